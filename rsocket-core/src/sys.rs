@@ -1,0 +1,214 @@
+//! Kernel calls that the library makes for itself, and the file descriptors that it keeps for itself.
+//!
+//! Everything here goes to the kernel directly (rustix, `linux_raw`): libc's functions of the same names
+//! are hooked by the preload library, and calling them from inside a hook would come back to us
+//! (`crates.md` H4). Exactly one call is made through libc, [`wait`], because a thread that sleeps on
+//! behalf of the program must stay a cancellation point; the preload library installs libc's own
+//! definition there.
+//!
+//! Private descriptors are numbered high, are close-on-exec, and are marked in a bitmap so that the
+//! hooks on `close`, `dup2` and `close_range` can spare them.
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+
+use crate::errno::Errno;
+
+/// Descriptors at or above this number are never private, and never looked up.
+pub const MAX_FDS: usize = 1 << 20;
+
+/// One bit for each descriptor number: set while the number is ours. A bit is set before the number is
+/// used and cleared before it is closed, by the same thread; readers only ever act on their own fds, so
+/// relaxed is enough.
+static PRIVATE: [AtomicU64; MAX_FDS / 64] = [const { AtomicU64::new(0) }; MAX_FDS / 64];
+
+/// A lower bound for private numbers: high, but low enough that the kernel's descriptor table, which is
+/// copied by every fork, stays small.
+fn private_base() -> RawFd {
+    let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(4096);
+    (soft.min(4096) * 3 / 4) as RawFd
+}
+
+/// True when the soft limit leaves room for private descriptors beside the program's own.
+#[must_use]
+pub fn fd_margin() -> bool {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX) >= 128
+}
+
+/// Moves `fd` to a private number, close-on-exec, and marks it. The descriptor stays open until
+/// [`close_private`].
+///
+/// # Errors
+/// What `F_DUPFD_CLOEXEC` answers: mostly `EMFILE`. The original is closed in that case.
+pub fn make_private(fd: OwnedFd) -> Result<RawFd, Errno> {
+    let moved = rustix::io::fcntl_dupfd_cloexec(&fd, private_base())?;
+    let number = moved.as_raw_fd();
+    if let Some(word) = PRIVATE.get(number as usize / 64) {
+        word.fetch_or(1 << (number % 64), Ordering::Relaxed);
+    }
+    discard(fd);
+    Ok(moved.into_raw_fd())
+}
+
+/// Closes a private descriptor and forgets it.
+pub fn close_private(fd: RawFd) {
+    forget_private(fd);
+    // SAFETY: the number came from make_private and is closed once; its owner gives it up here.
+    unsafe { rustix::io::close(fd) };
+}
+
+/// Closes without libc's `close`, which is a hook where this library is preloaded.
+pub fn discard(fd: OwnedFd) {
+    // SAFETY: the number came out of an owned descriptor just now, so nobody else closes it.
+    unsafe { rustix::io::close(fd.into_raw_fd()) };
+}
+
+/// Marks the number as no longer ours, without closing it.
+pub fn forget_private(fd: RawFd) {
+    if fd >= 0
+        && let Some(word) = PRIVATE.get(fd as usize / 64)
+    {
+        word.fetch_and(!(1 << (fd % 64)), Ordering::Relaxed);
+    }
+}
+
+/// Whether the descriptor number is one of ours, to be hidden from the program.
+#[must_use]
+#[inline]
+pub fn is_private(fd: RawFd) -> bool {
+    fd >= 0 && PRIVATE.get(fd as usize / 64).is_some_and(|w| w.load(Ordering::Relaxed) >> (fd % 64) & 1 == 1)
+}
+
+/// The lowest and highest-plus-one private numbers, for callers that must step around them.
+#[must_use]
+pub fn next_private(from: RawFd) -> Option<RawFd> {
+    let from = usize::try_from(from).unwrap_or(0);
+    (from / 64..PRIVATE.len()).find_map(|i| {
+        let mut bits = PRIVATE.get(i)?.load(Ordering::Relaxed);
+        if i == from / 64 {
+            bits &= u64::MAX << (from % 64);
+        }
+        (bits != 0).then(|| (i * 64) as RawFd + bits.trailing_zeros() as RawFd)
+    })
+}
+
+/// This process. Asked each time: a cached one is wrong in a child of vfork or of a raw clone.
+#[must_use]
+pub fn pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+/// Borrows a descriptor number that the caller knows to be open for the duration of the call.
+#[must_use]
+#[inline]
+pub fn borrow(fd: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: -1 is the only value that BorrowedFd forbids; for any other number the worst that a stale
+    // one does is an EBADF from the kernel.
+    unsafe { BorrowedFd::borrow_raw(if fd == -1 { i32::MAX } else { fd }) }
+}
+
+/// Set in a sandbox that may know `poll` only.
+static PLAIN_POLL: AtomicBool = AtomicBool::new(false);
+
+/// From now on [`wait`] calls `poll`, where there is such a system call: a sandbox need not allow another.
+pub fn sandboxed() {
+    PLAIN_POLL.store(true, Ordering::Relaxed);
+}
+
+/// As [`wait`], but no cancellation point; with a mask it would not be what was asked for.
+#[cold]
+fn plain_poll(fds: &mut [libc::pollfd], timeout: Option<&libc::timespec>) -> Result<usize, Errno> {
+    let millis =
+        |t: &libc::timespec| t.tv_sec.saturating_mul(1000).saturating_add((t.tv_nsec + 999_999) / 1_000_000);
+    let ms = timeout.map_or(-1, |t| i32::try_from(millis(t)).unwrap_or(i32::MAX));
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the slice is valid for its length.
+    let n = unsafe { libc::syscall(libc::SYS_poll, fds.as_mut_ptr(), fds.len(), ms) };
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: the slice is valid for its length. libc's poll is the kernel's ppoll here.
+    let n = unsafe {
+        let time = libc::timespec { tv_sec: i64::from(ms) / 1000, tv_nsec: i64::from(ms) % 1000 * 1_000_000 };
+        let at = if ms < 0 { core::ptr::null() } else { &raw const time };
+        libc::syscall(
+            libc::SYS_ppoll,
+            fds.as_mut_ptr(),
+            fds.len(),
+            at,
+            core::ptr::null::<libc::sigset_t>(),
+            8,
+        )
+    };
+    usize::try_from(n).map_err(|_| Errno(errno()))
+}
+
+/// The signature of libc's `ppoll`.
+pub type Ppoll = unsafe extern "C-unwind" fn(
+    *mut libc::pollfd,
+    libc::nfds_t,
+    *const libc::timespec,
+    *const libc::sigset_t,
+) -> libc::c_int;
+
+static PPOLL: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Installs the next definition of `ppoll` in the process, for [`wait`].
+pub fn install_ppoll(f: Ppoll) {
+    PPOLL.store(f as *mut (), Ordering::Relaxed);
+}
+
+/// Sleeps in the kernel until one of `fds` is ready, the time has passed or a signal came. A
+/// cancellation point: no lock may be held and nothing with a destructor may be alive across it.
+///
+/// # Errors
+/// `EINTR` above all.
+#[allow(clippy::not_unsafe_ptr_arg_deref)] // The mask is handed to the kernel, which answers EFAULT to a bad one.
+pub fn wait(
+    fds: &mut [libc::pollfd],
+    timeout: Option<&libc::timespec>,
+    mask: *const libc::sigset_t,
+) -> Result<usize, Errno> {
+    if PLAIN_POLL.load(Ordering::Relaxed) && mask.is_null() {
+        return plain_poll(fds, timeout);
+    }
+    let time = timeout.map_or(core::ptr::null(), core::ptr::from_ref);
+    let installed = PPOLL.load(Ordering::Relaxed);
+    let ppoll: Ppoll = if installed.is_null() {
+        libc_ppoll
+    } else {
+        // SAFETY: only install_ppoll stores here, and it takes a Ppoll.
+        unsafe { core::mem::transmute::<*mut (), Ppoll>(installed) }
+    };
+    // SAFETY: the slice is valid for its length, the two pointers are null or the caller's.
+    let n = unsafe { ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, time, mask) };
+    usize::try_from(n).map_err(|_| Errno(errno()))
+}
+
+unsafe extern "C-unwind" fn libc_ppoll(
+    fds: *mut libc::pollfd,
+    n: libc::nfds_t,
+    t: *const libc::timespec,
+    m: *const libc::sigset_t,
+) -> libc::c_int {
+    // SAFETY: passes on the caller's promises. Only reached where no hook is installed.
+    unsafe { libc::ppoll(fds, n, t, m) }
+}
+
+/// The calling thread's `errno`.
+#[must_use]
+pub fn errno() -> i32 {
+    // SAFETY: libc gives a valid pointer to the calling thread's errno, always.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the calling thread's `errno`.
+pub fn set_errno(value: i32) {
+    // SAFETY: as in errno().
+    unsafe { *libc::__errno_location() = value };
+}
+
+/// Nanoseconds of the monotonic clock (vDSO, no system call).
+#[must_use]
+pub fn now_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
