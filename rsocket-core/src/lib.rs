@@ -14,3 +14,4 @@
 
 pub mod errno;
 pub mod sys;
+pub mod wire;
