@@ -13,5 +13,6 @@
 )]
 
 pub mod errno;
+pub mod proto;
 pub mod sys;
 pub mod wire;

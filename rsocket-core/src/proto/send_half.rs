@@ -1,0 +1,322 @@
+//! The sending end of one direction (`wire-protocol §5.1`, `§5.2`).
+//!
+//! Knows how many messages may still be sent and where in the peer their bytes go; must not know how they
+//! get there. Entry point: [`SendHalf`]. The state is plain integers, so that it can live in memory shared
+//! by forked relatives and be published as one copy.
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{MAX_SEGMENTS, Violation};
+use crate::wire::sge::Sge;
+use crate::wire::word::Word;
+
+/// The write side was closed; no DATA may follow.
+const SHUT: u32 = 1;
+
+/// What the sender of a direction knows.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct SendHalf {
+    /// Our copy of our target table; what was used up is subtracted. `table[T]` of the specification.
+    table: [Sge; MAX_SEGMENTS],
+    /// DATA bytes since the start.
+    total: u64,
+    /// Entries in the table that are in use, 2..=8.
+    segments: u32,
+    /// `T`: the entry that the next bytes go to.
+    current: u32,
+    /// The entry that the peer writes next.
+    expected: u32,
+    /// [`SHUT`], or 0.
+    flags: u32,
+    /// `S`: messages sent that cost a credit, modulo 2^16.
+    sent: u16,
+    /// `L`: where `sent` must stop, modulo 2^16.
+    limit: u16,
+    /// The peer's queue size: `limit` is never further than this ahead of `sent`.
+    queue: u16,
+    unused: u16,
+}
+
+const _: () = assert!(size_of::<SendHalf>() <= 256);
+
+/// One message: put `target.len` bytes at `target.addr`, then tell the peer `word`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataWrite {
+    /// Exactly this write: address, key and length.
+    pub target: Sge,
+    /// The DATA word that counts it.
+    pub word: Word,
+}
+
+impl SendHalf {
+    /// The state at the start of a connection. `first` is the peer's data buffer from its private data and
+    /// becomes entry 0; `segments` is the length of our own target table.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's offer.
+    pub const fn new(peer_credits: u16, first: Sge, segments: u32) -> Result<Self, Violation> {
+        if segments < 2 || segments as usize > MAX_SEGMENTS {
+            return Err(Violation::TableSize);
+        }
+        if peer_credits == 0 {
+            return Err(Violation::NoCredits);
+        }
+        if first.len == 0 {
+            return Err(Violation::EmptyBuffer);
+        }
+        if first.end().is_none() {
+            return Err(Violation::BufferBounds);
+        }
+        let none = Sge { addr: 0, rkey: 0, len: 0 };
+        Ok(Self {
+            table: [first, none, none, none, none, none, none, none],
+            total: 0,
+            segments,
+            current: 0,
+            expected: 1,
+            flags: 0,
+            sent: 0,
+            limit: peer_credits,
+            queue: peer_credits,
+            unused: 0,
+        })
+    }
+
+    /// The entry that the next bytes go to; empty when it is not written yet.
+    fn entry(&self) -> Sge {
+        self.table.get(self.current as usize).copied().unwrap_or_default()
+    }
+
+    /// The entry after `index`, round and round.
+    const fn after(&self, index: u32) -> u32 {
+        if index + 1 >= self.segments { 0 } else { index + 1 }
+    }
+
+    /// Bytes of the current entry that may be sent now as one message. 0 means blocked: no credit, no
+    /// buffer, or the write side is shut.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        if self.flags & SHUT != 0 || self.sent == self.limit {
+            return 0;
+        }
+        self.entry().len.min(Word::MAX_DATA)
+    }
+
+    /// Messages that may still be sent, wherever they would go.
+    #[must_use]
+    pub const fn credits(&self) -> u16 {
+        self.limit.wrapping_sub(self.sent)
+    }
+
+    /// Takes the next message: the smaller of `wanted` and [`Self::room`], never 0 bytes.
+    ///
+    /// All state has moved on before the write can be posted, as `wire-protocol §5.2` demands: once it is
+    /// delivered, the peer may write a new entry over the one it used up.
+    pub fn next_data(&mut self, wanted: u32) -> Option<DataWrite> {
+        let len = wanted.min(self.room());
+        if len == 0 {
+            return None;
+        }
+        let entry = self.table.get_mut(self.current as usize)?;
+        self.sent = self.sent.wrapping_add(1);
+        let target = Sge { len, ..*entry };
+        entry.addr = entry.addr.wrapping_add(u64::from(len));
+        entry.len -= len;
+        if entry.len == 0 {
+            self.current = self.after(self.current);
+        }
+        self.total = self.total.wrapping_add(u64::from(len));
+        Some(DataWrite { target, word: Word::data(len) })
+    }
+
+    /// Takes a credit for an IOMAP message about entry `index` of the peer's iomap table
+    /// (`wire-protocol §8.2`).
+    pub fn next_iomap(&mut self, index: u16) -> Option<Word> {
+        if self.flags & SHUT != 0 || self.sent == self.limit {
+            return None;
+        }
+        self.sent = self.sent.wrapping_add(1);
+        Some(Word::iomap(index))
+    }
+
+    /// The index of the table entry that the peer writes next, if our copy of it is used up: only then is
+    /// there a reason to look at the table. The first is 1 (`wire-protocol §5.1`).
+    #[must_use]
+    pub fn expected_entry(&self) -> Option<u32> {
+        self.table.get(self.expected as usize).filter(|entry| entry.len == 0).map(|_| self.expected)
+    }
+
+    /// An entry was read, once, from the target table. An entry of length 0 is nothing new and changes
+    /// nothing.
+    ///
+    /// Whoever owns the table memory puts length 0 into an entry when it hands it over here, or the same
+    /// entry would look new again one round later. That cannot collide with the peer's next write of it:
+    /// the peer may only write when these bytes have been sent and read.
+    ///
+    /// # Errors
+    /// [`Violation::EntryOrder`], [`Violation::EntryInUse`], [`Violation::BufferBounds`]; nothing changed.
+    pub fn on_entry(&mut self, index: u32, entry: Sge) -> Result<(), Violation> {
+        if entry.len == 0 {
+            return Ok(());
+        }
+        if index != self.expected {
+            return Err(Violation::EntryOrder);
+        }
+        if entry.end().is_none() {
+            return Err(Violation::BufferBounds);
+        }
+        let slot = self.table.get_mut(index as usize).ok_or(Violation::EntryOrder)?;
+        if slot.len != 0 {
+            return Err(Violation::EntryInUse);
+        }
+        *slot = entry;
+        self.expected = self.after(index);
+        Ok(())
+    }
+
+    /// An SGL word arrived; only the low 16 bits of its data count (`wire-protocol §4.1`).
+    ///
+    /// # Errors
+    /// The limit is what the peer has read plus its queue size. It cannot fall, and it cannot be further
+    /// ahead of what was sent than the queue is long. Nothing changed.
+    pub const fn on_credit(&mut self, data: u32) -> Result<(), Violation> {
+        let limit = data as u16;
+        let ahead = limit.wrapping_sub(self.sent);
+        if ahead > self.queue {
+            return Err(Violation::CreditBeyond);
+        }
+        if ahead < self.credits() {
+            return Err(Violation::CreditBackwards);
+        }
+        self.limit = limit;
+        Ok(())
+    }
+
+    /// Closes the write side: the SHUTDOWN word, once.
+    pub const fn shut(&mut self) -> Option<Word> {
+        if self.flags & SHUT != 0 {
+            return None;
+        }
+        self.flags |= SHUT;
+        Some(Word::SHUTDOWN)
+    }
+
+    /// Whether the write side was closed.
+    #[must_use]
+    pub const fn is_shut(&self) -> bool {
+        self.flags & SHUT != 0
+    }
+
+    /// DATA bytes since the start.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUFFER: Sge = Sge { addr: 0x10_0000, rkey: 9, len: 65536 };
+
+    fn half(credits: u16) -> SendHalf {
+        SendHalf::new(credits, BUFFER, 2).unwrap()
+    }
+
+    #[test]
+    fn offers_that_make_no_sense_are_refused() {
+        assert_eq!(SendHalf::new(0, BUFFER, 2), Err(Violation::NoCredits));
+        assert_eq!(SendHalf::new(1, Sge { len: 0, ..BUFFER }, 2), Err(Violation::EmptyBuffer));
+        assert_eq!(SendHalf::new(1, Sge { addr: u64::MAX, ..BUFFER }, 2), Err(Violation::BufferBounds));
+        assert_eq!(SendHalf::new(1, BUFFER, 1), Err(Violation::TableSize));
+        assert_eq!(SendHalf::new(1, BUFFER, 9), Err(Violation::TableSize));
+    }
+
+    #[test]
+    fn messages_fill_an_entry_and_never_cross_it() {
+        let mut half = half(384);
+        let first = half.next_data(5).unwrap();
+        assert_eq!(first, DataWrite { target: Sge { len: 5, ..BUFFER }, word: Word(5) });
+        let rest = half.next_data(u32::MAX).unwrap();
+        assert_eq!(rest.target, Sge { addr: BUFFER.addr + 5, len: 65531, ..BUFFER });
+        assert_eq!((half.room(), half.next_data(1)), (0, None));
+        let next = Sge { addr: 0x20_0000, rkey: 9, len: 10 };
+        assert_eq!(half.expected_entry(), Some(1));
+        half.on_entry(1, next).unwrap();
+        assert_eq!(half.expected_entry(), Some(0), "entry 0 is used up too");
+        assert_eq!(half.next_data(100).unwrap().target, next);
+        assert_eq!((half.total(), half.credits()), (65546, 381));
+        assert_eq!(half.next_data(0), None);
+    }
+
+    #[test]
+    fn an_entry_in_use_is_not_expected() {
+        let mut half = half(384);
+        half.on_entry(1, BUFFER).unwrap();
+        assert_eq!(half.expected_entry(), None);
+        half.next_data(65536).unwrap();
+        assert_eq!(half.expected_entry(), Some(0));
+    }
+
+    #[test]
+    fn bad_entries_change_nothing() {
+        let before = half(4);
+        let mut half = before;
+        assert_eq!(half.on_entry(0, BUFFER), Err(Violation::EntryOrder));
+        assert_eq!(half.on_entry(7, BUFFER), Err(Violation::EntryOrder));
+        assert_eq!(half.on_entry(1, Sge { addr: u64::MAX - 1, ..BUFFER }), Err(Violation::BufferBounds));
+        assert_eq!(half.on_entry(1, Sge { len: 0, addr: u64::MAX, rkey: 0 }), Ok(()));
+        assert_eq!(half, before);
+        half.on_entry(1, BUFFER).unwrap();
+        assert_eq!(half.on_entry(0, BUFFER), Err(Violation::EntryInUse));
+    }
+
+    #[test]
+    fn the_limit_never_moves_back_or_runs_ahead() {
+        let mut half = half(16);
+        assert!((0..16).all(|_| half.next_data(1).is_some()));
+        assert_eq!((half.room(), half.credits()), (0, 0));
+        assert_eq!(half.on_credit(15), Err(Violation::CreditBeyond));
+        assert_eq!(half.on_credit(33), Err(Violation::CreditBeyond));
+        half.on_credit(0x1_0018).unwrap();
+        assert_eq!(half.credits(), 8, "only 16 bits count");
+        half.on_credit(24).unwrap();
+        assert_eq!(half.on_credit(23), Err(Violation::CreditBackwards));
+        assert_eq!(half.credits(), 8);
+    }
+
+    #[test]
+    fn credits_survive_the_wrap() {
+        let mut half = SendHalf::new(7, Sge { len: u32::MAX, ..BUFFER }, 2).unwrap();
+        for sent in 1..200_000u32 {
+            assert!(half.next_data(1).is_some());
+            half.on_credit(sent + 7).unwrap();
+        }
+    }
+
+    #[test]
+    fn shut_is_said_once_and_ends_sending() {
+        let mut half = half(16);
+        assert_eq!(half.shut(), Some(Word::SHUTDOWN));
+        assert_eq!((half.shut(), half.room(), half.next_data(1), half.next_iomap(0)), (None, 0, None, None));
+        half.on_credit(16).unwrap();
+    }
+
+    #[test]
+    fn one_message_is_no_larger_than_a_word_can_say() {
+        let mut half = SendHalf::new(7, Sge { len: u32::MAX, ..BUFFER }, 2).unwrap();
+        assert_eq!(half.next_data(u32::MAX).unwrap().word, Word(Word::MAX_DATA));
+    }
+
+    #[test]
+    fn iomap_costs_a_credit() {
+        let mut half = half(1);
+        assert_eq!(half.next_iomap(3), Some(Word(0xc000_0003)));
+        assert_eq!((half.next_iomap(3), half.room()), (None, 0));
+    }
+}

@@ -1,0 +1,573 @@
+//! A whole stream socket over a queue pair: both halves, the state, the queues (`wire-protocol §5`, `§6`).
+//!
+//! Knows what has to be posted and what a completion means; must not know how to post or where memory is.
+//! Entry point: [`Stream`]. Whoever drives it ("the driver") carries words and posts between it and a
+//! device:
+//!
+//! - each word received goes to [`Stream::on_word`], each post completed to [`Stream::on_sent`] or
+//!   [`Stream::on_failed`], the end of the pair to [`Stream::on_event`] with [`Event::PeerGone`];
+//! - after a word, as long as [`Stream::expected_entry`] names an entry, that one is read from the target
+//!   table and given to [`Stream::on_entry`];
+//! - [`Stream::next_control`] is posted until there is none: after every poll, before sleeping;
+//! - [`Stream::next_data`] is posted for the application's bytes, with one [`Ramp`] for each send call;
+//! - [`Stream::next_read`] says where the application's bytes are, [`Stream::on_read`] that it has them.
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use super::control::{Control, Mode};
+use super::ramp::Ramp;
+use super::recv_half::{RecvHalf, RecvParams, Region};
+use super::send_half::SendHalf;
+use super::state::{Event, State, Step};
+use super::{MAX_SEGMENTS, Violation};
+use crate::wire::private_data::PrivateData;
+use crate::wire::sge::{Endian, Sge};
+use crate::wire::word::{BadWord, Ctrl, Message, Word};
+
+/// What a stream is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamParams {
+    /// How words travel.
+    pub mode: Mode,
+    /// Work requests that our send queue holds; [`Control::SLOTS`] of them are not for data.
+    pub send_queue: u16,
+    /// How our receive buffer is cut up, and the credits that we gave.
+    pub recv: RecvParams,
+    /// Our receive buffer, as the peer names it.
+    pub buffer: Sge,
+    /// Our target table, as the peer names it; the length counts entries, 2..=8.
+    pub table: Sge,
+}
+
+impl StreamParams {
+    /// What we tell the peer while connecting.
+    #[must_use]
+    pub const fn private_data(&self) -> PrivateData {
+        let first = RecvHalf::new(&self.recv).first();
+        PrivateData {
+            endian: Endian::NATIVE,
+            credits: if self.recv.queue == 0 { 1 } else { self.recv.queue },
+            iomap: None,
+            table: self.table,
+            buffer: Sge { len: first.len, ..self.buffer },
+        }
+    }
+}
+
+/// What goes with a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// Nothing.
+    None,
+    /// The application's next bytes, as many as the target is long.
+    Data,
+    /// An entry for the peer's target table, as the peer reads it.
+    Entry([u8; Sge::SIZE]),
+}
+
+/// A message to post.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Post {
+    /// The bytes to put into the peer's memory.
+    pub payload: Payload,
+    /// Where they go.
+    pub target: Sge,
+    /// The word.
+    pub word: Word,
+    /// What its completion is to be reported with.
+    pub token: u64,
+}
+
+/// What an application that reads finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readable {
+    /// Bytes, here.
+    Bytes(Region),
+    /// Nothing yet.
+    Nothing,
+    /// The end, which the peer announced.
+    End,
+    /// The connection ended without the peer having said so: bytes may be missing.
+    Broken,
+}
+
+/// The peer's words that cost it a credit, in order, until their turn comes. It can have no more of them
+/// than it has credits.
+#[derive(Clone, Debug)]
+struct Inbox {
+    words: Box<[Word]>,
+    head: usize,
+    len: usize,
+}
+
+impl Inbox {
+    fn new(queue: u16) -> Self {
+        Self { words: vec![Word(0); usize::from(queue.max(1))].into_boxed_slice(), head: 0, len: 0 }
+    }
+
+    fn push(&mut self, word: Word) -> Result<(), Violation> {
+        if self.len == self.words.len() {
+            return Err(Violation::CreditOverrun);
+        }
+        let at = (self.head + self.len) % self.words.len();
+        *self.words.get_mut(at).ok_or(Violation::CreditOverrun)? = word;
+        self.len += 1;
+        Ok(())
+    }
+
+    fn front(&self) -> Option<Word> {
+        if self.len == 0 { None } else { self.words.get(self.head).copied() }
+    }
+
+    fn drop_front(&mut self) {
+        self.head = (self.head + 1) % self.words.len();
+        self.len -= 1;
+    }
+}
+
+/// A stream socket whose connection stands.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    state: State,
+    send: SendHalf,
+    recv: RecvHalf,
+    inbox: Inbox,
+    control: Control,
+    /// Work requests that data may still take.
+    slots: u16,
+    slots_max: u16,
+    mode: Mode,
+    /// A control word that waits for its slot.
+    farewell: Option<Word>,
+    /// The peer said that nothing follows.
+    end_seen: bool,
+    violation: Option<Violation>,
+    buffer: Sge,
+    peer_table: Sge,
+    peer_endian: Endian,
+}
+
+impl Stream {
+    /// The state right after the connection was established. `peer` was checked by [`PrivateData::parse`].
+    ///
+    /// # Errors
+    /// What is wrong with the peer's offer, or with our own parameters ([`Violation::TableSize`]).
+    pub fn new(params: &StreamParams, peer: &PrivateData) -> Result<Self, Violation> {
+        if peer.table.len < 2 || params.table.len as usize > MAX_SEGMENTS {
+            return Err(Violation::TableSize);
+        }
+        let slots = params.send_queue.saturating_sub(u16::from(Control::SLOTS)).max(2);
+        Ok(Self {
+            state: State::Open,
+            send: SendHalf::new(peer.credits, peer.buffer, params.table.len)?,
+            recv: RecvHalf::with_table(&params.recv, peer.table.len),
+            inbox: Inbox::new(params.recv.queue),
+            control: Control::new(),
+            slots,
+            slots_max: slots,
+            mode: params.mode,
+            farewell: None,
+            end_seen: false,
+            violation: None,
+            buffer: params.buffer,
+            peer_table: peer.table,
+            peer_endian: peer.endian,
+        })
+    }
+
+    /// Where it is in its life.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// What the peer did wrong, if that is why it ended.
+    #[must_use]
+    pub const fn violation(&self) -> Option<Violation> {
+        self.violation
+    }
+
+    /// Something happened that is not a word: the application shut something down, the pair ended.
+    ///
+    /// Returns false when the application asked for what cannot be done in this state.
+    pub fn on_event(&mut self, event: Event) -> bool {
+        match self.state.step(event) {
+            Step::Stay => true,
+            Step::Refuse => false,
+            Step::Go(next, word) => {
+                self.state = next;
+                if !next.writable() {
+                    let _ = self.send.shut();
+                }
+                // A DISCONNECT says all that a waiting SHUTDOWN would have said.
+                self.farewell = word.or(self.farewell);
+                // Nobody is left to hear it. A peer that said SHUTDOWN still listens, even if that made us
+                // disconnected: without our word it would take our end for a broken one.
+                if matches!(event, Event::GotDisconnect | Event::PeerGone | Event::Failed) {
+                    self.farewell = None;
+                }
+                true
+            }
+        }
+    }
+
+    /// A word arrived. After the end of the connection words mean nothing and change nothing.
+    ///
+    /// # Errors
+    /// The peer broke a rule: the connection is in [`State::Error`], and the driver closes the pair.
+    pub fn on_word(&mut self, word: Word) -> Result<(), Violation> {
+        // What was sent before a local shutdown is still on its way while we are closing.
+        if !self.state.connected() && self.state != State::Closing {
+            return Ok(());
+        }
+        let outcome = match word.message() {
+            Ok(Message::Data(_) | Message::Iomap(_)) if self.end_seen => Err(Violation::AfterEnd),
+            Ok(Message::Data(_) | Message::Iomap(_)) => self.inbox.push(word),
+            Ok(Message::Sgl(limit)) => self.send.on_credit(u32::from(limit)),
+            Ok(Message::Ctrl(Ctrl::Shutdown)) => {
+                self.end_seen = true;
+                self.on_event(Event::GotShutdown);
+                Ok(())
+            }
+            Ok(Message::Ctrl(Ctrl::Disconnect)) => {
+                self.end_seen = true;
+                self.on_event(Event::GotDisconnect);
+                Ok(())
+            }
+            Err(BadWord::EmptyData) => Err(Violation::EmptyData),
+            // Upstream takes these for nothing (`wire-protocol §4.1`), and so do we; 2 is its own tag.
+            Ok(Message::Ctrl(Ctrl::Keepalive)) | Err(BadWord::UnknownCtrl(_) | BadWord::Reserved(2)) => {
+                Ok(())
+            }
+            Err(BadWord::Reserved(_)) => Err(Violation::ReservedWord),
+        };
+        outcome.map_err(|violation| self.fail(violation))
+    }
+
+    /// Ends the connection for what the peer did. What it sent and was not read is not believed either:
+    /// [`Self::next_read`] shows no more of it.
+    fn fail(&mut self, violation: Violation) -> Violation {
+        self.on_event(Event::Failed);
+        self.violation.get_or_insert(violation);
+        violation
+    }
+
+    /// The entry of our target table to read, if the peer writes that one next and ours is used up. To be
+    /// asked after each word, until it is `None` or the entry read was empty.
+    #[must_use]
+    pub fn expected_entry(&self) -> Option<u32> {
+        self.send.expected_entry()
+    }
+
+    /// An entry was read from our target table, and its length there put to 0 (see [`SendHalf::on_entry`]).
+    ///
+    /// # Errors
+    /// As [`Self::on_word`].
+    pub fn on_entry(&mut self, index: u32, entry: Sge) -> Result<(), Violation> {
+        self.send.on_entry(index, entry).map_err(|violation| self.fail(violation))
+    }
+
+    /// A post completed.
+    pub fn on_sent(&mut self, token: u64) {
+        let (word, cost) = (Word(token as u32), (token >> 32) as u8);
+        match word.message() {
+            Ok(Message::Data(_) | Message::Iomap(_)) => {
+                self.slots = self.slots.saturating_add(u16::from(cost)).min(self.slots_max);
+            }
+            _ => self.control.give(cost),
+        }
+        if word == Word::DISCONNECT {
+            self.on_event(Event::DisconnectSent);
+        }
+    }
+
+    /// A post failed (`wire-protocol §5.9`).
+    pub fn on_failed(&mut self) {
+        self.on_event(Event::Failed);
+    }
+
+    /// How many bytes may be sent as one message now.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        let writable = self.state.writable() && self.slots >= u16::from(self.mode.cost(true));
+        if writable { self.send.room() } else { 0 }
+    }
+
+    /// The next message of a send call that has `left` bytes to go.
+    pub fn next_data(&mut self, ramp: &mut Ramp, left: u32) -> Option<Post> {
+        let len = ramp.next_len(left, self.room());
+        let write = self.send.next_data(len)?;
+        let cost = self.mode.cost(true);
+        self.slots -= u16::from(cost);
+        Some(Post {
+            payload: Payload::Data,
+            target: write.target,
+            word: write.word,
+            token: token(write.word, cost),
+        })
+    }
+
+    /// The next message that is not data: SHUTDOWN or DISCONNECT, buffer, credit. With `grow`, buffers are
+    /// promised at full size from now on.
+    pub fn next_control(&mut self, grow: bool) -> Option<Post> {
+        if let Some(word) = self.farewell {
+            if !self.control.take(1) {
+                return None;
+            }
+            self.farewell = None;
+            return Some(Post {
+                payload: Payload::None,
+                target: Sge::default(),
+                word,
+                token: token(word, 1),
+            });
+        }
+        // Before asking: what was asked for cannot be put back. So one more slot is wanted than a credit
+        // alone would take, as upstream wants it.
+        let most = self.mode.cost(true);
+        if !self.state.connected() || self.control.free() < most {
+            return None;
+        }
+        let update = self.recv.next_update(grow)?;
+        let cost = self.mode.cost(update.entry.is_some());
+        self.control.take(cost);
+        let (payload, target) = match update.entry {
+            None => (Payload::None, Sge::default()),
+            Some((index, region)) => self.entry(index, region),
+        };
+        Some(Post { payload, target, word: update.word, token: token(update.word, cost) })
+    }
+
+    /// A part of our buffer as an entry of the peer's table, and where that is.
+    fn entry(&self, index: u32, region: Region) -> (Payload, Sge) {
+        let addr = self.buffer.addr.wrapping_add(u64::from(region.offset));
+        let entry = Sge { addr, rkey: self.buffer.rkey, len: region.len };
+        let at = self.peer_table.addr.wrapping_add(u64::from(index) * Sge::SIZE as u64);
+        let target = Sge { addr: at, rkey: self.peer_table.rkey, len: Sge::SIZE as u32 };
+        (Payload::Entry(entry.to_bytes(self.peer_endian)), target)
+    }
+
+    /// What an application that reads now finds. Takes up the next message when the last one was read.
+    ///
+    /// # Errors
+    /// As [`Self::on_word`]: the message does not fit where the peer was told to put it.
+    pub fn next_read(&mut self) -> Result<Readable, Violation> {
+        if self.violation.is_some() {
+            return Ok(Readable::Broken);
+        }
+        while self.recv.readable() == 0 {
+            let Some(word) = self.inbox.front() else { return Ok(self.dry()) };
+            let taken = match word.message() {
+                Ok(Message::Data(len)) => self.recv.on_data(len),
+                _ => self.recv.on_iomap(),
+            };
+            taken.map_err(|violation| self.fail(violation))?;
+            self.inbox.drop_front();
+        }
+        Ok(Readable::Bytes(self.recv.next_read()))
+    }
+
+    /// What is found when all that arrived was read.
+    fn dry(&mut self) -> Readable {
+        if self.end_seen {
+            self.recv.on_shutdown();
+            return Readable::End;
+        }
+        match self.state {
+            State::Open | State::ReadOnly => Readable::Nothing,
+            // The application itself gave up reading.
+            State::WriteOnly | State::Closing => Readable::End,
+            _ => Readable::Broken,
+        }
+    }
+
+    /// The application has read `n` bytes of what [`Self::next_read`] showed.
+    pub fn on_read(&mut self, n: u32) {
+        self.recv.on_read(n);
+    }
+
+    /// Bytes sent and bytes read since the start.
+    #[must_use]
+    pub const fn totals(&self) -> (u64, u64) {
+        (self.send.total(), self.recv.total())
+    }
+
+    /// Messages that may still be sent.
+    #[must_use]
+    pub const fn credits(&self) -> u16 {
+        self.send.credits()
+    }
+
+    /// Whether a control word waits for a slot.
+    #[must_use]
+    pub const fn has_farewell(&self) -> bool {
+        self.farewell.is_some()
+    }
+}
+
+/// What a completion needs to be understood: the word, as upstream keeps it, and the work requests taken.
+const fn token(word: Word, cost: u8) -> u64 {
+    (cost as u64) << 32 | word.0 as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: Sge = Sge { addr: 0x7000, rkey: 7, len: 2 };
+    const BUFFER: Sge = Sge { addr: 0x10_0000, rkey: 8, len: 131_072 };
+
+    fn params(mode: Mode) -> StreamParams {
+        let recv = RecvParams { queue: 384, segments: 2, large: 65536, small: 0 };
+        StreamParams { mode, send_queue: 384, recv, buffer: BUFFER, table: TABLE }
+    }
+
+    fn stream(mode: Mode) -> Stream {
+        Stream::new(&params(mode), &params(mode).private_data()).unwrap()
+    }
+
+    #[test]
+    fn half_close_and_close_of_section_15() {
+        let (mut a, mut b) = (stream(Mode::Immediate), stream(Mode::Immediate));
+        assert!(a.on_event(Event::ShutWrite));
+        let shutdown = a.next_control(false).unwrap();
+        assert_eq!((shutdown.word, shutdown.payload), (Word(0xe000_0002), Payload::None));
+        let entry = a.next_control(false).unwrap();
+        assert_eq!(
+            (entry.word, entry.target.addr, entry.target.len),
+            (Word(0x8000_0180), TABLE.addr + 16, 16)
+        );
+        assert_eq!(a.next_control(false), None);
+
+        b.on_word(shutdown.word).unwrap();
+        b.on_word(entry.word).unwrap();
+        assert_eq!(b.next_read(), Ok(Readable::End));
+        let three = b.next_data(&mut Ramp::UPSTREAM.clone(), 3).unwrap();
+        assert_eq!((three.word, three.target), (Word(3), Sge { len: 3, ..BUFFER }));
+        assert!(b.on_event(Event::ShutBoth));
+        let disconnect = b.next_control(false).unwrap();
+        assert_eq!(disconnect.word, Word(0xe000_0000));
+        b.on_sent(disconnect.token);
+        assert_eq!(b.state(), State::Disconnected);
+
+        a.on_word(three.word).unwrap();
+        a.on_word(disconnect.word).unwrap();
+        assert_eq!(a.next_read(), Ok(Readable::Bytes(Region { offset: 0, len: 3 })));
+        a.on_read(3);
+        assert_eq!(a.next_read(), Ok(Readable::End));
+    }
+
+    #[test]
+    fn shut_read_then_shut_write_is_a_disconnect() {
+        let mut a = stream(Mode::Immediate);
+        assert!(a.on_event(Event::ShutRead));
+        assert!(!a.has_farewell());
+        assert!(a.on_event(Event::ShutWrite));
+        assert_eq!(a.next_control(false).unwrap().word, Word(0xe000_0000));
+    }
+
+    #[test]
+    fn the_last_word_is_said_although_the_peer_said_its_own_first() {
+        let mut a = stream(Mode::Immediate);
+        a.on_event(Event::ShutBoth);
+        a.on_word(Word::SHUTDOWN).unwrap();
+        assert_eq!(a.state(), State::Disconnected);
+        assert_eq!(a.next_control(false).unwrap().word, Word::DISCONNECT);
+        assert_eq!(a.next_control(false), None);
+    }
+
+    #[test]
+    fn control_slots_bound_what_is_outstanding() {
+        let mut a = stream(Mode::Message);
+        let entry = a.next_control(false).unwrap();
+        assert_eq!(entry.token >> 32, 2);
+        a.on_event(Event::ShutWrite);
+        let shutdown = a.next_control(false).unwrap();
+        for _ in 0..2 {
+            a.on_word(Word(65536)).unwrap();
+            if let Readable::Bytes(region) = a.next_read().unwrap() {
+                a.on_read(region.len);
+            }
+        }
+        assert_eq!(a.next_control(false), None, "one slot is free, an entry takes two");
+        a.on_sent(shutdown.token);
+        assert!(a.next_control(false).is_some());
+        assert_eq!(a.next_control(false), None);
+        a.on_sent(entry.token);
+        assert!(a.next_control(false).is_some());
+    }
+
+    #[test]
+    fn data_leaves_four_slots_alone() {
+        for (mode, most) in [(Mode::Immediate, 380), (Mode::Message, 190)] {
+            let mut a = stream(mode);
+            let posts: Vec<_> = core::iter::from_fn(|| a.next_data(&mut Ramp::UPSTREAM.clone(), 1)).collect();
+            assert_eq!(posts.len(), most);
+            a.on_sent(posts[0].token);
+            assert!(a.next_data(&mut Ramp::UPSTREAM.clone(), 1).is_some());
+            assert_eq!(a.room(), 0);
+        }
+    }
+
+    #[test]
+    fn harmless_words_are_ignored_and_others_end_it() {
+        for word in [0xe000_0001, 0xe000_0003, 0x4000_0001] {
+            let mut a = stream(Mode::Immediate);
+            assert_eq!((a.on_word(Word(word)), a.state()), (Ok(()), State::Open));
+        }
+        for (word, violation) in [
+            (0x2000_0001, Violation::ReservedWord),
+            (0x6000_0001, Violation::ReservedWord),
+            (0xa000_0001, Violation::ReservedWord),
+            (0, Violation::EmptyData),
+            (0x8000_0000, Violation::CreditBackwards),
+            (0x8000_0181, Violation::CreditBeyond),
+        ] {
+            let mut a = stream(Mode::Immediate);
+            assert_eq!(a.on_word(Word(word)), Err(violation));
+            assert_eq!((a.state(), a.violation()), (State::Error, Some(violation)));
+            assert_eq!((a.next_control(false), a.room()), (None, 0));
+            assert_eq!(a.on_word(Word(5)), Ok(()), "nothing else happens");
+            assert_eq!(a.next_read(), Ok(Readable::Broken));
+        }
+    }
+
+    #[test]
+    fn a_peer_cannot_overrun_the_inbox_or_the_end() {
+        let mut a = stream(Mode::Immediate);
+        assert!((0..384).all(|_| a.on_word(Word(1)).is_ok()));
+        assert_eq!(a.on_word(Word(1)), Err(Violation::CreditOverrun));
+        let mut a = stream(Mode::Immediate);
+        a.on_word(Word::SHUTDOWN).unwrap();
+        assert_eq!(a.on_word(Word(1)), Err(Violation::AfterEnd));
+    }
+
+    #[test]
+    fn a_message_that_does_not_fit_ends_it() {
+        let mut a = stream(Mode::Immediate);
+        a.on_word(Word(65537)).unwrap();
+        a.on_word(Word::SHUTDOWN).unwrap();
+        assert_eq!(a.next_read(), Err(Violation::DataBounds));
+        assert_eq!(a.next_read(), Ok(Readable::Broken), "not a clean end");
+    }
+
+    #[test]
+    fn losing_the_peer_is_not_a_clean_end() {
+        let mut a = stream(Mode::Immediate);
+        a.on_word(Word(2)).unwrap();
+        a.on_event(Event::PeerGone);
+        assert!(matches!(a.next_read(), Ok(Readable::Bytes(_))));
+        a.on_read(2);
+        assert_eq!(a.next_read(), Ok(Readable::Broken));
+    }
+
+    #[test]
+    fn a_reply_for_a_big_endian_peer_is_swapped() {
+        let mut peer = params(Mode::Immediate).private_data();
+        peer.endian = Endian::Big;
+        let mut a = Stream::new(&params(Mode::Immediate), &peer).unwrap();
+        let Payload::Entry(bytes) = a.next_control(false).unwrap().payload else { panic!("an entry") };
+        assert_eq!(bytes, [0, 0, 0, 0, 0, 0x11, 0, 0, 0, 0, 0, 8, 0, 1, 0, 0]);
+    }
+}
