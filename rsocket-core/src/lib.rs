@@ -15,5 +15,6 @@
 pub mod device;
 pub mod errno;
 pub mod proto;
+pub mod sync;
 pub mod sys;
 pub mod wire;

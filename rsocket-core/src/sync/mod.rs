@@ -1,0 +1,11 @@
+//! Atomics, locks and spinning. What lies here knows nothing of sockets, directions or descriptors.
+//!
+//! The algorithms (the lock here, the sleeper's handshake in [`crate::device::shm::park`]) are written
+//! over the traits of [`atom`], so that the model tests run the very same code over a scheduler's atomics.
+//! Entry points: [`lock::OwnedLock`], [`spin::Adaptive`], [`thread::tid`], [`thread::cpu`]. After a fork
+//! the child calls [`thread::forked`] before it takes any lock.
+
+pub mod atom;
+pub mod lock;
+pub mod spin;
+pub mod thread;

@@ -1,0 +1,149 @@
+//! Spinning before sleeping: as long as it has paid lately, never against a peer on the same CPU.
+//!
+//! A sleep and a wake-up cost as much as hundreds of cache-line hand-overs, so a short spin decides every
+//! round trip; but a spin that fails is CPU thrown away, and a spin on the CPU that the peer needs keeps
+//! away the very thing it waits for. [`Adaptive`] is a plain number for the caller to keep; it knows
+//! neither what is waited for nor what sleeping is.
+#![forbid(unsafe_code)]
+
+use super::thread;
+
+/// Where the cap ends up after failures.
+pub const LEAST_NS: u32 = 2_000;
+
+/// Looks between two readings of the clock.
+const LOOKS: u32 = 32;
+
+/// How a spin ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spun {
+    /// What was waited for is there.
+    Ready,
+    /// It is not, and the time is over.
+    TimeOut,
+    /// It is not, and the peer runs on this very CPU: it was given the CPU once.
+    SameCpu,
+}
+
+/// How long the next spin may last, learnt from the last ones. 0 means "the whole of what is configured",
+/// so that fresh shared memory is a fresh state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Adaptive(u32);
+
+impl Adaptive {
+    /// As if nothing had been learnt.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(0)
+    }
+
+    /// What the next spin may last, in nanoseconds, where `cap_ns` is configured.
+    #[must_use]
+    pub fn limit(self, cap_ns: u32) -> u32 {
+        if self.0 == 0 { cap_ns } else { self.0.min(cap_ns) }
+    }
+
+    /// The plain number, and back.
+    #[must_use]
+    pub const fn to_raw(self) -> u32 {
+        self.0
+    }
+
+    /// From [`Adaptive::to_raw`]; any number is valid.
+    #[must_use]
+    pub const fn from_raw(raw: u32) -> Self {
+        Self(raw)
+    }
+
+    /// Spins until `ready` says so, for at most `cap_ns` (0: one look and no more). `peer_cpu` is where
+    /// the peer last said it runs ([`thread::cpu`] there; 0 when unknown).
+    pub fn spin(&mut self, cap_ns: u32, peer_cpu: impl Fn() -> u32, mut ready: impl FnMut() -> bool) -> Spun {
+        if ready() {
+            return Spun::Ready;
+        }
+        if cap_ns == 0 {
+            return Spun::TimeOut;
+        }
+        let limit = u64::from(self.limit(cap_ns));
+        let mut start = 0;
+        loop {
+            if thread::cpu() == peer_cpu() {
+                thread::yield_now();
+                return if ready() { Spun::Ready } else { Spun::SameCpu };
+            }
+            for _ in 0..LOOKS {
+                if ready() {
+                    self.0 = 0;
+                    return Spun::Ready;
+                }
+                core::hint::spin_loop();
+            }
+            let now = crate::sys::now_ns();
+            if start == 0 {
+                // The clock is read only now: most spins that succeed end before this.
+                start = now;
+            } else if now.wrapping_sub(start) >= limit {
+                self.failed(cap_ns);
+                return Spun::TimeOut;
+            }
+        }
+    }
+
+    /// The spin did not pay: the next one is half as long.
+    pub fn failed(&mut self, cap_ns: u32) {
+        self.0 = (self.limit(cap_ns) / 2).max(LEAST_NS.min(cap_ns)).max(1);
+    }
+
+    /// Told how long the sleep after a failed spin lasted: a sleep that a full spin would have covered
+    /// restores the full length.
+    pub fn slept(&mut self, ns: u64, cap_ns: u32) {
+        if ns <= u64::from(cap_ns) {
+            self.0 = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn learns_and_forgets() {
+        let mut a = Adaptive::new();
+        assert_eq!(a.limit(10_000), 10_000);
+        assert_eq!(a.spin(10_000, || 0, || false), Spun::TimeOut);
+        assert_eq!(a.limit(10_000), 5_000);
+        for _ in 0..5 {
+            a.failed(10_000);
+        }
+        assert_eq!(a.limit(10_000), LEAST_NS);
+        a.slept(50_000, 10_000);
+        assert_eq!(a.limit(10_000), LEAST_NS);
+        a.slept(9_000, 10_000);
+        assert_eq!(a.limit(10_000), 10_000);
+        let mut looks = 0;
+        a.failed(10_000);
+        assert_eq!(
+            a.spin(
+                10_000,
+                || 0,
+                || {
+                    looks += 1;
+                    looks > 3
+                }
+            ),
+            Spun::Ready
+        );
+        assert_eq!(a.limit(10_000), 10_000);
+        assert_eq!(a.spin(0, || 0, || false), Spun::TimeOut);
+        assert_eq!(a.limit(500), 500);
+    }
+
+    #[test]
+    fn yields_to_a_neighbour() {
+        let mut a = Adaptive::new();
+        // Wherever we are moved to meanwhile, the "peer" is there too.
+        assert_eq!(a.spin(1_000_000_000, thread::cpu, || false), Spun::SameCpu);
+    }
+}

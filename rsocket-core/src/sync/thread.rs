@@ -1,0 +1,168 @@
+//! Who and where the calling thread is, cheaply: its kernel id, its CPU, and how many of our locks it
+//! holds.
+//!
+//! Thread-locals here are const-initialised and have no destructor, so that a hook may touch them in a
+//! signal handler and in a thread that is being torn down. The cached id survives a fork, where it is
+//! wrong: the child calls [`forked`] first of all.
+#![forbid(unsafe_code)]
+
+use core::cell::Cell;
+
+thread_local! {
+    static TID: Cell<u32> = const { Cell::new(0) };
+    /// Locks this thread holds or is about to hold: see `lock::Kernel`.
+    static HELD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The kernel's id of this thread; never 0.
+#[must_use]
+#[inline]
+pub fn tid() -> u32 {
+    let cached = TID.try_with(Cell::get).unwrap_or(0);
+    if cached != 0 { cached } else { ask_tid() }
+}
+
+#[cold]
+fn ask_tid() -> u32 {
+    let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+    let _ = TID.try_with(|cell| cell.set(tid));
+    tid
+}
+
+/// For the child of a fork, before anything else of ours: its thread has another id and holds no lock
+/// (locks in shared memory that the parent's thread held belong to the parent still).
+pub fn forked() {
+    let _ = TID.try_with(|cell| cell.set(0));
+    let _ = HELD.try_with(|cell| cell.set(0));
+}
+
+/// How many of our locks this thread holds, or is in the middle of taking or giving back.
+#[must_use]
+#[inline]
+pub fn held() -> u32 {
+    HELD.try_with(Cell::get).unwrap_or(0)
+}
+
+#[inline]
+pub(super) fn held_add() {
+    let _ = HELD.try_with(|cell| cell.set(cell.get().wrapping_add(1)));
+    // A handler that runs on this thread must see the count before the lock word changes. The compiler
+    // is the only thing that could reorder the two on one thread.
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+}
+
+#[inline]
+pub(super) fn held_sub() {
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    let _ = HELD.try_with(|cell| cell.set(cell.get().saturating_sub(1)));
+}
+
+/// The CPU this thread runs on, plus one, so that 0 can mean "unknown" in shared memory. The C library
+/// answer comes from the vDSO: a few nanoseconds and no system call.
+#[must_use]
+#[inline]
+pub fn cpu() -> u32 {
+    (rustix::thread::sched_getcpu() as u32).wrapping_add(1)
+}
+
+/// Gives the CPU away once, to whoever else wants it.
+pub fn yield_now() {
+    rustix::thread::sched_yield();
+}
+
+/// Whether a thread with this kernel id still runs, in whatever process. A killed process that its parent
+/// has not yet collected still answers to `kill`, so a look at its state follows.
+#[must_use]
+pub fn alive(tid: u32) -> bool {
+    let Some(pid) = i32::try_from(tid).ok().and_then(rustix::process::Pid::from_raw) else {
+        return false;
+    };
+    // EPERM means that it exists; only ESRCH means that it does not.
+    if rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
+        return false;
+    }
+    !matches!(state(tid), Some(b'Z' | b'X' | b'x'))
+}
+
+/// Whether a process still has memory: one that is being killed gives that up before it closes its
+/// descriptors, so that whoever hears of the latter can already tell. True where /proc cannot.
+#[must_use]
+pub fn has_memory(pid: u32) -> bool {
+    let mut text = [0_u8; 32];
+    !matches!(proc_file(pid, b"/statm\0", &mut text), Some(n) if text.get(..n).is_some_and(|t| t.starts_with(b"0 ")))
+}
+
+/// The beginning of a file of the process in /proc; `None` where there is none.
+fn proc_file(tid: u32, name: &[u8], text: &mut [u8]) -> Option<usize> {
+    use rustix::fs::{CWD, Mode, OFlags};
+
+    let mut path = [0_u8; 32];
+    let path = proc_path(tid, name, &mut path)?;
+    let file = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let n = rustix::io::read(&file, text).ok();
+    crate::sys::discard(file);
+    n
+}
+
+/// The state letter in /proc; `None` where /proc cannot tell.
+fn state(tid: u32) -> Option<u8> {
+    let mut text = [0_u8; 128];
+    let n = proc_file(tid, b"/stat\0", &mut text)?;
+    // "pid (name) S ...": the name may hold anything, parentheses too, and is at most 64 bytes long.
+    let text = text.get(..n)?;
+    let end = text.iter().rposition(|&b| b == b')')?;
+    text.get(end + 2).copied()
+}
+
+/// Writes "/proc/TID" and the name, which ends with its NUL, without allocating.
+fn proc_path<'a>(tid: u32, name: &[u8], buffer: &'a mut [u8; 32]) -> Option<&'a core::ffi::CStr> {
+    let mut digits = [0_u8; 10];
+    let mut rest = tid;
+    let mut count = 0;
+    for digit in &mut digits {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        count += 1;
+        if rest == 0 {
+            break;
+        }
+    }
+    let number = digits.get(..count)?.iter().rev();
+    let bytes = b"/proc/".iter().chain(number).chain(name);
+    for (to, from) in buffer.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    core::ffi::CStr::from_bytes_until_nul(buffer).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_itself() {
+        assert_eq!(tid(), tid());
+        assert!(alive(tid()));
+        assert_eq!(state(tid()), Some(b'R'));
+        assert!(!alive(0));
+        assert!(!alive(0x7fff_ffff));
+        assert!(cpu() > 0);
+    }
+
+    #[test]
+    fn a_corpse_is_not_alive() {
+        // SAFETY is not at stake: std starts and kills the child.
+        let Ok(mut child) = std::process::Command::new("sleep").arg("100").spawn() else { return };
+        assert!(alive(child.id()));
+        let _ = child.kill();
+        for _ in 0..1000 {
+            if !alive(child.id()) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(!alive(child.id()), "not collected yet, and dead all the same");
+        let _ = child.wait();
+        assert!(!alive(child.id()));
+    }
+}
