@@ -51,6 +51,7 @@ use crate::wire::word::Word;
 
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // for tests
 pub mod conformance;
+pub mod shm;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // for tests
 pub mod sim;
 

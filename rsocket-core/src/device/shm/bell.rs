@@ -1,0 +1,489 @@
+//! Bells: what a sleeper sleeps on beside its TCP socket, and how the other side finds it.
+//!
+//! A bell is an abstract datagram socket of the UNIX family with a random name. Its owner polls it; whoever
+//! finds the bell's id in a sleeper word sends one byte. Anybody of the same network namespace could (the
+//! kernel lists the names), so a ring means "look again" and nothing more, and a full queue is as good as a
+//! ring. Nothing is left behind when the owner dies: the name goes with
+//! the socket, and ringing it is refused.
+//!
+//! Bells are kept in a process-wide pool without locks ([`borrow`], [`give_back`]); the sockets for ringing
+//! are cached by id ([`ring`]). All descriptors are private, non-blocking and close-on-exec, and after their
+//! making only `read` and `write` touch them, which a sandbox allows. A handle has no destructor, so that it
+//! may be alive across a cancellation point. It must not know who sleeps or why.
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use crossbeam_utils::CachePadded;
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
+
+use rustix::io::Errno as KernelErrno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::park::BELL;
+use crate::errno::Errno;
+use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::thread;
+use crate::sys;
+
+/// The most bells of one process.
+pub const BELLS: usize = 1024;
+
+/// The most datagrams that one [`BellRef::drain`] takes.
+const MOST_RINGS: u32 = 4096;
+
+/// Nothing here.
+const EMPTY: u32 = 0;
+/// A bell that nobody uses.
+const IDLE: u32 = 1;
+/// Lent to a thread for one sleep.
+const THREAD: u32 = 2;
+/// Lent to an epoll set for its life.
+const SET: u32 = 3;
+/// Being made.
+const MAKING: u32 = 4;
+
+struct Bell {
+    state: AtomicU32,
+    fd: AtomicI32,
+    id: AtomicU64,
+}
+
+static POOL: [Bell; BELLS] =
+    [const { Bell { state: AtomicU32::new(EMPTY), fd: AtomicI32::new(-1), id: AtomicU64::new(0) } }; BELLS];
+
+/// One bit for each bell in state IDLE. Taking the bit takes the bell.
+static FREE: [AtomicU64; BELLS / 64] = [const { AtomicU64::new(0) }; BELLS / 64];
+
+/// A borrowed bell: a plain value, to be given back by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BellRef {
+    index: u32,
+    fd: RawFd,
+    id: u64,
+}
+
+impl BellRef {
+    fn entry(&self) -> Option<&'static Bell> {
+        // Relaxed: ids are random and never used twice, so equality alone says that the entry is still ours.
+        POOL.get(self.index as usize).filter(|bell| bell.id.load(Ordering::Relaxed) == self.id)
+    }
+
+    /// What to poll for readability; -1, which `ppoll` skips, when the bell is [`stale`](Self::stale).
+    #[must_use]
+    pub fn fd(&self) -> RawFd {
+        if self.stale() { -1 } else { self.fd }
+    }
+
+    /// What to put into a sleeper word; never 0, below 2^62.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// True after a fork in which the bell was closed here. It can only happen where a signal handler forked
+    /// during a sleep: the child borrows another one.
+    #[must_use]
+    pub fn stale(&self) -> bool {
+        self.entry().is_none()
+    }
+
+    /// Takes all bytes out; true when there were any. To be called *before* the look that decides whether to
+    /// sleep again.
+    pub fn drain(&self) -> bool {
+        if self.stale() {
+            return false;
+        }
+        let mut byte = [0_u8; 8];
+        // The socket is non-blocking; one datagram for each read, until EAGAIN (or anything else) ends it. The
+        // bound is beyond any queue's length: a stranger that floods the bell must not keep us here.
+        let reads = (0..MOST_RINGS).take_while(|_| rustix::io::read(sys::borrow(self.fd), &mut byte).is_ok());
+        reads.count() != 0
+    }
+}
+
+/// A bell for one sleep of this thread. `None` when all are taken or none can be made: sleep for short
+/// times, then.
+#[must_use]
+pub fn borrow() -> Option<BellRef> {
+    lend(THREAD)
+}
+
+/// A bell for an epoll set, which survives a fork in both processes until it is given back.
+#[must_use]
+pub fn borrow_for_set() -> Option<BellRef> {
+    lend(SET)
+}
+
+fn lend(state: u32) -> Option<BellRef> {
+    take_idle(state).or_else(|| make(state))
+}
+
+fn take_idle(state: u32) -> Option<BellRef> {
+    for (i, word) in FREE.iter().enumerate() {
+        // Relaxed: only a hint which bit to try.
+        let mut bits = word.load(Ordering::Relaxed);
+        while bits != 0 {
+            let bit = bits.trailing_zeros();
+            // Acquire: pairs with the Release in `give_back` or `make`, which wrote the entry.
+            let before = word.fetch_and(!(1 << bit), Ordering::Acquire);
+            if before >> bit & 1 == 1 {
+                let index = i as u32 * 64 + bit;
+                let bell = POOL.get(index as usize)?;
+                bell.state.store(state, Ordering::Relaxed);
+                let (fd, id) = (bell.fd.load(Ordering::Relaxed), bell.id.load(Ordering::Relaxed));
+                return Some(BellRef { index, fd, id });
+            }
+            bits = before & !(1 << bit);
+        }
+    }
+    None
+}
+
+#[cold]
+fn make(state: u32) -> Option<BellRef> {
+    let (index, bell) = POOL.iter().enumerate().find(|(_, bell)| {
+        bell.state.load(Ordering::Relaxed) == EMPTY
+            // Acquire: pairs with the Release in `discard`; the entry is ours from here on.
+            && bell.state.compare_exchange(EMPTY, MAKING, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    })?;
+    match socket() {
+        Ok((fd, id)) => {
+            bell.fd.store(fd, Ordering::Relaxed);
+            bell.id.store(id, Ordering::Relaxed);
+            // Release: pairs with the Acquire of whoever looks at the state in `forked`.
+            bell.state.store(state, Ordering::Release);
+            Some(BellRef { index: index as u32, fd, id })
+        }
+        Err(_) => {
+            bell.state.store(EMPTY, Ordering::Release);
+            None
+        }
+    }
+}
+
+/// Returns a bell to the pool. A byte that is still on its way may wake the next borrower once for nothing.
+/// A stale bell is ignored.
+pub fn give_back(bell: BellRef) {
+    let Some(entry) = bell.entry() else { return };
+    entry.state.store(IDLE, Ordering::Relaxed);
+    if let Some(word) = FREE.get(bell.index as usize / 64) {
+        // Release: pairs with the Acquire in `take_idle`.
+        word.fetch_or(1 << (bell.index % 64), Ordering::Release);
+    }
+}
+
+/// Closes a bell instead of returning it: in the child of a fork for a set that stays the parent's alone.
+pub fn forget(bell: BellRef) {
+    if let Some(entry) = bell.entry() {
+        discard(entry);
+    }
+}
+
+fn discard(bell: &Bell) {
+    bell.id.store(0, Ordering::Relaxed);
+    let fd = bell.fd.swap(-1, Ordering::Relaxed);
+    if fd >= 0 {
+        sys::close_private(fd);
+    }
+    // Release: pairs with the Acquire in `make`.
+    bell.state.store(EMPTY, Ordering::Release);
+}
+
+/// In the child of a fork: the parent's bells are not ours to sleep on, since both would drain them. Closes
+/// all but those of epoll sets (whoever owns those keeps them or calls [`forget`]), and frees the locks of
+/// threads that do not exist here. The child has one thread; it calls this before any other function here,
+/// after [`thread::forked`].
+pub fn forked() {
+    for word in &FREE {
+        word.store(0, Ordering::Relaxed);
+    }
+    for bell in &POOL {
+        match bell.state.load(Ordering::Acquire) {
+            EMPTY | SET => {}
+            _ => discard(bell),
+        }
+    }
+    for shard in &RINGERS {
+        shard.lock.reset();
+    }
+}
+
+/// How many bells exist, and how many of them are lent out.
+#[must_use]
+pub fn census() -> (usize, usize) {
+    let mut all = 0;
+    let mut lent = 0;
+    for bell in &POOL {
+        match bell.state.load(Ordering::Relaxed) {
+            IDLE => all += 1,
+            THREAD | SET => {
+                all += 1;
+                lent += 1;
+            }
+            _ => {}
+        }
+    }
+    (all, lent)
+}
+
+/// "rsockets/bell/" and 16 digits, in the abstract namespace.
+fn address(id: u64) -> Result<SocketAddrUnix, KernelErrno> {
+    let mut name = *b"rsockets/bell/0000000000000000";
+    for (i, digit) in name.iter_mut().rev().take(16).enumerate() {
+        let nibble = (id >> (4 * i) & 15) as u8;
+        *digit = if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
+    }
+    SocketAddrUnix::new_abstract_name(&name)
+}
+
+fn datagram_socket() -> Result<OwnedFd, KernelErrno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
+}
+
+/// A new bound socket, at a private number.
+fn socket() -> Result<(RawFd, u64), Errno> {
+    let socket = datagram_socket()?;
+    // Never 0, which is a free sleeper word.
+    let id = super::random::bits()? as u64 & BELL | 1;
+    rustix::net::bind(&socket, &address(id)?)?;
+    Ok((sys::make_private(socket)?, id))
+}
+
+/// Connected sockets, cached by the id of the bell at their other end. A shard is chosen by the id, which is
+/// random, and used under its lock: the descriptor must not be replaced while it is written to.
+struct Ringer {
+    id: AtomicU64,
+    fd: AtomicI32,
+}
+
+const SHARDS: usize = 16;
+const WAYS: usize = 8;
+
+struct Shard {
+    lock: OwnedLock,
+    /// The next way to be replaced.
+    hand: AtomicU32,
+    ways: [Ringer; WAYS],
+}
+
+static RINGERS: [CachePadded<Shard>; SHARDS] = [const {
+    CachePadded::new(Shard {
+        lock: OwnedLock::new(),
+        hand: AtomicU32::new(0),
+        ways: [const { Ringer { id: AtomicU64::new(0), fd: AtomicI32::new(-1) } }; WAYS],
+    })
+}; SHARDS];
+
+/// What became of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rang {
+    /// The sleeper's poll is ready now (or was already: its queue is full).
+    Yes,
+    /// There is no such bell: its owner is gone.
+    Gone,
+    /// No descriptor or memory for it. The sleeper keeps sleeping unless somebody tries again.
+    Failed,
+}
+
+/// Rings the bell `id`, as found in a sleeper word.
+#[cold]
+pub fn ring(id: u64) {
+    let _ = try_ring(id);
+}
+
+/// As [`ring`], and says what became of it.
+pub fn try_ring(id: u64) -> Rang {
+    let id = id & BELL;
+    if id == 0 {
+        return Rang::Gone;
+    }
+    // The low bit is always 1: the shard comes from the others.
+    let Some(shard) = RINGERS.get((id >> 1) as usize % SHARDS) else { return Rang::Failed };
+    let tid = thread::tid();
+    match shard.lock.lock(tid) {
+        // A signal handler interrupted a ring: go without the cache.
+        Taken::Own => ring_once(id),
+        // Every entry is valid at each step of `ring_cached`, so a dead holder leaves nothing to repair.
+        Taken::Clean | Taken::Broken => {
+            let rang = ring_cached(shard, id);
+            shard.lock.unlock(tid);
+            rang
+        }
+    }
+}
+
+/// Forgets the way to a bell whose owner has ended.
+pub fn hang_up(id: u64) {
+    let id = id & BELL;
+    let Some(shard) = RINGERS.get((id >> 1) as usize % SHARDS) else { return };
+    let tid = thread::tid();
+    if id == 0 || matches!(shard.lock.lock(tid), Taken::Own) {
+        return;
+    }
+    if let Some(way) = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id) {
+        empty(way);
+    }
+    shard.lock.unlock(tid);
+}
+
+fn ring_cached(shard: &Shard, id: u64) -> Rang {
+    // Relaxed throughout: the shard's lock orders it all.
+    if let Some(way) = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id) {
+        match send(sys::borrow(way.fd.load(Ordering::Relaxed))) {
+            Ok(()) => return Rang::Yes,
+            Err(KernelErrno::BADF | KernelErrno::NOTSOCK | KernelErrno::NOTCONN) => {
+                // Somebody closed the number behind our back; it may be somebody else's now.
+                way.id.store(0, Ordering::Relaxed);
+                sys::forget_private(way.fd.swap(-1, Ordering::Relaxed));
+            }
+            Err(_) => {
+                empty(way);
+                return Rang::Gone;
+            }
+        }
+    }
+    let socket = match connected(id) {
+        Ok(socket) => socket,
+        Err(rang) => return rang,
+    };
+    let sent = send(socket.as_fd());
+    let hand = shard.hand.load(Ordering::Relaxed);
+    let free = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == 0);
+    let way = free.or_else(|| {
+        shard.hand.store(hand.wrapping_add(1), Ordering::Relaxed);
+        shard.ways.get(hand as usize % WAYS)
+    });
+    match way {
+        Some(way) if sent.is_ok() => {
+            empty(way);
+            if let Ok(fd) = sys::make_private(socket) {
+                way.fd.store(fd, Ordering::Relaxed);
+                way.id.store(id, Ordering::Relaxed);
+            }
+        }
+        _ => close(socket),
+    }
+    answer(sent)
+}
+
+/// Closes what a way holds. The id goes first: a holder that dies in between leaks a descriptor of a process
+/// that is dying, and nothing else.
+fn empty(way: &Ringer) {
+    way.id.store(0, Ordering::Relaxed);
+    let fd = way.fd.swap(-1, Ordering::Relaxed);
+    if fd >= 0 {
+        sys::close_private(fd);
+    }
+}
+
+fn ring_once(id: u64) -> Rang {
+    match connected(id) {
+        Ok(socket) => {
+            let sent = send(socket.as_fd());
+            close(socket);
+            answer(sent)
+        }
+        Err(rang) => rang,
+    }
+}
+
+fn connected(id: u64) -> Result<OwnedFd, Rang> {
+    let address = address(id).map_err(|_| Rang::Failed)?;
+    let socket = datagram_socket().map_err(|_| Rang::Failed)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => Ok(socket),
+        Err(e) => {
+            close(socket);
+            Err(answer(Err(e)))
+        }
+    }
+}
+
+/// One byte. A plain write to a datagram socket raises no SIGPIPE, and the socket is non-blocking.
+fn send(socket: std::os::fd::BorrowedFd<'_>) -> Result<(), KernelErrno> {
+    loop {
+        return match rustix::io::write(socket, b"!") {
+            // A full queue: the bell has been rung, and nobody has looked yet.
+            Ok(_) | Err(KernelErrno::AGAIN | KernelErrno::NOBUFS) => Ok(()),
+            Err(KernelErrno::INTR) => continue,
+            Err(e) => Err(e),
+        };
+    }
+}
+
+fn answer(sent: Result<(), KernelErrno>) -> Rang {
+    match sent {
+        Ok(()) => Rang::Yes,
+        Err(KernelErrno::CONNREFUSED | KernelErrno::NOENT | KernelErrno::CONNRESET | KernelErrno::PIPE) => {
+            Rang::Gone
+        }
+        Err(_) => Rang::Failed,
+    }
+}
+
+/// Closes by the kernel's call: the one of the C library is hooked.
+fn close(fd: OwnedFd) {
+    // The number has never been private, and forgetting it is harmless.
+    sys::close_private(fd.into_raw_fd());
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use super::*;
+
+    fn readable(bell: &BellRef, ms: i64) -> bool {
+        let mut fds =
+            [rustix::event::PollFd::from_borrowed_fd(sys::borrow(bell.fd()), rustix::event::PollFlags::IN)];
+        let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
+        rustix::event::poll(&mut fds, Some(&time)).unwrap() == 1
+    }
+
+    #[test]
+    fn rings_and_drains() {
+        let bell = borrow().unwrap();
+        assert!(sys::is_private(bell.fd()));
+        assert!(bell.id() != 0 && bell.id() <= BELL);
+        assert!(!readable(&bell, 0));
+        for _ in 0..3 {
+            assert_eq!(try_ring(bell.id()), Rang::Yes);
+            assert!(readable(&bell, 100));
+            assert!(bell.drain());
+            assert!(!bell.drain());
+        }
+        // Far more rings than a queue holds.
+        for _ in 0..2000 {
+            assert_eq!(try_ring(bell.id()), Rang::Yes);
+        }
+        assert!(bell.drain());
+        give_back(bell);
+    }
+
+    #[test]
+    fn a_bell_that_is_gone() {
+        let bell = borrow().unwrap();
+        assert_eq!(try_ring(bell.id()), Rang::Yes);
+        forget(bell);
+        assert!(bell.stale());
+        assert_eq!(bell.fd(), -1);
+        assert_eq!(try_ring(bell.id()), Rang::Gone, "the cached socket is refused");
+        assert_eq!(try_ring(bell.id()), Rang::Gone, "and so is a new one");
+        give_back(bell);
+    }
+
+    #[test]
+    fn more_bells_than_the_cache_holds() {
+        let bells: Vec<_> = (0..200).map(|_| borrow_for_set().unwrap()).collect();
+        for round in 0..2 {
+            for bell in &bells {
+                assert_eq!(try_ring(bell.id()), Rang::Yes, "round {round}");
+            }
+            for bell in &bells {
+                assert!(bell.drain());
+            }
+        }
+        bells.into_iter().for_each(forget);
+    }
+}

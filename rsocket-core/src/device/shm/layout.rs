@@ -1,0 +1,199 @@
+//! Where everything in an arena lies: sizes, offsets and the shared structures. Pure numbers and plain
+//! `repr(C)` atomics; it must not know who uses them how. Entry points: [`DirectionPage`] and
+//! [`ArenaHeader`].
+//!
+//! A line that one side polls is never written by that side, and what the two sides write lies 128 bytes
+//! apart (adjacent-line prefetch takes pairs of 64-byte lines). A connection that has exchanged a little
+//! touches two pages for each direction: the [`DirectionPage`], and the first of the receive buffer. The buffer
+//! has two banks, small and large, each with buffers, credits and a place in the stream of its own, so that
+//! short messages stay in warm memory while a bulk writer finds as much room as TCP would give it; a bit in
+//! the word says which bank a message is in. All of it starts as zeroes, and any word may turn to zero at any time, since the peer can punch
+//! holes into the memory: zero is never a valid entry of a lane.
+#![forbid(unsafe_code)]
+
+use core::mem::{offset_of, size_of};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// What starts every arena.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"rsockarn");
+/// Two libraries of different layouts never share memory. Raise it with any change in this file, or in the
+/// meaning of a word.
+pub const VERSION: u32 = 1;
+/// The most windows that one arena may have.
+pub const MAX_WINDOWS: u32 = 1024;
+
+/// The unit of memory that the kernel gives.
+pub const PAGE: usize = 4096;
+/// Entries in the data lane: a power of two, so that a position may wrap at 2^32. As many messages may wait
+/// unread; TCP takes thousands of short ones too.
+pub const DATA_RING: u32 = 2048;
+/// Entries in the control lane.
+pub const CONTROL_RING: u32 = 32;
+/// Messages that a sender may have under way: fewer than the lane holds, so that words which cost no credit
+/// (a shutdown) always have room.
+pub const CREDITS: u32 = DATA_RING - 8;
+/// Entries in the target table.
+pub const TARGETS: usize = 8;
+/// Threads that can sleep on one side of a direction before the next one has to make do without a bell.
+pub const SLEEPERS: usize = 4;
+
+/// Segments in each bank of the receive buffer.
+pub const SEGMENTS: usize = 4;
+/// Bytes of a segment in the small bank: a chatty connection stays in a few pages, warm in both caches.
+pub const SMALL: usize = 4096;
+/// Bytes of a segment in the large bank: as much as the kernel would take of a writer whose reader is busy.
+pub const LARGE: usize = 512 * 1024;
+/// Where the large bank starts in the receive buffer.
+pub const LARGE_ZONE: usize = SEGMENTS * SMALL;
+/// Bytes of the receive buffer.
+pub const BUFFER_LEN: usize = LARGE_ZONE + SEGMENTS * LARGE;
+/// Of [`CREDITS`], those of the small bank.
+pub const SMALL_CREDITS: u32 = 640;
+/// Of [`CREDITS`], those of the large bank.
+pub const LARGE_CREDITS: u32 = CREDITS - SMALL_CREDITS;
+/// In a DATA or SGL word: it is about the large bank. (Lengths here stay far below it.)
+pub const LARGE_BANK: u32 = 1 << 28;
+/// In an SGL word: an entry of the target table comes with it. An entry counts only once its word is there,
+/// so that one which a dying receiver wrote and did not announce can be written again.
+pub const WITH_ENTRY: u32 = 1 << 27;
+
+/// Bytes before the receive buffer: the first page and as much of the data lane as does not fit into it.
+pub const HEAD_LEN: usize = size_of::<DirectionPage>();
+/// Bytes of one direction.
+pub const DIRECTION_LEN: usize = HEAD_LEN + BUFFER_LEN;
+/// Bytes of one window.
+pub const WINDOW_LEN: usize = 2 * DIRECTION_LEN;
+/// Bytes of the arena's header.
+pub const HEADER_LEN: usize = PAGE;
+/// Words of one side's ready bitmap.
+pub const READY_WORDS: usize = MAX_WINDOWS as usize / 64;
+
+/// The exact size of an arena with so many windows; `None` when there may not be so many, or none.
+#[must_use]
+pub const fn arena_len(windows: u32) -> Option<usize> {
+    if windows == 0 || windows > MAX_WINDOWS {
+        return None;
+    }
+    Some(HEADER_LEN + windows as usize * WINDOW_LEN)
+}
+
+/// What the end that receives tells the one that sends.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct ReceiverLine {
+    /// Nonzero: no thread of the receiver is inside the kernel on this direction, it may switch.
+    pub acknowledged: AtomicU32,
+    /// Nonzero: nobody will read any more.
+    pub receiver_closed: AtomicU32,
+    /// Where the receiver last ran: `sync::thread::cpu()`, 0 unknown.
+    pub receiver_cpu: AtomicU32,
+}
+
+/// What the end that sends tells the one that receives.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct SenderLine {
+    /// Bytes of the stream that went by TCP before this direction took over, plus 1.
+    pub cut: AtomicU64,
+    /// The way back to TCP, written once by whoever goes first: the sender, with the bytes of this direction
+    /// after which the rest goes by TCP, plus 1; or the receiver, with the bytes that it has read, plus 1, and
+    /// the highest bit.
+    pub end: AtomicU64,
+    /// Bytes that TCP had taken when the receiver's unread tail began to be sent by it, plus 1.
+    pub returned: AtomicU64,
+    /// Nonzero: the sender has no credit or no room left.
+    pub starved: AtomicU32,
+    /// Where the sender last ran: `sync::thread::cpu()`, 0 unknown.
+    pub sender_cpu: AtomicU32,
+    /// Nonzero: nothing more will be sent.
+    pub sender_closed: AtomicU32,
+}
+
+/// Who sleeps at one side of a direction: see [`super::park`].
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct SleeperLine {
+    /// One bit for each word that may be in use.
+    pub any: AtomicU32,
+    /// The sleepers' bells.
+    pub words: [AtomicU64; SLEEPERS],
+}
+
+/// One buffer that the sender may fill (`wire-protocol §3.2`, as atomics).
+#[repr(C)]
+#[derive(Debug)]
+pub struct TargetEntry {
+    /// Offset in the receive buffer.
+    pub addr: AtomicU64,
+    /// Whatever the receiver's end chose for a key.
+    pub rkey: AtomicU32,
+    /// Bytes; 0 is an empty entry.
+    pub len: AtomicU32,
+}
+
+/// The head of a direction: all that is not payload. Its first page has everything but the later entries of
+/// the data lane.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct DirectionPage {
+    /// Written by the receiver.
+    pub receiver: ReceiverLine,
+    /// Written by the sender.
+    pub sender: SenderLine,
+    /// The receiver's threads, asleep until there is data; rung by the sender.
+    pub data_waiters: SleeperLine,
+    /// The sender's threads, asleep until there is room; rung by the receiver.
+    pub room_waiters: SleeperLine,
+    /// Written by the receiver; the sender only empties an entry.
+    pub targets: [TargetEntry; TARGETS],
+    /// Written by the receiver: words about buffers and credits.
+    pub control: [AtomicU64; CONTROL_RING as usize],
+    _spare: [AtomicU64; 144],
+    /// Written by the sender: words about data. Begins in the first page, and goes on over as many pages as
+    /// it takes.
+    pub data: [AtomicU64; DATA_RING as usize],
+    _rest: [AtomicU64; 256],
+}
+
+/// One side's ready bits, on lines of their own.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct ReadyBits(pub [AtomicU64; READY_WORDS]);
+
+/// The first page of an arena.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct ArenaHeader {
+    /// [`MAGIC`], stored last of all.
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// Windows that follow.
+    pub windows: AtomicU32,
+    /// Bytes of the whole.
+    pub size: AtomicU64,
+    /// 128 random bits that name the arena.
+    pub id: [AtomicU64; 2],
+    /// Windows that have become ready for the connecting side (0) and for the accepting side (1).
+    pub ready: [ReadyBits; 2],
+}
+
+const _: () = {
+    assert!(HEAD_LEN == 5 * PAGE);
+    assert!(size_of::<ReceiverLine>() == 128 && size_of::<SenderLine>() == 128);
+    assert!(size_of::<SleeperLine>() == 128 && size_of::<TargetEntry>() == 16);
+    assert!(offset_of!(DirectionPage, receiver) == 0);
+    assert!(offset_of!(DirectionPage, sender) == 0x80);
+    assert!(offset_of!(DirectionPage, data_waiters) == 0x100);
+    assert!(offset_of!(DirectionPage, room_waiters) == 0x180);
+    assert!(offset_of!(DirectionPage, targets) == 0x200);
+    assert!(offset_of!(DirectionPage, control) == 0x280);
+    assert!(offset_of!(DirectionPage, data) == 0x800);
+    assert!(size_of::<ArenaHeader>() == HEADER_LEN);
+    assert!(offset_of!(ArenaHeader, ready) == 0x80);
+    assert!(DATA_RING.is_power_of_two() && CONTROL_RING.is_power_of_two());
+    assert!(CREDITS + 8 <= DATA_RING);
+    assert!(DIRECTION_LEN.is_multiple_of(PAGE));
+    assert!(BUFFER_LEN < LARGE_BANK as usize && 2 * SEGMENTS == TARGETS);
+    assert!(READY_WORDS * 64 == MAX_WINDOWS as usize && READY_WORDS * 8 == 128);
+};
