@@ -1,0 +1,503 @@
+//! What an administrator and the environment say: the files under `/etc/rdma/rsocket` and `RSOCKET_*`.
+//!
+//! [`Config::load`] reads everything once, without allocation and without `std`'s I/O, since it may run
+//! inside a hook. It never fails: a file that is not there means the built-in value, one that does not
+//! hold exactly one integer in range means the same and a [`Complaint`], which the caller logs. The meaning
+//! of each file is upstream's (`wire-protocol §10.2`); odd values that upstream accepts and then gets wrong
+//! are refused here.
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use core::fmt;
+use std::os::fd::IntoRawFd;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::wire::private_data::{MAX_IOMAP, representable_iomap};
+
+/// Where the files are, unless `RSOCKET_CONF_DIR` names another directory.
+pub const DIRECTORY: &str = "/etc/rdma/rsocket";
+
+/// Everything that can be configured. Plain values: copy it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `mem_default`: bytes of receive buffer for each stream socket; even, at least 4096.
+    pub recv_buffer: u32,
+    /// `wmem_default`: bytes of send buffer for each stream socket; at least 2048.
+    pub send_buffer: u32,
+    /// `sqsize_default`: work requests in a send queue, 16 to 65534.
+    pub send_queue: u16,
+    /// `rqsize_default`: work requests in a receive queue, hence credits; 16 to 65534.
+    pub recv_queue: u16,
+    /// `inline_default`: bytes that a work request may carry in itself, up to 65534.
+    pub inline: u16,
+    /// `iomap_size`: entries for direct placement that are offered to the peer, up to 32512. What the
+    /// private data cannot say exactly is rounded down.
+    pub iomap: u16,
+    /// `polling_time`: microseconds to spin before sleeping, up to a second.
+    pub polling_us: u32,
+    /// `wake_up_interval`: the longest single sleep inside poll, in milliseconds; at least 1.
+    pub wake_up_ms: u32,
+    /// `RSOCKET_TRANSPORT`: what may carry a connection, the best first.
+    pub transports: Transports,
+    /// `RSOCKET_DISABLE`: leave every socket to the kernel.
+    pub disabled: bool,
+    /// `RSOCKET_LOG`: how much to say.
+    pub log: Log,
+}
+
+/// What can carry a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Shared memory between processes of one host.
+    Shm,
+    /// An RDMA adapter.
+    Rdma,
+    /// The kernel.
+    Tcp,
+}
+
+impl Transport {
+    fn parse(word: &[u8]) -> Option<Self> {
+        match word {
+            b"shm" => Some(Self::Shm),
+            b"rdma" => Some(Self::Rdma),
+            b"tcp" => Some(Self::Tcp),
+            _ => None,
+        }
+    }
+}
+
+/// Transports in order of preference, each at most once, at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transports([Option<Transport>; 3]);
+
+impl Transports {
+    /// All of them, the fastest first.
+    pub const ALL: Self = Self([Some(Transport::Shm), Some(Transport::Rdma), Some(Transport::Tcp)]);
+
+    /// The best first.
+    pub fn iter(&self) -> impl Iterator<Item = Transport> + '_ {
+        self.0.iter().copied().flatten()
+    }
+
+    /// Whether a connection may use it at all.
+    #[must_use]
+    pub fn allows(&self, transport: Transport) -> bool {
+        self.0.contains(&Some(transport))
+    }
+
+    /// Whether it is allowed and preferred to everything else.
+    #[must_use]
+    pub fn prefers(&self, transport: Transport) -> bool {
+        self.iter().next() == Some(transport)
+    }
+
+    /// Reads `shm,rdma,tcp` or a part of it; false when there was a word that means nothing. Without any
+    /// word that means something, all are allowed.
+    fn parse(text: &[u8]) -> (Self, bool) {
+        let mut found = Self([None; 3]);
+        let mut clean = true;
+        for word in text.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
+            match Transport::parse(word) {
+                Some(transport) if found.allows(transport) => {}
+                Some(transport) => {
+                    if let Some(slot) = found.0.iter_mut().find(|slot| slot.is_none()) {
+                        *slot = Some(transport);
+                    }
+                }
+                None => clean = false,
+            }
+        }
+        (if found.iter().next().is_none() { Self::ALL } else { found }, clean)
+    }
+}
+
+/// How much is said about what happens; each level includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Log {
+    /// Nothing.
+    Off,
+    /// What the user should know.
+    Warn,
+    /// What became of each connection, and why.
+    Info,
+    /// Everything.
+    Debug,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// One file: its name, the values it may hold, and where they go.
+struct Field {
+    file: &'static str,
+    min: u32,
+    max: u32,
+    set: fn(&mut Config, u32),
+}
+
+const FIELDS: [Field; 8] = [
+    Field {
+        file: "mem_default",
+        min: 1,
+        max: 1 << 30,
+        set: |c, v| c.recv_buffer = v.max(4096).next_multiple_of(2),
+    },
+    Field {
+        file: "wmem_default",
+        min: 1,
+        max: 1 << 30,
+        set: |c, v| c.send_buffer = if v < 2048 { 4096 } else { v },
+    },
+    Field { file: "sqsize_default", min: 1, max: 65534, set: |c, v| c.send_queue = queue(v) },
+    Field { file: "rqsize_default", min: 1, max: 65534, set: |c, v| c.recv_queue = queue(v) },
+    Field { file: "inline_default", min: 0, max: 65534, set: |c, v| c.inline = v as u16 },
+    Field {
+        file: "iomap_size",
+        min: 0,
+        max: MAX_IOMAP as u32,
+        set: |c, v| c.iomap = representable_iomap(v as u16),
+    },
+    Field { file: "polling_time", min: 0, max: 1_000_000, set: |c, v| c.polling_us = v },
+    Field { file: "wake_up_interval", min: 1, max: 86_400_000, set: |c, v| c.wake_up_ms = v },
+];
+
+/// A queue size as upstream clamps it (`wire-protocol §10.1`).
+fn queue(value: u32) -> u16 {
+    value.clamp(16, 65534) as u16
+}
+
+/// More of a file than this is not one integer.
+const FILE_MAX: usize = 64;
+/// A directory name of this size can be opened without allocating.
+const PATH_MAX: usize = 200;
+
+impl Config {
+    /// The built-in values (`wire-protocol §10.1`).
+    pub const DEFAULT: Self = Self {
+        recv_buffer: 131_072,
+        send_buffer: 131_072,
+        send_queue: 384,
+        recv_queue: 384,
+        inline: 64,
+        iomap: 0,
+        polling_us: 10,
+        wake_up_ms: 500,
+        transports: Transports::ALL,
+        disabled: false,
+        log: Log::Off,
+    };
+
+    /// Reads the files and the environment. `env` looks a variable up, as `getenv` would; it is not
+    /// `std::env`, whose lock may be held by whoever was interrupted.
+    pub fn load<'a>(env: impl Fn(&'static str) -> Option<&'a [u8]>) -> (Self, Complaints) {
+        let mut config = Self::DEFAULT;
+        let mut complaints = Complaints::NONE;
+        config.apply_env(&env, &mut complaints);
+        let directory = env("RSOCKET_CONF_DIR").filter(|d| !d.is_empty());
+        match directory {
+            Some(long) if long.len() > PATH_MAX => complaints.add("RSOCKET_CONF_DIR", long),
+            other => config.apply_files(other.unwrap_or(DIRECTORY.as_bytes()), &mut complaints),
+        }
+        (config, complaints)
+    }
+
+    /// The files of one directory.
+    fn apply_files(&mut self, directory: &[u8], complaints: &mut Complaints) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(dir) = rustix::fs::open(directory, flags, Mode::empty()) else { return };
+        for field in &FIELDS {
+            let mut buffer = [0; FILE_MAX];
+            match read_file(&dir, field.file, &mut buffer) {
+                Ok(content) => self.apply_file(field, content, complaints),
+                Err(Errno::NOENT) => {}
+                Err(_) => complaints.add(field.file, b"(unreadable)"),
+            }
+        }
+        close(dir);
+    }
+
+    /// The content of one file.
+    fn apply_file(&mut self, field: &Field, content: &[u8], complaints: &mut Complaints) {
+        match parse_integer(content) {
+            Some(value) if (field.min..=field.max).contains(&value) => (field.set)(self, value),
+            _ => complaints.add(field.file, content),
+        }
+    }
+
+    /// The variables.
+    fn apply_env<'a>(
+        &mut self,
+        env: &impl Fn(&'static str) -> Option<&'a [u8]>,
+        complaints: &mut Complaints,
+    ) {
+        if let Some(text) = env("RSOCKET_TRANSPORT").filter(|t| !t.trim_ascii().is_empty()) {
+            let (transports, clean) = Transports::parse(text);
+            self.transports = transports;
+            if !clean {
+                complaints.add("RSOCKET_TRANSPORT", text);
+            }
+        }
+        self.disabled = env("RSOCKET_DISABLE").is_some_and(|t| !matches!(t.trim_ascii(), b"" | b"0"));
+        match env("RSOCKET_LOG").map(<[u8]>::trim_ascii) {
+            None | Some(b"") => {}
+            Some(b"warn") => self.log = Log::Warn,
+            Some(b"info") => self.log = Log::Info,
+            Some(b"debug") => self.log = Log::Debug,
+            Some(other) => complaints.add("RSOCKET_LOG", other),
+        }
+    }
+}
+
+/// One decimal integer with nothing but blanks around it.
+fn parse_integer(text: &[u8]) -> Option<u32> {
+    let digits = text.trim_ascii();
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u32, |value, byte| {
+        let digit = byte.checked_sub(b'0').filter(|d| *d < 10)?;
+        value.checked_mul(10)?.checked_add(u32::from(digit))
+    })
+}
+
+/// As much of a file as fits. Not blocking, so that a FIFO in its place does no harm.
+fn read_file<'a>(
+    dir: &impl std::os::fd::AsFd,
+    name: &str,
+    buffer: &'a mut [u8; FILE_MAX],
+) -> Result<&'a [u8], Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let count = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut buffer[..]));
+    close(file);
+    // A full buffer means that there may be more, which no integer needs.
+    buffer.get(..count?).filter(|content| content.len() < FILE_MAX).ok_or(Errno::FBIG)
+}
+
+/// Closes without going through libc, whose `close` may be our own hook.
+fn close(fd: impl IntoRawFd) {
+    crate::sys::close_private(fd.into_raw_fd());
+}
+
+/// A file or a variable whose content means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// Its name, without the directory.
+    pub file: &'static str,
+    content: [u8; 40],
+    len: u8,
+}
+
+impl Complaint {
+    /// The first bytes of what was found.
+    #[must_use]
+    pub fn content(&self) -> &[u8] {
+        self.content.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: \"{}\" means nothing here; the default is used",
+            self.file,
+            self.content().escape_ascii()
+        )
+    }
+}
+
+/// All that [`Config::load`] complains about, each file and variable at most once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Complaints([Option<Complaint>; FIELDS.len() + 3]);
+
+impl Complaints {
+    const NONE: Self = Self([None; FIELDS.len() + 3]);
+
+    fn add(&mut self, file: &'static str, content: &[u8]) {
+        let mut complaint = Complaint { file, content: [0; 40], len: 0 };
+        for (to, from) in complaint.content.iter_mut().zip(content.trim_ascii()) {
+            *to = *from;
+            complaint.len += 1;
+        }
+        if let Some(slot) = self.0.iter_mut().find(|slot| slot.is_none()) {
+            *slot = Some(complaint);
+        }
+    }
+
+    /// In the order in which they were found.
+    pub fn iter(&self) -> impl Iterator<Item = &Complaint> {
+        self.0.iter().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::{Path, PathBuf};
+
+    /// A directory with these files, gone when dropped.
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let path = std::env::temp_dir().join(format!("rsocket-config-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            for (file, content) in files {
+                std::fs::write(path.join(file), content).unwrap();
+            }
+            Self(path)
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn load(dir: &Path) -> (Config, Complaints) {
+        let dir = dir.to_str().unwrap().as_bytes();
+        Config::load(|name| (name == "RSOCKET_CONF_DIR").then_some(dir))
+    }
+
+    fn load_env(name: &'static str, value: &str) -> (Config, Vec<&'static str>) {
+        let (config, complaints) = Config::load(|n| match n {
+            "RSOCKET_CONF_DIR" => Some(&b"/nonexistent"[..]),
+            n if n == name => Some(value.as_bytes()),
+            _ => None,
+        });
+        (config, complaints.iter().map(|c| c.file).collect())
+    }
+
+    #[test]
+    fn nothing_there_means_the_defaults() {
+        let (config, complaints) = load(Path::new("/nonexistent"));
+        assert_eq!(config, Config::DEFAULT);
+        assert_eq!(complaints.iter().count(), 0);
+    }
+
+    #[test]
+    fn the_samples_hold_the_defaults() {
+        let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../etc-rdma-rsocket");
+        for field in &FIELDS {
+            assert!(samples.join(field.file).exists(), "{}", field.file);
+        }
+        let (config, complaints) = load(&samples);
+        assert_eq!(config, Config::DEFAULT);
+        assert_eq!(complaints.iter().count(), 0);
+    }
+
+    #[test]
+    fn values_are_taken_and_rounded_as_documented() {
+        let dir = Dir::new(
+            "values",
+            &[
+                ("mem_default", "65537\n"),
+                ("wmem_default", " 100 "),
+                ("sqsize_default", "1"),
+                ("rqsize_default", "1000"),
+                ("inline_default", "0"),
+                ("iomap_size", "300"),
+                ("polling_time", "50\n"),
+                ("wake_up_interval", "5000"),
+            ],
+        );
+        let (config, complaints) = load(&dir.0);
+        assert_eq!(complaints.iter().count(), 0);
+        let expected = Config {
+            recv_buffer: 65538,
+            send_buffer: 4096,
+            send_queue: 16,
+            recv_queue: 1000,
+            inline: 0,
+            iomap: 256,
+            polling_us: 50,
+            wake_up_ms: 5000,
+            ..Config::DEFAULT
+        };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn nonsense_is_reported_once_and_ignored() {
+        let long = "1".repeat(100);
+        let dir = Dir::new(
+            "nonsense",
+            &[
+                ("mem_default", "0"),
+                ("wmem_default", "12 13"),
+                ("sqsize_default", "65535"),
+                ("rqsize_default", "-5"),
+                ("inline_default", ""),
+                ("iomap_size", "0x10"),
+                ("polling_time", "99999999999999999999"),
+                ("wake_up_interval", &long),
+            ],
+        );
+        let (config, complaints) = load(&dir.0);
+        assert_eq!(config, Config::DEFAULT);
+        let files: Vec<_> = complaints.iter().map(|c| c.file).collect();
+        assert_eq!(files, FIELDS.map(|f| f.file));
+        assert_eq!(complaints.iter().nth(3).unwrap().content(), b"-5");
+        let said = complaints.iter().nth(5).unwrap().to_string();
+        assert_eq!(said, "iomap_size: \"0x10\" means nothing here; the default is used");
+    }
+
+    #[test]
+    fn a_directory_in_place_of_a_file_is_reported() {
+        let dir = Dir::new("dir", &[]);
+        std::fs::create_dir(dir.0.join("polling_time")).unwrap();
+        let (config, complaints) = load(&dir.0);
+        assert_eq!(config, Config::DEFAULT);
+        assert_eq!(complaints.iter().map(|c| c.file).collect::<Vec<_>>(), ["polling_time"]);
+    }
+
+    #[test]
+    fn transports_are_a_preference() {
+        let list = |text| {
+            let (config, complaints) = load_env("RSOCKET_TRANSPORT", text);
+            (config.transports.iter().collect::<Vec<_>>(), complaints.len())
+        };
+        use Transport::{Rdma, Shm, Tcp};
+        assert_eq!(list("tcp,shm"), (vec![Tcp, Shm], 0));
+        assert_eq!(list(" rdma , rdma"), (vec![Rdma], 0));
+        assert_eq!(list(""), (vec![Shm, Rdma, Tcp], 0));
+        assert_eq!(list("shm,udp"), (vec![Shm], 1));
+        assert_eq!(list("udp"), (vec![Shm, Rdma, Tcp], 1));
+        assert!(load_env("RSOCKET_TRANSPORT", "tcp,shm").0.transports.prefers(Tcp));
+        assert!(!load_env("RSOCKET_TRANSPORT", "tcp,shm").0.transports.allows(Rdma));
+    }
+
+    #[test]
+    fn the_other_variables() {
+        assert!(load_env("RSOCKET_DISABLE", "1").0.disabled);
+        assert!(!load_env("RSOCKET_DISABLE", "0").0.disabled);
+        assert!(!load_env("RSOCKET_DISABLE", "").0.disabled);
+        assert_eq!(load_env("RSOCKET_LOG", "info").0.log, Log::Info);
+        assert_eq!(load_env("RSOCKET_LOG", "loud"), (Config::DEFAULT, vec!["RSOCKET_LOG"]));
+        let long = "d".repeat(300);
+        assert_eq!(load_env("RSOCKET_CONF_DIR", &long).1, Vec::<&str>::new(), "shadowed by the test's own");
+        let (config, complaints) = Config::load(|n| (n == "RSOCKET_CONF_DIR").then_some(long.as_bytes()));
+        assert_eq!((config, complaints.iter().count()), (Config::DEFAULT, 1));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_content_panics(content: Vec<u8>) {
+            let mut config = Config::DEFAULT;
+            let mut complaints = Complaints::NONE;
+            for field in &FIELDS {
+                config.apply_file(field, &content, &mut complaints);
+            }
+            let _ = Transports::parse(&content);
+        }
+    }
+}
