@@ -12,10 +12,13 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
+pub mod attach;
 pub mod config;
 pub mod device;
 pub mod errno;
+pub mod log;
 pub mod proto;
+pub mod stats;
 pub mod sync;
 pub mod sys;
 pub mod wire;

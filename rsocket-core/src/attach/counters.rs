@@ -1,0 +1,157 @@
+//! Where in its stream a TCP connection is, by the kernel's own counters: how many bytes were put into it
+//! at this end, how many were taken out. Exact, because they count what every holder of the socket did,
+//! through hooks or past them (`life-of-a-connection.md` §4).
+//!
+//! The caller makes sure that nobody is inside the kernel on the direction in question; otherwise the
+//! answer is that of some moment during the call. Must not know devices or messages.
+//! Entry points: [`put`], [`taken`].
+//!
+//! What the kernel counts besides the program's bytes (seen): `tcpi_bytes_acked` has our SYN on the side
+//! that sent one (connecting), and our FIN, so that [`put`] refuses once we have sent FIN;
+//! `tcpi_bytes_received` has the peer's FIN and no SYN; `SIOCOUTQ` has an unacknowledged FIN and no SYN;
+//! `FIONREAD` has neither. Urgent bytes upset `FIONREAD`: connections that had any are not measured.
+
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use core::mem::offset_of;
+use std::os::fd::RawFd;
+
+use super::raw;
+use super::trust::state;
+use crate::errno::Errno;
+
+const SIOCOUTQ: u32 = 0x5411;
+const FIONREAD: u32 = 0x541b;
+
+/// The beginning of the kernel's `struct tcp_info`, up to the two counters (Linux 4.1 and later).
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct TcpInfo {
+    state: u8,
+    /// `tcpi_ca_state` to `tcpi_reordering`, with 32-bit fields from offset 8 on; not of interest.
+    _between: [u8; 3],
+    _words: [u32; 25],
+    _pacing: [u64; 2],
+    bytes_acked: u64,
+    bytes_received: u64,
+}
+// SAFETY: integers only; the layout, checked below, leaves no padding.
+unsafe impl raw::Plain for TcpInfo {}
+
+const _: () = assert!(
+    offset_of!(TcpInfo, state) == 0
+        && offset_of!(TcpInfo, bytes_acked) == 120
+        && offset_of!(TcpInfo, bytes_received) == 128
+        && size_of::<TcpInfo>() == 136
+);
+
+fn info(fd: RawFd) -> Result<TcpInfo, Errno> {
+    let (info, len) = raw::getsockopt::<TcpInfo>(fd, libc::IPPROTO_TCP, libc::TCP_INFO)?;
+    // A kernel that knows less, or another protocol's answer at the same level, has no counters.
+    if len < size_of::<TcpInfo>() { Err(Errno::OPNOTSUPP) } else { Ok(info) }
+}
+
+/// How often a pair of counters is read again when it moved in between. Acknowledgements and arrivals come
+/// in bursts, so that a few times are enough.
+const TRIES: u32 = 64;
+
+/// How many bytes have been put into the connection at this end, since it began. `connecting`: this end
+/// called `connect`.
+///
+/// # Errors
+/// `EPIPE` when this end has sent FIN (shut down for writing), `ENOTCONN` when it is not, or no more,
+/// connected, `EAGAIN` when the counters would not stand still.
+pub fn put(fd: RawFd, connecting: bool) -> Result<u64, Errno> {
+    for _ in 0..TRIES {
+        let before = info(fd)?;
+        match before.state {
+            state::ESTABLISHED | state::CLOSE_WAIT => {}
+            state::FIN_WAIT1 | state::FIN_WAIT2 | state::TIME_WAIT | state::LAST_ACK | state::CLOSING => {
+                return Err(Errno::PIPE);
+            }
+            _ => return Err(Errno::NOTCONN),
+        }
+        let queued = out_queue(fd)?;
+        let after = info(fd)?;
+        // What leaves the queue is acknowledged in the same moment. With the acknowledged part unchanged
+        // and the state unchanged, the two numbers belong together.
+        if (after.bytes_acked, after.state) == (before.bytes_acked, before.state) {
+            let sum = before.bytes_acked.checked_add(queued).ok_or(Errno::INVAL)?;
+            return sum.checked_sub(u64::from(connecting)).ok_or(Errno::INVAL);
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// What has been taken out of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Bytes that have been read at this end.
+    pub bytes: u64,
+    /// Bytes that wait to be read.
+    pub waiting: u64,
+    /// The peer's FIN has arrived: `bytes + waiting` is all there will ever be.
+    pub fin: bool,
+}
+
+/// How many bytes have been taken out of the connection at this end, and how many wait.
+///
+/// # Errors
+/// `ENOTCONN` when the connection does not exist yet or no more (after the end the kernel does not say
+/// whether a FIN was counted), `EAGAIN` when the counters would not stand still.
+pub fn taken(fd: RawFd) -> Result<Taken, Errno> {
+    for _ in 0..TRIES {
+        let before = info(fd)?;
+        let fin = has_fin(before.state)?;
+        let waiting = in_queue(fd)?;
+        let after = info(fd)?;
+        if (after.bytes_received, after.state) == (before.bytes_received, before.state) {
+            let arrived = before.bytes_received.checked_sub(u64::from(fin)).ok_or(Errno::INVAL)?;
+            let bytes = arrived.checked_sub(waiting).ok_or(Errno::INVAL)?;
+            return Ok(Taken { bytes, waiting, fin });
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// Whether a socket in this state has received FIN.
+fn has_fin(tcp_state: u8) -> Result<bool, Errno> {
+    match tcp_state {
+        state::ESTABLISHED | state::FIN_WAIT1 | state::FIN_WAIT2 => Ok(false),
+        state::CLOSE_WAIT | state::LAST_ACK | state::CLOSING | state::TIME_WAIT => Ok(true),
+        _ => Err(Errno::NOTCONN),
+    }
+}
+
+/// Whether the peer's FIN has arrived.
+///
+/// # Errors
+/// As of [`taken`].
+pub fn fin_received(fd: RawFd) -> Result<bool, Errno> {
+    has_fin(tcp_state(fd)?)
+}
+
+/// The TCP state of the socket, by the kernel's numbers ([`state`]).
+///
+/// # Errors
+/// Those of `getsockopt`.
+pub fn tcp_state(fd: RawFd) -> Result<u8, Errno> {
+    Ok(info(fd)?.state)
+}
+
+/// Bytes (and a FIN) that were put in and are not acknowledged yet.
+///
+/// # Errors
+/// Those of the ioctl.
+pub fn out_queue(fd: RawFd) -> Result<u64, Errno> {
+    u64::try_from(raw::ioctl_int(fd, SIOCOUTQ)?).map_err(|_| Errno::INVAL)
+}
+
+/// Bytes that can be read now.
+///
+/// # Errors
+/// Those of the ioctl.
+pub fn in_queue(fd: RawFd) -> Result<u64, Errno> {
+    u64::try_from(raw::ioctl_int(fd, FIONREAD)?).map_err(|_| Errno::INVAL)
+}

@@ -1,0 +1,310 @@
+//! The two messages that are exchanged when two ends of a connection meet: [`Knock`] from the accepting
+//! side, [`Welcome`] from the connecting side. Fixed size, with a version, in the byte order of the host,
+//! since both ends are on it.
+//!
+//! What a message says is a claim; the receiver compares it with what the kernel says ([`super::trust`]).
+//! Must not know sockets. Entry points: [`Knock::new`], [`Knock::parse`], [`Welcome::new`],
+//! [`Welcome::parse`], [`process_id`].
+
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::raw;
+use super::trust::Owner;
+use crate::errno::Errno;
+
+/// The version of everything that two processes share: these messages, the arena, its windows. To be
+/// raised with any change to any of them; two versions that differ stay on TCP.
+pub const LAYOUT_VERSION: u16 = 1;
+
+const KNOCK: u32 = u32::from_be_bytes(*b"rsKn");
+const WELCOME: u32 = u32::from_be_bytes(*b"rsWe");
+
+/// The name of a process, or of an arena: random bits. Not a pid: processes of two pid namespaces may
+/// share a network namespace, and pids come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
+pub struct Id(pub [u64; 2]);
+
+impl Id {
+    /// A new one. Neither half is 0.
+    ///
+    /// # Errors
+    /// `EAGAIN` when the kernel has no random bits yet.
+    pub fn random() -> Result<Self, Errno> {
+        Ok(Self([nonzero()?, nonzero()?]))
+    }
+}
+
+/// Random bits, but not the one value that stands for "none".
+fn nonzero() -> Result<u64, Errno> {
+    Ok(raw::random()?.max(1))
+}
+
+/// The accepting side's message: who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Knock {
+    magic: u32,
+    version: u16,
+    flags: u16,
+    /// The sender.
+    pub process: Id,
+    /// Inode of its TCP socket.
+    pub inode: u32,
+    zero: u32,
+    /// Cookie of its TCP socket.
+    pub cookie: u64,
+}
+
+/// The connecting side's answer: who it is, and where in shared memory the connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Welcome {
+    magic: u32,
+    version: u16,
+    flags: u16,
+    /// The sender.
+    pub process: Id,
+    /// The arena.
+    pub arena: Id,
+    /// The window in it.
+    pub window: u32,
+    /// Inode of the sender's TCP socket.
+    pub inode: u32,
+    /// Cookie of the sender's TCP socket.
+    pub cookie: u64,
+}
+
+const _: () = assert!(size_of::<Knock>() == 40 && size_of::<Welcome>() == 56);
+
+/// A buffer of this size holds either message, and shows when one is longer.
+pub const MESSAGE_MAX: usize = 64;
+
+/// The arena's descriptor comes with the message.
+const WITH_ARENA: u16 = 1;
+
+/// Why a message is not understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HelloError {
+    /// Too short, too long, or not ours at all.
+    NotOurs,
+    /// Another version of the library.
+    Version(u16),
+    /// A field holds what it cannot hold.
+    Malformed,
+}
+
+/// Checks what both messages begin with. The version is looked at before the length, since another
+/// version may well have another length.
+fn check_head(bytes: &[u8], magic: u32) -> Result<(), HelloError> {
+    let (found, rest) = u32::read_from_prefix(bytes).map_err(|_| HelloError::NotOurs)?;
+    let (version, _) = u16::read_from_prefix(rest).map_err(|_| HelloError::NotOurs)?;
+    match (found == magic, version) {
+        (false, _) => Err(HelloError::NotOurs),
+        (true, LAYOUT_VERSION) => Ok(()),
+        (true, other) => Err(HelloError::Version(other)),
+    }
+}
+
+/// An identity that cannot be: the kernel's numbers start above 0, and so do ours.
+fn blank(process: Id, inode: u32, cookie: u64) -> bool {
+    process.0.contains(&0) || inode == 0 || cookie == 0
+}
+
+impl Knock {
+    /// A message about the TCP socket with this identity ([`super::trust::own_identity`]).
+    #[must_use]
+    pub fn new(process: Id, (inode, cookie): (u32, u64)) -> Self {
+        Self { magic: KNOCK, version: LAYOUT_VERSION, flags: 0, process, inode, zero: 0, cookie }
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// See [`HelloError`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, HelloError> {
+        check_head(bytes, KNOCK)?;
+        let m = Self::read_from_bytes(bytes).map_err(|_| HelloError::NotOurs)?;
+        if m.flags != 0 || m.zero != 0 || blank(m.process, m.inode, m.cookie) {
+            return Err(HelloError::Malformed);
+        }
+        Ok(m)
+    }
+
+    /// The kernel names the same socket as the message does.
+    #[must_use]
+    pub fn is_from(&self, owner: &Owner) -> bool {
+        owner.is(self.inode, self.cookie)
+    }
+
+    /// The bytes to send.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl Welcome {
+    /// A message about the TCP socket with this identity, and the place where it goes on.
+    #[must_use]
+    pub fn new(process: Id, arena: Id, window: u32, (inode, cookie): (u32, u64), with_arena: bool) -> Self {
+        let flags = if with_arena { WITH_ARENA } else { 0 };
+        Self { magic: WELCOME, version: LAYOUT_VERSION, flags, process, arena, window, inode, cookie }
+    }
+
+    /// Reads a message. The window's number is the arena's to check.
+    ///
+    /// # Errors
+    /// See [`HelloError`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, HelloError> {
+        check_head(bytes, WELCOME)?;
+        let m = Self::read_from_bytes(bytes).map_err(|_| HelloError::NotOurs)?;
+        if m.flags & !WITH_ARENA != 0 || m.arena.0.contains(&0) || blank(m.process, m.inode, m.cookie) {
+            return Err(HelloError::Malformed);
+        }
+        Ok(m)
+    }
+
+    /// The arena's descriptor comes with this message.
+    #[must_use]
+    pub const fn with_arena(&self) -> bool {
+        self.flags & WITH_ARENA != 0
+    }
+
+    /// The kernel names the same socket as the message does.
+    #[must_use]
+    pub fn is_from(&self, owner: &Owner) -> bool {
+        owner.is(self.inode, self.cookie)
+    }
+
+    /// The bytes to send.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+/// The two halves of this process's id; 0 is "not yet drawn". Each half is drawn once, by whoever comes
+/// first, so that all readers see the same pair.
+struct Halves([AtomicU64; 2]);
+
+/// Where the halves live: a page that the kernel empties in every forked child, also where the fork went
+/// past libc (raw `clone`). A `vfork` child shares it with its parent, as it shares everything else.
+static PAGE: AtomicPtr<Halves> = AtomicPtr::new(ptr::null_mut());
+/// Instead of the page where the kernel cannot do that; then [`forked`] has to be called.
+static SPARE: Halves = Halves([const { AtomicU64::new(0) }; 2]);
+
+const PAGE_SIZE: usize = 4096;
+
+fn wiped_page() -> Option<*mut Halves> {
+    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a fresh anonymous mapping at a place of the kernel's choice.
+    let page = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), PAGE_SIZE, prot, flags) }.ok()?;
+    // SAFETY: the page is ours and nobody has seen it yet.
+    if unsafe { rustix::mm::madvise(page, PAGE_SIZE, Advice::LinuxWipeOnFork) }.is_err() {
+        // SAFETY: as above.
+        let _ = unsafe { rustix::mm::munmap(page, PAGE_SIZE) };
+        return None;
+    }
+    Some(page.cast())
+}
+
+fn halves() -> &'static Halves {
+    // Acquire: pairs with the AcqRel exchange below. (The kernel made the page's zeros; there is nothing
+    // else to see, but the pointer is followed.)
+    let known = PAGE.load(Ordering::Acquire);
+    if !known.is_null() {
+        // SAFETY: only wiped_page's result or SPARE is ever stored: aligned, zero or drawn, never unmapped.
+        return unsafe { &*known };
+    }
+    let mine = wiped_page();
+    let new = mine.unwrap_or((&raw const SPARE).cast_mut());
+    match PAGE.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: as above; atomics are only ever reached through shared references.
+        Ok(_) => unsafe { &*new },
+        Err(theirs) => {
+            if let Some(page) = mine {
+                // SAFETY: the page lost the race, so nobody has seen it.
+                let _ = unsafe { rustix::mm::munmap(page.cast(), PAGE_SIZE) };
+            }
+            // SAFETY: as above.
+            unsafe { &*theirs }
+        }
+    }
+}
+
+/// This process's name for its peers: 128 random bits, others in every forked child.
+///
+/// # Errors
+/// `EAGAIN` when the kernel has no random bits yet.
+pub fn process_id() -> Result<Id, Errno> {
+    let mut id = Id::default();
+    for (half, out) in halves().0.iter().zip(&mut id.0) {
+        // Relaxed everywhere: a half is one word and stands for nothing but itself.
+        *out = match half.load(Ordering::Relaxed) {
+            0 => {
+                let new = nonzero()?;
+                half.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(new)
+            }
+            drawn => drawn,
+        };
+    }
+    Ok(id)
+}
+
+/// In a forked child, before anything else of ours: the parent's name is not ours.
+pub fn forked() {
+    for half in &halves().0 {
+        half.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(n: u64) -> Id {
+        Id([n, n + 1])
+    }
+
+    #[test]
+    fn messages_survive_the_journey() {
+        let knock = Knock::new(id(1), (5, 6));
+        assert_eq!(Knock::parse(knock.bytes()), Ok(knock));
+        let welcome = Welcome::new(id(1), id(3), 9, (7, 8), true);
+        assert_eq!(Welcome::parse(welcome.bytes()), Ok(welcome));
+        assert!(welcome.with_arena() && welcome.bytes().len() <= MESSAGE_MAX);
+        let owner = Owner { uid: 0, inode: 7, cookie: 8, state: 1 };
+        assert!(welcome.is_from(&owner) && !knock.is_from(&owner));
+    }
+
+    #[test]
+    fn what_is_not_a_message() {
+        let knock = Knock::new(id(1), (5, 6));
+        let welcome = Welcome::new(id(1), id(3), 9, (7, 8), false);
+        assert_eq!(Knock::parse(welcome.bytes()), Err(HelloError::NotOurs));
+        assert_eq!(Welcome::parse(knock.bytes()), Err(HelloError::NotOurs));
+        for len in 0..knock.bytes().len() {
+            assert_eq!(Knock::parse(&knock.bytes()[..len]), Err(HelloError::NotOurs));
+        }
+        let longer = [knock.bytes(), &[0]].concat();
+        assert_eq!(Knock::parse(&longer), Err(HelloError::NotOurs));
+        let mut other = knock.bytes().to_vec();
+        other[4..6].copy_from_slice(&7u16.to_ne_bytes());
+        assert_eq!(Knock::parse(&other), Err(HelloError::Version(7)));
+        other.truncate(10);
+        assert_eq!(Knock::parse(&other), Err(HelloError::Version(7)));
+        assert_eq!(Knock::parse(Knock::new(id(1), (0, 6)).bytes()), Err(HelloError::Malformed));
+        assert_eq!(Knock::parse(Knock::new(Id([0, 3]), (1, 6)).bytes()), Err(HelloError::Malformed));
+        let mut flags = welcome.bytes().to_vec();
+        flags[6] = 2;
+        assert_eq!(Welcome::parse(&flags), Err(HelloError::Malformed));
+    }
+}

@@ -1,0 +1,9 @@
+//! How a TCP connection comes to have a device beside it, and goes back to TCP.
+
+pub mod counters;
+pub mod hello;
+mod raw;
+pub mod reason;
+pub mod rendezvous;
+pub mod sandbox;
+pub mod trust;

@@ -1,0 +1,140 @@
+//! The three kernel calls that rustix does not offer in the shape that attaching needs. Straight to the
+//! kernel, because libc's functions of these names are hooked by the preload library and would come back
+//! to us. Knows nothing about connections; everything else in [`super`] goes through rustix.
+//!
+//! Entry points: [`getsockopt`], [`ioctl_int`], [`random`].
+
+use core::mem::MaybeUninit;
+use std::os::fd::RawFd;
+
+use crate::errno::Errno;
+
+#[cfg(target_arch = "x86_64")]
+mod nr {
+    pub(super) const GETSOCKOPT: usize = 55;
+    pub(super) const IOCTL: usize = 16;
+    pub(super) const GETRANDOM: usize = 318;
+}
+#[cfg(target_arch = "aarch64")]
+mod nr {
+    pub(super) const GETSOCKOPT: usize = 209;
+    pub(super) const IOCTL: usize = 29;
+    pub(super) const GETRANDOM: usize = 278;
+}
+
+/// One system call with up to five arguments.
+///
+/// # Safety
+/// The arguments must be what the call with this number expects, and every pointer among them valid for
+/// what the call does with it.
+#[cfg(target_arch = "x86_64")]
+unsafe fn syscall(nr: usize, a: [usize; 5]) -> isize {
+    let [a0, a1, a2, a3, a4] = a;
+    let result: isize;
+    // SAFETY: the registers are those of the kernel's calling convention, rcx and r11 are declared as
+    // destroyed; what the call does to memory is the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") nr as isize => result,
+            in("rdi") a0, in("rsi") a1, in("rdx") a2, in("r10") a3, in("r8") a4,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack, preserves_flags),
+        );
+    }
+    result
+}
+
+/// One system call with up to five arguments.
+///
+/// # Safety
+/// As on the other architecture.
+#[cfg(target_arch = "aarch64")]
+unsafe fn syscall(nr: usize, a: [usize; 5]) -> isize {
+    let [a0, a1, a2, a3, a4] = a;
+    let result: isize;
+    // SAFETY: the registers are those of the kernel's calling convention; what the call does to memory is
+    // the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "svc 0",
+            in("x8") nr,
+            inlateout("x0") a0 as isize => result,
+            in("x1") a1, in("x2") a2, in("x3") a3, in("x4") a4,
+            options(nostack, preserves_flags),
+        );
+    }
+    result
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("the kernel's calling convention on this architecture is missing in attach/raw.rs");
+
+/// Turns the kernel's answer into a count or an error number.
+fn check(result: isize) -> Result<usize, Errno> {
+    usize::try_from(result).map_err(|_| Errno(i32::try_from(-result).unwrap_or(libc::EINVAL)))
+}
+
+/// Types that are plain numbers: any bytes of the right length are a value.
+///
+/// # Safety
+/// The implementor promises that all bit patterns are valid and that there is no padding that matters.
+pub(super) unsafe trait Plain: Copy {}
+// SAFETY: an integer.
+unsafe impl Plain for i32 {}
+
+/// Reads a socket option. Bytes that the kernel does not fill stay 0 (an older kernel has a shorter
+/// answer); the length that it did fill comes back beside the value.
+pub(super) fn getsockopt<T: Plain>(fd: RawFd, level: i32, name: i32) -> Result<(T, usize), Errno> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    let mut len = size_of::<T>() as libc::socklen_t;
+    let args =
+        [fd as usize, level as usize, name as usize, value.as_mut_ptr() as usize, (&raw mut len) as usize];
+    // SAFETY: the kernel writes at most `len` bytes to `value`, whose size that is, and `len` itself; both
+    // live until the call returns.
+    check(unsafe { syscall(nr::GETSOCKOPT, args) })?;
+    // SAFETY: zeroed before, and any bytes are a value of a Plain type.
+    Ok((unsafe { value.assume_init() }, len as usize))
+}
+
+/// An ioctl that answers with one `int`, such as `SIOCINQ`.
+pub(super) fn ioctl_int(fd: RawFd, request: u32) -> Result<i32, Errno> {
+    let mut value = 0i32;
+    let args = [fd as usize, request as usize, (&raw mut value) as usize, 0, 0];
+    // SAFETY: the callers, all in this module's parent, name requests that write one int.
+    check(unsafe { syscall(nr::IOCTL, args) })?;
+    Ok(value)
+}
+
+/// Sixty-four bits from the kernel's random number generator, without waiting for it.
+pub(super) fn random() -> Result<u64, Errno> {
+    let mut bytes = [0u8; 8];
+    // GRND_NONBLOCK: very early in a machine's life the pool is not ready; then there is no attaching yet.
+    let args = [bytes.as_mut_ptr() as usize, bytes.len(), 1, 0, 0];
+    // SAFETY: the kernel writes at most 8 bytes into the array.
+    match check(unsafe { syscall(nr::GETRANDOM, args) })? {
+        8 => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(Errno::AGAIN),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn errors_are_the_kernels() {
+        assert_eq!(getsockopt::<i32>(-1, libc::SOL_SOCKET, libc::SO_TYPE).map(|_| ()), Err(Errno::BADF));
+        assert_eq!(ioctl_int(-1, 0x541b), Err(Errno::BADF));
+    }
+
+    #[test]
+    fn an_option_and_a_random_number() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let (kind, len) =
+            getsockopt::<i32>(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TYPE).expect("type");
+        assert_eq!((kind, len), (libc::SOCK_DGRAM, 4));
+        assert_ne!(random(), random());
+    }
+}

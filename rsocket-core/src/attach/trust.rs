@@ -1,0 +1,464 @@
+//! Who is at the other end of a TCP connection? The kernel knows: `sock_diag` names the owner of any
+//! socket of this network namespace by user, inode and cookie, and needs no privilege for it. From here on
+//! a claim by a peer ("I hold the other end") is checked, not believed (`life-of-a-connection.md` §3).
+//!
+//! Knows sockets and the kernel; must not know devices, arenas or what a connection is used for.
+//! Entry points: [`Tuple::of`], [`find`], [`own_identity`], [`cred_matches`].
+//!
+//! The look-up happens in the network namespace of the calling thread. A socket that was made in another
+//! one (`setns`) is not found, or a stranger's of the same addresses is: the identities, which both ends
+//! exchange and compare, do not agree then, and the connection stays on TCP.
+
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketAddrV4, SocketAddrV6, SocketFlags, SocketType,
+    netlink,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::errno::Errno;
+use crate::sys;
+
+/// One end of a connection: an address (IPv4 in the first four bytes, the rest zero) and a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct End {
+    /// The address, in network order.
+    pub addr: [u8; 16],
+    /// The port, as a number.
+    pub port: u16,
+}
+
+/// The two ends of a TCP connection as one of its sockets sees them. IPv4 addresses that are written as
+/// IPv6 ones (`::ffff:a.b.c.d`) are IPv4 here, because the other end may be an IPv4 socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct Tuple {
+    /// 4 or 6.
+    pub family: u8,
+    /// The interface that a link-local IPv6 address belongs to, else 0.
+    pub scope: u32,
+    /// This socket's end.
+    pub local: End,
+    /// The other socket's end.
+    pub remote: End,
+}
+
+/// Length of [`Tuple::to_bytes`].
+pub const TUPLE_BYTES: usize = 41;
+
+impl Tuple {
+    /// The addresses of a connected IPv4 or IPv6 socket; nothing for any other fd.
+    #[must_use]
+    pub fn of(fd: RawFd) -> Option<Self> {
+        let fd = sys::borrow(fd);
+        let local = rustix::net::getsockname(fd).ok()?;
+        let remote = rustix::net::getpeername(fd).ok()??;
+        let ((family, scope, local), (family_too, _, remote)) = (end(&local)?, end(&remote)?);
+        (family == family_too).then_some(Self { family, scope, local, remote })
+    }
+
+    /// The same connection as the other socket sees it.
+    #[must_use]
+    pub const fn reversed(&self) -> Self {
+        Self { family: self.family, scope: self.scope, local: self.remote, remote: self.local }
+    }
+
+    /// The tuple as bytes that are the same in every process, for names.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; TUPLE_BYTES] {
+        let ports = [self.local.port.to_be_bytes(), self.remote.port.to_be_bytes()];
+        let mut out = [0; TUPLE_BYTES];
+        let all = [self.family]
+            .into_iter()
+            .chain(self.scope.to_be_bytes())
+            .chain(self.local.addr)
+            .chain(self.remote.addr)
+            .chain(ports.into_iter().flatten());
+        for (to, from) in out.iter_mut().zip(all) {
+            *to = from;
+        }
+        out
+    }
+
+    /// A hash of the tuple for tables. FNV-1a: the input is short and not chosen to collide by anybody
+    /// whom a slow table would serve.
+    #[must_use]
+    pub fn name_hash(&self) -> u64 {
+        self.to_bytes()
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
+    }
+
+    /// Whether the addresses alone make it likely that the peer is on this host: both the same, or both
+    /// loopback. A hint about the order in which to try things; where it says no, [`find`] decides.
+    #[must_use]
+    pub fn peer_may_be_local(&self) -> bool {
+        let loopback = |e: &End| match self.family {
+            4 => e.addr.first() == Some(&127),
+            _ => e.addr == core::net::Ipv6Addr::LOCALHOST.octets(),
+        };
+        self.local.addr == self.remote.addr || (loopback(&self.local) && loopback(&self.remote))
+    }
+
+    /// True for a socket that was connected to itself (TCP allows it): it has no peer to attach to.
+    #[must_use]
+    pub fn is_self_connected(&self) -> bool {
+        self.local == self.remote
+    }
+}
+
+/// Family, scope and end of one address.
+fn end(addr: &SocketAddrAny) -> Option<(u8, u32, End)> {
+    let four = |ip: [u8; 4], port| {
+        let mut addr = [0; 16];
+        for (to, from) in addr.iter_mut().zip(ip) {
+            *to = from;
+        }
+        (4, 0, End { addr, port })
+    };
+    if let Ok(v4) = SocketAddrV4::try_from(addr.clone()) {
+        return Some(four(v4.ip().octets(), v4.port()));
+    }
+    let v6 = SocketAddrV6::try_from(addr.clone()).ok()?;
+    Some(match v6.ip().to_ipv4_mapped() {
+        Some(ip) => four(ip.octets(), v6.port()),
+        None => (6, v6.scope_id(), End { addr: v6.ip().octets(), port: v6.port() }),
+    })
+}
+
+/// Whether the fd is a TCP socket and not something that looks like one (MPTCP, SCTP, SMC).
+#[must_use]
+pub fn is_tcp(fd: RawFd) -> bool {
+    let fd = sys::borrow(fd);
+    rustix::net::sockopt::socket_type(fd) == Ok(SocketType::STREAM)
+        && rustix::net::sockopt::socket_protocol(fd) == Ok(Some(rustix::net::ipproto::TCP))
+}
+
+/// What the kernel says about a socket of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The user who made it, as seen from our user namespace.
+    pub uid: u32,
+    /// Its inode; 0 when no process holds it any more (or not yet: not accepted).
+    pub inode: u32,
+    /// The kernel's own number for it, unique since boot.
+    pub cookie: u64,
+    /// TCP state, by the kernel's numbers.
+    pub state: u8,
+}
+
+/// TCP states, by the kernel's numbers.
+pub mod state {
+    /// Both directions open.
+    pub const ESTABLISHED: u8 = 1;
+    /// It has sent FIN and waits for the acknowledgement.
+    pub const FIN_WAIT1: u8 = 4;
+    /// It has sent FIN, which is acknowledged; it may still receive.
+    pub const FIN_WAIT2: u8 = 5;
+    /// Both FINs are through; nobody holds the socket.
+    pub const TIME_WAIT: u8 = 6;
+    /// No connection any more.
+    pub const CLOSE: u8 = 7;
+    /// It has received FIN; it may still send.
+    pub const CLOSE_WAIT: u8 = 8;
+    /// Received FIN, then sent its own.
+    pub const LAST_ACK: u8 = 9;
+    /// Listening.
+    pub const LISTEN: u8 = 10;
+    /// Both sent FIN at the same time.
+    pub const CLOSING: u8 = 11;
+}
+
+impl Owner {
+    /// A process holds the socket, and it can still carry data in at least one direction.
+    #[must_use]
+    pub const fn is_alive(&self) -> bool {
+        self.inode != 0
+            && matches!(
+                self.state,
+                state::ESTABLISHED | state::FIN_WAIT1 | state::FIN_WAIT2 | state::CLOSE_WAIT
+            )
+    }
+
+    /// The socket is the one that a peer claims to hold.
+    #[must_use]
+    pub const fn is(&self, inode: u32, cookie: u64) -> bool {
+        self.inode != 0 && self.inode == inode && self.cookie == cookie
+    }
+}
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLMSG_ERROR: u16 = 2;
+const NLM_F_REQUEST: u16 = 1;
+const ANY_COOKIE: [u32; 2] = [u32::MAX; 2];
+
+/// `struct nlmsghdr`.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Header {
+    len: u32,
+    kind: u16,
+    flags: u16,
+    seq: u32,
+    pid: u32,
+}
+
+/// `struct inet_diag_sockid`: `src` is the end of the socket that is looked for.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct SockId {
+    sport: [u8; 2],
+    dport: [u8; 2],
+    src: [u8; 16],
+    dst: [u8; 16],
+    interface: u32,
+    cookie: [u32; 2],
+}
+
+/// `struct nlmsghdr` and `struct inet_diag_req_v2`.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Request {
+    header: Header,
+    family: u8,
+    protocol: u8,
+    ext: u8,
+    pad: u8,
+    states: u32,
+    id: SockId,
+}
+
+/// `struct inet_diag_msg`.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Answer {
+    family: u8,
+    state: u8,
+    timer: u8,
+    retrans: u8,
+    id: SockId,
+    expires: u32,
+    rqueue: u32,
+    wqueue: u32,
+    uid: u32,
+    inode: u32,
+}
+
+const _: () = assert!(size_of::<Request>() == 72 && size_of::<Answer>() == 72 && size_of::<SockId>() == 48);
+
+fn request(tuple: &Tuple) -> Request {
+    Request {
+        header: Header {
+            len: size_of::<Request>() as u32,
+            kind: SOCK_DIAG_BY_FAMILY,
+            flags: NLM_F_REQUEST,
+            seq: 1,
+            pid: 0,
+        },
+        family: if tuple.family == 4 { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 },
+        protocol: libc::IPPROTO_TCP as u8,
+        ext: 0,
+        pad: 0,
+        states: u32::MAX,
+        id: SockId {
+            sport: tuple.local.port.to_be_bytes(),
+            dport: tuple.remote.port.to_be_bytes(),
+            src: tuple.local.addr,
+            dst: tuple.remote.addr,
+            interface: tuple.scope,
+            cookie: ANY_COOKIE,
+        },
+    }
+}
+
+/// Reads the kernel's answer. Where no connection matches, the kernel looks for a listener instead, so
+/// the ports of what was found are compared, and listeners are no owners.
+fn parse(tuple: &Tuple, bytes: &[u8]) -> Result<Option<Owner>, Errno> {
+    let (header, rest) = Header::read_from_prefix(bytes).map_err(|_| Errno::INVAL)?;
+    if header.kind == NLMSG_ERROR {
+        let (code, _) = i32::read_from_prefix(rest).map_err(|_| Errno::INVAL)?;
+        return match code.checked_neg() {
+            Some(libc::ENOENT) => Ok(None),
+            Some(e) if e > 0 => Err(Errno(e)),
+            _ => Err(Errno::INVAL),
+        };
+    }
+    if header.kind != SOCK_DIAG_BY_FAMILY || header.seq != 1 {
+        return Err(Errno::INVAL);
+    }
+    let (answer, _) = Answer::read_from_prefix(rest).map_err(|_| Errno::INVAL)?;
+    let asked = request(tuple).id;
+    if answer.state == state::LISTEN || answer.id.sport != asked.sport || answer.id.dport != asked.dport {
+        return Ok(None);
+    }
+    let [low, high] = answer.id.cookie;
+    let cookie = u64::from(low) | u64::from(high) << 32;
+    Ok(Some(Owner { uid: answer.uid, inode: answer.inode, cookie, state: answer.state }))
+}
+
+/// The socket of this network namespace whose own end is `tuple.local`, connected to `tuple.remote`.
+/// For the peer of a socket of ours ask for `Tuple::of(fd).reversed()`.
+///
+/// Opens its netlink socket for each look-up: a cached one would be shared with forked children, who
+/// would read each other's answers, and would keep looking where the process was before a `setns`.
+///
+/// # Errors
+/// The kernel's: out of descriptors, or a sandbox that has no netlink (`EPERM`, `EAFNOSUPPORT`, …).
+pub fn find(tuple: &Tuple) -> Result<Option<Owner>, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let protocol = Some(netlink::SOCK_DIAG);
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+    let result = ask(&socket, tuple);
+    sys::discard(socket);
+    result
+}
+
+fn ask(socket: &OwnedFd, tuple: &Tuple) -> Result<Option<Owner>, Errno> {
+    let kernel = netlink::SocketAddrNetlink::new(0, 0);
+    let request = request(tuple);
+    rustix::net::sendto(socket, request.as_bytes(), SendFlags::NOSIGNAL, &kernel)?;
+    // The kernel has answered before sendto came back. Messages from anybody else are not answers.
+    for _ in 0..4 {
+        let mut buf = [0u8; 512];
+        let (_, len, from) = rustix::net::recvfrom(socket, &mut buf[..], RecvFlags::DONTWAIT)?;
+        let from = from.and_then(|a| netlink::SocketAddrNetlink::try_from(a).ok());
+        if from.is_some_and(|a| a.pid() == 0) {
+            return parse(tuple, buf.get(..len).unwrap_or(&buf));
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// Inode and cookie of a socket of ours, in the form in which [`find`] gives them to others.
+///
+/// # Errors
+/// `EBADF` and `ENOTSOCK` for what is no socket.
+pub fn own_identity(fd: RawFd) -> Result<(u32, u64), Errno> {
+    let fd = sys::borrow(fd);
+    let cookie = rustix::net::sockopt::socket_cookie(fd.as_fd())?;
+    // sock_diag has 32 bits for the inode, and the kernel's socket inodes fit.
+    let inode = rustix::fs::fstat(fd)?.st_ino as u32;
+    Ok((inode, cookie))
+}
+
+/// Whether the process behind a rendezvous (its user by `SO_PEERCRED`) and the owner of the other TCP
+/// socket are the same user. The overflow user never is: every user who has no number in our user
+/// namespace shows as that one.
+#[must_use]
+pub fn cred_matches(peer_uid: u32, owner: &Owner) -> bool {
+    same_user(peer_uid, owner.uid, overflow_uid())
+}
+
+/// [`cred_matches`] as a function of numbers.
+#[must_use]
+pub const fn same_user(peer_uid: u32, owner_uid: u32, overflow: u32) -> bool {
+    // 65534 also where the administrator changed it: what was munged before the change still shows so.
+    // u32::MAX is "no user".
+    peer_uid == owner_uid && peer_uid != overflow && peer_uid != 65534 && peer_uid != u32::MAX
+}
+
+/// The overflow uid plus 1 << 32, once it has been read. Two readers store the same.
+static OVERFLOW: AtomicU64 = AtomicU64::new(0);
+
+fn overflow_uid() -> u32 {
+    let known = OVERFLOW.load(Ordering::Relaxed);
+    if known != 0 {
+        return known as u32;
+    }
+    let mut buf = [0u8; 16];
+    let uid = super::sandbox::read_file(c"/proc/sys/kernel/overflowuid", &mut buf)
+        .and_then(|text| core::str::from_utf8(text).ok())
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(65534);
+    OVERFLOW.store(u64::from(uid) | 1 << 32, Ordering::Relaxed);
+    uid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tuple() -> Tuple {
+        let mut t = Tuple { family: 4, ..Tuple::default() };
+        t.local = End { addr: [0; 16], port: 0x1234 };
+        t.local.addr[..4].copy_from_slice(&[127, 0, 0, 1]);
+        t.remote = End { port: 80, ..t.local };
+        t
+    }
+
+    fn answer(state: u8, id: SockId) -> Vec<u8> {
+        let header = Header { len: 88, kind: SOCK_DIAG_BY_FAMILY, flags: 0, seq: 1, pid: 9 };
+        let body = Answer {
+            family: 2,
+            state,
+            timer: 0,
+            retrans: 0,
+            id: SockId { cookie: [7, 1], ..id },
+            expires: 0,
+            rqueue: 0,
+            wqueue: 0,
+            uid: 1000,
+            inode: 55,
+        };
+        [header.as_bytes(), body.as_bytes()].concat()
+    }
+
+    #[test]
+    fn an_answer_is_parsed() {
+        let owner = parse(&tuple(), &answer(1, request(&tuple()).id)).unwrap().unwrap();
+        assert_eq!(owner, Owner { uid: 1000, inode: 55, cookie: 0x1_0000_0007, state: 1 });
+        assert!(owner.is_alive() && owner.is(55, 0x1_0000_0007));
+        assert!(!owner.is(55, 7) && !owner.is(54, 0x1_0000_0007));
+    }
+
+    #[test]
+    fn listeners_and_other_ports_are_nobody() {
+        assert_eq!(parse(&tuple(), &answer(state::LISTEN, request(&tuple()).id)), Ok(None));
+        assert_eq!(parse(&tuple(), &answer(1, request(&tuple().reversed()).id)), Ok(None));
+    }
+
+    #[test]
+    fn errors_and_rubbish() {
+        let error = |code: i32| {
+            let header = Header { len: 36, kind: NLMSG_ERROR, flags: 0, seq: 1, pid: 9 };
+            [header.as_bytes(), &code.to_ne_bytes()[..]].concat()
+        };
+        assert_eq!(parse(&tuple(), &error(-libc::ENOENT)), Ok(None));
+        assert_eq!(parse(&tuple(), &error(-libc::EPERM)), Err(Errno(libc::EPERM)));
+        assert_eq!(parse(&tuple(), &error(0)), Err(Errno::INVAL));
+        assert_eq!(parse(&tuple(), &error(i32::MIN)), Err(Errno::INVAL));
+        let good = answer(1, request(&tuple()).id);
+        for len in 0..good.len() {
+            assert_eq!(parse(&tuple(), &good[..len]), Err(Errno::INVAL), "length {len}");
+        }
+    }
+
+    #[test]
+    fn users() {
+        assert!(same_user(0, 0, 65534) && same_user(1000, 1000, 65534));
+        assert!(!same_user(0, 1000, 65534) && !same_user(65534, 65534, 65534));
+        assert!(!same_user(99, 99, 99) && !same_user(65534, 65534, 99));
+        assert!(!same_user(u32::MAX, u32::MAX, 65534));
+        let orphan = Owner { uid: 0, inode: 0, cookie: 1, state: 1 };
+        assert!(!orphan.is_alive() && !orphan.is(0, 1));
+        assert_eq!(cred_matches(0, &orphan), overflow_uid() != 0);
+    }
+
+    #[test]
+    fn names_and_hints() {
+        let t = tuple();
+        assert_eq!(t.reversed().reversed(), t);
+        assert_ne!(t.name_hash(), t.reversed().name_hash());
+        assert_eq!(&t.to_bytes()[37..], [0x12, 0x34, 0, 80]);
+        assert!(t.peer_may_be_local() && !t.is_self_connected());
+        let mut far = t;
+        far.remote.addr[0] = 10;
+        assert!(!far.peer_may_be_local());
+    }
+}
