@@ -18,6 +18,7 @@ pub mod device;
 pub mod errno;
 pub mod log;
 pub mod proto;
+pub mod socket;
 pub mod stats;
 pub mod sync;
 pub mod sys;

@@ -7,3 +7,10 @@ pub mod reason;
 pub mod rendezvous;
 pub mod sandbox;
 pub mod trust;
+
+pub mod detach;
+pub mod link;
+pub mod machine;
+pub mod marks;
+pub mod pairing;
+mod search;

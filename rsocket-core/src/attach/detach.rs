@@ -1,0 +1,261 @@
+//! Back to TCP (`life-of-a-connection §5`), and the loud end when something does not add up.
+//!
+//! A way back is one-sided. For the bytes it sends, a side marks "the window ends at M, the rest is TCP".
+//! For the bytes it receives, it says how many it took; the peer then sends what is unread in the window
+//! by TCP, and everything after it too.
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::link::{self, Ends};
+use super::machine::{Phase, ReceiveMode, SendMode};
+use super::reason::Reason;
+use super::{counters, marks, pairing};
+use crate::device::shm::direction::Direction;
+use crate::device::shm::layout;
+use crate::errno::Errno;
+use crate::socket::slot::{RecvState, SendState, Slot, SlotId, flag};
+use crate::socket::{guard, kernel, receive};
+use crate::stats::{self, Counter};
+use crate::wire::word::{Message, Word};
+
+/// Ends the connection for both sides with `ECONNRESET`: an inconsistency after the switch. From now on
+/// this process attaches nothing more.
+pub fn break_connection(s: &Slot, fd: RawFd, reason: Reason) {
+    s.set(flag::BROKEN | flag::PEER_GONE);
+    s.reason.store(reason as u32, Ordering::Relaxed);
+    stats::fell_back(reason);
+    stats::add(Counter::Resets, 1);
+    if reason == Reason::Inconsistent {
+        link::distrust();
+    }
+    crate::log_warn!("connection reset: {}", reason.text());
+    kernel::reset_on_close(fd);
+    kernel::shut_both(fd);
+    if let Some(ends) = link::ends(s) {
+        marks::close(&ends);
+        ends.wake_writer();
+        ends.wake_reader();
+    }
+}
+
+/// Goes back to TCP in both directions, or never leaves it.
+pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
+    pairing::refuse(s, reason);
+    if s.phase() != Phase::Paired {
+        // Already back; but the peer may have asked for its unread bytes since.
+        finish_tail(id, s, fd);
+        return;
+    }
+    let Some(ends) = link::ends(s) else { return };
+    stats::fell_back(reason);
+    stats::add(Counter::Detached, 1);
+    s.reason.store(reason as u32, Ordering::Relaxed);
+    return_outgoing(s, fd, &ends);
+    return_incoming(s, fd, &ends, reason);
+    s.set_phase(Phase::Refused);
+    finish_tail(id, s, fd);
+    ends.wake_reader();
+    ends.wake_writer();
+    crate::socket::mode_changed(id);
+}
+
+/// Our bytes go by TCP from here on.
+fn return_outgoing(s: &Slot, fd: RawFd, ends: &Ends) {
+    if !guard::take_send(s, ends) {
+        return;
+    }
+    match s.send_mode() {
+        SendMode::Device => {
+            // SAFETY: the send lock was taken above.
+            let state = unsafe { s.send.load() };
+            if marks::publish_end(&ends.outgoing, state.total()) {
+                s.set_send_mode(SendMode::Returned);
+            } else {
+                // The peer has asked for the same, with unread bytes: those go first.
+                let _ = give_way(s, fd, ends);
+            }
+        }
+        _ => s.set_send_mode(SendMode::Returned),
+    }
+    s.send.lock.unlock(crate::sync::thread::tid());
+}
+
+/// What the peer sent and we did not read comes by TCP.
+fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) {
+    if !guard::take_receive(s, ends) {
+        return;
+    }
+    let mut lost = false;
+    match s.receive_mode() {
+        // What we took of the device is told; before the cut was reached, that is nothing.
+        ReceiveMode::Device => {
+            // SAFETY: the receive lock was taken above.
+            let state = unsafe { s.receive.load() };
+            // The peer may have gone back itself; then its end mark stands, and we read up to it.
+            match marks::end(&ends.incoming) {
+                // The sender has shut down, and its FIN ends what TCP can carry: what is unread stays in the
+                // window, where our own calls still find it, but nobody else's.
+                None if over(&state, ends) => lost = receive::in_window(&state, ends) > 0,
+                None if marks::want_return(&ends.incoming, state.total()) => {
+                    s.set_receive_mode(ReceiveMode::Returned);
+                    core::sync::atomic::fence(Ordering::SeqCst);
+                    lost = over(&state, ends) && receive::in_window(&state, ends) > 0;
+                }
+                _ if marks::end(&ends.incoming) == Some(state.total()) => {
+                    s.set_receive_mode(ReceiveMode::Returned);
+                }
+                _ => lost = true,
+            }
+        }
+        ReceiveMode::Acknowledged => {
+            if marks::want_return(&ends.incoming, 0) || marks::end(&ends.incoming) == Some(0) {
+                s.set_receive_mode(ReceiveMode::Returned);
+            } else {
+                lost = true;
+            }
+        }
+        _ => s.set_receive_mode(ReceiveMode::Returned),
+    }
+    s.receive.lock.unlock(crate::sync::thread::tid());
+    if lost && matches!(reason, Reason::Executed | Reason::PassedAway | Reason::OddUse) {
+        // A stream that was cut short must not look like one that has ended.
+        break_connection(s, fd, Reason::ShutDownEarly);
+    }
+}
+
+/// Whether the sender has ended the stream, as the lane says.
+fn over(state: &RecvState, ends: &Ends) -> bool {
+    state.ended != 0 || receive::ended_ahead(state, ends)
+}
+
+/// The peer wants to go back: what it did not read is sent by TCP, then everything. The caller holds the
+/// send lock, and the mode is Device.
+///
+/// # Errors
+/// As [`send_tail`].
+pub fn give_way(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
+    s.set_send_mode(SendMode::Returned);
+    send_tail(s, fd, ends)
+}
+
+/// Sends by TCP what the peer said it had not read, as far as TCP takes it now. The caller holds the send
+/// lock. Nothing of the program's may be sent before all of it has gone.
+///
+/// # Errors
+/// `EAGAIN` while TCP takes no more; what send(2) says.
+pub fn send_tail(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
+    if s.has(flag::TAIL_SENT) {
+        return Ok(());
+    }
+    let Some(taken) = marks::return_wanted(&ends.outgoing) else { return Ok(()) };
+    // SAFETY: our caller holds the send lock.
+    let state = unsafe { s.send.load() };
+    let total = state.total();
+    if taken > total {
+        break_connection(s, fd, Reason::Inconsistent);
+        return Err(Errno::CONNRESET);
+    }
+    // How far the tail has been sent is what TCP took since it began: the kernel's own counter, which a
+    // holder that comes after our death finds right.
+    let connecting = s.has(flag::CONNECTING);
+    let base = match marks::tail_base(&ends.outgoing) {
+        Some(base) => base,
+        None => {
+            let base = counters::put(fd, connecting)?;
+            marks::begin_tail(&ends.outgoing, base);
+            base
+        }
+    };
+    loop {
+        let sent = counters::put(fd, connecting)?.saturating_sub(base);
+        let at = taken.saturating_add(sent);
+        if at >= total {
+            s.set(flag::TAIL_SENT);
+            return Ok(());
+        }
+        let Some((offset, len)) = locate(&state, &ends.outgoing, at) else {
+            break_connection(s, fd, Reason::Inconsistent);
+            return Err(Errno::CONNRESET);
+        };
+        let Some(base) = ends.outgoing.payload(offset, len as usize) else {
+            break_connection(s, fd, Reason::Inconsistent);
+            return Err(Errno::CONNRESET);
+        };
+        let v = libc::iovec { iov_base: base.cast(), iov_len: len as usize };
+        kernel::send(fd, &[v], 0)?;
+    }
+}
+
+/// Where the byte at stream position `at` lies in the window, and how many of its message follow. Walks
+/// back over the words that were published last: what is unread is still in the lane, and the buffers of a
+/// bank are filled round and round.
+#[must_use]
+pub fn locate(state: &SendState, outgoing: &Direction, at: u64) -> Option<(u64, u32)> {
+    let mut position = state.data_position;
+    let mut end = state.total();
+    let mut ends_of = [state.banks[0].total(), state.banks[1].total()];
+    for _ in 0..layout::DATA_RING {
+        position = position.wrapping_sub(1);
+        let Ok(Message::Data(word)) = Word(outgoing.poll_data(position)?).message() else { continue };
+        let bank = usize::from(word & layout::LARGE_BANK != 0);
+        let len = word & !layout::LARGE_BANK;
+        let start = end.checked_sub(u64::from(len))?;
+        let bank_end = ends_of.get_mut(bank)?;
+        let first = bank_end.checked_sub(u64::from(len))?;
+        if start <= at {
+            let skip = at - start;
+            let size = (layout::SEGMENTS * if bank == 0 { layout::SMALL } else { layout::LARGE }) as u64;
+            let left = u32::try_from(u64::from(len) - skip).ok()?;
+            return Some((link::bank_start(bank as u32) + (first + skip) % size, left));
+        }
+        end = start;
+        *bank_end = first;
+    }
+    None
+}
+
+/// Sends what is left of the tail, waiting for TCP to take it, but not for ever: before the connection is
+/// closed, or given to calls that only the kernel can do.
+pub fn finish_tail(id: SlotId, s: &Slot, fd: RawFd) {
+    if !link::has_window(s) {
+        return;
+    }
+    let Some(ends) = link::ends(s) else { return };
+    for _ in 0..20 {
+        if marks::return_wanted(&ends.outgoing).is_none() || s.has(flag::TAIL_SENT | flag::BROKEN) {
+            return;
+        }
+        serve_return(id, s, fd, &ends);
+        if !s.has(flag::TAIL_SENT) {
+            let mut fds = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
+            let time = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+            let _ = crate::sys::wait(&mut fds, Some(&time), core::ptr::null());
+        }
+    }
+}
+
+/// The peer asked for its bytes by TCP and nobody here is sending: does it now. Called by whoever was woken.
+pub fn serve_return(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
+    if marks::return_wanted(&ends.outgoing).is_none() || !guard::take_send(s, ends) {
+        return;
+    }
+    let changed = match s.send_mode() {
+        SendMode::Device => {
+            let _ = give_way(s, fd, ends);
+            true
+        }
+        SendMode::Returned => {
+            let _ = send_tail(s, fd, ends);
+            false
+        }
+        _ => {
+            s.set_send_mode(SendMode::Returned);
+            true
+        }
+    };
+    s.send.lock.unlock(crate::sync::thread::tid());
+    if changed {
+        crate::socket::mode_changed(id);
+    }
+}

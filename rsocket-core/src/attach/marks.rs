@@ -1,0 +1,127 @@
+//! The words by which the two ends of a direction agree on where its bytes travel.
+//!
+//! One function for each meaning, so that every ordering has one place. Values that mean "byte number N"
+//! are stored as N + 1, because 0 is "not said", and because a peer can turn any word to 0.
+
+use core::sync::atomic::Ordering;
+
+use super::link::Ends;
+use crate::device::shm::direction::Direction;
+
+/// Receiver: nobody on this side is inside the kernel on the direction; it may switch. Release: pairs with
+/// the acquire in [`acknowledged`].
+pub fn acknowledge(d: &Direction) {
+    d.receiver().acknowledged.store(1, Ordering::Release);
+}
+
+/// Sender: whether the receiver acknowledged.
+#[inline]
+pub fn acknowledged(d: &Direction) -> bool {
+    d.receiver().acknowledged.load(Ordering::Acquire) == 1
+}
+
+/// Sender: `n` bytes of the stream are TCP's, the rest the device's. Release: pairs with the acquire in
+/// [`cut`]; it follows the last byte that went into TCP.
+pub fn publish_cut(d: &Direction, n: u64) {
+    d.sender().cut.store(n.wrapping_add(1), Ordering::Release);
+}
+
+/// Receiver: where TCP ends, once the sender has said it.
+#[inline]
+pub fn cut(d: &Direction) -> Option<u64> {
+    d.sender().cut.load(Ordering::Acquire).checked_sub(1)
+}
+
+/// In the end word: the receiver went back first, and the rest of the word says how many bytes it had read.
+const RETURN: u64 = 1 << 63;
+
+/// Who goes back first decides from which byte on TCP carries the rest: one word, written once. AcqRel: the
+/// loser sees what the winner did before.
+fn decide(d: &Direction, word: u64) -> bool {
+    let end = &d.sender().end;
+    let seen = end.compare_exchange(0, word, Ordering::AcqRel, Ordering::Acquire);
+    seen.is_ok() || seen == Err(word)
+}
+
+/// Sender: the device ends after `m` bytes, the rest is TCP's. False when the receiver went back first: then
+/// [`return_wanted`] says what it had read. Pairs with [`end`], after the last message.
+#[must_use]
+pub fn publish_end(d: &Direction, m: u64) -> bool {
+    decide(d, m.wrapping_add(1) & !RETURN)
+}
+
+/// Receiver: where the device ends, once the sender has said it.
+#[inline]
+pub fn end(d: &Direction) -> Option<u64> {
+    let word = d.sender().end.load(Ordering::Acquire);
+    if word & RETURN != 0 { None } else { word.checked_sub(1) }
+}
+
+/// Receiver: `r` bytes of the device's were read; the rest is to come by TCP. False when the sender went
+/// back first: then [`end`] says where the device ends. Pairs with [`return_wanted`].
+#[must_use]
+pub fn want_return(d: &Direction, r: u64) -> bool {
+    decide(d, r.wrapping_add(1) | RETURN)
+}
+
+/// Sender: how many bytes the receiver had read when it asked for the rest by TCP.
+#[inline]
+pub fn return_wanted(d: &Direction) -> Option<u64> {
+    let word = d.sender().end.load(Ordering::Acquire);
+    if word & RETURN != 0 { (word & !RETURN).checked_sub(1) } else { None }
+}
+
+/// Sender: how many bytes TCP had taken when the unread tail began to be sent, if it has begun. Relaxed: only
+/// holders of the send lock touch it.
+#[must_use]
+pub fn tail_base(d: &Direction) -> Option<u64> {
+    d.sender().returned.load(Ordering::Relaxed).checked_sub(1)
+}
+
+/// Sender: the tail begins after `put` bytes of TCP's.
+pub fn begin_tail(d: &Direction, put: u64) {
+    d.sender().returned.store(put.wrapping_add(1), Ordering::Relaxed);
+}
+
+/// Whether the reader of a direction has closed. Acquire: pairs with [`close`].
+#[inline]
+pub fn receiver_closed(d: &Direction) -> bool {
+    d.receiver().receiver_closed.load(Ordering::Acquire) != 0
+}
+
+/// Whether the writer of a direction has closed.
+pub fn sender_closed(d: &Direction) -> bool {
+    d.sender().sender_closed.load(Ordering::Acquire) != 0
+}
+
+/// This side is done with the window: it neither reads nor writes any more. Release: whoever sees it may
+/// use the window anew.
+pub fn close(ends: &Ends) {
+    ends.incoming.receiver().receiver_closed.store(1, Ordering::Release);
+    ends.outgoing.sender().sender_closed.store(1, Ordering::Release);
+}
+
+/// Where the other side of a direction last waited; 0 when unknown. Relaxed: only steers spinning.
+#[inline]
+pub fn receiver_cpu(d: &Direction) -> u32 {
+    d.receiver().receiver_cpu.load(Ordering::Relaxed)
+}
+
+/// As [`receiver_cpu`].
+#[inline]
+pub fn sender_cpu(d: &Direction) -> u32 {
+    d.sender().sender_cpu.load(Ordering::Relaxed)
+}
+
+/// Says where this side runs, in both of its directions; stores only what changed, since the other side
+/// polls the neighbouring words.
+pub fn say_cpu(ends: &Ends, cpu: u32) {
+    let receiver = &ends.incoming.receiver().receiver_cpu;
+    if receiver.load(Ordering::Relaxed) != cpu {
+        receiver.store(cpu, Ordering::Relaxed);
+    }
+    let sender = &ends.outgoing.sender().sender_cpu;
+    if sender.load(Ordering::Relaxed) != cpu {
+        sender.store(cpu, Ordering::Relaxed);
+    }
+}

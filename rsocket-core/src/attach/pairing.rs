@@ -1,0 +1,474 @@
+//! Carrying out the pairing of two ends: offer, knock, answer, welcome (`life-of-a-connection §3`).
+//!
+//! Every step is non-blocking and happens inside some hook of the program; one that finds nothing is tried
+//! again later, at growing distances. Two messages are exchanged, one each way, over an abstract UNIX
+//! socket; after them the two ends talk through words in shared memory only. The connection works on
+//! TCP all the while.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+
+use super::hello::{self, Knock, Welcome};
+use super::link;
+use super::machine::{Phase, PhaseEvent, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
+use super::reason::Reason;
+use super::rendezvous::{self, Channel, Offer, ReceiveError};
+use super::trust::{self, Tuple};
+use super::{marks, sandbox};
+use crate::socket::slot::{Slot, SlotId, flag};
+use crate::socket::{family, policy};
+use crate::stats::{self, Counter};
+use crate::sync::lock::Taken;
+use crate::sync::thread::tid;
+use crate::sys;
+
+/// Offers that this process has open.
+static OPEN_OFFERS: AtomicU32 = AtomicU32::new(0);
+/// How many may be open at a time: each is a descriptor.
+const MAX_OFFERS: u32 = 64;
+/// Looks for a counterpart before an offer lapses.
+const OFFER_TRIES: u32 = 200;
+/// Looks for an offer before the accepting side stops looking.
+const KNOCK_TRIES: u32 = 14;
+
+/// Takes the next step that is due, if any. Called by hooks with no lock held; cheap when nothing is due.
+#[inline]
+pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
+    match s.phase() {
+        Phase::Paired => switch(id, s),
+        Phase::Refused | Phase::Unconnected => {}
+        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
+            // Relaxed: only times the attempt.
+            if s.has(flag::STRICT)
+                || s.position.load(Ordering::Relaxed) >= s.next_step.load(Ordering::Relaxed)
+            {
+                step(id, s, fd);
+            }
+        }
+    }
+}
+
+/// Moves the directions of a paired connection as far as they can go without sending or receiving.
+#[inline]
+fn switch(id: SlotId, s: &Slot) {
+    let receive = s.receive_mode();
+    let send = s.send_mode();
+    if receive == ReceiveMode::Device && send == SendMode::Device {
+        return;
+    }
+    if matches!(receive, ReceiveMode::Kernel | ReceiveMode::Asked) || send == SendMode::Kernel {
+        switch_slowly(id, s);
+    }
+}
+
+#[cold]
+fn switch_slowly(id: SlotId, s: &Slot) {
+    // Under the lock, so that two threads do not take the same step.
+    if !take(s) {
+        return;
+    }
+    if s.phase() != Phase::Paired {
+        s.pairing.unlock(tid());
+        return;
+    }
+    let mut changed = false;
+    let mut acknowledged = None;
+    if s.receive_mode() == ReceiveMode::Kernel
+        && !s.has(flag::READ_SHUT)
+        && let Some(mode) = s.receive_mode().after(ReceiveEvent::Paired)
+    {
+        changed |= s.shift_receive_mode(ReceiveMode::Kernel, mode);
+    }
+    // SeqCst: pairs with enter_receive and enter_wait, which count themselves in and then look at the mode.
+    if s.receive_mode() == ReceiveMode::Asked
+        && s.inside_receive.load(Ordering::SeqCst) == 0
+        && s.inside_wait.load(Ordering::SeqCst) == 0
+        && let Some(ends) = link::ends(s)
+        && let Some(mode) = s.receive_mode().after(ReceiveEvent::KernelEmpty)
+        && s.shift_receive_mode(ReceiveMode::Asked, mode)
+    {
+        marks::acknowledge(&ends.incoming);
+        changed = true;
+        acknowledged = Some(ends);
+    }
+    if s.send_mode() == SendMode::Kernel
+        && !s.has(flag::WRITE_SHUT)
+        && let Some(ends) = link::ends(s)
+        && marks::acknowledged(&ends.outgoing)
+        && let Some(mode) = s.send_mode().after(SendEvent::Acknowledged)
+    {
+        changed |= s.shift_send_mode(SendMode::Kernel, mode);
+    }
+    s.pairing.unlock(tid());
+    if let Some(ends) = acknowledged {
+        // A peer that may not use TCP sleeps until we say so.
+        ends.wake_writer();
+        ends.wake_reader();
+    }
+    if changed {
+        crate::socket::mode_changed(id);
+    }
+}
+
+fn take(s: &Slot) -> bool {
+    matches!(s.pairing.try_lock(tid()), Some(Taken::Clean | Taken::Broken))
+}
+
+#[cold]
+fn step(id: SlotId, s: &Slot, fd: RawFd) {
+    if fd < 0 {
+        return;
+    }
+    let errno = sys::errno();
+    if take(s) {
+        let done = match s.phase() {
+            Phase::Young => begin(s, fd),
+            Phase::Offered => greet(s, fd),
+            Phase::Greeted => answer(id, s, fd),
+            Phase::Knocked => finish(id, s, fd),
+            Phase::Paired | Phase::Refused | Phase::Unconnected => Ok(()),
+        };
+        if let Err(reason) = done {
+            give_up(s, reason);
+        }
+        let phase = s.phase();
+        s.pairing.unlock(tid());
+        match phase {
+            Phase::Paired => switch_slowly(id, s),
+            // Whoever waited for it to attach has waited in vain.
+            Phase::Refused if s.has(flag::STRICT) => {
+                s.next_epoch();
+                crate::socket::mode_changed(id);
+            }
+            _ => {}
+        }
+    }
+    sys::set_errno(errno);
+}
+
+/// Closes what the phase holds open, when it is this process's.
+fn close_pairing_fd(s: &Slot) {
+    let fd = s.pairing_fd.swap(-1, Ordering::AcqRel);
+    if fd < 0 || s.pairing_pid.load(Ordering::Relaxed) != sys::pid() {
+        return;
+    }
+    if s.phase() == Phase::Offered {
+        OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
+    }
+    sys::close_private(fd);
+}
+
+/// Whether the phase's descriptor belongs to another process of the family: then it is theirs to go on,
+/// or, if they have gone, ours to begin again.
+fn elsewhere(s: &Slot) -> bool {
+    s.pairing_pid.load(Ordering::Relaxed) != sys::pid()
+}
+
+fn enter(s: &Slot, event: PhaseEvent) -> Result<(), Reason> {
+    let next = s.phase().after(event).ok_or(Reason::Inconsistent)?;
+    s.set_phase(next);
+    Ok(())
+}
+
+/// Never again, for this reason. The caller holds the pairing lock.
+fn give_up(s: &Slot, reason: Reason) {
+    close_pairing_fd(s);
+    s.reason.store(reason as u32, Ordering::Relaxed);
+    s.set_phase(Phase::Refused);
+    stats::fell_back(reason);
+    crate::log_debug!("not attached: {}", reason.text());
+}
+
+/// Tries again from the start, later. The caller holds the pairing lock.
+fn lapse(s: &Slot) -> Result<(), Reason> {
+    close_pairing_fd(s);
+    enter(s, PhaseEvent::Lapsed)
+}
+
+/// Sets when the next step is due: soon at first, then at growing distances.
+fn later(s: &Slot) -> u32 {
+    let tries = s.tries.fetch_add(1, Ordering::Relaxed);
+    let now = s.position.load(Ordering::Relaxed);
+    let distance = match s.phase() {
+        // Whoever accepted looks again at positions that double.
+        Phase::Young => now.max(policy::MARK),
+        _ if tries < 16 => 0,
+        _ => now / 4,
+    };
+    s.next_step.store(now + distance, Ordering::Relaxed);
+    tries
+}
+
+/// What every process must be able to say before it attaches anything.
+fn permitted(s: &Slot) -> Result<(), Reason> {
+    if !policy::shm_allowed() {
+        return Err(Reason::PolicyTcp);
+    }
+    if link::distrusted() {
+        return Err(Reason::Inconsistent);
+    }
+    if sandbox::sandboxed(policy::trust_seccomp()) {
+        return Err(Reason::Sandboxed);
+    }
+    if !sys::fd_margin() {
+        return Err(Reason::FdLimit);
+    }
+    if sandbox::memory_pressure() {
+        return Err(Reason::MemoryLimit);
+    }
+    if s.has(flag::READ_SHUT | flag::WRITE_SHUT) {
+        return Err(Reason::ShutDownEarly);
+    }
+    Ok(())
+}
+
+fn begin(s: &Slot, fd: RawFd) -> Result<(), Reason> {
+    permitted(s)?;
+    let Some(tuple) = Tuple::of(fd) else {
+        later(s);
+        return Ok(());
+    };
+    match trust::find(&tuple.reversed()) {
+        Ok(Some(owner)) if owner.is_alive() || s.has(flag::CONNECTING) => {}
+        // The accepting side's peer may have closed already; the connecting side's has not accepted yet.
+        Ok(Some(_)) => return Err(Reason::ShutDownEarly),
+        Ok(None) => return Err(Reason::PeerElsewhere),
+        Err(_) => return Err(Reason::ResourceError),
+    }
+    if s.has(flag::CONNECTING) { offer(s, &tuple) } else { knock(s, fd, &tuple) }
+}
+
+fn offer(s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
+    if OPEN_OFFERS.fetch_add(1, Ordering::Relaxed) >= MAX_OFFERS {
+        OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
+        later(s);
+        return Ok(());
+    }
+    match Offer::open(tuple) {
+        Ok(offer) => {
+            s.pairing_fd.store(offer.fd, Ordering::Relaxed);
+            s.pairing_pid.store(sys::pid(), Ordering::Relaxed);
+            s.tries.store(0, Ordering::Relaxed);
+            stats::add(Counter::Offers, 1);
+            enter(s, PhaseEvent::OfferOpened)
+        }
+        Err(_) => {
+            OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
+            Err(Reason::ResourceError)
+        }
+    }
+}
+
+fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
+    stats::add(Counter::Knocks, 1);
+    let channel = match rendezvous::knock(tuple) {
+        Ok(Some(channel)) => channel,
+        Ok(None) => {
+            let tries = later(s);
+            let strict = s.has(flag::STRICT);
+            return if tries >= KNOCK_TRIES && !strict { Err(Reason::NoOffer) } else { Ok(()) };
+        }
+        Err(_) => return Err(Reason::ResourceError),
+    };
+    let sent = introduce(fd, tuple, &channel);
+    if let Err(reason) = sent {
+        channel.close();
+        return Err(reason);
+    }
+    s.pairing_fd.store(channel.fd, Ordering::Relaxed);
+    s.pairing_pid.store(sys::pid(), Ordering::Relaxed);
+    s.tries.store(0, Ordering::Relaxed);
+    s.next_step.store(0, Ordering::Relaxed);
+    enter(s, PhaseEvent::KnockSent)
+}
+
+/// The accepting side's message, once it is sure that its reader owns the other end of the connection.
+fn introduce(fd: RawFd, tuple: &Tuple, channel: &Channel) -> Result<(), Reason> {
+    trusted(tuple, channel)?;
+    let process = hello::process_id().map_err(|_| Reason::ResourceError)?;
+    let identity = trust::own_identity(fd).map_err(|_| Reason::ResourceError)?;
+    channel.send(Knock::new(process, identity).bytes(), &[]).map_err(|_| Reason::ResourceError)
+}
+
+/// The user behind the channel owns the socket at the other end of the connection.
+fn trusted(tuple: &Tuple, channel: &Channel) -> Result<trust::Owner, Reason> {
+    let owner = match trust::find(&tuple.reversed()) {
+        Ok(Some(owner)) => owner,
+        Ok(None) => return Err(Reason::PeerElsewhere),
+        Err(_) => return Err(Reason::ResourceError),
+    };
+    let uid = channel.peer_uid().map_err(|_| Reason::ResourceError)?;
+    if trust::cred_matches(uid, &owner) { Ok(owner) } else { Err(Reason::UidMismatch) }
+}
+
+fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
+    if elsewhere(s) {
+        return lapse_if_orphaned(s);
+    }
+    let offer = Offer { fd: s.pairing_fd.load(Ordering::Relaxed) };
+    match offer.pick_up() {
+        Ok(Some(channel)) => {
+            close_pairing_fd(s);
+            s.pairing_fd.store(channel.fd, Ordering::Relaxed);
+            s.tries.store(0, Ordering::Relaxed);
+            enter(s, PhaseEvent::PeerCame)?;
+            let _ = fd;
+            Ok(())
+        }
+        Ok(None) => {
+            let tries = later(s);
+            if tries < OFFER_TRIES || s.has(flag::STRICT) { Ok(()) } else { Err(Reason::OfferLapsed) }
+        }
+        Err(_) => Err(Reason::ResourceError),
+    }
+}
+
+fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
+    if family::process_alive(s.pairing_pid.load(Ordering::Relaxed)) {
+        later(s);
+        return Ok(());
+    }
+    lapse(s)
+}
+
+/// One message of the other end's.
+struct Mail {
+    bytes: [u8; 256],
+    len: usize,
+    fds: [Option<OwnedFd>; rendezvous::MAX_FDS],
+}
+
+impl Mail {
+    fn text(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
+    }
+}
+
+/// The message that is awaited, if it has come; else the next look is put off.
+fn open_mail(s: &Slot, channel: &Channel) -> Result<Option<Mail>, Reason> {
+    let mut mail = Mail { bytes: [0; 256], len: 0, fds: Default::default() };
+    match channel.receive(&mut mail.bytes, &mut mail.fds) {
+        Ok(got) => {
+            mail.len = got.len;
+            Ok(Some(mail))
+        }
+        Err(ReceiveError::NothingYet) => {
+            later(s);
+            Ok(None)
+        }
+        Err(ReceiveError::Closed) => Err(Reason::OfferLapsed),
+        Err(_) => Err(Reason::LayoutMismatch),
+    }
+}
+
+fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+    if elsewhere(s) {
+        return lapse_if_orphaned(s);
+    }
+    let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
+    let Some(mail) = open_mail(s, &channel)? else { return Ok(()) };
+    let knock = Knock::parse(mail.text()).map_err(|_| Reason::LayoutMismatch)?;
+    let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
+    let owner = trusted(&tuple, &channel)?;
+    if !knock.is_from(&owner) {
+        return Err(Reason::IdentityMismatch);
+    }
+    let claim = link::claim(knock.process, channel.peer_pid())?;
+    link::start(s, claim.record, claim.window, 0)?;
+    let process = hello::process_id().map_err(|_| Reason::ResourceError)?;
+    let identity = trust::own_identity(fd).map_err(|_| Reason::ResourceError)?;
+    let welcome = Welcome::new(process, claim.id, claim.window, identity, true);
+    let arena: BorrowedFd<'_> = sys::borrow(claim.fd);
+    let sent = channel.send(welcome.bytes(), &[arena]);
+    if sent.is_err() {
+        link::abandon(s);
+        return Err(Reason::ResourceError);
+    }
+    link::own(id, s);
+    close_pairing_fd(s);
+    enter(s, PhaseEvent::KnockAnswered)?;
+    stats::add(Counter::WelcomesSent, 1);
+    stats::add(Counter::AttachedShm, 1);
+    crate::log_info!("attached over shared memory (connecting side)");
+    Ok(())
+}
+
+fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+    if elsewhere(s) {
+        return lapse_if_orphaned(s);
+    }
+    let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
+    let Some(mail) = open_mail(s, &channel)? else { return Ok(()) };
+    let welcome = Welcome::parse(mail.text()).map_err(|_| Reason::LayoutMismatch)?;
+    let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
+    let owner = trusted(&tuple, &channel)?;
+    if !welcome.is_from(&owner) {
+        return Err(Reason::IdentityMismatch);
+    }
+    let [arena, ..] = mail.fds;
+    let record = link::open(welcome.process, channel.peer_pid(), welcome.arena, arena)?;
+    link::start(s, record, welcome.window, 1)?;
+    link::own(id, s);
+    close_pairing_fd(s);
+    enter(s, PhaseEvent::WelcomeRead)?;
+    stats::add(Counter::WelcomesTaken, 1);
+    stats::add(Counter::AttachedShm, 1);
+    crate::log_info!("attached over shared memory (accepting side)");
+    Ok(())
+}
+
+/// Never attach; what is paired already is [`super::detach`]'s business. Blocks only for another thread's
+/// step in progress.
+pub fn refuse(s: &Slot, reason: Reason) {
+    if matches!(s.pairing.lock(tid()), Taken::Own) {
+        return;
+    }
+    match s.phase() {
+        Phase::Paired | Phase::Refused => {}
+        _ => give_up(s, reason),
+    }
+    s.pairing.unlock(tid());
+}
+
+/// In the child of a fork: names and channels are the parent's to go on with; a copy that stayed open here
+/// would keep them alive after the parent has given them up.
+pub fn fork_child() {
+    OPEN_OFFERS.store(0, Ordering::Relaxed);
+    let me = sys::pid();
+    family::each_local(|_, s| {
+        let fd = s.pairing_fd.load(Ordering::Relaxed);
+        if fd >= 0 && s.pairing_pid.load(Ordering::Relaxed) != me && sys::is_private(fd) {
+            sys::close_private(fd);
+        }
+    });
+}
+
+/// The attempt to connect failed: forgets what belonged to it. False when there is a window, which no failed
+/// attempt can have. Blocks only for another thread's step in progress.
+pub fn restart(s: &Slot) -> bool {
+    if matches!(s.pairing.lock(tid()), Taken::Own) {
+        return false;
+    }
+    let fresh = !link::has_window(s) && !s.has(flag::WINDOW_DONE);
+    if fresh {
+        close_pairing_fd(s);
+        let attempt = flag::CONNECTING | flag::STRICT | flag::PEER_FIN | flag::PEER_GONE;
+        s.flags.fetch_and(!attempt, Ordering::AcqRel);
+        s.tries.store(0, Ordering::Relaxed);
+        for word in [&s.position, &s.next_step, &s.waiting_since] {
+            word.store(0, Ordering::Relaxed);
+        }
+        // What was refused was mostly so for what the program does with the socket, and stays refused.
+        if s.phase() != Phase::Refused {
+            s.set_phase(Phase::Unconnected);
+        }
+    }
+    s.pairing.unlock(tid());
+    fresh
+}
+
+/// The last descriptor goes: close what the pairing holds open.
+pub fn forget(s: &Slot) {
+    close_pairing_fd(s);
+    s.set_phase(Phase::Refused);
+}

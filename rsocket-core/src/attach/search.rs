@@ -1,0 +1,62 @@
+//! Finding an arena that another process has open, by the arena's name.
+//!
+//! For holders of a connection that a relative attached: the relative may have ended since, and nobody
+//! else can hand over the descriptor. What is found is checked like an arena that a peer sent.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags, RawDir};
+
+use crate::device::shm::arena::Arena;
+
+/// The memfds that arenas live in are called this (`device::shm::arena`).
+const LINK: &[u8] = b"/memfd:rsockets";
+
+/// Maps the arena with this name out of the descriptors of a process, if we may look at them.
+#[must_use]
+pub(super) fn arena_of(pid: u32, id: [u64; 2]) -> Option<Arena> {
+    if pid == 0 {
+        return None;
+    }
+    let mut path = [0u8; 32];
+    let path = text(&mut path, pid)?;
+    let directory =
+        rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut space = [core::mem::MaybeUninit::uninit(); 2048];
+    let mut entries = RawDir::new(&directory, &mut space);
+    while let Some(entry) = entries.next() {
+        let Ok(entry) = entry else { break };
+        if let Some(arena) = open_if(&directory, entry.file_name(), id) {
+            crate::sys::discard(directory);
+            return Some(arena);
+        }
+    }
+    crate::sys::discard(directory);
+    None
+}
+
+fn open_if(directory: &OwnedFd, name: &core::ffi::CStr, id: [u64; 2]) -> Option<Arena> {
+    let mut target = [core::mem::MaybeUninit::uninit(); 64];
+    let (target, _) = rustix::fs::readlinkat_raw(directory, name, &mut target[..]).ok()?;
+    if !target.starts_with(LINK) {
+        return None;
+    }
+    let fd = rustix::fs::openat(directory, name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let found = Arena::open(&fd);
+    crate::sys::discard(fd);
+    let arena = found.ok()?;
+    if arena.id() == id {
+        return Some(arena);
+    }
+    // SAFETY: no handle on it exists.
+    unsafe { arena.unmap() };
+    None
+}
+
+/// "/proc/PID/fd", without allocating.
+fn text(buffer: &mut [u8; 32], pid: u32) -> Option<&core::ffi::CStr> {
+    use std::io::Write;
+    let mut rest: &mut [u8] = buffer;
+    write!(rest, "/proc/{pid}/fd\0").ok()?;
+    core::ffi::CStr::from_bytes_until_nul(buffer).ok()
+}

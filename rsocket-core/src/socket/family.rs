@@ -1,0 +1,415 @@
+//! The memory that a process shares with its relatives by fork: all slots, and who holds them.
+//!
+//! Mapped shared and anonymous when the first TCP socket appears, and inherited from then on. Every
+//! process of the family has an entry with its pid, and every slot one bit for each of them, so that "who
+//! still holds this connection" survives deaths that nobody announced. All of it may only ever err
+//! towards "somebody still holds it", which costs a slot, never a byte.
+
+use core::num::NonZeroUsize;
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use once_cell::race::OnceNonZeroUsize;
+
+use super::slot::{Slot, SlotId};
+use crate::sync::lock::{OwnedLock, Taken};
+
+/// Connections that a family can have at one time; further ones are plain TCP.
+pub const MAX_SLOTS: usize = 32768;
+/// Words of a slot's holder bits.
+pub const HOLDER_WORDS: usize = 4;
+/// Processes of a family that are told apart; the last bit stands for all further ones.
+pub const MAX_PROCESSES: usize = HOLDER_WORDS * 64;
+/// The bit of all processes that found no entry: it is never found dead.
+const OVERFLOW: usize = MAX_PROCESSES - 1;
+/// Value of a process entry that was taken for a child which has not written its pid yet.
+const EXPECTED: u32 = u32::MAX;
+
+/// The shared memory.
+#[repr(C)]
+pub struct Family {
+    /// Free list: slot number in the low half, a counter against reuse in the high half.
+    free: AtomicU64,
+    /// Slots that were ever used.
+    used: AtomicU32,
+    /// Held while slots of the dead are taken back.
+    sweeping: OwnedLock,
+    /// pid of each process entry; 0 is free.
+    processes: [AtomicU32; MAX_PROCESSES],
+    /// Arenas, for relatives that must join one.
+    pub arenas: [crate::attach::link::ArenaRecord; crate::attach::link::MAX_ARENAS],
+    slots: [Slot; MAX_SLOTS],
+}
+
+static FAMILY: OnceNonZeroUsize = OnceNonZeroUsize::new();
+/// This process's entry in `processes`, plus one; 0 before there is one.
+static ME: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// The entry that the child of this thread's fork takes over, plus one. The child runs on a copy of
+    /// the forking thread, so it finds it here.
+    static CHILD: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
+}
+
+/// Descriptors of this process for each slot.
+static LOCAL: [AtomicU16; MAX_SLOTS] = [const { AtomicU16::new(0) }; MAX_SLOTS];
+/// One descriptor number of this process for each slot, plus one; 0 when none is known. Only ever used to
+/// go on with a pairing that nobody happens to call about.
+static DESCRIPTOR: [AtomicU32; MAX_SLOTS] = [const { AtomicU32::new(0) }; MAX_SLOTS];
+
+/// A descriptor of this process for the slot, if one is known; else -1.
+#[must_use]
+pub fn descriptor(id: SlotId) -> i32 {
+    DESCRIPTOR.get(id.raw() as usize).map_or(0, |d| d.load(Ordering::Relaxed)) as i32 - 1
+}
+
+/// The family's memory, if a TCP socket was ever seen.
+#[inline]
+pub fn get() -> Option<&'static Family> {
+    let p = FAMILY.get()?.get() as *const Family;
+    // SAFETY: once set, the address is a mapping of size_of::<Family>() bytes that is never unmapped; it
+    // began as zeroes, which is its valid start, and is only reached through atomics and locked cells.
+    Some(unsafe { &*p })
+}
+
+/// The family's memory, mapped now if need be. `None` when there is no room for it.
+pub fn get_or_map() -> Option<&'static Family> {
+    if let Some(f) = get() {
+        return Some(f);
+    }
+    // Two threads may both map; the first to finish wins, and nobody waits for anybody (crates.md H2).
+    let mine = map()?;
+    if FAMILY.get_or_init(|| mine) != mine {
+        // SAFETY: our own mapping, which nobody saw.
+        let _ = unsafe { rustix::mm::munmap(mine.get() as *mut _, size_of::<Family>()) };
+    }
+    get()
+}
+
+fn map() -> Option<NonZeroUsize> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice.
+    let p = unsafe { mmap_anonymous(core::ptr::null_mut(), size_of::<Family>(), protection, flags) };
+    NonZeroUsize::new(p.ok()? as usize)
+}
+
+/// The slot with this number.
+#[inline]
+#[must_use]
+pub fn slot(id: SlotId) -> Option<&'static Slot> {
+    get()?.slots.get(id.raw() as usize)
+}
+
+use crate::sys::pid;
+
+/// This process's entry, taken on first use.
+fn me(family: &Family) -> usize {
+    let known = ME.load(Ordering::Relaxed);
+    if known != 0 {
+        return known as usize - 1;
+    }
+    let mine = take_entry(family, pid());
+    match ME.compare_exchange(0, mine as u32 + 1, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => mine,
+        Err(other) => {
+            free_entry(family, mine);
+            other as usize - 1
+        }
+    }
+}
+
+fn take_entry(family: &Family, value: u32) -> usize {
+    for round in 0..2 {
+        for (i, entry) in family.processes.iter().enumerate().take(OVERFLOW) {
+            if entry.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                forget_bit(family, i);
+                return i;
+            }
+        }
+        if round == 0 {
+            reap(family);
+        }
+    }
+    OVERFLOW
+}
+
+fn free_entry(family: &Family, i: usize) {
+    if i != OVERFLOW
+        && let Some(e) = family.processes.get(i)
+    {
+        e.store(0, Ordering::Release);
+    }
+}
+
+/// Clears what a former owner of the entry left behind.
+fn forget_bit(family: &Family, i: usize) {
+    let used = family.used.load(Ordering::Acquire) as usize;
+    for s in family.slots.iter().take(used + 1) {
+        if let Some(w) = s.holders.get(i / 64)
+            && w.load(Ordering::Relaxed) >> (i % 64) & 1 == 1
+        {
+            w.fetch_and(!(1 << (i % 64)), Ordering::AcqRel);
+        }
+    }
+}
+
+/// Whether a process of this number runs; a number that was used again counts as running, one that is
+/// being killed does not.
+#[must_use]
+pub fn process_alive(pid: u32) -> bool {
+    crate::sync::thread::alive(pid) && crate::sync::thread::has_memory(pid)
+}
+
+/// Frees the entries of processes that have ended.
+fn reap(family: &Family) {
+    for e in family.processes.iter().take(OVERFLOW) {
+        let pid = e.load(Ordering::Acquire);
+        if pid != 0 && pid != EXPECTED && !process_alive(pid) {
+            let _ = e.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Takes back the slots whose holders have all ended without closing.
+fn sweep(family: &'static Family) {
+    if !matches!(family.sweeping.try_lock(crate::sync::thread::tid()), Some(Taken::Clean | Taken::Broken)) {
+        return;
+    }
+    let used = family.used.load(Ordering::Acquire).min(MAX_SLOTS as u32 - 1);
+    for id in (1..=used).filter_map(SlotId::from_raw) {
+        let Some(s) = slot(id) else { continue };
+        let held = s.holders.iter().any(|w| w.load(Ordering::Acquire) != 0);
+        // others_alive clears the bits of the dead; a slot of this process has its own bit.
+        if held && !held_here(id) && !others_alive(family, s) {
+            if crate::attach::link::has_window(s) {
+                crate::attach::link::forget(s);
+            }
+            s.generation.fetch_add(1, Ordering::AcqRel);
+            give_back(id);
+        }
+    }
+    family.sweeping.unlock(crate::sync::thread::tid());
+}
+
+/// Slots that are used for the first time between two sweeps.
+const SWEEP_EVERY: u32 = 1024;
+
+/// Takes a free slot for a new descriptor of this process.
+pub fn take(flags: u32, fd: i32) -> Option<SlotId> {
+    let family = get_or_map()?;
+    let mine = me(family);
+    let id = pop_free(family).or_else(|| {
+        if family.used.load(Ordering::Relaxed) % SWEEP_EVERY == SWEEP_EVERY - 1 {
+            sweep(family);
+            if let Some(id) = pop_free(family) {
+                return Some(id);
+            }
+        }
+        let next = family.used.fetch_add(1, Ordering::AcqRel) + 1;
+        if next as usize >= MAX_SLOTS {
+            family.used.fetch_sub(1, Ordering::AcqRel);
+            return None;
+        }
+        SlotId::from_raw(next)
+    })?;
+    let s = family.slots.get(id.raw() as usize)?;
+    s.reset(flags);
+    for (i, w) in s.holders.iter().enumerate() {
+        w.store(if i == mine / 64 { 1 << (mine % 64) } else { 0 }, Ordering::Release);
+    }
+    LOCAL.get(id.raw() as usize)?.store(1, Ordering::Relaxed);
+    DESCRIPTOR.get(id.raw() as usize)?.store((fd + 1) as u32, Ordering::Relaxed);
+    Some(id)
+}
+
+fn pop_free(family: &Family) -> Option<SlotId> {
+    loop {
+        // Acquire: pairs with the release in give_back, so that next_free is what was pushed.
+        let head = family.free.load(Ordering::Acquire);
+        let id = SlotId::from_raw(head as u32)?;
+        let next = family.slots.get(id.raw() as usize)?.next_free.load(Ordering::Relaxed);
+        let new = (head >> 32).wrapping_add(1) << 32 | u64::from(next);
+        if family.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return Some(id);
+        }
+    }
+}
+
+/// Returns a slot that nobody holds.
+pub fn give_back(id: SlotId) {
+    let Some(family) = get() else { return };
+    let Some(s) = family.slots.get(id.raw() as usize) else { return };
+    loop {
+        let head = family.free.load(Ordering::Relaxed);
+        s.next_free.store(head as u32, Ordering::Relaxed);
+        let new = (head >> 32).wrapping_add(1) << 32 | u64::from(id.raw());
+        // Release: pairs with the acquire in pop_free.
+        if family.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return;
+        }
+    }
+}
+
+/// One more descriptor of this process for the slot.
+pub fn add_descriptor(id: SlotId) {
+    if let Some(n) = LOCAL.get(id.raw() as usize) {
+        n.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether this process has a descriptor for the slot.
+#[must_use]
+pub fn held_here(id: SlotId) -> bool {
+    LOCAL.get(id.raw() as usize).is_some_and(|n| n.load(Ordering::Relaxed) > 0)
+}
+
+/// What is left after a descriptor was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// Other descriptors of this process.
+    Here,
+    /// Other processes, as far as is known.
+    Elsewhere,
+    /// Nobody.
+    Nobody,
+}
+
+/// Drops one descriptor of this process.
+pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
+    if descriptor(id) == fd
+        && let Some(d) = DESCRIPTOR.get(id.raw() as usize)
+    {
+        d.store(0, Ordering::Relaxed);
+    }
+    let Some(n) = LOCAL.get(id.raw() as usize) else { return Left::Here };
+    let before = n.load(Ordering::Relaxed);
+    if before == 0 {
+        return Left::Here;
+    }
+    n.store(before - 1, Ordering::Relaxed);
+    if before > 1 {
+        return Left::Here;
+    }
+    let (Some(family), Some(s)) = (get(), slot(id)) else { return Left::Here };
+    let mine = me(family);
+    let mut last = false;
+    for (i, w) in s.holders.iter().enumerate() {
+        let bit = if i == mine / 64 { 1 << (mine % 64) } else { 0 };
+        let had = w.fetch_and(!bit, Ordering::AcqRel);
+        last |= had & bit != 0;
+    }
+    if !last || others_alive(family, s) { Left::Elsewhere } else { Left::Nobody }
+}
+
+/// Whether a process other than this one holds the slot.
+#[must_use]
+pub fn shared(id: SlotId) -> bool {
+    let (Some(family), Some(s)) = (get(), slot(id)) else { return false };
+    let mine = me(family);
+    s.holders.iter().enumerate().any(|(i, w)| {
+        let bit = if i == mine / 64 { 1 << (mine % 64) } else { 0 };
+        w.load(Ordering::Relaxed) & !bit != 0
+    }) && others_alive(family, s)
+}
+
+/// Clears the bits of the dead; true when any bit is left beside this process's.
+fn others_alive(family: &Family, s: &Slot) -> bool {
+    let mine = me(family);
+    let mut any = false;
+    for (i, w) in s.holders.iter().enumerate() {
+        let mut bits = w.load(Ordering::Acquire);
+        while bits != 0 {
+            let entry = i * 64 + bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            if entry == mine {
+                continue;
+            }
+            let pid = family.processes.get(entry).map_or(0, |e| e.load(Ordering::Acquire));
+            if entry == OVERFLOW || pid == EXPECTED || (pid != 0 && process_alive(pid)) {
+                any = true;
+            } else {
+                w.fetch_and(!(1 << (entry % 64)), Ordering::AcqRel);
+            }
+        }
+    }
+    any
+}
+
+/// Calls `f` for every slot of which this process has a descriptor.
+pub fn each_local(mut f: impl FnMut(SlotId, &'static Slot)) {
+    let Some(family) = get() else { return };
+    let used = family.used.load(Ordering::Acquire);
+    for raw in 1..=used {
+        if let Some(id) = SlotId::from_raw(raw)
+            && held_here(id)
+            && let Some(s) = slot(id)
+        {
+            f(id, s);
+        }
+    }
+}
+
+/// Before fork: the child is entered as a holder of everything that this process holds, so that it can
+/// never find a slot freed under it.
+pub fn fork_prepare() {
+    let Some(family) = get() else { return };
+    let child = take_entry(family, EXPECTED);
+    CHILD.set(child as u32 + 1);
+    each_local(|_, s| {
+        if let Some(w) = s.holders.get(child / 64) {
+            w.fetch_or(1 << (child % 64), Ordering::AcqRel);
+        }
+    });
+}
+
+/// In the parent after fork: the child's entry is the child's. If fork failed nobody takes it over, and
+/// [`fork_failed`] undoes it.
+pub fn fork_parent() {}
+
+/// After a fork that failed.
+pub fn fork_failed() {
+    let (Some(family), child) = (get(), CHILD.take()) else { return };
+    if child != 0 {
+        forget_bit(family, child as usize - 1);
+        free_entry(family, child as usize - 1);
+    }
+}
+
+/// In the child after fork: takes over the entry that the parent made.
+pub fn fork_child() {
+    let Some(family) = get() else { return };
+    let child = CHILD.take();
+    ME.store(child, Ordering::Relaxed);
+    if child != 0
+        && child as usize - 1 != OVERFLOW
+        && let Some(e) = family.processes.get(child as usize - 1)
+    {
+        e.store(pid(), Ordering::Release);
+    }
+}
+
+/// Before exec, in a process that is to become another program: it stops being a holder as far as we
+/// can tell. The kernel keeps what is inherited open; the peer's FIN stays right.
+pub fn leave_all() {
+    let Some(family) = get() else { return };
+    let mine = me(family);
+    if mine != OVERFLOW {
+        each_local(|_, s| {
+            if let Some(w) = s.holders.get(mine / 64) {
+                w.fetch_and(!(1 << (mine % 64)), Ordering::AcqRel);
+            }
+        });
+    }
+}
+
+/// After an exec that failed.
+pub fn rejoin_all() {
+    let Some(family) = get() else { return };
+    let mine = me(family);
+    each_local(|_, s| {
+        if let Some(w) = s.holders.get(mine / 64) {
+            w.fetch_or(1 << (mine % 64), Ordering::AcqRel);
+        }
+    });
+}

@@ -1,0 +1,159 @@
+//! The TCP socket underneath: the few calls we make on it ourselves, none of which blocks.
+
+use std::os::fd::RawFd;
+
+use crate::attach::sandbox;
+use crate::errno::Errno;
+use crate::sys;
+
+fn result(n: libc::c_long) -> Result<usize, Errno> {
+    usize::try_from(n).map_err(|_| Errno(sys::errno()))
+}
+
+/// Receives from the TCP socket without blocking, at most `limit` bytes.
+///
+/// # Errors
+/// As recvmsg(2).
+pub fn receive(fd: RawFd, to: &[libc::iovec], limit: usize, flags: i32) -> Result<usize, Errno> {
+    if sandbox::inside() {
+        return read(fd, to, limit);
+    }
+    let mut cut = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; 16];
+    let vectors = limited(to, limit, &mut cut);
+    // SAFETY: an all-zero msghdr is a valid empty one.
+    let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
+    header.msg_iov = vectors.as_ptr().cast_mut();
+    header.msg_iovlen = vectors.len() as _;
+    // SAFETY: the header names the caller's buffers, which the program promised are writable.
+    result(unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut header, flags | libc::MSG_DONTWAIT) })
+}
+
+/// Sends into the TCP socket without blocking and without SIGPIPE.
+///
+/// # Errors
+/// As sendmsg(2).
+pub fn send(fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+    if sandbox::inside() {
+        return write(fd, from);
+    }
+    // SAFETY: an all-zero msghdr is a valid empty one.
+    let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
+    let count = from.len().min(1024);
+    header.msg_iov = from.as_ptr().cast_mut();
+    header.msg_iovlen = count as _;
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the header names the caller's buffers, which the program promised are readable.
+    result(unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const header, flags) })
+}
+
+/// In a sandbox, where `recvmsg` may be deadly: the call that every program with a socket may make. It blocks
+/// as the descriptor says, and is only made where the program asked to receive.
+#[cold]
+fn read(fd: RawFd, to: &[libc::iovec], limit: usize) -> Result<usize, Errno> {
+    let Some(v) = to.iter().find(|v| v.iov_len > 0) else { return Ok(0) };
+    // SAFETY: the program promised that the buffer is writable.
+    result(unsafe { libc::syscall(libc::SYS_read, fd, v.iov_base, v.iov_len.min(limit)) })
+}
+
+/// As [`read`].
+#[cold]
+fn write(fd: RawFd, from: &[libc::iovec]) -> Result<usize, Errno> {
+    let Some(v) = from.iter().find(|v| v.iov_len > 0) else { return Ok(0) };
+    // SAFETY: the program promised that the buffer is readable.
+    result(unsafe { libc::syscall(libc::SYS_write, fd, v.iov_base, v.iov_len) })
+}
+
+/// At most 16 of the vectors, and of them at most `limit` bytes.
+fn limited<'a>(to: &[libc::iovec], limit: usize, cut: &'a mut [libc::iovec; 16]) -> &'a [libc::iovec] {
+    let mut left = limit;
+    let mut n = 0;
+    for (from, into) in to.iter().zip(cut.iter_mut()) {
+        if left == 0 {
+            break;
+        }
+        *into = libc::iovec { iov_base: from.iov_base, iov_len: from.iov_len.min(left) };
+        left -= into.iov_len;
+        n += 1;
+    }
+    cut.get(..n).unwrap_or(&[])
+}
+
+/// What the TCP socket says about the end of the incoming direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// Nothing: the connection stands, no byte is waiting.
+    Open,
+    /// FIN, and nothing before it.
+    Fin,
+    /// Bytes are waiting.
+    Bytes,
+    /// The connection was reset, or worse.
+    Failed(Errno),
+}
+
+/// Looks, with one system call, whether the incoming direction has ended. Takes a pending error.
+pub fn ending(fd: RawFd) -> Ending {
+    let mut byte = 0u8;
+    let v = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    match receive(fd, &[v], 1, libc::MSG_PEEK) {
+        Ok(0) => Ending::Fin,
+        Ok(_) => Ending::Bytes,
+        Err(Errno::AGAIN) => Ending::Open,
+        Err(e) => Ending::Failed(e),
+    }
+}
+
+/// Whether the descriptor is non-blocking right now. The kernel is asked: another holder may change it.
+pub fn nonblocking(fd: RawFd) -> bool {
+    // SAFETY: F_GETFL takes no argument and touches no memory.
+    let flags = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFL) };
+    flags >= 0 && flags & libc::c_long::from(libc::O_NONBLOCK) != 0
+}
+
+/// SO_RCVTIMEO or SO_SNDTIMEO in nanoseconds; `None` is no limit.
+pub fn timeout(fd: RawFd, option: i32) -> Option<u64> {
+    let mut t = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    get(fd, libc::SOL_SOCKET, option, &mut t)?;
+    let ns = t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
+    (ns != 0).then_some(ns)
+}
+
+/// The pending socket error, which is cleared.
+pub fn take_error(fd: RawFd) -> Option<Errno> {
+    let mut e = 0i32;
+    get(fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut e)?;
+    (e != 0).then_some(Errno(e))
+}
+
+/// Makes the next close of the connection a reset.
+pub fn reset_on_close(fd: RawFd) {
+    let l = libc::linger { l_onoff: 1, l_linger: 0 };
+    // SAFETY: the kernel reads size_of::<linger>() bytes at a valid address.
+    unsafe {
+        libc::syscall(
+            libc::SYS_setsockopt,
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            &raw const l,
+            size_of::<libc::linger>(),
+        )
+    };
+}
+
+/// Breaks the TCP connection for both ends: the loud end after an inconsistency.
+pub fn shut_both(fd: RawFd) {
+    // SAFETY: no memory is passed.
+    unsafe { libc::syscall(libc::SYS_shutdown, fd, libc::SHUT_RDWR) };
+}
+
+fn get<T>(fd: RawFd, level: i32, option: i32, value: &mut T) -> Option<()> {
+    if sandbox::inside() {
+        return None;
+    }
+    let mut len = size_of::<T>() as libc::socklen_t;
+    let p: *mut T = value;
+    // SAFETY: value is writable for len bytes, and every T used here is plain integers.
+    let r = unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, option, p, &raw mut len) };
+    (r == 0).then_some(())
+}

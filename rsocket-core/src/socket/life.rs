@@ -1,0 +1,191 @@
+//! How a connection begins and ends, as far as this side can see it; the kernel's view is the truth.
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::family::{self, Left};
+use super::slot::{RecvState, Slot, SlotId, flag};
+use super::{guard, kernel, policy, receive, tally};
+use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
+use crate::attach::{detach, hello, link, pairing};
+use crate::device::shm::bell;
+use crate::sync::thread::{self, tid};
+use crate::sys;
+
+fn policy_flags() -> u32 {
+    if policy::strict() { flag::STRICT } else { 0 }
+}
+
+/// socket(2) made a TCP socket.
+#[must_use]
+pub fn created(fd: RawFd) -> Option<SlotId> {
+    family::take(0, fd)
+}
+
+/// listen(2) succeeded.
+pub fn listening(_id: SlotId, _fd: RawFd) {}
+
+fn established(id: SlotId, s: &Slot, flags: u32) {
+    s.set(flags | policy_flags());
+    if let Some(phase) = s.phase().after(PhaseEvent::Established) {
+        // Relaxed: the mark only times the first step; a strict connection takes it at once.
+        s.next_step.store(policy::MARK, Ordering::Relaxed);
+        s.set_phase(phase);
+    }
+    if s.has(flag::STRICT) {
+        // The kernel's word does not do any more, for sets too that had the socket before it was connected.
+        s.next_epoch();
+        super::mode_changed(id);
+    }
+}
+
+/// Before the real connect.
+pub fn connecting(id: SlotId, _fd: RawFd) {
+    if let Some(s) = family::slot(id) {
+        s.set(flag::CONNECTING);
+    }
+}
+
+/// After connect(2): a connection, now or as soon as the kernel says so.
+pub fn connected(id: SlotId, fd: RawFd, result: i32, errno: i32) {
+    let Some(s) = family::slot(id) else { return };
+    if result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
+        established(id, s, flag::CONNECTING);
+        if s.has(flag::STRICT) && result == 0 {
+            pairing::advance(id, s, fd);
+        }
+    } else if errno != libc::EALREADY && errno != libc::EISCONN {
+        // The attempt failed, now or since an earlier call began it (which says so by failing once more).
+        failed(id, s);
+    }
+}
+
+/// The socket is as good as new: what was found out about a connection that never was must not be held
+/// against the next one.
+fn failed(id: SlotId, s: &Slot) {
+    let strict = s.has(flag::STRICT);
+    if pairing::restart(s) && strict {
+        s.next_epoch();
+        super::mode_changed(id);
+    }
+}
+
+/// accept(2) gave `fd`.
+#[must_use]
+pub fn accepted(fd: RawFd, _listener: SlotId) -> Option<SlotId> {
+    let id = family::take(0, fd)?;
+    established(id, family::slot(id)?, 0);
+    Some(id)
+}
+
+/// One more descriptor for the connection.
+pub fn duplicated(id: SlotId) {
+    family::add_descriptor(id);
+}
+
+/// Before the real close of one descriptor.
+pub fn closing(id: SlotId, fd: RawFd) {
+    let Some(s) = family::slot(id) else { return };
+    match family::drop_descriptor(id, fd) {
+        Left::Here => {}
+        Left::Elsewhere => {
+            // What this process alone holds of an unfinished pairing goes with it.
+            if s.pairing_pid.load(Ordering::Relaxed) == sys::pid() && s.phase() != Phase::Paired {
+                pairing::forget(s);
+            }
+        }
+        Left::Nobody => {
+            let errno = sys::errno();
+            end(id, s, fd);
+            sys::set_errno(errno);
+        }
+    }
+}
+
+/// The last holder closes.
+fn end(id: SlotId, s: &Slot, fd: RawFd) {
+    if link::has_window(s) {
+        detach::finish_tail(id, s, fd);
+        if unread_at_close(s) {
+            // The kernel resets a connection that is closed with unread bytes, and so do we.
+            kernel::reset_on_close(fd);
+        }
+        link::release(s);
+    }
+    pairing::forget(s);
+    // Threads that are inside with the locks finish first; those that sleep are found by their pins.
+    let _ = s.receive.lock.lock(tid());
+    s.receive.lock.unlock(tid());
+    let _ = s.send.lock.lock(tid());
+    s.send.lock.unlock(tid());
+    s.generation.fetch_add(1, Ordering::AcqRel);
+    tally::flush(s);
+    let busy = s.pins.load(Ordering::Acquire) != 0
+        || s.inside_receive.load(Ordering::Acquire) != 0
+        || s.inside_send.load(Ordering::Acquire) != 0
+        || s.inside_wait.load(Ordering::Acquire) != 0;
+    if !busy {
+        family::give_back(id);
+    }
+}
+
+fn unread_at_close(s: &Slot) -> bool {
+    if s.receive_mode() != ReceiveMode::Device {
+        return false;
+    }
+    let Some(ends) = link::ends(s) else { return false };
+    if !guard::take_receive(s, &ends) {
+        return false;
+    }
+    // SAFETY: the lock was taken above.
+    let state: RecvState = unsafe { s.receive.load() };
+    let unread = receive::in_window(&state, &ends) > 0;
+    s.receive.lock.unlock(tid());
+    unread
+}
+
+/// pthread_atfork, before: the child is entered as a holder.
+pub fn fork_prepare() {
+    family::fork_prepare();
+}
+
+/// pthread_atfork, in the parent.
+pub fn fork_parent() {
+    family::fork_parent();
+}
+
+/// pthread_atfork, in the child: what was the parent's alone is forgotten.
+pub fn fork_child() {
+    thread::forked();
+    family::fork_child();
+    pairing::fork_child();
+    hello::forked();
+    link::fork_child();
+    bell::forked();
+    crate::stats::forked();
+    crate::log::forked();
+}
+
+/// fork(2) failed.
+pub fn fork_failed() {
+    family::fork_failed();
+}
+
+/// At exit: what peers asked for by TCP is sent while there is somebody to send it.
+pub fn leaving() {
+    family::each_local(|id, s| {
+        if link::has_window(s) && !s.has(flag::TAIL_SENT) {
+            detach::finish_tail(id, s, family::descriptor(id));
+        }
+    });
+}
+
+/// Before exec in a process of its own.
+pub fn before_exec() {
+    family::leave_all();
+}
+
+/// exec failed.
+pub fn exec_failed() {
+    family::rejoin_all();
+}

@@ -1,0 +1,400 @@
+//! What a socket is, once the preload library has seen it: a TCP socket of the kernel's, beside which a
+//! device may be put, and from which bytes may travel either way.
+//!
+//! This module is the door: everything above (hooks, readiness) calls the functions here, with the number
+//! of a connection ([`SlotId`]) and the program's own descriptor. Nothing here has heard of hooks or of the
+//! table that leads from one to the other.
+//!
+//! The pattern of a data call is: ask for the [`Route`]; for `Kernel` let libc do it and report when it
+//! has returned; for `Device` call [`receive()`] or [`send()`].
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+pub mod family;
+pub mod guard;
+pub mod kernel;
+pub mod life;
+pub mod policy;
+pub mod ready;
+pub mod receive;
+pub mod send;
+pub mod slot;
+pub mod tally;
+pub mod vectors;
+pub mod wait;
+
+pub use life::{
+    accepted, before_exec, closing, connected, connecting, created, duplicated, exec_failed, fork_child,
+    fork_failed, fork_parent, fork_prepare, leaving, listening,
+};
+pub use ready::Look;
+pub use slot::SlotId;
+
+use crate::attach::machine::{Phase, ReceiveMode, SendMode};
+use crate::attach::reason::Reason;
+use crate::attach::{detach, link, marks, pairing};
+use crate::errno::Errno;
+use crate::sys;
+use slot::{Slot, flag};
+
+bitflags::bitflags! {
+    /// What a socket is ready for, in the bits of poll(2) and epoll(7), which are the same.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Events: u32 {
+        /// Something to receive: bytes, the end of the stream, an error.
+        const IN = 1;
+        /// Urgent data; the kernel's alone.
+        const PRI = 2;
+        /// Room to send, or an error that a send would report.
+        const OUT = 4;
+        /// An error is pending.
+        const ERR = 8;
+        /// Both directions have ended.
+        const HUP = 0x10;
+        /// The peer sends no more.
+        const RDHUP = 0x2000;
+    }
+}
+
+/// How far the two directions have come, for edge triggering.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Changes whenever something new became receivable (bytes, end of stream).
+    pub received: u64,
+    /// Changes whenever the sending direction turned writable after a send had found it full.
+    pub room: u64,
+}
+
+/// Who carries out a data call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Route {
+    /// libc, between an enter and a leave call.
+    Kernel,
+    /// [`receive()`] or [`send()`].
+    Device,
+}
+
+#[inline]
+fn slot(id: SlotId) -> Option<&'static Slot> {
+    family::slot(id)
+}
+
+/// Somebody above who wants to hear of a connection, with no lock held.
+struct Listener(AtomicPtr<()>);
+
+impl Listener {
+    const fn nobody() -> Self {
+        Self(AtomicPtr::new(core::ptr::null_mut()))
+    }
+
+    /// Release: pairs with the acquire in tell().
+    fn install(&self, f: fn(SlotId)) {
+        self.0.store(f as *mut (), Ordering::Release);
+    }
+
+    fn tell(&self, id: SlotId) {
+        let p = self.0.load(Ordering::Acquire);
+        if !p.is_null() {
+            // SAFETY: only install() stores here, and it takes such a function.
+            let f = unsafe { core::mem::transmute::<*mut (), fn(SlotId)>(p) };
+            f(id);
+        }
+    }
+}
+
+static MODE_LISTENER: Listener = Listener::nobody();
+static STARVED_LISTENER: Listener = Listener::nobody();
+
+/// Installs who hears that what the kernel must be asked about a connection changed, and who hears that a
+/// send found no room.
+pub fn set_listeners(mode_changed: fn(SlotId), starved: fn(SlotId)) {
+    MODE_LISTENER.install(mode_changed);
+    STARVED_LISTENER.install(starved);
+}
+
+pub(crate) fn mode_changed(id: SlotId) {
+    MODE_LISTENER.tell(id);
+}
+
+/// Whether any direction is not plain TCP any more, or the connection may not use TCP at all.
+#[inline]
+#[must_use]
+pub fn on_device(id: SlotId) -> bool {
+    slot(id).is_some_and(|s| {
+        s.receive_mode() != ReceiveMode::Kernel || s.send_mode() != SendMode::Kernel || s.has(flag::STRICT)
+    })
+}
+
+/// Before a call that receives. `Kernel`: let libc do it and call [`leave_receive`] after it.
+#[inline]
+#[must_use]
+pub fn enter_receive(id: SlotId, fd: RawFd) -> Route {
+    let Some(s) = slot(id) else { return Route::Kernel };
+    if s.receive_mode().is_kernel() && !s.has(flag::STRICT) {
+        pairing::advance(id, s, fd);
+        // SeqCst: pairs with switch_slowly, which sets Asked and then reads the counter.
+        s.inside_receive.fetch_add(1, Ordering::SeqCst);
+        if s.receive_mode_fenced().is_kernel() {
+            return Route::Kernel;
+        }
+        s.inside_receive.fetch_sub(1, Ordering::SeqCst);
+    } else if s.has(flag::UNTRACKED) {
+        return Route::Kernel;
+    }
+    Route::Device
+}
+
+/// After a receiving call that libc did. Preserves `errno`.
+#[inline]
+pub fn leave_receive(id: SlotId, _fd: RawFd, result: isize) {
+    let Some(s) = slot(id) else { return };
+    if s.has(flag::UNTRACKED) {
+        return;
+    }
+    s.inside_receive.fetch_sub(1, Ordering::SeqCst);
+    if let Ok(n @ 1..) = usize::try_from(result) {
+        tally::received_tcp(s, n);
+        s.position.fetch_add(n as u64 + policy::PER_CALL, Ordering::Relaxed);
+    }
+}
+
+/// Before a call that sends; as [`enter_receive`].
+#[inline]
+#[must_use]
+pub fn enter_send(id: SlotId, fd: RawFd) -> Route {
+    let Some(s) = slot(id) else { return Route::Kernel };
+    if s.send_mode().is_kernel() && !s.has(flag::STRICT) {
+        if s.send_mode() == SendMode::Returned && tail_is_due(s) {
+            return Route::Device;
+        }
+        pairing::advance(id, s, fd);
+        // SeqCst: pairs with cut(), which reads the counter after the mode was set to Asked.
+        s.inside_send.fetch_add(1, Ordering::SeqCst);
+        let mode = s.send_mode_fenced();
+        // The direction may have been to the device and back since the first look.
+        if mode.is_kernel() && !(mode == SendMode::Returned && tail_is_due(s)) {
+            return Route::Kernel;
+        }
+        s.inside_send.fetch_sub(1, Ordering::SeqCst);
+    } else if s.has(flag::UNTRACKED) {
+        return Route::Kernel;
+    }
+    Route::Device
+}
+
+/// What the peer had not read when it went back must be sent first.
+fn tail_is_due(s: &Slot) -> bool {
+    !s.has(flag::TAIL_SENT) && link::ends(s).is_some_and(|e| marks::return_wanted(&e.outgoing).is_some())
+}
+
+/// After a sending call that libc did. Preserves `errno`.
+#[inline]
+pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
+    let Some(s) = slot(id) else { return };
+    if s.has(flag::UNTRACKED) {
+        return;
+    }
+    s.inside_send.fetch_sub(1, Ordering::SeqCst);
+    if let Ok(n @ 1..) = usize::try_from(result) {
+        tally::sent_tcp(s, n);
+        s.position.fetch_add(n as u64 + policy::PER_CALL, Ordering::Relaxed);
+    }
+}
+
+/// Before a wait for readiness in the kernel. False: the connection is not plain TCP any more, take the
+/// other way.
+#[must_use]
+pub fn enter_wait(id: SlotId) -> bool {
+    let Some(s) = slot(id) else { return true };
+    pairing::advance(id, s, -1);
+    s.inside_wait.fetch_add(1, Ordering::SeqCst);
+    if s.receive_mode_fenced() == ReceiveMode::Kernel && s.send_mode_fenced() == SendMode::Kernel {
+        return true;
+    }
+    s.inside_wait.fetch_sub(1, Ordering::SeqCst);
+    false
+}
+
+/// After a wait that [`enter_wait`] allowed.
+pub fn leave_wait(id: SlotId) {
+    if let Some(s) = slot(id) {
+        s.inside_wait.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Receives as recv(2) would. Blocks as the descriptor's flags say.
+///
+/// # Errors
+/// As recv(2).
+pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+    let s = slot(id).ok_or(Errno::BADF)?;
+    receive::receive(id, s, fd, to, flags)
+}
+
+/// Sends as send(2) would, without raising SIGPIPE: on `EPIPE` the caller does.
+///
+/// # Errors
+/// As send(2).
+pub fn send(id: SlotId, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+    let s = slot(id).ok_or(Errno::BADF)?;
+    let sent = send::send(id, s, fd, from, flags);
+    let wanted = || from.iter().fold(0usize, |n, v| n.saturating_add(v.iov_len));
+    if sent == Err(Errno::AGAIN) || sent.is_ok_and(|n| n < wanted()) {
+        STARVED_LISTENER.tell(id);
+    }
+    sent
+}
+
+/// SO_RCVLOWAT was set to `bytes`.
+pub fn low_water(id: SlotId, bytes: u32) {
+    if let Some(s) = slot(id) {
+        s.low_water.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Before the real shutdown.
+pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
+    let Some(s) = slot(id) else { return };
+    if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
+        if link::has_window(s) {
+            send::say_shutdown(id, s, fd);
+        }
+        s.set(flag::WRITE_SHUT);
+    }
+    if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
+        s.set(flag::READ_SHUT);
+        wait::ask_kernel_next(s);
+    }
+}
+
+/// Bytes that could be received now (FIONREAD), or `None` when the kernel knows.
+#[must_use]
+pub fn unread(id: SlotId, fd: RawFd) -> Option<usize> {
+    receive::unread(id, slot(id)?, fd)
+}
+
+/// Bytes on their way (SIOCOUTQ), or `None` when the kernel knows.
+#[must_use]
+pub fn unsent(id: SlotId, fd: RawFd) -> Option<usize> {
+    send::unsent(slot(id)?, fd)
+}
+
+/// Never attach; if attached, go back to TCP.
+pub fn refuse(id: SlotId, fd: RawFd, reason: Reason) {
+    if let Some(s) = slot(id) {
+        let errno = sys::errno();
+        detach::refuse(id, s, fd, reason);
+        sys::set_errno(errno);
+    }
+}
+
+/// Back to TCP, since a sandbox is ahead in which our system calls might be fatal. True when nothing is left
+/// of the connection that the kernel does not know: then it is best forgotten.
+#[must_use]
+pub fn refuse_for_good(id: SlotId, fd: RawFd) -> bool {
+    let Some(s) = slot(id) else { return true };
+    refuse(id, fd, Reason::Sandboxed);
+    let kernels = s.receive_mode().is_kernel() && s.send_mode().is_kernel();
+    let owed = link::has_window(s) && tail_is_due(s);
+    // One that never attached and may not use TCP goes on to say so.
+    let never = s.has(flag::STRICT) && !link::has_window(s) && s.phase() != Phase::Unconnected;
+    kernels && !owed && !never && !s.has(flag::BROKEN)
+}
+
+/// Looks what is ready; see [`Look`].
+#[must_use]
+pub fn look(id: SlotId, fd: RawFd) -> Look {
+    match slot(id) {
+        Some(s) => ready::look(id, s, fd),
+        None => Look { ready: Events::empty(), ask: Events::IN | Events::OUT },
+    }
+}
+
+/// What the kernel said about the TCP socket, as the program may see it.
+#[must_use]
+pub fn heard(id: SlotId, _fd: RawFd, kernel: Events) -> Events {
+    slot(id).map_or(kernel, |s| ready::heard(s, kernel))
+}
+
+/// Puts a bell into the words that the peer looks at; false when something became ready meanwhile.
+#[must_use]
+pub fn arm(id: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
+    slot(id).is_none_or(|s| match ready::arm(id, s, interest, bell, mark_ready) {
+        ready::Armed::Armed => true,
+        ready::Armed::Ready => false,
+        // Without a window nobody could ring: then it is the kernel that will speak, or patience.
+        ready::Armed::Crowded if !link::has_window(s) => true,
+        ready::Armed::Crowded => {
+            ready::disarm(s, bell);
+            false
+        }
+    })
+}
+
+/// As [`arm`] for the receiving direction, but what was there already does not count: false only when
+/// [`Progress::received`] is no longer `seen`.
+#[must_use]
+pub fn arm_edge(id: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool {
+    slot(id).is_none_or(|s| ready::arm_edge(s, seen, bell, mark_ready))
+}
+
+/// Takes the bell out again.
+pub fn disarm(id: SlotId, bell: u64) {
+    if let Some(s) = slot(id) {
+        ready::disarm(s, bell);
+    }
+}
+
+/// Takes the ready bits that peers set for connections of this process.
+pub fn collect_ready(f: &mut dyn FnMut(SlotId)) {
+    link::collect_ready(f);
+}
+
+/// Whether both directions are wholly on the device.
+#[must_use]
+pub fn settled(id: SlotId) -> bool {
+    slot(id).is_some_and(ready::settled)
+}
+
+/// Changes whenever [`Look::ask`] or [`on_device`] does.
+#[must_use]
+pub fn mode_epoch(id: SlotId) -> u32 {
+    slot(id).map_or(0, |s| s.mode_epoch.load(Ordering::Acquire))
+}
+
+/// Where TCP is excluded, pairing is all that a process can wait for, and it takes both ends: any wait, on
+/// whatever descriptors, goes on with all pairings of the process. How soon it must come back, if at all.
+pub fn attaching() -> Option<Duration> {
+    if !policy::strict() {
+        return None;
+    }
+    let mut soonest: Option<Duration> = None;
+    family::each_local(|id, s| {
+        if ready::patience(id, s).is_some() {
+            pairing::advance(id, s, family::descriptor(id));
+            if let Some(d) = ready::patience(id, s) {
+                soonest = Some(soonest.map_or(d, |x| x.min(d)));
+            }
+        }
+    });
+    soonest
+}
+
+/// How soon a waiter must look again, while a connection that may not use TCP attaches.
+#[must_use]
+pub fn patience(id: SlotId) -> Option<Duration> {
+    slot(id).and_then(|s| ready::patience(id, s))
+}
+
+/// How far the two directions have come.
+#[must_use]
+pub fn progress(id: SlotId) -> Progress {
+    slot(id).map_or_else(Progress::default, ready::progress)
+}
+
+/// Spins while that pays: true as soon as `probe` is.
+pub fn spin(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
+    wait::spin_for(probe, slots)
+}

@@ -1,0 +1,78 @@
+//! What the administrator asked for, resolved once for the process.
+//!
+//! Read from the environment and the configuration files when the first TCP socket appears; from then on
+//! a few relaxed loads.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use crate::config::{Config, Transport};
+
+const UNREAD: u32 = 0;
+const READING: u32 = 1;
+const READ: u32 = 2;
+
+static STATE: AtomicU32 = AtomicU32::new(UNREAD);
+static SHM: AtomicBool = AtomicBool::new(true);
+static TCP: AtomicBool = AtomicBool::new(true);
+static TRUST_SECCOMP: AtomicBool = AtomicBool::new(false);
+static POLLING_NS: AtomicU64 = AtomicU64::new(10_000);
+
+/// Position (bytes, and [`PER_CALL`] for each call, both directions) at which a connection is thought to
+/// live long enough to be worth the attach, which costs about what one TCP connection costs.
+pub const MARK: u64 = 16 * 1024;
+/// What one call adds to the position beside its bytes: many small exchanges are worth it too.
+pub const PER_CALL: u64 = 1024;
+/// How long a connection that may not use TCP waits to attach, in nanoseconds.
+pub const STRICT_PATIENCE_NS: u64 = 5_000_000_000;
+
+/// libc's `getenv`, as whoever loads us has it.
+pub type Getenv = fn(&CStr) -> Option<&'static CStr>;
+
+/// Reads the settings, once.
+pub fn resolve(getenv: Getenv) {
+    if STATE.compare_exchange(UNREAD, READING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return;
+    }
+    crate::log::init(getenv);
+    let (config, complaints) = Config::load(|name| short_name(name, getenv));
+    for c in complaints.iter() {
+        crate::log_warn!("{}", c);
+    }
+    SHM.store(config.transports.allows(Transport::Shm), Ordering::Relaxed);
+    TCP.store(config.transports.allows(Transport::Tcp), Ordering::Relaxed);
+    TRUST_SECCOMP.store(getenv(c"RSOCKET_SECCOMP") == Some(c"trust"), Ordering::Relaxed);
+    POLLING_NS.store(u64::from(config.polling_us) * 1000, Ordering::Relaxed);
+    // Release: pairs with nothing but itself; the values are independent hints and have sound defaults.
+    STATE.store(READ, Ordering::Release);
+}
+
+fn short_name(name: &str, getenv: Getenv) -> Option<&'static [u8]> {
+    let mut bytes = [0u8; 64];
+    bytes.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+    Some(getenv(CStr::from_bytes_until_nul(&bytes).ok()?)?.to_bytes())
+}
+
+/// Whether shared memory may be used.
+#[inline]
+pub fn shm_allowed() -> bool {
+    SHM.load(Ordering::Relaxed)
+}
+
+/// Whether TCP is excluded.
+#[inline]
+pub fn strict() -> bool {
+    !TCP.load(Ordering::Relaxed)
+}
+
+/// Whether a process under seccomp may attach all the same.
+#[inline]
+pub fn trust_seccomp() -> bool {
+    TRUST_SECCOMP.load(Ordering::Relaxed)
+}
+
+/// How long a waiter spins before it sleeps, in nanoseconds.
+#[inline]
+pub fn polling_ns() -> u64 {
+    POLLING_NS.load(Ordering::Relaxed)
+}

@@ -1,0 +1,223 @@
+//! What a connection is ready for, as far as the device can say, and how a waiter is told of a change.
+//!
+//! `look` and `arm` take no lock: they read the hints that the two data paths leave behind, and the words
+//! that the peer writes. A hint that is out of date makes a call that finds nothing, never a missed event:
+//! whoever sleeps arms first and looks again.
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use super::slot::{Slot, SlotId, flag};
+use super::{Events, Progress};
+use super::{receive, wait};
+use crate::attach::link::{self, Ends};
+use crate::attach::machine::{Phase, ReceiveMode, SendMode};
+use crate::attach::{detach, marks, pairing};
+use crate::device::shm::layout::SLEEPERS;
+use crate::device::shm::park::{MARK_READY, Sleepers};
+
+/// What is ready, and what only the kernel can say.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Ready now.
+    pub ready: Events,
+    /// To be asked of the kernel about the TCP socket; `RDHUP` always beside it.
+    pub ask: Events,
+}
+
+/// Whether the window has something for the receiver.
+#[inline]
+pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
+    // Acquire: pairs with the release in receive::commit.
+    let hint = s.unread_hint.load(Ordering::Acquire);
+    if s.low_water.load(Ordering::Relaxed) > 1 {
+        return receive::reaches_low_water(s, ends);
+    }
+    hint as u32 != 0
+        || ends.incoming.poll_data((hint >> 32) as u32).is_some()
+        || (marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device)
+}
+
+/// Whether the sender has room, or news that may mean room.
+#[inline]
+pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
+    // Acquire: pairs with the release in send::into_device.
+    let hint = s.room_hint.load(Ordering::Acquire);
+    hint as u32 != 0
+        || ends.outgoing.poll_control((hint >> 32) as u32).is_some()
+        || marks::receiver_closed(&ends.outgoing)
+        || marks::return_wanted(&ends.outgoing).is_some()
+}
+
+/// Looks, without a system call once both directions are settled.
+pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
+    if s.has(flag::BROKEN) {
+        return Look { ready: Events::IN | Events::OUT | Events::ERR | Events::HUP, ask: Events::empty() };
+    }
+    pairing::advance(id, s, fd);
+    let mut ready = Events::empty();
+    let mut ask = Events::empty();
+    let strict = s.has(flag::STRICT);
+    let ends = link::ends(s);
+    if let Some(e) = &ends
+        && marks::return_wanted(&e.outgoing).is_some()
+        && fd >= 0
+    {
+        detach::serve_return(id, s, fd, e);
+    }
+    match s.receive_mode() {
+        ReceiveMode::Device => {
+            if ends.as_ref().is_none_or(|e| data_waiting(s, e)) || s.has(flag::READ_SHUT) {
+                ready |= Events::IN;
+            }
+            if s.has(flag::ENDED) {
+                ready |= Events::IN | Events::RDHUP;
+            }
+        }
+        ReceiveMode::Acknowledged => {
+            // Before the cut the kernel knows; after it, what TCP still holds and the window together.
+            ask |= Events::IN;
+            if ends.as_ref().is_some_and(|e| marks::cut(&e.incoming).is_some() && data_waiting(s, e)) {
+                ready |= Events::IN;
+            }
+        }
+        ReceiveMode::Kernel | ReceiveMode::Asked | ReceiveMode::Returned => ask |= Events::IN,
+    }
+    match s.send_mode() {
+        SendMode::Device => {
+            if ends.as_ref().is_none_or(|e| room_waiting(s, e)) || s.has(flag::WRITE_SHUT | flag::PEER_GONE) {
+                ready |= Events::OUT;
+            }
+        }
+        SendMode::Kernel | SendMode::Asked if strict => match s.phase() {
+            Phase::Paired if s.send_mode() == SendMode::Asked => ready |= Events::OUT,
+            Phase::Refused => ready |= Events::OUT | Events::IN,
+            // Sending fails now. Receiving goes on waiting: the peer may merely be busy elsewhere.
+            _ if wait::strict_verdict(s, fd).is_err() => ready |= Events::OUT,
+            _ => {}
+        },
+        SendMode::Kernel | SendMode::Asked | SendMode::Returned => ask |= Events::OUT,
+    }
+    if strict && s.phase() == Phase::Unconnected {
+        ask |= Events::IN | Events::OUT;
+    }
+    Look { ready, ask }
+}
+
+/// What the kernel said about the TCP socket, as the program may see it.
+pub fn heard(s: &Slot, kernel: Events) -> Events {
+    let mut seen = kernel;
+    if kernel.intersects(Events::RDHUP | Events::HUP | Events::ERR) {
+        wait::ask_kernel_next(s);
+        s.set(flag::PEER_FIN);
+        seen |= Events::IN;
+        if kernel.contains(Events::RDHUP) || kernel.contains(Events::HUP) {
+            seen |= Events::RDHUP;
+        }
+        if kernel.intersects(Events::HUP | Events::ERR) {
+            s.set(flag::PEER_GONE);
+            seen |= Events::OUT;
+        }
+    }
+    if kernel.contains(Events::IN) {
+        wait::ask_kernel_next(s);
+    }
+    seen
+}
+
+/// Puts `bell` into the words that the peer looks at; false when something became ready meanwhile, and
+/// then nothing is armed.
+pub fn arm(id: SlotId, s: &Slot, interest: Events, bell: u64, mark: bool) -> Armed {
+    let Some(ends) = link::ends(s) else { return Armed::Crowded };
+    wait::say_cpu(&ends);
+    let word = if mark { bell | MARK_READY } else { bell };
+    let mut armed = Armed::Armed;
+    // Data waiters are armed whatever the interest is: a peer that wants to go back rings them.
+    if !enlist(&ends.incoming.data_waiters(), word) {
+        armed = Armed::Crowded;
+    }
+    if interest.contains(Events::OUT) && !enlist(&ends.outgoing.room_waiters(), word) {
+        armed = Armed::Crowded;
+    }
+    // arm() ends with the fence that pairs with the one in wake(): either the peer sees the bell, or we
+    // see what it published before it looked.
+    if look(id, s, -1).ready.intersects(interest) {
+        disarm(s, bell);
+        return Armed::Ready;
+    }
+    armed
+}
+
+/// How arming went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Armed {
+    /// What is waited for is there; nothing is armed.
+    Ready,
+    /// The peer will ring.
+    Armed,
+    /// All places are taken: look again soon.
+    Crowded,
+}
+
+/// Puts the word in, unless it is there already: an epoll set stays armed from one wait to the next.
+fn enlist(sleepers: &Sleepers<'_>, word: u64) -> bool {
+    (0..SLEEPERS).any(|i| sleepers.armed(i, word)) || sleepers.arm(word).is_some()
+}
+
+/// As [`arm`] for data alone, but only what came after `seen` counts.
+pub fn arm_edge(s: &Slot, seen: u64, bell: u64, mark: bool) -> bool {
+    let Some(ends) = link::ends(s) else { return true };
+    wait::say_cpu(&ends);
+    let armed = enlist(&ends.incoming.data_waiters(), if mark { bell | MARK_READY } else { bell });
+    if !armed || progress(s).received != seen {
+        disarm(s, bell);
+        return false;
+    }
+    true
+}
+
+/// Takes `bell` out again.
+pub fn disarm(s: &Slot, bell: u64) {
+    if let Some(ends) = link::ends(s) {
+        for sleepers in [ends.incoming.data_waiters(), ends.outgoing.room_waiters()] {
+            for i in 0..SLEEPERS {
+                if !sleepers.disarm(i, bell) {
+                    sleepers.disarm(i, bell | MARK_READY);
+                }
+            }
+        }
+    }
+}
+
+/// How far the two directions have come: messages that were published for us, read or not, and how often
+/// the sender found no room and then had some again.
+pub fn progress(s: &Slot) -> Progress {
+    let Some(ends) = link::ends(s) else { return Progress::default() };
+    let position = (s.unread_hint.load(Ordering::Acquire) >> 32) as u32;
+    let ahead = ends.incoming.data_ready(position, u32::MAX);
+    let room = s.room_epoch.load(Ordering::Relaxed) << 1 | u64::from(room_waiting(s, &ends));
+    Progress { received: u64::from(position.wrapping_add(ahead)), room }
+}
+
+/// Whether `look().ask` will not change any more, short of a way back.
+#[must_use]
+pub fn settled(s: &Slot) -> bool {
+    s.receive_mode() == ReceiveMode::Device && s.send_mode() == SendMode::Device
+}
+
+/// How soon a waiter must look again because nobody will ring: only while a strict connection attaches.
+#[must_use]
+pub fn patience(_id: SlotId, s: &Slot) -> Option<Duration> {
+    if !s.has(flag::STRICT) {
+        return None;
+    }
+    match s.phase() {
+        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
+            let tries = u64::from(s.tries.load(Ordering::Relaxed).min(64));
+            Some(Duration::from_micros((100 + tries * tries * 10).min(20_000)))
+        }
+        // From here on the peer rings.
+        _ => None,
+    }
+}

@@ -1,0 +1,446 @@
+//! Receiving on a connection that is not plain TCP any more.
+//!
+//! The bytes of a direction come from TCP up to the cut and from the device after it
+//! (`life-of-a-connection §4`). Each attempt runs under the receive lock and never sleeps; waiting is
+//! done by [`super::wait`] with no lock held.
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::kernel::{self, Ending};
+use super::slot::{LARGE, RecvState, SMALL, Slot, SlotId, flag};
+use super::vectors::Cursor;
+use super::{Events, guard, ready, tally, wait};
+use crate::attach::link::{self, Ends};
+use crate::attach::machine::{Phase, ReceiveEvent, ReceiveMode};
+use crate::attach::{counters, detach, marks, pairing, reason::Reason, sandbox};
+use crate::device::shm::copy::CopyHint;
+use crate::device::shm::layout::{self, SEGMENTS};
+use crate::errno::Errno;
+use crate::stats::{self, Counter};
+use crate::sync::thread::tid;
+use crate::wire::word::{Ctrl, Message, Word};
+
+/// Updates after which a sleeping sender is woken: half of a bank's segments.
+const WAKE_AT: u32 = SEGMENTS as u32 / 2;
+
+/// What one attempt brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Got {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing, now or ever: the end of the stream.
+    End,
+}
+
+/// Receives as recv(2) would: `flags` are `MSG_*`, blocking follows the descriptor's own flags.
+///
+/// # Errors
+/// As recv(2).
+pub fn receive(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+    let mut cursor = Cursor::new(to);
+    if cursor.left() == 0 {
+        return nothing_wanted(id, s, fd, flags);
+    }
+    let enough = s.low_water.load(Ordering::Relaxed) as usize;
+    let all = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0;
+    if !Cursor::plausible(to) {
+        return Err(Errno(libc::EFAULT));
+    }
+    let mut patience = wait::Patience::new(libc::SO_RCVTIMEO);
+    loop {
+        match attempt(id, s, fd, &mut cursor, flags) {
+            Ok(Got::Bytes(_)) if cursor.left() == 0 || !all && cursor.done() >= enough => {
+                return Ok(cursor.done());
+            }
+            Ok(Got::Bytes(_)) => {}
+            Ok(Got::End) => return Ok(cursor.done()),
+            Ok(Got::Nothing) => match wait::readable(id, s, fd, flags, &mut patience) {
+                Ok(()) => {}
+                Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
+                Err(e) => return Err(e),
+            },
+            Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// A receive of no bytes waits for some all the same, as TCP's does.
+fn nothing_wanted(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<usize, Errno> {
+    let mut patience = wait::Patience::new(libc::SO_RCVTIMEO);
+    loop {
+        let look = ready::look(id, s, fd);
+        let kernel = || matches!(kernel::ending(fd), Ending::Fin | Ending::Bytes);
+        if look.ready.contains(Events::IN) || kernel() {
+            return Ok(0);
+        }
+        wait::readable(id, s, fd, flags, &mut patience)?;
+    }
+}
+
+/// One attempt, under the receive lock.
+fn attempt(id: SlotId, s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i32) -> Result<Got, Errno> {
+    if s.has(flag::BROKEN) {
+        return Err(Errno::CONNRESET);
+    }
+    pairing::advance(id, s, fd);
+    let mode = s.receive_mode();
+    if mode.is_kernel() {
+        if !s.has(flag::STRICT) || link::has_window(s) {
+            return from_kernel(s, fd, to, usize::MAX, flags);
+        }
+        let refused = || s.phase() == Phase::Refused;
+        return match if sandbox::inside() {
+            Ok(Got::Nothing)
+        } else {
+            from_kernel(s, fd, to, usize::MAX, flags)
+        } {
+            // Nobody will ever send anything that this end may take.
+            Ok(Got::Nothing) if refused() => Err(Errno(libc::ECONNREFUSED)),
+            got => got,
+        };
+    }
+    let Some(ends) = link::ends(s) else {
+        return if s.has(flag::STRICT) && !link::has_window(s) {
+            Ok(Got::Nothing)
+        } else {
+            Err(broken(s, fd))
+        };
+    };
+    if !guard::take_receive(s, &ends) {
+        return Err(Errno::AGAIN);
+    }
+    let got = match s.receive_mode() {
+        ReceiveMode::Asked | ReceiveMode::Acknowledged => up_to_the_cut(id, s, fd, &ends, to, flags),
+        ReceiveMode::Device => from_device(id, s, fd, &ends, to, flags),
+        ReceiveMode::Kernel | ReceiveMode::Returned => from_kernel(s, fd, to, usize::MAX, flags),
+    };
+    s.receive.lock.unlock(tid());
+    if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
+        // After the lock was released: ringing is a system call.
+        ends.wake_writer();
+    }
+    got
+}
+
+fn broken(s: &Slot, fd: RawFd) -> Errno {
+    detach::break_connection(s, fd, Reason::Inconsistent);
+    Errno::CONNRESET
+}
+
+/// Takes up to `limit` bytes from TCP without blocking.
+fn from_kernel(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, limit: usize, flags: i32) -> Result<Got, Errno> {
+    let kept = libc::MSG_PEEK | libc::MSG_TRUNC;
+    match kernel::receive(fd, to.rest(), limit, flags & kept) {
+        Ok(0) => Ok(Got::End),
+        Ok(n) => {
+            to.advance(n);
+            tally::received_tcp(s, n);
+            Ok(Got::Bytes(n))
+        }
+        Err(Errno::AGAIN) => Ok(Got::Nothing),
+        Err(e) => Err(e),
+    }
+}
+
+/// No cut was seen. What TCP has is looked at first and the cut after it: a cut is published before any byte
+/// that follows it can come by TCP (from a sender that has gone back already), and before FIN.
+fn before_the_cut(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    ends: &Ends,
+    to: &mut Cursor<'_>,
+    flags: i32,
+) -> Result<Got, Errno> {
+    let waiting = usize::try_from(counters::in_queue(fd)?).unwrap_or(usize::MAX);
+    let ending = if waiting == 0 { kernel::ending(fd) } else { Ending::Bytes };
+    if marks::cut(&ends.incoming).is_some() {
+        return up_to_the_cut(id, s, fd, ends, to, flags);
+    }
+    match ending {
+        Ending::Bytes if waiting > 0 => from_kernel(s, fd, to, waiting, flags),
+        Ending::Bytes | Ending::Open => Ok(Got::Nothing),
+        Ending::Fin => Ok(Got::End),
+        Ending::Failed(e) => Err(e),
+    }
+}
+
+/// Before the cut is reached: TCP has the bytes. Runs under the receive lock.
+fn up_to_the_cut(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    ends: &Ends,
+    to: &mut Cursor<'_>,
+    flags: i32,
+) -> Result<Got, Errno> {
+    // Acquire: pairs with the sender's release of the cut; all of its bytes before N are in TCP.
+    let Some(n) = marks::cut(&ends.incoming) else { return before_the_cut(id, s, fd, ends, to, flags) };
+    let taken = match counters::taken(fd) {
+        Ok(taken) => taken.bytes,
+        // Both sides have ended, and the kernel has stopped counting: all that ever came is in its queue.
+        Err(Errno::NOTCONN) => n.saturating_sub(counters::in_queue(fd)?),
+        Err(e) => return Err(e),
+    };
+    if taken > n {
+        return Err(broken(s, fd));
+    }
+    if taken < n {
+        let left = usize::try_from(n - taken).unwrap_or(usize::MAX);
+        return match from_kernel(s, fd, to, left, flags)? {
+            // The stream ended before the cut that its sender fixed: bytes are missing.
+            Got::End => Err(broken(s, fd)),
+            got => Ok(got),
+        };
+    }
+    match s.receive_mode().after(ReceiveEvent::CutReached) {
+        Some(mode) => s.set_receive_mode(mode),
+        // Asked: the sender cut without our acknowledgement.
+        None => return Err(broken(s, fd)),
+    }
+    stats::add(Counter::SwitchedReceiving, 1);
+    from_device(id, s, fd, ends, to, flags)
+}
+
+/// After the cut: the device has the bytes. Runs under the receive lock.
+fn from_device(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    ends: &Ends,
+    to: &mut Cursor<'_>,
+    flags: i32,
+) -> Result<Got, Errno> {
+    // SAFETY: the receive lock is held by our caller, and the state was set when the window was.
+    let mut state = unsafe { s.receive.load() };
+    let peek = flags & libc::MSG_PEEK != 0;
+    let discard = flags & libc::MSG_TRUNC != 0;
+    let before = to.done();
+    let mut intact = take_messages(&mut state, ends, to, discard);
+    let mut n = to.done() - before;
+    if n == 0 && intact && state.ended == 0 {
+        match after_silence(id, s, fd, ends, &state, flags)? {
+            Silence::Nothing => {}
+            Silence::LookAgain => {
+                intact = take_messages(&mut state, ends, to, discard);
+                n = to.done() - before;
+                if n == 0 && intact && state.ended == 0 {
+                    return Ok(Got::End);
+                }
+            }
+            Silence::Left => return from_kernel(s, fd, to, usize::MAX, flags),
+        }
+    }
+    if !intact {
+        return Err(broken(s, fd));
+    }
+    if !peek {
+        commit(s, ends, state, n);
+    }
+    match n {
+        0 if state.ended != 0 || s.has(flag::READ_SHUT) => Ok(Got::End),
+        0 => Ok(Got::Nothing),
+        n => Ok(Got::Bytes(n)),
+    }
+}
+
+/// Copies messages out until the buffers are full or none is left. False when the peer broke a rule.
+fn take_messages(state: &mut RecvState, ends: &Ends, to: &mut Cursor<'_>, discard: bool) -> bool {
+    while to.left() > 0 {
+        if state.readable() == 0 {
+            if state.ended != 0 {
+                return true;
+            }
+            let Some(word) = ends.incoming.poll_data(state.data_position) else { return true };
+            state.data_position = state.data_position.wrapping_add(1);
+            if !accept_word(state, word) {
+                return false;
+            }
+            continue;
+        }
+        let region = state.half().next_read();
+        let Some((at, room)) = to.stretch() else { return true };
+        let n = region.len.min(u32::try_from(room).unwrap_or(u32::MAX));
+        let offset = link::bank_start(state.current) + u64::from(region.offset);
+        // SAFETY: the cursor's stretch is writable for n bytes, as the program vouched, and not the arena.
+        let copy = || unsafe { ends.incoming.read(offset, n as usize, at, CopyHint::Ordinary) };
+        if !discard && !copy() {
+            return false;
+        }
+        state.half().on_read(n);
+        to.advance(n as usize);
+    }
+    true
+}
+
+/// Feeds one message word to the receiving half; false when it breaks a rule.
+fn accept_word(state: &mut RecvState, word: u32) -> bool {
+    match Word(word).message() {
+        Ok(Message::Data(len)) => {
+            state.current = u32::from(len & layout::LARGE_BANK != 0);
+            state.half().on_data(len & !layout::LARGE_BANK).is_ok()
+        }
+        Ok(Message::Ctrl(Ctrl::Shutdown | Ctrl::Disconnect)) => {
+            state.ended = 1;
+            true
+        }
+        // wire-protocol §4.1: other words are no-ops; but only a broken peer sends them in this lane.
+        _ => false,
+    }
+}
+
+enum Silence {
+    Nothing,
+    /// The connection has ended: what is in the window now is all there will be.
+    LookAgain,
+    /// The direction went back to TCP.
+    Left,
+}
+
+/// The device has nothing. Has the connection ended, or the sender gone back to TCP?
+fn after_silence(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    ends: &Ends,
+    state: &RecvState,
+    flags: i32,
+) -> Result<Silence, Errno> {
+    // Acquire inside: pairs with the sender's release of its end mark, after its last message.
+    if let Some(end) = marks::end(&ends.incoming)
+        && ends.incoming.poll_data(state.data_position).is_none()
+    {
+        if end != state.total() {
+            return Err(broken(s, fd));
+        }
+        commit(s, ends, *state, 0);
+        s.set_receive_mode(ReceiveMode::Returned);
+        let _ = id;
+        return Ok(Silence::Left);
+    }
+    if !wait::kernel_due(s, flags) {
+        return Ok(Silence::Nothing);
+    }
+    match kernel::ending(fd) {
+        Ending::Open => Ok(Silence::Nothing),
+        Ending::Fin => Ok(Silence::LookAgain),
+        // Bytes beyond the cut: only right when the sender has gone back, which it says first.
+        Ending::Bytes if marks::end(&ends.incoming).is_some() => Ok(Silence::Nothing),
+        Ending::Bytes => Err(broken(s, fd)),
+        Ending::Failed(_) if ends.incoming.poll_data(state.data_position).is_some() => Ok(Silence::LookAgain),
+        Ending::Failed(e) => Err(e),
+    }
+}
+
+/// Publishes that `n` bytes were consumed, then gives room and credit back, one step at a time so that
+/// each is found whole by a holder that comes after our death.
+fn commit(s: &Slot, ends: &Ends, mut state: RecvState, n: usize) {
+    // SAFETY: every caller holds the receive lock.
+    unsafe { s.receive.stage(state) };
+    s.receive.flip();
+    if state.ended != 0 && !s.has(flag::ENDED) {
+        s.set(flag::ENDED);
+    }
+    if n > 0 {
+        tally::received_shm(s, n);
+    }
+    give_back(s, ends, &mut state);
+    // A sender that sleeps is woken when it can write for a while, or when nothing is left to read: waking
+    // it costs as much as copying a segment. (TCP calls a socket writable at a third.)
+    let drained = || state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
+    if state.owed >= WAKE_AT || (state.owed > 0 && drained()) {
+        state.owed = 0;
+        // SAFETY: as above.
+        unsafe { s.receive.stage(state) };
+        s.receive.flip();
+        s.wake_due.store(1, Ordering::Relaxed);
+    }
+    s.unread_hint
+        .store(u64::from(state.data_position) << 32 | u64::from(state.readable()), Ordering::Release);
+}
+
+/// Sends the updates that are due. The caller holds the receive lock; `state` is the published one.
+pub(crate) fn give_back(s: &Slot, ends: &Ends, state: &mut RecvState) {
+    for bank in [SMALL, LARGE] {
+        while let Some(update) = state.banks.get_mut(bank).and_then(|half| half.next_update(false)) {
+            let position = state.control_position;
+            state.control_position = position.wrapping_add(1);
+            state.owed = state.owed.saturating_add(1);
+            // SAFETY: as in commit.
+            unsafe { s.receive.stage(*state) };
+            let mut word = update.word.0 | (bank as u32 * layout::LARGE_BANK);
+            if let Some((index, region)) = update.entry {
+                ends.incoming.post_entry(bank * SEGMENTS + index as usize, link::entry(bank, region));
+                word |= layout::WITH_ENTRY;
+            }
+            ends.incoming.publish_control(position, word);
+            s.receive.flip();
+        }
+    }
+}
+
+/// Bytes that could be received now: TCP's before the cut, plus the window's.
+#[must_use]
+pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
+    pairing::advance(id, s, fd);
+    let mode = s.receive_mode();
+    if mode.is_kernel() {
+        return None;
+    }
+    let in_tcp = counters::in_queue(fd).ok()? as usize;
+    if mode != ReceiveMode::Device {
+        return Some(in_tcp);
+    }
+    let ends = link::ends(s)?;
+    if !guard::take_receive(s, &ends) {
+        return Some(0);
+    }
+    // SAFETY: the lock was taken above.
+    let state = unsafe { s.receive.load() };
+    let total = in_window(&state, &ends);
+    s.receive.lock.unlock(tid());
+    // A sender that has gone back to TCP: what follows the window's bytes is in the kernel already.
+    let after = if marks::end(&ends.incoming).is_some() { in_tcp } else { 0 };
+    Some(total + after)
+}
+
+/// Whether the window has as much as SO_RCVLOWAT asks for, or all there will be.
+#[must_use]
+pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {
+    if !guard::take_receive(s, ends) {
+        return true;
+    }
+    // SAFETY: the lock was taken above.
+    let state = unsafe { s.receive.load() };
+    let unread = in_window(&state, ends);
+    let over = state.ended != 0 || ended_ahead(&state, ends);
+    s.receive.lock.unlock(tid());
+    over || unread >= s.low_water.load(Ordering::Relaxed) as usize
+}
+
+/// Whether the end of the stream stands in the lane behind what is unread.
+pub(crate) fn ended_ahead(state: &RecvState, ends: &Ends) -> bool {
+    let ahead = ends.incoming.data_ready(state.data_position, u32::MAX);
+    let last = state.data_position.wrapping_add(ahead.wrapping_sub(1));
+    ahead > 0
+        && matches!(ends.incoming.poll_data(last).map(|w| Word(w).message()), Some(Ok(Message::Ctrl(_))))
+}
+
+/// Unread bytes in the window, counted on a copy of the state.
+#[must_use]
+pub(crate) fn in_window(state: &RecvState, ends: &Ends) -> usize {
+    let mut total = state.readable() as usize;
+    let mut position = state.data_position;
+    while let Some(word) = ends.incoming.poll_data(position) {
+        match Word(word).message() {
+            Ok(Message::Data(len)) => total += (len & !layout::LARGE_BANK) as usize,
+            _ => break,
+        }
+        position = position.wrapping_add(1);
+    }
+    total
+}

@@ -1,0 +1,301 @@
+//! Sending on a connection that is not plain TCP any more.
+//!
+//! Bytes go into TCP until the cut, into the device after it (`life-of-a-connection §4`). Each attempt
+//! runs under the send lock and never sleeps; what it accepted is in the peer's memory when it returns,
+//! whatever happens to this process.
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::kernel;
+use super::slot::{LARGE, SMALL, SendState, Slot, SlotId, flag};
+use super::vectors::Cursor;
+use super::{guard, tally, wait};
+use crate::attach::link::{self, Ends};
+use crate::attach::machine::{SendEvent, SendMode};
+use crate::attach::{counters, detach, marks, pairing, reason::Reason};
+use crate::device::shm::copy::CopyHint;
+use crate::device::shm::layout;
+use crate::errno::Errno;
+use crate::proto::SendHalf;
+use crate::stats::{self, Counter};
+use crate::sync::thread::tid;
+use crate::wire::sge::Sge;
+use crate::wire::word::{Message, Word};
+
+/// The most bytes of one message: small enough that the reader starts while the rest is being written.
+const PIECE: usize = 64 * 1024;
+
+/// Sends as send(2) would. Never raises SIGPIPE: the caller does, on `EPIPE`.
+///
+/// # Errors
+/// As send(2).
+pub fn send(id: SlotId, s: &Slot, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+    let mut cursor = Cursor::new(from);
+    if !Cursor::plausible(from) {
+        return Err(Errno(libc::EFAULT));
+    }
+    let mut patience = wait::Patience::new(libc::SO_SNDTIMEO);
+    loop {
+        match attempt(id, s, fd, &mut cursor, flags) {
+            Ok(()) if cursor.left() == 0 => return Ok(cursor.done()),
+            Ok(()) => {}
+            Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
+            Err(e) => return Err(e),
+        }
+        match wait::writable(id, s, fd, flags, &mut patience) {
+            Ok(()) => {}
+            Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Sends what can be sent now, under the send lock.
+fn attempt(id: SlotId, s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
+    if s.has(flag::BROKEN) {
+        return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
+    }
+    pairing::advance(id, s, fd);
+    if s.send_mode() == SendMode::Kernel && !s.has(flag::STRICT) {
+        return into_kernel(s, fd, from, flags);
+    }
+    let Some(ends) = link::ends(s) else {
+        if s.has(flag::STRICT) && !link::has_window(s) {
+            return wait::strict_verdict(s, fd);
+        }
+        if s.send_mode().is_kernel() {
+            return into_kernel(s, fd, from, flags);
+        }
+        detach::break_connection(s, fd, Reason::Inconsistent);
+        return Err(Errno::CONNRESET);
+    };
+    if !guard::take_send(s, &ends) {
+        return Err(Errno::AGAIN);
+    }
+    let before = from.done();
+    let r = attempt_locked(s, fd, &ends, from, flags);
+    s.send.lock.unlock(tid());
+    if from.done() > before {
+        ends.wake_reader();
+    }
+    r
+}
+
+fn attempt_locked(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
+    if s.send_mode() == SendMode::Asked {
+        cut(s, fd, ends)?;
+    }
+    match s.send_mode() {
+        SendMode::Device => {
+            if marks::return_wanted(&ends.outgoing).is_some() {
+                detach::give_way(s, fd, ends)?;
+                return into_kernel(s, fd, from, flags);
+            }
+            into_device(s, fd, ends, from)
+        }
+        SendMode::Returned => {
+            detach::send_tail(s, fd, ends)?;
+            into_kernel(s, fd, from, flags)
+        }
+        SendMode::Kernel | SendMode::Asked if s.has(flag::STRICT) => wait::strict_verdict(s, fd),
+        SendMode::Kernel | SendMode::Asked => into_kernel(s, fd, from, flags),
+    }
+}
+
+/// Fixes the byte at which this direction leaves TCP, once nobody is inside the kernel to send. The
+/// caller holds the send lock. Doubt leaves the direction on TCP for good.
+pub(crate) fn cut(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
+    // SeqCst: pairs with enter_send, which counts itself in and then looks at the mode.
+    if s.inside_send.load(Ordering::SeqCst) != 0 || s.has(flag::WRITE_SHUT) {
+        return Ok(());
+    }
+    if marks::return_wanted(&ends.outgoing).is_some() {
+        s.set_send_mode(SendMode::Returned);
+        return Ok(());
+    }
+    match counters::put(fd, s.has(flag::CONNECTING)) {
+        Ok(n) => {
+            if let Some(mode) = s.send_mode().after(SendEvent::CutPublished) {
+                // The cut first: whoever finds it without its mode, after our death, sets the mode
+                // (guard::repair_send).
+                marks::publish_cut(&ends.outgoing, n);
+                s.set_send_mode(mode);
+                stats::add(Counter::SwitchedSending, 1);
+            }
+        }
+        Err(_) => s.set_send_mode(SendMode::Returned),
+    }
+    Ok(())
+}
+
+fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
+    let kept = libc::MSG_MORE | libc::MSG_OOB;
+    while from.left() > 0 {
+        match kernel::send(fd, from.rest(), flags & kept) {
+            Ok(n) => {
+                from.advance(n);
+                tally::sent_tcp(s, n);
+            }
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Puts bytes into the peer's window until they or the room are used up. Runs under the send lock.
+fn into_device(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>) -> Result<(), Errno> {
+    if s.has(flag::WRITE_SHUT) {
+        return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
+    }
+    if s.has(flag::PEER_GONE) || marks::receiver_closed(&ends.outgoing) {
+        // Nobody will read. TCP underneath says what TCP says: the first send is taken and answered by a
+        // reset, the next one fails.
+        return into_kernel(s, fd, from, 0);
+    }
+    // SAFETY: our caller holds the send lock, and the state was set when the window was.
+    let mut state = unsafe { s.send.load() };
+    let bulk = hint(from.left());
+    while from.left() > 0 {
+        // What was given back is looked at when the bank that suits the message has no room: a chatty
+        // connection stays in its few pages.
+        let suits = if from.left() > layout::SMALL { LARGE } else { SMALL };
+        if state.banks.get(suits).is_none_or(|half| half.room() == 0) {
+            if !refresh(&mut state, ends) {
+                detach::break_connection(s, fd, Reason::Inconsistent);
+                return Err(Errno::CONNRESET);
+            }
+            // SAFETY: under the lock. What was taken from the lane must not be lost if nothing is sent.
+            unsafe { s.send.stage(state) };
+            s.send.flip();
+        }
+        let Some(message) = next_message(&mut state, from.left().min(PIECE) as u32) else {
+            s.room_epoch.fetch_add(1, Ordering::Relaxed);
+            break;
+        };
+        if !place(ends, from, &message, bulk) {
+            detach::break_connection(s, fd, Reason::Inconsistent);
+            return Err(Errno::CONNRESET);
+        }
+        let position = state.data_position;
+        state.data_position = position.wrapping_add(1);
+        // SAFETY: under the lock, as above. The spare copy is whole before the message is published, so
+        // that a holder that finds the message published after our death can roll forward to it.
+        unsafe { s.send.stage(state) };
+        ends.outgoing.publish_data(position, message.word);
+        s.send.flip();
+        from.advance(message.target.len as usize);
+        tally::sent_shm(s, message.target.len as usize);
+    }
+    s.room_hint.store(hint_word(&state), Ordering::Release);
+    Ok(())
+}
+
+/// What `look` needs to know of the sending state: position in the control lane and room.
+pub(crate) fn hint_word(state: &SendState) -> u64 {
+    u64::from(state.control_position) << 32 | u64::from(state.room())
+}
+
+/// Long writes stream; whether the peer runs elsewhere, so that streaming pays, the device finds out.
+fn hint(len: usize) -> CopyHint {
+    if len >= 16 * 1024 { CopyHint::Bulk } else { CopyHint::Ordinary }
+}
+
+/// One message: where in the window, and the word that announces it.
+struct Placed {
+    target: Sge,
+    word: u32,
+}
+
+/// The next message of at most `wanted` bytes. Short ones go to the small bank, long ones to the large, and
+/// either to the other when its own is full.
+fn next_message(state: &mut SendState, wanted: u32) -> Option<Placed> {
+    let [small, large] = &mut state.banks;
+    let to_small =
+        |small: &mut SendHalf| small.next_data(wanted).map(|w| Placed { target: w.target, word: w.word.0 });
+    let to_large = |large: &mut SendHalf| {
+        large.next_data(wanted).map(|w| Placed { target: w.target, word: w.word.0 | layout::LARGE_BANK })
+    };
+    if wanted as usize > layout::SMALL {
+        to_large(large).or_else(|| to_small(small))
+    } else {
+        to_small(small).or_else(|| to_large(large))
+    }
+}
+
+fn place(ends: &Ends, from: &Cursor<'_>, message: &Placed, bulk: CopyHint) -> bool {
+    let Some(offset) = link::offset_of(&message.target) else { return false };
+    from.each(message.target.len as usize, |at, n, done| {
+        // SAFETY: the cursor's stretch is readable for n bytes, as the program vouched, and not the arena.
+        unsafe { ends.outgoing.write(u64::from(offset) + done as u64, at, n, bulk) }
+    })
+}
+
+/// Takes what the receiver gave back: credits and buffer. False when it broke a rule.
+pub(crate) fn refresh(state: &mut SendState, ends: &Ends) -> bool {
+    while let Some(word) = ends.outgoing.poll_control(state.control_position) {
+        state.control_position = state.control_position.wrapping_add(1);
+        let bank = if word & layout::LARGE_BANK != 0 { LARGE } else { SMALL };
+        let plain = word & !(layout::LARGE_BANK | layout::WITH_ENTRY);
+        let Ok(Message::Sgl(limit)) = Word(plain).message() else { return false };
+        let Some(half) = state.banks.get_mut(bank) else { return false };
+        if word & layout::WITH_ENTRY != 0 {
+            // The word says that the entry is new, so that it need not be emptied: a holder that dies here
+            // leaves word and entry to the next one.
+            let Some(index) = half.expected_entry() else { return false };
+            let entry = ends.outgoing.peek_entry(bank * layout::SEGMENTS + index as usize);
+            if link::offset_of(&entry).is_none() || half.on_entry(index, entry).is_err() {
+                return false;
+            }
+        }
+        if half.on_credit(u32::from(limit)).is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Says in the data lane that this direction is over. A lane that has no place for it is no harm: the
+/// FIN that follows says the same.
+pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
+    let Some(ends) = link::ends(s) else { return };
+    if !guard::take_send(s, &ends) {
+        return;
+    }
+    if s.send_mode() == SendMode::Device {
+        // SAFETY: the lock was taken above.
+        let mut state = unsafe { s.send.load() };
+        let [small, large] = &mut state.banks;
+        let word = small.shut();
+        large.shut();
+        if let Some(word) = word {
+            let position = state.data_position;
+            state.data_position = position.wrapping_add(1);
+            // SAFETY: as above.
+            unsafe { s.send.stage(state) };
+            ends.outgoing.publish_data(position, word.0);
+            s.send.flip();
+            // Pairs with the fence in return_incoming: a receiver that asks for its bytes by TCP sees the
+            // word above, or we see that it asked, while TCP can still carry them.
+            core::sync::atomic::fence(Ordering::SeqCst);
+            if marks::return_wanted(&ends.outgoing).is_some() {
+                let _ = detach::give_way(s, fd, &ends);
+            }
+        }
+        s.room_hint.store(hint_word(&state), Ordering::Release);
+    }
+    s.send.lock.unlock(tid());
+    ends.wake_reader();
+    detach::finish_tail(id, s, fd);
+}
+
+/// Bytes that were sent and that the peer has not read: TCP's queue, and nothing for the device, where
+/// sent bytes are already the peer's.
+#[must_use]
+pub fn unsent(s: &Slot, fd: RawFd) -> Option<usize> {
+    if s.send_mode().is_kernel() {
+        return None;
+    }
+    Some(counters::out_queue(fd).unwrap_or(0) as usize)
+}

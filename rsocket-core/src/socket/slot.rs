@@ -1,0 +1,388 @@
+//! One connection as all the processes that hold it see it.
+//!
+//! A [`Slot`] is plain integers in memory that is mapped shared before anybody forks, so that parent and
+//! child simply have the same one. It knows counts, modes and the two protocol states; it does not know
+//! how they are used ([`super::receive`], [`super::send`], [`crate::attach`]).
+//!
+//! Protocol state is edited as a copy and published by one store ([`Guarded`]): a holder that is killed
+//! inside leaves the old state or the new one, never half.
+
+use core::cell::UnsafeCell;
+use core::num::NonZeroU32;
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use super::tally::Tally;
+use crate::attach::machine::{Phase, ReceiveMode, SendMode};
+use crate::proto::{RecvHalf, SendHalf};
+use crate::sync::lock::OwnedLock;
+
+/// The number of a connection among those of this process and its relatives by fork.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(transparent)]
+pub struct SlotId(NonZeroU32);
+
+impl SlotId {
+    /// Reads a stored number; 0 is nobody.
+    #[must_use]
+    #[inline]
+    pub const fn from_raw(raw: u32) -> Option<Self> {
+        match NonZeroU32::new(raw) {
+            Some(n) => Some(Self(n)),
+            None => None,
+        }
+    }
+
+    /// The number, never 0.
+    #[must_use]
+    #[inline]
+    pub const fn raw(self) -> u32 {
+        self.0.get()
+    }
+}
+
+/// The two banks of a window's buffer ([`crate::device::shm::layout`]), as indices.
+pub const SMALL: usize = 0;
+/// See [`SMALL`].
+pub const LARGE: usize = 1;
+
+/// The sending direction's protocol state.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SendState {
+    /// The protocol's sending half, for each bank.
+    pub banks: [SendHalf; 2],
+    /// Next position in the data lane.
+    pub data_position: u32,
+    /// Next position in the control lane.
+    pub control_position: u32,
+}
+
+impl SendState {
+    /// Bytes sent over the device so far.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let [small, large] = &self.banks;
+        small.total().wrapping_add(large.total())
+    }
+
+    /// Bytes that the next message may have.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        let [small, large] = &self.banks;
+        small.room().max(large.room())
+    }
+}
+
+/// The receiving direction's protocol state.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RecvState {
+    /// The protocol's receiving half, for each bank.
+    pub banks: [RecvHalf; 2],
+    /// Next position in the data lane.
+    pub data_position: u32,
+    /// Next position in the control lane.
+    pub control_position: u32,
+    /// The bank of the current message.
+    pub current: u32,
+    /// Nonzero once the end of the stream was read in the lane.
+    pub ended: u32,
+    /// Updates published since the sender was last woken.
+    pub owed: u32,
+    /// Keeps the size a multiple of eight without hidden padding.
+    pub _pad: u32,
+}
+
+impl RecvState {
+    /// Bytes that were read so far.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let [small, large] = &self.banks;
+        small.total().wrapping_add(large.total())
+    }
+
+    /// The half whose message is being read.
+    #[must_use]
+    pub fn half(&mut self) -> &mut RecvHalf {
+        let [small, large] = &mut self.banks;
+        if self.current as usize == LARGE { large } else { small }
+    }
+
+    /// Unread bytes of the current message.
+    #[must_use]
+    pub fn readable(&self) -> u32 {
+        let [small, large] = &self.banks;
+        if self.current as usize == LARGE { large.readable() } else { small.readable() }
+    }
+}
+
+/// A state that processes share: two copies and the number of the valid one.
+#[repr(C, align(64))]
+pub struct Guarded<T> {
+    /// Held to copy, edit and publish; never across a sleep.
+    pub lock: OwnedLock,
+    current: AtomicU32,
+    copies: [UnsafeCell<T>; 2],
+}
+
+// SAFETY: the copies are only touched by whoever holds `lock`; T is plain integers.
+unsafe impl<T: Copy + Send> Sync for Guarded<T> {}
+
+impl<T: Copy> Guarded<T> {
+    /// A copy of the valid state.
+    ///
+    /// # Safety
+    /// The caller holds `lock`, or is alone with the slot; and the state was set before.
+    #[inline]
+    pub unsafe fn load(&self) -> T {
+        // Relaxed: the lock's acquire pairs with the release of whoever published.
+        let i = self.current.load(Ordering::Relaxed) & 1;
+        // SAFETY: under the lock nobody writes the valid copy; the index is 0 or 1.
+        unsafe { *self.copies.get_unchecked(i as usize).get() }
+    }
+
+    /// Writes the spare copy; nobody sees it before [`Self::flip`].
+    ///
+    /// # Safety
+    /// The caller holds `lock`, or is alone with the slot.
+    #[inline]
+    pub unsafe fn stage(&self, value: T) {
+        let i = (self.current.load(Ordering::Relaxed) & 1) ^ 1;
+        // SAFETY: the spare copy belongs to the holder of the lock.
+        unsafe { *self.copies.get_unchecked(i as usize).get() = value };
+    }
+
+    /// Makes the spare copy the valid one.
+    #[inline]
+    pub fn flip(&self) {
+        // Release: pairs with the acquire of the lock in a holder that breaks it after our death, so
+        // that it sees the whole copy that the index names.
+        self.current.store((self.current.load(Ordering::Relaxed) & 1) ^ 1, Ordering::Release);
+    }
+}
+
+/// Bits of [`Slot::flags`].
+pub mod flag {
+    /// This end called connect.
+    pub const CONNECTING: u32 = 1;
+    /// Policy excludes TCP: no byte of the program's travels on it.
+    pub const STRICT: u32 = 2;
+    /// shutdown for reading was called here.
+    pub const READ_SHUT: u32 = 4;
+    /// shutdown for writing was called here.
+    pub const WRITE_SHUT: u32 = 8;
+    /// An inconsistency was found after the switch: everything answers ECONNRESET.
+    pub const BROKEN: u32 = 16;
+    /// The peer is known to have closed for good (orphaned or gone).
+    pub const PEER_GONE: u32 = 32;
+    /// The window was given up or was never there.
+    pub const WINDOW_DONE: u32 = 64;
+    /// The peer's FIN was seen (by a wait; reading decides for itself).
+    pub const PEER_FIN: u32 = 128;
+    /// Nothing is left to be sent by TCP of what the peer had not read of the window.
+    pub const TAIL_SENT: u32 = 512;
+    /// The window's last word was read: the stream is over, whether or not the FIN is here yet.
+    pub const ENDED: u32 = 1024;
+    /// Never tracked: the kernel's own business in every way.
+    pub const UNTRACKED: u32 = 256;
+}
+
+/// One connection. All words are shared by the processes that hold it.
+#[repr(C, align(128))]
+pub struct Slot {
+    // What every hook reads first.
+    receive_mode: AtomicU32,
+    send_mode: AtomicU32,
+    phase: AtomicU32,
+    /// Bits of [`flag`].
+    pub flags: AtomicU32,
+    /// Changes when the slot is given to another connection.
+    pub generation: AtomicU32,
+    /// Changes whenever what the kernel must be asked for changes.
+    pub mode_epoch: AtomicU32,
+    /// Threads inside the kernel to receive, of all holders.
+    pub inside_receive: AtomicU32,
+    /// Threads inside the kernel to send, of all holders.
+    pub inside_send: AtomicU32,
+    /// Threads waiting in the kernel for readiness, of all holders.
+    pub inside_wait: AtomicU32,
+    /// Threads of ours that sleep on the connection; the slot is not reused before they left.
+    pub pins: AtomicU32,
+    /// Bytes and calls that hooks saw, both directions, scaled; a guess that only times the attach.
+    pub position: AtomicU64,
+    /// The position at which the next attach step is due.
+    pub next_step: AtomicU64,
+
+    // Pairing.
+    /// Serialises pairing steps; steps are skipped, not waited for, when it is taken.
+    pub pairing: OwnedLock,
+    /// Offered: the listening name. Greeted, Knocked: the channel. Private fd of process `pairing_pid`.
+    pub pairing_fd: AtomicI32,
+    /// The process that `pairing_fd` belongs to.
+    pub pairing_pid: AtomicU32,
+    /// Steps tried so far in this phase.
+    pub tries: AtomicU32,
+    /// Why not attached ([`crate::attach::reason::Reason`] as a number).
+    pub reason: AtomicU32,
+    /// Which arena record of the family, plus one; 0 for none.
+    pub arena: AtomicU32,
+    /// Which window in it.
+    pub window: AtomicU32,
+    /// Which end of the window this side is: 0 connecting, 1 accepting.
+    pub side: AtomicU32,
+    /// Monotonic nanoseconds since when a strict connection waits to attach.
+    pub waiting_since: AtomicU64,
+    /// The holders: one bit for each process of the family.
+    pub holders: [AtomicU64; super::family::HOLDER_WORDS],
+    /// Received over TCP.
+    pub tcp_in: Tally,
+    /// Sent over TCP.
+    pub tcp_out: Tally,
+    /// Next free slot, while this one is free.
+    pub next_free: AtomicU32,
+
+    /// What `look` needs without the lock: position in the data lane, and unread bytes of the message.
+    pub unread_hint: AtomicU64,
+    /// Time stamp counter when the kernel was last asked whether the connection has ended.
+    pub asked_at: AtomicU64,
+    /// Nonzero: the sender is to be woken as soon as the receive lock is free.
+    pub wake_due: AtomicU32,
+    /// SO_RCVLOWAT, as far as it was set here; 0 and 1 are the same.
+    pub low_water: AtomicU32,
+    /// What spinning for data taught ([`crate::sync::spin::Adaptive`]).
+    pub receive_spin: AtomicU32,
+    /// What spinning for room taught.
+    pub send_spin: AtomicU32,
+    /// Received over shared memory.
+    pub shm_in: Tally,
+    /// The receiving direction.
+    pub receive: Guarded<RecvState>,
+
+    /// What `look` needs without the lock: position in the control lane, and room.
+    pub room_hint: AtomicU64,
+    /// Changes when room came back after there was none.
+    pub room_epoch: AtomicU64,
+    /// Sent over shared memory.
+    pub shm_out: Tally,
+    /// The sending direction.
+    pub send: Guarded<SendState>,
+}
+
+impl Slot {
+    /// Where this side's incoming bytes come from. Acquire: pairs with [`Self::set_receive_mode`], so
+    /// that whoever sees a mode sees the state that belongs to it.
+    #[inline]
+    pub fn receive_mode(&self) -> ReceiveMode {
+        ReceiveMode::from_raw(self.receive_mode.load(Ordering::Acquire))
+    }
+
+    /// Where this side's outgoing bytes go; ordering as [`Self::receive_mode`].
+    #[inline]
+    pub fn send_mode(&self) -> SendMode {
+        SendMode::from_raw(self.send_mode.load(Ordering::Acquire))
+    }
+
+    /// As [`Self::receive_mode`], in one order with the in-kernel counters: a caller that counted itself
+    /// in and still sees Kernel is seen by whoever sets Asked and then reads the counter.
+    #[inline]
+    pub fn receive_mode_fenced(&self) -> ReceiveMode {
+        ReceiveMode::from_raw(self.receive_mode.load(Ordering::SeqCst))
+    }
+
+    /// The sending counterpart of [`Self::receive_mode_fenced`].
+    #[inline]
+    pub fn send_mode_fenced(&self) -> SendMode {
+        SendMode::from_raw(self.send_mode.load(Ordering::SeqCst))
+    }
+
+    /// How far the pairing is.
+    #[inline]
+    pub fn phase(&self) -> Phase {
+        Phase::from_raw(self.phase.load(Ordering::Acquire))
+    }
+
+    /// Publishes a receive mode; see [`Self::receive_mode_fenced`].
+    pub fn set_receive_mode(&self, mode: ReceiveMode) {
+        self.receive_mode.store(mode as u32, Ordering::SeqCst);
+        self.mode_epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Something else changed that decides what the kernel must be asked for.
+    pub fn next_epoch(&self) {
+        self.mode_epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Publishes a send mode.
+    pub fn set_send_mode(&self, mode: SendMode) {
+        self.send_mode.store(mode as u32, Ordering::SeqCst);
+        self.mode_epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// As [`Self::set_receive_mode`], but only out of the mode that the caller acted on: another thread may
+    /// have gone back to TCP meanwhile.
+    pub fn shift_receive_mode(&self, from: ReceiveMode, to: ReceiveMode) -> bool {
+        let done =
+            self.receive_mode.compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::SeqCst);
+        self.mode_epoch.fetch_add(1, Ordering::AcqRel);
+        done.is_ok()
+    }
+
+    /// The sending counterpart of [`Self::shift_receive_mode`].
+    pub fn shift_send_mode(&self, from: SendMode, to: SendMode) -> bool {
+        let done =
+            self.send_mode.compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::SeqCst);
+        self.mode_epoch.fetch_add(1, Ordering::AcqRel);
+        done.is_ok()
+    }
+
+    /// Publishes a phase.
+    pub fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u32, Ordering::Release);
+    }
+
+    /// Whether `bit` of [`flag`] is set.
+    #[inline]
+    pub fn has(&self, bit: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Sets `bit` of [`flag`].
+    pub fn set(&self, bit: u32) {
+        self.flags.fetch_or(bit, Ordering::AcqRel);
+    }
+
+    /// Makes the slot a fresh one for a new descriptor. The caller has it to itself.
+    pub fn reset(&self, flags: u32) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.set_receive_mode(ReceiveMode::Kernel);
+        self.set_send_mode(SendMode::Kernel);
+        self.set_phase(Phase::Unconnected);
+        self.flags.store(flags, Ordering::Relaxed);
+        for word in [
+            &self.inside_receive,
+            &self.inside_send,
+            &self.inside_wait,
+            &self.pins,
+            &self.tries,
+            &self.receive_spin,
+            &self.low_water,
+            &self.wake_due,
+            &self.send_spin,
+        ] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [&self.position, &self.next_step, &self.asked_at, &self.room_epoch] {
+            word.store(0, Ordering::Relaxed);
+        }
+        self.waiting_since.store(0, Ordering::Relaxed);
+        self.pairing_fd.store(-1, Ordering::Relaxed);
+        self.pairing_pid.store(0, Ordering::Relaxed);
+        self.reason.store(0, Ordering::Relaxed);
+        self.arena.store(0, Ordering::Relaxed);
+        self.unread_hint.store(0, Ordering::Relaxed);
+        self.room_hint.store(0, Ordering::Relaxed);
+        for lock in [&self.pairing, &self.receive.lock, &self.send.lock] {
+            lock.reset();
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A place in the program's buffers: which of its `iovec`s comes next, and how far into it.
+
+/// `vm.mmap_min_addr`, as every distribution sets it.
+const LOWEST: usize = 65536;
+/// The end of a process's addresses with four levels of page tables.
+const HIGHEST: usize = 1 << 47;
+
+/// Walks over a list of buffers. Copies at most 16 of the `iovec`s ahead for calls to the kernel.
+pub struct Cursor<'a> {
+    vectors: &'a [libc::iovec],
+    /// Bytes of the first vector that are used up.
+    skip: usize,
+    left: usize,
+    done: usize,
+    ahead: [libc::iovec; 16],
+}
+
+impl<'a> Cursor<'a> {
+    /// Starts at the first byte.
+    #[must_use]
+    pub fn new(vectors: &'a [libc::iovec]) -> Self {
+        let left = vectors.iter().fold(0usize, |n, v| n.saturating_add(v.iov_len));
+        let none = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
+        Self { vectors, skip: 0, left, done: 0, ahead: [none; 16] }
+    }
+
+    /// Whether every buffer lies where a program can have memory at all. The kernel answers EFAULT for any
+    /// bad address; we can tell only those that can never be good, and a program that passes others is
+    /// stopped by the copy.
+    #[must_use]
+    pub fn plausible(vectors: &[libc::iovec]) -> bool {
+        vectors.iter().all(|v| {
+            let start = v.iov_base as usize;
+            v.iov_len == 0
+                || start >= LOWEST && start.checked_add(v.iov_len).is_some_and(|end| end <= HIGHEST)
+        })
+    }
+
+    /// Bytes of buffer that are left.
+    #[inline]
+    #[must_use]
+    pub const fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Bytes that were used so far.
+    #[inline]
+    #[must_use]
+    pub const fn done(&self) -> usize {
+        self.done
+    }
+
+    /// The next stretch of buffer: where, and how long (never 0).
+    #[inline]
+    pub fn stretch(&mut self) -> Option<(*mut u8, usize)> {
+        loop {
+            let v = self.vectors.first()?;
+            if v.iov_len > self.skip {
+                // SAFETY: skip is less than the vector's length, so this stays inside the buffer that
+                // the program vouched for.
+                return Some((unsafe { v.iov_base.cast::<u8>().add(self.skip) }, v.iov_len - self.skip));
+            }
+            self.vectors = self.vectors.get(1..)?;
+            self.skip = 0;
+        }
+    }
+
+    /// Uses up `n` bytes.
+    #[inline]
+    pub fn advance(&mut self, n: usize) {
+        let n = n.min(self.left);
+        self.left -= n;
+        self.done += n;
+        let mut n = n;
+        while let Some(v) = self.vectors.first() {
+            let here = v.iov_len - self.skip.min(v.iov_len);
+            if n < here {
+                self.skip += n;
+                return;
+            }
+            n -= here;
+            self.vectors = self.vectors.get(1..).unwrap_or(&[]);
+            self.skip = 0;
+        }
+    }
+
+    /// What is left, as vectors for the kernel; at most 16 of them.
+    pub fn rest(&mut self) -> &[libc::iovec] {
+        let mut n = 0;
+        let mut skip = self.skip;
+        for (from, into) in self.vectors.iter().zip(self.ahead.iter_mut()) {
+            // SAFETY: skip is at most the first vector's length.
+            let base = unsafe { from.iov_base.cast::<u8>().add(skip) };
+            *into = libc::iovec { iov_base: base.cast(), iov_len: from.iov_len - skip };
+            skip = 0;
+            n += 1;
+        }
+        self.ahead.get(..n).unwrap_or(&[])
+    }
+
+    /// Copies the next `n` bytes' worth of stretches to `f(pointer, length, offset)`, without using them
+    /// up. False as soon as `f` is.
+    pub fn each(&self, n: usize, mut f: impl FnMut(*const u8, usize, usize) -> bool) -> bool {
+        let mut skip = self.skip;
+        let mut at = 0;
+        for v in self.vectors {
+            if at == n {
+                break;
+            }
+            let len = (v.iov_len - skip.min(v.iov_len)).min(n - at);
+            if len > 0 {
+                // SAFETY: skip + len is at most the vector's length.
+                if !f(unsafe { v.iov_base.cast::<u8>().add(skip) }, len, at) {
+                    return false;
+                }
+            }
+            at += len;
+            skip = 0;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn walks_over_empty_and_partial_vectors() {
+        let mut bytes: Vec<u8> = (0..20).collect();
+        let p = bytes.as_mut_ptr();
+        let v = |o: usize, n: usize| libc::iovec { iov_base: p.wrapping_add(o).cast(), iov_len: n };
+        let list = [v(0, 0), v(0, 7), v(7, 0), v(7, 13)];
+        let mut c = Cursor::new(&list);
+        assert_eq!((c.left(), c.done()), (20, 0));
+        c.advance(5);
+        let mut seen = Vec::new();
+        assert!(c.each(10, |at, n, off| {
+            assert_eq!(off, seen.len());
+            // SAFETY: the cursor stays inside the vector above.
+            seen.extend_from_slice(unsafe { core::slice::from_raw_parts(at, n) });
+            true
+        }));
+        assert_eq!(seen, (5..15).collect::<Vec<u8>>());
+        assert_eq!(c.stretch().map(|x| x.1), Some(2));
+        assert_eq!(c.rest().iter().map(|v| v.iov_len).collect::<Vec<_>>(), [2, 0, 13]);
+        c.advance(2);
+        assert_eq!(c.stretch().map(|x| x.1), Some(13));
+        c.advance(100);
+        assert_eq!((c.left(), c.done()), (0, 20));
+        assert!(c.stretch().is_none());
+    }
+}

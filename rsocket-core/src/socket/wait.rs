@@ -1,0 +1,372 @@
+//! Waiting for a connection that is not plain TCP: spin a little, then sleep in the kernel on the TCP
+//! socket and a bell together.
+//!
+//! No lock is held here and nothing with a destructor is alive across the sleep, which is a cancellation
+//! point. Before sleeping the kernel is asked what it is the authority on: `O_NONBLOCK`, time-outs.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::RawFd;
+
+use super::Events;
+use super::slot::{Slot, SlotId, flag};
+use super::{kernel, policy, ready};
+use crate::attach::link::{self, Ends};
+use crate::attach::machine::{Phase, ReceiveMode, SendMode};
+use crate::attach::{marks, trust};
+use crate::device::shm::bell::{self, BellRef};
+use crate::errno::Errno;
+use crate::stats::{self, Counter};
+use crate::sync::spin::{Adaptive, Spun};
+use crate::sync::thread;
+use crate::sys;
+
+/// How often, at most, the kernel is asked whether a connection has ended while nothing arrives, in
+/// ticks of [`ticks`]: some tens of microseconds.
+const ASK_EVERY: u64 = 60_000;
+/// How often a sender looks whether a half-closed peer is still there, in nanoseconds.
+const PEER_CHECK_NS: u64 = 100_000_000;
+
+/// How long a thread sleeps that nobody will ring, in nanoseconds.
+const CROWDED_NS: u64 = 2_000_000;
+
+/// A cheap clock that only orders of magnitude matter of.
+#[inline]
+pub(crate) fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: rdtsc exists on every x86-64 and has no effect but its value.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        sys::now_ns().wrapping_mul(2)
+    }
+}
+
+/// Whether it is time to ask the kernel if the connection has ended.
+#[inline]
+pub(crate) fn kernel_due(s: &Slot, _flags: i32) -> bool {
+    let now = ticks();
+    // Relaxed: a hint; asking once too often costs a system call, and whoever must ask stores 0.
+    if now.wrapping_sub(s.asked_at.load(Ordering::Relaxed)) < ASK_EVERY {
+        return false;
+    }
+    s.asked_at.store(now, Ordering::Relaxed);
+    true
+}
+
+/// The next attempt to receive asks the kernel first.
+pub(crate) fn ask_kernel_next(s: &Slot) {
+    s.asked_at.store(0, Ordering::Relaxed);
+}
+
+/// How long one call may wait, in all its sleeps together.
+pub struct Patience {
+    option: i32,
+    /// Monotonic nanoseconds; 0 before the first sleep, `u64::MAX` for ever.
+    deadline: u64,
+}
+
+impl Patience {
+    /// `option` is `SO_RCVTIMEO` or `SO_SNDTIMEO`.
+    #[must_use]
+    pub const fn new(option: i32) -> Self {
+        Self { option, deadline: 0 }
+    }
+
+    /// Nanoseconds left; `None` for ever.
+    fn left(&mut self, fd: RawFd) -> Result<Option<u64>, Errno> {
+        if self.deadline == 0 {
+            let limit = kernel::timeout(fd, self.option);
+            self.deadline = limit.map_or(u64::MAX, |ns| sys::now_ns().saturating_add(ns));
+        }
+        if self.deadline == u64::MAX {
+            return Ok(None);
+        }
+        match self.deadline.checked_sub(sys::now_ns()) {
+            Some(ns) if ns > 0 => Ok(Some(ns)),
+            _ => Err(Errno::AGAIN),
+        }
+    }
+
+    fn limited(&self) -> bool {
+        self.deadline != u64::MAX && self.deadline != 0
+    }
+}
+
+/// Waits until receiving may bring something.
+///
+/// # Errors
+/// `EAGAIN` (non-blocking, or out of time), `EINTR`, `EBADF` when the descriptor was closed meanwhile.
+pub(crate) fn readable(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    flags: i32,
+    patience: &mut Patience,
+) -> Result<(), Errno> {
+    if flags & libc::MSG_DONTWAIT != 0 || kernel::nonblocking(fd) {
+        return Err(Errno::AGAIN);
+    }
+    if link::has_window(s)
+        && s.receive_mode() == ReceiveMode::Device
+        && let Some(ends) = link::ends(s)
+        && spin(
+            &s.receive_spin,
+            &ends,
+            || marks::sender_cpu(&ends.incoming),
+            || ready::data_waiting(s, &ends),
+        )
+    {
+        return Ok(());
+    }
+    sleep(id, s, fd, Events::IN, patience, &s.receive_spin)
+}
+
+/// Waits until sending may get something away.
+///
+/// # Errors
+/// As [`readable`].
+pub(crate) fn writable(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    flags: i32,
+    patience: &mut Patience,
+) -> Result<(), Errno> {
+    if flags & libc::MSG_DONTWAIT != 0 || kernel::nonblocking(fd) {
+        return Err(Errno::AGAIN);
+    }
+    if s.send_mode() == SendMode::Device
+        && let Some(ends) = link::ends(s)
+        && spin(&s.send_spin, &ends, || marks::receiver_cpu(&ends.outgoing), || ready::room_waiting(s, &ends))
+    {
+        return Ok(());
+    }
+    sleep(id, s, fd, Events::OUT, patience, &s.send_spin)
+}
+
+/// Spins as long as experience on this connection says that it pays.
+fn spin(
+    learnt: &AtomicU32,
+    ends: &Ends,
+    peer_cpu: impl Fn() -> u32,
+    mut probe: impl FnMut() -> bool,
+) -> bool {
+    if probe() {
+        return true;
+    }
+    // The peer must know where we are before it spins against us.
+    say_cpu(ends);
+    let cap = u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX);
+    // Relaxed: what one thread learnt is a hint to the others.
+    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
+    let spun = adaptive.spin(cap, peer_cpu, probe);
+    learnt.store(adaptive.to_raw(), Ordering::Relaxed);
+    let paid = spun == Spun::Ready;
+    stats::add(if paid { Counter::SpinsPaid } else { Counter::SpinsFailed }, 1);
+    paid
+}
+
+/// One sleep in the kernel, armed and re-checked.
+fn sleep(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    interest: Events,
+    patience: &mut Patience,
+    learnt: &AtomicU32,
+) -> Result<(), Errno> {
+    let mut left = patience.left(fd)?;
+    if let Some(d) = super::attaching() {
+        left = Some(left.map_or(d.as_nanos() as u64, |l| l.min(d.as_nanos() as u64)));
+    }
+    let look = ready::look(id, s, fd);
+    if look.ready.intersects(interest) {
+        return Ok(());
+    }
+    let half_closed = interest == Events::OUT && s.has(flag::PEER_FIN);
+    if half_closed {
+        left = Some(left.map_or(PEER_CHECK_NS, |l| l.min(PEER_CHECK_NS)));
+    }
+    let bell = bell::borrow();
+    match bell.map(|b| (b, ready::arm(id, s, interest, b.id(), false))) {
+        Some((b, ready::Armed::Ready)) => {
+            bell::give_back(b);
+            return Ok(());
+        }
+        Some((_, ready::Armed::Armed)) => {}
+        // No bell, or no place for one: look again soon.
+        Some((_, ready::Armed::Crowded)) | None => {
+            left = Some(left.map_or(CROWDED_NS, |l| l.min(CROWDED_NS)))
+        }
+    }
+    let began = sys::now_ns();
+    stats::add(Counter::Sleeps, 1);
+    let slept = sleep_armed(s, fd, interest, look.ask, bell, left, half_closed);
+    let ns = sys::now_ns().saturating_sub(began);
+    if let Some(b) = bell {
+        ready::disarm(s, b.id());
+        if b.drain() {
+            stats::add(Counter::BellsHeard, 1);
+        }
+        bell::give_back(b);
+    }
+    let cap = u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX);
+    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
+    adaptive.slept(ns, cap);
+    learnt.store(adaptive.to_raw(), Ordering::Relaxed);
+    after_sleep(s, fd, interest, slept, patience)
+}
+
+/// Sleeps. Nothing with a destructor is alive in here: a cancelled thread unwinds from inside `wait`.
+fn sleep_armed(
+    s: &Slot,
+    fd: RawFd,
+    interest: Events,
+    ask: Events,
+    bell: Option<BellRef>,
+    left: Option<u64>,
+    half_closed: bool,
+) -> Result<i16, Errno> {
+    let mut events = 0;
+    if interest == Events::IN {
+        events |= libc::POLLIN | libc::POLLRDHUP;
+    } else {
+        if ask.contains(Events::OUT) {
+            events |= libc::POLLOUT;
+        }
+        if !half_closed {
+            events |= libc::POLLRDHUP;
+        }
+    }
+    let mut fds = [
+        libc::pollfd { fd, events, revents: 0 },
+        libc::pollfd { fd: bell.map_or(-1, |b| b.fd()), events: libc::POLLIN, revents: 0 },
+    ];
+    let time = left.map(|ns| libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    });
+    let generation = s.generation.load(Ordering::Acquire);
+    // The pin keeps the slot from being given to another connection while we sleep. A cancelled thread
+    // leaves it pinned, which costs a slot.
+    s.pins.fetch_add(1, Ordering::AcqRel);
+    let result = sys::wait(&mut fds, time.as_ref(), core::ptr::null());
+    s.pins.fetch_sub(1, Ordering::AcqRel);
+    if s.generation.load(Ordering::Acquire) != generation {
+        return Err(Errno::BADF);
+    }
+    result.map(|_| fds.first().map_or(0, |f| f.revents))
+}
+
+fn after_sleep(
+    s: &Slot,
+    fd: RawFd,
+    interest: Events,
+    slept: Result<i16, Errno>,
+    patience: &Patience,
+) -> Result<(), Errno> {
+    match slept {
+        Err(Errno::INTR) if !patience.limited() && restarts() => Ok(()),
+        Err(e) => Err(e),
+        Ok(revents) => {
+            if revents & libc::POLLNVAL != 0 {
+                return Err(Errno::BADF);
+            }
+            if interest == Events::IN && revents != 0 {
+                ask_kernel_next(s);
+            }
+            if interest == Events::OUT && revents & !libc::POLLOUT != 0 {
+                s.set(flag::PEER_FIN);
+            }
+            if interest == Events::OUT && s.has(flag::PEER_FIN) && peer_gone(s, fd, revents) {
+                s.set(flag::PEER_GONE);
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The peer's FIN was seen. Did it close for good, or only half? A closed socket that the kernel still
+/// keeps is an orphan: no inode.
+pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
+    if revents & (libc::POLLHUP | libc::POLLERR) != 0 {
+        return true;
+    }
+    if link::ends(s).is_some_and(|e: Ends| marks::receiver_closed(&e.outgoing)) {
+        return true;
+    }
+    let Some(tuple) = trust::Tuple::of(fd) else { return true };
+    match trust::find(&tuple.reversed()) {
+        Ok(Some(owner)) => !owner.is_alive(),
+        Ok(None) => true,
+        Err(_) => false,
+    }
+}
+
+/// Whether an interrupted call is to go on: so it is when every handler of the program was installed with
+/// `SA_RESTART`. Which handler ran cannot be known here; a program that has both kinds must expect
+/// `EINTR` anyway.
+fn restarts() -> bool {
+    #[repr(C)]
+    struct KernelSigaction {
+        handler: usize,
+        flags: u64,
+        restorer: usize,
+        mask: u64,
+    }
+    let mut any = false;
+    for signal in 1..=64 {
+        let mut action = KernelSigaction { handler: 0, flags: 0, restorer: 0, mask: 0 };
+        let null = core::ptr::null::<KernelSigaction>();
+        // SAFETY: the kernel writes one struct of its own layout; nothing is changed.
+        let r = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, null, &raw mut action, 8) };
+        if r == 0 && action.handler > 1 {
+            if action.flags & libc::SA_RESTART as u64 == 0 {
+                return false;
+            }
+            any = true;
+        }
+    }
+    any
+}
+
+/// A strict connection without a window: fine while it may still attach, an error once that took too long
+/// and nobody came.
+///
+/// # Errors
+/// `ETIMEDOUT` after [`policy::STRICT_PATIENCE_NS`], `ECONNREFUSED` when it can never attach.
+pub(crate) fn strict_verdict(s: &Slot, _fd: RawFd) -> Result<(), Errno> {
+    match s.phase() {
+        Phase::Refused => Err(Errno(libc::ECONNREFUSED)),
+        Phase::Paired | Phase::Unconnected => Ok(()),
+        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
+            let now = sys::now_ns();
+            let since = s.waiting_since.load(Ordering::Relaxed);
+            if since == 0 {
+                s.waiting_since.store(now, Ordering::Relaxed);
+                Ok(())
+            } else if now.saturating_sub(since) > policy::STRICT_PATIENCE_NS {
+                Err(Errno::TIMEDOUT)
+            } else {
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Says on which CPU this side waits, so that the other does not spin against it.
+pub(crate) fn say_cpu(ends: &Ends) {
+    marks::say_cpu(ends, thread::cpu());
+}
+
+/// Spins for a waiter on several connections: with what their process learnt, and not against the peer of
+/// the first of them.
+pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
+    static LEARNT: AtomicU32 = AtomicU32::new(0);
+    let Some(first) = slots.first().and_then(|id| super::slot(*id)).and_then(link::ends) else {
+        return probe();
+    };
+    spin(&LEARNT, &first, || marks::sender_cpu(&first.incoming), probe)
+}

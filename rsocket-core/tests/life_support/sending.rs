@@ -1,0 +1,305 @@
+//! The sending side of the life models.
+
+use super::*;
+
+impl Me<'_> {
+    /// As `pairing::switch_slowly`, the sender's half.
+    pub(super) fn switch_sending(&self) -> Lived<()> {
+        let (w, s) = (self.world, self.world.from);
+        if s.phase() != Phase::Paired
+            || s.send_mode() != SendMode::Kernel
+            || !self.try_pairing(&w.from_pairing)
+        {
+            return Ok(());
+        }
+        if s.phase() == Phase::Paired
+            && s.send_mode() == SendMode::Kernel
+            && marks::acknowledged(&w.lane)
+            && let Some(mode) = s.send_mode().after(SendEvent::Acknowledged)
+        {
+            self.step()?;
+            s.shift_send_mode(SendMode::Kernel, mode);
+        }
+        self.step()?;
+        lock::release(&w.from_pairing, self.tid, self);
+        Ok(())
+    }
+
+    pub(super) fn tail_is_due(&self) -> bool {
+        !self.world.from.has(flag::TAIL_SENT) && marks::return_wanted(&self.world.lane).is_some()
+    }
+
+    /// As `socket::enter_send`: true when libc is to do the call.
+    pub(super) fn enter_send(&self) -> Lived<bool> {
+        let s = self.world.from;
+        if !s.send_mode().is_kernel() {
+            return Ok(false);
+        }
+        if s.send_mode() == SendMode::Returned && self.tail_is_due() {
+            return Ok(false);
+        }
+        self.switch_sending()?;
+        self.step()?;
+        s.inside_send.fetch_add(1, SeqCst);
+        self.step()?;
+        let mode = s.send_mode_fenced();
+        // The direction may have been to the device and back since the first look.
+        if mode.is_kernel() && !(mode == SendMode::Returned && self.tail_is_due()) {
+            return Ok(true);
+        }
+        s.inside_send.fetch_sub(1, SeqCst);
+        Ok(false)
+    }
+
+    /// One call of the program's.
+    pub fn send(&self, bytes: &[u8]) -> Lived<()> {
+        let w = self.world;
+        if self.enter_send()? {
+            self.step()?;
+            self.into_kernel(bytes);
+            self.step()?;
+            w.from.inside_send.fetch_sub(1, SeqCst);
+            return Ok(());
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            done += self.attempt_send(&bytes[done..])?;
+            if done < bytes.len() {
+                thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// TCP takes bytes of the program's.
+    pub(super) fn into_kernel(&self, bytes: &[u8]) -> usize {
+        self.world.accepted(bytes);
+        self.world.tcp(|t| {
+            t.queue.extend(bytes);
+            t.put += bytes.len() as u64;
+        });
+        bytes.len()
+    }
+
+    /// As `guard::take_send`.
+    pub(super) fn take_send(&self) -> Lived<()> {
+        if lock::acquire(&self.world.send_lock, self.tid, self) == Taken::Broken {
+            // SAFETY: the lock was just taken from a dead holder.
+            unsafe { guard::repair_send(self.world.from, &self.world.lane) };
+        }
+        self.step()
+    }
+
+    pub(super) fn leave_send(&self) -> Lived<()> {
+        self.step()?;
+        lock::release(&self.world.send_lock, self.tid, self);
+        Ok(())
+    }
+
+    /// As `send::attempt`.
+    pub(super) fn attempt_send(&self, bytes: &[u8]) -> Lived<usize> {
+        self.switch_sending()?;
+        self.take_send()?;
+        let n = self.attempt_send_locked(bytes)?;
+        self.leave_send()?;
+        Ok(n)
+    }
+
+    pub(super) fn attempt_send_locked(&self, bytes: &[u8]) -> Lived<usize> {
+        let s = self.world.from;
+        if s.send_mode() == SendMode::Asked {
+            self.cut()?;
+        }
+        match s.send_mode() {
+            SendMode::Device if marks::return_wanted(&self.world.lane).is_none() => self.into_device(bytes),
+            SendMode::Device => {
+                self.give_way()?;
+                Ok(self.into_kernel(bytes))
+            }
+            SendMode::Returned => {
+                self.send_tail()?;
+                Ok(self.into_kernel(bytes))
+            }
+            SendMode::Kernel | SendMode::Asked => Ok(self.into_kernel(bytes)),
+        }
+    }
+
+    /// As `send::cut`.
+    pub(super) fn cut(&self) -> Lived<()> {
+        let (w, s) = (self.world, self.world.from);
+        if s.inside_send.load(SeqCst) != 0 {
+            return Ok(());
+        }
+        if marks::return_wanted(&w.lane).is_some() {
+            s.set_send_mode(SendMode::Returned);
+            return Ok(());
+        }
+        self.step()?;
+        let n = w.tcp(|t| t.put);
+        self.step()?;
+        if let Some(mode) = s.send_mode().after(SendEvent::CutPublished) {
+            marks::publish_cut(&w.lane, n);
+            self.step()?;
+            s.set_send_mode(mode);
+        }
+        self.step()
+    }
+
+    /// As `send::into_device`, by one bank and in small pieces.
+    pub(super) fn into_device(&self, bytes: &[u8]) -> Lived<usize> {
+        let (w, s) = (self.world, self.world.from);
+        // SAFETY: the send lock is held by our caller.
+        let mut state = unsafe { s.send.load() };
+        let mut done = 0;
+        while done < bytes.len() {
+            if state.banks[0].room() == 0 {
+                self.refresh(&mut state)?;
+                // SAFETY: as above.
+                unsafe { s.send.stage(state) };
+                self.step()?;
+                s.send.flip();
+                self.step()?;
+            }
+            let left = (bytes.len() - done).min(2) as u32;
+            let Some(write) = state.banks[0].next_data(left) else { break };
+            let len = write.target.len as usize;
+            let piece = &bytes[done..done + len];
+            self.step()?;
+            // SAFETY: the piece is readable, and not the direction's memory.
+            assert!(unsafe { w.lane.write(write.target.addr, piece.as_ptr(), len, CopyHint::Ordinary) });
+            self.step()?;
+            let position = state.data_position;
+            state.data_position = position.wrapping_add(1);
+            // SAFETY: as above.
+            unsafe { s.send.stage(state) };
+            self.step()?;
+            w.lane.publish_data(position, write.word.0);
+            // From here on the bytes are the peer's, whatever becomes of us.
+            w.accepted(piece);
+            self.step()?;
+            s.send.flip();
+            self.step()?;
+            done += len;
+        }
+        Ok(done)
+    }
+
+    /// As `send::refresh`.
+    pub(super) fn refresh(&self, state: &mut SendState) -> Lived<()> {
+        let w = self.world;
+        while let Some(word) = w.lane.poll_control(state.control_position) {
+            state.control_position = state.control_position.wrapping_add(1);
+            let bank = usize::from(word & layout::LARGE_BANK != 0);
+            let plain = word & !(layout::LARGE_BANK | layout::WITH_ENTRY);
+            let Ok(Message::Sgl(limit)) = Word(plain).message() else { panic!("{word:x}") };
+            self.step()?;
+            if word & layout::WITH_ENTRY != 0 {
+                let index = state.banks[bank].expected_entry().expect("an entry in its turn");
+                let entry = w.lane.peek_entry(bank * layout::SEGMENTS + index as usize);
+                state.banks[bank].on_entry(index, entry).expect("an entry in its turn");
+            }
+            state.banks[bank].on_credit(u32::from(limit)).expect("a credit in its range");
+        }
+        Ok(())
+    }
+
+    /// As `detach::give_way`.
+    pub(super) fn give_way(&self) -> Lived<()> {
+        self.world.from.set_send_mode(SendMode::Returned);
+        self.send_tail()
+    }
+
+    /// As `detach::send_tail`.
+    pub(super) fn send_tail(&self) -> Lived<()> {
+        let (w, s) = (self.world, self.world.from);
+        if s.has(flag::TAIL_SENT) {
+            return Ok(());
+        }
+        let Some(taken) = marks::return_wanted(&w.lane) else { return Ok(()) };
+        // SAFETY: the send lock is held by our caller.
+        let state = unsafe { s.send.load() };
+        let base = match marks::tail_base(&w.lane) {
+            Some(base) => base,
+            None => {
+                let base = w.tcp(|t| t.put);
+                self.step()?;
+                marks::begin_tail(&w.lane, base);
+                base
+            }
+        };
+        loop {
+            self.step()?;
+            let at = taken + w.tcp(|t| t.put) - base;
+            if at >= state.total() {
+                s.set(flag::TAIL_SENT);
+                return Ok(());
+            }
+            let (offset, len) = detach::locate(&state, &w.lane, at).expect("the tail is in the window");
+            let base = w.lane.payload(offset, len as usize).expect("in the buffer");
+            // SAFETY: payload() vouches for the bytes, and nobody writes them: the direction has ended.
+            let bytes = unsafe { std::slice::from_raw_parts(base, len as usize) };
+            w.tcp(|t| {
+                t.queue.extend(bytes);
+                t.put += u64::from(len);
+            });
+        }
+    }
+
+    /// As `detach::serve_return`.
+    pub(super) fn serve_return(&self) -> Lived<()> {
+        let s = self.world.from;
+        if marks::return_wanted(&self.world.lane).is_none() {
+            return Ok(());
+        }
+        self.take_send()?;
+        match s.send_mode() {
+            SendMode::Device => self.give_way()?,
+            SendMode::Returned => self.send_tail()?,
+            _ => s.set_send_mode(SendMode::Returned),
+        }
+        self.leave_send()
+    }
+
+    /// As `detach::refuse`, for the bytes that go out.
+    pub fn leave_outgoing(&self) -> Lived<()> {
+        let (w, s) = (self.world, self.world.from);
+        self.refuse_pairing(&w.from_pairing)?;
+        self.take_send()?;
+        match s.send_mode() {
+            SendMode::Device => {
+                // SAFETY: the send lock was taken above.
+                let total = unsafe { s.send.load() }.total();
+                self.step()?;
+                if marks::publish_end(&w.lane, total) {
+                    self.step()?;
+                    s.set_send_mode(SendMode::Returned);
+                } else {
+                    self.give_way()?;
+                }
+            }
+            _ => s.set_send_mode(SendMode::Returned),
+        }
+        self.leave_send()?;
+        s.set_phase(Phase::Refused);
+        self.step()?;
+        self.serve_return()
+    }
+
+    /// As `pairing::refuse` of a connection that is paired: waits for a step in progress.
+    pub(super) fn refuse_pairing(&self, word: &AtomicU32) -> Lived<()> {
+        assert_ne!(lock::acquire(word, self.tid, self), Taken::Own);
+        self.step()?;
+        lock::release(word, self.tid, self);
+        self.step()
+    }
+
+    /// As `life::end`: what is owed to the peer is sent, then TCP says FIN.
+    pub fn close(&self) -> Lived<()> {
+        if self.world.from.phase() == Phase::Paired || !self.world.from.has(flag::TAIL_SENT) {
+            self.serve_return()?;
+        }
+        self.step()?;
+        self.world.tcp(|t| t.fin = true);
+        Ok(())
+    }
+}
