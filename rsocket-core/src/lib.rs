@@ -1,9 +1,9 @@
 //! The rsockets protocol, socket semantics and devices. No C symbol is exported from here, and nothing
 //! here has heard of hooks or of a program's file descriptor table.
 //!
-//! From the bottom up: `wire` (bytes and types), `proto` (the protocol as a machine without I/O),
-//! `device` (memory that a peer can write, and how it is told), `attach` (how a TCP connection comes
-//! to have a device beside it, and goes back), `socket` (what a socket is), `readiness` (poll, select
+//! From the bottom up: [`wire`] (bytes and types), [`proto`] (the protocol as a machine without I/O),
+//! [`device`] (memory that a peer can write, and how it is told), [`attach`] (how a TCP connection comes
+//! to have a device beside it, and goes back), [`socket`] (what a socket is), [`readiness`] (poll, select
 //! and epoll over sockets of both kinds).
 
 // A panic in here kills somebody else's program.
@@ -18,6 +18,7 @@ pub mod device;
 pub mod errno;
 pub mod log;
 pub mod proto;
+pub mod readiness;
 pub mod socket;
 pub mod stats;
 pub mod sync;

@@ -1,0 +1,268 @@
+//! `epoll_ctl`: which of the kernel and the mirror keeps a member, and the mirror's part of it.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::os::fd::RawFd;
+
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, c_int, epoll_event};
+
+use super::RealCtl;
+use super::kernel::{self, EDGE, EXCLUSIVE, WAKEUP};
+use super::registry::{Registry, Set};
+use super::set::{Entry, State};
+use crate::errno::Errno;
+use crate::readiness::Finder;
+use crate::readiness::source::{Events, SlotId, Source};
+use crate::sys;
+
+/// What may stand beside EXCLUSIVE.
+const EXCLUSIVE_OK: u32 = 0x1 | 0x4 | 0x8 | 0x10 | WAKEUP | EDGE | EXCLUSIVE;
+
+/// One call's arguments.
+#[derive(Clone, Copy)]
+struct Call {
+    epfd: RawFd,
+    op: c_int,
+    fd: RawFd,
+    event: *const epoll_event,
+    real: RealCtl,
+}
+
+impl Call {
+    fn kernel(&self) -> Result<(), Errno> {
+        // SAFETY: `Registry::ctl` was promised that `real` is epoll_ctl and that the pointer is null or
+        // valid; epoll_ctl does not write through it.
+        let r = unsafe { (self.real)(self.epfd, self.op, self.fd, self.event.cast_mut()) };
+        if r == 0 { Ok(()) } else { Err(Errno(sys::errno())) }
+    }
+
+    /// Conditions and data; `EFAULT` when there are none.
+    fn wish(&self) -> Result<(u32, u64), Errno> {
+        if self.event.is_null() {
+            return Err(Errno(libc::EFAULT));
+        }
+        // SAFETY: not null, hence valid by the promise of `Registry::ctl`; the program's struct may be
+        // unaligned.
+        let event = unsafe { self.event.read_unaligned() };
+        Ok((event.events, event.u64))
+    }
+}
+
+impl<S: Source> Registry<S> {
+    /// See [`super::ctl`].
+    ///
+    /// # Errors
+    /// As the kernel.
+    ///
+    /// # Safety
+    /// `event` is null or valid; `real` is `epoll_ctl`.
+    pub unsafe fn ctl(
+        &'static self,
+        epfd: RawFd,
+        op: c_int,
+        fd: RawFd,
+        event: *const epoll_event,
+        find: Finder,
+        real: RealCtl,
+    ) -> Result<(), Errno> {
+        let call = Call { epfd, op, fd, event, real };
+        let Some(slot) = find(fd) else {
+            if self.housed(fd) {
+                // The number was closed where no hook saw it, and is somebody else's now.
+                self.member_closing(fd);
+            }
+            let result = call.kernel();
+            if op == EPOLL_CTL_ADD && result.is_ok() && self.is_set(fd) {
+                self.watch(fd);
+            }
+            return result;
+        };
+        let set = match self.get(epfd) {
+            Some(set) => set,
+            // Errors for what is no epoll descriptor are the kernel's, so it goes first.
+            None if op != EPOLL_CTL_ADD => return call.kernel(),
+            None if !self.is_set(epfd) => {
+                call.kernel()?;
+                self.note_added(call, slot);
+                return Ok(());
+            }
+            None => match self.make(epfd) {
+                Some(set) => set,
+                None => return call.kernel(),
+            },
+        };
+        // From inside (a signal handler that interrupted this set's section) the kernel alone is told.
+        self.enter(set, |state| self.ctl_inside(set, state, call, slot)).unwrap_or_else(|| call.kernel())
+    }
+
+    /// A set of which no hook saw the making: the kernel has taken the member.
+    fn note_added(&'static self, call: Call, slot: SlotId) {
+        if let (Some(set), Ok((events, data))) = (self.make(call.epfd), call.wish()) {
+            self.enter(set, |state| self.mirrored(set, state, call.fd, slot, events, data));
+        }
+    }
+
+    /// Takes into the mirror what the kernel has in the program's words.
+    fn mirrored(
+        &'static self,
+        set: &Set<S>,
+        state: &mut State<S>,
+        fd: RawFd,
+        slot: SlotId,
+        events: u32,
+        data: u64,
+    ) {
+        let known = state.find(fd);
+        let Some(index) = known.or_else(|| state.insert(fd, slot, events, data)) else { return };
+        if let Some(member) = state.get_mut(index) {
+            (member.events, member.data) = (events, data);
+        }
+        self.joined(set, fd, slot);
+        // After the note: a change of mode is seen here, or finds the member.
+        if self.source.special(slot) {
+            self.mark(set, slot);
+            state.refresh(&self.source, index);
+            self.nudge(set, state, index, true);
+        }
+    }
+
+    fn ctl_inside(
+        &'static self,
+        set: &Set<S>,
+        state: &mut State<S>,
+        call: Call,
+        slot: SlotId,
+    ) -> Result<(), Errno> {
+        let mut known = state.find(call.fd);
+        if let Some(index) = known
+            && state.get(index).is_some_and(|m| m.slot != slot)
+        {
+            // The number was closed and given again where no hook saw it.
+            let old = state.get(index).map_or(slot, |m| m.slot);
+            state.drop_member(&self.source, index);
+            self.left(set, state, call.fd, old);
+            known = None;
+        }
+        match known {
+            Some(index) if state.get(index).is_some_and(|m| m.entry != Entry::Program) => {
+                self.in_mirror(set, state, call, index)
+            }
+            None if call.op == EPOLL_CTL_ADD && self.source.special(slot) => {
+                self.add_special(set, state, call, slot)
+            }
+            _ => {
+                call.kernel()?;
+                match call.op {
+                    EPOLL_CTL_DEL => {
+                        if let Some(index) = known {
+                            state.drop_member(&self.source, index);
+                            self.left(set, state, call.fd, slot);
+                        }
+                    }
+                    _ => {
+                        let (events, data) = call.wish()?;
+                        self.mirrored(set, state, call.fd, slot, events, data);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The kernel's entry is under a token: the mirror alone decides.
+    fn in_mirror(
+        &'static self,
+        set: &Set<S>,
+        state: &mut State<S>,
+        call: Call,
+        index: u32,
+    ) -> Result<(), Errno> {
+        let epfd = state.epfd();
+        let wish = if call.op == EPOLL_CTL_DEL { (0, 0) } else { call.wish()? };
+        let Some(member) = state.get_mut(index) else { return Err(Errno(libc::ENOENT)) };
+        match call.op {
+            EPOLL_CTL_ADD => {
+                check_exclusive(wish.0)?;
+                if member.present {
+                    return Err(Errno(libc::EEXIST));
+                }
+            }
+            EPOLL_CTL_MOD => {
+                if wish.0 & EXCLUSIVE != 0 {
+                    return Err(Errno::INVAL);
+                }
+                if !member.present {
+                    return Err(Errno(libc::ENOENT));
+                }
+                if member.events & EXCLUSIVE != 0 {
+                    return Err(Errno::INVAL);
+                }
+            }
+            EPOLL_CTL_DEL => {
+                if !member.present {
+                    return Err(Errno(libc::ENOENT));
+                }
+            }
+            _ => return Err(Errno::INVAL),
+        }
+        let before = (member.wanted(), member.edge_triggered());
+        (member.events, member.data) = wish;
+        member.present = call.op != EPOLL_CTL_DEL;
+        member.disabled = false;
+        member.edge = true;
+        let after = (member.wanted(), member.edge_triggered());
+        let (slot, between) = (member.slot, member.entry == Entry::Between);
+        if member.present && before != after && !member.armed.is_empty() {
+            // Armed for other conditions: what is wanted now is armed anew.
+            state.unarm(&self.source, slot);
+        }
+        if between {
+            state.set_between(&self.source, epfd, index);
+        }
+        self.nudge(set, state, index, false);
+        Ok(())
+    }
+
+    /// A socket that is on device already: one kernel call, under a token from the start.
+    fn add_special(
+        &'static self,
+        set: &Set<S>,
+        state: &mut State<S>,
+        call: Call,
+        slot: SlotId,
+    ) -> Result<(), Errno> {
+        let (events, data) = call.wish()?;
+        check_exclusive(events)?;
+        state.need_bell(&self.source);
+        let Some(index) = state.insert(call.fd, slot, events, data) else { return Err(Errno::NOMEM) };
+        let token = state.token(index);
+        if let Err(e) = kernel::add(call.epfd, call.fd, Events::RDHUP.bits() | EDGE, token) {
+            state.drop_member(&self.source, index);
+            return Err(e);
+        }
+        if let Some(member) = state.get_mut(index) {
+            member.entry = Entry::Detector;
+            member.epoch = self.source.mode_epoch(slot);
+        }
+        self.joined(set, call.fd, slot);
+        if !self.source.settled(slot) {
+            state.set_between(&self.source, call.epfd, index);
+        }
+        self.nudge(set, state, index, false);
+        Ok(())
+    }
+
+    /// The epoll descriptor itself is a member of another set from now on.
+    fn watch(&'static self, epfd: RawFd) {
+        if let Some(set) = self.make(epfd) {
+            self.enter(set, |state| state.watched = true);
+            self.peek(epfd);
+        }
+    }
+}
+
+fn check_exclusive(events: u32) -> Result<(), Errno> {
+    if events & EXCLUSIVE != 0 && events & !EXCLUSIVE_OK != 0 { Err(Errno::INVAL) } else { Ok(()) }
+}
+
+// The kernel's numbers, of which only three are known here.
+const _: () = assert!(EPOLL_CTL_ADD == 1 && EPOLL_CTL_DEL == 2 && EPOLL_CTL_MOD == 3);

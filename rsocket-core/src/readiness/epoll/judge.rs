@@ -1,0 +1,252 @@
+//! What one member has to report, how it is put to sleep, and what its kernel entry has to be. All under
+//! the set's lock; nothing here waits.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use super::kernel;
+use super::set::{Entry, Member, State};
+use crate::readiness::mixed::spelled;
+use crate::readiness::source::{Bell, Events, Progress, Source};
+
+/// A member's readiness at one moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Verdict {
+    /// What would be reported now, by level.
+    pub(crate) level: u32,
+    /// Whether it is to be reported: always for level triggering, after something new for edge triggering.
+    pub(crate) due: bool,
+    progress: Progress,
+    out: bool,
+}
+
+/// Judges a member without changing anything.
+pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
+    // Progress before the look: what arrives in between is reported twice rather than never.
+    let progress = source.progress(member.slot);
+    let wanted = member.wanted();
+    let look = source.look(member.slot, member.fd);
+    let mut ready = look.ready;
+    let fin = member.fin && (wanted.contains(Events::RDHUP) || !ready.contains(Events::RDHUP));
+    let ask = look.ask & wanted & (Events::IN | Events::OUT);
+    if member.dead || !ask.is_empty() {
+        // Asked each time, since an error may have been fetched or the state moved on.
+        let said = kernel::poll_now(member.fd, ask | end_of(wanted) | wanted & Events::PRI);
+        if !said.is_empty() {
+            ready |= source.heard(member.slot, member.fd, said);
+        }
+    }
+    let always = Events::ERR | Events::HUP;
+    let level = spelled(ready) & (member.events | always.bits()) & 0xffff;
+    let out = ready.contains(Events::OUT);
+    let news = member.edge
+        || fin
+        || wanted.intersects(Events::IN | Events::RDHUP) && progress.received != member.seen.received
+        || wanted.contains(Events::OUT) && (progress.room != member.seen.room || out && !member.was_out);
+    Verdict { level, due: level != 0 && (news || !member.edge_triggered()), progress, out }
+}
+
+/// RDHUP is asked beside IN (the end of the stream is readable) and for itself, and nowhere else: a caller
+/// that waits for OUT alone must not be woken by it for ever.
+fn end_of(wanted: Events) -> Events {
+    if wanted.intersects(Events::IN | Events::RDHUP) { Events::RDHUP } else { Events::empty() }
+}
+
+impl<S: Source> State<S> {
+    /// Judges a member and takes note of what it showed.
+    pub(crate) fn consult(&mut self, source: &S, index: u32) -> Option<Verdict> {
+        let member = self.get(index)?;
+        if !member.live() {
+            return None;
+        }
+        if source.mode_epoch(member.slot) != member.epoch {
+            self.refresh(source, index);
+        }
+        let member = self.get_mut(index)?;
+        if !member.live() {
+            return None;
+        }
+        let (verdict, slot) = (judge(source, member), member.slot);
+        member.seen = verdict.progress;
+        member.was_out = verdict.out;
+        (member.edge, member.fin) = (false, false);
+        // Only what is not settled can have patience.
+        let between = member.entry == Entry::Between;
+        if between && source.patience(slot).is_some() && !self.patient.contains(&index) {
+            self.patient.push(index);
+        }
+        Some(verdict)
+    }
+
+    /// Arms a member that has nothing to report. False when it became ready meanwhile (or cannot be armed).
+    pub(crate) fn park(&mut self, source: &S, index: u32) -> bool {
+        let Some(bell) = self.bell_id() else {
+            self.blind = true;
+            return false;
+        };
+        let set = self.epfd();
+        let Some(member) = self.get_mut(index) else { return true };
+        if !member.live() {
+            return true;
+        }
+        let wanted = member.wanted();
+        let (slot, edge) = (member.slot, member.edge_triggered());
+        // Waiting for new bytes, not for unread ones: edge triggering, and whoever wants only the end.
+        let by_edge = wanted.intersects(Events::IN | Events::RDHUP) && (edge || !wanted.contains(Events::IN));
+        let mut level = wanted & (Events::IN | Events::OUT);
+        if by_edge {
+            level.remove(Events::IN);
+        }
+        if edge && member.was_out {
+            // Writable and reported. It is armed when a send finds no room (`epoll::starved`).
+            level.remove(Events::OUT);
+        }
+        level.remove(member.armed);
+        if !level.is_empty() {
+            if !source.arm(slot, level, bell, true) {
+                self.unarm(source, slot);
+                return false;
+            }
+            member.armed |= level;
+        }
+        if by_edge && !member.armed.contains(Events::IN) {
+            if !source.arm_edge(slot, member.seen.received, bell, true) {
+                self.unarm(source, slot);
+                return false;
+            }
+            member.armed |= Events::IN;
+        }
+        // A dead member's entry would fire at once, and judging it asks the kernel each time anyway.
+        if member.entry == Entry::Between && member.fired && !member.dead {
+            self.set_between(source, set, index);
+        }
+        true
+    }
+
+    /// The kernel said something about a member of ours.
+    pub(crate) fn told(&mut self, index: u32, said: Events) {
+        let Some(member) = self.get_mut(index) else { return };
+        if said.intersects(Events::HUP | Events::RDHUP | Events::ERR) {
+            member.dead = true;
+        }
+        member.fired = member.entry == Entry::Between && !member.edge_triggered();
+        if said.difference(Events::IN | Events::RDHUP).is_empty() {
+            member.fin = true;
+        } else {
+            member.edge = true;
+        }
+        if member.live() {
+            self.enqueue(index);
+        }
+    }
+
+    /// Makes the kernel's entry fit the socket's state. The member is judged by the next wait. The set was
+    /// marked special before: a waiter that does not see that mark has its event before we look here.
+    pub(crate) fn refresh(&mut self, source: &S, index: u32) {
+        let set = self.epfd();
+        self.changes = self.changes.wrapping_add(1);
+        let Some(member) = self.get_mut(index) else { return };
+        let (slot, fd) = (member.slot, member.fd);
+        member.epoch = source.mode_epoch(slot);
+        if !source.special(slot) {
+            self.give_back(source, index);
+            return;
+        }
+        member.edge = true;
+        if member.entry == Entry::Program && member.events & kernel::ONESHOT != 0 {
+            // Whoever got the event owns the socket until it sets the entry again.
+            member.disabled = kernel::disarmed(set, fd);
+        }
+        if !member.armed.is_empty() {
+            // Where there was no window yet nothing was armed in truth.
+            self.unarm(source, slot);
+        }
+        let settled = source.settled(slot);
+        self.need_bell(source);
+        if settled {
+            let token = self.token(index);
+            let known = self.get(index).is_some_and(|m| m.entry == Entry::Detector);
+            if !known {
+                let events = Events::RDHUP.bits() | kernel::EDGE;
+                if kernel::change(set, fd, events, token).is_err() {
+                    // Closed behind our back, or never in the kernel's set.
+                    self.drop_member(source, index);
+                    return;
+                }
+                if let Some(member) = self.get_mut(index) {
+                    member.entry = Entry::Detector;
+                    member.fired = false;
+                }
+            }
+        } else {
+            self.set_between(source, set, index);
+        }
+        self.enqueue(index);
+    }
+
+    /// Asks the kernel for what is not on the device yet. Level triggering is played with one-shot entries,
+    /// so that an event which the program does not take cannot keep a waiter running.
+    pub(crate) fn set_between(&mut self, source: &S, set: i32, index: u32) {
+        let token = self.token(index);
+        let Some(member) = self.get_mut(index) else { return };
+        let wanted = member.wanted();
+        let mut ask = Events::empty();
+        if member.present && !member.disabled {
+            ask = source.look(member.slot, member.fd).ask & wanted & (Events::IN | Events::OUT);
+            ask |= end_of(wanted) | wanted & Events::PRI;
+        }
+        if member.dead {
+            // It has been heard, and judging asks again each time.
+            ask.remove(Events::RDHUP);
+        }
+        let how = if member.edge_triggered() { kernel::EDGE } else { kernel::ONESHOT };
+        member.entry = Entry::Between;
+        member.fired = false;
+        let fd = member.fd;
+        if kernel::change(set, fd, ask.bits() | how, token).is_err() {
+            self.drop_member(source, index);
+        }
+    }
+
+    /// The way back: the kernel answers for the member again, as the program asked.
+    fn give_back(&mut self, source: &S, index: u32) {
+        let set = self.epfd();
+        let Some(member) = self.get_mut(index) else { return };
+        if member.entry == Entry::Program {
+            return;
+        }
+        if !member.present || member.disabled {
+            // The kernel has no such state to be put back into; the next ADD or MOD comes by here.
+            self.set_between(source, set, index);
+            return;
+        }
+        member.entry = Entry::Program;
+        let (slot, armed) = (member.slot, !member.armed.is_empty());
+        let (fd, events, data) = (member.fd, member.events & !kernel::EXCLUSIVE, member.data);
+        if kernel::change(set, fd, events, data).is_err() {
+            self.drop_member(source, index);
+        }
+        if armed {
+            self.unarm(source, slot);
+        }
+    }
+
+    /// Puts the set's bell into the kernel's object, once.
+    pub(crate) fn need_bell(&mut self, source: &S) {
+        if self.bell.is_some() {
+            return;
+        }
+        let Some(bell) = source.borrow_set_bell() else {
+            self.blind = true;
+            return;
+        };
+        // Its last user may have left a ring behind.
+        bell.drain();
+        let token = self.tag | u64::from(kernel::BELL);
+        if kernel::add(self.epfd(), bell.fd(), Events::IN.bits() | kernel::EDGE, token).is_ok() {
+            self.bell = Some(bell);
+            self.blind = false;
+        } else {
+            source.give_back_bell(bell);
+            self.blind = true;
+        }
+    }
+}

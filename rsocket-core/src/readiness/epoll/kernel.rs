@@ -1,0 +1,190 @@
+//! The kernel's half of a mirrored set: raw epoll calls (never libc's, which are hooked), and the tokens by
+//! which a returned event is recognised as ours.
+//!
+//! **Tokens.** The program's data pass through the kernel unchanged, so an event of ours must be told from
+//! any data a program may choose. A token is a 40-bit random tag of its set (bits 63:62 are `10`, which no
+//! user-space pointer and no small number has) over a 24-bit serial. A foreign member's data would have to
+//! hit the random tag: one chance in 2^38 for data that are random themselves, none for pointers, indices
+//! and descriptor numbers. Whatever carries the tag but no living serial belonged to a member that was
+//! removed, and is swallowed.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::mem::MaybeUninit;
+use std::os::fd::{IntoRawFd, RawFd};
+
+use libc::epoll_event;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::attach::sandbox;
+use crate::errno::Errno;
+use crate::readiness::source::Events;
+use crate::sys;
+
+/// Serials below this bit.
+pub(crate) const SERIAL_BITS: u32 = 24;
+/// The serial of the set's bell.
+pub(crate) const BELL: u32 = 0;
+
+/// Flags of a member that are the program's way of being told, not conditions.
+pub(crate) const EXCLUSIVE: u32 = 1 << 28;
+pub(crate) const WAKEUP: u32 = 1 << 29;
+pub(crate) const ONESHOT: u32 = 1 << 30;
+pub(crate) const EDGE: u32 = 1 << 31;
+
+/// Pieces of the text about an epoll object that are read at most: it grows with its members.
+const MOST_READS: u32 = 64;
+
+/// The zero time.
+const NOW: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// A fresh random tag, in place.
+pub(crate) fn tag(salt: u64) -> u64 {
+    // SAFETY: getauxval is always safe to call; AT_RANDOM points to 16 random bytes that the kernel gave the
+    // process, which live as long as it does.
+    let seed = unsafe {
+        let at = libc::getauxval(libc::AT_RANDOM) as *const [u64; 2];
+        if at.is_null() { 0 } else { at.read_unaligned().iter().fold(0_u64, |a, b| a.rotate_left(17) ^ b) }
+    };
+    let mut z = (seed ^ sys::now_ns().rotate_left(32) ^ salt).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    // splitmix64's finaliser.
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) & !(0b11 << 62) | 0b10 << 62) >> SERIAL_BITS << SERIAL_BITS
+}
+
+/// Adds a descriptor.
+pub(crate) fn add(set: RawFd, fd: RawFd, events: u32, data: u64) -> Result<(), Errno> {
+    let flags = EventFlags::from_bits_retain(events);
+    Ok(epoll::add(sys::borrow(set), sys::borrow(fd), EventData::new_u64(data), flags)?)
+}
+
+/// Changes an entry. One that was added as exclusive cannot be changed: it is replaced.
+pub(crate) fn change(set: RawFd, fd: RawFd, events: u32, data: u64) -> Result<(), Errno> {
+    let flags = EventFlags::from_bits_retain(events);
+    match epoll::modify(sys::borrow(set), sys::borrow(fd), EventData::new_u64(data), flags) {
+        Err(rustix::io::Errno::INVAL) => {
+            remove(set, fd)?;
+            add(set, fd, events & !EXCLUSIVE, data)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Removes an entry.
+pub(crate) fn remove(set: RawFd, fd: RawFd) -> Result<(), Errno> {
+    Ok(epoll::delete(sys::borrow(set), sys::borrow(fd))?)
+}
+
+/// Whether a one-shot entry has fired and was not set again. Only the kernel knows, and tells it in a text
+/// alone; its lines are `tfd: NUMBER events: HEX ...`. What cannot be read counts as armed: an event may then
+/// be told twice, but none is lost.
+pub(crate) fn disarmed(set: RawFd, fd: RawFd) -> bool {
+    use std::io::Write;
+    if sandbox::entered() {
+        return false;
+    }
+    let mut path = [0_u8; 40];
+    let mut rest: &mut [u8] = &mut path;
+    if write!(rest, "/proc/self/fdinfo/{set}\0").is_err() {
+        return false;
+    }
+    let Ok(path) = core::ffi::CStr::from_bytes_until_nul(&path) else { return false };
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(path, flags, rustix::fs::Mode::empty()) else { return false };
+    let file = file.into_raw_fd();
+    let mut text = [0_u8; 4096];
+    let mut kept = 0;
+    let mut found = false;
+    for _ in 0..MOST_READS {
+        let Some(room) = text.get_mut(kept..) else { break };
+        let Ok(n @ 1..) = rustix::io::read(sys::borrow(file), room) else { break };
+        let filled = text.get(..kept + n).unwrap_or_default();
+        let whole = filled.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        let lines = filled.get(..whole).unwrap_or_default().split(|b| *b == b'\n');
+        if let Some(armed) = lines.filter_map(|line| armed(line, fd)).next() {
+            found = !armed;
+            break;
+        }
+        kept = filled.len() - whole;
+        text.copy_within(whole..whole + kept, 0);
+    }
+    // The C library's close is hooked; the number has never been private, and forgetting it is harmless.
+    sys::close_private(file);
+    found
+}
+
+/// Whether the entry of `fd` waits for anything, if the line is about it. An entry that does always has
+/// `EPOLLERR`.
+fn armed(line: &[u8], fd: RawFd) -> Option<bool> {
+    let mut words = core::str::from_utf8(line).ok()?.split_ascii_whitespace();
+    let named = words.next()? == "tfd:" && words.next()?.parse::<RawFd>().ok()? == fd;
+    let events = words.nth(1).filter(|_| named)?;
+    Some(u32::from_str_radix(events, 16).ok()? & Events::ERR.bits() != 0)
+}
+
+/// What is there now, without waiting and without a cancellation point (a lock may be held).
+///
+/// # Safety
+/// `to` is valid for `max` events.
+pub(crate) unsafe fn events_now(set: RawFd, to: *mut epoll_event, max: usize) -> Result<usize, Errno> {
+    const { assert!(size_of::<epoll::Event>() == size_of::<epoll_event>()) };
+    if max == 0 {
+        return Ok(0);
+    }
+    // SAFETY: both types are the kernel's struct epoll_event; the caller promises the room.
+    let buffer = unsafe { core::slice::from_raw_parts_mut(to.cast::<MaybeUninit<epoll::Event>>(), max) };
+    let (filled, _) = epoll::wait(sys::borrow(set), buffer, Some(&NOW))?;
+    Ok(filled.len())
+}
+
+/// What the kernel says about one descriptor now.
+pub(crate) fn poll_now(fd: RawFd, ask: Events) -> Events {
+    let fd = sys::borrow(fd);
+    let mut one = [PollFd::new(&fd, PollFlags::from_bits_retain(ask.bits() as u16))];
+    match rustix::event::poll(&mut one, Some(&NOW)) {
+        Ok(1..) => {
+            one.first().map_or(Events::empty(), |p| Events::from_bits_truncate(u32::from(p.revents().bits())))
+        }
+        _ => Events::empty(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sees_that_a_one_shot_has_fired() {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap().into_raw_fd();
+        let mut fds = vec![];
+        // More lines than one piece holds.
+        for i in 0..200 {
+            let bell = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).unwrap().into_raw_fd();
+            add(set, bell, Events::IN.bits() | ONESHOT, i).unwrap();
+            fds.push(bell);
+        }
+        let mut event = epoll_event { events: 0, u64: 0 };
+        for _ in 0..150 {
+            // SAFETY: room for one.
+            assert_eq!(unsafe { events_now(set, &raw mut event, 1) }, Ok(1));
+            let at = fds[event.u64 as usize];
+            assert!(disarmed(set, at));
+            change(set, at, ONESHOT, 0).unwrap();
+            assert!(!disarmed(set, at));
+        }
+        assert!(!disarmed(set, set));
+        assert!(!disarmed(-1, 0));
+    }
+
+    #[test]
+    fn tags_look_like_no_pointer() {
+        let (a, b) = (tag(1), tag(2));
+        assert_ne!(a, b);
+        for t in [a, b] {
+            assert_eq!(t >> 62, 0b10);
+            assert_eq!(t & ((1 << SERIAL_BITS) - 1), 0);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! A small lock that knows its owner: a signal handler (or a call from inside) that finds its own thread
+//! holding it gets `None` instead of a deadlock. Held for copies and non-blocking system calls only, never
+//! across a sleep. It must not know what it guards.
+//!
+//! Entry point: [`Guarded::with`].
+
+use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use rustix::thread::futex;
+
+/// Nobody holds it.
+const FREE: u32 = 0;
+/// Somebody holds it.
+const HELD: u32 = 1;
+/// Somebody holds it, and somebody sleeps for it.
+const AWAITED: u32 = 2;
+/// Looks at a held lock before sleeping: sections are well below a microsecond.
+const LOOKS: u32 = 100;
+
+/// A value that is not 0, and differs between the threads that are alive. The forking thread keeps its own
+/// in the child.
+fn me() -> usize {
+    thread_local!(static MARK: Cell<u8> = const { Cell::new(0) });
+    MARK.with(|mark| core::ptr::from_ref(mark).addr())
+}
+
+thread_local! {
+    /// How many of these locks this thread holds.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether this thread holds any of these locks: then it must not wait for another one.
+pub(crate) fn inside_any() -> bool {
+    DEPTH.try_with(Cell::get).unwrap_or(0) > 0
+}
+
+fn deeper(by: i32) {
+    let _ = DEPTH.try_with(|d| d.set(d.get().saturating_add_signed(by)));
+}
+
+/// The lock alone.
+pub(crate) struct Lock {
+    word: AtomicU32,
+    owner: AtomicUsize,
+}
+
+impl Lock {
+    pub(crate) const fn new() -> Self {
+        Self { word: AtomicU32::new(FREE), owner: AtomicUsize::new(0) }
+    }
+
+    /// True when the lock is now ours, false when this thread held it already.
+    pub(crate) fn take(&self) -> bool {
+        let me = me();
+        // Relaxed: only this thread ever stores its own mark, and it takes it away before it releases.
+        if self.owner.load(Ordering::Relaxed) == me {
+            return false;
+        }
+        // Acquire here and below: pairs with the Release in `release`, so that the section before is seen.
+        if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.take_slowly();
+        }
+        self.owner.store(me, Ordering::Relaxed);
+        deeper(1);
+        true
+    }
+
+    /// As [`Self::take`], without waiting: false also when another thread holds it.
+    pub(crate) fn try_take(&self) -> bool {
+        let me = me();
+        if self.owner.load(Ordering::Relaxed) == me
+            || self.word.compare_exchange(FREE, HELD, Ordering::SeqCst, Ordering::SeqCst).is_err()
+        {
+            return false;
+        }
+        self.owner.store(me, Ordering::Relaxed);
+        deeper(1);
+        true
+    }
+
+    #[cold]
+    fn take_slowly(&self) {
+        for _ in 0..LOOKS {
+            core::hint::spin_loop();
+            if self.word.load(Ordering::Relaxed) == FREE
+                && self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                return;
+            }
+        }
+        while self.word.swap(AWAITED, Ordering::Acquire) != FREE {
+            // Woken, interrupted or changed: look again in each case.
+            let _ = futex::wait(&self.word, futex::Flags::PRIVATE, AWAITED, None);
+        }
+    }
+
+    pub(crate) fn release(&self) {
+        self.owner.store(0, Ordering::Relaxed);
+        deeper(-1);
+        // Release: pairs with the Acquires of `take`; SeqCst: with `try_take`, whose caller has left work
+        // behind that we look for next (Registry::catch_up).
+        if self.word.swap(FREE, Ordering::SeqCst) == AWAITED {
+            let _ = futex::wake(&self.word, futex::Flags::PRIVATE, 1);
+        }
+    }
+
+    /// In a forked child, where no other thread exists.
+    pub(crate) fn reset(&self) {
+        let _ = DEPTH.try_with(|d| d.set(0));
+        self.owner.store(0, Ordering::Relaxed);
+        self.word.store(FREE, Ordering::Relaxed);
+    }
+}
+
+/// A value and its lock.
+pub(crate) struct Guarded<T> {
+    pub(crate) lock: Lock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached only through `with`, one thread at a time.
+unsafe impl<T: Send> Sync for Guarded<T> {}
+
+impl<T> Guarded<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { lock: Lock::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// As [`Self::with`], but `None` also when another thread is inside.
+    pub(crate) fn try_with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+        if !self.lock.try_take() {
+            return None;
+        }
+        // SAFETY: as in `with`.
+        let result = f(unsafe { &mut *self.value.get() });
+        self.lock.release();
+        Some(result)
+    }
+
+    /// Runs `f` under the lock; `None` when this thread is inside already. `f` must not sleep.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+        if !self.lock.take() {
+            return None;
+        }
+        // SAFETY: `take` gave the lock to this thread alone, and it refuses this thread a second time, so
+        // that this is the only reference until `release`.
+        let result = f(unsafe { &mut *self.value.get() });
+        self.lock.release();
+        Some(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn excludes_and_refuses_itself() {
+        static COUNT: Guarded<u64> = Guarded::new(0);
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                std::thread::spawn(|| {
+                    for _ in 0..10_000 {
+                        COUNT.with(|n| *n += 1);
+                    }
+                })
+            })
+            .collect();
+        for t in threads {
+            t.join().unwrap();
+        }
+        assert_eq!(COUNT.with(|n| (*n, COUNT.with(|_| ()))), Some((40_000, None)));
+    }
+}

@@ -1,0 +1,172 @@
+//! epoll over sockets of both kinds: a mirror of each of the kernel's epoll objects.
+//!
+//! **Who answers.** A set in which no member was ever on device is the kernel's: its calls go there
+//! untouched, and the mirror only notes which tracked sockets are in it. When a member's socket goes on
+//! device ([`mode_changed`]), its kernel entry is changed, once while both answer and once more when the
+//! device answers alone; it then only listens for the end of the connection and stays so until close. From
+//! then on ADD, MOD and DEL of that member touch the mirror alone. One bell per set stands for all its
+//! members in the kernel's object, so that nesting, and polling the epoll descriptor, keep working.
+//!
+//! **A wait** looks at what is awake in user space (`wait`), asks the kernel on a time basis and always
+//! before sleeping, and judges every return of the kernel before the program sees it: one descriptor yields
+//! at most one event for each call. What is asleep costs nothing: its peer rings the bell and sets a bit.
+//!
+//! **Locks.** One small lock for each set, never held across a sleep; the registry's lock comes before a
+//! set's, and no two sets' locks are held together except around a fork. [`mode_changed`], [`starved`] and
+//! [`member_closing`] take a set's lock: call them with no lock held that a [`Source`] function waits for.
+//! Called from inside such a function, or by a signal handler that interrupted one, they are put off until
+//! the set's lock is released.
+//!
+//! **Limits.** After a fork both processes have a mirror of their own over one kernel object. A set that a
+//! child uses beside its parent, with members that are on device, misbehaves as such sets mostly do:
+//! events may be seen by one of the two. Bells are in the object once.
+
+mod ctl;
+mod judge;
+mod kernel;
+mod lock;
+mod registry;
+mod set;
+mod wait;
+
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use libc::{c_int, epoll_event, sigset_t};
+
+pub use registry::Registry;
+
+use super::Finder;
+use super::source::{SlotId, Sockets};
+use crate::errno::Errno;
+
+/// The next definition of `epoll_ctl`.
+pub type RealCtl = unsafe extern "C-unwind" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int;
+
+/// The next definition of `epoll_pwait2`, or something of its shape that calls `epoll_pwait` with the time
+/// rounded up to milliseconds (for programs that called `epoll_wait` or `epoll_pwait`, whose sandbox may
+/// know no other). −1 and `errno` on failure.
+pub type RealWait = unsafe extern "C-unwind" fn(
+    c_int,
+    *mut epoll_event,
+    c_int,
+    *const libc::timespec,
+    *const sigset_t,
+) -> c_int;
+
+/// The sets of this process.
+pub static REGISTRY: Registry<Sockets> = Registry::new(Sockets);
+
+/// `epoll_create` or `epoll_create1` gave this number.
+pub fn created(epfd: RawFd) {
+    REGISTRY.created(epfd);
+}
+
+/// One descriptor of a set is about to be closed. Nothing for numbers that are not sets.
+pub fn closed(epfd: RawFd) {
+    REGISTRY.closed(epfd);
+}
+
+/// `new` is one more descriptor of the set `old`. Nothing when `old` is not a set.
+pub fn duplicated(old: RawFd, new: RawFd) {
+    REGISTRY.duplicated(old, new);
+}
+
+/// Whether the number stands for an epoll set.
+#[must_use]
+#[inline]
+pub fn is_set(epfd: RawFd) -> bool {
+    REGISTRY.is_set(epfd)
+}
+
+/// Whether the kernel alone answers for this number: it is no set, or one without a member that ever was on
+/// device. A wait on it may still go through [`wait`], which copes with a member that changes meanwhile.
+#[must_use]
+#[inline]
+pub fn is_plain(epfd: RawFd) -> bool {
+    REGISTRY.is_plain(epfd)
+}
+
+/// How many threads sleep in the kernel on this set. The switch of a socket need not wait for them:
+/// [`mode_changed`] changes the kernel's entry under their feet, and they judge what they are given.
+#[must_use]
+pub fn sleepers(epfd: RawFd) -> u32 {
+    REGISTRY.sleepers(epfd)
+}
+
+/// As `epoll_ctl`.
+///
+/// # Errors
+/// As the kernel.
+///
+/// # Safety
+/// `event` is null or valid; `real` is `epoll_ctl`.
+pub unsafe fn ctl(
+    epfd: RawFd,
+    op: c_int,
+    fd: RawFd,
+    event: *const epoll_event,
+    find: Finder,
+    real: RealCtl,
+) -> Result<(), Errno> {
+    // SAFETY: the caller's promises, passed on.
+    unsafe { REGISTRY.ctl(epfd, op, fd, event, find, real) }
+}
+
+/// As `epoll_pwait2`. A cancellation point; no lock is held across it.
+///
+/// # Errors
+/// As the kernel.
+///
+/// # Safety
+/// `events` is null or valid for `max` events, `mask` null or valid; `real` as [`RealWait`] says.
+pub unsafe fn wait(
+    epfd: RawFd,
+    events: *mut epoll_event,
+    max: c_int,
+    timeout: Option<Duration>,
+    mask: *const sigset_t,
+    real: RealWait,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller's promises, passed on.
+    unsafe { REGISTRY.wait(epfd, events, max, timeout, mask, real) }
+}
+
+/// A descriptor of a tracked socket is about to be closed: it leaves all sets.
+#[inline]
+pub fn member_closing(fd: RawFd) {
+    REGISTRY.member_closing(fd);
+}
+
+/// The socket's `on_device`, `ask` or `settled` has changed (and already says so).
+pub fn mode_changed(slot: SlotId) {
+    REGISTRY.mode_changed(slot);
+}
+
+/// A send on this socket has found no room (`EAGAIN`, or less taken than offered): an edge-triggered member
+/// must hear when there is room again. One relaxed load when the socket is in no set.
+#[inline]
+pub fn starved(slot: SlotId) {
+    REGISTRY.starved(slot);
+}
+
+/// A sandbox is ahead: the kernel answers for every set again, whose members the program finds as it made
+/// them.
+pub fn dissolve() {
+    REGISTRY.dissolve();
+}
+
+/// Before a fork: takes all locks, so that the child's mirrors are whole.
+pub fn fork_prepare() {
+    REGISTRY.fork_prepare();
+}
+
+/// After it, in the parent.
+pub fn fork_parent() {
+    REGISTRY.fork_parent();
+}
+
+/// After it, in the child.
+pub fn forked() {
+    REGISTRY.forked();
+}

@@ -1,0 +1,516 @@
+//! Which sets exist, which descriptors stand for them, and which of them a socket is in. It must not know
+//! what a member reports.
+//!
+//! Sets are reused and never freed, so that a thread which still sleeps on a closed one finds valid memory
+//! (and sees by its `life` that it is another's). Tables are by number, in memory that costs nothing until
+//! it is touched; look-ups take no lock.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use std::os::fd::RawFd;
+
+use super::kernel;
+use super::lock::{Guarded, inside_any};
+use super::set::{Entry, State};
+use crate::readiness::source::{Bell, SlotId, Source};
+use crate::sys::MAX_FDS;
+
+/// The most sets at a time; further ones are the kernel's alone.
+const MAX_SETS: usize = 1 << 16;
+/// In a home table: in more than one set, ask all.
+const MANY: u32 = u32::MAX;
+/// Put-off calls that are remembered one by one.
+const LATER: usize = 16;
+
+/// What was asked for while this thread was inside the set.
+const MODE: u64 = 1 << 32;
+const CLOSING: u64 = 2 << 32;
+const STARVED: u64 = 3 << 32;
+
+/// One epoll object's mirror.
+pub(crate) struct Set<S: Source> {
+    pub(crate) id: u32,
+    pub(crate) state: Guarded<State<S>>,
+    /// A member is or was special. Set under the lock; read without it.
+    pub(crate) special: AtomicBool,
+    /// Threads in (or about to enter) the kernel on it. One that was cancelled there stays counted, which
+    /// costs rings.
+    pub(crate) sleepers: AtomicU32,
+    later: [AtomicU64; LATER],
+    any_later: AtomicBool,
+    fork_held: AtomicBool,
+}
+
+struct Lists {
+    count: u32,
+    free: Vec<u32>,
+}
+
+/// All sets of a process (or of a test).
+pub struct Registry<S: Source> {
+    /// Whom the sets ask about sockets.
+    pub source: S,
+    by_fd: [AtomicPtr<Set<S>>; MAX_FDS],
+    by_id: [AtomicPtr<Set<S>>; MAX_SETS],
+    home_of_fd: [AtomicU32; MAX_FDS],
+    home_of_slot: [AtomicU32; MAX_FDS],
+    lists: Guarded<Lists>,
+}
+
+/// In `by_fd`: a set that has no mirror, because no tracked socket was ever put into it.
+fn empty<S: Source>() -> *mut Set<S> {
+    core::ptr::without_provenance_mut(1)
+}
+
+fn note(table: &[AtomicU32], key: usize, id: u32) {
+    if let Some(home) = table.get(key) {
+        // SeqCst: the note comes before the caller's look at `on_device`, in the one order of all such
+        // operations; `mode_changed` has the two the other way round. One of them sees the other.
+        let _ = home.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |h| {
+            Some(if h == 0 || h == id + 1 { id + 1 } else { MANY })
+        });
+    }
+}
+
+fn unnote(table: &[AtomicU32], key: usize, id: u32) {
+    if let Some(home) = table.get(key) {
+        // A table entry that says MANY stays: a hint may only ever be too wide.
+        let _ = home.compare_exchange(id + 1, 0, Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
+
+impl<S: Source> Registry<S> {
+    /// No sets.
+    pub const fn new(source: S) -> Self {
+        Self {
+            source,
+            by_fd: [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_FDS],
+            by_id: [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SETS],
+            home_of_fd: [const { AtomicU32::new(0) }; MAX_FDS],
+            home_of_slot: [const { AtomicU32::new(0) }; MAX_FDS],
+            lists: Guarded::new(Lists { count: 0, free: Vec::new() }),
+        }
+    }
+
+    fn place(&self, epfd: RawFd) -> Option<&AtomicPtr<Set<S>>> {
+        usize::try_from(epfd).ok().and_then(|i| self.by_fd.get(i))
+    }
+
+    /// The mirror behind a descriptor.
+    #[inline]
+    pub(crate) fn get(&'static self, epfd: RawFd) -> Option<&'static Set<S>> {
+        // Acquire: pairs with the Release of `make` and `duplicated`.
+        let at = self.place(epfd)?.load(Ordering::Acquire);
+        // SAFETY: neither null nor the mark, hence from `new_set`, which leaks: valid for ever.
+        if at.is_null() || at == empty() { None } else { Some(unsafe { &*at }) }
+    }
+
+    /// See [`super::is_set`].
+    #[inline]
+    pub fn is_set(&self, epfd: RawFd) -> bool {
+        self.place(epfd).is_some_and(|p| !p.load(Ordering::Relaxed).is_null())
+    }
+
+    /// See [`super::is_plain`].
+    #[inline]
+    pub fn is_plain(&'static self, epfd: RawFd) -> bool {
+        self.get(epfd).is_none_or(|set| !set.special.load(Ordering::Relaxed))
+    }
+
+    /// See [`super::sleepers`].
+    pub fn sleepers(&'static self, epfd: RawFd) -> u32 {
+        self.get(epfd).map_or(0, |set| set.sleepers.load(Ordering::Relaxed))
+    }
+
+    /// See [`super::created`].
+    pub fn created(&'static self, epfd: RawFd) {
+        // The number may have been closed where no hook saw it.
+        self.closed(epfd);
+        if let Some(place) = self.place(epfd) {
+            place.store(empty(), Ordering::Release);
+        }
+    }
+
+    /// The mirror of a set, made on first need. `None` when there are too many, or from inside.
+    pub(crate) fn make(&'static self, epfd: RawFd) -> Option<&'static Set<S>> {
+        if let Some(set) = self.get(epfd) {
+            return Some(set);
+        }
+        let place = self.place(epfd)?;
+        self.lists.with(|lists| {
+            if let Some(set) = self.get(epfd) {
+                return Some(set);
+            }
+            let set = self.new_set(lists)?;
+            set.state.with(|state| state.begin(epfd));
+            // Release: pairs with the Acquire of `get`.
+            place.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release);
+            Some(set)
+        })?
+    }
+
+    fn new_set(&'static self, lists: &mut Lists) -> Option<&'static Set<S>> {
+        if let Some(set) = lists.free.pop().and_then(|id| self.of_id(id)) {
+            return Some(set);
+        }
+        let place = self.by_id.get(lists.count as usize)?;
+        let set: &'static Set<S> = Box::leak(Box::new(Set {
+            id: lists.count,
+            state: Guarded::new(State::new()),
+            special: AtomicBool::new(false),
+            sleepers: AtomicU32::new(0),
+            later: [const { AtomicU64::new(0) }; LATER],
+            any_later: AtomicBool::new(false),
+            fork_held: AtomicBool::new(false),
+        }));
+        // Release: pairs with the Acquire of `of_id`.
+        place.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release);
+        lists.count += 1;
+        Some(set)
+    }
+
+    fn of_id(&'static self, id: u32) -> Option<&'static Set<S>> {
+        let at = self.by_id.get(id as usize)?.load(Ordering::Acquire);
+        // SAFETY: null or leaked by `new_set`.
+        if at.is_null() { None } else { Some(unsafe { &*at }) }
+    }
+
+    fn all(&'static self) -> impl Iterator<Item = &'static Set<S>> {
+        (0..MAX_SETS as u32).map_while(|id| self.of_id(id))
+    }
+
+    /// See [`super::duplicated`].
+    pub fn duplicated(&'static self, old: RawFd, new: RawFd) {
+        if !self.is_set(old) || old == new {
+            return;
+        }
+        self.closed(new);
+        if let (Some(set), Some(place)) = (self.make(old), self.place(new)) {
+            set.state.with(|state| state.fds.push(new));
+            place.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release);
+        }
+    }
+
+    /// See [`super::closed`].
+    pub fn closed(&'static self, epfd: RawFd) {
+        if !self.is_set(epfd) {
+            return;
+        }
+        let set = self.get(epfd);
+        if let Some(place) = self.place(epfd) {
+            place.store(core::ptr::null_mut(), Ordering::Release);
+        }
+        let Some(set) = set else { return };
+        let last = self.enter(set, |state| {
+            state.fds.retain(|fd| *fd != epfd);
+            state.fds.is_empty() && self.retire(set, state)
+        });
+        if last == Some(true) {
+            self.lists.with(|lists| lists.free.push(set.id));
+        }
+    }
+
+    fn retire(&'static self, set: &'static Set<S>, state: &mut State<S>) -> bool {
+        for index in 0..state.members.len() as u32 {
+            if let Some(member) = state.get(index) {
+                let (fd, slot) = (member.fd, member.slot);
+                state.drop_member(&self.source, index);
+                self.left(set, state, fd, slot);
+            }
+        }
+        match state.bell {
+            Some(bell) if state.inherited => self.source.forget_bell(bell),
+            Some(bell) => self.source.give_back_bell(bell),
+            None => {}
+        }
+        let life = state.life.wrapping_add(1);
+        *state = State::new();
+        state.life = life;
+        set.special.store(false, Ordering::Relaxed);
+        true
+    }
+
+    /// A member came: notes where it lives, for those who know only the socket. Before a look at the
+    /// socket's mode.
+    pub(crate) fn joined(&self, set: &Set<S>, fd: RawFd, slot: SlotId) {
+        note(&self.home_of_fd, fd as usize, set.id);
+        note(&self.home_of_slot, slot.raw() as usize, set.id);
+        fence(Ordering::SeqCst);
+    }
+
+    /// A member has left the set.
+    pub(crate) fn left(&self, set: &Set<S>, state: &State<S>, fd: RawFd, slot: SlotId) {
+        unnote(&self.home_of_fd, fd as usize, set.id);
+        if state.first_of(slot).is_none() {
+            unnote(&self.home_of_slot, slot.raw() as usize, set.id);
+        }
+    }
+
+    /// Whether the descriptor number is noted in any set.
+    #[inline]
+    pub(crate) fn housed(&self, fd: RawFd) -> bool {
+        let home = usize::try_from(fd).ok().and_then(|fd| self.home_of_fd.get(fd));
+        home.is_some_and(|h| h.load(Ordering::Relaxed) != 0)
+    }
+
+    fn homes(&'static self, home: Option<&AtomicU32>, mut f: impl FnMut(&'static Set<S>)) {
+        match home.map_or(0, |h| h.load(Ordering::SeqCst)) {
+            0 => {}
+            MANY => self.all().for_each(f),
+            id => {
+                if let Some(set) = self.of_id(id - 1) {
+                    f(set);
+                }
+            }
+        }
+    }
+
+    /// Runs `f` inside the set, and then what was put off meanwhile. `None` when this thread is inside.
+    pub(crate) fn enter<R>(
+        &'static self,
+        set: &'static Set<S>,
+        f: impl FnOnce(&mut State<S>) -> R,
+    ) -> Option<R> {
+        let result = set.state.with(f)?;
+        self.catch_up(set);
+        Some(result)
+    }
+
+    /// Runs what was put off while this thread was inside.
+    fn catch_up(&'static self, set: &'static Set<S>) {
+        // SeqCst: pairs with `ask`; after the lock was released.
+        while set.any_later.load(Ordering::SeqCst) {
+            set.any_later.store(false, Ordering::Relaxed);
+            for place in &set.later {
+                self.run(set, place.swap(0, Ordering::Relaxed));
+            }
+        }
+    }
+
+    fn run(&'static self, set: &'static Set<S>, what: u64) {
+        let _ = set.state.with(|state| self.apply(set, state, what));
+    }
+
+    fn apply(&'static self, set: &'static Set<S>, state: &mut State<S>, what: u64) {
+        let number = what as u32;
+        match (what & !0xffff_ffff, SlotId::from_raw(number)) {
+            (MODE, Some(slot)) => self.remode(set, state, slot),
+            (STARVED, Some(slot)) => self.starve(set, state, slot),
+            (CLOSING, _) => self.expel(set, state, number as RawFd),
+            _ => {}
+        }
+    }
+
+    fn ask(&'static self, set: &'static Set<S>, what: u64, number: u32) {
+        let what = what | u64::from(number);
+        if !inside_any() {
+            self.run(set, what);
+            self.catch_up(set);
+            return;
+        }
+        // This thread is inside a set. If it is another one, waiting for this one's lock while its holder
+        // waits for ours would be the end of both: so only if it is free, and else it is left for whoever
+        // holds it to find on the way out.
+        if set.state.try_with(|state| self.apply(set, state, what)).is_some() {
+            return;
+        }
+        // Or this thread is inside this very set: left for it to find on its way out. More than fit in are dropped; modes are
+        // also noticed by their epoch at the next judgement.
+        let same = |p: &AtomicU64| p.load(Ordering::Relaxed) == what;
+        if !set.later.iter().any(same) {
+            let _ = set
+                .later
+                .iter()
+                .find(|p| p.compare_exchange(0, what, Ordering::Relaxed, Ordering::Relaxed).is_ok());
+        }
+        // SeqCst: pairs with the release of the lock and the look in `catch_up`. Whoever holds the lock now
+        // looks after it has let go; if nobody does any more, we do it.
+        set.any_later.store(true, Ordering::SeqCst);
+        let left = |state: &mut State<S>| {
+            for place in &set.later {
+                self.apply(set, state, place.swap(0, Ordering::Relaxed));
+            }
+        };
+        let _ = set.state.try_with(left);
+    }
+
+    /// See [`super::mode_changed`].
+    pub fn mode_changed(&'static self, slot: SlotId) {
+        // SeqCst: after the caller's store to the socket's mode; see `note`.
+        fence(Ordering::SeqCst);
+        self.homes(self.home_of_slot.get(slot.raw() as usize), |set| self.ask(set, MODE, slot.raw()));
+    }
+
+    /// See [`super::starved`].
+    #[inline]
+    pub fn starved(&'static self, slot: SlotId) {
+        let home = self.home_of_slot.get(slot.raw() as usize);
+        if home.is_some_and(|h| h.load(Ordering::Relaxed) != 0) {
+            self.homes(home, |set| self.ask(set, STARVED, slot.raw()));
+        }
+    }
+
+    /// See [`super::member_closing`].
+    #[inline]
+    pub fn member_closing(&'static self, fd: RawFd) {
+        if self.housed(fd) {
+            self.homes(self.home_of_fd.get(fd as usize), |set| self.ask(set, CLOSING, fd as u32));
+        }
+    }
+
+    /// Takes the ready bits of the process and gives each to the sets that its socket is in. No set's lock
+    /// is held here.
+    pub(crate) fn collect(&'static self, own: &Set<S>) {
+        self.source.collect_ready(&mut |slot| {
+            self.homes(self.home_of_slot.get(slot.raw() as usize), |set| {
+                let ring = self.enter(set, |state| {
+                    state.rung(&self.source, slot);
+                    // A sleeper that was woken by its bell may have looked before this bit was handed over.
+                    // The count is read under the lock, under which a sleeper looks after it has counted
+                    // itself.
+                    let foreign = !core::ptr::eq(set, own);
+                    state.bell_id().filter(|_| foreign && set.sleepers.load(Ordering::SeqCst) > 0)
+                });
+                if let Some(Some(bell)) = ring {
+                    self.source.ring(bell);
+                }
+            });
+        });
+    }
+
+    fn remode(&'static self, set: &Set<S>, state: &mut State<S>, slot: SlotId) {
+        let mut at = state.first_of(slot);
+        while let Some(index) = at {
+            at = state.next_of(index);
+            self.mark(set, slot);
+            state.refresh(&self.source, index);
+        }
+        // In a second round: to refresh a member takes the bell out for all of the slot's.
+        let mut at = state.first_of(slot);
+        while let Some(index) = at {
+            at = state.next_of(index);
+            self.nudge(set, state, index, true);
+        }
+    }
+
+    /// Before the kernel's entries of the slot change.
+    pub(crate) fn mark(&self, set: &Set<S>, slot: SlotId) {
+        if self.source.special(slot) {
+            // SeqCst: pairs with the look of a waiter that comes out of the kernel's set.
+            set.special.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn starve(&'static self, set: &Set<S>, state: &mut State<S>, slot: SlotId) {
+        let mut at = state.first_of(slot);
+        while let Some(index) = at {
+            at = state.next_of(index);
+            let Some(member) = state.get_mut(index) else { continue };
+            let waits = member.edge_triggered() && member.wanted().contains(crate::socket::Events::OUT);
+            if waits && member.live() {
+                member.was_out = false;
+                // Judged by the next wait, or armed now for one that goes on.
+                self.nudge(set, state, index, false);
+            }
+        }
+    }
+
+    fn expel(&'static self, set: &Set<S>, state: &mut State<S>, fd: RawFd) {
+        let Some(index) = state.find(fd) else { return };
+        let Some(member) = state.get(index) else { return };
+        let (slot, between) = (member.slot, member.entry == Entry::Between);
+        if between {
+            // A detector is silent after one event; this one might go on when another descriptor keeps the
+            // file open.
+            let _ = kernel::remove(state.epfd(), fd);
+        }
+        state.drop_member(&self.source, index);
+        self.left(set, state, fd, slot);
+    }
+
+    /// A member has changed. If somebody sleeps on the set it is judged or armed on the spot; otherwise the
+    /// next wait does it.
+    pub(crate) fn nudge(&'static self, set: &Set<S>, state: &mut State<S>, index: u32, now: bool) {
+        let Some(member) = state.get(index) else { return };
+        if member.entry == Entry::Program {
+            return;
+        }
+        set.special.store(true, Ordering::SeqCst);
+        if !member.live() {
+            return;
+        }
+        if !member.warm {
+            state.enqueue(index);
+        }
+        if !now && !state.watched && set.sleepers.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let due = state.consult(&self.source, index).is_some_and(|v| v.due);
+        if due && let Some(member) = state.get_mut(index) {
+            member.edge = true;
+        }
+        if (due || !state.park(&self.source, index))
+            && let Some(bell) = state.bell_id()
+        {
+            self.source.ring(bell);
+        }
+    }
+
+    /// See [`super::dissolve`].
+    pub fn dissolve(&'static self) {
+        for set in self.all() {
+            self.enter(set, |state| {
+                let epfd = state.epfd();
+                for index in 0..state.members.len() as u32 {
+                    let Some(member) = state.get(index) else { continue };
+                    let (fd, slot) = (member.fd, member.slot);
+                    let _ = match (member.entry, member.present, member.disabled) {
+                        (Entry::Program, ..) => Ok(()),
+                        (_, false, _) => kernel::remove(epfd, fd),
+                        // Spent: silent but for what cannot be silenced.
+                        (_, true, true) => kernel::change(epfd, fd, kernel::ONESHOT, member.data),
+                        _ => kernel::change(epfd, fd, member.events & !kernel::EXCLUSIVE, member.data),
+                    };
+                    state.drop_member(&self.source, index);
+                    self.left(set, state, fd, slot);
+                }
+                if let Some(bell) = state.bell.take() {
+                    let _ = kernel::remove(epfd, bell.fd());
+                }
+                state.changes = state.changes.wrapping_add(1);
+                set.special.store(false, Ordering::SeqCst);
+            });
+        }
+    }
+
+    /// See [`super::fork_prepare`].
+    pub fn fork_prepare(&'static self) {
+        self.lists.lock.take();
+        for set in self.all() {
+            // False: a signal handler forks inside a section of its own thread; nothing to take or release.
+            set.fork_held.store(set.state.lock.take(), Ordering::Relaxed);
+        }
+    }
+
+    /// See [`super::fork_parent`].
+    pub fn fork_parent(&'static self) {
+        for set in self.all() {
+            if set.fork_held.swap(false, Ordering::Relaxed) {
+                set.state.lock.release();
+            }
+        }
+        self.lists.lock.release();
+    }
+
+    /// See [`super::forked`].
+    pub fn forked(&'static self) {
+        for set in self.all() {
+            if set.fork_held.swap(false, Ordering::Relaxed) {
+                set.state.lock.reset();
+            }
+            set.sleepers.store(0, Ordering::Relaxed);
+            set.state.with(|state| state.inherited = state.bell.is_some());
+        }
+        self.lists.lock.reset();
+    }
+}

@@ -1,0 +1,586 @@
+//! `epoll_wait`: user space first, the kernel on a time basis and before every sleep, and each return of
+//! the kernel judged before the program sees it.
+//!
+//! One descriptor yields at most one event for each call: what the kernel says under a token is only noted
+//! at the member, and members are judged once, after the kernel was asked.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use libc::{c_int, epoll_event, sigset_t};
+
+use super::RealWait;
+use super::judge::judge;
+use super::kernel::{self, BELL, ONESHOT, SERIAL_BITS};
+use super::registry::{Registry, Set};
+use super::set::{State, WARM};
+use crate::errno::Errno;
+use crate::readiness::mixed::{Deadline, sooner, timespec};
+use crate::readiness::source::{Bell, Events, SlotId, Source};
+use crate::sys;
+
+/// The kernel is asked by every so many-th wait, and after this many ticks (about 50 µs at 2 to 3 GHz).
+const CALLS: u32 = 8;
+const TICKS: u64 = 125_000;
+/// Sleep at most so long when there is no bell to be had, or a member says both "ready" and "nothing".
+const NAP: Duration = Duration::from_millis(5);
+/// The most events that the kernel takes.
+const MOST: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
+
+/// A cheap clock of no particular unit.
+#[inline]
+fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86_64 processor has it; where it traps it is emulated.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        sys::now_ns() * 5 / 2
+    }
+}
+
+/// The program's array. The caller of `wait` promises that it has room for `max`.
+#[derive(Clone, Copy)]
+struct Out {
+    at: *mut epoll_event,
+    max: usize,
+}
+
+impl Out {
+    fn get(self, i: usize) -> epoll_event {
+        // SAFETY: only called for i < max; written by the kernel before. It may be unaligned.
+        unsafe { self.at.add(i).read_unaligned() }
+    }
+
+    fn set(self, i: usize, event: epoll_event) {
+        if i < self.max {
+            // SAFETY: in bounds by the check, valid by the promise above.
+            unsafe { self.at.add(i).write_unaligned(event) }
+        }
+    }
+}
+
+/// One wait's arguments.
+#[derive(Clone, Copy)]
+struct Call {
+    epfd: RawFd,
+    out: Out,
+    mask: *const sigset_t,
+    real: RealWait,
+}
+
+impl Call {
+    /// Sleeps in the kernel. A cancellation point: no lock is held.
+    fn sleep(&self, time: Option<Duration>) -> Result<usize, Errno> {
+        let spec = time.map(timespec);
+        let spec = spec.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        let max = c_int::try_from(self.out.max).unwrap_or(MOST);
+        // SAFETY: `Registry::wait` was promised that the array has room for `max`, that the mask is null or
+        // valid, and that `real` is what it should be.
+        let n = unsafe { (self.real)(self.epfd, self.out.at, max, spec, self.mask) };
+        usize::try_from(n).map_err(|_| Errno(sys::errno()))
+    }
+}
+
+/// What a thread takes with it into its sleep.
+struct Sleep {
+    ready: bool,
+    nap: Option<Duration>,
+    life: u32,
+    changes: u32,
+}
+
+impl<S: Source> Registry<S> {
+    /// See [`super::wait`].
+    ///
+    /// # Errors
+    /// As the kernel.
+    ///
+    /// # Safety
+    /// `events` is null or valid for `max` events, `mask` null or valid; `real` as [`RealWait`] says.
+    pub unsafe fn wait(
+        &'static self,
+        epfd: RawFd,
+        events: *mut epoll_event,
+        max: c_int,
+        timeout: Option<Duration>,
+        mask: *const sigset_t,
+        real: RealWait,
+    ) -> Result<usize, Errno> {
+        let room = usize::try_from(max).unwrap_or(0);
+        let call = Call { epfd, out: Out { at: events, max: room }, mask, real };
+        let Some(set) = self.get(epfd) else {
+            let spec = timeout.map(timespec);
+            let spec = spec.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+            // SAFETY: as in `Call::sleep`; a `max` that makes no sense is the kernel's to refuse.
+            let n = unsafe { real(epfd, events, max, spec, mask) };
+            return usize::try_from(n).map_err(|_| Errno(sys::errno()));
+        };
+        if max <= 0 || max > MOST {
+            return Err(Errno::INVAL);
+        }
+        // Relaxed: a change after this look finds us counted as a sleeper, or is found after the sleep.
+        if !set.special.load(Ordering::Relaxed) && self.source.attaching().is_none() {
+            return self.wait_plain(set, call, timeout);
+        }
+        if events.is_null() {
+            return Err(Errno(libc::EFAULT));
+        }
+        self.wait_special(set, call, Deadline::after(timeout))
+    }
+
+    /// The kernel's own set: its call, and a look whether it still was its own at the end.
+    fn wait_plain(
+        &'static self,
+        set: &'static Set<S>,
+        call: Call,
+        timeout: Option<Duration>,
+    ) -> Result<usize, Errno> {
+        let deadline = Deadline::after(timeout);
+        // SeqCst, here and below: a change of mode sets `special` and then reads this count.
+        set.sleepers.fetch_add(1, Ordering::SeqCst);
+        let result = call.sleep(timeout);
+        set.sleepers.fetch_sub(1, Ordering::SeqCst);
+        if !set.special.load(Ordering::SeqCst) {
+            return result;
+        }
+        let n = result?;
+        let found = self.enter(set, |state| {
+            let (n, rang) = state.sift(call.out, n);
+            (state.outdated(call.out, n), rang)
+        });
+        let (n, rang) = found.unwrap_or((n, false));
+        if rang {
+            self.collect(set);
+        }
+        // What the kernel reported in the program's own words may be about a member that has changed since:
+        // it goes out alone.
+        if n > 0 {
+            self.leave(set);
+            return Ok(n);
+        }
+        self.wait_special(set, call, deadline)
+    }
+
+    fn wait_special(
+        &'static self,
+        set: &'static Set<S>,
+        call: Call,
+        deadline: Deadline,
+    ) -> Result<usize, Errno> {
+        let mut vain = 0;
+        let mut may_spin = true;
+        loop {
+            let left = deadline.left();
+            let n = match self.sweep(set, call, may_spin && left.is_none_or(|t| !t.is_zero())) {
+                Some(result) => result?,
+                // A signal handler inside a section of its own thread: the kernel's word must do.
+                None => return call.sleep(left),
+            };
+            if n > 0 {
+                return Ok(n);
+            }
+            if left.is_some_and(|t| t.is_zero()) {
+                return Ok(0);
+            }
+            if may_spin {
+                may_spin = false;
+                if self.spin(set) {
+                    continue;
+                }
+            }
+            let Some(sleep) = self.prepare(set) else { return call.sleep(left) };
+            if sleep.ready && vain < 3 {
+                set.sleepers.fetch_sub(1, Ordering::SeqCst);
+                vain += 1;
+                continue;
+            }
+            let nap = if sleep.ready { sooner(sleep.nap, Some(NAP)) } else { sleep.nap };
+            let result = call.sleep(sooner(left, nap));
+            set.sleepers.fetch_sub(1, Ordering::SeqCst);
+            vain = 0;
+            let n = self.digest(set, call, &sleep, result?)?;
+            if n > 0 {
+                return Ok(n);
+            }
+        }
+    }
+
+    /// Everything that can be had without sleeping. When a spin comes next (`lazy`) and there is something to
+    /// spin over, the kernel is asked on its time basis only: the sleep after the spin asks it anyway. `None`
+    /// from inside.
+    fn sweep(&'static self, set: &'static Set<S>, call: Call, lazy: bool) -> Option<Result<usize, Errno>> {
+        self.collect(set);
+        let found = self.enter(set, |state| {
+            state.waits = state.waits.wrapping_add(1);
+            for i in 0..state.patient.len() {
+                if let Some(index) = state.patient.get(i).copied() {
+                    state.enqueue(index);
+                }
+            }
+            let due = state.waits.is_multiple_of(CALLS) || ticks().wrapping_sub(state.asked) > TICKS;
+            let (mut n, mut rang, mut asked) = (0, false, lazy && !state.warm.is_empty());
+            if due {
+                // Half of the room, so that neither side starves the other; all of it when ours is empty.
+                state.turn ^= 1;
+                let all = state.queue.is_empty() && state.warm.is_empty();
+                let limit = if all { call.out.max } else { (call.out.max + state.turn) / 2 };
+                asked |= limit > 0;
+                (n, rang) = state.ask_kernel(call.epfd, call.out, limit)?;
+            }
+            n = state.gather(&self.source, call.out, n);
+            if n == 0 && !asked {
+                let again;
+                (n, again) = state.ask_kernel(call.epfd, call.out, call.out.max)?;
+                rang |= again;
+                if n == 0 {
+                    n = state.gather(&self.source, call.out, n);
+                }
+            }
+            if !rang {
+                self.pass_on(set, state);
+            }
+            Ok((n, rang))
+        })?;
+        let (n, rang) = match found {
+            Ok(found) => found,
+            Err(e) => return Some(Err(e)),
+        };
+        if rang {
+            // The bell was the word for whoever sleeps on this set; now it is ours to pass on.
+            self.collect(set);
+            if n == 0 {
+                return Some(Ok(self.enter(set, |state| self.harvest(set, state, call.out, 0))?));
+            }
+            self.leave(set);
+        }
+        Some(Ok(n))
+    }
+
+    /// Arms what is awake and counts this thread among the sleepers.
+    fn prepare(&'static self, set: &'static Set<S>) -> Option<Sleep> {
+        // With no set's lock held: it goes on with pairings of all sets.
+        let attaching = self.source.attaching();
+        self.enter(set, |state| {
+            // SeqCst, and before the lists are looked at: whoever adds to them later, under this lock, sees
+            // the count and rings.
+            set.sleepers.fetch_add(1, Ordering::SeqCst);
+            if state.bell.is_none() {
+                state.need_bell(&self.source);
+            }
+            let mut ready = !state.queue.is_empty();
+            for i in 0..state.warm.len() {
+                if let Some(index) = state.warm.get(i).copied() {
+                    ready |= !state.park(&self.source, index);
+                }
+            }
+            let mut nap = None;
+            let mut patient = core::mem::take(&mut state.patient);
+            patient.retain(|index| {
+                let member = state.get(*index).filter(|m| m.present);
+                let time = member.and_then(|m| self.source.patience(m.slot));
+                nap = sooner(nap, time);
+                if time.is_none() && member.is_some() {
+                    // It got on since it was judged, and no bell says so.
+                    state.enqueue(*index);
+                    ready = true;
+                }
+                time.is_some()
+            });
+            state.patient = patient;
+            nap = sooner(nap, attaching);
+            if state.bell.is_none() {
+                (ready, nap) = (false, sooner(nap, Some(NAP)));
+            }
+            Sleep { ready, nap, life: state.life, changes: state.changes }
+        })
+    }
+
+    /// Judges what a sleep has brought.
+    fn digest(
+        &'static self,
+        set: &'static Set<S>,
+        call: Call,
+        sleep: &Sleep,
+        n: usize,
+    ) -> Result<usize, Errno> {
+        let found = self.enter(set, |state| {
+            if state.life != sleep.life {
+                return Err(Errno::BADF);
+            }
+            let (mut n, rang) = state.sift(call.out, n);
+            let alone = state.changes != sleep.changes;
+            if alone {
+                n = state.outdated(call.out, n);
+            }
+            Ok((n, rang, n > 0 && alone))
+        });
+        let (n, rang, alone) = found.unwrap_or(Ok((n, false, true)))?;
+        if rang {
+            self.collect(set);
+        }
+        if alone {
+            // As in `wait_plain`.
+            self.leave(set);
+            return Ok(n);
+        }
+        Ok(self.enter(set, |state| self.harvest(set, state, call.out, n)).unwrap_or(n))
+    }
+
+    fn harvest(&self, set: &Set<S>, state: &mut State<S>, out: Out, n: usize) -> usize {
+        let n = state.gather(&self.source, out, n);
+        self.pass_on(set, state);
+        n
+    }
+
+    /// Passes on what this thread leaves behind: to other sleepers, and to whoever polls the set itself.
+    fn pass_on(&self, set: &Set<S>, state: &mut State<S>) {
+        let mut ring = state.early && set.sleepers.load(Ordering::SeqCst) > 0;
+        state.early = false;
+        if state.watched {
+            ring |= !state.queue.is_empty();
+            for i in 0..state.warm.len() {
+                if let Some(index) = state.warm.get(i).copied() {
+                    ring |= !state.park(&self.source, index);
+                }
+            }
+        }
+        if let (true, Some(bell)) = (ring, state.bell_id()) {
+            self.source.ring(bell);
+        }
+    }
+
+    /// The kernel's events go out alone; what is ours is left to others, or to the next wait.
+    fn leave(&'static self, set: &'static Set<S>) {
+        self.enter(set, |state| {
+            state.early |= !state.queue.is_empty();
+            self.pass_on(set, state);
+        });
+    }
+
+    /// Spins over the warm members, if there are any.
+    fn spin(&'static self, set: &'static Set<S>) -> bool {
+        let Some(none) = SlotId::from_raw(1) else { return false };
+        let mut slots = [none; WARM];
+        let mut ask = [(0, Events::empty(), false, 0_u64); WARM];
+        let taken = self.enter(set, |state| {
+            let live = state.warm.iter().filter_map(|i| state.get(*i)).filter(|m| m.live());
+            let mut n = 0;
+            for ((member, slot), ask) in live.zip(&mut slots).zip(&mut ask) {
+                *slot = member.slot;
+                *ask = (member.fd, member.wanted(), member.edge_triggered(), member.seen.received);
+                n += 1;
+            }
+            n
+        });
+        let n = taken.unwrap_or(0);
+        let (Some(slots), Some(ask)) = (slots.get(..n), ask.get(..n)) else { return false };
+        if slots.is_empty() {
+            return false;
+        }
+        let source = &self.source;
+        let mut probe = || {
+            slots.iter().zip(ask).any(|(slot, (fd, wanted, edge, seen))| {
+                if *edge {
+                    source.progress(*slot).received != *seen
+                } else {
+                    source.look(*slot, *fd).ready.intersects(*wanted)
+                }
+            })
+        };
+        source.spin(&mut probe, slots)
+    }
+
+    /// Whether a wait on this set would find something now. If not, everything is armed, so that the epoll
+    /// descriptor turns readable when that changes: for whoever is about to poll it.
+    pub fn peek(&'static self, epfd: RawFd) -> bool {
+        let Some(set) = self.get(epfd) else { return false };
+        // An old ring would keep the epoll descriptor readable. What it was for is found below, and rung again
+        // if it is still there: first the drain, then the look.
+        self.enter(set, |state| {
+            if let Some(bell) = state.bell {
+                bell.drain();
+            }
+        });
+        self.collect(set);
+        self.enter(set, |state| {
+            state.watched = true;
+            let mut ready = false;
+            for _ in 0..state.queue.len() {
+                let Some(index) = state.queue.pop_front() else { break };
+                if let Some(member) = state.get_mut(index) {
+                    member.queued = false;
+                    if member.warm {
+                        continue;
+                    }
+                }
+                if state.tempt(&self.source, index) {
+                    state.enqueue(index);
+                    ready = true;
+                }
+            }
+            for i in 0..state.warm.len() {
+                if let Some(index) = state.warm.get(i).copied() {
+                    ready |= state.tempt(&self.source, index);
+                }
+            }
+            if let (true, Some(bell)) = (ready, state.bell_id()) {
+                self.source.ring(bell);
+            }
+            ready
+        })
+        .unwrap_or(false)
+    }
+}
+
+impl<S: Source> State<S> {
+    /// Whether a member would report something; if not, it is armed. Uses up no edge.
+    fn tempt(&mut self, source: &S, index: u32) -> bool {
+        let Some(member) = self.get_mut(index) else { return false };
+        if !member.live() {
+            return false;
+        }
+        let due = judge(source, member).due;
+        due || !self.park(source, index)
+    }
+
+    /// Asks the kernel without waiting; the count of the program's events, and whether the bell rang.
+    fn ask_kernel(&mut self, epfd: RawFd, out: Out, limit: usize) -> Result<(usize, bool), Errno> {
+        self.asked = ticks();
+        let limit = limit.min(out.max);
+        let mut rang = false;
+        loop {
+            // SAFETY: the limit is at most `max`, for which the caller of `wait` promised room.
+            let n = unsafe { kernel::events_now(epfd, out.at, limit) }?;
+            let (kept, bell) = self.sift(out, n);
+            rang |= bell;
+            // Ours alone may have filled the room, with the program's behind them. It ends: an event under a
+            // token is edge-triggered or one-shot, so each comes once.
+            if kept > 0 || n < limit || n == 0 {
+                return Ok((kept, rang));
+            }
+        }
+    }
+
+    /// Takes what is ours out of the first `n` events and notes it at the members.
+    fn sift(&mut self, out: Out, n: usize) -> (usize, bool) {
+        let mut kept = 0;
+        let mut rang = false;
+        for i in 0..n.min(out.max) {
+            let event = out.get(i);
+            let (data, said) = (event.u64, event.events);
+            let serial = data as u32 & ((1 << SERIAL_BITS) - 1);
+            if data ^ u64::from(serial) != self.tag {
+                out.set(kept, event);
+                kept += 1;
+            } else if serial == BELL {
+                if let Some(bell) = self.bell {
+                    bell.drain();
+                }
+                rang = true;
+            } else if let Some(index) = self.of_serial(serial) {
+                self.told(index, Events::from_bits_truncate(said));
+            }
+            // Anything else belonged to a member that is gone.
+        }
+        (kept, rang)
+    }
+
+    /// Takes out what the kernel reported in the program's words before the member came under a token: it is
+    /// judged like everything else now, and another thread may have it already. What the program's data do
+    /// not tell apart stays.
+    fn outdated(&mut self, out: Out, n: usize) -> usize {
+        let mut kept = 0;
+        for i in 0..n.min(out.max) {
+            let event = out.get(i);
+            let data = event.u64;
+            let same = || self.members.iter().flatten().filter(|m| m.present && m.data == data);
+            if same().next().is_none() || same().any(|m| !m.live()) {
+                out.set(kept, event);
+                kept += 1;
+            }
+        }
+        kept
+    }
+
+    /// Judges everything awake and appends what is to be reported; the new count.
+    fn gather(&mut self, source: &S, out: Out, mut n: usize) -> usize {
+        self.call = self.call.wrapping_add(1);
+        let mut warm = [0; WARM];
+        let count = self.warm.len().min(WARM);
+        for (to, from) in warm.iter_mut().zip(self.warm.iter().cycle().skip(self.warm_turn % count.max(1))) {
+            *to = *from;
+        }
+        self.warm_turn = self.warm_turn.wrapping_add(1);
+        // Alternately first, so that with little room neither list starves the other.
+        let queue_first = self.warm_turn.is_multiple_of(2);
+        if queue_first {
+            n = self.gather_queue(source, out, n);
+        }
+        for index in warm.into_iter().take(count) {
+            if n >= out.max {
+                self.early = true;
+                break;
+            }
+            // One that the queue has just warmed up is not among these: the list was copied before.
+            n = self.report(source, out, n, index);
+            if self.waits.is_multiple_of(CALLS) {
+                self.cool(source, index);
+            }
+        }
+        if !queue_first {
+            n = self.gather_queue(source, out, n);
+        }
+        n
+    }
+
+    fn gather_queue(&mut self, source: &S, out: Out, mut n: usize) -> usize {
+        for _ in 0..self.queue.len() {
+            if n >= out.max {
+                self.early = true;
+                break;
+            }
+            let Some(index) = self.queue.pop_front() else { break };
+            let Some(member) = self.get_mut(index) else { continue };
+            member.queued = false;
+            // Warm members are judged where they are, once.
+            if !member.warm {
+                n = self.report(source, out, n, index);
+            }
+        }
+        n
+    }
+
+    /// Judges one member; reports it, or leaves it to its bell.
+    fn report(&mut self, source: &S, out: Out, n: usize, index: u32) -> usize {
+        if self.get(index).is_some_and(|m| m.active == self.call) {
+            // It has been reported, and then changed lists.
+            self.enqueue(index);
+            return n;
+        }
+        let Some(verdict) = self.consult(source, index) else { return n };
+        let call = self.call;
+        let Some(member) = self.get_mut(index) else { return n };
+        if !verdict.due {
+            // Warm ones stay unarmed while the program is awake.
+            if !member.warm && !self.park(source, index) {
+                self.enqueue(index);
+            }
+            return n;
+        }
+        out.set(n, epoll_event { events: verdict.level, u64: member.data });
+        member.active = call;
+        if member.events & ONESHOT != 0 {
+            member.disabled = true;
+        }
+        let (edge, disabled) = (member.edge_triggered(), member.disabled);
+        if !self.warm_up(source, index) && !disabled && (!edge || !self.park(source, index)) {
+            self.enqueue(index);
+        }
+        n + 1
+    }
+}

@@ -1,0 +1,387 @@
+//! One wait over any mixture of descriptors: the kernel's own, sockets that are on device, and epoll sets
+//! that have such members. `poll` and `select` are two spellings of it.
+//!
+//! 1. Look at every socket on device (no system call). Is anything wanted ready, ask the kernel about the
+//!    rest without waiting, and return.
+//! 2. Spin for as long as the sockets find that it pays.
+//! 3. Borrow a bell, put it into the sleeper words of what is wanted, look again, and sleep on the kernel's
+//!    descriptors, the TCP descriptors and the bell together.
+//!
+//! Nothing with a destructor is alive across the sleep, which is a cancellation point; a cancelled thread
+//! leaves its bell armed and borrowed, which costs one wake-up.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, pollfd};
+
+use super::Finder;
+use super::epoll::Registry;
+use super::scratch::Room;
+use super::source::{Bell, Events, SlotId, Source};
+use crate::errno::Errno;
+use crate::sys;
+
+/// Sleep at most so long where the kernel's word is unusable (a bell that cannot be had, an event that is
+/// always there and never wanted): rare, and better than a busy loop or a missed event.
+const NAP: Duration = Duration::from_millis(5);
+
+/// One descriptor of the wait.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) fd: RawFd,
+    /// What is asked of the kernel for a descriptor of its own.
+    pub(crate) events: i16,
+    /// What may be reported, and ends the wait.
+    pub(crate) accept: i16,
+    pub(crate) revents: i16,
+    slot: Option<SlotId>,
+    /// The socket's readiness is not the kernel's alone.
+    special: bool,
+    set: bool,
+    /// What the last look says must be asked of the kernel.
+    ask: Events,
+    /// RDHUP was heard and meant nothing to the caller: not asked again in this call.
+    quiet: bool,
+    /// The kernel repeats what nobody wants: left out for a nap.
+    deaf: bool,
+}
+
+impl Entry {
+    pub(crate) const NONE: Self = Self::new(-1, 0, 0);
+
+    pub(crate) const fn new(fd: RawFd, events: i16, accept: i16) -> Self {
+        Self {
+            fd,
+            events,
+            accept,
+            revents: 0,
+            slot: None,
+            special: false,
+            set: false,
+            ask: Events::empty(),
+            quiet: false,
+            deaf: false,
+        }
+    }
+
+    fn wanted(&self) -> Events {
+        wanted(u32::from(self.events as u16))
+    }
+}
+
+/// The directions and conditions that an event mask of poll or epoll asks about.
+pub(crate) fn wanted(events: u32) -> Events {
+    let mut wanted =
+        Events::from_bits_truncate(events) & (Events::IN | Events::OUT | Events::PRI | Events::RDHUP);
+    if events & POLLRDNORM as u32 != 0 {
+        wanted |= Events::IN;
+    }
+    if events & POLLWRNORM as u32 != 0 {
+        wanted |= Events::OUT;
+    }
+    wanted
+}
+
+/// What the kernel's TCP reports for such a condition: the old names beside the new ones.
+pub(crate) fn spelled(ready: Events) -> u32 {
+    let mut bits = ready.bits();
+    if ready.contains(Events::IN) {
+        bits |= POLLRDNORM as u32;
+    }
+    if ready.contains(Events::OUT) {
+        bits |= POLLWRNORM as u32;
+    }
+    bits
+}
+
+/// When a wait ends.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline(Option<u64>);
+
+impl Deadline {
+    pub(crate) fn after(timeout: Option<Duration>) -> Self {
+        let add = |t: Duration| sys::now_ns().saturating_add(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
+        Self(timeout.map(|t| if t.is_zero() { 0 } else { add(t) }))
+    }
+
+    /// What is left; `None` for ever.
+    pub(crate) fn left(self) -> Option<Duration> {
+        match self.0 {
+            None => None,
+            Some(0) => Some(Duration::ZERO),
+            Some(end) => Some(Duration::from_nanos(end.saturating_sub(sys::now_ns()))),
+        }
+    }
+}
+
+/// The shorter of two waits.
+pub(crate) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+pub(crate) fn timespec(d: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(d.subsec_nanos()),
+    }
+}
+
+struct Wait<'a, S: Source> {
+    source: &'a S,
+    sets: &'static Registry<S>,
+    find: Finder,
+    entries: &'a mut [Entry],
+    /// One for each entry, and one more for the bell.
+    kernel: &'a mut [pollfd],
+    patience: Option<Duration>,
+}
+
+/// Waits until an entry has something that it accepts; the count of those.
+pub(crate) fn wait<S: Source>(
+    sets: &'static Registry<S>,
+    entries: &mut [Entry],
+    timeout: Option<Duration>,
+    mask: *const libc::sigset_t,
+    find: Finder,
+) -> Result<usize, Errno> {
+    let none = pollfd { fd: -1, events: 0, revents: 0 };
+    let Some(mut kernel) = Room::new(entries.len() + 1, none) else { return Err(Errno::NOMEM) };
+    let source = &sets.source;
+    let mut wait = Wait { source, sets, find, entries, kernel: kernel.slice(), patience: None };
+    let result = wait.run(timeout, mask);
+    kernel.release();
+    result
+}
+
+impl<S: Source> Wait<'_, S> {
+    fn run(&mut self, timeout: Option<Duration>, mask: *const libc::sigset_t) -> Result<usize, Errno> {
+        let deadline = Deadline::after(timeout);
+        let mut bell: Option<S::Bell> = None;
+        let mut spun = false;
+        let mut vain = 0_u32;
+        let result = loop {
+            if self.look() > 0 {
+                break self.ask_kernel(None, core::ptr::null());
+            }
+            let left = deadline.left();
+            if left.is_some_and(|t| t.is_zero()) {
+                // With the caller's mask: a signal that only this call lets in is delivered here.
+                break self.ask_kernel(None, mask);
+            }
+            if !spun {
+                spun = true;
+                match self.before_sleep() {
+                    Ok(0) => {}
+                    Ok(n) => break Ok(n),
+                    Err(e) => break Err(e),
+                }
+                if self.spin() {
+                    continue;
+                }
+            }
+            if bell.is_none() {
+                bell = self.source.borrow_bell();
+            }
+            let nap = match bell {
+                Some(b) if self.arm(b) => None,
+                Some(b) if vain < 3 => {
+                    self.disarm(b);
+                    vain += 1;
+                    continue;
+                }
+                _ => Some(NAP),
+            };
+            let nap = sooner(nap, self.entries.iter().any(|e| e.deaf).then_some(NAP));
+            let time = sooner(deadline.left(), sooner(nap, self.patience));
+            let slept = self.sleep(bell, time, mask);
+            match slept {
+                Ok(0) if deadline.left().is_none_or(|t| !t.is_zero()) => {}
+                // Time is up. What came in the very last moment is found by a look.
+                Ok(0) => {
+                    if self.look() == 0 {
+                        break Ok(0);
+                    }
+                }
+                other => break other,
+            }
+            if nap.is_some() {
+                self.entries.iter_mut().for_each(|e| e.deaf = false);
+                vain = 0;
+            }
+        };
+        if let Some(bell) = bell {
+            self.source.give_back_bell(bell);
+        }
+        result
+    }
+
+    /// What the devices say; the count of entries that have what they accept.
+    fn look(&mut self) -> usize {
+        let mut count = 0;
+        self.patience = self.source.attaching();
+        for e in &mut *self.entries {
+            e.revents = 0;
+            if e.fd < 0 {
+                continue;
+            }
+            e.slot = (self.find)(e.fd);
+            let patience = e.slot.and_then(|slot| self.source.patience(slot));
+            self.patience = sooner(self.patience, patience);
+            e.special = patience.is_some() || e.slot.is_some_and(|slot| self.source.on_device(slot));
+            e.set = e.slot.is_none() && !self.sets.is_plain(e.fd);
+            let mut ready = Events::empty();
+            if let (true, Some(slot)) = (e.special, e.slot) {
+                let look = self.source.look(slot, e.fd);
+                e.ask = look.ask & e.wanted();
+                ready = look.ready;
+            } else if e.set && self.sets.peek(e.fd) {
+                ready = Events::IN;
+            }
+            e.revents = spelled(ready) as i16 & e.accept;
+            count += usize::from(e.revents != 0);
+        }
+        count
+    }
+
+    /// Writes the kernel's share of the question.
+    fn fill(&mut self, bell: RawFd) {
+        let end = pollfd { fd: bell, events: POLLIN, revents: 0 };
+        let entries = self.entries.iter().map(|e| {
+            let mut events = e.events;
+            if e.special {
+                let wanted = e.wanted();
+                events &= POLLPRI;
+                events |= (e.ask & (Events::IN | Events::OUT)).bits() as i16;
+                if wanted.intersects(Events::IN | Events::RDHUP) && !e.quiet {
+                    events |= POLLRDHUP;
+                }
+            }
+            pollfd { fd: if e.deaf { -1 } else { e.fd }, events, revents: 0 }
+        });
+        for (to, from) in self.kernel.iter_mut().zip(entries.chain(core::iter::once(end))) {
+            *to = from;
+        }
+    }
+
+    /// Merges what the kernel said into the entries, and looks at the devices again; the count of entries
+    /// that have what they accept.
+    fn merge(&mut self) -> usize {
+        let mut count = 0;
+        for (e, k) in self.entries.iter_mut().zip(self.kernel.iter()) {
+            let mut revents = k.revents | e.revents;
+            if let (true, Some(slot)) = (e.special, e.slot) {
+                let said = Events::from_bits_truncate(u32::from(k.revents as u16));
+                let mut ready = self.source.look(slot, e.fd).ready;
+                if !said.is_empty() {
+                    ready |= self.source.heard(slot, e.fd, said);
+                }
+                revents = (k.revents & libc::POLLNVAL) | spelled(ready) as i16 | e.revents;
+            }
+            e.revents = revents & e.accept;
+            if e.revents != 0 {
+                count += 1;
+            } else if k.revents & POLLRDHUP != 0 && e.special {
+                e.quiet = true;
+            } else if k.revents & (POLLERR | POLLHUP | POLLIN | POLLOUT) != 0 {
+                e.deaf = true;
+            }
+        }
+        count
+    }
+
+    /// Asks the kernel without waiting.
+    fn ask_kernel(&mut self, bell: Option<S::Bell>, mask: *const libc::sigset_t) -> Result<usize, Errno> {
+        self.sleep(bell, Some(Duration::ZERO), mask)
+    }
+
+    /// Sleeps, or only asks when the time is zero. Disarms afterwards.
+    fn sleep(
+        &mut self,
+        bell: Option<S::Bell>,
+        time: Option<Duration>,
+        mask: *const libc::sigset_t,
+    ) -> Result<usize, Errno> {
+        self.fill(bell.map_or(-1, |b| b.fd()));
+        let used = self.kernel.len() - usize::from(bell.is_none());
+        let spec = time.map(timespec);
+        let result = sys::wait(self.kernel.get_mut(..used).unwrap_or_default(), spec.as_ref(), mask);
+        if let Some(bell) = bell {
+            self.disarm(bell);
+            if self.kernel.last().is_some_and(|k| k.revents != 0) {
+                bell.drain();
+            }
+        }
+        match result {
+            Ok(_) => Ok(self.merge()),
+            // What the devices said before counts more than a signal, as in the kernel.
+            Err(Errno::INTR) if self.entries.iter().any(|e| e.revents != 0) => {
+                Ok(self.entries.iter().filter(|e| e.revents != 0).count())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The kernel's own descriptors must not wait for the end of the spin.
+    fn before_sleep(&mut self) -> Result<usize, Errno> {
+        let kernels = |e: &Entry| e.fd >= 0 && (!e.special || !e.ask.is_empty());
+        if self.entries.iter().any(kernels) { self.ask_kernel(None, core::ptr::null()) } else { Ok(0) }
+    }
+
+    fn spin(&mut self) -> bool {
+        let mut few = [SlotId::from_raw(1); 16];
+        let mut n = 0;
+        for e in self.entries.iter().filter(|e| e.special) {
+            if let (Some(place), Some(_)) = (few.get_mut(n), e.slot) {
+                *place = e.slot;
+                n += 1;
+            }
+        }
+        let Some(first) = SlotId::from_raw(1) else { return false };
+        let slots = few.map(|s| s.unwrap_or(first));
+        let Some(slots) = slots.get(..n).filter(|s| !s.is_empty()) else { return false };
+        let (source, entries) = (self.source, &*self.entries);
+        let mut probe = || {
+            entries.iter().any(|e| match e.slot {
+                Some(slot) if e.special => spelled(source.look(slot, e.fd).ready) as i16 & e.accept != 0,
+                _ => false,
+            })
+        };
+        source.spin(&mut probe, slots)
+    }
+
+    /// Arms everything wanted; false when something became ready meanwhile.
+    fn arm(&mut self, bell: S::Bell) -> bool {
+        for e in self.entries.iter() {
+            let armed = match e.slot {
+                Some(slot) if e.special => {
+                    let wanted = e.wanted();
+                    let both = wanted & (Events::IN | Events::OUT);
+                    // RDHUP without IN waits for the end of the stream, not for bytes: unread ones must not
+                    // keep the caller awake.
+                    let seen = self.source.progress(slot).received;
+                    let end_only = wanted.contains(Events::RDHUP) && !both.contains(Events::IN);
+                    (both.is_empty() || self.source.arm(slot, both, bell.id(), false))
+                        && (!end_only || self.source.arm_edge(slot, seen, bell.id(), false))
+                }
+                _ => !e.set || !self.sets.peek(e.fd),
+            };
+            if !armed {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn disarm(&self, bell: S::Bell) {
+        for e in self.entries.iter().filter(|e| e.special) {
+            if let Some(slot) = e.slot {
+                self.source.disarm(slot, bell.id());
+            }
+        }
+    }
+}

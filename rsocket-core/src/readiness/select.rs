@@ -1,0 +1,145 @@
+//! `select` and `pselect` over sockets of both kinds: translated into the wait of `mixed` and back exactly
+//! as Linux does it (`POLLIN_SET`, `POLLOUT_SET` and `POLLEX_SET` of `fs/select.c`).
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use libc::{
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM, POLLWRBAND, POLLWRNORM,
+    fd_set,
+};
+
+use super::Finder;
+use super::epoll::{REGISTRY, Registry};
+use super::mixed::{self, Entry};
+use super::scratch::Room;
+use super::source::Source;
+use crate::errno::Errno;
+use crate::sys;
+
+const IN_SET: i16 = POLLRDNORM | POLLRDBAND | POLLIN | POLLHUP | POLLERR | POLLNVAL;
+const OUT_SET: i16 = POLLWRBAND | POLLWRNORM | POLLOUT | POLLERR | POLLNVAL;
+const EX_SET: i16 = POLLPRI | POLLNVAL;
+const BITS: usize = libc::c_ulong::BITS as usize;
+
+/// A program's set, of any length. The pointer is null or valid for `words` words: the caller of [`select`]
+/// promises it.
+#[derive(Clone, Copy)]
+struct Bits {
+    at: *mut libc::c_ulong,
+    words: usize,
+}
+
+impl Bits {
+    fn word(self, i: usize) -> libc::c_ulong {
+        if self.at.is_null() || i >= self.words {
+            return 0;
+        }
+        // SAFETY: in bounds by the check, valid by the promise above.
+        unsafe { self.at.add(i).read() }
+    }
+
+    fn set_word(self, i: usize, value: libc::c_ulong) {
+        if !self.at.is_null() && i < self.words {
+            // SAFETY: in bounds by the check, valid by the promise above.
+            unsafe { self.at.add(i).write(value) }
+        }
+    }
+
+    fn has(self, fd: usize) -> bool {
+        self.word(fd / BITS) >> (fd % BITS) & 1 == 1
+    }
+}
+
+/// As `pselect6`. The three sets are written only on success. `timeout`, when given, becomes what is left of
+/// it: the hook for `select` hands that to the program, the one for `pselect` does not.
+///
+/// # Errors
+/// `EBADF` for a descriptor that is not open, `EINVAL`, `EINTR`, `ENOMEM`.
+///
+/// # Safety
+/// Each set is null or valid for `nfds` bits, rounded up to whole words.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn select(
+    nfds: RawFd,
+    readfds: *mut fd_set,
+    writefds: *mut fd_set,
+    exceptfds: *mut fd_set,
+    timeout: Option<&mut Duration>,
+    mask: *const libc::sigset_t,
+    find: Finder,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise, passed on.
+    unsafe { select_with(&REGISTRY, nfds, [readfds, writefds, exceptfds], timeout, mask, find) }
+}
+
+/// [`select`] over any source; the sets in the order read, write, except.
+///
+/// # Errors
+/// As [`select`].
+///
+/// # Safety
+/// As [`select`].
+pub unsafe fn select_with<S: Source>(
+    sets: &'static Registry<S>,
+    nfds: RawFd,
+    fds: [*mut fd_set; 3],
+    timeout: Option<&mut Duration>,
+    mask: *const libc::sigset_t,
+    find: Finder,
+) -> Result<usize, Errno> {
+    let Ok(nfds) = usize::try_from(nfds) else { return Err(Errno::INVAL) };
+    let words = nfds.div_ceil(BITS);
+    let [read, write, except] = fds.map(|at| Bits { at: at.cast(), words });
+    let asks = |fd: usize| {
+        let bit = |set: Bits, mask: i16| if set.has(fd) { mask } else { 0 };
+        bit(read, IN_SET) | bit(write, OUT_SET) | bit(except, EX_SET)
+    };
+    let any = |fd: &usize| asks(*fd) != 0;
+    let Some(mut entries) = Room::new((0..nfds).filter(any).count(), Entry::NONE) else {
+        return Err(Errno::NOMEM);
+    };
+    for (entry, fd) in entries.slice().iter_mut().zip((0..nfds).filter(any)) {
+        let accept = asks(fd);
+        // In poll's words: never ask for more than the program looks at.
+        let events =
+            accept & (POLLIN | POLLRDNORM | POLLRDBAND | POLLOUT | POLLWRNORM | POLLWRBAND | POLLPRI);
+        *entry = Entry::new(fd as RawFd, events, accept);
+    }
+    let start = sys::now_ns();
+    let time = timeout.as_deref().copied();
+    let mut result = mixed::wait(sets, entries.slice(), time, mask, find).map(|_| 0);
+    if let Some(left) = timeout {
+        *left = left.saturating_sub(Duration::from_nanos(sys::now_ns().saturating_sub(start)));
+    }
+    if entries.slice().iter().any(|e| e.revents & POLLNVAL != 0) && result.is_ok() {
+        result = Err(Errno::BADF);
+    }
+    if let Ok(count) = &mut result {
+        *count = report(entries.slice(), read, write, except);
+    }
+    entries.release();
+    result
+}
+
+/// Writes the three sets; the count of all bits, as Linux counts. The entries are in the order of their
+/// descriptors.
+fn report(entries: &[Entry], read: Bits, write: Bits, except: Bits) -> usize {
+    let mut count = 0;
+    for (set, mask) in [(read, IN_SET), (write, OUT_SET), (except, EX_SET)] {
+        let mut rest = entries.iter().peekable();
+        for i in 0..set.words {
+            let mut found = 0;
+            while let Some(e) = rest.next_if(|e| e.fd as usize / BITS == i) {
+                if e.revents & mask != 0 {
+                    found |= 1 << (e.fd as usize % BITS);
+                }
+            }
+            let after = set.word(i) & found;
+            set.set_word(i, after);
+            count += after.count_ones() as usize;
+        }
+    }
+    count
+}

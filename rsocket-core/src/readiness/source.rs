@@ -1,0 +1,161 @@
+//! What the readiness layer asks of a socket, and of the bells on which a sleeper sleeps.
+//!
+//! [`Sockets`] is the real thing: a zero-sized type that delegates to [`crate::socket`] and
+//! [`crate::device::shm::bell`]. The tests put a simulated device in its place. Nothing here knows which of
+//! poll, select and epoll is asking.
+//!
+//! **Locks.** All of these may be called while a set's lock is held. They must therefore not wait for a lock
+//! whose holder may call `epoll::mode_changed`, `epoll::starved` or `epoll::member_closing`. They may call
+//! those three themselves: such a call from inside is put off until the set's lock is released.
+
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+pub use crate::socket::{Events, Look, Progress, SlotId};
+
+use crate::device::shm::bell::{self, BellRef};
+use crate::socket;
+
+/// A bell as this layer sees it: what to poll, and by which number others ring it.
+pub trait Bell: Copy + Send + Sync + 'static {
+    /// Readable after a ring.
+    fn fd(&self) -> RawFd;
+    /// What is put into sleeper words.
+    fn id(&self) -> u64;
+    /// Takes all rings out.
+    fn drain(&self);
+}
+
+impl Bell for BellRef {
+    fn fd(&self) -> RawFd {
+        Self::fd(self)
+    }
+    fn id(&self) -> u64 {
+        Self::id(self)
+    }
+    fn drain(&self) {
+        let _ = Self::drain(self);
+    }
+}
+
+/// Everything that is asked about sockets. See the functions of the same names in [`crate::socket`].
+pub trait Source: Sync + 'static {
+    /// The bells that go with it.
+    type Bell: Bell;
+
+    /// What the device says is ready, and what must be asked of the kernel. No system call.
+    fn look(&self, slot: SlotId, fd: RawFd) -> Look;
+    /// Translates what the kernel said about the TCP descriptor into what the program may see.
+    fn heard(&self, slot: SlotId, fd: RawFd, kernel: Events) -> Events;
+    /// Puts the bell into the sleeper words of the directions of `interest`, unless it is there already; false
+    /// when one of them is ready by level meanwhile, or when there is no free word (the caller then sleeps
+    /// for a short time only). After false the bell is in no word of this slot.
+    fn arm(&self, slot: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool;
+    /// As [`Source::arm`] for the receiving direction, but unread bytes do not count: false only when
+    /// `progress().received` is no longer `seen`.
+    fn arm_edge(&self, slot: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool;
+    /// Takes the bell out of all of the slot's sleeper words.
+    fn disarm(&self, slot: SlotId, bell: u64);
+    /// Takes all ready bits that peers have set for this process.
+    fn collect_ready(&self, f: &mut dyn FnMut(SlotId));
+    /// Both directions are wholly on the device: `ask` stays empty until a way back.
+    fn settled(&self, slot: SlotId) -> bool;
+    /// While this is some duration a waiter must look again after it at the latest.
+    fn patience(&self, slot: SlotId) -> Option<Duration>;
+    /// Spins as long as that pays; true as soon as `probe` is.
+    fn spin(&self, probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool;
+    /// Changes whenever `ask` or `on_device` changes.
+    fn mode_epoch(&self, slot: SlotId) -> u32;
+    /// Whether any direction is no longer the kernel's alone.
+    fn on_device(&self, slot: SlotId) -> bool;
+    /// How far the two directions have come, for edge triggering.
+    fn progress(&self, slot: SlotId) -> Progress;
+
+    /// A bell for one sleep.
+    fn borrow_bell(&self) -> Option<Self::Bell>;
+    /// A bell for the life of an epoll set.
+    fn borrow_set_bell(&self) -> Option<Self::Bell>;
+    /// Returns either kind.
+    fn give_back_bell(&self, bell: Self::Bell);
+    /// Closes a set's bell without returning it: in a forked child, where it is the parent's.
+    fn forget_bell(&self, bell: Self::Bell);
+    /// Rings a bell of this process, to pass the word on to another thread.
+    fn ring(&self, bell: u64);
+
+    /// Goes on with pairings that a process without TCP waits for; how soon the next look is due.
+    fn attaching(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The kernel alone cannot answer for this socket.
+    fn special(&self, slot: SlotId) -> bool {
+        self.on_device(slot) || self.patience(slot).is_some()
+    }
+}
+
+/// The sockets of this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Sockets;
+
+impl Source for Sockets {
+    type Bell = BellRef;
+
+    #[inline]
+    fn look(&self, slot: SlotId, fd: RawFd) -> Look {
+        socket::look(slot, fd)
+    }
+    fn heard(&self, slot: SlotId, fd: RawFd, kernel: Events) -> Events {
+        socket::heard(slot, fd, kernel)
+    }
+    fn arm(&self, slot: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
+        socket::arm(slot, interest, bell, mark_ready)
+    }
+    fn arm_edge(&self, slot: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool {
+        socket::arm_edge(slot, seen, bell, mark_ready)
+    }
+    fn disarm(&self, slot: SlotId, bell: u64) {
+        socket::disarm(slot, bell);
+    }
+    fn collect_ready(&self, f: &mut dyn FnMut(SlotId)) {
+        socket::collect_ready(f);
+    }
+    fn settled(&self, slot: SlotId) -> bool {
+        socket::settled(slot)
+    }
+    fn patience(&self, slot: SlotId) -> Option<Duration> {
+        socket::patience(slot)
+    }
+    fn attaching(&self) -> Option<Duration> {
+        socket::attaching()
+    }
+    fn spin(&self, probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
+        socket::spin(probe, slots)
+    }
+    #[inline]
+    fn mode_epoch(&self, slot: SlotId) -> u32 {
+        socket::mode_epoch(slot)
+    }
+    #[inline]
+    fn on_device(&self, slot: SlotId) -> bool {
+        socket::on_device(slot)
+    }
+    #[inline]
+    fn progress(&self, slot: SlotId) -> Progress {
+        socket::progress(slot)
+    }
+    fn borrow_bell(&self) -> Option<BellRef> {
+        bell::borrow()
+    }
+    fn borrow_set_bell(&self) -> Option<BellRef> {
+        bell::borrow_for_set()
+    }
+    fn give_back_bell(&self, bell: BellRef) {
+        bell::give_back(bell);
+    }
+    fn forget_bell(&self, bell: BellRef) {
+        bell::forget(bell);
+    }
+    fn ring(&self, bell: u64) {
+        bell::ring(bell);
+    }
+}

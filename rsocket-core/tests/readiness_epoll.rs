@@ -1,0 +1,809 @@
+//! epoll over a simulated device: every scenario that plain TCP can also play is played on both, and both
+//! must say the same.
+#![allow(clippy::unwrap_used)]
+
+mod readiness_support;
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use readiness_support::*;
+use rsocket_core::readiness::source::Events;
+
+/// Counters and the pool of ready bits are shared by all tests of this file.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Add(u32),
+    Mod(u32),
+    Del,
+    Send(u64),
+    Take(u64),
+    Fin,
+    Reset,
+    Now,
+    Sleep,
+}
+use Step::*;
+
+/// Plays a scenario; what each step said.
+fn play(steps: &[Step], device: Option<Mode>) -> Vec<Result<Vec<u32>, i32>> {
+    let ep = Ep::new();
+    let mut c = Conn::new();
+    if let Some(mode) = device {
+        c.mode(mode);
+    }
+    let mut said = Vec::new();
+    for step in steps {
+        let ctl = |op, ev| ep.ctl(op, c.fd(), ev, 7).map(|()| vec![]);
+        let wait = |t| {
+            Ok(ep
+                .wait(8, Some(t))
+                .into_iter()
+                .map(|(e, d)| {
+                    assert_eq!(d, 7);
+                    e
+                })
+                .collect())
+        };
+        let kernel_in =
+            device.is_none() || matches!(device, Some(Mode::Between(a)) if a.contains(Events::IN));
+        said.push(match *step {
+            Add(e) => ctl(ADD, e),
+            Mod(e) => ctl(MOD, e),
+            Del => ctl(DEL, 0),
+            Now => wait(Duration::ZERO),
+            Sleep => wait(20 * MS),
+            Send(n) => {
+                if kernel_in {
+                    c.there.as_ref().unwrap().write_all(&vec![1; n as usize]).unwrap();
+                    std::thread::sleep(MS);
+                } else {
+                    c.deliver(n);
+                }
+                Ok(vec![])
+            }
+            Take(n) => {
+                if kernel_in {
+                    (&c.here).read_exact(&mut vec![0; n as usize]).unwrap();
+                } else {
+                    c.consume(n);
+                }
+                Ok(vec![])
+            }
+            Fin => {
+                c.there.as_ref().unwrap().shutdown(Shutdown::Write).unwrap();
+                std::thread::sleep(MS);
+                Ok(vec![])
+            }
+            Reset => {
+                let there = c.there.take().unwrap();
+                let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+                // SAFETY: a valid struct of the stated size.
+                unsafe {
+                    libc::setsockopt(
+                        there.as_raw_fd(),
+                        libc::SOL_SOCKET,
+                        libc::SO_LINGER,
+                        (&raw const linger).cast(),
+                        size_of::<libc::linger>() as u32,
+                    )
+                };
+                drop(there);
+                std::thread::sleep(MS);
+                Ok(vec![])
+            }
+        });
+    }
+    said
+}
+
+fn same(steps: &[Step]) {
+    let kernel = play(steps, None);
+    for mode in [
+        Mode::Settled,
+        Mode::Between(Events::IN | Events::OUT),
+        Mode::Between(Events::IN),
+        Mode::Between(Events::OUT),
+    ] {
+        let device = play(steps, Some(mode));
+        let edge = steps.iter().any(|s| matches!(s, Add(e) | Mod(e) if e & ET != 0));
+        if edge && mode != Mode::Settled {
+            // While both answer an edge may be reported twice (the kernel's entry is changed under it), but
+            // none is lost.
+            for (d, k) in device.iter().zip(&kernel) {
+                assert!(d == k || *k == Ok(vec![]), "{mode:?}, {steps:?}: {device:?}, not {kernel:?}");
+            }
+        } else {
+            assert_eq!(device, kernel, "{mode:?}, {steps:?}");
+        }
+    }
+}
+
+#[test]
+fn says_what_tcp_says() {
+    let _one = alone();
+    let table: &[&[Step]] = &[
+        // Level.
+        &[Add(IN), Now, Sleep, Send(5), Now, Now, Take(3), Now, Take(2), Now, Sleep, Send(1), Sleep],
+        &[Add(IN | OUT), Now, Send(1), Now, Take(1), Now],
+        &[Add(0), Now, Send(1), Now, Mod(IN), Now, Mod(0), Now],
+        &[Add(OUT), Now, Send(1), Now, Fin, Now, Now],
+        &[Add(IN | 0x40 | OUT | 0x100), Now, Send(1), Now],
+        // Edge.
+        &[Add(IN | ET), Now, Send(5), Now, Now, Send(1), Now, Take(2), Now, Send(1), Sleep, Sleep],
+        &[Add(IN | OUT | ET), Now, Now, Send(1), Now, Now, Take(1), Now, Send(1), Sleep],
+        &[Add(IN | OUT | RDHUP | ET), Now, Send(1), Sleep, Fin, Sleep, Sleep],
+        &[Send(3), Add(IN | ET), Now, Now, Mod(IN | ET), Now, Now],
+        // One-shot.
+        &[Add(IN | ONESHOT), Send(1), Now, Now, Send(1), Now, Mod(IN | ONESHOT), Now, Now],
+        &[Add(IN | ET | ONESHOT), Send(1), Sleep, Send(1), Sleep, Mod(IN | ET | ONESHOT), Sleep, Sleep],
+        &[Add(IN | RDHUP | ONESHOT), Send(1), Now, Fin, Now, Sleep, Mod(IN | RDHUP | ONESHOT), Now, Sleep],
+        // Removing and adding again; errors.
+        &[Mod(IN), Del, Add(IN), Add(IN), Send(1), Now, Del, Now, Del, Mod(IN), Send(1), Sleep, Add(IN), Now],
+        &[Add(IN), Sleep, Del, Send(1), Sleep, Add(IN | ET), Now, Now, Del, Add(IN | ET), Now],
+        &[Add(IN), Fin, Now, Del, Now, Add(IN | RDHUP), Now, Sleep],
+        &[Add(IN), Del, Fin, Sleep, Add(IN | RDHUP), Now],
+        // Ends.
+        &[Add(IN), Sleep, Fin, Sleep, Now],
+        &[Add(IN | RDHUP), Send(2), Fin, Now, Take(2), Now, Now],
+        &[Add(RDHUP), Now, Send(1), Now, Sleep, Fin, Sleep, Now],
+        &[Add(RDHUP | ET), Send(1), Sleep, Fin, Sleep, Sleep],
+        &[Add(IN | RDHUP), Sleep, Reset, Sleep],
+        &[Add(0), Sleep, Reset, Sleep],
+        &[Add(IN | ET), Reset, Sleep, Sleep],
+        // Exclusive.
+        &[
+            Add(IN | 1 << 28),
+            Send(1),
+            Now,
+            Mod(IN),
+            Del,
+            Add(IN | RDHUP | 1 << 28),
+            Add(IN | ET | 1 << 28),
+            Now,
+        ],
+        &[Add(IN), Mod(IN | 1 << 28), Now],
+    ];
+    for steps in table {
+        same(steps);
+    }
+}
+
+#[test]
+fn out_edges_follow_room() {
+    let _one = alone();
+    let (ep, c) = (Ep::new(), Conn::settled());
+    ep.add(c.fd(), OUT | IN | ET, 1);
+    assert_eq!(ep.now(), [(OUT, 1)]);
+    assert_eq!(ep.soon(), []);
+    c.fill();
+    c.relieve();
+    assert_eq!(ep.now(), [(OUT, 1)], "room that came before the wait");
+    // Starved while another thread sleeps.
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(20 * MS);
+            c.fill();
+            std::thread::sleep(20 * MS);
+            c.relieve();
+        });
+        assert_eq!(ep.wait(4, Some(Duration::from_secs(2))), [(OUT, 1)]);
+    });
+    // Level.
+    let d = Conn::settled();
+    ep.add(d.fd(), OUT, 2);
+    assert_eq!(ep.now(), [(OUT, 2)]);
+    d.fill();
+    assert_eq!(ep.soon(), []);
+    d.relieve();
+    assert_eq!(ep.soon(), [(OUT, 2)]);
+}
+
+#[test]
+fn foreign_members_pass_unchanged() {
+    let _one = alone();
+    let (ep, c) = (Ep::new(), Conn::settled());
+    let (mut tx, rx) = std::os::unix::net::UnixStream::pair().unwrap();
+    ep.add(rx.as_raw_fd(), IN, u64::MAX);
+    ep.add(c.fd(), IN, 0);
+    tx.write_all(b"x").unwrap();
+    assert_eq!(ep.soon(), [(IN, u64::MAX)]);
+    c.deliver(1);
+    for _ in 0..40 {
+        // Level on both sides: with room for one, both get their turn.
+        let mut seen = [false; 2];
+        for _ in 0..24 {
+            for (_, d) in ep.wait(1, Some(Duration::ZERO)) {
+                seen[usize::from(d == 0)] = true;
+            }
+        }
+        assert_eq!(seen, [true, true]);
+    }
+    let both = (0..20).any(|_| ep.now() == [(IN, 0), (IN, u64::MAX)]);
+    assert!(both);
+}
+
+/// Events of ours must not hide the program's from a wait that does not sleep.
+#[test]
+fn ours_do_not_fill_the_room() {
+    let _one = alone();
+    let ep = Ep::new();
+    let conns: Vec<_> = (0..20).map(|_| Conn::settled()).collect();
+    for c in &conns {
+        ep.add(c.fd(), IN, 0);
+    }
+    assert_eq!(ep.wait(4, Some(MS)), []);
+    for c in &conns {
+        ep.ctl(DEL, c.fd(), 0, 0).unwrap();
+        c.there.as_ref().unwrap().shutdown(Shutdown::Write).unwrap();
+    }
+    let (mut tx, rx) = std::os::unix::net::UnixStream::pair().unwrap();
+    ep.add(rx.as_raw_fd(), IN, 5);
+    std::thread::sleep(MS);
+    tx.write_all(b"x").unwrap();
+    assert_eq!(ep.wait(1, Some(Duration::ZERO)), [(IN, 5)]);
+}
+
+#[test]
+fn ready_members_take_turns() {
+    let _one = alone();
+    let ep = Ep::new();
+    let conns: Vec<_> = (0..200).map(|_| Conn::settled()).collect();
+    for (i, c) in conns.iter().enumerate() {
+        ep.add(c.fd(), IN, i as u64);
+        c.deliver(1);
+    }
+    let mut seen = vec![0; 200];
+    for _ in 0..60 {
+        let got = ep.wait(10, Some(Duration::ZERO));
+        assert!(got.windows(2).all(|w| w[0].1 != w[1].1), "one event for each member");
+        got.iter().for_each(|(_, d)| seen[*d as usize] += 1);
+    }
+    assert!(seen.iter().all(|n| *n > 0), "{seen:?}");
+}
+
+#[test]
+fn changes_under_a_sleeping_wait() {
+    let _one = alone();
+    for events in [IN, IN | ET, IN | OUT | ET] {
+        let (ep, c) = (Ep::new(), Conn::new());
+        ep.add(c.fd(), events, 9);
+        let _ = ep.now();
+        assert!(SETS.is_plain(ep.0));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                std::thread::sleep(20 * MS);
+                c.mode(Mode::Between(Events::IN | Events::OUT));
+                std::thread::sleep(10 * MS);
+                c.mode(Mode::Between(Events::IN));
+                std::thread::sleep(10 * MS);
+                c.mode(Mode::Settled);
+                std::thread::sleep(10 * MS);
+                c.deliver(1);
+            });
+            let start = Instant::now();
+            // A change of mode may repeat the OUT edge.
+            loop {
+                let got = ep.wait(4, Some(Duration::from_secs(2)));
+                assert_eq!(got.len(), 1);
+                if got[0].0 & IN != 0 {
+                    break;
+                }
+            }
+            assert!(start.elapsed() < Duration::from_secs(1));
+        });
+        assert!(!SETS.is_plain(ep.0));
+        c.consume(1);
+        // And the way back.
+        c.mode(Mode::Plain);
+        while !ep.now().is_empty() {
+            if events & (OUT | ET) == OUT {
+                break;
+            }
+        }
+        c.there.as_ref().unwrap().write_all(b"z").unwrap();
+        let got = ep.soon();
+        assert_eq!(got.len(), 1);
+        assert_eq!(got[0].0 & IN, IN);
+    }
+}
+
+#[test]
+fn bytes_in_between_come_from_the_kernel() {
+    let _one = alone();
+    let (ep, c) = (Ep::new(), Conn::new());
+    c.mode(Mode::Between(Events::IN | Events::OUT));
+    ep.add(c.fd(), IN, 3);
+    assert_eq!(ep.soon(), []);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(10 * MS);
+            c.there.as_ref().unwrap().write_all(b"ab").unwrap();
+        });
+        assert_eq!(ep.soon(), [(IN, 3)]);
+    });
+    assert_eq!(ep.soon(), [(IN, 3)]);
+    (&c.here).read_exact(&mut [0; 2]).unwrap();
+    assert_eq!(ep.soon(), []);
+    c.there.as_ref().unwrap().write_all(b"c").unwrap();
+    assert_eq!(ep.soon(), [(IN, 3)]);
+    // Deleted in between: silent, and cheap.
+    ep.ctl(DEL, c.fd(), 0, 0).unwrap();
+    let before = cpu();
+    assert_eq!(ep.soon(), []);
+    assert!(cpu() - before < 10 * MS);
+}
+
+#[test]
+fn sleeps_exactly_and_quietly() {
+    let _one = alone();
+    let ep = Ep::new();
+    let conns: Vec<_> = (0..80).map(|_| Conn::settled()).collect();
+    for c in &conns {
+        ep.add(c.fd(), IN | RDHUP, 1);
+        c.deliver(1);
+    }
+    assert!(!ep.now().is_empty());
+    conns.iter().for_each(|c| c.consume(1));
+    // An unwanted end, and a member that is off.
+    conns[0].there.as_ref().unwrap().shutdown(Shutdown::Write).unwrap();
+    ep.ctl(MOD, conns[0].fd(), OUT & !OUT, 1).unwrap();
+    for time in [Duration::from_micros(300), 30 * MS, Duration::from_micros(200_500)] {
+        let (start, before) = (Instant::now(), cpu());
+        assert_eq!(ep.wait(8, Some(time)), []);
+        let (took, used) = (start.elapsed(), cpu() - before);
+        assert!(took >= time && took < time + 15 * MS, "{took:?} for {time:?}");
+        assert!(used < 8 * MS, "{used:?}");
+    }
+}
+
+#[test]
+fn costs_what_is_ready() {
+    let _one = alone();
+    let ep = Ep::new();
+    let (tcp, _peer) = tcp_pair();
+    // One TCP connection stands for all of them underneath: what is counted is what we do.
+    let mut slots = Vec::new();
+    let mut fds = Vec::new();
+    // SAFETY: no pointers but the struct.
+    unsafe {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        limit.rlim_cur = limit.rlim_max.min(12_000);
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+    }
+    let many = 10_000;
+    for i in 0..many {
+        // SAFETY: dup of an open descriptor.
+        let fd = unsafe { libc::dup(tcp.as_raw_fd()) };
+        if fd < 0 {
+            break;
+        }
+        let slot = new_slot(fd);
+        state(slot, |s| (s.mode, s.epoch) = (Mode::Settled, 1));
+        ep.add(fd, IN, i);
+        slots.push(slot);
+        fds.push(fd);
+    }
+    assert!(slots.len() > 900, "{}", slots.len());
+    assert_eq!(ep.wait(64, Some(MS)), []);
+    let active = Conn::settled();
+    ep.add(active.fd(), IN, 1 << 40);
+    assert_eq!(ep.wait(64, Some(MS)), []);
+    let before = LOOKS.load(SeqCst);
+    for _ in 0..1000 {
+        active.deliver(1);
+        assert_eq!(ep.wait(64, None), [(IN, 1 << 40)]);
+        active.consume(1);
+        assert_eq!(ep.wait(64, Some(Duration::ZERO)), []);
+    }
+    let looks = LOOKS.load(SeqCst) - before;
+    assert!(looks < 8000, "{looks} looks for 1000 rounds among {}", slots.len());
+    for fd in fds {
+        forget_fd(fd);
+        // SAFETY: ours.
+        unsafe { libc::close(fd) };
+    }
+}
+
+#[test]
+fn two_threads_share_the_work() {
+    let _one = alone();
+    let ep = Ep::new();
+    let conns: Vec<_> = (0..8).map(|_| Conn::settled()).collect();
+    for (i, c) in conns.iter().enumerate() {
+        ep.add(c.fd(), IN | ET | ONESHOT, i as u64);
+    }
+    const ROUNDS: u64 = 300;
+    let done = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| {
+                while done.load(SeqCst) < ROUNDS * 8 {
+                    for (e, d) in ep.wait(1, Some(200 * MS)) {
+                        assert_eq!(e, IN);
+                        let c = &conns[d as usize];
+                        let n = state(c.slot, |s| {
+                            let n = s.received - s.consumed;
+                            s.consumed += n;
+                            n
+                        });
+                        done.fetch_add(n, SeqCst);
+                        ep.ctl(MOD, c.fd(), IN | ET | ONESHOT, d).unwrap();
+                    }
+                }
+            });
+        }
+        s.spawn(|| {
+            for i in 0..ROUNDS {
+                for c in &conns {
+                    c.deliver(1);
+                }
+                if i % 16 == 0 {
+                    std::thread::sleep(MS);
+                }
+            }
+        });
+        let start = Instant::now();
+        while done.load(SeqCst) < ROUNDS * 8 {
+            assert!(start.elapsed() < Duration::from_secs(10), "lost: {}", done.load(SeqCst));
+            std::thread::sleep(MS);
+        }
+    });
+}
+
+#[test]
+fn bits_reach_another_set() {
+    let _one = alone();
+    let (a, b) = (Ep::new(), Ep::new());
+    let (x, y) = (Conn::settled(), Conn::settled());
+    a.add(x.fd(), IN, 1);
+    b.add(y.fd(), IN, 2);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            // This set's waits take all bits of the process.
+            for _ in 0..200 {
+                assert_eq!(a.wait(4, Some(Duration::from_micros(100))), []);
+            }
+        });
+        for _ in 0..50 {
+            std::thread::scope(|t| {
+                t.spawn(|| {
+                    std::thread::sleep(Duration::from_micros(300));
+                    y.deliver(1);
+                });
+                assert_eq!(b.wait(4, Some(Duration::from_secs(2))), [(IN, 2)]);
+            });
+            y.consume(1);
+        }
+    });
+    // One socket in both.
+    b.add(x.fd(), IN, 3);
+    assert_eq!((a.now(), b.now()), (vec![], vec![]));
+    assert_eq!((a.wait(4, Some(MS)), b.wait(4, Some(MS))), (vec![], vec![]));
+    x.deliver(1);
+    assert_eq!((a.soon(), b.soon()), (vec![(IN, 1)], vec![(IN, 3)]));
+}
+
+#[test]
+fn nests() {
+    let _one = alone();
+    let (outer, inner, c) = (Ep::new(), Ep::new(), Conn::settled());
+    inner.add(c.fd(), IN, 1);
+    outer.add(inner.0, IN, 2);
+    assert_eq!(outer.soon(), []);
+    for _ in 0..20 {
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                std::thread::sleep(MS);
+                c.deliver(1);
+            });
+            assert_eq!(outer.wait(4, Some(Duration::from_secs(2))), [(IN, 2)]);
+        });
+        assert_eq!(inner.now(), [(IN, 1)]);
+        assert_eq!(outer.now(), [(IN, 2)], "level: still there");
+        c.consume(1);
+        assert_eq!(inner.now(), []);
+        assert_eq!(outer.wait(4, Some(MS)), []);
+    }
+}
+
+#[test]
+fn close_and_reuse() {
+    let _one = alone();
+    let ep = Ep::new();
+    for i in 0..50 {
+        let c = Conn::settled();
+        ep.add(c.fd(), IN, i);
+        c.deliver(1);
+        assert_eq!(ep.now(), [(IN, i)]);
+    }
+    assert_eq!(ep.soon(), []);
+    for _ in 0..50 {
+        let (e, c) = (Ep::new(), Conn::settled());
+        e.add(c.fd(), IN, 1);
+        assert_eq!(e.now(), []);
+        // SAFETY: a dup of the set.
+        let two = unsafe { libc::dup(e.0) };
+        SETS.duplicated(e.0, two);
+        let second = Ep(two);
+        c.deliver(1);
+        assert_eq!(second.now(), [(IN, 1)]);
+        drop(e);
+        assert_eq!(second.soon(), [(IN, 1)]);
+    }
+}
+
+#[test]
+fn spins_and_patience() {
+    let _one = alone();
+    let (ep, c) = (Ep::new(), Conn::settled());
+    ep.add(c.fd(), IN, 1);
+    c.deliver(1);
+    assert_eq!(ep.now(), [(IN, 1)]);
+    c.consume(1);
+    SPIN_US.store(50_000, SeqCst);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(MS);
+            c.deliver(1);
+        });
+        let before = REAL_WAITS.load(SeqCst);
+        assert_eq!(ep.wait(4, None), [(IN, 1)]);
+        assert_eq!(REAL_WAITS.load(SeqCst), before, "found by spinning");
+    });
+    SPIN_US.store(0, SeqCst);
+    // A socket that may not use TCP: its waiter looks again by itself.
+    let d = Conn::new();
+    state(d.slot, |s| {
+        s.patience = Some(5 * MS);
+        s.hide = Events::IN | Events::OUT;
+        s.mode = Mode::Between(Events::empty());
+        s.full = true;
+    });
+    ep.ctl(DEL, c.fd(), 0, 0).unwrap();
+    ep.add(d.fd(), OUT, 2);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(30 * MS);
+            // Without a ring.
+            state(d.slot, |s| s.full = false);
+        });
+        let start = Instant::now();
+        assert_eq!(ep.wait(4, Some(Duration::from_secs(2))), [(OUT, 2)]);
+        assert!(start.elapsed() < 200 * MS);
+    });
+}
+
+#[test]
+fn one_socket_under_two_descriptors() {
+    let _one = alone();
+    let (ep, c) = (Ep::new(), Conn::settled());
+    // SAFETY: a dup of an open descriptor.
+    let two = unsafe { libc::dup(c.fd()) };
+    alias_fd(two, c.slot);
+    ep.add(c.fd(), IN, 1);
+    ep.add(two, IN | OUT | ET, 2);
+    assert_eq!(ep.now(), [(OUT, 2)]);
+    assert_eq!(ep.soon(), []);
+    for _ in 0..100 {
+        c.fill();
+        assert_eq!(ep.wait(4, Some(MS)), []);
+        c.deliver(1);
+        assert_eq!(ep.soon(), [(IN, 1), (IN, 2)]);
+        c.consume(1);
+        assert_eq!(ep.wait(4, Some(MS)), []);
+        c.relieve();
+        let got = ep.soon();
+        assert_eq!(got, [(OUT, 2)]);
+    }
+    forget_fd(two);
+    // SAFETY: ours.
+    unsafe { libc::close(two) };
+    c.deliver(1);
+    assert_eq!(ep.soon(), [(IN, 1)]);
+}
+
+#[test]
+fn a_look_may_change_the_mode() {
+    let _one = alone();
+    for events in [IN, IN | ET, IN | RDHUP | ONESHOT] {
+        let (ep, c) = (Ep::new(), Conn::new());
+        c.mode(Mode::Between(Events::IN | Events::OUT));
+        ep.add(c.fd(), events, 1);
+        assert_eq!(ep.wait(4, Some(MS)), []);
+        state(c.slot, |s| s.settle_at_look = true);
+        ep.ctl(MOD, c.fd(), events, 1).unwrap();
+        assert_eq!(ep.wait(4, Some(MS)), []);
+        assert!(!state(c.slot, |s| s.settle_at_look));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                std::thread::sleep(5 * MS);
+                c.deliver(1);
+            });
+            assert_eq!(ep.soon(), [(IN, 1)]);
+        });
+    }
+}
+
+#[test]
+fn crowded_words_are_napped_over() {
+    let _one = alone();
+    for events in [IN, IN | ET] {
+        let (ep, c) = (Ep::new(), Conn::settled());
+        state(c.slot, |s| s.crowded = true);
+        ep.add(c.fd(), events, 1);
+        let before = cpu();
+        assert_eq!(ep.soon(), []);
+        assert!(cpu() - before < 20 * MS, "{:?}", cpu() - before);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                std::thread::sleep(5 * MS);
+                c.deliver(1);
+            });
+            assert_eq!(ep.soon(), [(IN, 1)]);
+        });
+    }
+}
+
+#[test]
+fn what_is_hidden_keeps_nobody_running() {
+    let _one = alone();
+    let ep = Ep::new();
+    let hidden = |events: u32, mode: Mode| {
+        let c = Conn::new();
+        c.mode(mode);
+        state(c.slot, |s| s.hide = Events::all());
+        ep.add(c.fd(), events, 1);
+        c.there.as_ref().unwrap().write_all(b"x").unwrap();
+        c.there.as_ref().unwrap().shutdown(Shutdown::Both).unwrap();
+        c.fill();
+        c
+    };
+    let both = Events::IN | Events::OUT;
+    let conns = [
+        hidden(IN, Mode::Settled),
+        hidden(IN | ET, Mode::Settled),
+        hidden(OUT, Mode::Settled),
+        hidden(IN | RDHUP, Mode::Between(both)),
+        hidden(IN | RDHUP | ET, Mode::Between(both)),
+        hidden(OUT | ET, Mode::Between(Events::IN)),
+    ];
+    let before = cpu();
+    assert_eq!(ep.soon(), []);
+    assert_eq!(ep.soon(), []);
+    assert!(cpu() - before < 20 * MS, "{:?}", cpu() - before);
+    drop(conns);
+}
+
+#[test]
+fn forks() {
+    let _one = alone();
+    let (ep, c) = (Ep::new(), Conn::settled());
+    ep.add(c.fd(), IN, 1);
+    assert_eq!(ep.wait(4, Some(MS)), []);
+    SETS.fork_prepare();
+    // SAFETY: the child makes a few calls and leaves by _exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        SETS.forked();
+        SETS.closed(ep.0);
+        let own = Ep::new();
+        own.add(c.fd(), IN, 4);
+        c.deliver(1);
+        let good = own.soon() == [(IN, 4)];
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(!good)) };
+    }
+    SETS.fork_parent();
+    let mut status = 1;
+    // SAFETY: a valid place.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0);
+    c.deliver(1);
+    assert_eq!(ep.soon(), [(IN, 1)]);
+}
+
+/// Many members, more than are kept warm, of all kinds; bytes, changes of mode and of interest at the same
+/// time. Every byte must be heard of.
+#[test]
+fn nothing_is_lost_under_churn() {
+    let _one = alone();
+    const CONNS: u64 = 150;
+    const BYTES: u64 = 30_000;
+    for (max, watched) in [(1, false), (7, false), (64, true)] {
+        let (ep, outer) = (Ep::new(), Ep::new());
+        let conns: Vec<_> = (0..CONNS).map(|_| Conn::settled()).collect();
+        let kinds = [IN, IN | ET, IN | ONESHOT, IN | OUT | ET, IN | RDHUP, IN | ET | ONESHOT];
+        let kind = |i: u64| kinds[i as usize % kinds.len()];
+        for (i, c) in conns.iter().enumerate() {
+            ep.add(c.fd(), kind(i as u64), i as u64);
+        }
+        if watched {
+            outer.add(ep.0, IN, 0);
+        }
+        let done = std::sync::atomic::AtomicU64::new(0);
+        let random = |seed: &mut u64| {
+            *seed ^= *seed << 13;
+            *seed ^= *seed >> 7;
+            *seed ^= *seed << 17;
+            *seed
+        };
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    while done.load(SeqCst) < BYTES {
+                        if watched {
+                            assert!(outer.wait(4, Some(200 * MS)).len() <= 1);
+                        }
+                        let time = if watched { Duration::ZERO } else { 200 * MS };
+                        for (_, d) in ep.wait(max, Some(time)) {
+                            let c = &conns[d as usize];
+                            let n = state(c.slot, |s| {
+                                let n = s.received - s.consumed;
+                                s.consumed += n;
+                                n
+                            });
+                            done.fetch_add(n, SeqCst);
+                            if kind(d) & ONESHOT != 0 {
+                                // The changer may have it out just now; it puts it back.
+                                let _ = ep.ctl(MOD, c.fd(), kind(d), d);
+                            }
+                        }
+                    }
+                });
+            }
+            s.spawn(|| {
+                let mut seed = 42;
+                let mut sent = 0;
+                while sent < BYTES {
+                    let n = (random(&mut seed) % 5 + 1).min(BYTES - sent);
+                    conns[(random(&mut seed) % CONNS) as usize].deliver(n);
+                    sent += n;
+                    if random(&mut seed) % 64 == 0 {
+                        std::thread::sleep(Duration::from_micros(random(&mut seed) % 300));
+                    }
+                }
+            });
+            s.spawn(|| {
+                let mut seed = 7;
+                // Not to the end: a change would find what a bell had lost.
+                while done.load(SeqCst) < BYTES / 2 {
+                    let i = random(&mut seed) % CONNS;
+                    let c = &conns[i as usize];
+                    match random(&mut seed) % 4 {
+                        0 => c.mode(Mode::Between(Events::OUT)),
+                        1 => c.mode(Mode::Settled),
+                        2 => ep.ctl(MOD, c.fd(), kind(i), i).unwrap(),
+                        _ => {
+                            ep.ctl(DEL, c.fd(), 0, 0).unwrap();
+                            ep.add(c.fd(), kind(i), i);
+                        }
+                    }
+                    std::thread::sleep(Duration::from_micros(random(&mut seed) % 100));
+                }
+            });
+            let start = Instant::now();
+            while done.load(SeqCst) < BYTES {
+                if start.elapsed() > Duration::from_secs(15) {
+                    let left = conns.iter().filter(|c| state(c.slot, |s| s.received != s.consumed)).count();
+                    eprintln!("max {max}: {} of {BYTES}, unread at {left}", done.load(SeqCst));
+                    std::process::abort();
+                }
+                std::thread::sleep(MS);
+            }
+        });
+    }
+}
