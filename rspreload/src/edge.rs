@@ -1,0 +1,151 @@
+//! The edge between C and Rust: return values and `errno`, scatter lists, `SIGPIPE`.
+//!
+//! Must not know what a hook does. Entry points: [`count`], [`fail`], [`keeping_errno`], [`iovecs`].
+
+use core::ffi::c_int;
+use core::time::Duration;
+
+use libc::{iovec, ssize_t, timespec};
+use rsocket_core::errno::Errno;
+use rsocket_core::sys;
+
+/// The most elements that the kernel takes in one scatter list (`UIO_MAXIOV`).
+const MOST_IOVECS: usize = 1024;
+
+/// A byte count or an error, as C wants it.
+#[inline]
+pub(crate) fn count(result: Result<usize, Errno>) -> ssize_t {
+    match result {
+        Ok(n) => isize::try_from(n).unwrap_or(isize::MAX),
+        Err(e) => fail(e) as ssize_t,
+    }
+}
+
+/// As [`count`], for calls that answer with an `int`.
+#[inline]
+pub(crate) fn small(result: Result<usize, Errno>) -> c_int {
+    match result {
+        Ok(n) => c_int::try_from(n).unwrap_or(c_int::MAX),
+        Err(e) => fail(e),
+    }
+}
+
+/// Sets `errno` and gives -1.
+#[cold]
+pub(crate) fn fail(e: Errno) -> c_int {
+    sys::set_errno(e.0);
+    -1
+}
+
+/// Runs bookkeeping after a real call without letting it be seen in `errno`.
+#[inline]
+pub(crate) fn keeping_errno<R>(bookkeeping: impl FnOnce() -> R) -> R {
+    let before = sys::errno();
+    let r = bookkeeping();
+    sys::set_errno(before);
+    r
+}
+
+/// A result of `socket::send` for the program: a broken pipe also raises `SIGPIPE` in the calling thread, as
+/// the kernel does, unless the call said not to.
+pub(crate) fn sent(result: Result<usize, Errno>, flags: c_int) -> ssize_t {
+    if result == Err(Errno::PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+        // SAFETY: raise is async-signal-safe and takes no pointer. A handler of the program's may run here,
+        // or the process may end here; we hold nothing.
+        unsafe { libc::raise(libc::SIGPIPE) };
+    }
+    count(result)
+}
+
+/// The program's scatter list, if the kernel would take it. `None` means: let the kernel say what is wrong
+/// with it, which it does before it moves a byte.
+///
+/// # Safety
+/// `list` points to `len` elements, as `readv(2)` asks of its caller.
+pub(crate) unsafe fn iovecs<'a>(list: *const iovec, len: usize) -> Option<&'a [iovec]> {
+    if len == 0 {
+        return Some(&[]);
+    }
+    if nowhere(list) || len > MOST_IOVECS {
+        return None;
+    }
+    // SAFETY: not null, and the caller promises the length. The elements are plain integers and pointers.
+    let all = unsafe { core::slice::from_raw_parts(list, len) };
+    let mut total = 0_usize;
+    for one in all {
+        total = total.checked_add(one.iov_len).filter(|t| isize::try_from(*t).is_ok())?;
+    }
+    Some(all)
+}
+
+/// Whether a pointer is one that no program can have memory at: the kernel says EFAULT, we let it.
+#[inline]
+pub(crate) fn nowhere<T>(p: *const T) -> bool {
+    // vm.mmap_min_addr, as every distribution sets it.
+    (p as usize) < 65536
+}
+
+/// The bytes that a scatter list describes.
+pub(crate) fn length(list: &[iovec]) -> usize {
+    list.iter().fold(0, |sum, one| sum.saturating_add(one.iov_len))
+}
+
+/// One buffer as a scatter list. A length beyond what a call can move is cut, as the kernel cuts it.
+#[inline]
+pub(crate) fn one(base: *const core::ffi::c_void, len: usize) -> [iovec; 1] {
+    [iovec { iov_base: base.cast_mut(), iov_len: len.min(0x7fff_f000) }]
+}
+
+/// A `timespec` as the kernel would understand it; `Err` if it would answer `EINVAL`.
+///
+/// # Safety
+/// `t` is null or points to a `timespec`.
+pub(crate) unsafe fn span(t: *const timespec) -> Result<Option<Duration>, Errno> {
+    if t.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not null, valid by the caller's promise.
+    let t = unsafe { t.read() };
+    match (u64::try_from(t.tv_sec), u32::try_from(t.tv_nsec)) {
+        (Ok(s), Ok(ns)) if ns < 1_000_000_000 => Ok(Some(Duration::new(s, ns))),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// The millisecond time-out of `poll` and `epoll_wait`: negative means for ever.
+pub(crate) fn millis(ms: c_int) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scatter_lists_that_the_kernel_refuses_are_left_to_it() {
+        let v = iovec { iov_base: core::ptr::null_mut(), iov_len: usize::MAX / 2 };
+        let list = [v, v, v];
+        // SAFETY: the pointers are to `list`, or null.
+        unsafe {
+            assert!(iovecs(list.as_ptr(), 3).is_none());
+            assert!(iovecs(list.as_ptr(), 1025).is_none());
+            assert!(iovecs(core::ptr::null(), 1).is_none());
+            assert!(iovecs(core::ptr::null(), 0).is_some());
+            assert_eq!(iovecs(list.as_ptr(), 1).map(length), Some(usize::MAX / 2));
+        }
+    }
+
+    #[test]
+    fn bad_times_are_errors() {
+        let bad = timespec { tv_sec: -1, tv_nsec: 0 };
+        let good = timespec { tv_sec: 1, tv_nsec: 5 };
+        // SAFETY: pointers to locals, or null.
+        unsafe {
+            assert!(span(&raw const bad).is_err());
+            assert_eq!(span(&raw const good), Ok(Some(Duration::new(1, 5))));
+            assert_eq!(span(core::ptr::null()), Ok(None));
+        }
+        assert_eq!(millis(-1), None);
+        assert_eq!(millis(20), Some(Duration::from_millis(20)));
+    }
+}

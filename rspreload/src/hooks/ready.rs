@@ -1,0 +1,275 @@
+//! What is ready: `poll`, `select` and their relatives.
+//!
+//! While every connection of the set is plain TCP the kernel knows the answer, and the hook only counts the
+//! thread as a waiter of each, so that no direction switches under a sleeper. Once one is on a device, the
+//! readiness layer does the call.
+
+use core::ffi::{c_int, c_long};
+use core::mem::MaybeUninit;
+use core::time::Duration;
+
+use libc::{fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use rsocket_core::attach::reason::Reason;
+use rsocket_core::errno::Errno;
+use rsocket_core::socket::{self, SlotId};
+use rsocket_core::{readiness, sys};
+
+use crate::edge::{keeping_errno, millis, small, span};
+use crate::shadow::Entry;
+use crate::{real, shadow};
+
+/// The most waiters that one call counts. They stand on the stack: 1 KiB.
+const MOST_COUNTED: usize = 256;
+
+/// The connections that the calling thread is counted as a waiter of.
+struct Counted {
+    slots: [MaybeUninit<SlotId>; MOST_COUNTED],
+    n: usize,
+}
+
+impl Counted {
+    const fn new() -> Self {
+        Self { slots: [const { MaybeUninit::uninit() }; MOST_COUNTED], n: 0 }
+    }
+
+    /// Counts the thread in; false if the connection is on a device now. Beyond what has room the connection
+    /// stays on TCP: a set that large is for epoll.
+    fn enter(&mut self, slot: SlotId, fd: c_int) -> bool {
+        let Some(place) = self.slots.get_mut(self.n) else {
+            socket::refuse(slot, fd, Reason::OddUse);
+            return !socket::on_device(slot);
+        };
+        if !socket::enter_wait(slot) {
+            return false;
+        }
+        place.write(slot);
+        self.n += 1;
+        true
+    }
+
+    fn leave(&mut self) {
+        for place in self.slots.iter().take(self.n) {
+            // SAFETY: the first n places were written by enter().
+            socket::leave_wait(unsafe { place.assume_init_read() });
+        }
+        self.n = 0;
+    }
+}
+
+/// Who does a call on a set of descriptors.
+enum Set {
+    /// Nothing of ours in it, or only plain TCP.
+    Kernel,
+    /// At least one is on a device, or waits to be.
+    Device,
+}
+
+/// Looks at a set; if the kernel is to do the call and may sleep in it, counts the thread in.
+fn survey(fds: impl Iterator<Item = c_int> + Clone, sleeps: bool, counted: &mut Counted) -> Set {
+    if fds.clone().any(|fd| shadow::entry(fd) == Entry::Set && !readiness::epoll::is_plain(fd)) {
+        return Set::Device;
+    }
+    if sleeps && socket::attaching().is_some() {
+        return Set::Device;
+    }
+    let ours = fds.filter_map(|fd| shadow::connection(fd).map(|slot| (fd, slot)));
+    if ours.clone().any(|(_, slot)| socket::on_device(slot) || socket::patience(slot).is_some()) {
+        return Set::Device;
+    }
+    if sleeps {
+        for (fd, slot) in ours {
+            if !counted.enter(slot, fd) {
+                counted.leave();
+                return Set::Device;
+            }
+        }
+    }
+    Set::Kernel
+}
+
+/// A `poll` of any spelling on a process that has sockets of ours: `real` passes it on.
+///
+/// # Safety
+/// `list` points to `length` entries, `mask` is null or valid.
+unsafe fn poll_ours(
+    list: *mut pollfd,
+    length: nfds_t,
+    timeout: Result<Option<Duration>, Errno>,
+    mask: *const sigset_t,
+    real: impl FnOnce() -> c_int,
+) -> c_int {
+    let (Ok(timeout), Ok(n), false) = (timeout, usize::try_from(length), list.is_null()) else {
+        return real();
+    };
+    if n > sys::MAX_FDS {
+        return real();
+    }
+    // SAFETY: not null, and valid for its length by the caller's promise.
+    let fds = unsafe { core::slice::from_raw_parts_mut(list, n) };
+    let mut counted = Counted::new();
+    match survey(fds.iter().map(|p| p.fd), timeout != Some(Duration::ZERO), &mut counted) {
+        Set::Kernel => {
+            let r = real();
+            keeping_errno(|| counted.leave());
+            r
+        }
+        Set::Device => small(readiness::poll::poll(fds, timeout, mask, shadow::find)),
+    }
+}
+
+/// The descriptors that stand in any of three sets, below `n`.
+///
+/// # Safety
+/// Each set is null or has room for `n` bits, as long as the iterator lives.
+unsafe fn members(n: c_int, sets: [*const fd_set; 3]) -> impl Iterator<Item = c_int> + Clone {
+    const BITS: c_int = c_long::BITS as c_int;
+    // Nothing at or above shadow::end() is ours, which also bounds a nonsensical n.
+    (0..n.min(shadow::end())).filter(move |fd| {
+        sets.iter().any(|set| {
+            // SAFETY: fd < n, so that its word is inside the set.
+            !set.is_null()
+                && unsafe { set.cast::<u64>().add((fd / BITS) as usize).read_unaligned() } >> (fd % BITS) & 1
+                    == 1
+        })
+    })
+}
+
+/// A `select` of either spelling on a process that has sockets of ours. `rest` hears how long it took.
+///
+/// # Safety
+/// The contract of `pselect`; `real` passes the call on.
+unsafe fn select_ours(
+    n: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: Result<Option<Duration>, Errno>,
+    mask: *const sigset_t,
+    real: impl FnOnce() -> c_int,
+    rest: impl FnOnce(u64),
+) -> c_int {
+    let Ok(timeout) = timeout else { return real() };
+    if n < 0 {
+        return real();
+    }
+    let mut counted = Counted::new();
+    // SAFETY: the sets have room for n bits, by the contract of select.
+    let fds = unsafe { members(n, sets.map(<*mut fd_set>::cast_const)) };
+    match survey(fds, timeout != Some(Duration::ZERO), &mut counted) {
+        Set::Kernel => {
+            let r = real();
+            keeping_errno(|| counted.leave());
+            r
+        }
+        Set::Device => {
+            let [read, write, except] = sets;
+            let begun = sys::now_ns();
+            let mut left = timeout;
+            // SAFETY: the sets have room for n bits, by the contract of select.
+            let result = unsafe {
+                readiness::select::select(n, read, write, except, left.as_mut(), mask, shadow::find)
+            };
+            rest(sys::now_ns().saturating_sub(begun));
+            small(result)
+        }
+    }
+}
+
+/// # Safety
+/// `t` is null or points to the caller's time.
+unsafe fn micros(t: *const timeval) -> Result<Option<Duration>, Errno> {
+    if t.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not null, valid by the caller's promise.
+    let t = unsafe { t.read() };
+    match (u64::try_from(t.tv_sec), u64::try_from(t.tv_usec)) {
+        (Ok(s), Ok(us)) => Ok(Some(Duration::from_secs(s).saturating_add(Duration::from_micros(us)))),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// Linux's `select` leaves in the time-out what was not slept.
+///
+/// # Safety
+/// `t` is null or points to the caller's time.
+unsafe fn leave_rest(t: *mut timeval, given: Option<Duration>, taken_ns: u64) {
+    if let Some(given) = given {
+        let left = given.saturating_sub(Duration::from_nanos(taken_ns));
+        // SAFETY: a time was given, so that `t` is not null.
+        unsafe {
+            (*t).tv_sec = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+            (*t).tv_usec = i64::from(left.subsec_micros());
+        }
+    }
+}
+
+// Until the first socket is tracked, all of these pass on with one test.
+hook! {
+    fn poll(list: *mut pollfd, length: nfds_t, timeout: c_int) -> c_int, when shadow::any() => {
+        poll_ours(list, length, Ok(millis(timeout)), core::ptr::null(), || real::poll(list, length, timeout))
+    }
+
+    fn ppoll(list: *mut pollfd, length: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int, when shadow::any() => {
+        poll_ours(list, length, span(timeout), mask, || real::ppoll(list, length, timeout, mask))
+    }
+
+    fn __poll_chk(list: *mut pollfd, length: nfds_t, timeout: c_int, room: size_t) -> c_int, when shadow::any() && fits(length, room) => {
+        poll(list, length, timeout)
+    }
+
+    fn __ppoll_chk(list: *mut pollfd, length: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: size_t) -> c_int, when shadow::any() && fits(length, room) => {
+        ppoll(list, length, timeout, mask)
+    }
+
+    fn select(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int, when shadow::any() => {
+        let given = micros(timeout);
+        let pass = || real::select(n, read, write, except, timeout);
+        select_ours(n, [read, write, except], given, core::ptr::null(), pass, |taken| {
+            leave_rest(timeout, given.ok().flatten(), taken);
+        })
+    }
+
+    fn pselect(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int, when shadow::any() => {
+        let pass = || real::pselect(n, read, write, except, timeout, mask);
+        select_ours(n, [read, write, except], span(timeout), mask, pass, |_| {})
+    }
+}
+
+/// A length beyond the buffer is for libc's fortified function to complain about.
+#[inline(always)]
+fn fits(length: nfds_t, room: size_t) -> bool {
+    length <= (room / size_of::<pollfd>()) as nfds_t
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_any_set_are_found() {
+        // SAFETY: an fd_set is plain bits, for which zero is a value; FD_SET stays inside it.
+        let (mut a, mut b) = unsafe { (core::mem::zeroed::<fd_set>(), core::mem::zeroed::<fd_set>()) };
+        // SAFETY: as above.
+        unsafe {
+            libc::FD_SET(3, &raw mut a);
+            libc::FD_SET(64, &raw mut a);
+            libc::FD_SET(130, &raw mut b);
+            libc::FD_SET(200, &raw mut b);
+        }
+        shadow::put(700_000, Entry::Set);
+        // SAFETY: both sets have room for 150 bits.
+        let found: Vec<c_int> =
+            unsafe { members(150, [&raw const a, core::ptr::null(), &raw const b]) }.collect();
+        assert_eq!(found, [3, 64, 130]);
+    }
+
+    #[test]
+    fn what_select_did_not_sleep_is_left() {
+        let mut t = timeval { tv_sec: 2, tv_usec: 0 };
+        // SAFETY: a pointer to a local.
+        unsafe {
+            let given = micros(&raw const t).unwrap();
+            leave_rest(&raw mut t, given, 500_000_000);
+        }
+        assert_eq!((t.tv_sec, t.tv_usec), (1, 500_000));
+    }
+}

@@ -1,0 +1,263 @@
+//! Bytes in: `read`, `recv` and their relatives.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::mem::MaybeUninit;
+
+use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use rsocket_core::attach::reason::Reason;
+use rsocket_core::errno::Errno;
+use rsocket_core::socket::{self, Route, SlotId};
+use rsocket_core::sys;
+
+use crate::edge::{self, count, fail, iovecs, nowhere, one, small};
+use crate::{real, shadow};
+
+/// Flags that the socket layer understands or that mean nothing on TCP. `MSG_TRUNC` is [`discard`]ed here.
+const KNOWN: c_int = libc::MSG_PEEK
+    | libc::MSG_WAITALL
+    | libc::MSG_DONTWAIT
+    | libc::MSG_NOSIGNAL
+    | libc::MSG_CMSG_CLOEXEC
+    | libc::MSG_TRUNC;
+
+/// Who does this call, and [`socket::enter_receive`] done if it is the kernel. Calls that the device cannot
+/// do take the connection back to TCP first.
+fn enter(slot: SlotId, fd: c_int, flags: c_int) -> Result<Route, Errno> {
+    match socket::enter_receive(slot, fd) {
+        Route::Device if flags & !KNOWN != 0 => back_to_kernel(slot, fd).map(|()| Route::Kernel),
+        route => Ok(route),
+    }
+}
+
+/// [`socket::enter_receive`] for a call that only the kernel can do.
+pub(super) fn enter_kernel(slot: SlotId, fd: c_int) -> Result<(), Errno> {
+    match socket::enter_receive(slot, fd) {
+        Route::Kernel => Ok(()),
+        Route::Device => back_to_kernel(slot, fd),
+    }
+}
+
+#[cold]
+fn back_to_kernel(slot: SlotId, fd: c_int) -> Result<(), Errno> {
+    socket::refuse(slot, fd, Reason::OddUse);
+    match socket::enter_receive(slot, fd) {
+        Route::Kernel => Ok(()),
+        Route::Device => Err(Errno::OPNOTSUPP),
+    }
+}
+
+/// `socket::receive` with `MSG_TRUNC`, which on TCP takes bytes from the stream and copies none of them.
+#[cold]
+fn discard(slot: SlotId, fd: c_int, wanted: usize, flags: c_int) -> Result<usize, Errno> {
+    let mut scrap = [MaybeUninit::<u8>::uninit(); 4096];
+    let base: *mut c_void = scrap.as_mut_ptr().cast();
+    // Sixteen times the same scrap: one call takes at most 64 KiB, which a stream allows.
+    let mut list = [iovec { iov_base: base, iov_len: 0 }; 16];
+    let mut left = wanted;
+    for piece in &mut list {
+        piece.iov_len = left.min(scrap.len());
+        left -= piece.iov_len;
+    }
+    socket::receive(slot, fd, &list, flags & !libc::MSG_TRUNC)
+}
+
+fn from_device(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int) -> Result<usize, Errno> {
+    if flags & libc::MSG_TRUNC != 0 {
+        return discard(slot, fd, edge::length(to), flags);
+    }
+    socket::receive(slot, fd, to, flags)
+}
+
+/// One receiving call: `real` is the pass-through.
+#[inline]
+fn receive(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int, real: impl FnOnce() -> ssize_t) -> ssize_t {
+    if flags & (libc::MSG_ERRQUEUE | libc::MSG_OOB) != 0 {
+        // Reads reports, or the urgent byte, which is the kernel's business: whoever sends one has gone
+        // back to TCP before. Not bytes of the stream, and never sleeps.
+        return real();
+    }
+    match enter(slot, fd, flags) {
+        Ok(Route::Kernel) => {
+            let r = real();
+            socket::leave_receive(slot, fd, r);
+            r
+        }
+        Ok(Route::Device) => count(from_device(slot, fd, to, flags)),
+        Err(e) => fail(e) as ssize_t,
+    }
+}
+
+/// `read` is `recv` without flags, but for nothing: a read of no bytes never sleeps.
+#[inline]
+fn read_like(slot: SlotId, fd: c_int, to: &[iovec], real: impl FnOnce() -> ssize_t) -> ssize_t {
+    if edge::length(to) == 0 {
+        return real();
+    }
+    receive(slot, fd, to, 0, real)
+}
+
+/// After a stream has given bytes, `recvfrom` says that there was no address to give.
+///
+/// # Safety
+/// `length` is null or points to the caller's `socklen_t`.
+unsafe fn no_address(r: ssize_t, address: *mut sockaddr, length: *mut socklen_t) {
+    if r >= 0 && !address.is_null() && !length.is_null() {
+        // SAFETY: the caller's promise; the kernel writes the same 0 on TCP.
+        unsafe { length.write(0) };
+    }
+}
+
+/// `recvmsg` on the device: a stream gives no address, no control data and no flags.
+///
+/// # Safety
+/// `message` points to a valid header that `to` was taken from.
+unsafe fn message_from_device(
+    slot: SlotId,
+    fd: c_int,
+    message: *mut msghdr,
+    to: &[iovec],
+    flags: c_int,
+) -> Result<usize, Errno> {
+    let n = from_device(slot, fd, to, flags)?;
+    // SAFETY: the caller's promise.
+    let message = unsafe { &mut *message };
+    if !message.msg_name.is_null() {
+        message.msg_namelen = 0;
+    }
+    message.msg_controllen = 0;
+    message.msg_flags = 0;
+    Ok(n)
+}
+
+/// `recvmmsg` on the device, message by message as the kernel does it: the time is looked at after each
+/// message only, and an error after the first message is left to the next call.
+///
+/// # Safety
+/// `list` points to `length` valid headers, `timeout` is null or valid.
+unsafe fn messages_from_device(
+    slot: SlotId,
+    fd: c_int,
+    list: *mut mmsghdr,
+    length: c_uint,
+    mut flags: c_int,
+    timeout: *mut timespec,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    let time = unsafe { edge::span(timeout) }?;
+    let end = time.map(|t| sys::now_ns().saturating_add(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)));
+    let for_one = flags & libc::MSG_WAITFORONE != 0;
+    flags &= !libc::MSG_WAITFORONE;
+    let mut done = 0;
+    while done < length as usize {
+        // SAFETY: below `length`, so inside what the caller promises; and so is the scatter list in it.
+        let (entry, to) = unsafe {
+            let entry = list.add(done);
+            (entry, iovecs((*entry).msg_hdr.msg_iov, (*entry).msg_hdr.msg_iovlen))
+        };
+        let Some(to) = to else { return if done > 0 { Ok(done) } else { Err(Errno(libc::EMSGSIZE)) } };
+        // SAFETY: the header in `entry` is valid, and `to` is its list.
+        match unsafe { message_from_device(slot, fd, &raw mut (*entry).msg_hdr, to, flags) } {
+            // SAFETY: as above.
+            Ok(n) => unsafe { (*entry).msg_len = u32::try_from(n).unwrap_or(u32::MAX) },
+            Err(e) => return if done > 0 { Ok(done) } else { Err(e) },
+        }
+        done += 1;
+        if for_one {
+            flags |= libc::MSG_DONTWAIT;
+        }
+        if let Some(end) = end {
+            let left = end.saturating_sub(sys::now_ns());
+            // SAFETY: `end` exists only if `timeout` is not null. The kernel writes what is left, too.
+            unsafe {
+                (*timeout).tv_sec = i64::try_from(left / 1_000_000_000).unwrap_or(i64::MAX);
+                (*timeout).tv_nsec = (left % 1_000_000_000) as i64;
+            }
+            if left == 0 {
+                break;
+            }
+        }
+    }
+    Ok(done)
+}
+
+hook! {
+    fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t, with slot of fd => {
+        read_like(slot, fd, &one(buffer, length), || real::read(fd, buffer, length))
+    }
+
+    fn readv(fd: c_int, list: *const iovec, length: c_int) -> ssize_t, with slot of fd => {
+        match usize::try_from(length).ok().and_then(|n| iovecs(list, n)) {
+            Some(to) => read_like(slot, fd, to, || real::readv(fd, list, length)),
+            None => real::readv(fd, list, length),
+        }
+    }
+
+    fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t, with slot of fd => {
+        receive(slot, fd, &one(buffer, length), flags, || real::recv(fd, buffer, length, flags))
+    }
+
+    fn recvfrom(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int, from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t, with slot of fd => {
+        let r = receive(slot, fd, &one(buffer, length), flags, || real::recvfrom(fd, buffer, length, flags, from, from_length));
+        no_address(r, from, from_length);
+        r
+    }
+
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t, with slot of fd => {
+        if nowhere(message) {
+            return real::recvmsg(fd, message, flags);
+        }
+        let Some(to) = iovecs((*message).msg_iov, (*message).msg_iovlen) else { return real::recvmsg(fd, message, flags) };
+        if flags & libc::MSG_ERRQUEUE != 0 {
+            return real::recvmsg(fd, message, flags);
+        }
+        match enter(slot, fd, flags) {
+            Ok(Route::Kernel) => {
+                let r = real::recvmsg(fd, message, flags);
+                socket::leave_receive(slot, fd, r);
+                r
+            }
+            Ok(Route::Device) => count(message_from_device(slot, fd, message, to, flags)),
+            Err(e) => fail(e) as ssize_t,
+        }
+    }
+
+    fn recvmmsg(fd: c_int, list: *mut mmsghdr, length: c_uint, flags: c_int, timeout: *mut timespec) -> c_int, with slot of fd => {
+        if nowhere(list) || flags & libc::MSG_ERRQUEUE != 0 {
+            return real::recvmmsg(fd, list, length, flags, timeout);
+        }
+        match enter(slot, fd, flags & !libc::MSG_WAITFORONE) {
+            Ok(Route::Kernel) => {
+                let r = real::recvmmsg(fd, list, length, flags, timeout);
+                socket::leave_receive(slot, fd, total(r, list));
+                r
+            }
+            Ok(Route::Device) => small(messages_from_device(slot, fd, list, length, flags, timeout)),
+            Err(e) => fail(e),
+        }
+    }
+}
+
+// The fortified spellings: a length beyond the buffer is for libc to complain about.
+hook! {
+    fn __read_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t) -> ssize_t, when shadow::tracked(fd) && length <= room => {
+        read(fd, buffer, length)
+    }
+
+    fn __recv_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t, flags: c_int) -> ssize_t, when shadow::tracked(fd) && length <= room => {
+        recv(fd, buffer, length, flags)
+    }
+
+    fn __recvfrom_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t, flags: c_int, from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t, when shadow::tracked(fd) && length <= room => {
+        recvfrom(fd, buffer, length, flags, from, from_length)
+    }
+}
+
+/// The bytes that `result` messages moved, or the error that `result` is.
+///
+/// # Safety
+/// The kernel has filled the first `result` entries of `list`.
+pub(super) unsafe fn total(result: c_int, list: *const mmsghdr) -> isize {
+    let Ok(n) = usize::try_from(result) else { return -1 };
+    // SAFETY: the caller's promise.
+    (0..n).fold(0, |sum: isize, i| sum.saturating_add(unsafe { (*list.add(i)).msg_len } as isize))
+}

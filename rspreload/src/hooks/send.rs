@@ -1,0 +1,213 @@
+//! Bytes out: `write`, `send` and their relatives.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use rsocket_core::attach::reason::Reason;
+use rsocket_core::errno::Errno;
+use rsocket_core::socket::{self, Route, SlotId};
+
+use super::recv::total;
+use crate::edge::{fail, iovecs, keeping_errno, nowhere, one, sent};
+use crate::{real, shadow};
+
+/// Flags that the socket layer understands, or that mean nothing on a connected TCP socket.
+const KNOWN: c_int = libc::MSG_DONTWAIT
+    | libc::MSG_NOSIGNAL
+    | libc::MSG_MORE
+    | libc::MSG_EOR
+    | libc::MSG_CONFIRM
+    | libc::MSG_DONTROUTE;
+
+/// Who does this call, and [`socket::enter_send`] done if it is the kernel. Calls that the device cannot do
+/// take the connection back to TCP first; `odd` says that this is one.
+fn enter(slot: SlotId, fd: c_int, flags: c_int, odd: bool) -> Result<Route, Errno> {
+    if flags & libc::MSG_OOB != 0 {
+        socket::refuse(slot, fd, Reason::Urgent);
+    }
+    if flags & (libc::MSG_FASTOPEN | libc::MSG_ZEROCOPY) != 0 {
+        // A connect that no `connect` hook sees; buffers that the kernel reads after the call.
+        socket::refuse(slot, fd, Reason::OddUse);
+    }
+    match socket::enter_send(slot, fd) {
+        Route::Device if odd || flags & !KNOWN != 0 => back_to_kernel(slot, fd).map(|()| Route::Kernel),
+        route => Ok(route),
+    }
+}
+
+/// [`socket::enter_send`] for a call that only the kernel can do.
+pub(super) fn enter_kernel(slot: SlotId, fd: c_int) -> Result<(), Errno> {
+    match socket::enter_send(slot, fd) {
+        Route::Kernel => Ok(()),
+        Route::Device => back_to_kernel(slot, fd),
+    }
+}
+
+#[cold]
+fn back_to_kernel(slot: SlotId, fd: c_int) -> Result<(), Errno> {
+    socket::refuse(slot, fd, Reason::OddUse);
+    match socket::enter_send(slot, fd) {
+        Route::Kernel => Ok(()),
+        Route::Device => Err(Errno::OPNOTSUPP),
+    }
+}
+
+/// One sending call: `real` is the pass-through.
+#[inline]
+fn transmit(
+    slot: SlotId,
+    fd: c_int,
+    from: &[iovec],
+    flags: c_int,
+    odd: bool,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    match enter(slot, fd, flags, odd) {
+        Ok(Route::Kernel) => {
+            let r = real();
+            socket::leave_send(slot, fd, r);
+            r
+        }
+        Ok(Route::Device) => sent(socket::send(slot, fd, from, flags), flags),
+        Err(e) => fail(e) as ssize_t,
+    }
+}
+
+/// Whether a message carries control data that may pass a connection of ours away.
+///
+/// # Safety
+/// `message` is null or points to a valid header.
+#[inline(always)]
+unsafe fn may_pass(message: *const msghdr) -> bool {
+    // SAFETY: not null; the caller's promise.
+    !nowhere(message) && unsafe { (*message).msg_controllen } != 0 && shadow::any()
+}
+
+/// A connection that is about to be passed to another process by `SCM_RIGHTS`, over whatever socket, goes
+/// back to TCP first: the receiver may know nothing of us.
+///
+/// # Safety
+/// `message` points to a valid header with valid control data.
+#[cold]
+unsafe fn refuse_passed(message: *const msghdr) {
+    // SAFETY: the control data is valid for its length, by the caller's promise; the CMSG functions stay inside
+    // it, and `data` is inside the header's own length, which is checked against the end.
+    unsafe {
+        let end = (*message).msg_control as usize + (*message).msg_controllen;
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            let data = libc::CMSG_DATA(header);
+            let stop = (header as usize).saturating_add((*header).cmsg_len).min(end);
+            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+                let fds = stop.saturating_sub(data as usize) / size_of::<c_int>();
+                for i in 0..fds {
+                    let fd = data.cast::<c_int>().add(i).read_unaligned();
+                    if let Some(slot) = shadow::connection(fd) {
+                        socket::refuse(slot, fd, Reason::PassedAway);
+                    }
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+}
+
+/// `sendmmsg` on the device, message by message: an error after the first is left to the next call.
+///
+/// # Safety
+/// `list` points to `length` valid headers.
+unsafe fn messages_to_device(
+    slot: SlotId,
+    fd: c_int,
+    list: *mut mmsghdr,
+    length: usize,
+    flags: c_int,
+) -> c_int {
+    let mut done: c_int = 0;
+    for i in 0..length {
+        // SAFETY: below `length`; the scatter list in it is valid too.
+        let (entry, from) = unsafe {
+            let entry = list.add(i);
+            (entry, iovecs((*entry).msg_hdr.msg_iov, (*entry).msg_hdr.msg_iovlen))
+        };
+        let result = match from {
+            Some(from) => socket::send(slot, fd, from, flags),
+            None => Err(Errno(libc::EMSGSIZE)),
+        };
+        let n = sent(result, flags);
+        let Ok(n) = u32::try_from(n) else { return if done > 0 { done } else { -1 } };
+        // SAFETY: as above.
+        unsafe { (*entry).msg_len = n };
+        done += 1;
+    }
+    done
+}
+
+/// Whether any of the headers carries control data.
+///
+/// # Safety
+/// `list` points to `length` valid headers.
+unsafe fn any_control(list: *const mmsghdr, length: usize) -> bool {
+    // SAFETY: the caller's promise.
+    (0..length).any(|i| unsafe { (*list.add(i)).msg_hdr.msg_controllen != 0 })
+}
+
+hook! {
+    fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t, with slot of fd => {
+        transmit(slot, fd, &one(buffer, length), 0, false, || real::write(fd, buffer, length))
+    }
+
+    fn writev(fd: c_int, list: *const iovec, length: c_int) -> ssize_t, with slot of fd => {
+        match usize::try_from(length).ok().and_then(|n| iovecs(list, n)) {
+            Some(from) => transmit(slot, fd, from, 0, false, || real::writev(fd, list, length)),
+            None => real::writev(fd, list, length),
+        }
+    }
+
+    fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t, with slot of fd => {
+        transmit(slot, fd, &one(buffer, length), flags, false, || real::send(fd, buffer, length, flags))
+    }
+
+    fn sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int, to: *const sockaddr, to_length: socklen_t) -> ssize_t, with slot of fd => {
+        // The address is ignored on a connected stream, as Linux does.
+        transmit(slot, fd, &one(buffer, length), flags, false, || real::sendto(fd, buffer, length, flags, to, to_length))
+    }
+}
+
+hook! {
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t, when shadow::tracked(fd) || may_pass(message) => {
+        if may_pass(message) {
+            keeping_errno(|| refuse_passed(message));
+        }
+        let (Some(slot), false) = (shadow::connection(fd), nowhere(message)) else { return real::sendmsg(fd, message, flags) };
+        let odd = (*message).msg_controllen != 0;
+        match iovecs((*message).msg_iov, (*message).msg_iovlen) {
+            Some(from) => transmit(slot, fd, from, flags, odd, || real::sendmsg(fd, message, flags)),
+            None => real::sendmsg(fd, message, flags),
+        }
+    }
+
+    fn sendmmsg(fd: c_int, list: *mut mmsghdr, length: c_uint, flags: c_int) -> c_int, when shadow::any() => {
+        if nowhere(list) {
+            return real::sendmmsg(fd, list, length, flags);
+        }
+        // The kernel sends no more than this in one call.
+        let most = (length as usize).min(1024);
+        for i in 0..most {
+            let message = &raw const (*list.add(i)).msg_hdr;
+            if may_pass(message) {
+                keeping_errno(|| refuse_passed(message));
+            }
+        }
+        let Some(slot) = shadow::connection(fd) else { return real::sendmmsg(fd, list, length, flags) };
+        match enter(slot, fd, flags, any_control(list, most)) {
+            Ok(Route::Kernel) => {
+                let r = real::sendmmsg(fd, list, length, flags);
+                socket::leave_send(slot, fd, total(r, list));
+                r
+            }
+            Ok(Route::Device) => messages_to_device(slot, fd, list, most, flags),
+            Err(e) => fail(e),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Sockets that are handed to libc's own input and output, where no hook sees the bytes: they stay on, or go
+//! back to, TCP.
+
+use core::ffi::{c_char, c_int, c_void};
+
+use libc::FILE;
+use rsocket_core::attach::reason::Reason;
+use rsocket_core::socket;
+
+use super::life::before_close;
+use crate::edge::keeping_errno;
+use crate::real;
+use crate::shadow::{self, Entry};
+
+unsafe extern "C" {
+    fn fileno_unlocked(file: *mut FILE) -> c_int;
+}
+
+/// No hook will see what happens on `fd` next.
+#[inline(always)]
+fn unseen(fd: c_int) {
+    if let Some(slot) = shadow::connection(fd) {
+        keeping_errno(|| socket::refuse(slot, fd, Reason::OddUse));
+    }
+}
+
+hook! {
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+        unseen(fd);
+        real::fdopen(fd, mode)
+    }
+
+    fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
+        unseen(fd);
+        real::vdprintf(fd, format, list)
+    }
+
+    fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void) -> c_int {
+        unseen(fd);
+        real::__vdprintf_chk(fd, flag, format, list)
+    }
+
+    fn fclose(file: *mut FILE) -> c_int {
+        // The close inside is libc's own. What is still buffered goes out first, while the socket stands.
+        if shadow::any() && !file.is_null() {
+            let fd = keeping_errno(|| fileno_unlocked(file));
+            if shadow::entry(fd) != Entry::Foreign {
+                keeping_errno(|| {
+                    libc::fflush(file);
+                    before_close(fd);
+                });
+            }
+        }
+        real::fclose(file)
+    }
+}
+
+extern "C-unwind" fn before_dprintf(fd: c_int) -> *const () {
+    unseen(fd);
+    real::dprintf()
+}
+
+extern "C-unwind" fn before_dprintf_chk(fd: c_int) -> *const () {
+    unseen(fd);
+    real::__dprintf_chk()
+}
+
+passing_on! {
+    /// `dprintf`, as in its manual page.
+    dprintf => before_dprintf;
+    /// `dprintf` in programs that are built with fortification.
+    __dprintf_chk => before_dprintf_chk;
+}

@@ -1,0 +1,145 @@
+//! Bytes from one descriptor to another without passing through the program: `sendfile`, `splice`.
+
+use core::ffi::{c_int, c_uint};
+use core::mem::MaybeUninit;
+
+use libc::{loff_t, off_t, size_t, ssize_t};
+use rsocket_core::errno::Errno;
+use rsocket_core::socket::{self, Route, SlotId};
+use rsocket_core::sys;
+
+use super::{recv, send};
+use crate::edge::{fail, one, sent};
+use crate::{real, shadow};
+
+/// How much is read from the file at a time. On the stack, so that a hook in a small thread still fits.
+const PIECE: usize = 16 * 1024;
+/// The most that one call moves, as in the kernel.
+const MOST: usize = 0x7fff_f000;
+
+/// `sendfile` to a connection on the device: reads at a position and sends. The position moves by what was
+/// accepted, and nothing that was read is lost when the connection takes less.
+fn file_to_device(
+    slot: SlotId,
+    fd: c_int,
+    file: c_int,
+    at: Option<u64>,
+    length: usize,
+) -> Result<usize, Errno> {
+    let source = sys::borrow(file);
+    let start = match at {
+        Some(position) => position,
+        // A pipe or a socket has no position; the kernel says EINVAL there.
+        None => rustix::fs::tell(source).map_err(|_| Errno::INVAL)?,
+    };
+    let length = length.min(MOST);
+    let mut piece = [MaybeUninit::<u8>::uninit(); PIECE];
+    let mut moved = 0;
+    let mut failure = None;
+    while moved < length {
+        let want = (length - moved).min(PIECE);
+        let Some(room) = piece.get_mut(..want) else { break };
+        let got = match rustix::io::pread(source, room, start.saturating_add(moved as u64)) {
+            Ok((bytes, _)) => bytes.len(),
+            Err(e) => {
+                failure = Some(if e == rustix::io::Errno::SPIPE { Errno::INVAL } else { e.into() });
+                break;
+            }
+        };
+        if got == 0 {
+            break;
+        }
+        // More is coming unless this is the end, which is what the kernel's own sendfile says too.
+        let more = if got == want && moved + got < length { libc::MSG_MORE } else { 0 };
+        match socket::send(slot, fd, &one(piece.as_ptr().cast(), got), more) {
+            Ok(n) => {
+                moved += n;
+                if n < got {
+                    break;
+                }
+            }
+            Err(e) => {
+                failure = Some(e);
+                break;
+            }
+        }
+    }
+    if at.is_none() && moved > 0 {
+        let end = rustix::fs::SeekFrom::Start(start.saturating_add(moved as u64));
+        rustix::fs::seek(source, end)?;
+    }
+    match failure {
+        Some(e) if moved == 0 => Err(e),
+        _ => Ok(moved),
+    }
+}
+
+/// # Safety
+/// `offset` is null or points to the caller's offset.
+unsafe fn send_file(
+    slot: SlotId,
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    length: size_t,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    if socket::enter_send(slot, to) == Route::Kernel {
+        let r = real();
+        socket::leave_send(slot, to, r);
+        return r;
+    }
+    let at = if offset.is_null() {
+        None
+    } else {
+        // SAFETY: the caller's promise.
+        match u64::try_from(unsafe { offset.read() }) {
+            Ok(position) => Some(position),
+            Err(_) => return fail(Errno::INVAL) as ssize_t,
+        }
+    };
+    if sys::is_private(from) {
+        return fail(Errno::BADF) as ssize_t;
+    }
+    let result = file_to_device(slot, to, from, at, length);
+    if let (Some(position), Ok(n)) = (at, result) {
+        // SAFETY: `at` is there only if `offset` is not null.
+        unsafe { offset.write(off_t::try_from(position.saturating_add(n as u64)).unwrap_or(off_t::MAX)) };
+    }
+    sent(result, 0)
+}
+
+hook! {
+    fn sendfile(to: c_int, from: c_int, offset: *mut off_t, length: size_t) -> ssize_t, with slot of to => {
+        send_file(slot, to, from, offset, length, || real::sendfile(to, from, offset, length))
+    }
+
+    fn sendfile64(to: c_int, from: c_int, offset: *mut off_t, length: size_t) -> ssize_t, with slot of to => {
+        send_file(slot, to, from, offset, length, || real::sendfile64(to, from, offset, length))
+    }
+}
+
+hook! {
+    fn splice(from: c_int, from_offset: *mut loff_t, to: c_int, to_offset: *mut loff_t, length: size_t, flags: c_uint) -> ssize_t, when shadow::tracked(from) || shadow::tracked(to) => {
+        // One end is a pipe, whose pages the kernel moves: on a device there is nothing that it could move
+        // them to, so that such a connection goes back to TCP.
+        let pass = || real::splice(from, from_offset, to, to_offset, length, flags);
+        let r;
+        if let Some(slot) = shadow::connection(from) {
+            if let Err(e) = recv::enter_kernel(slot, from) {
+                return fail(e) as ssize_t;
+            }
+            r = pass();
+            socket::leave_receive(slot, from, r);
+        } else if let Some(slot) = shadow::connection(to) {
+            if let Err(e) = send::enter_kernel(slot, to) {
+                return fail(e) as ssize_t;
+            }
+            r = pass();
+            socket::leave_send(slot, to, r);
+        } else {
+            r = pass();
+        }
+        r
+    }
+}

@@ -1,0 +1,46 @@
+//! librspreload.so: interposes libc's socket calls and forwards what is ours to `rsocket_core`.
+//!
+//! # The tour of one intercepted call
+//!
+//! A program calls `read(7, buf, n)`.
+//!
+//! 1. The dynamic linker has bound `read` to [`hooks::recv`]'s function of that name (`exports.txt` lists all
+//!    of them). It is a C function of a few lines without logic of its own.
+//! 2. [`shadow`] is asked what descriptor 7 stands for: one relaxed load from a flat array. Nearly always the
+//!    answer is "nothing of ours", and the hook jumps to the next definition of `read` in the process, through
+//!    the pointer that [`real`] holds. That is the *miss path*: about ten instructions, no lock, no
+//!    allocation, no system call, right in a signal handler, before our constructor, and in a `vfork` child.
+//! 3. If 7 is one of our TCP connections, `socket::enter_receive` says who does the call. `Route::Kernel`:
+//!    the next `read`, between the enter and the leave call, so that the attach machine knows that a thread
+//!    is inside the kernel. `Route::Device`: `socket::receive`.
+//! 4. The answer becomes a C return value and `errno` in [`edge`], here and nowhere else.
+//!
+//! # What the modules must not know
+//!
+//! `hooks` never sees a queue pair, a lock or a byte of protocol; `shadow` never sees a socket; `real` sees
+//! neither. What a socket is stands in `rsocket_core::socket`.
+//!
+//! # Rules of the house (each one was once a hang or a crash)
+//!
+//! - A thread may be cancelled inside any pass-through call: it then unwinds through our frames. Hooks are
+//!   `extern "C-unwind"`, and nothing that has a destructor is alive across a pass-through. No `catch_unwind`.
+//! - No `Once`, `OnceLock`, `LazyLock`, `Mutex`, no std I/O, no allocation, no thread-local with a destructor.
+//! - A `vfork` child runs in its parent's memory: before a shadow entry is *changed*, `shadow` compares the
+//!   process with the table's owner.
+
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
+// Unit tests build the hooks but do not export them (crates.md H8): nothing calls them there.
+#![cfg_attr(test, allow(dead_code))]
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("variadic hooks are sound on 64-bit Linux ABIs only: see hook.rs");
+
+mod edge;
+#[macro_use]
+mod hook;
+mod hooks;
+mod init;
+mod policy;
+mod real;
+mod shadow;

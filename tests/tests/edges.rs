@@ -1,0 +1,196 @@
+//! The edges at which preload libraries fail: each a small C program of `edge/`, run plain and preloaded with
+//! the same outcome demanded. What each is about stands in its first comment.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rs_tests::{Outcome, build_preload_library, compile, preload_library, run, same_plain_and_preloaded};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Compiles and runs a program of `edge/` both ways; it must end well.
+fn same(program: &str) -> Outcome {
+    let path = compile(program, program, &[]);
+    let outcome = same_plain_and_preloaded(|| Command::new(&path), preload_library(), &[], &[], LIMIT);
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+    outcome
+}
+
+#[test]
+fn a_signal_that_arrives_during_a_look_up_may_call_the_same_function() {
+    let outcome = during_look_up("interposer-signal", "-DSIGNAL");
+    assert_eq!(outcome.stdout, "the read came back\n");
+}
+
+#[test]
+fn a_child_that_is_forked_during_a_look_up_may_call_the_same_function() {
+    let outcome = during_look_up("interposer-sleep", "-DSLEEP");
+    assert_eq!(outcome.stdout, "the child came back\n");
+}
+
+fn during_look_up(name: &str, scenario: &str) -> Outcome {
+    let interposer = compile("interposer", &format!("{name}.so"), &["-shared", "-fPIC", scenario]);
+    let program = compile("nothing", &format!("{name}-nothing"), &[]);
+    same_plain_and_preloaded(|| Command::new(&program), preload_library(), &[], &[&interposer], LIMIT)
+}
+
+/// In both profiles: an optimiser can remove the landing pads that would abort.
+fn cancelled(release: bool) {
+    let path = compile("cancel", if release { "cancel-release" } else { "cancel-debug" }, &[]);
+    let library = build_preload_library(release);
+    let outcome = same_plain_and_preloaded(|| Command::new(&path), &library, &[], &[], LIMIT);
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+    for line in outcome.stdout.lines() {
+        assert!(line.ends_with("cancelled 1, cleaned 1"), "{line}");
+    }
+}
+
+#[test]
+fn a_cancelled_call_unwinds_through_the_hook_in_a_debug_build() {
+    cancelled(false);
+}
+
+#[test]
+fn a_cancelled_call_unwinds_through_the_hook_in_a_release_build() {
+    cancelled(true);
+}
+
+#[test]
+fn a_late_destructor_may_write() {
+    assert_eq!(same("late_destructor").stdout, "early\nlate\n");
+}
+
+#[test]
+fn a_vfork_child_leaves_its_parents_connections_alone() {
+    same("vfork_child");
+}
+
+#[test]
+fn pythons_subprocess_with_pipes_works() {
+    let script = "
+import socket, subprocess
+s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()
+c = socket.create_connection(s.getsockname()); a, _ = s.accept()
+for close_fds in True, False:
+    for _ in range(3):
+        done = subprocess.run(['cat'], input=b'through', capture_output=True, close_fds=close_fds)
+        print(done.stdout, done.returncode)
+        c.sendall(b'there'); print(a.recv(5)); a.sendall(b'back'); print(c.recv(4))
+c.close(); print(a.recv(1))
+";
+    let make = || {
+        let mut python = Command::new("python3");
+        python.args(["-c", script]);
+        python
+    };
+    let outcome = same_plain_and_preloaded(make, preload_library(), &[], &[], LIMIT);
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+}
+
+#[test]
+fn sockets_may_take_the_numbers_of_the_standard_descriptors() {
+    let path = compile("closed_standard", "closed_standard", &[]);
+    let make = || {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "exec \"$0\" <&- >&- 2>&-"]).arg(&path);
+        shell
+    };
+    let outcome = same_plain_and_preloaded(make, preload_library(), &[], &[], LIMIT);
+    assert_eq!(outcome.status, 42, "{outcome:?}");
+}
+
+#[test]
+fn a_sanitized_program_runs_with_its_runtime_first() {
+    let runtime = Command::new("cc").arg("-print-file-name=libasan.so").output().expect("cc runs");
+    let runtime = String::from_utf8_lossy(&runtime.stdout).trim().to_owned();
+    let runtime = Path::new(&runtime);
+    if !runtime.is_absolute() {
+        eprintln!("skipped: the compiler has no address sanitizer");
+        return;
+    }
+    // The library that -print-file-name gives may be a linker script or a symbolic link: the loader wants a file.
+    let runtime = runtime.canonicalize().expect("the sanitizer's runtime exists");
+    for program in ["aliases", "close_everything", "before_constructors"] {
+        if program == "before_constructors" {
+            // .preinit_array comes before the sanitizer itself is ready.
+            continue;
+        }
+        let path = compile(program, &format!("{program}-asan"), &["-fsanitize=address"]);
+        let make = || {
+            let mut command = Command::new(&path);
+            command.env("ASAN_OPTIONS", "detect_leaks=0");
+            command
+        };
+        let outcome = same_plain_and_preloaded(make, preload_library(), &[&runtime], &[], LIMIT);
+        assert_eq!(outcome.status, 0, "{outcome:?}");
+    }
+}
+
+#[test]
+fn hooks_work_before_any_constructor_and_after_every_exit_handler() {
+    let outcome = same("before_constructors");
+    assert_eq!(outcome.stdout, "preinit\nconstructor\nmain\nexit\ndestructor\n");
+}
+
+#[test]
+fn an_allocator_that_reads_files_while_it_starts_works() {
+    let allocator = compile("allocator", "allocator.so", &["-shared", "-fPIC", "-fno-builtin"]);
+    let program = compile("aliases", "aliases-allocator", &[]);
+    for (before, after) in [(Some(&*allocator), None), (None, Some(&*allocator))] {
+        let before: Vec<&Path> = before.into_iter().collect();
+        let after: Vec<&Path> = after.into_iter().collect();
+        let outcome =
+            same_plain_and_preloaded(|| Command::new(&program), preload_library(), &before, &after, LIMIT);
+        assert_eq!(outcome.status, 0, "{outcome:?}");
+    }
+}
+
+#[test]
+fn programs_may_close_everything() {
+    same("close_everything");
+}
+
+#[test]
+fn every_variadic_argument_arrives() {
+    same("variadic");
+}
+
+#[test]
+fn aliases_relatives_and_bulk_calls_are_those_of_tcp() {
+    same("aliases");
+}
+
+#[test]
+fn one_thread_may_hold_both_ends() {
+    same("one_thread");
+}
+
+#[test]
+fn disabled_means_nothing_is_tracked() {
+    let path = compile("aliases", "aliases-disabled", &[]);
+    let outcome =
+        run(Command::new(&path).env("LD_PRELOAD", preload_library()).env("RSOCKET_DISABLE", "1"), LIMIT);
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+}
+
+/// A shell script that forks, pipes and redirects, in the manner of a configure script.
+#[test]
+fn a_shell_script_works() {
+    let script = "
+for i in 1 2 3; do echo $(echo $i | cat) | while read x; do echo \"got $x\"; done; done
+exec 7>&1; (echo sub >&7); ls / | head -1; cat <<END
+here
+END
+f() { return 3; }; f; echo $?; ( exit 4 ); echo $?; sleep 0 & wait; ulimit -n | grep -c .
+";
+    for shell in ["sh", "bash"] {
+        let make = || {
+            let mut command = Command::new(shell);
+            command.args(["-c", script]);
+            command
+        };
+        let outcome = same_plain_and_preloaded(make, preload_library(), &[], &[], LIMIT);
+        assert_eq!(outcome.status, 0, "{outcome:?}");
+    }
+}

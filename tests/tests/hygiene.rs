@@ -1,0 +1,163 @@
+//! What must hold of the library as a file: what it exports, what it needs, how it was built. Each of these
+//! was a failure once (`docs`: hazards).
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use rs_tests::{preload_library, workspace};
+
+fn output(command: &mut Command) -> String {
+    let done = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).expect("tools print text")
+}
+
+fn exported() -> BTreeSet<String> {
+    output(Command::new("nm").args(["-D", "--defined-only"]).arg(preload_library()))
+        .lines()
+        .filter_map(|line| line.split_whitespace().last())
+        .map(|name| name.split('@').next().unwrap_or(name).to_owned())
+        .collect()
+}
+
+fn listed() -> BTreeSet<String> {
+    let path = workspace().join("rspreload/exports.txt");
+    let text = std::fs::read_to_string(path).expect("the list is part of the source");
+    text.lines().map(str::to_owned).filter(|l| !l.is_empty() && !l.starts_with('#')).collect()
+}
+
+/// A symbol that leaks out of a dependency would interpose every program's own function of that name.
+#[test]
+fn it_exports_the_listed_names_and_no_others() {
+    let (exported, listed) = (exported(), listed());
+    let unlisted: Vec<_> = exported.difference(&listed).collect();
+    let missing: Vec<_> = listed.difference(&exported).collect();
+    assert!(
+        unlisted.is_empty() && missing.is_empty(),
+        "not in exports.txt: {unlisted:?}; not exported: {missing:?}"
+    );
+}
+
+/// A call on a descriptor that is not ours is a look-up and a jump: what our own connections need stands out of
+/// line, so that the whole function is the way past it.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_miss_costs_a_few_instructions() {
+    let library = rs_tests::build_preload_library(true);
+    let limits = [
+        ("read", 12),
+        ("write", 12),
+        ("recv", 12),
+        ("send", 12),
+        ("poll", 12),
+        ("epoll_wait", 12),
+        ("close", 24),
+        ("sendmsg", 24),
+    ];
+    for (name, most) in limits {
+        let text = output(
+            Command::new("objdump")
+                .args(["--no-show-raw-insn", &format!("--disassemble={name}")])
+                .arg(&library),
+        );
+        let count = text
+            .lines()
+            .filter(|l| l.starts_with(' ') && l.contains(":\t") && !l.contains("int3") && !l.contains("nop"))
+            .count();
+        assert!(count > 0 && count <= most, "{name}: {count} instructions\n{text}");
+    }
+}
+
+/// `syscall` carries std's own futex, and the system calls of sandboxes.
+#[test]
+fn it_leaves_syscall_alone() {
+    assert!(!exported().contains("syscall"));
+}
+
+/// A missing dependency of a preload library kills every program that is started, the shell included.
+#[test]
+fn it_needs_nothing_but_libc() {
+    let text = output(Command::new("readelf").arg("-dW").arg(preload_library()));
+    for line in text.lines().filter(|l| l.contains("(NEEDED)")) {
+        let name = line.split(['[', ']']).nth(1).unwrap_or(line);
+        let known = ["libc.so.6", "libgcc_s.so.1"].contains(&name) || name.starts_with("ld-linux");
+        assert!(known, "needs {name}");
+    }
+}
+
+/// With its `use-libc` feature, which any other crate could switch on, rustix would call our own hooks.
+#[test]
+fn rustix_goes_to_the_kernel_itself() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let text = output(Command::new(cargo).current_dir(workspace()).args([
+        "tree",
+        "--offline",
+        "-p",
+        "rspreload",
+        "-e",
+        "features,no-dev",
+        "-i",
+        "rustix",
+    ]));
+    assert!(text.contains("rustix v"), "{text}");
+    assert!(!text.contains("use-libc"), "{text}");
+}
+
+/// `pthread_cancel` unwinds through our frames: with `panic = "abort"` it would end the process.
+#[test]
+fn every_profile_unwinds() {
+    let text = std::fs::read_to_string(workspace().join("Cargo.toml")).expect("the workspace has a manifest");
+    for profile in ["[profile.dev]", "[profile.release]"] {
+        let section = text.split(profile).nth(1).expect(profile);
+        let section = section.split("\n[").next().unwrap_or(section);
+        assert!(section.contains("panic = \"unwind\""), "{profile}: {section}");
+    }
+    assert!(!text.contains("panic = \"abort\""));
+}
+
+/// A thread-local with a destructor runs before the program's own late destructors, which may still call us.
+#[test]
+fn no_thread_local_of_its_own_has_a_destructor() {
+    for package in ["rspreload", "rsocket-core"] {
+        for file in sources(&workspace().join(package).join("src")) {
+            let text = std::fs::read_to_string(&file).expect("a source is text");
+            let mut inside = 0;
+            for (n, line) in text.lines().enumerate() {
+                if line.trim_start().starts_with("thread_local!") {
+                    inside = 8;
+                }
+                if inside > 0 && line.contains("static ") {
+                    assert!(line.contains("const {"), "{}:{}: {line}", file.display(), n + 1);
+                }
+                inside -= i32::from(inside > 0);
+            }
+        }
+    }
+}
+
+/// What would block, allocate or come back to us from a hook.
+#[test]
+fn the_hooks_use_nothing_that_blocks() {
+    let banned = ["OnceLock", "LazyLock", "std::sync::Once", "std::sync::Mutex", "catch_unwind(", "println!"];
+    for file in sources(&workspace().join("rspreload/src")) {
+        let text = std::fs::read_to_string(&file).expect("a source is text");
+        for (n, line) in text.lines().enumerate().filter(|(_, l)| !l.trim_start().starts_with("//")) {
+            for word in banned {
+                assert!(!line.contains(word), "{}:{}: {line}", file.display(), n + 1);
+            }
+        }
+    }
+}
+
+fn sources(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("a source directory").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}

@@ -1,0 +1,59 @@
+//! Which system calls the data path makes: the rows that `docs/system-calls.md` marks. Needs `strace`, and a
+//! kernel that lets it trace; without them there is nothing to see, and the test says so.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use rs_tests::{compile, preload_library, profile_directory, run};
+
+/// How often each system call was made, by stage.
+type Stages = BTreeMap<String, BTreeMap<String, u32>>;
+
+fn stages(trace: &str) -> Stages {
+    let mut out = Stages::new();
+    let mut stage = String::new();
+    for line in trace.lines() {
+        let Some((call, rest)) = line.split_once('(') else { continue };
+        if call == "write" && rest.starts_with("-1, ") {
+            stage = rest.split('"').nth(1).unwrap_or_default().to_owned();
+            out.insert(stage.clone(), BTreeMap::new());
+        } else if let Some(counts) = out.get_mut(&stage) {
+            *counts.entry(call.to_owned()).or_default() += 1;
+        }
+    }
+    out
+}
+
+#[test]
+fn the_data_path() {
+    let program = compile("awake", "awake", &[]);
+    let trace = profile_directory().join("edge").join(format!("awake.{}.trace", std::process::id()));
+    let mut strace = Command::new("strace");
+    strace.arg("-o").arg(&trace).arg("-E");
+    strace.arg(format!("LD_PRELOAD={}", preload_library().display())).arg(&program);
+    strace.env_remove("RSOCKET_TRANSPORT").env_remove("RSOCKET_DISABLE");
+    let traces = |c: &mut Command| c.output().is_ok_and(|o| o.status.success());
+    if !traces(Command::new("strace").args(["-o", "/dev/null", "true"])) {
+        println!("strace is not there, or may not trace: nothing was tested");
+        return;
+    }
+    let outcome = run(&mut strace, Duration::from_secs(60));
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "done\n"), "{}", outcome.stderr);
+    let text = std::fs::read_to_string(&trace).expect("strace wrote it");
+    let _ = std::fs::remove_file(&trace);
+    let stages = stages(&text);
+    let counts = |stage: &str| {
+        let calls = stages.get(stage).unwrap_or_else(|| panic!("no stage {stage}"));
+        calls.iter().map(|(call, n)| (call.as_str(), *n)).collect::<Vec<_>>()
+    };
+    assert_eq!(counts("foreign"), [("read", 100), ("write", 100)], "the program's own, and none of ours");
+    assert_eq!(counts("young"), [("recvfrom", 4), ("sendto", 4)], "the program's own, and none of ours");
+    assert_eq!(counts("awake"), [], "6000 messages of 1 KiB on the device");
+    for (call, n) in counts("empty") {
+        assert!(
+            call == "recvmsg" && n <= 20,
+            "one look at the connection's end for each, at most: {call} {n}"
+        );
+    }
+}
