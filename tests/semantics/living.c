@@ -1,0 +1,483 @@
+// Connections among processes that stop, die, come in numbers: SIGSTOP, kill -9, many in turn, many at once.
+#include "sem.h"
+
+enum { MIB = 1 << 20 };
+
+// ---------------------------------------------------------------- SIGSTOP
+
+static void stop_server(int fd) {
+  pid_t peer = hear_int();
+  static char b[50000];
+  uint64_t n = 0;
+  CHECK(!kill(peer, SIGSTOP));
+  nonblock(fd, 1);
+  for (int quiet = 0; quiet < 5;) {  // as much as goes
+    fill(b, sizeof b, 1, n);
+    ssize_t k = send(fd, b, sizeof b, 0);
+    if (k > 0) n += k, quiet = 0;
+    else quiet++, nap(10);
+    CHECK(n < 256u * MIB);
+  }
+  nonblock(fd, 0);
+  // Waiting for one who is stopped costs nothing.
+  struct timeval t = {0, 500000};
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
+  double c = cpu_used();
+  char x;
+  FAILS(recv(fd, &x, 1, 0), EAGAIN);
+  EQ(ready(fd, POLLIN | POLLOUT, 300), 0);
+  c = cpu_used() - c;
+  if (c > 0.05) FAIL("%.3f s of processor time while the peer was stopped", c);
+  CHECK(!kill(peer, SIGCONT));
+  tell_int(n + 3 * MIB);
+  t.tv_sec = 10;
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
+  put_stream(fd, 1, n, n + 3 * MIB, 60000);
+  get_stream(fd, 2, 0, MIB, 20000);
+  get_eof(fd);
+}
+static void stop_client(int fd) {
+  tell_int(getpid());
+  uint64_t n = hear_int();
+  get_stream(fd, 1, 0, n, 30000);
+  put_stream(fd, 2, 0, MIB, 30000);
+  close(fd);
+}
+// Stopped before a byte has moved, and again and again in the middle of things.
+static void stops_server(int fd) {
+  pid_t peer = hear_int();
+  for (int i = 0; i < 20; i++) {
+    CHECK(!kill(peer, SIGSTOP));
+    nap(5 + i);
+    CHECK(!kill(peer, SIGCONT));
+    put_stream(fd, 1, i * 300000, (i + 1) * 300000, 50000);
+    get_stream(fd, 2, i * 300000, (i + 1) * 300000, 50000);
+  }
+  get_eof(fd);
+}
+static void stops_client(int fd) {
+  tell_int(getpid());
+  for (int i = 0; i < 20; i++) {
+    put_stream(fd, 2, i * 300000, (i + 1) * 300000, 20000);
+    get_stream(fd, 1, i * 300000, (i + 1) * 300000, 20000);
+  }
+  close(fd);
+}
+
+// ---------------------------------------------------------------- kill -9
+
+// What the victim says about itself, in memory that outlives it.
+typedef struct {
+  volatile uint64_t accepted;  // bytes that its writes have returned for
+} testament;
+
+static testament *will(int *fd) {
+  *fd = memfd_create("sem-testament", 0);
+  CHECK(*fd >= 0 && !ftruncate(*fd, 4096));
+  testament *t = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+  CHECK(t != MAP_FAILED);
+  return t;
+}
+static testament *will_of(pid_t p, int fd) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", p, fd);
+  int f = open(path, O_RDONLY);
+  CHECK(f >= 0);
+  testament *t = mmap(NULL, 4096, PROT_READ, MAP_SHARED, f, 0);
+  close(f);
+  CHECK(t != MAP_FAILED);
+  return t;
+}
+static int memfd_maps(void) {
+  FILE *f = fopen("/proc/self/maps", "r");
+  char line[600];
+  int n = 0;
+  CHECK(f);
+  while (fgets(line, sizeof line, f)) n += strstr(line, "memfd:") != NULL;
+  fclose(f);
+  return n;
+}
+enum { ROUNDS = 6 };
+// What the descriptors of this process are, in one line, for the report of a leak.
+static const char *list_fds(void) {
+  static char text[500];
+  size_t n = 0;
+  for (int fd = 3; fd < 70000 && n < sizeof text - 80; fd++) {
+    char path[64], link[60];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    ssize_t k = readlink(path, link, sizeof link - 1);
+    if (k <= 0) continue;
+    link[k] = 0;
+    n += snprintf(text + n, sizeof text - n, " %d=%s", fd, link);
+  }
+  return text;
+}
+// The survivor of ROUNDS killings holds no more at the end than after the second.
+static void no_leak(int round) {
+  static int fds, maps;
+  int f = count_fds(""), m = memfd_maps();
+  if (round <= 2) fds = f, maps = m;
+  if (round == ROUNDS) {
+    // What the last of the dead left is put away with the next connection; a leak would be one for each round.
+    if (f >= fds + ROUNDS - 2) FAIL("%d descriptors, after two rounds %d:%s", f, fds, list_fds());
+    if (m > maps + 1) FAIL("%d mappings of memfds, after two rounds %d", m, maps);
+    double c = cpu_used();
+    nap(300);
+    struct pollfd none;
+    CHECK(poll(&none, 0, 200) == 0);
+    if (cpu_used() - c > 0.03) FAIL("%.3f s of processor time at rest", cpu_used() - c);
+  }
+}
+// Victims write as fast as they can; with `both`, they read too.
+static void victim(int fd, int both) {
+  int w;
+  testament *t = will(&w);
+  static char b[60000];
+  tell_int(getpid());
+  tell_int(w);
+  uint64_t r = 5, got = 0;
+  if (both) nonblock(fd, 1);
+  for (;;) {
+    size_t n = 1 + rnd(&r) % (both ? 3000 : sizeof b);
+    fill(b, n, 1, t->accepted);
+    ssize_t k = send(fd, b, n, MSG_NOSIGNAL);
+    if (k > 0) t->accepted += k;
+    else if (errno != EAGAIN) _exit(1);
+    if (!both) continue;
+    k = recv(fd, b, sizeof b, 0);
+    if (k > 0) verify(b, k, 2, got), got += k;
+    if (k < 0 && errno == EAGAIN) ready(fd, POLLIN | POLLOUT, 1000);
+  }
+}
+static int ended_truthfully(ssize_t k) { return k == 0 || (k < 0 && errno == ECONNRESET); }
+static void survive_reading(int fd, int round) {
+  pid_t p = hear_int();
+  testament *t = will_of(p, hear_int());
+  static char b[40000];
+  uint64_t got = 0, mark = 2 * MIB + round * 777777;
+  ssize_t k = 1;
+  while (got < mark) {
+    k = recv(fd, b, sizeof b, 0);
+    CHECK(k > 0);
+    verify(b, k, 1, got);
+    got += k;
+  }
+  CHECK(!kill(p, SIGKILL));
+  double t0 = now();
+  while ((k = recv(fd, b, sizeof b, 0)) > 0) {
+    verify(b, k, 1, got);
+    got += k;
+  }
+  CHECK(ended_truthfully(k));
+  if (now() - t0 > 1) FAIL("the end came after %.2f s", now() - t0);
+  // Every byte that the dead one's writes had returned for.
+  if (got < t->accepted) FAIL("%llu bytes of %llu", (unsigned long long)got, (unsigned long long)t->accepted);
+  if (got > t->accepted + 60000) FAIL("%llu bytes, more than the %llu written", (unsigned long long)got, (unsigned long long)t->accepted);
+  munmap(t, 4096);
+  close(fd);
+}
+static void survive_both(int fd, int round) {
+  pid_t p = hear_int();
+  hear_int();
+  static char b[40000];
+  uint64_t got = 0, sent = 0, mark = MIB + round * 55555, killed = 0;
+  double t0 = 0;
+  nonblock(fd, 1);
+  for (;;) {
+    if (!killed && got > mark) {
+      CHECK(!kill(p, SIGKILL));
+      killed = 1, t0 = now();
+    }
+    size_t n = 3000;
+    fill(b, n, 2, sent);
+    ssize_t k = send(fd, b, n, MSG_NOSIGNAL);
+    if (k > 0) sent += k;
+    else if (errno != EAGAIN) {
+      CHECK(killed && (errno == ECONNRESET || errno == EPIPE));
+      break;
+    }
+    k = recv(fd, b, sizeof b, 0);
+    if (k > 0) verify(b, k, 1, got), got += k;
+    else if (k == 0 || errno != EAGAIN) {
+      CHECK(killed && ended_truthfully(k));
+      break;
+    } else
+      CHECK(ready(fd, POLLIN | POLLOUT, 2000));
+  }
+  if (now() - t0 > 1) FAIL("the end came after %.2f s", now() - t0);
+  close(fd);
+}
+// The dead one was reading: a blocked writer is told.
+static void reading_victim(int fd) {
+  static char b[40000];
+  uint64_t got = 0;
+  tell_int(getpid());
+  for (;;) {
+    ssize_t k = recv(fd, b, sizeof b, 0);
+    if (k <= 0) _exit(1);
+    verify(b, k, 3, got);
+    got += k;
+    if (got > 3 * MIB) pause();
+  }
+}
+static void *executioner(void *p) {
+  nap(200);
+  kill((pid_t)(intptr_t)p, SIGKILL);
+  return NULL;
+}
+static void survive_writing(int fd, int round) {
+  (void)round;
+  intptr_t p = hear_int();
+  pthread_t t;
+  static char b[100000];
+  uint64_t n = 0;
+  ssize_t k;
+  double t0 = now();
+  CHECK(!pthread_create(&t, NULL, executioner, (void *)p));
+  do {
+    fill(b, sizeof b, 3, n);
+    k = send(fd, b, sizeof b, MSG_NOSIGNAL);
+    if (k > 0) n += k;
+  } while (k > 0);
+  CHECK(k < 0 && (errno == ECONNRESET || errno == EPIPE));
+  if (now() - t0 > 1.2) FAIL("the writer was told after %.2f s", now() - t0 - 0.2);
+  pthread_join(t, NULL);
+  close(fd);
+}
+// Dead while it sleeps in recv, with nothing under way: the others' sleeps end too.
+static void sleeping_victim(int fd) {
+  char c;
+  tell_int(getpid());
+  recv(fd, &c, 1, 0);
+  _exit(1);
+}
+static void survive_sleeping(int fd, int round) {
+  intptr_t p = hear_int();
+  pthread_t t;
+  char c;
+  double t0 = now();
+  CHECK(!pthread_create(&t, NULL, executioner, (void *)p));
+  if (round % 3 == 0) EQ(recv(fd, &c, 1, 0), 0);
+  else if (round % 3 == 1) EQ(ready(fd, POLLIN | POLLRDHUP, 3000), POLLIN | POLLRDHUP);
+  else {
+    int ep = epoll_create1(0);
+    struct epoll_event e = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET};
+    CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
+    EQ(epoll_wait(ep, &e, 1, 3000), 1);
+    CHECK(e.events == (EPOLLIN | EPOLLRDHUP));
+    close(ep);
+  }
+  if (now() - t0 > 1.2) FAIL("told after %.2f s", now() - t0 - 0.2);
+  get_eof(fd);
+  pthread_join(t, NULL);
+  close(fd);
+}
+// The victims are children of one side, one for each round; the other side survives them all.
+static void victims(int lfd, void (*play)(int)) {
+  for (int i = 1; i <= ROUNDS; i++) {
+    pid_t p = fork();
+    CHECK(p >= 0);
+    if (!p) {
+      int fd = lfd >= 0 ? accept(lfd, NULL, NULL) : dial();
+      CHECK(fd >= 0);
+      warm(fd, 1);
+      play(fd);
+      _exit(9);
+    }
+    EQ(exit_status(p), 128 + SIGKILL);
+    hear('n');
+  }
+}
+static void survivors(int lfd, void (*play)(int, int)) {
+  for (int i = 1; i <= ROUNDS; i++) {
+    int fd = lfd >= 0 ? accept(lfd, NULL, NULL) : dial();
+    CHECK(fd >= 0);
+    warm(fd, 0);
+    play(fd, i);
+    no_leak(i);
+    tell('n');
+  }
+}
+static void victim_one(int fd) { victim(fd, 0); }
+static void victim_both(int fd) { victim(fd, 1); }
+static void kc_write_s(int l) { survivors(l, survive_reading); }
+static void kc_write_c(int fd) { victims(fd, victim_one); }
+static void ks_write_s(int l) { victims(l, victim_one); }
+static void ks_write_c(int fd) { survivors(fd, survive_reading); }
+static void kc_both_s(int l) { survivors(l, survive_both); }
+static void kc_both_c(int fd) { victims(fd, victim_both); }
+static void ks_both_s(int l) { victims(l, victim_both); }
+static void ks_both_c(int fd) { survivors(fd, survive_both); }
+static void kc_read_s(int l) { survivors(l, survive_writing); }
+static void kc_read_c(int fd) { victims(fd, reading_victim); }
+static void ks_read_s(int l) { victims(l, reading_victim); }
+static void ks_read_c(int fd) { survivors(fd, survive_writing); }
+static void kc_sleep_s(int l) { survivors(l, survive_sleeping); }
+static void kc_sleep_c(int fd) { victims(fd, sleeping_victim); }
+// One of two holders is killed in the middle: the other goes on.
+static void sibling_server(int fd) {
+  static char b[30000];
+  ssize_t k;
+  while ((k = recv(fd, b, sizeof b, 0)) > 0) put(fd, b, k);
+  EQ(k, 0);
+}
+static void sibling_client(int fd) {
+  for (int i = 0; i < 10; i++) {
+    pid_t p = fork();
+    CHECK(p >= 0);
+    if (!p)
+      for (;;) {  // looks at the connection all the time, changes nothing
+        char c[100];
+        recv(fd, c, sizeof c, MSG_PEEK | MSG_DONTWAIT);
+        ready(fd, POLLIN, 0);
+      }
+    nap(10 + 3 * i);
+    CHECK(!kill(p, SIGKILL));
+    EQ(exit_status(p), 128 + SIGKILL);
+    double t = now();
+    put_stream(fd, 1, i * 30000, (i + 1) * 30000, 3000);
+    get_stream(fd, 1, i * 30000, (i + 1) * 30000, 3000);
+    if (now() - t > 2) FAIL("the survivor took %.2f s", now() - t);
+  }
+  close(fd);
+}
+
+// ---------------------------------------------------------------- many
+
+static void requests_server(int lfd) {
+  for (int i = 0; i < 200; i++) {
+    int fd = accept(lfd, NULL, NULL);
+    CHECK(fd >= 0);
+    char b[100];
+    get(fd, b, 50);
+    verify(b, 50, i, 0);
+    put_stream(fd, i, 0, 1000 + i * 10, 500);
+    close(fd);
+  }
+  EQ(count_fds("/memfd:") < 5, 1);
+}
+static void requests_client(int fd) {
+  for (int i = 0; i < 200; i++) {
+    char b[50];
+    fd = dial();
+    fill(b, 50, i, 0);
+    put(fd, b, 50);
+    get_stream(fd, i, 0, 1000 + i * 10, 3000);
+    get_eof(fd);
+    close(fd);
+  }
+}
+enum { CONNS = 64, MSGS = 150, MAX = 20000 };
+typedef struct {
+  int fd, msg;
+  size_t len, sent, got;
+  uint64_t r;
+  char b[MAX];
+} conn;
+static void swarm_server(int lfd) {
+  static char b[CONNS + 200][30000];
+  static size_t len[CONNS + 200], off[CONNS + 200];
+  int ep = epoll_create1(EPOLL_CLOEXEC), closed = 0;
+  struct epoll_event e = {.events = EPOLLIN, .data.fd = lfd}, v[16];
+  nonblock(lfd, 1);
+  CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, lfd, &e));
+  while (closed < CONNS) {
+    int n = epoll_wait(ep, v, 16, 15000);
+    CHECK(n > 0);
+    for (int i = 0; i < n; i++) {
+      int fd = v[i].data.fd;
+      if (fd == lfd) {
+        while ((fd = accept4(lfd, NULL, NULL, SOCK_NONBLOCK)) >= 0) {
+          CHECK(fd < CONNS + 200);
+          e = (struct epoll_event){.events = EPOLLIN, .data.fd = fd};
+          CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
+          len[fd] = off[fd] = 0;
+        }
+        CHECK(errno == EAGAIN);
+        continue;
+      }
+      if (len[fd] == off[fd]) {
+        ssize_t k = recv(fd, b[fd], sizeof b[fd], 0);
+        if (k == 0) {
+          close(fd);
+          closed++;
+          continue;
+        }
+        CHECK(k > 0);
+        len[fd] = k, off[fd] = 0;
+      }
+      ssize_t k = send(fd, b[fd] + off[fd], len[fd] - off[fd], MSG_NOSIGNAL);
+      CHECK(k > 0 || errno == EAGAIN);
+      if (k > 0) off[fd] += k;
+      e = (struct epoll_event){.events = off[fd] < len[fd] ? EPOLLOUT : EPOLLIN, .data.fd = fd};
+      CHECK(!epoll_ctl(ep, EPOLL_CTL_MOD, fd, &e));
+    }
+  }
+}
+static void next_message(conn *c, int i) {
+  c->len = rnd(&c->r) % 8 ? 1 + rnd(&c->r) % 600 : 1 + rnd(&c->r) % MAX;
+  c->sent = c->got = 0;
+  fill(c->b, c->len, i * 1000 + c->msg, 0);
+}
+static void swarm_client(int none) {
+  (void)none;
+  conn *c = calloc(CONNS, sizeof *c);
+  static char b[MAX];
+  int ep = epoll_create1(EPOLL_CLOEXEC), open = CONNS;
+  for (int i = 0; i < CONNS; i++) {
+    c[i].fd = dial();
+    c[i].r = i * 10007;
+    nonblock(c[i].fd, 1);
+    next_message(&c[i], i);
+    struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.u32 = i};
+    CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, c[i].fd, &e));
+  }
+  while (open) {
+    struct epoll_event v[16];
+    int n = epoll_wait(ep, v, 16, 15000);
+    if (n <= 0) FAIL("%d connections wait for ever", open);
+    for (int j = 0; j < n; j++) {
+      int i = v[j].data.u32;
+      conn *x = &c[i];
+      for (int moved = 1; moved && x->fd >= 0;) {
+        moved = 0;
+        if (x->sent < x->len) {
+          ssize_t k = send(x->fd, x->b + x->sent, x->len - x->sent, 0);
+          CHECK(k > 0 || errno == EAGAIN);
+          if (k > 0) x->sent += k, moved = 1;
+        }
+        ssize_t k = recv(x->fd, b, sizeof b, 0);
+        CHECK(k > 0 || (k < 0 && errno == EAGAIN));
+        if (k > 0) {
+          moved = 1;
+          CHECK(x->got + k <= x->len);
+          verify(b, k, i * 1000 + x->msg, x->got);
+          x->got += k;
+          if (x->got == x->len) {
+            if (++x->msg == MSGS) {
+              close(x->fd);
+              x->fd = -1;
+              open--;
+            } else
+              next_message(x, i);
+          }
+        }
+      }
+    }
+  }
+}
+const test_case CASES[] = {
+    {"stopped_and_continued", stop_server, stop_client, TOUCH},
+    {"stopped_often", stops_server, stops_client, 0},
+    {"kill_writing_client", kc_write_s, kc_write_c, RAW},
+    {"kill_writing_server", ks_write_s, ks_write_c, RAW},
+    {"kill_busy_client", kc_both_s, kc_both_c, RAW},
+    {"kill_busy_server", ks_both_s, ks_both_c, RAW},
+    {"kill_reading_client", kc_read_s, kc_read_c, RAW},
+    {"kill_reading_server", ks_read_s, ks_read_c, RAW},
+    {"kill_sleeping_client", kc_sleep_s, kc_sleep_c, RAW},
+    {"kill_one_of_two_holders", sibling_server, sibling_client, 0},
+    {"requests_200", requests_server, requests_client, RAW},
+    {"epoll_64_connections", swarm_server, swarm_client, RAW},
+    {0},
+};

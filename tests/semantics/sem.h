@@ -1,0 +1,129 @@
+// The harness of the semantics tests. One file per topic holds a table of cases; a case is what a server
+// and a client do with one connection, each in a process of its own, so that each can be preloaded or not.
+//
+//   topic list                 the names of its cases
+//   topic run [-6] [case...]   run them; one line each: "ok name" or "FAIL name: why"
+//
+// `list` leaves out NOSHM cases where policy excludes TCP, and SOLO cases if SEM_PAIRS is set.
+//
+// Environment: SEM_PRELOAD_SERVER, SEM_PRELOAD_CLIENT (library for that side, or empty), SEM_WARM (bytes that
+// go to and fro before the case begins, so that the connection has had reason to leave TCP), SEM_LABEL
+// (printed before the name), SEM_TIMEOUT (seconds for one case).
+//
+// Linux TCP is the specification: every case passes there first.
+#ifndef SEM_H
+#define SEM_H
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+  RAW = 1,    // the server gets the listening socket, the client gets -1 and dials for itself
+  SOLO = 2,   // one process is both: only `server` runs, with the listening socket
+  TOUCH = 4,  // one byte goes to and fro first even without SEM_WARM (always, where policy excludes TCP)
+  NOSHM = 8,  // needs the way back to TCP: not for a policy that excludes TCP
+  COLD = 16,  // no warm-up, and no first byte: both sides are in calls on the connection from the start
+};
+
+typedef struct {
+  const char *name;
+  void (*server)(int fd);
+  void (*client)(int fd);
+  unsigned flags;
+} test_case;
+
+extern const test_case CASES[];  // ends with {0}
+
+typedef struct {
+  int family, port, is_client;
+  long warm;
+  const char *self;
+} sem_ctx;
+extern sem_ctx ctx;
+
+// -- verdicts
+void fail_at(const char *file, int line, const char *fmt, ...) __attribute__((noreturn, format(printf, 3, 4)));
+#define FAIL(...) fail_at(__FILE__, __LINE__, __VA_ARGS__)
+#define CHECK(e) \
+  do { \
+    if (!(e)) FAIL("%s is false (errno %d %s)", #e, errno, strerror(errno)); \
+  } while (0)
+#define EQ(e, want) \
+  do { \
+    errno = 0; \
+    long long got_ = (long long)(e), want_ = (long long)(want); \
+    if (got_ != want_) FAIL("%s is %lld, not %lld (errno %d %s)", #e, got_, want_, errno, strerror(errno)); \
+  } while (0)
+#define FAILS(e, err) \
+  do { \
+    errno = 0; \
+    long long got_ = (long long)(e); \
+    int errno_ = errno; \
+    if (got_ != -1 || errno_ != (err)) \
+      FAIL("%s is %lld with %s, not -1 with %s", #e, got_, strerror(errno_), strerror(err)); \
+  } while (0)
+
+// -- the two sides agree on an order of events over a pair of pipes
+void tell(char c);
+void hear(char c);
+void tell_int(long v);
+long hear_int(void);
+
+// -- sockets
+int dial(void);                             // a blocking connection to the server of this case
+int dial_port(int port);                    // the same, to another port
+int listener(int *port);                    // another listening socket on the same address
+socklen_t address(struct sockaddr_storage *a, int port);
+void nonblock(int fd, int on);
+void settle(int a, int b);                  // both ends are ours: where TCP is excluded, lets them attach first
+void warm(int fd, int i_start);             // to and fro, SEM_WARM bytes each way
+short ready(int fd, short events, int ms);  // poll of one fd; revents, or 0
+double now(void);
+void nap(int ms);
+double cpu_used(void);                      // user and system time of this process, seconds
+
+// -- bytes whose value is a function of their position
+void fill(void *buf, size_t n, uint64_t seed, uint64_t pos);
+void verify(const void *buf, size_t n, uint64_t seed, uint64_t pos);
+uint64_t rnd(uint64_t *state);
+void put(int fd, const void *buf, size_t n);                // all of it, whatever it takes
+void get(int fd, void *buf, size_t n);                      // exactly n
+void put_stream(int fd, uint64_t seed, uint64_t from, uint64_t to, size_t max_chunk);
+void get_stream(int fd, uint64_t seed, uint64_t from, uint64_t to, size_t max_chunk);
+void get_eof(int fd);
+// Both directions at once on a non-blocking socket: sends `n` of `out`, receives `n` of `in`.
+void pump(int fd, uint64_t out, uint64_t in, uint64_t n, size_t max_chunk);
+
+// -- processes
+pid_t spawn_self(int preloaded, const char *role, int fd0, const char *arg);  // exec of this program again
+int exit_status(pid_t pid);                                                   // waits; 128+signal if killed
+int count_fds(const char *prefix);                                            // of this process, by link target
+extern int (*extra_role)(const char *role, const char *arg);                  // for spawn_self
+#endif
