@@ -1,0 +1,208 @@
+# shellcheck shell=bash
+# What the scripts share: packages, ports, processes, temporary directories, the library's statistics.
+#
+# Source it: `. "$(dirname "$0")/lib.sh"`. It works on a fresh Debian 12 that has Rust, git and apt,
+# as root or with sudo. Processes are ended by the id that we were given when we started them, never
+# by name: a test machine may run the same programs for other reasons.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export ROOT
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+LIB=${RSOCKET_LIB:-$TARGET/release/librspreload.so}
+export TARGET LIB
+
+say() { printf '%s\n' "$*"; }
+note() { printf '\n== %s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# ---------------------------------------------------------------- packages
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+# need PROGRAM=PACKAGE... : installs the packages whose program is missing. `need gcc` means gcc=gcc.
+need() {
+  local spec prog pkg missing=()
+  for spec in "$@"; do
+    prog=${spec%%=*} pkg=${spec#*=}
+    # Daemons live in sbin, which an ordinary user's PATH may lack.
+    PATH=$PATH:/usr/sbin:/sbin command -v "$prog" >/dev/null 2>&1 || missing+=("$pkg")
+  done
+  [ ${#missing[@]} = 0 ] && return 0
+  command -v apt-get >/dev/null || die "please install: ${missing[*]}"
+  apt_install "${missing[@]}"
+}
+
+apt_install() {
+  say "installing: $*"
+  local log policy=/usr/sbin/policy-rc.d made=0 rc=0
+  log=$(mktemp)
+  # The packages' own services must not start: the tests start what they need. Debian asks this file.
+  if [ ! -e $policy ]; then
+    printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null && as_root chmod 755 $policy && made=1
+  fi
+  if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" \
+    >"$log" 2>&1 </dev/null; then
+    # Most often the package lists are missing or old: fetch them once and try again.
+    {
+      as_root apt-get update -q </dev/null &&
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" </dev/null
+    } >>"$log" 2>&1 || rc=1
+  fi
+  [ $made = 1 ] && as_root rm -f $policy
+  if [ $rc != 0 ]; then tail -20 "$log" >&2; rm -f "$log"; die "could not install: $*"; fi
+  rm -f "$log"
+}
+
+# A C compiler with its headers; Rust needs it as its linker.
+need_cc() {
+  need cc=gcc
+  [ -e /usr/include/stdio.h ] || apt_install libc6-dev
+}
+
+PATH=$PATH:/usr/sbin:/sbin
+# The system's own python: a version manager's shim would be a shell script around it.
+PYTHON=/usr/bin/python3
+[ -x $PYTHON ] || PYTHON=python3
+export PYTHON
+
+# ---------------------------------------------------------------- temporary directories, processes
+
+RS_TMP=()
+RS_PIDS=()
+
+# tmpdir VAR : a new directory, removed at exit. Others may write into it (servers change their user).
+tmpdir() {
+  local d
+  d=$(mktemp -d "${TMPDIR:-/tmp}/rsocket-test.XXXXXX") || die "no temporary directory"
+  chmod 1777 "$d"
+  RS_TMP+=("$d")
+  printf -v "$1" '%s' "$d"
+}
+
+# start VAR COMMAND... : runs it in the background, in a process group of its own, its id in VAR.
+# SIGINT keeps its default meaning (a background job of a script would ignore it).
+start() {
+  local var=$1
+  shift
+  setsid env --default-signal=INT,QUIT "$@" &
+  RS_PIDS+=($!)
+  printf -v "$var" '%s' $!
+}
+
+alive() { kill -0 "$1" 2>/dev/null; }
+
+# gone PID [SECONDS] : waits until it has ended; false if it has not.
+gone() {
+  local i n=$((${2:-5} * 50))
+  for ((i = 0; i < n; i++)); do
+    alive "$1" || return 0
+    sleep 0.02
+  done
+  return 1
+}
+
+# stop PID [SIGNAL] [SECONDS] : asks politely; false (and SIGKILL to its group) if it does not end.
+stop() {
+  local pid=$1 sig=${2:-TERM}
+  alive "$pid" || { wait "$pid" 2>/dev/null; return 0; }
+  kill -s "$sig" "$pid" 2>/dev/null
+  if gone_child "$pid" "${3:-5}"; then wait "$pid" 2>/dev/null; return 0; fi
+  kill -KILL -- "-$pid" 2>/dev/null
+  kill -KILL "$pid" 2>/dev/null
+  wait "$pid" 2>/dev/null
+  return 1
+}
+
+# Our own child may be a zombie that bash has not reaped yet: that counts as gone.
+gone_child() {
+  local i n=$(($2 * 50)) st
+  for ((i = 0; i < n; i++)); do
+    st=$(sed -n 's/^State:\t\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null)
+    case $st in '' | Z | X) return 0 ;; esac
+    sleep 0.02
+  done
+  return 1
+}
+
+cleanup() {
+  local p d
+  for p in "${RS_PIDS[@]}"; do
+    alive "$p" || continue
+    kill -KILL -- "-$p" 2>/dev/null
+    kill -KILL "$p" 2>/dev/null
+    wait "$p" 2>/dev/null
+  done
+  for d in "${RS_TMP[@]}"; do rm -rf "$d"; done
+}
+on_exit() { cleanup; }
+trap 'on_exit' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# ---------------------------------------------------------------- ports
+
+# free_port VAR : a TCP port that nobody listens on, below the range that the kernel hands out itself.
+free_port() {
+  local p i low
+  low=$(cut -f1 /proc/sys/net/ipv4/ip_local_port_range 2>/dev/null || echo 32768)
+  [ "$low" -gt 12000 ] || low=32768
+  for ((i = 0; i < 200; i++)); do
+    p=$((10000 + (RANDOM * 32768 + RANDOM) % (low - 10000)))
+    port_busy $p || { printf -v "$1" '%s' $p; return 0; }
+  done
+  die "no free port"
+}
+
+# State 0A is LISTEN; read from /proc, so that nothing is connected to.
+port_listens() {
+  cat /proc/net/tcp /proc/net/tcp6 2>/dev/null |
+    awk -v p="$(printf '%04X' "$1")" '{ n = split($2, a, ":"); if (a[n] == p && $4 == "0A") f = 1 } END { exit !f }'
+}
+port_busy() {
+  cat /proc/net/tcp /proc/net/tcp6 2>/dev/null |
+    awk -v p="$(printf '%04X' "$1")" '{ n = split($2, a, ":"); if (a[n] == p) f = 1 } END { exit !f }'
+}
+
+# wait_port PORT PID [SECONDS] : until somebody listens there; false if PID ends first or time is up.
+wait_port() {
+  local i n=$((${3:-10} * 50))
+  for ((i = 0; i < n; i++)); do
+    port_listens "$1" && return 0
+    alive "$2" || return 1
+    sleep 0.02
+  done
+  return 1
+}
+
+# ---------------------------------------------------------------- the library
+
+build_lib() {
+  [ -n "${RSOCKET_LIB:-}" ] && return 0
+  need_cc
+  (cd "$ROOT" && cargo build --release -p rspreload) || die "the library does not build"
+  [ -f "$LIB" ] || die "no library at $LIB"
+}
+
+# stat_sum NAME DIR : the sum of that counter over all processes that wrote a report into DIR.
+stat_sum() {
+  local f files=()
+  for f in "$2"/*; do [ -f "$f" ] && files+=("$f"); done
+  [ ${#files[@]} = 0 ] && { echo 0; return; }
+  awk -v n="$1" '$1 == n { s += $2 } END { printf "%.0f\n", s }' "${files[@]}"
+}
+stat_files() { find "$1" -type f 2>/dev/null | wc -l; }
+
+# Why connections stayed on TCP, one line.
+stat_reasons() {
+  local f files=()
+  for f in "$1"/*; do [ -f "$f" ] && files+=("$f"); done
+  [ ${#files[@]} = 0 ] && { echo "no report was written"; return; }
+  awk '/^on_tcp\./ { s[$1] += $2 } END { for (k in s) if (s[k]) printf "%s=%d ", k, s[k] }' "${files[@]}"
+}
+
+# cpu_ticks PID : user and system time that it has used, in clock ticks.
+cpu_ticks() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | awk '{ print $12 + $13 }'; }
+
+median() { sort -n | awk '{ a[NR] = $1 } END { if (NR) print (NR % 2) ? a[(NR + 1) / 2] : (a[NR / 2] + a[NR / 2 + 1]) / 2 }'; }
