@@ -117,7 +117,8 @@ pub fn heard(s: &Slot, kernel: Events) -> Events {
         }
         if kernel.intersects(Events::HUP | Events::ERR) {
             s.set(flag::PEER_GONE);
-            seen |= Events::OUT;
+            // The kernel sets the error of a reset a moment before the rest; a bell may wake us in between.
+            seen |= Events::OUT | Events::HUP | Events::RDHUP;
         }
     }
     if kernel.contains(Events::IN) {
