@@ -180,7 +180,10 @@ fn up_to_the_cut(
 ) -> Result<Got, Errno> {
     // Acquire: pairs with the sender's release of the cut; all of its bytes before N are in TCP.
     let Some(n) = marks::cut(&ends.incoming) else { return before_the_cut(id, s, fd, ends, to, flags) };
-    let taken = match counters::taken(fd) {
+    // The counters stand still as soon as the last bytes before the cut have come in. Giving up before that
+    // would be EAGAIN for bytes that the program was told of.
+    let steady = (0..1000).map(|_| counters::taken(fd)).find(|t| !matches!(t, Err(Errno::AGAIN)));
+    let taken = match steady.unwrap_or(Err(Errno::AGAIN)) {
         Ok(taken) => taken.bytes,
         // Both sides have ended, and the kernel has stopped counting: all that ever came is in its queue.
         Err(Errno::NOTCONN) => n.saturating_sub(counters::in_queue(fd)?),
