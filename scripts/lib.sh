@@ -61,6 +61,34 @@ need_cc() {
   [ -e /usr/include/stdio.h ] || apt_install libc6-dev
 }
 
+# What cargo needs to build the library: beside the compiler the headers of rdma-core, and the libclang that reads them
+# (crate rdma-sys, which fails with libclang 16 and newer). None of it is needed to run the library.
+need_build() {
+  local missing=() clang
+  need_cc
+  need pkg-config
+  [ -e /usr/include/rdma/rdma_cma.h ] || missing+=(librdmacm-dev)
+  [ -e /usr/include/infiniband/verbs.h ] || missing+=(libibverbs-dev)
+  clang=$(find_libclang)
+  if [ -z "$clang" ]; then missing+=(libclang-14-dev); fi
+  [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
+  [ -n "$clang" ] || clang=$(find_libclang)
+  # Among several the newest would be taken, which may be too new.
+  if [ -n "$clang" ] && [ -z "${LIBCLANG_PATH:-}" ] && compgen -G '/usr/lib/llvm-1[6-9]/lib/libclang*' >/dev/null; then
+    export LIBCLANG_PATH=$clang
+  fi
+}
+
+# The directory of a libclang that will do, with the headers that belong to it.
+find_libclang() {
+  local v
+  for v in 14 15 13 12 11; do
+    if [ -e /usr/lib/llvm-$v/lib/libclang.so ] || [ -e /usr/lib/llvm-$v/lib/libclang.so.1 ]; then
+      compgen -G "/usr/lib/llvm-$v/lib/clang/*/include/stddef.h" >/dev/null && { echo /usr/lib/llvm-$v/lib; return; }
+    fi
+  done
+}
+
 PATH=$PATH:/usr/sbin:/sbin
 # The system's own python: a version manager's shim would be a shell script around it.
 PYTHON=/usr/bin/python3
@@ -180,7 +208,7 @@ wait_port() {
 
 build_lib() {
   [ -n "${RSOCKET_LIB:-}" ] && return 0
-  need_cc
+  need_build
   (cd "$ROOT" && cargo build --release -p rspreload) || die "the library does not build"
   [ -f "$LIB" ] || die "no library at $LIB"
 }

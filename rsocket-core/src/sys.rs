@@ -10,7 +10,7 @@
 //! hooks on `close`, `dup2` and `close_range` can spare them.
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use crate::errno::Errno;
 
@@ -41,13 +41,21 @@ pub fn fd_margin() -> bool {
 /// # Errors
 /// What `F_DUPFD_CLOEXEC` answers: mostly `EMFILE`. The original is closed in that case.
 pub fn make_private(fd: OwnedFd) -> Result<RawFd, Errno> {
-    let moved = rustix::io::fcntl_dupfd_cloexec(&fd, private_base())?;
-    let number = moved.as_raw_fd();
+    let number = private_copy(&fd)?;
+    discard(fd);
+    Ok(number)
+}
+
+/// Another number for what `fd` names: private, close-on-exec and marked. The original stays as it is.
+///
+/// # Errors
+/// As for [`make_private`].
+pub fn private_copy(fd: impl AsFd) -> Result<RawFd, Errno> {
+    let number = rustix::io::fcntl_dupfd_cloexec(fd, private_base())?.into_raw_fd();
     if let Some(word) = PRIVATE.get(number as usize / 64) {
         word.fetch_or(1 << (number % 64), Ordering::Relaxed);
     }
-    discard(fd);
-    Ok(moved.into_raw_fd())
+    Ok(number)
 }
 
 /// Closes a private descriptor and forgets it.

@@ -2,7 +2,8 @@
 //!
 //! A device moves bytes and words between two connected ends; it has never heard of sockets, streams or
 //! options. Entry point: [`QueuePair`]. On the data path a device is a type parameter or an enum, never a
-//! `dyn`. [`sim`] is the device that tests run on, [`shm`] the one between processes of a host.
+//! `dyn`. [`sim`] is the device that tests run on, [`shm`] the one between processes of a host, `rdma` (with
+//! the feature `verbs`) the one between hosts.
 //!
 //! # The contract
 //!
@@ -28,9 +29,9 @@
 //! 7. **Completions.** Each accepted post is reported once, in order, at the end that posted it: as
 //!    [`Completion::Sent`] or, when the pair ended first, [`Completion::Failed`]. Each delivered word is
 //!    reported once at the other, as [`Completion::Word`].
-//! 8. **Room.** At least [`QueuePair::room`] more posts are accepted now, unless the pair ends. Room comes
-//!    back with completions that were polled. A refusal for want of room is [`PostError::Full`] and means
-//!    nothing else.
+//! 8. **Room.** At least [`QueuePair::room`] more posts are accepted now, unless the pair ends or their bytes
+//!    find no place ([`QueuePair::staging_room`]). Both come back with completions that were polled. A refusal
+//!    for want of room is [`PostError::Full`] and means nothing else.
 //! 9. **Polling** never blocks.
 //! 10. **Waking.** After [`QueuePair::arm`], the event comes when there is something to poll that was not
 //!     polled before arming, and when the pair ends. So: arm, poll once more, then sleep. An event may
@@ -51,6 +52,8 @@ use crate::wire::word::Word;
 
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // for tests
 pub mod conformance;
+#[cfg(feature = "verbs")]
+pub mod rdma;
 pub mod shm;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // for tests
 pub mod sim;
@@ -143,6 +146,62 @@ pub trait QueuePair {
             self.post_write(bytes, target, None, HALF)?;
         }
         self.post_send(word, token)
+    }
+
+    /// As [`post_message`](Self::post_message), with `len` bytes that `fill` writes, all of them, right
+    /// into where the device sends them from: no copy of them need exist. `fill` is not called when the
+    /// message is refused, except by devices that have no such place.
+    ///
+    /// # Errors
+    /// It was refused.
+    fn post_filled(
+        &mut self,
+        len: u32,
+        target: Sge,
+        word: Word,
+        token: u64,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), PostError>
+    where
+        Self: Sized,
+    {
+        let mut small = [0; 4096];
+        if let Some(bytes) = small.get_mut(..len as usize) {
+            fill(bytes);
+            return self.post_message(bytes, target, word, token);
+        }
+        let mut bytes = vec![0; len as usize];
+        fill(&mut bytes);
+        self.post_message(&bytes, target, word, token)
+    }
+
+    /// Hands `sink` our own registered memory, `len` bytes from `addr` on, in pieces, in order: a pointer that
+    /// may be read during the call and a length. The peer may be writing there: copy, then check (rule 2).
+    ///
+    /// # Errors
+    /// The range is not registered.
+    fn each_chunk(
+        &self,
+        addr: u64,
+        len: u32,
+        sink: &mut dyn FnMut(*const u8, usize),
+    ) -> Result<(), MemoryError> {
+        let mut piece = [0; 4096];
+        let mut done = 0;
+        while done < u64::from(len) {
+            let count = (u64::from(len) - done).min(4096) as usize;
+            let Some(bytes) = piece.get_mut(..count) else { return Err(MemoryError::Range) };
+            self.load(addr.checked_add(done).ok_or(MemoryError::Range)?, bytes)?;
+            sink(bytes.as_ptr(), count);
+            done += count as u64;
+        }
+        Ok(())
+    }
+
+    /// The most bytes that one post may have now, on a device that keeps the bytes of posts in memory of its
+    /// own until they are sent (rule 8). 0 is only ever so until completions are polled.
+    fn staging_room(&self) -> u32 {
+        u32::MAX
     }
 }
 

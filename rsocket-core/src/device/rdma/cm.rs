@@ -1,0 +1,570 @@
+//! Connections before and after they carry bytes: the event channel and the identifiers of librdmacm.
+//!
+//! Knows nothing of queue pairs but that an identifier has one. Entry points: [`EventChannel::open`],
+//! [`CmId::new`], and [`Kind::Request`] for connections that others make.
+//!
+//! An identifier lives until both its [`CmId`] and its pair are dropped, and the channel until all its
+//! identifiers are.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::ffi::{c_int, c_void};
+use core::fmt;
+use core::net::{IpAddr, Ipv6Addr, SocketAddrV6};
+use std::sync::Arc;
+
+use super::contexts::{Device, hide};
+use super::event::{Event, Kind, Parameters, Private};
+use super::ffi::{self, Library, Loaded, rdma_cm_event_type as event_type};
+use super::gate::{self, Inside};
+use super::{CmError, PairParams, RdmaPair, SockAddr, probe, refused};
+use crate::errno::Errno;
+use crate::sys;
+
+/// How often the transport sends again before it gives up, and how often when the peer has no receive: 7 is
+/// for ever, which control messages need (`wire-protocol §2.5`).
+const RETRIES: u8 = 7;
+
+/// The code of 0.64 ms: how long a peer waits that found no receive here. The kernel sets 655 ms.
+const MIN_RNR_TIMER: u8 = 12;
+
+struct Channel {
+    raw: *mut ffi::rdma_event_channel,
+    loaded: &'static Loaded,
+    pid: u32,
+}
+
+// SAFETY: librdmacm's functions on a channel may be called from any thread; ours call them inside the gate.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if self.pid != sys::pid() {
+            return;
+        }
+        // In a handler that interrupted the gate it is leaked.
+        let Ok(_inside) = gate::enter() else { return };
+        // SAFETY: the last owner gives it up. Its number is private: let_go closes it, the library -1.
+        unsafe {
+            gate::let_go(&mut (*self.raw).fd);
+            (self.loaded.table.rdma_destroy_event_channel)(self.raw);
+        }
+    }
+}
+
+/// Where the events of many identifiers come together.
+pub struct EventChannel {
+    channel: Arc<Channel>,
+}
+
+impl EventChannel {
+    /// Opens one, non-blocking. Loads the libraries with the first call.
+    ///
+    /// # Errors
+    /// Why there is no RDMA here, or there are no descriptors.
+    pub fn open() -> Result<Self, CmError> {
+        probe()?;
+        let inside = gate::enter()?;
+        let loaded = ffi::library()?;
+        // SAFETY: takes nothing.
+        let raw = unsafe { (loaded.table.rdma_create_event_channel)() };
+        if raw.is_null() {
+            return Err(refused(gate::last_error()));
+        }
+        // SAFETY: made above, and nobody else has it.
+        let field = unsafe { &mut (*raw).fd };
+        let private = gate::keep(field, true).and_then(|()| {
+            rustix::fs::fcntl_setfl(sys::borrow(*field), rustix::fs::OFlags::NONBLOCK).map_err(Errno::from)
+        });
+        drop(inside);
+        // It closes itself if it is given up here.
+        let channel = Arc::new(Channel { raw, loaded, pid: sys::pid() });
+        private.map_err(CmError::Os)?;
+        Ok(Self { channel })
+    }
+
+    /// Readable when there is an event. Private, not to be closed.
+    #[must_use]
+    pub fn fd(&self) -> c_int {
+        // SAFETY: the channel is alive, and its number does not change after `open`.
+        unsafe { (*self.channel.raw).fd }
+    }
+
+    /// The next event; `None` when there is none. Never waits for a peer; an answer or a request makes a few
+    /// system calls.
+    ///
+    /// # Errors
+    /// The channel does not work any more (or this is a signal handler: [`CmError`]).
+    pub fn next(&self) -> Result<Option<Event>, CmError> {
+        if self.channel.pid != sys::pid() {
+            return Err(CmError::Os(Errno::BADF));
+        }
+        let inside = gate::enter()?;
+        let f = &self.channel.loaded.table;
+        let mut event = core::ptr::null_mut();
+        // SAFETY: the channel is alive, the pointer valid.
+        if unsafe { (f.rdma_get_cm_event)(self.channel.raw, &raw mut event) } != 0 {
+            return match gate::last_error() {
+                Errno::AGAIN | Errno::INTR => Ok(None),
+                e => Err(CmError::Os(e)),
+            };
+        }
+        // SAFETY: the event is valid until it is acknowledged, once, right after this.
+        unsafe {
+            let copied = self.copy(event, &inside);
+            (f.rdma_ack_cm_event)(event);
+            Ok(Some(copied))
+        }
+    }
+
+    /// # Safety
+    /// The event is valid and not acknowledged yet.
+    unsafe fn copy(&self, event: *const ffi::rdma_cm_event, inside: &Inside) -> Event {
+        // SAFETY: the caller's promise. An identifier outlives its unacknowledged events. For what is no
+        // datagram, `conn` is the field of the union that counts; it has only numbers and a pointer.
+        let (id, listener, kind, status, conn) = unsafe {
+            ((*event).id, (*event).listen_id, (*event).event, (*event).status, (*event).param.conn)
+        };
+        // SAFETY: as above. Null for events that have no private data.
+        let private = || unsafe { Private::copied(conn.private_data.cast(), conn.private_data_len) };
+        // SAFETY: as above; the gate is held.
+        unsafe { hide((*id).verbs, self.channel.loaded, inside) };
+        let owner = if kind == event_type::RDMA_CM_EVENT_CONNECT_REQUEST { listener } else { id };
+        // SAFETY: as above.
+        let key = unsafe { (*owner).context as u64 };
+        let kind = match kind {
+            event_type::RDMA_CM_EVENT_ADDR_RESOLVED => Kind::AddressResolved,
+            event_type::RDMA_CM_EVENT_ROUTE_RESOLVED => Kind::RouteResolved,
+            event_type::RDMA_CM_EVENT_CONNECT_REQUEST => {
+                let parameters = Parameters {
+                    responder_resources: conn.responder_resources,
+                    initiator_depth: conn.initiator_depth,
+                    flow_control: conn.flow_control,
+                    rnr_retry_count: conn.rnr_retry_count,
+                };
+                let id = CmId { id: Arc::new(Identifier::of(id, &self.channel, parameters)) };
+                Kind::Request { id, private: private(), parameters }
+            }
+            event_type::RDMA_CM_EVENT_ESTABLISHED | event_type::RDMA_CM_EVENT_CONNECT_RESPONSE => {
+                // SAFETY: the identifier is alive, the gate is held.
+                unsafe { shorten_waits(&self.channel.loaded.table, id) };
+                Kind::Established { private: private() }
+            }
+            event_type::RDMA_CM_EVENT_REJECTED => Kind::Rejected { status, private: private() },
+            event_type::RDMA_CM_EVENT_ADDR_ERROR
+            | event_type::RDMA_CM_EVENT_ROUTE_ERROR
+            | event_type::RDMA_CM_EVENT_CONNECT_ERROR
+            | event_type::RDMA_CM_EVENT_UNREACHABLE => {
+                let errno = if status == 0 { libc::EHOSTUNREACH } else { status.saturating_abs() };
+                Kind::Failed { errno: Errno(errno) }
+            }
+            event_type::RDMA_CM_EVENT_DISCONNECTED => Kind::Disconnected,
+            event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => Kind::DeviceRemoved,
+            _ => Kind::Other,
+        };
+        Event { id: key, kind }
+    }
+}
+
+/// A peer that finds no receive here is told to try again soon. Only what has such answers takes it.
+///
+/// # Safety
+/// The identifier is alive and the gate held.
+unsafe fn shorten_waits(f: &Library, id: *mut ffi::rdma_cm_id) {
+    // SAFETY: all zeroes is a value of this structure of numbers.
+    let mut attributes: ffi::ibv_qp_attr = unsafe { core::mem::zeroed() };
+    attributes.min_rnr_timer = MIN_RNR_TIMER;
+    // SAFETY: the caller's promise; a queue pair is destroyed inside the gate, and then not named here.
+    unsafe {
+        let qp = (*id).qp;
+        if !qp.is_null()
+            && (*(*(*qp).context).device).transport_type == ffi::ibv_transport_type::IBV_TRANSPORT_IB
+        {
+            (f.ibv_modify_qp)(qp, &raw mut attributes, ffi::QP_MIN_RNR_TIMER);
+        }
+    }
+}
+
+/// An identifier of librdmacm, shared by a [`CmId`] and its pair.
+pub(super) struct Identifier {
+    raw: *mut ffi::rdma_cm_id,
+    channel: Arc<Channel>,
+    parameters: Parameters,
+}
+
+// SAFETY: what it points to is touched inside the gate only.
+unsafe impl Send for Identifier {}
+// SAFETY: as above.
+unsafe impl Sync for Identifier {}
+
+impl Identifier {
+    fn of(raw: *mut ffi::rdma_cm_id, channel: &Arc<Channel>, parameters: Parameters) -> Self {
+        Self { raw, channel: Arc::clone(channel), parameters }
+    }
+
+    pub(super) fn loaded(&self) -> &'static Loaded {
+        self.channel.loaded
+    }
+
+    /// False in a child of a fork.
+    pub(super) fn mine(&self) -> bool {
+        self.channel.pid == sys::pid()
+    }
+
+    /// Calls into librdmacm with the identifier, the only thread to do so.
+    ///
+    /// # Errors
+    /// There is no way in; or what the call returned was not 0, then the error number.
+    pub(super) fn call(
+        &self,
+        what: impl FnOnce(&Library, *mut ffi::rdma_cm_id) -> c_int,
+    ) -> Result<(), CmError> {
+        if !self.mine() {
+            return Err(CmError::Os(Errno::BADF));
+        }
+        let inside = gate::enter()?;
+        let loaded = self.loaded();
+        let result = what(&loaded.table, self.raw);
+        let error = gate::last_error();
+        // SAFETY: the identifier is alive while this is, and the gate is held.
+        unsafe { hide((*self.raw).verbs, loaded, &inside) };
+        if result == 0 { Ok(()) } else { Err(CmError::Os(error)) }
+    }
+
+    /// The device that it is bound to, opened for this process.
+    pub(super) fn device(&self) -> Result<Option<&'static Device>, CmError> {
+        if !self.mine() {
+            return Err(CmError::Os(Errno::BADF));
+        }
+        let inside = gate::enter()?;
+        // SAFETY: the identifier is alive; its context lives as long as it is bound.
+        unsafe {
+            let verbs = (*self.raw).verbs;
+            if verbs.is_null() { Ok(None) } else { Device::of(verbs, self.loaded(), &inside).map(Some) }
+        }
+    }
+}
+
+impl Drop for Identifier {
+    fn drop(&mut self) {
+        // In a child, and in a handler that interrupted the gate, it is leaked.
+        if self.mine()
+            && let Ok(_inside) = gate::enter()
+        {
+            // SAFETY: the last owner gives it up; the pair went first.
+            unsafe { (self.loaded().table.rdma_destroy_id)(self.raw) };
+        }
+    }
+}
+
+/// A connection to be, or a listener, or what ends a connection. Dropped, it ends (the pair may keep it alive).
+pub struct CmId {
+    id: Arc<Identifier>,
+}
+
+impl fmt::Debug for CmId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CmId").finish_non_exhaustive()
+    }
+}
+
+impl CmId {
+    /// A new one; its events carry the key.
+    ///
+    /// # Errors
+    /// No memory, or the channel does not work any more.
+    pub fn new(channel: &EventChannel, key: u64) -> Result<Self, CmError> {
+        if channel.channel.pid != sys::pid() {
+            return Err(CmError::Os(Errno::BADF));
+        }
+        let _inside = gate::enter()?;
+        let mut raw = core::ptr::null_mut();
+        let f = &channel.channel.loaded.table;
+        // SAFETY: the channel is alive and outlives the identifier; the pointer is valid; the key is not
+        // used as a pointer by anybody.
+        let made = unsafe {
+            (f.rdma_create_id)(channel.channel.raw, &raw mut raw, key as *mut c_void, ffi::PORT_SPACE)
+        };
+        if made != 0 {
+            return Err(refused(gate::last_error()));
+        }
+        Ok(Self { id: Arc::new(Identifier::of(raw, &channel.channel, Parameters::default())) })
+    }
+
+    /// Changes the key of events to come.
+    ///
+    /// # Errors
+    /// This is a signal handler or a child of a fork.
+    pub fn set_key(&self, key: u64) -> Result<(), CmError> {
+        self.id.call(|_, id| {
+            // SAFETY: the identifier is alive, and the gate held.
+            unsafe { (*id).context = key as *mut c_void };
+            0
+        })
+    }
+
+    fn set_option(&self, name: c_int, value: bool) -> Result<(), CmError> {
+        let mut value = c_int::from(value);
+        self.id.call(|f, id| {
+            // SAFETY: the identifier is alive; the option is an int.
+            unsafe {
+                (f.rdma_set_option)(id, ffi::OPTION_ID, name, (&raw mut value).cast(), size_of::<c_int>())
+            }
+        })
+    }
+
+    /// `SO_REUSEADDR`, before binding.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_reuse_address(&self, on: bool) -> Result<(), CmError> {
+        self.set_option(ffi::OPTION_ID_REUSEADDR, on)
+    }
+
+    /// `IPV6_V6ONLY`, before binding.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn ipv6_only(&self, on: bool) -> Result<(), CmError> {
+        self.set_option(ffi::OPTION_ID_AFONLY, on)
+    }
+
+    /// Binds to an address of this host; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// `EADDRINUSE`, `EADDRNOTAVAIL`, and `ENODEV` for an address that no RDMA device has.
+    pub fn bind(&self, address: &SockAddr) -> Result<(), CmError> {
+        let mut raw = Raw::from(address);
+        self.id.call(|f, id| {
+            // SAFETY: the identifier is alive, the address valid.
+            unsafe { (f.rdma_bind_addr)(id, raw.pointer()) }
+        })
+    }
+
+    /// Listens; requests are events.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn listen(&self, backlog: i32) -> Result<(), CmError> {
+        // SAFETY: the identifier is alive.
+        self.id.call(|f, id| unsafe { (f.rdma_listen)(id, backlog) })
+    }
+
+    /// Begins to resolve the peer's address; the answer is an event.
+    ///
+    /// # Errors
+    /// What can be said at once: no route, no device on the way there.
+    pub fn resolve_address(
+        &self,
+        source: Option<&SockAddr>,
+        to: &SockAddr,
+        timeout_ms: i32,
+    ) -> Result<(), CmError> {
+        let mut source = source.map(Raw::from);
+        let mut to = Raw::from(to);
+        let from = source.as_mut().map_or(core::ptr::null_mut(), Raw::pointer);
+        // SAFETY: the identifier is alive, the addresses valid.
+        self.id.call(|f, id| unsafe { (f.rdma_resolve_addr)(id, from, to.pointer(), timeout_ms) })
+    }
+
+    /// Begins to resolve the route; the answer is an event.
+    ///
+    /// # Errors
+    /// What can be said at once.
+    pub fn resolve_route(&self, timeout_ms: i32) -> Result<(), CmError> {
+        // SAFETY: the identifier is alive.
+        self.id.call(|f, id| unsafe { (f.rdma_resolve_route)(id, timeout_ms) })
+    }
+
+    /// Makes the queue pair, after the route is resolved or for a request, once. Registers memory, so it takes
+    /// the kernel some ten to hundred microseconds.
+    ///
+    /// # Errors
+    /// [`Missing::Memlock`](super::Missing::Memlock), or what the device says.
+    pub fn create_pair(&self, params: &PairParams) -> Result<RdmaPair, CmError> {
+        RdmaPair::new(Arc::clone(&self.id), params)
+    }
+
+    /// The device that it is bound to; `None` before its address is resolved, and on a wildcard address.
+    ///
+    /// # Errors
+    /// The device cannot be opened.
+    pub fn device(&self) -> Result<Option<&'static Device>, CmError> {
+        self.id.device()
+    }
+
+    fn parameters(private: &[u8], granted: Parameters) -> Result<ffi::rdma_conn_param, CmError> {
+        let len = u8::try_from(private.len()).map_err(|_| CmError::Os(Errno::INVAL))?;
+        Ok(ffi::rdma_conn_param {
+            private_data: private.as_ptr().cast(),
+            private_data_len: len,
+            responder_resources: granted.responder_resources,
+            initiator_depth: granted.initiator_depth,
+            flow_control: granted.flow_control,
+            retry_count: RETRIES,
+            rnr_retry_count: granted.rnr_retry_count,
+            srq: 0,
+            qp_num: 0,
+        })
+    }
+
+    /// Asks the peer, once the pair is made and its receives are posted. The answer is an event.
+    ///
+    /// # Errors
+    /// What can be said at once. `EINVAL` when there is too much private data (56 bytes over InfiniBand).
+    pub fn connect(&self, private: &[u8]) -> Result<(), CmError> {
+        let iwarp = self.device()?.is_some_and(|d| d.mode() == crate::proto::control::Mode::Message);
+        // The iWARP stack reads from the peer once while connecting.
+        let asked = Parameters {
+            responder_resources: 0,
+            initiator_depth: u8::from(iwarp),
+            flow_control: 1,
+            rnr_retry_count: RETRIES,
+        };
+        let mut parameters = Self::parameters(private, asked)?;
+        // SAFETY: the identifier is alive, the parameters valid and their bytes the caller's.
+        self.id.call(|f, id| unsafe { (f.rdma_connect)(id, &raw mut parameters) })
+    }
+
+    /// Grants a request, once the pair is made and its receives are posted. The peer may send before the
+    /// event says that the connection stands.
+    ///
+    /// # Errors
+    /// What the kernel says: the peer may have given up.
+    pub fn accept(&self, private: &[u8]) -> Result<(), CmError> {
+        let mut parameters = Self::parameters(private, self.id.parameters)?;
+        // SAFETY: as in `connect`.
+        self.id.call(|f, id| unsafe { (f.rdma_accept)(id, &raw mut parameters) })
+    }
+
+    /// Refuses a request.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn reject(&self, private: &[u8]) -> Result<(), CmError> {
+        let len = u8::try_from(private.len()).map_err(|_| CmError::Os(Errno::INVAL))?;
+        // SAFETY: the identifier is alive, the bytes the caller's.
+        self.id.call(|f, id| unsafe { (f.rdma_reject)(id, private.as_ptr().cast(), len) })
+    }
+
+    /// Ends the connection at once, whatever is under way: the pair's posts fail. To end it after them,
+    /// [`close`](crate::device::QueuePair::close) the pair.
+    ///
+    /// # Errors
+    /// It was not connected.
+    pub fn disconnect(&self) -> Result<(), CmError> {
+        self.id.disconnect()
+    }
+
+    /// Our end's address; `None` before it is bound.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SockAddr> {
+        self.address(|id| {
+            // SAFETY: the identifier is alive, and all of the union's fields are numbers.
+            unsafe { (&raw const (*id).route.addr.src_addr_union).cast() }
+        })
+    }
+
+    /// The other end's address; `None` before it is known.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<SockAddr> {
+        self.address(|id| {
+            // SAFETY: as above.
+            unsafe { (&raw const (*id).route.addr.dst_addr_union).cast() }
+        })
+    }
+
+    fn address(
+        &self,
+        place: impl FnOnce(*mut ffi::rdma_cm_id) -> *const libc::sockaddr_storage,
+    ) -> Option<SockAddr> {
+        let mut found = None;
+        let called = self.id.call(|_, id| {
+            // SAFETY: the place is a sockaddr_storage inside the living identifier.
+            found = unsafe { Raw { storage: place(id).read() } }.get();
+            0
+        });
+        called.ok().and(found)
+    }
+}
+
+impl Identifier {
+    pub(super) fn disconnect(&self) -> Result<(), CmError> {
+        // SAFETY: the identifier is alive. librdmacm moves the queue pair to its end first.
+        self.call(|f, id| unsafe { if (*id).qp.is_null() { 0 } else { (f.rdma_disconnect)(id) } })
+    }
+}
+
+/// An address in the form that C takes.
+struct Raw {
+    storage: libc::sockaddr_storage,
+}
+
+impl Raw {
+    fn from(address: &SockAddr) -> Self {
+        // SAFETY: all zeroes is a value of this structure of numbers.
+        let mut storage: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
+        match address {
+            SockAddr::V4(v4) => {
+                let raw = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: v4.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                    sin_zero: [0; 8],
+                };
+                // SAFETY: a storage is large enough and aligned for every address.
+                unsafe { (&raw mut storage).cast::<libc::sockaddr_in>().write(raw) };
+            }
+            SockAddr::V6(v6) => {
+                let raw = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: v6.port().to_be(),
+                    sin6_flowinfo: v6.flowinfo(),
+                    sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                    sin6_scope_id: v6.scope_id(),
+                };
+                // SAFETY: as above.
+                unsafe { (&raw mut storage).cast::<libc::sockaddr_in6>().write(raw) };
+            }
+        }
+        Self { storage }
+    }
+
+    const fn pointer(&mut self) -> *mut libc::sockaddr {
+        (&raw mut self.storage).cast()
+    }
+
+    fn get(&self) -> Option<SockAddr> {
+        match c_int::from(self.storage.ss_family) {
+            libc::AF_INET => {
+                // SAFETY: of this family, and as large.
+                let raw = unsafe { (&raw const self.storage).cast::<libc::sockaddr_in>().read() };
+                let ip = IpAddr::from(raw.sin_addr.s_addr.to_ne_bytes());
+                Some(SockAddr::new(ip, u16::from_be(raw.sin_port)))
+            }
+            libc::AF_INET6 => {
+                // SAFETY: as above.
+                let raw = unsafe { (&raw const self.storage).cast::<libc::sockaddr_in6>().read() };
+                let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
+                let port = u16::from_be(raw.sin6_port);
+                Some(SocketAddrV6::new(ip, port, raw.sin6_flowinfo, raw.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_back() {
+        let six = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 7471, 5, 3).into();
+        for address in [SockAddr::from(([10, 99, 0, 1], 80)), six] {
+            assert_eq!(Raw::from(&address).get(), Some(address));
+        }
+        assert_eq!(Raw::from(&SockAddr::from(([1, 2, 3, 4], 0x1234))).storage.ss_family, 2);
+    }
+}

@@ -1,0 +1,126 @@
+//! Memory that the device can reach.
+//!
+//! It is mapped for this alone, whole pages of it, so that a child of a fork can be kept from having it: pages
+//! that a device writes must not be copied under it. Knows nothing of what lies there. Entry point: [`Region`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use super::contexts::Device;
+use super::ffi;
+use super::gate;
+use crate::device::MemoryError;
+use crate::errno::Errno;
+use crate::sys;
+use crate::wire::sge::Sge;
+
+/// Registered memory. Dropped, it is deregistered and unmapped: nothing that names it may be under way.
+pub(super) struct Region {
+    device: &'static Device,
+    base: *mut u8,
+    len: u32,
+    mapped: usize,
+    mr: *mut ffi::ibv_mr,
+    pid: u32,
+}
+
+// SAFETY: it owns its mapping; the device may write it at any time, whatever thread looks.
+unsafe impl Send for Region {}
+
+impl Region {
+    /// `len` bytes of zeroes, for the access that [`ffi::LOCAL_WRITE`] or [`ffi::REMOTE_WRITE`] names. Pins them, so
+    /// it takes the kernel some microseconds per page.
+    pub(super) fn new(device: &'static Device, len: u32, access: c_int) -> Result<Self, Errno> {
+        let page = rustix::param::page_size();
+        let mapped = (len.max(1) as usize).next_multiple_of(page);
+        // SAFETY: a fresh mapping touches nothing else.
+        let base = unsafe {
+            mmap_anonymous(
+                core::ptr::null_mut(),
+                mapped,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )?
+        };
+        let region =
+            Self { device, base: base.cast(), len, mapped, mr: core::ptr::null_mut(), pid: sys::pid() };
+        // SAFETY: the mapping made above, whole pages of it.
+        unsafe { madvise(base, mapped, Advice::LinuxDontFork)? };
+        region.registered(access)
+    }
+
+    fn registered(mut self, access: c_int) -> Result<Self, Errno> {
+        let f = &self.device.loaded.table;
+        let len = (self.len as usize).max(1);
+        // SAFETY: the protection domain stays, and the memory is ours until it is deregistered.
+        self.mr = unsafe { (f.ibv_reg_mr)(self.device.pd, self.base.cast::<c_void>(), len, access) };
+        if self.mr.is_null() { Err(gate::last_error()) } else { Ok(self) }
+    }
+
+    /// The address of its first byte, as the device takes it.
+    pub(super) fn addr(&self) -> u64 {
+        self.base as u64
+    }
+
+    /// The key for our own posts.
+    pub(super) fn lkey(&self) -> u32 {
+        // SAFETY: registered regions have one, until they are dropped.
+        unsafe { (*self.mr).lkey }
+    }
+
+    /// As the peer names it.
+    pub(super) fn sge(&self) -> Sge {
+        // SAFETY: as above.
+        Sge { addr: self.addr(), rkey: unsafe { (*self.mr).rkey }, len: self.len }
+    }
+
+    /// Where `len` bytes at the device's address lie; `None` when they are not all in here.
+    pub(super) fn at(&self, addr: u64, len: usize) -> Option<*mut u8> {
+        let offset = addr.checked_sub(self.addr())?;
+        if len as u64 > u64::from(self.len).checked_sub(offset)? {
+            return None;
+        }
+        // SAFETY: the offset is inside the mapping, or just behind its last byte.
+        Some(unsafe { self.base.add(offset as usize) })
+    }
+
+    /// The word at a multiple of 4 bytes.
+    pub(super) fn word(&self, offset: u32) -> Result<[u8; 4], MemoryError> {
+        let place = self.at(self.addr() + u64::from(offset), 4).ok_or(MemoryError::Range)?;
+        if !place.addr().is_multiple_of(align_of::<AtomicU32>()) {
+            return Err(MemoryError::Range);
+        }
+        // After the completion that announced it, which the provider's own barrier orders.
+        compiler_fence(Ordering::Acquire);
+        // SAFETY: four bytes in the mapping, aligned; only the device writes there.
+        Ok(unsafe { AtomicU32::from_ptr(place.cast()) }.load(Ordering::Relaxed).to_ne_bytes())
+    }
+}
+
+impl Region {
+    /// Leaves it to the device for ever.
+    pub(super) const fn leak(&mut self) {
+        // No process has this id.
+        self.pid = 0;
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // A child of a fork has no such mapping, and maybe another at its place.
+        if self.pid != sys::pid() {
+            return;
+        }
+        let freed = self.mr.is_null()
+            // SAFETY: registered once, and its owner has no use for it any more.
+            || unsafe { (self.device.loaded.table.ibv_dereg_mr)(self.mr) == 0 };
+        // Memory that the device still has cannot be given to others.
+        if freed {
+            // SAFETY: our own mapping, which nothing refers to any more.
+            let _ = unsafe { munmap(self.base.cast(), self.mapped) };
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Work requests: what goes to the device, and from where.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::ffi::c_int;
+
+use super::{Life, Pending, RdmaPair, SLOT};
+use crate::device::rdma::staging::Piece;
+use crate::device::rdma::{ffi, gate};
+use crate::device::{HALF, PostError};
+use crate::proto::control::Mode;
+use crate::wire::sge::Sge;
+use crate::wire::word::Word;
+
+/// Set in the number of a receive.
+pub(super) const RECEIVE: u64 = 1 << 63;
+
+/// Receives posted by one call.
+const CHAIN: usize = 32;
+
+/// Where the bytes of a request are.
+#[derive(Clone, Copy)]
+enum Bytes {
+    /// There are none.
+    None,
+    /// The caller's, taken by the device during the call.
+    Inline(*const u8, u32),
+    /// In the staging ring; the flag says that they are short enough to be taken during the call.
+    Staged(Piece, u32, bool),
+}
+
+/// A request to be.
+#[derive(Clone, Copy)]
+struct Request {
+    opcode: ffi::ibv_wr_opcode::Type,
+    bytes: Bytes,
+    target: Sge,
+    immediate: Word,
+    token: u64,
+}
+
+impl Request {
+    fn write(bytes: Bytes, target: Sge, word: Option<Word>, token: u64) -> Self {
+        let opcode = match word {
+            Some(_) => ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
+            None => ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE,
+        };
+        // A write of no bytes names no memory; what it is given by accident need not travel.
+        let target = if matches!(bytes, Bytes::None) { Sge::default() } else { target };
+        Self { opcode, bytes, target, immediate: word.unwrap_or(Word(0)), token }
+    }
+
+    const fn send(bytes: Bytes, token: u64) -> Self {
+        let target = Sge { addr: 0, rkey: 0, len: 0 };
+        Self { opcode: ffi::ibv_wr_opcode::IBV_WR_SEND, bytes, target, immediate: Word(0), token }
+    }
+}
+
+fn empty_sge() -> ffi::ibv_sge {
+    ffi::ibv_sge { addr: 0, length: 0, lkey: 0 }
+}
+
+impl RdmaPair {
+    /// Whether so many posts can be taken now.
+    fn ready_for(&self, posts: u16) -> Result<(), PostError> {
+        if self.life != Life::Open {
+            return Err(PostError::Ended);
+        }
+        if self.send_queue - self.unreported < posts { Err(PostError::Full) } else { Ok(()) }
+    }
+
+    /// A piece of the staging ring. Whoever does not post it puts the ring back.
+    fn stage(&mut self, len: u32) -> Result<Piece, PostError> {
+        let piece = self.staging.find(len).ok_or(PostError::Full)?;
+        self.staging.take(piece);
+        Ok(piece)
+    }
+
+    /// The memory of a piece.
+    fn staged(&mut self, piece: Piece, len: u32) -> &mut [u8] {
+        let at = self.staging_memory.addr() + u64::from(piece.at);
+        match self.staging_memory.at(at, len as usize) {
+            // SAFETY: inside the staging memory, initialised since it was mapped; the ring gave the piece to
+            // this post alone, and the device only reads it, after it was posted.
+            Some(place) => unsafe { core::slice::from_raw_parts_mut(place, len as usize) },
+            None => &mut [],
+        }
+    }
+
+    /// The caller's bytes, where the device finds them.
+    fn copied(&mut self, bytes: &[u8]) -> Result<Bytes, PostError> {
+        let len = u32::try_from(bytes.len()).map_err(|_| PostError::Full)?;
+        if len == 0 {
+            return Ok(Bytes::None);
+        }
+        if len <= self.inline {
+            return Ok(Bytes::Inline(bytes.as_ptr(), len));
+        }
+        let piece = self.stage(len)?;
+        let place = self.staged(piece, len);
+        if place.len() == bytes.len() {
+            place.copy_from_slice(bytes);
+        }
+        Ok(Bytes::Staged(piece, len, false))
+    }
+
+    /// Does what `f` says; when it is refused, the staging ring is as it was.
+    fn whole(&mut self, f: impl FnOnce(&mut Self) -> Result<(), PostError>) -> Result<(), PostError> {
+        let before = self.staging;
+        let result = f(self);
+        if result.is_err() {
+            self.staging = before;
+        }
+        result
+    }
+
+    pub(super) fn write(
+        &mut self,
+        bytes: &[u8],
+        target: Sge,
+        word: Option<Word>,
+        token: u64,
+    ) -> Result<(), PostError> {
+        self.ready_for(1)?;
+        self.whole(|pair| {
+            let bytes = pair.copied(bytes)?;
+            pair.post(&mut [Request::write(bytes, target, word, token)])
+        })
+    }
+
+    pub(super) fn send(&mut self, word: Word, token: u64) -> Result<(), PostError> {
+        self.ready_for(1)?;
+        self.whole(|pair| {
+            let word = word.to_native();
+            let bytes = pair.copied(&word)?;
+            pair.post(&mut [Request::send(bytes, token)])
+        })
+    }
+
+    pub(super) fn message(
+        &mut self,
+        bytes: &[u8],
+        target: Sge,
+        word: Word,
+        token: u64,
+    ) -> Result<(), PostError> {
+        if self.device.mode() == Mode::Immediate {
+            return self.write(bytes, target, Some(word), token);
+        }
+        if bytes.is_empty() {
+            return self.send(word, token);
+        }
+        self.ready_for(2)?;
+        self.whole(|pair| {
+            let bytes = pair.copied(bytes)?;
+            pair.halves(bytes, target, word, token)
+        })
+    }
+
+    pub(super) fn filled(
+        &mut self,
+        len: u32,
+        target: Sge,
+        word: Word,
+        token: u64,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), PostError> {
+        if len == 0 {
+            fill(&mut []);
+            return self.message(&[], target, word, token);
+        }
+        let mode = self.device.mode();
+        self.ready_for(mode.cost(true).into())?;
+        self.whole(|pair| {
+            let piece = pair.stage(len)?;
+            fill(pair.staged(piece, len));
+            let bytes = Bytes::Staged(piece, len, len <= pair.inline);
+            match mode {
+                Mode::Immediate => pair.post(&mut [Request::write(bytes, target, Some(word), token)]),
+                Mode::Message => pair.halves(bytes, target, word, token),
+            }
+        })
+    }
+
+    /// A message in message mode: the write, and the word behind it.
+    fn halves(&mut self, bytes: Bytes, target: Sge, word: Word, token: u64) -> Result<(), PostError> {
+        let word = word.to_native();
+        let word = self.copied(&word)?;
+        self.post(&mut [Request::write(bytes, target, None, HALF), Request::send(word, token)])
+    }
+
+    /// Posts one or two requests, with one doorbell. The pair is open and has room for them.
+    fn post(&mut self, requests: &mut [Request]) -> Result<(), PostError> {
+        let mut entries = [empty_sge(), empty_sge()];
+        // SAFETY: all zeroes is a value of these structures of numbers and pointers.
+        let mut chain: [ffi::ibv_send_wr; 2] = unsafe { core::mem::zeroed() };
+        let lkey = self.staging_memory.lkey();
+        let base = self.staging_memory.addr();
+        let count = requests.len();
+        let mut next: *mut ffi::ibv_send_wr = core::ptr::null_mut();
+        // From the last to the first, so that each can name its successor.
+        for (i, ((request, entry), wr)) in
+            requests.iter().zip(&mut entries).zip(&mut chain).enumerate().take(count).rev()
+        {
+            wr.wr_id = (self.posted + i as u64) & !RECEIVE;
+            wr.next = next;
+            // The first of two is reported with the second.
+            wr.send_flags = if next.is_null() { ffi::SIGNALED } else { 0 };
+            wr.opcode = request.opcode;
+            wr.imm_data_invalidated_rkey_union.imm_data =
+                u32::from_ne_bytes(request.immediate.to_immediate());
+            wr.wr.rdma.remote_addr = request.target.addr;
+            wr.wr.rdma.rkey = request.target.rkey;
+            let now = match request.bytes {
+                Bytes::None => false,
+                Bytes::Inline(from, len) => {
+                    (entry.addr, entry.length) = (from as u64, len);
+                    true
+                }
+                Bytes::Staged(piece, len, now) => {
+                    (entry.addr, entry.length, entry.lkey) = (base + u64::from(piece.at), len, lkey);
+                    now
+                }
+            };
+            wr.send_flags |= if now { ffi::INLINE } else { 0 };
+            if entry.length != 0 {
+                wr.sg_list = entry;
+                wr.num_sge = 1;
+            }
+            next = wr;
+        }
+        let _uncancelled = gate::uncancelled();
+        // SAFETY: the queue pair is alive; the chain and its entries live on this stack, inline bytes on the
+        // caller's, staged ones in registered memory until they are reported.
+        match unsafe { ffi::post_send(self.qp, next) } {
+            Ok(()) => {}
+            Err(refused) if refused.errno == libc::ENOMEM && !refused.torn => return Err(PostError::Full),
+            Err(_) => {
+                self.life = Life::Broken;
+                return Err(PostError::Ended);
+            }
+        }
+        for request in requests {
+            let piece = if let Bytes::Staged(piece, ..) = request.bytes { piece } else { Piece::default() };
+            let at = (self.posted % u64::from(self.send_queue)) as usize;
+            if let Some(place) = self.pending.get_mut(at) {
+                *place = Pending { token: request.token, piece };
+            }
+            self.posted += 1;
+            self.unreported += 1;
+        }
+        Ok(())
+    }
+
+    /// More receives for the caller. The spare ones let us hand them to the device several at a time.
+    pub(super) fn receive(&mut self, count: u16) -> Result<(), PostError> {
+        if self.life != Life::Open {
+            return Err(PostError::Ended);
+        }
+        if count > self.receive_queue - self.unused {
+            return Err(PostError::Full);
+        }
+        self.unused += count;
+        self.owed += count;
+        // The device always has as many as the caller posted.
+        if self.owed > self.spare / 2 {
+            self.give_receives()?;
+        }
+        Ok(())
+    }
+
+    fn give_receives(&mut self) -> Result<(), PostError> {
+        let _uncancelled = gate::uncancelled();
+        while self.owed > 0 {
+            let count = usize::from(self.owed).min(CHAIN);
+            let mut entries = [const { ffi::ibv_sge { addr: 0, length: 0, lkey: 0 } }; CHAIN];
+            // SAFETY: all zeroes is a value of these structures of numbers and pointers.
+            let mut chain: [ffi::ibv_recv_wr; CHAIN] = unsafe { core::mem::zeroed() };
+            let mut next: *mut ffi::ibv_recv_wr = core::ptr::null_mut();
+            for (i, (wr, entry)) in chain.iter_mut().zip(&mut entries).enumerate().take(count).rev() {
+                let slot = self.slot(self.received + i as u64);
+                wr.wr_id = RECEIVE | u64::from(slot);
+                wr.next = next;
+                if let Some(slots) = &self.slots {
+                    entry.addr = slots.addr() + u64::from(slot * SLOT);
+                    entry.length = SLOT;
+                    entry.lkey = slots.lkey();
+                    wr.sg_list = entry;
+                    wr.num_sge = 1 as c_int;
+                }
+                next = wr;
+            }
+            // SAFETY: the queue pair is alive; the chain lives on this stack, the slots in registered memory.
+            if unsafe { ffi::post_receive(self.qp, next) }.is_err() {
+                self.life = Life::Broken;
+                return Err(PostError::Ended);
+            }
+            self.received += count as u64;
+            self.owed -= count as u16;
+        }
+        Ok(())
+    }
+
+    /// The slot of a receive. Receives are used in order, so no two of the device's have the same.
+    fn slot(&self, number: u64) -> u32 {
+        (number % (u64::from(self.receive_queue) + u64::from(self.spare))) as u32
+    }
+}

@@ -1,0 +1,151 @@
+//! Completions: what the device says, put into the order and the words of the contract.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use super::post::RECEIVE;
+use super::{Life, RdmaPair, SLOT};
+use crate::device::Completion;
+use crate::device::rdma::{ffi, gate};
+use crate::wire::word::Word;
+
+/// Completions read by one call.
+const BATCH: usize = 32;
+
+impl RdmaPair {
+    /// Hands out what was found, and looks for more until there is none or `into` is full.
+    pub(super) fn take(&mut self, into: &mut [Completion]) -> usize {
+        let mut count = 0;
+        for place in into {
+            if self.ready.is_empty() {
+                self.gather();
+            }
+            let Some(found) = self.ready.pop_front() else { break };
+            match found {
+                Completion::Sent { .. } | Completion::Failed { .. } => {
+                    self.unreported = self.unreported.saturating_sub(1);
+                }
+                Completion::Word(_) => self.unused = self.unused.saturating_sub(1),
+                Completion::Ended | Completion::None => {}
+            }
+            *place = found;
+            count += 1;
+        }
+        count
+    }
+
+    /// Looks at what the device has done, and carries on with closing, without reporting anything. For whoever
+    /// drives a pair whose owner does not poll it any more.
+    pub fn advance(&mut self) {
+        while self.gather() {}
+    }
+
+    /// Reads one batch; true if there may be more.
+    fn gather(&mut self) -> bool {
+        if self.life == Life::Ended {
+            return false;
+        }
+        let _uncancelled = gate::uncancelled();
+        // SAFETY: all zeroes is a value of these structures of numbers.
+        let mut batch: [ffi::ibv_wc; BATCH] = unsafe { core::mem::zeroed() };
+        // SAFETY: the completion queue is alive.
+        let count = match unsafe { ffi::poll(self.cq, &mut batch) } {
+            Ok(count) => count,
+            Err(()) => {
+                self.life = Life::Broken;
+                0
+            }
+        };
+        for completion in batch.iter().take(count) {
+            if completion.wr_id & RECEIVE != 0 {
+                self.arrived(completion);
+            } else {
+                self.carried_out(completion);
+            }
+        }
+        if count == 0 {
+            self.carry_on_ending();
+        }
+        count != 0
+    }
+
+    /// A receive was used, or came back unused.
+    fn arrived(&mut self, completion: &ffi::ibv_wc) {
+        if completion.status != ffi::ibv_wc_status::IBV_WC_SUCCESS {
+            self.broke();
+            return;
+        }
+        let word = if completion.wc_flags & ffi::WITH_IMMEDIATE != 0 {
+            // SAFETY: with immediate data, this is the field of the union that counts; it is a number.
+            let immediate = unsafe { completion.imm_data_invalidated_rkey_union.imm_data };
+            Some(Word::from_immediate(immediate.to_ne_bytes()))
+        } else {
+            self.slot_word(completion)
+        };
+        match word {
+            Some(word) => self.ready.push_back(Completion::Word(word)),
+            // A peer that sends anything else does not speak the protocol.
+            None => self.broke(),
+        }
+    }
+
+    /// The word in the slot of a receive; `None` unless exactly a word came.
+    fn slot_word(&self, completion: &ffi::ibv_wc) -> Option<Word> {
+        if completion.opcode != ffi::ibv_wc_opcode::IBV_WC_RECV || completion.byte_len != SLOT {
+            return None;
+        }
+        let slot = u32::try_from(completion.wr_id & !RECEIVE).ok()?;
+        let bytes = self.slots.as_ref()?.word(slot.checked_mul(SLOT)?).ok()?;
+        Some(Word::from_native(bytes))
+    }
+
+    /// A post was carried out, or not. Those before it were carried out: nothing is sent after a failure.
+    fn carried_out(&mut self, completion: &ffi::ibv_wc) {
+        let number = completion.wr_id;
+        if number >= self.posted || number < self.completed {
+            return;
+        }
+        while self.completed < number {
+            self.complete(true);
+        }
+        let success = completion.status == ffi::ibv_wc_status::IBV_WC_SUCCESS;
+        self.complete(success);
+        if !success {
+            self.broke();
+        }
+    }
+
+    /// Reports the oldest post that the device had.
+    fn complete(&mut self, success: bool) {
+        let at = (self.completed % u64::from(self.send_queue)) as usize;
+        let Some(done) = self.pending.get(at).copied() else { return };
+        self.completed += 1;
+        self.staging.give(done.piece);
+        let token = done.token;
+        self.ready.push_back(if success { Completion::Sent { token } } else { Completion::Failed { token } });
+    }
+
+    /// The queue pair has failed, or the peer broke a rule.
+    fn broke(&mut self) {
+        if self.life != Life::Ended {
+            self.life = Life::Broken;
+        }
+    }
+
+    /// With nothing left to read: the next step of the end, if there is one.
+    fn carry_on_ending(&mut self) {
+        if self.life == Life::Closing && self.completed == self.posted {
+            self.life = Life::Broken;
+        }
+        if self.life != Life::Broken {
+            return;
+        }
+        self.disconnect();
+        if !self.disconnected {
+            return;
+        }
+        while self.completed < self.posted {
+            self.complete(false);
+        }
+        self.life = Life::Ended;
+        self.ready.push_back(Completion::Ended);
+    }
+}
