@@ -23,13 +23,23 @@ pub trait Rig {
 
     /// Ends the process of this end, or does what comes nearest to it.
     fn kill(&mut self, pair: Self::Pair);
+
+    /// Whether a word without a receive waits (rule 6), or ends the pair.
+    fn holds_words_back(&self) -> bool {
+        true
+    }
 }
 
 /// Every rule that a device can be asked about from outside.
 pub fn all<R: Rig>(rig: &mut R) {
     memory_is_zero_and_stays(rig);
     words_follow_their_bytes(rig);
-    words_wait_for_receives(rig);
+    if rig.holds_words_back() {
+        words_wait_for_receives(rig);
+        closing_waits_for_receives(rig);
+    } else {
+        words_without_receives_end_the_pair(rig);
+    }
     room_is_what_it_says(rig);
     stray_writes_end_the_pair(rig);
     empty_writes_name_no_memory(rig);
@@ -135,6 +145,18 @@ fn words_wait_for_receives<R: Rig>(rig: &mut R) {
     assert_eq!(tokens(&drain(&mut a)), [4]);
 }
 
+/// Rule 6, where the transport has no way to say "not yet".
+fn words_without_receives_end_the_pair<R: Rig>(rig: &mut R) {
+    let (mut a, mut b) = rig.pair();
+    b.post_receives(1).expect("receives");
+    a.post_message(&[], Sge::default(), Word(1), 1).expect("room");
+    rig.settle();
+    a.post_message(&[], Sge::default(), Word(2), 2).expect("room");
+    rig.settle();
+    assert_eq!(drain(&mut b), [Completion::Word(Word(1)), Completion::Ended]);
+    assert_eq!(drain(&mut a).last(), Some(&Completion::Ended));
+}
+
 /// Rules 3 and 8.
 fn room_is_what_it_says<R: Rig>(rig: &mut R) {
     let (mut a, mut b) = rig.pair();
@@ -222,7 +244,10 @@ fn closing_comes_after_what_was_posted<R: Rig>(rig: &mut R) {
     let seen = drain(&mut b);
     assert_eq!(seen, [Completion::Word(Word(4)), Completion::Ended]);
     assert_eq!(loaded(&b, place.addr, 4), b"last");
+}
 
+/// Rules 6 and 11.
+fn closing_waits_for_receives<R: Rig>(rig: &mut R) {
     let (mut a, mut b) = rig.pair();
     b.post_receives(1).expect("receives");
     a.post_message(&[], Sge::default(), Word(1), 1).expect("room");

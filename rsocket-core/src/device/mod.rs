@@ -25,7 +25,8 @@
 //!    it every word and every report of a post behind it, for as long as it takes; nothing is lost and
 //!    nothing fails. The bytes of writes behind it may be in place already: where a post is a copy into the
 //!    peer's memory there is no other place that could hold what was accepted, whatever its length (rules
-//!    3, 8 and 13). A write without a word uses none.
+//!    3, 8 and 13). A write without a word uses none. iWARP is the exception: its transport has no way to
+//!    say "not yet", so that there a word without a receive ends the pair. Spare receives are what helps.
 //! 7. **Completions.** Each accepted post is reported once, in order, at the end that posted it: as
 //!    [`Completion::Sent`] or, when the pair ended first, [`Completion::Failed`]. Each delivered word is
 //!    reported once at the other, as [`Completion::Word`].

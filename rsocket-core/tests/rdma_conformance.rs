@@ -1,0 +1,410 @@
+//! The RDMA device keeps the device contract, on a machine that has such a device: `scripts/vm` makes one.
+//!
+//! `RSOCKET_TEST_RDMA=ADDRESS cargo test -p rsocket-core --test rdma_conformance -- --ignored --test-threads 1`
+#![cfg(all(feature = "verbs", not(shuttle)))]
+#![allow(missing_docs)]
+
+mod rdma_support;
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rdma_support::{End, Fabric, address};
+use rsocket_core::device::conformance::{self, Rig};
+use rsocket_core::device::rdma::{CmId, EventChannel, Kind, PairParams};
+use rsocket_core::device::{Completion, HALF, PostError, QueuePair};
+use rsocket_core::proto::control::Mode;
+use rsocket_core::wire::sge::Sge;
+use rsocket_core::wire::word::Word;
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn keeps_the_contract() {
+    conformance::all(&mut Fabric::new());
+}
+
+/// The same without inline data and with small queues.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn keeps_the_contract_when_small() {
+    let mut fabric = Fabric::new();
+    fabric.params =
+        PairParams { send_queue: 16, receive_queue: 16, inline: 0, staging: 4096, ..fabric.params };
+    conformance::all(&mut fabric);
+}
+
+/// What the ends say while connecting arrives: `wire-protocol §2.2`'s 40 bytes, and the most that fits.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn private_data_arrives() {
+    let mut fabric = Fabric::new();
+    for len in [0, 40, 56] {
+        let request: Vec<u8> = (0..len).map(|i| i as u8 ^ 0x55).collect();
+        let reply: Vec<u8> = (0..len).map(|i| i as u8 | 0x80).collect();
+        let ([near, far], [answered, requested]) = fabric.connected(&request, &reply);
+        assert!(requested.bytes().starts_with(&request), "{requested:?}");
+        assert!(answered.bytes().starts_with(&reply), "{answered:?}");
+        let at = fabric.at;
+        assert_eq!(near.id.peer_address(), Some(at));
+        assert_eq!(far.id.local_address(), Some(at));
+        assert_eq!(near.id.local_address(), far.id.peer_address());
+        fabric.forget();
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn refusals_are_told() {
+    let mut fabric = Fabric::new();
+    // The program's own refusal.
+    let at = fabric.at;
+    let (id, key) = fabric.resolved(&at);
+    let _pair = id.create_pair(&fabric.params).unwrap();
+    id.connect(b"please").unwrap();
+    let event = fabric.event();
+    let Kind::Request { id: asked, .. } = event.kind else { panic!("{event:?}") };
+    asked.reject(b"no").unwrap();
+    drop(asked);
+    let event = fabric.event();
+    let Kind::Rejected { private, .. } = event.kind else { panic!("{event:?}") };
+    assert_eq!(event.id, key);
+    assert!(private.bytes().is_empty() || private.bytes().starts_with(b"no"));
+
+    // Nobody listens.
+    let free = CmId::new(&fabric.channel, 0).unwrap();
+    free.bind(&SocketAddr::new(address(), 0)).unwrap();
+    let nowhere = free.local_address().unwrap();
+    drop(free);
+    let (id, key) = fabric.resolved(&nowhere);
+    let _pair = id.create_pair(&fabric.params).unwrap();
+    id.connect(b"").unwrap();
+    let event = fabric.event();
+    assert!(
+        event.id == key && matches!(event.kind, Kind::Rejected { .. } | Kind::Failed { .. }),
+        "{event:?}"
+    );
+
+    // An address without a device.
+    let nowhere = CmId::new(&fabric.channel, 0).unwrap();
+    assert!(nowhere.bind(&"203.0.113.7:0".parse().unwrap()).is_err());
+    assert!(nowhere.device().unwrap().is_none());
+}
+
+fn drain(end: &mut impl QueuePair, seen: &mut Vec<Completion>) {
+    let mut batch = [Completion::None; 64];
+    loop {
+        let count = end.poll(&mut batch);
+        if count == 0 {
+            return;
+        }
+        seen.extend_from_slice(&batch[..count]);
+    }
+}
+
+/// Until `done` says so.
+fn poll_until(
+    ends: &mut [&mut End],
+    mut done: impl FnMut(&[Vec<Completion>]) -> bool,
+) -> Vec<Vec<Completion>> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut seen = vec![Vec::new(); ends.len()];
+    while !done(&seen) {
+        for (end, seen) in ends.iter_mut().zip(&mut seen) {
+            drain(*end, seen);
+        }
+        assert!(Instant::now() < deadline, "{seen:?}");
+    }
+    seen
+}
+
+/// Many messages of all sizes through a ring of staging memory and a buffer of the peer's, filled in place and
+/// read in place, with a credit each.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn a_stream_of_messages_is_whole() {
+    let mut fabric = Fabric::new();
+    fabric.params = PairParams { receive_queue: 8, spare_receives: 8, staging: 16384, ..fabric.params };
+    let (mut a, mut b) = fabric.pair();
+    let place = b.register(8 * 8192).unwrap();
+    b.post_receives(8).unwrap();
+    let (total, byte) = (600_u32, |message: u32, i: u32| (message * 7 + i * 13) as u8);
+    let (mut sent, mut reported, mut read, mut refused) = (0, 0, 0, 0);
+    let mut seen = [Vec::new(), Vec::new()];
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while reported < total || read < total {
+        assert!(Instant::now() < deadline, "sent {sent}, reported {reported}, read {read}");
+        // At most 8 are unread: its bytes and its receive are free again.
+        while sent < total && sent < read + 8 {
+            let len = sent * 37 % 8000 + 1;
+            let target = Sge { addr: place.addr + u64::from(sent % 8) * 8192, ..place };
+            let fill = |bytes: &mut [u8]| (0..).zip(bytes).for_each(|(i, b)| *b = byte(sent, i));
+            let posted = match sent % 3 {
+                0 => {
+                    let mut bytes = vec![0; len as usize];
+                    fill(&mut bytes);
+                    a.post_message(&bytes, target, Word::data(len), sent.into())
+                }
+                _ => a.post_filled(len, target, Word::data(len), sent.into(), fill),
+            };
+            match posted {
+                Ok(()) => sent += 1,
+                Err(PostError::Full) => {
+                    refused += 1;
+                    break;
+                }
+                Err(e) => panic!("{e:?}"),
+            }
+        }
+        drain(&mut a, &mut seen[0]);
+        for completion in seen[0].drain(..) {
+            match completion {
+                Completion::Sent { token: HALF } if a.mode() == Mode::Message => {}
+                Completion::Sent { token } => {
+                    assert_eq!(token, reported.into());
+                    reported += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        drain(&mut b, &mut seen[1]);
+        for completion in seen[1].drain(..) {
+            let len = read * 37 % 8000 + 1;
+            assert_eq!(completion, Completion::Word(Word::data(len)));
+            let mut at = 0;
+            b.each_chunk(place.addr + u64::from(read % 8) * 8192, len, &mut |from, count| {
+                // SAFETY: each_chunk's promise; nobody writes there until the next message is posted.
+                let bytes = unsafe { std::slice::from_raw_parts(from, count) };
+                for b in bytes {
+                    assert_eq!(*b, byte(read, at), "message {read}, byte {at} of {len}");
+                    at += 1;
+                }
+            })
+            .unwrap();
+            assert_eq!(at, len);
+            b.post_receives(1).unwrap();
+            read += 1;
+        }
+    }
+    assert!(refused > 0, "the staging ring was never full");
+    let capacity = a.staging_room();
+    assert!(capacity >= 16384, "all of it is free again");
+    assert_eq!(a.post_filled(capacity + 1, place, Word(1), 1, |_| panic!("refused")), Err(PostError::Full));
+}
+
+/// One descriptor for several pairs: it says which of them has something.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn pairs_share_a_place_to_sleep() {
+    let mut fabric = Fabric::new();
+    let source = {
+        let at = fabric.at;
+        let (id, _) = fabric.resolved(&at);
+        let device = id.device().unwrap().unwrap();
+        assert!(!device.name().is_empty() && device.name() != "?");
+        device.event_source().unwrap()
+    };
+    assert!(rsocket_core::sys::is_private(source.fd()) && rsocket_core::sys::is_private(fabric.channel.fd()));
+    let mut held = Vec::new();
+    for key in [71, 72] {
+        fabric.params = PairParams { events: Some(source), key, ..fabric.params };
+        let (near, far) = fabric.pair();
+        assert_eq!(near.event_fd(), None);
+        held.push((near, far));
+    }
+    assert_eq!(source.next(), None);
+    let (near, mut far) = held.pop().unwrap();
+    far.with(|pair| pair.post_receives(4)).unwrap();
+    far.arm();
+    near.with(|pair| pair.post_message(&[], Sge::default(), Word(9), 1)).unwrap();
+    let mut fds = [libc::pollfd { fd: source.fd(), events: libc::POLLIN, revents: 0 }];
+    // SAFETY: one valid entry.
+    assert_eq!(unsafe { libc::poll(fds.as_mut_ptr(), 1, 10_000) }, 1);
+    assert_eq!(source.next(), Some(72));
+    assert_eq!(source.next(), None);
+    let seen = poll_until(&mut [&mut far], |seen| !seen[0].is_empty());
+    assert_eq!(seen[0], [Completion::Word(Word(9))]);
+    // A pair that goes while its event is unread.
+    far.arm();
+    near.with(|pair| pair.post_message(&[], Sge::default(), Word(10), 2)).unwrap();
+    // SAFETY: one valid entry.
+    assert_eq!(unsafe { libc::poll(fds.as_mut_ptr(), 1, 10_000) }, 1);
+    drop((near, far));
+    fabric.forget();
+    assert_eq!(source.next(), None);
+}
+
+/// Objects of this process that the kernel knows.
+fn alive(kind: &str) -> usize {
+    let output =
+        Command::new("rdma").args(["resource", "show", kind]).output().expect("iproute2 is installed");
+    let mine = format!(" pid {} ", std::process::id());
+    String::from_utf8_lossy(&output.stdout).lines().filter(|l| format!("{l} ").contains(&mine)).count()
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn mapped() -> usize {
+    std::fs::read_to_string("/proc/self/maps").unwrap().lines().count()
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn connections_leave_nothing_behind() {
+    let mut fabric = Fabric::new();
+    let one = |fabric: &mut Fabric, round: u32| {
+        let (mut a, mut b) = fabric.pair();
+        let place = b.register(4096).unwrap();
+        b.post_receives(2).unwrap();
+        a.post_message(b"bytes", place, Word::data(5), 1).unwrap();
+        poll_until(&mut [&mut b], |seen| !seen[0].is_empty());
+        match round % 3 {
+            // Closed, by both; closed by one; dropped.
+            0 => (a.close(), b.close()).0,
+            1 => a.close(),
+            _ => {}
+        }
+        if round % 3 < 2 {
+            poll_until(&mut [&mut a], |seen| seen[0].last() == Some(&Completion::Ended));
+        }
+        drop((a, b));
+        fabric.forget();
+    };
+    // The first ones also open the device.
+    (0..3).for_each(|round| one(&mut fabric, round));
+    let counts = || (alive("qp"), alive("mr"), alive("cq"), alive("cm_id"), descriptors());
+    let (before, maps) = (counts(), mapped());
+    assert!(before.3 >= 1, "the listener is seen: {before:?}");
+    let (held, _far) = fabric.pair();
+    assert!(counts().0 > before.0 && counts().1 > before.1, "pairs are seen");
+    drop((held, _far));
+    fabric.forget();
+    for round in 0..100 {
+        one(&mut fabric, round);
+        while fabric.attend() {}
+    }
+    assert_eq!(counts(), before);
+    assert!(mapped() <= maps + 16, "{} mappings, and {maps} before", mapped());
+}
+
+/// A child of a fork: it has none of the parent's, ends nothing of it, and can have its own.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn a_forked_child_leaves_the_parents_alone() {
+    use rsocket_core::device::rdma::{fork_child, fork_parent, fork_prepare};
+    let mut fabric = Fabric::new();
+    let (mut a, mut b) = fabric.pair();
+    let place = b.register(64).unwrap();
+    b.post_receives(4).unwrap();
+    fork_prepare();
+    // SAFETY: the test runner's other thread only waits; the child does not return into it.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        rsocket_core::sync::thread::forked();
+        fork_child();
+        let inherited = fabric.channel.next().is_err() && a.id.disconnect().is_err();
+        drop((a, b));
+        drop(fabric);
+        let own = std::panic::catch_unwind(|| {
+            let mut fabric = Fabric::new();
+            let (mut a, mut b) = fabric.pair();
+            b.post_receives(1).unwrap();
+            a.post_message(&[], Sge::default(), Word(5), 1).unwrap();
+            poll_until(&mut [&mut b], |seen| seen[0] == [Completion::Word(Word(5))]);
+        });
+        let code = if !inherited { 2 } else { i32::from(own.is_err()) };
+        // SAFETY: ends the process without the runner's handlers.
+        unsafe { libc::_exit(code) };
+    }
+    fork_parent();
+    let mut status = 0;
+    // SAFETY: our own child, a valid pointer.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child could connect, and touched nothing");
+    a.post_message(b"still", place, Word::data(5), 1).unwrap();
+    let seen = poll_until(&mut [&mut b], |seen| !seen[0].is_empty());
+    assert_eq!(seen[0], [Completion::Word(Word::data(5))]);
+}
+
+/// The parent of a forked child dies: its connections end, though the child lives.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn connections_end_with_their_process() {
+    let fabric = Fabric::new();
+    let at = fabric.at;
+    let (reader, writer) = std::io::pipe().unwrap();
+    rsocket_core::device::rdma::fork_prepare();
+    // SAFETY: as above.
+    let parent = unsafe { libc::fork() };
+    if parent == 0 {
+        rsocket_core::sync::thread::forked();
+        rsocket_core::device::rdma::fork_child();
+        let _ = std::panic::catch_unwind(|| connect_fork_and_die(at));
+        // SAFETY: ends the process without the runner's handlers.
+        unsafe { libc::_exit(1) };
+    }
+    rsocket_core::device::rdma::fork_parent();
+    drop(writer);
+    let event = fabric.event();
+    let Kind::Request { id, .. } = event.kind else { panic!("{event:?}") };
+    id.set_key(99).unwrap();
+    let mut pair = id.create_pair(&fabric.params).unwrap();
+    pair.post_receives(4).unwrap();
+    id.accept(b"").unwrap();
+    let event = fabric.event();
+    assert!(event.id == 99 && matches!(event.kind, Kind::Established { .. }), "{event:?}");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        match fabric.channel.next().unwrap() {
+            Some(event) if event.id == 99 && matches!(event.kind, Kind::Disconnected) => break,
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
+        assert!(Instant::now() < deadline, "the dead process's connection lives on");
+    }
+    pair.peer_gone();
+    let mut seen = Vec::new();
+    drain(&mut pair, &mut seen);
+    assert_eq!(seen.last(), Some(&Completion::Ended));
+    // The grandchild ends when it sees that nobody waits for it any more.
+    drop(reader);
+    let mut status = 0;
+    // SAFETY: our own child, a valid pointer.
+    unsafe { libc::waitpid(parent, &raw mut status, 0) };
+}
+
+fn connect_fork_and_die(at: SocketAddr) {
+    let channel = EventChannel::open().unwrap();
+    let id = CmId::new(&channel, 5).unwrap();
+    let wait = || {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(event) = channel.next().unwrap() {
+                return event.kind;
+            }
+            assert!(Instant::now() < deadline);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    id.resolve_address(None, &at, 2000).unwrap();
+    assert!(matches!(wait(), Kind::AddressResolved));
+    id.resolve_route(2000).unwrap();
+    assert!(matches!(wait(), Kind::RouteResolved));
+    let _pair = id.create_pair(&PairParams::default()).unwrap();
+    id.connect(b"").unwrap();
+    assert!(matches!(wait(), Kind::Established { .. }));
+    rsocket_core::device::rdma::fork_prepare();
+    // SAFETY: this process has one thread.
+    if unsafe { libc::fork() } == 0 {
+        rsocket_core::sync::thread::forked();
+        rsocket_core::device::rdma::fork_child();
+        // Outlives its parent, but not the test.
+        std::thread::sleep(Duration::from_secs(25));
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(0) };
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    // SAFETY: ends the process as a crash does.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+}

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# The RDMA device by itself (rsocket-core/tests/rdma_*.rs): the device contract, connecting, forking, leaks, on soft-RoCE and on
+# soft-iWARP. Builds the tests, then runs them in the virtual machine.
+#
+#   tests/vm/device.sh [NAME]     all tests, or those whose names contain NAME
+if [ ! -e /run/vm/job ]; then
+  set -u
+  . "$(dirname "$0")/../../scripts/lib.sh"
+  need_build
+  tmpdir tmp
+  cd "$ROOT" || exit 1
+  cargo test --no-run --message-format=json -p rsocket-core --tests >"$tmp/built" || die "the tests do not build"
+  found=$(grep '"profile":{[^}]*"test":true' "$tmp/built" | sed -n 's/.*"executable":"\([^"]*\/rdma_[^"]*\)".*/\1/p')
+  [ -n "$found" ] || die "no test of the device was built"
+  RSOCKET_TEST_BINARIES=$found "$ROOT/scripts/vm" --timeout 900 "$ROOT/tests/vm/device.sh" "$@"
+  exit
+fi
+. "$(dirname "$0")/guest.sh"
+ulimit -l unlimited
+tmpdir tmp
+for dev in "${DEVICES[@]}"; do
+  before=$(packets "$dev")
+  for binary in $RSOCKET_TEST_BINARIES; do
+    # One at a time: they count objects, and fork.
+    RSOCKET_TEST_RDMA=$(address "$dev") limit 400 "$binary" --ignored --test-threads 1 "$@" >"$tmp/log" 2>&1
+    rc=$?
+    while read -r _ name _ verdict; do
+      if [ "$verdict" = ok ]; then ok "$dev ${name}"; else fail "$dev $name" "$verdict"; fi
+    done < <(grep -E '^test [^ ]+ \.\.\. ' "$tmp/log" | grep -v '^test result')
+    grep -q '^test result: ok\. [1-9]' "$tmp/log" && [ $rc = 0 ] || { fail "$dev $(basename "$binary")" "exit $rc"; tail -60 "$tmp/log"; }
+  done
+  check "$dev carried it" "no packet went through it" [ "$(packets "$dev")" -gt "$before" ]
+done
+check "nothing left" "see above" none_left
+finish
