@@ -1,10 +1,13 @@
 //! The rsockets protocol, socket semantics and devices. No C symbol is exported from here, and nothing
-//! here has heard of hooks or of a program's file descriptor table.
+//! here has heard of hooks.
 //!
 //! From the bottom up: [`wire`] (bytes and types), [`proto`] (the protocol as a machine without I/O),
 //! [`device`] (memory that a peer can write, and how it is told), [`attach`] (how a TCP connection comes
 //! to have a device beside it, and goes back), [`socket`] (what a socket is), [`readiness`] (poll, select
 //! and epoll over sockets of both kinds).
+//!
+//! Shared by the libraries that export C functions, and used by nothing else in here: [`descriptors`] (what
+//! each number stands for), [`edge`] (return values and `errno`), [`process`] (forks and the end).
 
 // A panic in here kills somebody else's program.
 #![cfg_attr(
@@ -14,9 +17,12 @@
 
 pub mod attach;
 pub mod config;
+pub mod descriptors;
 pub mod device;
+pub mod edge;
 pub mod errno;
 pub mod log;
+pub mod process;
 pub mod proto;
 pub mod readiness;
 pub mod socket;

@@ -6,14 +6,14 @@
 //!
 //! 1. The dynamic linker has bound `read` to [`hooks::recv`]'s function of that name (`exports.txt` lists all
 //!    of them). It is a C function of a few lines without logic of its own.
-//! 2. [`shadow`] is asked what descriptor 7 stands for: one relaxed load from a flat array. Nearly always the
+//! 2. [`shadow`] (`rsocket_core::descriptors`) is asked what descriptor 7 stands for: one relaxed load from a flat array. Nearly always the
 //!    answer is "nothing of ours", and the hook jumps to the next definition of `read` in the process, through
 //!    the pointer that [`real`] holds. That is the *miss path*: about ten instructions, no lock, no
 //!    allocation, no system call, right in a signal handler, before our constructor, and in a `vfork` child.
 //! 3. If 7 is one of our TCP connections, `socket::enter_receive` says who does the call. `Route::Kernel`:
 //!    the next `read`, between the enter and the leave call, so that the attach machine knows that a thread
 //!    is inside the kernel. `Route::Device`: `socket::receive`.
-//! 4. The answer becomes a C return value and `errno` in [`edge`], here and nowhere else.
+//! 4. The answer becomes a C return value and `errno` in [`edge`] (`rsocket_core::edge`), there and nowhere else.
 //!
 //! # What the modules must not know
 //!
@@ -36,11 +36,11 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("variadic hooks are sound on 64-bit Linux ABIs only: see hook.rs");
 
-mod edge;
 #[macro_use]
 mod hook;
 mod hooks;
 mod init;
 mod policy;
 mod real;
-mod shadow;
+
+use rsocket_core::{descriptors as shadow, edge};

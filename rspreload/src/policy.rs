@@ -6,6 +6,8 @@
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use rsocket_core::process::variable;
+
 /// 0 not read yet, 1 take part, 2 pass everything through. Reading twice gives the same answer, so that
 /// relaxed is enough and nobody waits.
 static STATE: AtomicU8 = AtomicU8::new(0);
@@ -39,16 +41,6 @@ pub(crate) fn enabled() -> bool {
 
 fn disables(value: Option<&CStr>) -> bool {
     value.is_some_and(|v| !matches!(v.to_bytes(), b"" | b"0"))
-}
-
-/// A variable of the environment, without allocating.
-pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: getenv takes a C string and gives null or one that lives in the environment. A program that
-    // changes its environment in another thread at this moment races with every getenv of libc's own too.
-    unsafe {
-        let value = libc::getenv(name.as_ptr());
-        (!value.is_null()).then(|| CStr::from_ptr(value))
-    }
 }
 
 #[cfg(test)]

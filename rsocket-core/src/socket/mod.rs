@@ -16,6 +16,7 @@ pub mod family;
 pub mod guard;
 pub mod kernel;
 pub mod life;
+pub mod options;
 pub mod policy;
 pub mod ready;
 pub mod receive;

@@ -4,11 +4,11 @@ use core::ffi::{c_char, c_int, c_ulong};
 
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::attach::sandbox;
-use rsocket_core::{readiness, socket, sys};
+use rsocket_core::{process, readiness, socket, sys};
 
 use crate::edge::keeping_errno;
+use crate::real;
 use crate::shadow::{self, Entry};
-use crate::{init, real};
 
 type Strings = *const *const c_char;
 
@@ -49,7 +49,7 @@ fn before_sandbox() {
     }
     sys::sandboxed();
     // The last chance to say anything.
-    init::report();
+    process::report();
     sandbox::inside_from_now_on();
 }
 
@@ -93,7 +93,7 @@ hook! {
         exec(|| real::execveat(dir, path, argv, envp, flags))
     }
 
-    /// The steps around a fork are `pthread_atfork`'s (see `init.rs`), which other spellings of it run too;
+    /// The steps around a fork are `pthread_atfork`'s (`rsocket_core::process`), which other spellings of it run too;
     /// only that it failed is not among them.
     fn fork() -> c_int {
         let r = real::fork();

@@ -1,20 +1,21 @@
 //! The edge between C and Rust: return values and `errno`, scatter lists, `SIGPIPE`.
 //!
-//! Must not know what a hook does. Entry points: [`count`], [`fail`], [`keeping_errno`], [`iovecs`].
+//! For the libraries that export C functions; nothing else in here uses it. Must not know what a call does. Entry
+//! points: [`count`], [`fail`], [`keeping_errno`], [`iovecs`].
 
 use core::ffi::c_int;
 use core::time::Duration;
 
+use crate::errno::Errno;
+use crate::sys;
 use libc::{iovec, ssize_t, timespec};
-use rsocket_core::errno::Errno;
-use rsocket_core::sys;
 
 /// The most elements that the kernel takes in one scatter list (`UIO_MAXIOV`).
 const MOST_IOVECS: usize = 1024;
 
 /// A byte count or an error, as C wants it.
 #[inline]
-pub(crate) fn count(result: Result<usize, Errno>) -> ssize_t {
+pub fn count(result: Result<usize, Errno>) -> ssize_t {
     match result {
         Ok(n) => isize::try_from(n).unwrap_or(isize::MAX),
         Err(e) => fail(e) as ssize_t,
@@ -23,7 +24,7 @@ pub(crate) fn count(result: Result<usize, Errno>) -> ssize_t {
 
 /// As [`count`], for calls that answer with an `int`.
 #[inline]
-pub(crate) fn small(result: Result<usize, Errno>) -> c_int {
+pub fn small(result: Result<usize, Errno>) -> c_int {
     match result {
         Ok(n) => c_int::try_from(n).unwrap_or(c_int::MAX),
         Err(e) => fail(e),
@@ -32,14 +33,14 @@ pub(crate) fn small(result: Result<usize, Errno>) -> c_int {
 
 /// Sets `errno` and gives -1.
 #[cold]
-pub(crate) fn fail(e: Errno) -> c_int {
+pub fn fail(e: Errno) -> c_int {
     sys::set_errno(e.0);
     -1
 }
 
 /// Runs bookkeeping after a real call without letting it be seen in `errno`.
 #[inline]
-pub(crate) fn keeping_errno<R>(bookkeeping: impl FnOnce() -> R) -> R {
+pub fn keeping_errno<R>(bookkeeping: impl FnOnce() -> R) -> R {
     let before = sys::errno();
     let r = bookkeeping();
     sys::set_errno(before);
@@ -48,7 +49,7 @@ pub(crate) fn keeping_errno<R>(bookkeeping: impl FnOnce() -> R) -> R {
 
 /// A result of `socket::send` for the program: a broken pipe also raises `SIGPIPE` in the calling thread, as
 /// the kernel does, unless the call said not to.
-pub(crate) fn sent(result: Result<usize, Errno>, flags: c_int) -> ssize_t {
+pub fn sent(result: Result<usize, Errno>, flags: c_int) -> ssize_t {
     if result == Err(Errno::PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
         // SAFETY: raise is async-signal-safe and takes no pointer. A handler of the program's may run here,
         // or the process may end here; we hold nothing.
@@ -62,7 +63,7 @@ pub(crate) fn sent(result: Result<usize, Errno>, flags: c_int) -> ssize_t {
 ///
 /// # Safety
 /// `list` points to `len` elements, as `readv(2)` asks of its caller.
-pub(crate) unsafe fn iovecs<'a>(list: *const iovec, len: usize) -> Option<&'a [iovec]> {
+pub unsafe fn iovecs<'a>(list: *const iovec, len: usize) -> Option<&'a [iovec]> {
     if len == 0 {
         return Some(&[]);
     }
@@ -80,19 +81,19 @@ pub(crate) unsafe fn iovecs<'a>(list: *const iovec, len: usize) -> Option<&'a [i
 
 /// Whether a pointer is one that no program can have memory at: the kernel says EFAULT, we let it.
 #[inline]
-pub(crate) fn nowhere<T>(p: *const T) -> bool {
+pub fn nowhere<T>(p: *const T) -> bool {
     // vm.mmap_min_addr, as every distribution sets it.
     (p as usize) < 65536
 }
 
 /// The bytes that a scatter list describes.
-pub(crate) fn length(list: &[iovec]) -> usize {
+pub fn length(list: &[iovec]) -> usize {
     list.iter().fold(0, |sum, one| sum.saturating_add(one.iov_len))
 }
 
 /// One buffer as a scatter list. A length beyond what a call can move is cut, as the kernel cuts it.
 #[inline]
-pub(crate) fn one(base: *const core::ffi::c_void, len: usize) -> [iovec; 1] {
+pub fn one(base: *const core::ffi::c_void, len: usize) -> [iovec; 1] {
     [iovec { iov_base: base.cast_mut(), iov_len: len.min(0x7fff_f000) }]
 }
 
@@ -100,7 +101,7 @@ pub(crate) fn one(base: *const core::ffi::c_void, len: usize) -> [iovec; 1] {
 ///
 /// # Safety
 /// `t` is null or points to a `timespec`.
-pub(crate) unsafe fn span(t: *const timespec) -> Result<Option<Duration>, Errno> {
+pub unsafe fn span(t: *const timespec) -> Result<Option<Duration>, Errno> {
     if t.is_null() {
         return Ok(None);
     }
@@ -113,7 +114,7 @@ pub(crate) unsafe fn span(t: *const timespec) -> Result<Option<Duration>, Errno>
 }
 
 /// The millisecond time-out of `poll` and `epoll_wait`: negative means for ever.
-pub(crate) fn millis(ms: c_int) -> Option<Duration> {
+pub fn millis(ms: c_int) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
 

@@ -1,4 +1,6 @@
-//! What each descriptor number of this process stands for.
+//! What each descriptor number of this process stands for: the table of whichever library this is part of.
+//!
+//! The one place here that knows which numbers are sockets; everything below is told a slot and its number.
 //!
 //! A flat array in `.bss` (untouched pages cost nothing), one word for each number: 0 for "nothing of ours",
 //! else a kind and a slot. Must not know what a slot is. Entry points: [`connection`] on the data path,
@@ -18,10 +20,10 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use rsocket_core::attach::sandbox;
-use rsocket_core::readiness;
-use rsocket_core::socket::{self, SlotId};
-use rsocket_core::sys::MAX_FDS;
+use crate::attach::sandbox;
+use crate::readiness;
+use crate::socket::{self, SlotId};
+use crate::sys::MAX_FDS;
 
 static TABLE: [AtomicU32; MAX_FDS] = [const { AtomicU32::new(0) }; MAX_FDS];
 
@@ -38,7 +40,7 @@ const SET: u32 = 0b11 << 30;
 
 /// What a number stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub enum Entry {
     /// Nothing that we know.
     Foreign,
     /// A TCP socket that is, or may become, a connection.
@@ -80,25 +82,25 @@ fn word(fd: c_int) -> Option<&'static AtomicU32> {
 /// Whether a number stands for anything of ours. The one look-up of the miss path: a bounds check, a load, a
 /// test.
 #[inline(always)]
-pub(crate) fn tracked(fd: c_int) -> bool {
+pub fn tracked(fd: c_int) -> bool {
     word(fd).is_some_and(|w| w.load(Relaxed) != 0)
 }
 
 /// The connection behind a number.
 #[inline(always)]
-pub(crate) fn connection(fd: c_int) -> Option<SlotId> {
+pub fn connection(fd: c_int) -> Option<SlotId> {
     let found = word(fd)?.load(Relaxed);
     if found & KIND == CONNECTION { SlotId::from_raw(found & !KIND) } else { None }
 }
 
 /// [`connection`] as a function pointer, for the readiness layer.
-pub(crate) fn find(fd: c_int) -> Option<SlotId> {
+pub fn find(fd: c_int) -> Option<SlotId> {
     connection(fd)
 }
 
 /// What a number stands for.
 #[inline(always)]
-pub(crate) fn entry(fd: c_int) -> Entry {
+pub fn entry(fd: c_int) -> Entry {
     match word(fd).map_or(0, |w| w.load(Relaxed)) {
         0 => Entry::Foreign,
         found => Entry::from_word(found),
@@ -107,24 +109,24 @@ pub(crate) fn entry(fd: c_int) -> Entry {
 
 /// Whether anything was ever tracked here.
 #[inline(always)]
-pub(crate) fn any() -> bool {
+pub fn any() -> bool {
     END.load(Relaxed) != 0
 }
 
 /// One more than the highest number that may be tracked.
-pub(crate) fn end() -> c_int {
+pub fn end() -> c_int {
     c_int::try_from(END.load(Relaxed)).unwrap_or(c_int::MAX)
 }
 
 /// Whether this process owns the table. False in a `vfork` child. In a sandbox nobody may ask, and what is
 /// left in the table is so little that it does no harm to forget it.
-pub(crate) fn mine() -> bool {
+pub fn mine() -> bool {
     sandbox::inside() || OWNER.load(Relaxed) == process()
 }
 
 /// As [`mine`], and takes ownership if nobody has it: for the hooks that are about to track something. In a
 /// sandbox nothing new is tracked.
-pub(crate) fn claim() -> bool {
+pub fn claim() -> bool {
     if sandbox::inside() {
         return false;
     }
@@ -136,7 +138,7 @@ pub(crate) fn claim() -> bool {
 }
 
 /// In a forked child: the copied table is its own.
-pub(crate) fn inherit() {
+pub fn inherit() {
     if OWNER.load(Relaxed) != 0 {
         OWNER.store(process(), Relaxed);
     }
@@ -147,7 +149,7 @@ fn process() -> u32 {
 }
 
 /// Says what a number stands for from now on. The caller has checked [`mine`].
-pub(crate) fn put(fd: c_int, entry: Entry) {
+pub fn put(fd: c_int, entry: Entry) {
     if let (Some(w), Some(value)) = (word(fd), entry.word()) {
         END.fetch_max((fd as u32).saturating_add(1), Relaxed);
         w.store(value, Relaxed);
@@ -155,7 +157,7 @@ pub(crate) fn put(fd: c_int, entry: Entry) {
 }
 
 /// Forgets a number, and says what it stood for. The caller has checked [`mine`].
-pub(crate) fn forget(fd: c_int) -> Entry {
+pub fn forget(fd: c_int) -> Entry {
     word(fd).map_or(Entry::Foreign, |w| Entry::from_word(w.swap(0, Relaxed)))
 }
 
@@ -163,7 +165,7 @@ pub(crate) fn forget(fd: c_int) -> Entry {
 /// descriptor where no hook sees it) and goes. The old descriptor is gone already, which the layers above
 /// are told by -1 in its place.
 #[inline(always)]
-pub(crate) fn fresh(fd: c_int) {
+pub fn fresh(fd: c_int) {
     if tracked(fd) {
         stale(fd);
     }
@@ -178,7 +180,7 @@ fn stale(fd: c_int) {
 
 /// Tells the layers above that one descriptor of what `entry` says goes away. `fd` is its number while it
 /// is still open, else -1; `number` is where it stood.
-pub(crate) fn let_go(number: c_int, entry: Entry, fd: c_int) {
+pub fn let_go(number: c_int, entry: Entry, fd: c_int) {
     if sandbox::inside() {
         return;
     }

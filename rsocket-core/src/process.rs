@@ -1,0 +1,81 @@
+//! The life of a process that one of our libraries is loaded into: its environment, forks, its end.
+//!
+//! The same for every library that exports C functions; each calls [`watch_forks`] when it is loaded and
+//! [`leaving`] at `exit`. Must not know which functions those are. Nothing here is needed before the first
+//! socket is tracked, and nothing happens where none is.
+
+use core::cell::Cell;
+use core::ffi::CStr;
+
+use crate::attach::sandbox;
+use crate::{descriptors, readiness, socket, stats};
+
+/// A variable of the environment, without allocating.
+#[must_use]
+pub fn variable(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: getenv takes a C string and gives null or one that lives in the environment. A program that
+    // changes its environment in another thread at this moment races with every getenv of libc's own too.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        (!value.is_null()).then(|| CStr::from_ptr(value))
+    }
+}
+
+/// Registers the steps around `fork`. To be called once, when the library is loaded; it must never be
+/// unloaded after that.
+pub fn watch_forks() {
+    // SAFETY: three functions that live as long as the library does, by the caller's promise.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+}
+
+/// At `exit` (not `_exit`), after the program's own handlers.
+pub fn leaving() {
+    if descriptors::any() && !sandbox::inside() && descriptors::mine() {
+        socket::leaving();
+        report();
+    }
+}
+
+/// What this process moved, to where `RSOCKET_STATS` says: at its end, or before a sandbox closes around it.
+pub fn report() {
+    if descriptors::any() && variable(c"RSOCKET_STATS").is_some() {
+        socket::tally::flush_all();
+        stats::report_at_exit(variable);
+    }
+}
+
+thread_local! {
+    /// Whether this thread's fork has been prepared: another thread may track the first socket between the
+    /// steps, and a step without its first one would undo what was not done.
+    static PREPARED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn prepared(now: bool) -> bool {
+    PREPARED.try_with(|p| p.replace(now)).unwrap_or(false)
+}
+
+unsafe extern "C" fn prepare() {
+    if descriptors::any() && !sandbox::inside() {
+        readiness::epoll::fork_prepare();
+        socket::fork_prepare();
+        prepared(true);
+    }
+}
+
+/// Also after a fork that failed.
+unsafe extern "C" fn parent() {
+    if prepared(false) {
+        socket::fork_parent();
+        readiness::epoll::fork_parent();
+    }
+}
+
+unsafe extern "C" fn child() {
+    if !sandbox::inside() {
+        descriptors::inherit();
+    }
+    if prepared(false) {
+        socket::fork_child();
+        readiness::epoll::forked();
+    }
+}

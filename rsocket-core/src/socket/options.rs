@@ -1,0 +1,133 @@
+//! What a socket is asked to be.
+//!
+//! The options themselves are the kernel's, since the descriptor is its socket; what is known here is which of
+//! them leave a connection on a device as it is ([`harmless`]).
+#![forbid(unsafe_code)]
+
+/// Options that change neither which bytes arrive nor what a call returns beside them.
+#[must_use]
+pub fn harmless(level: i32, name: i32) -> bool {
+    match level {
+        libc::SOL_SOCKET => harmless_socket(name),
+        libc::IPPROTO_TCP => harmless_tcp(name),
+        libc::IPPROTO_IP => matches!(
+            name,
+            libc::IP_TOS
+                | libc::IP_TTL
+                | libc::IP_MTU_DISCOVER
+                | libc::IP_FREEBIND
+                | libc::IP_TRANSPARENT
+                | libc::IP_BIND_ADDRESS_NO_PORT
+                | libc::IP_MINTTL
+                | libc::IP_RECVERR
+                | libc::IP_UNICAST_IF
+                | 51 // IP_LOCAL_PORT_RANGE
+        ),
+        libc::IPPROTO_IPV6 => matches!(
+            name,
+            libc::IPV6_V6ONLY
+                | libc::IPV6_TCLASS
+                | libc::IPV6_UNICAST_HOPS
+                | libc::IPV6_MTU_DISCOVER
+                | libc::IPV6_MTU
+                | libc::IPV6_FREEBIND
+                | libc::IPV6_TRANSPARENT
+                | libc::IPV6_RECVERR
+                | libc::IPV6_ADDR_PREFERENCES
+                | libc::IPV6_AUTOFLOWLABEL
+                | libc::IPV6_MINHOPCOUNT
+        ),
+        _ => false,
+    }
+}
+
+fn harmless_socket(name: i32) -> bool {
+    matches!(
+        name,
+        libc::SO_DEBUG
+            | libc::SO_REUSEADDR
+            | libc::SO_REUSEPORT
+            | libc::SO_DONTROUTE
+            | libc::SO_BROADCAST
+            | libc::SO_SNDBUF
+            | libc::SO_RCVBUF
+            | libc::SO_SNDBUFFORCE
+            | libc::SO_RCVBUFFORCE
+            | libc::SO_KEEPALIVE
+            | libc::SO_OOBINLINE
+            | libc::SO_PRIORITY
+            | libc::SO_LINGER
+            | libc::SO_RCVLOWAT
+            | libc::SO_RCVTIMEO
+            | libc::SO_SNDTIMEO
+            | 66 // SO_RCVTIMEO_NEW
+            | 67 // SO_SNDTIMEO_NEW
+            | libc::SO_BINDTODEVICE
+            | libc::SO_BINDTOIFINDEX
+            | libc::SO_MARK
+            | libc::SO_BUSY_POLL
+            | libc::SO_PREFER_BUSY_POLL
+            | libc::SO_BUSY_POLL_BUDGET
+            | libc::SO_INCOMING_CPU
+            | libc::SO_MAX_PACING_RATE
+            | libc::SO_ATTACH_FILTER
+            | libc::SO_DETACH_FILTER
+            | libc::SO_LOCK_FILTER
+            | libc::SO_ATTACH_BPF
+            | libc::SO_ATTACH_REUSEPORT_CBPF
+            | libc::SO_ATTACH_REUSEPORT_EBPF
+            | 68 // SO_DETACH_REUSEPORT_BPF
+            | 72 // SO_BUF_LOCK
+            | 73 // SO_RESERVE_MEM
+            | 74 // SO_TXREHASH
+    )
+}
+
+fn harmless_tcp(name: i32) -> bool {
+    matches!(
+        name,
+        libc::TCP_NODELAY
+            | libc::TCP_MAXSEG
+            | libc::TCP_CORK
+            | libc::TCP_KEEPIDLE
+            | libc::TCP_KEEPINTVL
+            | libc::TCP_KEEPCNT
+            | libc::TCP_SYNCNT
+            | libc::TCP_LINGER2
+            | libc::TCP_DEFER_ACCEPT
+            | libc::TCP_WINDOW_CLAMP
+            | libc::TCP_QUICKACK
+            | libc::TCP_CONGESTION
+            | libc::TCP_THIN_LINEAR_TIMEOUTS
+            | libc::TCP_THIN_DUPACK
+            | libc::TCP_USER_TIMEOUT
+            | libc::TCP_FASTOPEN
+            | libc::TCP_FASTOPEN_KEY
+            | libc::TCP_FASTOPEN_NO_COOKIE
+            | libc::TCP_TIMESTAMP
+            | libc::TCP_NOTSENT_LOWAT
+            | libc::TCP_SAVE_SYN
+            | 37 // TCP_TX_DELAY
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_the_bytes_is_not_harmless() {
+        assert!(harmless(libc::IPPROTO_TCP, libc::TCP_NODELAY));
+        assert!(harmless(libc::SOL_SOCKET, libc::SO_RCVTIMEO));
+        for name in
+            [libc::TCP_ULP, libc::TCP_MD5SIG, libc::TCP_REPAIR, libc::TCP_INQ, libc::TCP_FASTOPEN_CONNECT]
+        {
+            assert!(!harmless(libc::IPPROTO_TCP, name), "{name}");
+        }
+        for name in [libc::SO_ZEROCOPY, libc::SO_TIMESTAMPING, libc::SO_TIMESTAMP, libc::SO_TXTIME] {
+            assert!(!harmless(libc::SOL_SOCKET, name), "{name}");
+        }
+        // SOL_TLS
+        assert!(!harmless(282, 1));
+    }
+}
