@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use crate::errno::Errno;
 use crate::sys;
-use libc::{iovec, ssize_t, timespec};
+use libc::{iovec, ssize_t, timespec, timeval};
 
 /// The most elements that the kernel takes in one scatter list (`UIO_MAXIOV`).
 const MOST_IOVECS: usize = 1024;
@@ -27,6 +27,15 @@ pub fn count(result: Result<usize, Errno>) -> ssize_t {
 pub fn small(result: Result<usize, Errno>) -> c_int {
     match result {
         Ok(n) => c_int::try_from(n).unwrap_or(c_int::MAX),
+        Err(e) => fail(e),
+    }
+}
+
+/// 0, or -1 and `errno`.
+#[inline]
+pub fn done(result: Result<(), Errno>) -> c_int {
+    match result {
+        Ok(()) => 0,
         Err(e) => fail(e),
     }
 }
@@ -118,6 +127,40 @@ pub fn millis(ms: c_int) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
 
+/// As [`span`], for a `timeval`.
+///
+/// # Errors
+/// `EINVAL`.
+///
+/// # Safety
+/// `t` is null or points to the caller's time.
+pub unsafe fn micros(t: *const timeval) -> Result<Option<Duration>, Errno> {
+    if t.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not null, valid by the caller's promise.
+    let t = unsafe { t.read() };
+    match (u64::try_from(t.tv_sec), u64::try_from(t.tv_usec)) {
+        (Ok(s), Ok(us)) => Ok(Some(Duration::from_secs(s).saturating_add(Duration::from_micros(us)))),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// Linux's `select` leaves in the time-out what was not slept.
+///
+/// # Safety
+/// `t` is null or points to the caller's time.
+pub unsafe fn leave_rest(t: *mut timeval, given: Option<Duration>, taken_ns: u64) {
+    if let Some(given) = given {
+        let left = given.saturating_sub(Duration::from_nanos(taken_ns));
+        // SAFETY: a time was given, so that `t` is not null.
+        unsafe {
+            (*t).tv_sec = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+            (*t).tv_usec = i64::from(left.subsec_micros());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,5 +191,16 @@ mod tests {
         }
         assert_eq!(millis(-1), None);
         assert_eq!(millis(20), Some(Duration::from_millis(20)));
+    }
+
+    #[test]
+    fn what_select_did_not_sleep_is_left() {
+        let mut t = timeval { tv_sec: 2, tv_usec: 0 };
+        // SAFETY: a pointer to a local.
+        unsafe {
+            let given = micros(&raw const t).unwrap();
+            leave_rest(&raw mut t, given, 500_000_000);
+        }
+        assert_eq!((t.tv_sec, t.tv_usec), (1, 500_000));
     }
 }

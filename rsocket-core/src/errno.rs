@@ -24,6 +24,8 @@ impl Errno {
     pub const TIMEDOUT: Self = Self(libc::ETIMEDOUT);
     /// Not supported (`EOPNOTSUPP`).
     pub const OPNOTSUPP: Self = Self(libc::EOPNOTSUPP);
+    /// No device leads there (`ENODEV`).
+    pub const NODEV: Self = Self(libc::ENODEV);
     /// No such descriptor (`EBADF`).
     pub const BADF: Self = Self(libc::EBADF);
 }

@@ -4,7 +4,7 @@
 //! From the bottom up: [`wire`] (bytes and types), [`proto`] (the protocol as a machine without I/O),
 //! [`device`] (memory that a peer can write, and how it is told), [`attach`] (how a TCP connection comes
 //! to have a device beside it, and goes back), [`socket`] (what a socket is), [`readiness`] (poll, select
-//! and epoll over sockets of both kinds).
+//! and epoll over sockets of both kinds), [`plain`] (how sockets meet that are rsockets from the start).
 //!
 //! Shared by the libraries that export C functions, and used by nothing else in here: [`descriptors`] (what
 //! each number stands for), [`edge`] (return values and `errno`), [`process`] (forks and the end).
@@ -15,6 +15,7 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
+pub mod address;
 pub mod attach;
 pub mod config;
 pub mod descriptors;
@@ -22,6 +23,7 @@ pub mod device;
 pub mod edge;
 pub mod errno;
 pub mod log;
+pub mod plain;
 pub mod process;
 pub mod proto;
 pub mod readiness;

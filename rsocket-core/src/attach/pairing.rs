@@ -74,7 +74,7 @@ fn switch_slowly(id: SlotId, s: &Slot) {
     let mut changed = false;
     let mut acknowledged = None;
     if s.receive_mode() == ReceiveMode::Kernel
-        && !s.has(flag::READ_SHUT)
+        && (!s.has(flag::READ_SHUT) || s.has(flag::RSOCKET))
         && let Some(mode) = s.receive_mode().after(ReceiveEvent::Paired)
     {
         changed |= s.shift_receive_mode(ReceiveMode::Kernel, mode);
@@ -216,7 +216,7 @@ fn permitted(s: &Slot) -> Result<(), Reason> {
     if sandbox::memory_pressure() {
         return Err(Reason::MemoryLimit);
     }
-    if s.has(flag::READ_SHUT | flag::WRITE_SHUT) {
+    if s.has(flag::READ_SHUT | flag::WRITE_SHUT) && !s.has(flag::RSOCKET) {
         return Err(Reason::ShutDownEarly);
     }
     Ok(())
@@ -452,7 +452,7 @@ pub fn restart(s: &Slot) -> bool {
     let fresh = !link::has_window(s) && !s.has(flag::WINDOW_DONE);
     if fresh {
         close_pairing_fd(s);
-        let attempt = flag::CONNECTING | flag::STRICT | flag::PEER_FIN | flag::PEER_GONE;
+        let attempt = flag::CONNECTING | flag::STRICT | flag::PEER_FIN | flag::PEER_GONE | flag::CONNECT_NEWS;
         s.flags.fetch_and(!attempt, Ordering::AcqRel);
         s.tries.store(0, Ordering::Relaxed);
         for word in [&s.position, &s.next_step, &s.waiting_since] {

@@ -12,21 +12,27 @@ use crate::device::shm::bell;
 use crate::sync::thread::{self, tid};
 use crate::sys;
 
-fn policy_flags() -> u32 {
-    if policy::strict() { flag::STRICT } else { 0 }
+/// What a new socket of this library is.
+fn kind() -> u32 {
+    if policy::are_rsockets() { flag::RSOCKET } else { 0 }
 }
 
 /// socket(2) made a TCP socket.
 #[must_use]
 pub fn created(fd: RawFd) -> Option<SlotId> {
-    family::take(0, fd)
+    family::take(kind(), fd)
 }
 
 /// listen(2) succeeded.
 pub fn listening(_id: SlotId, _fd: RawFd) {}
 
 fn established(id: SlotId, s: &Slot, flags: u32) {
-    s.set(flags | policy_flags());
+    let strict = policy::strict() || s.has(flag::RSOCKET);
+    s.set(flags | if strict { flag::STRICT } else { 0 });
+    if s.phase() == Phase::Unconnected {
+        // What a poll heard about the socket before it was connected says nothing about the connection.
+        s.clear(flag::PEER_FIN | flag::PEER_GONE);
+    }
     if let Some(phase) = s.phase().after(PhaseEvent::Established) {
         // Relaxed: the mark only times the first step; a strict connection takes it at once.
         s.next_step.store(policy::MARK, Ordering::Relaxed);
@@ -60,6 +66,13 @@ pub fn connected(id: SlotId, fd: RawFd, result: i32, errno: i32) {
     }
 }
 
+/// The attempt that a non-blocking connect began has failed, and the program was told.
+pub fn connect_failed(id: SlotId) {
+    if let Some(s) = family::slot(id) {
+        failed(id, s);
+    }
+}
+
 /// The socket is as good as new: what was found out about a connection that never was must not be held
 /// against the next one.
 fn failed(id: SlotId, s: &Slot) {
@@ -72,9 +85,13 @@ fn failed(id: SlotId, s: &Slot) {
 
 /// accept(2) gave `fd`.
 #[must_use]
-pub fn accepted(fd: RawFd, _listener: SlotId) -> Option<SlotId> {
-    let id = family::take(0, fd)?;
-    established(id, family::slot(id)?, 0);
+pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
+    let id = family::take(kind(), fd)?;
+    let s = family::slot(id)?;
+    if let Some(l) = family::slot(listener) {
+        s.sizes.copy_from(&l.sizes);
+    }
+    established(id, s, 0);
     Some(id)
 }
 

@@ -27,8 +27,8 @@ pub mod vectors;
 pub mod wait;
 
 pub use life::{
-    accepted, before_exec, closing, connected, connecting, created, duplicated, exec_failed, fork_child,
-    fork_failed, fork_parent, fork_prepare, leaving, listening,
+    accepted, before_exec, closing, connect_failed, connected, connecting, created, duplicated, exec_failed,
+    fork_child, fork_failed, fork_parent, fork_prepare, leaving, listening,
 };
 pub use ready::Look;
 pub use slot::SlotId;

@@ -6,6 +6,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use super::options::Sizes;
 use crate::config::{Config, Transport};
 
 const UNREAD: u32 = 0;
@@ -17,6 +18,8 @@ static SHM: AtomicBool = AtomicBool::new(true);
 static TCP: AtomicBool = AtomicBool::new(true);
 static TRUST_SECCOMP: AtomicBool = AtomicBool::new(false);
 static POLLING_NS: AtomicU64 = AtomicU64::new(10_000);
+static RSOCKETS: AtomicBool = AtomicBool::new(false);
+static SIZES: Sizes = Sizes::new(&Config::DEFAULT);
 
 /// Position (bytes, and [`PER_CALL`] for each call, both directions) at which a connection is thought to
 /// live long enough to be worth the attach, which costs about what one TCP connection costs.
@@ -43,6 +46,7 @@ pub fn resolve(getenv: Getenv) {
     TCP.store(config.transports.allows(Transport::Tcp), Ordering::Relaxed);
     TRUST_SECCOMP.store(getenv(c"RSOCKET_SECCOMP") == Some(c"trust"), Ordering::Relaxed);
     POLLING_NS.store(u64::from(config.polling_us) * 1000, Ordering::Relaxed);
+    SIZES.copy_from(&Sizes::new(&config));
     // Release: pairs with nothing but itself; the values are independent hints and have sound defaults.
     STATE.store(READ, Ordering::Release);
 }
@@ -59,10 +63,28 @@ pub fn shm_allowed() -> bool {
     SHM.load(Ordering::Relaxed)
 }
 
+/// The sockets of the library that this is part of are rsockets, which never use TCP for data, whatever the
+/// settings say. To be called before its first socket is made.
+pub fn rsockets() {
+    RSOCKETS.store(true, Ordering::Relaxed);
+}
+
+/// Whether [`rsockets`] was called.
+#[inline]
+pub fn are_rsockets() -> bool {
+    RSOCKETS.load(Ordering::Relaxed)
+}
+
 /// Whether TCP is excluded.
 #[inline]
 pub fn strict() -> bool {
-    !TCP.load(Ordering::Relaxed)
+    !TCP.load(Ordering::Relaxed) || are_rsockets()
+}
+
+/// What a new socket starts with, where the program does not say otherwise.
+#[must_use]
+pub fn sizes() -> &'static Sizes {
+    &SIZES
 }
 
 /// Whether a process under seccomp may attach all the same.

@@ -102,6 +102,9 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
     if strict && s.phase() == Phase::Unconnected {
         ask |= Events::IN | Events::OUT;
     }
+    if s.has(flag::CONNECT_NEWS) {
+        ask |= Events::OUT;
+    }
     Look { ready, ask }
 }
 

@@ -133,6 +133,9 @@ fn broken(s: &Slot, fd: RawFd) -> Errno {
 
 /// Takes up to `limit` bytes from TCP without blocking.
 fn from_kernel(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, limit: usize, flags: i32) -> Result<Got, Errno> {
+    if s.has(flag::RSOCKET) {
+        return only_the_end(s, fd);
+    }
     let kept = libc::MSG_PEEK | libc::MSG_TRUNC;
     match kernel::receive(fd, to.rest(), limit, flags & kept) {
         Ok(0) => Ok(Got::End),
@@ -143,6 +146,20 @@ fn from_kernel(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, limit: usize, flags: i3
         }
         Err(Errno::AGAIN) => Ok(Got::Nothing),
         Err(e) => Err(e),
+    }
+}
+
+/// What TCP may say to an rsocket: that the stream has ended. Bytes are those of a program that is none.
+#[cold]
+fn only_the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
+    match kernel::ending(fd) {
+        Ending::Open => Ok(Got::Nothing),
+        Ending::Fin => Ok(Got::End),
+        Ending::Failed(e) => Err(e),
+        Ending::Bytes => {
+            detach::break_connection(s, fd, Reason::NoOffer);
+            Err(Errno::CONNRESET)
+        }
     }
 }
 

@@ -62,6 +62,9 @@ fn attempt(id: SlotId, s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -
     }
     let Some(ends) = link::ends(s) else {
         if s.has(flag::STRICT) && !link::has_window(s) {
+            if s.has(flag::PEER_GONE) {
+                return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
+            }
             return wait::strict_verdict(s, fd);
         }
         if s.send_mode().is_kernel() {
@@ -130,6 +133,10 @@ pub(crate) fn cut(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
 }
 
 fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
+    if s.has(flag::RSOCKET) {
+        // The peer has closed, or wants its bytes by TCP, which an rsocket has not.
+        return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
+    }
     let kept = libc::MSG_MORE | libc::MSG_OOB;
     while from.left() > 0 {
         match kernel::send(fd, from.rest(), flags & kept) {

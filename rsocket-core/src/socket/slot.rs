@@ -11,6 +11,8 @@ use core::cell::UnsafeCell;
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use super::options::Sizes;
+use super::policy;
 use super::tally::Tally;
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::proto::{RecvHalf, SendHalf};
@@ -185,6 +187,11 @@ pub mod flag {
     pub const ENDED: u32 = 1024;
     /// Never tracked: the kernel's own business in every way.
     pub const UNTRACKED: u32 = 256;
+    /// An rsocket from the start: strict, and bytes that come by TCP are a stranger's.
+    pub const RSOCKET: u32 = 2048;
+    /// A connection attempt runs or has ended, and the program has not asked yet how it went: until then a socket
+    /// whose TCP connection stands is writable.
+    pub const CONNECT_NEWS: u32 = 4096;
 }
 
 /// One connection. All words are shared by the processes that hold it.
@@ -230,6 +237,8 @@ pub struct Slot {
     pub window: AtomicU32,
     /// Which end of the window this side is: 0 connecting, 1 accepting.
     pub side: AtomicU32,
+    /// What an rsocket is to be made with.
+    pub sizes: Sizes,
     /// Monotonic nanoseconds since when a strict connection waits to attach.
     pub waiting_since: AtomicU64,
     /// The holders: one bit for each process of the family.
@@ -351,6 +360,11 @@ impl Slot {
         self.flags.fetch_or(bit, Ordering::AcqRel);
     }
 
+    /// Clears `bit` of [`flag`]; whether it was set.
+    pub fn clear(&self, bit: u32) -> bool {
+        self.flags.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+    }
+
     /// Makes the slot a fresh one for a new descriptor. The caller has it to itself.
     pub fn reset(&self, flags: u32) {
         self.generation.fetch_add(1, Ordering::AcqRel);
@@ -374,6 +388,7 @@ impl Slot {
         for word in [&self.position, &self.next_step, &self.asked_at, &self.room_epoch] {
             word.store(0, Ordering::Relaxed);
         }
+        self.sizes.copy_from(policy::sizes());
         self.waiting_since.store(0, Ordering::Relaxed);
         self.pairing_fd.store(-1, Ordering::Relaxed);
         self.pairing_pid.store(0, Ordering::Relaxed);

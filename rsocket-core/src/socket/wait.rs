@@ -308,7 +308,7 @@ pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
 /// Whether an interrupted call is to go on: so it is when every handler of the program was installed with
 /// `SA_RESTART`. Which handler ran cannot be known here; a program that has both kinds must expect
 /// `EINTR` anyway.
-fn restarts() -> bool {
+pub(crate) fn restarts() -> bool {
     #[repr(C)]
     struct KernelSigaction {
         handler: usize,
@@ -337,7 +337,7 @@ fn restarts() -> bool {
 ///
 /// # Errors
 /// `ETIMEDOUT` after [`policy::STRICT_PATIENCE_NS`], `ECONNREFUSED` when it can never attach.
-pub(crate) fn strict_verdict(s: &Slot, _fd: RawFd) -> Result<(), Errno> {
+pub(crate) fn strict_verdict(s: &Slot, fd: RawFd) -> Result<(), Errno> {
     match s.phase() {
         Phase::Refused => Err(Errno(libc::ECONNREFUSED)),
         Phase::Paired | Phase::Unconnected => Ok(()),
@@ -347,13 +347,34 @@ pub(crate) fn strict_verdict(s: &Slot, _fd: RawFd) -> Result<(), Errno> {
             if since == 0 {
                 s.waiting_since.store(now, Ordering::Relaxed);
                 Ok(())
-            } else if now.saturating_sub(since) > policy::STRICT_PATIENCE_NS {
-                Err(Errno::TIMEDOUT)
-            } else {
+            } else if now.saturating_sub(since) <= policy::STRICT_PATIENCE_NS {
                 Ok(())
+            } else if fd < 0 {
+                // Nobody can be asked; whoever has the descriptor will.
+                Ok(())
+            } else if peer_expected(s, fd) {
+                s.waiting_since.store(now, Ordering::Relaxed);
+                Ok(())
+            } else {
+                Err(Errno::TIMEDOUT)
             }
         }
     }
+}
+
+/// Whether a peer that has not attached may still do: it has spoken to us, or has not accepted the connection
+/// yet.
+fn peer_expected(s: &Slot, fd: RawFd) -> bool {
+    if matches!(s.phase(), Phase::Greeted | Phase::Knocked) {
+        return true;
+    }
+    let accepted = || match trust::Tuple::of(fd).map(|t| trust::find(&t.reversed())) {
+        // Not even connected: that is between the kernel and its own patience.
+        None => false,
+        Some(Ok(Some(owner))) => owner.is_alive(),
+        Some(Ok(None) | Err(_)) => true,
+    };
+    s.has(flag::CONNECTING) && !accepted()
 }
 
 /// Says on which CPU this side waits, so that the other does not spin against it.

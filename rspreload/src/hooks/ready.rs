@@ -14,7 +14,7 @@ use rsocket_core::errno::Errno;
 use rsocket_core::socket::{self, SlotId};
 use rsocket_core::{readiness, sys};
 
-use crate::edge::{keeping_errno, millis, small, span};
+use crate::edge::{keeping_errno, leave_rest, micros, millis, small, span};
 use crate::shadow::Entry;
 use crate::{real, shadow};
 
@@ -173,35 +173,6 @@ unsafe fn select_ours(
     }
 }
 
-/// # Safety
-/// `t` is null or points to the caller's time.
-unsafe fn micros(t: *const timeval) -> Result<Option<Duration>, Errno> {
-    if t.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: not null, valid by the caller's promise.
-    let t = unsafe { t.read() };
-    match (u64::try_from(t.tv_sec), u64::try_from(t.tv_usec)) {
-        (Ok(s), Ok(us)) => Ok(Some(Duration::from_secs(s).saturating_add(Duration::from_micros(us)))),
-        _ => Err(Errno::INVAL),
-    }
-}
-
-/// Linux's `select` leaves in the time-out what was not slept.
-///
-/// # Safety
-/// `t` is null or points to the caller's time.
-unsafe fn leave_rest(t: *mut timeval, given: Option<Duration>, taken_ns: u64) {
-    if let Some(given) = given {
-        let left = given.saturating_sub(Duration::from_nanos(taken_ns));
-        // SAFETY: a time was given, so that `t` is not null.
-        unsafe {
-            (*t).tv_sec = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
-            (*t).tv_usec = i64::from(left.subsec_micros());
-        }
-    }
-}
-
 // Until the first socket is tracked, all of these pass on with one test.
 hook! {
     fn poll(list: *mut pollfd, length: nfds_t, timeout: c_int) -> c_int, when shadow::any() => {
@@ -260,16 +231,5 @@ mod tests {
         let found: Vec<c_int> =
             unsafe { members(150, [&raw const a, core::ptr::null(), &raw const b]) }.collect();
         assert_eq!(found, [3, 64, 130]);
-    }
-
-    #[test]
-    fn what_select_did_not_sleep_is_left() {
-        let mut t = timeval { tv_sec: 2, tv_usec: 0 };
-        // SAFETY: a pointer to a local.
-        unsafe {
-            let given = micros(&raw const t).unwrap();
-            leave_rest(&raw mut t, given, 500_000_000);
-        }
-        assert_eq!((t.tv_sec, t.tv_usec), (1, 500_000));
     }
 }

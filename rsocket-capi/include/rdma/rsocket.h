@@ -1,0 +1,90 @@
+/*
+ * The calls of rsocket(7): sockets whose bytes travel over RDMA, or over shared memory between
+ * processes of one host, and never over TCP.
+ *
+ * Each call behaves as the socket call of the same name without the r. All of them fail with -1 and errno.
+ * Stream sockets only: rsocket(AF_INET or AF_INET6, SOCK_STREAM, 0), with SOCK_NONBLOCK and SOCK_CLOEXEC if wanted.
+ * Link with -lrsocket.
+ */
+#ifndef RDMA_RSOCKET_H
+#define RDMA_RSOCKET_H
+
+#include <poll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- life and names ------------------------------------------------------------------------------------------ */
+
+int rsocket(int domain, int type, int protocol);
+int rbind(int fd, const struct sockaddr *address, socklen_t length);
+int rlisten(int fd, int backlog);
+
+/* What it gives blocks, whatever the listener does. */
+int raccept(int fd, struct sockaddr *address, socklen_t *length);
+
+/* A socket that does not block says EINPROGRESS; rpoll for POLLOUT, then ask for SO_ERROR.
+ * ENODEV: no RDMA device leads to that host. */
+int rconnect(int fd, const struct sockaddr *address, socklen_t length);
+
+/* Both return when everything that was accepted for sending is in the peer's memory. */
+int rshutdown(int fd, int how);
+int rclose(int fd);
+
+int rgetpeername(int fd, struct sockaddr *address, socklen_t *length);
+int rgetsockname(int fd, struct sockaddr *address, socklen_t *length);
+
+/* ---- bytes --------------------------------------------------------------------------------------------------- */
+
+/* Flags: MSG_PEEK, MSG_WAITALL, MSG_DONTWAIT, MSG_TRUNC. */
+ssize_t rrecv(int fd, void *buffer, size_t size, int flags);
+ssize_t rrecvfrom(int fd, void *buffer, size_t size, int flags, struct sockaddr *from, socklen_t *from_length);
+ssize_t rrecvmsg(int fd, struct msghdr *message, int flags);
+ssize_t rread(int fd, void *buffer, size_t size);
+ssize_t rreadv(int fd, const struct iovec *list, int count);
+
+/* Flags: MSG_DONTWAIT, MSG_NOSIGNAL. A stream whose peer has gone raises SIGPIPE, as TCP does. */
+ssize_t rsend(int fd, const void *buffer, size_t size, int flags);
+ssize_t rsendto(int fd, const void *buffer, size_t size, int flags, const struct sockaddr *to, socklen_t to_length);
+ssize_t rsendmsg(int fd, const struct msghdr *message, int flags);
+ssize_t rwrite(int fd, const void *buffer, size_t size);
+ssize_t rwritev(int fd, const struct iovec *list, int count);
+
+/* ---- waiting, for rsockets and any other descriptors together ------------------------------------------------ */
+
+int rpoll(struct pollfd *fds, nfds_t count, int timeout_ms);
+
+/* Leaves in *timeout what was not waited, as Linux does. */
+int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct timeval *timeout);
+
+/* ---- options ------------------------------------------------------------------------------------------------- */
+
+int rsetsockopt(int fd, int level, int name, const void *value, socklen_t length);
+int rgetsockopt(int fd, int level, int name, void *value, socklen_t *length);
+
+/* F_GETFL, F_SETFL, F_GETFD, F_SETFD, F_DUPFD, F_DUPFD_CLOEXEC. */
+int rfcntl(int fd, int command, ...);
+
+#ifndef SOL_RDMA
+#define SOL_RDMA 0x10000
+#endif
+
+/* Options of SOL_RDMA, each an int, to be set before the socket connects; a listener's go to what it accepts. */
+enum {
+    RDMA_SQSIZE = 0,    /* entries of the send queue */
+    RDMA_RQSIZE = 1,    /* entries of the receive queue */
+    RDMA_INLINE = 2,    /* bytes that are sent inline */
+    RDMA_IOMAPSIZE = 3, /* mappings that the peer may announce */
+    RDMA_ROUTE = 4      /* not supported: ENOTSUP */
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

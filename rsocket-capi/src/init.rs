@@ -1,0 +1,33 @@
+//! What happens when the library is loaded and unloaded. Nothing here is needed for calls to be right: they may
+//! come earlier, from another library's constructor.
+
+use rsocket_core::process;
+use rsocket_core::socket::policy;
+
+// Not in unit tests, which need their panic messages.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static ENTER: extern "C" fn() = enter;
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static LEAVE: extern "C" fn() = leave;
+
+extern "C" fn enter() {
+    // No panic can be reached from a call by design; should one be after all, it must not print into the program.
+    std::panic::set_hook(Box::new(|_| {}));
+    // Linked with `-z nodelete`: never unloaded.
+    process::watch_forks();
+}
+
+extern "C" fn leave() {
+    process::leaving();
+}
+
+/// Reads the settings, with the first socket.
+pub(crate) fn settle() {
+    policy::rsockets();
+    policy::resolve(process::variable);
+}

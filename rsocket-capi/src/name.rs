@@ -1,0 +1,140 @@
+//! How rsockets come and go, what they are called, and how they meet.
+
+use core::ffi::c_int;
+use std::os::fd::IntoRawFd;
+
+use libc::{sockaddr, socklen_t};
+use rsocket_core::address::SockAddr;
+use rsocket_core::descriptors::{self, Entry};
+use rsocket_core::edge::done;
+use rsocket_core::errno::Errno;
+use rsocket_core::{plain, socket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::{init, table};
+
+/// A new stream socket.
+fn make(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
+    let family = match domain {
+        libc::AF_INET => AddressFamily::INET,
+        libc::AF_INET6 => AddressFamily::INET6,
+        _ => return Err(Errno::OPNOTSUPP),
+    };
+    let flags = kind & (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    if kind & !flags != libc::SOCK_STREAM || !matches!(protocol, 0 | libc::IPPROTO_TCP) {
+        return Err(Errno::OPNOTSUPP);
+    }
+    init::settle();
+    if !descriptors::claim() {
+        // A child of vfork, or of a raw clone: what is known here is its parent's.
+        return Err(Errno::OPNOTSUPP);
+    }
+    let flags = SocketFlags::from_bits_truncate(flags.unsigned_abs());
+    let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(rustix::net::ipproto::TCP))?;
+    let fd = fd.into_raw_fd();
+    let entered = match socket::created(fd) {
+        Some(slot) => table::enter(fd, slot),
+        None => Err(Errno(libc::ENFILE)),
+    };
+    if entered.is_err() {
+        table::close(fd);
+    }
+    entered.map(|()| fd)
+}
+
+fn listen(fd: c_int, backlog: c_int) -> Result<(), Errno> {
+    let slot = table::rsocket(fd)?;
+    plain::listen(slot, fd, backlog)?;
+    descriptors::put(fd, Entry::Listener(slot));
+    Ok(())
+}
+
+fn accept(fd: c_int) -> Result<(c_int, SockAddr), Errno> {
+    let listener = match descriptors::entry(fd) {
+        Entry::Listener(slot) => slot,
+        Entry::Connection(_) => return Err(Errno::INVAL),
+        _ => return Err(Errno::BADF),
+    };
+    let (slot, new, peer) = plain::accept(listener, fd, 0)?;
+    match table::enter(new, slot) {
+        Ok(()) => Ok((new, peer)),
+        Err(e) => {
+            table::close(new);
+            Err(e)
+        }
+    }
+}
+
+fn close(fd: c_int) -> Result<(), Errno> {
+    table::rsocket(fd)?;
+    // The entry goes first: from the moment that the kernel has closed it, the number may be somebody else's.
+    if descriptors::mine() {
+        descriptors::let_go(fd, descriptors::forget(fd), fd);
+    }
+    table::close(fd);
+    Ok(())
+}
+
+/// A name for the program, or the error.
+///
+/// # Safety
+/// As [`SockAddr::write`], but that null is `EFAULT`.
+unsafe fn give(name: Result<SockAddr, Errno>, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    done(name.and_then(|name| {
+        if address.is_null() || length.is_null() {
+            return Err(Errno(libc::EFAULT));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { name.write(address, length) };
+        Ok(())
+    }))
+}
+
+call! {
+    fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+        match make(domain, kind, protocol) {
+            Ok(fd) => fd,
+            Err(e) => done(Err(e)),
+        }
+    }
+
+    fn rbind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        done(table::rsocket(fd).and_then(|slot| plain::bind(slot, fd, &SockAddr::read(address, length)?)))
+    }
+
+    fn rlisten(fd: c_int, backlog: c_int) -> c_int {
+        done(listen(fd, backlog))
+    }
+
+    fn raccept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        match accept(fd) {
+            Ok((new, peer)) => {
+                peer.write(address, length);
+                new
+            }
+            Err(e) => done(Err(e)),
+        }
+    }
+
+    fn rconnect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        done(table::rsocket(fd).and_then(|slot| plain::connect(slot, fd, &SockAddr::read(address, length)?)))
+    }
+
+    /// What was accepted before is in the peer's memory already, so that there is nothing to wait for.
+    fn rshutdown(fd: c_int, how: c_int) -> c_int {
+        done(table::rsocket(fd).and_then(|slot| plain::shutdown(slot, fd, how)))
+    }
+
+    /// As `rshutdown`: what was accepted is the peer's.
+    fn rclose(fd: c_int) -> c_int {
+        done(close(fd))
+    }
+
+    fn rgetpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        give(table::rsocket(fd).and_then(|slot| plain::peer_name(slot, fd)), address, length)
+    }
+
+    fn rgetsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        give(table::rsocket(fd).and_then(|slot| plain::local_name(slot, fd)), address, length)
+    }
+}

@@ -1,0 +1,169 @@
+//! Peers on this host, without an RDMA device: a kernel TCP connection to the real address, beside which both ends
+//! attach shared memory as where policy excludes TCP. The kernel has the names, the accept queue, FIN and reset.
+//!
+//! A peer elsewhere cannot be met this way: its address is refused before anything is sent to it, and what comes
+//! from it is reset when it is accepted.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+
+use rustix::net::{AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketType};
+
+use crate::address::SockAddr;
+use crate::attach::pairing;
+use crate::errno::Errno;
+use crate::readiness;
+use crate::socket::{self, SlotId, family, kernel, wait};
+use crate::sys;
+
+pub(super) fn bind(fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
+    Ok(rustix::net::bind(sys::borrow(fd), &name.0)?)
+}
+
+pub(super) fn listen(fd: RawFd, backlog: i32) -> Result<(), Errno> {
+    Ok(rustix::net::listen(sys::borrow(fd), backlog)?)
+}
+
+pub(super) fn local_name(fd: RawFd) -> Result<SockAddr, Errno> {
+    named(&rustix::net::getsockname(sys::borrow(fd))?)
+}
+
+pub(super) fn peer_name(fd: RawFd) -> Result<SockAddr, Errno> {
+    named(&rustix::net::getpeername(sys::borrow(fd))?.ok_or(Errno::NOTCONN)?)
+}
+
+pub(super) fn shutdown(fd: RawFd, how: i32) -> Result<(), Errno> {
+    let how = match how {
+        libc::SHUT_RD => Shutdown::Read,
+        libc::SHUT_WR => Shutdown::Write,
+        _ => Shutdown::Both,
+    };
+    Ok(rustix::net::shutdown(sys::borrow(fd), how)?)
+}
+
+fn named(any: &SocketAddrAny) -> Result<SockAddr, Errno> {
+    SocketAddr::try_from(any.clone()).map(SockAddr).map_err(|_| Errno(libc::EAFNOSUPPORT))
+}
+
+pub(super) fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
+    if !of_this_host(to)? {
+        return Err(Errno::NODEV);
+    }
+    socket::connecting(id, fd);
+    let result = rustix::net::connect(sys::borrow(fd), &to.0);
+    let errno = result.map_or_else(rustix::io::Errno::raw_os_error, |()| 0);
+    socket::connected(id, fd, if errno == 0 { 0 } else { -1 }, errno);
+    Ok(result?)
+}
+
+pub(super) fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId, RawFd, SockAddr), Errno> {
+    let mut patience = Patience::Unknown;
+    loop {
+        if !kernel::nonblocking(fd) {
+            somebody(fd, &mut patience)?;
+        }
+        let (new, peer) = take(fd, flags)?;
+        if !of_this_host(&peer).unwrap_or(false) {
+            crate::log_info!("a connection from another host was reset: no RDMA device");
+            kernel::reset_on_close(new);
+            close(new);
+            continue;
+        }
+        let Some(id) = socket::accepted(new, listener) else {
+            close(new);
+            return Err(Errno::NOMEM);
+        };
+        if let Some(s) = family::slot(id) {
+            // The peer, which may be waiting to send, hears of us at once.
+            pairing::advance(id, s, new);
+        }
+        return Ok((id, new, peer));
+    }
+}
+
+fn take(fd: RawFd, flags: i32) -> Result<(RawFd, SockAddr), Errno> {
+    let flags = SocketFlags::from_bits_truncate(flags.unsigned_abs());
+    let (new, peer) = rustix::net::acceptfrom_with(sys::borrow(fd), flags)?;
+    let peer = peer.as_ref().map_or(Err(Errno::NOTCONN), named);
+    match peer {
+        Ok(peer) => Ok((new.into_raw_fd(), peer)),
+        Err(e) => {
+            sys::discard(new);
+            Err(e)
+        }
+    }
+}
+
+/// Not through `OwnedFd`, whose close is libc's.
+fn close(fd: RawFd) {
+    // SAFETY: the number is our caller's alone, who gives it up.
+    unsafe { rustix::io::close(fd) };
+}
+
+/// How long one accept may wait in all.
+enum Patience {
+    Unknown,
+    Endless,
+    Until(u64),
+}
+
+/// Waits until a connection can be taken, and goes on with the pairings of the process meanwhile. (Should another
+/// thread take it first, the kernel's own accept waits for the next.)
+fn somebody(fd: RawFd, patience: &mut Patience) -> Result<(), Errno> {
+    if matches!(patience, Patience::Unknown) {
+        *patience = match kernel::timeout(fd, libc::SO_RCVTIMEO) {
+            Some(ns) => Patience::Until(sys::now_ns().saturating_add(ns)),
+            None => Patience::Endless,
+        };
+    }
+    loop {
+        let left = match patience {
+            Patience::Until(end) => Some(Duration::from_nanos(end.saturating_sub(sys::now_ns()))),
+            _ => None,
+        };
+        let mut one = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+        match readiness::poll::poll(&mut one, left, core::ptr::null(), |_| None) {
+            Ok(0) => return Err(Errno::AGAIN),
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) if left.is_none() && wait::restarts() => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Whether an address is one of this host's (of this network namespace's): then a socket can be bound to it.
+fn of_this_host(addr: &SockAddr) -> Result<bool, Errno> {
+    if addr.is_loopback() {
+        return Ok(true);
+    }
+    let family = if addr.family() == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    let probe: OwnedFd = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let bound = rustix::net::bind(&probe, &addr.with_port(0).0);
+    sys::discard(probe);
+    match bound {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::ADDRNOTAVAIL | rustix::io::Errno::NODEV) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_is_told_from_others() {
+        for (text, here) in [
+            ("127.0.0.1:1", true),
+            ("127.9.9.9:1", true),
+            ("0.0.0.0:7", true),
+            // Addresses for documentation, which nobody has.
+            ("192.0.2.1:1", false),
+            ("[2001:db8::1]:1", false),
+            ("[::ffff:192.0.2.1]:1", false),
+        ] {
+            assert_eq!(of_this_host(&SockAddr(text.parse().unwrap())), Ok(here), "{text}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! How sockets meet that are not TCP first: names, listening, connecting, accepting. What comes after is a socket
+//! like any other ([`crate::socket`], [`crate::readiness`]).
+//!
+//! There are two ways. Over RDMA the connection manager brings the two ends together. Where no RDMA device leads
+//! to the peer, but the peer is on this host, a kernel TCP connection to the real address does ([`kernel`]),
+//! beside which the two ends attach shared memory; no byte of the program's ever travels on it.
+//!
+//! Must not know C, nor the table of descriptors. Every call takes the number of the socket ([`SlotId`]) and its
+//! descriptor, which is a kernel TCP socket either way. Only [`connect`] and [`accept`] block, as the descriptor's
+//! flags say.
+
+mod kernel;
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use crate::address::SockAddr;
+use crate::attach::machine::Phase;
+use crate::errno::Errno;
+use crate::socket::options::Size;
+use crate::socket::slot::flag;
+use crate::socket::{self, SlotId, family};
+
+/// Whether the socket's connection is made, or to be made, over RDMA: the one place where the way is chosen, asked
+/// first by every call below. There is no such way yet.
+fn over_rdma(_id: SlotId) -> bool {
+    false
+}
+
+/// Gives the socket a name.
+///
+/// # Errors
+/// As bind(2).
+pub fn bind(id: SlotId, fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
+    if over_rdma(id) {
+        return Err(Errno::NODEV);
+    }
+    kernel::bind(fd, name)
+}
+
+/// Makes it a listener, with a name of the kernel's choice if it has none.
+///
+/// # Errors
+/// As listen(2).
+pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
+    if over_rdma(id) {
+        return Err(Errno::NODEV);
+    }
+    kernel::listen(fd, backlog)?;
+    socket::listening(id, fd);
+    Ok(())
+}
+
+/// Connects to a listener.
+///
+/// # Errors
+/// As connect(2), `EINPROGRESS` for a socket that does not block above all; `ENODEV` where no device leads to
+/// that address.
+pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
+    if over_rdma(id) {
+        return Err(Errno::NODEV);
+    }
+    take_notice(id);
+    let result = kernel::connect(id, fd, to);
+    if result == Err(Errno(libc::EINPROGRESS))
+        && let Some(s) = family::slot(id)
+    {
+        s.set(flag::CONNECT_NEWS);
+        s.next_epoch();
+    }
+    result
+}
+
+/// Takes the next connection of a listener: its number, its descriptor (with `SOCK_CLOEXEC` and `SOCK_NONBLOCK`
+/// as `flags` say, whatever the listener has) and the peer's name.
+///
+/// # Errors
+/// As accept4(2).
+pub fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId, RawFd, SockAddr), Errno> {
+    if over_rdma(listener) {
+        return Err(Errno::NODEV);
+    }
+    kernel::accept(listener, fd, flags)
+}
+
+/// The socket's own name.
+///
+/// # Errors
+/// As getsockname(2).
+pub fn local_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
+    if over_rdma(id) {
+        return Err(Errno::NODEV);
+    }
+    kernel::local_name(fd)
+}
+
+/// The peer's name.
+///
+/// # Errors
+/// As getpeername(2).
+pub fn peer_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
+    if over_rdma(id) {
+        return Err(Errno::NODEV);
+    }
+    kernel::peer_name(fd)
+}
+
+/// The pending error (`SO_ERROR`), which is cleared; 0 if there is none.
+pub fn error(id: SlotId, fd: RawFd) -> Result<i32, Errno> {
+    if over_rdma(id) {
+        return Err(Errno::NODEV);
+    }
+    let asked = take_notice(id);
+    let pending = socket::kernel::take_error(fd).map_or(0, |e| e.0);
+    if pending != 0 && asked {
+        socket::connect_failed(id);
+    }
+    Ok(pending)
+}
+
+/// Before a call that sends or receives.
+///
+/// # Errors
+/// `ENOTCONN` for a socket that was never connected, or whose attempt failed.
+#[inline]
+pub fn before_data(id: SlotId) -> Result<(), Errno> {
+    let s = family::slot(id).ok_or(Errno::BADF)?;
+    if s.has(flag::CONNECT_NEWS) {
+        take_notice(id);
+    }
+    if s.phase() == Phase::Unconnected { Err(Errno::NOTCONN) } else { Ok(()) }
+}
+
+/// The program asks how its attempt to connect went. From here on only what can be sent makes it writable.
+fn take_notice(id: SlotId) -> bool {
+    let Some(s) = family::slot(id) else { return false };
+    let was = s.clear(flag::CONNECT_NEWS);
+    if was {
+        s.next_epoch();
+    }
+    was
+}
+
+/// Ends one direction or both.
+///
+/// # Errors
+/// As shutdown(2).
+pub fn shutdown(id: SlotId, fd: RawFd, how: i32) -> Result<(), Errno> {
+    if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
+        return Err(Errno::INVAL);
+    }
+    before_data(id)?;
+    socket::shutdown(id, fd, how);
+    kernel::shutdown(fd, how)
+}
+
+/// What a queue pair for the socket is, or is to be, made with.
+#[must_use]
+pub fn size(id: SlotId, which: Size) -> u32 {
+    family::slot(id).map_or(0, |s| s.sizes.get(which))
+}
+
+/// Sets it. The sizes of queues must be known before there is a connection; a listener's are those of what it
+/// accepts from then on.
+///
+/// # Errors
+/// `EINVAL` once the connection has begun.
+pub fn set_size(id: SlotId, which: Size, value: u32) -> Result<(), Errno> {
+    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let begun = s.phase() != Phase::Unconnected || s.flags.load(Ordering::Relaxed) & flag::CONNECT_NEWS != 0;
+    match which {
+        // As upstream: a buffer that exists stays as it is, and nobody is told.
+        Size::SendBuffer | Size::ReceiveBuffer if begun => Ok(()),
+        _ if begun => Err(Errno::INVAL),
+        _ => {
+            s.sizes.set(which, value);
+            Ok(())
+        }
+    }
+}
