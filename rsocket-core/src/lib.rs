@@ -3,8 +3,9 @@
 //!
 //! From the bottom up: [`wire`] (bytes and types), [`proto`] (the protocol as a machine without I/O),
 //! [`device`] (memory that a peer can write, and how it is told), [`attach`] (how a TCP connection comes
-//! to have a device beside it, and goes back), [`socket`] (what a socket is), [`readiness`] (poll, select
-//! and epoll over sockets of both kinds), [`plain`] (how sockets meet that are rsockets from the start).
+//! to have a device beside it, and goes back), [`relay`] (what is beyond a window when it is not a peer
+//! process), [`socket`] (what a socket is), [`readiness`] (poll, select and epoll over sockets of both kinds),
+//! [`plain`] (how sockets meet that are rsockets from the start).
 //!
 //! Shared by the libraries that export C functions, and used by nothing else in here: [`descriptors`] (what
 //! each number stands for), [`edge`] (return values and `errno`), [`process`] (forks and the end).
@@ -27,6 +28,7 @@ pub mod plain;
 pub mod process;
 pub mod proto;
 pub mod readiness;
+pub mod relay;
 pub mod socket;
 pub mod stats;
 pub mod sync;

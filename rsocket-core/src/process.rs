@@ -8,7 +8,8 @@ use core::cell::Cell;
 use core::ffi::CStr;
 
 use crate::attach::sandbox;
-use crate::{descriptors, readiness, socket, stats};
+use crate::device::rdma;
+use crate::{descriptors, readiness, relay, socket, stats};
 
 /// A variable of the environment, without allocating.
 #[must_use]
@@ -32,6 +33,7 @@ pub fn watch_forks() {
 pub fn leaving() {
     if descriptors::any() && !sandbox::inside() && descriptors::mine() {
         socket::leaving();
+        relay::drain();
         report();
     }
 }
@@ -58,6 +60,7 @@ unsafe extern "C" fn prepare() {
     if descriptors::any() && !sandbox::inside() {
         readiness::epoll::fork_prepare();
         socket::fork_prepare();
+        rdma::fork_prepare();
         prepared(true);
     }
 }
@@ -65,6 +68,7 @@ unsafe extern "C" fn prepare() {
 /// Also after a fork that failed.
 unsafe extern "C" fn parent() {
     if prepared(false) {
+        rdma::fork_parent();
         socket::fork_parent();
         readiness::epoll::fork_parent();
     }
@@ -75,6 +79,8 @@ unsafe extern "C" fn child() {
         descriptors::inherit();
     }
     if prepared(false) {
+        rdma::fork_child();
+        relay::forked();
         socket::fork_child();
         readiness::epoll::forked();
     }

@@ -41,6 +41,10 @@ pub fn break_connection(s: &Slot, fd: RawFd, reason: Reason) {
 
 /// Goes back to TCP in both directions, or never leaves it.
 pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
+    if s.has(flag::RELAYED) {
+        // There is no TCP connection to the peer to go back to.
+        return;
+    }
     pairing::refuse(s, reason);
     if s.phase() != Phase::Paired {
         // Already back; but the peer may have asked for its unread bytes since.

@@ -153,6 +153,14 @@ impl Ends {
         self.incoming.room_waiters().wake_with(self.peer_ready(), |id| self.ring(id));
     }
 
+    /// Rings this side's own sleepers, for news that is not in the window.
+    #[cold]
+    pub(crate) fn wake_own(&self) {
+        let ready = Some(self.window.ready(self.peer ^ 1));
+        self.incoming.data_waiters().wake_with(ready, |id| self.ring(id));
+        self.outgoing.room_waiters().wake_with(ready, |id| self.ring(id));
+    }
+
     #[cold]
     fn ring(&self, id: u64) {
         stats::add(Counter::BellsRung, 1);
@@ -207,19 +215,45 @@ pub fn ends(s: &Slot) -> Option<Ends> {
 
 #[inline]
 fn view(s: &Slot, m: &Mapping, base: usize) -> Option<Ends> {
+    let record = s.arena.load(Ordering::Relaxed).wrapping_sub(1);
+    view_of(m, base, record, s.window.load(Ordering::Relaxed), s.side.load(Ordering::Relaxed))
+}
+
+#[inline]
+fn view_of(m: &Mapping, base: usize, record: u32, window: u32, side: u32) -> Option<Ends> {
     let windows = m.windows.load(Ordering::Relaxed);
     // SAFETY: base and windows were stored together by map_here, and the mapping stays while the record
-    // that it belongs to has a live connection, which `s` is.
+    // that it belongs to has a live connection, which the caller has or holds (hold).
     let arena = unsafe { Arena::from_parts(base, windows, [0; 2]) }?;
-    let window = arena.window(s.window.load(Ordering::Relaxed))?;
-    let side = s.side.load(Ordering::Relaxed) & 1;
+    let window = arena.window(window)?;
+    let side = side & 1;
     Some(Ends {
         window,
-        record: s.arena.load(Ordering::Relaxed).wrapping_sub(1),
+        record,
         peer: side ^ 1,
         incoming: window.direction(side ^ 1),
         outgoing: window.direction(side),
     })
+}
+
+/// The accepting side of a claimed window whose both sides are in this process ([`crate::relay`]). The arena
+/// stays until [`let_go`].
+pub(crate) fn hold(claim: &Claim) -> Option<Ends> {
+    let r = record(family::get()?, claim.record)?;
+    let m = mapping(claim.record)?;
+    let ends = view_of(m, m.base.load(Ordering::Acquire), claim.record, claim.window, 1)?;
+    r.live.fetch_add(1, Ordering::AcqRel);
+    Some(ends)
+}
+
+/// The accepting side of such a window is done: once the other one is too, it is free again.
+pub(crate) fn let_go(ends: &Ends) {
+    super::marks::close(ends);
+    ends.wake_reader();
+    ends.wake_writer();
+    if let Some(r) = family::get().and_then(|f| record(f, ends.record)) {
+        r.live.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Offset in the receive buffer that an entry names, if its key is right. The device checks the bounds.
@@ -447,6 +481,30 @@ pub fn open(peer: Id, peer_pid: u32, id: Id, fd: Option<OwnedFd>) -> Result<u32,
     index
 }
 
+/// Both protocol states of an end of a window that nobody has used yet.
+///
+/// # Errors
+/// [`Reason::Inconsistent`], never with the banks as they are.
+pub(crate) fn fresh() -> Result<(RecvState, SendState), Reason> {
+    let [small, large] = &BANKS;
+    let halves = [RecvHalf::new(small), RecvHalf::new(large)];
+    let sender = |bank: usize, p: &RecvParams, half: &RecvHalf| {
+        SendHalf::new(p.queue, entry(bank, half.first()), p.segments).map_err(|_| Reason::Inconsistent)
+    };
+    let [first, second] = &halves;
+    let senders = [sender(0, small, first)?, sender(1, large, second)?];
+    let recv = RecvState {
+        banks: halves,
+        data_position: 0,
+        control_position: 0,
+        current: 0,
+        ended: 0,
+        owed: 0,
+        _pad: 0,
+    };
+    Ok((recv, SendState { banks: senders, data_position: 0, control_position: 0 }))
+}
+
 /// Gives the connection its window and both protocol states. The caller holds the pairing lock.
 ///
 /// # Errors
@@ -457,23 +515,7 @@ pub fn start(s: &Slot, index: u32, window: u32, side: u32) -> Result<(), Reason>
     if window >= r.windows.load(Ordering::Relaxed) || !free {
         return Err(Reason::ArenaRefused);
     }
-    let [small, large] = &BANKS;
-    let halves = [RecvHalf::new(small), RecvHalf::new(large)];
-    let sender = |bank: usize, p: &RecvParams, half: &RecvHalf| {
-        SendHalf::new(p.queue, entry(bank, half.first()), p.segments).map_err(|_| Reason::Inconsistent)
-    };
-    let [first, second] = &halves;
-    let senders = [sender(0, small, first)?, sender(1, large, second)?];
-    let mut recv = RecvState {
-        banks: halves,
-        data_position: 0,
-        control_position: 0,
-        current: 0,
-        ended: 0,
-        owed: 0,
-        _pad: 0,
-    };
-    let send = SendState { banks: senders, data_position: 0, control_position: 0 };
+    let (mut recv, send) = fresh()?;
     s.window.store(window, Ordering::Relaxed);
     s.side.store(side, Ordering::Relaxed);
     // SAFETY: the connection has no window yet, so that nobody else looks at its states.
@@ -485,6 +527,9 @@ pub fn start(s: &Slot, index: u32, window: u32, side: u32) -> Result<(), Reason>
     s.send.flip();
     s.unread_hint.store(0, Ordering::Relaxed);
     s.room_hint.store(send::hint_word(&send), Ordering::Relaxed);
+    if !mapped(r, index) && !map_found(r, index) {
+        return Err(Reason::ArenaRefused);
+    }
     let m = mapping(index).ok_or(Reason::ResourceError)?;
     let ends = view(s, m, m.base.load(Ordering::Acquire)).ok_or(Reason::ArenaRefused)?;
     // wire-protocol §5.6: the buffers after the first are announced at once.
@@ -585,9 +630,18 @@ fn drop_record(r: &ArenaRecord, index: u32) {
 #[cold]
 fn join(s: &Slot, index: u32) -> Option<Ends> {
     let r = record(family::get()?, index)?;
+    if !map_found(r, index) {
+        return None;
+    }
+    let m = mapping(index)?;
+    view(s, m, m.base.load(Ordering::Acquire))
+}
+
+fn map_found(r: &ArenaRecord, index: u32) -> bool {
     let id = load_pair(&r.id);
     let found = super::search::arena_of(r.owner.load(Ordering::Relaxed), id)
-        .or_else(|| super::search::arena_of(r.peer_pid.load(Ordering::Relaxed), id))?;
+        .or_else(|| super::search::arena_of(r.peer_pid.load(Ordering::Relaxed), id));
+    let Some(found) = found else { return false };
     lock();
     if mapped(r, index) {
         // SAFETY: as above: another thread was faster.
@@ -597,8 +651,7 @@ fn join(s: &Slot, index: u32) -> Option<Ends> {
         map_here(r, index, base, windows, id);
     }
     LOCK.unlock(tid());
-    let m = mapping(index)?;
-    view(s, m, m.base.load(Ordering::Acquire))
+    true
 }
 
 /// Takes the ready bits that peers set for connections which this process holds.
@@ -614,6 +667,27 @@ pub fn collect_ready(f: &mut dyn FnMut(SlotId)) {
         let words = (m.windows.load(Ordering::Relaxed) as usize).div_ceil(64);
         for (n, word) in arena.ready(side).iter().enumerate().take(words) {
             take_bits(r, n, word, f);
+        }
+    }
+}
+
+/// Takes the ready bits of the far sides that are in this process too ([`hold`]): record and window of each.
+pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
+    let Some(family) = family::get() else { return };
+    let own = super::hello::process_id().map_or([0; 2], |id| id.0);
+    for i in 0..HIGH.load(Ordering::Acquire) as u32 {
+        let Some(r) = record(family, i) else { continue };
+        if !mine(r, 0, Id(own)) || !mapped(r, i) {
+            continue;
+        }
+        let Some(arena) = arena(i) else { continue };
+        for (n, word) in arena.ready(1).iter().enumerate() {
+            // Acquire: pairs with the release in Sleepers::wake.
+            let mut bits = word.swap(0, Ordering::Acquire);
+            while bits != 0 {
+                f(i, n as u32 * 64 + bits.trailing_zeros());
+                bits &= bits - 1;
+            }
         }
     }
 }

@@ -60,10 +60,7 @@ pub(super) fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno>
 pub(super) fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId, RawFd, SockAddr), Errno> {
     let mut patience = Patience::Unknown;
     loop {
-        if !kernel::nonblocking(fd) {
-            somebody(fd, &mut patience)?;
-        }
-        let (new, peer) = take(fd, flags)?;
+        let (new, peer) = next(fd, flags, &mut patience)?;
         if !of_this_host(&peer).unwrap_or(false) {
             crate::log_info!("a connection from another host was reset: no RDMA device");
             kernel::reset_on_close(new);
@@ -82,6 +79,14 @@ pub(super) fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId,
     }
 }
 
+/// The next connection that the kernel has, and where it came from.
+pub(super) fn next(fd: RawFd, flags: i32, patience: &mut Patience) -> Result<(RawFd, SockAddr), Errno> {
+    if !kernel::nonblocking(fd) {
+        somebody(fd, patience)?;
+    }
+    take(fd, flags)
+}
+
 fn take(fd: RawFd, flags: i32) -> Result<(RawFd, SockAddr), Errno> {
     let flags = SocketFlags::from_bits_truncate(flags.unsigned_abs());
     let (new, peer) = rustix::net::acceptfrom_with(sys::borrow(fd), flags)?;
@@ -96,13 +101,13 @@ fn take(fd: RawFd, flags: i32) -> Result<(RawFd, SockAddr), Errno> {
 }
 
 /// Not through `OwnedFd`, whose close is libc's.
-fn close(fd: RawFd) {
+pub(super) fn close(fd: RawFd) {
     // SAFETY: the number is our caller's alone, who gives it up.
     unsafe { rustix::io::close(fd) };
 }
 
 /// How long one accept may wait in all.
-enum Patience {
+pub(super) enum Patience {
     Unknown,
     Endless,
     Until(u64),

@@ -10,6 +10,7 @@
 //! flags say.
 
 mod kernel;
+pub mod rdma;
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
@@ -22,9 +23,9 @@ use crate::socket::slot::flag;
 use crate::socket::{self, SlotId, family};
 
 /// Whether the socket's connection is made, or to be made, over RDMA: the one place where the way is chosen, asked
-/// first by every call below. There is no such way yet.
+/// first by every call below. The same for all sockets of the process.
 fn over_rdma(_id: SlotId) -> bool {
-    false
+    rdma::wanted()
 }
 
 /// Gives the socket a name.
@@ -33,7 +34,7 @@ fn over_rdma(_id: SlotId) -> bool {
 /// As bind(2).
 pub fn bind(id: SlotId, fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
     if over_rdma(id) {
-        return Err(Errno::NODEV);
+        return rdma::bind(id, fd, &name.0);
     }
     kernel::bind(fd, name)
 }
@@ -44,7 +45,7 @@ pub fn bind(id: SlotId, fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
 /// As listen(2).
 pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
     if over_rdma(id) {
-        return Err(Errno::NODEV);
+        return rdma::listen(id, fd, backlog);
     }
     kernel::listen(fd, backlog)?;
     socket::listening(id, fd);
@@ -58,7 +59,7 @@ pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
 /// that address.
 pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
     if over_rdma(id) {
-        return Err(Errno::NODEV);
+        return rdma::connect(id, fd, &to.0);
     }
     take_notice(id);
     let result = kernel::connect(id, fd, to);
@@ -78,7 +79,7 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
 /// As accept4(2).
 pub fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId, RawFd, SockAddr), Errno> {
     if over_rdma(listener) {
-        return Err(Errno::NODEV);
+        return rdma::accept(fd, flags);
     }
     kernel::accept(listener, fd, flags)
 }
@@ -89,7 +90,7 @@ pub fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId, RawFd,
 /// As getsockname(2).
 pub fn local_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
     if over_rdma(id) {
-        return Err(Errno::NODEV);
+        return rdma::local_name(id, fd);
     }
     kernel::local_name(fd)
 }
@@ -100,15 +101,17 @@ pub fn local_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
 /// As getpeername(2).
 pub fn peer_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
     if over_rdma(id) {
-        return Err(Errno::NODEV);
+        return rdma::peer_name(id);
     }
     kernel::peer_name(fd)
 }
 
 /// The pending error (`SO_ERROR`), which is cleared; 0 if there is none.
 pub fn error(id: SlotId, fd: RawFd) -> Result<i32, Errno> {
-    if over_rdma(id) {
-        return Err(Errno::NODEV);
+    if over_rdma(id)
+        && let Some(e) = rdma::error(id)
+    {
+        return Ok(e);
     }
     let asked = take_notice(id);
     let pending = socket::kernel::take_error(fd).map_or(0, |e| e.0);

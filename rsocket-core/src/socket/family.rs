@@ -37,6 +37,8 @@ pub struct Family {
     processes: [AtomicU32; MAX_PROCESSES],
     /// Arenas, for relatives that must join one.
     pub arenas: [crate::attach::link::ArenaRecord; crate::attach::link::MAX_ARENAS],
+    /// Connections over RDMA that wait to be accepted.
+    pub guests: [crate::relay::guests::Place; crate::relay::guests::GUESTS],
     slots: [Slot; MAX_SLOTS],
 }
 

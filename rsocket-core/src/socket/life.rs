@@ -121,6 +121,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
 
 /// The last holder closes.
 fn end(id: SlotId, s: &Slot, fd: RawFd) {
+    crate::plain::rdma::closing(s);
     if link::has_window(s) {
         detach::finish_tail(id, s, fd);
         if unread_at_close(s) {

@@ -16,6 +16,7 @@ const READ: u32 = 2;
 static STATE: AtomicU32 = AtomicU32::new(UNREAD);
 static SHM: AtomicBool = AtomicBool::new(true);
 static TCP: AtomicBool = AtomicBool::new(true);
+static RDMA: AtomicBool = AtomicBool::new(true);
 static TRUST_SECCOMP: AtomicBool = AtomicBool::new(false);
 static POLLING_NS: AtomicU64 = AtomicU64::new(10_000);
 static RSOCKETS: AtomicBool = AtomicBool::new(false);
@@ -44,6 +45,7 @@ pub fn resolve(getenv: Getenv) {
     }
     SHM.store(config.transports.allows(Transport::Shm), Ordering::Relaxed);
     TCP.store(config.transports.allows(Transport::Tcp), Ordering::Relaxed);
+    RDMA.store(config.transports.allows(Transport::Rdma), Ordering::Relaxed);
     TRUST_SECCOMP.store(getenv(c"RSOCKET_SECCOMP") == Some(c"trust"), Ordering::Relaxed);
     POLLING_NS.store(u64::from(config.polling_us) * 1000, Ordering::Relaxed);
     SIZES.copy_from(&Sizes::new(&config));
@@ -85,6 +87,18 @@ pub fn strict() -> bool {
 #[must_use]
 pub fn sizes() -> &'static Sizes {
     &SIZES
+}
+
+/// Whether RDMA may be used.
+#[inline]
+pub fn rdma_allowed() -> bool {
+    RDMA.load(Ordering::Relaxed)
+}
+
+/// Whether connections are RDMA's from the start, by its own connection manager, as upstream's are: no TCP.
+#[inline]
+pub fn plain_rdma() -> bool {
+    rdma_allowed() && strict() && !shm_allowed()
 }
 
 /// Whether a process under seccomp may attach all the same.

@@ -16,6 +16,7 @@ use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{detach, marks, pairing};
 use crate::device::shm::layout::SLEEPERS;
 use crate::device::shm::park::{MARK_READY, Sleepers};
+use crate::relay;
 
 /// What is ready, and what only the kernel can say.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +55,16 @@ pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
 pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
     if s.has(flag::BROKEN) {
         return Look { ready: Events::IN | Events::OUT | Events::ERR | Events::HUP, ask: Events::empty() };
+    }
+    if s.has(flag::RELAYED) {
+        if s.has(flag::PENDING) {
+            return Look { ready: Events::empty(), ask: Events::empty() };
+        }
+        if s.has(flag::UNREACHED) {
+            let ready = Events::IN | Events::OUT | Events::ERR | Events::HUP;
+            return Look { ready, ask: Events::empty() };
+        }
+        relay::pump(s);
     }
     pairing::advance(id, s, fd);
     let mut ready = Events::empty();
@@ -137,6 +148,9 @@ pub fn arm(id: SlotId, s: &Slot, interest: Events, bell: u64, mark: bool) -> Arm
     wait::say_cpu(&ends);
     let word = if mark { bell | MARK_READY } else { bell };
     let mut armed = Armed::Armed;
+    if s.has(flag::RELAYED) {
+        relay::arm(s);
+    }
     // Data waiters are armed whatever the interest is: a peer that wants to go back rings them.
     if !enlist(&ends.incoming.data_waiters(), word) {
         armed = Armed::Crowded;
@@ -165,7 +179,7 @@ pub enum Armed {
 }
 
 /// Puts the word in, unless it is there already: an epoll set stays armed from one wait to the next.
-fn enlist(sleepers: &Sleepers<'_>, word: u64) -> bool {
+pub(crate) fn enlist(sleepers: &Sleepers<'_>, word: u64) -> bool {
     (0..SLEEPERS).any(|i| sleepers.armed(i, word)) || sleepers.arm(word).is_some()
 }
 

@@ -17,8 +17,10 @@ use crate::attach::{counters, detach, marks, pairing, reason::Reason, sandbox};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout::{self, SEGMENTS};
 use crate::errno::Errno;
+use crate::relay;
 use crate::stats::{self, Counter};
 use crate::sync::thread::tid;
+use crate::wire::sge::Sge;
 use crate::wire::word::{Ctrl, Message, Word};
 
 /// Updates after which a sleeping sender is woken: half of a bank's segments.
@@ -86,6 +88,9 @@ fn attempt(id: SlotId, s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i32) -> 
     if s.has(flag::BROKEN) {
         return Err(Errno::CONNRESET);
     }
+    if s.has(flag::PENDING | flag::UNREACHED) {
+        return relay::not_connected(s, Errno(0)).map_or_else(end_if_zero, |()| Ok(Got::Nothing));
+    }
     pairing::advance(id, s, fd);
     let mode = s.receive_mode();
     if mode.is_kernel() {
@@ -110,6 +115,9 @@ fn attempt(id: SlotId, s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i32) -> 
             Err(broken(s, fd))
         };
     };
+    if s.has(flag::RELAYED) && !ready::data_waiting(s, &ends) {
+        relay::pump(s);
+    }
     if !guard::take_receive(s, &ends) {
         return Err(Errno::AGAIN);
     }
@@ -121,9 +129,14 @@ fn attempt(id: SlotId, s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i32) -> 
     s.receive.lock.unlock(tid());
     if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
         // After the lock was released: ringing is a system call.
-        ends.wake_writer();
+        relay::carry_back(s, &ends);
     }
     got
+}
+
+/// No error is the end of the stream.
+fn end_if_zero(e: Errno) -> Result<Got, Errno> {
+    if e == Errno(0) { Ok(Got::End) } else { Err(e) }
 }
 
 fn broken(s: &Slot, fd: RawFd) -> Errno {
@@ -298,7 +311,7 @@ fn take_messages(state: &mut RecvState, ends: &Ends, to: &mut Cursor<'_>, discar
 }
 
 /// Feeds one message word to the receiving half; false when it breaks a rule.
-fn accept_word(state: &mut RecvState, word: u32) -> bool {
+pub(crate) fn accept_word(state: &mut RecvState, word: u32) -> bool {
     match Word(word).message() {
         Ok(Message::Data(len)) => {
             state.current = u32::from(len & layout::LARGE_BANK != 0);
@@ -383,23 +396,52 @@ fn commit(s: &Slot, ends: &Ends, mut state: RecvState, n: usize) {
         .store(u64::from(state.data_position) << 32 | u64::from(state.readable()), Ordering::Release);
 }
 
-/// Sends the updates that are due. The caller holds the receive lock; `state` is the published one.
-pub(crate) fn give_back(s: &Slot, ends: &Ends, state: &mut RecvState) {
-    for bank in [SMALL, LARGE] {
-        while let Some(update) = state.banks.get_mut(bank).and_then(|half| half.next_update(false)) {
+/// An update that is to be published: room, or credit, or both.
+pub(crate) struct Due {
+    position: u32,
+    word: u32,
+    entry: Option<(usize, Sge)>,
+}
+
+impl Due {
+    /// The next update that the state owes the sender, if there is one; the state counts it as said.
+    pub(crate) fn next(state: &mut RecvState) -> Option<Self> {
+        for bank in [SMALL, LARGE] {
+            let Some(update) = state.banks.get_mut(bank).and_then(|half| half.next_update(false)) else {
+                continue;
+            };
             let position = state.control_position;
             state.control_position = position.wrapping_add(1);
             state.owed = state.owed.saturating_add(1);
-            // SAFETY: as in commit.
-            unsafe { s.receive.stage(*state) };
-            let mut word = update.word.0 | (bank as u32 * layout::LARGE_BANK);
-            if let Some((index, region)) = update.entry {
-                ends.incoming.post_entry(bank * SEGMENTS + index as usize, link::entry(bank, region));
-                word |= layout::WITH_ENTRY;
-            }
-            ends.incoming.publish_control(position, word);
-            s.receive.flip();
+            let word = update.word.0 | (bank as u32 * layout::LARGE_BANK);
+            return Some(match update.entry {
+                None => Self { position, word, entry: None },
+                Some((index, region)) => Self {
+                    position,
+                    word: word | layout::WITH_ENTRY,
+                    entry: Some((bank * SEGMENTS + index as usize, link::entry(bank, region))),
+                },
+            });
         }
+        None
+    }
+
+    /// Says it to the sender: the entry first, then the word that announces it.
+    pub(crate) fn publish(&self, ends: &Ends) {
+        if let Some((index, entry)) = self.entry {
+            ends.incoming.post_entry(index, entry);
+        }
+        ends.incoming.publish_control(self.position, self.word);
+    }
+}
+
+/// Sends the updates that are due. The caller holds the receive lock; `state` is the published one.
+pub(crate) fn give_back(s: &Slot, ends: &Ends, state: &mut RecvState) {
+    while let Some(due) = Due::next(state) {
+        // SAFETY: as in commit.
+        unsafe { s.receive.stage(*state) };
+        due.publish(ends);
+        s.receive.flip();
     }
 }
 

@@ -18,6 +18,7 @@ use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::proto::SendHalf;
+use crate::relay;
 use crate::stats::{self, Counter};
 use crate::sync::thread::tid;
 use crate::wire::sge::Sge;
@@ -56,6 +57,9 @@ fn attempt(id: SlotId, s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -
     if s.has(flag::BROKEN) {
         return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
     }
+    if s.has(flag::PENDING | flag::UNREACHED) {
+        return relay::not_connected(s, Errno::PIPE);
+    }
     pairing::advance(id, s, fd);
     if s.send_mode() == SendMode::Kernel && !s.has(flag::STRICT) {
         return into_kernel(s, fd, from, flags);
@@ -80,7 +84,7 @@ fn attempt(id: SlotId, s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -
     let r = attempt_locked(s, fd, &ends, from, flags);
     s.send.lock.unlock(tid());
     if from.done() > before {
-        ends.wake_reader();
+        relay::carry_out(s, &ends);
     }
     r
 }
@@ -210,14 +214,16 @@ fn hint(len: usize) -> CopyHint {
 }
 
 /// One message: where in the window, and the word that announces it.
-struct Placed {
-    target: Sge,
-    word: u32,
+pub(crate) struct Placed {
+    /// Where its bytes go.
+    pub(crate) target: Sge,
+    /// What is published when they are there.
+    pub(crate) word: u32,
 }
 
 /// The next message of at most `wanted` bytes. Short ones go to the small bank, long ones to the large, and
 /// either to the other when its own is full.
-fn next_message(state: &mut SendState, wanted: u32) -> Option<Placed> {
+pub(crate) fn next_message(state: &mut SendState, wanted: u32) -> Option<Placed> {
     let [small, large] = &mut state.banks;
     let to_small =
         |small: &mut SendHalf| small.next_data(wanted).map(|w| Placed { target: w.target, word: w.word.0 });
@@ -293,7 +299,7 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
         s.room_hint.store(hint_word(&state), Ordering::Release);
     }
     s.send.lock.unlock(tid());
-    ends.wake_reader();
+    relay::carry_out(s, &ends);
     detach::finish_tail(id, s, fd);
 }
 

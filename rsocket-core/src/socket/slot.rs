@@ -8,6 +8,7 @@
 //! inside leaves the old state or the new one, never half.
 
 use core::cell::UnsafeCell;
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -163,6 +164,48 @@ impl<T: Copy> Guarded<T> {
     }
 }
 
+/// An IPv4 or IPv6 address and port in shared memory. Written before the connection is anybody's, or under
+/// its set-up; two words that do not belong together could only make a wrong answer to `getpeername`.
+#[repr(C)]
+#[derive(Default)]
+pub struct Name {
+    /// Family (4 or 6; 0 is no name) in the low 16 bits, then the port, then the scope.
+    head: AtomicU64,
+    address: [AtomicU64; 2],
+}
+
+impl Name {
+    /// The address, if there is one.
+    pub fn get(&self) -> Option<SocketAddr> {
+        // Acquire: pairs with set().
+        let head = self.head.load(Ordering::Acquire);
+        let (port, scope) = ((head >> 16) as u16, (head >> 32) as u32);
+        let [high, low] = &self.address;
+        let high = high.load(Ordering::Relaxed);
+        let bits = u128::from(high) << 64 | u128::from(low.load(Ordering::Relaxed));
+        match head as u16 {
+            4 => Some(SocketAddr::new(Ipv4Addr::from_bits(bits as u32).into(), port)),
+            6 => Some(SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from_bits(bits), port, 0, scope))),
+            _ => None,
+        }
+    }
+
+    /// Changes it.
+    pub fn set(&self, name: Option<SocketAddr>) {
+        let (family, bits, scope) = match name {
+            None => (0, 0, 0),
+            Some(SocketAddr::V4(a)) => (4, u128::from(a.ip().to_bits()), 0),
+            Some(SocketAddr::V6(a)) => (6, a.ip().to_bits(), a.scope_id()),
+        };
+        let [high, low] = &self.address;
+        high.store((bits >> 64) as u64, Ordering::Relaxed);
+        low.store(bits as u64, Ordering::Relaxed);
+        let port = name.map_or(0, |n| n.port());
+        // Release: pairs with get().
+        self.head.store(u64::from(scope) << 32 | u64::from(port) << 16 | family, Ordering::Release);
+    }
+}
+
 /// Bits of [`Slot::flags`].
 pub mod flag {
     /// This end called connect.
@@ -192,6 +235,14 @@ pub mod flag {
     /// A connection attempt runs or has ended, and the program has not asked yet how it went: until then a socket
     /// whose TCP connection stands is writable.
     pub const CONNECT_NEWS: u32 = 4096;
+    /// Beyond the window is a relay, not a peer process: [`crate::relay`].
+    pub const RELAYED: u32 = 8192;
+    /// The relay is still connecting: nothing is ready.
+    pub const PENDING: u32 = 16384;
+    /// The relay could not connect; [`super::Slot::relay_error`] says why.
+    pub const UNREACHED: u32 = 32768;
+    /// Listens by way of a relay.
+    pub const RELAY_LISTENS: u32 = 65536;
 }
 
 /// One connection. All words are shared by the processes that hold it.
@@ -243,6 +294,14 @@ pub struct Slot {
     pub waiting_since: AtomicU64,
     /// The holders: one bit for each process of the family.
     pub holders: [AtomicU64; super::family::HOLDER_WORDS],
+    /// The relay's number in its process, plus one; 0 for none.
+    pub relay: AtomicU32,
+    /// The process that the relay is in.
+    pub relay_pid: AtomicU32,
+    /// Why the relay could not connect, until somebody asked (`SO_ERROR`).
+    pub relay_error: AtomicI32,
+    /// Our address and the peer's, where they are not the kernel socket's own.
+    pub names: [Name; 2],
     /// Received over TCP.
     pub tcp_in: Tally,
     /// Sent over TCP.
@@ -393,6 +452,10 @@ impl Slot {
         self.pairing_fd.store(-1, Ordering::Relaxed);
         self.pairing_pid.store(0, Ordering::Relaxed);
         self.reason.store(0, Ordering::Relaxed);
+        self.relay.store(0, Ordering::Relaxed);
+        self.relay_pid.store(0, Ordering::Relaxed);
+        self.relay_error.store(0, Ordering::Relaxed);
+        self.names.iter().for_each(|name| name.set(None));
         self.arena.store(0, Ordering::Relaxed);
         self.unread_hint.store(0, Ordering::Relaxed);
         self.room_hint.store(0, Ordering::Relaxed);

@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::family;
-use super::slot::Slot;
+use super::slot::{Slot, flag};
 use crate::stats::{self, Transport};
 
 /// Bytes and messages of one direction over one transport.
@@ -60,10 +60,11 @@ pub fn flush(s: &Slot) {
     stats::received(Transport::Tcp, bytes, messages);
     let (bytes, messages) = s.tcp_out.take();
     stats::sent(Transport::Tcp, bytes, messages);
+    let beyond = if s.has(flag::RELAYED) { Transport::Rdma } else { Transport::Shm };
     let (bytes, messages) = s.shm_in.take();
-    stats::received(Transport::Shm, bytes, messages);
+    stats::received(beyond, bytes, messages);
     let (bytes, messages) = s.shm_out.take();
-    stats::sent(Transport::Shm, bytes, messages);
+    stats::sent(beyond, bytes, messages);
 }
 
 /// Adds what all connections of this process moved.

@@ -15,6 +15,7 @@ use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{marks, trust};
 use crate::device::shm::bell::{self, BellRef};
 use crate::errno::Errno;
+use crate::relay;
 use crate::stats::{self, Counter};
 use crate::sync::spin::{Adaptive, Spun};
 use crate::sync::thread;
@@ -115,7 +116,7 @@ pub(crate) fn readable(
             &s.receive_spin,
             &ends,
             || marks::sender_cpu(&ends.incoming),
-            || ready::data_waiting(s, &ends),
+            || relay::probe(s, || ready::data_waiting(s, &ends)),
         )
     {
         return Ok(());
@@ -139,7 +140,12 @@ pub(crate) fn writable(
     }
     if s.send_mode() == SendMode::Device
         && let Some(ends) = link::ends(s)
-        && spin(&s.send_spin, &ends, || marks::receiver_cpu(&ends.outgoing), || ready::room_waiting(s, &ends))
+        && spin(
+            &s.send_spin,
+            &ends,
+            || marks::receiver_cpu(&ends.outgoing),
+            || relay::probe(s, || ready::room_waiting(s, &ends)),
+        )
     {
         return Ok(());
     }

@@ -5,8 +5,7 @@
 //!
 //! # What is not hooked, and why
 //!
-//! - `bind`, `getsockname`, `getpeername`, the `fstat` family: the program's descriptor is a real TCP socket,
-//!   so that the kernel's answer is right.
+//! - The `fstat` family: the program's descriptor is a real TCP socket, so that the kernel's answer is right.
 //! - `pread`, `pwrite`, `preadv`, `pwritev` and their relatives: `ESPIPE` on every socket, on a device or not.
 //! - `tee` and `vmsplice`: both take pipes only.
 //! - `open` and its family: they would be hooked only to clear stale entries, and `fopen` opens without them;

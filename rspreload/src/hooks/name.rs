@@ -1,13 +1,19 @@
-//! Who a socket is, and how it meets its peer: `listen`, `accept`, `connect`.
+//! Who a socket is, and how it meets its peer: `bind`, `listen`, `accept`, `connect`, and the names of both.
+//!
+//! Where policy wants connections over RDMA from the start, RDMA's connection manager does all of it
+//! ([`plain::rdma`]); else the kernel.
 
 use core::ffi::c_int;
 
 use libc::{sockaddr, socklen_t};
+use rsocket_core::address::SockAddr;
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::attach::sandbox;
-use rsocket_core::{socket, sys};
+use rsocket_core::errno::Errno;
+use rsocket_core::socket::{SlotId, policy};
+use rsocket_core::{plain, socket, sys};
 
-use crate::edge::keeping_errno;
+use crate::edge::{fail, keeping_errno};
 use crate::real;
 use crate::shadow::{self, Entry};
 
@@ -30,8 +36,93 @@ fn accepted(listener: c_int, fd: c_int) -> c_int {
     fd
 }
 
+/// An answer of ours as C wants it.
+fn answer(result: Result<(), Errno>) -> c_int {
+    result.map_or_else(fail, |()| 0)
+}
+
+/// What a listener whose connections come by RDMA has given: the connection behind the relay that knocked. A
+/// stranger is sent away, and the caller accepts again.
+///
+/// # Safety
+/// As `accept(2)`.
+unsafe fn guest(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> bool {
+    shadow::fresh(fd);
+    let Some((slot, peer)) = plain::rdma::accepted(fd) else {
+        // SAFETY: the number came from the kernel just now, and nobody else has it.
+        unsafe { real::close(fd) };
+        return false;
+    };
+    shadow::put(fd, Entry::Connection(slot));
+    if let Some(peer) = peer {
+        // SAFETY: the caller's promise.
+        unsafe { SockAddr(peer).write(address, length) };
+    }
+    true
+}
+
+/// The listener's slot, if what it gives comes by RDMA.
+fn by_relay(fd: c_int) -> Option<SlotId> {
+    match shadow::entry(fd) {
+        Entry::Listener(slot) if plain::rdma::listens(slot) => Some(slot),
+        _ => None,
+    }
+}
+
+hook! {
+    fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, with slot of fd => {
+        if policy::plain_rdma() {
+            return answer(SockAddr::read(address, length).and_then(|name| plain::rdma::bind(slot, fd, &name.0)));
+        }
+        real::bind(fd, address, length)
+    }
+}
+
+hook! {
+    fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int, when shadow::tracked(fd) => {
+        match named(fd).and_then(|[own, _]| own) {
+            Some(name) if !address.is_null() && !length.is_null() => {
+                SockAddr(name).write(address, length);
+                0
+            }
+            _ => real::getsockname(fd, address, length),
+        }
+    }
+
+    fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int, when shadow::tracked(fd) => {
+        match named(fd) {
+            Some([_, Some(name)]) if !address.is_null() && !length.is_null() => {
+                SockAddr(name).write(address, length);
+                0
+            }
+            Some([Some(_), None]) => fail(Errno::NOTCONN),
+            _ => real::getpeername(fd, address, length),
+        }
+    }
+}
+
+/// The names of a socket, where the kernel does not know them.
+fn named(fd: c_int) -> Option<[Option<core::net::SocketAddr>; 2]> {
+    match shadow::entry(fd) {
+        Entry::Connection(slot) | Entry::Listener(slot) => {
+            Some(plain::rdma::names(slot)).filter(|names| names.iter().any(Option::is_some))
+        }
+        _ => None,
+    }
+}
+
 hook! {
     fn listen(fd: c_int, backlog: c_int) -> c_int {
+        if policy::plain_rdma()
+            && let Entry::Connection(slot) | Entry::Listener(slot) = shadow::entry(fd)
+            && shadow::mine()
+        {
+            let r = answer(plain::rdma::listen(slot, fd, backlog));
+            if r == 0 {
+                shadow::put(fd, Entry::Listener(slot));
+            }
+            return r;
+        }
         let r = real::listen(fd, backlog);
         if r == 0
             && let Some(slot) = shadow::connection(fd)
@@ -46,10 +137,34 @@ hook! {
     }
 
     fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+        if by_relay(fd).is_some() {
+            let room = if length.is_null() { 0 } else { length.read_unaligned() };
+            loop {
+                let new = real::accept(fd, address, length);
+                if new < 0 || guest(new, address, length) {
+                    return new;
+                }
+                if !length.is_null() {
+                    length.write_unaligned(room);
+                }
+            }
+        }
         accepted(fd, real::accept(fd, address, length))
     }
 
     fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
+        if by_relay(fd).is_some() {
+            let room = if length.is_null() { 0 } else { length.read_unaligned() };
+            loop {
+                let new = real::accept4(fd, address, length, flags);
+                if new < 0 || guest(new, address, length) {
+                    return new;
+                }
+                if !length.is_null() {
+                    length.write_unaligned(room);
+                }
+            }
+        }
         accepted(fd, real::accept4(fd, address, length, flags))
     }
 }
@@ -60,6 +175,9 @@ hook! {
             // The socket may become another connection, or a listener.
             socket::refuse(slot, fd, Reason::OddUse);
             return real::connect(fd, address, length);
+        }
+        if policy::plain_rdma() {
+            return answer(SockAddr::read(address, length).and_then(|to| plain::rdma::connect(slot, fd, &to.0)));
         }
         socket::connecting(slot, fd);
         let r = real::connect(fd, address, length);

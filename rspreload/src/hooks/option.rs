@@ -9,7 +9,7 @@ use libc::socklen_t;
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::options::harmless;
-use rsocket_core::{socket, sys};
+use rsocket_core::{plain, socket, sys};
 
 use super::dup::alias;
 use crate::edge::{fail, keeping_errno};
@@ -45,6 +45,16 @@ hook! {
         // The one option that takes bytes from the stream.
         if level == libc::IPPROTO_TCP && name == libc::TCP_ZEROCOPY_RECEIVE {
             keeping_errno(|| socket::refuse(slot, fd, Reason::OddOption));
+        }
+        if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR)
+            && let Some(error) = plain::rdma::error(slot)
+            && !value.is_null()
+            && !length.is_null()
+            && length.read_unaligned() as usize >= size_of::<c_int>()
+        {
+            value.cast::<c_int>().write_unaligned(error);
+            length.write_unaligned(size_of::<c_int>() as socklen_t);
+            return 0;
         }
         real::getsockopt(fd, level, name, value, length)
     }

@@ -131,6 +131,9 @@ real! {
     // life and name
     certain fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     certain fn socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
+    certain fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+    certain fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    certain fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
     certain fn listen(fd: c_int, backlog: c_int) -> c_int;
     certain fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
     certain fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;

@@ -1,0 +1,366 @@
+//! Peers that RDMA's own connection manager brings together, as upstream does it (`wire-protocol §2`): no TCP
+//! connection to the peer exists.
+//!
+//! The program's descriptor is a kernel TCP socket all the same; its other end is a relay of this process
+//! ([`crate::relay`]), on the loopback interface. What the kernel knows of addresses is the relay's business;
+//! the program is told those of the connection manager.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::sync::atomic::{AtomicU8, Ordering};
+use std::os::fd::RawFd;
+
+use rustix::net::{AddressFamily, sockopt};
+
+use super::kernel;
+use crate::address::SockAddr;
+use crate::attach::link;
+use crate::device::rdma;
+use crate::errno::Errno;
+use crate::relay::connection::{self, Connection, Options, Shape};
+use crate::relay::table::{self, Relay};
+use crate::relay::{guests, loopback, service};
+use crate::socket::options::Size;
+use crate::socket::slot::{Slot, SlotId, flag};
+use crate::socket::{family, policy, wait};
+use crate::stats::{self, Counter};
+use crate::sys;
+
+/// The smallest queue: control messages alone take four places, twice that over iWARP (`wire-protocol §5.5`).
+const MIN_QUEUE: u16 = 16;
+/// The smallest buffer, in bytes.
+const MIN_BUFFER: u32 = 4096;
+
+/// Whether connections are RDMA's from the start: where policy wants nothing else, and for rsockets wherever
+/// there is a device.
+#[must_use]
+pub fn wanted() -> bool {
+    policy::plain_rdma() || policy::are_rsockets() && policy::rdma_allowed() && device_here()
+}
+
+/// Whether this host has RDMA that this process can use. Asked once.
+fn device_here() -> bool {
+    static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
+    const UNKNOWN: u8 = 0;
+    const NO: u8 = 1;
+    const YES: u8 = 2;
+    // Relaxed: every thread would find the same.
+    match KNOWN.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let yes = match rdma::probe() {
+                Ok(_) => true,
+                Err(missing) => {
+                    crate::log_info!("{}", missing);
+                    false
+                }
+            };
+            KNOWN.store(if yes { YES } else { NO }, Ordering::Relaxed);
+            yes
+        }
+        known => known == YES,
+    }
+}
+
+fn slot(id: SlotId) -> Result<&'static Slot, Errno> {
+    family::slot(id).ok_or(Errno::BADF)
+}
+
+/// The relay that the socket has in this process.
+fn relay_of(s: &Slot) -> Option<&'static Relay> {
+    s.relay.load(Ordering::Acquire).checked_sub(1).and_then(table::find)
+}
+
+fn options(fd: RawFd) -> Options {
+    let fd = sys::borrow(fd);
+    Options {
+        reuse_address: sockopt::socket_reuseaddr(fd).unwrap_or(false),
+        ipv6_only: sockopt::ipv6_v6only(fd).unwrap_or(false),
+    }
+}
+
+fn wildcard(fd: RawFd) -> Result<SocketAddr, Errno> {
+    let six = sockopt::socket_domain(sys::borrow(fd))? == AddressFamily::INET6;
+    let ip: IpAddr = if six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    Ok(SocketAddr::new(ip, 0))
+}
+
+/// Gives the socket a name, a port of the connection manager's choice if it says 0.
+///
+/// # Errors
+/// As bind(2); `ENODEV` where there is no RDMA.
+pub fn bind(id: SlotId, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
+    let s = slot(id)?;
+    let [ours, _] = &s.names;
+    if ours.get().is_some() || s.has(flag::RELAYED | flag::RELAY_LISTENS) {
+        return Err(Errno::INVAL);
+    }
+    if wildcard(fd)?.is_ipv6() != name.is_ipv6() {
+        return Err(Errno(libc::EAFNOSUPPORT));
+    }
+    service::start()?;
+    let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
+    match Connection::bound(relay.key(), name, options(fd), shape(s)) {
+        Ok(connection) => {
+            ours.set(connection.local_address().or(Some(*name)));
+            relay.with(|c| *c = Some(connection));
+            belong(s, relay);
+            Ok(())
+        }
+        Err(e) => {
+            relay.give_back();
+            Err(e)
+        }
+    }
+}
+
+fn belong(s: &Slot, relay: &Relay) {
+    s.relay_pid.store(sys::pid(), Ordering::Relaxed);
+    s.relay.store(relay.index + 1, Ordering::Release);
+}
+
+fn shape(s: &Slot) -> Shape {
+    let queue = |size| u16::try_from(s.sizes.get(size)).unwrap_or(u16::MAX).max(MIN_QUEUE);
+    Shape {
+        send_queue: queue(Size::SendQueue),
+        receive_queue: queue(Size::ReceiveQueue),
+        inline: s.sizes.get(Size::Inline),
+        send_buffer: s.sizes.get(Size::SendBuffer).max(MIN_BUFFER),
+        // Two halves of the same size (wire-protocol §3.5).
+        receive_buffer: s.sizes.get(Size::ReceiveBuffer).max(MIN_BUFFER) & !1,
+    }
+}
+
+/// Makes it a listener.
+///
+/// # Errors
+/// As listen(2); `ENODEV` where there is no RDMA.
+pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
+    let s = slot(id)?;
+    if s.has(flag::RELAYED) {
+        return Err(Errno::INVAL);
+    }
+    if s.has(flag::RELAY_LISTENS) {
+        return Ok(rustix::net::listen(sys::borrow(fd), backlog)?);
+    }
+    let [ours, _] = &s.names;
+    if ours.get().is_none() {
+        bind(id, fd, &wildcard(fd)?)?;
+    }
+    let relay = relay_of(s).ok_or(Errno(libc::EADDRINUSE))?;
+    let door = loopback::listen_near(fd, backlog)?;
+    let listening = relay.with(|c| match c {
+        Some(c) => c.listen(door, backlog),
+        None => Err(Errno::INVAL),
+    });
+    listening.unwrap_or(Err(Errno::AGAIN))?;
+    s.set(flag::RELAY_LISTENS);
+    Ok(())
+}
+
+/// Connects to a listener; waits until that is done if the descriptor blocks.
+///
+/// # Errors
+/// As connect(2); `ENODEV` where there is no RDMA.
+pub fn connect(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
+    let s = slot(id)?;
+    if s.has(flag::RELAY_LISTENS) {
+        return Err(Errno(libc::EISCONN));
+    }
+    if s.has(flag::RELAYED) {
+        if s.has(flag::PENDING) {
+            return Err(Errno(libc::EALREADY));
+        }
+        if !s.has(flag::UNREACHED) {
+            return Err(Errno(libc::EISCONN));
+        }
+        let told = s.relay_error.swap(0, Ordering::AcqRel);
+        begin_anew(s, fd);
+        if told != 0 {
+            return Err(Errno(told));
+        }
+    }
+    if wildcard(fd)?.is_ipv6() != to.is_ipv6() {
+        return Err(Errno(libc::EAFNOSUPPORT));
+    }
+    service::start()?;
+    dial(id, s, fd, to)?;
+    if crate::socket::kernel::nonblocking(fd) {
+        return Err(Errno(libc::EINPROGRESS));
+    }
+    let mut patience = wait::Patience::new(libc::SO_SNDTIMEO);
+    while s.has(flag::PENDING) {
+        match wait::writable(id, s, fd, 0, &mut patience) {
+            Err(Errno::AGAIN) => return Err(Errno(libc::EINPROGRESS)),
+            other => other?,
+        }
+    }
+    if s.has(flag::UNREACHED) {
+        let e = s.relay_error.swap(0, Ordering::AcqRel);
+        begin_anew(s, fd);
+        return Err(Errno(if e == 0 { libc::ECONNREFUSED } else { e }));
+    }
+    Ok(())
+}
+
+/// The attempt is over: the socket is as if it had never been connected.
+fn begin_anew(s: &Slot, fd: RawFd) {
+    if link::has_window(s) {
+        link::release(s);
+    }
+    s.relay.store(0, Ordering::Release);
+    s.flags.fetch_and(
+        !(flag::RELAYED
+            | flag::PENDING
+            | flag::UNREACHED
+            | flag::WINDOW_DONE
+            | flag::PEER_FIN
+            | flag::PEER_GONE),
+        Ordering::AcqRel,
+    );
+    s.names.iter().for_each(|name| name.set(None));
+    connection::leave_window(s);
+    loopback::untie(fd);
+}
+
+fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
+    let bound = relay_of(s).filter(|_| s.names.first().is_some_and(|n| n.get().is_some()));
+    let relay = match bound {
+        Some(relay) => relay,
+        None => table::take().ok_or(Errno(libc::ENOBUFS))?,
+    };
+    let undo = |e: Errno| {
+        if bound.is_none() {
+            relay.give_back();
+        }
+        e
+    };
+    let (claim, port) = connection::window().map_err(undo)?;
+    let end = match loopback::tie(fd).and_then(loopback::keep) {
+        Ok(end) => end,
+        Err(e) => {
+            port.close();
+            return Err(undo(e));
+        }
+    };
+    // Nothing is ready before the connection stands; only then may anybody see that it is relayed.
+    s.set(flag::PENDING | flag::CONNECTING);
+    let (record, window) = (claim.record, claim.window);
+    if let Err(e) = connection::enter(id, s, record, window, flag::CONNECTING) {
+        port.close();
+        sys::close_private(end);
+        return Err(undo(e));
+    }
+    s.names.get(1).iter().for_each(|name| name.set(Some(*to)));
+    belong(s, relay);
+    let begun = relay.with(|place| {
+        let cm = match place.take() {
+            Some(bound) => bound.into_id(),
+            None => service::new_id(relay.key()),
+        };
+        match cm {
+            Ok(cm) => {
+                *place = Some(Connection::dial(relay.key(), cm, (id, s), *to, shape(s), (claim, port, end)));
+                Ok(())
+            }
+            Err(e) => {
+                port.close();
+                sys::close_private(end);
+                Err(e)
+            }
+        }
+    });
+    begun.unwrap_or(Err(Errno::AGAIN)).map_err(undo)
+}
+
+/// What accept gave: the connection that knocked, in a slot of its own, with its peer's name. `None` when it
+/// is a stranger, who has no business with a listener that only this host can reach.
+#[must_use]
+pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
+    let from = rustix::net::getpeername(sys::borrow(fd)).ok()??;
+    let guest = guests::take(&SocketAddr::try_from(from).ok()?)?;
+    let id = family::take(0, fd)?;
+    let s = family::slot(id)?;
+    for (name, known) in s.names.iter().zip(guest.names) {
+        name.set(known);
+    }
+    s.relay_pid.store(guest.pid, Ordering::Relaxed);
+    s.relay.store(guest.relay + 1, Ordering::Release);
+    if connection::enter(id, s, guest.record, guest.window, 0).is_err() {
+        family::give_back(id);
+        return None;
+    }
+    stats::add(Counter::Connections, 1);
+    let [_, peer] = guest.names;
+    Some((id, peer))
+}
+
+/// Whether what the listener gives comes from relays.
+#[must_use]
+pub fn listens(id: SlotId) -> bool {
+    family::slot(id).is_some_and(|s| s.has(flag::RELAY_LISTENS))
+}
+
+/// Takes the next connection of a listener.
+///
+/// # Errors
+/// As accept4(2).
+pub(super) fn accept(fd: RawFd, flags: i32) -> Result<(SlotId, RawFd, SockAddr), Errno> {
+    let mut patience = kernel::Patience::Unknown;
+    loop {
+        let (new, from) = kernel::next(fd, flags, &mut patience)?;
+        match accepted(new) {
+            Some((id, peer)) => return Ok((id, new, peer.map_or(from, SockAddr))),
+            None => kernel::close(new),
+        }
+    }
+}
+
+/// The socket's own name; of one that has none, the unspecified address.
+///
+/// # Errors
+/// `EBADF`.
+pub(super) fn local_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
+    let [ours, _] = names(id);
+    ours.map_or_else(|| wildcard(fd), Ok).map(SockAddr)
+}
+
+/// The peer's name.
+///
+/// # Errors
+/// `ENOTCONN`.
+pub(super) fn peer_name(id: SlotId) -> Result<SockAddr, Errno> {
+    let [_, theirs] = names(id);
+    theirs.map(SockAddr).ok_or(Errno::NOTCONN)
+}
+
+/// The pending error (`SO_ERROR`), which is cleared; `None` when the kernel is to be asked.
+#[must_use]
+pub fn error(id: SlotId) -> Option<i32> {
+    let s = family::slot(id)?;
+    if s.has(flag::PENDING) {
+        return Some(0);
+    }
+    s.has(flag::UNREACHED).then(|| s.relay_error.swap(0, Ordering::AcqRel))
+}
+
+/// The socket's own name and its peer's, where the kernel does not know them.
+#[must_use]
+pub fn names(id: SlotId) -> [Option<SocketAddr>; 2] {
+    let Some(s) = family::slot(id) else { return [None; 2] };
+    let [ours, theirs] = &s.names;
+    [ours.get(), theirs.get().filter(|_| !s.has(flag::PENDING | flag::UNREACHED))]
+}
+
+/// The last descriptor of a socket that has a name or listens here is about to be closed.
+pub fn closing(s: &Slot) {
+    if s.has(flag::RELAYED) || s.relay_pid.load(Ordering::Relaxed) != sys::pid() {
+        return;
+    }
+    if let Some(relay) = relay_of(s) {
+        let gone = relay.with(Option::take).flatten();
+        relay.give_back();
+        if let Some(connection) = gone {
+            connection.drop_all();
+        }
+    }
+}

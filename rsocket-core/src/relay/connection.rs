@@ -1,0 +1,595 @@
+//! One relayed connection, from its first connection-manager event to its end.
+//!
+//! Carries out what the events ask for: resolve, connect, accept, run, close. Whoever calls holds the relay's
+//! lock ([`super::table::Relay`]). Must not know threads or who calls. Entry points: [`Connection::dial`],
+//! [`Connection::answer`], [`Connection::on_event`], [`Connection::run`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::net::SocketAddr;
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::guests::{self, Guest};
+use super::loopback::{self, Near};
+use super::port::Port;
+use super::pump::{self, PeerEnd, Pump};
+use super::service::{self, Watch};
+use crate::attach::link::{self, Claim};
+use crate::attach::machine::{Phase, ReceiveMode, SendMode};
+use crate::device::QueuePair;
+use crate::device::rdma::{CmId, Event, Kind, PairParams, RdmaPair};
+use crate::errno::Errno;
+use crate::proto::stream::StreamParams;
+use crate::socket::family;
+use crate::socket::slot::{Slot, SlotId, flag};
+use crate::stats::{self, Counter};
+use crate::sys;
+use crate::wire::private_data::PrivateData;
+
+/// How long one attempt to resolve an address or a route may take, in milliseconds.
+const RESOLVE_MS: i32 = 2000;
+/// Attempts.
+const RESOLVE_TRIES: u32 = 3;
+
+/// What the program asked of the queue pair (`SOL_RDMA`, configuration).
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Work requests of the send queue.
+    pub send_queue: u16,
+    /// Credits that the peer gets.
+    pub receive_queue: u16,
+    /// Bytes that travel inside the work request.
+    pub inline: u32,
+    /// Bytes that can be on their way.
+    pub send_buffer: u32,
+    /// Bytes that can wait to be read.
+    pub receive_buffer: u32,
+}
+
+/// How far it is.
+enum Stage {
+    /// Has a name, and no more.
+    Bound,
+    /// Waits for the address, then for the route; how often each was asked for.
+    Resolving {
+        tries: u32,
+        to: SocketAddr,
+    },
+    Routing {
+        tries: u32,
+    },
+    /// Asked; everything is ready.
+    Connecting(Box<Dialled>),
+    /// Answered; the peer has still to say that it knows. Where to knock then.
+    Accepting {
+        pump: Box<Pump<RdmaPair>>,
+        door: SocketAddr,
+    },
+    Running {
+        pump: Box<Pump<RdmaPair>>,
+    },
+    /// Listens for peers; for each, knocks there.
+    Listening {
+        door: SocketAddr,
+    },
+    /// Over: nothing is left but the place.
+    Over,
+}
+
+/// What is ready before the peer has answered.
+struct Dialled {
+    pair: RdmaPair,
+    params: StreamParams,
+    port: Port,
+}
+
+/// What is ready before a request is granted.
+struct Granted {
+    pump: Box<Pump<RdmaPair>>,
+    reply: [u8; PrivateData::SIZE],
+    claim: Claim,
+}
+
+/// A relayed connection, or a listener.
+pub struct Connection {
+    key: u64,
+    id: CmId,
+    stage: Stage,
+    shape: Shape,
+    /// Our end of the loopback connection, private; -1 when there is none.
+    end: RawFd,
+    claim: (u32, u32),
+    /// The port, until there is a pump that has it.
+    port: Option<Port>,
+    /// The program's connection, where this process knows it.
+    slot: Option<(SlotId, u32)>,
+    /// The program's socket sent FIN; it was reset.
+    fin: bool,
+    reset: bool,
+    /// FIN was passed on to the program.
+    fin_said: bool,
+}
+
+impl Connection {
+    fn new(key: u64, id: CmId, stage: Stage, shape: Shape) -> Self {
+        Self {
+            key,
+            id,
+            stage,
+            shape,
+            end: -1,
+            claim: (0, 0),
+            port: None,
+            slot: None,
+            fin: false,
+            reset: false,
+            fin_said: false,
+        }
+    }
+
+    /// Begins to connect; whatever becomes of it, the program hears in its slot, which has its side of the window
+    /// and is marked as pending.
+    pub fn dial(
+        key: u64,
+        id: CmId,
+        (slot, s): (SlotId, &Slot),
+        to: SocketAddr,
+        shape: Shape,
+        (claim, port, end): (Claim, Port, RawFd),
+    ) -> Self {
+        let mut new = Self::new(key, id, Stage::Resolving { tries: 1, to }, shape);
+        new.slot = Some((slot, s.generation.load(Ordering::Acquire)));
+        new.claim = (claim.record, claim.window);
+        new.port = Some(port);
+        new.end = end;
+        service::watch(&Watch::end(key, end));
+        if let Err(e) = new.id.resolve_address(None, &to, RESOLVE_MS) {
+            new.stage = new.unreached(Stage::Over, e.into());
+        }
+        new
+    }
+
+    /// Has a name.
+    ///
+    /// # Errors
+    /// What the connection manager says: `EADDRINUSE`, `EADDRNOTAVAIL`, …
+    pub fn bound(key: u64, at: &SocketAddr, options: Options, shape: Shape) -> Result<Self, Errno> {
+        let id = service::new_id(key)?;
+        if options.reuse_address {
+            id.set_reuse_address(true).map_err(Errno::from)?;
+        }
+        if at.is_ipv6() {
+            id.ipv6_only(options.ipv6_only).map_err(Errno::from)?;
+        }
+        id.bind(at).map_err(Errno::from)?;
+        Ok(Self::new(key, id, Stage::Bound, shape))
+    }
+
+    /// Takes the name for a connection to be dialled.
+    ///
+    /// # Errors
+    /// It is something else already.
+    pub fn into_id(self) -> Result<CmId, Errno> {
+        match self.stage {
+            Stage::Bound => Ok(self.id),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Listens for peers of the program's listening socket, which is at `door`.
+    ///
+    /// # Errors
+    /// What the connection manager says.
+    pub fn listen(&mut self, door: SocketAddr, backlog: i32) -> Result<(), Errno> {
+        if !matches!(self.stage, Stage::Bound) {
+            return Err(Errno::INVAL);
+        }
+        self.id.listen(backlog).map_err(Errno::from)?;
+        self.stage = Stage::Listening { door };
+        Ok(())
+    }
+
+    /// Where it listens, or our end of the connection, as the connection manager knows it.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.id.local_address()
+    }
+
+    /// What a listener needs to answer a request: where to knock, and how the pair is to be.
+    pub fn listening(&self) -> Option<(SocketAddr, Shape)> {
+        match &self.stage {
+            Stage::Listening { door } => Some((*door, self.shape)),
+            _ => None,
+        }
+    }
+
+    /// Answers a request that came to a listener. The request is rejected if that cannot be.
+    ///
+    /// # Errors
+    /// Why it was.
+    pub fn answer(key: u64, id: CmId, request: &[u8], door: SocketAddr, shape: Shape) -> Result<Self, Errno> {
+        match Self::prepare_answer(&id, request, shape) {
+            Ok(Granted { pump, reply, claim }) => {
+                if let Err(e) = id.set_key(key).and_then(|()| id.accept(&reply)) {
+                    Pump::close(*pump);
+                    return Err(e.into());
+                }
+                let mut new = Self::new(key, id, Stage::Accepting { pump, door }, shape);
+                new.claim = (claim.record, claim.window);
+                Ok(new)
+            }
+            Err(e) => {
+                let _ = id.reject(&[]);
+                Err(e)
+            }
+        }
+    }
+
+    fn prepare_answer(id: &CmId, request: &[u8], shape: Shape) -> Result<Granted, Errno> {
+        // wire-protocol §2.7: a request that we cannot understand is rejected.
+        let peer = PrivateData::parse(request).map_err(|_| Errno(libc::ENOTSUP))?;
+        let (pair, params) = make_pair(id, shape)?;
+        let (claim, port) = window()?;
+        let reply = params.private_data().to_bytes();
+        let pump = Pump::new(port, pair, &params, &peer).map_err(|_| Errno(libc::ENOTSUP))?;
+        Ok(Granted { pump: Box::new(pump), reply, claim })
+    }
+
+    /// Something happened to the connection manager's side.
+    pub fn on_event(&mut self, event: &Event) {
+        let stage = core::mem::replace(&mut self.stage, Stage::Over);
+        self.stage = match (stage, &event.kind) {
+            (Stage::Resolving { .. }, Kind::AddressResolved) => self.route(1),
+            (Stage::Routing { .. }, Kind::RouteResolved) => self.connect(),
+            (Stage::Connecting(dialled), Kind::Established { private }) => {
+                self.established(*dialled, private.bytes())
+            }
+            (Stage::Accepting { pump, door }, Kind::Established { .. }) => self.knock(pump, &door),
+            (Stage::Running { mut pump }, Kind::Disconnected) => {
+                pump.pair().peer_gone();
+                Stage::Running { pump }
+            }
+            (stage @ Stage::Running { .. }, _) | (stage @ Stage::Listening { .. }, _) => stage,
+            (Stage::Resolving { tries, to }, Kind::Failed { errno }) => self.again(tries, to, *errno),
+            (Stage::Routing { tries }, Kind::Failed { errno })
+                if tries < RESOLVE_TRIES && *errno == Errno::TIMEDOUT =>
+            {
+                self.route(tries + 1)
+            }
+            (stage, kind) => match service::failure(kind) {
+                Some(e) => self.unreached(stage, e),
+                None => stage,
+            },
+        };
+    }
+
+    fn again(&mut self, tries: u32, to: SocketAddr, errno: Errno) -> Stage {
+        if tries < RESOLVE_TRIES && errno == Errno::TIMEDOUT {
+            return match self.id.resolve_address(None, &to, RESOLVE_MS) {
+                Ok(()) => Stage::Resolving { tries: tries + 1, to },
+                Err(e) => self.unreached(Stage::Over, e.into()),
+            };
+        }
+        self.unreached(Stage::Over, errno)
+    }
+
+    fn route(&mut self, tries: u32) -> Stage {
+        match self.id.resolve_route(RESOLVE_MS) {
+            Ok(()) => Stage::Routing { tries },
+            Err(e) => self.unreached(Stage::Over, e.into()),
+        }
+    }
+
+    fn connect(&mut self) -> Stage {
+        let made = make_pair(&self.id, self.shape);
+        let (pair, params) = match made {
+            Ok(made) => made,
+            Err(e) => return self.unreached(Stage::Over, e),
+        };
+        let Some(port) = self.port.take() else { return Stage::Over };
+        let asked = self.id.connect(&params.private_data().to_bytes());
+        let stage = Stage::Connecting(Box::new(Dialled { pair, params, port }));
+        match asked {
+            Ok(()) => stage,
+            Err(e) => self.unreached(stage, e.into()),
+        }
+    }
+
+    fn established(&mut self, dialled: Dialled, private: &[u8]) -> Stage {
+        let Dialled { pair, params, port } = dialled;
+        let Ok(peer) = PrivateData::parse(private) else {
+            // wire-protocol §2.7.
+            port.close();
+            let _ = self.id.disconnect();
+            return self.unreached(Stage::Over, Errno(libc::ENOTSUP));
+        };
+        match Pump::new(port, pair, &params, &peer) {
+            Ok(pump) => {
+                self.tell_connected();
+                self.started(Box::new(pump))
+            }
+            Err(_) => {
+                let _ = self.id.disconnect();
+                self.unreached(Stage::Over, Errno(libc::ENOTSUP))
+            }
+        }
+    }
+
+    /// The program's socket becomes connected.
+    fn tell_connected(&self) {
+        let Some((id, s)) = self.program() else { return };
+        let [ours, theirs] = &s.names;
+        ours.set(self.id.local_address());
+        if let Some(peer) = self.id.peer_address() {
+            theirs.set(Some(peer));
+        }
+        s.flags.fetch_and(!flag::PENDING, Ordering::AcqRel);
+        stats::add(Counter::AttachedRdma, 1);
+        crate::log_info!("connected over RDMA");
+        news(id, s);
+    }
+
+    /// The program's socket, while it is still the one that asked.
+    fn program(&self) -> Option<(SlotId, &'static Slot)> {
+        let (id, generation) = self.slot?;
+        let s = family::slot(id)?;
+        (s.generation.load(Ordering::Acquire) == generation).then_some((id, s))
+    }
+
+    fn started(&mut self, mut pump: Box<Pump<RdmaPair>>) -> Stage {
+        service::watch(&Watch::completions(self.key, pump.pair().event_fd()));
+        service::belongs(self.claim, self.key);
+        Stage::Running { pump }
+    }
+
+    /// The peer knows that it is connected: the program may accept it.
+    fn knock(&mut self, pump: Box<Pump<RdmaPair>>, door: &SocketAddr) -> Stage {
+        let guest = Guest {
+            record: self.claim.0,
+            window: self.claim.1,
+            relay: self.key as u32,
+            pid: sys::pid(),
+            names: [self.id.local_address(), self.id.peer_address()],
+        };
+        let knocked = Near::open(door).and_then(|near| {
+            if !guests::enter(&near.address, &guest) {
+                return Err(Errno(libc::ENOBUFS));
+            }
+            near.knock(door).and_then(loopback::keep)
+        });
+        match knocked {
+            Ok(end) => {
+                self.end = end;
+                service::watch(&Watch::end(self.key, end));
+                stats::add(Counter::AttachedRdma, 1);
+                self.started(pump)
+            }
+            Err(e) => {
+                crate::log_warn!("a connection over RDMA could not be handed to its listener: errno {}", e.0);
+                guests::forget(self.claim.0, self.claim.1);
+                Pump::close(*pump);
+                let _ = self.id.disconnect();
+                Stage::Over
+            }
+        }
+    }
+
+    /// It could not be connected: the program hears why.
+    fn unreached(&mut self, stage: Stage, e: Errno) -> Stage {
+        match stage {
+            Stage::Connecting(dialled) => dialled.port.close(),
+            Stage::Accepting { pump, .. } => {
+                Pump::close(*pump);
+            }
+            _ => {}
+        }
+        if let Some(port) = self.port.take() {
+            port.close();
+        }
+        if let Some((id, s)) = self.program() {
+            s.relay_error.store(e.0, Ordering::Release);
+            s.set(flag::UNREACHED);
+            s.flags.fetch_and(!flag::PENDING, Ordering::AcqRel);
+            news(id, s);
+        }
+        Stage::Over
+    }
+
+    /// What the kernel said of the program's end of the loopback connection.
+    pub fn on_end(&mut self, fin: bool, reset: bool) {
+        self.fin |= fin;
+        self.reset |= reset;
+        if (fin || reset) && !matches!(self.stage, Stage::Running { .. }) {
+            // Nobody waits for it any more.
+            let stage = core::mem::replace(&mut self.stage, Stage::Over);
+            self.stage = self.unreached(stage, Errno(libc::ECONNABORTED));
+        }
+    }
+
+    /// Moves what can be moved.
+    pub fn run(&mut self) -> Ran {
+        let Stage::Running { pump } = &mut self.stage else {
+            return Ran { alive: !matches!(self.stage, Stage::Over), moved: false };
+        };
+        let mut moved = pump.run();
+        if self.reset && !pump.port().has_outgoing() {
+            pump.abort();
+        } else if self.fin && !pump.port().has_outgoing() {
+            // A program that shut its sending side says so in the window; one that was killed does not.
+            pump.fin();
+            moved |= pump.run();
+        }
+        let peer = pump.peer();
+        if peer == PeerEnd::Shut && !self.fin_said && self.end >= 0 {
+            self.fin_said = true;
+            loopback::say_fin(self.end);
+        }
+        if pump.finished() {
+            self.finish(peer);
+            return Ran { alive: false, moved: true };
+        }
+        Ran { alive: true, moved }
+    }
+
+    /// Whether it waits for the device to go on.
+    #[must_use]
+    pub fn backlog(&self) -> bool {
+        matches!(&self.stage, Stage::Running { pump } if pump.unsent())
+    }
+
+    /// Which window it has.
+    #[must_use]
+    pub fn window(&self) -> (u32, u32) {
+        self.claim
+    }
+
+    /// Nothing more is to be carried: the window, the pair and the program's socket end.
+    fn finish(&mut self, peer: PeerEnd) {
+        if let Stage::Running { pump } = core::mem::replace(&mut self.stage, Stage::Over) {
+            if let Some(violation) = pump.violation() {
+                crate::log_warn!("a peer broke the protocol ({:?}): its connection is reset", violation);
+            }
+            service::forgotten(self.claim);
+            Pump::close(*pump);
+        }
+        if self.end >= 0 {
+            // The window is closed before FIN or RST says that it is worth a look.
+            if peer == PeerEnd::Broken {
+                loopback::say_reset(self.end)
+            } else {
+                sys::close_private(self.end)
+            }
+            self.end = -1;
+        }
+    }
+
+    /// The device's next event is awaited by the service thread.
+    pub fn arm(&mut self) {
+        if let Stage::Running { pump } = &mut self.stage {
+            pump.pair().arm();
+        }
+    }
+
+    /// Makes the device's event unreadable again.
+    pub fn take_event(&mut self) {
+        if let Stage::Running { pump } = &mut self.stage {
+            let _ = pump.pair().take_event();
+        }
+    }
+
+    /// Puts the service thread's bell into the window: it hears of what the program puts in or takes out.
+    pub fn enlist(&mut self, bell: u64) {
+        if let Stage::Running { pump } = &mut self.stage {
+            let ends = pump.port().ends();
+            crate::socket::ready::enlist(&ends.incoming.data_waiters(), bell);
+            crate::socket::ready::enlist(&ends.outgoing.room_waiters(), bell);
+        }
+    }
+
+    /// The process is about to end: what the program has put in is all there will be.
+    pub fn leave(&mut self) {
+        match &mut self.stage {
+            Stage::Running { pump } => pump.gone(),
+            _ => self.stage = Stage::Over,
+        }
+    }
+
+    /// Whether it carries bytes (a listener, and a connection that is not established, do not).
+    #[must_use]
+    pub fn running(&self) -> bool {
+        matches!(self.stage, Stage::Running { .. })
+    }
+
+    /// Whether only its place is left.
+    #[must_use]
+    pub fn over(&self) -> bool {
+        matches!(self.stage, Stage::Over)
+    }
+
+    /// Ends it whatever its stage.
+    pub fn drop_all(mut self) {
+        let stage = core::mem::replace(&mut self.stage, Stage::Over);
+        match stage {
+            Stage::Running { pump } => {
+                service::forgotten(self.claim);
+                Pump::close(*pump);
+            }
+            // The program was told already, or never asked for anything.
+            Stage::Over | Stage::Bound | Stage::Listening { .. } => {}
+            other => {
+                let _ = self.unreached(other, Errno(libc::ECONNABORTED));
+            }
+        }
+        if self.end >= 0 {
+            sys::close_private(self.end);
+        }
+    }
+}
+
+/// What came of running a relay.
+#[derive(Clone, Copy, Debug)]
+pub struct Ran {
+    /// It still has something to do.
+    pub alive: bool,
+    /// Something was moved.
+    pub moved: bool,
+}
+
+/// Options of the program's listening socket that concern the address.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// `SO_REUSEADDR`.
+    pub reuse_address: bool,
+    /// `IPV6_V6ONLY`.
+    pub ipv6_only: bool,
+}
+
+fn make_pair(id: &CmId, shape: Shape) -> Result<(RdmaPair, StreamParams), Errno> {
+    let wanted = PairParams {
+        send_queue: shape.send_queue,
+        receive_queue: shape.receive_queue,
+        inline: shape.inline,
+        staging: shape.send_buffer,
+        ..PairParams::default()
+    };
+    let mut pair = id.create_pair(&wanted).map_err(Errno::from)?;
+    let params = pump::prepare(&mut pair, shape.receive_queue, shape.receive_buffer, shape.send_queue)
+        .ok_or(Errno(libc::ENOMEM))?;
+    Ok((pair, params))
+}
+
+/// A window whose both sides are in this process.
+pub(crate) fn window() -> Result<(Claim, Port), Errno> {
+    let own = crate::attach::hello::process_id().map_err(|_| Errno(libc::ENOMEM))?;
+    let claim = link::claim(own, sys::pid()).map_err(|_| Errno(libc::ENOMEM))?;
+    let port = Port::new(&claim).map_err(|_| Errno(libc::ENOMEM))?;
+    Ok((claim, port))
+}
+
+/// Gives a connection of the program's its side of the window: from now on all its bytes go that way.
+pub(crate) fn enter(id: SlotId, s: &Slot, record: u32, window: u32, flags: u32) -> Result<(), Errno> {
+    s.set(flags | flag::RELAYED);
+    link::start(s, record, window, 0).map_err(|_| Errno(libc::ENOMEM))?;
+    link::own(id, s);
+    s.set_phase(Phase::Paired);
+    s.set_receive_mode(ReceiveMode::Device);
+    s.set_send_mode(SendMode::Device);
+    crate::socket::mode_changed(id);
+    Ok(())
+}
+
+/// A connection of the program's has lost its window: it is as before [`enter`].
+pub(crate) fn leave_window(s: &Slot) {
+    s.set_phase(Phase::Unconnected);
+    s.set_receive_mode(ReceiveMode::Kernel);
+    s.set_send_mode(SendMode::Kernel);
+}
+
+/// Something changed that is not in the window: whoever waits looks again.
+fn news(id: SlotId, s: &Slot) {
+    s.next_epoch();
+    crate::socket::mode_changed(id);
+    if let Some(ends) = link::ends(s) {
+        // As the other side would: the program's own sleepers.
+        ends.wake_own();
+    }
+}

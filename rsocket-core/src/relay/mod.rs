@@ -1,0 +1,149 @@
+//! What is beyond a window when it is not a peer process: a relay, which carries the bytes between the
+//! window and a queue pair.
+//!
+//! So the socket layer knows one thing only, the window; blocking, readiness, sharing by fork and the end of a
+//! connection are the same over RDMA as over shared memory. A relay runs in the program's own threads
+//! whenever one of them is inside a call on the connection ([`pump`]), so that no thread stands between the
+//! program and the device, and in the service thread ([`service`]) when none is.
+//!
+//! Must not know hooks. Entry points: for the socket layer [`pump`], [`probe`], [`arm`], [`carry_out`],
+//! [`carry_back`], [`not_connected`]; for connection set-up [`crate::plain`].
+
+use core::sync::atomic::Ordering;
+
+use crate::attach::link::Ends;
+use crate::errno::Errno;
+use crate::socket::slot::{Slot, flag};
+use crate::socket::wait::ticks;
+use crate::sys;
+
+pub mod connection;
+pub mod guests;
+pub mod loopback;
+pub mod port;
+pub mod pump;
+pub mod service;
+pub mod table;
+
+/// Lets the connection's relay run, if it is in this process and nobody else runs it at the moment; whether
+/// it ran. Never waits.
+#[inline]
+pub fn pump(s: &Slot) -> bool {
+    let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) else {
+        return false;
+    };
+    relay.inline_at.store(ticks(), Ordering::Relaxed);
+    let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
+    let ran = relay.try_with(|slot| {
+        // The number may be another connection's by now, or another process's relay.
+        let c = slot.as_mut().filter(|c| c.window() == own && c.running())?;
+        let ran = c.run();
+        if ran.alive && c.backlog() && relay.armed.swap(1, Ordering::Relaxed) == 0 {
+            c.arm();
+            return Some(c.run().alive);
+        }
+        Some(ran.alive)
+    });
+    match ran.flatten() {
+        Some(true) => true,
+        Some(false) => {
+            service::nudge();
+            true
+        }
+        None => false,
+    }
+}
+
+/// Looks at the device, then asks `ready`: for spinning.
+#[inline]
+pub fn probe(s: &Slot, ready: impl Fn() -> bool) -> bool {
+    if s.has(flag::RELAYED) {
+        pump(s);
+    }
+    ready()
+}
+
+/// Before a thread sleeps on the connection: the service thread hears of the device's news from now on.
+pub fn arm(s: &Slot) {
+    let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) else { return };
+    // No thread of the program's is at it any more, as far as this one knows.
+    relay.inline_at.store(0, Ordering::Relaxed);
+    if relay.armed.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    relay.with(|slot| {
+        if let Some(c) = slot
+            && relay.armed.swap(1, Ordering::Relaxed) == 0
+        {
+            c.arm();
+            c.run();
+        }
+    });
+}
+
+/// The program has put something in.
+#[inline]
+pub fn carry_out(s: &Slot, ends: &Ends) {
+    if !(s.has(flag::RELAYED) && pump(s)) {
+        ends.wake_reader();
+    }
+}
+
+/// The program has taken something out.
+#[inline]
+pub fn carry_back(s: &Slot, ends: &Ends) {
+    if !(s.has(flag::RELAYED) && pump(s)) {
+        ends.wake_writer();
+    }
+}
+
+/// What a data call finds on a connection whose relay has not connected: nothing yet, or why not, once; after
+/// that `then`.
+///
+/// # Errors
+/// Why the peer could not be reached; then `then`.
+pub fn not_connected(s: &Slot, then: Errno) -> Result<(), Errno> {
+    if s.has(flag::PENDING) {
+        return Ok(());
+    }
+    match s.relay_error.swap(0, Ordering::AcqRel) {
+        0 => Err(then),
+        e => Err(Errno(e)),
+    }
+}
+
+/// How long [`drain`] waits for the device in all, and without anything happening, in nanoseconds.
+const DRAIN_NS: u64 = 5_000_000_000;
+
+/// At the end of the process: what the program's connections have accepted is sent, and their farewells, as
+/// long as that goes on (`architecture` invariant 2).
+pub fn drain() {
+    if !service::started() {
+        return;
+    }
+    let began = sys::now_ns();
+    for relay in table::all() {
+        relay.with(|slot| slot.iter_mut().for_each(connection::Connection::leave));
+        while sys::now_ns().saturating_sub(began) < DRAIN_NS {
+            let alive = relay.with(|slot| slot.as_mut().map(|c| c.run()));
+            match alive.flatten() {
+                Some(ran) if ran.alive && ran.moved => {}
+                Some(ran) if ran.alive => short_sleep(),
+                _ => break,
+            }
+        }
+    }
+}
+
+fn short_sleep() {
+    let limit = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
+    let _ = sys::wait(&mut [], Some(&limit), core::ptr::null());
+}
+
+/// In the child of a fork: all relays are the parent's.
+pub fn forked() {
+    service::forked();
+}
+
+#[cfg(test)]
+mod pump_tests;

@@ -1,0 +1,179 @@
+//! The relay's side of a window: what a peer process would be, in this process.
+//!
+//! Takes out what the program put in, and puts in what the program is to take out, by the same rules as any
+//! peer ([`crate::socket::send`], [`crate::socket::receive`]); but its state is its own, since nobody shares
+//! it. Must not know queue pairs. Entry point: [`Port`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use crate::attach::link::{self, Claim, Ends};
+use crate::attach::reason::Reason;
+use crate::device::shm::copy::CopyHint;
+use crate::device::shm::layout;
+use crate::socket::receive::{self, Due};
+use crate::socket::send;
+use crate::socket::slot::{LARGE, RecvState, SMALL, SendState};
+
+/// One side of a window, driven by hand.
+pub struct Port {
+    ends: Ends,
+    recv: RecvState,
+    send: SendState,
+}
+
+/// What the program has put in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outgoing {
+    /// Bytes of one message: `len` at `at`, readable until [`Port::consumed`] says that they were taken.
+    Bytes {
+        /// Where.
+        at: *const u8,
+        /// How many, at least one.
+        len: u32,
+    },
+    /// Nothing now.
+    Nothing,
+    /// Nothing any more: the program shut its sending side.
+    End,
+}
+
+/// The program's side broke a rule of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken;
+
+impl Port {
+    /// The relay's side of a fresh window.
+    ///
+    /// # Errors
+    /// The window cannot be reached.
+    pub fn new(claim: &Claim) -> Result<Self, Reason> {
+        let (recv, send) = link::fresh()?;
+        let ends = link::hold(claim).ok_or(Reason::ResourceError)?;
+        let mut port = Self { ends, recv, send };
+        port.give_back();
+        Ok(port)
+    }
+
+    /// The directions, as this side sees them.
+    #[must_use]
+    pub fn ends(&self) -> &Ends {
+        &self.ends
+    }
+
+    /// What comes next from the program.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn outgoing(&mut self) -> Result<Outgoing, Broken> {
+        while self.recv.readable() == 0 {
+            if self.recv.ended != 0 {
+                return Ok(Outgoing::End);
+            }
+            let Some(word) = self.ends.incoming.poll_data(self.recv.data_position) else {
+                return Ok(Outgoing::Nothing);
+            };
+            self.recv.data_position = self.recv.data_position.wrapping_add(1);
+            if !receive::accept_word(&mut self.recv, word) {
+                return Err(Broken);
+            }
+        }
+        let region = self.recv.half().next_read();
+        let offset = link::bank_start(self.recv.current) + u64::from(region.offset);
+        let at = self.ends.incoming.payload(offset, region.len as usize).ok_or(Broken)?;
+        Ok(Outgoing::Bytes { at, len: region.len })
+    }
+
+    /// The first `n` bytes of what [`Self::outgoing`] showed were taken: their room goes back to the program.
+    pub fn consumed(&mut self, n: u32) {
+        self.recv.half().on_read(n);
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
+        while let Some(due) = Due::next(&mut self.recv) {
+            due.publish(&self.ends);
+        }
+    }
+
+    /// Wakes a program that waits for room, if any was given back since the last time.
+    pub fn wake_writer(&mut self) {
+        if self.recv.owed > 0 {
+            self.recv.owed = 0;
+            self.ends.wake_writer();
+        }
+    }
+
+    /// Bytes that [`Self::deliver`] would take now, in one message.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn room(&mut self) -> Result<u32, Broken> {
+        if self.send.banks.iter().any(|half| half.room() == 0) && !send::refresh(&mut self.send, &self.ends) {
+            return Err(Broken);
+        }
+        Ok(self.send.room())
+    }
+
+    /// Puts at most `len` bytes before the program, as one message; how many. The program's threads are not
+    /// woken: [`Self::wake_reader`].
+    ///
+    /// # Errors
+    /// [`Broken`].
+    ///
+    /// # Safety
+    /// `from` is readable for `len` bytes and outside the window.
+    pub unsafe fn deliver(&mut self, from: *const u8, len: u32) -> Result<u32, Broken> {
+        let suits = if len as usize > layout::SMALL { LARGE } else { SMALL };
+        if self.send.banks.get(suits).is_none_or(|half| half.room() == 0) && self.room()? == 0 {
+            return Ok(0);
+        }
+        let Some(message) = send::next_message(&mut self.send, len) else { return Ok(0) };
+        let offset = link::offset_of(&message.target).ok_or(Broken)?;
+        let n = message.target.len;
+        // SAFETY: n is at most len, and the rest is the caller's promise.
+        if !unsafe { self.ends.outgoing.write(u64::from(offset), from, n as usize, CopyHint::Ordinary) } {
+            return Err(Broken);
+        }
+        self.publish(message.word);
+        Ok(n)
+    }
+
+    /// Says that the peer sends no more, behind all that was delivered.
+    pub fn deliver_end(&mut self) {
+        let [small, large] = &mut self.send.banks;
+        let word = small.shut();
+        large.shut();
+        if let Some(word) = word {
+            self.publish(word.0);
+        }
+    }
+
+    fn publish(&mut self, word: u32) {
+        let position = self.send.data_position;
+        self.send.data_position = position.wrapping_add(1);
+        self.ends.outgoing.publish_data(position, word);
+    }
+
+    /// Wakes a program that waits for bytes or for the end.
+    pub fn wake_reader(&self) {
+        self.ends.wake_reader();
+    }
+
+    /// Whether anything waits to be taken out.
+    #[must_use]
+    pub fn has_outgoing(&self) -> bool {
+        self.recv.readable() > 0
+            || self.recv.ended == 0 && self.ends.incoming.poll_data(self.recv.data_position).is_some()
+    }
+
+    /// Whether the program said that it sends no more, and all before it was taken.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.recv.ended != 0
+    }
+
+    /// Done with the window.
+    pub fn close(self) {
+        link::let_go(&self.ends);
+    }
+}

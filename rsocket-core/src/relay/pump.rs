@@ -1,0 +1,416 @@
+//! The pump: what carries a connection's bytes between its window and a queue pair.
+//!
+//! On one side a [`Port`], on the other a [`Stream`] over a device. It moves whatever can move and never
+//! waits. Must not know descriptors, threads, or how the pair was connected. Entry points: [`Pump::new`],
+//! [`Pump::run`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use super::port::{Broken, Outgoing, Port};
+use crate::attach::marks;
+use crate::device::{Completion, HALF, PostError, QueuePair};
+use crate::proto::ramp::Ramp;
+use crate::proto::state::{Event, State};
+use crate::proto::stream::{Payload, Post, Readable, Stream, StreamParams};
+use crate::proto::{RecvHalf, RecvParams, Region, Violation};
+use crate::wire::private_data::PrivateData;
+use crate::wire::sge::{Endian, Sge};
+
+/// Completions that are taken from the device at a time.
+const BATCH: usize = 32;
+/// Entries of our target table: as many as upstream has (`wire-protocol §2.2`).
+const ENTRIES: u32 = 2;
+
+/// How the peer's side of the connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerEnd {
+    /// It has not, or not all that it sent has been delivered yet.
+    Open,
+    /// It sends no more, but may still receive.
+    Shut,
+    /// It has closed; all that it sent was delivered.
+    Closed,
+    /// It is gone without having said so, or it broke a rule: bytes may be missing.
+    Broken,
+}
+
+/// A connection's two sides, and what is between them.
+pub struct Pump<Q> {
+    port: Port,
+    pair: Q,
+    stream: Stream,
+    table: Sge,
+    buffer: Sge,
+    /// The program was told that the peer sends no more.
+    end_delivered: bool,
+    peer: PeerEnd,
+    /// The program has closed for good.
+    closing: bool,
+    /// The program's end is known to be gone, although its side of the window does not say so.
+    gone: bool,
+    /// The pair has ended.
+    ended: bool,
+    /// Messages that were posted and not reported yet.
+    outstanding: u32,
+    /// What was carried since the last look: bytes out, bytes in.
+    carried: (u64, u64),
+}
+
+/// Registers what the protocol needs and posts the first receives: to be done before connecting, so that a
+/// peer may send as soon as it is connected (`wire-protocol §2.1`).
+///
+/// # Errors
+/// The device has no memory or no room for it.
+pub fn prepare(pair: &mut impl QueuePair, queue: u16, buffer: u32, send_queue: u16) -> Option<StreamParams> {
+    let half = (buffer / 2).max(1);
+    let recv = RecvParams { queue, segments: ENTRIES, large: half, small: 0 };
+    let table = pair.register(ENTRIES * Sge::SIZE as u32).ok()?;
+    let buffer = pair.register(RecvHalf::buffer_len(&recv)).ok()?;
+    pair.post_receives(queue).ok()?;
+    let table = Sge { len: ENTRIES, ..table };
+    Some(StreamParams { mode: pair.mode(), send_queue, recv, buffer, table })
+}
+
+impl<Q: QueuePair> Pump<Q> {
+    /// A connection that was just established with a peer that said `peer`.
+    ///
+    /// # Errors
+    /// What is wrong with the peer's offer. The port is closed then.
+    pub fn new(port: Port, pair: Q, params: &StreamParams, peer: &PrivateData) -> Result<Self, Violation> {
+        match Stream::new(params, peer) {
+            Err(violation) => {
+                port.close();
+                Err(violation)
+            }
+            Ok(stream) => Ok(Self {
+                port,
+                pair,
+                stream,
+                table: params.table,
+                buffer: params.buffer,
+                end_delivered: false,
+                peer: PeerEnd::Open,
+                closing: false,
+                gone: false,
+                ended: false,
+                outstanding: 0,
+                carried: (0, 0),
+            }),
+        }
+    }
+
+    /// The device's side, for whoever hears of its end or arms it.
+    pub fn pair(&mut self) -> &mut Q {
+        &mut self.pair
+    }
+
+    /// The window's side.
+    pub fn port(&mut self) -> &mut Port {
+        &mut self.port
+    }
+
+    /// How the peer's side ended.
+    #[must_use]
+    pub fn peer(&self) -> PeerEnd {
+        self.peer
+    }
+
+    /// Bytes carried since the last call: out, in.
+    pub fn take_carried(&mut self) -> (u64, u64) {
+        core::mem::take(&mut self.carried)
+    }
+
+    /// Why the peer was thrown out, if it was.
+    #[must_use]
+    pub fn violation(&self) -> Option<Violation> {
+        self.stream.violation()
+    }
+
+    /// Moves all that can move; whether anything did.
+    pub fn run(&mut self) -> bool {
+        let mut any = false;
+        let mut taken = false;
+        let mut delivered = false;
+        loop {
+            let polled = self.poll();
+            let (in_moved, out_moved) = match (self.deliver(), self.forward()) {
+                (Ok(i), Ok(o)) => (i, o),
+                _ => {
+                    self.fail();
+                    (false, false)
+                }
+            };
+            delivered |= in_moved;
+            taken |= out_moved;
+            let said = self.control();
+            any |= polled || in_moved || out_moved || said;
+            if !(polled || in_moved || out_moved || said) {
+                break;
+            }
+        }
+        if taken {
+            self.port.wake_writer();
+        }
+        if delivered {
+            self.port.wake_reader();
+        }
+        any
+    }
+
+    /// Takes the device's news.
+    fn poll(&mut self) -> bool {
+        let mut batch = [Completion::None; BATCH];
+        let count = self.pair.poll(&mut batch);
+        let mut words = 0;
+        for completion in batch.iter().take(count) {
+            match *completion {
+                Completion::None | Completion::Sent { token: HALF } | Completion::Failed { token: HALF } => {}
+                Completion::Sent { token } => {
+                    self.outstanding = self.outstanding.saturating_sub(1);
+                    self.stream.on_sent(token);
+                }
+                Completion::Failed { .. } => {
+                    self.outstanding = self.outstanding.saturating_sub(1);
+                    self.stream.on_failed();
+                }
+                Completion::Ended => {
+                    self.ended = true;
+                    self.stream.on_event(Event::PeerGone);
+                }
+                Completion::Word(word) => {
+                    words += 1;
+                    if self.stream.on_word(word).and_then(|()| self.entries()).is_err() {
+                        self.pair.close();
+                    }
+                }
+            }
+        }
+        if words > 0 {
+            // A pair that has ended takes none, and needs none.
+            let _ = self.pair.post_receives(words);
+        }
+        count > 0
+    }
+
+    /// Reads the entries of our target table that may be new (`wire-protocol §5.6`).
+    fn entries(&mut self) -> Result<(), Violation> {
+        while let Some(index) = self.stream.expected_entry() {
+            let at = self.table.addr + u64::from(index) * Sge::SIZE as u64;
+            let mut bytes = [0; Sge::SIZE];
+            if self.pair.load(at, &mut bytes).is_err() {
+                return Ok(());
+            }
+            let entry = Sge::from_bytes(bytes, Endian::NATIVE);
+            if entry.len == 0 {
+                return Ok(());
+            }
+            let _ = self.pair.store(at + LEN_OFFSET, &[0; 4]);
+            self.stream.on_entry(index, entry)?;
+        }
+        Ok(())
+    }
+
+    /// From the device's buffer into the window.
+    fn deliver(&mut self) -> Result<bool, Broken> {
+        let mut moved = false;
+        while !self.end_delivered {
+            let region = match self.stream.next_read() {
+                Ok(Readable::Bytes(region)) => region,
+                Ok(Readable::Nothing) => break,
+                Ok(Readable::End) => {
+                    self.end_delivered = true;
+                    self.port.deliver_end();
+                    moved = true;
+                    break;
+                }
+                Ok(Readable::Broken) => {
+                    self.end_delivered = true;
+                    self.peer = PeerEnd::Broken;
+                    return Ok(true);
+                }
+                Err(_) => {
+                    self.pair.close();
+                    continue;
+                }
+            };
+            let n = self.deliver_region(region)?;
+            if n == 0 {
+                break;
+            }
+            self.stream.on_read(n);
+            self.carried.1 += u64::from(n);
+            moved = true;
+        }
+        if self.end_delivered && self.peer != PeerEnd::Broken {
+            let connected = matches!(self.stream.state(), State::Open | State::WriteOnly);
+            self.peer = if connected { PeerEnd::Shut } else { PeerEnd::Closed };
+        }
+        Ok(moved)
+    }
+
+    /// As much of a region as the window takes now.
+    fn deliver_region(&mut self, region: Region) -> Result<u32, Broken> {
+        let (mut done, mut broken, mut full) = (0, false, false);
+        let port = &mut self.port;
+        let mut sink = |at: *const u8, len: usize| {
+            let mut from = 0;
+            while !full && !broken && from < len {
+                // SAFETY: each_chunk promises that `at` is readable for `len` bytes during the call.
+                match unsafe { port.deliver(at.add(from), (len - from) as u32) } {
+                    Ok(0) => full = true,
+                    Ok(n) => {
+                        from += n as usize;
+                        done += n;
+                    }
+                    Err(Broken) => broken = true,
+                }
+            }
+        };
+        let addr = self.buffer.addr.wrapping_add(u64::from(region.offset));
+        let inside = self.pair.each_chunk(addr, region.len, &mut sink);
+        if broken || inside.is_err() { Err(Broken) } else { Ok(done) }
+    }
+
+    /// From the window to the device.
+    fn forward(&mut self) -> Result<bool, Broken> {
+        let mut moved = false;
+        let mut ramp = Ramp::FLAT;
+        loop {
+            // Before the lane: what was written before the program closed is in the lane by then.
+            let closed = self.gone || marks::sender_closed(&self.port.ends().incoming);
+            match self.port.outgoing()? {
+                Outgoing::Bytes { at, len } => {
+                    if !self.stream.state().writable() {
+                        // Nobody takes it any more.
+                        self.port.consumed(len);
+                        moved = true;
+                        continue;
+                    }
+                    let most = len.min(self.pair.staging_room());
+                    if most == 0 {
+                        break;
+                    }
+                    let Some(post) = self.stream.next_data(&mut ramp, most) else { break };
+                    let n = post.target.len;
+                    // SAFETY: the port promises `len` readable bytes at `at`, and n is at most len. The
+                    // window's other side may write there meanwhile: it only spoils its own stream.
+                    let fill = |to: &mut [u8]| unsafe {
+                        core::ptr::copy_nonoverlapping(at, to.as_mut_ptr(), to.len().min(n as usize));
+                    };
+                    match self.pair.post_filled(n, post.target, post.word, post.token, fill) {
+                        Ok(()) => {
+                            self.outstanding += 1;
+                            self.carried.0 += u64::from(n);
+                        }
+                        // Its end will be polled.
+                        Err(PostError::Ended) => {}
+                        Err(PostError::Full | PostError::Unsupported) => return Err(Broken),
+                    }
+                    self.port.consumed(n);
+                    moved = true;
+                }
+                Outgoing::End => {
+                    moved |= self.shut(closed);
+                    break;
+                }
+                Outgoing::Nothing => {
+                    if closed {
+                        moved |= self.shut(true);
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// The program sends no more, or has closed.
+    fn shut(&mut self, closed: bool) -> bool {
+        let before = self.stream.state();
+        if closed {
+            self.closing = true;
+            self.stream.on_event(Event::ShutBoth);
+        } else {
+            self.stream.on_event(Event::ShutWrite);
+        }
+        before != self.stream.state()
+    }
+
+    /// Posts what is not data.
+    fn control(&mut self) -> bool {
+        let mut any = false;
+        // Before asking: what the stream has said cannot be put back.
+        while self.pair.staging_room() >= Sge::SIZE as u32
+            && let Some(post) = self.stream.next_control(false)
+        {
+            any = true;
+            self.post(&post);
+        }
+        any
+    }
+
+    fn post(&mut self, post: &Post) {
+        let bytes: &[u8] = match &post.payload {
+            Payload::None | Payload::Data => &[],
+            Payload::Entry(bytes) => bytes,
+        };
+        match self.pair.post_message(bytes, post.target, post.word, post.token) {
+            Ok(()) => self.outstanding += 1,
+            Err(PostError::Ended) => {}
+            // Slots are counted so that this cannot be; a connection that miscounts is not to be trusted.
+            Err(PostError::Full | PostError::Unsupported) => self.pair.close(),
+        }
+    }
+
+    /// The program's side of the window is not to be believed any more.
+    fn fail(&mut self) {
+        self.stream.on_event(Event::Failed);
+        self.end_delivered = true;
+        self.peer = PeerEnd::Broken;
+        self.pair.close();
+    }
+
+    /// The program's side was reset, or is gone: what it put in is still sent, but no clean end is said.
+    pub fn abort(&mut self) {
+        self.closing = true;
+        self.end_delivered = true;
+        self.stream.on_event(Event::Failed);
+        self.pair.close();
+    }
+
+    /// FIN came from the program's socket: it has closed, unless its side of the window says that it only shut
+    /// its sending side.
+    pub fn fin(&mut self) {
+        self.gone |= !self.port.ended();
+    }
+
+    /// The program's end is closed, however that came: what it put in is sent, then the farewell.
+    pub fn gone(&mut self) {
+        self.gone = true;
+    }
+
+    /// Whether the program has closed and all that it sent, and the farewell, has been carried out; or the
+    /// connection ended otherwise. Then only [`Self::close`] is left.
+    #[must_use]
+    pub fn finished(&self) -> bool {
+        let done = matches!(self.stream.state(), State::Disconnected | State::Error);
+        let sent = self.ended || self.outstanding == 0 && !self.stream.has_farewell();
+        done && (self.closing || self.end_delivered) && sent
+    }
+
+    /// Whether anything of the program's is not yet the peer's.
+    #[must_use]
+    pub fn unsent(&self) -> bool {
+        self.port.has_outgoing() && self.stream.state().writable()
+    }
+
+    /// Ends both sides.
+    pub fn close(mut self) -> Q {
+        self.pair.close();
+        self.port.close();
+        self.pair
+    }
+}
+
+/// Where the length is in an entry (`wire-protocol §3.2`).
+const LEN_OFFSET: u64 = 12;

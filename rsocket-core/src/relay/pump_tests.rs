@@ -1,0 +1,179 @@
+//! Two pumps over the simulated device: what one program puts into its window, the other takes out of its own.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+
+use super::pump::{PeerEnd, Pump, prepare};
+use super::{connection, loopback};
+use crate::device::QueuePair;
+use crate::device::sim::{self, SimPair, Weather, World};
+use crate::errno::Errno;
+use crate::socket::{self, SlotId, family};
+use crate::wire::private_data::PrivateData;
+
+/// A program's end: its socket and its slot, and the pump behind them.
+struct End {
+    fd: OwnedFd,
+    _tie: OwnedFd,
+    id: SlotId,
+    pump: Pump<SimPair>,
+}
+
+impl End {
+    fn send(&self, bytes: &[u8]) -> usize {
+        let v = [libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }];
+        match socket::send(self.id, self.fd.as_raw_fd(), &v, libc::MSG_DONTWAIT) {
+            Ok(n) => n,
+            Err(Errno::AGAIN) => 0,
+            Err(e) => panic!("send: {e:?}"),
+        }
+    }
+
+    fn receive(&self, most: usize) -> Result<Vec<u8>, Errno> {
+        let mut bytes = vec![0; most];
+        let v = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: most }];
+        let n = socket::receive(self.id, self.fd.as_raw_fd(), &v, libc::MSG_DONTWAIT)?;
+        bytes.truncate(n);
+        Ok(bytes)
+    }
+
+    fn close(&self) {
+        socket::closing(self.id, self.fd.as_raw_fd());
+    }
+}
+
+fn program() -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
+    use rustix::net::{AddressFamily, SocketType, socket};
+    let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::io::ioctl_fionbio(&fd, true).unwrap();
+    let tie = loopback::tie(fd.as_raw_fd()).unwrap();
+    let id = family::take(0, fd.as_raw_fd()).unwrap();
+    let (claim, port) = connection::window().unwrap();
+    connection::enter(id, family::slot(id).unwrap(), claim.record, claim.window, 0).unwrap();
+    (fd, tie, id, port)
+}
+
+fn ends(weather: Weather, queue: u16, buffer: u32) -> (Rc<RefCell<World>>, End, End) {
+    let send_queue = weather.send_queue;
+    let (world, mut a, mut b) = sim::pair(weather);
+    let pa = prepare(&mut a, queue, buffer, send_queue).unwrap();
+    let pb = prepare(&mut b, queue, buffer, send_queue).unwrap();
+    let heard = |p: PrivateData| PrivateData::parse(&p.to_bytes()).unwrap();
+    let end = |pair: SimPair, own, other| {
+        let (fd, tie, id, port) = program();
+        let pump = Pump::new(port, pair, &own, &heard(other)).unwrap();
+        End { fd, _tie: tie, id, pump }
+    };
+    (world, end(a, pa, pb.private_data()), end(b, pb, pa.private_data()))
+}
+
+fn settle(world: &RefCell<World>, a: &mut End, b: &mut End) {
+    loop {
+        let mut moved = a.pump.run() | b.pump.run();
+        while world.borrow_mut().step() {
+            moved = true;
+        }
+        if !moved {
+            return;
+        }
+    }
+}
+
+fn byte(i: usize) -> u8 {
+    ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// Sends `total` bytes in pieces of the given sizes, and compares.
+fn carry(weather: Weather, queue: u16, buffer: u32, sizes: &[usize], total: usize) {
+    let (world, mut a, mut b) = ends(weather, queue, buffer);
+    let (mut sent, mut got, mut turn) = (0, 0, 0);
+    let mut idle = 0;
+    while got < total {
+        let before = (sent, got);
+        if sent < total {
+            let n = sizes[turn % sizes.len()].min(total - sent);
+            let bytes: Vec<u8> = (sent..sent + n).map(byte).collect();
+            sent += a.send(&bytes);
+            turn += 1;
+        }
+        settle(&world, &mut a, &mut b);
+        match b.receive(sizes[(turn + 1) % sizes.len()] * 2 + 1) {
+            Ok(bytes) => {
+                for (i, x) in bytes.iter().enumerate() {
+                    assert_eq!(*x, byte(got + i), "byte {}", got + i);
+                }
+                got += bytes.len();
+            }
+            Err(Errno::AGAIN) => {}
+            Err(e) => panic!("receive: {e:?}"),
+        }
+        idle = if before == (sent, got) { idle + 1 } else { 0 };
+        assert!(idle < 100, "stuck at {sent} sent, {got} received of {total}");
+    }
+    assert_eq!(b.receive(1), Err(Errno::AGAIN));
+}
+
+#[test]
+fn bytes_arrive_in_order_whatever_the_sizes() {
+    for mode in [crate::proto::control::Mode::Immediate, crate::proto::control::Mode::Message] {
+        let weather = || Weather { mode, ..Weather::default() };
+        carry(weather(), 384, 131_072, &[1, 64, 5, 1000], 40_000);
+        carry(weather(), 384, 131_072, &[70_000, 3, 300_000], 3_000_000);
+        carry(weather(), 16, 4096, &[1, 9000, 17], 200_000);
+    }
+}
+
+#[test]
+fn half_a_close_is_half_a_close() {
+    let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
+    a.send(b"question");
+    socket::shutdown(a.id, a.fd.as_raw_fd(), libc::SHUT_WR);
+    settle(&world, &mut a, &mut b);
+    assert_eq!(b.receive(100).unwrap(), b"question");
+    assert_eq!(b.receive(100).unwrap(), b"");
+    assert_eq!((b.pump.peer(), b.pump.finished()), (PeerEnd::Shut, false));
+    b.send(b"answer");
+    settle(&world, &mut a, &mut b);
+    assert_eq!(a.receive(100).unwrap(), b"answer");
+    b.close();
+    settle(&world, &mut a, &mut b);
+    assert_eq!(a.receive(100).unwrap(), b"");
+    assert_eq!(a.pump.peer(), PeerEnd::Closed);
+    assert!(a.pump.finished() && b.pump.finished());
+}
+
+#[test]
+fn what_was_sent_before_the_close_arrives() {
+    let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
+    let bytes: Vec<u8> = (0..1_000_000).map(byte).collect();
+    let sent = a.send(&bytes);
+    assert!(sent > 500_000);
+    a.close();
+    let mut got = Vec::new();
+    for _ in 0..1000 {
+        settle(&world, &mut a, &mut b);
+        match b.receive(65536) {
+            Ok(more) if more.is_empty() => break,
+            Ok(more) => got.extend(more),
+            Err(e) => assert_eq!(e, Errno::AGAIN),
+        }
+    }
+    assert!(got == bytes[..sent], "{} of {sent}", got.len());
+    settle(&world, &mut a, &mut b);
+    assert!(a.pump.finished());
+    assert_eq!(b.pump.peer(), PeerEnd::Closed);
+}
+
+#[test]
+fn a_lost_peer_is_no_clean_end() {
+    let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
+    a.send(b"half a");
+    settle(&world, &mut a, &mut b);
+    a.pump.pair().close();
+    settle(&world, &mut a, &mut b);
+    assert_eq!(b.receive(100).unwrap(), b"half a");
+    assert_eq!(b.pump.peer(), PeerEnd::Broken);
+    assert!(b.pump.finished());
+}

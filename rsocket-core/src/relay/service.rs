@@ -1,0 +1,384 @@
+//! The service thread: runs relays while no thread of the program does, and hears of connections.
+//!
+//! One thread for a process, made with the first use of RDMA (`architecture` invariant 5). It sleeps in
+//! epoll on the connection manager's events, the device's completions, its bell, and our ends of the loopback
+//! connections; it never polls at rest. Must not know the protocol. Entry points: [`start`], [`new_id`],
+//! [`watch`], [`nudge`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, RawFd};
+
+use rustix::event::epoll;
+
+use super::connection::Connection;
+use super::table::{self, Relay};
+use crate::attach::link;
+use crate::device::rdma::{CmError, CmId, Event, EventChannel, Kind};
+use crate::device::shm::bell::{self, BellRef};
+use crate::device::shm::park::MARK_READY;
+use crate::errno::Errno;
+use crate::socket::wait::ticks;
+use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::thread::tid;
+use crate::sys;
+
+/// A relay that a thread of the program ran so recently (in ticks, some hundred microseconds) is left to it.
+const HOT: u64 = 400_000;
+/// How soon such a relay is looked at again, in nanoseconds.
+const LOOK_AGAIN_NS: i64 = 1_000_000;
+
+/// Low bits of an epoll token; the rest is a relay's key.
+const WHAT: u64 = 3 << 62;
+const COMPLETIONS: u64 = 1 << 62;
+const END: u64 = 2 << 62;
+const MANAGER: u64 = 3 << 62;
+const BELL: u64 = (3 << 62) | 1;
+const NUDGE: u64 = (3 << 62) | 2;
+
+/// What the thread and those who call it share.
+struct Service {
+    channel: EventChannel,
+    epoll: RawFd,
+    nudge: RawFd,
+    bell: BellRef,
+    lock: OwnedLock,
+    /// Which relay a window belongs to. Touched under `lock`.
+    windows: UnsafeCell<BTreeMap<(u32, u32), u64>>,
+}
+
+// SAFETY: `windows` is only touched under `lock`; the channel is read by the service thread alone, and making
+// identifiers on it is thread-safe in librdmacm; the rest is plain numbers.
+unsafe impl Sync for Service {}
+// SAFETY: as above.
+unsafe impl Send for Service {}
+
+static SERVICE: AtomicPtr<Service> = AtomicPtr::new(core::ptr::null_mut());
+static STARTING: OwnedLock = OwnedLock::new();
+
+fn running() -> Option<&'static Service> {
+    // Acquire: pairs with the release in start().
+    // SAFETY: once stored it is never freed.
+    unsafe { SERVICE.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether the thread was started in this process.
+#[must_use]
+pub fn started() -> bool {
+    running().is_some()
+}
+
+/// Starts the thread, if that was not done yet.
+///
+/// # Errors
+/// There is no RDMA here, or no descriptor or thread to be had. Why was said to the log.
+pub fn start() -> Result<(), Errno> {
+    if started() {
+        return Ok(());
+    }
+    if matches!(STARTING.lock(tid()), Taken::Own) {
+        return Err(Errno::AGAIN);
+    }
+    let result = if started() { Ok(()) } else { open().and_then(launch) };
+    STARTING.unlock(tid());
+    result
+}
+
+fn open() -> Result<Service, Errno> {
+    let channel = EventChannel::open().map_err(|e| {
+        match e {
+            CmError::Missing(missing) => crate::log_warn!("{}", missing),
+            CmError::Os(e) => crate::log_warn!("no RDMA: the connection manager says errno {}", e.0),
+        }
+        Errno::from(e)
+    })?;
+    let epoll = sys::make_private(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
+    let flags = rustix::event::EventfdFlags::CLOEXEC.union(rustix::event::EventfdFlags::NONBLOCK);
+    let nudge = sys::make_private(rustix::event::eventfd(0, flags)?)?;
+    let bell = bell::borrow_for_set().ok_or(Errno(libc::EMFILE))?;
+    let service = Service {
+        channel,
+        epoll,
+        nudge,
+        bell,
+        lock: OwnedLock::new(),
+        windows: UnsafeCell::new(BTreeMap::new()),
+    };
+    service.add(service.channel.fd(), MANAGER, epoll::EventFlags::IN)?;
+    service.add(nudge, NUDGE, epoll::EventFlags::IN)?;
+    service.add(bell.fd(), BELL, epoll::EventFlags::IN)?;
+    Ok(service)
+}
+
+fn launch(service: Service) -> Result<(), Errno> {
+    let service: &'static Service = Box::leak(Box::new(service));
+    SERVICE.store(core::ptr::from_ref(service).cast_mut(), Ordering::Release);
+    let spawned = spawn();
+    if spawned.is_err() {
+        SERVICE.store(core::ptr::null_mut(), Ordering::Release);
+    }
+    spawned
+}
+
+/// A thread that takes no signal: the program's handlers run on the program's threads. Made by libc, so that
+/// `setuid` and the like reach it (life-of-a-connection §8).
+fn spawn() -> Result<(), Errno> {
+    extern "C" fn main(_: *mut libc::c_void) -> *mut libc::c_void {
+        if let Some(service) = running() {
+            service.serve();
+        }
+        core::ptr::null_mut()
+    }
+    // SAFETY: the sets and the identifier are written by libc before they are read; the thread function lives
+    // for ever and takes no argument.
+    unsafe {
+        let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
+        let mut thread = core::mem::zeroed();
+        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        let r = libc::pthread_create(&raw mut thread, &raw const attributes, main, core::ptr::null_mut());
+        libc::pthread_attr_destroy(&raw mut attributes);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        if r == 0 { Ok(()) } else { Err(Errno(r)) }
+    }
+}
+
+/// In the child of a fork: thread, events and relays are the parent's.
+pub fn forked() {
+    if let Some(service) = running() {
+        for fd in [service.epoll, service.nudge] {
+            sys::close_private(fd);
+        }
+    }
+    SERVICE.store(core::ptr::null_mut(), Ordering::Release);
+    STARTING.reset();
+    table::forked();
+}
+
+/// Something that the thread is to hear of.
+pub struct Watch {
+    fd: RawFd,
+    token: u64,
+    events: epoll::EventFlags,
+}
+
+impl Watch {
+    /// The completions of a relay's pair.
+    pub fn completions(key: u64, fd: Option<RawFd>) -> Self {
+        Self { fd: fd.unwrap_or(-1), token: COMPLETIONS | key & !WHAT, events: epoll::EventFlags::IN }
+    }
+
+    /// The kernel's news of the program's socket.
+    pub fn end(key: u64, fd: RawFd) -> Self {
+        let events = epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        Self { fd, token: END | key & !WHAT, events }
+    }
+}
+
+/// Adds something to hear of. It goes when its descriptor is closed.
+pub fn watch(watch: &Watch) {
+    if let Some(service) = running()
+        && watch.fd >= 0
+    {
+        let _ = service.add(watch.fd, watch.token, watch.events);
+    }
+}
+
+/// An identifier of the connection manager, whose events name `key`.
+///
+/// # Errors
+/// What the connection manager says.
+pub fn new_id(key: u64) -> Result<CmId, Errno> {
+    let service = running().ok_or(Errno(libc::ENODEV))?;
+    CmId::new(&service.channel, key).map_err(Errno::from)
+}
+
+/// The thread looks at all relays soon: one of them is over, or wants to be run.
+pub fn nudge() {
+    if let Some(service) = running() {
+        let _ = rustix::io::write(sys::borrow(service.nudge), &1u64.to_ne_bytes());
+    }
+}
+
+/// The window belongs to this relay from now on.
+pub fn belongs(window: (u32, u32), key: u64) {
+    if let Some(service) = running() {
+        service.with_windows(|w| w.insert(window, key));
+    }
+}
+
+/// The window belongs to no relay any more.
+pub fn forgotten(window: (u32, u32)) {
+    if let Some(service) = running() {
+        service.with_windows(|w| w.remove(&window));
+    }
+}
+
+/// What the program is told when an event means that there will be no connection.
+pub fn failure(kind: &Kind) -> Option<Errno> {
+    match kind {
+        Kind::Rejected { .. } => Some(Errno(libc::ECONNREFUSED)),
+        Kind::Failed { errno } => Some(*errno),
+        Kind::Disconnected | Kind::DeviceRemoved => Some(Errno::CONNRESET),
+        _ => None,
+    }
+}
+
+impl Service {
+    fn add(&self, fd: RawFd, token: u64, events: epoll::EventFlags) -> Result<(), Errno> {
+        let data = epoll::EventData::new_u64(token);
+        Ok(epoll::add(sys::borrow(self.epoll), sys::borrow(fd).as_fd(), data, events)?)
+    }
+
+    fn with_windows<R>(&self, f: impl FnOnce(&mut BTreeMap<(u32, u32), u64>) -> R) -> Option<R> {
+        if matches!(self.lock.lock(tid()), Taken::Own) {
+            return None;
+        }
+        // SAFETY: the lock is ours.
+        let r = f(unsafe { &mut *self.windows.get() });
+        self.lock.unlock(tid());
+        Some(r)
+    }
+
+    fn serve(&self) {
+        let mut hot: Vec<u64> = Vec::new();
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        loop {
+            events.clear();
+            let soon = rustix::event::Timespec { tv_sec: 0, tv_nsec: LOOK_AGAIN_NS };
+            let limit = if hot.is_empty() { None } else { Some(&soon) };
+            let buffer = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(sys::borrow(self.epoll), buffer, limit) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                // The descriptor is gone: the program closed what it could not see. Nothing is left to do.
+                Err(_) => return,
+            }
+            for key in core::mem::take(&mut hot) {
+                self.look(key, &mut hot);
+            }
+            for event in events.iter().copied() {
+                self.on_event(event.data.u64(), event.flags, &mut hot);
+            }
+        }
+    }
+
+    fn on_event(&self, token: u64, flags: epoll::EventFlags, hot: &mut Vec<u64>) {
+        match token {
+            MANAGER => self.on_manager(hot),
+            BELL => {
+                self.bell.drain();
+                let mut ready = Vec::new();
+                link::collect_far(&mut |record, window| ready.push((record, window)));
+                for window in ready {
+                    if let Some(Some(key)) = self.with_windows(|w| w.get(&window).copied()) {
+                        self.look(key, hot);
+                    }
+                }
+            }
+            NUDGE => {
+                let mut count = [0; 8];
+                let _ = rustix::io::read(sys::borrow(self.nudge), &mut count);
+                table::all().for_each(|relay| self.look(relay.key(), hot));
+            }
+            _ if token & WHAT == END => {
+                if let Some(relay) = Relay::of_key(token & !WHAT) {
+                    let reset = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
+                    relay.with(|c| c.iter_mut().for_each(|c| c.on_end(true, reset)));
+                    self.look(relay.key(), hot);
+                }
+            }
+            _ => self.look(token & !WHAT, hot),
+        }
+    }
+
+    fn on_manager(&self, hot: &mut Vec<u64>) {
+        loop {
+            match self.channel.next() {
+                Ok(Some(event)) => {
+                    let key = event.id;
+                    if let Kind::Request { .. } = &event.kind {
+                        self.on_request(event);
+                    } else if let Some(relay) = Relay::of_key(key) {
+                        relay.with(|c| c.iter_mut().for_each(|c| c.on_event(&event)));
+                        self.look(key, hot);
+                    }
+                }
+                Ok(None) => return,
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn on_request(&self, event: Event) {
+        let listening = Relay::of_key(event.id)
+            .and_then(|r| r.with(|c| c.as_ref().and_then(Connection::listening)).flatten());
+        let Kind::Request { id, private, .. } = event.kind else { return };
+        let (Some((door, shape)), Some(relay)) = (listening, table::take()) else {
+            let _ = id.reject(&[]);
+            return;
+        };
+        match Connection::answer(relay.key(), id, private.bytes(), door, shape) {
+            Ok(connection) => {
+                relay.with(|c| *c = Some(connection));
+            }
+            Err(e) => {
+                crate::log_info!("a connection over RDMA was refused: errno {}", e.0);
+                relay.give_back();
+            }
+        }
+    }
+
+    /// Runs a relay, and sees to it that it is looked at when there is news.
+    fn look(&self, key: u64, hot: &mut Vec<u64>) {
+        let Some(relay) = Relay::of_key(key) else { return };
+        let bell = self.bell.id() | MARK_READY;
+        let recently = ticks().wrapping_sub(relay.inline_at.load(Ordering::Relaxed)) < HOT;
+        let over = relay.with(|slot| {
+            let Some(c) = slot else { return false };
+            c.take_event();
+            relay.armed.store(0, Ordering::Relaxed);
+            loop {
+                let ran = c.run();
+                if !ran.alive {
+                    return true;
+                }
+                if !c.running() {
+                    return false;
+                }
+                c.enlist(bell);
+                if recently {
+                    hot.push(key);
+                } else {
+                    c.arm();
+                    relay.armed.store(1, Ordering::Relaxed);
+                }
+                // Once more after arming: what came before it rings nobody (device rule 10, park).
+                let ran = c.run();
+                if !ran.alive {
+                    return true;
+                }
+                if !ran.moved {
+                    return false;
+                }
+            }
+        });
+        if over == Some(true) {
+            let gone = relay.with(Option::take).flatten();
+            relay.give_back();
+            if let Some(connection) = gone {
+                connection.drop_all();
+            }
+        }
+    }
+}
+
+impl From<CmError> for Errno {
+    fn from(e: CmError) -> Self {
+        e.errno()
+    }
+}

@@ -1,0 +1,164 @@
+//! The relays of this process, by number.
+//!
+//! A relay's place is never given back to the allocator, so that a thread of the program may look at it at any
+//! time; what is in it belongs to whoever holds its lock. Must not know what a relay does. Entry points:
+//! [`find`], [`take`], [`Relay::try_with`], [`Relay::with`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use super::connection::Connection;
+use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::thread::tid;
+use crate::sys;
+
+/// Relays of one process.
+pub const RELAYS: usize = 8192;
+
+/// One place.
+pub struct Relay {
+    lock: OwnedLock,
+    connection: UnsafeCell<Option<Connection>>,
+    /// Changes when the place is given to another connection.
+    pub generation: AtomicU32,
+    /// Ticks when a thread of the program last ran it.
+    pub inline_at: AtomicU64,
+    /// Nonzero while the device's next event is awaited by the service thread.
+    pub armed: AtomicU32,
+    used: AtomicU32,
+    /// Its number.
+    pub index: u32,
+}
+
+// SAFETY: `connection` is only touched by whoever holds `lock`; the rest is atomics. A connection moves between
+// threads with the lock; its queue pair is driven by one thread at a time.
+unsafe impl Sync for Relay {}
+// SAFETY: as above.
+unsafe impl Send for Relay {}
+
+static TABLE: [AtomicPtr<Relay>; RELAYS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; RELAYS];
+/// One more than the highest number that was ever used.
+static HIGH: AtomicU32 = AtomicU32::new(0);
+/// The process that the table belongs to; 0 before there is one.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// The relay with this number, if it was ever made.
+#[inline]
+#[must_use]
+pub fn find(index: u32) -> Option<&'static Relay> {
+    // Acquire: pairs with the release in make().
+    let p = TABLE.get(index as usize)?.load(Ordering::Acquire);
+    // SAFETY: once stored, a place is never freed.
+    unsafe { p.as_ref() }
+}
+
+/// A place for a new connection, empty. `None` when all are taken.
+pub fn take() -> Option<&'static Relay> {
+    OWNER.store(sys::pid(), Ordering::Relaxed);
+    let high = HIGH.load(Ordering::Acquire);
+    let claim = |r: &&'static Relay| {
+        // Acquire: pairs with the release in give_back().
+        r.used.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    };
+    let found = (0..high).filter_map(find).find(claim).or_else(make)?;
+    found.generation.fetch_add(1, Ordering::AcqRel);
+    found.inline_at.store(0, Ordering::Relaxed);
+    found.armed.store(0, Ordering::Relaxed);
+    Some(found)
+}
+
+fn make() -> Option<&'static Relay> {
+    let index = HIGH.fetch_add(1, Ordering::AcqRel);
+    let Some(entry) = TABLE.get(index as usize) else {
+        HIGH.fetch_sub(1, Ordering::AcqRel);
+        return None;
+    };
+    let relay = Box::leak(Box::new(Relay {
+        lock: OwnedLock::new(),
+        connection: UnsafeCell::new(None),
+        generation: AtomicU32::new(0),
+        inline_at: AtomicU64::new(0),
+        armed: AtomicU32::new(0),
+        used: AtomicU32::new(1),
+        index,
+    }));
+    // Release: pairs with the acquire in find().
+    entry.store(relay, Ordering::Release);
+    Some(relay)
+}
+
+/// Every place that is in use.
+pub fn all() -> impl Iterator<Item = &'static Relay> {
+    (0..HIGH.load(Ordering::Acquire)).filter_map(find).filter(|r| r.used.load(Ordering::Acquire) == 1)
+}
+
+/// In the child of a fork: the parent's relays are the parent's. What the device library keeps for them is
+/// left alone, and their places are not used again.
+pub fn forked() {
+    let high = HIGH.swap(0, Ordering::AcqRel);
+    for entry in TABLE.iter().take(high as usize) {
+        entry.store(core::ptr::null_mut(), Ordering::Release);
+    }
+    OWNER.store(0, Ordering::Relaxed);
+}
+
+impl Relay {
+    /// What names this connection and no later one in this place.
+    pub fn key(&self) -> u64 {
+        u64::from(self.generation.load(Ordering::Acquire)) << 32 | u64::from(self.index)
+    }
+
+    /// The relay that a key names, if it is still that one.
+    pub fn of_key(key: u64) -> Option<&'static Self> {
+        find(key as u32).filter(|r| r.key() == key)
+    }
+
+    /// Works on the connection if nobody else does at the moment. The thread cannot be cancelled inside: a
+    /// device's library may make system calls that are cancellation points.
+    #[inline]
+    pub fn try_with<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
+        let taken = self.lock.try_lock(tid())?;
+        self.inside(taken, f)
+    }
+
+    /// As [`Self::try_with`], but waits for its turn. `None` only in a signal handler that interrupted this
+    /// very section.
+    pub fn with<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
+        let taken = self.lock.lock(tid());
+        self.inside(taken, f)
+    }
+
+    fn inside<R>(&self, taken: Taken, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
+        if matches!(taken, Taken::Own) {
+            return None;
+        }
+        let before = cancelling(false);
+        // SAFETY: the lock is ours.
+        let r = f(unsafe { &mut *self.connection.get() });
+        self.lock.unlock(tid());
+        cancelling(before);
+        Some(r)
+    }
+
+    /// Gives the place back, empty.
+    pub fn give_back(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        // Release: pairs with the acquire in take().
+        self.used.store(0, Ordering::Release);
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, old: *mut libc::c_int) -> libc::c_int;
+}
+
+/// Whether the calling thread can be cancelled from now on; gives what it was.
+fn cancelling(on: bool) -> bool {
+    const ENABLE: libc::c_int = 0;
+    const DISABLE: libc::c_int = 1;
+    let mut old = ENABLE;
+    // SAFETY: changes a flag of the calling thread and writes one integer.
+    unsafe { pthread_setcancelstate(if on { ENABLE } else { DISABLE }, &raw mut old) };
+    old == ENABLE
+}
