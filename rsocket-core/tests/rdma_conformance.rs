@@ -12,11 +12,25 @@ use std::time::{Duration, Instant};
 
 use rdma_support::{End, Fabric, address};
 use rsocket_core::device::conformance::{self, Rig};
-use rsocket_core::device::rdma::{CmId, EventChannel, Kind, PairParams};
+use rsocket_core::device::rdma::{CmError, CmId, EventChannel, Kind, Missing, PairParams, probe};
 use rsocket_core::device::{Completion, HALF, PostError, QueuePair};
 use rsocket_core::proto::control::Mode;
 use rsocket_core::wire::sge::Sge;
 use rsocket_core::wire::word::Word;
+
+/// Without a device nothing is loaded, and there is a line to log.
+#[test]
+fn absence_is_explained() {
+    if std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut entries| entries.next().is_some()) {
+        assert_ne!(probe().err(), Some(Missing::NoDevice));
+        return;
+    }
+    assert_eq!(probe().err(), Some(Missing::NoDevice));
+    let refused = EventChannel::open().err().unwrap();
+    assert_eq!(refused, CmError::Missing(Missing::NoDevice));
+    assert!(refused.to_string().starts_with("no RDMA: this host has no RDMA device"));
+    assert!(!std::fs::read_to_string("/proc/self/maps").unwrap().contains("librdmacm"));
+}
 
 #[test]
 #[ignore = "needs an RDMA device"]
@@ -78,12 +92,15 @@ fn refusals_are_told() {
     drop(free);
     let (id, key) = fabric.resolved(&nowhere);
     let _pair = id.create_pair(&fabric.params).unwrap();
-    id.connect(b"").unwrap();
-    let event = fabric.event();
-    assert!(
-        event.id == key && matches!(event.kind, Kind::Rejected { .. } | Kind::Failed { .. }),
-        "{event:?}"
-    );
+    // Soft-iWARP says so at once.
+    match id.connect(b"") {
+        Err(e) => assert_eq!(e.errno().0, libc::ECONNREFUSED),
+        Ok(()) => {
+            let event = fabric.event();
+            let refused = matches!(event.kind, Kind::Rejected { .. } | Kind::Failed { .. });
+            assert!(event.id == key && refused, "{event:?}");
+        }
+    }
 
     // An address without a device.
     let nowhere = CmId::new(&fabric.channel, 0).unwrap();
@@ -234,12 +251,15 @@ fn pairs_share_a_place_to_sleep() {
     assert_eq!(source.next(), None);
 }
 
-/// Objects of this process that the kernel knows.
+/// Objects of this process that the kernel knows. It names the thread that made them.
 fn alive(kind: &str) -> usize {
     let output =
         Command::new("rdma").args(["resource", "show", kind]).output().expect("iproute2 is installed");
-    let mine = format!(" pid {} ", std::process::id());
-    String::from_utf8_lossy(&output.stdout).lines().filter(|l| format!("{l} ").contains(&mine)).count()
+    let mine = |line: &&str| {
+        let mut words = line.split_whitespace().skip_while(|word| *word != "pid");
+        words.nth(1).is_some_and(|id| std::path::Path::new("/proc/self/task").join(id).exists())
+    };
+    String::from_utf8_lossy(&output.stdout).lines().filter(mine).count()
 }
 
 fn descriptors() -> usize {
@@ -328,6 +348,70 @@ fn a_forked_child_leaves_the_parents_alone() {
     assert_eq!(seen[0], [Completion::Word(Word::data(5))]);
 }
 
+/// A process that may not pin what a connection needs is told so.
+#[test]
+#[ignore = "needs an RDMA device, and root"]
+fn too_little_pinned_memory_is_explained() {
+    let fabric = Fabric::new();
+    let at = fabric.at;
+    rsocket_core::device::rdma::fork_prepare();
+    // SAFETY: as above.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        rsocket_core::sync::thread::forked();
+        rsocket_core::device::rdma::fork_child();
+        let refused = std::panic::catch_unwind(|| {
+            without_pinned_memory();
+            let channel = EventChannel::open().unwrap();
+            let id = resolved(&channel, &at);
+            id.create_pair(&PairParams::default()).err()
+        });
+        let limit = 64 * 1024;
+        let told = matches!(refused, Ok(Some(CmError::Missing(Missing::Memlock { needed: 131_072, limit: l }))) if l == limit);
+        eprintln!("{refused:?}");
+        // SAFETY: ends the process without the runner's handlers.
+        unsafe { libc::_exit(i32::from(!told)) };
+    }
+    rsocket_core::device::rdma::fork_parent();
+    let mut status = 0;
+    // SAFETY: our own child, a valid pointer.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+}
+
+/// Root may pin all that there is, by a capability.
+fn without_pinned_memory() {
+    let limit = libc::rlimit { rlim_cur: 64 * 1024, rlim_max: 64 * 1024 };
+    // SAFETY: a valid structure.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) }, 0);
+    // Version 3, this process; no capability at all.
+    let (header, none) = ([0x2008_0522_u32, 0], [0_u32; 6]);
+    // SAFETY: the kernel's structures, as linux/capability.h has them.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) }, 0);
+}
+
+/// The next event of the only identifier of a channel.
+fn next_kind(channel: &EventChannel) -> Kind {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(event) = channel.next().unwrap() {
+            return event.kind;
+        }
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// An identifier of a channel of its own, whose route to the address is resolved.
+fn resolved(channel: &EventChannel, to: &SocketAddr) -> CmId {
+    let id = CmId::new(channel, 5).unwrap();
+    id.resolve_address(None, to, 2000).unwrap();
+    assert!(matches!(next_kind(channel), Kind::AddressResolved));
+    id.resolve_route(2000).unwrap();
+    assert!(matches!(next_kind(channel), Kind::RouteResolved));
+    id
+}
+
 /// The parent of a forked child dies: its connections end, though the child lives.
 #[test]
 #[ignore = "needs an RDMA device"]
@@ -376,24 +460,10 @@ fn connections_end_with_their_process() {
 
 fn connect_fork_and_die(at: SocketAddr) {
     let channel = EventChannel::open().unwrap();
-    let id = CmId::new(&channel, 5).unwrap();
-    let wait = || {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        loop {
-            if let Some(event) = channel.next().unwrap() {
-                return event.kind;
-            }
-            assert!(Instant::now() < deadline);
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    };
-    id.resolve_address(None, &at, 2000).unwrap();
-    assert!(matches!(wait(), Kind::AddressResolved));
-    id.resolve_route(2000).unwrap();
-    assert!(matches!(wait(), Kind::RouteResolved));
+    let id = resolved(&channel, &at);
     let _pair = id.create_pair(&PairParams::default()).unwrap();
     id.connect(b"").unwrap();
-    assert!(matches!(wait(), Kind::Established { .. }));
+    assert!(matches!(next_kind(&channel), Kind::Established { .. }));
     rsocket_core::device::rdma::fork_prepare();
     // SAFETY: this process has one thread.
     if unsafe { libc::fork() } == 0 {

@@ -85,6 +85,25 @@ fn it_needs_nothing_but_libc() {
     }
 }
 
+/// The RDMA libraries are loaded at their first use, also by the library as it is released: where they are
+/// missing every program still starts.
+#[test]
+fn it_loads_the_rdma_libraries_itself() {
+    for release in [false, true] {
+        let text = output(Command::new("readelf").arg("-dW").arg(rs_tests::build_preload_library(release)));
+        assert!(text.contains("(NEEDED)"), "{text}");
+        for name in ["libibverbs", "librdmacm"] {
+            assert!(!text.contains(name), "{text}");
+        }
+    }
+    // Their names are in one module, which calls nothing of the crate.
+    let device = workspace().join("rsocket-core/src");
+    for file in sources(&device) {
+        let text = std::fs::read_to_string(&file).expect("a source is text");
+        assert!(!text.contains("rdma_sys") || file.ends_with("device/rdma/ffi.rs"), "{}", file.display());
+    }
+}
+
 /// With its `use-libc` feature, which any other crate could switch on, rustix would call our own hooks.
 #[test]
 fn rustix_goes_to_the_kernel_itself() {

@@ -12,6 +12,7 @@ if [ ! -e /run/vm/job ]; then
   cargo test --no-run --message-format=json -p rsocket-core --tests >"$tmp/built" || die "the tests do not build"
   found=$(grep '"profile":{[^}]*"test":true' "$tmp/built" | sed -n 's/.*"executable":"\([^"]*\/rdma_[^"]*\)".*/\1/p')
   [ -n "$found" ] || die "no test of the device was built"
+  build_lib
   RSOCKET_TEST_BINARIES=$found "$ROOT/scripts/vm" --timeout 900 "$ROOT/tests/vm/device.sh" "$@"
   exit
 fi
@@ -29,6 +30,10 @@ for dev in "${DEVICES[@]}"; do
     done < <(grep -E '^test [^ ]+ \.\.\. ' "$tmp/log" | grep -v '^test result')
     grep -q '^test result: ok\. [1-9]' "$tmp/log" && [ $rc = 0 ] || { fail "$dev $(basename "$binary")" "exit $rc"; tail -60 "$tmp/log"; }
   done
+  # The RDMA libraries read, write and close by the names that the preload library hooks.
+  RSOCKET_TEST_RDMA=$(address "$dev") LD_PRELOAD=$LIB limit 400 "${RSOCKET_TEST_BINARIES%%$'\n'*}" \
+    --ignored --test-threads 1 keeps_the_contract >"$tmp/log" 2>&1
+  check "$dev keeps_the_contract under the library" "$(tail -20 "$tmp/log")" grep -q '^test result: ok\. [1-9]' "$tmp/log"
   check "$dev carried it" "no packet went through it" [ "$(packets "$dev")" -gt "$before" ]
 done
 check "nothing left" "see above" none_left

@@ -9,7 +9,7 @@
 //!
 //! - **Calls of librdmacm** are made one at a time, under a lock of ours, and hold no lock of the program's. They
 //!   make system calls, and some take the kernel a while (a queue pair's change of state), but none waits
-//!   for a peer. A signal handler that interrupts one gets `EAGAIN`.
+//!   for a peer, except that soft-iWARP connects its TCP inside [`CmId::connect`]. A signal handler that interrupts one gets `EAGAIN`.
 //! - **The data path** (posting, polling, arming) takes the provider's own spin locks and nothing else. Some
 //!   providers make a system call to ring the doorbell.
 //! - **Cancellation**: both libraries call `write` and `poll` of the process, which are cancellation points,
@@ -58,7 +58,7 @@ pub enum Missing {
     NoPermission,
     /// The process may not pin the memory that a connection needs.
     Memlock {
-        /// Bytes that one connection pins.
+        /// Bytes that were to be pinned, beside what is.
         needed: u64,
         /// Its limit, `RLIMIT_MEMLOCK`, in bytes.
         limit: u64,
@@ -83,7 +83,7 @@ impl fmt::Display for Missing {
             ),
             Self::Memlock { needed, limit } => write!(
                 f,
-                "no RDMA: a connection pins {needed} bytes and RLIMIT_MEMLOCK is {limit} (ulimit -l)"
+                "no RDMA: {needed} more bytes cannot be pinned, RLIMIT_MEMLOCK is {limit} bytes (ulimit -l)"
             ),
             Self::Forked => f.write_str("no RDMA: the process forked while RDMA was being set up"),
         }
@@ -168,6 +168,14 @@ fn nodes_open() -> Result<(), Missing> {
         Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Err(Missing::NoPermission),
         _ => Ok(()),
     }
+}
+
+/// What to say when memory could not be registered ([`MemoryError::Exhausted`](super::MemoryError), `needed` bytes of
+/// it): `None` where there is no limit, so that it was something else.
+#[must_use]
+pub fn memory_limit(needed: u64) -> Option<Missing> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current?;
+    Some(Missing::Memlock { needed, limit })
 }
 
 /// What a failing open of a device or channel means.

@@ -22,7 +22,7 @@ use super::cm::Identifier;
 use super::contexts::{Channel, Device, EventSource};
 use super::memory::Region;
 use super::staging::{Piece, Staging};
-use super::{CmError, Missing, ffi, gate};
+use super::{CmError, ffi, gate, memory_limit};
 use crate::device::shm::copy::{CopyHint, out_of_window};
 use crate::device::{Completion, MemoryError, PostError, QueuePair};
 use crate::errno::Errno;
@@ -144,11 +144,8 @@ fn clipped(value: u16, most: u32) -> u16 {
 
 /// What a refusal to pin `needed` bytes means.
 fn unpinned(e: Errno, needed: u64) -> CmError {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
-    match limit {
-        Some(limit) if e == Errno::NOMEM && limit < needed.saturating_mul(4) => {
-            Missing::Memlock { needed, limit }.into()
-        }
+    match memory_limit(needed) {
+        Some(missing) if e == Errno::NOMEM => missing.into(),
         _ => CmError::Os(e),
     }
 }

@@ -15,9 +15,8 @@ impl RdmaPair {
     pub(super) fn take(&mut self, into: &mut [Completion]) -> usize {
         let mut count = 0;
         for place in into {
-            if self.ready.is_empty() {
-                self.gather();
-            }
+            // A batch may hold nothing to report, and the next one something.
+            while self.ready.is_empty() && self.gather() {}
             let Some(found) = self.ready.pop_front() else { break };
             match found {
                 Completion::Sent { .. } | Completion::Failed { .. } => {
