@@ -140,7 +140,8 @@ static void wakes(int fd) {
 static int ep_one(int ep, int ms) {
   struct epoll_event e[4];
   int n = epoll_wait(ep, e, 4, ms);
-  CHECK(n == 0 || n == 1);
+  if (n != 0 && n != 1)
+    FAIL("%d events: %x of %d, %x of %d", n, e[0].events, e[0].data.fd, e[1].events, e[1].data.fd);
   return n ? (int)e[0].events : 0;
 }
 static void arm(int ep, int op, int fd, uint32_t ev) {
@@ -195,6 +196,25 @@ static void edge(int fd) {
   EQ(ep_one(ep, 2000), EPOLLIN);
   get_eof(fd);
   EQ(ep_one(ep, 10), 0);
+  order('q');
+}
+// An option that nobody can know: whatever carried the bytes before it, the kernel does from here on. An edge
+// is still told once, and setting the member again tells it once more.
+static void edge_after_odd_option(int fd) {
+  char b[20];
+  int one = 1, ep = epoll_create1(0);
+  FAILS(setsockopt(fd, 999, 1, &one, sizeof one), ENOPROTOOPT);
+  arm(ep, EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLET);
+  EQ(ep_one(ep, 10), 0);
+  for (int i = 0; i < 100; i++) {
+    order('5');
+    EQ(ep_one(ep, 2000), EPOLLIN);
+    arm(ep, EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLET);
+    EQ(ep_one(ep, 1000), EPOLLIN);
+    for (int k = 0; k < 10; k++) EQ(ep_one(ep, 0), 0);
+    get(fd, b, 5);
+    EQ(ep_one(ep, i % 3), 0);
+  }
   order('q');
 }
 static void edge_out(int fd) {
@@ -391,6 +411,7 @@ const test_case CASES[] = {
     {"data_wakes_sleepers", late_server, wakes, 0},
     {"epoll_level", orders_server, level, 0},
     {"epoll_edge", orders_server, edge, 0},
+    {"epoll_edge_after_odd_option", orders_server, edge_after_odd_option, 0},
     {"epoll_edge_out", edge_out_server, edge_out, 0},
     {"epoll_oneshot", orders_server, oneshot, 0},
     {"epoll_members", orders_server, members, 0},

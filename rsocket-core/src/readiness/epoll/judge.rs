@@ -25,6 +25,7 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let wanted = member.wanted();
     let look = source.look(member.slot, member.fd);
     let mut ready = look.ready;
+    let device = spelled(ready) & member.events & 0xffff != 0;
     let fin = member.fin && (wanted.contains(Events::RDHUP) || !ready.contains(Events::RDHUP));
     let ask = look.ask & wanted & (Events::IN | Events::OUT);
     if member.dead || !ask.is_empty() {
@@ -36,12 +37,16 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     }
     let always = Events::ERR | Events::HUP;
     let level = spelled(ready) & (member.events | always.bits()) & 0xffff;
-    let out = ready.contains(Events::OUT);
+    // What the kernel answers for is news when its entry says so, and only then: the entry was set anew with
+    // whatever set `edge`, and would tell the same once more.
+    let told = member.told || member.entry != Entry::Between;
+    let out = ready.contains(Events::OUT) && (told || look.ready.contains(Events::OUT));
     let news = member.edge
         || fin
         || wanted.intersects(Events::IN | Events::RDHUP) && progress.received != member.seen.received
         || wanted.contains(Events::OUT) && (progress.room != member.seen.room || out && !member.was_out);
-    Verdict { level, due: level != 0 && (news || !member.edge_triggered()), progress, out }
+    let due = level != 0 && (!member.edge_triggered() || news && (device || told));
+    Verdict { level, due, progress, out }
 }
 
 /// RDHUP is asked beside IN (the end of the stream is readable) and for itself, and nowhere else: a caller
@@ -67,7 +72,7 @@ impl<S: Source> State<S> {
         let (verdict, slot) = (judge(source, member), member.slot);
         member.seen = verdict.progress;
         member.was_out = verdict.out;
-        (member.edge, member.fin) = (false, false);
+        (member.edge, member.fin, member.told) = (false, false, false);
         // Only what is not settled can have patience.
         let between = member.entry == Entry::Between;
         if between && source.patience(slot).is_some() && !self.patient.contains(&index) {
@@ -128,6 +133,7 @@ impl<S: Source> State<S> {
             member.dead = true;
         }
         member.fired = member.entry == Entry::Between && !member.edge_triggered();
+        member.told = true;
         if said.difference(Events::IN | Events::RDHUP).is_empty() {
             member.fin = true;
         } else {
@@ -197,10 +203,12 @@ impl<S: Source> State<S> {
             // It has been heard, and judging asks again each time.
             ask.remove(Events::RDHUP);
         }
-        let how = if member.edge_triggered() { kernel::EDGE } else { kernel::ONESHOT };
+        let edge = member.edge_triggered();
+        let how = if edge { kernel::EDGE } else { kernel::ONESHOT };
         member.entry = Entry::Between;
         member.fired = false;
         let fd = member.fd;
+        self.entry_news |= edge;
         if kernel::change(set, fd, ask.bits() | how, token).is_err() {
             self.drop_member(source, index);
         }

@@ -447,7 +447,7 @@ impl<S: Source> Registry<S> {
         }
         let due = state.consult(&self.source, index).is_some_and(|v| v.due);
         if due && let Some(member) = state.get_mut(index) {
-            member.edge = true;
+            (member.edge, member.told) = (true, true);
         }
         if (due || !state.park(&self.source, index))
             && let Some(bell) = state.bell_id()

@@ -50,6 +50,8 @@ pub(crate) struct Member {
     pub(crate) edge: bool,
     /// The peer's FIN has come: to be reported like `edge`, unless the device has told the end before.
     pub(crate) fin: bool,
+    /// The kernel's entry has spoken since the member was last judged.
+    pub(crate) told: bool,
     /// The kernel has reported an end of the connection.
     pub(crate) dead: bool,
     pub(crate) seen: Progress,
@@ -104,6 +106,9 @@ pub(crate) struct State<S: Source> {
     pub(crate) waits: u32,
     /// When the kernel was last asked, on the clock of `wait::ticks`.
     pub(crate) asked: u64,
+    /// An edge-triggered entry was set anew since the kernel was last asked, and has its say before the
+    /// member is judged: otherwise its edge would be told by the member and then by the entry.
+    pub(crate) entry_news: bool,
     /// Somebody polls the epoll descriptor itself, or has put it into another set.
     pub(crate) watched: bool,
     /// A member could not be armed for want of a bell.
@@ -138,6 +143,7 @@ impl<S: Source> State<S> {
             call: 0,
             waits: 0,
             asked: 0,
+            entry_news: false,
             watched: false,
             blind: false,
             changes: 0,
@@ -212,6 +218,7 @@ impl<S: Source> State<S> {
             fired: false,
             edge: true,
             fin: false,
+            told: false,
             dead: false,
             seen: Progress::default(),
             was_out: false,

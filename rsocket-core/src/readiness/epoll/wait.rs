@@ -222,7 +222,9 @@ impl<S: Source> Registry<S> {
                     state.enqueue(index);
                 }
             }
-            let due = state.waits.is_multiple_of(CALLS) || ticks().wrapping_sub(state.asked) > TICKS;
+            let due = state.entry_news
+                || state.waits.is_multiple_of(CALLS)
+                || ticks().wrapping_sub(state.asked) > TICKS;
             let (mut n, mut rang, mut asked) = (0, false, lazy && !state.warm.is_empty());
             if due {
                 // Half of the room, so that neither side starves the other; all of it when ours is empty.
@@ -451,6 +453,7 @@ impl<S: Source> State<S> {
     /// Asks the kernel without waiting; the count of the program's events, and whether the bell rang.
     fn ask_kernel(&mut self, epfd: RawFd, out: Out, limit: usize) -> Result<(usize, bool), Errno> {
         self.asked = ticks();
+        self.entry_news &= limit == 0;
         let limit = limit.min(out.max);
         let mut rang = false;
         loop {
