@@ -147,6 +147,11 @@ impl Ends {
         self.outgoing.data_waiters().wake_with(self.peer_ready(), |id| self.ring(id));
     }
 
+    /// Rings the threads of this side that wait for bytes, as the peer does after it has sent some.
+    pub fn wake_own_readers(&self) {
+        self.incoming.data_waiters().wake(Some(self.window.ready(self.peer ^ 1)));
+    }
+
     /// Rings the peer's threads that wait for room.
     #[inline]
     pub fn wake_writer(&self) {

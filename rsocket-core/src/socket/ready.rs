@@ -87,9 +87,9 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
             }
         }
         ReceiveMode::Acknowledged => {
-            // Before the cut the kernel knows; after it, what TCP still holds and the window together.
+            // Before the cut the kernel knows, even if the window has its first bytes already.
             ask |= Events::IN;
-            if ends.as_ref().is_some_and(|e| marks::cut(&e.incoming).is_some() && data_waiting(s, e)) {
+            if ends.as_ref().is_some_and(|e| data_waiting(s, e) && receive::at_the_cut(s, fd, e)) {
                 ready |= Events::IN;
             }
         }

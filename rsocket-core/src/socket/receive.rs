@@ -121,12 +121,18 @@ fn attempt(id: SlotId, s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i32) -> 
     if !guard::take_receive(s, &ends) {
         return Err(Errno::AGAIN);
     }
-    let got = match s.receive_mode() {
+    let before = s.receive_mode();
+    let got = match before {
         ReceiveMode::Asked | ReceiveMode::Acknowledged => up_to_the_cut(id, s, fd, &ends, to, flags),
         ReceiveMode::Device => from_device(id, s, fd, &ends, to, flags),
         ReceiveMode::Kernel | ReceiveMode::Returned => from_kernel(s, fd, to, usize::MAX, flags),
     };
     s.receive.lock.unlock(tid());
+    if before == ReceiveMode::Acknowledged && s.receive_mode() == ReceiveMode::Device {
+        // Others of this side may have gone to sleep until TCP brings more. A fence inside, after the new mode:
+        // pairs with the one in ready::arm, whose caller sees that mode or is seen here.
+        ends.wake_own_readers();
+    }
     if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
         // After the lock was released: ringing is a system call.
         relay::carry_back(s, &ends);
@@ -210,25 +216,25 @@ fn up_to_the_cut(
 ) -> Result<Got, Errno> {
     // Acquire: pairs with the sender's release of the cut; all of its bytes before N are in TCP.
     let Some(n) = marks::cut(&ends.incoming) else { return before_the_cut(id, s, fd, ends, to, flags) };
-    // The counters stand still as soon as the last bytes before the cut have come in. Giving up before that
-    // would be EAGAIN for bytes that the program was told of.
-    let steady = (0..1000).map(|_| counters::taken(fd)).find(|t| !matches!(t, Err(Errno::AGAIN)));
-    let taken = match steady.unwrap_or(Err(Errno::AGAIN)) {
-        Ok(taken) => taken.bytes,
-        // Both sides have ended, and the kernel has stopped counting: all that ever came is in its queue.
-        Err(Errno::NOTCONN) => n.saturating_sub(counters::in_queue(fd)?),
-        Err(e) => return Err(e),
-    };
-    if taken > n {
-        return Err(broken(s, fd));
-    }
-    if taken < n {
-        let left = usize::try_from(n - taken).unwrap_or(usize::MAX);
-        return match from_kernel(s, fd, to, left, flags)? {
-            // The stream ended before the cut that its sender fixed: bytes are missing.
-            Got::End => Err(broken(s, fd)),
-            got => Ok(got),
+    let before = to.done();
+    loop {
+        let left = match bytes_ahead(fd, n) {
+            Ok(Some(0)) => break,
+            // The buffers are full: a receive of nothing would look like the end of the stream.
+            Ok(Some(_)) if to.left() == 0 => return Ok(Got::Bytes(to.done() - before)),
+            Ok(Some(left)) => left,
+            Ok(None) => return Err(broken(s, fd)),
+            _ if to.done() > before => return Ok(Got::Bytes(to.done() - before)),
+            Err(Errno::AGAIN) => return Ok(Got::Nothing),
+            Err(e) => return Err(e),
         };
+        match from_kernel(s, fd, to, left, flags) {
+            // The stream ended before the cut that its sender fixed: bytes are missing.
+            Ok(Got::End) => return Err(broken(s, fd)),
+            Ok(Got::Bytes(k)) if k == left && flags & libc::MSG_PEEK == 0 => {}
+            _ if to.done() > before => return Ok(Got::Bytes(to.done() - before)),
+            got => return got,
+        }
     }
     match s.receive_mode().after(ReceiveEvent::CutReached) {
         Some(mode) => s.set_receive_mode(mode),
@@ -236,7 +242,54 @@ fn up_to_the_cut(
         None => return Err(broken(s, fd)),
     }
     stats::add(Counter::SwitchedReceiving, 1);
-    from_device(id, s, fd, ends, to, flags)
+    if to.done() == before {
+        return from_device(id, s, fd, ends, to, flags);
+    }
+    // A read that leaves room in its buffers has found all there was, for whoever waits for edges.
+    // SAFETY: the receive lock is held by our caller, and the state was set when the window was.
+    let mut state = unsafe { s.receive.load() };
+    let from_tcp = to.done();
+    if !take_messages(&mut state, ends, to, flags & libc::MSG_TRUNC != 0) {
+        return Err(broken(s, fd));
+    }
+    commit(s, ends, state, to.done() - from_tcp);
+    Ok(Got::Bytes(to.done() - before))
+}
+
+/// How many of the first `n` bytes of the stream TCP still has to give; too few while more of them arrive, but
+/// 0 only when all were taken. `None`: more than `n` were taken. Nobody else may be taking any.
+fn bytes_ahead(fd: RawFd, n: u64) -> Result<Option<usize>, Errno> {
+    let mut taken = counters::taken_at_most(fd);
+    if taken.is_ok_and(|most| most >= n) {
+        taken = counters::taken(fd).map(|t| t.bytes);
+    }
+    match taken {
+        Ok(taken) => Ok(n.checked_sub(taken).map(|left| usize::try_from(left).unwrap_or(usize::MAX))),
+        // Both sides have ended, and the kernel has stopped counting: all that ever came is in its queue.
+        Err(Errno::NOTCONN) => {
+            Ok(Some(usize::try_from(counters::in_queue(fd)?.min(n)).unwrap_or(usize::MAX)))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Before the switch, with bytes in the window: whether they are next, that is, whether TCP's have all been
+/// read. Without a descriptor the answer is what was found last, and yes if nobody has looked.
+pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
+    let Some(n) = marks::cut(&ends.incoming) else { return false };
+    // A low-water mark counts both together, which only the window's part can be waited for.
+    if s.low_water.load(Ordering::Relaxed) > 1 {
+        return true;
+    }
+    if fd >= 0 {
+        match bytes_ahead(fd, n) {
+            Ok(Some(1..)) | Err(Errno::AGAIN) if !s.has(flag::TCP_AHEAD) => s.set(flag::TCP_AHEAD),
+            Ok(Some(1..)) | Err(Errno::AGAIN) => {}
+            // Trouble is for whoever reads to find.
+            _ => return true,
+        }
+    }
+    !s.has(flag::TCP_AHEAD)
 }
 
 /// After the cut: the device has the bytes. Runs under the receive lock.
@@ -454,10 +507,19 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
         return None;
     }
     let in_tcp = counters::in_queue(fd).ok()? as usize;
-    if mode != ReceiveMode::Device {
+    let Some(ends) = link::ends(s) else {
+        return if mode == ReceiveMode::Device { None } else { Some(in_tcp) };
+    };
+    // Before the switch the window's bytes follow as soon as all of TCP's are here.
+    let here = |n| counters::taken(fd).is_ok_and(|t| t.bytes.saturating_add(t.waiting) >= n);
+    let follows = match mode {
+        ReceiveMode::Device => true,
+        ReceiveMode::Acknowledged => marks::cut(&ends.incoming).is_some_and(here),
+        _ => false,
+    };
+    if !follows {
         return Some(in_tcp);
     }
-    let ends = link::ends(s)?;
     if !guard::take_receive(s, &ends) {
         return Some(0);
     }
@@ -466,8 +528,8 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     let total = in_window(&state, &ends);
     s.receive.lock.unlock(tid());
     // A sender that has gone back to TCP: what follows the window's bytes is in the kernel already.
-    let after = if marks::end(&ends.incoming).is_some() { in_tcp } else { 0 };
-    Some(total + after)
+    let kernels = mode != ReceiveMode::Device || marks::end(&ends.incoming).is_some();
+    Some(total + if kernels { in_tcp } else { 0 })
 }
 
 /// Whether the window has as much as SO_RCVLOWAT asks for, or all there will be.

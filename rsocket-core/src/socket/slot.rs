@@ -228,6 +228,8 @@ pub mod flag {
     pub const TAIL_SENT: u32 = 512;
     /// The window's last word was read: the stream is over, whether or not the FIN is here yet.
     pub const ENDED: u32 = 1024;
+    /// The cut is known, and TCP still has bytes before it: a reader that waits need not look at the window.
+    pub const TCP_AHEAD: u32 = 2048;
     /// Never tracked: the kernel's own business in every way.
     pub const UNTRACKED: u32 = 256;
     /// An rsocket from the start: strict, and bytes that come by TCP are a stranger's.

@@ -1,0 +1,148 @@
+// While the bytes of a connection change their carrier, a program that asks what is ready gets true answers. Each
+// case uses many fresh connections, since a connection changes once.
+#include "sem.h"
+
+enum { CONNS = 60, BODY = 1200000 };
+
+// Sends BODY bytes on each connection, as fast as they are taken; on every fourth one the kernel's own are slowed
+// down, so that the last of them are still on their way when others have taken a faster one.
+static void bodies_server(int lfd) {
+  for (int i = 0; i < CONNS; i++) {
+    int fd = accept(lfd, NULL, NULL);
+    unsigned rate = 30000000;
+    char c;
+    CHECK(fd >= 0);
+    if (i % 4 == 3) CHECK(!setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate));
+    get(fd, &c, 1);
+    nonblock(fd, 1);
+    put_stream(fd, i, 0, BODY, 60000);
+    get(fd, &c, 1);
+    close(fd);
+  }
+}
+// A connection whose receive buffer is small, so that much of what the peer has sent is still on its way.
+static int small_dial(void) {
+  struct sockaddr_storage a;
+  socklen_t n = address(&a, ctx.port);
+  int fd = socket(ctx.family, SOCK_STREAM, 0), size = 16384;
+  CHECK(fd >= 0);
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size));
+  CHECK(!connect(fd, (void *)&a, n));
+  put(fd, "r", 1);
+  nonblock(fd, 1);
+  return fd;
+}
+static int unread(int fd) {
+  int n = -1;
+  CHECK(!ioctl(fd, FIONREAD, &n));
+  return n;
+}
+// Waits until there is something to read, in one of three ways.
+static void await(int fd, int ep, int how) {
+  struct epoll_event e;
+  fd_set r;
+  struct timeval t = {10, 0};
+  FD_ZERO(&r);
+  FD_SET(fd, &r);
+  int n = how == 0 ? epoll_wait(ep, &e, 1, 10000) : how == 1 ? ready(fd, POLLIN, 10000) == POLLIN : select(fd + 1, &r, NULL, NULL, &t);
+  if (n != 1) FAIL("%d: nothing comes (%d, errno %d)", how, n, errno);
+}
+// What was said to be readable can be read, and FIONREAD knows of it.
+static void true_alarms(int none) {
+  (void)none;
+  static char b[8192];
+  for (int i = 0; i < CONNS; i++) {
+    int fd = small_dial(), ep = epoll_create1(0);
+    struct epoll_event e = {.events = EPOLLIN};
+    CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
+    for (uint64_t got = 0; got < BODY;) {
+      await(fd, ep, i % 3);
+      int n = i % 2 ? unread(fd) : 1;
+      ssize_t k = recv(fd, b, i % 5 == 4 ? 1500 : sizeof b, 0);
+      if (k <= 0 || n <= 0) FAIL("connection %d at %llu: FIONREAD says %d, recv %zd (errno %d)", i, (unsigned long long)got, n, k, k < 0 ? errno : 0);
+      verify(b, k, i, got);
+      got += k;
+    }
+    CHECK(!ready(fd, POLLIN, 0) && unread(fd) == 0);
+    put(fd, "e", 1);
+    close(ep);
+    close(fd);
+  }
+}
+// A read that fills less than its buffer has emptied the socket (epoll(7), question 9): what comes later is a
+// new edge.
+static void edge_after_short_read(int none) {
+  (void)none;
+  static char b[30000];
+  for (int i = 0; i < CONNS; i++) {
+    int fd = small_dial(), ep = epoll_create1(0);
+    struct epoll_event e = {.events = EPOLLIN | EPOLLET};
+    CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
+    for (uint64_t got = 0; got < BODY;) {
+      if (epoll_wait(ep, &e, 1, 10000) != 1) FAIL("connection %d at %llu: no edge, %d bytes unread", i, (unsigned long long)got, unread(fd));
+      ssize_t k;
+      do {
+        k = recv(fd, b, sizeof b, 0);
+        if (k < 0 && errno == EAGAIN) break;
+        CHECK(k > 0);
+        verify(b, k, i, got);
+        got += k;
+      } while (k == sizeof b);
+    }
+    put(fd, "e", 1);
+    close(ep);
+    close(fd);
+  }
+}
+// Two threads read one connection, each after a poll; neither sleeps while there is something to read.
+static struct {
+  int fd;
+  uint64_t got;
+  pthread_mutex_t m;
+} pair = {-1, 0, PTHREAD_MUTEX_INITIALIZER};
+static void *one_of_two(void *p) {
+  static __thread char b[5000];
+  (void)p;
+  for (;;) {
+    if (!ready(pair.fd, POLLIN, 5000)) FAIL("asleep at %llu, %d bytes unread", (unsigned long long)pair.got, unread(pair.fd));
+    pthread_mutex_lock(&pair.m);
+    ssize_t k = recv(pair.fd, b, sizeof b, 0);
+    CHECK(k >= 0 || errno == EAGAIN);
+    if (k > 0) {
+      verify(b, k, 7, pair.got);
+      pair.got += k;
+    }
+    pthread_mutex_unlock(&pair.m);
+    if (k == 0) return NULL;
+  }
+}
+static void two_server(int lfd) {
+  for (int i = 0; i < CONNS / 3; i++) {
+    int fd = accept(lfd, NULL, NULL);
+    char c;
+    CHECK(fd >= 0);
+    get(fd, &c, 1);
+    put_stream(fd, 7, 0, BODY, 60000);
+    hear('e');
+    close(fd);
+  }
+}
+static void two_threads(int none) {
+  (void)none;
+  pthread_t t[2];
+  for (int i = 0; i < CONNS / 3; i++) {
+    pair.fd = small_dial();
+    pair.got = 0;
+    for (int k = 0; k < 2; k++) CHECK(!pthread_create(&t[k], NULL, one_of_two, NULL));
+    while (__atomic_load_n(&pair.got, __ATOMIC_SEQ_CST) < BODY) nap(1);
+    tell('e');
+    for (int k = 0; k < 2; k++) pthread_join(t[k], NULL);
+    close(pair.fd);
+  }
+}
+const test_case CASES[] = {
+    {"true_alarms", bodies_server, true_alarms, RAW},
+    {"edge_after_short_read", bodies_server, edge_after_short_read, RAW},
+    {"two_threads", two_server, two_threads, RAW},
+    {0},
+};
