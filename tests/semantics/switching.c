@@ -140,9 +140,38 @@ static void two_threads(int none) {
     close(pair.fd);
   }
 }
+// The peer sets an option that nobody can know, and says nothing: no reason to wake anybody.
+static void odd_server(int fd) {
+  int one = 1;
+  hear('o');
+  FAILS(setsockopt(fd, 999, 1, &one, sizeof one), ENOPROTOOPT);
+  tell('d');
+  hear('s');
+  put(fd, "12345", 5);
+  hear('q');
+}
+static void odd_peer(int fd) {
+  int ep = epoll_create1(0);
+  struct epoll_event e = {.events = EPOLLIN};
+  char b[10];
+  CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
+  EQ(epoll_wait(ep, &e, 1, 5), 0);
+  tell('o');
+  hear('d');
+  EQ(epoll_wait(ep, &e, 1, 50), 0);
+  EQ(ready(fd, POLLIN, 20), 0);
+  EQ(unread(fd), 0);
+  tell('s');
+  EQ(epoll_wait(ep, &e, 1, 5000), 1);
+  EQ(unread(fd), 5);
+  get(fd, b, 5);
+  EQ(epoll_wait(ep, &e, 1, 5), 0);
+  tell('q');
+}
 const test_case CASES[] = {
     {"true_alarms", bodies_server, true_alarms, RAW},
     {"edge_after_short_read", bodies_server, edge_after_short_read, RAW},
     {"two_threads", two_server, two_threads, RAW},
+    {"odd_peer", odd_server, odd_peer, 0},
     {0},
 };

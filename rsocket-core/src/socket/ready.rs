@@ -77,6 +77,12 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
     {
         detach::serve_return(id, s, fd, e);
     }
+    if let Some(e) = &ends
+        && marks::end(&e.incoming).is_some()
+        && fd >= 0
+    {
+        receive::follow_back(id, s, e);
+    }
     match s.receive_mode() {
         ReceiveMode::Device => {
             if ends.as_ref().is_none_or(|e| data_waiting(s, e)) || s.has(flag::READ_SHUT) {

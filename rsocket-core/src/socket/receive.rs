@@ -292,6 +292,27 @@ pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     !s.has(flag::TCP_AHEAD)
 }
 
+/// The sender has gone back to TCP: so does the receiver once the window is empty, before anybody takes the
+/// sender's mark for something to read.
+pub(crate) fn follow_back(id: SlotId, s: &Slot, ends: &Ends) {
+    if s.receive_mode() != ReceiveMode::Device || !guard::take_receive(s, ends) {
+        return;
+    }
+    // SAFETY: the lock was taken above.
+    let state = unsafe { s.receive.load() };
+    let empty = state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
+    let done =
+        s.receive_mode() == ReceiveMode::Device && empty && marks::end(&ends.incoming) == Some(state.total());
+    if done {
+        commit(s, ends, state, 0);
+        s.set_receive_mode(ReceiveMode::Returned);
+    }
+    s.receive.lock.unlock(tid());
+    if done {
+        crate::socket::mode_changed(id);
+    }
+}
+
 /// After the cut: the device has the bytes. Runs under the receive lock.
 fn from_device(
     id: SlotId,
