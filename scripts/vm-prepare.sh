@@ -17,7 +17,7 @@ VM_MODULES=(9pnet_virtio 9p overlay virtio_net veth virtio-rng crc32c_generic li
 
 vm_prepare() {
   [ "$(uname -m)" = x86_64 ] || die "the virtual machine is for x86_64 only"
-  need qemu-system-x86_64=qemu-system-x86 kmod ip=iproute2 rdma=iproute2 flock=util-linux \
+  need qemu-system-x86_64=qemu-system-x86 kmod rdma=iproute2 flock=util-linux \
     rstream=rdmacm-utils ibv_devinfo=ibverbs-utils busybox=busybox-static
   # The providers are what makes ibverbs know rxe and siw; they are libraries, not programs.
   compgen -G '/etc/libibverbs.d/rxe.driver' >/dev/null || apt_install ibverbs-providers

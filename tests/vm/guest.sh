@@ -22,8 +22,7 @@ check() {
   if "$@"; then ok "$n"; else fail "$n" "$why"; fi
 }
 finish() { exit $BAD; }
-
-# Nothing runs faster than a few hundred programs a second here: bounds are in seconds by the clock, and generous.
+# A guest runs a few hundred programs a second at most: bounds are in seconds by the clock, and generous.
 limit() { timeout -k 5 "$@"; }
 
 # Device names are rxe0 and siw0; both are there with one guest and with two.
@@ -81,7 +80,7 @@ none_left() {
 
 # wait_listen PORT PID [SECONDS] : until somebody listens there by rdma_cm; false if PID ends or time is up.
 wait_listen() {
-  local end=$((SECONDS + ${3:-10}))
+  local end=$((SECONDS + ${3:-30}))
   while [ $SECONDS -le $end ]; do
     rdma resource show cm_id | grep -q "state LISTEN .*src-addr [^ ]*:$1 " && return 0
     alive "$2" || return 1

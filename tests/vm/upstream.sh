@@ -18,7 +18,7 @@ stream() {
   fi
   limit 60 rstream -s "$addr" "${args[@]}" >"$tmp/client" 2>&1
   rc=$?
-  gone_child "$server" 5
+  gone_child "$server" 20
   stop "$server" || { fail "$name" "the server does not end: $(tail -3 "$tmp/server")"; return; }
   after=$(packets "$dev")
   if [ $rc != 0 ]; then fail "$name" "exit $rc: $(tail -3 "$tmp/client" "$tmp/server")"
