@@ -6,14 +6,9 @@
 if [ ! -e /run/vm/job ]; then
   set -u
   . "$(dirname "$0")/../../scripts/lib.sh"
-  need_build
-  tmpdir tmp
-  cd "$ROOT" || exit 1
-  cargo test --no-run --message-format=json -p rsocket-core --tests >"$tmp/built" || die "the tests do not build"
-  found=$(grep '"profile":{[^}]*"test":true' "$tmp/built" | sed -n 's/.*"executable":"\([^"]*\/rdma_[^"]*\)".*/\1/p')
-  [ -n "$found" ] || die "no test of the device was built"
+  . "$ROOT/tests/vm/device.prepare"
   build_lib
-  RSOCKET_TEST_BINARIES=$found "$ROOT/scripts/vm" --timeout 900 "$ROOT/tests/vm/device.sh" "$@"
+  "$ROOT/scripts/vm" --timeout 900 "$ROOT/tests/vm/device.sh" "$@"
   exit
 fi
 . "$(dirname "$0")/guest.sh"
