@@ -114,9 +114,9 @@ fn rustix_goes_to_the_kernel_itself() {
         "-p",
         "rspreload",
         "-e",
-        "features,no-dev",
+        "features,no-dev,no-build",
         "-i",
-        "rustix",
+        "rustix@1",
     ]));
     assert!(text.contains("rustix v"), "{text}");
     assert!(!text.contains("use-libc"), "{text}");
