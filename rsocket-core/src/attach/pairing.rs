@@ -128,8 +128,12 @@ fn step(id: SlotId, s: &Slot, fd: RawFd) {
             Phase::Knocked => finish(id, s, fd),
             Phase::Paired | Phase::Refused | Phase::Unconnected => Ok(()),
         };
-        if let Err(reason) = done {
-            give_up(s, reason);
+        match done {
+            Ok(()) => {}
+            // Whoever held the other end of the channel has ended, or given it up to a relative; where there is no
+            // TCP to stay on, the pairing begins again. (Had the peer closed, TCP would say so.)
+            Err(Reason::OfferLapsed) if s.has(flag::STRICT) && begin_again(s) => {}
+            Err(reason) => give_up(s, reason),
         }
         let phase = s.phase();
         s.pairing.unlock(tid());
@@ -197,6 +201,15 @@ fn later(s: &Slot) -> u32 {
     };
     s.next_step.store(now + distance, Ordering::Relaxed);
     tries
+}
+
+/// As [`lapse`], from any phase before the end; false when there is no such way.
+fn begin_again(s: &Slot) -> bool {
+    let again = s.phase() == Phase::Young || lapse(s).is_ok();
+    if again {
+        later(s);
+    }
+    again
 }
 
 /// What every process must be able to say before it attaches anything.
@@ -287,7 +300,7 @@ fn introduce(fd: RawFd, tuple: &Tuple, channel: &Channel) -> Result<(), Reason> 
     trusted(tuple, channel)?;
     let process = hello::process_id().map_err(|_| Reason::ResourceError)?;
     let identity = trust::own_identity(fd).map_err(|_| Reason::ResourceError)?;
-    channel.send(Knock::new(process, identity).bytes(), &[]).map_err(|_| Reason::ResourceError)
+    channel.send(Knock::new(process, identity).bytes(), &[]).map_err(|_| Reason::OfferLapsed)
 }
 
 /// The user behind the channel owns the socket at the other end of the connection.
@@ -382,7 +395,8 @@ fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     let sent = channel.send(welcome.bytes(), &[arena]);
     if sent.is_err() {
         link::abandon(s);
-        return Err(Reason::ResourceError);
+        // Where there is no TCP to stay on, whoever knocked has handed the connection over, or closed.
+        return Err(if s.has(flag::STRICT) { Reason::OfferLapsed } else { Reason::ResourceError });
     }
     link::own(id, s);
     close_pairing_fd(s);
@@ -467,8 +481,37 @@ pub fn restart(s: &Slot) -> bool {
     fresh
 }
 
-/// The last descriptor goes: close what the pairing holds open.
+/// The last descriptor goes: close what the pairing holds open. Blocks only for another thread's step in
+/// progress.
 pub fn forget(s: &Slot) {
+    if matches!(s.pairing.lock(tid()), Taken::Own) {
+        return;
+    }
     close_pairing_fd(s);
     s.set_phase(Phase::Refused);
+    s.pairing.unlock(tid());
+}
+
+/// This process gives the connection up, and relatives go on with it: what it alone has of an unfinished pairing
+/// goes. Where there is no TCP to stay on, the pairing is finished if the peer has done its part, and begins again
+/// if not. `fd` is still open. Blocks as [`forget`].
+pub fn hand_over(id: SlotId, s: &Slot, fd: RawFd) {
+    if !s.has(flag::STRICT) {
+        return forget(s);
+    }
+    if matches!(s.pairing.lock(tid()), Taken::Own) {
+        return;
+    }
+    if s.phase() == Phase::Knocked && !elsewhere(s) {
+        // From here on the peer cannot send its welcome any more: either it is here, or the peer learns that it
+        // has to begin again too.
+        Channel { fd: s.pairing_fd.load(Ordering::Relaxed) }.hear_no_more();
+        let _ = finish(id, s, fd);
+    }
+    if matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked) && !elsewhere(s) {
+        let _ = lapse(s);
+        s.tries.store(0, Ordering::Relaxed);
+        s.next_step.store(0, Ordering::Relaxed);
+    }
+    s.pairing.unlock(tid());
 }

@@ -266,6 +266,11 @@ impl Channel {
         Err(bad)
     }
 
+    /// The other side's next message fails with `EPIPE`; what it has sent can still be received.
+    pub fn hear_no_more(&self) {
+        let _ = rustix::net::shutdown(sys::borrow(self.fd), rustix::net::Shutdown::Read);
+    }
+
     /// Ends the meeting.
     pub fn close(self) {
         sys::close_private(self.fd);

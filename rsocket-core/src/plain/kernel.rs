@@ -10,6 +10,7 @@ use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
 use rustix::net::{AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketType};
 
+use super::service;
 use crate::address::SockAddr;
 use crate::attach::pairing;
 use crate::errno::Errno;
@@ -54,6 +55,9 @@ pub(super) fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno>
     let result = rustix::net::connect(sys::borrow(fd), &to.0);
     let errno = result.map_or_else(rustix::io::Errno::raw_os_error, |()| 0);
     socket::connected(id, fd, if errno == 0 { 0 } else { -1 }, errno);
+    if matches!(errno, 0 | libc::EINPROGRESS | libc::EINTR) {
+        service::wanted();
+    }
     Ok(result?)
 }
 
@@ -75,6 +79,7 @@ pub(super) fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId,
             // The peer, which may be waiting to send, hears of us at once.
             pairing::advance(id, s, new);
         }
+        service::wanted();
         return Ok((id, new, peer));
     }
 }
@@ -164,9 +169,9 @@ mod tests {
             ("127.9.9.9:1", true),
             ("0.0.0.0:7", true),
             // Addresses for documentation, which nobody has.
-            ("192.0.2.1:1", false),
+            ("203.0.113.77:1", false),
             ("[2001:db8::1]:1", false),
-            ("[::ffff:192.0.2.1]:1", false),
+            ("[::ffff:203.0.113.77]:1", false),
         ] {
             assert_eq!(of_this_host(&SockAddr(text.parse().unwrap())), Ok(here), "{text}");
         }

@@ -11,6 +11,7 @@
 
 mod kernel;
 pub mod rdma;
+mod service;
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;

@@ -141,6 +141,12 @@ pub fn reset_on_close(fd: RawFd) {
     };
 }
 
+/// Sends FIN.
+pub fn shut_sending(fd: RawFd) {
+    // SAFETY: no memory is passed.
+    unsafe { libc::syscall(libc::SYS_shutdown, fd, libc::SHUT_WR) };
+}
+
 /// Breaks the TCP connection for both ends: the loud end after an inconsistency.
 pub fn shut_both(fd: RawFd) {
     // SAFETY: no memory is passed.

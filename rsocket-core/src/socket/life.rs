@@ -108,7 +108,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
         Left::Elsewhere => {
             // What this process alone holds of an unfinished pairing goes with it.
             if s.pairing_pid.load(Ordering::Relaxed) == sys::pid() && s.phase() != Phase::Paired {
-                pairing::forget(s);
+                pairing::hand_over(id, s, fd);
             }
         }
         Left::Nobody => {
@@ -129,6 +129,9 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
             kernel::reset_on_close(fd);
         }
         link::release(s);
+    } else if s.has(flag::RSOCKET) {
+        // The peer must see the end of the connection before the end of the pairing.
+        kernel::shut_sending(fd);
     }
     pairing::forget(s);
     // Threads that are inside with the locks finish first; those that sleep are found by their pins.
@@ -148,7 +151,9 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
 }
 
 fn unread_at_close(s: &Slot) -> bool {
-    if s.receive_mode() != ReceiveMode::Device {
+    // Acknowledged: nothing was read yet, and there may be something behind a cut that nobody looked at. (What
+    // is before the cut is unread in TCP, of which the kernel knows.)
+    if !matches!(s.receive_mode(), ReceiveMode::Device | ReceiveMode::Acknowledged) {
         return false;
     }
     let Some(ends) = link::ends(s) else { return false };

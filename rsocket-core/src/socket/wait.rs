@@ -345,6 +345,12 @@ pub(crate) fn restarts() -> bool {
 /// `ETIMEDOUT` after [`policy::STRICT_PATIENCE_NS`], `ECONNREFUSED` when it can never attach.
 pub(crate) fn strict_verdict(s: &Slot, fd: RawFd) -> Result<(), Errno> {
     match s.phase() {
+        Phase::Refused if s.has(flag::RSOCKET) => Err(match kernel::ending(fd) {
+            // That the peer has gone is why there was nobody to attach to.
+            kernel::Ending::Fin => Errno::PIPE,
+            kernel::Ending::Failed(e) => e,
+            kernel::Ending::Open | kernel::Ending::Bytes => Errno(libc::ECONNREFUSED),
+        }),
         Phase::Refused => Err(Errno(libc::ECONNREFUSED)),
         Phase::Paired | Phase::Unconnected => Ok(()),
         Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {

@@ -1,0 +1,58 @@
+//! A thread that goes on with the pairings of the process while there are any, whatever the program does: a peer
+//! that sends must not wait until our program happens to make a call. It sleeps when nothing is left to do, and is
+//! started with the first connection. Where it cannot be started, and in a forked child before its own first
+//! connection, pairings go on in the program's calls alone.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+
+use rustix::thread::futex;
+use rustix::time::Timespec;
+
+use crate::{socket, sys};
+
+/// The process whose thread runs; 0 before there is one. A child inherits the number and not the thread.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+/// Counts the connections that were begun; the thread sleeps on it.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+
+const STACK: usize = 128 * 1024;
+
+/// A connection was begun: sees to it that the thread runs and looks.
+pub(super) fn wanted() {
+    // Release: pairs with the acquire in run(), so that the thread finds the slot as it was left.
+    BEGUN.fetch_add(1, Ordering::Release);
+    let (me, owner) = (sys::pid(), OWNER.load(Ordering::Relaxed));
+    if owner == me {
+        let _ = futex::wake(&BEGUN, futex::Flags::PRIVATE, 1);
+    } else if OWNER.compare_exchange(owner, me, Ordering::Relaxed, Ordering::Relaxed).is_ok() && !start() {
+        crate::log_warn!("no thread for pairings: they go on in the program's calls alone");
+    }
+}
+
+/// Starts the thread with all signals blocked: they are the program's.
+fn start() -> bool {
+    // SAFETY: both sets are locals, for which zeroes are a value; the old mask is put back below.
+    let before = unsafe {
+        let (mut all, mut before) = (core::mem::zeroed::<libc::sigset_t>(), core::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    };
+    let started = std::thread::Builder::new().name("rsocket".into()).stack_size(STACK).spawn(run).is_ok();
+    // SAFETY: the mask that was there.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut()) };
+    started
+}
+
+fn run() {
+    loop {
+        let seen = BEGUN.load(Ordering::Acquire);
+        let next = socket::attaching().map(timespec);
+        let _ = futex::wait(&BEGUN, futex::Flags::PRIVATE, seen, next.as_ref());
+    }
+}
+
+fn timespec(d: Duration) -> Timespec {
+    Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(d.subsec_nanos()) }
+}
