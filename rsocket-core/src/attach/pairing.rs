@@ -5,7 +5,7 @@
 //! socket; after them the two ends talk through words in shared memory only. The connection works on
 //! TCP all the while.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use super::hello::{self, Knock, Welcome};
@@ -20,7 +20,7 @@ use crate::socket::{family, policy};
 use crate::stats::{self, Counter};
 use crate::sync::lock::Taken;
 use crate::sync::thread::tid;
-use crate::sys;
+use crate::sys::{self, MAX_FDS};
 
 /// Offers that this process has open.
 static OPEN_OFFERS: AtomicU32 = AtomicU32::new(0);
@@ -114,11 +114,43 @@ fn take(s: &Slot) -> bool {
     matches!(s.pairing.try_lock(tid()), Some(Taken::Clean | Taken::Broken))
 }
 
+/// Threads of this process that are inside a step, and forks that wait for them.
+static STEPPING: AtomicU32 = AtomicU32::new(0);
+static FORKING: AtomicU32 = AtomicU32::new(0);
+/// How long a fork waits for steps of other threads, in nanoseconds: more than any step takes.
+const FORK_PATIENCE_NS: u64 = 20_000_000;
+
+/// Before a fork: a step of another thread may be about to open something of which the child would keep a copy
+/// that nobody knows, and a name that stays bound. New steps are put off until the fork is over.
+pub fn fork_prepare() {
+    // SeqCst: pairs with step(), which counts itself in and then looks for forks.
+    FORKING.fetch_add(1, Ordering::SeqCst);
+    let end = sys::now_ns().saturating_add(FORK_PATIENCE_NS);
+    // Bounded, since this may be a signal handler above a step of its own thread.
+    while STEPPING.load(Ordering::SeqCst) != 0 && sys::now_ns() < end {
+        crate::sync::thread::yield_now();
+    }
+}
+
+/// In the parent after a fork, or after one that failed.
+pub fn fork_parent() {
+    FORKING.fetch_sub(1, Ordering::SeqCst);
+}
+
 #[cold]
 fn step(id: SlotId, s: &Slot, fd: RawFd) {
     if fd < 0 {
         return;
     }
+    STEPPING.fetch_add(1, Ordering::SeqCst);
+    if FORKING.load(Ordering::SeqCst) == 0 {
+        step_now(id, s, fd);
+    }
+    STEPPING.fetch_sub(1, Ordering::SeqCst);
+}
+
+#[cold]
+fn step_now(id: SlotId, s: &Slot, fd: RawFd) {
     let errno = sys::errno();
     if take(s) {
         let done = match s.phase() {
@@ -150,6 +182,32 @@ fn step(id: SlotId, s: &Slot, fd: RawFd) {
     sys::set_errno(errno);
 }
 
+/// One bit for each descriptor that a pairing of this process holds open. The slots say so too; but when a child has
+/// come so far that it can look, its parent may have changed them.
+static HELD: [AtomicU64; MAX_FDS / 64] = [const { AtomicU64::new(0) }; MAX_FDS / 64];
+
+fn held(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+    let fd = usize::try_from(fd).ok()?;
+    Some((HELD.get(fd / 64)?, 1 << (fd % 64)))
+}
+
+/// The phase holds this open, for this process.
+fn hold(s: &Slot, fd: RawFd) {
+    if let Some((word, bit)) = held(fd) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+    s.pairing_fd.store(fd, Ordering::Relaxed);
+    s.pairing_pid.store(sys::pid(), Ordering::Relaxed);
+}
+
+/// Closes a descriptor that [`hold`] was told of.
+fn let_go(fd: RawFd) {
+    if let Some((word, bit)) = held(fd) {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+    sys::close_private(fd);
+}
+
 /// Closes what the phase holds open, when it is this process's.
 fn close_pairing_fd(s: &Slot) {
     let fd = s.pairing_fd.swap(-1, Ordering::AcqRel);
@@ -159,7 +217,7 @@ fn close_pairing_fd(s: &Slot) {
     if s.phase() == Phase::Offered {
         OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
     }
-    sys::close_private(fd);
+    let_go(fd);
 }
 
 /// Whether the phase's descriptor belongs to another process of the family: then it is theirs to go on,
@@ -259,8 +317,7 @@ fn offer(s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
     }
     match Offer::open(tuple) {
         Ok(offer) => {
-            s.pairing_fd.store(offer.fd, Ordering::Relaxed);
-            s.pairing_pid.store(sys::pid(), Ordering::Relaxed);
+            hold(s, offer.fd);
             s.tries.store(0, Ordering::Relaxed);
             stats::add(Counter::Offers, 1);
             enter(s, PhaseEvent::OfferOpened)
@@ -288,8 +345,7 @@ fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
         channel.close();
         return Err(reason);
     }
-    s.pairing_fd.store(channel.fd, Ordering::Relaxed);
-    s.pairing_pid.store(sys::pid(), Ordering::Relaxed);
+    hold(s, channel.fd);
     s.tries.store(0, Ordering::Relaxed);
     s.next_step.store(0, Ordering::Relaxed);
     enter(s, PhaseEvent::KnockSent)
@@ -322,7 +378,7 @@ fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
     match offer.pick_up() {
         Ok(Some(channel)) => {
             close_pairing_fd(s);
-            s.pairing_fd.store(channel.fd, Ordering::Relaxed);
+            hold(s, channel.fd);
             s.tries.store(0, Ordering::Relaxed);
             enter(s, PhaseEvent::PeerCame)?;
             let _ = fd;
@@ -447,14 +503,16 @@ pub fn refuse(s: &Slot, reason: Reason) {
 /// In the child of a fork: names and channels are the parent's to go on with; a copy that stayed open here
 /// would keep them alive after the parent has given them up.
 pub fn fork_child() {
-    OPEN_OFFERS.store(0, Ordering::Relaxed);
-    let me = sys::pid();
-    family::each_local(|_, s| {
-        let fd = s.pairing_fd.load(Ordering::Relaxed);
-        if fd >= 0 && s.pairing_pid.load(Ordering::Relaxed) != me && sys::is_private(fd) {
-            sys::close_private(fd);
+    for count in [&OPEN_OFFERS, &STEPPING, &FORKING] {
+        count.store(0, Ordering::Relaxed);
+    }
+    for (i, word) in HELD.iter().enumerate() {
+        let mut bits = word.load(Ordering::Relaxed);
+        while bits != 0 {
+            let_go((i * 64) as RawFd + bits.trailing_zeros() as RawFd);
+            bits &= bits - 1;
         }
-    });
+    }
 }
 
 /// The attempt to connect failed: forgets what belonged to it. False when there is a window, which no failed

@@ -169,12 +169,14 @@ fn unread_at_close(s: &Slot) -> bool {
 
 /// pthread_atfork, before: the child is entered as a holder.
 pub fn fork_prepare() {
+    pairing::fork_prepare();
     family::fork_prepare();
 }
 
 /// pthread_atfork, in the parent.
 pub fn fork_parent() {
     family::fork_parent();
+    pairing::fork_parent();
 }
 
 /// pthread_atfork, in the child: what was the parent's alone is forgotten.

@@ -66,10 +66,7 @@ fn attempt(id: SlotId, s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -
     }
     let Some(ends) = link::ends(s) else {
         if s.has(flag::STRICT) && !link::has_window(s) {
-            if s.has(flag::PEER_GONE) {
-                return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
-            }
-            return wait::strict_verdict(s, fd);
+            return before_the_device(s, fd);
         }
         if s.send_mode().is_kernel() {
             return into_kernel(s, fd, from, flags);
@@ -105,9 +102,17 @@ fn attempt_locked(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>, flags
             detach::send_tail(s, fd, ends)?;
             into_kernel(s, fd, from, flags)
         }
-        SendMode::Kernel | SendMode::Asked if s.has(flag::STRICT) => wait::strict_verdict(s, fd),
+        SendMode::Kernel | SendMode::Asked if s.has(flag::STRICT) => before_the_device(s, fd),
         SendMode::Kernel | SendMode::Asked => into_kernel(s, fd, from, flags),
     }
+}
+
+/// A connection that may not use TCP, before its device takes bytes: is there still something to wait for?
+fn before_the_device(s: &Slot, fd: RawFd) -> Result<(), Errno> {
+    if s.has(flag::PEER_GONE) {
+        return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
+    }
+    wait::strict_verdict(s, fd)
 }
 
 /// Fixes the byte at which this direction leaves TCP, once nobody is inside the kernel to send. The
