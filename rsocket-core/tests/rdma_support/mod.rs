@@ -125,6 +125,8 @@ pub(crate) struct Fabric {
     pub(crate) params: PairParams,
     live: Vec<End>,
     next_key: u64,
+    /// The other end of the live one is dead.
+    killed: bool,
 }
 
 impl Fabric {
@@ -136,7 +138,7 @@ impl Fabric {
         let at = listener.local_address().unwrap();
         assert_ne!(at.port(), 0);
         let params = PairParams { spare_receives: 0, ..PairParams::default() };
-        Self { channel, listener, at, params, live: Vec::new(), next_key: 10 }
+        Self { channel, listener, at, params, live: Vec::new(), next_key: 10, killed: false }
     }
 
     /// A key that no identifier has yet.
@@ -198,6 +200,7 @@ impl Fabric {
         let end = |pair, id, key| End { pair: Rc::new(RefCell::new(Some(pair))), id: Rc::new(id), key };
         let ends = [end(near, id, key), end(far, far_id, far_key)];
         self.live = ends.to_vec();
+        self.killed = false;
         (ends, [answered.expect("both ends are told"), requested])
     }
 
@@ -229,15 +232,22 @@ impl Rig for Fabric {
     }
 
     fn settle(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
         let mut until = Instant::now() + QUIET;
         while Instant::now() < until {
-            if self.attend() {
-                until = Instant::now() + QUIET;
-            }
+            let happened = self.attend();
+            let mut over = usize::from(self.killed);
+            let mut all = over;
             for end in &self.live {
                 if let Some(pair) = end.pair.borrow_mut().as_mut() {
                     pair.advance();
+                    over += usize::from(pair.is_over());
+                    all += 1;
                 }
+            }
+            // The news of an end is under way to the other, however slow the machine is.
+            if (happened || over % all != 0) && Instant::now() < deadline {
+                until = Instant::now() + QUIET;
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -247,6 +257,7 @@ impl Rig for Fabric {
         // What the kernel does with a process's objects.
         end.pair.borrow_mut().take();
         self.live.retain(|other| other.key != end.key);
+        self.killed = true;
     }
 
     fn holds_words_back(&self) -> bool {

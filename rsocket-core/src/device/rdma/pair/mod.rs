@@ -281,6 +281,12 @@ impl RdmaPair {
         self.inline
     }
 
+    /// Whether the end has come, reported or still to be polled.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        matches!(self.life, Life::Broken | Life::Ended)
+    }
+
     /// The device that it is on.
     #[must_use]
     pub const fn device(&self) -> &'static Device {
