@@ -209,42 +209,64 @@ impl Name {
 /// Bits of [`Slot::flags`].
 pub mod flag {
     /// This end called connect.
-    pub const CONNECTING: u32 = 1;
+    pub const CONNECTING: u32 = 1 << 0;
     /// Policy excludes TCP: no byte of the program's travels on it.
-    pub const STRICT: u32 = 2;
+    pub const STRICT: u32 = 1 << 1;
     /// shutdown for reading was called here.
-    pub const READ_SHUT: u32 = 4;
+    pub const READ_SHUT: u32 = 1 << 2;
     /// shutdown for writing was called here.
-    pub const WRITE_SHUT: u32 = 8;
+    pub const WRITE_SHUT: u32 = 1 << 3;
     /// An inconsistency was found after the switch: everything answers ECONNRESET.
-    pub const BROKEN: u32 = 16;
+    pub const BROKEN: u32 = 1 << 4;
     /// The peer is known to have closed for good (orphaned or gone).
-    pub const PEER_GONE: u32 = 32;
+    pub const PEER_GONE: u32 = 1 << 5;
     /// The window was given up or was never there.
-    pub const WINDOW_DONE: u32 = 64;
+    pub const WINDOW_DONE: u32 = 1 << 6;
     /// The peer's FIN was seen (by a wait; reading decides for itself).
-    pub const PEER_FIN: u32 = 128;
+    pub const PEER_FIN: u32 = 1 << 7;
     /// Nothing is left to be sent by TCP of what the peer had not read of the window.
-    pub const TAIL_SENT: u32 = 512;
+    pub const TAIL_SENT: u32 = 1 << 8;
     /// The window's last word was read: the stream is over, whether or not the FIN is here yet.
-    pub const ENDED: u32 = 1024;
+    pub const ENDED: u32 = 1 << 9;
     /// The cut is known, and TCP still has bytes before it: a reader that waits need not look at the window.
-    pub const TCP_AHEAD: u32 = 2048;
+    pub const TCP_AHEAD: u32 = 1 << 10;
     /// Never tracked: the kernel's own business in every way.
-    pub const UNTRACKED: u32 = 256;
+    pub const UNTRACKED: u32 = 1 << 11;
     /// An rsocket from the start: strict, and bytes that come by TCP are a stranger's.
-    pub const RSOCKET: u32 = 2048;
+    pub const RSOCKET: u32 = 1 << 12;
     /// A connection attempt runs or has ended, and the program has not asked yet how it went: until then a socket
     /// whose TCP connection stands is writable.
-    pub const CONNECT_NEWS: u32 = 4096;
+    pub const CONNECT_NEWS: u32 = 1 << 13;
     /// Beyond the window is a relay, not a peer process: [`crate::relay`].
-    pub const RELAYED: u32 = 8192;
+    pub const RELAYED: u32 = 1 << 14;
     /// The relay is still connecting: nothing is ready.
-    pub const PENDING: u32 = 16384;
+    pub const PENDING: u32 = 1 << 15;
     /// The relay could not connect; [`super::Slot::relay_error`] says why.
-    pub const UNREACHED: u32 = 32768;
+    pub const UNREACHED: u32 = 1 << 16;
     /// Listens by way of a relay.
-    pub const RELAY_LISTENS: u32 = 65536;
+    pub const RELAY_LISTENS: u32 = 1 << 17;
+
+    #[cfg(test)]
+    pub(super) const ALL: &[u32] = &[
+        CONNECTING,
+        STRICT,
+        READ_SHUT,
+        WRITE_SHUT,
+        BROKEN,
+        PEER_GONE,
+        WINDOW_DONE,
+        PEER_FIN,
+        TAIL_SENT,
+        ENDED,
+        TCP_AHEAD,
+        UNTRACKED,
+        RSOCKET,
+        CONNECT_NEWS,
+        RELAYED,
+        PENDING,
+        UNREACHED,
+        RELAY_LISTENS,
+    ];
 }
 
 /// One connection. All words are shared by the processes that hold it.
@@ -464,5 +486,16 @@ impl Slot {
         for lock in [&self.pairing, &self.receive.lock, &self.send.lock] {
             lock.reset();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_flag_has_a_bit_of_its_own() {
+        assert_eq!(flag::ALL.iter().fold(0, |all, bit| all | bit).count_ones() as usize, flag::ALL.len());
+        assert!(flag::ALL.iter().all(|bit| bit.is_power_of_two()));
     }
 }
