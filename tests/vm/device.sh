@@ -14,6 +14,8 @@ fi
 . "$(dirname "$0")/guest.sh"
 ulimit -l unlimited
 tmpdir tmp
+# With few rounds, what takes longest is left out.
+[ "$QUICK" = 1 ] && set -- "$@" --skip when_small
 for dev in "${DEVICES[@]}"; do
   before=$(packets "$dev")
   for binary in $RSOCKET_TEST_BINARIES; do
@@ -26,9 +28,9 @@ for dev in "${DEVICES[@]}"; do
     grep -q '^test result: ok\. [1-9]' "$tmp/log" && [ $rc = 0 ] || { fail "$dev $(basename "$binary")" "exit $rc"; tail -60 "$tmp/log"; }
   done
   # The RDMA libraries read, write and close by the names that the preload library hooks.
-  RSOCKET_TEST_RDMA=$(address "$dev") LD_PRELOAD=$LIB limit 400 "${RSOCKET_TEST_BINARIES%%$'\n'*}" \
-    --ignored --test-threads 1 keeps_the_contract >"$tmp/log" 2>&1
-  check "$dev keeps_the_contract under the library" "$(tail -20 "$tmp/log")" grep -q '^test result: ok\. [1-9]' "$tmp/log"
+  [ "$QUICK" = 1 ] || RSOCKET_TEST_RDMA=$(address "$dev") LD_PRELOAD=$LIB limit 400 "${RSOCKET_TEST_BINARIES%%$'\n'*}" \
+    --ignored --test-threads 1 --exact keeps_the_contract >"$tmp/log" 2>&1
+  [ "$QUICK" = 1 ] || check "$dev keeps_the_contract under the library" "$(tail -20 "$tmp/log")" grep -q '^test result: ok\. [1-9]' "$tmp/log"
   check "$dev carried it" "no packet went through it" [ "$(packets "$dev")" -gt "$before" ]
 done
 check "nothing left" "see above" none_left
