@@ -33,6 +33,8 @@ struct Direction {
 struct World {
     connecting: Phase,
     accepting: Phase,
+    /// The ends are on two hosts: the channel is a request over RDMA and what became of it.
+    apart: bool,
     offer: bool,
     channel: Channel,
     /// Connecting to accepting, and back.
@@ -42,6 +44,7 @@ struct World {
 const START: World = World {
     connecting: Phase::Unconnected,
     accepting: Phase::Unconnected,
+    apart: false,
     offer: false,
     channel: Channel::None,
     directions: [Direction {
@@ -63,6 +66,18 @@ fn connecting(w: World, out: &mut Vec<World>) {
     let p = w.connecting;
     match p {
         Phase::Unconnected => out.push(World { connecting: phase(p, E::Established), ..w }),
+        Phase::Young if w.apart => {
+            if w.channel == Channel::None {
+                out.push(World { connecting: phase(p, E::Dialled), channel: Channel::Knocked, ..w });
+            }
+        }
+        Phase::Dialling => {
+            // Refused, or the wire broke; what was granted is void.
+            out.push(World { connecting: phase(p, E::Lapsed), channel: Channel::Closed, ..w });
+            if w.channel == Channel::Welcomed {
+                out.push(World { connecting: phase(p, E::Met), ..w });
+            }
+        }
         Phase::Young => out.push(World { connecting: phase(p, E::OfferOpened), offer: true, ..w }),
         Phase::Offered => {
             // The name goes with the offer; a knock that nobody picked up goes too.
@@ -101,6 +116,15 @@ fn accepting(w: World, out: &mut Vec<World>) {
     let p = w.accepting;
     match p {
         Phase::Unconnected => out.push(World { accepting: phase(p, E::Established), ..w }),
+        Phase::Young if w.apart && w.channel == Channel::Knocked => {
+            out.push(World { channel: Channel::Welcomed, ..w });
+            out.push(World { channel: Channel::Closed, ..w });
+        }
+        // The answer was taken.
+        Phase::Young if w.apart && w.channel == Channel::Welcomed && w.connecting == Phase::Paired => {
+            out.push(World { accepting: phase(p, E::Met), ..w });
+        }
+        Phase::Dialling => unreachable!("the connecting side's"),
         Phase::Young if w.offer => {
             out.push(World { accepting: phase(p, E::KnockSent), channel: Channel::Knocked, ..w });
         }
@@ -190,8 +214,9 @@ fn check(w: &World) {
 
 #[test]
 fn all_interleavings() {
-    let mut seen = HashMap::from([(START, Vec::new())]);
-    let mut todo = vec![START];
+    let apart = World { apart: true, ..START };
+    let mut seen = HashMap::from([(START, Vec::new()), (apart, Vec::new())]);
+    let mut todo = vec![START, apart];
     while let Some(w) = todo.pop() {
         check(&w);
         let mut next = vec![];
@@ -210,7 +235,10 @@ fn all_interleavings() {
     }
     assert!(seen.len() > 200, "{} states", seen.len());
     let device = |at: &Direction| at.receive == ReceiveMode::Device && at.send == SendMode::Device;
-    assert!(seen.keys().any(|w| w.directions.iter().all(device)), "both directions reach the device");
+    for apart in [false, true] {
+        let reached = seen.keys().any(|w| w.apart == apart && w.directions.iter().all(device));
+        assert!(reached, "both directions reach the device");
+    }
     // From everywhere both ends can come to rest: on the device for good, or on TCP.
     let rests = |w: &World| {
         w.directions.iter().all(|at| device(at) || (at.send.is_kernel() && at.receive.is_kernel()))

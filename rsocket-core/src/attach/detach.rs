@@ -42,7 +42,10 @@ pub fn break_connection(s: &Slot, fd: RawFd, reason: Reason) {
 /// Goes back to TCP in both directions, or never leaves it.
 pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     if s.has(flag::RELAYED) {
-        // There is no TCP connection to the peer to go back to.
+        if s.has(flag::BESIDE) {
+            leave_relay(s, fd, reason);
+        }
+        // Else there is no TCP connection to the peer to go back to.
         return;
     }
     pairing::refuse(s, reason);
@@ -62,6 +65,21 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     ends.wake_reader();
     ends.wake_writer();
     crate::socket::mode_changed(id);
+}
+
+/// Between hosts the way back is the sender's alone: our bytes go by TCP from here on. What the peer sends stays on
+/// the device, where this process can still read it; a stranger to the relay could not, and gets a reset.
+fn leave_relay(s: &Slot, fd: RawFd, reason: Reason) {
+    let Some(ends) = link::ends(s) else { return };
+    if s.send_mode() != SendMode::Returned {
+        stats::fell_back(reason);
+        stats::add(Counter::Detached, 1);
+        return_outgoing(s, fd, &ends);
+        crate::relay::carry_out(s, &ends);
+    }
+    if matches!(reason, Reason::Executed | Reason::PassedAway) && s.receive_mode() != ReceiveMode::Kernel {
+        break_connection(s, fd, reason);
+    }
 }
 
 /// Our bytes go by TCP from here on.

@@ -44,6 +44,8 @@ states! {
         Refused = 5,
         /// Not a connection: not connected yet, or listening.
         Unconnected = 6,
+        /// The peer is on another host: a connection over RDMA is being made to it, or is wanted from it.
+        Dialling = 7,
     }
 }
 
@@ -66,6 +68,10 @@ states! {
         Lapsed = 6,
         /// Never attach (again).
         Refuse = 7,
+        /// The connecting side asks a peer on another host for RDMA.
+        Dialled = 8,
+        /// The two ends have met over RDMA, and each has a window with its relay.
+        Met = 9,
     }
 }
 
@@ -81,7 +87,10 @@ impl Phase {
             (Self::Offered, E::PeerCame) => Some(Self::Greeted),
             (Self::Greeted, E::KnockAnswered) => Some(Self::Paired),
             (Self::Knocked, E::WelcomeRead) => Some(Self::Paired),
-            (Self::Offered | Self::Greeted | Self::Knocked, E::Lapsed) => Some(Self::Young),
+            (Self::Young, E::Dialled) => Some(Self::Dialling),
+            // Whoever accepted is asked, and answers at once.
+            (Self::Young | Self::Dialling, E::Met) => Some(Self::Paired),
+            (Self::Offered | Self::Greeted | Self::Knocked | Self::Dialling, E::Lapsed) => Some(Self::Young),
             (_, E::Refuse) => Some(Self::Refused),
             _ => None,
         }
@@ -213,6 +222,8 @@ mod tests {
 Young + OfferOpened -> Offered
 Young + KnockSent -> Knocked
 Young + Refuse -> Refused
+Young + Dialled -> Dialling
+Young + Met -> Paired
 Offered + PeerCame -> Greeted
 Offered + Lapsed -> Young
 Offered + Refuse -> Refused
@@ -226,6 +237,9 @@ Paired + Refuse -> Refused
 Refused + Refuse -> Refused
 Unconnected + Established -> Young
 Unconnected + Refuse -> Refused
+Dialling + Lapsed -> Young
+Dialling + Refuse -> Refused
+Dialling + Met -> Paired
 ";
         assert_eq!(table(Phase::ALL, PhaseEvent::ALL, Phase::after), expected);
     }

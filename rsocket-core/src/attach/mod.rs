@@ -13,4 +13,6 @@ pub mod link;
 pub mod machine;
 pub mod marks;
 pub mod pairing;
+pub mod remote;
 mod search;
+pub mod witness;

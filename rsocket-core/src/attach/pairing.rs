@@ -14,7 +14,7 @@ use super::machine::{Phase, PhaseEvent, ReceiveEvent, ReceiveMode, SendEvent, Se
 use super::reason::Reason;
 use super::rendezvous::{self, Channel, Offer, ReceiveError};
 use super::trust::{self, Tuple};
-use super::{marks, sandbox};
+use super::{marks, remote, sandbox};
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, policy};
 use crate::stats::{self, Counter};
@@ -36,7 +36,7 @@ const KNOCK_TRIES: u32 = 14;
 pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
     match s.phase() {
         Phase::Paired => switch(id, s),
-        Phase::Refused | Phase::Unconnected => {}
+        Phase::Refused | Phase::Unconnected | Phase::Dialling => {}
         Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
             // Relaxed: only times the attempt.
             if s.has(flag::STRICT)
@@ -154,11 +154,11 @@ fn step_now(id: SlotId, s: &Slot, fd: RawFd) {
     let errno = sys::errno();
     if take(s) {
         let done = match s.phase() {
-            Phase::Young => begin(s, fd),
+            Phase::Young => begin(id, s, fd),
             Phase::Offered => greet(s, fd),
             Phase::Greeted => answer(id, s, fd),
             Phase::Knocked => finish(id, s, fd),
-            Phase::Paired | Phase::Refused | Phase::Unconnected => Ok(()),
+            Phase::Paired | Phase::Refused | Phase::Unconnected | Phase::Dialling => Ok(()),
         };
         match done {
             Ok(()) => {}
@@ -233,7 +233,7 @@ fn enter(s: &Slot, event: PhaseEvent) -> Result<(), Reason> {
 }
 
 /// Never again, for this reason. The caller holds the pairing lock.
-fn give_up(s: &Slot, reason: Reason) {
+pub(super) fn give_up(s: &Slot, reason: Reason) {
     close_pairing_fd(s);
     s.reason.store(reason as u32, Ordering::Relaxed);
     s.set_phase(Phase::Refused);
@@ -248,7 +248,7 @@ fn lapse(s: &Slot) -> Result<(), Reason> {
 }
 
 /// Sets when the next step is due: soon at first, then at growing distances.
-fn later(s: &Slot) -> u32 {
+pub(super) fn later(s: &Slot) -> u32 {
     let tries = s.tries.fetch_add(1, Ordering::Relaxed);
     let now = s.position.load(Ordering::Relaxed);
     let distance = match s.phase() {
@@ -271,8 +271,8 @@ fn begin_again(s: &Slot) -> bool {
 }
 
 /// What every process must be able to say before it attaches anything.
-fn permitted(s: &Slot) -> Result<(), Reason> {
-    if !policy::shm_allowed() {
+pub(super) fn permitted(s: &Slot) -> Result<(), Reason> {
+    if !policy::shm_allowed() && !remote::possible() {
         return Err(Reason::PolicyTcp);
     }
     if link::distrusted() {
@@ -293,17 +293,18 @@ fn permitted(s: &Slot) -> Result<(), Reason> {
     Ok(())
 }
 
-fn begin(s: &Slot, fd: RawFd) -> Result<(), Reason> {
+fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     permitted(s)?;
     let Some(tuple) = Tuple::of(fd) else {
         later(s);
         return Ok(());
     };
     match trust::find(&tuple.reversed()) {
+        Ok(Some(_)) if !policy::shm_allowed() => return Err(Reason::PolicyTcp),
         Ok(Some(owner)) if owner.is_alive() || s.has(flag::CONNECTING) => {}
         // The accepting side's peer may have closed already; the connecting side's has not accepted yet.
         Ok(Some(_)) => return Err(Reason::ShutDownEarly),
-        Ok(None) => return Err(Reason::PeerElsewhere),
+        Ok(None) => return remote::begin(id, s, &tuple),
         Err(_) => return Err(Reason::ResourceError),
     }
     if s.has(flag::CONNECTING) { offer(s, &tuple) } else { knock(s, fd, &tuple) }

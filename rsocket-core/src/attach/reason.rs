@@ -87,6 +87,10 @@ reasons! {
     NameTaken "name_taken" => "somebody else has taken the connection's place at the rendezvous",
     /// The socket is connected to itself.
     SelfConnected "self_connected" => "the socket is connected to itself",
+    /// No RDMA on the way to another host, or none here.
+    NoRoute "no_route" => "the other end is on another host, and no RDMA device leads there",
+    /// The other host's end was asked, and did not want.
+    PeerRefused "peer_refused" => "the other end, on another host, does not take part over RDMA",
     /// Not yet, or no more, connected.
     NotConnected "not_connected" => "the socket is not connected",
 }

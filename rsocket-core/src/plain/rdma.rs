@@ -252,7 +252,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
     }
     s.names.get(1).iter().for_each(|name| name.set(Some(*to)));
     belong(s, relay);
-    let begun = relay.with(|place| {
+    let begun = service::with_news(relay, |place| {
         let cm = match place.take() {
             Some(bound) => bound.into_id(),
             None => service::new_id(relay.key()),

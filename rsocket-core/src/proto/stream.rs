@@ -339,6 +339,15 @@ impl Stream {
         Some(Post { payload, target, word: update.word, token: token(update.word, cost) })
     }
 
+    /// A CTRL word of the driver's own, between two ends that understand it (`wire-protocol §4.1`: any other peer
+    /// ignores it). `None` while there is no slot for it, and when nothing may be said any more.
+    pub fn say(&mut self, word: Word) -> Option<Post> {
+        if !self.state.connected() || !self.control.take(1) {
+            return None;
+        }
+        Some(Post { payload: Payload::None, target: Sge::default(), word, token: token(word, 1) })
+    }
+
     /// A part of our buffer as an entry of the peer's table, and where that is.
     fn entry(&self, index: u32, region: Region) -> (Payload, Sge) {
         let addr = self.buffer.addr.wrapping_add(u64::from(region.offset));

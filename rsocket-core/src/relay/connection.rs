@@ -9,6 +9,7 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::beside::{self, Request};
 use super::guests::{self, Guest};
 use super::loopback::{self, Near};
 use super::port::Port;
@@ -16,12 +17,16 @@ use super::pump::{self, PeerEnd, Pump};
 use super::service::{self, Watch};
 use crate::attach::link::{self, Claim};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
+use crate::attach::reason::Reason;
+use crate::attach::remote;
+use crate::attach::witness::Proof;
 use crate::device::QueuePair;
 use crate::device::rdma::{CmId, Event, Kind, PairParams, RdmaPair};
 use crate::errno::Errno;
+use crate::proto::control::Mode;
 use crate::proto::stream::StreamParams;
 use crate::socket::family;
-use crate::socket::slot::{Slot, SlotId, flag};
+use crate::socket::slot::{Name, Slot, SlotId, flag};
 use crate::stats::{self, Counter};
 use crate::sys;
 use crate::wire::private_data::PrivateData;
@@ -63,17 +68,44 @@ enum Stage {
     /// Answered; the peer has still to say that it knows. Where to knock then.
     Accepting {
         pump: Box<Pump<RdmaPair>>,
-        door: SocketAddr,
+        to: To,
     },
     Running {
         pump: Box<Pump<RdmaPair>>,
     },
-    /// Listens for peers; for each, knocks there.
+    /// Listens for peers; hands each over there.
     Listening {
-        door: SocketAddr,
+        to: Door,
     },
     /// Over: nothing is left but the place.
     Over,
+}
+
+/// Who gets what a listener's peers bring.
+#[derive(Clone, Copy, Debug)]
+pub enum Door {
+    /// The program's listening socket, at this address of the host.
+    Program(SocketAddr),
+    /// The TCP connections that they ask for.
+    Connections,
+}
+
+/// Who gets one connection.
+#[derive(Clone, Copy, Debug)]
+enum To {
+    Program(SocketAddr),
+    Connection,
+}
+
+/// What a relay that asks a peer on another host must remember of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Courtship {
+    /// What it asks.
+    pub request: Request,
+    /// What only the other end of the TCP connection can answer.
+    pub expected: Proof,
+    /// It was sent to another port already.
+    pub redirected: bool,
 }
 
 /// What is ready before the peer has answered.
@@ -85,8 +117,8 @@ struct Dialled {
 
 /// What is ready before a request is granted.
 struct Granted {
-    pump: Box<Pump<RdmaPair>>,
-    reply: [u8; PrivateData::SIZE],
+    pump: Pump<RdmaPair>,
+    own: PrivateData,
     claim: Claim,
 }
 
@@ -103,6 +135,12 @@ pub struct Connection {
     port: Option<Port>,
     /// The program's connection, where this process knows it.
     slot: Option<(SlotId, u32)>,
+    /// Stands beside a TCP connection, and asked for it.
+    courtship: Option<Courtship>,
+    /// Stands beside a TCP connection.
+    beside: bool,
+    /// The program is to be told that something changed, once no lock is held.
+    news: Option<SlotId>,
     /// The program's socket sent FIN; it was reset.
     fin: bool,
     reset: bool,
@@ -121,6 +159,9 @@ impl Connection {
             claim: (0, 0),
             port: None,
             slot: None,
+            courtship: None,
+            beside: false,
+            news: None,
             fin: false,
             reset: false,
             fin_said: false,
@@ -147,6 +188,40 @@ impl Connection {
             new.stage = new.unreached(Stage::Over, e.into());
         }
         new
+    }
+
+    /// Asks the other end of a TCP connection, on another host, for RDMA beside it.
+    pub fn court(
+        key: u64,
+        id: CmId,
+        (slot, s): (SlotId, &Slot),
+        to: SocketAddr,
+        shape: Shape,
+        (claim, port): (Claim, Port),
+        courtship: Courtship,
+    ) -> Self {
+        let mut new = Self::new(key, id, Stage::Resolving { tries: 0, to }, shape);
+        new.slot = Some((slot, s.generation.load(Ordering::Acquire)));
+        new.claim = (claim.record, claim.window);
+        new.port = Some(port);
+        new.courtship = Some(courtship);
+        new.beside = true;
+        new
+    }
+
+    /// Begins to resolve the address of [`Self::court`]; apart from it, since it may fail and then tells the
+    /// connection, whose lock the caller of `court` holds.
+    pub fn begin(&mut self) {
+        if let Stage::Resolving { tries: 0, to } = self.stage {
+            self.stage = Stage::Resolving { tries: 1, to };
+            self.resolve(to);
+        }
+    }
+
+    fn resolve(&mut self, to: SocketAddr) {
+        if let Err(e) = self.id.resolve_address(None, &to, RESOLVE_MS) {
+            self.stage = self.unreached(Stage::Over, e.into());
+        }
     }
 
     /// Has a name.
@@ -185,7 +260,21 @@ impl Connection {
             return Err(Errno::INVAL);
         }
         self.id.listen(backlog).map_err(Errno::from)?;
-        self.stage = Stage::Listening { door };
+        self.stage = Stage::Listening { to: Door::Program(door) };
+        Ok(())
+    }
+
+    /// Listens for peers on other hosts who ask for RDMA beside their TCP connections.
+    ///
+    /// # Errors
+    /// What the connection manager says; `EOPNOTSUPP` on iWARP, which shares TCP's ports.
+    pub fn listen_beside(&mut self, backlog: i32) -> Result<(), Errno> {
+        let device = self.id.device().map_err(Errno::from)?;
+        if device.is_none_or(|d| d.mode() == Mode::Message) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        self.id.listen(backlog).map_err(Errno::from)?;
+        self.stage = Stage::Listening { to: Door::Connections };
         Ok(())
     }
 
@@ -194,10 +283,10 @@ impl Connection {
         self.id.local_address()
     }
 
-    /// What a listener needs to answer a request: where to knock, and how the pair is to be.
-    pub fn listening(&self) -> Option<(SocketAddr, Shape)> {
+    /// What a listener needs to answer a request: who gets it, and how the pair is to be.
+    pub fn listening(&self) -> Option<(Door, Shape)> {
         match &self.stage {
-            Stage::Listening { door } => Some((*door, self.shape)),
+            Stage::Listening { to } => Some((*to, self.shape)),
             _ => None,
         }
     }
@@ -208,13 +297,50 @@ impl Connection {
     /// Why it was.
     pub fn answer(key: u64, id: CmId, request: &[u8], door: SocketAddr, shape: Shape) -> Result<Self, Errno> {
         match Self::prepare_answer(&id, request, shape) {
-            Ok(Granted { pump, reply, claim }) => {
-                if let Err(e) = id.set_key(key).and_then(|()| id.accept(&reply)) {
+            Ok(Granted { pump, own, claim }) => {
+                let pump = Box::new(pump);
+                if let Err(e) = id.set_key(key).and_then(|()| id.accept(&own.to_bytes())) {
                     Pump::close(*pump);
                     return Err(e.into());
                 }
-                let mut new = Self::new(key, id, Stage::Accepting { pump, door }, shape);
+                let to = To::Program(door);
+                let mut new = Self::new(key, id, Stage::Accepting { pump, to }, shape);
                 new.claim = (claim.record, claim.window);
+                Ok(new)
+            }
+            Err(e) => {
+                let _ = id.reject(&[]);
+                Err(e)
+            }
+        }
+    }
+
+    /// Answers a request of one of ours for RDMA beside a TCP connection of this process.
+    ///
+    /// # Errors
+    /// Why it was rejected.
+    pub fn answer_beside(
+        key: u64,
+        id: CmId,
+        request: &[u8],
+        (slot, proof): (SlotId, Proof),
+        shape: Shape,
+    ) -> Result<Self, Errno> {
+        let s = family::slot(slot).ok_or(Errno::BADF)?;
+        let generation = s.generation.load(Ordering::Acquire);
+        match Self::prepare_answer(&id, request, shape) {
+            Ok(Granted { pump, own, claim }) => {
+                let pump = Box::new(pump.beside_tcp());
+                let granted = id.set_key(key).and_then(|()| id.accept(&beside::answer(&own, &proof)));
+                if let Err(e) = granted {
+                    Pump::close(*pump);
+                    return Err(e.into());
+                }
+                let to = To::Connection;
+                let mut new = Self::new(key, id, Stage::Accepting { pump, to }, shape);
+                new.claim = (claim.record, claim.window);
+                new.slot = Some((slot, generation));
+                new.beside = true;
                 Ok(new)
             }
             Err(e) => {
@@ -229,9 +355,9 @@ impl Connection {
         let peer = PrivateData::parse(request).map_err(|_| Errno(libc::ENOTSUP))?;
         let (pair, params) = make_pair(id, shape)?;
         let (claim, port) = window()?;
-        let reply = params.private_data().to_bytes();
+        let own = params.private_data();
         let pump = Pump::new(port, pair, &params, &peer).map_err(|_| Errno(libc::ENOTSUP))?;
-        Ok(Granted { pump: Box::new(pump), reply, claim })
+        Ok(Granted { pump, own, claim })
     }
 
     /// Something happened to the connection manager's side.
@@ -243,7 +369,16 @@ impl Connection {
             (Stage::Connecting(dialled), Kind::Established { private }) => {
                 self.established(*dialled, private.bytes())
             }
-            (Stage::Accepting { pump, door }, Kind::Established { .. }) => self.knock(pump, &door),
+            (Stage::Connecting(dialled), Kind::Rejected { private, .. })
+                if self.may_ask_at(private.bytes()).is_some() =>
+            {
+                let at = self.may_ask_at(private.bytes()).unwrap_or_default();
+                self.redirect(*dialled, at)
+            }
+            (Stage::Accepting { pump, to: To::Program(door) }, Kind::Established { .. }) => {
+                self.knock(pump, &door)
+            }
+            (Stage::Accepting { pump, to: To::Connection }, Kind::Established { .. }) => self.meet(pump),
             (Stage::Running { mut pump }, Kind::Disconnected) => {
                 pump.pair().peer_gone();
                 Stage::Running { pump }
@@ -280,13 +415,21 @@ impl Connection {
     }
 
     fn connect(&mut self) -> Stage {
+        if self.beside && !matches!(self.id.device(), Ok(Some(d)) if d.mode() == Mode::Immediate) {
+            // iWARP shares TCP's ports: whoever listens there would take this for a stranger's connection.
+            return self.unreached(Stage::Over, Errno::OPNOTSUPP);
+        }
         let made = make_pair(&self.id, self.shape);
         let (pair, params) = match made {
             Ok(made) => made,
             Err(e) => return self.unreached(Stage::Over, e),
         };
         let Some(port) = self.port.take() else { return Stage::Over };
-        let asked = self.id.connect(&params.private_data().to_bytes());
+        let own = params.private_data();
+        let asked = match &self.courtship {
+            Some(courtship) => self.id.connect(&courtship.request.to_bytes(&own)),
+            None => self.id.connect(&own.to_bytes()),
+        };
         let stage = Stage::Connecting(Box::new(Dialled { pair, params, port }));
         match asked {
             Ok(()) => stage,
@@ -296,6 +439,14 @@ impl Connection {
 
     fn established(&mut self, dialled: Dialled, private: &[u8]) -> Stage {
         let Dialled { pair, params, port } = dialled;
+        if let Some(courtship) = &self.courtship
+            && !beside::is_answer(private, &courtship.expected)
+        {
+            // A stranger at that port, or upstream's library.
+            port.close();
+            let _ = self.id.disconnect();
+            return self.unreached(Stage::Over, Errno(libc::ECONNREFUSED));
+        }
         let Ok(peer) = PrivateData::parse(private) else {
             // wire-protocol §2.7.
             port.close();
@@ -303,6 +454,7 @@ impl Connection {
             return self.unreached(Stage::Over, Errno(libc::ENOTSUP));
         };
         match Pump::new(port, pair, &params, &peer) {
+            Ok(pump) if self.beside => self.meet(Box::new(pump.beside_tcp())),
             Ok(pump) => {
                 self.tell_connected();
                 self.started(Box::new(pump))
@@ -315,7 +467,7 @@ impl Connection {
     }
 
     /// The program's socket becomes connected.
-    fn tell_connected(&self) {
+    fn tell_connected(&mut self) {
         let Some((id, s)) = self.program() else { return };
         let [ours, theirs] = &s.names;
         ours.set(self.id.local_address());
@@ -325,7 +477,7 @@ impl Connection {
         s.flags.fetch_and(!flag::PENDING, Ordering::AcqRel);
         stats::add(Counter::AttachedRdma, 1);
         crate::log_info!("connected over RDMA");
-        news(id, s);
+        self.news = Some(id);
     }
 
     /// The program's socket, while it is still the one that asked.
@@ -339,6 +491,47 @@ impl Connection {
         service::watch(&Watch::completions(self.key, pump.pair().event_fd()));
         service::belongs(self.claim, self.key);
         Stage::Running { pump }
+    }
+
+    /// Both ends have met beside their TCP connection.
+    fn meet(&mut self, pump: Box<Pump<RdmaPair>>) -> Stage {
+        let met = |id, s| remote::met(id, s, self.key as u32, self.claim.0, self.claim.1);
+        let found = self.program().filter(|(id, s)| met(*id, s));
+        if let Some((id, _)) = found {
+            self.news = Some(id);
+            return self.started(pump);
+        }
+        Pump::close(*pump);
+        let _ = self.id.disconnect();
+        Stage::Over
+    }
+
+    /// The port at which a refusal says that the connection's relatives can be asked, the first time.
+    fn may_ask_at(&self, refusal: &[u8]) -> Option<u16> {
+        self.courtship.filter(|c| !c.redirected)?;
+        beside::ask_there(refusal)
+    }
+
+    /// Asks at another port of the same host: the connection is a relative's of whoever answered.
+    fn redirect(&mut self, dialled: Dialled, at: u16) -> Stage {
+        if let Some(courtship) = &mut self.courtship {
+            courtship.redirected = true;
+        }
+        let Some(theirs) = self.program().and_then(|(_, s)| s.names.get(1).and_then(Name::get)) else {
+            dialled.port.close();
+            return Stage::Over;
+        };
+        self.port = Some(dialled.port);
+        drop(dialled.pair);
+        let to = SocketAddr::new(theirs.ip(), at);
+        let asked = service::new_id(self.key).and_then(|id| {
+            self.id = id;
+            self.id.resolve_address(None, &to, RESOLVE_MS).map_err(Errno::from)
+        });
+        match asked {
+            Ok(()) => Stage::Resolving { tries: 1, to },
+            Err(e) => self.unreached(Stage::Over, e),
+        }
     }
 
     /// The peer knows that it is connected: the program may accept it.
@@ -385,11 +578,18 @@ impl Connection {
         if let Some(port) = self.port.take() {
             port.close();
         }
+        if self.beside {
+            if let Some((_, s)) = self.program() {
+                let refused = e == Errno(libc::ECONNREFUSED);
+                remote::failed(s, if refused { Reason::PeerRefused } else { Reason::NoRoute }, refused);
+            }
+            return Stage::Over;
+        }
         if let Some((id, s)) = self.program() {
             s.relay_error.store(e.0, Ordering::Release);
             s.set(flag::UNREACHED);
             s.flags.fetch_and(!flag::PENDING, Ordering::AcqRel);
-            news(id, s);
+            self.news = Some(id);
         }
         Stage::Over
     }
@@ -430,6 +630,11 @@ impl Connection {
         Ran { alive: true, moved }
     }
 
+    /// Whom to tell, with no lock held, that something changed: see [`news`].
+    pub fn take_news(&mut self) -> Option<SlotId> {
+        self.news.take()
+    }
+
     /// Whether it waits for the device to go on.
     #[must_use]
     pub fn backlog(&self) -> bool {
@@ -449,6 +654,13 @@ impl Connection {
                 crate::log_warn!("a peer broke the protocol ({:?}): its connection is reset", violation);
             }
             service::forgotten(self.claim);
+            if self.beside
+                && peer == PeerEnd::Broken
+                && let Some((id, s)) = self.program()
+            {
+                remote::lost(s, pump.committed());
+                self.news = Some(id);
+            }
             Pump::close(*pump);
         }
         if self.end >= 0 {
@@ -585,7 +797,8 @@ pub(crate) fn leave_window(s: &Slot) {
 }
 
 /// Something changed that is not in the window: whoever waits looks again.
-fn news(id: SlotId, s: &Slot) {
+pub(super) fn news(id: SlotId) {
+    let Some(s) = family::slot(id) else { return };
     s.next_epoch();
     crate::socket::mode_changed(id);
     if let Some(ends) = link::ends(s) {

@@ -17,9 +17,11 @@ use crate::socket::slot::{Slot, flag};
 use crate::socket::wait::ticks;
 use crate::sys;
 
+pub mod beside;
 pub mod connection;
 pub mod guests;
 pub mod loopback;
+pub mod notes;
 pub mod port;
 pub mod pump;
 pub mod service;

@@ -6,6 +6,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+use super::notes::{Note, Read, Reader};
 use super::port::{Broken, Outgoing, Port};
 use crate::attach::marks;
 use crate::device::{Completion, HALF, PostError, QueuePair};
@@ -15,6 +16,8 @@ use crate::proto::stream::{Payload, Post, Readable, Stream, StreamParams};
 use crate::proto::{RecvHalf, RecvParams, Region, Violation};
 use crate::wire::private_data::PrivateData;
 use crate::wire::sge::{Endian, Sge};
+use crate::wire::word::Word;
+use std::collections::VecDeque;
 
 /// Completions that are taken from the device at a time.
 const BATCH: usize = 32;
@@ -52,8 +55,23 @@ pub struct Pump<Q> {
     ended: bool,
     /// Messages that were posted and not reported yet.
     outstanding: u32,
-    /// What was carried since the last look: bytes out, bytes in.
+    /// What was carried in all: bytes out, bytes in.
     carried: (u64, u64),
+    /// The marks, where a TCP connection to the same peer stands beside this one.
+    beside: Option<Box<Beside>>,
+}
+
+/// What was told and heard of the marks.
+#[derive(Debug, Default)]
+struct Beside {
+    reader: Reader,
+    /// Words that wait for a slot.
+    unsaid: VecDeque<Word>,
+    acknowledged: bool,
+    cut: bool,
+    ended: bool,
+    /// The peer's direction ends behind so many bytes.
+    end: Option<u64>,
 }
 
 /// Registers what the protocol needs and posts the first receives: to be done before connecting, so that a
@@ -95,8 +113,16 @@ impl<Q: QueuePair> Pump<Q> {
                 ended: false,
                 outstanding: 0,
                 carried: (0, 0),
+                beside: None,
             }),
         }
+    }
+
+    /// A TCP connection to the same peer stands beside this one: marks are carried too.
+    #[must_use]
+    pub fn beside_tcp(mut self) -> Self {
+        self.beside = Some(Box::default());
+        self
     }
 
     /// The device's side, for whoever hears of its end or arms it.
@@ -115,11 +141,6 @@ impl<Q: QueuePair> Pump<Q> {
         self.peer
     }
 
-    /// Bytes carried since the last call: out, in.
-    pub fn take_carried(&mut self) -> (u64, u64) {
-        core::mem::take(&mut self.carried)
-    }
-
     /// Why the peer was thrown out, if it was.
     #[must_use]
     pub fn violation(&self) -> Option<Violation> {
@@ -133,6 +154,7 @@ impl<Q: QueuePair> Pump<Q> {
         let mut delivered = false;
         loop {
             let polled = self.poll();
+            let noted = self.notes();
             let (in_moved, out_moved) = match (self.deliver(), self.forward()) {
                 (Ok(i), Ok(o)) => (i, o),
                 _ => {
@@ -143,8 +165,9 @@ impl<Q: QueuePair> Pump<Q> {
             delivered |= in_moved;
             taken |= out_moved;
             let said = self.control();
-            any |= polled || in_moved || out_moved || said;
-            if !(polled || in_moved || out_moved || said) {
+            let moved = polled || noted || in_moved || out_moved || said;
+            any |= moved;
+            if !moved {
                 break;
             }
         }
@@ -179,6 +202,9 @@ impl<Q: QueuePair> Pump<Q> {
                 }
                 Completion::Word(word) => {
                     words += 1;
+                    if self.beside.is_some() && self.heard(word) {
+                        continue;
+                    }
                     if self.stream.on_word(word).and_then(|()| self.entries()).is_err() {
                         self.pair.close();
                     }
@@ -190,6 +216,77 @@ impl<Q: QueuePair> Pump<Q> {
             let _ = self.pair.post_receives(words);
         }
         count > 0
+    }
+
+    /// A word of the peer's relay; false when it is the protocol's.
+    fn heard(&mut self, word: Word) -> bool {
+        let Some(beside) = &mut self.beside else { return false };
+        match beside.reader.read(word) {
+            Read::Foreign => return false,
+            Read::Part => {}
+            Read::Note(Note::Acknowledged) => marks::acknowledge(&self.port.ends().incoming),
+            Read::Note(Note::Cut(n)) => marks::publish_cut(&self.port.ends().outgoing, n),
+            Read::Note(Note::End(n)) => beside.end = Some(n),
+            Read::Nonsense => self.pair.close(),
+        }
+        // Threads of the program wait for marks as they do for bytes and room.
+        self.port.ends().wake_reader();
+        self.port.ends().wake_writer();
+        true
+    }
+
+    /// Tells the peer's relay which of our program's marks have changed.
+    fn notes(&mut self) -> bool {
+        let Some(beside) = &mut self.beside else { return false };
+        let ends = self.port.ends();
+        if !beside.acknowledged && marks::acknowledged(&ends.outgoing) {
+            beside.acknowledged = true;
+            beside.unsaid.extend(Note::Acknowledged.words());
+        }
+        if !beside.cut
+            && let Some(n) = marks::cut(&ends.incoming)
+        {
+            beside.cut = true;
+            beside.unsaid.extend(Note::Cut(n).words());
+        }
+        if !beside.ended
+            && let Some(n) = marks::end(&ends.incoming)
+            && n == self.carried.0
+        {
+            beside.ended = true;
+            beside.unsaid.extend(Note::End(n).words());
+        }
+        // The peer's end is the program's to see once all before it is there.
+        if beside.end == Some(self.carried.1) {
+            beside.end = None;
+            let _ = marks::publish_end(&ends.outgoing, self.carried.1);
+            ends.wake_reader();
+        }
+        let mut any = false;
+        while let Some(word) = beside.unsaid.front().copied()
+            && let Some(post) = self.stream.say(word)
+        {
+            beside.unsaid.pop_front();
+            any = true;
+            match self.pair.post_message(&[], post.target, post.word, post.token) {
+                Ok(()) => self.outstanding += 1,
+                Err(PostError::Ended) => {}
+                Err(PostError::Full | PostError::Unsupported) => self.pair.close(),
+            }
+        }
+        any
+    }
+
+    /// Whether the peer may count on our program having left TCP behind: it was told that a direction may switch, or
+    /// has been.
+    #[must_use]
+    pub fn committed(&self) -> bool {
+        self.beside.as_ref().is_some_and(|b| b.acknowledged || b.cut)
+    }
+
+    /// Whether bytes may follow: what leaves TCP behind is told before them.
+    fn cut_told(&self) -> bool {
+        self.beside.as_ref().is_none_or(|b| b.cut && b.unsaid.is_empty())
     }
 
     /// Reads the entries of our target table that may be new (`wire-protocol §5.6`).
@@ -287,7 +384,7 @@ impl<Q: QueuePair> Pump<Q> {
                         continue;
                     }
                     let most = len.min(self.pair.staging_room());
-                    if most == 0 {
+                    if most == 0 || !self.cut_told() {
                         break;
                     }
                     let Some(post) = self.stream.next_data(&mut ramp, most) else { break };

@@ -7,15 +7,18 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::cell::UnsafeCell;
+use core::net::SocketAddr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, RawFd};
 
 use rustix::event::epoll;
 
-use super::connection::Connection;
+use super::beside::{self, Request};
+use super::connection::{self, Connection, Door};
 use super::table::{self, Relay};
 use crate::attach::link;
+use crate::attach::remote::{self, Recognised};
 use crate::device::rdma::{CmError, CmId, Event, EventChannel, Kind};
 use crate::device::shm::bell::{self, BellRef};
 use crate::device::shm::park::MARK_READY;
@@ -38,6 +41,15 @@ const MANAGER: u64 = 3 << 62;
 const BELL: u64 = (3 << 62) | 1;
 const NUDGE: u64 = (3 << 62) | 2;
 
+/// What is looked up.
+#[derive(Default)]
+struct Known {
+    /// Which relay a window belongs to.
+    windows: BTreeMap<(u32, u32), u64>,
+    /// Where peers on other hosts are listened for, and the port that it came to be.
+    listeners: BTreeMap<SocketAddr, u16>,
+}
+
 /// What the thread and those who call it share.
 struct Service {
     channel: EventChannel,
@@ -45,11 +57,11 @@ struct Service {
     nudge: RawFd,
     bell: BellRef,
     lock: OwnedLock,
-    /// Which relay a window belongs to. Touched under `lock`.
-    windows: UnsafeCell<BTreeMap<(u32, u32), u64>>,
+    /// What is looked up. Touched under `lock`.
+    known: UnsafeCell<Known>,
 }
 
-// SAFETY: `windows` is only touched under `lock`; the channel is read by the service thread alone, and making
+// SAFETY: `known` is only touched under `lock`; the channel is read by the service thread alone, and making
 // identifiers on it is thread-safe in librdmacm; the rest is plain numbers.
 unsafe impl Sync for Service {}
 // SAFETY: as above.
@@ -98,14 +110,8 @@ fn open() -> Result<Service, Errno> {
     let flags = rustix::event::EventfdFlags::CLOEXEC.union(rustix::event::EventfdFlags::NONBLOCK);
     let nudge = sys::make_private(rustix::event::eventfd(0, flags)?)?;
     let bell = bell::borrow_for_set().ok_or(Errno(libc::EMFILE))?;
-    let service = Service {
-        channel,
-        epoll,
-        nudge,
-        bell,
-        lock: OwnedLock::new(),
-        windows: UnsafeCell::new(BTreeMap::new()),
-    };
+    let service =
+        Service { channel, epoll, nudge, bell, lock: OwnedLock::new(), known: UnsafeCell::default() };
     service.add(service.channel.fd(), MANAGER, epoll::EventFlags::IN)?;
     service.add(nudge, NUDGE, epoll::EventFlags::IN)?;
     service.add(bell.fd(), BELL, epoll::EventFlags::IN)?;
@@ -208,14 +214,26 @@ pub fn nudge() {
 /// The window belongs to this relay from now on.
 pub fn belongs(window: (u32, u32), key: u64) {
     if let Some(service) = running() {
-        service.with_windows(|w| w.insert(window, key));
+        service.with(|known| known.windows.insert(window, key));
     }
 }
 
 /// The window belongs to no relay any more.
 pub fn forgotten(window: (u32, u32)) {
     if let Some(service) = running() {
-        service.with_windows(|w| w.remove(&window));
+        service.with(|known| known.windows.remove(&window));
+    }
+}
+
+/// The port at which peers on other hosts are listened for at this address, if they are.
+pub fn listener(at: &SocketAddr) -> Option<u16> {
+    running()?.with(|known| known.listeners.get(at).copied()).flatten()
+}
+
+/// They are from now on.
+pub fn listens(at: &SocketAddr, port: u16) {
+    if let Some(service) = running() {
+        service.with(|known| known.listeners.insert(*at, port));
     }
 }
 
@@ -235,12 +253,12 @@ impl Service {
         Ok(epoll::add(sys::borrow(self.epoll), sys::borrow(fd).as_fd(), data, events)?)
     }
 
-    fn with_windows<R>(&self, f: impl FnOnce(&mut BTreeMap<(u32, u32), u64>) -> R) -> Option<R> {
+    fn with<R>(&self, f: impl FnOnce(&mut Known) -> R) -> Option<R> {
         if matches!(self.lock.lock(tid()), Taken::Own) {
             return None;
         }
         // SAFETY: the lock is ours.
-        let r = f(unsafe { &mut *self.windows.get() });
+        let r = f(unsafe { &mut *self.known.get() });
         self.lock.unlock(tid());
         Some(r)
     }
@@ -275,7 +293,7 @@ impl Service {
                 let mut ready = Vec::new();
                 link::collect_far(&mut |record, window| ready.push((record, window)));
                 for window in ready {
-                    if let Some(Some(key)) = self.with_windows(|w| w.get(&window).copied()) {
+                    if let Some(Some(key)) = self.with(|known| known.windows.get(&window).copied()) {
                         self.look(key, hot);
                     }
                 }
@@ -283,12 +301,15 @@ impl Service {
             NUDGE => {
                 let mut count = [0; 8];
                 let _ = rustix::io::read(sys::borrow(self.nudge), &mut count);
-                table::all().for_each(|relay| self.look(relay.key(), hot));
+                for relay in table::all() {
+                    with_news(relay, |c| c.iter_mut().for_each(Connection::begin));
+                    self.look(relay.key(), hot);
+                }
             }
             _ if token & WHAT == END => {
                 if let Some(relay) = Relay::of_key(token & !WHAT) {
                     let reset = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
-                    relay.with(|c| c.iter_mut().for_each(|c| c.on_end(true, reset)));
+                    with_news(relay, |c| c.iter_mut().for_each(|c| c.on_end(true, reset)));
                     self.look(relay.key(), hot);
                 }
             }
@@ -304,7 +325,7 @@ impl Service {
                     if let Kind::Request { .. } = &event.kind {
                         self.on_request(event);
                     } else if let Some(relay) = Relay::of_key(key) {
-                        relay.with(|c| c.iter_mut().for_each(|c| c.on_event(&event)));
+                        with_news(relay, |c| c.iter_mut().for_each(|c| c.on_event(&event)));
                         self.look(key, hot);
                     }
                 }
@@ -318,11 +339,24 @@ impl Service {
         let listening = Relay::of_key(event.id)
             .and_then(|r| r.with(|c| c.as_ref().and_then(Connection::listening)).flatten());
         let Kind::Request { id, private, .. } = event.kind else { return };
-        let (Some((door, shape)), Some(relay)) = (listening, table::take()) else {
-            let _ = id.reject(&[]);
-            return;
+        let Some((door, shape)) = listening else { return refuse(&id, &[]) };
+        let asked = match door {
+            Door::Program(_) => None,
+            Door::Connections => match recognise(&id, private.bytes()) {
+                Recognised::Here(slot, proof) => Some((slot, proof)),
+                Recognised::Elsewhere(port) => return refuse(&id, &beside::elsewhere(port)),
+                Recognised::Nobody => return refuse(&id, &[]),
+            },
         };
-        match Connection::answer(relay.key(), id, private.bytes(), door, shape) {
+        let Some(relay) = table::take() else { return refuse(&id, &[]) };
+        let answered = match (door, asked) {
+            (Door::Connections, Some(asked)) => {
+                Connection::answer_beside(relay.key(), id, private.bytes(), asked, shape)
+            }
+            (Door::Program(door), _) => Connection::answer(relay.key(), id, private.bytes(), door, shape),
+            (Door::Connections, None) => Err(Errno::INVAL),
+        };
+        match answered {
             Ok(connection) => {
                 relay.with(|c| *c = Some(connection));
             }
@@ -338,7 +372,7 @@ impl Service {
         let Some(relay) = Relay::of_key(key) else { return };
         let bell = self.bell.id() | MARK_READY;
         let recently = ticks().wrapping_sub(relay.inline_at.load(Ordering::Relaxed)) < HOT;
-        let over = relay.with(|slot| {
+        let over = with_news(relay, |slot| {
             let Some(c) = slot else { return false };
             c.take_event();
             relay.armed.store(0, Ordering::Relaxed);
@@ -375,6 +409,35 @@ impl Service {
             }
         }
     }
+}
+
+/// Refuses a request. Whoever asked may be gone by now.
+fn refuse(id: &CmId, why: &[u8]) {
+    let _ = id.reject(why);
+}
+
+/// Which TCP connection one of ours asks for.
+fn recognise(id: &CmId, private: &[u8]) -> Recognised {
+    let (Some(request), Some(ours), Some(theirs)) =
+        (Request::parse(private), id.local_address(), id.peer_address())
+    else {
+        return Recognised::Nobody;
+    };
+    let [from, to] = request.ports;
+    let (ours, theirs) = (SocketAddr::new(ours.ip(), to), SocketAddr::new(theirs.ip(), from));
+    remote::recognise(&ours, &theirs, &request.proof)
+}
+
+/// Works on a relay, and then tells the program what changed, with no lock held: it may want to know at once.
+pub fn with_news<R>(relay: &Relay, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
+    let (r, told) = relay.with(|slot| {
+        let r = f(slot);
+        (r, slot.as_mut().and_then(Connection::take_news))
+    })?;
+    if let Some(id) = told {
+        connection::news(id);
+    }
+    Some(r)
 }
 
 impl From<CmError> for Errno {

@@ -352,6 +352,18 @@ pub fn each_local(mut f: impl FnMut(SlotId, &'static Slot)) {
     }
 }
 
+/// Calls `f` for every slot that was ever used in the family; what is in a free one is out of date.
+pub fn each_used(mut f: impl FnMut(SlotId, &'static Slot)) {
+    let used = get().map_or(0, |f| f.used.load(Ordering::Acquire));
+    for raw in 1..=used {
+        if let Some(id) = SlotId::from_raw(raw)
+            && let Some(s) = slot(id)
+        {
+            f(id, s);
+        }
+    }
+}
+
 /// Before fork: the child is entered as a holder of everything that this process holds, so that it can
 /// never find a slot freed under it.
 pub fn fork_prepare() {

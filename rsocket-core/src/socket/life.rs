@@ -7,7 +7,7 @@ use super::family::{self, Left};
 use super::slot::{RecvState, Slot, SlotId, flag};
 use super::{guard, kernel, policy, receive, tally};
 use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
-use crate::attach::{detach, hello, link, pairing};
+use crate::attach::{detach, hello, link, pairing, remote};
 use crate::device::shm::bell;
 use crate::sync::thread::{self, tid};
 use crate::sys;
@@ -27,6 +27,7 @@ pub fn created(fd: RawFd) -> Option<SlotId> {
 pub fn listening(_id: SlotId, _fd: RawFd) {}
 
 fn established(id: SlotId, s: &Slot, flags: u32) {
+    remote::find_out();
     let strict = policy::strict() || s.has(flag::RSOCKET);
     s.set(flags | if strict { flag::STRICT } else { 0 });
     if s.phase() == Phase::Unconnected {

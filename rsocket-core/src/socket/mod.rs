@@ -35,7 +35,8 @@ pub use slot::SlotId;
 
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::reason::Reason;
-use crate::attach::{detach, link, marks, pairing};
+use crate::attach::witness::SEEN;
+use crate::attach::{detach, link, marks, pairing, remote};
 use crate::errno::Errno;
 use crate::sys;
 use slot::{Slot, flag};
@@ -201,6 +202,37 @@ pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
     if let Ok(n @ 1..) = usize::try_from(result) {
         tally::sent_tcp(s, n);
         s.position.fetch_add(n as u64 + policy::PER_CALL, Ordering::Relaxed);
+    }
+}
+
+/// Whether bytes of TCP are to be shown to [`witnessed`].
+#[inline]
+#[must_use]
+pub fn witnessing() -> bool {
+    remote::possible()
+}
+
+/// libc's call has moved the first `n` bytes of this list over TCP: to the peer, or (`received`) from it.
+#[cold]
+pub fn witnessed(id: SlotId, received: bool, list: &[libc::iovec], n: usize) {
+    let Some(s) = slot(id) else { return };
+    let Some(prefix) = s.witness.get(usize::from(received)) else { return };
+    let mut left = n;
+    for v in list {
+        if left == 0 || !prefix.wants() {
+            return;
+        }
+        let here = v.iov_len.min(left).min(SEEN);
+        // SAFETY: libc's call has just read or written all of these bytes, by the program's promise.
+        prefix.add(unsafe { core::slice::from_raw_parts(v.iov_base.cast::<u8>(), here) });
+        left -= v.iov_len.min(left);
+    }
+}
+
+/// libc's call has moved bytes over TCP that nobody saw.
+pub fn unwitnessed(id: SlotId, received: bool) {
+    if let Some(prefix) = slot(id).and_then(|s| s.witness.get(usize::from(received))) {
+        prefix.freeze();
     }
 }
 

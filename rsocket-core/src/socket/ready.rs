@@ -66,6 +66,10 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
         }
         relay::pump(s);
     }
+    if s.has(flag::LOST) {
+        let ready = Events::IN | Events::OUT | Events::RDHUP | Events::ERR | Events::HUP;
+        return Look { ready, ask: Events::empty() };
+    }
     pairing::advance(id, s, fd);
     let mut ready = Events::empty();
     let mut ask = Events::empty();
@@ -128,6 +132,10 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
 /// What the kernel said about the TCP socket, as the program may see it.
 pub fn heard(s: &Slot, kernel: Events) -> Events {
     let mut seen = kernel;
+    if s.has(flag::BESIDE) && s.receive_mode() == ReceiveMode::Device && !s.has(flag::ENDED | flag::LOST) {
+        // FIN overtakes what is still on its way by the device; the relay says when that is over.
+        return kernel & (Events::ERR | Events::PRI);
+    }
     if kernel.intersects(Events::RDHUP | Events::HUP | Events::ERR) {
         wait::ask_kernel_next(s);
         s.set(flag::PEER_FIN);

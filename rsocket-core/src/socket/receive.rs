@@ -429,10 +429,18 @@ fn after_silence(
         let _ = id;
         return Ok(Silence::Left);
     }
+    if s.has(flag::LOST) {
+        // Looked at before the lane: what the relay put in came before.
+        let more = ends.incoming.poll_data(state.data_position).is_some();
+        return if more { Ok(Silence::LookAgain) } else { Err(Errno::CONNRESET) };
+    }
     if !wait::kernel_due(s, flags) {
         return Ok(Silence::Nothing);
     }
     match kernel::ending(fd) {
+        // TCP's word may overtake the device's: the end of the stream is what the relay says, and bytes beyond the
+        // cut are those of a sender whose way back is still to be heard of.
+        Ending::Fin | Ending::Bytes if s.has(flag::BESIDE) => Ok(Silence::Nothing),
         Ending::Open => Ok(Silence::Nothing),
         Ending::Fin => Ok(Silence::LookAgain),
         // Bytes beyond the cut: only right when the sender has gone back, which it says first.

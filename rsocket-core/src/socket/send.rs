@@ -165,6 +165,9 @@ fn into_device(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>) -> Resul
     if s.has(flag::WRITE_SHUT) {
         return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
     }
+    if s.has(flag::LOST) {
+        return Err(Errno::PIPE);
+    }
     if s.has(flag::PEER_GONE) || marks::receiver_closed(&ends.outgoing) {
         // Nobody will read. TCP underneath says what TCP says: the first send is taken and answered by a
         // reset, the next one fails.

@@ -16,6 +16,7 @@ use super::options::Sizes;
 use super::policy;
 use super::tally::Tally;
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
+use crate::attach::witness::Prefix;
 use crate::proto::{RecvHalf, SendHalf};
 use crate::sync::lock::OwnedLock;
 
@@ -245,6 +246,10 @@ pub mod flag {
     pub const UNREACHED: u32 = 1 << 16;
     /// Listens by way of a relay.
     pub const RELAY_LISTENS: u32 = 1 << 17;
+    /// The relay stands beside a TCP connection to the same peer.
+    pub const BESIDE: u32 = 1 << 18;
+    /// The relay's connection broke: what arrived can be read, then nothing.
+    pub const LOST: u32 = 1 << 19;
 
     #[cfg(test)]
     pub(super) const ALL: &[u32] = &[
@@ -266,6 +271,8 @@ pub mod flag {
         PENDING,
         UNREACHED,
         RELAY_LISTENS,
+        BESIDE,
+        LOST,
     ];
 }
 
@@ -324,6 +331,10 @@ pub struct Slot {
     pub relay_pid: AtomicU32,
     /// Why the relay could not connect, until somebody asked (`SO_ERROR`).
     pub relay_error: AtomicI32,
+    /// The first bytes that were sent and received over TCP, for an end on another host to know us by.
+    pub witness: [Prefix; 2],
+    /// Where this end, in process `relay_pid`, can be asked over RDMA: a port; 0 for nowhere.
+    pub asked_at_port: AtomicU32,
     /// Our address and the peer's, where they are not the kernel socket's own.
     pub names: [Name; 2],
     /// Received over TCP.
@@ -432,7 +443,7 @@ impl Slot {
         self.phase.store(phase as u32, Ordering::Release);
     }
 
-    /// Whether `bit` of [`flag`] is set.
+    /// Whether any of the bits of [`flag`] is set.
     #[inline]
     pub fn has(&self, bit: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & bit != 0
@@ -479,6 +490,8 @@ impl Slot {
         self.relay.store(0, Ordering::Relaxed);
         self.relay_pid.store(0, Ordering::Relaxed);
         self.relay_error.store(0, Ordering::Relaxed);
+        self.asked_at_port.store(0, Ordering::Relaxed);
+        self.witness.iter().for_each(Prefix::reset);
         self.names.iter().for_each(|name| name.set(None));
         self.arena.store(0, Ordering::Relaxed);
         self.unread_hint.store(0, Ordering::Relaxed);

@@ -297,6 +297,10 @@ fn after_sleep(
 /// The peer's FIN was seen. Did it close for good, or only half? A closed socket that the kernel still
 /// keeps is an orphan: no inode.
 pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
+    if s.has(flag::BESIDE) && !s.has(flag::LOST) {
+        // Its relay says so in the window, behind all that is still on its way.
+        return link::ends(s).is_some_and(|e| marks::receiver_closed(&e.outgoing));
+    }
     if revents & (libc::POLLHUP | libc::POLLERR) != 0 {
         return true;
     }
@@ -353,7 +357,7 @@ pub(crate) fn strict_verdict(s: &Slot, fd: RawFd) -> Result<(), Errno> {
         }),
         Phase::Refused => Err(Errno(libc::ECONNREFUSED)),
         Phase::Paired | Phase::Unconnected => Ok(()),
-        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
+        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked | Phase::Dialling => {
             let now = sys::now_ns();
             let since = s.waiting_since.load(Ordering::Relaxed);
             if since == 0 {

@@ -68,6 +68,17 @@ fn from_device(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int) -> Result<us
     socket::receive(slot, fd, to, flags)
 }
 
+/// What libc has just received may be the beginning by which an end on another host knows us.
+#[inline]
+fn saw(slot: SlotId, to: &[iovec], flags: c_int, r: ssize_t) {
+    if socket::witnessing()
+        && flags & (libc::MSG_PEEK | libc::MSG_TRUNC) == 0
+        && let Ok(n @ 1..) = usize::try_from(r)
+    {
+        socket::witnessed(slot, true, to, n);
+    }
+}
+
 /// One receiving call: `real` is the pass-through.
 #[inline]
 fn receive(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int, real: impl FnOnce() -> ssize_t) -> ssize_t {
@@ -80,6 +91,7 @@ fn receive(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int, real: impl FnOnc
         Ok(Route::Kernel) => {
             let r = real();
             socket::leave_receive(slot, fd, r);
+            saw(slot, to, flags, r);
             r
         }
         Ok(Route::Device) => count(from_device(slot, fd, to, flags)),
@@ -214,6 +226,7 @@ hook! {
             Ok(Route::Kernel) => {
                 let r = real::recvmsg(fd, message, flags);
                 socket::leave_receive(slot, fd, r);
+                saw(slot, to, flags, r);
                 r
             }
             Ok(Route::Device) => count(message_from_device(slot, fd, message, to, flags)),
@@ -229,6 +242,7 @@ hook! {
             Ok(Route::Kernel) => {
                 let r = real::recvmmsg(fd, list, length, flags, timeout);
                 socket::leave_receive(slot, fd, total(r, list));
+                socket::unwitnessed(slot, true);
                 r
             }
             Ok(Route::Device) => small(messages_from_device(slot, fd, list, length, flags, timeout)),

@@ -66,6 +66,11 @@ fn transmit(
         Ok(Route::Kernel) => {
             let r = real();
             socket::leave_send(slot, fd, r);
+            if socket::witnessing()
+                && let Ok(n @ 1..) = usize::try_from(r)
+            {
+                socket::witnessed(slot, false, from, n);
+            }
             r
         }
         Ok(Route::Device) => sent(socket::send(slot, fd, from, flags), flags),
@@ -204,6 +209,7 @@ hook! {
             Ok(Route::Kernel) => {
                 let r = real::sendmmsg(fd, list, length, flags);
                 socket::leave_send(slot, fd, total(r, list));
+                socket::unwitnessed(slot, false);
                 r
             }
             Ok(Route::Device) => messages_to_device(slot, fd, list, most, flags),

@@ -87,6 +87,7 @@ unsafe fn send_file(
     if socket::enter_send(slot, to) == Route::Kernel {
         let r = real();
         socket::leave_send(slot, to, r);
+        socket::unwitnessed(slot, false);
         return r;
     }
     let at = if offset.is_null() {
@@ -131,12 +132,14 @@ hook! {
             }
             r = pass();
             socket::leave_receive(slot, from, r);
+            socket::unwitnessed(slot, true);
         } else if let Some(slot) = shadow::connection(to) {
             if let Err(e) = send::enter_kernel(slot, to) {
                 return fail(e) as ssize_t;
             }
             r = pass();
             socket::leave_send(slot, to, r);
+            socket::unwitnessed(slot, false);
         } else {
             r = pass();
         }

@@ -20,9 +20,13 @@ use super::{CmError, PairParams, RdmaPair, SockAddr, probe, refused};
 use crate::errno::Errno;
 use crate::sys;
 
-/// How often the transport sends again before it gives up, and how often when the peer has no receive: 7 is
-/// for ever, which control messages need (`wire-protocol §2.5`).
-const RETRIES: u8 = 7;
+/// How often the transport sends again before it gives up. Not 7, the most there is: soft-RoCE takes it for ever,
+/// and would never notice that a host has gone.
+const RETRIES: u8 = 6;
+
+/// How often it sends again when the peer has no receive: 7 is for ever, which control messages need
+/// (`wire-protocol §2.5`).
+const RNR_RETRIES: u8 = 7;
 
 /// The code of 0.64 ms: how long a peer waits that found no receive here. The kernel sets 655 ms.
 const MIN_RNR_TIMER: u8 = 12;
@@ -420,7 +424,7 @@ impl CmId {
             responder_resources: 0,
             initiator_depth: u8::from(iwarp),
             flow_control: 1,
-            rnr_retry_count: RETRIES,
+            rnr_retry_count: RNR_RETRIES,
         };
         let mut parameters = Self::parameters(private, asked)?;
         // SAFETY: the identifier is alive, the parameters valid and their bytes the caller's.

@@ -1,0 +1,235 @@
+//! Attaching to a peer on another host: what of it is the connection's own business. How the two ends reach each
+//! other is the relay's ([`crate::relay::beside`]).
+//!
+//! The end that connected asks, in the background, at the port number of its TCP connection; the end that accepted
+//! answers if it knows the connection and has seen the same bytes of it ([`super::witness`]). Until both have a
+//! window with their relays everything goes by TCP; then each direction switches as it does on one host. Entry
+//! points: [`begin`], [`recognise`], [`met`], [`failed`].
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use super::link;
+use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
+use super::marks;
+use super::pairing;
+use super::reason::Reason;
+use super::trust::{End, Tuple};
+use super::witness::{Proof, Who};
+use crate::relay::beside;
+use crate::socket::slot::{Slot, SlotId, flag};
+use crate::socket::{family, guard, policy};
+use crate::stats::{self, Counter};
+use crate::sync::lock::Taken;
+use crate::sync::thread::tid;
+use crate::sys;
+
+/// Times that a peer is asked before the connection stays on TCP.
+const ASK_TRIES: u32 = 8;
+
+const UNKNOWN: u8 = 0;
+const NO: u8 = 1;
+const YES: u8 = 2;
+static POSSIBLE: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// Whether this process could attach to a peer on another host at all. One relaxed load; false before
+/// [`find_out`].
+#[inline]
+#[must_use]
+pub fn possible() -> bool {
+    POSSIBLE.load(Ordering::Relaxed) == YES
+}
+
+/// Looks, once, whether there is RDMA here that policy allows beside TCP: a system call, no library is loaded.
+pub fn find_out() {
+    if POSSIBLE.load(Ordering::Relaxed) != UNKNOWN {
+        return;
+    }
+    let manager = || rustix::fs::access("/dev/infiniband/rdma_cm", rustix::fs::Access::WRITE_OK).is_ok();
+    let yes = policy::rdma_allowed() && !policy::strict() && manager();
+    // Relaxed: every thread would find the same.
+    POSSIBLE.store(if yes { YES } else { NO }, Ordering::Relaxed);
+}
+
+/// The ends of a connection as addresses: ours and the peer's.
+fn names(tuple: &Tuple) -> [SocketAddr; 2] {
+    let name = |end: &End| match tuple.family {
+        4 => {
+            let [a, b, c, d, ..] = end.addr;
+            SocketAddr::new(IpAddr::V4(Ipv4Addr::new(a, b, c, d)), end.port)
+        }
+        _ => SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(end.addr), end.port, 0, tuple.scope)),
+    };
+    [name(&tuple.local), name(&tuple.remote)]
+}
+
+/// The peer is not on this host. Asks it, or makes sure that it can ask. The caller holds the pairing lock.
+///
+/// # Errors
+/// Why the connection stays on TCP.
+pub(super) fn begin(id: SlotId, s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
+    if !possible() {
+        return Err(Reason::PeerElsewhere);
+    }
+    let [ours, theirs] = names(tuple);
+    for (name, known) in s.names.iter().zip([ours, theirs]) {
+        name.set(Some(known));
+    }
+    if s.has(flag::CONNECTING) {
+        let [sent, received] = &s.witness;
+        let Some(proof) = Proof::most(Who::Asks, sent, received) else { return later(s) };
+        let expected = Proof::of(Who::Answers, proof.seen, sent, received).ok_or(Reason::Inconsistent)?;
+        s.set_phase(s.phase().after(PhaseEvent::Dialled).ok_or(Reason::Inconsistent)?);
+        return beside::ask(id, s, [ours, theirs], proof, expected).map_err(|_| Reason::NoRoute);
+    }
+    match beside::be_asked(&ours) {
+        Ok(port) => {
+            s.relay_pid.store(sys::pid(), Ordering::Relaxed);
+            // Release: pairs with the acquire in recognise(): names and witnesses are there.
+            s.asked_at_port.store(u32::from(port), Ordering::Release);
+            // The peer is the one to go on.
+            s.next_step.store(u64::MAX, Ordering::Relaxed);
+            Ok(())
+        }
+        Err(_) => Err(Reason::NoRoute),
+    }
+}
+
+fn later(s: &Slot) -> Result<(), Reason> {
+    if pairing::later(s) >= ASK_TRIES { Err(Reason::NoOffer) } else { Ok(()) }
+}
+
+/// Who was asked for.
+pub enum Recognised {
+    /// A connection of this process, whose peer has proved that it is at the other end; and our own proof.
+    Here(SlotId, Proof),
+    /// A connection of a relative of this process, which is to be asked at this port.
+    Elsewhere(u16),
+    /// Nobody, or nobody who would attach, or the proof is none.
+    Nobody,
+}
+
+/// Somebody at `theirs` asks for the connection between there and `ours`.
+#[must_use]
+pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recognised {
+    let mut found = None;
+    family::each_used(|id, s| {
+        // Acquire: pairs with the release in begin().
+        let asked = s.asked_at_port.load(Ordering::Acquire) != 0;
+        let [own, peer] = &s.names;
+        if asked && own.get() == Some(*ours) && peer.get() == Some(*theirs) && s.phase() == Phase::Young {
+            found = Some((id, s));
+        }
+    });
+    let Some((id, s)) = found else { return Recognised::Nobody };
+    if s.relay_pid.load(Ordering::Relaxed) != sys::pid() || !family::held_here(id) {
+        let port = s.asked_at_port.load(Ordering::Relaxed);
+        return u16::try_from(port).map_or(Recognised::Nobody, Recognised::Elsewhere);
+    }
+    let [sent, received] = &s.witness;
+    let seen = Proof::of(Who::Asks, proof.seen, received, sent);
+    let own = Proof::of(Who::Answers, proof.seen, received, sent);
+    match own {
+        Some(own) if seen == Some(*proof) && pairing::permitted(s).is_ok() => Recognised::Here(id, own),
+        _ => Recognised::Nobody,
+    }
+}
+
+/// The two ends have met: the connection has its side of a window now, and its directions may switch. False when it
+/// has changed its mind, or is gone.
+#[must_use]
+pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
+    if matches!(s.pairing.lock(tid()), Taken::Own) {
+        return false;
+    }
+    let next = s.phase().after(PhaseEvent::Met);
+    let started = next.is_some() && link::start(s, record, window, 0).is_ok();
+    if let (Some(next), true) = (next, started) {
+        link::own(id, s);
+        s.relay_pid.store(sys::pid(), Ordering::Relaxed);
+        s.relay.store(relay + 1, Ordering::Release);
+        s.set(flag::RELAYED | flag::BESIDE);
+        s.set_phase(next);
+        stats::add(Counter::AttachedRdma, 1);
+        let side = if s.has(flag::CONNECTING) { "connecting" } else { "accepting" };
+        crate::log_info!("attached over RDMA ({} side)", side);
+    }
+    s.pairing.unlock(tid());
+    started
+}
+
+/// The peer could not be reached, or did not want. Asked again later, some times, if `again`.
+pub fn failed(s: &Slot, reason: Reason, again: bool) {
+    if matches!(s.pairing.lock(tid()), Taken::Own) {
+        return;
+    }
+    if s.phase() == Phase::Dialling {
+        let lapsed = s.phase().after(PhaseEvent::Lapsed);
+        match lapsed {
+            Some(next) if again => {
+                s.set_phase(next);
+                if pairing::later(s) >= ASK_TRIES {
+                    pairing::give_up(s, reason);
+                }
+            }
+            _ => pairing::give_up(s, reason),
+        }
+    }
+    s.pairing.unlock(tid());
+}
+
+/// The connection over RDMA is gone without a farewell. Where no byte can have travelled on it, TCP goes on as if it
+/// had never been; else bytes may be missing, and the program is told (`life-of-a-connection §1`).
+pub fn lost(s: &Slot, committed: bool) {
+    if committed || !back_to_tcp(s) {
+        s.set(flag::LOST);
+    }
+}
+
+/// Both directions are TCP's for good; false when one has left it. (Should the program acknowledge at this moment,
+/// its relay, which is gone, tells nobody.)
+fn back_to_tcp(s: &Slot) -> bool {
+    let Some(ends) = link::ends(s) else { return false };
+    if !guard::take_send(s, &ends) {
+        return false;
+    }
+    let stays = marks::cut(&ends.outgoing).is_none();
+    if stays {
+        s.set_send_mode(SendMode::Returned);
+    }
+    s.send.lock.unlock(tid());
+    if !stays || !guard::take_receive(s, &ends) {
+        return false;
+    }
+    let stays = s.receive_mode() != ReceiveMode::Device;
+    if stays {
+        s.set_receive_mode(ReceiveMode::Returned);
+    }
+    s.receive.lock.unlock(tid());
+    if stays {
+        stats::fell_back(Reason::PeerRefused);
+        s.reason.store(Reason::PeerRefused as u32, Ordering::Relaxed);
+        s.relay.store(0, Ordering::Release);
+        s.flags.fetch_and(!(flag::RELAYED | flag::BESIDE), Ordering::AcqRel);
+    }
+    stays
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_tuple() {
+        let end = |first: u8, port| {
+            let mut addr = [0; 16];
+            addr[0] = first;
+            addr[3] = 1;
+            End { addr, port }
+        };
+        let tuple = Tuple { family: 4, scope: 0, local: end(10, 80), remote: end(11, 9) };
+        assert_eq!(names(&tuple), ["10.0.0.1:80".parse().unwrap(), "11.0.0.1:9".parse().unwrap()]);
+        let six = Tuple { family: 6, ..tuple };
+        assert!(names(&six).iter().all(SocketAddr::is_ipv6));
+    }
+}

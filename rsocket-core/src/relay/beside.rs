@@ -1,0 +1,229 @@
+//! Relays beside TCP connections: how the two ends of a connection between hosts reach each other over RDMA.
+//!
+//! The end that asks connects by RDMA's manager to the address and port of its TCP connection. Its private data is
+//! rsockets' own 40 bytes and then 16 of ours, which upstream ignores (`wire-protocol §2.2`): who asks, for which
+//! connection, and a proof. Every process that waits to be asked listens at a port of its own, and the first
+//! of a host at the TCP port too; asked for a relative's connection it says where that one listens. Must not
+//! know what attaching means. Entry points: [`ask`], [`be_asked`], [`Request`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use core::net::SocketAddr;
+
+use super::connection::{self, Connection, Courtship, Options, Shape};
+use super::{service, table};
+use crate::attach::witness::Proof;
+use crate::errno::Errno;
+use crate::socket::options::Size;
+use crate::socket::slot::{Slot, SlotId};
+use crate::wire::private_data::PrivateData;
+
+/// What follows the protocol's own private data when one of ours asks.
+const ASKS: [u8; 2] = *b"rA";
+/// When one of ours answers.
+const ANSWERS: [u8; 2] = *b"rB";
+/// In a refusal: ask at this port.
+const ASK_THERE: [u8; 2] = *b"rC";
+
+/// Bytes of ours behind the protocol's.
+pub const EXTRA: usize = 16;
+
+/// What one of ours asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The TCP ports of the end that asks, and of the end that is asked.
+    pub ports: [u16; 2],
+    /// That it is at the other end.
+    pub proof: Proof,
+}
+
+impl Request {
+    /// As private data.
+    #[must_use]
+    pub fn to_bytes(&self, own: &PrivateData) -> [u8; PrivateData::SIZE + EXTRA] {
+        let [from, to] = self.ports.map(u16::to_be_bytes);
+        joined(own, &[&ASKS, &from, &to, &self.proof.seen, &self.proof.digest])
+    }
+
+    /// Reads it; `None` when this is no request of ours.
+    #[must_use]
+    pub fn parse(private: &[u8]) -> Option<Self> {
+        let extra: &[u8; EXTRA] = private.get(PrivateData::SIZE..)?.first_chunk()?;
+        let [m0, m1, f0, f1, t0, t1, a, b, digest @ ..] = *extra;
+        ([m0, m1] == ASKS).then_some(Self {
+            ports: [u16::from_be_bytes([f0, f1]), u16::from_be_bytes([t0, t1])],
+            proof: Proof { seen: [a, b], digest },
+        })
+    }
+}
+
+/// The answer as private data.
+#[must_use]
+pub fn answer(own: &PrivateData, proof: &Proof) -> [u8; PrivateData::SIZE + EXTRA] {
+    joined(own, &[&ANSWERS, &[0; 4], &proof.seen, &proof.digest])
+}
+
+/// Whether the answer is the one that only the other end can give.
+#[must_use]
+pub fn is_answer(private: &[u8], expected: &Proof) -> bool {
+    let extra = private.get(PrivateData::SIZE..).and_then(|p| p.first_chunk::<EXTRA>());
+    extra.is_some_and(|[m0, m1, _, _, _, _, a, b, digest @ ..]| {
+        [*m0, *m1] == ANSWERS && [*a, *b] == expected.seen && *digest == expected.digest
+    })
+}
+
+fn joined(own: &PrivateData, parts: &[&[u8]]) -> [u8; PrivateData::SIZE + EXTRA] {
+    let mut bytes = [0; PrivateData::SIZE + EXTRA];
+    let own = own.to_bytes();
+    for (to, from) in bytes.iter_mut().zip(own.iter().chain(parts.iter().copied().flatten())) {
+        *to = *from;
+    }
+    bytes
+}
+
+/// A refusal that says where to ask.
+#[must_use]
+pub fn elsewhere(port: u16) -> [u8; 4] {
+    let ([a, b], [c, d]) = (ASK_THERE, port.to_be_bytes());
+    [a, b, c, d]
+}
+
+/// Where a refusal says to ask.
+#[must_use]
+pub fn ask_there(private: &[u8]) -> Option<u16> {
+    let [a, b, c, d] = *private.first_chunk::<4>()?;
+    ([a, b] == ASK_THERE).then_some(u16::from_be_bytes([c, d])).filter(|port| *port != 0)
+}
+
+fn shape(s: &Slot) -> Shape {
+    Shape {
+        send_queue: 384,
+        receive_queue: 384,
+        inline: s.sizes.get(Size::Inline),
+        send_buffer: s.sizes.get(Size::SendBuffer).max(BUFFER),
+        receive_buffer: s.sizes.get(Size::ReceiveBuffer).max(BUFFER) & !1,
+    }
+}
+
+/// Bytes of each buffer where nobody asked for more: between two of ours there is no need to be frugal.
+const BUFFER: u32 = 256 * 1024;
+
+/// Begins to ask the peer, in the background. What becomes of it the slot is told.
+///
+/// # Errors
+/// There is no RDMA here after all, or no memory.
+pub fn ask(id: SlotId, s: &Slot, names: [SocketAddr; 2], proof: Proof, expected: Proof) -> Result<(), Errno> {
+    service::start()?;
+    let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
+    let begun = connection::window().and_then(|(claim, port)| match service::new_id(relay.key()) {
+        Ok(cm) => Ok((cm, claim, port)),
+        Err(e) => {
+            port.close();
+            Err(e)
+        }
+    });
+    let (cm, claim, port) = match begun {
+        Ok(begun) => begun,
+        Err(e) => {
+            relay.give_back();
+            return Err(e);
+        }
+    };
+    let [ours, theirs] = names;
+    let request = Request { ports: [ours.port(), theirs.port()], proof };
+    let courtship = Courtship { request, expected, redirected: false };
+    relay.with(|place| {
+        *place =
+            Some(Connection::court(relay.key(), cm, (id, s), theirs, shape(s), (claim, port), courtship));
+    });
+    // The service thread begins, which has no lock of the connection's: should it fail at once, the connection is
+    // told.
+    service::nudge();
+    Ok(())
+}
+
+/// Makes sure that whoever connected to `ours` by TCP can ask over RDMA: at the port that this gives, and at the
+/// TCP port as well unless another process of the host has it already.
+///
+/// # Errors
+/// No RDMA device has that address, or one that shares TCP's ports (iWARP).
+pub fn be_asked(ours: &SocketAddr) -> Result<u16, Errno> {
+    service::start()?;
+    let own = match service::listener(&SocketAddr::new(ours.ip(), 0)) {
+        Some(port) => port,
+        None => listen(&SocketAddr::new(ours.ip(), 0))?,
+    };
+    if service::listener(ours).is_none()
+        && let Err(e) = listen(ours)
+    {
+        crate::log_debug!("another process answers for port {} over RDMA (errno {})", ours.port(), e.0);
+    }
+    Ok(own)
+}
+
+fn listen(at: &SocketAddr) -> Result<u16, Errno> {
+    let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
+    let shape = Shape {
+        send_queue: 384,
+        receive_queue: 384,
+        inline: 64,
+        send_buffer: BUFFER,
+        receive_buffer: BUFFER,
+    };
+    let made = Connection::bound(relay.key(), at, Options::default(), shape).and_then(|mut c| {
+        c.listen_beside(64)?;
+        Ok(c)
+    });
+    match made {
+        Ok(connection) => {
+            let port = connection.local_address().map_or(at.port(), |a| a.port());
+            relay.with(|place| *place = Some(connection));
+            service::listens(at, port);
+            Ok(port)
+        }
+        Err(e) => {
+            relay.give_back();
+            Err(e)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::sge::{Endian, Sge};
+
+    fn own() -> PrivateData {
+        let buffer = Sge { addr: 4096, rkey: 2, len: 65536 };
+        PrivateData {
+            endian: Endian::NATIVE,
+            credits: 384,
+            iomap: None,
+            table: Sge { addr: 64, rkey: 1, len: 2 },
+            buffer,
+        }
+    }
+
+    #[test]
+    fn requests_and_answers_come_back_and_upstream_reads_its_own() {
+        let proof = Proof { seen: [128, 17], digest: *b"ABCDEFGH" };
+        let request = Request { ports: [40000, 80], proof };
+        let bytes = request.to_bytes(&own());
+        assert_eq!(bytes.len(), 56, "the most that a request can carry");
+        assert_eq!(Request::parse(&bytes), Some(request));
+        assert_eq!(PrivateData::parse(&bytes).unwrap(), own());
+        assert_eq!(Request::parse(&own().to_bytes()), None);
+        let answer = answer(&own(), &proof);
+        assert!(is_answer(&answer, &proof));
+        assert!(!is_answer(&bytes, &proof) && !is_answer(&own().to_bytes(), &proof));
+        assert!(!is_answer(&answer, &Proof { digest: *b"ABCDEFGI", ..proof }));
+    }
+
+    #[test]
+    fn a_refusal_may_say_where_to_ask() {
+        assert_eq!(ask_there(&elsewhere(1234)), Some(1234));
+        assert_eq!(ask_there(&elsewhere(0)), None);
+        assert_eq!(ask_there(b"rC"), None);
+        assert_eq!(ask_there(&[0; 148]), None);
+    }
+}
