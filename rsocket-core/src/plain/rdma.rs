@@ -7,14 +7,14 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use rustix::net::{AddressFamily, sockopt};
 
 use super::kernel;
 use crate::address::SockAddr;
-use crate::attach::link;
+use crate::attach::{link, remote};
 use crate::device::rdma;
 use crate::errno::Errno;
 use crate::relay::connection::{self, Connection, Options, Shape};
@@ -162,6 +162,50 @@ pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
 /// # Errors
 /// As connect(2); `ENODEV` where there is no RDMA.
 pub fn connect(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
+    connect_within(id, fd, to, None)
+}
+
+/// How long a peer that refused TCP may take to answer over RDMA, in nanoseconds: a host without RDMA never does.
+const INSTEAD_NS: u64 = 1_000_000_000;
+/// How long such a host is then not asked again.
+const SILENT_NS: u64 = 60_000_000_000;
+
+/// TCP was refused: whoever it is may be reached by RDMA's own manager, as upstream's programs are. Only for
+/// sockets that block; the others have gone on by the time they hear of the refusal.
+///
+/// # Errors
+/// There is nobody either.
+pub fn connect_instead(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
+    static SILENT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+    let refused = Err(Errno(libc::ECONNREFUSED));
+    remote::find_out();
+    if !remote::possible() || to.ip().to_canonical().is_loopback() || crate::socket::kernel::nonblocking(fd) {
+        return refused;
+    }
+    let [host, until] = &SILENT;
+    let name = hash(&to.ip());
+    let now = sys::now_ns();
+    // Relaxed: two threads that ask at once only wait once more.
+    if host.load(Ordering::Relaxed) == name && now < until.load(Ordering::Relaxed) {
+        return refused;
+    }
+    let connected = connect_within(id, fd, to, Some(INSTEAD_NS));
+    if connected == Err(Errno::TIMEDOUT) {
+        host.store(name, Ordering::Relaxed);
+        until.store(now.saturating_add(SILENT_NS), Ordering::Relaxed);
+    }
+    connected
+}
+
+fn hash(ip: &IpAddr) -> u64 {
+    let bits = match ip.to_canonical() {
+        IpAddr::V4(v4) => u128::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits(),
+    };
+    (bits as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (bits >> 64) as u64 | 1
+}
+
+fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) -> Result<(), Errno> {
     let s = slot(id)?;
     if s.has(flag::RELAY_LISTENS) {
         return Err(Errno(libc::EISCONN));
@@ -187,9 +231,16 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
     if crate::socket::kernel::nonblocking(fd) {
         return Err(Errno(libc::EINPROGRESS));
     }
-    let mut patience = wait::Patience::new(libc::SO_SNDTIMEO);
+    let mut patience = match limit {
+        Some(ns) => wait::Patience::until(sys::now_ns().saturating_add(ns)),
+        None => wait::Patience::new(libc::SO_SNDTIMEO),
+    };
     while s.has(flag::PENDING) {
         match wait::writable(id, s, fd, 0, &mut patience) {
+            Err(Errno::AGAIN) if limit.is_some() => {
+                give_up(s, fd);
+                return Err(Errno::TIMEDOUT);
+            }
             Err(Errno::AGAIN) => return Err(Errno(libc::EINPROGRESS)),
             other => other?,
         }
@@ -200,6 +251,18 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
         return Err(Errno(if e == 0 { libc::ECONNREFUSED } else { e }));
     }
     Ok(())
+}
+
+/// Nobody waits for the attempt any more.
+fn give_up(s: &Slot, fd: RawFd) {
+    if let Some(relay) = relay_of(s) {
+        let gone = relay.with(Option::take).flatten();
+        relay.give_back();
+        if let Some(connection) = gone {
+            connection.drop_all();
+        }
+    }
+    begin_anew(s, fd);
 }
 
 /// The attempt is over: the socket is as if it had never been connected.
@@ -352,7 +415,8 @@ pub fn names(id: SlotId) -> [Option<SocketAddr>; 2] {
 }
 
 /// The last descriptor of a socket that has a name or listens here is about to be closed.
-pub fn closing(s: &Slot) {
+pub fn closing(id: SlotId, s: &Slot) {
+    service::unlisten(id);
     if s.has(flag::RELAYED) || s.relay_pid.load(Ordering::Relaxed) != sys::pid() {
         return;
     }

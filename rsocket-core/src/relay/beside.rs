@@ -8,14 +8,18 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
 
 use super::connection::{self, Connection, Courtship, Options, Shape};
-use super::{service, table};
+use super::{interfaces, service, table};
 use crate::attach::witness::Proof;
 use crate::errno::Errno;
+use crate::socket::family;
 use crate::socket::options::Size;
-use crate::socket::slot::{Slot, SlotId};
+use crate::socket::slot::{Slot, SlotId, flag};
+use crate::sys;
 use crate::wire::private_data::PrivateData;
 
 /// What follows the protocol's own private data when one of ours asks.
@@ -161,6 +165,64 @@ pub fn be_asked(ours: &SocketAddr) -> Result<u16, Errno> {
     Ok(own)
 }
 
+/// How soon a process looks again whether it can listen over RDMA beside its socket, in nanoseconds.
+const LOOK_AGAIN_NS: u64 = 5_000_000_000;
+
+/// The program is about to wait on its listening socket: peers may come by RDMA too, upstream's among them. Listens
+/// on every address of the socket's that has a device; where another process of the host does so already, looks
+/// again later.
+pub fn wait_for_peers(id: SlotId, fd: RawFd) {
+    let Some(s) = family::slot(id) else { return };
+    let now = sys::now_ns();
+    if now < s.asked_at.load(Ordering::Relaxed) || s.has(flag::RELAY_LISTENS) {
+        return;
+    }
+    s.asked_at.store(now.saturating_add(LOOK_AGAIN_NS), Ordering::Relaxed);
+    let Some(own) = rustix::net::getsockname(sys::borrow(fd)).ok().and_then(|a| SocketAddr::try_from(a).ok())
+    else {
+        return;
+    };
+    if service::start().is_err() {
+        return;
+    }
+    let loopback: IpAddr =
+        if own.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+    let any = own.ip().is_unspecified();
+    let door = SocketAddr::new(if any { loopback } else { own.ip() }, own.port());
+    let addresses = if any { interfaces::addresses(own.is_ipv6()) } else { vec![own.ip()] };
+    for ip in addresses {
+        let at = SocketAddr::new(ip, own.port());
+        if service::listener(&at).is_some() {
+            continue;
+        }
+        if let Err(e) = listen_for(id, s, &at, door) {
+            crate::log_debug!("no listener over RDMA at {} (errno {})", at, e.0);
+        }
+    }
+}
+
+fn listen_for(id: SlotId, s: &Slot, at: &SocketAddr, door: SocketAddr) -> Result<(), Errno> {
+    let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
+    let made = Connection::bound(relay.key(), at, Options::default(), shape(s)).and_then(|mut c| {
+        c.listen_beside(Some(door), BACKLOG)?;
+        Ok(c)
+    });
+    match made {
+        Ok(connection) => {
+            relay.with(|place| *place = Some(connection));
+            service::listens_for(id, relay.key(), at);
+            Ok(())
+        }
+        Err(e) => {
+            relay.give_back();
+            Err(e)
+        }
+    }
+}
+
+/// Requests that may wait for the service thread.
+const BACKLOG: i32 = 64;
+
 fn listen(at: &SocketAddr) -> Result<u16, Errno> {
     let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
     let shape = Shape {
@@ -171,7 +233,7 @@ fn listen(at: &SocketAddr) -> Result<u16, Errno> {
         receive_buffer: BUFFER,
     };
     let made = Connection::bound(relay.key(), at, Options::default(), shape).and_then(|mut c| {
-        c.listen_beside(64)?;
+        c.listen_beside(None, 64)?;
         Ok(c)
     });
     match made {

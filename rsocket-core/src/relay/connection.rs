@@ -88,6 +88,8 @@ pub enum Door {
     Program(SocketAddr),
     /// The TCP connections that they ask for.
     Connections,
+    /// The TCP connections that they ask for; whoever asks for none, the program's listening socket.
+    Both(SocketAddr),
 }
 
 /// Who gets one connection.
@@ -264,17 +266,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Listens for peers on other hosts who ask for RDMA beside their TCP connections.
+    /// Listens for peers on other hosts who ask for RDMA beside their TCP connections, or, where the program listens
+    /// at `door`, for connections of their own.
     ///
     /// # Errors
     /// What the connection manager says; `EOPNOTSUPP` on iWARP, which shares TCP's ports.
-    pub fn listen_beside(&mut self, backlog: i32) -> Result<(), Errno> {
+    pub fn listen_beside(&mut self, door: Option<SocketAddr>, backlog: i32) -> Result<(), Errno> {
         let device = self.id.device().map_err(Errno::from)?;
         if device.is_none_or(|d| d.mode() == Mode::Message) {
             return Err(Errno::OPNOTSUPP);
         }
         self.id.listen(backlog).map_err(Errno::from)?;
-        self.stage = Stage::Listening { to: Door::Connections };
+        self.stage = Stage::Listening { to: door.map_or(Door::Connections, Door::Both) };
         Ok(())
     }
 

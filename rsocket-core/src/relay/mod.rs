@@ -20,6 +20,7 @@ use crate::sys;
 pub mod beside;
 pub mod connection;
 pub mod guests;
+pub mod interfaces;
 pub mod loopback;
 pub mod notes;
 pub mod port;

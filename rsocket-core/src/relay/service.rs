@@ -23,6 +23,7 @@ use crate::device::rdma::{CmError, CmId, Event, EventChannel, Kind};
 use crate::device::shm::bell::{self, BellRef};
 use crate::device::shm::park::MARK_READY;
 use crate::errno::Errno;
+use crate::socket::SlotId;
 use crate::socket::wait::ticks;
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sync::thread::tid;
@@ -48,6 +49,8 @@ struct Known {
     windows: BTreeMap<(u32, u32), u64>,
     /// Where peers on other hosts are listened for, and the port that it came to be.
     listeners: BTreeMap<SocketAddr, u16>,
+    /// The relays that listen beside a listening socket of the program's, by its slot, and where.
+    programs: Vec<(SlotId, u64, SocketAddr)>,
 }
 
 /// What the thread and those who call it share.
@@ -237,6 +240,36 @@ pub fn listens(at: &SocketAddr, port: u16) {
     }
 }
 
+/// The relay of this key listens there beside the program's socket.
+pub fn listens_for(id: SlotId, key: u64, at: &SocketAddr) {
+    listens(at, at.port());
+    if let Some(service) = running() {
+        service.with(|known| known.programs.push((id, key, *at)));
+    }
+}
+
+/// The program's socket listens no more.
+pub fn unlisten(id: SlotId) {
+    let Some(service) = running() else { return };
+    let mut gone = Vec::new();
+    service.with(|known| {
+        known.programs.retain(|(owner, key, at)| {
+            if *owner == id {
+                gone.push(*key);
+                known.listeners.remove(at);
+            }
+            *owner != id
+        });
+    });
+    for relay in gone.into_iter().filter_map(Relay::of_key) {
+        let connection = relay.with(Option::take).flatten();
+        relay.give_back();
+        if let Some(connection) = connection {
+            connection.drop_all();
+        }
+    }
+}
+
 /// What the program is told when an event means that there will be no connection.
 pub fn failure(kind: &Kind) -> Option<Errno> {
     match kind {
@@ -342,7 +375,8 @@ impl Service {
         let Some((door, shape)) = listening else { return refuse(&id, &[]) };
         let asked = match door {
             Door::Program(_) => None,
-            Door::Connections => match recognise(&id, private.bytes()) {
+            Door::Both(_) if Request::parse(private.bytes()).is_none() => None,
+            Door::Connections | Door::Both(_) => match recognise(&id, private.bytes()) {
                 Recognised::Here(slot, proof) => Some((slot, proof)),
                 Recognised::Elsewhere(port) => return refuse(&id, &beside::elsewhere(port)),
                 Recognised::Nobody => return refuse(&id, &[]),
@@ -350,10 +384,12 @@ impl Service {
         };
         let Some(relay) = table::take() else { return refuse(&id, &[]) };
         let answered = match (door, asked) {
-            (Door::Connections, Some(asked)) => {
+            (Door::Connections | Door::Both(_), Some(asked)) => {
                 Connection::answer_beside(relay.key(), id, private.bytes(), asked, shape)
             }
-            (Door::Program(door), _) => Connection::answer(relay.key(), id, private.bytes(), door, shape),
+            (Door::Program(door) | Door::Both(door), _) => {
+                Connection::answer(relay.key(), id, private.bytes(), door, shape)
+            }
             (Door::Connections, None) => Err(Errno::INVAL),
         };
         match answered {

@@ -24,7 +24,9 @@ pub fn created(fd: RawFd) -> Option<SlotId> {
 }
 
 /// listen(2) succeeded.
-pub fn listening(_id: SlotId, _fd: RawFd) {}
+pub fn listening(_id: SlotId, _fd: RawFd) {
+    remote::find_out();
+}
 
 fn established(id: SlotId, s: &Slot, flags: u32) {
     remote::find_out();
@@ -122,7 +124,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
 
 /// The last holder closes.
 fn end(id: SlotId, s: &Slot, fd: RawFd) {
-    crate::plain::rdma::closing(s);
+    crate::plain::rdma::closing(id, s);
     if link::has_window(s) {
         detach::finish_tail(id, s, fd);
         if unread_at_close(s) {

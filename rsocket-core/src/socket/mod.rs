@@ -205,6 +205,16 @@ pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
     }
 }
 
+/// Before the program waits on a listening socket, however it does.
+#[inline]
+pub fn waits_on_listener(id: SlotId, fd: RawFd) {
+    if remote::possible() {
+        let errno = sys::errno();
+        crate::relay::beside::wait_for_peers(id, fd);
+        sys::set_errno(errno);
+    }
+}
+
 /// Whether bytes of TCP are to be shown to [`witnessed`].
 #[inline]
 #[must_use]

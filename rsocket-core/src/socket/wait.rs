@@ -75,6 +75,12 @@ impl Patience {
         Self { option, deadline: 0 }
     }
 
+    /// Until then, in monotonic nanoseconds, whatever the socket's options say.
+    #[must_use]
+    pub const fn until(deadline: u64) -> Self {
+        Self { option: 0, deadline }
+    }
+
     /// Nanoseconds left; `None` for ever.
     fn left(&mut self, fd: RawFd) -> Result<Option<u64>, Errno> {
         if self.deadline == 0 {

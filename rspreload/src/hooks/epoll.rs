@@ -8,6 +8,7 @@ use libc::{epoll_event, sigset_t, timespec};
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::{readiness, socket};
 
+use super::name::about_to_wait;
 use crate::edge::{fail, keeping_errno, millis, small, span};
 use crate::shadow::{self, Entry};
 use crate::{policy, real};
@@ -69,6 +70,9 @@ hook! {
 
 hook! {
     fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int, when shadow::tracked(set) || shadow::tracked(fd) => {
+        if op != libc::EPOLL_CTL_DEL {
+            about_to_wait(fd);
+        }
         if shadow::entry(set) == Entry::Set {
             return match readiness::epoll::ctl(set, op, fd, event, shadow::find, real::epoll_ctl) {
                 Ok(()) => 0,

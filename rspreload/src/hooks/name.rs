@@ -17,8 +17,11 @@ use crate::edge::{fail, keeping_errno};
 use crate::real;
 use crate::shadow::{self, Entry};
 
-/// Begins to track what a listener has given.
-fn accepted(listener: c_int, fd: c_int) -> c_int {
+/// Begins to track what a listener has given. Where a peer came by RDMA, its own address is said.
+///
+/// # Safety
+/// As `accept(2)`.
+unsafe fn accepted(listener: c_int, fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     if fd >= 0 {
         shadow::fresh(fd);
         // A descriptor that is another name of the listener's may still stand as a connection.
@@ -26,6 +29,15 @@ fn accepted(listener: c_int, fd: c_int) -> c_int {
             && !sandbox::inside()
             && shadow::mine()
         {
+            let guest = if socket::witnessing() { plain::rdma::accepted(fd) } else { None };
+            if let Some((new, peer)) = guest {
+                shadow::put(fd, Entry::Connection(new));
+                if let Some(peer) = peer {
+                    // SAFETY: the caller's promise.
+                    unsafe { SockAddr(peer).write(address, length) };
+                }
+                return fd;
+            }
             keeping_errno(|| {
                 if let Some(new) = socket::accepted(fd, slot) {
                     shadow::put(fd, Entry::Connection(new));
@@ -34,6 +46,18 @@ fn accepted(listener: c_int, fd: c_int) -> c_int {
         }
     }
     fd
+}
+
+/// The program is about to wait for connections.
+#[inline]
+pub(super) fn about_to_wait(fd: c_int) {
+    if socket::witnessing()
+        && let Entry::Listener(slot) = shadow::entry(fd)
+        && !sandbox::inside()
+        && shadow::mine()
+    {
+        socket::waits_on_listener(slot, fd);
+    }
 }
 
 /// An answer of ours as C wants it.
@@ -149,7 +173,8 @@ hook! {
                 }
             }
         }
-        accepted(fd, real::accept(fd, address, length))
+        about_to_wait(fd);
+        accepted(fd, real::accept(fd, address, length), address, length)
     }
 
     fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
@@ -165,7 +190,8 @@ hook! {
                 }
             }
         }
-        accepted(fd, real::accept4(fd, address, length, flags))
+        about_to_wait(fd);
+        accepted(fd, real::accept4(fd, address, length, flags), address, length)
     }
 }
 
@@ -182,6 +208,13 @@ hook! {
         socket::connecting(slot, fd);
         let r = real::connect(fd, address, length);
         keeping_errno(|| socket::connected(slot, fd, r, sys::errno()));
+        if r != 0
+            && sys::errno() == libc::ECONNREFUSED
+            && let Ok(to) = SockAddr::read(address, length)
+            && keeping_errno(|| plain::rdma::connect_instead(slot, fd, &to.0)).is_ok()
+        {
+            return 0;
+        }
         r
     }
 }

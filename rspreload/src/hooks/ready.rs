@@ -14,6 +14,7 @@ use rsocket_core::errno::Errno;
 use rsocket_core::socket::{self, SlotId};
 use rsocket_core::{readiness, sys};
 
+use super::name::about_to_wait;
 use crate::edge::{keeping_errno, leave_rest, micros, millis, small, span};
 use crate::shadow::Entry;
 use crate::{real, shadow};
@@ -71,6 +72,9 @@ fn survey(fds: impl Iterator<Item = c_int> + Clone, sleeps: bool, counted: &mut 
     }
     if sleeps && socket::attaching().is_some() {
         return Set::Device;
+    }
+    if sleeps && socket::witnessing() {
+        fds.clone().for_each(about_to_wait);
     }
     let ours = fds.filter_map(|fd| shadow::connection(fd).map(|slot| (fd, slot)));
     if ours.clone().any(|(_, slot)| socket::on_device(slot) || socket::patience(slot).is_some()) {
