@@ -9,7 +9,8 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export ROOT
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
 LIB=${RSOCKET_LIB:-$TARGET/release/librspreload.so}
-export TARGET LIB
+RSOCKET=${RSOCKET_CAPI_LIB:-$TARGET/release/librsocket.so}
+export TARGET LIB RSOCKET
 
 say() { printf '%s\n' "$*"; }
 note() { printf '\n== %s\n' "$*"; }
@@ -207,10 +208,11 @@ wait_port() {
 # ---------------------------------------------------------------- the library
 
 build_lib() {
-  [ -n "${RSOCKET_LIB:-}" ] && return 0
+  [ -n "${RSOCKET_LIB:-}" ] && [ -f "$RSOCKET" ] && return 0
   need_build
-  (cd "$ROOT" && cargo build --release -p rspreload) || die "the library does not build"
+  (cd "$ROOT" && cargo build --release -p rspreload -p rsocket-capi) || die "the libraries do not build"
   [ -f "$LIB" ] || die "no library at $LIB"
+  [ -f "$RSOCKET" ] || die "no library at $RSOCKET"
 }
 
 # stat_sum NAME DIR : the sum of that counter over all processes that wrote a report into DIR.

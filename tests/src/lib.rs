@@ -55,15 +55,33 @@ pub fn preload_library() -> &'static Path {
 /// If it cannot be built.
 #[must_use]
 pub fn build_preload_library(release: bool) -> PathBuf {
+    build_library("rspreload", "librspreload.so", release)
+}
+
+/// The library of rsocket(7) of the profile under test, or what `RSOCKET_CAPI_LIB` names; built as
+/// [`preload_library`] is.
+///
+/// # Panics
+/// If it cannot be built.
+#[must_use]
+pub fn rsocket_library() -> &'static Path {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| match std::env::var_os("RSOCKET_CAPI_LIB") {
+        Some(given) => given.into(),
+        None => build_library("rsocket-capi", "librsocket.so", profile_directory().ends_with("release")),
+    })
+}
+
+fn build_library(package: &str, file: &str, release: bool) -> PathBuf {
     let target = profile_directory().parent().expect("target").to_owned();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(workspace()).args(["build", "--quiet", "--package", "rspreload"]);
+    cargo.current_dir(workspace()).args(["build", "--quiet", "--package", package]);
     cargo.arg("--target-dir").arg(&target);
     if release {
         cargo.arg("--release");
     }
-    assert!(cargo.status().expect("cargo runs").success(), "the preload library does not build");
-    target.join(if release { "release" } else { "debug" }).join("librspreload.so")
+    assert!(cargo.status().expect("cargo runs").success(), "{package} does not build");
+    target.join(if release { "release" } else { "debug" }).join(file)
 }
 
 /// Compiles `edge/<source>.c` and gives the path of the program or, with `-shared` among `flags`, the library.

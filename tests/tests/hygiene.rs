@@ -2,9 +2,10 @@
 //! was a failure once (`docs`: hazards).
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
-use rs_tests::{preload_library, workspace};
+use rs_tests::{preload_library, rsocket_library, workspace};
 
 fn output(command: &mut Command) -> String {
     let done = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -12,30 +13,54 @@ fn output(command: &mut Command) -> String {
     String::from_utf8(done.stdout).expect("tools print text")
 }
 
-fn exported() -> BTreeSet<String> {
-    output(Command::new("nm").args(["-D", "--defined-only"]).arg(preload_library()))
+fn exported(library: &Path) -> BTreeSet<String> {
+    output(Command::new("nm").args(["-D", "--defined-only"]).arg(library))
         .lines()
         .filter_map(|line| line.split_whitespace().last())
         .map(|name| name.split('@').next().unwrap_or(name).to_owned())
         .collect()
 }
 
-fn listed() -> BTreeSet<String> {
-    let path = workspace().join("rspreload/exports.txt");
+fn listed(package: &str) -> BTreeSet<String> {
+    let path = workspace().join(package).join("exports.txt");
     let text = std::fs::read_to_string(path).expect("the list is part of the source");
     text.lines().map(str::to_owned).filter(|l| !l.is_empty() && !l.starts_with('#')).collect()
 }
 
 /// A symbol that leaks out of a dependency would interpose every program's own function of that name.
 #[test]
-fn it_exports_the_listed_names_and_no_others() {
-    let (exported, listed) = (exported(), listed());
-    let unlisted: Vec<_> = exported.difference(&listed).collect();
-    let missing: Vec<_> = listed.difference(&exported).collect();
-    assert!(
-        unlisted.is_empty() && missing.is_empty(),
-        "not in exports.txt: {unlisted:?}; not exported: {missing:?}"
-    );
+fn they_export_the_listed_names_and_no_others() {
+    for (library, package) in [(preload_library(), "rspreload"), (rsocket_library(), "rsocket-capi")] {
+        let (exported, listed) = (exported(library), listed(package));
+        let unlisted: Vec<_> = exported.difference(&listed).collect();
+        let missing: Vec<_> = listed.difference(&exported).collect();
+        assert!(
+            unlisted.is_empty() && missing.is_empty(),
+            "{package}: not in exports.txt: {unlisted:?}; not exported: {missing:?}"
+        );
+    }
+}
+
+/// A program that is compiled with the header finds every call, and no call is hidden from it.
+#[test]
+fn the_header_declares_what_is_exported() {
+    let path = workspace().join("rsocket-capi/include/rdma/rsocket.h");
+    let text = std::fs::read_to_string(path).expect("the header is part of the source");
+    let declared: BTreeSet<String> = text
+        .lines()
+        .filter(|l| l.starts_with("int r") || l.starts_with("ssize_t r"))
+        .filter_map(|l| l.split_once(' ')?.1.split('(').next())
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(declared, listed("rsocket-capi"));
+}
+
+/// Programs find it by this name, and the steps around `fork` keep pointing into it.
+#[test]
+fn the_rsocket_library_has_a_name_and_stays() {
+    let text = output(Command::new("readelf").arg("-dW").arg(rsocket_library()));
+    assert!(text.contains("soname: [librsocket.so]"), "{text}");
+    assert!(text.lines().any(|l| l.contains("FLAGS_1") && l.contains("NODELETE")), "{text}");
 }
 
 /// A call on a descriptor that is not ours is a look-up and a jump: what our own connections need stands out of
@@ -71,13 +96,14 @@ fn a_miss_costs_a_few_instructions() {
 /// `syscall` carries std's own futex, and the system calls of sandboxes.
 #[test]
 fn it_leaves_syscall_alone() {
-    assert!(!exported().contains("syscall"));
+    assert!(!exported(preload_library()).contains("syscall"));
 }
 
 /// A missing dependency of a preload library kills every program that is started, the shell included.
 #[test]
-fn it_needs_nothing_but_libc() {
-    let text = output(Command::new("readelf").arg("-dW").arg(preload_library()));
+fn they_need_nothing_but_libc() {
+    let needs = |library: &Path| output(Command::new("readelf").arg("-dW").arg(library));
+    let text = needs(preload_library()) + &needs(rsocket_library());
     for line in text.lines().filter(|l| l.contains("(NEEDED)")) {
         let name = line.split(['[', ']']).nth(1).unwrap_or(line);
         let known = ["libc.so.6", "libgcc_s.so.1"].contains(&name) || name.starts_with("ld-linux");
@@ -137,7 +163,7 @@ fn every_profile_unwinds() {
 /// A thread-local with a destructor runs before the program's own late destructors, which may still call us.
 #[test]
 fn no_thread_local_of_its_own_has_a_destructor() {
-    for package in ["rspreload", "rsocket-core"] {
+    for package in ["rspreload", "rsocket-capi", "rsocket-core"] {
         for file in sources(&workspace().join(package).join("src")) {
             let text = std::fs::read_to_string(&file).expect("a source is text");
             let mut inside = 0;
@@ -158,7 +184,10 @@ fn no_thread_local_of_its_own_has_a_destructor() {
 #[test]
 fn the_hooks_use_nothing_that_blocks() {
     let banned = ["OnceLock", "LazyLock", "std::sync::Once", "std::sync::Mutex", "catch_unwind(", "println!"];
-    for file in sources(&workspace().join("rspreload/src")) {
+    let shared =
+        ["descriptors.rs", "edge.rs", "process.rs"].map(|f| workspace().join("rsocket-core/src").join(f));
+    let own = ["rspreload/src", "rsocket-capi/src"].map(|d| sources(&workspace().join(d)));
+    for file in own.into_iter().flatten().chain(shared) {
         let text = std::fs::read_to_string(&file).expect("a source is text");
         for (n, line) in text.lines().enumerate().filter(|(_, l)| !l.trim_start().starts_with("//")) {
             for word in banned {
@@ -168,7 +197,7 @@ fn the_hooks_use_nothing_that_blocks() {
     }
 }
 
-fn sources(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
+fn sources(directory: &Path) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).expect("a source directory").flatten() {
         let path = entry.path();

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# librsocket.so: the calls of rsocket(7) in C (tests/rsocket), and Debian's own rstream and rcopy, which are
+# linked with librdmacm and get our calls by LD_PRELOAD. Over shared memory, also where there is an RDMA device.
+#
+#   tests/programs/rsocket.sh [shm]
+. "$(dirname "$0")/common.sh"
+need_cc
+need rstream=rdmacm-utils c++=g++
+MODE=shm
+tmpdir STATS
+tmpdir dir
+[ -f "$RSOCKET" ] || build_lib
+export RSOCKET_STATS="$STATS/%p" RSOCKET_TRANSPORT=shm
+include=$ROOT/rsocket-capi/include
+
+# The header, alone, in the dialects that programs are written in.
+printf '#include <rdma/rsocket.h>\nint main(void) { return rclose(-1) == -1 && SOL_RDMA == 0x10000 ? 0 : 1; }\n' >"$dir/h.c"
+cp "$dir/h.c" "$dir/h.cc"
+for how in "cc -std=c99 -pedantic-errors" "cc -std=gnu17" "c++ -std=c++11 -pedantic-errors" "c++ -std=c++20"; do
+  src=$dir/h.c
+  [[ $how == c++* ]] && src=$dir/h.cc
+  # shellcheck disable=SC2086
+  if $how -Wall -Wextra -Werror "-I$include" -o "$dir/h" "$src" "-L$(dirname "$RSOCKET")" -lrsocket >"$dir/out" 2>&1 &&
+    LD_LIBRARY_PATH=$(dirname "$RSOCKET") "$dir/h"; then ok "header: $how"
+  else fail "header: $how" "$(head -3 "$dir/out")"; fi
+done
+
+# The calls.
+families=(-4)
+grep -q . /proc/net/if_inet6 2>/dev/null && families+=(-6)
+for t in meeting bytes waiting; do
+  if ! cc -O2 -Wall -Wextra -Werror -pthread "-I$include" -o "$dir/$t" "$ROOT/tests/rsocket/$t.c" \
+    "$ROOT/tests/rsocket/rs.c" "-L$(dirname "$RSOCKET")" -lrsocket "-Wl,-rpath,$(dirname "$RSOCKET")" >"$dir/out" 2>&1; then
+    fail "$t" "it does not compile: $(head -3 "$dir/out")"
+    continue
+  fi
+  for f in "${families[@]}"; do
+    arg=()
+    [ "$f" = -6 ] && arg=(-6)
+    limit 300 "$dir/$t" "${arg[@]}" >"$dir/out" 2>&1
+    [ -s "$dir/out" ] || fail "$t$f" "it said nothing"
+    # One line for each case, also where both its sides have something to say.
+    while read -r name; do
+      if grep -q "^ok $name\$" "$dir/out"; then ok "$t.$name"; continue; fi
+      why=$(grep "^FAIL $name:" "$dir/out")
+      fail "$t.$name" "$why"
+    done < <(sed -n 's/^\(ok\|FAIL\) \([^ :]*\).*/\2/p' "$dir/out" | awk '!seen[$0]++')
+    grep -qvE '^(ok|FAIL) ' "$dir/out" && fail "$t$f" "$(grep -vE '^(ok|FAIL) ' "$dir/out" | tail -3)"
+  done
+done
+carried
+
+# rstream ADDRESS OPTION... : a server and a client with the same options. (With different ones it hangs, whoever
+# carries the bytes.)
+stream() {
+  local address=$1 rc port server n=0
+  shift
+  free_port port
+  start server env "LD_PRELOAD=$RSOCKET" rstream -b "$address" -p "$port" "$@" >"$dir/server" 2>&1
+  wait_port "$port" "$server" || { fail "rstream $*" "no server: $(tail -1 "$dir/server")"; return; }
+  limit 60 env "LD_PRELOAD=$RSOCKET" rstream -s "$address" -p "$port" "$@" >"$dir/client" 2>&1
+  rc=$?
+  gone_child "$server" 10 || fail "rstream $address $*" "the server did not end"
+  wait "$server" || rc="$rc, server $?"
+  # Every line of results ends in the time of one transfer.
+  n=$(grep -cE '[0-9]s +[0-9.]+ +[0-9.]+$' "$dir/client")
+  if [ "$rc" = 0 ] && [ "$n" -gt 0 ]; then ok "rstream $address $* ($(awk 'END { print $(NF - 1) " Gbit/s, " $NF " us" }' "$dir/client"))"
+  else fail "rstream $address $*" "exit $rc, $n results: $(tail -2 "$dir/client") $(tail -1 "$dir/server")"; fi
+}
+tmpdir STATS
+export RSOCKET_STATS="$STATS/%p"
+own=$(hostname -I 2>/dev/null | awk '{ print $1 }')
+sizes=(64 4096 65536 1048576)
+for how in b n a; do
+  for size in "${sizes[@]}"; do
+    stream 127.0.0.1 -T $how -S "$size" -I 100 -C 10
+    stream 127.0.0.1 -T $how -T v -S "$size" -I 20 -C 5
+  done
+done
+stream 127.0.0.1 -T b
+[ "${#families[@]}" = 2 ] && stream ::1 -T b -S 4096 -I 100 -C 10
+[[ $own == *.* ]] && stream "$own" -T n -S 4096 -I 100 -C 10
+stream 127.0.0.1 -T b -S 1000 -I 100 -C 10 -B 65536 -i 0 -k 5
+
+# rcopy: a file there, byte for byte.
+free_port port
+start server env "LD_PRELOAD=$RSOCKET" rcopy -p "$port" >"$dir/server" 2>&1
+if wait_port "$port" "$server"; then
+  head -c 30000001 /dev/urandom >"$dir/in"
+  for i in 1 2; do
+    limit 60 env "LD_PRELOAD=$RSOCKET" rcopy "$dir/in" "127.0.0.1:$dir/out$i" -p "$port" >"$dir/client" 2>&1
+    check "rcopy $i" "exit $?: $(tail -1 "$dir/client")" cmp -s "$dir/in" "$dir/out$i"
+  done
+else fail rcopy "no server: $(tail -1 "$dir/server")"; fi
+stop "$server" TERM || fail rcopy "the server did not end"
+carried
+tcp=$(($(stat_sum bytes.sent.tcp "$STATS") + $(stat_sum bytes.received.tcp "$STATS")))
+check "no byte over TCP" "$tcp bytes" same "$tcp" 0
+exit $BAD
