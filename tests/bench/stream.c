@@ -1,39 +1,27 @@
-// A stream one way: prints "MB/s N". The receiver counts every byte and checks a sample of each part.
+// A stream one way: prints "MB/s N waited PERCENT". The receiver counts every byte and checks a sample of each
+// part. `waited` as in pingpong.c.
 //
 //   stream [MIB] [WRITE_KIB]: 1024 MiB in writes of 256 KiB if not told otherwise.
-#define _GNU_SOURCE
+#include "bench.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sched.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-static void pin(int cpu) {
-  cpu_set_t s;
-  CPU_ZERO(&s);
-  CPU_SET(cpu, &s);
-  sched_setaffinity(0, sizeof s, &s);
-}
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec + t.tv_nsec * 1e-9;
-}
 // The eight bytes at a position that is a multiple of 4096 say which position it is; the rest of the page is fixed.
 static uint64_t mark(uint64_t pos) { return (pos ^ 0x5bd1e995) * 0x9E3779B97F4A7C15ull; }
 
-static int sender(const struct sockaddr_in *a, uint64_t total, size_t chunk) {
+static int sender(const struct sockaddr_in *a, uint64_t total, size_t chunk, waits *w) {
   int fd = socket(AF_INET, SOCK_STREAM, 0);
   if (connect(fd, (const void *)a, sizeof *a)) return 2;
   pin(0);
   char *b = aligned_alloc(4096, chunk);
   memset(b, 7, chunk);
+  waits_begin(w, 0);
   for (uint64_t at = 0; at < total;) {
     for (size_t o = 0; o < chunk; o += 4096) {
       uint64_t m = mark(at + o);
@@ -47,6 +35,7 @@ static int sender(const struct sockaddr_in *a, uint64_t total, size_t chunk) {
     at += chunk;
   }
   shutdown(fd, SHUT_WR);
+  waits_end(w, 0);
   char c;
   return read(fd, &c, 1) == 1 && c == 'y' ? 0 : 4;  // the receiver has checked it all
 }
@@ -59,17 +48,20 @@ int main(int argc, char **argv) {
   a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   int l = socket(AF_INET, SOCK_STREAM, 0), st;
   if (bind(l, (void *)&a, n) || listen(l, 1) || getsockname(l, (void *)&a, &n)) return 2;
+  waits *w = new_waits();
+  if (!w) return 2;
   pid_t p = fork();
   if (!p) {
     close(l);
-    exit(sender(&a, total, chunk));
+    exit(sender(&a, total, chunk, w));
   }
   int fd = accept(l, NULL, NULL);
   pin(1);
   size_t room = 256 << 10;
   char *b = malloc(room + 8);
   uint64_t got = 0, held = 0;  // `held` bytes of a mark that was cut are at the front
-  double t0 = now();
+  waits_begin(w, 1);
+  uint64_t t0 = ns();
   for (;;) {
     ssize_t k = read(fd, b + held, room - held);
     if (k < 0) return 5;
@@ -88,13 +80,14 @@ int main(int argc, char **argv) {
     if (held) memmove(b, b + (pos - start), held);
     got = end;
   }
-  double t = now() - t0;
+  double t = (ns() - t0) * 1e-9;
+  waits_end(w, 1);
   if (got != total) {
     fprintf(stderr, "%llu bytes of %llu\n", (unsigned long long)got, (unsigned long long)total);
     return 8;
   }
   if (write(fd, "y", 1) != 1) return 9;
   waitpid(p, &st, 0);
-  printf("MB/s %.0f\n", total / t / 1e6);
+  printf("MB/s %.0f waited %d\n", total / t / 1e6, most_waited(w));
   return WIFEXITED(st) ? WEXITSTATUS(st) : 10;
 }
