@@ -53,7 +53,6 @@ use crate::wire::word::Word;
 
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // for tests
 pub mod conformance;
-#[cfg(feature = "verbs")]
 pub mod rdma;
 pub mod shm;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // for tests

@@ -26,6 +26,7 @@ pub mod notes;
 pub mod port;
 pub mod pump;
 pub mod service;
+mod setup;
 pub mod table;
 
 /// Lets the connection's relay run, if it is in this process and nobody else runs it at the moment; whether
