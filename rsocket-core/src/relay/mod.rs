@@ -9,7 +9,7 @@
 //! Must not know hooks. Entry points: for the socket layer [`pump`], [`probe`], [`arm`], [`carry_out`],
 //! [`carry_back`], [`not_connected`]; for connection set-up [`crate::plain`].
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 use crate::attach::link::Ends;
 use crate::errno::Errno;
@@ -72,6 +72,9 @@ pub fn arm(s: &Slot) {
     let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) else { return };
     // No thread of the program's is at it any more, as far as this one knows.
     relay.inline_at.store(0, Ordering::Relaxed);
+    // Pairs with the fence in Service::look, which takes the mark away and then reads the time: either we see
+    // that it is gone, or the service thread sees that nobody is here, and arms.
+    fence(Ordering::SeqCst);
     if relay.armed.load(Ordering::Relaxed) != 0 {
         return;
     }

@@ -8,7 +8,7 @@
 
 use core::cell::UnsafeCell;
 use core::net::SocketAddr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering, fence};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, RawFd};
 
@@ -407,11 +407,13 @@ impl Service {
     fn look(&self, key: u64, hot: &mut Vec<u64>) {
         let Some(relay) = Relay::of_key(key) else { return };
         let bell = self.bell.id() | MARK_READY;
-        let recently = ticks().wrapping_sub(relay.inline_at.load(Ordering::Relaxed)) < HOT;
         let over = with_news(relay, |slot| {
             let Some(c) = slot else { return false };
             c.take_event();
             relay.armed.store(0, Ordering::Relaxed);
+            // Pairs with the fence in relay::arm.
+            fence(Ordering::SeqCst);
+            let recently = ticks().wrapping_sub(relay.inline_at.load(Ordering::Relaxed)) < HOT;
             loop {
                 let ran = c.run();
                 if !ran.alive {
