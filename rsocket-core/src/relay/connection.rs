@@ -234,6 +234,15 @@ impl Connection {
         matches!(&self.stage, Stage::Running { pump } if pump.unsent())
     }
 
+    /// When it must be run again although nothing happens, on the clock of [`sys::now_ns`].
+    #[must_use]
+    pub fn due(&self) -> Option<u64> {
+        match &self.stage {
+            Stage::Running { pump } => pump.due(),
+            _ => None,
+        }
+    }
+
     /// Which window it has.
     #[must_use]
     pub fn window(&self) -> (u32, u32) {

@@ -23,6 +23,7 @@ pub mod guests;
 pub mod interfaces;
 pub mod loopback;
 pub mod notes;
+pub mod opening;
 pub mod port;
 pub mod pump;
 pub mod service;

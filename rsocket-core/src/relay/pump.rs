@@ -7,13 +7,16 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 use super::notes::{Note, Read, Reader};
+use super::opening::Opening;
 use super::port::{Broken, Outgoing, Port};
 use crate::attach::marks;
 use crate::device::{Completion, HALF, PostError, QueuePair};
+use crate::proto::control::Mode;
 use crate::proto::ramp::Ramp;
 use crate::proto::state::{Event, State};
 use crate::proto::stream::{Payload, Post, Readable, Stream, StreamParams};
 use crate::proto::{RecvHalf, RecvParams, Region, Violation};
+use crate::sys;
 use crate::wire::private_data::PrivateData;
 use crate::wire::sge::{Endian, Sge};
 use crate::wire::word::Word;
@@ -59,6 +62,10 @@ pub struct Pump<Q> {
     carried: (u64, u64),
     /// The marks, where a TCP connection to the same peer stands beside this one.
     beside: Option<Box<Beside>>,
+    /// In message mode, until the peer has said something.
+    opening: Option<Opening>,
+    /// No bytes of the peer's buffer.
+    nowhere: Sge,
 }
 
 /// What was told and heard of the marks.
@@ -114,6 +121,8 @@ impl<Q: QueuePair> Pump<Q> {
                 outstanding: 0,
                 carried: (0, 0),
                 beside: None,
+                opening: None,
+                nowhere: Sge { len: 0, ..peer.buffer },
             }),
         }
     }
@@ -123,6 +132,17 @@ impl<Q: QueuePair> Pump<Q> {
     pub fn beside_tcp(mut self) -> Self {
         self.beside = Some(Box::default());
         self
+    }
+
+    /// The connection stands from now on; `asked` at the accepting end.
+    pub fn begin(&mut self, asked: bool) {
+        self.opening = (self.pair.mode() == Mode::Message).then(|| Opening::new(asked, sys::now_ns()));
+    }
+
+    /// When it must be run again although nothing happens, on the clock of [`sys::now_ns`].
+    #[must_use]
+    pub fn due(&self) -> Option<u64> {
+        self.opening.as_ref().and_then(Opening::next)
     }
 
     /// The device's side, for whoever hears of its end or arms it.
@@ -154,8 +174,10 @@ impl<Q: QueuePair> Pump<Q> {
         let mut delivered = false;
         loop {
             let polled = self.poll();
-            let noted = self.notes();
-            let (in_moved, out_moved) = match (self.deliver(), self.forward()) {
+            let may_speak = self.open_up();
+            let noted = may_speak && self.notes();
+            let sent = if may_speak { self.forward() } else { Ok(false) };
+            let (in_moved, out_moved) = match (self.deliver(), sent) {
                 (Ok(i), Ok(o)) => (i, o),
                 _ => {
                     self.fail();
@@ -164,7 +186,7 @@ impl<Q: QueuePair> Pump<Q> {
             };
             delivered |= in_moved;
             taken |= out_moved;
-            let said = self.control();
+            let said = may_speak && self.control();
             let moved = polled || noted || in_moved || out_moved || said;
             any |= moved;
             if !moved {
@@ -178,6 +200,16 @@ impl<Q: QueuePair> Pump<Q> {
             self.port.wake_reader();
         }
         any
+    }
+
+    /// Whether anything may be sent yet; sends an empty write where one is due ([`Opening`]).
+    fn open_up(&mut self) -> bool {
+        let Some(opening) = &mut self.opening else { return true };
+        if opening.knock(sys::now_ns()) {
+            // A queue that is full, or a pair that has ended, needs none.
+            let _ = self.pair.post_write(&[], self.nowhere, None, HALF);
+        }
+        opening.may_speak() || self.ended
     }
 
     /// Takes the device's news.
@@ -202,6 +234,7 @@ impl<Q: QueuePair> Pump<Q> {
                 }
                 Completion::Word(word) => {
                     words += 1;
+                    self.opening = None;
                     if self.beside.is_some() && self.heard(word) {
                         continue;
                     }

@@ -177,3 +177,35 @@ fn a_lost_peer_is_no_clean_end() {
     assert_eq!(b.pump.peer(), PeerEnd::Broken);
     assert!(b.pump.finished());
 }
+
+#[test]
+fn over_iwarp_whoever_was_asked_waits_for_the_other_to_speak() {
+    let weather = || Weather { mode: crate::proto::control::Mode::Message, ..Weather::default() };
+    let (world, mut a, mut b) = ends(weather(), 384, 131_072);
+    a.pump.begin(false);
+    b.pump.begin(true);
+    b.send(b"banner");
+    b.pump.run();
+    settle_one(&world, &mut b);
+    assert_eq!(a.receive(100), Err(Errno::AGAIN), "nothing may come before we have spoken");
+    assert!(b.pump.due().is_some());
+    // Our first word is the entry of the peer's table.
+    settle(&world, &mut a, &mut b);
+    assert_eq!(a.receive(100).unwrap(), b"banner");
+    assert_eq!((a.pump.due(), b.pump.due()), (None, None));
+
+    // A peer that never speaks is not waited for for ever.
+    let (world, mut a, mut b) = ends(weather(), 384, 131_072);
+    b.pump.begin(true);
+    b.send(b"banner");
+    settle_one(&world, &mut b);
+    std::thread::sleep(std::time::Duration::from_nanos(2 * super::opening::PATIENCE_NS));
+    settle_one(&world, &mut b);
+    settle(&world, &mut a, &mut b);
+    assert_eq!(a.receive(100).unwrap(), b"banner");
+}
+
+/// Lets one end and the device run, but not the other end.
+fn settle_one(world: &RefCell<World>, end: &mut End) {
+    while end.pump.run() | world.borrow_mut().step() {}
+}

@@ -32,7 +32,10 @@ use crate::sys;
 /// A relay that a thread of the program ran so recently (in ticks, some hundred microseconds) is left to it.
 const HOT: u64 = 400_000;
 /// How soon such a relay is looked at again, in nanoseconds.
-const LOOK_AGAIN_NS: i64 = 1_000_000;
+const LOOK_AGAIN_NS: u64 = 1_000_000;
+
+/// Relays that are looked at although nothing happens, and when, on the clock of [`sys::now_ns`].
+type Hot = BTreeMap<u64, u64>;
 
 /// Low bits of an epoll token; the rest is a relay's key.
 const WHAT: u64 = 3 << 62;
@@ -297,20 +300,25 @@ impl Service {
     }
 
     fn serve(&self) {
-        let mut hot: Vec<u64> = Vec::new();
+        let mut hot = Hot::new();
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         loop {
             events.clear();
-            let soon = rustix::event::Timespec { tv_sec: 0, tv_nsec: LOOK_AGAIN_NS };
-            let limit = if hot.is_empty() { None } else { Some(&soon) };
+            let limit = hot.values().min().copied().map(time_until);
+            let limit = limit.as_ref();
             let buffer = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(sys::borrow(self.epoll), buffer, limit) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 // The descriptor is gone: the program closed what it could not see. Nothing is left to do.
                 Err(_) => return,
             }
-            for key in core::mem::take(&mut hot) {
-                self.look(key, &mut hot);
+            if !hot.is_empty() {
+                let now = sys::now_ns();
+                let due: Vec<u64> = hot.iter().filter(|(_, due)| **due <= now).map(|(key, _)| *key).collect();
+                for key in due {
+                    hot.remove(&key);
+                    self.look(key, &mut hot);
+                }
             }
             for event in events.iter().copied() {
                 self.on_event(event.data.u64(), event.flags, &mut hot);
@@ -318,7 +326,7 @@ impl Service {
         }
     }
 
-    fn on_event(&self, token: u64, flags: epoll::EventFlags, hot: &mut Vec<u64>) {
+    fn on_event(&self, token: u64, flags: epoll::EventFlags, hot: &mut Hot) {
         match token {
             MANAGER => self.on_manager(hot),
             BELL => {
@@ -350,7 +358,7 @@ impl Service {
         }
     }
 
-    fn on_manager(&self, hot: &mut Vec<u64>) {
+    fn on_manager(&self, hot: &mut Hot) {
         loop {
             match self.channel.next() {
                 Ok(Some(event)) => {
@@ -404,7 +412,7 @@ impl Service {
     }
 
     /// Runs a relay, and sees to it that it is looked at when there is news.
-    fn look(&self, key: u64, hot: &mut Vec<u64>) {
+    fn look(&self, key: u64, hot: &mut Hot) {
         let Some(relay) = Relay::of_key(key) else { return };
         let bell = self.bell.id() | MARK_READY;
         let over = with_news(relay, |slot| {
@@ -414,6 +422,7 @@ impl Service {
             // Pairs with the fence in relay::arm.
             fence(Ordering::SeqCst);
             let recently = ticks().wrapping_sub(relay.inline_at.load(Ordering::Relaxed)) < HOT;
+            let mut again = recently.then(|| sys::now_ns().saturating_add(LOOK_AGAIN_NS));
             loop {
                 let ran = c.run();
                 if !ran.alive {
@@ -423,9 +432,7 @@ impl Service {
                     return false;
                 }
                 c.enlist(bell);
-                if recently {
-                    hot.push(key);
-                } else {
+                if !recently {
                     c.arm();
                     relay.armed.store(1, Ordering::Relaxed);
                 }
@@ -435,9 +442,12 @@ impl Service {
                     return true;
                 }
                 if !ran.moved {
-                    return false;
+                    again = again.into_iter().chain(c.due()).min();
+                    break;
                 }
             }
+            again.map(|due| hot.insert(key, due));
+            false
         });
         if over == Some(true) {
             let gone = relay.with(Option::take).flatten();
@@ -447,6 +457,11 @@ impl Service {
             }
         }
     }
+}
+
+fn time_until(due: u64) -> rustix::event::Timespec {
+    let ns = due.saturating_sub(sys::now_ns());
+    rustix::event::Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
 /// Refuses a request. Whoever asked may be gone by now.

@@ -232,10 +232,13 @@ impl Connection {
                 let at = self.may_ask_at(private.bytes()).unwrap_or_default();
                 self.redirect(*dialled, at)
             }
-            (Stage::Accepting { pump, to: To::Program(door) }, Kind::Established { .. }) => {
-                self.knock(pump, &door)
+            (Stage::Accepting { mut pump, to }, Kind::Established { .. }) => {
+                pump.begin(true);
+                match to {
+                    To::Program(door) => self.knock(pump, &door),
+                    To::Connection => self.meet(pump),
+                }
             }
-            (Stage::Accepting { pump, to: To::Connection }, Kind::Established { .. }) => self.meet(pump),
             (Stage::Running { mut pump }, Kind::Disconnected) => {
                 pump.pair().peer_gone();
                 Stage::Running { pump }
@@ -311,8 +314,11 @@ impl Connection {
             return self.unreached(Stage::Over, Errno(libc::ENOTSUP));
         };
         match Pump::new(port, pair, &params, &peer) {
-            Ok(pump) if self.beside => self.meet(Box::new(pump.beside_tcp())),
-            Ok(pump) => {
+            Ok(mut pump) => {
+                pump.begin(false);
+                if self.beside {
+                    return self.meet(Box::new(pump.beside_tcp()));
+                }
                 self.tell_connected();
                 self.started(Box::new(pump))
             }
@@ -441,14 +447,17 @@ impl Connection {
 
 fn make_pair(id: &CmId, shape: Shape) -> Result<(RdmaPair, StreamParams), Errno> {
     let wanted = PairParams {
-        send_queue: shape.send_queue,
+        // One for what the stream does not count (`opening`).
+        send_queue: shape.send_queue.saturating_add(1),
         receive_queue: shape.receive_queue,
         inline: shape.inline,
         staging: shape.send_buffer,
         ..PairParams::default()
     };
     let mut pair = id.create_pair(&wanted).map_err(Errno::from)?;
-    let params = pump::prepare(&mut pair, shape.receive_queue, shape.receive_buffer, shape.send_queue)
-        .ok_or(Errno(libc::ENOMEM))?;
+    // The device may have given less than was asked for.
+    let (receives, sends) = (pair.receive_queue(), pair.send_queue().saturating_sub(1).max(1));
+    let params =
+        pump::prepare(&mut pair, receives, shape.receive_buffer, sends).ok_or(Errno(libc::ENOMEM))?;
     Ok((pair, params))
 }

@@ -1,0 +1,86 @@
+//! The first moments of a connection over iWARP, where what is said too early may stay unheard.
+//!
+//! Whoever was asked must let the other end speak first (RFC 5044, 7.1.3), and a stack may still miss what comes just when
+//! it takes a connection over from TCP: soft-iWARP then has the bytes, and looks at them only when more arrive. So
+//! the accepting end waits for the first word, but not for ever; and until a word has come from the
+//! peer, each end sends an empty write now and then, which no program sees.
+//!
+//! Must not know pumps, pairs or clocks: times are the caller's, in nanoseconds. Entry point: [`Opening`].
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+/// How long nothing is heard before the first empty write; each wait after it is twice as long.
+pub const PATIENCE_NS: u64 = 20_000_000;
+/// Empty writes in all. The last is sent twenty seconds after the beginning.
+const MOST: u32 = 10;
+
+/// A connection whose peer has not said anything yet.
+#[derive(Debug)]
+pub struct Opening {
+    /// We were asked, and the peer speaks first.
+    listens: bool,
+    /// When the next empty write is due.
+    next: u64,
+    sent: u32,
+}
+
+impl Opening {
+    /// One that begins now; `asked` at the accepting end.
+    #[must_use]
+    pub const fn new(asked: bool, now: u64) -> Self {
+        Self { listens: asked, next: now.saturating_add(PATIENCE_NS), sent: 0 }
+    }
+
+    /// Whether anything may be sent.
+    #[must_use]
+    pub const fn may_speak(&self) -> bool {
+        !self.listens
+    }
+
+    /// When to ask [`Self::knock`] again; `None` when it would always say no.
+    #[must_use]
+    pub const fn next(&self) -> Option<u64> {
+        if self.sent < MOST { Some(self.next) } else { None }
+    }
+
+    /// Whether an empty write is due. From the first on, everything may be sent.
+    pub fn knock(&mut self, now: u64) -> bool {
+        if self.sent >= MOST || now < self.next {
+            return false;
+        }
+        self.listens = false;
+        self.sent += 1;
+        self.next = now.saturating_add(PATIENCE_NS << self.sent);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_asked_is_silent_for_a_while() {
+        let mut o = Opening::new(true, 5);
+        assert!(!o.may_speak());
+        assert!(!o.knock(5 + PATIENCE_NS - 1));
+        assert!(!o.may_speak());
+        assert!(o.knock(5 + PATIENCE_NS));
+        assert!(o.may_speak());
+        assert!(Opening::new(false, 5).may_speak());
+    }
+
+    #[test]
+    fn the_waits_grow_and_end() {
+        let mut o = Opening::new(false, 0);
+        let mut times = Vec::new();
+        while let Some(next) = o.next() {
+            assert!(!o.knock(next - 1));
+            assert!(o.knock(next));
+            times.push(next / PATIENCE_NS);
+        }
+        assert_eq!(times, [1, 3, 7, 15, 31, 63, 127, 255, 511, 1023]);
+        assert!(!o.knock(u64::MAX));
+    }
+}
