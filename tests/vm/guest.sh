@@ -89,6 +89,13 @@ wait_listen() {
   return 1
 }
 
+# helper VAR NAME : the program made of tests/vm/NAME.c (tests/vm/run makes them before the machine starts).
+helper() {
+  local made=$TARGET/vm/$2
+  [ "$made" -nt "$ROOT/tests/vm/$2.c" ] || die "no program $made: tests/vm/run makes it"
+  printf -v "$1" '%s' "$made"
+}
+
 # ---------------------------------------------------------------- two guests
 
 # The guests signal to each other by files in a directory of $VM_OUT that each run has for itself.
