@@ -37,12 +37,12 @@ pub fn pump(s: &Slot) -> bool {
     let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) else {
         return false;
     };
-    relay.inline_at.store(ticks(), Ordering::Relaxed);
     let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
     let ran = relay.try_with(|slot| {
         // The number may be another connection's by now, or another process's relay.
         let c = slot.as_mut().filter(|c| c.window() == own && c.running())?;
         let ran = c.run();
+        note(relay, ran.moved);
         if ran.alive && c.backlog() && relay.armed.swap(1, Ordering::Relaxed) == 0 {
             c.arm();
             return Some(c.run().alive);
@@ -59,6 +59,35 @@ pub fn pump(s: &Slot) -> bool {
     }
 }
 
+/// Looks in vain, one after the other, that make a program one that polls by itself.
+const MANY: u32 = 16;
+
+/// Remembers who looks in vain: the service thread leaves the device's events to such a program.
+fn note(relay: &table::Relay, moved: bool) {
+    // Relaxed: only steers who looks next; whoever sleeps says so with a fence (arm).
+    if moved {
+        relay.vain.store(0, Ordering::Relaxed);
+    } else if relay.vain.fetch_add(1, Ordering::Relaxed) >= MANY {
+        relay.polled_at.store(ticks(), Ordering::Relaxed);
+    }
+}
+
+/// A thread of the program spins on the connection from now on, or does so no more: meanwhile the service thread
+/// leaves it the device's events.
+pub fn spinning(s: &Slot, on: bool) {
+    if !s.has(flag::RELAYED) {
+        return;
+    }
+    if let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) {
+        // Relaxed: as in note().
+        if on {
+            relay.spinners.fetch_add(1, Ordering::Relaxed);
+        } else {
+            relay.spinners.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Looks at the device, then asks `ready`: for spinning.
 #[inline]
 pub fn probe(s: &Slot, ready: impl Fn() -> bool) -> bool {
@@ -72,7 +101,8 @@ pub fn probe(s: &Slot, ready: impl Fn() -> bool) -> bool {
 pub fn arm(s: &Slot) {
     let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) else { return };
     // No thread of the program's is at it any more, as far as this one knows.
-    relay.inline_at.store(0, Ordering::Relaxed);
+    relay.polled_at.store(0, Ordering::Relaxed);
+    relay.vain.store(0, Ordering::Relaxed);
     // Pairs with the fence in Service::look, which takes the mark away and then reads the time: either we see
     // that it is gone, or the service thread sees that nobody is here, and arms.
     fence(Ordering::SeqCst);

@@ -29,7 +29,7 @@ use crate::sync::lock::{OwnedLock, Taken};
 use crate::sync::thread::tid;
 use crate::sys;
 
-/// A relay that a thread of the program ran so recently (in ticks, some hundred microseconds) is left to it.
+/// A relay that a thread of the program polled so recently (in ticks, some hundred microseconds) is left to it.
 const HOT: u64 = 400_000;
 /// How soon such a relay is looked at again, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
@@ -421,7 +421,8 @@ impl Service {
             relay.armed.store(0, Ordering::Relaxed);
             // Pairs with the fence in relay::arm.
             fence(Ordering::SeqCst);
-            let recently = ticks().wrapping_sub(relay.inline_at.load(Ordering::Relaxed)) < HOT;
+            let polls = ticks().wrapping_sub(relay.polled_at.load(Ordering::Relaxed)) < HOT;
+            let recently = polls || relay.spinners.load(Ordering::Relaxed) > 0;
             let mut again = recently.then(|| sys::now_ns().saturating_add(LOOK_AGAIN_NS));
             loop {
                 let ran = c.run();

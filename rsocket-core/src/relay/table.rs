@@ -22,8 +22,12 @@ pub struct Relay {
     connection: UnsafeCell<Option<Connection>>,
     /// Changes when the place is given to another connection.
     pub generation: AtomicU32,
-    /// Ticks when a thread of the program last ran it.
-    pub inline_at: AtomicU64,
+    /// Ticks when a thread of the program last looked in vain, after many times: it polls by itself.
+    pub polled_at: AtomicU64,
+    /// Looks in vain since something moved.
+    pub vain: AtomicU32,
+    /// Threads of the program that spin on it.
+    pub spinners: AtomicU32,
     /// Nonzero while the device's next event is awaited by the service thread.
     pub armed: AtomicU32,
     used: AtomicU32,
@@ -63,7 +67,9 @@ pub fn take() -> Option<&'static Relay> {
     };
     let found = (0..high).filter_map(find).find(claim).or_else(make)?;
     found.generation.fetch_add(1, Ordering::AcqRel);
-    found.inline_at.store(0, Ordering::Relaxed);
+    found.polled_at.store(0, Ordering::Relaxed);
+    found.vain.store(0, Ordering::Relaxed);
+    found.spinners.store(0, Ordering::Relaxed);
     found.armed.store(0, Ordering::Relaxed);
     Some(found)
 }
@@ -78,7 +84,9 @@ fn make() -> Option<&'static Relay> {
         lock: OwnedLock::new(),
         connection: UnsafeCell::new(None),
         generation: AtomicU32::new(0),
-        inline_at: AtomicU64::new(0),
+        polled_at: AtomicU64::new(0),
+        vain: AtomicU32::new(0),
+        spinners: AtomicU32::new(0),
         armed: AtomicU32::new(0),
         used: AtomicU32::new(1),
         index,

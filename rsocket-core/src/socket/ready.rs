@@ -201,6 +201,9 @@ pub(crate) fn enlist(sleepers: &Sleepers<'_>, word: u64) -> bool {
 pub fn arm_edge(s: &Slot, seen: u64, bell: u64, mark: bool) -> bool {
     let Some(ends) = link::ends(s) else { return true };
     wait::say_cpu(&ends);
+    if s.has(flag::RELAYED) {
+        relay::arm(s);
+    }
     let armed = enlist(&ends.incoming.data_waiters(), if mark { bell | MARK_READY } else { bell });
     if !armed || progress(s).received != seen {
         disarm(s, bell);

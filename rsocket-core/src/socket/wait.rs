@@ -118,7 +118,8 @@ pub(crate) fn readable(
     if link::has_window(s)
         && s.receive_mode() == ReceiveMode::Device
         && let Some(ends) = link::ends(s)
-        && spin(
+        && spin_on(
+            s,
             &s.receive_spin,
             &ends,
             || marks::sender_cpu(&ends.incoming),
@@ -146,7 +147,8 @@ pub(crate) fn writable(
     }
     if s.send_mode() == SendMode::Device
         && let Some(ends) = link::ends(s)
-        && spin(
+        && spin_on(
+            s,
             &s.send_spin,
             &ends,
             || marks::receiver_cpu(&ends.outgoing),
@@ -156,6 +158,20 @@ pub(crate) fn writable(
         return Ok(());
     }
     sleep(id, s, fd, Events::OUT, patience, &s.send_spin)
+}
+
+/// [`spin`], and says so to a relay: meanwhile the device's events are this thread's.
+fn spin_on(
+    s: &Slot,
+    learnt: &AtomicU32,
+    ends: &Ends,
+    peer_cpu: impl Fn() -> u32,
+    probe: impl FnMut() -> bool,
+) -> bool {
+    relay::spinning(s, true);
+    let spun = spin(learnt, ends, peer_cpu, probe);
+    relay::spinning(s, false);
+    spun
 }
 
 /// Spins as long as experience on this connection says that it pays.
