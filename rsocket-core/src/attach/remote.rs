@@ -16,6 +16,7 @@ use super::pairing;
 use super::reason::Reason;
 use super::trust::{End, Tuple};
 use super::witness::{Proof, Who};
+use crate::errno::Errno;
 use crate::relay::beside;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, guard, policy};
@@ -80,7 +81,13 @@ pub(super) fn begin(id: SlotId, s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
         let Some(proof) = Proof::most(Who::Asks, sent, received) else { return later(s) };
         let expected = Proof::of(Who::Answers, proof.seen, sent, received).ok_or(Reason::Inconsistent)?;
         s.set_phase(s.phase().after(PhaseEvent::Dialled).ok_or(Reason::Inconsistent)?);
-        return beside::ask(id, s, [ours, theirs], proof, expected).map_err(|_| Reason::NoRoute);
+        return match beside::ask(id, s, [ours, theirs], proof, expected) {
+            Err(Errno::AGAIN) => {
+                s.set_phase(s.phase().after(PhaseEvent::Lapsed).ok_or(Reason::Inconsistent)?);
+                later(s)
+            }
+            asked => asked.map_err(|_| Reason::NoRoute),
+        };
     }
     match beside::be_asked(&ours) {
         Ok(port) => {

@@ -7,7 +7,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 use std::os::fd::RawFd;
 
 use rustix::net::{AddressFamily, sockopt};
@@ -19,7 +19,7 @@ use crate::device::rdma;
 use crate::errno::Errno;
 use crate::relay::connection::{self, Connection, Options, Shape};
 use crate::relay::table::{self, Relay};
-use crate::relay::{guests, loopback, service};
+use crate::relay::{guests, loopback, service, silent};
 use crate::socket::options::Size;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, policy, wait};
@@ -167,42 +167,25 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
 
 /// How long a peer that refused TCP may take to answer over RDMA, in nanoseconds: a host without RDMA never does.
 const INSTEAD_NS: u64 = 1_000_000_000;
-/// How long such a host is then not asked again.
-const SILENT_NS: u64 = 60_000_000_000;
-
 /// TCP was refused: whoever it is may be reached by RDMA's own manager, as upstream's programs are. Only for
 /// sockets that block; the others have gone on by the time they hear of the refusal.
 ///
 /// # Errors
 /// There is nobody either.
 pub fn connect_instead(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
-    static SILENT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
     let refused = Err(Errno(libc::ECONNREFUSED));
     remote::find_out();
     if !remote::possible() || to.ip().to_canonical().is_loopback() || crate::socket::kernel::nonblocking(fd) {
         return refused;
     }
-    let [host, until] = &SILENT;
-    let name = hash(&to.ip());
-    let now = sys::now_ns();
-    // Relaxed: two threads that ask at once only wait once more.
-    if host.load(Ordering::Relaxed) == name && now < until.load(Ordering::Relaxed) {
+    if silent::is_silent(&to.ip()) {
         return refused;
     }
     let connected = connect_within(id, fd, to, Some(INSTEAD_NS));
     if connected == Err(Errno::TIMEDOUT) {
-        host.store(name, Ordering::Relaxed);
-        until.store(now.saturating_add(SILENT_NS), Ordering::Relaxed);
+        silent::remember(&to.ip());
     }
     connected
-}
-
-fn hash(ip: &IpAddr) -> u64 {
-    let bits = match ip.to_canonical() {
-        IpAddr::V4(v4) => u128::from(v4.to_bits()),
-        IpAddr::V6(v6) => v6.to_bits(),
-    };
-    (bits as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (bits >> 64) as u64 | 1
 }
 
 fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) -> Result<(), Errno> {

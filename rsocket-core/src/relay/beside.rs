@@ -9,11 +9,11 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
 use super::connection::{self, Connection, Courtship, Options, Shape};
-use super::{interfaces, service, table};
+use super::{interfaces, service, silent, table};
 use crate::attach::witness::Proof;
 use crate::errno::Errno;
 use crate::socket::family;
@@ -112,11 +112,50 @@ fn shape(s: &Slot) -> Shape {
 /// Bytes of each buffer where nobody asked for more: between two of ours there is no need to be frugal.
 const BUFFER: u32 = 256 * 1024;
 
+/// How long a peer may take to answer, in nanoseconds.
+const ANSWER_NS: u64 = 5_000_000_000;
+/// Peers that a process asks at a time: each costs a queue pair and its memory.
+const MOST_OPEN: u32 = 16;
+static OPEN: AtomicU32 = AtomicU32::new(0);
+
+/// One peer that is being asked.
+#[derive(Debug)]
+pub struct Open(());
+
+impl Open {
+    /// One more, unless there are enough.
+    fn one() -> Option<Self> {
+        // Relaxed: a count that orders nothing.
+        if OPEN.fetch_add(1, Ordering::Relaxed) >= MOST_OPEN {
+            OPEN.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Self(()))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// In the child of a fork: what its parent asks is the parent's.
+pub fn forked() {
+    OPEN.store(0, Ordering::Relaxed);
+}
+
 /// Begins to ask the peer, in the background. What becomes of it the slot is told.
 ///
 /// # Errors
-/// There is no RDMA here after all, or no memory.
+/// `EAGAIN` when enough peers are being asked, `EHOSTUNREACH` when this host did not answer lately; there is no RDMA
+/// here after all, or no memory.
 pub fn ask(id: SlotId, s: &Slot, names: [SocketAddr; 2], proof: Proof, expected: Proof) -> Result<(), Errno> {
+    let [ours, theirs] = names;
+    if silent::is_silent(&theirs.ip()) {
+        return Err(Errno(libc::EHOSTUNREACH));
+    }
+    let open = Open::one().ok_or(Errno::AGAIN)?;
     service::start()?;
     let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
     let begun = connection::window().and_then(|(claim, port)| match service::new_id(relay.key()) {
@@ -133,9 +172,9 @@ pub fn ask(id: SlotId, s: &Slot, names: [SocketAddr; 2], proof: Proof, expected:
             return Err(e);
         }
     };
-    let [ours, theirs] = names;
     let request = Request { ports: [ours.port(), theirs.port()], proof };
-    let courtship = Courtship { request, expected, redirected: false };
+    let until = sys::now_ns().saturating_add(ANSWER_NS);
+    let courtship = Courtship { request, expected, redirected: false, until, _open: open };
     relay.with(|place| {
         *place =
             Some(Connection::court(relay.key(), cm, (id, s), theirs, shape(s), (claim, port), courtship));

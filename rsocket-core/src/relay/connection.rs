@@ -9,7 +9,7 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::beside::Request;
+use super::beside::{Open, Request};
 use super::loopback;
 use super::port::Port;
 use super::pump::{PeerEnd, Pump};
@@ -91,7 +91,7 @@ pub(super) enum To {
 }
 
 /// What a relay that asks a peer on another host must remember of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Courtship {
     /// What it asks.
     pub request: Request,
@@ -99,6 +99,10 @@ pub struct Courtship {
     pub expected: Proof,
     /// It was sent to another port already.
     pub redirected: bool,
+    /// When it has waited long enough, on the clock of [`sys::now_ns`].
+    pub until: u64,
+    /// Counts it among those that are asked.
+    pub _open: Open,
 }
 
 /// What is ready before the peer has answered.
@@ -200,6 +204,13 @@ impl Connection {
 
     /// Moves what can be moved.
     pub fn run(&mut self) -> Ran {
+        if !self.running()
+            && let Some(courtship) = &self.courtship
+            && sys::now_ns() >= courtship.until
+        {
+            let stage = core::mem::replace(&mut self.stage, Stage::Over);
+            self.stage = self.unreached(stage, Errno::TIMEDOUT);
+        }
         let Stage::Running { pump } = &mut self.stage else {
             return Ran { alive: !matches!(self.stage, Stage::Over), moved: false };
         };
@@ -239,8 +250,15 @@ impl Connection {
     pub fn due(&self) -> Option<u64> {
         match &self.stage {
             Stage::Running { pump } => pump.due(),
-            _ => None,
+            Stage::Over => None,
+            _ => self.courtship.as_ref().map(|c| c.until),
         }
+    }
+
+    /// Whether anything that the program put in is not yet the peer's.
+    #[must_use]
+    pub fn under_way(&self) -> bool {
+        matches!(&self.stage, Stage::Running { pump } if pump.under_way())
     }
 
     /// Which window it has.

@@ -28,6 +28,7 @@ pub mod port;
 pub mod pump;
 pub mod service;
 mod setup;
+pub mod silent;
 pub mod table;
 
 /// Lets the connection's relay run, if it is in this process and nobody else runs it at the moment; whether
@@ -169,6 +170,27 @@ pub fn drain() {
                 Some(ran) if ran.alive => short_sleep(),
                 _ => break,
             }
+        }
+    }
+}
+
+/// How long [`flush`] waits in all, in nanoseconds.
+const FLUSH_NS: u64 = 1_000_000_000;
+
+/// Before the process becomes another program: what its connections have accepted is sent, as long as that goes on.
+/// Nothing is ended: exec may fail.
+pub fn flush() {
+    if !service::started() {
+        return;
+    }
+    let began = sys::now_ns();
+    for relay in table::all() {
+        while sys::now_ns().saturating_sub(began) < FLUSH_NS {
+            let left = relay.with(|slot| slot.as_mut().is_some_and(|c| c.run().alive && c.under_way()));
+            if left != Some(true) {
+                break;
+            }
+            short_sleep();
         }
     }
 }

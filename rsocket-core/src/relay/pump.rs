@@ -530,6 +530,12 @@ impl<Q: QueuePair> Pump<Q> {
 
     /// Whether anything of the program's is not yet the peer's.
     #[must_use]
+    pub fn under_way(&self) -> bool {
+        !self.ended && (self.outstanding > 0 || self.unsent())
+    }
+
+    /// Whether anything of the program's is not posted yet.
+    #[must_use]
     pub fn unsent(&self) -> bool {
         self.port.has_outgoing() && self.stream.state().writable()
     }

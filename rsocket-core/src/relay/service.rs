@@ -170,6 +170,7 @@ pub fn forked() {
     SERVICE.store(core::ptr::null_mut(), Ordering::Release);
     STARTING.reset();
     table::forked();
+    beside::forked();
 }
 
 /// Something that the thread is to hear of.
@@ -430,6 +431,7 @@ impl Service {
                     return true;
                 }
                 if !c.running() {
+                    c.due().map(|due| hot.insert(key, due));
                     return false;
                 }
                 c.enlist(bell);

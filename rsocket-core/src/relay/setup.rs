@@ -16,6 +16,7 @@ use super::loopback::{self, Near};
 use super::port::Port;
 use super::pump::{self, Pump};
 use super::service::{self, Watch};
+use super::silent;
 use crate::attach::link::Claim;
 use crate::attach::reason::Reason;
 use crate::attach::remote;
@@ -347,6 +348,7 @@ impl Connection {
     fn meet(&mut self, pump: Box<Pump<RdmaPair>>) -> Stage {
         let met = |id, s| remote::met(id, s, self.key as u32, self.claim.0, self.claim.1);
         let found = self.program().filter(|(id, s)| met(*id, s));
+        self.courtship = None;
         if let Some((id, _)) = found {
             self.news = Some(id);
             return self.started(pump);
@@ -358,7 +360,7 @@ impl Connection {
 
     /// The port at which a refusal says that the connection's relatives can be asked, the first time.
     fn may_ask_at(&self, refusal: &[u8]) -> Option<u16> {
-        self.courtship.filter(|c| !c.redirected)?;
+        self.courtship.as_ref().filter(|c| !c.redirected)?;
         beside::ask_there(refusal)
     }
 
@@ -431,6 +433,9 @@ impl Connection {
         if self.beside {
             if let Some((_, s)) = self.program() {
                 let refused = e == Errno(libc::ECONNREFUSED);
+                if !refused && let Some(theirs) = s.names.get(1).and_then(Name::get) {
+                    silent::remember(&theirs.ip());
+                }
                 remote::failed(s, if refused { Reason::PeerRefused } else { Reason::NoRoute }, refused);
             }
             return Stage::Over;
