@@ -7,10 +7,12 @@ use std::rc::Rc;
 
 use super::pump::{PeerEnd, Pump, prepare};
 use super::{connection, loopback};
+use crate::attach::machine::SendMode;
 use crate::device::QueuePair;
 use crate::device::sim::{self, SimPair, Weather, World};
 use crate::errno::Errno;
-use crate::socket::{self, SlotId, family};
+use crate::socket::slot::flag;
+use crate::socket::{self, Events, SlotId, family, ready};
 use crate::wire::private_data::PrivateData;
 
 /// A program's end: its socket and its slot, and the pump behind them.
@@ -123,6 +125,17 @@ fn bytes_arrive_in_order_whatever_the_sizes() {
         carry(weather(), 384, 131_072, &[70_000, 3, 300_000], 3_000_000);
         carry(weather(), 16, 4096, &[1, 9000, 17], 200_000);
     }
+}
+
+#[test]
+fn tcp_beside_says_when_it_has_room_and_no_more() {
+    let (_fd, _tie, id, port) = program();
+    let s = family::slot(id).unwrap();
+    s.set(flag::BESIDE);
+    s.set_send_mode(SendMode::Returned);
+    let said = Events::OUT | Events::IN | Events::RDHUP;
+    assert_eq!(ready::heard(s, said), Events::OUT, "what is received comes by the device");
+    port.close();
 }
 
 #[test]

@@ -133,8 +133,9 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
 pub fn heard(s: &Slot, kernel: Events) -> Events {
     let mut seen = kernel;
     if s.has(flag::BESIDE) && s.receive_mode() == ReceiveMode::Device && !s.has(flag::ENDED | flag::LOST) {
-        // FIN overtakes what is still on its way by the device; the relay says when that is over.
-        return kernel & (Events::ERR | Events::PRI);
+        // FIN overtakes what is still on its way by the device; the relay says when that is over. Room is TCP's to
+        // tell while we send by it.
+        return kernel & (Events::OUT | Events::ERR | Events::PRI);
     }
     if kernel.intersects(Events::RDHUP | Events::HUP | Events::ERR) {
         wait::ask_kernel_next(s);
