@@ -348,6 +348,15 @@ impl Stream {
         Some(Post { payload: Payload::None, target: Sge::default(), word, token: token(word, 1) })
     }
 
+    /// What a zero-length write without a word is to be reported with (`wire-protocol §7`): the peer's program never
+    /// sees it, but only a living peer's device answers. `None` while there is no slot for it.
+    pub fn keep_alive(&mut self) -> Option<u64> {
+        if !self.state.connected() || !self.control.take(1) {
+            return None;
+        }
+        Some(token(Word::KEEPALIVE, 1))
+    }
+
     /// A part of our buffer as an entry of the peer's table, and where that is.
     fn entry(&self, index: u32, region: Region) -> (Payload, Sge) {
         let addr = self.buffer.addr.wrapping_add(u64::from(region.offset));

@@ -301,6 +301,13 @@ impl Connection {
         }
     }
 
+    /// Now and then, by the clock: makes sure that the peer is noticed if it is gone.
+    pub fn keep_alive(&mut self) {
+        if let Stage::Running { pump } = &mut self.stage {
+            pump.keep_alive();
+        }
+    }
+
     /// Makes the device's event unreadable again.
     pub fn take_event(&mut self) {
         if let Stage::Running { pump } = &mut self.stage {

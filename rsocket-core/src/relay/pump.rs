@@ -58,6 +58,9 @@ pub struct Pump<Q> {
     ended: bool,
     /// Messages that were posted and not reported yet.
     outstanding: u32,
+    /// What the device reported in all, and how much that must be if nothing has come since the last look.
+    reports: u64,
+    quiet_at: u64,
     /// What was carried in all: bytes out, bytes in.
     carried: (u64, u64),
     /// The marks, where a TCP connection to the same peer stands beside this one.
@@ -119,6 +122,8 @@ impl<Q: QueuePair> Pump<Q> {
                 gone: false,
                 ended: false,
                 outstanding: 0,
+                reports: 0,
+                quiet_at: 0,
                 carried: (0, 0),
                 beside: None,
                 opening: None,
@@ -216,6 +221,7 @@ impl<Q: QueuePair> Pump<Q> {
     fn poll(&mut self) -> bool {
         let mut batch = [Completion::None; BATCH];
         let count = self.pair.poll(&mut batch);
+        self.reports += count as u64;
         let mut words = 0;
         for completion in batch.iter().take(count) {
             match *completion {
@@ -538,6 +544,26 @@ impl<Q: QueuePair> Pump<Q> {
     #[must_use]
     pub fn unsent(&self) -> bool {
         self.port.has_outgoing() && self.stream.state().writable()
+    }
+
+    /// To be called now and then. A peer from which nothing has come since the last call, and to which nothing is on
+    /// its way that would fail if it were gone, is sent what only its device answers (`wire-protocol §7`): should it
+    /// not, the post fails, and the pair ends.
+    pub fn keep_alive(&mut self) {
+        let quiet = core::mem::replace(&mut self.quiet_at, self.reports) == self.reports;
+        if !quiet || self.outstanding > 0 || self.due().is_some() {
+            return;
+        }
+        let Some(token) = self.stream.keep_alive() else { return };
+        match self.pair.post_write(&[], Sge::default(), None, token) {
+            Ok(()) => {
+                self.outstanding += 1;
+                // Its own report is no news.
+                self.quiet_at += 1;
+            }
+            Err(PostError::Ended) => {}
+            Err(PostError::Full | PostError::Unsupported) => self.pair.close(),
+        }
     }
 
     /// Ends both sides.

@@ -222,3 +222,55 @@ fn over_iwarp_whoever_was_asked_waits_for_the_other_to_speak() {
 fn settle_one(world: &RefCell<World>, end: &mut End) {
     while end.pump.run() | world.borrow_mut().step() {}
 }
+
+#[test]
+fn a_silent_peer_is_asked_and_a_gone_one_is_noticed() {
+    for mode in [crate::proto::control::Mode::Immediate, crate::proto::control::Mode::Message] {
+        let (world, mut a, mut b) = ends(Weather { mode, ..Weather::default() }, 384, 131_072);
+        a.send(b"the last thing said");
+        settle(&world, &mut a, &mut b);
+        assert_eq!(b.receive(100).unwrap(), b"the last thing said");
+        settle(&world, &mut a, &mut b);
+        // The one that only reads. Something came before the first look; after that each look asks.
+        let asked = |world: &RefCell<World>, b: &mut End| {
+            b.pump.keep_alive();
+            let mut n = 0;
+            while world.borrow_mut().step() {
+                n += 1;
+            }
+            n
+        };
+        assert_eq!(asked(&world, &mut b), 0);
+        for _ in 0..10 {
+            assert_eq!(asked(&world, &mut b), 1);
+            settle(&world, &mut a, &mut b);
+        }
+        assert_eq!(a.receive(1), Err(Errno::AGAIN), "the peer's program sees nothing of it");
+        assert_eq!(b.receive(1), Err(Errno::AGAIN));
+        world.borrow_mut().unplug(a.pump.pair().side());
+        settle(&world, &mut a, &mut b);
+        assert_eq!((b.pump.peer(), b.pump.finished()), (PeerEnd::Open, false), "nobody knows yet");
+        asked(&world, &mut b);
+        b.pump.run();
+        assert_eq!((b.pump.peer(), b.pump.finished()), (PeerEnd::Broken, true));
+    }
+}
+
+#[test]
+fn what_is_on_its_way_is_asking_enough() {
+    let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
+    settle(&world, &mut a, &mut b);
+    b.pump.keep_alive();
+    while world.borrow_mut().step() {}
+    b.pump.run();
+    a.send(b"words");
+    a.pump.run();
+    for _ in 0..10 {
+        a.pump.keep_alive();
+    }
+    let mut steps = 0;
+    while world.borrow_mut().step() {
+        steps += 1;
+    }
+    assert_eq!(steps, 1, "only the words");
+}

@@ -2,8 +2,8 @@
 //!
 //! One thread for a process, made with the first use of RDMA (`architecture` invariant 5). It sleeps in
 //! epoll on the connection manager's events, the device's completions, its bell, and our ends of the loopback
-//! connections; it never polls at rest. Must not know the protocol. Entry points: [`start`], [`new_id`],
-//! [`watch`], [`nudge`].
+//! connections; it never polls at rest, but for a slow clock while connections stand, by which it finds out that a
+//! host has gone. Must not know the protocol. Entry points: [`start`], [`new_id`], [`watch`], [`nudge`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::cell::UnsafeCell;
@@ -33,6 +33,8 @@ use crate::sys;
 const HOT: u64 = 400_000;
 /// How soon such a relay is looked at again, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
+/// How often a connection on which nothing happens is looked after, in nanoseconds.
+const KEEP_ALIVE_NS: u64 = 10_000_000_000;
 
 /// Relays that are looked at although nothing happens, and when, on the clock of [`sys::now_ns`].
 type Hot = BTreeMap<u64, u64>;
@@ -303,12 +305,12 @@ impl Service {
     fn serve(&self) {
         let mut hot = Hot::new();
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        let mut look_after = sys::now_ns().saturating_add(KEEP_ALIVE_NS);
         loop {
             events.clear();
-            let limit = hot.values().min().copied().map(time_until);
-            let limit = limit.as_ref();
+            let limit = self.next_time(&hot, look_after).map(time_until);
             let buffer = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(sys::borrow(self.epoll), buffer, limit) {
+            match epoll::wait(sys::borrow(self.epoll), buffer, limit.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 // The descriptor is gone: the program closed what it could not see. Nothing is left to do.
                 Err(_) => return,
@@ -323,6 +325,25 @@ impl Service {
             }
             for event in events.iter().copied() {
                 self.on_event(event.data.u64(), event.flags, &mut hot);
+            }
+            if sys::now_ns() >= look_after {
+                look_after = sys::now_ns().saturating_add(KEEP_ALIVE_NS);
+                self.look_after_all(&mut hot);
+            }
+        }
+    }
+
+    /// When something is to be done although nothing happens.
+    fn next_time(&self, hot: &Hot, look_after: u64) -> Option<u64> {
+        let carrying = self.with(|known| !known.windows.is_empty()) != Some(false);
+        hot.values().copied().chain(carrying.then_some(look_after)).min()
+    }
+
+    fn look_after_all(&self, hot: &mut Hot) {
+        for relay in table::all() {
+            // One that is being run is not at rest.
+            if relay.try_with(|c| c.iter_mut().for_each(Connection::keep_alive)).is_some() {
+                self.look(relay.key(), hot);
             }
         }
     }

@@ -32,6 +32,8 @@ pub(super) struct End {
     pub(super) closed: bool,
     /// [`Completion::Ended`] was put in the queue.
     pub(super) ended: bool,
+    /// Its host has lost power.
+    unplugged: bool,
     last_due: u64,
 }
 
@@ -140,7 +142,7 @@ impl World {
         let (from, to) = if side == 0 { (a, b) } else { (b, a) };
         from.flights
             .front()
-            .filter(|flight| flight.word.is_none() || to.receives > 0)
+            .filter(|flight| flight.word.is_none() || to.receives > 0 || to.unplugged)
             .map(|flight| flight.due)
     }
 
@@ -157,6 +159,11 @@ impl World {
     fn deliver(&mut self, side: usize) -> bool {
         let Some(flight) = self.end(side).flights.pop_front() else { return false };
         self.now = self.now.max(flight.due);
+        if self.end(1 - side).unplugged {
+            self.complete(side, Completion::Failed { token: flight.token });
+            self.finish();
+            return true;
+        }
         if !flight.bytes.is_empty() {
             let Some(place) = self.end(1 - side).target(flight.target) else {
                 self.complete(side, Completion::Failed { token: flight.token });
@@ -198,6 +205,12 @@ impl World {
                 self.complete(side, Completion::Ended);
             }
         }
+    }
+
+    /// The host of `side` is no more, and nobody says so: what the other end has posted, or posts next, comes back as
+    /// failed, and that ends the pair there.
+    pub fn unplug(&mut self, side: usize) {
+        self.end(side).unplugged = true;
     }
 
     /// The process of `side` is no more. What it posted is carried out if the weather says that it
