@@ -33,8 +33,16 @@ pub fn watch_forks() {
 pub fn leaving() {
     if descriptors::any() && !sandbox::inside() && descriptors::mine() {
         socket::leaving();
-        relay::drain();
+        relay::drain(true);
         report();
+    }
+}
+
+/// At `_exit`, which no handler of `exit` sees: what the program has sent goes all the same. Does nothing but that,
+/// since it may be inside a signal handler.
+pub fn vanishing() {
+    if descriptors::any() && !sandbox::inside() && descriptors::mine() {
+        relay::drain(true);
     }
 }
 

@@ -255,12 +255,6 @@ impl Connection {
         }
     }
 
-    /// Whether anything that the program put in is not yet the peer's.
-    #[must_use]
-    pub fn under_way(&self) -> bool {
-        matches!(&self.stage, Stage::Running { pump } if pump.under_way())
-    }
-
     /// Which window it has.
     #[must_use]
     pub fn window(&self) -> (u32, u32) {
@@ -324,12 +318,15 @@ impl Connection {
         }
     }
 
-    /// The process is about to end: what the program has put in is all there will be.
-    pub fn leave(&mut self) {
-        match &mut self.stage {
-            Stage::Running { pump } => pump.gone(),
-            _ => self.stage = Stage::Over,
+    /// Moves what can be moved, and says whether anything is left to be sent; it ends nothing. With `leaving` what the
+    /// program has put in is all there will be, and the farewell must go too.
+    pub fn flush(&mut self, leaving: bool) -> Ran {
+        let Stage::Running { pump } = &mut self.stage else { return Ran { alive: false, moved: false } };
+        if leaving {
+            pump.gone();
         }
+        let moved = pump.run();
+        Ran { alive: !pump.finished() && (leaving || pump.under_way()), moved }
     }
 
     /// Whether it carries bytes (a listener, and a connection that is not established, do not).

@@ -151,47 +151,44 @@ pub fn not_connected(s: &Slot, then: Errno) -> Result<(), Errno> {
     }
 }
 
-/// How long [`drain`] waits for the device in all, and without anything happening, in nanoseconds.
-const DRAIN_NS: u64 = 5_000_000_000;
+/// How long [`drain`] waits without anything happening, before the end and before exec, and in all; in nanoseconds.
+const LEAVING_IDLE_NS: u64 = 5_000_000_000;
+const EXEC_IDLE_NS: u64 = 1_000_000_000;
+const DRAIN_NS: u64 = 30_000_000_000;
 
-/// At the end of the process: what the program's connections have accepted is sent, and their farewells, as
-/// long as that goes on (`architecture` invariant 2).
-pub fn drain() {
+/// Before the process ends, or its program is another's: what its connections have accepted is sent, as long as the
+/// peers take it (`architecture` invariant 2). With `leaving` their farewells too, and nothing is taken any more.
+/// Ends nothing and frees nothing, since a signal handler may call `_exit`.
+pub fn drain(leaving: bool) {
     if !service::started() {
         return;
     }
+    let patience = if leaving { LEAVING_IDLE_NS } else { EXEC_IDLE_NS };
     let began = sys::now_ns();
-    for relay in table::all() {
-        relay.with(|slot| slot.iter_mut().for_each(connection::Connection::leave));
-        while sys::now_ns().saturating_sub(began) < DRAIN_NS {
-            let alive = relay.with(|slot| slot.as_mut().map(|c| c.run()));
-            match alive.flatten() {
-                Some(ran) if ran.alive && ran.moved => {}
-                Some(ran) if ran.alive => short_sleep(),
-                _ => break,
+    let mut moved_at = began;
+    loop {
+        let (mut moved, mut busy) = (false, false);
+        for relay in table::all() {
+            let flushed = relay.with(|slot| slot.as_mut().map(|c| c.flush(leaving)));
+            if let Some(Some(ran)) = flushed {
+                busy |= ran.alive;
+                moved |= ran.moved;
             }
         }
-    }
-}
-
-/// How long [`flush`] waits in all, in nanoseconds.
-const FLUSH_NS: u64 = 1_000_000_000;
-
-/// Before the process becomes another program: what its connections have accepted is sent, as long as that goes on.
-/// Nothing is ended: exec may fail.
-pub fn flush() {
-    if !service::started() {
-        return;
-    }
-    let began = sys::now_ns();
-    for relay in table::all() {
-        while sys::now_ns().saturating_sub(began) < FLUSH_NS {
-            let left = relay.with(|slot| slot.as_mut().is_some_and(|c| c.run().alive && c.under_way()));
-            if left != Some(true) {
-                break;
-            }
+        let now = sys::now_ns();
+        if moved {
+            moved_at = now;
+        }
+        let waited_enough = now.saturating_sub(moved_at) > patience || now.saturating_sub(began) > DRAIN_NS;
+        if !busy || waited_enough {
+            break;
+        }
+        if !moved {
             short_sleep();
         }
+    }
+    if !leaving {
+        service::nudge();
     }
 }
 

@@ -534,10 +534,10 @@ impl<Q: QueuePair> Pump<Q> {
         done && (self.closing || self.end_delivered) && sent
     }
 
-    /// Whether anything of the program's is not yet the peer's.
+    /// Whether anything of the program's, its farewell included, is not yet the peer's.
     #[must_use]
     pub fn under_way(&self) -> bool {
-        !self.ended && (self.outstanding > 0 || self.unsent())
+        !self.ended && (self.outstanding > 0 || self.unsent() || self.stream.has_farewell())
     }
 
     /// Whether anything of the program's is not posted yet.

@@ -210,7 +210,7 @@ pub fn leaving() {
 
 /// Before exec in a process of its own.
 pub fn before_exec() {
-    crate::relay::flush();
+    crate::relay::drain(false);
     family::leave_all();
 }
 

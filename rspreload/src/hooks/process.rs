@@ -1,4 +1,4 @@
-//! Where the process itself changes: `fork`, `exec` and `prctl`.
+//! Where the process itself changes: `fork`, `exec`, `_exit` and `prctl`.
 
 use core::ffi::{c_char, c_int, c_ulong};
 
@@ -101,6 +101,18 @@ hook! {
             keeping_errno(socket::fork_failed);
         }
         r
+    }
+
+    /// `exit` ends in libc's own, and never here.
+    fn _exit(status: c_int) {
+        process::vanishing();
+        real::_exit(status)
+    }
+
+    #[allow(non_snake_case)]
+    fn _Exit(status: c_int) {
+        process::vanishing();
+        real::_exit(status)
     }
 
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {

@@ -196,6 +196,7 @@ real! {
     optional fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void) -> c_int;
     // process
     certain fn fork() -> c_int;
+    certain fn _exit(status: c_int);
     certain fn execv(path: *const c_char, argv: *const *const c_char) -> c_int;
     certain fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     certain fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int;
