@@ -1,9 +1,9 @@
-"""An echo pair on asyncio: `server HOST PORT` or `client HOST PORT`. The client compares every byte."""
+"""An echo pair on asyncio: `server HOST PORT` or `client HOST PORT [CLIENTS]`. The client compares every byte."""
 import asyncio
 import random
 import sys
 
-CLIENTS, MESSAGES = 50, 60
+CLIENTS, MESSAGES = int(sys.argv[4]) if len(sys.argv) > 4 else 50, 60
 
 
 async def serve(reader, writer):
