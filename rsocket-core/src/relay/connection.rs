@@ -195,7 +195,7 @@ impl Connection {
     pub fn on_end(&mut self, fin: bool, reset: bool) {
         self.fin |= fin;
         self.reset |= reset;
-        if (fin || reset) && !matches!(self.stage, Stage::Running { .. }) {
+        if (fin || reset) && !matches!(self.stage, Stage::Running { .. } | Stage::Over) {
             // Nobody waits for it any more.
             let stage = core::mem::replace(&mut self.stage, Stage::Over);
             self.stage = self.unreached(stage, Errno(libc::ECONNABORTED));

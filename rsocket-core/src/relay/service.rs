@@ -371,7 +371,8 @@ impl Service {
             }
             _ if token & WHAT == END => {
                 if let Some(relay) = Relay::of_key(token & !WHAT) {
-                    let reset = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
+                    // HUP alone: both sides have said FIN, which is a clean end.
+                    let reset = flags.contains(epoll::EventFlags::ERR);
                     with_news(relay, |c| c.iter_mut().for_each(|c| c.on_end(true, reset)));
                     self.look(relay.key(), hot);
                 }

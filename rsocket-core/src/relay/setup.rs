@@ -220,6 +220,10 @@ impl Connection {
 
     /// Something happened to the connection manager's side.
     pub fn on_event(&mut self, event: &Event) {
+        if self.over() {
+            // What is said of a connection that has ended is no news to its program.
+            return;
+        }
         let stage = core::mem::replace(&mut self.stage, Stage::Over);
         self.stage = match (stage, &event.kind) {
             (Stage::Resolving { .. }, Kind::AddressResolved) => self.route(1),
