@@ -1,9 +1,11 @@
 """An echo pair on asyncio: `server HOST PORT` or `client HOST PORT [CLIENTS]`. The client compares every byte."""
 import asyncio
+import os
 import random
 import sys
 
-CLIENTS, MESSAGES = int(sys.argv[4]) if len(sys.argv) > 4 else 50, 60
+CLIENTS = int(sys.argv[4]) if len(sys.argv) > 4 else int(os.environ.get("CLIENTS", 50))
+MESSAGES = int(os.environ.get("MESSAGES", 60))
 
 
 async def serve(reader, writer):

@@ -92,7 +92,7 @@ wait_listen() {
 # helper VAR NAME : the program made of tests/vm/NAME.c (tests/vm/run makes them before the machine starts).
 helper() {
   local made=$TARGET/vm/$2
-  [ "$made" -nt "$ROOT/tests/vm/$2.c" ] || die "no program $made: tests/vm/run makes it"
+  [ -x "$made" ] || die "no program $made: tests/vm/run makes it"
   printf -v "$1" '%s' "$made"
 }
 

@@ -36,7 +36,7 @@ stream() {
   after=$(packets "$dev")
   if [ $rc != 0 ]; then fail "$name" "exit $rc: $(tail -q -n 3 "$tmp/client" "$tmp/server")"
   elif grep -qi 'error\|failed\|mismatch' "$tmp/client" "$tmp/server"; then
-    fail "$name" "$(grep -hi 'error\|failed\|mismatch' "$tmp/client" "$tmp/server" | head -3)"
+    fail "$name" "$(grep -hi 'error\|failed\|mismatch' "$tmp/client" "$tmp/server" | head -n 3)"
   elif [ "$after" -le "$before" ]; then fail "$name" "no packet went through $dev"
   elif [[ $1$2 = *ours* ]] && ! carried; then fail "$name" "our side counted no byte over RDMA: $(cat "$tmp"/stats.*)"
   else ok "$name ($((after - before)) packets)"; fi

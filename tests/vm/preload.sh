@@ -37,7 +37,7 @@ echo_between() {
   elif [ "$after" -le "$before" ]; then fail "$name" "no packet went through $dev"
   elif [ "$(stat_sum bytes.sent.rdma "$tmp/stats")" -ne $((2 * bytes)) ] ||
     [ "$(stat_sum bytes.received.rdma "$tmp/stats")" -ne $((2 * bytes)) ]; then
-    fail "$name" "we count $(stat_sum bytes.sent.rdma "$tmp/stats") bytes sent over RDMA: $(head -50 "$tmp"/stats/*)"
+    fail "$name" "we count $(stat_sum bytes.sent.rdma "$tmp/stats") bytes sent over RDMA: $(head -n 50 "$tmp"/stats/*)"
   else ok "$name ($((after - before)) packets)"; fi
 }
 for dev in "${DEVICES[@]}"; do
