@@ -89,7 +89,7 @@ wait_listen() {
   return 1
 }
 
-# helper VAR NAME : the program made of tests/vm/NAME.c (tests/vm/run makes them before the machine starts).
+# helper VAR NAME : a program of these tests' own, which SUITE.prepare makes before the machine starts.
 helper() {
   local made=$TARGET/vm/$2
   [ -x "$made" ] || die "no program $made: tests/vm/run makes it"
