@@ -261,6 +261,12 @@ pub(super) fn later(s: &Slot) -> u32 {
     tries
 }
 
+/// Whoever would ask now looks again when the connection is twice as old; it has not tried.
+pub(super) fn put_off(s: &Slot) {
+    let now = s.position.load(Ordering::Relaxed);
+    s.next_step.store(now.saturating_add(now.max(policy::MARK)), Ordering::Relaxed);
+}
+
 /// As [`lapse`], from any phase before the end; false when there is no such way.
 fn begin_again(s: &Slot) -> bool {
     let again = s.phase() == Phase::Young || lapse(s).is_ok();

@@ -77,6 +77,10 @@ pub(super) fn begin(id: SlotId, s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
         name.set(Some(known));
     }
     if s.has(flag::CONNECTING) {
+        if beside::is_closed(&theirs) {
+            pairing::put_off(s);
+            return Ok(());
+        }
         let [sent, received] = &s.witness;
         let Some(proof) = Proof::most(Who::Asks, sent, received) else { return later(s) };
         let expected = Proof::of(Who::Answers, proof.seen, sent, received).ok_or(Reason::Inconsistent)?;

@@ -145,6 +145,12 @@ pub fn forked() {
     OPEN.store(0, Ordering::Relaxed);
 }
 
+/// Whether nobody listened over RDMA at this TCP port when it was asked lately.
+#[must_use]
+pub fn is_closed(theirs: &SocketAddr) -> bool {
+    silent::is_closed(theirs)
+}
+
 /// Begins to ask the peer, in the background. What becomes of it the slot is told.
 ///
 /// # Errors

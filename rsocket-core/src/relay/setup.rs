@@ -36,6 +36,8 @@ const RESOLVE_MS: i32 = 2000;
 
 /// Attempts.
 const RESOLVE_TRIES: u32 = 3;
+/// The connection manager's reason for a refusal: nobody listens there.
+const NOBODY_LISTENS: i32 = 8;
 
 impl Connection {
     /// Begins to connect; whatever becomes of it, the program hears in its slot, which has its side of the window
@@ -237,6 +239,10 @@ impl Connection {
                 let at = self.may_ask_at(private.bytes()).unwrap_or_default();
                 self.redirect(*dialled, at)
             }
+            (stage @ Stage::Connecting(_), Kind::Rejected { status, .. }) => {
+                self.learn(*status == NOBODY_LISTENS);
+                self.unreached(stage, Errno(libc::ECONNREFUSED))
+            }
             (Stage::Accepting { mut pump, to }, Kind::Established { .. }) => {
                 pump.begin(true);
                 match to {
@@ -352,6 +358,7 @@ impl Connection {
     fn meet(&mut self, pump: Box<Pump<RdmaPair>>) -> Stage {
         let met = |id, s| remote::met(id, s, self.key as u32, self.claim.0, self.claim.1);
         let found = self.program().filter(|(id, s)| met(*id, s));
+        self.learn(false);
         self.courtship = None;
         if let Some((id, _)) = found {
             self.news = Some(id);
@@ -360,6 +367,13 @@ impl Connection {
         Pump::close(*pump);
         let _ = self.id.disconnect();
         Stage::Over
+    }
+
+    /// Whether somebody listens at the port of the TCP connection, for whoever would ask there next.
+    fn learn(&self, closed: bool) {
+        let asked = self.courtship.as_ref().filter(|c| !c.redirected);
+        let Some(at) = asked.and_then(|_| self.program()?.1.names.get(1)?.get()) else { return };
+        if closed { silent::refused(&at) } else { silent::answered(&at) }
     }
 
     /// The port at which a refusal says that the connection's relatives can be asked, the first time.

@@ -1,13 +1,14 @@
-//! Hosts that did not answer over RDMA: they are not asked again for a while.
+//! Whom it is no use to ask over RDMA: hosts that did not answer, ports behind which nobody listens.
 //!
-//! Asking costs a queue pair and its memory until the connection manager gives up, which takes it more than a
-//! minute (`life-of-a-connection §2`). Must not know who asks. Entry points: [`is_silent`], [`remember`].
+//! Asking costs a queue pair and its memory; of a silent host until the connection manager gives up, which takes it
+//! more than a minute (`life-of-a-connection §2`). Must not know who asks. Entry points: [`is_silent`] and
+//! [`remember`] for hosts, [`is_closed`], [`refused`] and [`answered`] for ports.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
-use core::net::IpAddr;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::net::{IpAddr, SocketAddr};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::sys;
 
@@ -49,6 +50,57 @@ pub fn remember(ip: &IpAddr) {
     }
 }
 
+/// Refusals in a row after which a port is left alone for [`CLOSED_NS`], for twice as long with each one more, at most
+/// [`SILENT_NS`]. Before them, the peer's program may only be about to listen.
+const FREE: u32 = 4;
+const CLOSED_NS: u64 = 20_000_000;
+
+/// One port: as [`Host`], and how often in a row nobody was there.
+struct Port {
+    name: AtomicU64,
+    until: AtomicU64,
+    refusals: AtomicU32,
+}
+
+const fn closed_nowhere() -> Port {
+    Port { name: AtomicU64::new(0), until: AtomicU64::new(0), refusals: AtomicU32::new(0) }
+}
+
+static PORTS: [Port; 32] = [const { closed_nowhere() }; 32];
+
+fn port(at: &SocketAddr) -> (u64, Option<&'static Port>) {
+    let name = name(&at.ip()).rotate_left(32) ^ u64::from(at.port()) << 1;
+    (name, PORTS.iter().find(|p| p.name.load(Ordering::Relaxed) == name))
+}
+
+/// Whether nobody listened there when it was asked, and it is too early to ask again.
+#[must_use]
+pub fn is_closed(at: &SocketAddr) -> bool {
+    port(at).1.is_some_and(|p| sys::now_ns() < p.until.load(Ordering::Relaxed))
+}
+
+/// Nobody listens there.
+pub fn refused(at: &SocketAddr) {
+    let (name, known) = port(at);
+    let place = known.or_else(|| PORTS.iter().min_by_key(|p| p.until.load(Ordering::Relaxed)));
+    let Some(port) = place else { return };
+    if known.is_none() {
+        port.refusals.store(0, Ordering::Relaxed);
+        port.name.store(name, Ordering::Relaxed);
+    }
+    let more = port.refusals.fetch_add(1, Ordering::Relaxed).saturating_sub(FREE - 1);
+    let ns = if more == 0 { 0 } else { SILENT_NS.min(CLOSED_NS << (more - 1).min(16)) };
+    port.until.store(sys::now_ns().saturating_add(ns), Ordering::Relaxed);
+}
+
+/// Somebody listens there.
+pub fn answered(at: &SocketAddr) {
+    if let (_, Some(port)) = port(at) {
+        port.refusals.store(0, Ordering::Relaxed);
+        port.until.store(0, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,5 +115,28 @@ mod tests {
         assert!((1..=8).all(|n| is_silent(&ip(n))));
         assert!(is_silent(&"::ffff:192.0.2.1".parse().unwrap()), "the same host");
         assert!(!is_silent(&ip(9)));
+    }
+
+    #[test]
+    fn a_closed_port_is_left_alone_for_longer_and_longer() {
+        let at: SocketAddr = "192.0.2.77:80".parse().unwrap();
+        let other: SocketAddr = "192.0.2.77:81".parse().unwrap();
+        for _ in 0..FREE {
+            assert!(!is_closed(&at));
+            refused(&at);
+        }
+        let waits = |n: u32| {
+            (0..n).for_each(|_| refused(&at));
+            let until = port(&at).1.unwrap().until.load(Ordering::Relaxed);
+            until.saturating_sub(sys::now_ns())
+        };
+        let first = waits(1);
+        assert!(is_closed(&at) && !is_closed(&other));
+        assert!(waits(2) > 2 * first);
+        assert!((SILENT_NS / 2..=SILENT_NS).contains(&waits(100)), "it has an end");
+        answered(&at);
+        assert!(!is_closed(&at));
+        refused(&at);
+        assert!(!is_closed(&at));
     }
 }
