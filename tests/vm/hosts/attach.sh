@@ -46,10 +46,10 @@ server() {
 serve_all() {
   mkdir -p "$tmp/www" "$tmp/t"
   head -c $((16 * MIB)) /dev/urandom >"$tmp/www/large"
-  head -c $MIB /dev/urandom >"$tmp/www/body"
+  head -c $((4 * MIB)) "$tmp/www/large" >"$tmp/www/middle"
+  head -c $MIB "$tmp/www/large" >"$tmp/www/body"
   chmod -R a+rX "$tmp/www"
-  sha256sum <"$tmp/www/large" >"$VM_OUT/large.sum"
-  sha256sum <"$tmp/www/body" >"$VM_OUT/body.sum"
+  (cd "$tmp/www" && sha256sum -- * >"$VM_OUT/sums")
   cat >"$tmp/conf" <<CONF
 user www-data;
 worker_processes 2;
@@ -109,7 +109,7 @@ if [ "$VM_HOST" = 2 ]; then
   hear done 500 >/dev/null || fail "$here" "host 1 did not say that it is through"
   stop_all
   over_rdma http 1 bytes.sent.rdma=$((8 * MIB))
-  over_rdma http6 1 bytes.sent.rdma=$((8 * MIB))
+  over_rdma http6 1 bytes.sent.rdma=$MIB
   over_rdma redis 5 bytes.sent.rdma=4000 bytes.received.rdma=40000
   over_rdma asyncio 8 bytes.sent.rdma=1000000 bytes.received.rdma=1000000
   # One process of eight ended by _exit, and said nothing.
@@ -135,12 +135,14 @@ run() {
   rc=$?
   check "$here $name: $what" "exit $rc: $(tail -3 <<<"$got")" [ "$rc" = 0 -a "${got##*$'\n'}" = "$wanted" ]
 }
-# fetched NAME WHAT URL : the large body, by curl with the prefix P.
+# sum FILE : of one that host 2 serves.
+sum() { sed -n "s/ *$1\$//p" "$VM_OUT/sums"; }
+# fetched NAME WHAT URL : by curl with the prefix P; its last part is the file.
 fetched() {
-  local err sum
+  local err got
   err=$(limit 100 "${P[@]}" curl -sS -o "$tmp/got" "$3" 2>&1)
-  sum=$(sha256sum <"$tmp/got")
-  check "$here $1: $2" "$(stat -c %s "$tmp/got") bytes, $err" [ "$sum" = "$large" ]
+  got=$(sha256sum <"$tmp/got")
+  check "$here $1: $2" "$(stat -c %s "$tmp/got") bytes, $err" [ "${got%% *}" = "$(sum "${3##*/}")" ]
   rm -f "$tmp/got"
 }
 note_time() { say "# $here $1: $((SECONDS - ${2:-0})) s"; }
@@ -153,13 +155,12 @@ check "$here forged requests are refused" "exit $rc: $out" [ $rc = 0 ]
 note_time forge $before_forge
 
 t=$SECONDS
-large=$(cat "$VM_OUT/large.sum")
-for v in 4 6; do
-  [ $v = 4 ] && url=http://$ip:8001/large || url=http://[$(address6 rxe0 2)]:8007/large
-  with http$v
-  fetched http$v "curl, 16 MiB" "$url"
-  over_rdma http$v 1 bytes.received.rdma=$((8 * MIB))
-done
+with http4
+fetched http4 "curl, 16 MiB" "http://$ip:8001/large"
+over_rdma http4 1 bytes.received.rdma=$((8 * MIB))
+with http6
+fetched http6 "curl, 4 MiB" "http://[$(address6 rxe0 2)]:8007/middle"
+over_rdma http6 1 bytes.received.rdma=$MIB
 note_time curl $t
 
 t=$SECONDS
@@ -180,9 +181,8 @@ over_rdma whole_exit 1 bytes.received.rdma=2900000
 over_rdma whole__exit 1 bytes.received.rdma=2900000
 
 t=$SECONDS
-body=$(cut -d' ' -f1 "$VM_OUT/body.sum")
 with nginx
-run nginx "4 connections of two workers, 10 bodies on each" "$body" "${P[@]}" "${talk[@]}" fetch "$ip" 8002 /body 10
+run nginx "4 connections of two workers, 10 bodies on each" "$(sum body)" "${P[@]}" "${talk[@]}" fetch "$ip" 8002 /body 10
 over_rdma nginx 4 bytes.received.rdma=$((20 * MIB))
 note_time nginx $t
 t=$SECONDS
@@ -199,23 +199,35 @@ note_time redis $t
 check "$here packets went through rxe0" "$before before" [ "$(packets rxe0)" -gt $((before + 10000)) ]
 
 # Neither end with the library, one, both; connections that end before they would attach, and such that try.
+# In a guest whose host is busy times wander: it may take three rounds to see what is so.
 t=$SECONDS
-read -ra plain <<<"$(limit 60 "${talk[@]}" time "$ip" 8006,8005 30:1 8:100 2>&1)"
-with time
-read -ra ours <<<"$(limit 60 "${P[@]}" "${talk[@]}" time "$ip" 8006,8005 30:1 8:100 2>&1)"
-# no_slower WHAT MICROSECONDS THAN : by no more than a half and the noise.
-no_slower() {
-  check "$here no delay: $1 ($2 us; without the library $3 us)" "slower by more than a half" [ "$2" -lt $(($3 * 3 / 2 + 2000)) ]
-}
-if [ "${#plain[@]},${#ours[@]}" = 4,4 ]; then
-  no_slower "short, of an ordinary client to ours" "${plain[1]}" "${plain[0]}"
-  no_slower "short, of ours to an ordinary server" "${ours[0]}" "${plain[0]}"
-  no_slower "short, of ours to ours" "${ours[1]}" "${plain[0]}"
-  no_slower "long, of an ordinary client to ours" "${plain[3]}" "${plain[2]}"
-  no_slower "long, of ours to an ordinary server" "${ours[2]}" "${plain[2]}"
-else
-  fail "$here time" "${plain[*]}; ${ours[*]}"
-fi
+# slower MICROSECONDS THAN : by more than a half and the noise.
+slower() { [ "$1" -ge $(($2 * 3 / 2 + 2000)) ]; }
+for round in 1 2 3; do
+  rm -rf "$tmp/stats.time"
+  read -ra plain <<<"$(limit 60 "${talk[@]}" time "$ip" 8006,8005 30:1 8:100 2>&1)"
+  with time
+  read -ra ours <<<"$(limit 60 "${P[@]}" "${talk[@]}" time "$ip" 8006,8005 30:1 8:100 2>&1)"
+  WHAT=() TOOK=()
+  if [ "${#plain[@]},${#ours[@]}" != 4,4 ]; then
+    fail "$here time" "${plain[*]}; ${ours[*]}"
+    break
+  fi
+  WHAT=("short, of an ordinary client to ours" "short, of ours to an ordinary server" "short, of ours to ours"
+    "long, of an ordinary client to ours" "long, of ours to an ordinary server")
+  TOOK=("${plain[1]} ${plain[0]}" "${ours[0]} ${plain[0]}" "${ours[1]} ${plain[0]}" "${plain[3]} ${plain[2]}" "${ours[2]} ${plain[2]}")
+  late=0
+  for pair in "${TOOK[@]}"; do
+    # shellcheck disable=SC2086
+    ! slower $pair || late=1
+  done
+  [ $late = 1 ] || break
+done
+for i in "${!WHAT[@]}"; do
+  read -r us than <<<"${TOOK[i]}"
+  check "$here no delay: ${WHAT[i]} ($us us; without the library $than us)" "slower by more than a half, three times" \
+    [ "$us" -lt $((than * 3 / 2 + 2000)) ]
+done
 attached=$(total time attached.rdma)
 check "$here only the long ones to ours attached" "$(figures time)" [ "$attached" -ge 4 -a "$attached" -le 8 ]
 note_time times $t

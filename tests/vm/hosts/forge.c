@@ -109,8 +109,7 @@ int main(int argc, char **argv) {
 		uint8_t seen[2], len;
 	} cases[] = {
 		{"a guessed proof", {128, 128}, 56}, {"a proof of nothing", {0, 0}, 56}, {"more than can be seen", {255, 255}, 56},
-		{"no extension", {0, 0}, 40},        {"half an extension", {0, 0}, 48},  {"half an offer", {0, 0}, 17},
-		{"nothing", {0, 0}, 0},
+		{"half an extension", {0, 0}, 48}, {"half an offer", {0, 0}, 17}, {"nothing", {0, 0}, 0},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		memcpy(request + 46, cases[i].seen, 2);

@@ -168,8 +168,13 @@ def answer(host, port):
     data = body(1000)
     while True:
         connection, _ = s.accept()
-        while connection.recv(100):
-            connection.sendall(data)
+        # A question may come in pieces: the end of a buffer is anywhere.
+        asked = 0
+        while part := connection.recv(100 - asked):
+            asked += len(part)
+            if asked == 100:
+                connection.sendall(data)
+                asked = 0
         connection.close()
 
 
