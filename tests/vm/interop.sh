@@ -49,14 +49,14 @@ carried() {
 
 sizes=(64 4096 65536 1048576)
 modes=(b n)
-[ "$QUICK" = 1 ] && sizes=(64 1048576)
+[ "$QUICK" = 1 ] && sizes=(65536)
 for dev in "${DEVICES[@]}"; do
   for pair in "upstream ours" "ours upstream" "ours ours"; do
     read -r server client <<<"$pair"
     for mode in "${modes[@]}"; do
       for size in "${sizes[@]}"; do stream "$server" "$client" "$dev" $mode "$size"; done
     done
-    stream "$server" "$client" "$dev" b 4096 "$(address6 "$dev")"
+    [ "$QUICK" = 1 ] && [ "$pair" != "ours ours" ] || stream "$server" "$client" "$dev" b 4096 "$(address6 "$dev")"
   done
 done
 check "nothing left" "see above" none_left 10

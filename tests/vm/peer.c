@@ -70,10 +70,21 @@ static void reap(void) {
     }
 }
 
+// Hears for so many milliseconds whether it was thrown out: by a failed request, or by the connection manager. (Soft-RoCE
+// takes the seven retries that everybody asks for as endless: there no request ever fails.)
+static void listen_up(int milliseconds) {
+    struct pollfd events = {.fd = id->channel->fd, .events = POLLIN};
+    struct rdma_cm_event *event;
+    reap();
+    if (failed || poll(&events, 1, milliseconds) != 1 || rdma_get_cm_event(id->channel, &event) != 0) return;
+    if (event->event == RDMA_CM_EVENT_DISCONNECTED) failed = 1;
+    rdma_ack_cm_event(event);
+}
+
 static void post(struct ibv_send_wr *wr) {
     struct ibv_send_wr *bad;
     double end = now() + SECONDS;
-    while (posted >= QUEUE - 2 && !failed && now() < end) reap();
+    while (posted >= QUEUE - 2 && !failed && now() < end) listen_up(1);
     wr->send_flags = IBV_SEND_SIGNALED;
     if (ibv_post_send(id->qp, wr, &bad) == 0) posted++;
     else failed = 1;
@@ -87,25 +98,30 @@ static void write_at(uint64_t address, uint32_t key, uint32_t length) {
     post(&wr);
 }
 
-static void word(uint32_t value) {
-    struct ibv_sge from = {.addr = (uintptr_t)space + OUT + 1024, .length = 4, .lkey = memory->lkey};
-    struct ibv_send_wr wr = {0};
+// A word, with bytes that are placed before it.
+static void message(uint64_t address, uint32_t key, uint32_t length, uint32_t value) {
+    struct ibv_sge from = {.addr = (uintptr_t)space + OUT, .length = length, .lkey = memory->lkey};
+    struct ibv_send_wr wr = {.sg_list = &from, .num_sge = length != 0};
     if (iwarp) {
+        if (length != 0) write_at(address, key, length);
         memcpy(space + OUT + 1024, &value, 4);
+        from = (struct ibv_sge){.addr = (uintptr_t)space + OUT + 1024, .length = 4, .lkey = memory->lkey};
         wr.opcode = IBV_WR_SEND;
-        wr.sg_list = &from;
         wr.num_sge = 1;
     } else {
         wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
         wr.imm_data = htonl(value);
+        wr.wr.rdma.remote_addr = address;
+        wr.wr.rdma.rkey = key;
     }
     post(&wr);
 }
 
+static void word(uint32_t value) { message(0, 0, 0, value); }
+
 // A message of `length` bytes, placed `offset` bytes into the peer's first buffer.
 static void data(uint32_t offset, uint32_t length) {
-    write_at(be64toh(theirs.buffer) + offset, ntohl(theirs.buffer_key), length);
-    word(length);
+    message(be64toh(theirs.buffer) + offset, ntohl(theirs.buffer_key), length, length);
 }
 
 // ------------------------------------------------------------ the misdeeds
@@ -138,13 +154,12 @@ static void entry_in_use(void) {
     for (int i = 0; i < 2; i++) {
         struct { uint64_t address; uint32_t key, length; } *entry = (void *)(space + OUT);
         entry->address = (uintptr_t)space + BUFFER, entry->key = memory->rkey, entry->length = 4096;
-        write_at(be64toh(theirs.table) + 16, ntohl(theirs.table_key), 16);
-        word(4u << 29 | 384);
+        message(be64toh(theirs.table) + 16, ntohl(theirs.table_key), 16, 4u << 29 | 384);
     }
 }
 // More than the window, the credits and every receive can hold, to a server that does not read.
 static void too_many(void) {
-    for (uint32_t i = 0; i < 12000 && !failed; i++) data(i, 1), reap();
+    for (uint32_t i = 0; i < 12000 && !failed; i++) data(i, 1), listen_up(0);
 }
 static void die(void) { _exit(0); }
 static void die_in_the_middle(void) {
@@ -245,20 +260,10 @@ static int stands(void) {
 }
 size_t offered;
 
-// Whether the connection is over soon: a failed request, or the connection manager's word.
+// Whether it is thrown out soon.
 static int over(void) {
-    double end = now() + SECONDS;
-    while (now() < end) {
-        reap();
-        if (failed) return 1;
-        struct pollfd events = {.fd = id->channel->fd, .events = POLLIN};
-        struct rdma_cm_event *event;
-        if (poll(&events, 1, 20) == 1 && rdma_get_cm_event(id->channel, &event) == 0) {
-            if (event->event == RDMA_CM_EVENT_DISCONNECTED) return 1;
-            rdma_ack_cm_event(event);
-        }
-    }
-    return 0;
+    for (double end = now() + SECONDS; !failed && now() < end;) listen_up(20);
+    return failed;
 }
 
 int main(int argc, char **argv) {

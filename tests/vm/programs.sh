@@ -56,7 +56,9 @@ redis() {
   start server "${P[@]}" redis-server --port "$port" --bind "$addr" --save '' --appendonly no --dir "$tmp" \
     --daemonize no --protected-mode no >"$tmp/server" 2>&1
   up "$server" "$tmp/server" || return
-  for how in "-c 1" "-c 10" "-c 10 -P 16" "-c 50"; do
+  local ways=("-c 1" "-c 10" "-c 10 -P 16" "-c 50")
+  [ "$QUICK" = 1 ] && ways=("-c 10" "-c 10 -P 16")
+  for how in "${ways[@]}"; do
     # shellcheck disable=SC2086
     limit 60 "${P[@]}" redis-benchmark -h "$addr" -p "$port" $how -n $n -t set,get --csv >"$tmp/client" 2>&1
     rc=$?
@@ -69,13 +71,14 @@ redis() {
 }
 
 iperf() {
-  local server rc how
-  for how in '' -R '-P 2'; do
+  local server rc how ways=('' -R '-P 2') seconds=2
+  [ "$QUICK" = 1 ] && ways=(-R) seconds=1
+  for how in "${ways[@]}"; do
     begin "$1" "iperf3 $how"
     start server "${P[@]}" iperf3 -s -1 -B "$addr" -p "$port" >"$tmp/server" 2>&1
     up "$server" "$tmp/server" || continue
     # shellcheck disable=SC2086
-    limit 60 "${P[@]}" iperf3 -c "$addr" -p "$port" -t 2 $how >"$tmp/client" 2>&1
+    limit 60 "${P[@]}" iperf3 -c "$addr" -p "$port" -t $seconds $how >"$tmp/client" 2>&1
     rc=$?
     gone_child "$server" 20
     stop "$server" || rc=99
