@@ -48,6 +48,48 @@ fn keeps_the_contract_when_small() {
     conformance::all(&mut fabric);
 }
 
+/// Memory of the staging ring that is used again as soon as its post is reported does not change what was sent.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn reported_bytes_are_out_of_our_hands() {
+    const LEN: u32 = 64 << 10;
+    const COUNT: u32 = 128;
+    fn body(number: u32) -> Vec<u8> {
+        (0..LEN).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8 ^ number as u8).collect()
+    }
+    let mut fabric = Fabric::new();
+    fabric.params = PairParams { staging: 2 * LEN, ..fabric.params };
+    let (mut near, mut far) = fabric.pair();
+    let place = far.register(LEN * COUNT).unwrap();
+    far.post_receives(COUNT as u16).unwrap();
+    let (mut posted, mut arrived) = (0, 0);
+    let mut found = [Completion::None; 32];
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while arrived < COUNT {
+        let target = Sge { addr: place.addr + u64::from(posted * LEN), rkey: place.rkey, len: LEN };
+        let post = if posted == COUNT {
+            Err(PostError::Full)
+        } else {
+            near.post_message(&body(posted), target, Word(posted), 7)
+        };
+        match post {
+            Ok(()) => posted += 1,
+            Err(PostError::Full) => {
+                near.poll(&mut found);
+            }
+            Err(e) => panic!("{e:?}"),
+        }
+        let count = far.poll(&mut found);
+        arrived += found.iter().take(count).filter(|c| matches!(c, Completion::Word(_))).count() as u32;
+        assert!(Instant::now() < deadline, "{arrived} of {posted} arrived");
+    }
+    let mut got = vec![0; LEN as usize];
+    for number in 0..COUNT {
+        far.load(place.addr + u64::from(number * LEN), &mut got).unwrap();
+        assert!(got == body(number), "message {number} is not what was sent");
+    }
+}
+
 /// What the ends say while connecting arrives: `wire-protocol §2.2`'s 40 bytes, and the most that fits.
 #[test]
 #[ignore = "needs an RDMA device"]

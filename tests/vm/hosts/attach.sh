@@ -46,7 +46,6 @@ server() {
 serve_all() {
   mkdir -p "$tmp/www" "$tmp/t"
   head -c $((16 * MIB)) /dev/urandom >"$tmp/www/large"
-  head -c $((4 * MIB)) "$tmp/www/large" >"$tmp/www/middle"
   head -c $MIB "$tmp/www/large" >"$tmp/www/body"
   chmod -R a+rX "$tmp/www"
   (cd "$tmp/www" && sha256sum -- * >"$VM_OUT/sums")
@@ -108,7 +107,7 @@ if [ "$VM_HOST" = 2 ]; then
   tell ready
   hear done 500 >/dev/null || fail "$here" "host 1 did not say that it is through"
   stop_all
-  over_rdma http 1 bytes.sent.rdma=$((8 * MIB))
+  over_rdma http 1 bytes.sent.rdma=$MIB
   over_rdma http6 1 bytes.sent.rdma=$MIB
   over_rdma redis 5 bytes.sent.rdma=4000 bytes.received.rdma=40000
   over_rdma asyncio 8 bytes.sent.rdma=1000000 bytes.received.rdma=1000000
@@ -154,12 +153,13 @@ rc=$?
 check "$here forged requests are refused" "exit $rc: $out" [ $rc = 0 ]
 note_time forge $before_forge
 
+# TCP may have carried most of it before both ends have met over RDMA, which takes as long as the hosts are busy.
 t=$SECONDS
 with http4
 fetched http4 "curl, 16 MiB" "http://$ip:8001/large"
-over_rdma http4 1 bytes.received.rdma=$((8 * MIB))
+over_rdma http4 1 bytes.received.rdma=$MIB
 with http6
-fetched http6 "curl, 4 MiB" "http://[$(address6 rxe0 2)]:8007/middle"
+fetched http6 "curl, 16 MiB" "http://[$(address6 rxe0 2)]:8007/large"
 over_rdma http6 1 bytes.received.rdma=$MIB
 note_time curl $t
 

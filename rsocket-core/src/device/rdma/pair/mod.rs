@@ -4,8 +4,7 @@
 //! - *Posts* copy their bytes into a ring of registered memory, the staging ring, or give them to the device
 //!   at once where they are short enough (`inline`), and are carried out by the device in order.
 //! - *Words* are the immediate data of a write, or, where the transport knows none (iWARP), a SEND of 4 bytes
-//!   into the slot of a receive (`wire-protocol §4.2`). Every word is signalled; the write before a SEND is not, and is
-//!   reported when the SEND is.
+//!   into the slot of a receive (`wire-protocol §4.2`). Every request is signalled (`post` says why).
 //! - *Receives*: a few more than the caller asks for, against senders that are not bound by credits.
 //! - *The end*: our posts are carried out first, then the connection manager tells the peer, which is told by
 //!   whoever reads its events ([`RdmaPair::peer_gone`]).

@@ -203,8 +203,9 @@ impl RdmaPair {
         {
             wr.wr_id = (self.posted + i as u64) & !RECEIVE;
             wr.next = next;
-            // The first of two is reported with the second.
-            wr.send_flags = if next.is_null() { ffi::SIGNALED } else { 0 };
+            // The first of two too, though the second says as much: soft-iWARP hands the memory of a request that is
+            // not signalled to TCP without a copy, and calls it done while TCP still reads there.
+            wr.send_flags = ffi::SIGNALED;
             wr.opcode = request.opcode;
             wr.imm_data_invalidated_rkey_union.imm_data =
                 u32::from_ne_bytes(request.immediate.to_immediate());
