@@ -204,7 +204,7 @@ fn a_stream_of_messages_is_whole() {
                     fill(&mut bytes);
                     a.post_message(&bytes, target, Word::data(len), sent.into())
                 }
-                _ => a.post_filled(len, target, Word::data(len), sent.into(), fill),
+                _ => a.post_filled(len, target, Some(Word::data(len)), sent.into(), fill),
             };
             match posted {
                 Ok(()) => sent += 1,
@@ -248,7 +248,10 @@ fn a_stream_of_messages_is_whole() {
     assert!(refused > 0, "the staging ring was never full");
     let capacity = a.staging_room();
     assert!(capacity >= 16384, "all of it is free again");
-    assert_eq!(a.post_filled(capacity + 1, place, Word(1), 1, |_| panic!("refused")), Err(PostError::Full));
+    assert_eq!(
+        a.post_filled(capacity + 1, place, Some(Word(1)), 1, |_| panic!("refused")),
+        Err(PostError::Full)
+    );
 }
 
 /// One descriptor for several pairs: it says which of them has something.

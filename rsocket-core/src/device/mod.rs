@@ -11,7 +11,8 @@
 //!
 //! 1. **Memory.** [`QueuePair::register`] gives memory that is zero and keeps its address for the life of
 //!    the pair. It is named by an [`Sge`]; the peer learns the name by other means. Only its owner
-//!    ([`QueuePair::store`]) and the peer's writes change it.
+//!    ([`QueuePair::store`]) and the peer's writes change it. Memory that is [exposed](QueuePair::expose) is the
+//!    program's instead, and changes as the two programs like.
 //! 2. **Reading it** is one copy by [`QueuePair::load`]. What was copied is checked and used; it is not
 //!    read again, since the peer may have changed it.
 //! 3. **Posts are whole.** A post is accepted and carried out wholly, or refused and without any effect.
@@ -84,6 +85,26 @@ pub trait QueuePair {
     /// The range is not registered.
     fn store(&mut self, addr: u64, bytes: &[u8]) -> Result<(), MemoryError>;
 
+    /// Lets the peer write to `len` bytes of the program's own memory at `at`, by a name of its own, until
+    /// [`withdraw`](Self::withdraw). Blocks for as long as pinning takes.
+    ///
+    /// # Errors
+    /// [`MemoryError::Range`]: it is not the program's, or cannot be written. [`MemoryError::Exhausted`]: no more can be
+    /// pinned, or the device has no such thing.
+    ///
+    /// # Safety
+    /// The memory stays mapped until `withdraw`, or until the pair is dropped; it may change at any time until then.
+    unsafe fn expose(&mut self, at: *mut u8, len: u32) -> Result<Sge, MemoryError> {
+        let _ = (at, len);
+        Err(MemoryError::Exhausted)
+    }
+
+    /// From now on nothing is written by this name any more, which [`expose`](Self::expose) gave. A write of the peer's that
+    /// is under way breaks rule 5.
+    fn withdraw(&mut self, name: Sge) {
+        let _ = name;
+    }
+
     /// Posts `count` more receives (rule 6).
     ///
     /// # Errors
@@ -148,7 +169,7 @@ pub trait QueuePair {
         self.post_send(word, token)
     }
 
-    /// As [`post_message`](Self::post_message), with `len` bytes that `fill` writes, all of them, right
+    /// As [`post_message`](Self::post_message), or without a word as [`post_write`](Self::post_write), with `len` bytes that `fill` writes, all of them, right
     /// into where the device sends them from: no copy of them need exist. `fill` is not called when the
     /// message is refused, except by devices that have no such place.
     ///
@@ -158,21 +179,25 @@ pub trait QueuePair {
         &mut self,
         len: u32,
         target: Sge,
-        word: Word,
+        word: Option<Word>,
         token: u64,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), PostError>
     where
         Self: Sized,
     {
+        let post = |pair: &mut Self, bytes: &[u8]| match word {
+            Some(word) => pair.post_message(bytes, target, word, token),
+            None => pair.post_write(bytes, target, None, token),
+        };
         let mut small = [0; 4096];
         if let Some(bytes) = small.get_mut(..len as usize) {
             fill(bytes);
-            return self.post_message(bytes, target, word, token);
+            return post(self, bytes);
         }
         let mut bytes = vec![0; len as usize];
         fill(&mut bytes);
-        self.post_message(&bytes, target, word, token)
+        post(self, &bytes)
     }
 
     /// Hands `sink` our own registered memory, `len` bytes from `addr` on, in pieces, in order: a pointer that

@@ -433,7 +433,7 @@ impl<Q: QueuePair> Pump<Q> {
                     let fill = |to: &mut [u8]| unsafe {
                         core::ptr::copy_nonoverlapping(at, to.as_mut_ptr(), to.len().min(n as usize));
                     };
-                    match self.pair.post_filled(n, post.target, post.word, post.token, fill) {
+                    match self.pair.post_filled(n, post.target, Some(post.word), post.token, fill) {
                         Ok(()) => {
                             self.outstanding += 1;
                             self.carried.0 += u64::from(n);

@@ -86,7 +86,7 @@ impl QueuePair for End {
         &mut self,
         len: u32,
         target: Sge,
-        word: Word,
+        word: Option<Word>,
         token: u64,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), PostError> {

@@ -30,7 +30,6 @@ pub struct Device {
     pub(super) loaded: &'static Loaded,
     device: *mut ffi::ibv_device,
     pub(super) context: *mut ffi::ibv_context,
-    pub(super) pd: *mut ffi::ibv_pd,
     pub(super) limits: Limits,
     mode: Mode,
     /// The process that opened it.
@@ -98,9 +97,7 @@ impl Device {
         let mut attributes = MaybeUninit::<ffi::ibv_device_attr>::zeroed();
         // SAFETY: the context is open; the structure is as large as the function's.
         let asked = unsafe { (f.ibv_query_device)(context, attributes.as_mut_ptr()) };
-        // SAFETY: the context is open.
-        let pd = unsafe { (f.ibv_alloc_pd)(context) };
-        if asked != 0 || pd.is_null() {
+        if asked != 0 {
             return Err(CmError::Os(gate::last_error()));
         }
         // SAFETY: plain numbers, zeroed before they were filled in.
@@ -113,7 +110,6 @@ impl Device {
             loaded,
             device,
             context,
-            pd,
             limits: Limits { queue: count(attributes.max_qp_wr), completions: count(attributes.max_cqe) },
             mode: if iwarp { Mode::Message } else { Mode::Immediate },
             pid,

@@ -102,6 +102,7 @@ table! {
         Verbs "IBVERBS_1.1" ibv_open_device(*mut ibv_device) -> *mut ibv_context;
         Verbs "IBVERBS_1.1" ibv_query_device(*mut ibv_context, *mut ibv_device_attr) -> c_int;
         Verbs "IBVERBS_1.1" ibv_alloc_pd(*mut ibv_context) -> *mut ibv_pd;
+        Verbs "IBVERBS_1.1" ibv_dealloc_pd(*mut ibv_pd) -> c_int;
         Verbs "IBVERBS_1.1" ibv_reg_mr(*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr;
         Verbs "IBVERBS_1.1" ibv_dereg_mr(*mut ibv_mr) -> c_int;
         Verbs "IBVERBS_1.0" ibv_create_comp_channel(*mut ibv_context) -> *mut ibv_comp_channel;

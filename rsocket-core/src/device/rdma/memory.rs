@@ -5,21 +5,99 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::contexts::Device;
-use super::ffi;
-use super::gate;
+use super::{CmError, ffi, gate};
 use crate::device::MemoryError;
 use crate::errno::Errno;
 use crate::sys;
 use crate::wire::sge::Sge;
 
+/// A protection domain: what is registered in it can be reached by the pair that was made in it, and by no other. Each
+/// pair has its own, so that a peer who guesses the key of another connection's memory gains nothing by it.
+pub(super) struct Domain {
+    device: &'static Device,
+    pd: *mut ffi::ibv_pd,
+    pid: u32,
+}
+
+// SAFETY: libibverbs' functions on it may be called from any thread.
+unsafe impl Send for Domain {}
+// SAFETY: as above.
+unsafe impl Sync for Domain {}
+
+impl Domain {
+    pub(super) fn new(device: &'static Device) -> Result<Arc<Self>, CmError> {
+        // SAFETY: the context is open, as devices stay.
+        let pd = unsafe { (device.loaded.table.ibv_alloc_pd)(device.context) };
+        if pd.is_null() {
+            return Err(CmError::Os(gate::last_error()));
+        }
+        Ok(Arc::new(Self { device, pd, pid: sys::pid() }))
+    }
+
+    pub(super) const fn pd(&self) -> *mut ffi::ibv_pd {
+        self.pd
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        if self.pid == sys::pid() {
+            // SAFETY: the last owner gives it up: the queue pair and all memory in it are gone. (If they are not, because
+            // the device could not be told, it refuses.)
+            unsafe { (self.device.loaded.table.ibv_dealloc_pd)(self.pd) };
+        }
+    }
+}
+
+/// Memory of the program's that the peer may write. Dropped, it is deregistered, and stays as it is.
+pub(super) struct Exposed {
+    domain: Arc<Domain>,
+    mr: *mut ffi::ibv_mr,
+    name: Sge,
+}
+
+// SAFETY: as for Region.
+unsafe impl Send for Exposed {}
+
+impl Exposed {
+    /// # Safety
+    /// The memory stays mapped until this is dropped, and may change at any time until then.
+    pub(super) unsafe fn new(domain: &Arc<Domain>, at: *mut u8, len: u32) -> Result<Self, Errno> {
+        let f = &domain.device.loaded.table;
+        // SAFETY: the protection domain is alive, and the memory is the caller's promise.
+        let mr = unsafe { (f.ibv_reg_mr)(domain.pd, at.cast::<c_void>(), len as usize, ffi::REMOTE_WRITE) };
+        if mr.is_null() {
+            return Err(gate::last_error());
+        }
+        // SAFETY: registered just now.
+        let rkey = unsafe { (*mr).rkey };
+        Ok(Self { domain: Arc::clone(domain), mr, name: Sge { addr: at.addr() as u64, rkey, len } })
+    }
+
+    /// As the peer names it.
+    pub(super) const fn name(&self) -> Sge {
+        self.name
+    }
+}
+
+impl Drop for Exposed {
+    fn drop(&mut self) {
+        if self.domain.pid == sys::pid() {
+            // SAFETY: registered once, and deregistered here only.
+            unsafe { (self.domain.device.loaded.table.ibv_dereg_mr)(self.mr) };
+        }
+    }
+}
+
 /// Registered memory. Dropped, it is deregistered and unmapped: nothing that names it may be under way.
 pub(super) struct Region {
-    device: &'static Device,
+    domain: Arc<Domain>,
     base: *mut u8,
     len: u32,
     mapped: usize,
@@ -33,7 +111,7 @@ unsafe impl Send for Region {}
 impl Region {
     /// `len` bytes of zeroes, for the access that [`ffi::LOCAL_WRITE`] or [`ffi::REMOTE_WRITE`] names. Pins them, so
     /// it takes the kernel some microseconds per page.
-    pub(super) fn new(device: &'static Device, len: u32, access: c_int) -> Result<Self, Errno> {
+    pub(super) fn new(domain: &Arc<Domain>, len: u32, access: c_int) -> Result<Self, Errno> {
         let page = rustix::param::page_size();
         let mapped = (len.max(1) as usize).next_multiple_of(page);
         // SAFETY: a fresh mapping touches nothing else.
@@ -45,18 +123,24 @@ impl Region {
                 MapFlags::PRIVATE,
             )?
         };
-        let region =
-            Self { device, base: base.cast(), len, mapped, mr: core::ptr::null_mut(), pid: sys::pid() };
+        let region = Self {
+            domain: Arc::clone(domain),
+            base: base.cast(),
+            len,
+            mapped,
+            mr: core::ptr::null_mut(),
+            pid: sys::pid(),
+        };
         // SAFETY: the mapping made above, whole pages of it.
         unsafe { madvise(base, mapped, Advice::LinuxDontFork)? };
         region.registered(access)
     }
 
     fn registered(mut self, access: c_int) -> Result<Self, Errno> {
-        let f = &self.device.loaded.table;
+        let f = &self.domain.device.loaded.table;
         let len = (self.len as usize).max(1);
         // SAFETY: the protection domain stays, and the memory is ours until it is deregistered.
-        self.mr = unsafe { (f.ibv_reg_mr)(self.device.pd, self.base.cast::<c_void>(), len, access) };
+        self.mr = unsafe { (f.ibv_reg_mr)(self.domain.pd, self.base.cast::<c_void>(), len, access) };
         if self.mr.is_null() { Err(gate::last_error()) } else { Ok(self) }
     }
 
@@ -116,7 +200,7 @@ impl Drop for Region {
         }
         let freed = self.mr.is_null()
             // SAFETY: registered once, and its owner has no use for it any more.
-            || unsafe { (self.device.loaded.table.ibv_dereg_mr)(self.mr) == 0 };
+            || unsafe { (self.domain.device.loaded.table.ibv_dereg_mr)(self.mr) == 0 };
         // Memory that the device still has cannot be given to others.
         if freed {
             // SAFETY: our own mapping, which nothing refers to any more.

@@ -1,7 +1,6 @@
 //! What happens between the two ends of the simulated device: time, chance, delivery and death.
 //!
 //! Must not know what the words mean. Entry point: [`World::step`].
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 
@@ -17,10 +16,32 @@ pub(super) struct Flight {
     pub(super) token: u64,
 }
 
+/// Memory that has a name.
+#[derive(Debug)]
+enum Memory {
+    Own(Vec<u8>),
+    /// The program's.
+    Exposed(*mut u8, usize),
+    /// It was.
+    Withdrawn,
+}
+
+impl Memory {
+    fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            // SAFETY: it stays and may be written until it is withdrawn (World::expose); in a test nobody else looks
+            // meanwhile.
+            Self::Exposed(at, len) => unsafe { core::slice::from_raw_parts_mut(*at, *len) },
+            Self::Withdrawn => &mut [],
+        }
+    }
+}
+
 /// What one end has.
 #[derive(Debug, Default)]
 pub(super) struct End {
-    memory: Vec<(Sge, Vec<u8>)>,
+    memory: Vec<(Sge, Memory)>,
     pub(super) flights: VecDeque<Flight>,
     pub(super) completions: VecDeque<Completion>,
     /// Posts whose completion was not polled.
@@ -42,7 +63,7 @@ impl End {
     pub(super) fn memory(&mut self, addr: u64, len: usize) -> Option<&mut [u8]> {
         self.memory.iter_mut().find_map(|(name, bytes)| {
             let start = usize::try_from(addr.checked_sub(name.addr)?).ok()?;
-            bytes.get_mut(start..start.checked_add(len)?)
+            bytes.bytes().get_mut(start..start.checked_add(len)?)
         })
     }
 
@@ -53,6 +74,12 @@ impl End {
             return None;
         }
         self.memory(target.addr, target.len as usize)
+    }
+
+    pub(super) fn withdraw(&mut self, name: Sge) {
+        if let Some((_, memory)) = self.memory.iter_mut().find(|(other, _)| *other == name) {
+            *memory = Memory::Withdrawn;
+        }
     }
 }
 
@@ -102,14 +129,24 @@ impl World {
         end.last_due
     }
 
+    /// # Safety
+    /// As for [`QueuePair::expose`](crate::device::QueuePair::expose).
+    pub(super) unsafe fn expose(&mut self, side: usize, at: *mut u8, len: u32) -> Sge {
+        self.name(side, len, Memory::Exposed(at, len as usize))
+    }
+
     pub(super) fn register(&mut self, side: usize, len: u32) -> Sge {
+        self.name(side, len, Memory::Own(vec![0; len as usize]))
+    }
+
+    fn name(&mut self, side: usize, len: u32, memory: Memory) -> Sge {
         let rkey = 0x100 + self.below(1 << 20) as u32;
         let end = self.end(side);
         // Far apart, so that running over the end of one never reaches another.
         let addr = ((side as u64 + 1) << 48) + ((end.memory.len() as u64 + 1) << 36);
         let rkey = rkey << 4 | end.memory.len() as u32;
         let name = Sge { addr, rkey, len };
-        end.memory.push((name, vec![0; len as usize]));
+        end.memory.push((name, memory));
         name
     }
 

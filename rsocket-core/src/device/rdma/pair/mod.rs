@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use super::cm::Identifier;
 use super::contexts::{Channel, Device, EventSource};
-use super::memory::Region;
+use super::memory::{Domain, Exposed, Region};
 use super::staging::{Piece, Staging};
 use super::{CmError, ffi, gate, memory_limit};
 use crate::device::shm::copy::{CopyHint, out_of_window};
@@ -90,6 +90,9 @@ enum Life {
 pub struct RdmaPair {
     // Dropped in this order: regions before the identifier. The queues go first, in `drop`.
     regions: Vec<Region>,
+    /// The program's own memory that the peer may write.
+    exposed: Vec<Exposed>,
+    domain: Arc<Domain>,
     staging_memory: Region,
     /// In message mode, the slots of the receives.
     slots: Option<Region>,
@@ -160,8 +163,9 @@ impl RdmaPair {
         let receives = u32::from(receive_queue) + spare;
         // A ring that cannot hold a word could carry nothing where there is no inline data.
         let staging = params.staging.max(4096);
+        let domain = Domain::new(device)?;
         let pinned =
-            |len: u32, access| Region::new(device, len, access).map_err(|e| unpinned(e, u64::from(len)));
+            |len: u32, access| Region::new(&domain, len, access).map_err(|e| unpinned(e, u64::from(len)));
         let channel = match params.events {
             None => Some(Channel::open(device)?),
             Some(source) if core::ptr::eq(source.device(), device) => None,
@@ -169,6 +173,8 @@ impl RdmaPair {
         };
         let mut pair = Self {
             regions: Vec::with_capacity(4),
+            exposed: Vec::new(),
+            domain: Arc::clone(&domain),
             staging_memory: pinned(staging, ffi::LOCAL_WRITE)?,
             slots: match device.mode() {
                 Mode::Immediate => None,
@@ -231,15 +237,15 @@ impl RdmaPair {
         wanted.cap.max_send_sge = 1;
         wanted.cap.max_recv_sge = 1;
         wanted.cap.max_inline_data = inline;
-        let device = self.device;
+        let (device, pd) = (self.device, self.domain.pd());
         let mut made = core::ptr::null_mut();
         self.id.call(|f, id| {
             // SAFETY: the identifier is alive and the gate held; context and protection domain are those of
-            // the same device that we opened ourselves, and stay open.
+            // the same device that we opened ourselves, and stay as long as the pair.
             unsafe {
                 (*id).verbs = device.context;
-                (*id).pd = device.pd;
-                let result = (f.rdma_create_qp)(id, device.pd, &raw mut wanted);
+                (*id).pd = pd;
+                let result = (f.rdma_create_qp)(id, pd, &raw mut wanted);
                 if result == 0 {
                     made = (*id).qp;
                 }
@@ -325,10 +331,25 @@ impl QueuePair for RdmaPair {
     }
 
     fn register(&mut self, len: u32) -> Result<Sge, MemoryError> {
-        let region = Region::new(self.device, len, ffi::REMOTE_WRITE).map_err(|_| MemoryError::Exhausted)?;
+        let region = Region::new(&self.domain, len, ffi::REMOTE_WRITE).map_err(|_| MemoryError::Exhausted)?;
         let sge = region.sge();
         self.regions.push(region);
         Ok(sge)
+    }
+
+    unsafe fn expose(&mut self, at: *mut u8, len: u32) -> Result<Sge, MemoryError> {
+        // SAFETY: the caller's promise is the same, and `exposed` goes with the pair.
+        let exposed = unsafe { Exposed::new(&self.domain, at, len) }.map_err(|e| match e.0 {
+            libc::EFAULT | libc::EINVAL => MemoryError::Range,
+            _ => MemoryError::Exhausted,
+        })?;
+        let name = exposed.name();
+        self.exposed.push(exposed);
+        Ok(name)
+    }
+
+    fn withdraw(&mut self, name: Sge) {
+        self.exposed.retain(|exposed| exposed.name() != name);
     }
 
     fn load(&self, addr: u64, into: &mut [u8]) -> Result<(), MemoryError> {
@@ -393,7 +414,7 @@ impl QueuePair for RdmaPair {
         &mut self,
         len: u32,
         target: Sge,
-        word: Word,
+        word: Option<Word>,
         token: u64,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), PostError> {
@@ -482,6 +503,8 @@ impl Drop for RdmaPair {
 impl RdmaPair {
     fn leak(&mut self) {
         core::mem::forget(core::mem::take(&mut self.regions));
+        core::mem::forget(core::mem::take(&mut self.exposed));
+        core::mem::forget(Arc::clone(&self.domain));
         core::mem::forget(self.slots.take());
         self.staging_memory.leak();
     }

@@ -160,23 +160,26 @@ impl RdmaPair {
         &mut self,
         len: u32,
         target: Sge,
-        word: Word,
+        word: Option<Word>,
         token: u64,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), PostError> {
         if len == 0 {
             fill(&mut []);
-            return self.message(&[], target, word, token);
+            return match word {
+                Some(word) => self.message(&[], target, word, token),
+                None => self.write(&[], target, None, token),
+            };
         }
         let mode = self.device.mode();
-        self.ready_for(mode.cost(true).into())?;
+        self.ready_for(if word.is_some() { mode.cost(true).into() } else { 1 })?;
         self.whole(|pair| {
             let piece = pair.stage(len)?;
             fill(pair.staged(piece, len));
             let bytes = Bytes::Staged(piece, len, len <= pair.inline);
-            match mode {
-                Mode::Immediate => pair.post(&mut [Request::write(bytes, target, Some(word), token)]),
-                Mode::Message => pair.halves(bytes, target, word, token),
+            match (mode, word) {
+                (Mode::Message, Some(word)) => pair.halves(bytes, target, word, token),
+                _ => pair.post(&mut [Request::write(bytes, target, word, token)]),
             }
         })
     }
