@@ -7,6 +7,7 @@
 //!
 //! - [`name`]: rsocket, rbind, rlisten, raccept, rconnect, rshutdown, rclose, rgetpeername, rgetsockname
 //! - [`data`]: the rsend and rrecv families
+//! - [`place`]: riomap, riounmap, riowrite
 //! - [`ready`]: rpoll, rselect
 //! - [`option`]: rsetsockopt, rgetsockopt, rfcntl
 //!
@@ -38,5 +39,6 @@ mod data;
 mod init;
 mod name;
 mod option;
+mod place;
 mod ready;
 mod table;

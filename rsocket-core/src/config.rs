@@ -15,7 +15,8 @@ use std::os::fd::IntoRawFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::wire::private_data::{MAX_IOMAP, representable_iomap};
+use crate::device::shm::layout;
+use crate::wire::private_data::representable_iomap;
 
 /// Where the files are, unless `RSOCKET_CONF_DIR` names another directory.
 pub const DIRECTORY: &str = "/etc/rdma/rsocket";
@@ -33,7 +34,7 @@ pub struct Config {
     pub recv_queue: u16,
     /// `inline_default`: bytes that a work request may carry in itself, up to 65534.
     pub inline: u16,
-    /// `iomap_size`: entries for direct placement that are offered to the peer, up to 32512. What the
+    /// `iomap_size`: entries for direct placement that are offered to the peer, up to 1024. What the
     /// private data cannot say exactly is rounded down.
     pub iomap: u16,
     /// `polling_time`: microseconds to spin before sleeping, up to a second.
@@ -161,7 +162,7 @@ const FIELDS: [Field; 8] = [
     Field {
         file: "iomap_size",
         min: 0,
-        max: MAX_IOMAP as u32,
+        max: layout::MAPS as u32,
         set: |c, v| c.iomap = representable_iomap(v as u16),
     },
     Field { file: "polling_time", min: 0, max: 1_000_000, set: |c, v| c.polling_us = v },

@@ -24,6 +24,7 @@ pub mod device;
 pub mod edge;
 pub mod errno;
 pub mod log;
+pub mod placement;
 pub mod plain;
 pub mod process;
 pub mod proto;

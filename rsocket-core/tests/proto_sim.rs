@@ -308,6 +308,7 @@ fn a_full_receive_queue_only_delays() {
         recv: shape,
         buffer,
         table: Sge { len: 2, ..table },
+        iomaps: 0,
     };
     let (xa, xb): (_, _) = (of(ta, ba), of(tb, bb));
     let reply: PrivateData = xb.private_data();

@@ -55,6 +55,25 @@ ssize_t rsendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t rwrite(int fd, const void *buffer, size_t size);
 ssize_t rwritev(int fd, const struct iovec *list, int count);
 
+/* ---- direct placement ---------------------------------------------------------------------------------------- */
+
+/* Lets the peer write to size bytes of this process's memory, at an offset of the connection that both programs know, or of
+ * riomap's choice if offset is -1. prot is PROT_WRITE, or PROT_NONE for memory that the peer may not write; flags are
+ * ignored. Gives the offset. The peer finds the mapping once it has received something that was sent after riomap. The
+ * memory must stay until riounmap or the last rclose here. A peer takes no mappings unless it has set RDMA_IOMAPSIZE.
+ *
+ * EINVAL: no bytes, 4 GiB or more, another prot, an offset below 0. EFAULT: memory that cannot be written. EEXIST: some of
+ * these offsets are mapped already. ENOMEM: the peer takes no more mappings, or no more memory can be pinned. */
+off_t riomap(int fd, void *buffer, size_t size, int prot, int flags, off_t offset);
+
+/* Takes a mapping back, by the same buffer and size; EINVAL if there is none. Nothing is written there any more. */
+int riounmap(int fd, void *buffer, size_t size);
+
+/* Writes to the peer's mapping that has this offset, and on into mappings that follow without a gap; gives how many bytes. The
+ * peer's program is not told; but when it receives what was sent afterwards, the bytes are in place. Otherwise like rwrite.
+ * Flags: MSG_DONTWAIT, MSG_NOSIGNAL. EFAULT: the peer has no mapping there (now). Fails with (size_t) -1. */
+size_t riowrite(int fd, const void *buffer, size_t size, off_t offset, int flags);
+
 /* ---- waiting, for rsockets and any other descriptors together ------------------------------------------------ */
 
 int rpoll(struct pollfd *fds, nfds_t count, int timeout_ms);
@@ -79,7 +98,7 @@ enum {
     RDMA_SQSIZE = 0,    /* entries of the send queue */
     RDMA_RQSIZE = 1,    /* entries of the receive queue */
     RDMA_INLINE = 2,    /* bytes that are sent inline */
-    RDMA_IOMAPSIZE = 3, /* mappings that the peer may announce */
+    RDMA_IOMAPSIZE = 3, /* mappings that the peer may announce: none by default, at most 1024 */
     RDMA_ROUTE = 4      /* not supported: ENOTSUP */
 };
 

@@ -17,6 +17,7 @@ use crate::device::shm::direction::Direction;
 use crate::device::shm::layout;
 use crate::proto::{RecvHalf, RecvParams, Region, SendHalf};
 use crate::socket::family::{self, Family};
+use crate::socket::options::Size;
 use crate::socket::slot::{RecvState, SendState, Slot, SlotId, flag};
 use crate::socket::{receive, send};
 use crate::stats::{self, Counter};
@@ -537,6 +538,8 @@ pub fn start(s: &Slot, index: u32, window: u32, side: u32) -> Result<(), Reason>
     }
     let m = mapping(index).ok_or(Reason::ResourceError)?;
     let ends = view(s, m, m.base.load(Ordering::Acquire)).ok_or(Reason::ArenaRefused)?;
+    s.placement.reset();
+    ends.outgoing.offer(s.sizes.get(Size::Iomap));
     // wire-protocol §5.6: the buffers after the first are announced at once.
     receive::give_back(s, &ends, &mut recv);
     s.arena.store(index + 1, Ordering::Release);

@@ -73,6 +73,8 @@ reasons! {
     SharedHolders "shared_holders" => "processes outside the library's view hold the socket too",
     /// Something that cannot be.
     Inconsistent "inconsistent" => "an inconsistency was found; the process attaches no more",
+    /// A direct write that no mapping can hold.
+    BadPlacement "bad_placement" => "the other end wrote beyond what is mapped for it",
     /// Switched off.
     Disabled "disabled" => "the library is switched off",
     /// The fd went to another process in a message.

@@ -80,7 +80,7 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
 /// As accept4(2).
 pub fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId, RawFd, SockAddr), Errno> {
     if over_rdma(listener) {
-        return rdma::accept(fd, flags);
+        return rdma::accept(listener, fd, flags);
     }
     kernel::accept(listener, fd, flags)
 }
@@ -178,6 +178,7 @@ pub fn set_size(id: SlotId, which: Size, value: u32) -> Result<(), Errno> {
         _ if begun => Err(Errno::INVAL),
         _ => {
             s.sizes.set(which, value);
+            rdma::resized(s);
             Ok(())
         }
     }

@@ -127,6 +127,14 @@ fn shape(s: &Slot) -> Shape {
         send_buffer: s.sizes.get(Size::SendBuffer).max(MIN_BUFFER),
         // Two halves of the same size (wire-protocol §3.5).
         receive_buffer: s.sizes.get(Size::ReceiveBuffer).max(MIN_BUFFER) & !1,
+        iomaps: u16::try_from(s.sizes.get(Size::Iomap)).unwrap_or(u16::MAX),
+    }
+}
+
+/// The sizes of a socket that has a name already have changed: they hold for what it accepts, or connects to, from now on.
+pub(super) fn resized(s: &Slot) {
+    if let Some(relay) = relay_of(s).filter(|_| s.relay_pid.load(Ordering::Relaxed) == sys::pid()) {
+        relay.with(|c| c.iter_mut().for_each(|c| c.reshape(shape(s))));
     }
 }
 
@@ -350,12 +358,17 @@ pub fn listens(id: SlotId) -> bool {
 ///
 /// # Errors
 /// As accept4(2).
-pub(super) fn accept(fd: RawFd, flags: i32) -> Result<(SlotId, RawFd, SockAddr), Errno> {
+pub(super) fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId, RawFd, SockAddr), Errno> {
     let mut patience = kernel::Patience::Unknown;
     loop {
         let (new, from) = kernel::next(fd, flags, &mut patience)?;
         match accepted(new) {
-            Some((id, peer)) => return Ok((id, new, peer.map_or(from, SockAddr))),
+            Some((id, peer)) => {
+                if let (Some(s), Some(l)) = (family::slot(id), family::slot(listener)) {
+                    s.sizes.copy_from(&l.sizes);
+                }
+                return Ok((id, new, peer.map_or(from, SockAddr)));
+            }
             None => kernel::close(new),
         }
     }

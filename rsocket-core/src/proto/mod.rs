@@ -11,6 +11,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 pub mod control;
+pub mod iomap;
 pub mod ramp;
 pub mod recv_half;
 pub mod send_half;
@@ -55,6 +56,8 @@ pub enum Violation {
     AfterEnd,
     /// A new message was taken up before the last one was read. The only one that is our own doing.
     Unread,
+    /// It names an entry of our iomap table that does not exist.
+    IomapIndex,
     /// A word that no conforming peer sends.
     ReservedWord,
 }

@@ -16,6 +16,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 use super::control::{Control, Mode};
+use super::iomap::{self, Tables};
 use super::ramp::Ramp;
 use super::recv_half::{RecvHalf, RecvParams, Region};
 use super::send_half::SendHalf;
@@ -38,6 +39,8 @@ pub struct StreamParams {
     pub buffer: Sge,
     /// Our target table, as the peer names it; the length counts entries, 2..=8.
     pub table: Sge,
+    /// Entries of the iomap table behind it: mappings that the peer may tell us of.
+    pub iomaps: u16,
 }
 
 impl StreamParams {
@@ -48,7 +51,9 @@ impl StreamParams {
         PrivateData {
             endian: Endian::NATIVE,
             credits: if self.recv.queue == 0 { 1 } else { self.recv.queue },
-            iomap: None,
+            // Upstream says so too where it has none.
+            iomap: Some(self.iomaps),
+            notes: true,
             table: self.table,
             buffer: Sge { len: first.len, ..self.buffer },
         }
@@ -129,15 +134,15 @@ impl Inbox {
 /// A stream socket whose connection stands.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    state: State,
-    send: SendHalf,
+    pub(super) state: State,
+    pub(super) send: SendHalf,
     recv: RecvHalf,
     inbox: Inbox,
-    control: Control,
+    pub(super) control: Control,
     /// Work requests that data may still take.
-    slots: u16,
+    pub(super) slots: u16,
     slots_max: u16,
-    mode: Mode,
+    pub(super) mode: Mode,
     /// A control word that waits for its slot.
     farewell: Option<Word>,
     /// The peer said that nothing follows.
@@ -145,7 +150,8 @@ pub struct Stream {
     violation: Option<Violation>,
     buffer: Sge,
     peer_table: Sge,
-    peer_endian: Endian,
+    pub(super) peer_endian: Endian,
+    pub(super) iomaps: Tables,
 }
 
 impl Stream {
@@ -173,6 +179,7 @@ impl Stream {
             buffer: params.buffer,
             peer_table: peer.table,
             peer_endian: peer.endian,
+            iomaps: Tables::new(params.iomaps, peer),
         })
     }
 
@@ -223,6 +230,7 @@ impl Stream {
         }
         let outcome = match word.message() {
             Ok(Message::Data(_) | Message::Iomap(_)) if self.end_seen => Err(Violation::AfterEnd),
+            Ok(Message::Iomap(index)) if !self.iomaps.ours(index) => Err(Violation::IomapIndex),
             Ok(Message::Data(_) | Message::Iomap(_)) => self.inbox.push(word),
             Ok(Message::Sgl(limit)) => self.send.on_credit(u32::from(limit)),
             Ok(Message::Ctrl(Ctrl::Shutdown)) => {
@@ -272,7 +280,7 @@ impl Stream {
     pub fn on_sent(&mut self, token: u64) {
         let (word, cost) = (Word(token as u32), (token >> 32) as u8);
         match word.message() {
-            Ok(Message::Data(_) | Message::Iomap(_)) => {
+            Ok(Message::Data(_) | Message::Iomap(_)) | Err(BadWord::Reserved(iomap::DIRECT)) => {
                 self.slots = self.slots.saturating_add(u16::from(cost)).min(self.slots_max);
             }
             _ => self.control.give(cost),
@@ -425,7 +433,7 @@ impl Stream {
 }
 
 /// What a completion needs to be understood: the word, as upstream keeps it, and the work requests taken.
-const fn token(word: Word, cost: u8) -> u64 {
+pub(super) const fn token(word: Word, cost: u8) -> u64 {
     (cost as u64) << 32 | word.0 as u64
 }
 
@@ -438,7 +446,7 @@ mod tests {
 
     fn params(mode: Mode) -> StreamParams {
         let recv = RecvParams { queue: 384, segments: 2, large: 65536, small: 0 };
-        StreamParams { mode, send_queue: 384, recv, buffer: BUFFER, table: TABLE }
+        StreamParams { mode, send_queue: 384, recv, buffer: BUFFER, table: TABLE, iomaps: 0 }
     }
 
     fn stream(mode: Mode) -> Stream {

@@ -106,6 +106,7 @@ fn shape(s: &Slot) -> Shape {
         inline: s.sizes.get(Size::Inline),
         send_buffer: s.sizes.get(Size::SendBuffer).max(BUFFER),
         receive_buffer: s.sizes.get(Size::ReceiveBuffer).max(BUFFER) & !1,
+        iomaps: 0,
     }
 }
 
@@ -276,6 +277,7 @@ fn listen(at: &SocketAddr) -> Result<u16, Errno> {
         inline: 64,
         send_buffer: BUFFER,
         receive_buffer: BUFFER,
+        iomaps: 0,
     };
     let made = Connection::bound(relay.key(), at, Options::default(), shape).and_then(|mut c| {
         c.listen_beside(None, 64)?;
@@ -306,6 +308,7 @@ mod tests {
             endian: Endian::NATIVE,
             credits: 384,
             iomap: None,
+            notes: true,
             table: Sge { addr: 64, rkey: 1, len: 2 },
             buffer,
         }

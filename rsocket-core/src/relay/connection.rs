@@ -40,6 +40,8 @@ pub struct Shape {
     pub send_buffer: u32,
     /// Bytes that can wait to be read.
     pub receive_buffer: u32,
+    /// Mappings that the peer may tell us of.
+    pub iomaps: u16,
 }
 
 /// How far it is.
@@ -253,6 +255,26 @@ impl Connection {
             Stage::Over => None,
             _ => self.courtship.as_ref().map(|c| c.until),
         }
+    }
+
+    /// Whether it is this connection's, and not a later one's in the same place.
+    #[must_use]
+    pub fn carries(&self, s: &Slot) -> bool {
+        let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
+        self.window() == own
+    }
+
+    /// What carries its bytes, while that runs.
+    pub fn pump_mut(&mut self) -> Option<&mut Pump<RdmaPair>> {
+        match &mut self.stage {
+            Stage::Running { pump } => Some(pump),
+            _ => None,
+        }
+    }
+
+    /// What it is, or is to be, made with from now on.
+    pub fn reshape(&mut self, shape: Shape) {
+        self.shape = shape;
     }
 
     /// Which window it has.

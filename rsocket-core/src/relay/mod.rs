@@ -24,6 +24,7 @@ pub mod interfaces;
 pub mod loopback;
 pub mod notes;
 pub mod opening;
+pub mod placement;
 pub mod port;
 pub mod pump;
 pub mod service;
@@ -202,5 +203,7 @@ pub fn forked() {
     service::forked();
 }
 
+#[cfg(test)]
+mod placement_tests;
 #[cfg(test)]
 mod pump_tests;

@@ -1,6 +1,7 @@
-//! What two relays that stand beside a TCP connection tell each other of its marks (`attach::marks`).
+//! What two relays of ours tell each other beside the protocol.
 //!
-//! A window's marks are words that both its ends read; between hosts the two relays carry them. They travel as
+//! Where they stand beside a TCP connection, its marks (`attach::marks`): a window's marks are words that both its ends
+//! read; between hosts the two relays carry them. And what has become of mappings (`placement`). They travel as
 //! CTRL words with values that upstream ignores (`wire-protocol §4.1`), in order with the data, and only where both
 //! ends have said that they are ours. Must not know when a mark is due. Entry points: [`Note::words`], [`Reader`].
 #![forbid(unsafe_code)]
@@ -9,7 +10,7 @@
 
 use crate::wire::word::Word;
 
-/// A mark that changed.
+/// What changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
     /// The receiver of the direction may switch.
@@ -18,6 +19,10 @@ pub enum Note {
     Cut(u64),
     /// The direction goes back to TCP behind so many bytes of the device's.
     End(u64),
+    /// The mapping with this number is no more: the entry that came with the word is empty.
+    Unmapped(u16),
+    /// The answer to [`Self::Unmapped`]: nothing that was written to the mapping is on its way any more.
+    Forgotten(u16),
 }
 
 /// Set in the value of every word of ours, beyond all that upstream gives a meaning.
@@ -29,6 +34,8 @@ const BITS: u32 = 16;
 const ACKNOWLEDGED: u32 = 0;
 const CUT: u32 = 1;
 const END: u32 = 2;
+const UNMAPPED: u32 = 3;
+const FORGOTTEN: u32 = 4;
 
 /// The opcode of CTRL words, in place.
 const CTRL: u32 = 7 << 29;
@@ -40,6 +47,8 @@ impl Note {
             Self::Acknowledged => (ACKNOWLEDGED, 0, 1),
             Self::Cut(n) => (CUT, n, 4),
             Self::End(n) => (END, n, 4),
+            Self::Unmapped(n) => (UNMAPPED, n.into(), 1),
+            Self::Forgotten(n) => (FORGOTTEN, n.into(), 1),
         };
         (0..parts).map(move |part| {
             let bits = (value >> (part * BITS)) as u32 & 0xffff;
@@ -80,7 +89,7 @@ impl Reader {
             return Read::Nonsense;
         }
         self.value |= u64::from(word.0 & 0xffff) << (part * BITS);
-        let last = if kind == ACKNOWLEDGED { 0 } else { 3 };
+        let last = if matches!(kind, CUT | END) { 3 } else { 0 };
         if part < last {
             self.next += 1;
             return Read::Part;
@@ -91,6 +100,8 @@ impl Reader {
             ACKNOWLEDGED => Read::Note(Note::Acknowledged),
             CUT => Read::Note(Note::Cut(value)),
             END => Read::Note(Note::End(value)),
+            UNMAPPED => Read::Note(Note::Unmapped(value as u16)),
+            FORGOTTEN => Read::Note(Note::Forgotten(value as u16)),
             _ => Read::Nonsense,
         }
     }
@@ -103,8 +114,9 @@ mod tests {
     #[test]
     fn notes_come_back() {
         let mut reader = Reader::default();
-        for note in [Note::Acknowledged, Note::Cut(0), Note::End(u64::MAX), Note::Cut(0x1234_5678_9abc_def0)]
-        {
+        let long = Note::Cut(0x1234_5678_9abc_def0);
+        let short = [Note::Acknowledged, Note::Unmapped(1023), Note::Forgotten(u16::MAX)];
+        for note in short.into_iter().chain([Note::Cut(0), Note::End(u64::MAX), long]) {
             let mut seen = Vec::new();
             for word in note.words() {
                 assert!(
@@ -126,6 +138,6 @@ mod tests {
         }
         let words: Vec<Word> = Note::Cut(9).words().collect();
         assert_eq!(reader.read(words[1]), Read::Nonsense);
-        assert_eq!(reader.read(Word(CTRL | OURS | 9 << KIND | 3 << PART)), Read::Nonsense);
+        assert_eq!(reader.read(Word(CTRL | OURS | 9 << KIND)), Read::Nonsense);
     }
 }

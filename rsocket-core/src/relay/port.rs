@@ -10,6 +10,7 @@ use crate::attach::link::{self, Claim, Ends};
 use crate::attach::reason::Reason;
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
+use crate::device::shm::places::Header;
 use crate::socket::receive::{self, Due};
 use crate::socket::send;
 use crate::socket::slot::{LARGE, RecvState, SMALL, SendState};
@@ -19,6 +20,24 @@ pub struct Port {
     ends: Ends,
     recv: RecvState,
     send: SendState,
+    /// Position in the ring of direct writes, and bytes of the piece there that were taken.
+    taken: u64,
+    done: u32,
+    /// Room was given back there since the program's threads were last woken.
+    gave: bool,
+}
+
+/// A part of a direct write that the program has put in.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// The whole.
+    pub header: Header,
+    /// Bytes of it before this part.
+    pub done: u32,
+    /// Where this part is, readable until [`Port::placed`] says that it was taken.
+    pub at: *const u8,
+    /// How many bytes it has, at least one.
+    pub len: u32,
 }
 
 /// What the program has put in.
@@ -49,7 +68,7 @@ impl Port {
     pub fn new(claim: &Claim) -> Result<Self, Reason> {
         let (recv, send) = link::fresh()?;
         let ends = link::hold(claim).ok_or(Reason::ResourceError)?;
-        let mut port = Self { ends, recv, send };
+        let mut port = Self { ends, recv, send, taken: 0, done: 0, gave: false };
         port.give_back();
         Ok(port)
     }
@@ -95,10 +114,42 @@ impl Port {
         }
     }
 
+    /// Shows the program a mapping of the peer's, or with no bytes that there is none any more.
+    pub fn show_map(&mut self, index: u32, generation: u32, offset: u64, len: u32) {
+        self.ends.incoming.show_map(index, generation, offset, len);
+    }
+
+    /// The next direct write, as far as it lies in a row.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn place(&mut self) -> Result<Option<Piece>, Broken> {
+        let Some(header) = self.ends.incoming.next_place(self.taken).map_err(|_| Broken)? else {
+            return Ok(None);
+        };
+        // The length may have changed since the piece was begun.
+        let left = header.len.checked_sub(self.done).filter(|left| *left > 0).ok_or(Broken)?;
+        let (at, len) = self.ends.incoming.stretch(self.taken, self.done as usize, left as usize);
+        Ok(Some(Piece { header, done: self.done, at, len: len as u32 }))
+    }
+
+    /// The first `n` bytes of what [`Self::place`] showed were taken.
+    pub fn placed(&mut self, n: u32) {
+        let Ok(Some(header)) = self.ends.incoming.next_place(self.taken) else { return };
+        self.done = self.done.saturating_add(n);
+        if self.done >= header.len {
+            self.taken = self.taken.wrapping_add(header.extent());
+            self.done = 0;
+            self.gave = true;
+            self.ends.incoming.publish_taken(self.taken);
+        }
+    }
+
     /// Wakes a program that waits for room, if any was given back since the last time.
     pub fn wake_writer(&mut self) {
-        if self.recv.owed > 0 {
+        if self.recv.owed > 0 || self.gave {
             self.recv.owed = 0;
+            self.gave = false;
             self.ends.wake_writer();
         }
     }
@@ -163,6 +214,7 @@ impl Port {
     #[must_use]
     pub fn has_outgoing(&self) -> bool {
         self.recv.readable() > 0
+            || self.ends.incoming.places_waiting(self.taken)
             || self.recv.ended == 0 && self.ends.incoming.poll_data(self.recv.data_position).is_some()
     }
 

@@ -8,6 +8,7 @@
 
 use super::notes::{Note, Read, Reader};
 use super::opening::Opening;
+use super::placement::Placements;
 use super::port::{Broken, Outgoing, Port};
 use crate::attach::marks;
 use crate::device::{Completion, HALF, PostError, QueuePair};
@@ -17,9 +18,10 @@ use crate::proto::state::{Event, State};
 use crate::proto::stream::{Payload, Post, Readable, Stream, StreamParams};
 use crate::proto::{RecvHalf, RecvParams, Region, Violation};
 use crate::sys;
+use crate::wire::iomap::Iomap;
 use crate::wire::private_data::PrivateData;
 use crate::wire::sge::{Endian, Sge};
-use crate::wire::word::Word;
+use crate::wire::word::{Message, Word};
 use std::collections::VecDeque;
 
 /// Completions that are taken from the device at a time.
@@ -42,9 +44,9 @@ pub enum PeerEnd {
 
 /// A connection's two sides, and what is between them.
 pub struct Pump<Q> {
-    port: Port,
-    pair: Q,
-    stream: Stream,
+    pub(super) port: Port,
+    pub(super) pair: Q,
+    pub(super) stream: Stream,
     table: Sge,
     buffer: Sge,
     /// The program was told that the peer sends no more.
@@ -57,7 +59,7 @@ pub struct Pump<Q> {
     /// The pair has ended.
     ended: bool,
     /// Messages that were posted and not reported yet.
-    outstanding: u32,
+    pub(super) outstanding: u32,
     /// What the device reported in all, and how much that must be if nothing has come since the last look.
     reports: u64,
     quiet_at: u64,
@@ -65,6 +67,9 @@ pub struct Pump<Q> {
     carried: (u64, u64),
     /// The marks, where a TCP connection to the same peer stands beside this one.
     beside: Option<Box<Beside>>,
+    /// Puts together what a peer of ours says beside the protocol.
+    reader: Option<Reader>,
+    pub(super) placements: Placements,
     /// In message mode, until the peer has said something.
     opening: Option<Opening>,
     /// No bytes of the peer's buffer.
@@ -74,7 +79,6 @@ pub struct Pump<Q> {
 /// What was told and heard of the marks.
 #[derive(Debug, Default)]
 struct Beside {
-    reader: Reader,
     /// Words that wait for a slot.
     unsaid: VecDeque<Word>,
     acknowledged: bool,
@@ -89,14 +93,20 @@ struct Beside {
 ///
 /// # Errors
 /// The device has no memory or no room for it.
-pub fn prepare(pair: &mut impl QueuePair, queue: u16, buffer: u32, send_queue: u16) -> Option<StreamParams> {
+pub fn prepare(
+    pair: &mut impl QueuePair,
+    queue: u16,
+    buffer: u32,
+    send_queue: u16,
+    iomaps: u16,
+) -> Option<StreamParams> {
     let half = (buffer / 2).max(1);
     let recv = RecvParams { queue, segments: ENTRIES, large: half, small: 0 };
-    let table = pair.register(ENTRIES * Sge::SIZE as u32).ok()?;
+    let table = pair.register(ENTRIES * Sge::SIZE as u32 + u32::from(iomaps) * Iomap::SIZE as u32).ok()?;
     let buffer = pair.register(RecvHalf::buffer_len(&recv)).ok()?;
     pair.post_receives(queue).ok()?;
     let table = Sge { len: ENTRIES, ..table };
-    Some(StreamParams { mode: pair.mode(), send_queue, recv, buffer, table })
+    Some(StreamParams { mode: pair.mode(), send_queue, recv, buffer, table, iomaps })
 }
 
 impl<Q: QueuePair> Pump<Q> {
@@ -113,6 +123,8 @@ impl<Q: QueuePair> Pump<Q> {
             Ok(stream) => Ok(Self {
                 port,
                 pair,
+                placements: Placements::new(params, &stream),
+                reader: peer.notes.then(Reader::default),
                 stream,
                 table: params.table,
                 buffer: params.buffer,
@@ -136,6 +148,7 @@ impl<Q: QueuePair> Pump<Q> {
     #[must_use]
     pub fn beside_tcp(mut self) -> Self {
         self.beside = Some(Box::default());
+        self.reader = Some(Reader::default());
         self
     }
 
@@ -241,11 +254,13 @@ impl<Q: QueuePair> Pump<Q> {
                 Completion::Word(word) => {
                     words += 1;
                     self.opening = None;
-                    if self.beside.is_some() && self.heard(word) {
+                    if self.heard(word) {
                         continue;
                     }
                     if self.stream.on_word(word).and_then(|()| self.entries()).is_err() {
                         self.pair.close();
+                    } else if let Ok(Message::Iomap(index)) = word.message() {
+                        self.learn(index);
                     }
                 }
             }
@@ -259,14 +274,15 @@ impl<Q: QueuePair> Pump<Q> {
 
     /// A word of the peer's relay; false when it is the protocol's.
     fn heard(&mut self, word: Word) -> bool {
-        let Some(beside) = &mut self.beside else { return false };
-        match beside.reader.read(word) {
-            Read::Foreign => return false,
-            Read::Part => {}
-            Read::Note(Note::Acknowledged) => marks::acknowledge(&self.port.ends().incoming),
-            Read::Note(Note::Cut(n)) => marks::publish_cut(&self.port.ends().outgoing, n),
-            Read::Note(Note::End(n)) => beside.end = Some(n),
-            Read::Nonsense => self.pair.close(),
+        let Some(reader) = &mut self.reader else { return false };
+        match (reader.read(word), &mut self.beside) {
+            (Read::Foreign, _) => return false,
+            (Read::Part, _) => {}
+            (Read::Note(note @ (Note::Unmapped(_) | Note::Forgotten(_))), _) => self.noted(note),
+            (Read::Note(Note::Acknowledged), Some(_)) => marks::acknowledge(&self.port.ends().incoming),
+            (Read::Note(Note::Cut(n)), Some(_)) => marks::publish_cut(&self.port.ends().outgoing, n),
+            (Read::Note(Note::End(n)), Some(beside)) => beside.end = Some(n),
+            (Read::Note(_), None) | (Read::Nonsense, _) => self.pair.close(),
         }
         // Threads of the program wait for marks as they do for bytes and room.
         self.port.ends().wake_reader();
@@ -414,7 +430,11 @@ impl<Q: QueuePair> Pump<Q> {
         loop {
             // Before the lane: what was written before the program closed is in the lane by then.
             let closed = self.gone || marks::sender_closed(&self.port.ends().incoming);
-            match self.port.outgoing()? {
+            let next = self.port.outgoing()?;
+            if !self.before_data(&mut moved)? {
+                break;
+            }
+            match next {
                 Outgoing::Bytes { at, len } => {
                     if !self.stream.state().writable() {
                         // Nobody takes it any more.
@@ -474,7 +494,7 @@ impl<Q: QueuePair> Pump<Q> {
 
     /// Posts what is not data.
     fn control(&mut self) -> bool {
-        let mut any = false;
+        let mut any = self.unmappings();
         // Before asking: what the stream has said cannot be put back.
         while self.pair.staging_room() >= Sge::SIZE as u32
             && let Some(post) = self.stream.next_control(false)
@@ -485,7 +505,7 @@ impl<Q: QueuePair> Pump<Q> {
         any
     }
 
-    fn post(&mut self, post: &Post) {
+    pub(super) fn post(&mut self, post: &Post) {
         let bytes: &[u8] = match &post.payload {
             Payload::None | Payload::Data => &[],
             Payload::Entry(bytes) => bytes,

@@ -15,16 +15,19 @@ use crate::socket::slot::flag;
 use crate::socket::{self, Events, SlotId, family, ready};
 use crate::wire::private_data::PrivateData;
 
+/// Mappings that each end takes.
+pub(super) const IOMAPS: u16 = 4;
+
 /// A program's end: its socket and its slot, and the pump behind them.
-struct End {
-    fd: OwnedFd,
+pub(super) struct End {
+    pub(super) fd: OwnedFd,
     _tie: OwnedFd,
-    id: SlotId,
-    pump: Pump<SimPair>,
+    pub(super) id: SlotId,
+    pub(super) pump: Pump<SimPair>,
 }
 
 impl End {
-    fn send(&self, bytes: &[u8]) -> usize {
+    pub(super) fn send(&self, bytes: &[u8]) -> usize {
         let v = [libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }];
         match socket::send(self.id, self.fd.as_raw_fd(), &v, libc::MSG_DONTWAIT) {
             Ok(n) => n,
@@ -33,7 +36,7 @@ impl End {
         }
     }
 
-    fn receive(&self, most: usize) -> Result<Vec<u8>, Errno> {
+    pub(super) fn receive(&self, most: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; most];
         let v = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: most }];
         let n = socket::receive(self.id, self.fd.as_raw_fd(), &v, libc::MSG_DONTWAIT)?;
@@ -57,12 +60,22 @@ fn program() -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
     (fd, tie, id, port)
 }
 
-fn ends(weather: Weather, queue: u16, buffer: u32) -> (Rc<RefCell<World>>, End, End) {
+pub(super) fn ends(weather: Weather, queue: u16, buffer: u32) -> (Rc<RefCell<World>>, End, End) {
+    ends_with(weather, queue, buffer, true)
+}
+
+/// Two ends that take each other for one of ours, or for upstream's.
+pub(super) fn ends_with(
+    weather: Weather,
+    queue: u16,
+    buffer: u32,
+    notes: bool,
+) -> (Rc<RefCell<World>>, End, End) {
     let send_queue = weather.send_queue;
     let (world, mut a, mut b) = sim::pair(weather);
-    let pa = prepare(&mut a, queue, buffer, send_queue).unwrap();
-    let pb = prepare(&mut b, queue, buffer, send_queue).unwrap();
-    let heard = |p: PrivateData| PrivateData::parse(&p.to_bytes()).unwrap();
+    let pa = prepare(&mut a, queue, buffer, send_queue, IOMAPS).unwrap();
+    let pb = prepare(&mut b, queue, buffer, send_queue, IOMAPS).unwrap();
+    let heard = |p: PrivateData| PrivateData::parse(&PrivateData { notes, ..p }.to_bytes()).unwrap();
     let end = |pair: SimPair, own, other| {
         let (fd, tie, id, port) = program();
         let pump = Pump::new(port, pair, &own, &heard(other)).unwrap();
@@ -71,7 +84,7 @@ fn ends(weather: Weather, queue: u16, buffer: u32) -> (Rc<RefCell<World>>, End, 
     (world, end(a, pa, pb.private_data()), end(b, pb, pa.private_data()))
 }
 
-fn settle(world: &RefCell<World>, a: &mut End, b: &mut End) {
+pub(super) fn settle(world: &RefCell<World>, a: &mut End, b: &mut End) {
     loop {
         let mut moved = a.pump.run() | b.pump.run();
         while world.borrow_mut().step() {

@@ -480,7 +480,7 @@ fn make_pair(id: &CmId, shape: Shape) -> Result<(RdmaPair, StreamParams), Errno>
     let mut pair = id.create_pair(&wanted).map_err(Errno::from)?;
     // The device may have given less than was asked for.
     let (receives, sends) = (pair.receive_queue(), pair.send_queue().saturating_sub(1).max(1));
-    let params =
-        pump::prepare(&mut pair, receives, shape.receive_buffer, sends).ok_or(Errno(libc::ENOMEM))?;
+    let params = pump::prepare(&mut pair, receives, shape.receive_buffer, sends, shape.iomaps)
+        .ok_or(Errno(libc::ENOMEM))?;
     Ok((pair, params))
 }

@@ -9,6 +9,7 @@ use super::{guard, kernel, policy, receive, tally};
 use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::attach::{detach, hello, link, pairing, remote};
 use crate::device::shm::bell;
+use crate::placement;
 use crate::sync::thread::{self, tid};
 use crate::sys;
 
@@ -106,7 +107,11 @@ pub fn duplicated(id: SlotId) {
 /// Before the real close of one descriptor.
 pub fn closing(id: SlotId, fd: RawFd) {
     let Some(s) = family::slot(id) else { return };
-    match family::drop_descriptor(id, fd) {
+    let left = family::drop_descriptor(id, fd);
+    if left != Left::Here {
+        placement::closing(id, s);
+    }
+    match left {
         Left::Here => {}
         Left::Elsewhere => {
             // What this process alone holds of an unfinished pairing goes with it.
@@ -190,6 +195,7 @@ pub fn fork_child() {
     hello::forked();
     link::fork_child();
     bell::forked();
+    placement::forked();
     crate::stats::forked();
     crate::log::forked();
 }

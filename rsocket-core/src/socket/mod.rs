@@ -23,6 +23,7 @@ pub mod receive;
 pub mod send;
 pub mod slot;
 pub mod tally;
+pub mod unread;
 pub mod vectors;
 pub mod wait;
 
@@ -282,7 +283,15 @@ pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<
 /// As send(2).
 pub fn send(id: SlotId, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
     let s = slot(id).ok_or(Errno::BADF)?;
-    let sent = send::send(id, s, fd, from, flags);
+    after_send(id, from, send::send(id, s, fd, from, flags))
+}
+
+/// Tells whoever waits for edges of a send that found no room.
+pub(crate) fn after_send(
+    id: SlotId,
+    from: &[libc::iovec],
+    sent: Result<usize, Errno>,
+) -> Result<usize, Errno> {
     let wanted = || from.iter().fold(0usize, |n, v| n.saturating_add(v.iov_len));
     if sent == Err(Errno::AGAIN) || sent.is_ok_and(|n| n < wanted()) {
         STARVED_LISTENER.tell(id);

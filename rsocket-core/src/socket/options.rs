@@ -7,7 +7,8 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::config::Config;
-use crate::wire::private_data::{MAX_IOMAP, representable_iomap};
+use crate::device::shm::layout;
+use crate::wire::private_data::representable_iomap;
 
 /// What a queue pair is made with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +57,7 @@ impl Sizes {
     pub fn set(&self, size: Size, asked: u32) {
         let value = match size {
             Size::SendQueue | Size::ReceiveQueue | Size::Inline => asked.min(65534),
-            Size::Iomap => u32::from(representable_iomap(asked.min(u32::from(MAX_IOMAP)) as u16)),
+            Size::Iomap => u32::from(representable_iomap(asked.min(layout::MAPS as u32) as u16)),
             Size::SendBuffer if asked < 2048 => 4096,
             Size::SendBuffer | Size::ReceiveBuffer => asked.saturating_mul(2).min(1 << 30),
         };
@@ -193,6 +194,7 @@ mod tests {
             (Size::ReceiveQueue, 32, 32),
             (Size::Inline, 0, 0),
             (Size::Iomap, 300, 256),
+            (Size::Iomap, 40_000, 1024),
             (Size::SendBuffer, 1, 4096),
             (Size::ReceiveBuffer, 1 << 19, 1 << 20),
             (Size::ReceiveBuffer, u32::MAX, 1 << 30),
@@ -202,7 +204,7 @@ mod tests {
         }
         let other = Sizes::new(&Config::DEFAULT);
         other.copy_from(&sizes);
-        assert_eq!(other.get(Size::Iomap), 256);
+        assert_eq!(other.get(Size::Iomap), 1024);
     }
 
     #[test]

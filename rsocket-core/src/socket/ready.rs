@@ -43,6 +43,9 @@ pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
 /// Whether the sender has room, or news that may mean room.
 #[inline]
 pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
+    if s.has(flag::PLACES_FULL) && !marks::receiver_closed(&ends.outgoing) {
+        return crate::placement::room_again(s, ends);
+    }
     // Acquire: pairs with the release in send::into_device.
     let hint = s.room_hint.load(Ordering::Acquire);
     hint as u32 != 0

@@ -9,6 +9,8 @@ use std::os::fd::RawFd;
 
 use super::kernel::{self, Ending};
 use super::slot::{LARGE, RecvState, SMALL, Slot, SlotId, flag};
+pub use super::unread::unread;
+pub(crate) use super::unread::{ended_ahead, in_window, reaches_low_water};
 use super::vectors::Cursor;
 use super::{Events, guard, ready, tally, wait};
 use crate::attach::link::{self, Ends};
@@ -17,6 +19,7 @@ use crate::attach::{counters, detach, marks, pairing, reason::Reason, sandbox};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout::{self, SEGMENTS};
 use crate::errno::Errno;
+use crate::placement::{Placed, Placer};
 use crate::relay;
 use crate::stats::{self, Counter};
 use crate::sync::thread::tid;
@@ -146,7 +149,10 @@ fn end_if_zero(e: Errno) -> Result<Got, Errno> {
 }
 
 fn broken(s: &Slot, fd: RawFd) -> Errno {
-    detach::break_connection(s, fd, Reason::Inconsistent);
+    // Unless it was broken for a reason of its own.
+    if !s.has(flag::BROKEN) {
+        detach::break_connection(s, fd, Reason::Inconsistent);
+    }
     Errno::CONNRESET
 }
 
@@ -249,7 +255,7 @@ fn up_to_the_cut(
     // SAFETY: the receive lock is held by our caller, and the state was set when the window was.
     let mut state = unsafe { s.receive.load() };
     let from_tcp = to.done();
-    if !take_messages(&mut state, ends, to, flags & libc::MSG_TRUNC != 0) {
+    if !take_messages(&mut state, ends, to, flags & libc::MSG_TRUNC != 0, Placer::of(id, s, fd)) {
         return Err(broken(s, fd));
     }
     commit(s, ends, state, to.done() - from_tcp);
@@ -326,14 +332,15 @@ fn from_device(
     let mut state = unsafe { s.receive.load() };
     let peek = flags & libc::MSG_PEEK != 0;
     let discard = flags & libc::MSG_TRUNC != 0;
+    let placer = Placer::of(id, s, fd);
     let before = to.done();
-    let mut intact = take_messages(&mut state, ends, to, discard);
+    let mut intact = take_messages(&mut state, ends, to, discard, placer);
     let mut n = to.done() - before;
     if n == 0 && intact && state.ended == 0 {
         match after_silence(id, s, fd, ends, &state, flags)? {
             Silence::Nothing => {}
             Silence::LookAgain => {
-                intact = take_messages(&mut state, ends, to, discard);
+                intact = take_messages(&mut state, ends, to, discard, placer);
                 n = to.done() - before;
                 if n == 0 && intact && state.ended == 0 {
                     return Ok(Got::End);
@@ -342,7 +349,9 @@ fn from_device(
             Silence::Left => return from_kernel(s, fd, to, usize::MAX, flags),
         }
     }
-    if !intact {
+    // What was written before the end is in place when the end is seen.
+    let placed = placer.filter(|_| n == 0).map(|placer| placer.place(ends));
+    if !intact || placed == Some(Placed::Broken) {
         return Err(broken(s, fd));
     }
     if !peek {
@@ -356,13 +365,25 @@ fn from_device(
 }
 
 /// Copies messages out until the buffers are full or none is left. False when the peer broke a rule.
-fn take_messages(state: &mut RecvState, ends: &Ends, to: &mut Cursor<'_>, discard: bool) -> bool {
+fn take_messages(
+    state: &mut RecvState,
+    ends: &Ends,
+    to: &mut Cursor<'_>,
+    discard: bool,
+    placer: Option<Placer<'_>>,
+) -> bool {
     while to.left() > 0 {
         if state.readable() == 0 {
             if state.ended != 0 {
                 return true;
             }
             let Some(word) = ends.incoming.poll_data(state.data_position) else { return true };
+            // Only now: what was written to our mappings before this message is there, as the message is.
+            match placer.map_or(Placed::All, |placer| placer.place(ends)) {
+                Placed::All => {}
+                Placed::NotNow => return true,
+                Placed::Broken => return false,
+            }
             state.data_position = state.data_position.wrapping_add(1);
             if !accept_word(state, word) {
                 return false;
@@ -525,75 +546,4 @@ pub(crate) fn give_back(s: &Slot, ends: &Ends, state: &mut RecvState) {
         due.publish(ends);
         s.receive.flip();
     }
-}
-
-/// Bytes that could be received now: TCP's before the cut, plus the window's.
-#[must_use]
-pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
-    pairing::advance(id, s, fd);
-    let mode = s.receive_mode();
-    if mode.is_kernel() {
-        return None;
-    }
-    let in_tcp = counters::in_queue(fd).ok()? as usize;
-    let Some(ends) = link::ends(s) else {
-        return if mode == ReceiveMode::Device { None } else { Some(in_tcp) };
-    };
-    // Before the switch the window's bytes follow as soon as all of TCP's are here.
-    let here = |n| counters::taken(fd).is_ok_and(|t| t.bytes.saturating_add(t.waiting) >= n);
-    let follows = match mode {
-        ReceiveMode::Device => true,
-        ReceiveMode::Acknowledged => marks::cut(&ends.incoming).is_some_and(here),
-        _ => false,
-    };
-    if !follows {
-        return Some(in_tcp);
-    }
-    if !guard::take_receive(s, &ends) {
-        return Some(0);
-    }
-    // SAFETY: the lock was taken above.
-    let state = unsafe { s.receive.load() };
-    let total = in_window(&state, &ends);
-    s.receive.lock.unlock(tid());
-    // A sender that has gone back to TCP: what follows the window's bytes is in the kernel already.
-    let kernels = mode != ReceiveMode::Device || marks::end(&ends.incoming).is_some();
-    Some(total + if kernels { in_tcp } else { 0 })
-}
-
-/// Whether the window has as much as SO_RCVLOWAT asks for, or all there will be.
-#[must_use]
-pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {
-    if !guard::take_receive(s, ends) {
-        return true;
-    }
-    // SAFETY: the lock was taken above.
-    let state = unsafe { s.receive.load() };
-    let unread = in_window(&state, ends);
-    let over = state.ended != 0 || ended_ahead(&state, ends);
-    s.receive.lock.unlock(tid());
-    over || unread >= s.low_water.load(Ordering::Relaxed) as usize
-}
-
-/// Whether the end of the stream stands in the lane behind what is unread.
-pub(crate) fn ended_ahead(state: &RecvState, ends: &Ends) -> bool {
-    let ahead = ends.incoming.data_ready(state.data_position, u32::MAX);
-    let last = state.data_position.wrapping_add(ahead.wrapping_sub(1));
-    ahead > 0
-        && matches!(ends.incoming.poll_data(last).map(|w| Word(w).message()), Some(Ok(Message::Ctrl(_))))
-}
-
-/// Unread bytes in the window, counted on a copy of the state.
-#[must_use]
-pub(crate) fn in_window(state: &RecvState, ends: &Ends) -> usize {
-    let mut total = state.readable() as usize;
-    let mut position = state.data_position;
-    while let Some(word) = ends.incoming.poll_data(position) {
-        match Word(word).message() {
-            Ok(Message::Data(len)) => total += (len & !layout::LARGE_BANK) as usize,
-            _ => break,
-        }
-        position = position.wrapping_add(1);
-    }
-    total
 }

@@ -17,6 +17,7 @@ use crate::attach::{counters, detach, marks, pairing, reason::Reason};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::errno::Errno;
+use crate::placement::depart;
 use crate::proto::SendHalf;
 use crate::relay;
 use crate::stats::{self, Counter};
@@ -27,18 +28,42 @@ use crate::wire::word::{Message, Word};
 /// The most bytes of one message: small enough that the reader starts while the rest is being written.
 const PIECE: usize = 64 * 1024;
 
+/// Where bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Into {
+    /// To the end of the stream.
+    Stream,
+    /// To the peer's mapping at this offset ([`crate::placement`]).
+    Mapping(u64),
+}
+
 /// Sends as send(2) would. Never raises SIGPIPE: the caller does, on `EPIPE`.
 ///
 /// # Errors
 /// As send(2).
 pub fn send(id: SlotId, s: &Slot, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+    transfer(id, s, fd, from, flags, Into::Stream)
+}
+
+/// As [`send`], to wherever `into` says.
+///
+/// # Errors
+/// As send(2); `EFAULT` also for an offset that the peer has not mapped.
+pub fn transfer(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    from: &[libc::iovec],
+    flags: i32,
+    into: Into,
+) -> Result<usize, Errno> {
     let mut cursor = Cursor::new(from);
     if !Cursor::plausible(from) {
         return Err(Errno(libc::EFAULT));
     }
     let mut patience = wait::Patience::new(libc::SO_SNDTIMEO);
     loop {
-        match attempt(id, s, fd, &mut cursor, flags) {
+        match attempt(id, s, fd, &mut cursor, flags, into) {
             Ok(()) if cursor.left() == 0 => return Ok(cursor.done()),
             Ok(()) => {}
             Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
@@ -53,7 +78,14 @@ pub fn send(id: SlotId, s: &Slot, fd: RawFd, from: &[libc::iovec], flags: i32) -
 }
 
 /// Sends what can be sent now, under the send lock.
-fn attempt(id: SlotId, s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
+fn attempt(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    from: &mut Cursor<'_>,
+    flags: i32,
+    into: Into,
+) -> Result<(), Errno> {
     if s.has(flag::BROKEN) {
         return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
     }
@@ -78,7 +110,7 @@ fn attempt(id: SlotId, s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -
         return Err(Errno::AGAIN);
     }
     let before = from.done();
-    let r = attempt_locked(s, fd, &ends, from, flags);
+    let r = attempt_locked(s, fd, &ends, from, flags, into);
     s.send.lock.unlock(tid());
     if from.done() > before {
         relay::carry_out(s, &ends);
@@ -86,7 +118,14 @@ fn attempt(id: SlotId, s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -
     r
 }
 
-fn attempt_locked(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
+fn attempt_locked(
+    s: &Slot,
+    fd: RawFd,
+    ends: &Ends,
+    from: &mut Cursor<'_>,
+    flags: i32,
+    into: Into,
+) -> Result<(), Errno> {
     if s.send_mode() == SendMode::Asked {
         cut(s, fd, ends)?;
     }
@@ -96,7 +135,7 @@ fn attempt_locked(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>, flags
                 detach::give_way(s, fd, ends)?;
                 return into_kernel(s, fd, from, flags);
             }
-            into_device(s, fd, ends, from)
+            into_device(s, fd, ends, from, into)
         }
         SendMode::Returned => {
             detach::send_tail(s, fd, ends)?;
@@ -109,7 +148,8 @@ fn attempt_locked(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>, flags
 
 /// A connection that may not use TCP, before its device takes bytes: is there still something to wait for?
 fn before_the_device(s: &Slot, fd: RawFd) -> Result<(), Errno> {
-    if s.has(flag::PEER_GONE) {
+    // A direction that was shut first never switches.
+    if s.has(flag::PEER_GONE | flag::WRITE_SHUT) {
         return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
     }
     wait::strict_verdict(s, fd)
@@ -161,7 +201,7 @@ fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result
 }
 
 /// Puts bytes into the peer's window until they or the room are used up. Runs under the send lock.
-fn into_device(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>) -> Result<(), Errno> {
+fn into_device(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>, into: Into) -> Result<(), Errno> {
     if s.has(flag::WRITE_SHUT) {
         return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
     }
@@ -171,7 +211,13 @@ fn into_device(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>) -> Resul
     if s.has(flag::PEER_GONE) || marks::receiver_closed(&ends.outgoing) {
         // Nobody will read. TCP underneath says what TCP says: the first send is taken and answered by a
         // reset, the next one fails.
-        return into_kernel(s, fd, from, 0);
+        return match into {
+            Into::Stream => into_kernel(s, fd, from, 0),
+            Into::Mapping(_) => Err(kernel::take_error(fd).unwrap_or(Errno::PIPE)),
+        };
+    }
+    if let Into::Mapping(offset) = into {
+        return depart::into_ring(s, fd, ends, from, offset);
     }
     // SAFETY: our caller holds the send lock, and the state was set when the window was.
     let mut state = unsafe { s.send.load() };
@@ -191,6 +237,8 @@ fn into_device(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>) -> Resul
         }
         let Some(message) = next_message(&mut state, from.left().min(PIECE) as u32) else {
             s.room_epoch.fetch_add(1, Ordering::Relaxed);
+            // What was refused last says what is waited for.
+            s.clear(flag::PLACES_FULL);
             break;
         };
         if !place(ends, from, &message, bulk) {

@@ -207,6 +207,30 @@ impl Name {
     }
 }
 
+/// What a connection's holders know about direct placement ([`crate::placement`]).
+#[repr(C)]
+#[derive(Default)]
+pub struct Placement {
+    /// The process whose memory is mapped, and that places what comes; 0 before there was a mapping.
+    pub owner: AtomicU32,
+    /// Mappings ever made, doubled: the generation of the next one's entry.
+    pub generation: AtomicU32,
+    /// Bytes ever put into the ring. Changed under the send lock.
+    pub put: AtomicU64,
+    /// Bytes ever taken out of the ring. Changed by the owner, under its own lock.
+    pub taken: AtomicU64,
+}
+
+impl Placement {
+    /// As for a connection that has just begun.
+    pub fn reset(&self) {
+        self.owner.store(0, Ordering::Relaxed);
+        self.generation.store(0, Ordering::Relaxed);
+        self.put.store(0, Ordering::Relaxed);
+        self.taken.store(0, Ordering::Relaxed);
+    }
+}
+
 /// Bits of [`Slot::flags`].
 pub mod flag {
     /// This end called connect.
@@ -251,8 +275,16 @@ pub mod flag {
     /// The relay's connection broke: what arrived can be read, then nothing.
     pub const LOST: u32 = 1 << 19;
 
+    /// Memory of this side's is mapped, or was: what the peer puts into the ring must be placed before what it
+    /// sends after it is received.
+    pub const MAPPED: u32 = 1 << 24;
+    /// A direct write found no room: the connection is writable only when there is some again.
+    pub const PLACES_FULL: u32 = 1 << 25;
+
     #[cfg(test)]
     pub(super) const ALL: &[u32] = &[
+        MAPPED,
+        PLACES_FULL,
         CONNECTING,
         STRICT,
         READ_SHUT,
@@ -343,6 +375,9 @@ pub struct Slot {
     pub tcp_out: Tally,
     /// Next free slot, while this one is free.
     pub next_free: AtomicU32,
+
+    /// Direct placement.
+    pub placement: Placement,
 
     /// What `look` needs without the lock: position in the data lane, and unread bytes of the message.
     pub unread_hint: AtomicU64,
@@ -493,6 +528,7 @@ impl Slot {
         self.asked_at_port.store(0, Ordering::Relaxed);
         self.witness.iter().for_each(Prefix::reset);
         self.names.iter().for_each(|name| name.set(None));
+        self.placement.reset();
         self.arena.store(0, Ordering::Relaxed);
         self.unread_hint.store(0, Ordering::Relaxed);
         self.room_hint.store(0, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use super::slot::{Slot, SlotId, flag};
 use super::{kernel, policy, ready};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
-use crate::attach::{marks, trust};
+use crate::attach::{marks, pairing, trust};
 use crate::device::shm::bell::{self, BellRef};
 use crate::errno::Errno;
 use crate::relay;
@@ -418,6 +418,44 @@ fn peer_expected(s: &Slot, fd: RawFd) -> bool {
 /// Says on which CPU this side waits, so that the other does not spin against it.
 pub(crate) fn say_cpu(ends: &Ends) {
     marks::say_cpu(ends, thread::cpu());
+}
+
+/// How soon [`attached`] looks again, in nanoseconds.
+const ATTACH_LOOK_NS: i64 = 200_000;
+
+/// Waits, whatever the descriptor's flags say, until the connection has its window and the peer has said how it uses its
+/// own side.
+///
+/// # Errors
+/// `ENOTCONN` for one that has ended, `ETIMEDOUT` and `ECONNREFUSED` as [`strict_verdict`], `EINTR`.
+pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Errno> {
+    let over =
+        flag::BROKEN | flag::LOST | flag::PENDING | flag::UNREACHED | flag::PEER_GONE | flag::WINDOW_DONE;
+    let mut opened = 0;
+    loop {
+        if s.has(over) || s.phase() == Phase::Unconnected {
+            return Err(Errno::NOTCONN);
+        }
+        if let Some(ends) = link::ends(s) {
+            if s.has(flag::RELAYED) || ends.incoming.offered().is_some() {
+                return Ok(ends);
+            }
+            // The window is ours already; the peer maps it, if it is still there.
+            let now = sys::now_ns();
+            opened = if opened == 0 { now } else { opened };
+            if kernel::ending(fd) != kernel::Ending::Open {
+                return Err(Errno::NOTCONN);
+            }
+            if now.saturating_sub(opened) > policy::STRICT_PATIENCE_NS {
+                return Err(Errno::TIMEDOUT);
+            }
+        } else {
+            strict_verdict(s, fd)?;
+        }
+        pairing::advance(id, s, fd);
+        let time = libc::timespec { tv_sec: 0, tv_nsec: ATTACH_LOOK_NS };
+        sys::wait(&mut [], Some(&time), core::ptr::null())?;
+    }
 }
 
 /// Spins for a waiter on several connections: with what their process learnt, and not against the peer of

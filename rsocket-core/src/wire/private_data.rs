@@ -19,6 +19,9 @@ pub const VERSION: u8 = 1;
 const FLAG_BIG_ENDIAN: u8 = 0x01;
 /// The sender's target table is followed by an iomap table.
 const FLAG_IOMAP: u8 = 0x02;
+/// The sender understands the notes of [`crate::relay::notes`]. One of the bits that upstream leaves alone
+/// (`wire-protocol §2.2`).
+const FLAG_NOTES: u8 = 0x04;
 
 /// What one side tells the other about itself. The request and the reply look the same.
 #[doc(alias = "rs_conn_data")]
@@ -30,6 +33,8 @@ pub struct PrivateData {
     pub credits: u16,
     /// Entries of its iomap table; `None` when it has no such table. Rounded by [`representable_iomap`].
     pub iomap: Option<u16>,
+    /// Whether it is one of ours, and answers our notes.
+    pub notes: bool,
     /// Its target table. The length counts entries, not bytes.
     pub table: Sge,
     /// The part of its receive buffer that may be written first.
@@ -103,7 +108,7 @@ impl PrivateData {
         let iomap = if self.iomap.is_some() { FLAG_IOMAP } else { 0 };
         zerocopy::transmute!(Raw {
             version: VERSION,
-            flags: big | iomap,
+            flags: big | iomap | if self.notes { FLAG_NOTES } else { 0 },
             credits: self.credits.into(),
             reserved: [0; 3],
             iomap: encode_iomap_size(self.iomap.unwrap_or(0)),
@@ -136,6 +141,7 @@ impl PrivateData {
             endian: if raw.flags & FLAG_BIG_ENDIAN != 0 { Endian::Big } else { Endian::Little },
             credits: raw.credits.into(),
             iomap: (raw.flags & FLAG_IOMAP != 0).then(|| decode_iomap_size(raw.iomap)),
+            notes: raw.flags & FLAG_NOTES != 0,
             table: raw.table.into(),
             buffer: raw.buffer.into(),
         };
@@ -216,6 +222,7 @@ mod tests {
             endian: Endian::Little,
             credits: 384,
             iomap: Some(0),
+            notes: false,
             table: Sge { addr: 0x1122_3344_5566_7788, rkey: 0x0a0b_0c0d, len: 2 },
             buffer: Sge { addr: 0x99aa_bbcc_0000_0000, rkey: 0x0102_0304, len: 65536 },
         }
@@ -233,6 +240,7 @@ mod tests {
         assert_eq!(PrivateData { iomap: Some(1), ..defaults() }.to_bytes()[7], 1);
         assert_eq!(PrivateData { credits: 16, ..defaults() }.to_bytes()[2..4], [0, 0x10]);
         assert_eq!(PrivateData { endian: Endian::Big, ..defaults() }.to_bytes()[1], 3);
+        assert_eq!(PrivateData { notes: true, ..defaults() }.to_bytes()[1], 6);
     }
 
     #[test]
@@ -267,7 +275,7 @@ mod tests {
     fn extensions_are_left_alone() {
         let mut longer = [0xffu8; 56];
         longer[..40].copy_from_slice(&GOLDEN);
-        longer[1] |= 0xf4;
+        longer[1] |= 0xf0;
         longer[4..7].copy_from_slice(&[1, 2, 3]);
         assert_eq!(PrivateData::parse(&longer), Ok(defaults()));
     }

@@ -43,7 +43,14 @@ pub(crate) fn prepare(
     let buffer = pair.register(RecvHalf::buffer_len(&recv)).unwrap();
     // Eight more than the credits, for words that cost none (wire-protocol §5.5).
     pair.post_receives(recv.queue + 8).unwrap();
-    StreamParams { mode: pair.mode(), send_queue, recv, buffer, table: Sge { len: entries, ..table } }
+    StreamParams {
+        mode: pair.mode(),
+        send_queue,
+        recv,
+        buffer,
+        table: Sge { len: entries, ..table },
+        iomaps: 0,
+    }
 }
 
 /// Two ends of an established connection. Each receives as its parameters say; the tables are as long as

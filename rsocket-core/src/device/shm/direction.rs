@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::copy::{self, CopyHint};
 use super::layout::{
-    BUFFER_LEN, CONTROL_RING, DATA_RING, DirectionPage, HEAD_LEN, ReceiverLine, SenderLine, SleeperLine,
-    TargetEntry,
+    BUFFER_LEN, CONTROL_RING, DATA_RING, DirectionPage, HEAD_LEN, MAPS, MAPS_AT, MapEntry, PLACES, PLACES_AT,
+    PlacedLine, PlacingLine, ReceiverLine, SenderLine, SleeperLine, TargetEntry,
 };
 use super::park::Sleepers;
 use crate::sync::thread;
@@ -103,6 +103,33 @@ impl Direction {
     #[inline]
     pub fn room_waiters(&self) -> Sleepers<'_> {
         sleepers(&self.page().room_waiters)
+    }
+
+    /// What the sender says about direct placement.
+    #[inline(always)]
+    pub(super) fn placing(&self) -> &PlacingLine {
+        &self.page().placing
+    }
+
+    /// What the receiver says about direct placement.
+    #[inline(always)]
+    pub(super) fn placed(&self) -> &PlacedLine {
+        &self.page().placed
+    }
+
+    /// The table of mappings.
+    #[inline]
+    pub(super) fn maps(&self) -> &[MapEntry; MAPS] {
+        // SAFETY: as in page(): the table lies at this multiple of a page inside the direction, and is atomics only.
+        unsafe { self.base.add(MAPS_AT).cast::<[MapEntry; MAPS]>().as_ref() }
+    }
+
+    /// Byte `at` of the ring of directly placed bytes, which is below [`PLACES`]: there and behind it the rest of the
+    /// ring.
+    #[inline]
+    pub(super) fn place(&self, at: usize) -> *mut u8 {
+        // SAFETY: the remainder is below PLACES, and the ring lies wholly inside the direction (from_base).
+        unsafe { self.base.as_ptr().add(PLACES_AT + at % PLACES) }
     }
 
     /// The receive buffer, when `len` bytes from `offset` on lie inside it.

@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rsockarn");
 /// Two libraries of different layouts never share memory. Raise it with any change in this file, or in the
 /// meaning of a word.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The most windows that one arena may have.
 pub const MAX_WINDOWS: u32 = 1024;
 
@@ -57,10 +57,20 @@ pub const LARGE_BANK: u32 = 1 << 28;
 /// so that one which a dying receiver wrote and did not announce can be written again.
 pub const WITH_ENTRY: u32 = 1 << 27;
 
+/// Entries in the table of mappings ([`super::places`]), and so the most that one end can have.
+pub const MAPS: usize = 1024;
+/// Bytes of the ring in which directly placed bytes travel: four pieces of the longest kind, so that the sender
+/// fills one while another is being placed.
+pub const PLACES: usize = 256 * 1024;
+
 /// Bytes before the receive buffer: the first page and as much of the data lane as does not fit into it.
 pub const HEAD_LEN: usize = size_of::<DirectionPage>();
+/// Where the table of mappings starts in a direction.
+pub const MAPS_AT: usize = HEAD_LEN + BUFFER_LEN;
+/// Where the ring of directly placed bytes starts in a direction.
+pub const PLACES_AT: usize = MAPS_AT + MAPS * size_of::<MapEntry>();
 /// Bytes of one direction.
-pub const DIRECTION_LEN: usize = HEAD_LEN + BUFFER_LEN;
+pub const DIRECTION_LEN: usize = PLACES_AT + PLACES;
 /// Bytes of one window.
 pub const WINDOW_LEN: usize = 2 * DIRECTION_LEN;
 /// Bytes of the arena's header.
@@ -131,6 +141,38 @@ pub struct TargetEntry {
     pub len: AtomicU32,
 }
 
+/// What the sender of a direction says about direct placement ([`super::places`]).
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct PlacingLine {
+    /// Mappings that the sender remembers at one time, plus 1; 0 before it has said so.
+    pub offered: AtomicU32,
+    /// Bytes ever put into the ring.
+    pub put: AtomicU64,
+}
+
+/// What the receiver of a direction says about direct placement.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct PlacedLine {
+    /// Entries of the table of mappings that were ever written; the others are of an earlier connection.
+    pub high: AtomicU32,
+    /// Bytes ever taken out of the ring.
+    pub taken: AtomicU64,
+}
+
+/// A mapping of the receiver's, into which the sender may have bytes placed.
+#[repr(C)]
+#[derive(Debug)]
+pub struct MapEntry {
+    /// Which mapping it is; odd while the entry is being changed.
+    pub generation: AtomicU32,
+    /// Bytes; 0 is no mapping.
+    pub len: AtomicU32,
+    /// The offset by which the programs name its first byte.
+    pub offset: AtomicU64,
+}
+
 /// The head of a direction: all that is not payload. Its first page has everything but the later entries of
 /// the data lane.
 #[repr(C, align(4096))]
@@ -148,7 +190,11 @@ pub struct DirectionPage {
     pub targets: [TargetEntry; TARGETS],
     /// Written by the receiver: words about buffers and credits.
     pub control: [AtomicU64; CONTROL_RING as usize],
-    _spare: [AtomicU64; 144],
+    /// Written by the sender.
+    pub placing: PlacingLine,
+    /// Written by the receiver.
+    pub placed: PlacedLine,
+    _spare: [AtomicU64; 112],
     /// Written by the sender: words about data. Begins in the first page, and goes on over as many pages as
     /// it takes.
     pub data: [AtomicU64; DATA_RING as usize],
@@ -188,6 +234,9 @@ const _: () = {
     assert!(offset_of!(DirectionPage, room_waiters) == 0x180);
     assert!(offset_of!(DirectionPage, targets) == 0x200);
     assert!(offset_of!(DirectionPage, control) == 0x280);
+    assert!(offset_of!(DirectionPage, placing) == 0x380 && offset_of!(DirectionPage, placed) == 0x400);
+    assert!(size_of::<PlacingLine>() == 128 && size_of::<PlacedLine>() == 128 && size_of::<MapEntry>() == 16);
+    assert!(PLACES.is_power_of_two() && MAPS_AT.is_multiple_of(PAGE) && PLACES_AT.is_multiple_of(PAGE));
     assert!(offset_of!(DirectionPage, data) == 0x800);
     assert!(size_of::<ArenaHeader>() == HEADER_LEN);
     assert!(offset_of!(ArenaHeader, ready) == 0x80);

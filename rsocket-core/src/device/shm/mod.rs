@@ -2,7 +2,8 @@
 //!
 //! An [`arena::Arena`] is one sealed memfd of one pair of processes; it holds many [`arena::Window`]s, one
 //! for each connection; a window is two [`direction::Direction`]s, each for the bytes that flow one way.
-//! [`layout`] says where everything lies, [`copy`] how bytes get in and out, [`park`] and [`bell`] how a
+//! [`layout`] says where everything lies, [`copy`] how bytes get in and out, [`places`] how they
+//! get into memory of the receiver's own choice, [`park`] and [`bell`] how a
 //! side that sleeps is woken. [`queue_pair`] makes of a window what the contract of [`super`] asks for. Nothing here knows sockets, the protocol's state, or who may connect to
 //! whom; and whatever the peer can write is read once and checked by whoever uses it.
 
@@ -12,5 +13,6 @@ pub mod copy;
 pub mod direction;
 pub mod layout;
 pub mod park;
+pub mod places;
 pub mod queue_pair;
 mod random;

@@ -1,0 +1,51 @@
+//! Direct placement: memory that the peer writes.
+
+use core::ffi::{c_int, c_void};
+
+use libc::{off_t, size_t};
+use rsocket_core::edge::{done, fail, one, sent};
+use rsocket_core::errno::Errno;
+use rsocket_core::placement;
+
+use crate::table;
+
+/// Flags of `riowrite` that mean something here.
+const WRITING: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// # Safety
+/// As `riomap` in rsocket(7): the memory stays.
+unsafe fn map(
+    fd: c_int,
+    at: *mut c_void,
+    len: size_t,
+    protection: c_int,
+    offset: off_t,
+) -> Result<off_t, Errno> {
+    let slot = table::connection(fd)?;
+    if protection & !(libc::PROT_WRITE | libc::PROT_NONE) != 0 {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { placement::map(slot, fd, at.cast(), len, protection & libc::PROT_WRITE != 0, offset) }
+}
+
+call! {
+    /// `flags` have no meaning, as ever.
+    fn riomap(fd: c_int, buffer: *mut c_void, size: size_t, protection: c_int, _flags: c_int, offset: off_t) -> off_t {
+        match map(fd, buffer, size, protection, offset) {
+            Ok(offset) => offset,
+            Err(e) => off_t::from(fail(e)),
+        }
+    }
+
+    fn riounmap(fd: c_int, buffer: *mut c_void, size: size_t) -> c_int {
+        done(table::rsocket(fd).and_then(|slot| placement::unmap(slot, buffer.cast(), size)))
+    }
+
+    /// -1 is `(size_t) -1`.
+    fn riowrite(fd: c_int, buffer: *const c_void, size: size_t, offset: off_t, flags: c_int) -> size_t {
+        let result = table::connection(fd)
+            .and_then(|slot| placement::write(slot, fd, &one(buffer, size), offset, flags & WRITING));
+        sent(result, flags).cast_unsigned()
+    }
+}

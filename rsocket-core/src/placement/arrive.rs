@@ -1,0 +1,163 @@
+//! Putting into place what the peer has written, over shared memory.
+//!
+//! Runs in the process whose memory it is, under the lock of the connection's [`Place`], and copies only what lies in a
+//! mapping. Entry points: [`Placer`] for whoever receives, [`all`] under the lock.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use std::os::fd::RawFd;
+
+use super::table::{Entry, Map, Maps, Place};
+use crate::attach::link::Ends;
+use crate::attach::{detach, reason::Reason};
+use crate::device::shm::layout::PLACES;
+use crate::device::shm::places::{Header, Nonsense};
+use crate::socket::slot::{Slot, SlotId, flag};
+use crate::stats::{self, Transport};
+
+/// What became of the bytes that wait to be placed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Placed {
+    /// All are in place that were there when it began.
+    All,
+    /// This very thread is at it, interrupted by a signal handler.
+    NotNow,
+    /// The peer wrote what cannot be.
+    Broken,
+}
+
+/// For a thread that receives: puts into place what was written before what it is about to take up.
+#[derive(Clone, Copy)]
+pub(crate) struct Placer<'a> {
+    place: &'static Place,
+    s: &'a Slot,
+    fd: RawFd,
+}
+
+impl<'a> Placer<'a> {
+    /// `None` where nothing of this process's is mapped, or the device places by itself.
+    #[inline]
+    pub(crate) fn of(id: SlotId, s: &'a Slot, fd: RawFd) -> Option<Self> {
+        if !s.has(flag::MAPPED) || s.has(flag::RELAYED) {
+            return None;
+        }
+        Place::of(id).map(|place| Self { place, s, fd })
+    }
+
+    /// Puts into place all that is there now. A sender that waits for room is to be woken by whoever holds the receive
+    /// lock, once that is free.
+    pub(crate) fn place(&self, ends: &Ends) -> Placed {
+        if !ends.incoming.places_waiting(self.s.placement.taken.load(Ordering::Relaxed)) {
+            return Placed::All;
+        }
+        match self.place.with(|maps| if maps.held { all(self.s, ends, maps) } else { Ok(false) }) {
+            None => Placed::NotNow,
+            Some(Err(Nonsense)) => {
+                detach::break_connection(self.s, self.fd, Reason::BadPlacement);
+                Placed::Broken
+            }
+            Some(Ok(any)) => {
+                if any {
+                    self.s.wake_due.store(1, Ordering::Relaxed);
+                }
+                Placed::All
+            }
+        }
+    }
+}
+
+/// Puts into place all that was there when it began, and perhaps more; whether there was anything. The caller holds
+/// the place's lock.
+///
+/// # Errors
+/// The peer wrote a piece that is none, or beyond the end of a mapping. The place it says is not written.
+pub(super) fn all(s: &Slot, ends: &Ends, maps: &Maps) -> Result<bool, Nonsense> {
+    // Relaxed: changed under the lock that our caller holds.
+    let began = s.placement.taken.load(Ordering::Relaxed);
+    let (mut taken, mut bytes, mut pieces) = (began, 0, 0);
+    // What was there when we began is no more than the ring holds; a sender that goes on must not keep us here.
+    while taken.wrapping_sub(began) < PLACES as u64 {
+        let Some(header) = ends.incoming.next_place(taken)? else { break };
+        let entry = Some(Entry { index: header.index, generation: header.generation });
+        // One that was unmapped meanwhile takes its bytes along.
+        if let Some(map) = maps.list.iter().find(|m| m.entry == entry) {
+            land(ends, taken, &header, map)?;
+            (bytes, pieces) = (bytes + u64::from(header.len), pieces + 1);
+        }
+        taken = taken.wrapping_add(header.extent());
+        s.placement.taken.store(taken, Ordering::Relaxed);
+        ends.incoming.publish_taken(taken);
+    }
+    if pieces > 0 {
+        stats::received(Transport::Shm, bytes, pieces);
+    }
+    Ok(taken != began)
+}
+
+fn land(ends: &Ends, taken: u64, header: &Header, map: &Map) -> Result<(), Nonsense> {
+    if header.at.checked_add(header.len).is_none_or(|end| end > map.len) {
+        return Err(Nonsense);
+    }
+    let to = core::ptr::with_exposed_provenance_mut::<u8>(map.at + header.at as usize);
+    let (mut done, len) = (0, header.len as usize);
+    while done < len {
+        let (from, n) = ends.incoming.stretch(taken, done, len - done);
+        // SAFETY: `stretch` vouches for the source. The destination lies inside the mapping (checked above, with a header
+        // that was read once), which stays until it was taken back (placement::map) under the lock that our caller
+        // holds. The program may look at the bytes as they come; that is what it mapped them for.
+        unsafe {
+            if done + n < len {
+                core::ptr::copy_nonoverlapping(from, to.add(done), n);
+            } else {
+                last_byte_last(to.add(done), from, n);
+            }
+        }
+        done += n;
+    }
+    Ok(())
+}
+
+/// Copies so that a program that watches the last byte, or the last eight where they are aligned, sees them change after all
+/// others, as it does where a device writes.
+///
+/// # Safety
+/// As for a copy of `len` bytes, at least one.
+unsafe fn last_byte_last(to: *mut u8, from: *const u8, len: usize) {
+    let word = len >= 8 && (to.addr() + len).is_multiple_of(8);
+    let head = len - if word { 8 } else { 1 };
+    // SAFETY: the caller's promise; the tail is 8 aligned bytes, or one. Release: pairs with however the program looks.
+    unsafe {
+        core::ptr::copy_nonoverlapping(from, to, head);
+        if word {
+            let tail = from.add(head).cast::<u64>().read_unaligned();
+            AtomicU64::from_ptr(to.add(head).cast()).store(tail, Ordering::Release);
+        } else {
+            AtomicU8::from_ptr(to.add(head)).store(from.add(head).read(), Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_copied() {
+        let from: Vec<u8> = (1..100).collect();
+        for start in 0..16 {
+            for len in 1..40 {
+                let mut to = [0_u64; 8];
+                let base = to.as_mut_ptr().cast::<u8>();
+                // SAFETY: 16 + 40 bytes are fewer than there are on either side.
+                let seen = unsafe {
+                    last_byte_last(base.add(start), from.as_ptr(), len);
+                    core::slice::from_raw_parts(base, 64)
+                };
+                assert_eq!(&seen[start..start + len], &from[..len]);
+                assert!(seen[..start].iter().chain(&seen[start + len..]).all(|b| *b == 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What this process has mapped, by connection.
+//!
+//! A connection's place here is never given back to the allocator, so that any thread may look at it at any time; what is in
+//! it changes under its lock, which is held while bytes are put into place: once it was taken, nothing is written into a
+//! mapping that is not in the list. It may be taken under the receive lock, never the other way round, and is held while
+//! the relay's is taken.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use rustix::mm::{Advice, madvise};
+
+use super::ANY;
+use crate::attach::link::Ends;
+use crate::errno::Errno;
+use crate::socket::family::MAX_SLOTS;
+use crate::socket::slot::SlotId;
+use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::thread::tid;
+
+/// What the peer calls a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+/// Mapped memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Map {
+    /// Its address.
+    pub(super) at: usize,
+    pub(super) len: u32,
+    pub(super) offset: u64,
+    /// `None` for memory that the peer may not write.
+    pub(super) entry: Option<Entry>,
+}
+
+/// What a connection's owner has mapped.
+#[derive(Debug, Default)]
+pub(super) struct Maps {
+    pub(super) list: Vec<Map>,
+    /// The connection is this process's to look after.
+    pub(super) held: bool,
+}
+
+impl Maps {
+    /// The offset at which `len` bytes at `at` are to be mapped, if they can be.
+    pub(super) fn choose(&self, at: *mut u8, len: u32, wanted: i64) -> Result<u64, Errno> {
+        let taken = |offset: u64, end: u64| {
+            self.list.iter().any(|m| offset < m.offset + u64::from(m.len) && m.offset < end)
+        };
+        // Upstream's choice, which programs may know: the address.
+        let first =
+            if wanted == ANY { at.addr() as u64 } else { u64::try_from(wanted).map_err(|_| Errno::INVAL)? };
+        let end = |offset: u64| offset.checked_add(u64::from(len)).filter(|end| *end <= i64::MAX as u64);
+        if !taken(first, end(first).ok_or(Errno::INVAL)?) {
+            return Ok(first);
+        }
+        if wanted != ANY {
+            return Err(Errno(libc::EEXIST));
+        }
+        // Behind all others there is room for any.
+        let behind = self.list.iter().map(|m| m.offset + u64::from(m.len)).max().unwrap_or(0);
+        end(behind).map(|_| behind).ok_or(Errno::NOMEM)
+    }
+
+    /// The lowest index that no mapping has.
+    pub(super) fn free_index(&self) -> Option<u32> {
+        (0..).find(|i| self.list.iter().all(|m| m.entry.is_none_or(|e| e.index != *i)))
+    }
+
+    /// The peer sees this mapping no more.
+    pub(super) fn hide(&self, which: usize, ends: &Ends, generation: impl FnOnce() -> u32) {
+        if let Some(entry) = self.list.get(which).and_then(|m| m.entry) {
+            ends.incoming.show_map(entry.index, generation(), 0, 0);
+        }
+    }
+}
+
+/// Makes sure that memory is there to be written, as registering it with a device would; it is touched by that.
+///
+/// # Errors
+/// `EFAULT`: some of it is not mapped, or not writable.
+pub(super) fn populate(at: *mut u8, len: usize) -> Result<(), Errno> {
+    let page = rustix::param::page_size();
+    let start = at.map_addr(|a| a / page * page);
+    let len = (at.addr() + len).next_multiple_of(page) - start.addr();
+    // SAFETY: changes no byte of it.
+    match unsafe { madvise(start.cast(), len, Advice::LinuxPopulateWrite) } {
+        Ok(()) => Ok(()),
+        // A kernel before 5.14 does not know this advice.
+        Err(rustix::io::Errno::INVAL) => {
+            let writable = (0..len).step_by(page).all(|i| writable(start.wrapping_add(i)));
+            if writable { Ok(()) } else { Err(Errno(libc::EFAULT)) }
+        }
+        Err(_) => Err(Errno(libc::EFAULT)),
+    }
+}
+
+/// Whether the page that starts here can be written: the kernel adds nothing to its first word, and says if it may not.
+fn writable(page: *mut u8) -> bool {
+    let (add_0, if_equal_0) = (libc::FUTEX_OP_ADD, libc::FUTEX_OP_CMP_EQ);
+    let operation = libc::FUTEX_OP(add_0, 0, if_equal_0, 0);
+    let own = core::sync::atomic::AtomicU32::new(0);
+    // SAFETY: no byte changes. The word is aligned, and whoever waits on it or on `own` is woken in any number: nobody.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            own.as_ptr(),
+            libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG,
+            0,
+            0,
+            page,
+            operation,
+        )
+    };
+    r >= 0
+}
+
+/// A connection's place.
+pub(crate) struct Place {
+    lock: OwnedLock,
+    maps: UnsafeCell<Maps>,
+}
+
+// SAFETY: `maps` is only touched under `lock`.
+unsafe impl Sync for Place {}
+// SAFETY: as above.
+unsafe impl Send for Place {}
+
+static TABLE: [AtomicPtr<Place>; MAX_SLOTS + 1] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SLOTS + 1];
+/// One more than the highest place that was ever made.
+static HIGH: AtomicUsize = AtomicUsize::new(0);
+
+impl Place {
+    /// The place of a connection, if there is one in this process.
+    pub(super) fn of(id: SlotId) -> Option<&'static Self> {
+        // Acquire: pairs with the release in of_or_make.
+        // SAFETY: places are never freed.
+        unsafe { TABLE.get(id.raw() as usize)?.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The place of a connection, held from now on.
+    pub(super) fn of_or_make(id: SlotId) -> &'static Self {
+        let place = Self::of(id).unwrap_or_else(|| {
+            let new = Box::into_raw(Box::new(Self { lock: OwnedLock::new(), maps: UnsafeCell::default() }));
+            HIGH.fetch_max(id.raw() as usize + 1, Ordering::AcqRel);
+            let stored = TABLE.get(id.raw() as usize).map(|entry| {
+                // Release: pairs with the acquire in of().
+                entry.compare_exchange(core::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire)
+            });
+            let place = match stored {
+                Some(Err(other)) => other,
+                _ => new,
+            };
+            // SAFETY: never freed. (One that came too late is lost, which is a few words.)
+            unsafe { &*place }
+        });
+        place.with(|maps| maps.held = true);
+        place
+    }
+
+    /// The connection is over for this process. The caller holds the lock, by [`Self::with`].
+    pub(super) fn leave(&self, _id: SlotId) {
+        // SAFETY: the caller's lock.
+        unsafe { (*self.maps.get()).held = false };
+    }
+
+    /// Works on what is mapped; `None` in a signal handler that interrupted that.
+    pub(super) fn with<R>(&self, f: impl FnOnce(&mut Maps) -> R) -> Option<R> {
+        if matches!(self.lock.lock(tid()), Taken::Own) {
+            return None;
+        }
+        // SAFETY: the lock is ours.
+        let r = f(unsafe { &mut *self.maps.get() });
+        self.lock.unlock(tid());
+        Some(r)
+    }
+}
+
+/// In the child of a fork: all places are the parent's.
+pub(super) fn forked() {
+    let high = HIGH.swap(0, Ordering::AcqRel);
+    for entry in TABLE.iter().take(high) {
+        entry.store(core::ptr::null_mut(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static CONSTANT: [u64; 1024] = [7; 1024];
+
+    fn map(offset: u64, len: u32, index: u32) -> Map {
+        Map { at: 0x10_0000, len, offset, entry: Some(Entry { index, generation: 2 }) }
+    }
+
+    #[test]
+    fn offsets_are_given_once() {
+        let at = core::ptr::without_provenance_mut(0x7000_0000);
+        let mut maps = Maps::default();
+        assert_eq!(maps.choose(at, 10, 0), Ok(0));
+        assert_eq!(maps.choose(at, 10, ANY), Ok(0x7000_0000));
+        assert_eq!(maps.choose(at, 10, -2), Err(Errno::INVAL));
+        assert_eq!(maps.choose(at, 10, i64::MAX - 10), Ok(i64::MAX as u64 - 10));
+        assert_eq!(maps.choose(at, 10, i64::MAX - 9), Err(Errno::INVAL));
+        maps.list.push(map(100, 10, 0));
+        for (offset, free) in [(89, true), (90, true), (91, false), (100, false), (109, false), (110, true)] {
+            assert_eq!(maps.choose(at, 10, offset).is_ok(), free, "{offset}");
+        }
+        assert_eq!(maps.choose(at, 10, 100), Err(Errno(libc::EEXIST)));
+        maps.list.push(map(0x7000_0005, 100, 1));
+        assert_eq!(maps.choose(at, 10, ANY), Ok(0x7000_0005 + 100));
+        maps.list.push(map(i64::MAX as u64 - 5, 5, 2));
+        assert_eq!(maps.choose(at, 10, ANY), Err(Errno::NOMEM));
+        assert_eq!(maps.free_index(), Some(3));
+        maps.list.remove(1);
+        assert_eq!(maps.free_index(), Some(1));
+    }
+
+    #[test]
+    fn memory_must_be_there() {
+        let mut bytes = vec![1_u8; 10_000];
+        assert_eq!(populate(bytes.as_mut_ptr(), bytes.len()), Ok(()));
+        assert!(bytes.iter().all(|b| *b == 1));
+        assert!(writable(bytes.as_mut_ptr().map_addr(|a| a & !3)));
+        let nothing = core::ptr::without_provenance_mut(0x1000_0000);
+        assert_eq!((populate(nothing, 1), writable(nothing)), (Err(Errno(libc::EFAULT)), false));
+        let constant = (&raw const CONSTANT).cast_mut();
+        assert_eq!(populate(constant.cast(), 1), Err(Errno(libc::EFAULT)));
+    }
+}

@@ -1,0 +1,179 @@
+//! The thread that puts bytes into place while the program computes: rsocket(7) promises that they appear by themselves.
+//!
+//! One for a process, made with its first mapping on a connection over shared memory. It sleeps on a bell that stands in
+//! the windows of all such connections; the sender rings it, as it does any thread that waits for bytes. After work it
+//! looks on for as long as any spinning thread of ours does, then sleeps. Entry points: [`watch`], [`forget`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::arrive;
+use super::table::Place;
+use crate::attach::{detach, link, reason::Reason};
+use crate::device::shm::bell::{self, BellRef};
+use crate::device::shm::places::Nonsense;
+use crate::socket::slot::SlotId;
+use crate::socket::{family, policy, ready};
+use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::thread::tid;
+use crate::sys;
+
+const STACK: usize = 128 * 1024;
+/// How long it sleeps where nobody can ring it, in nanoseconds.
+const UNRUNG_NS: u64 = 2_000_000;
+
+/// The connections that the thread looks after.
+struct Watched {
+    lock: OwnedLock,
+    list: UnsafeCell<Vec<SlotId>>,
+}
+
+// SAFETY: the list is only touched under the lock.
+unsafe impl Sync for Watched {}
+
+static WATCHED: Watched = Watched { lock: OwnedLock::new(), list: UnsafeCell::new(Vec::new()) };
+/// The thread runs.
+static RUNS: AtomicBool = AtomicBool::new(false);
+/// Its bell; 0 when it has none.
+static BELL: AtomicU64 = AtomicU64::new(0);
+
+impl Watched {
+    fn with<R>(&self, f: impl FnOnce(&mut Vec<SlotId>) -> R) -> Option<R> {
+        if matches!(self.lock.lock(tid()), Taken::Own) {
+            return None;
+        }
+        // SAFETY: the lock is ours.
+        let r = f(unsafe { &mut *self.list.get() });
+        self.lock.unlock(tid());
+        Some(r)
+    }
+}
+
+/// The connection has a mapping: it is looked after from now on.
+pub(super) fn watch(id: SlotId) {
+    let new = WATCHED.with(|list| {
+        let new = !list.contains(&id);
+        if new {
+            list.push(id);
+        }
+        new
+    });
+    if new == Some(false) {
+        return;
+    }
+    if RUNS.swap(true, Ordering::AcqRel) {
+        // It is to put its bell into one more window.
+        let bell = BELL.load(Ordering::Acquire);
+        if bell != 0 {
+            bell::ring(bell);
+        }
+    } else if !start() {
+        RUNS.store(false, Ordering::Release);
+        crate::log_warn!("no thread for direct placement: bytes appear when the program makes a call");
+    }
+}
+
+/// The connection has ended. The caller holds its place's lock.
+pub(super) fn forget(id: SlotId) {
+    WATCHED.with(|list| list.retain(|other| *other != id));
+}
+
+/// In the child of a fork, which has no such thread.
+pub(super) fn forked() {
+    WATCHED.lock.reset();
+    WATCHED.with(Vec::clear);
+    RUNS.store(false, Ordering::Release);
+    BELL.store(0, Ordering::Release);
+}
+
+/// Starts it with all signals blocked: they are the program's.
+fn start() -> bool {
+    // SAFETY: both sets are locals, for which zeroes are a value; the old mask is put back below.
+    let before = unsafe {
+        let (mut all, mut before) = (core::mem::zeroed::<libc::sigset_t>(), core::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    };
+    let builder = std::thread::Builder::new().name("rsocket-place".into()).stack_size(STACK);
+    let started = builder.spawn(run).is_ok();
+    // SAFETY: the mask that was there.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut()) };
+    started
+}
+
+fn run() {
+    let bell = bell::borrow();
+    BELL.store(bell.map_or(0, |b| b.id()), Ordering::Release);
+    let mut list = Vec::new();
+    let mut worked_at = sys::now_ns();
+    loop {
+        WATCHED.with(|watched| list.clone_from(watched));
+        let found = list.iter().fold(Found::Nothing, |found, id| found.max(look(*id, None)));
+        if found == Found::Something {
+            worked_at = sys::now_ns();
+            continue;
+        }
+        if sys::now_ns().saturating_sub(worked_at) < policy::polling_ns() {
+            core::hint::spin_loop();
+            continue;
+        }
+        // Arm, look once more, sleep: what came before the arming rings nobody (park).
+        if let Some(bell) = bell {
+            bell.drain();
+            WATCHED.with(|watched| list.clone_from(watched));
+        }
+        let found = list.iter().fold(Found::Nothing, |found, id| found.max(look(*id, bell)));
+        if found == Found::Something {
+            worked_at = sys::now_ns();
+            continue;
+        }
+        sleep(bell, found == Found::Crowded);
+        worked_at = sys::now_ns();
+    }
+}
+
+/// What a look at a connection found.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Found {
+    Nothing,
+    /// There was no place for the bell.
+    Crowded,
+    Something,
+}
+
+/// Puts into place what is there, after the bell was put into the window, if there is one.
+fn look(id: SlotId, bell: Option<BellRef>) -> Found {
+    let Some((place, s)) = Place::of(id).zip(family::slot(id)) else { return Found::Nothing };
+    let mut found = Found::Nothing;
+    let looked = place.with(|maps| {
+        // The window stays while the connection is held, which `closing` ends under the same lock.
+        let here = if maps.held { link::ends(s) } else { None };
+        let Some(here) = here else { return false };
+        if let Some(bell) = bell
+            && !ready::enlist(&here.incoming.data_waiters(), bell.id())
+        {
+            found = Found::Crowded;
+        }
+        match arrive::all(s, &here, maps) {
+            // A sender may wait for room. Rung under this lock: the window must not go.
+            Ok(true) => here.wake_writer(),
+            Ok(false) => return false,
+            Err(Nonsense) => {
+                maps.held = false;
+                forget(id);
+                detach::break_connection(s, family::descriptor(id), Reason::BadPlacement);
+            }
+        }
+        true
+    });
+    if looked == Some(true) { Found::Something } else { found }
+}
+
+fn sleep(bell: Option<BellRef>, crowded: bool) {
+    let limit = libc::timespec { tv_sec: 0, tv_nsec: UNRUNG_NS as i64 };
+    let mut fds = [libc::pollfd { fd: bell.map_or(-1, |b| b.fd()), events: libc::POLLIN, revents: 0 }];
+    let limited = (crowded || bell.is_none()).then_some(&limit);
+    let _ = sys::wait(&mut fds, limited, core::ptr::null());
+}

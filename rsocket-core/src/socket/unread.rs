@@ -1,0 +1,86 @@
+//! What could be received now, without receiving it.
+//!
+//! The other part of [`super::receive`]: nothing here changes any state. Entry points: [`unread`], [`in_window`].
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::guard;
+use super::slot::{RecvState, Slot, SlotId};
+use crate::attach::link::{self, Ends};
+use crate::attach::machine::ReceiveMode;
+use crate::attach::{counters, marks, pairing};
+use crate::device::shm::layout;
+use crate::sync::thread::tid;
+use crate::wire::word::{Message, Word};
+
+/// Bytes that could be received now: TCP's before the cut, plus the window's.
+#[must_use]
+pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
+    pairing::advance(id, s, fd);
+    let mode = s.receive_mode();
+    if mode.is_kernel() {
+        return None;
+    }
+    let in_tcp = counters::in_queue(fd).ok()? as usize;
+    let Some(ends) = link::ends(s) else {
+        return if mode == ReceiveMode::Device { None } else { Some(in_tcp) };
+    };
+    // Before the switch the window's bytes follow as soon as all of TCP's are here.
+    let here = |n| counters::taken(fd).is_ok_and(|t| t.bytes.saturating_add(t.waiting) >= n);
+    let follows = match mode {
+        ReceiveMode::Device => true,
+        ReceiveMode::Acknowledged => marks::cut(&ends.incoming).is_some_and(here),
+        _ => false,
+    };
+    if !follows {
+        return Some(in_tcp);
+    }
+    if !guard::take_receive(s, &ends) {
+        return Some(0);
+    }
+    // SAFETY: the lock was taken above.
+    let state = unsafe { s.receive.load() };
+    let total = in_window(&state, &ends);
+    s.receive.lock.unlock(tid());
+    // A sender that has gone back to TCP: what follows the window's bytes is in the kernel already.
+    let kernels = mode != ReceiveMode::Device || marks::end(&ends.incoming).is_some();
+    Some(total + if kernels { in_tcp } else { 0 })
+}
+
+/// Whether the window has as much as SO_RCVLOWAT asks for, or all there will be.
+#[must_use]
+pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {
+    if !guard::take_receive(s, ends) {
+        return true;
+    }
+    // SAFETY: the lock was taken above.
+    let state = unsafe { s.receive.load() };
+    let unread = in_window(&state, ends);
+    let over = state.ended != 0 || ended_ahead(&state, ends);
+    s.receive.lock.unlock(tid());
+    over || unread >= s.low_water.load(Ordering::Relaxed) as usize
+}
+
+/// Whether the end of the stream stands in the lane behind what is unread.
+pub(crate) fn ended_ahead(state: &RecvState, ends: &Ends) -> bool {
+    let ahead = ends.incoming.data_ready(state.data_position, u32::MAX);
+    let last = state.data_position.wrapping_add(ahead.wrapping_sub(1));
+    ahead > 0
+        && matches!(ends.incoming.poll_data(last).map(|w| Word(w).message()), Some(Ok(Message::Ctrl(_))))
+}
+
+/// Unread bytes in the window, counted on a copy of the state.
+#[must_use]
+pub(crate) fn in_window(state: &RecvState, ends: &Ends) -> usize {
+    let mut total = state.readable() as usize;
+    let mut position = state.data_position;
+    while let Some(word) = ends.incoming.poll_data(position) {
+        match Word(word).message() {
+            Ok(Message::Data(len)) => total += (len & !layout::LARGE_BANK) as usize,
+            _ => break,
+        }
+        position = position.wrapping_add(1);
+    }
+    total
+}
