@@ -41,6 +41,7 @@ typedef struct {
 
 extern const rs_case CASES[];  // ends with {0}
 extern int family, port;       // of the case's listener
+extern int seconds;            // that a case may take: RS_SECONDS, or 30
 
 void fail_at(const char *file, int line, const char *fmt, ...) __attribute__((noreturn, format(printf, 3, 4)));
 #define FAIL(...) fail_at(__FILE__, __LINE__, __VA_ARGS__)
@@ -69,7 +70,7 @@ void hear(char c);
 
 int dial(void);                                              // a blocking connection to the server of this case
 int listener(int *to_port);                                  // another listening rsocket on the same address
-socklen_t address(struct sockaddr_storage *a, int to_port);  // of this host
+socklen_t address(struct sockaddr_storage *a, int to_port);  // of this host: RS_ADDRESS, or the loopback interface's
 void pair(int at, int ends[2]);                              // both ends of a connection to a listener of our own
 void nonblock(int fd, int on);
 short ready(int fd, short events, int ms);                   // rpoll of one; revents, or 0
