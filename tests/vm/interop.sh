@@ -1,63 +1,134 @@
 #!/usr/bin/env bash
-# rsockets against upstream's library, over both devices: upstream's rstream with its own library and with ours in
-# its place (librsocket.so preloaded), in all pairings. rstream compares what arrives (-T v).
+# rsockets against upstream's library, over both devices: upstream's programs with its own library and with ours in its
+# place (librsocket.so preloaded), in all pairings. All compare what arrives. The last lines are a table of everything.
+#
+# INTEROP_REFERENCE=1 adds upstream against itself: what fails there is no business of ours (of rstream and riostream: -T a
+# with messages above 64 bytes; forking, which upstream's library cannot).
 . "$(dirname "$0")/guest.sh"
 OURS=$TARGET/release/librsocket.so
 [ -f "$OURS" ] || die "no library at $OURS"
+helper IOMAPS iomaps
 tmpdir tmp
 port=7500
+PAIRS=("upstream ours" "ours upstream" "ours ours")
+[ "${INTEROP_REFERENCE:-0}" = 1 ] && PAIRS+=("upstream upstream")
+declare -A cells
+rows=()
 
 # How each side is run.
 side() { if [ "$1" = ours ]; then echo "env LD_PRELOAD=$OURS RSOCKET_STATS=$tmp/stats.%p"; else echo env; fi; }
 
-# stream SERVER CLIENT DEVICE MODE SIZE [ADDRESS] : both sides need the same options.
-stream() {
-  local how="$1 serves, $2 asks" dev=$3 mode=$4 size=$5 addr=${6:-$(address "$3")} name before after server rc count=20
-  local family=(-f ip)
+# PROGRAM_args server|client ARG... : makes ARGS, for $addr and $port. Both sides need the same arguments.
+rstream_args() {
+  local role=$1 family=(-f ip)
+  shift
   [[ $addr = *:* ]] && family=(-f ipv6)
-  [ "$size" -gt 100000 ] && count=2
-  name="$how: $dev ${family[1]} -T $mode -S $size"
-  port=$((port + 1))
-  local args=("${family[@]}" -p $port -S "$size" -C $count -I 2 -T "$mode" -T v)
+  if [ "$role" = server ]; then ARGS=(-b "$addr"); else ARGS=(-s "$addr"); fi
+  ARGS+=("${family[@]}" -p "$port" "$@" -T v)
+}
+riostream_args() { rstream_args "$@"; }
+rcopy_args() {
+  if [ "$1" = server ]; then ARGS=(-p "$port"); else ARGS=("$tmp/file" "$addr:$tmp/copy" -p "$port"); fi
+}
+iomaps_args() { ARGS=("$1" "$addr" "$port" "$2"); }
+
+# row NAME PROGRAM ARG... : one line of the table.
+row() {
+  local name=$1 dev pair
+  rows+=("$name")
+  for dev in "${DEVICES[@]}"; do
+    for pair in "${PAIRS[@]}"; do
+      # shellcheck disable=SC2086
+      cell "$dev" $pair "$@"
+    done
+  done
+}
+
+# cell DEVICE SERVES ASKS NAME PROGRAM ARG... : one run of a server and a client.
+cell() {
+  local dev=$1 s=$2 c=$3 name=$4 program=$5 run=$5 addr rc=0 server why='' before ARGS
+  shift 5
+  local what="$s serves, $c asks: $dev $name" is="$name/$dev/$s/$c"
+  [ "$run" = iomaps ] && run=$IOMAPS
+  addr=$(address "$dev") port=$((port + 1))
+  [[ $name = *ipv6* ]] && addr=$(address6 "$dev")
+  cells[$is]=FAIL
   before=$(packets "$dev")
-  rm -f "$tmp"/stats.*
+  rm -f "$tmp"/stats.* "$tmp/copy"
+  "${program}_args" server "$@"
   # shellcheck disable=SC2046
-  start server timeout -k 5 60 $(side "$1") rstream -b "$addr" "${args[@]}" >"$tmp/server" 2>&1
+  start server timeout -k 5 90 $(side "$s") "$run" "${ARGS[@]}" >"$tmp/server" 2>&1
   if ! wait_listen $port "$server" 20; then
-    fail "$name" "no server: $(tail -3 "$tmp/server")"
+    fail "$what" "no server: $(tail -3 "$tmp/server")"
     stop "$server"
     return
   fi
+  "${program}_args" client "$@"
   # shellcheck disable=SC2046
-  limit 60 $(side "$2") rstream -s "$addr" "${args[@]}" >"$tmp/client" 2>&1
-  rc=$?
-  gone_child "$server" 10
-  stop "$server" || { fail "$name" "the server does not end: $(tail -3 "$tmp/server")"; return; }
-  after=$(packets "$dev")
-  if [ $rc != 0 ]; then fail "$name" "exit $rc: $(tail -q -n 3 "$tmp/client" "$tmp/server")"
+  limit 80 $(side "$c") "$run" "${ARGS[@]}" >"$tmp/client" 2>&1 || rc=$?
+  # It serves for ever.
+  if [ "$program" = rcopy ]; then kill "$server"; else gone_child "$server" 10; fi
+  stop "$server" || rc="$rc, and the server does not end"
+  if [ "$rc" != 0 ]; then why="exit $rc: $(tail -q -n 3 "$tmp/client" "$tmp/server")"
   elif grep -qi 'error\|failed\|mismatch' "$tmp/client" "$tmp/server"; then
-    fail "$name" "$(grep -hi 'error\|failed\|mismatch' "$tmp/client" "$tmp/server" | head -n 3)"
-  elif [ "$after" -le "$before" ]; then fail "$name" "no packet went through $dev"
-  elif [[ $1$2 = *ours* ]] && ! carried; then fail "$name" "our side counted no byte over RDMA: $(cat "$tmp"/stats.*)"
-  else ok "$name ($((after - before)) packets)"; fi
+    why=$(grep -hi 'error\|failed\|mismatch' "$tmp/client" "$tmp/server" | head -n 3)
+  elif [ "$(packets "$dev")" -le "$before" ]; then why="no packet went through $dev"
+  elif [[ $s$c = *ours* ]] && ! carried "$program" "$c"; then why="our side counted no byte over RDMA: $(cat "$tmp"/stats.* 2>&1)"
+  elif [ "$program" = rcopy ] && ! cmp -s "$tmp/file" "$tmp/copy"; then why="the copy differs"; fi
+  if [ -n "$why" ]; then fail "$what" "$why"; return; fi
+  cells[$is]=ok
+  ok "$what ($(($(packets "$dev") - before)) packets)"
 }
+# carried PROGRAM ASKS : what our side says. A server that is killed says nothing.
 carried() {
+  [ "$1" = rcopy ] && [ "$2" != ours ] && return 0
   mkdir -p "$tmp/all" && rm -f "$tmp/all"/* && cp "$tmp"/stats.* "$tmp/all/" || return 1
   [ "$(stat_sum bytes.sent.rdma "$tmp/all")" -gt 0 ] && [ "$(stat_sum bytes.received.rdma "$tmp/all")" -gt 0 ] &&
     [ "$(stat_sum bytes.sent.tcp "$tmp/all")" = 0 ]
 }
 
-sizes=(64 4096 65536 1048576)
-modes=(b n)
-[ "$QUICK" = 1 ] && sizes=(65536)
-for dev in "${DEVICES[@]}"; do
-  for pair in "upstream ours" "ours upstream" "ours ours"; do
-    read -r server client <<<"$pair"
-    for mode in "${modes[@]}"; do
-      for size in "${sizes[@]}"; do stream "$server" "$client" "$dev" $mode "$size"; done
+table() {
+  local r dev pair line
+  printf '\n%-24s' program
+  for dev in "${DEVICES[@]}"; do for pair in "${PAIRS[@]}"; do printf ' %-18s' "$dev ${pair/ /<}"; done; done
+  printf '\n'
+  for r in "${rows[@]}"; do
+    line=$(printf '%-24s' "$r")
+    for dev in "${DEVICES[@]}"; do
+      for pair in "${PAIRS[@]}"; do line+=$(printf ' %-18s' "${cells[$r/$dev/${pair/ //}]}"); done
     done
-    [ "$QUICK" = 1 ] && [ "$pair" != "ours ours" ] || stream "$server" "$client" "$dev" b 4096 "$(address6 "$dev")"
+    echo "$line"
   done
-done
+  printf '(server<client)\n\n'
+}
+
+# streams PROGRAM SIZES MODE... : rows of rstream or riostream; in mode a as far as upstream itself gets.
+streams() {
+  local program=$1 sizes=$2 mode size count
+  shift 2
+  for mode in "$@"; do
+    for size in $sizes; do
+      count=10
+      [ "$size" -gt 100000 ] && count=2
+      [ "$mode" = a ] && [ "$size" -gt 64 ] && continue
+      row "$program -T $mode -S $size" "$program" -S "$size" -C $count -I 2 -T "$mode"
+    done
+  done
+}
+if [ "$QUICK" = 1 ]; then
+  streams rstream 65536 b
+  streams rstream 64 a
+  streams riostream 65536 b
+  megabytes=4
+else
+  streams rstream "64 65536 1048576" b n a r
+  row "rstream -T b ipv6" rstream -S 4096 -C 10 -I 2 -T b
+  streams riostream "64 65536 1000000" b n a
+  megabytes=64
+fi
+row "60 mappings, queue 16" iomaps 60
+head -c $((megabytes << 20)) /dev/urandom >"$tmp/file"
+row "rcopy $megabytes MiB" rcopy
+table
 check "nothing left" "see above" none_left 10
 finish
