@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# librsocket.so: the calls of rsocket(7) in C (tests/rsocket), and Debian's own rstream and rcopy, which are
+# librsocket.so: the calls of rsocket(7) in C (tests/rsocket), and Debian's own rstream, riostream and rcopy, which are
 # linked with librdmacm and get our calls by LD_PRELOAD. Over shared memory, also where there is an RDMA device.
 #
 #   tests/programs/rsocket.sh [shm]
@@ -28,7 +28,7 @@ done
 # The calls.
 families=(-4)
 grep -q . /proc/net/if_inet6 2>/dev/null && families+=(-6)
-for t in meeting bytes waiting; do
+for t in meeting bytes waiting placing; do
   if ! cc -O2 -Wall -Wextra -Werror -pthread "-I$include" -o "$dir/$t" "$ROOT/tests/rsocket/$t.c" \
     "$ROOT/tests/rsocket/rs.c" "-L$(dirname "$RSOCKET")" -lrsocket "-Wl,-rpath,$(dirname "$RSOCKET")" >"$dir/out" 2>&1; then
     fail "$t" "it does not compile: $(head -3 "$dir/out")"
@@ -50,22 +50,22 @@ for t in meeting bytes waiting; do
 done
 carried
 
-# rstream ADDRESS OPTION... : a server and a client with the same options. (With different ones it hangs, whoever
+# stream PROGRAM ADDRESS OPTION... : a server and a client with the same options. (With different ones it hangs, whoever
 # carries the bytes.)
 stream() {
-  local address=$1 rc port server n=0
-  shift
+  local program=$1 address=$2 rc port server n=0
+  shift 2
   free_port port
-  start server env "LD_PRELOAD=$RSOCKET" rstream -b "$address" -p "$port" "$@" >"$dir/server" 2>&1
-  wait_port "$port" "$server" || { fail "rstream $*" "no server: $(tail -1 "$dir/server")"; return; }
-  limit 60 env "LD_PRELOAD=$RSOCKET" rstream -s "$address" -p "$port" "$@" >"$dir/client" 2>&1
+  start server env "LD_PRELOAD=$RSOCKET" "$program" -b "$address" -p "$port" "$@" >"$dir/server" 2>&1
+  wait_port "$port" "$server" || { fail "$program $*" "no server: $(tail -1 "$dir/server")"; return; }
+  limit 60 env "LD_PRELOAD=$RSOCKET" "$program" -s "$address" -p "$port" "$@" >"$dir/client" 2>&1
   rc=$?
-  gone_child "$server" 10 || fail "rstream $address $*" "the server did not end"
+  gone_child "$server" 10 || fail "$program $address $*" "the server did not end"
   wait "$server" || rc="$rc, server $?"
   # Every line of results ends in the time of one transfer.
   n=$(grep -cE '[0-9]s +[0-9.]+ +[0-9.]+$' "$dir/client")
-  if [ "$rc" = 0 ] && [ "$n" -gt 0 ]; then ok "rstream $address $* ($(awk 'END { print $(NF - 1) " Gbit/s, " $NF " us" }' "$dir/client"))"
-  else fail "rstream $address $*" "exit $rc, $n results: $(tail -2 "$dir/client") $(tail -1 "$dir/server")"; fi
+  if [ "$rc" = 0 ] && [ "$n" -gt 0 ]; then ok "$program $address $* ($(awk 'END { print $(NF - 1) " Gbit/s, " $NF " us" }' "$dir/client"))"
+  else fail "$program $address $*" "exit $rc, $n results: $(tail -2 "$dir/client") $(tail -1 "$dir/server")"; fi
 }
 tmpdir STATS
 export RSOCKET_STATS="$STATS/%p"
@@ -73,14 +73,23 @@ own=$(hostname -I 2>/dev/null | awk '{ print $1 }')
 sizes=(64 4096 65536 1048576)
 for how in b n a; do
   for size in "${sizes[@]}"; do
-    stream 127.0.0.1 -T $how -S "$size" -I 100 -C 10
-    stream 127.0.0.1 -T $how -T v -S "$size" -I 20 -C 5
+    stream rstream 127.0.0.1 -T $how -S "$size" -I 100 -C 10
+    stream rstream 127.0.0.1 -T $how -T v -S "$size" -I 20 -C 5
   done
 done
-stream 127.0.0.1 -T b
-[ "${#families[@]}" = 2 ] && stream ::1 -T b -S 4096 -I 100 -C 10
-[[ $own == *.* ]] && stream "$own" -T n -S 4096 -I 100 -C 10
-stream 127.0.0.1 -T b -S 1000 -I 100 -C 10 -B 65536 -i 0 -k 5
+stream rstream 127.0.0.1 -T b
+[ "${#families[@]}" = 2 ] && stream rstream ::1 -T b -S 4096 -I 100 -C 10
+[[ $own == *.* ]] && stream rstream "$own" -T n -S 4096 -I 100 -C 10
+stream rstream 127.0.0.1 -T b -S 1000 -I 100 -C 10 -B 65536 -i 0 -k 5
+# It watches memory without making a call, and leaves the processor to nobody.
+for how in b n a; do
+  for size in 64 65536 1000000; do
+    rounds=(-I 10 -C 4)
+    [ "$size" = 1000000 ] && rounds=(-I 3 -C 2)
+    stream riostream 127.0.0.1 -T $how -T v -S "$size" "${rounds[@]}"
+  done
+done
+[ "${#families[@]}" = 2 ] && stream riostream ::1 -T b -S 4096 -I 10 -C 4
 
 # rcopy: a file there, byte for byte.
 free_port port

@@ -161,6 +161,31 @@ static void entry_in_use(void) {
 static void too_many(void) {
     for (uint32_t i = 0; i < 12000 && !failed; i++) data(i, 1), listen_up(0);
 }
+static void iomap_index(void) { word(6u << 29 | 77); }
+// That a mapping is gone which never was, from one that says it is of ours.
+static void knows_notes(void) { ours.flags |= 4; }
+static void unmap_nothing(void) { word(7u << 29 | 1u << 28 | 3u << 24 | 5); }
+
+static void prepare(const char *address, const char *port);
+static int stands(void);
+static char **target;
+// Into the memory of another connection to the same server, with the right key: that is not this one's to write.
+static void next_door(void) {
+    struct rdma_cm_id *first = id;
+    struct ibv_mr *first_memory = memory;
+    unsigned char *first_space = space;
+    prepare(target[1], target[2]);
+    if (!stands()) give_up("the second connection");
+    struct rdma_cm_id *second = id;
+    id = first, memory = first_memory, space = first_space;
+    write_at(be64toh(theirs.buffer) + 60000, ntohl(theirs.buffer_key), 64);
+    for (double end = now() + SECONDS; !failed && now() < end;) listen_up(20);
+    int thrown_out = failed;
+    id = second, failed = 0;
+    listen_up(500);
+    if (failed) give_up("the other connection suffers");
+    id = first, failed = thrown_out;
+}
 static void die(void) { _exit(0); }
 static void die_in_the_middle(void) {
     data(0, 5);
@@ -197,6 +222,9 @@ static const struct {
     {"wrong-key", good, wrong_key, ENDED, 40},
     {"after-end", good, after_end, ENDED, 40},
     {"entry-in-use", good, entry_in_use, ENDED, 40},
+    {"iomap-index", good, iomap_index, ENDED, 40},
+    {"unmap-nothing", knows_notes, unmap_nothing, ENDED, 40},
+    {"next-door", good, next_door, ENDED, 40},
     {"too-many", good, too_many, ENDED, 40},
     {"die", good, die, DEATH, 40},
     {"die-in-the-middle", good, die_in_the_middle, DEATH, 40},
@@ -275,6 +303,7 @@ int main(int argc, char **argv) {
     if (argc != 4) return 2;
     for (int i = 0; i < MISDEEDS; i++) {
         if (strcmp(misdeeds[i].name, argv[3]) != 0) continue;
+        target = argv;
         prepare(argv[1], argv[2]);
         misdeeds[i].offer();
         offered = misdeeds[i].length;

@@ -69,10 +69,10 @@ let_go() {
 }
 
 mapfile -t all < <("$PEER" list)
-few=(version no-credits table-elsewhere reserved-3 data-beyond outside too-many die-in-the-middle)
+few=(version no-credits table-elsewhere reserved-3 data-beyond outside unmap-nothing next-door too-many die-in-the-middle)
 if [ "$QUICK" = 1 ]; then
-  against preload rxe0 version table-elsewhere reserved-3 too-many die-in-the-middle
-  against librsocket siw0 no-credits data-beyond outside
+  against preload rxe0 version table-elsewhere reserved-3 next-door too-many die-in-the-middle
+  against librsocket siw0 no-credits data-beyond outside unmap-nothing next-door
 else
   against preload rxe0 "${all[@]}"
   against librsocket rxe0 "${few[@]}"

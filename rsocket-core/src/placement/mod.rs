@@ -31,6 +31,8 @@ use crate::sys;
 pub(crate) mod arrive;
 pub(crate) mod depart;
 mod table;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 pub(crate) use arrive::{Placed, Placer};

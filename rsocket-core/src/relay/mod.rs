@@ -206,4 +206,4 @@ pub fn forked() {
 #[cfg(test)]
 mod placement_tests;
 #[cfg(test)]
-mod pump_tests;
+pub(crate) mod pump_tests;

@@ -49,7 +49,7 @@ impl End {
     }
 }
 
-fn program() -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
+pub(crate) fn program() -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
     use rustix::net::{AddressFamily, SocketType, socket};
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::io::ioctl_fionbio(&fd, true).unwrap();
