@@ -48,7 +48,7 @@ fn the_header_declares_what_is_exported() {
     let text = std::fs::read_to_string(path).expect("the header is part of the source");
     let declared: BTreeSet<String> = text
         .lines()
-        .filter(|l| l.starts_with("int r") || l.starts_with("ssize_t r"))
+        .filter(|l| ["int r", "ssize_t r", "size_t r", "off_t r"].iter().any(|start| l.starts_with(start)))
         .filter_map(|l| l.split_once(' ')?.1.split('(').next())
         .map(str::to_owned)
         .collect();
