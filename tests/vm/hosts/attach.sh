@@ -199,33 +199,35 @@ note_time redis $t
 check "$here packets went through rxe0" "$before before" [ "$(packets rxe0)" -gt $((before + 10000)) ]
 
 # Neither end with the library, one, both; connections that end before they would attach, and such that try.
-# In a guest whose host is busy times wander: it may take three rounds to see what is so.
+# In a guest whose host is busy times wander: what was seen not to be slower in one of three rounds is not.
 t=$SECONDS
 # slower MICROSECONDS THAN : by more than a half and the noise.
 slower() { [ "$1" -ge $(($2 * 3 / 2 + 2000)) ]; }
+WHAT=("short, of an ordinary client to ours" "short, of ours to an ordinary server" "short, of ours to ours"
+  "long, of an ordinary client to ours" "long, of ours to an ordinary server")
+TOOK=()
 for round in 1 2 3; do
   rm -rf "$tmp/stats.time"
   read -ra plain <<<"$(limit 60 "${talk[@]}" time "$ip" 8006,8005 30:1 8:100 2>&1)"
   with time
   read -ra ours <<<"$(limit 60 "${P[@]}" "${talk[@]}" time "$ip" 8006,8005 30:1 8:100 2>&1)"
-  WHAT=() TOOK=()
   if [ "${#plain[@]},${#ours[@]}" != 4,4 ]; then
     fail "$here time" "${plain[*]}; ${ours[*]}"
     break
   fi
-  WHAT=("short, of an ordinary client to ours" "short, of ours to an ordinary server" "short, of ours to ours"
-    "long, of an ordinary client to ours" "long, of ours to an ordinary server")
-  TOOK=("${plain[1]} ${plain[0]}" "${ours[0]} ${plain[0]}" "${ours[1]} ${plain[0]}" "${plain[3]} ${plain[2]}" "${ours[2]} ${plain[2]}")
+  now=("${plain[1]} ${plain[0]}" "${ours[0]} ${plain[0]}" "${ours[1]} ${plain[0]}" "${plain[3]} ${plain[2]}" "${ours[2]} ${plain[2]}")
   late=0
-  for pair in "${TOOK[@]}"; do
+  for i in "${!WHAT[@]}"; do
     # shellcheck disable=SC2086
-    ! slower $pair || late=1
+    [ $round != 1 ] && ! slower ${TOOK[i]} || TOOK[i]=${now[i]}
+    # shellcheck disable=SC2086
+    ! slower ${TOOK[i]} || late=1
   done
   [ $late = 1 ] || break
 done
-for i in "${!WHAT[@]}"; do
+for i in "${!TOOK[@]}"; do
   read -r us than <<<"${TOOK[i]}"
-  check "$here no delay: ${WHAT[i]} ($us us; without the library $than us)" "slower by more than a half, three times" \
+  check "$here no delay: ${WHAT[i]} ($us us; without the library $than us)" "slower by more than a half, in $round rounds" \
     [ "$us" -lt $((than * 3 / 2 + 2000)) ]
 done
 attached=$(total time attached.rdma)
