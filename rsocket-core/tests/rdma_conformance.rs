@@ -254,6 +254,29 @@ fn a_stream_of_messages_is_whole() {
     );
 }
 
+/// Words beyond what the caller posted receives for use the spare ones. However many come at once, all are replaced.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn spare_receives_are_replaced() {
+    let mut fabric = Fabric::new();
+    fabric.params = PairParams { receive_queue: 8, spare_receives: 16, ..fabric.params };
+    let (mut a, mut b) = fabric.pair();
+    b.post_receives(8).unwrap();
+    assert_eq!(b.post_receives(1), Err(PostError::Full));
+    for round in 0..20 {
+        for i in 0..16 {
+            a.post_message(&[], Sge::default(), Word::data(round * 16 + i + 1), 0).unwrap();
+        }
+        // All of them have arrived before the first is looked at.
+        poll_until(&mut [&mut a], |seen| seen[0].len() == 16);
+        let seen = poll_until(&mut [&mut b], |seen| seen[0].len() == 16);
+        let words: Vec<_> = (1..=16).map(|i| Completion::Word(Word::data(round * 16 + i))).collect();
+        assert_eq!(seen[0], words);
+        b.post_receives(16).unwrap();
+        assert_eq!(b.post_receives(1), Err(PostError::Full));
+    }
+}
+
 /// One descriptor for several pairs: it says which of them has something.
 #[test]
 #[ignore = "needs an RDMA device"]

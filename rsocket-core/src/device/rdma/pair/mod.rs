@@ -123,8 +123,8 @@ pub struct RdmaPair {
 
     receive_queue: u16,
     spare: u16,
-    /// The receives that the caller posted and that no reported word has used.
-    unused: u16,
+    /// Words ever reported to the caller; each has used one receive, be it one that the caller posted or a spare one.
+    reported: u64,
     /// Receives not given to the device yet.
     owed: u16,
     /// Receives ever given to the device.
@@ -197,7 +197,7 @@ impl RdmaPair {
             unreported: 0,
             receive_queue,
             spare: spare as u16,
-            unused: 0,
+            reported: 0,
             owed: spare as u16,
             received: 0,
             ready: VecDeque::with_capacity(usize::from(send_queue) + receives as usize + 1),

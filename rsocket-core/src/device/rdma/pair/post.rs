@@ -260,10 +260,12 @@ impl RdmaPair {
         if self.life != Life::Open {
             return Err(PostError::Ended);
         }
-        if count > self.receive_queue - self.unused {
+        // More words than the caller posted receives for may have come at once, since there are spare ones: these are
+        // replaced too.
+        let held = self.received + u64::from(self.owed) - self.reported.min(self.received);
+        if held + u64::from(count) > u64::from(self.receive_queue) + u64::from(self.spare) {
             return Err(PostError::Full);
         }
-        self.unused += count;
         self.owed += count;
         // The device always has as many as the caller posted.
         if self.owed > self.spare / 2 {

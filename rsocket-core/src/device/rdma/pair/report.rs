@@ -22,7 +22,7 @@ impl RdmaPair {
                 Completion::Sent { .. } | Completion::Failed { .. } => {
                     self.unreported = self.unreported.saturating_sub(1);
                 }
-                Completion::Word(_) => self.unused = self.unused.saturating_sub(1),
+                Completion::Word(_) => self.reported += 1,
                 Completion::Ended | Completion::None => {}
             }
             *place = found;
