@@ -8,7 +8,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use rustix::mm::{Advice, madvise};
 
@@ -19,6 +19,7 @@ use crate::socket::family::MAX_SLOTS;
 use crate::socket::slot::SlotId;
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sync::thread::tid;
+use crate::sys;
 
 /// What the peer calls a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +105,7 @@ pub(super) fn populate(at: *mut u8, len: usize) -> Result<(), Errno> {
 fn writable(page: *mut u8) -> bool {
     let (add_0, if_equal_0) = (libc::FUTEX_OP_ADD, libc::FUTEX_OP_CMP_EQ);
     let operation = libc::FUTEX_OP(add_0, 0, if_equal_0, 0);
-    let own = core::sync::atomic::AtomicU32::new(0);
+    let own = AtomicU32::new(0);
     // SAFETY: no byte changes. The word is aligned, and whoever waits on it or on `own` is woken in any number: nobody.
     let r = unsafe {
         libc::syscall(
@@ -120,9 +121,14 @@ fn writable(page: *mut u8) -> bool {
     r >= 0
 }
 
+/// How long a thread at leisure looks away, in nanoseconds.
+const LEISURE_NS: i64 = 20_000;
+
 /// A connection's place.
 pub(crate) struct Place {
     lock: OwnedLock,
+    /// Threads of the program that wait for the lock.
+    waiting: AtomicU32,
     maps: UnsafeCell<Maps>,
 }
 
@@ -147,7 +153,11 @@ impl Place {
     /// The place of a connection, held from now on.
     pub(super) fn of_or_make(id: SlotId) -> &'static Self {
         let place = Self::of(id).unwrap_or_else(|| {
-            let new = Box::into_raw(Box::new(Self { lock: OwnedLock::new(), maps: UnsafeCell::default() }));
+            let new = Box::into_raw(Box::new(Self {
+                lock: OwnedLock::new(),
+                waiting: AtomicU32::new(0),
+                maps: UnsafeCell::default(),
+            }));
             HIGH.fetch_max(id.raw() as usize + 1, Ordering::AcqRel);
             let stored = TABLE.get(id.raw() as usize).map(|entry| {
                 // Release: pairs with the acquire in of().
@@ -170,8 +180,26 @@ impl Place {
         unsafe { (*self.maps.get()).held = false };
     }
 
+    /// As [`Self::with`], for a thread that would otherwise take the lock again and again, and keep the program's threads
+    /// from it: it lets them go first.
+    pub(super) fn with_leisure<R>(&self, f: impl FnOnce(&mut Maps) -> R) -> Option<R> {
+        // Relaxed: whoever is overlooked goes first the next time.
+        while self.waiting.load(Ordering::Relaxed) > 0 {
+            let limit = libc::timespec { tv_sec: 0, tv_nsec: LEISURE_NS };
+            let _ = sys::wait(&mut [], Some(&limit), core::ptr::null());
+        }
+        self.locked(f)
+    }
+
     /// Works on what is mapped; `None` in a signal handler that interrupted that.
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut Maps) -> R) -> Option<R> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let r = self.locked(f);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        r
+    }
+
+    fn locked<R>(&self, f: impl FnOnce(&mut Maps) -> R) -> Option<R> {
         if matches!(self.lock.lock(tid()), Taken::Own) {
             return None;
         }

@@ -52,18 +52,13 @@ impl Watched {
 
 /// The connection has a mapping: it is looked after from now on.
 pub(super) fn watch(id: SlotId) {
-    let new = WATCHED.with(|list| {
-        let new = !list.contains(&id);
-        if new {
+    WATCHED.with(|list| {
+        if !list.contains(&id) {
             list.push(id);
         }
-        new
     });
-    if new == Some(false) {
-        return;
-    }
     if RUNS.swap(true, Ordering::AcqRel) {
-        // It is to put its bell into one more window.
+        // It is to put its bell into one more window, perhaps.
         let bell = BELL.load(Ordering::Acquire);
         if bell != 0 {
             bell::ring(bell);
@@ -147,7 +142,7 @@ enum Found {
 fn look(id: SlotId, bell: Option<BellRef>) -> Found {
     let Some((place, s)) = Place::of(id).zip(family::slot(id)) else { return Found::Nothing };
     let mut found = Found::Nothing;
-    let looked = place.with(|maps| {
+    let looked = place.with_leisure(|maps| {
         // The window stays while the connection is held, which `closing` ends under the same lock.
         let here = if maps.held { link::ends(s) } else { None };
         let Some(here) = here else { return false };

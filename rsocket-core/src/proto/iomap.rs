@@ -97,11 +97,14 @@ impl Stream {
         Some(MapPost { bytes, target, word: Some(word), token: token(word, cost) })
     }
 
-    /// Tells the peer that a mapping is no more: its entry becomes empty, and `word`, a CTRL word that upstream
-    /// ignores, says so. Costs no credit, so that a peer which does not read hears of it too. `None` while there is no
-    /// control slot for it.
+    /// Tells the peer that a mapping is no more: its entry becomes empty, and `word`, a CTRL word, says so to a peer of
+    /// ours. Costs no credit, so that a peer which does not read hears of it too. `None` while there is no slot for it.
     pub fn next_unmap(&mut self, index: u16, word: Word) -> Option<MapPost> {
         let target = self.iomaps.entry(index)?;
+        if !self.iomaps.answers {
+            let token = self.next_direct()?;
+            return Some(MapPost { bytes: [0; Iomap::SIZE], target, word: None, token });
+        }
         let cost = self.mode.cost(true);
         if !self.state.connected() || !self.control.take(cost) {
             return None;
@@ -181,6 +184,9 @@ mod tests {
         for _ in 0..1000 {
             let post = b.next_iomap(0, MAPPING).unwrap();
             assert_eq!((post.word, b.credits()), (None, 16));
+            b.on_sent(post.token);
+            let post = b.next_unmap(0, Word(0xf300_0000)).unwrap();
+            assert_eq!((post.word, post.bytes), (None, [0; 24]));
             b.on_sent(post.token);
         }
     }

@@ -86,6 +86,9 @@ pub(super) struct Placements {
     untold: VecDeque<u16>,
     /// Mappings of which it was not told yet that they are no more.
     leaving: VecDeque<u16>,
+    /// It was told of one, and has not answered. One at a time: the words cost no credit, and where there is no way to
+    /// say "not yet" (iWARP) the peer's spare receives must hold all such words.
+    asked: bool,
     /// Mappings of the peer's of which it is to be told that they are forgotten; each at most once.
     answers: VecDeque<u16>,
 }
@@ -101,6 +104,7 @@ impl Placements {
             generation: 0,
             untold: VecDeque::new(),
             leaving: VecDeque::new(),
+            asked: false,
             answers: VecDeque::new(),
         }
     }
@@ -212,6 +216,7 @@ impl<Q: QueuePair> Pump<Q> {
                 true
             }
             Note::Forgotten(index) => {
+                self.placements.asked = false;
                 self.forget(index.into());
                 let ours = self.placements.ours.get_mut(usize::from(index));
                 ours.is_some_and(|ours| {
@@ -300,6 +305,7 @@ impl<Q: QueuePair> Pump<Q> {
     pub(super) fn unmappings(&mut self) -> bool {
         let mut any = false;
         while let Some(index) = self.placements.leaving.front().copied()
+            && !self.placements.asked
             && self.pair.staging_room() >= Iomap::SIZE as u32
         {
             let Some(post) = note_word(Note::Unmapped(index)).and_then(|w| self.stream.next_unmap(index, w))
@@ -308,7 +314,8 @@ impl<Q: QueuePair> Pump<Q> {
             };
             self.placements.leaving.pop_front();
             self.post_map(&post);
-            if !self.stream.peer_answers()
+            self.placements.asked = self.stream.peer_answers();
+            if !self.placements.asked
                 && let Some(ours) = self.placements.ours.get_mut(usize::from(index))
             {
                 // Whatever is told next comes after it.
