@@ -5,7 +5,7 @@ helper PLACING placing
 # shellcheck disable=SC2154 # tmpdir makes it
 tmpdir tmp
 cases=()
-[ "$QUICK" = 1 ] && cases=(order by_itself ranges unmapped closed)
+[ "$QUICK" = 1 ] && cases=(order by_itself ranges unmapped many closed)
 for dev in "${DEVICES[@]}"; do
   before=$(packets "$dev")
   limit 400 env "RS_ADDRESS=$(address "$dev")" RS_SECONDS=60 "$PLACING" "${cases[@]}" >"$tmp/out" 2>&1
