@@ -137,9 +137,11 @@ pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Errno> {
         if !s.has(flag::RELAYED)
             && let Some(ends) = crate::attach::link::ends(s)
         {
-            // What was sent before is in place before the mapping goes.
+            // What was sent before is in place before the mapping goes. A peer that broke a rule is found by whoever looks next.
             let _ = arrive::all(s, &ends, maps);
             maps.hide(found, &ends, || next_generation(s));
+            // Its writer may wait for the room that there is now, or for what will never come.
+            ends.wake_writer();
         }
         Ok(maps.list.remove(found).entry)
     });
@@ -175,6 +177,7 @@ pub fn closing(id: SlotId, s: &Slot) {
             for i in 0..maps.list.len() {
                 maps.hide(i, &ends, || next_generation(s));
             }
+            ends.wake_writer();
         }
         maps.list.clear();
         thread::forget(id);
