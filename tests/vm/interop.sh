@@ -121,9 +121,13 @@ if [ "$QUICK" = 1 ]; then
   streams riostream 65536 b
   megabytes=4
 else
-  streams rstream "64 65536 1048576" b n a r
+  streams rstream "64 65536 1048576" b
+  streams rstream 65536 n r
+  streams rstream 64 a
   row "rstream -T b ipv6" rstream -S 4096 -C 10 -I 2 -T b
-  streams riostream "64 65536 1000000" b n a
+  streams riostream "64 65536 1000000" b
+  streams riostream 65536 n
+  streams riostream 64 a
   megabytes=64
 fi
 row "60 mappings, queue 16" iomaps 60
