@@ -1,7 +1,8 @@
 //! The headers of datagram sockets (`wire-protocol §9.2`, `§9.3`).
 //!
 //! Knows nothing of queue pairs or destinations. Entry points: [`UdHeader`] for frames on the queue pair,
-//! [`UdpHeader`] for those on the UDP socket, each with `to_bytes` and `parse`.
+//! [`UdpHeader`] for those on the UDP socket, each with `to_bytes` and `parse`; [`Invitation`] for what stands
+//! behind the header of a packet that only this library knows.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
@@ -23,6 +24,8 @@ pub enum BadFrame {
     Version(u8, u8),
     /// Not one of ours.
     Tag(u32),
+    /// For a purpose that nobody of ours or upstream's has.
+    Op(u8),
 }
 
 /// A header of one of the two lengths that an address family gives it.
@@ -121,13 +124,70 @@ impl UdHeader {
     }
 }
 
-/// What a packet on the UDP socket is for.
+/// What a packet on the UDP socket is for. Upstream sends the first two, and takes every number but 0 for the
+/// second (`wire-protocol §14`): the others are between two of ours, and do no harm elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum UdpOp {
     /// User data follows, and an answer is wanted.
-    Data,
-    /// Only the address counts. Upstream takes every number but 0 for this (`wire-protocol §14`).
-    Address,
+    Data = 0,
+    /// Only the address counts.
+    Address = 7,
+    /// An answer is wanted, and there are no data: is the peer still what it was?
+    Ask = 8,
+    /// The answer of a socket without a queue pair: an [`Invitation`] to share memory follows.
+    Invite = 9,
+    /// Something was put into memory that the two share.
+    Nudge = 10,
+}
+
+impl UdpOp {
+    const fn parse(number: u8) -> Result<Self, BadFrame> {
+        match number {
+            0 => Ok(Self::Data),
+            7 => Ok(Self::Address),
+            8 => Ok(Self::Ask),
+            9 => Ok(Self::Invite),
+            10 => Ok(Self::Nudge),
+            other => Err(BadFrame::Op(other)),
+        }
+    }
+}
+
+/// Where to bring memory, and what to show there: who shows it has seen packets that went to the invited address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Invitation {
+    /// The name of the socket that takes it.
+    pub name: u64,
+    /// What to show.
+    pub token: u128,
+}
+
+impl Invitation {
+    /// Bytes behind the header.
+    pub const SIZE: usize = 24;
+
+    /// As it is sent, numbers big endian.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        let both = self.name.to_be_bytes().into_iter().chain(self.token.to_be_bytes());
+        for (to, from) in bytes.iter_mut().zip(both) {
+            *to = from;
+        }
+        bytes
+    }
+
+    /// Reads what stands behind a header.
+    ///
+    /// # Errors
+    /// There are more or fewer bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, BadFrame> {
+        let whole: &[u8; Self::SIZE] = bytes.try_into().map_err(|_| BadFrame::Short)?;
+        let number = |bytes: &[u8]| bytes.iter().fold(0_u128, |n, b| n << 8 | u128::from(*b));
+        let (name, token) = whole.split_at(8);
+        Ok(Self { name: number(name) as u64, token: number(token) })
+    }
 }
 
 /// The sender's own address in a packet; receivers ignore it.
@@ -168,14 +228,17 @@ impl UdpHeader {
     pub const V4_SIZE: usize = 16;
     /// Bytes of an IPv6 header.
     pub const V6_SIZE: usize = 28;
-    /// The number of [`UdpOp::Address`] as it is sent.
-    const OP_ADDRESS: u8 = 7;
+    /// Whether a packet is meant for the exchange at all; what is not is whatever its sender says.
+    #[must_use]
+    pub fn is_tagged(packet: &[u8]) -> bool {
+        packet.starts_with(&TAG.to_be_bytes())
+    }
 
     fn raw<const N: usize>(&self, version: u8, length: usize, addr: [u8; N]) -> RawUdp<N> {
         RawUdp {
             tag: TAG.into(),
             version,
-            op: if self.op == UdpOp::Data { 0 } else { Self::OP_ADDRESS },
+            op: self.op as u8,
             length: length as u8,
             reserved: 0,
             qpn: (self.qpn & QPN_MASK).into(),
@@ -212,7 +275,7 @@ impl UdpHeader {
             }
             _ => return Err(BadFrame::Version(short.version, short.length)),
         };
-        let op = if short.op == 0 { UdpOp::Data } else { UdpOp::Address };
+        let op = UdpOp::parse(short.op)?;
         Ok((Self { op, qpn: u32::from(short.qpn) & QPN_MASK, addr }, rest))
     }
 }
@@ -252,6 +315,22 @@ mod tests {
         let mut cut = [0x55; 15];
         cut[4..].copy_from_slice(&[4, 0, 16, 0, 0, 0, 0, 1, 1, 1, 1]);
         assert_eq!(UdpHeader::parse(&cut), Err(BadFrame::Short));
+        let mut odd = *b"\x55\x55\x55\x55\x04\x05\x10\x00\x00\x00\x01\x23\x7f\x00\x00\x01";
+        assert_eq!(UdpHeader::parse(&odd), Err(BadFrame::Op(5)));
+        odd[5] = 8;
+        assert_eq!(UdpHeader::parse(&odd).map(|(h, _)| h.op), Ok(UdpOp::Ask));
+        odd[6] = 28;
+        assert_eq!(UdpHeader::parse(&odd), Err(BadFrame::Version(4, 28)));
+    }
+
+    #[test]
+    fn invitations_come_back() {
+        let invitation = Invitation { name: 0x0102_0304_0506_0708, token: 0xffee_ddcc << 96 | 1 };
+        let bytes = invitation.to_bytes();
+        assert_eq!((bytes[0], bytes[8], bytes[23]), (1, 0xff, 1));
+        assert_eq!(Invitation::parse(&bytes), Ok(invitation));
+        assert_eq!(Invitation::parse(&bytes[..23]), Err(BadFrame::Short));
+        assert_eq!(Invitation::parse(&[0; 25]), Err(BadFrame::Short));
     }
 
     proptest! {

@@ -7,7 +7,7 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno as KernelErrno;
@@ -73,9 +73,7 @@ impl Arena {
     /// `EINVAL` for a count that [`arena_len`] refuses; what the kernel says otherwise.
     pub fn create(windows: u32) -> Result<(Self, OwnedFd), Errno> {
         let size = arena_len(windows).ok_or(Errno::INVAL)?;
-        let fd = memfd()?;
-        rustix::fs::ftruncate(&fd, size as u64)?;
-        rustix::fs::fcntl_add_seals(&fd, SEALS)?;
+        let fd = sealed(size)?;
         let id = super::random::bits()?;
         let id = [id as u64, (id >> 64) as u64];
         let arena = Self { base: map(&fd, size)?, windows, id };
@@ -97,15 +95,7 @@ impl Arena {
     /// Which check failed. The descriptor stays the caller's.
     pub fn open(fd: impl AsFd) -> Result<Self, OpenError> {
         let fd = fd.as_fd();
-        let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| OpenError::NotMemfd)?;
-        if rustix::fs::fstatfs(fd)?.f_type as u64 != TMPFS_MAGIC {
-            return Err(OpenError::NotMemfd);
-        }
-        if !seals.contains(SEALS) {
-            return Err(OpenError::NotSealed);
-        }
-        // From here on the size cannot change.
-        let size = usize::try_from(rustix::fs::fstat(fd)?.st_size).map_err(|_| OpenError::Size)?;
+        let size = sealed_size(fd)?;
         let windows = size.checked_sub(HEADER_LEN).ok_or(OpenError::Size)? / WINDOW_LEN;
         let windows = u32::try_from(windows).map_err(|_| OpenError::Size)?;
         if arena_len(windows) != Some(size) {
@@ -204,6 +194,26 @@ impl Arena {
     }
 }
 
+/// The size of what a peer sent, which cannot change any more.
+pub(super) fn sealed_size(fd: BorrowedFd<'_>) -> Result<usize, OpenError> {
+    let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| OpenError::NotMemfd)?;
+    if rustix::fs::fstatfs(fd)?.f_type as u64 != TMPFS_MAGIC {
+        return Err(OpenError::NotMemfd);
+    }
+    if !seals.contains(SEALS) {
+        return Err(OpenError::NotSealed);
+    }
+    usize::try_from(rustix::fs::fstat(fd)?.st_size).map_err(|_| OpenError::Size)
+}
+
+/// A memfd of that size, which nobody can change.
+pub(super) fn sealed(size: usize) -> Result<OwnedFd, Errno> {
+    let fd = memfd()?;
+    rustix::fs::ftruncate(&fd, size as u64)?;
+    rustix::fs::fcntl_add_seals(&fd, SEALS)?;
+    Ok(fd)
+}
+
 /// A memfd that can be sealed, and that cannot be made executable where the kernel knows of that.
 fn memfd() -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -215,7 +225,7 @@ fn memfd() -> Result<OwnedFd, Errno> {
 }
 
 /// Maps the whole, shared, without touching it.
-fn map(fd: impl AsFd, size: usize) -> Result<NonNull<u8>, KernelErrno> {
+pub(super) fn map(fd: impl AsFd, size: usize) -> Result<NonNull<u8>, KernelErrno> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing that exists.
     let address =

@@ -5,14 +5,15 @@
 //! [`layout`] says where everything lies, [`copy`] how bytes get in and out, [`places`] how they
 //! get into memory of the receiver's own choice, [`park`] and [`bell`] how a
 //! side that sleeps is woken. [`queue_pair`] makes of a window what the contract of [`super`] asks for. Nothing here knows sockets, the protocol's state, or who may connect to
-//! whom; and whatever the peer can write is read once and checked by whoever uses it.
+//! whom; [`mailbox`] is a ring of datagrams from one socket to another, in a memfd of its own; and whatever the peer can write is read once and checked by whoever uses it.
 
 pub mod arena;
 pub mod bell;
 pub mod copy;
 pub mod direction;
 pub mod layout;
+pub mod mailbox;
 pub mod park;
 pub mod places;
 pub mod queue_pair;
-mod random;
+pub(crate) mod random;

@@ -6,7 +6,7 @@ use crate::errno::Errno;
 ///
 /// # Errors
 /// What the kernel says; `EAGAIN` when it gave less than asked for.
-pub(super) fn bits() -> Result<u128, Errno> {
+pub(crate) fn bits() -> Result<u128, Errno> {
     let mut bytes = [0_u8; 16];
     // The raw call: the C library's function of this name is a cancellation point.
     // SAFETY: the buffer is valid for its length, and the call writes no more.
