@@ -15,6 +15,16 @@ int main(void)
 	printf("ibv_send_wr.imm_data %zu\n", offsetof(struct ibv_send_wr, imm_data));
 	printf("ibv_send_wr.wr.rdma.remote_addr %zu\n", offsetof(struct ibv_send_wr, wr.rdma.remote_addr));
 	printf("ibv_send_wr.wr.rdma.rkey %zu\n", offsetof(struct ibv_send_wr, wr.rdma.rkey));
+	printf("ibv_send_wr.wr.ud.ah %zu\n", offsetof(struct ibv_send_wr, wr.ud.ah));
+	printf("ibv_send_wr.wr.ud.remote_qpn %zu\n", offsetof(struct ibv_send_wr, wr.ud.remote_qpn));
+	printf("ibv_send_wr.wr.ud.remote_qkey %zu\n", offsetof(struct ibv_send_wr, wr.ud.remote_qkey));
+	SIZE(ibv_ah_attr); FIELD(ibv_ah_attr, grh.dgid); FIELD(ibv_ah_attr, grh.flow_label);
+	FIELD(ibv_ah_attr, grh.sgid_index); FIELD(ibv_ah_attr, grh.hop_limit); FIELD(ibv_ah_attr, grh.traffic_class);
+	FIELD(ibv_ah_attr, dlid); FIELD(ibv_ah_attr, sl); FIELD(ibv_ah_attr, static_rate); FIELD(ibv_ah_attr, is_global);
+	FIELD(ibv_ah_attr, port_num);
+	SIZE(ibv_sa_path_rec); FIELD(ibv_sa_path_rec, sgid); FIELD(ibv_sa_path_rec, dlid);
+	FIELD(ibv_sa_path_rec, flow_label); FIELD(ibv_sa_path_rec, hop_limit); FIELD(ibv_sa_path_rec, traffic_class);
+	FIELD(ibv_sa_path_rec, sl); FIELD(ibv_sa_path_rec, mtu); FIELD(ibv_sa_path_rec, rate);
 	SIZE(ibv_recv_wr); FIELD(ibv_recv_wr, wr_id); FIELD(ibv_recv_wr, next); FIELD(ibv_recv_wr, sg_list);
 	FIELD(ibv_recv_wr, num_sge);
 	SIZE(ibv_wc); FIELD(ibv_wc, wr_id); FIELD(ibv_wc, status); FIELD(ibv_wc, opcode); FIELD(ibv_wc, byte_len);
@@ -34,7 +44,8 @@ int main(void)
 	SIZE(ibv_device); FIELD(ibv_device, transport_type); FIELD(ibv_device, name);
 	SIZE(ibv_comp_channel); FIELD(ibv_comp_channel, fd);
 	SIZE(rdma_cm_id); FIELD(rdma_cm_id, verbs); FIELD(rdma_cm_id, context); FIELD(rdma_cm_id, qp);
-	FIELD(rdma_cm_id, pd);
+	FIELD(rdma_cm_id, pd); FIELD(rdma_cm_id, port_num); FIELD(rdma_cm_id, route.path_rec);
+	FIELD(rdma_cm_id, route.num_paths);
 	printf("rdma_cm_id.route.addr.src_addr %zu\n", offsetof(struct rdma_cm_id, route.addr.src_addr));
 	printf("rdma_cm_id.route.addr.dst_addr %zu\n", offsetof(struct rdma_cm_id, route.addr.dst_addr));
 	SIZE(rdma_event_channel); FIELD(rdma_event_channel, fd);

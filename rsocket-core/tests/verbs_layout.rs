@@ -39,6 +39,33 @@ fn lines() -> Vec<String> {
     ));
     lines
         .push(format!("ibv_send_wr.wr.rdma.rkey {}", offset_of!(ibv_send_wr, wr) + offset_of!(rdma_t, rkey)));
+    for (name, at) in [
+        ("ah", offset_of!(ud_t, ah)),
+        ("remote_qpn", offset_of!(ud_t, remote_qpn)),
+        ("remote_qkey", offset_of!(ud_t, remote_qkey)),
+    ] {
+        lines.push(format!("ibv_send_wr.wr.ud.{name} {}", offset_of!(ibv_send_wr, wr) + at));
+    }
+    size!(ibv_ah_attr);
+    field!(ibv_ah_attr, grh.dgid);
+    field!(ibv_ah_attr, grh.flow_label);
+    field!(ibv_ah_attr, grh.sgid_index);
+    field!(ibv_ah_attr, grh.hop_limit);
+    field!(ibv_ah_attr, grh.traffic_class);
+    field!(ibv_ah_attr, dlid);
+    field!(ibv_ah_attr, sl);
+    field!(ibv_ah_attr, static_rate);
+    field!(ibv_ah_attr, is_global);
+    field!(ibv_ah_attr, port_num);
+    size!(ibv_sa_path_rec);
+    field!(ibv_sa_path_rec, sgid);
+    field!(ibv_sa_path_rec, dlid);
+    field!(ibv_sa_path_rec, flow_label);
+    field!(ibv_sa_path_rec, hop_limit);
+    field!(ibv_sa_path_rec, traffic_class);
+    field!(ibv_sa_path_rec, sl);
+    field!(ibv_sa_path_rec, mtu);
+    field!(ibv_sa_path_rec, rate);
     size!(ibv_recv_wr);
     field!(ibv_recv_wr, wr_id);
     field!(ibv_recv_wr, next);
@@ -84,6 +111,9 @@ fn lines() -> Vec<String> {
     field!(rdma_cm_id, context);
     field!(rdma_cm_id, qp);
     field!(rdma_cm_id, pd);
+    field!(rdma_cm_id, port_num);
+    field!(rdma_cm_id, route.path_rec);
+    field!(rdma_cm_id, route.num_paths);
     field!(rdma_cm_id, route.addr.src_addr_union => "route.addr.src_addr");
     field!(rdma_cm_id, route.addr.dst_addr_union => "route.addr.dst_addr");
     size!(rdma_event_channel);

@@ -264,7 +264,7 @@ impl Drop for Identifier {
 
 /// A connection to be, or a listener, or what ends a connection. Dropped, it ends (the pair may keep it alive).
 pub struct CmId {
-    id: Arc<Identifier>,
+    pub(super) id: Arc<Identifier>,
 }
 
 impl fmt::Debug for CmId {
@@ -279,6 +279,19 @@ impl CmId {
     /// # Errors
     /// No memory, or the channel does not work any more.
     pub fn new(channel: &EventChannel, key: u64) -> Result<Self, CmError> {
+        Self::in_space(channel, key, ffi::PORT_SPACE)
+    }
+
+    /// A new one for datagrams: to be bound to an address for a [`UdPair`](super::UdPair), or to look up a
+    /// [`Path`](super::Path).
+    ///
+    /// # Errors
+    /// As [`CmId::new`].
+    pub fn for_datagrams(channel: &EventChannel, key: u64) -> Result<Self, CmError> {
+        Self::in_space(channel, key, ffi::DATAGRAM_PORT_SPACE)
+    }
+
+    fn in_space(channel: &EventChannel, key: u64, space: ffi::PortSpace) -> Result<Self, CmError> {
         if channel.channel.pid != sys::pid() {
             return Err(CmError::Os(Errno::BADF));
         }
@@ -287,9 +300,8 @@ impl CmId {
         let f = &channel.channel.loaded.table;
         // SAFETY: the channel is alive and outlives the identifier; the pointer is valid; the key is not
         // used as a pointer by anybody.
-        let made = unsafe {
-            (f.rdma_create_id)(channel.channel.raw, &raw mut raw, key as *mut c_void, ffi::PORT_SPACE)
-        };
+        let made =
+            unsafe { (f.rdma_create_id)(channel.channel.raw, &raw mut raw, key as *mut c_void, space) };
         if made != 0 {
             return Err(refused(gate::last_error()));
         }

@@ -17,16 +17,22 @@ use rdma_sys::{
     ibv_access_flags, ibv_qp_attr_mask, ibv_qp_type, ibv_send_flags, ibv_wc_flags, rdma_port_space,
 };
 pub(super) use rdma_sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr,
-    ibv_qp_init_attr, ibv_qp_state, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_transport_type, ibv_wc,
-    ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode, rdma_cm_event, rdma_cm_event_type, rdma_cm_id,
-    rdma_conn_param, rdma_event_channel,
+    ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid, ibv_mr,
+    ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_recv_wr, ibv_send_wr, ibv_sge,
+    ibv_transport_type, ibv_wc, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode, rdma_cm_event,
+    rdma_cm_event_type, rdma_cm_id, rdma_conn_param, rdma_event_channel, ud_t,
 };
 
 use super::Missing;
 
+/// What an identifier of the connection manager is for.
+pub(super) type PortSpace = rdma_port_space::Type;
 /// Connections, as opposed to datagrams.
 pub(super) const PORT_SPACE: rdma_port_space::Type = rdma_port_space::RDMA_PS_TCP;
+/// Datagrams: for binding and for looking up paths (`wire-protocol §1`).
+pub(super) const DATAGRAM_PORT_SPACE: rdma_port_space::Type = rdma_port_space::RDMA_PS_UDP;
+/// Unreliable datagrams.
+pub(super) const UNRELIABLE: ibv_qp_type::Type = ibv_qp_type::IBV_QPT_UD;
 /// A reliable connection.
 pub(super) const RELIABLE: ibv_qp_type::Type = ibv_qp_type::IBV_QPT_RC;
 /// What our memory is registered for.
@@ -111,6 +117,9 @@ table! {
         Verbs "IBVERBS_1.1" ibv_destroy_cq(*mut ibv_cq) -> c_int;
         Verbs "IBVERBS_1.1" ibv_get_cq_event(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
         Verbs "IBVERBS_1.1" ibv_ack_cq_events(*mut ibv_cq, u32);
+        Verbs "IBVERBS_1.1" ibv_create_ah(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;
+        Verbs "IBVERBS_1.1" ibv_destroy_ah(*mut ibv_ah) -> c_int;
+        Verbs "IBVERBS_1.1" ibv_query_gid(*mut ibv_context, u8, c_int, *mut ibv_gid) -> c_int;
         Verbs "IBVERBS_1.1" ibv_modify_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
         Cm "RDMACM_1.0" rdma_create_event_channel() -> *mut rdma_event_channel;
         Cm "RDMACM_1.0" rdma_destroy_event_channel(*mut rdma_event_channel);

@@ -3,7 +3,7 @@
 //!
 //! Must not know sockets, streams or what the words mean. Entry points: [`probe`]; [`EventChannel::open`] and
 //! [`CmId`] to connect; [`CmId::create_pair`] for the [`RdmaPair`], which keeps the device contract;
-//! [`EventSource`] to sleep on all pairs of a device.
+//! [`EventSource`] to sleep on all pairs of a device; [`UdPair`] and [`Path`] for datagrams.
 //!
 //! What runs where:
 //!
@@ -33,7 +33,9 @@ pub(super) mod ffi;
 mod gate;
 mod memory;
 mod pair;
+mod path;
 mod staging;
+mod ud;
 
 pub use cm::{CmId, EventChannel};
 pub use contexts::{Device, EventSource};
@@ -41,6 +43,8 @@ pub use event::{Event, Kind, MAX_PRIVATE, Parameters, Private};
 pub use ffi::Library;
 pub use gate::{fork_child, fork_parent, fork_prepare};
 pub use pair::{PairParams, RdmaPair};
+pub use path::{AddressHandle, Path};
+pub use ud::{MOST_BYTES, NotSent, UdPair};
 
 /// An address as the connection manager takes it: IPv4 or IPv6, with the port.
 pub type SockAddr = core::net::SocketAddr;
