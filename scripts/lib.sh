@@ -205,6 +205,18 @@ wait_port() {
   return 1
 }
 
+# wait_udp PORT PID [SECONDS] : until somebody has that UDP port; false if PID ends first or time is up.
+wait_udp() {
+  local i n=$((${3:-10} * 50)) hex
+  printf -v hex ':%04X ' "$1"
+  for ((i = 0; i < n; i++)); do
+    grep -qi "$hex" /proc/net/udp /proc/net/udp6 2>/dev/null && return 0
+    alive "$2" || return 1
+    sleep 0.02
+  done
+  return 1
+}
+
 # ---------------------------------------------------------------- the library
 
 build_lib() {

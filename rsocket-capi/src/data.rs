@@ -7,7 +7,7 @@ use rsocket_core::edge::{count, iovecs, length, nowhere, one, sent};
 use rsocket_core::errno::Errno;
 use rsocket_core::{plain, socket};
 
-use crate::table;
+use crate::{datagram, table};
 
 /// Flags of receiving calls that mean something here. Others mean nothing on a stream, and are ignored.
 const RECEIVING: c_int = libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
@@ -15,6 +15,9 @@ const RECEIVING: c_int = libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_DONTWAIT
 const SENDING: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
 
 fn receive(fd: c_int, to: &[iovec], flags: c_int) -> Result<usize, Errno> {
+    if let Some(slot) = datagram::behind(fd) {
+        return datagram::receive(slot, fd, to, flags);
+    }
     let slot = table::connection(fd)?;
     if flags & libc::MSG_OOB != 0 {
         return Err(Errno::OPNOTSUPP);
@@ -31,11 +34,23 @@ fn read(fd: c_int, to: &[iovec]) -> Result<usize, Errno> {
 }
 
 fn send(fd: c_int, from: &[iovec], flags: c_int) -> Result<usize, Errno> {
+    if let Some(slot) = datagram::behind(fd) {
+        return datagram::send(slot, fd, from, flags);
+    }
     let slot = table::connection(fd)?;
     if flags & libc::MSG_OOB != 0 {
         return Err(Errno::OPNOTSUPP);
     }
     socket::send(slot, fd, from, flags & SENDING)
+}
+
+/// What a sending call returns: a broken pipe is a signal too, but not of a datagram socket.
+fn told(fd: c_int, result: Result<usize, Errno>, flags: c_int) -> ssize_t {
+    if result == Err(Errno::PIPE) && datagram::behind(fd).is_some() {
+        count(result)
+    } else {
+        sent(result, flags)
+    }
 }
 
 /// The program's scatter list. `too_long` is what this call says to one that has too many elements.
@@ -109,6 +124,9 @@ call! {
     }
 
     fn rrecvfrom(fd: c_int, buffer: *mut c_void, size: size_t, flags: c_int, from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t {
+        if let Some(slot) = datagram::behind(fd) {
+            return count(datagram::receive_from(slot, fd, &one(buffer, size), flags, from, from_length));
+        }
         let result = receive(fd, &one(buffer, size), flags);
         if result.is_ok() {
             say_peer(fd, from, from_length);
@@ -117,6 +135,9 @@ call! {
     }
 
     fn rrecvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+        if let Some(slot) = datagram::behind(fd) {
+            return count(header(message).and_then(|to| datagram::receive_message(slot, fd, to, message, flags)));
+        }
         let result = header(message).and_then(|to| receive(fd, to, flags));
         if result.is_ok() {
             describe(fd, message);
@@ -133,12 +154,15 @@ call! {
     }
 
     fn rsend(fd: c_int, buffer: *const c_void, size: size_t, flags: c_int) -> ssize_t {
-        sent(send(fd, &one(buffer, size), flags), flags)
+        told(fd, send(fd, &one(buffer, size), flags), flags)
     }
 
     /// The address is ignored on a connected stream, as Linux does.
-    fn rsendto(fd: c_int, buffer: *const c_void, size: size_t, flags: c_int, _to: *const sockaddr, _to_length: socklen_t) -> ssize_t {
-        sent(send(fd, &one(buffer, size), flags), flags)
+    fn rsendto(fd: c_int, buffer: *const c_void, size: size_t, flags: c_int, to: *const sockaddr, to_length: socklen_t) -> ssize_t {
+        if let Some(slot) = datagram::behind(fd) {
+            return count(datagram::send_to(slot, fd, &one(buffer, size), flags, to, to_length));
+        }
+        told(fd, send(fd, &one(buffer, size), flags), flags)
     }
 
     fn rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
@@ -147,14 +171,18 @@ call! {
             Ok(_) if (*message).msg_controllen != 0 => Err(Errno::OPNOTSUPP),
             other => other,
         };
-        sent(from.and_then(|from| send(fd, from, flags)), flags)
+        if let Some(slot) = datagram::behind(fd) {
+            let to = |from| datagram::send_to(slot, fd, from, flags, (*message).msg_name.cast(), (*message).msg_namelen);
+            return count(from.and_then(to));
+        }
+        told(fd, from.and_then(|from| send(fd, from, flags)), flags)
     }
 
     fn rwrite(fd: c_int, buffer: *const c_void, size: size_t) -> ssize_t {
-        sent(send(fd, &one(buffer, size), 0), 0)
+        told(fd, send(fd, &one(buffer, size), 0), 0)
     }
 
     fn rwritev(fd: c_int, list: *const iovec, n: c_int) -> ssize_t {
-        sent(vector(list, n).and_then(|from| send(fd, from, 0)), 0)
+        told(fd, vector(list, n).and_then(|from| send(fd, from, 0)), 0)
     }
 }

@@ -1,12 +1,13 @@
-//! librsocket.so: the calls of rsocket(7) for C and C++ (`include/rdma/rsocket.h`), for stream sockets.
+//! librsocket.so: the calls of rsocket(7) for C and C++ (`include/rdma/rsocket.h`), for streams and datagrams.
 //!
 //! An rsocket is a kernel TCP socket with a slot of `rsocket_core::socket`, and never uses TCP for data. How
-//! two of them meet is `rsocket_core::plain`; moving bytes and waiting are the same code that the preload library
+//! two of them meet is `rsocket_core::plain`; a datagram rsocket is a UDP socket with a slot, and
+//! `rsocket_core::datagram`; moving bytes and waiting are the same code that the preload library
 //! runs. So the modules here only translate: a descriptor to a slot ([`table`]), C's arguments and results
 //! (`rsocket_core::edge`), options to who knows them.
 //!
 //! - [`name`]: rsocket, rbind, rlisten, raccept, rconnect, rshutdown, rclose, rgetpeername, rgetsockname
-//! - [`data`]: the rsend and rrecv families
+//! - [`data`]: the rsend and rrecv families; [`datagram`]: the same for datagrams
 //! - [`place`]: riomap, riounmap, riowrite
 //! - [`ready`]: rpoll, rselect
 //! - [`option`]: rsetsockopt, rgetsockopt, rfcntl
@@ -36,6 +37,7 @@ compile_error!("rfcntl is sound on 64-bit Linux ABIs only: see option.rs");
 #[macro_use]
 mod call;
 mod data;
+mod datagram;
 mod init;
 mod name;
 mod option;

@@ -8,12 +8,13 @@ use rsocket_core::address::SockAddr;
 use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::edge::done;
 use rsocket_core::errno::Errno;
+use rsocket_core::socket::SlotId;
 use rsocket_core::{plain, socket};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::{init, table};
+use crate::{datagram, init, table};
 
-/// A new stream socket.
+/// A new socket, for a stream or for datagrams.
 fn make(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
     let family = match domain {
         libc::AF_INET => AddressFamily::INET,
@@ -21,25 +22,40 @@ fn make(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
         _ => return Err(Errno::OPNOTSUPP),
     };
     let flags = kind & (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
-    if kind & !flags != libc::SOCK_STREAM || !matches!(protocol, 0 | libc::IPPROTO_TCP) {
-        return Err(Errno::OPNOTSUPP);
-    }
+    let datagrams = match (kind & !flags, protocol) {
+        (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => false,
+        (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => true,
+        _ => return Err(Errno::OPNOTSUPP),
+    };
     init::settle();
     if !descriptors::claim() {
         // A child of vfork, or of a raw clone: what is known here is its parent's.
         return Err(Errno::OPNOTSUPP);
     }
     let flags = SocketFlags::from_bits_truncate(flags.unsigned_abs());
-    let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(rustix::net::ipproto::TCP))?;
-    let fd = fd.into_raw_fd();
-    let entered = match socket::created(fd) {
-        Some(slot) => table::enter(fd, slot),
+    let (kind, protocol) = if datagrams {
+        (SocketType::DGRAM, rustix::net::ipproto::UDP)
+    } else {
+        (SocketType::STREAM, rustix::net::ipproto::TCP)
+    };
+    let fd = rustix::net::socket_with(family, kind, flags, Some(protocol))?.into_raw_fd();
+    let slot = if datagrams { socket::created_datagram(fd) } else { socket::created(fd) };
+    let entered = match slot {
+        Some(slot) => table::enter(fd, slot).and_then(|()| ready_for_datagrams(fd, slot, datagrams)),
         None => Err(Errno(libc::ENFILE)),
     };
     if entered.is_err() {
         table::close(fd);
     }
     entered.map(|()| fd)
+}
+
+fn ready_for_datagrams(fd: c_int, slot: SlotId, datagrams: bool) -> Result<(), Errno> {
+    let made = if datagrams { rsocket_core::datagram::created(slot, fd) } else { Ok(()) };
+    if made.is_err() {
+        descriptors::let_go(fd, descriptors::forget(fd), fd);
+    }
+    made
 }
 
 fn listen(fd: c_int, backlog: c_int) -> Result<(), Errno> {
@@ -52,6 +68,7 @@ fn listen(fd: c_int, backlog: c_int) -> Result<(), Errno> {
 fn accept(fd: c_int) -> Result<(c_int, SockAddr), Errno> {
     let listener = match descriptors::entry(fd) {
         Entry::Listener(slot) => slot,
+        Entry::Connection(_) if datagram::behind(fd).is_some() => return Err(Errno::OPNOTSUPP),
         Entry::Connection(_) => return Err(Errno::INVAL),
         _ => return Err(Errno::BADF),
     };
@@ -117,6 +134,9 @@ call! {
     }
 
     fn rconnect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        if let Some(slot) = datagram::behind(fd) {
+            return done(datagram::connect(slot, fd, address, length));
+        }
         done(table::rsocket(fd).and_then(|slot| plain::connect(slot, fd, &SockAddr::read(address, length)?)))
     }
 

@@ -11,7 +11,7 @@ use rsocket_core::socket::options::{Size, harmless};
 use rsocket_core::socket::{self, SlotId};
 use rsocket_core::{plain, sys};
 
-use crate::table;
+use crate::{datagram, table};
 
 const SOL_RDMA: c_int = 0x10000;
 const RDMA_SQSIZE: c_int = 0;
@@ -38,6 +38,12 @@ fn for_the_kernel(level: c_int, name: c_int) -> bool {
     harmless(level, name) && (level, name) != (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)
 }
 
+/// Options that look at what the packets of a datagram socket say, which is not what the program does.
+fn looks_into(level: c_int, name: c_int) -> bool {
+    level == libc::SOL_SOCKET
+        && matches!(name, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF | libc::SO_LOCK_FILTER)
+}
+
 /// # Safety
 /// `value` is null or points to `length` bytes.
 unsafe fn integer(value: *const c_void, length: socklen_t) -> Result<c_int, Errno> {
@@ -61,7 +67,8 @@ unsafe fn set(
     length: socklen_t,
 ) -> Result<(), Errno> {
     let slot = table::rsocket(fd)?;
-    if let Some(size) = kept(level, name) {
+    let datagrams = datagram::behind(fd).is_some();
+    if let Some(size) = kept(level, name).filter(|_| !datagrams || level == SOL_RDMA) {
         // SAFETY: the caller's promise.
         let asked = unsafe { integer(value, length) }?;
         // The kernel too takes a negative size of a buffer for a huge one; a negative queue is nonsense.
@@ -70,7 +77,7 @@ unsafe fn set(
         }
         return plain::set_size(slot, size, asked.cast_unsigned());
     }
-    if !for_the_kernel(level, name) {
+    if !for_the_kernel(level, name) || datagrams && looks_into(level, name) {
         return Err(Errno::OPNOTSUPP);
     }
     // SAFETY: passed on as the caller gave it; the kernel checks.
@@ -97,6 +104,7 @@ unsafe fn get(
 ) -> Result<(), Errno> {
     let own = match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => Some(plain::error(slot, fd)?),
+        _ if level != SOL_RDMA && datagram::behind(fd).is_some() => None,
         _ => kept(level, name).map(|size| c_int::try_from(plain::size(slot, size)).unwrap_or(c_int::MAX)),
     };
     if let Some(own) = own {

@@ -5,7 +5,7 @@
 //! [`device`] (memory that a peer can write, and how it is told), [`attach`] (how a TCP connection comes
 //! to have a device beside it, and goes back), [`relay`] (what is beyond a window when it is not a peer
 //! process), [`socket`] (what a socket is), [`readiness`] (poll, select and epoll over sockets of both kinds),
-//! [`plain`] (how sockets meet that are rsockets from the start).
+//! [`plain`] (how sockets meet that are rsockets from the start), [`datagram`] (sockets for datagrams).
 //!
 //! Shared by the libraries that export C functions, and used by nothing else in here: [`descriptors`] (what
 //! each number stands for), [`edge`] (return values and `errno`), [`process`] (forks and the end).
@@ -19,6 +19,7 @@
 pub mod address;
 pub mod attach;
 pub mod config;
+pub mod datagram;
 pub mod descriptors;
 pub mod device;
 pub mod edge;

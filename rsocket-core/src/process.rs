@@ -9,7 +9,7 @@ use core::ffi::CStr;
 
 use crate::attach::sandbox;
 use crate::device::rdma;
-use crate::{descriptors, readiness, relay, socket, stats};
+use crate::{datagram, descriptors, readiness, relay, socket, stats};
 
 /// A variable of the environment, without allocating.
 #[must_use]
@@ -33,6 +33,7 @@ pub fn watch_forks() {
 pub fn leaving() {
     if descriptors::any() && !sandbox::inside() && descriptors::mine() {
         socket::leaving();
+        datagram::leaving();
         relay::drain(true);
         report();
     }
@@ -89,6 +90,7 @@ unsafe extern "C" fn child() {
     if prepared(false) {
         rdma::fork_child();
         relay::forked();
+        datagram::forked();
         socket::fork_child();
         readiness::epoll::forked();
     }

@@ -109,6 +109,14 @@ counters! {
     SpinsPaid "spins.paid",
     /// Spins that ended in a sleep.
     SpinsFailed "spins.failed",
+    /// Datagrams sent by UDP.
+    DatagramsSentUdp "datagrams.sent.udp",
+    /// Datagrams received by UDP.
+    DatagramsReceivedUdp "datagrams.received.udp",
+    /// Datagrams lost because the receiver's memory was full.
+    DatagramsDropped "datagrams.dropped",
+    /// Packets and frames of the exchange that made no sense.
+    DatagramsIgnored "datagrams.ignored",
     /// Locks of dead holders that were broken.
     LocksBroken "locks_broken",
 }

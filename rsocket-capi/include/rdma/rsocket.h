@@ -3,7 +3,8 @@
  * processes of one host, and never over TCP.
  *
  * Each call behaves as the socket call of the same name without the r. All of them fail with -1 and errno.
- * Stream sockets only: rsocket(AF_INET or AF_INET6, SOCK_STREAM, 0), with SOCK_NONBLOCK and SOCK_CLOEXEC if wanted.
+ * rsocket(AF_INET or AF_INET6, SOCK_STREAM or SOCK_DGRAM, 0), with SOCK_NONBLOCK and SOCK_CLOEXEC if wanted.
+ * Datagrams have at most 2032 bytes (IPv4) or 2020 (IPv6), and travel by UDP until the two sockets have met.
  * Link with -lrsocket.
  */
 #ifndef RDMA_RSOCKET_H
@@ -48,7 +49,7 @@ ssize_t rrecvmsg(int fd, struct msghdr *message, int flags);
 ssize_t rread(int fd, void *buffer, size_t size);
 ssize_t rreadv(int fd, const struct iovec *list, int count);
 
-/* Flags: MSG_DONTWAIT, MSG_NOSIGNAL. A stream whose peer has gone raises SIGPIPE, as TCP does. */
+/* Flags: MSG_DONTWAIT, MSG_NOSIGNAL. EMSGSIZE: the datagram is too long. A stream whose peer has gone raises SIGPIPE, as TCP does. */
 ssize_t rsend(int fd, const void *buffer, size_t size, int flags);
 ssize_t rsendto(int fd, const void *buffer, size_t size, int flags, const struct sockaddr *to, socklen_t to_length);
 ssize_t rsendmsg(int fd, const struct msghdr *message, int flags);

@@ -11,13 +11,14 @@
 
 mod kernel;
 pub mod rdma;
-mod service;
+pub(crate) mod service;
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crate::address::SockAddr;
 use crate::attach::machine::Phase;
+use crate::datagram;
 use crate::errno::Errno;
 use crate::socket::options::Size;
 use crate::socket::slot::flag;
@@ -34,6 +35,9 @@ fn over_rdma(_id: SlotId) -> bool {
 /// # Errors
 /// As bind(2).
 pub fn bind(id: SlotId, fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
+    if datagram::is(id) {
+        return datagram::names::bind(fd, name);
+    }
     if over_rdma(id) {
         return rdma::bind(id, fd, &name.0);
     }
@@ -45,6 +49,9 @@ pub fn bind(id: SlotId, fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
 /// # Errors
 /// As listen(2).
 pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
+    if datagram::is(id) {
+        return Err(Errno::OPNOTSUPP);
+    }
     if over_rdma(id) {
         return rdma::listen(id, fd, backlog);
     }
@@ -59,6 +66,9 @@ pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
 /// As connect(2), `EINPROGRESS` for a socket that does not block above all; `ENODEV` where no device leads to
 /// that address.
 pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
+    if datagram::is(id) {
+        return datagram::names::connect(id, fd, to);
+    }
     if over_rdma(id) {
         return rdma::connect(id, fd, &to.0);
     }
@@ -90,7 +100,7 @@ pub fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId, RawFd,
 /// # Errors
 /// As getsockname(2).
 pub fn local_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
-    if over_rdma(id) {
+    if over_rdma(id) && !datagram::is(id) {
         return rdma::local_name(id, fd);
     }
     kernel::local_name(fd)
@@ -101,7 +111,7 @@ pub fn local_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
 /// # Errors
 /// As getpeername(2).
 pub fn peer_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
-    if over_rdma(id) {
+    if over_rdma(id) && !datagram::is(id) {
         return rdma::peer_name(id);
     }
     kernel::peer_name(fd)
@@ -109,6 +119,9 @@ pub fn peer_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
 
 /// The pending error (`SO_ERROR`), which is cleared; 0 if there is none.
 pub fn error(id: SlotId, fd: RawFd) -> Result<i32, Errno> {
+    if datagram::is(id) {
+        return Ok(datagram::names::error(id, fd));
+    }
     if over_rdma(id)
         && let Some(e) = rdma::error(id)
     {
@@ -152,6 +165,9 @@ fn take_notice(id: SlotId) -> bool {
 pub fn shutdown(id: SlotId, fd: RawFd, how: i32) -> Result<(), Errno> {
     if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
         return Err(Errno::INVAL);
+    }
+    if datagram::is(id) {
+        return datagram::names::shutdown(id, fd, how);
     }
     before_data(id)?;
     socket::shutdown(id, fd, how);

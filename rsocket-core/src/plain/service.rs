@@ -25,13 +25,15 @@ pub(super) fn wanted() {
     let (me, owner) = (sys::pid(), OWNER.load(Ordering::Relaxed));
     if owner == me {
         let _ = futex::wake(&BEGUN, futex::Flags::PRIVATE, 1);
-    } else if OWNER.compare_exchange(owner, me, Ordering::Relaxed, Ordering::Relaxed).is_ok() && !start() {
+    } else if OWNER.compare_exchange(owner, me, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        && !start("rsocket", run)
+    {
         crate::log_warn!("no thread for pairings: they go on in the program's calls alone");
     }
 }
 
-/// Starts the thread with all signals blocked: they are the program's.
-fn start() -> bool {
+/// Starts a thread with all signals blocked: they are the program's.
+pub(crate) fn start(name: &str, run: fn()) -> bool {
     // SAFETY: both sets are locals, for which zeroes are a value; the old mask is put back below.
     let before = unsafe {
         let (mut all, mut before) = (core::mem::zeroed::<libc::sigset_t>(), core::mem::zeroed());
@@ -39,7 +41,7 @@ fn start() -> bool {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         before
     };
-    let started = std::thread::Builder::new().name("rsocket".into()).stack_size(STACK).spawn(run).is_ok();
+    let started = std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(run).is_ok();
     // SAFETY: the mask that was there.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut()) };
     started

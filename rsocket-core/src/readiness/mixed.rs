@@ -136,7 +136,7 @@ struct Wait<'a, S: Source> {
     sets: &'static Registry<S>,
     find: Finder,
     entries: &'a mut [Entry],
-    /// One for each entry, and one more for the bell.
+    /// One for each entry, one more for the bell, and what else there is to sleep on.
     kernel: &'a mut [pollfd],
     patience: Option<Duration>,
 }
@@ -150,7 +150,7 @@ pub(crate) fn wait<S: Source>(
     find: Finder,
 ) -> Result<usize, Errno> {
     let none = pollfd { fd: -1, events: 0, revents: 0 };
-    let Some(mut kernel) = Room::new(entries.len() + 1, none) else { return Err(Errno::NOMEM) };
+    let Some(mut kernel) = Room::new(2 * entries.len() + 1, none) else { return Err(Errno::NOMEM) };
     let source = &sets.source;
     let mut wait = Wait { source, sets, find, entries, kernel: kernel.slice(), patience: None };
     let result = wait.run(timeout, mask);
@@ -248,8 +248,8 @@ impl<S: Source> Wait<'_, S> {
         count
     }
 
-    /// Writes the kernel's share of the question.
-    fn fill(&mut self, bell: RawFd) {
+    /// Writes the kernel's share of the question; how long it is.
+    fn fill(&mut self, bell: RawFd) -> usize {
         let end = pollfd { fd: bell, events: POLLIN, revents: 0 };
         let entries = self.entries.iter().map(|e| {
             let mut events = e.events;
@@ -263,9 +263,15 @@ impl<S: Source> Wait<'_, S> {
             }
             pollfd { fd: if e.deaf { -1 } else { e.fd }, events, revents: 0 }
         });
-        for (to, from) in self.kernel.iter_mut().zip(entries.chain(core::iter::once(end))) {
+        let special = self.entries.iter().filter(|e| e.special).filter_map(|e| e.slot);
+        let further = special.filter_map(|slot| self.source.events(slot));
+        let further = further.map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
+        let mut used = 0;
+        for (to, from) in self.kernel.iter_mut().zip(entries.chain(core::iter::once(end)).chain(further)) {
             *to = from;
+            used += 1;
         }
+        used
     }
 
     /// Merges what the kernel said into the entries, and looks at the devices again; the count of entries
@@ -288,7 +294,7 @@ impl<S: Source> Wait<'_, S> {
             } else if k.revents & POLLRDHUP != 0 && e.special {
                 e.quiet = true;
             } else if k.revents & (POLLERR | POLLHUP | POLLIN | POLLOUT) != 0 {
-                e.deaf = true;
+                e.deaf = !e.slot.is_some_and(|slot| self.source.consumes(slot));
             }
         }
         count
@@ -306,13 +312,12 @@ impl<S: Source> Wait<'_, S> {
         time: Option<Duration>,
         mask: *const libc::sigset_t,
     ) -> Result<usize, Errno> {
-        self.fill(bell.map_or(-1, |b| b.fd()));
-        let used = self.kernel.len() - usize::from(bell.is_none());
+        let used = self.fill(bell.map_or(-1, |b| b.fd()));
         let spec = time.map(timespec);
         let result = sys::wait(self.kernel.get_mut(..used).unwrap_or_default(), spec.as_ref(), mask);
         if let Some(bell) = bell {
             self.disarm(bell);
-            if self.kernel.last().is_some_and(|k| k.revents != 0) {
+            if self.kernel.get(self.entries.len()).is_some_and(|k| k.revents != 0) {
                 bell.drain();
             }
         }

@@ -87,6 +87,17 @@ pub trait Source: Sync + 'static {
         None
     }
 
+    /// [`Source::look`] uses up what makes the kernel speak: what it says next is news, whoever wanted the last.
+    fn consumes(&self, _slot: SlotId) -> bool {
+        false
+    }
+
+    /// A further descriptor that becomes readable when the socket may be ready; to be slept on after [`Source::arm`]
+    /// where the bell is not a set's.
+    fn events(&self, _slot: SlotId) -> Option<RawFd> {
+        None
+    }
+
     /// The kernel alone cannot answer for this socket.
     fn special(&self, slot: SlotId) -> bool {
         self.on_device(slot) || self.patience(slot).is_some()
@@ -127,6 +138,12 @@ impl Source for Sockets {
     }
     fn attaching(&self) -> Option<Duration> {
         socket::attaching()
+    }
+    fn consumes(&self, slot: SlotId) -> bool {
+        crate::datagram::is(slot)
+    }
+    fn events(&self, slot: SlotId) -> Option<RawFd> {
+        if crate::datagram::is(slot) { crate::datagram::ready::events(slot) } else { None }
     }
     fn spin(&self, probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
         socket::spin(probe, slots)

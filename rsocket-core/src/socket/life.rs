@@ -24,6 +24,12 @@ pub fn created(fd: RawFd) -> Option<SlotId> {
     family::take(kind(), fd)
 }
 
+/// socket(2) made a UDP socket, for datagrams.
+#[must_use]
+pub fn created_datagram(fd: RawFd) -> Option<SlotId> {
+    family::take(flag::RSOCKET | flag::STRICT | flag::DATAGRAM, fd)
+}
+
 /// listen(2) succeeded.
 pub fn listening(_id: SlotId, _fd: RawFd) {
     remote::find_out();
@@ -110,6 +116,9 @@ pub fn closing(id: SlotId, fd: RawFd) {
     let left = family::drop_descriptor(id, fd);
     if left != Left::Here {
         placement::closing(id, s);
+        if s.has(flag::DATAGRAM) {
+            crate::datagram::closed(id);
+        }
     }
     match left {
         Left::Here => {}
@@ -137,7 +146,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
             kernel::reset_on_close(fd);
         }
         link::release(s);
-    } else if s.has(flag::RSOCKET) {
+    } else if s.has(flag::RSOCKET) && !s.has(flag::DATAGRAM) {
         // The peer must see the end of the connection before the end of the pairing.
         kernel::shut_sending(fd);
     }

@@ -28,8 +28,8 @@ pub mod vectors;
 pub mod wait;
 
 pub use life::{
-    accepted, before_exec, closing, connect_failed, connected, connecting, created, duplicated, exec_failed,
-    fork_child, fork_failed, fork_parent, fork_prepare, leaving, listening,
+    accepted, before_exec, closing, connect_failed, connected, connecting, created, created_datagram,
+    duplicated, exec_failed, fork_child, fork_failed, fork_parent, fork_prepare, leaving, listening,
 };
 pub use ready::Look;
 pub use slot::SlotId;
@@ -38,6 +38,7 @@ use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::reason::Reason;
 use crate::attach::witness::SEEN;
 use crate::attach::{detach, link, marks, pairing, remote};
+use crate::datagram;
 use crate::errno::Errno;
 use crate::sys;
 use slot::{Slot, flag};
@@ -359,6 +360,7 @@ pub fn refuse_for_good(id: SlotId, fd: RawFd) -> bool {
 #[must_use]
 pub fn look(id: SlotId, fd: RawFd) -> Look {
     match slot(id) {
+        Some(s) if s.has(flag::DATAGRAM) => datagram::ready::look(id, fd),
         Some(s) => ready::look(id, s, fd),
         None => Look { ready: Events::empty(), ask: Events::IN | Events::OUT },
     }
@@ -366,13 +368,20 @@ pub fn look(id: SlotId, fd: RawFd) -> Look {
 
 /// What the kernel said about the TCP socket, as the program may see it.
 #[must_use]
-pub fn heard(id: SlotId, _fd: RawFd, kernel: Events) -> Events {
-    slot(id).map_or(kernel, |s| ready::heard(s, kernel))
+pub fn heard(id: SlotId, fd: RawFd, kernel: Events) -> Events {
+    match slot(id) {
+        Some(s) if s.has(flag::DATAGRAM) => datagram::ready::heard(id, fd, kernel),
+        Some(s) => ready::heard(s, kernel),
+        None => kernel,
+    }
 }
 
 /// Puts a bell into the words that the peer looks at; false when something became ready meanwhile.
 #[must_use]
 pub fn arm(id: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
+    if datagram::is(id) {
+        return datagram::ready::arm(id, interest, bell, mark_ready);
+    }
     slot(id).is_none_or(|s| match ready::arm(id, s, interest, bell, mark_ready) {
         ready::Armed::Armed => true,
         ready::Armed::Ready => false,
@@ -389,12 +398,17 @@ pub fn arm(id: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
 /// [`Progress::received`] is no longer `seen`.
 #[must_use]
 pub fn arm_edge(id: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool {
+    if datagram::is(id) {
+        return datagram::ready::arm_edge(id, seen, bell, mark_ready);
+    }
     slot(id).is_none_or(|s| ready::arm_edge(s, seen, bell, mark_ready))
 }
 
 /// Takes the bell out again.
 pub fn disarm(id: SlotId, bell: u64) {
-    if let Some(s) = slot(id) {
+    if datagram::is(id) {
+        datagram::ready::disarm(id, bell);
+    } else if let Some(s) = slot(id) {
         ready::disarm(s, bell);
     }
 }
@@ -402,6 +416,7 @@ pub fn disarm(id: SlotId, bell: u64) {
 /// Takes the ready bits that peers set for connections of this process.
 pub fn collect_ready(f: &mut dyn FnMut(SlotId)) {
     link::collect_ready(f);
+    datagram::ready::collect(f);
 }
 
 /// Whether both directions are wholly on the device.
@@ -437,16 +452,25 @@ pub fn attaching() -> Option<Duration> {
 /// How soon a waiter must look again, while a connection that may not use TCP attaches.
 #[must_use]
 pub fn patience(id: SlotId) -> Option<Duration> {
+    if datagram::is(id) {
+        return datagram::ready::patience(id);
+    }
     slot(id).and_then(|s| ready::patience(id, s))
 }
 
 /// How far the two directions have come.
 #[must_use]
 pub fn progress(id: SlotId) -> Progress {
+    if datagram::is(id) {
+        return datagram::ready::progress(id);
+    }
     slot(id).map_or_else(Progress::default, ready::progress)
 }
 
 /// Spins while that pays: true as soon as `probe` is.
 pub fn spin(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
+    if slots.first().is_some_and(|id| datagram::is(*id)) {
+        return datagram::ready::spin(probe);
+    }
     wait::spin_for(probe, slots)
 }

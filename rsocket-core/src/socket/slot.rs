@@ -274,6 +274,8 @@ pub mod flag {
     pub const BESIDE: u32 = 1 << 18;
     /// The relay's connection broke: what arrived can be read, then nothing.
     pub const LOST: u32 = 1 << 19;
+    /// A datagram socket: of the rest only the shut bits and the peer's name mean anything ([`crate::datagram`]).
+    pub const DATAGRAM: u32 = 1 << 30;
 
     /// Memory of this side's is mapped, or was: what the peer puts into the ring must be placed before what it
     /// sends after it is received.
@@ -305,6 +307,7 @@ pub mod flag {
         RELAY_LISTENS,
         BESIDE,
         LOST,
+        DATAGRAM,
     ];
 }
 

@@ -82,7 +82,7 @@ impl Patience {
     }
 
     /// Nanoseconds left; `None` for ever.
-    fn left(&mut self, fd: RawFd) -> Result<Option<u64>, Errno> {
+    pub(crate) fn left(&mut self, fd: RawFd) -> Result<Option<u64>, Errno> {
         if self.deadline == 0 {
             let limit = kernel::timeout(fd, self.option);
             self.deadline = limit.map_or(u64::MAX, |ns| sys::now_ns().saturating_add(ns));
@@ -286,6 +286,33 @@ fn sleep_armed(
         return Err(Errno::BADF);
     }
     result.map(|_| fds.first().map_or(0, |f| f.revents))
+}
+
+/// One sleep on whatever the caller says, for a socket without a bell.
+pub(crate) fn sleep_on(
+    s: &Slot,
+    fds: &mut [libc::pollfd],
+    left: Option<u64>,
+    patience: &Patience,
+) -> Result<(), Errno> {
+    let time = left.map(|ns| libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    });
+    let generation = s.generation.load(Ordering::Acquire);
+    // As in sleep_armed.
+    s.pins.fetch_add(1, Ordering::AcqRel);
+    let result = sys::wait(fds, time.as_ref(), core::ptr::null());
+    s.pins.fetch_sub(1, Ordering::AcqRel);
+    if s.generation.load(Ordering::Acquire) != generation {
+        return Err(Errno::BADF);
+    }
+    match result {
+        Err(Errno::INTR) if !patience.limited() && restarts() => Ok(()),
+        Err(e) => Err(e),
+        Ok(_) if fds.iter().any(|f| f.revents & libc::POLLNVAL != 0) => Err(Errno::BADF),
+        Ok(_) => Ok(()),
+    }
 }
 
 fn after_sleep(

@@ -1,0 +1,82 @@
+//! What datagram sockets are called, and whom they are connected to. The kernel's UDP socket has the names; whom it
+//! is connected to stands in the slot too, since the device does not know.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::net::SocketAddr;
+use std::os::fd::RawFd;
+
+use rustix::net::Shutdown;
+
+use super::peers::Peers;
+use super::{ready, udp};
+use crate::address::SockAddr;
+use crate::errno::Errno;
+use crate::socket::slot::flag;
+use crate::socket::{SlotId, family, kernel};
+use crate::sys;
+
+/// Gives the socket a name.
+///
+/// # Errors
+/// As bind(2).
+pub fn bind(fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
+    Ok(rustix::net::bind(sys::borrow(fd), &name.0)?)
+}
+
+/// From now on only this peer is heard, and is where datagrams without an address go. Sends nothing.
+///
+/// # Errors
+/// As connect(2).
+pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
+    let s = family::slot(id).ok_or(Errno::BADF)?;
+    rustix::net::connect(sys::borrow(fd), &to.0)?;
+    // The kernel's spelling: it knows which address of this host an unspecified one means.
+    let peer = rustix::net::getpeername(sys::borrow(fd)).ok().flatten();
+    let peer = peer.and_then(|name| SocketAddr::try_from(name).ok()).unwrap_or(to.0);
+    let [_, place] = &s.names;
+    place.set(Some(udp::plain(peer)));
+    ready::changed(id);
+    Ok(())
+}
+
+/// Everybody is heard again.
+///
+/// # Errors
+/// As connect(2).
+pub fn disconnect(id: SlotId, fd: RawFd) -> Result<(), Errno> {
+    let s = family::slot(id).ok_or(Errno::BADF)?;
+    rustix::net::connect_unspec(sys::borrow(fd))?;
+    let [_, place] = &s.names;
+    place.set(None);
+    // A port that the program had not asked for is given back with the peer: others knew us by it.
+    let _ = super::with(id, fd, |state| {
+        state.port = 0;
+        state.peers = Peers::default();
+    });
+    ready::changed(id);
+    Ok(())
+}
+
+/// The pending error, which is cleared; 0 if there is none.
+pub fn error(id: SlotId, fd: RawFd) -> i32 {
+    let known = super::with(id, fd, |state| state.error.take()).ok().flatten();
+    known.or_else(|| kernel::take_error(fd)).map_or(0, |e| e.0)
+}
+
+/// Ends one direction or both, here only.
+///
+/// # Errors
+/// As shutdown(2): `ENOTCONN` for a socket that is not connected.
+pub fn shutdown(id: SlotId, fd: RawFd, how: i32) -> Result<(), Errno> {
+    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let (way, flags) = match how {
+        libc::SHUT_RD => (Shutdown::Read, flag::READ_SHUT),
+        libc::SHUT_WR => (Shutdown::Write, flag::WRITE_SHUT),
+        libc::SHUT_RDWR => (Shutdown::Both, flag::READ_SHUT | flag::WRITE_SHUT),
+        _ => return Err(Errno::INVAL),
+    };
+    rustix::net::shutdown(sys::borrow(fd), way)?;
+    s.set(flags);
+    ready::changed(id);
+    Ok(())
+}

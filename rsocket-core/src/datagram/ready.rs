@@ -1,0 +1,186 @@
+//! What a datagram socket is ready for, and how a poller is told: the same questions that [`crate::socket::ready`]
+//! answers for streams.
+//!
+//! The kernel's UDP socket wakes whoever sleeps on it: a writer of shared memory sends it a packet when the reader said
+//! that it sleeps. So the kernel is always asked for readability, and what it says is looked into. What comes by a queue
+//! pair makes another descriptor readable ([`events`]), on which a poller sleeps as well; for epoll sets
+//! [`super::service`] does, and rings the bells that were left here.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use super::endpoint::State;
+use super::{hint, service, with};
+use crate::device::shm::bell;
+use crate::device::shm::park::{BELL, MARK_READY};
+use crate::errno::Errno;
+use crate::socket::family::{self, MAX_SLOTS};
+use crate::socket::policy;
+use crate::socket::slot::flag;
+use crate::socket::{Events, Look, Progress, SlotId};
+use crate::sync::spin::{Adaptive, Spun};
+
+/// How soon a poller looks by itself whose wake-up a relative by fork may take.
+const SHARED: Duration = Duration::from_millis(20);
+
+impl State {
+    /// Whatever is here, by level.
+    fn ready(&mut self, shut: bool) -> Events {
+        self.gather();
+        let mut ready = Events::empty();
+        if self.front().is_some() {
+            ready |= Events::IN;
+        }
+        if self.error.is_some() {
+            ready |= Events::IN | Events::OUT | Events::ERR;
+        }
+        if shut {
+            ready |= Events::IN | Events::RDHUP;
+        }
+        if !self.stuffed && self.fabric.as_mut().is_none_or(super::fabric::Fabric::has_room) {
+            ready |= Events::OUT;
+        }
+        ready
+    }
+}
+
+/// What is ready, and what only the kernel can say.
+pub(crate) fn look(id: SlotId, fd: RawFd) -> Look {
+    let shut = family::slot(id).is_some_and(|s| s.has(flag::READ_SHUT));
+    let found = with(id, fd, |state| (state.ready(shut), state.stuffed));
+    let (ready, stuffed) = match found {
+        Ok((ready, stuffed)) => (hint(id, Some(ready)), stuffed),
+        Err(Errno::AGAIN) => (hint(id, None), false),
+        Err(_) => (Events::IN | Events::OUT | Events::ERR, false),
+    };
+    Look { ready, ask: if stuffed { Events::IN | Events::OUT } else { Events::IN } }
+}
+
+/// What the kernel said about the UDP socket: that there are packets does not mean that there are datagrams.
+pub(crate) fn heard(id: SlotId, fd: RawFd, kernel: Events) -> Events {
+    let mut seen = kernel - Events::IN;
+    if kernel.contains(Events::OUT) {
+        let _ = with(id, fd, |state| state.stuffed = false);
+    }
+    if kernel.intersects(Events::IN | Events::ERR) {
+        seen |= look(id, fd).ready & (Events::IN | Events::ERR);
+    }
+    seen
+}
+
+/// Puts a bell where it will be rung; false when something is ready meanwhile, and then it is nowhere.
+pub(crate) fn arm(id: SlotId, interest: Events, bell: u64, mark: bool) -> bool {
+    let quiet = enlist(id, bell, mark);
+    if quiet && !look(id, -1).ready.intersects(interest) {
+        return true;
+    }
+    disarm(id, bell);
+    false
+}
+
+/// As [`arm`] for what comes after `seen` of [`progress`].
+pub(crate) fn arm_edge(id: SlotId, seen: u64, bell: u64, mark: bool) -> bool {
+    if enlist(id, bell, mark) && progress(id).received == seen {
+        return true;
+    }
+    disarm(id, bell);
+    false
+}
+
+/// A set's bell is rung by the service thread too; a thread that polls sleeps on [`events`] itself.
+fn enlist(id: SlotId, bell: u64, set: bool) -> bool {
+    let armed = with(id, -1, |state| {
+        let word = if set { bell | MARK_READY } else { bell };
+        state.before_sleep(Some(word))
+    });
+    if let Ok(device) = armed
+        && set
+        && device >= 0
+    {
+        service::watch(device, id);
+    }
+    armed.is_ok()
+}
+
+/// What a poller sleeps on beside the UDP socket, once it has armed.
+pub(crate) fn events(id: SlotId) -> Option<RawFd> {
+    with(id, -1, |state| state.fabric.as_ref().map(super::fabric::Fabric::events)).ok().flatten()
+}
+
+/// Spins for a poller, as long as that has paid lately.
+pub(crate) fn spin(probe: &mut dyn FnMut() -> bool) -> bool {
+    static LEARNT: AtomicU32 = AtomicU32::new(0);
+    // Relaxed: what one thread learnt is a hint to the others.
+    let mut adaptive = Adaptive::from_raw(LEARNT.load(Ordering::Relaxed));
+    let cap = u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX);
+    let spun = adaptive.spin(cap, || 0, probe);
+    LEARNT.store(adaptive.to_raw(), Ordering::Relaxed);
+    spun == Spun::Ready
+}
+
+/// Takes the bell out again.
+pub(crate) fn disarm(id: SlotId, bell: u64) {
+    let _ = with(id, -1, |state| state.waiters.retain(|word| word & BELL != bell & BELL));
+}
+
+/// How much has come; what goes out is never held back for long.
+pub(crate) fn progress(id: SlotId) -> Progress {
+    let arrived = with(id, -1, |state| {
+        state.gather();
+        state.arrived
+    });
+    Progress { received: arrived.unwrap_or(0), room: 0 }
+}
+
+/// How soon a poller must look by itself.
+pub(crate) fn patience(id: SlotId) -> Option<Duration> {
+    let rings = family::shared(id) && with(id, -1, |state| state.has_rings()) == Ok(true);
+    rings.then_some(SHARED)
+}
+
+/// Slots of which an epoll set is to hear.
+static READY: [AtomicU64; MAX_SLOTS / 64] = [const { AtomicU64::new(0) }; MAX_SLOTS / 64];
+static ANY_READY: AtomicBool = AtomicBool::new(false);
+
+/// Tells whoever left a bell here. Called with no lock held.
+pub(super) fn ring(id: SlotId, waiters: &[u64]) {
+    for word in waiters {
+        if word & MARK_READY != 0
+            && let Some(bits) = READY.get(id.raw() as usize / 64)
+        {
+            // Release: pair with the acquires in collect().
+            bits.fetch_or(1 << (id.raw() % 64), Ordering::Release);
+            ANY_READY.store(true, Ordering::Release);
+        }
+        bell::ring(word & BELL);
+    }
+}
+
+/// Takes the slots of which epoll sets are to hear.
+pub(crate) fn collect(f: &mut dyn FnMut(SlotId)) {
+    if !ANY_READY.load(Ordering::Relaxed) || !ANY_READY.swap(false, Ordering::Acquire) {
+        return;
+    }
+    for (i, word) in READY.iter().enumerate() {
+        if word.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        let mut bits = word.swap(0, Ordering::Acquire);
+        while bits != 0 {
+            let raw = i as u32 * 64 + bits.trailing_zeros();
+            bits &= bits - 1;
+            SlotId::from_raw(raw).into_iter().for_each(&mut *f);
+        }
+    }
+}
+
+/// Something was done to the socket that may have changed what it is ready for.
+pub(super) fn changed(id: SlotId) {
+    let waiters = with(id, -1, |state| core::mem::take(&mut state.waiters));
+    ring(id, &waiters.unwrap_or_default());
+    if let Some(s) = family::slot(id) {
+        s.next_epoch();
+    }
+}

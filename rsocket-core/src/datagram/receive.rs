@@ -1,0 +1,144 @@
+//! Receiving datagrams.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::endpoint::{Front, State};
+use super::{ready, with};
+use crate::address::SockAddr;
+use crate::device::shm::bell;
+use crate::device::shm::copy::{CopyHint, out_of_window};
+use crate::errno::Errno;
+use crate::socket::slot::{Slot, flag};
+use crate::socket::vectors::Cursor;
+use crate::socket::{SlotId, family, kernel, policy, wait};
+use crate::stats::{self, Counter, Transport};
+use crate::sync::spin::{Adaptive, Spun};
+
+/// The longest sleep of a thread whose wake-up a relative by fork may take, or that has no bell, in nanoseconds.
+const SHARED_NS: u64 = 20_000_000;
+
+/// A datagram that was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes that were copied.
+    pub copied: usize,
+    /// Bytes that it has.
+    pub whole: usize,
+    /// Who sent it; `None` after a shutdown, where there is nothing.
+    pub from: Option<SockAddr>,
+}
+
+/// Receives one datagram. Blocks as the descriptor's flags say.
+///
+/// # Errors
+/// As recvfrom(2).
+pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<Received, Errno> {
+    let s = family::slot(id).ok_or(Errno::BADF)?;
+    if !Cursor::plausible(to) {
+        return Err(Errno(libc::EFAULT));
+    }
+    let mut patience = wait::Patience::new(libc::SO_RCVTIMEO);
+    loop {
+        if let Some(received) = with(id, fd, |state| state.receive(to, flags & libc::MSG_PEEK != 0))?? {
+            return Ok(received);
+        }
+        if s.has(flag::READ_SHUT) {
+            return Ok(Received { copied: 0, whole: 0, from: None });
+        }
+        if flags & libc::MSG_DONTWAIT != 0 || kernel::nonblocking(fd) {
+            return Err(Errno::AGAIN);
+        }
+        if !spun(id, s, fd) {
+            sleep(id, s, fd, &mut patience)?;
+        }
+    }
+}
+
+impl State {
+    fn receive(&mut self, to: &[libc::iovec], peek: bool) -> Result<Option<Received>, Errno> {
+        self.gather();
+        loop {
+            let Some(front) = self.front() else {
+                return self.error.take().map_or(Ok(None), Err);
+            };
+            let Some((from, at, whole)) = self.show(front) else { continue };
+            let mut cursor = Cursor::new(to);
+            let copied = whole.min(cursor.left());
+            let mut done = 0;
+            while done < copied
+                && let Some((place, room)) = cursor.stretch()
+            {
+                let n = room.min(copied - done);
+                // SAFETY: the datagram lies there until it is taken, though a ring's sender may change its bytes
+                // meanwhile; the program vouched for its buffers.
+                unsafe { out_of_window(place, at.add(done), n, CopyHint::Ordinary) };
+                cursor.advance(n);
+                done += n;
+            }
+            if !peek {
+                count(front, whole);
+                self.take(front);
+            }
+            return Ok(Some(Received { copied, whole, from: Some(SockAddr(from)) }));
+        }
+    }
+}
+
+fn count(front: Front, bytes: usize) {
+    match front {
+        Front::Held => stats::add(Counter::DatagramsReceivedUdp, 1),
+        Front::Ring(_) => stats::received(Transport::Shm, bytes as u64, 1),
+        Front::Fabric => stats::received(Transport::Rdma, bytes as u64, 1),
+    }
+}
+
+/// Spins as long as that has paid lately; only memory and the device are worth it.
+fn spun(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+    let worth = with(id, fd, |state| state.fabric.is_some() || state.has_rings()).unwrap_or(false);
+    if !worth {
+        return false;
+    }
+    let cap = u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX);
+    // Relaxed: what one thread learnt is a hint to the others.
+    let mut adaptive = Adaptive::from_raw(s.receive_spin.load(Ordering::Relaxed));
+    let spun = adaptive.spin(cap, || 0, || with(id, fd, State::stirs).unwrap_or(true));
+    s.receive_spin.store(adaptive.to_raw(), Ordering::Relaxed);
+    let paid = spun == Spun::Ready;
+    stats::add(if paid { Counter::SpinsPaid } else { Counter::SpinsFailed }, 1);
+    paid
+}
+
+/// Sleeps until something may have come.
+fn sleep(id: SlotId, s: &Slot, fd: RawFd, patience: &mut wait::Patience) -> Result<(), Errno> {
+    let mut left = patience.left(fd)?;
+    let bell = bell::borrow();
+    let armed = with(id, fd, |state| {
+        let device = state.before_sleep(bell.map(|b| b.id()));
+        state.gather();
+        let quiet = state.front().is_none() && state.error.is_none();
+        if let Some(bell) = bell.filter(|_| !quiet) {
+            state.waiters.retain(|waiter| *waiter != bell.id());
+        }
+        quiet.then_some((device, state.has_rings()))
+    });
+    let slept = match armed {
+        Ok(Some((device, rings))) => {
+            if rings && family::shared(id) || bell.is_none() {
+                left = Some(left.map_or(SHARED_NS, |ns| ns.min(SHARED_NS)));
+            }
+            let fds = [fd, device, bell.map_or(-1, |b| b.fd())];
+            let mut fds = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+            stats::add(Counter::Sleeps, 1);
+            wait::sleep_on(s, &mut fds, left, patience)
+        }
+        other => other.map(|_| ()),
+    };
+    if let Some(bell) = bell {
+        ready::disarm(id, bell.id());
+        bell.drain();
+        bell::give_back(bell);
+    }
+    slept
+}

@@ -1,0 +1,248 @@
+//! The thread of a process whose datagram sockets use a device: it looks up paths, which takes the connection manager
+//! a while, and rings the bells of pollers when something has come by a queue pair. A thread that receives does not
+//! need it.
+//!
+//! Made with the first queue pair. Must not know the exchange. Entry points: [`pair`], [`look_up`], [`watch`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::cell::UnsafeCell;
+use core::net::{IpAddr, SocketAddr};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, RawFd};
+
+use rustix::event::epoll;
+
+use super::peers::Way;
+use super::{endpoint, ready};
+use crate::device::rdma::{CmError, CmId, EventChannel, Kind, Path, UdPair};
+use crate::errno::Errno;
+use crate::socket::SlotId;
+use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::thread::tid;
+use crate::sys;
+
+/// How long resolving an address, and then a route, may take, in milliseconds (`wire-protocol §9.5`).
+const PATIENCE_MS: i32 = 2000;
+/// Looked up at one time; more have to wait.
+const MOST: usize = 256;
+
+/// The connection manager's events; every other token is a slot's.
+const MANAGER: u64 = 0;
+
+/// A path that is being looked up.
+struct Search {
+    id: CmId,
+    slot: SlotId,
+    generation: u32,
+    to: SocketAddr,
+    ours: IpAddr,
+}
+
+#[derive(Default)]
+struct Searches {
+    under_way: BTreeMap<u64, Search>,
+    last: u64,
+}
+
+struct Service {
+    channel: EventChannel,
+    epoll: RawFd,
+    lock: OwnedLock,
+    /// Touched under `lock`.
+    searches: UnsafeCell<Searches>,
+}
+
+// SAFETY: `searches` is only touched under `lock`; the channel is read by the thread alone, and making identifiers on
+// it is thread-safe; the rest is plain numbers.
+unsafe impl Sync for Service {}
+// SAFETY: as above.
+unsafe impl Send for Service {}
+
+static SERVICE: AtomicPtr<Service> = AtomicPtr::new(core::ptr::null_mut());
+static STARTING: OwnedLock = OwnedLock::new();
+
+fn running() -> Option<&'static Service> {
+    // Acquire: pairs with the release in start().
+    // SAFETY: once stored it is never freed.
+    unsafe { SERVICE.load(Ordering::Acquire).as_ref() }
+}
+
+fn start() -> Result<&'static Service, Errno> {
+    if let Some(service) = running() {
+        return Ok(service);
+    }
+    if matches!(STARTING.lock(tid()), Taken::Own) {
+        return Err(Errno::AGAIN);
+    }
+    let started = running().map_or_else(|| open().and_then(launch), Ok);
+    STARTING.unlock(tid());
+    started
+}
+
+fn open() -> Result<Service, Errno> {
+    let channel = EventChannel::open()?;
+    let epoll = sys::make_private(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
+    let data = epoll::EventData::new_u64(MANAGER);
+    epoll::add(sys::borrow(epoll), sys::borrow(channel.fd()).as_fd(), data, epoll::EventFlags::IN)?;
+    Ok(Service { channel, epoll, lock: OwnedLock::new(), searches: UnsafeCell::default() })
+}
+
+fn launch(service: Service) -> Result<&'static Service, Errno> {
+    let service: &'static Service = Box::leak(Box::new(service));
+    SERVICE.store(core::ptr::from_ref(service).cast_mut(), Ordering::Release);
+    if crate::plain::service::start("rsocket-dgram", serve) {
+        return Ok(service);
+    }
+    SERVICE.store(core::ptr::null_mut(), Ordering::Release);
+    Err(Errno::AGAIN)
+}
+
+/// In the child of a fork: thread and searches are the parent's.
+pub(super) fn forked() {
+    if let Some(service) = running() {
+        sys::close_private(service.epoll);
+    }
+    SERVICE.store(core::ptr::null_mut(), Ordering::Release);
+    STARTING.reset();
+}
+
+/// A queue pair bound to an address of ours.
+///
+/// # Errors
+/// `ENODEV` for an address without a device, `EOPNOTSUPP` for one that has no datagrams, what the device says.
+pub(super) fn pair(ours: IpAddr) -> Result<UdPair, Errno> {
+    let service = start()?;
+    let id = CmId::for_datagrams(&service.channel, 0)?;
+    id.bind(&SocketAddr::new(ours, 0))?;
+    Ok(UdPair::new(&id)?)
+}
+
+/// Begins to look up the path from an address of ours to a peer of the socket.
+///
+/// # Errors
+/// What can be said at once.
+pub(super) fn look_up(slot: SlotId, generation: u32, to: SocketAddr, ours: IpAddr) -> Result<(), Errno> {
+    let service = start()?;
+    let key = service.with(|s| {
+        s.last += 1;
+        (s.under_way.len() < MOST).then_some(s.last)
+    });
+    let key = key.flatten().ok_or(Errno::AGAIN)?;
+    let id = CmId::for_datagrams(&service.channel, key)?;
+    let theirs = SocketAddr::new(to.ip().to_canonical(), to.port());
+    let theirs = if theirs.is_ipv4() { theirs } else { to };
+    let found = service.with(|s| {
+        // Before it begins: the answer may be there at once.
+        s.under_way.insert(key, Search { id, slot, generation, to, ours });
+        s.under_way
+            .get(&key)
+            .map(|search| search.id.resolve_address(Some(&SocketAddr::new(ours, 0)), &theirs, PATIENCE_MS))
+    });
+    match found.flatten() {
+        Some(Ok(())) => Ok(()),
+        other => {
+            drop(service.with(|s| s.under_way.remove(&key)));
+            other.map_or(Err(Errno::AGAIN), |result| result.map_err(Errno::from))
+        }
+    }
+}
+
+/// The thread is to look at the socket once something has come to this descriptor, a queue pair's.
+pub(super) fn watch(fd: RawFd, id: SlotId) {
+    let Some(service) = running() else { return };
+    let data = || epoll::EventData::new_u64(u64::from(id.raw()));
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
+    let set = sys::borrow(service.epoll);
+    if epoll::modify(set, sys::borrow(fd).as_fd(), data(), flags).is_err() {
+        let _ = epoll::add(set, sys::borrow(fd).as_fd(), data(), flags);
+    }
+}
+
+fn serve() {
+    let Some(service) = running() else { return };
+    let mut events: Vec<epoll::Event> = Vec::with_capacity(32);
+    loop {
+        events.clear();
+        match epoll::wait(sys::borrow(service.epoll), rustix::buffer::spare_capacity(&mut events), None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            // The descriptor is gone: the program closed what it could not see.
+            Err(_) => return,
+        }
+        for event in events.iter().copied() {
+            let token = event.data.u64();
+            if token == MANAGER {
+                service.on_manager();
+            } else if let Some(id) = u32::try_from(token).ok().and_then(SlotId::from_raw) {
+                on_frames(id);
+            }
+        }
+    }
+}
+
+/// Something has come to a socket's queue pair, or has left it.
+fn on_frames(id: SlotId) {
+    let waiters = super::with_existing(id, |state| core::mem::take(&mut state.waiters));
+    ready::ring(id, &waiters.unwrap_or_default());
+}
+
+impl Service {
+    fn with<R>(&self, f: impl FnOnce(&mut Searches) -> R) -> Option<R> {
+        if matches!(self.lock.lock(tid()), Taken::Own) {
+            return None;
+        }
+        // SAFETY: the lock is ours.
+        let r = f(unsafe { &mut *self.searches.get() });
+        self.lock.unlock(tid());
+        Some(r)
+    }
+
+    fn on_manager(&self) {
+        while let Ok(Some(event)) = self.channel.next() {
+            match event.kind {
+                Kind::AddressResolved => {
+                    let asked = self.with(|s| {
+                        s.under_way.get(&event.id).map(|search| search.id.resolve_route(PATIENCE_MS))
+                    });
+                    if let Some(Some(Err(_))) = asked {
+                        self.found(event.id, false);
+                    }
+                }
+                Kind::RouteResolved => self.found(event.id, true),
+                Kind::Failed { .. } | Kind::Rejected { .. } | Kind::DeviceRemoved => {
+                    self.found(event.id, false)
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A search is over: the socket is told.
+    fn found(&self, key: u64, resolved: bool) {
+        let Some(Some(search)) = self.with(|s| s.under_way.remove(&key)) else { return };
+        let path = if resolved { Path::of(&search.id) } else { None };
+        let _ = super::with_existing(search.slot, |state: &mut endpoint::State| {
+            if state.generation != search.generation {
+                return;
+            }
+            let nowhere = CmError::Os(Errno(libc::EHOSTUNREACH));
+            let pair = state.fabric.as_mut().and_then(|fabric| fabric.pair(search.ours));
+            let handle = match (pair, path) {
+                (Some(pair), Some(path)) => pair.handle(&path),
+                _ => Err(nowhere),
+            };
+            if let Err(e) = &handle {
+                crate::log_info!("datagrams to {} go by UDP: no path ({})", search.to, e);
+            }
+            let Some(peer) = state.peers.get(&search.to) else { return };
+            match handle {
+                Ok(handle) if peer.qpn != 0 => {
+                    peer.resolving = false;
+                    peer.pulse = super::peers::Pulse::begun(sys::now_ns());
+                    peer.way = Way::Fabric(handle, search.ours);
+                }
+                _ => peer.failed(sys::now_ns()),
+            }
+        });
+    }
+}

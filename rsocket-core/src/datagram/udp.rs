@@ -1,0 +1,87 @@
+//! The kernel's UDP socket: the few calls that are made on it, none of which blocks.
+//!
+//! Knows nothing of what the packets say. Straight to the kernel, past libc, whose functions may be hooked.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use rustix::time::Timespec;
+
+use crate::address::SockAddr;
+use crate::errno::Errno;
+use crate::sys;
+
+/// The most bytes that a UDP packet can have.
+pub(super) const LARGEST: usize = 65_536;
+
+fn count(n: libc::c_long) -> Result<usize, Errno> {
+    usize::try_from(n).map_err(|_| Errno(sys::errno()))
+}
+
+/// Sends one packet, to where the socket is connected if no address is given.
+pub(super) fn send(fd: RawFd, to: Option<&SocketAddr>, packet: &[u8]) -> Result<usize, Errno> {
+    let (storage, length) = to.map_or_else(
+        // SAFETY: zeroes are a value of this structure.
+        || (unsafe { core::mem::zeroed() }, 0),
+        |to| SockAddr(*to).to_storage(),
+    );
+    let name = if length == 0 { core::ptr::null() } else { &raw const storage };
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: packet and address are locals or the caller's, of the lengths given.
+    count(unsafe { libc::syscall(libc::SYS_sendto, fd, packet.as_ptr(), packet.len(), flags, name, length) })
+}
+
+/// Waits until the kernel has room, a millisecond at most. Not a cancellation point: a lock may be held.
+pub(super) fn wait_for_room(fd: RawFd) {
+    let fd = sys::borrow(fd);
+    let mut one = [PollFd::new(&fd, PollFlags::OUT)];
+    let _ = rustix::event::poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+}
+
+/// Takes one packet, and who sent it.
+pub(super) fn receive(fd: RawFd, into: &mut [u8]) -> Result<(usize, Option<SocketAddr>), Errno> {
+    // SAFETY: zeroes are a value of this structure.
+    let mut storage: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
+    let mut length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    let (at, flags) = (into.as_mut_ptr(), libc::MSG_DONTWAIT);
+    // SAFETY: buffer and name are writable for the lengths given.
+    let n = count(unsafe {
+        libc::syscall(libc::SYS_recvfrom, fd, at, into.len(), flags, &raw mut storage, &raw mut length)
+    })?;
+    // SAFETY: the kernel wrote so much of it.
+    let from = unsafe { SockAddr::read((&raw const storage).cast(), length) };
+    Ok((n, from.ok().map(|from| plain(from.0))))
+}
+
+/// An address as it is compared: without flow information.
+pub(super) fn plain(mut addr: SocketAddr) -> SocketAddr {
+    if let SocketAddr::V6(v6) = &mut addr {
+        v6.set_flowinfo(0);
+    }
+    addr
+}
+
+/// The socket's own name.
+pub(super) fn local(fd: RawFd) -> Result<SocketAddr, Errno> {
+    let name = rustix::net::getsockname(sys::borrow(fd))?;
+    SocketAddr::try_from(name).map_err(|_| Errno(libc::EAFNOSUPPORT))
+}
+
+/// The address from which packets to `to` are sent (`wire-protocol §9.4`): the socket's own, or what the kernel
+/// would choose where that is none in particular.
+pub(super) fn source_towards(fd: RawFd, to: &SocketAddr) -> Option<IpAddr> {
+    let own = local(fd).ok()?.ip().to_canonical();
+    if !own.is_unspecified() && !own.is_loopback() {
+        return Some(own);
+    }
+    let family = if to.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::CLOEXEC;
+    let probe = rustix::net::socket_with(family, SocketType::DGRAM, flags, None).ok()?;
+    let name = rustix::net::connect(&probe, to).and_then(|()| rustix::net::getsockname(&probe));
+    sys::discard(probe);
+    Some(SocketAddr::try_from(name.ok()?).ok()?.ip().to_canonical())
+}
