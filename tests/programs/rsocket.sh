@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# librsocket.so: the calls of rsocket(7) in C (tests/rsocket), and Debian's own rstream, riostream and rcopy, which are
+# librsocket.so: the calls of rsocket(7) in C (tests/rsocket), and Debian's own rstream, riostream, rcopy and udpong, which are
 # linked with librdmacm and get our calls by LD_PRELOAD. Over shared memory, also where there is an RDMA device.
 #
 #   tests/programs/rsocket.sh [shm]
@@ -28,11 +28,13 @@ done
 # The calls.
 families=(-4)
 grep -q . /proc/net/if_inet6 2>/dev/null && families+=(-6)
-for t in meeting bytes waiting placing; do
+# topic NAME : its cases, in both families.
+topic() {
+  local t=$1 f arg name why
   if ! cc -O2 -Wall -Wextra -Werror -pthread "-I$include" -o "$dir/$t" "$ROOT/tests/rsocket/$t.c" \
     "$ROOT/tests/rsocket/rs.c" "-L$(dirname "$RSOCKET")" -lrsocket "-Wl,-rpath,$(dirname "$RSOCKET")" >"$dir/out" 2>&1; then
     fail "$t" "it does not compile: $(head -3 "$dir/out")"
-    continue
+    return
   fi
   for f in "${families[@]}"; do
     arg=()
@@ -47,8 +49,21 @@ for t in meeting bytes waiting placing; do
     done < <(sed -n 's/^\(ok\|FAIL\) \([^ :]*\).*/\2/p' "$dir/out" | awk '!seen[$0]++')
     grep -qvE '^(ok|FAIL) ' "$dir/out" && fail "$t$f" "$(grep -vE '^(ok|FAIL) ' "$dir/out" | tail -3)"
   done
-done
+}
+for t in meeting bytes waiting placing; do topic $t; done
 carried
+
+# Datagrams meet by UDP, and then share memory.
+tmpdir STATS
+export RSOCKET_STATS="$STATS/%p"
+datagrams_carried() {
+  local shm udp
+  shm=$(stat_sum messages.sent.shm "$STATS") udp=$(stat_sum datagrams.sent.udp "$STATS")
+  check "$1 ($shm datagrams by shm, $udp by udp)" "too few" [ "$shm" -gt $((udp * 4)) ]
+}
+topic datagrams
+datagrams_carried "datagrams went by shared memory"
+check "nonsense was counted" "$(stat_sum datagrams.ignored "$STATS") packets" [ "$(stat_sum datagrams.ignored "$STATS")" -gt 1000 ]
 
 # stream PROGRAM ADDRESS OPTION... : a server and a client with the same options. (With different ones it hangs, whoever
 # carries the bytes.)
@@ -90,6 +105,29 @@ for how in b n a; do
   done
 done
 [ "${#families[@]}" = 2 ] && stream riostream ::1 -T b -S 4096 -I 10 -C 4
+
+# udpong: round trips, and one way; the result comes with the answer to the last message.
+streams=$STATS
+tmpdir STATS
+export RSOCKET_STATS="$STATS/%p"
+free_port port
+start server env "LD_PRELOAD=$RSOCKET" udpong -b 127.0.0.1 -p "$port" -T b >"$dir/server" 2>&1
+wait_udp "$port" "$server" || fail udpong "no server: $(tail -1 "$dir/server")"
+for how in b n a; do
+  for options in "" "-T e"; do
+    for size in 16 1000 2000; do
+      # shellcheck disable=SC2086
+      limit 60 env "LD_PRELOAD=$RSOCKET" udpong -s 127.0.0.1 -p "$port" -C 1000 -S $size -T $how $options >"$dir/client" 2>&1
+      rc=$?
+      check "udpong -T $how $options -S $size ($(awk 'END { print $NF }' "$dir/client") us)" "exit $rc: $(tail -1 "$dir/client")" \
+        grep -q '^custom .*[0-9]s ' "$dir/client"
+    done
+  done
+done
+stop "$server"
+datagrams_carried "udpong went by shared memory"
+STATS=$streams
+export RSOCKET_STATS="$STATS/%p"
 
 # rcopy: a file there, byte for byte.
 free_port port
