@@ -1,0 +1,333 @@
+# shellcheck shell=bash
+# The program pairs of the table (tests/programs/table): what serves, what asks, and how each byte is compared.
+#
+# A row NAME has three functions, and they may run on two hosts: `NAME_serve` starts what listens on $ADDR, port $PORT,
+# `NAME_ask` runs the clients, `NAME_end` (if there is one) ends and judges the servers; else they are asked to end by
+# SIGTERM. Each is false, and has said why on standard error, if something was not as it should be. $DIR is
+# a directory of the row's own on each host, $DATA one with the same files everywhere, "${P[@]}" the prefix of a program that
+# has the library. Sizes are $BIG, $MIDDLE and $SECS. Known here: nothing of transports.
+
+# In the order of the table.
+ROWS=(
+  http-1k http-big http-100
+  iperf3 iperf3-P4 iperf3-R iperf3-bidir
+  redis-cli redis-c1 redis-c50 redis-P16 redis-replica
+  nginx-keepalive nginx-close nginx-sendfile nginx-reload nginx-wrk
+  sockperf-pp sockperf-tp sockperf-ul
+  nc-openbsd nc-traditional ncat
+  asyncio selectors-epoll selectors-poll selectors-select socketserver-thread socketserver-fork
+  node tls
+)
+# What a row's connections carry at least, both directions and both ends together; 20 KB where nothing is said.
+declare -A LEAST=([http-1k]=2000)
+# Rows whose connections are too short to leave TCP by the default policy.
+declare -A SHORT=([http-1k]=1)
+
+need_rows() {
+  need curl /usr/bin/python3=python3 redis-server redis-cli=redis-tools redis-benchmark=redis-tools nginx wrk sockperf iperf3 \
+    nc.openbsd=netcat-openbsd nc.traditional=netcat-traditional ncat node=nodejs openssl
+}
+
+# The same bytes wherever this runs: a cipher's stream.
+make_data() {
+  local name size
+  mkdir -p "$DATA"
+  while read -r name size; do
+    openssl enc -aes-128-ctr -nosalt -K 00112233445566778899aabbccddeeff -iv 0 -in /dev/zero 2>/dev/null |
+      head -c "$size" >"$DATA/$name"
+  done <<<"big $BIG
+middle $MIDDLE
+body 1048576
+small 1024"
+  # Lower-case hexadecimal digits, which s_client does not take for its commands.
+  head -c $((TLS * 10 / 32)) "$DATA/big" | od -An -v -tx1 >"$DATA/tls"
+  chmod -R a+rX "$DATA"
+}
+
+because() { printf '%s\n' "$*" >&2; return 1; }
+# alike FILE FILE
+alike() { cmp "$1" "$2" >&2 2>&1; }
+# quiet COMMAND... : its output goes to the reader only if it fails.
+quiet() { "$@" >"$DIR/out" 2>&1 || because "$1 ${2:-}: exit $?: $(tail -n 4 "$DIR/out")"; }
+# serve COMMAND... : starts it; the row's servers are stopped at its end.
+serve() {
+  local pid
+  start pid "$@" >"$DIR/server.${#SERVERS[@]}" 2>&1
+  SERVERS+=("$pid")
+}
+
+# ---------------------------------------------------------------- http.server, curl
+
+http_server() { serve "${P[@]}" "$PYTHON" -m http.server --protocol HTTP/1.1 --bind "$ADDR" --directory "$DATA" "$PORT"; STOP=INT; }
+# bodies FILE TIMES : one curl asks for the file that often.
+bodies() {
+  local i
+  for ((i = 0; i < $2; i++)); do printf 'url=http://%s:%s/%s\noutput=-\n' "$ADDR" "$PORT" "$1"; done >"$DIR/urls"
+  for ((i = 0; i < $2; i++)); do cat "$DATA/$1"; done >"$DIR/want"
+  limit 180 "${P[@]}" curl -sS -K "$DIR/urls" >"$DIR/got" 2>"$DIR/err" || because "curl: $(tail -n 2 "$DIR/err")" || return
+  alike "$DIR/want" "$DIR/got" && rm -f "$DIR/want" "$DIR/got"
+}
+http-1k_serve() { http_server; }
+http-1k_ask() { bodies small 1; }
+http-big_serve() { http_server; }
+http-big_ask() { bodies big 1; }
+http-100_serve() { http_server; }
+http-100_ask() { bodies small 100; }
+
+# ---------------------------------------------------------------- iperf3
+
+iperf3-P4_serve() { iperf3_serve; }
+iperf3-R_serve() { iperf3_serve; }
+iperf3-bidir_serve() { iperf3_serve; }
+iperf3_serve() { serve "${P[@]}" iperf3 -s -1 -B "$ADDR" -p "$PORT"; STOP=itself; }
+iperf3_ask() {
+  quiet limit 90 "${P[@]}" iperf3 -c "$ADDR" -p "$PORT" -t "$SECS" -J "$@" || return
+  "$PYTHON" - "$DIR/out" <<'PY'
+import json, sys
+r = json.load(open(sys.argv[1]))
+if "error" in r:
+    sys.exit(r["error"])
+sums = [k for k in r["end"] if k.startswith("sum_received")]
+sys.exit(next(("nothing arrived: " + k for k in sums if not r["end"][k]["bytes"]), 0 if sums else "no sums"))
+PY
+}
+iperf3-P4_ask() { iperf3_ask -P 4; }
+iperf3-R_ask() { iperf3_ask -R; }
+iperf3-bidir_ask() { iperf3_ask --bidir; }
+
+# ---------------------------------------------------------------- redis
+
+redis_server() {
+  mkdir -p "$DIR/$1"
+  serve "${P[@]}" redis-server --port "$2" --bind "$3" --protected-mode no --save '' --appendonly no --dir "$DIR/$1" --daemonize no \
+    --enable-debug-command yes --repl-diskless-sync-delay 0
+}
+redis() { limit 60 "${P[@]}" redis-cli -h "$ADDR" -p "$PORT" "$@"; }
+replica() { limit 60 "${P[@]}" redis-cli -h "$ADDR_HERE" -p "$port" "$@"; }
+redis-cli_serve() { redis_server a "$PORT" "$ADDR"; }
+redis-c1_serve() { redis-cli_serve; }
+redis-c50_serve() { redis-cli_serve; }
+redis-P16_serve() { redis-cli_serve; }
+redis-replica_serve() { redis-cli_serve; }
+redis-cli_ask() {
+  local i
+  [ "$(redis -x set value <"$DATA/body" 2>&1)" = OK ] || because "set of 1 MiB failed" || return
+  # redis-cli adds a newline to what it prints.
+  redis get value >"$DIR/got" 2>&1
+  { cat "$DATA/body"; echo; } >"$DIR/want"
+  alike "$DIR/want" "$DIR/got" || return
+  for ((i = 1; i <= 500; i++)); do printf 'set k%d v%d\nget k%d\n' $i $i $i; done | redis >"$DIR/got" 2>&1
+  for ((i = 1; i <= 500; i++)); do printf 'OK\nv%d\n' $i; done >"$DIR/want"
+  alike "$DIR/want" "$DIR/got"
+}
+redis_bench() {
+  quiet limit 120 "${P[@]}" redis-benchmark -h "$ADDR" -p "$PORT" -n "$REQUESTS" -t set,get,lrange_100 -d 100 --csv "$@" || return
+  [ "$(grep -c '^"[GSL].*","[0-9]' "$DIR/out")" -ge 3 ] || because "$(tail -n 3 "$DIR/out")"
+}
+redis-c1_ask() { redis_bench -c 1; }
+redis-c50_ask() { redis_bench -c 50; }
+redis-P16_ask() { redis_bench -c 50 -P 16; }
+# A second server copies what the first one holds, follows it while it changes, and holds the same in the end.
+redis-replica_ask() {
+  local i port=$((PORT + 1)) from to
+  redis -x set value <"$DATA/body" >/dev/null 2>&1
+  quiet redis debug populate 20000 before 100 || return
+  redis_server b "$port" "$ADDR_HERE"
+  up "${SERVERS[-1]}" "$port" || because "the replica did not start" || return
+  replica replicaof "$ADDR" "$PORT" >/dev/null 2>&1 || return
+  for ((i = 0; i < 300; i++)); do
+    replica info replication 2>/dev/null | grep -q 'master_link_status:up' && break
+    sleep 0.1
+  done
+  quiet limit 60 "${P[@]}" redis-benchmark -h "$ADDR" -p "$PORT" -n 2000 -c 10 -r 1000 -t set,lpush -q || return
+  redis wait 1 20000 >/dev/null 2>&1
+  from=$(redis debug digest 2>&1)
+  to=$(replica debug digest 2>&1)
+  [ ${#from} -ge 40 ] && [ "$from" = "$to" ] || because "$from, but the replica holds $to ($(redis dbsize 2>&1) keys)"
+}
+
+# ---------------------------------------------------------------- nginx
+
+nginx_serve() {
+  local user=
+  # Not nginx's default, nobody: that is also the user of everything that has no user here, and never trusted.
+  [ "$(id -u)" = 0 ] && user='user www-data;'
+  mkdir -p "$DIR/t"
+  cat >"$DIR/conf" <<CONF
+$user
+worker_processes 2;
+daemon off;
+pid $DIR/pid;
+error_log $DIR/error.log warn;
+env RSOCKET_STATS;
+events { worker_connections 512; }
+http {
+  access_log off;
+  sendfile ${1:-off};
+  keepalive_requests 1000000;
+  client_body_temp_path $DIR/t/1; proxy_temp_path $DIR/t/2; fastcgi_temp_path $DIR/t/3;
+  uwsgi_temp_path $DIR/t/4; scgi_temp_path $DIR/t/5;
+  server { listen $ADDR:$PORT; root $DATA; }
+}
+CONF
+  STOP=QUIT
+  serve "${P[@]}" nginx -p "$DIR" -c "$DIR/conf" -e "$DIR/error.log"
+}
+nginx_end() {
+  stop_servers && [ -z "$(grep -Ev '\[(notice|info)\]' "$DIR/error.log" 2>/dev/null)" ] || because "$(tail -n 3 "$DIR/error.log")"
+}
+nginx-keepalive_serve() { nginx_serve off; }
+nginx-keepalive_ask() { bodies body 20; }
+nginx-keepalive_end() { nginx_end; }
+nginx-close_serve() { nginx_serve off; }
+nginx-close_ask() {
+  local i
+  for i in 1 2 3 4 5 6; do
+    limit 60 "${P[@]}" curl -sS -H 'Connection: close' "http://$ADDR:$PORT/middle" >"$DIR/got" 2>"$DIR/err" ||
+      because "curl: $(tail -n 2 "$DIR/err")" || return
+    alike "$DATA/middle" "$DIR/got" || return
+  done
+}
+nginx-close_end() { nginx_end; }
+nginx-sendfile_serve() { nginx_serve on; }
+nginx-sendfile_ask() { bodies middle 3 && nginx-close_ask; }
+nginx-sendfile_end() { nginx_end; }
+# The master replaces its workers again and again; whoever has begun to get a body gets it whole.
+nginx-reload_serve() {
+  nginx_serve on
+  start RELOADER bash -c 'while sleep 0.5 && kill -HUP "$1"; do :; done' reload "${SERVERS[0]}" 2>/dev/null
+}
+nginx-reload_ask() {
+  local pids=() p i rc=0
+  for i in 1 2 3 4; do
+    (
+      trap - EXIT
+      end=$((SECONDS + SECS + 2))
+      while [ $SECONDS -lt $end ]; do
+        limit 60 "${P[@]}" curl -sS "http://$ADDR:$PORT/middle" >"$DIR/got.$i" 2>"$DIR/err.$i" && cmp "$DATA/middle" "$DIR/got.$i" >>"$DIR/err.$i" 2>&1 || exit 1
+      done
+    ) &
+    pids+=($!)
+  done
+  for p in "${pids[@]}"; do wait "$p" || rc=1; done
+  [ $rc = 0 ] || because "$(tail -q -n 2 "$DIR"/err.*)"
+}
+nginx-reload_end() { stop "$RELOADER" KILL 2>/dev/null; nginx_end; }
+nginx-wrk_serve() { nginx_serve on; }
+nginx-wrk_ask() {
+  local what how
+  for what in small body; do
+    for how in keep-alive close; do
+      [ $what$how != smallclose ] || continue
+      quiet limit 60 "${P[@]}" wrk -t 2 -c 20 -d "${SECS}s" -H "Connection: $how" "http://$ADDR:$PORT/$what" || return
+      ! grep -Eq 'Socket errors|Non-2xx| 0 requests in' "$DIR/out" || because "wrk $what $how: $(tail -n 4 "$DIR/out")" || return
+    done
+  done
+}
+nginx-wrk_end() { nginx_end; }
+
+# ---------------------------------------------------------------- sockperf
+
+sockperf_serve() { serve "${P[@]}" sockperf server --tcp -i "$ADDR" -p "$PORT"; STOP=INT; }
+sockperf-pp_serve() { sockperf_serve; }
+sockperf-tp_serve() { sockperf_serve; }
+sockperf-ul_serve() { sockperf_serve; }
+sockperf_ask() { quiet limit 60 "${P[@]}" sockperf "$@" --tcp -i "$ADDR" -p "$PORT" -t "$SECS"; }
+sockperf_clean() {
+  grep -q 'dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0' "$DIR/out" || because "$(tail -n 4 "$DIR/out")"
+}
+sockperf-pp_ask() { sockperf_ask ping-pong --mps=5000000 --msg-size=64 && sockperf_clean; }
+sockperf-tp_ask() { sockperf_ask throughput --mps=max --msg-size=16000 && { grep -q 'BandWidth is' "$DIR/out" || because "$(tail -n 4 "$DIR/out")"; }; }
+sockperf-ul_ask() { sockperf_ask under-load --mps=2000 --msg-size=100 --reply-every=1 && sockperf_clean; }
+
+# ---------------------------------------------------------------- nc, three kinds, both directions
+
+# nc_here INPUT COMMAND... : what each end sends is the other's want.
+nc_here() {
+  local n=${#SERVERS[@]} pid
+  # bash gives /dev/null to what it starts in the background, whatever its own input is.
+  start pid bash -c 'exec "${@:2}" <"$1"' nc "$@" >"$DIR/got.$n" 2>"$DIR/server.$n"
+  SERVERS+=("$pid")
+  STOP=itself
+}
+nc_got() { alike "$DATA/$1" "$DIR/got.${2:-0}"; }
+# They end, or may end, when one direction has: each direction by itself. -d is "no input".
+nc-openbsd_serve() {
+  nc_here "$DATA/middle" "${P[@]}" nc.openbsd -N -l "$ADDR" "$PORT"
+  nc_here /dev/null "${P[@]}" nc.openbsd -d -l "$ADDR" $((PORT + 1))
+}
+nc-openbsd_ask() {
+  quiet_to limit 120 "${P[@]}" nc.openbsd -d "$ADDR" "$PORT" </dev/null && nc_asked || return
+  quiet_to limit 120 "${P[@]}" nc.openbsd -N "$ADDR" $((PORT + 1)) <"$DATA/middle"
+}
+nc-openbsd_end() { stop_servers && nc_got middle 1; }
+ncat_serve() {
+  nc_here "$DATA/middle" "${P[@]}" ncat --send-only -l "$ADDR" "$PORT"
+  nc_here /dev/null "${P[@]}" ncat --recv-only -l "$ADDR" $((PORT + 1))
+}
+ncat_ask() {
+  quiet_to limit 120 "${P[@]}" ncat --recv-only "$ADDR" "$PORT" </dev/null && nc_asked || return
+  quiet_to limit 120 "${P[@]}" ncat --send-only "$ADDR" $((PORT + 1)) <"$DATA/middle"
+}
+ncat_end() { stop_servers && nc_got middle 1; }
+nc-traditional_serve() {
+  nc_here "$DATA/middle" "${P[@]}" nc.traditional -l -q 0 -s "$ADDR" -p "$PORT"
+  nc_here /dev/null "${P[@]}" nc.traditional -l -s "$ADDR" -p $((PORT + 1))
+}
+nc-traditional_ask() {
+  quiet_to limit 120 "${P[@]}" nc.traditional "$ADDR" "$PORT" </dev/null && nc_asked || return
+  quiet_to limit 120 "${P[@]}" nc.traditional -q 0 "$ADDR" $((PORT + 1)) <"$DATA/middle"
+}
+nc-traditional_end() { stop_servers && nc_got middle 1; }
+quiet_to() { "$@" >"$DIR/asked" 2>"$DIR/err" || because "$*: exit $? $(tail -n 2 "$DIR/err")"; }
+nc_asked() { alike "$DATA/middle" "$DIR/asked"; }
+
+# ---------------------------------------------------------------- Python, node, TLS
+
+# asked WANTED COMMAND... : its last line is as wanted.
+asked() {
+  local wanted=$1
+  shift
+  quiet limit 120 "$@" || return
+  [ "$(tail -n 1 "$DIR/out")" = "$wanted" ] || because "$(tail -n 2 "$DIR/out")"
+}
+python_serve() { serve "${P[@]}" "$PYTHON" "$HERE/$1" server "${@:2}" "$ADDR" "$PORT"; STOP=INT; }
+python_ask() { asked "$CLIENTS clients, all bytes as sent" "${P[@]}" "$PYTHON" "$HERE/$1" client "${@:2}" "$ADDR" "$PORT"; }
+asyncio_serve() { python_serve asyncio_echo.py; }
+asyncio_ask() { export CLIENTS=20 MESSAGES=20; python_ask asyncio_echo.py; }
+selectors-epoll_serve() { python_serve selectors_echo.py EpollSelector; }
+selectors-epoll_ask() { CLIENTS=12 BYTES=$ECHO python_ask selectors_echo.py EpollSelector; }
+selectors-poll_serve() { python_serve selectors_echo.py PollSelector; }
+selectors-poll_ask() { CLIENTS=12 BYTES=$ECHO python_ask selectors_echo.py PollSelector; }
+selectors-select_serve() { python_serve selectors_echo.py SelectSelector; }
+selectors-select_ask() { CLIENTS=12 BYTES=$ECHO python_ask selectors_echo.py SelectSelector; }
+socketserver-thread_serve() { python_serve socketserver_echo.py thread; }
+socketserver-thread_ask() { CLIENTS=10 python_ask socketserver_echo.py thread; }
+socketserver-fork_serve() { python_serve socketserver_echo.py fork; }
+socketserver-fork_ask() { CLIENTS=10 python_ask socketserver_echo.py fork; }
+node_serve() { serve "${P[@]}" node "$HERE/node_http.js" server "$ADDR" "$PORT"; }
+node_ask() { asked "$((20 * ROUNDS)) requests, all bodies as sent" "${P[@]}" node "$HERE/node_http.js" client "$ADDR" "$PORT" "$ROUNDS"; }
+
+# One server takes what the client sends, another serves a file.
+tls_server() {
+  local n=${#SERVERS[@]} pid
+  # It does nothing any more when its own input has come to an end: this one never does.
+  [ -p "$DIR/never" ] || mkfifo "$DIR/never"
+  start pid bash -c 'exec "${@:2}" 0<>"$1"' tls "$DIR/never" \
+    "${P[@]}" openssl s_server -naccept 1 -key "$DIR/key" -cert "$DIR/cert" "$@" >"$DIR/got.$n" 2>"$DIR/server.$n"
+  SERVERS+=("$pid")
+  STOP=itself
+}
+tls_serve() {
+  openssl req -x509 -newkey rsa:2048 -nodes -keyout "$DIR/key" -out "$DIR/cert" -days 2 -subj /CN=here >/dev/null 2>&1
+  tls_server -quiet -accept "$ADDR:$PORT"
+  cd "$DATA" && tls_server -WWW -accept "$ADDR:$((PORT + 1))" && cd - >/dev/null
+}
+tls_ask() {
+  # The option behind -quiet takes back that s_client goes on at the end of its input.
+  quiet limit 180 "${P[@]}" openssl s_client -quiet -no_ign_eof -connect "$ADDR:$PORT" <"$DATA/tls" || return
+  printf 'GET /tls HTTP/1.0\r\n\r\n' | limit 180 "${P[@]}" openssl s_client -quiet -connect "$ADDR:$((PORT + 1))" 2>"$DIR/err" |
+    sed -u '1,/^\r*$/d' >"$DIR/asked"
+  alike "$DATA/tls" "$DIR/asked"
+}
+tls_end() { stop_servers && nc_got tls; }
