@@ -59,7 +59,7 @@ macro_rules! hook {
     )+};
 }
 
-/// Defines and exports a hook with an unbounded argument list: it calls a preparing function, which sees the
+/// Defines a hook with an unbounded argument list, which is exported if it says so: it calls a preparing function, which sees the
 /// first argument and gives the address of the next definition, then jumps there with every argument
 /// register and the stack as they were.
 macro_rules! passing_on {
@@ -68,7 +68,6 @@ macro_rules! passing_on {
         ///
         /// # Safety
         /// The contract of libc's function of this name.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         pub(crate) unsafe extern "C-unwind" fn $name() {
             // SAFETY: saves and restores every register that can hold an argument (al counts the vector

@@ -4,7 +4,7 @@
 //!
 //! A program calls `read(7, buf, n)`.
 //!
-//! 1. The dynamic linker has bound `read` to [`hooks::recv`]'s function of that name (`exports.txt` lists all
+//! 1. The dynamic linker has bound `read` to [`hooks::recv`]'s function of that name (`calls.txt` lists all
 //!    of them). It is a C function of a few lines without logic of its own.
 //! 2. [`shadow`] (`rsocket_core::descriptors`) is asked what descriptor 7 stands for: one relaxed load from a flat array. Nearly always the
 //!    answer is "nothing of ours", and the hook jumps to the next definition of `read` in the process, through

@@ -28,10 +28,11 @@ need_rows() {
     nc.openbsd=netcat-openbsd nc.traditional=netcat-traditional ncat node=nodejs openssl
 }
 
-# The same bytes wherever this runs: a cipher's stream.
+# make_data ROW... : what these rows send. The same bytes wherever this runs: a cipher's stream.
 make_data() {
   local name size
   mkdir -p "$DATA"
+  [[ " $* " == *" http-big "* ]] || BIG=1048576
   while read -r name size; do
     openssl enc -aes-128-ctr -nosalt -K 00112233445566778899aabbccddeeff -iv 0 -in /dev/zero 2>/dev/null |
       head -c "$size" >"$DATA/$name"
@@ -40,7 +41,7 @@ middle $MIDDLE
 body 1048576
 small 1024"
   # Lower-case hexadecimal digits, which s_client does not take for its commands.
-  head -c $((TLS * 10 / 32)) "$DATA/big" | od -An -v -tx1 >"$DATA/tls"
+  [[ " $* " != *" tls "* ]] || cat "$DATA/middle" "$DATA/middle" | head -c $((TLS / 2)) | od -An -v -tx1 -w64 | tr -d ' ' >"$DATA/tls"
   chmod -R a+rX "$DATA"
 }
 
@@ -246,7 +247,9 @@ sockperf-ul_ask() { sockperf_ask under-load --mps=2000 --msg-size=100 --reply-ev
 nc_here() {
   local n=${#SERVERS[@]} pid
   # bash gives /dev/null to what it starts in the background, whatever its own input is.
-  start pid bash -c 'exec "${@:2}" <"$1"' nc "$@" >"$DIR/got.$n" 2>"$DIR/server.$n"
+  [ -p "$DIR/never" ] || mkfifo "$DIR/never"
+  # (Opened both ways, a pipe without a writer is no end of input, and can be opened.)
+  start pid bash -c 'if [ -p "$1" ]; then exec 0<>"$1"; else exec <"$1"; fi; exec "${@:2}"' nc "$@" >"$DIR/got.$n" 2>"$DIR/server.$n"
   SERVERS+=("$pid")
   STOP=itself
 }
@@ -263,7 +266,8 @@ nc-openbsd_ask() {
 nc-openbsd_end() { stop_servers && nc_got middle 1; }
 ncat_serve() {
   nc_here "$DATA/middle" "${P[@]}" ncat --send-only -l "$ADDR" "$PORT"
-  nc_here /dev/null "${P[@]}" ncat --recv-only -l "$ADDR" $((PORT + 1))
+  # At the end of its input it would half-close at once; what has done so before it could leave TCP stays there.
+  nc_here "$DIR/never" "${P[@]}" ncat --recv-only -l "$ADDR" $((PORT + 1))
 }
 ncat_ask() {
   quiet_to limit 120 "${P[@]}" ncat --recv-only "$ADDR" "$PORT" </dev/null && nc_asked || return
@@ -327,7 +331,7 @@ tls_ask() {
   # The option behind -quiet takes back that s_client goes on at the end of its input.
   quiet limit 180 "${P[@]}" openssl s_client -quiet -no_ign_eof -connect "$ADDR:$PORT" <"$DATA/tls" || return
   printf 'GET /tls HTTP/1.0\r\n\r\n' | limit 180 "${P[@]}" openssl s_client -quiet -connect "$ADDR:$((PORT + 1))" 2>"$DIR/err" |
-    sed -u '1,/^\r*$/d' >"$DIR/asked"
+    sed '1,/^\r*$/d' >"$DIR/asked"
   alike "$DATA/tls" "$DIR/asked"
 }
 tls_end() { stop_servers && nc_got tls; }

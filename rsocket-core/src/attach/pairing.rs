@@ -16,7 +16,7 @@ use super::rendezvous::{self, Channel, Offer, ReceiveError};
 use super::trust::{self, Tuple};
 use super::{marks, remote, sandbox};
 use crate::socket::slot::{Slot, SlotId, flag};
-use crate::socket::{family, policy};
+use crate::socket::{family, policy, rings};
 use crate::stats::{self, Counter};
 use crate::sync::lock::Taken;
 use crate::sync::thread::tid;
@@ -286,6 +286,9 @@ pub(super) fn permitted(s: &Slot) -> Result<(), Reason> {
     }
     if sandbox::sandboxed(policy::trust_seccomp()) {
         return Err(Reason::Sandboxed);
+    }
+    if rings::open() {
+        return Err(Reason::IoUring);
     }
     if !sys::fd_margin() {
         return Err(Reason::FdLimit);

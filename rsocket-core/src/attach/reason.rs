@@ -93,6 +93,8 @@ reasons! {
     NoRoute "no_route" => "the other end is on another host, and no RDMA device leads there",
     /// The other host's end was asked, and did not want.
     PeerRefused "peer_refused" => "the other end, on another host, does not take part over RDMA",
+    /// The program moves bytes in a way that nobody here sees.
+    IoUring "io_uring" => "the process has an io_uring, and RSOCKET_IO_URING allows that",
     /// Not yet, or no more, connected.
     NotConnected "not_connected" => "the socket is not connected",
 }

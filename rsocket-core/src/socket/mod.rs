@@ -20,6 +20,7 @@ pub mod options;
 pub mod policy;
 pub mod ready;
 pub mod receive;
+pub mod rings;
 pub mod send;
 pub mod slot;
 pub mod tally;

@@ -18,6 +18,7 @@ static SHM: AtomicBool = AtomicBool::new(true);
 static TCP: AtomicBool = AtomicBool::new(true);
 static RDMA: AtomicBool = AtomicBool::new(true);
 static TRUST_SECCOMP: AtomicBool = AtomicBool::new(false);
+static RINGS: AtomicBool = AtomicBool::new(false);
 static POLLING_NS: AtomicU64 = AtomicU64::new(10_000);
 static RSOCKETS: AtomicBool = AtomicBool::new(false);
 static SIZES: Sizes = Sizes::new(&Config::DEFAULT);
@@ -47,6 +48,11 @@ pub fn resolve(getenv: Getenv) {
     TCP.store(config.transports.allows(Transport::Tcp), Ordering::Relaxed);
     RDMA.store(config.transports.allows(Transport::Rdma), Ordering::Relaxed);
     TRUST_SECCOMP.store(getenv(c"RSOCKET_SECCOMP") == Some(c"trust"), Ordering::Relaxed);
+    match getenv(c"RSOCKET_IO_URING").map(CStr::to_bytes) {
+        None | Some(b"" | b"refuse") => {}
+        Some(b"tcp") => RINGS.store(true, Ordering::Relaxed),
+        Some(_) => crate::log_warn!("RSOCKET_IO_URING is neither refuse nor tcp: refuse"),
+    }
     POLLING_NS.store(u64::from(config.polling_us) * 1000, Ordering::Relaxed);
     SIZES.copy_from(&Sizes::new(&config));
     // Release: pairs with nothing but itself; the values are independent hints and have sound defaults.
@@ -105,6 +111,12 @@ pub fn plain_rdma() -> bool {
 #[inline]
 pub fn trust_seccomp() -> bool {
     TRUST_SECCOMP.load(Ordering::Relaxed)
+}
+
+/// Whether programs may have an io_uring, and then stay on TCP; else it is refused.
+#[inline]
+pub fn rings_allowed() -> bool {
+    RINGS.load(Ordering::Relaxed)
 }
 
 /// How long a waiter spins before it sleeps, in nanoseconds.

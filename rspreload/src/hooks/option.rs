@@ -12,6 +12,7 @@ use rsocket_core::socket::options::harmless;
 use rsocket_core::{plain, socket, sys};
 
 use super::dup::alias;
+use super::stdio::unseen;
 use crate::edge::{fail, keeping_errno};
 use crate::{real, shadow};
 
@@ -60,6 +61,9 @@ hook! {
     }
 
     fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int, with slot of fd => {
+        if request == libc::FIOASYNC && !argument.is_null() && argument.cast::<c_int>().read_unaligned() != 0 {
+            unseen(fd);
+        }
         let known = match request {
             libc::FIONREAD => socket::unread(slot, fd),
             libc::TIOCOUTQ | SIOCOUTQNSD => socket::unsent(slot, fd),
@@ -75,12 +79,30 @@ hook! {
     }
 }
 
+/// An `fcntl` that asks for a signal whenever something is ready: the kernel sends it, for what it sees.
+#[inline(always)]
+fn signals(command: c_int, argument: c_long) -> bool {
+    command == libc::F_SETFL && argument & c_long::from(libc::O_ASYNC) != 0
+}
+
+/// What an `fcntl` that is ours does; `real` passes it on.
+fn control(fd: c_int, command: c_int, real: impl FnOnce() -> c_int) -> c_int {
+    if sys::is_private(fd) {
+        return fail(Errno::BADF);
+    }
+    if !duplicates(command) {
+        unseen(fd);
+        return real();
+    }
+    alias(fd, real())
+}
+
 hook! {
-    fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int, when duplicates(command) || sys::is_private(fd) => {
-        if sys::is_private(fd) { fail(Errno::BADF) } else { alias(fd, real::fcntl(fd, command, argument)) }
+    fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int, when duplicates(command) || signals(command, argument) || sys::is_private(fd) => {
+        control(fd, command, || real::fcntl(fd, command, argument))
     }
 
-    fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int, when duplicates(command) || sys::is_private(fd) => {
-        if sys::is_private(fd) { fail(Errno::BADF) } else { alias(fd, real::fcntl64(fd, command, argument)) }
+    fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int, when duplicates(command) || signals(command, argument) || sys::is_private(fd) => {
+        control(fd, command, || real::fcntl64(fd, command, argument))
     }
 }

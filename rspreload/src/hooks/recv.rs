@@ -99,13 +99,19 @@ fn receive(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int, real: impl FnOnc
     }
 }
 
-/// `read` is `recv` without flags, but for nothing: a read of no bytes never sleeps.
+/// `read` is `recv` without flags (or with the one that does not wait), but for nothing: a read of no bytes never sleeps.
 #[inline]
-fn read_like(slot: SlotId, fd: c_int, to: &[iovec], real: impl FnOnce() -> ssize_t) -> ssize_t {
+pub(super) fn read_like(
+    slot: SlotId,
+    fd: c_int,
+    to: &[iovec],
+    flags: c_int,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
     if edge::length(to) == 0 {
         return real();
     }
-    receive(slot, fd, to, 0, real)
+    receive(slot, fd, to, flags, real)
 }
 
 /// After a stream has given bytes, `recvfrom` says that there was no address to give.
@@ -194,12 +200,12 @@ unsafe fn messages_from_device(
 
 hook! {
     fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t, with slot of fd => {
-        read_like(slot, fd, &one(buffer, length), || real::read(fd, buffer, length))
+        read_like(slot, fd, &one(buffer, length), 0, || real::read(fd, buffer, length))
     }
 
     fn readv(fd: c_int, list: *const iovec, length: c_int) -> ssize_t, with slot of fd => {
         match usize::try_from(length).ok().and_then(|n| iovecs(list, n)) {
-            Some(to) => read_like(slot, fd, to, || real::readv(fd, list, length)),
+            Some(to) => read_like(slot, fd, to, 0, || real::readv(fd, list, length)),
             None => real::readv(fd, list, length),
         }
     }

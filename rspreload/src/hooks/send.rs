@@ -54,7 +54,7 @@ fn back_to_kernel(slot: SlotId, fd: c_int) -> Result<(), Errno> {
 
 /// One sending call: `real` is the pass-through.
 #[inline]
-fn transmit(
+pub(super) fn transmit(
     slot: SlotId,
     fd: c_int,
     from: &[iovec],

@@ -18,7 +18,7 @@ unsafe extern "C" {
 
 /// No hook will see what happens on `fd` next.
 #[inline(always)]
-fn unseen(fd: c_int) {
+pub(super) fn unseen(fd: c_int) {
     if let Some(slot) = shadow::connection(fd) {
         keeping_errno(|| socket::refuse(slot, fd, Reason::OddUse));
     }
@@ -41,17 +41,36 @@ hook! {
     }
 
     fn fclose(file: *mut FILE) -> c_int {
-        // The close inside is libc's own. What is still buffered goes out first, while the socket stands.
-        if shadow::any() && !file.is_null() {
-            let fd = keeping_errno(|| fileno_unlocked(file));
-            if shadow::entry(fd) != Entry::Foreign {
-                keeping_errno(|| {
-                    libc::fflush(file);
-                    before_close(fd);
-                });
-            }
-        }
+        before_stream_closes(file);
         real::fclose(file)
+    }
+
+    fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
+        before_stream_closes(file);
+        real::freopen(path, mode, file)
+    }
+
+    fn freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
+        before_stream_closes(file);
+        real::freopen64(path, mode, file)
+    }
+}
+
+/// The close of the descriptor will be libc's own. What is still buffered goes out first, while the socket stands.
+///
+/// # Safety
+/// `file` is null or an open stream.
+unsafe fn before_stream_closes(file: *mut FILE) {
+    if shadow::any() && !file.is_null() {
+        // SAFETY: the caller's promise.
+        let fd = keeping_errno(|| unsafe { fileno_unlocked(file) });
+        if shadow::entry(fd) != Entry::Foreign {
+            keeping_errno(|| {
+                // SAFETY: as above.
+                unsafe { libc::fflush(file) };
+                before_close(fd);
+            });
+        }
     }
 }
 
@@ -67,7 +86,9 @@ extern "C-unwind" fn before_dprintf_chk(fd: c_int) -> *const () {
 
 passing_on! {
     /// `dprintf`, as in its manual page.
+    #[cfg_attr(not(test), unsafe(no_mangle))]
     dprintf => before_dprintf;
     /// `dprintf` in programs that are built with fortification.
+    #[cfg_attr(not(test), unsafe(no_mangle))]
     __dprintf_chk => before_dprintf_chk;
 }

@@ -1,14 +1,14 @@
 //! One line for each function of libc's that we call or hook. `certain`: in every libc that we run on.
 //!
-//! Adding a hook starts here; then a function in `hooks/`, a line in `exports.txt`, and a test.
+//! Adding a hook starts here; then a function in `hooks/`, a line in `calls.txt`, and a test.
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::mem::transmute;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    FILE, epoll_event, fd_set, iovec, loff_t, mmsghdr, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t,
-    sockaddr, socklen_t, ssize_t, timespec, timeval,
+    FILE, aiocb, epoll_event, fd_set, iovec, loff_t, mmsghdr, msghdr, nfds_t, off_t, pollfd, sigevent,
+    sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 
 use super::resolve::{self, Symbol, answer_absent};
@@ -192,8 +192,30 @@ real! {
     // stdio
     certain fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     certain fn fclose(file: *mut FILE) -> c_int;
+    certain fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE;
+    optional fn freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE;
     certain fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int;
     optional fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void) -> c_int;
+    // second names
+    optional fn __read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t;
+    optional fn __write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t;
+    optional fn __send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t;
+    optional fn __connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+    optional fn __close(fd: c_int) -> c_int;
+    optional fn __poll(list: *mut pollfd, length: nfds_t, timeout: c_int) -> c_int;
+    optional fn __select(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
+    // position
+    optional fn preadv2(fd: c_int, list: *const iovec, length: c_int, at: off_t, flags: c_int) -> ssize_t;
+    optional fn preadv64v2(fd: c_int, list: *const iovec, length: c_int, at: off_t, flags: c_int) -> ssize_t;
+    optional fn pwritev2(fd: c_int, list: *const iovec, length: c_int, at: off_t, flags: c_int) -> ssize_t;
+    optional fn pwritev64v2(fd: c_int, list: *const iovec, length: c_int, at: off_t, flags: c_int) -> ssize_t;
+    // aio
+    optional fn aio_read(block: *mut aiocb) -> c_int;
+    optional fn aio_read64(block: *mut aiocb) -> c_int;
+    optional fn aio_write(block: *mut aiocb) -> c_int;
+    optional fn aio_write64(block: *mut aiocb) -> c_int;
+    optional fn lio_listio(mode: c_int, list: *const *mut aiocb, length: c_int, event: *mut sigevent) -> c_int;
+    optional fn lio_listio64(mode: c_int, list: *const *mut aiocb, length: c_int, event: *mut sigevent) -> c_int;
     // process
     certain fn fork() -> c_int;
     certain fn _exit(status: c_int);
@@ -215,6 +237,7 @@ variadic! {
 address! {
     fn dprintf;
     fn __dprintf_chk;
+    fn syscall;
 }
 
 /// Hands every symbol to `each`.
