@@ -17,6 +17,7 @@ use crate::attach::{detach, marks, pairing};
 use crate::device::shm::layout::SLEEPERS;
 use crate::device::shm::park::{MARK_READY, Sleepers};
 use crate::relay;
+use crate::wire::word::{Ctrl, Message, Word};
 
 /// What is ready, and what only the kernel can say.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,18 @@ pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
     hint as u32 != 0
         || ends.incoming.poll_data((hint >> 32) as u32).is_some()
         || (marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device)
+}
+
+/// Whether what the receiver would find next is the end of the stream: then it is said beside what can be read, as
+/// on TCP, where both come at once.
+#[inline]
+fn end_is_next(s: &Slot, ends: &Ends) -> bool {
+    // Acquire: pairs with the release in receive::commit.
+    let hint = s.unread_hint.load(Ordering::Acquire);
+    hint as u32 == 0
+        && ends.incoming.poll_data((hint >> 32) as u32).is_some_and(|word| {
+            matches!(Word(word).message(), Ok(Message::Ctrl(Ctrl::Shutdown | Ctrl::Disconnect)))
+        })
 }
 
 /// Whether the sender has room, or news that may mean room.
@@ -95,7 +108,7 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
             if ends.as_ref().is_none_or(|e| data_waiting(s, e)) || s.has(flag::READ_SHUT) {
                 ready |= Events::IN;
             }
-            if s.has(flag::ENDED) {
+            if s.has(flag::ENDED) || ends.as_ref().is_some_and(|e| end_is_next(s, e)) {
                 ready |= Events::IN | Events::RDHUP;
             }
         }
