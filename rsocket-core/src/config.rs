@@ -209,6 +209,30 @@ impl Config {
         (config, complaints)
     }
 
+    /// The variables that upstream's preload library reads for every socket (`wire-protocol §10.3`): `RS_SQ_SIZE`, `RS_RQ_SIZE`,
+    /// `RS_INLINE`. An empty one, and 0 for a queue, leave the default; `RS_INLINE=0` is said, here.
+    pub fn apply_preload_env<'a>(
+        &mut self,
+        env: impl Fn(&'static str) -> Option<&'a [u8]>,
+        complaints: &mut Complaints,
+    ) {
+        for (name, file) in [
+            ("RS_SQ_SIZE", "sqsize_default"),
+            ("RS_RQ_SIZE", "rqsize_default"),
+            ("RS_INLINE", "inline_default"),
+        ] {
+            let Some(text) = env(name).filter(|t| !t.trim_ascii().is_empty()) else { continue };
+            let field = FIELDS.iter().find(|f| f.file == file);
+            match (parse_integer(text), field) {
+                (Some(0), Some(field)) if field.min > 0 => {}
+                (Some(value), Some(field)) if (field.min..=field.max).contains(&value) => {
+                    (field.set)(self, value)
+                }
+                _ => complaints.add(name, text),
+            }
+        }
+    }
+
     /// The files of one directory.
     fn apply_files(&mut self, directory: &[u8], complaints: &mut Complaints) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -317,10 +341,10 @@ impl fmt::Display for Complaint {
 
 /// All that [`Config::load`] complains about, each file and variable at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Complaints([Option<Complaint>; FIELDS.len() + 3]);
+pub struct Complaints([Option<Complaint>; FIELDS.len() + 6]);
 
 impl Complaints {
-    const NONE: Self = Self([None; FIELDS.len() + 3]);
+    const NONE: Self = Self([None; FIELDS.len() + 6]);
 
     fn add(&mut self, file: &'static str, content: &[u8]) {
         let mut complaint = Complaint { file, content: [0; 40], len: 0 };
@@ -376,6 +400,23 @@ mod tests {
             _ => None,
         });
         (config, complaints.iter().map(|c| c.file).collect())
+    }
+
+    #[test]
+    fn upstreams_variables_are_heard() {
+        let apply = |name: &'static str, value: &str| {
+            let (mut config, mut complaints) = load(Path::new("/nonexistent"));
+            config.apply_preload_env(|n| (n == name).then_some(value.as_bytes()), &mut complaints);
+            (config, complaints.iter().count())
+        };
+        assert_eq!(apply("RS_SQ_SIZE", "100"), (Config { send_queue: 100, ..Config::DEFAULT }, 0));
+        assert_eq!(apply("RS_RQ_SIZE", "1"), (Config { recv_queue: 16, ..Config::DEFAULT }, 0));
+        assert_eq!(apply("RS_SQ_SIZE", "0"), (Config::DEFAULT, 0));
+        // Row 6.15 of upstream's gaps: there 0 cannot be said.
+        assert_eq!(apply("RS_INLINE", "0"), (Config { inline: 0, ..Config::DEFAULT }, 0));
+        assert_eq!(apply("RS_INLINE", ""), (Config::DEFAULT, 0));
+        assert_eq!(apply("RS_INLINE", "many"), (Config::DEFAULT, 1));
+        assert_eq!(apply("RS_RQ_SIZE", "70000"), (Config::DEFAULT, 1));
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub mod process;
 pub mod proto;
 pub mod readiness;
 pub mod relay;
+pub mod rules;
 pub mod socket;
 pub mod stats;
 pub mod sync;

@@ -3,17 +3,23 @@
 //!
 //! Must not know sockets. Entry point: [`enabled`].
 
-use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use rsocket_core::process::variable;
+use rsocket_core::rules::Rules;
 
 /// 0 not read yet, 1 take part, 2 pass everything through. Reading twice gives the same answer, so that
 /// relaxed is enough and nobody waits.
 static STATE: AtomicU8 = AtomicU8::new(0);
 
+/// Whether `preload_config` lets us take TCP over IPv4, and over IPv6.
+static INET: AtomicBool = AtomicBool::new(true);
+static INET6: AtomicBool = AtomicBool::new(true);
+
 unsafe extern "C" {
     static environ: *const *const c_char;
+    static program_invocation_short_name: *const c_char;
 }
 
 /// Whether the environment can be read. Before libc's own constructor ran it looks empty, and an answer that was
@@ -31,11 +37,41 @@ pub(crate) fn enabled() -> bool {
             let yes = !disables(variable(c"RSOCKET_DISABLE"));
             if yes {
                 rsocket_core::socket::policy::resolve(variable);
+                read_rules();
             }
             STATE.store(if yes { 1 } else { 2 }, Relaxed);
             yes
         }
         state => state == 1,
+    }
+}
+
+/// Whether a TCP socket of this address family is for us. To be asked after [`enabled`].
+pub(crate) fn takes(domain: c_int) -> bool {
+    if domain == libc::AF_INET6 { INET6.load(Relaxed) } else { INET.load(Relaxed) }
+}
+
+fn read_rules() {
+    // SAFETY: glibc's, a C string from before our constructor to the end; null at the worst.
+    let program = unsafe {
+        if program_invocation_short_name.is_null() {
+            c""
+        } else {
+            CStr::from_ptr(program_invocation_short_name)
+        }
+    };
+    let rules = Rules::load(variable(c"RSOCKET_CONF_DIR").map(CStr::to_bytes), program.to_bytes());
+    INET.store(rules.inet, Relaxed);
+    INET6.store(rules.inet6, Relaxed);
+    if rules.odd_lines > 0 {
+        rsocket_core::log_warn!("preload_config: {} lines mean nothing here", rules.odd_lines);
+    }
+    if !rules.inet || !rules.inet6 {
+        rsocket_core::log_info!(
+            "preload_config: IPv4 {}, IPv6 {}",
+            if rules.inet { "taken" } else { "left alone" },
+            if rules.inet6 { "taken" } else { "left alone" }
+        );
     }
 }
 

@@ -3,7 +3,7 @@
 
 http and redis: COUNT connections, all open, ROUNDS requests on each, every answer compared. serve and hold: COUNT idle ones,
 the server with all of them in one epoll object; a few speak from time to time, and only they may be heard. In the end all are closed, and
-the server says how much it holds then. keep: five connections to each of three servers that have spoken and say no more, until SIGINT; the file
+the server says how much it holds then, before, after the first COUNT and after as many again. keep: five connections to each of three servers that have spoken and say no more, until SIGINT; the file
 READY appears when they are open.
 """
 
@@ -94,8 +94,8 @@ def serve():
     listener.setblocking(False)
     poll = select.epoll()
     poll.register(listener, select.EPOLLIN)
-    open_ones, ended, wrong, begun, peak = {}, 0, 0, held(), (0, 0)
-    while ended < count:
+    open_ones, ended, wrong, begun, after = {}, 0, 0, held(), []
+    while ended < 2 * count:
         for fd, events in poll.poll(60) or sys.exit("nothing for 60 s, %d open" % len(open_ones)):
             if fd == listener.fileno():
                 try:
@@ -115,12 +115,13 @@ def serve():
                 while got:
                     got = got[open_ones[fd].send(got):]
             else:
-                peak = max(peak, held()) if not ended else peak
                 open_ones.pop(fd).close()
                 ended += 1
+                if ended % count == 0:
+                    after += held()
     poll.close()
     print("%d ended, %d wrong events" % (ended, wrong))
-    print("held", *begun, *peak, *held())
+    print("held", *begun, *after)
 
 
 def hold():

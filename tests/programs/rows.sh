@@ -5,7 +5,7 @@
 # `NAME_ask` runs the clients, `NAME_end` (if there is one) ends and judges the servers; else they are asked to end by
 # SIGTERM. Each is false, and has said why on standard error, if something was not as it should be. $DIR is
 # a directory of the row's own on each host, $DATA one with the same files everywhere, "${P[@]}" the prefix of a program that
-# has the library. Sizes are $BIG, $MIDDLE and $SECS. Known here: nothing of transports.
+# has the library, $MODE what it was told, $STATS where it reports. Sizes are $BIG, $MIDDLE, $TLS, $SECS, $REQUESTS, $ECHO and $ROUNDS.
 
 # In the order of the table.
 ROWS=(
@@ -45,6 +45,8 @@ small 1024"
   chmod -R a+rX "$DATA"
 }
 
+# ---------------------------------------------------------------- what the rows share
+
 because() { printf '%s\n' "$*" >&2; return 1; }
 # alike FILE FILE
 alike() { cmp "$1" "$2" >&2 2>&1; }
@@ -57,6 +59,26 @@ serve() {
   SERVERS+=("$pid")
 }
 
+# stop_servers : asks them to end, or waits for them where they end by themselves; false if one does not, or not well.
+stop_servers() {
+  local p rc=0
+  for p in "${SERVERS[@]}"; do
+    if [ "$STOP" = itself ]; then
+      gone_child "$p" 30 || { stop "$p" KILL; because "a server did not end"; rc=1; }
+    else stop "$p" "$STOP" 20 || { because "a server did not end"; rc=1; }
+    fi
+  done
+  SERVERS=()
+  return $rc
+}
+# up PID [PORT] : until it listens; over RDMA the kernel shows that where `rdma` looks (tests/vm/guest.sh).
+up() {
+  if [ "$MODE" = rdma ]; then wait_listen "${2:-$PORT}" "$1" 60
+  else wait_port "${2:-$PORT}" "$1" 30; fi
+}
+
+human() { awk -v n="$1" 'BEGIN { split("B KiB MiB GiB TiB", u); i = 1; while (n >= 1024 && i < 5) { n /= 1024; i++ } printf (i == 1 ? "%d %s" : "%.1f %s"), n, u[i] }'; }
+counted() { echo $(($(stat_sum "bytes.sent.$1" "$STATS") + $(stat_sum "bytes.received.$1" "$STATS"))); }
 # ---------------------------------------------------------------- http.server, curl
 
 http_server() { serve "${P[@]}" "$PYTHON" -m http.server --protocol HTTP/1.1 --bind "$ADDR" --directory "$DATA" "$PORT"; STOP=INT; }

@@ -40,7 +40,11 @@ pub fn resolve(getenv: Getenv) {
         return;
     }
     crate::log::init(getenv);
-    let (config, complaints) = Config::load(|name| short_name(name, getenv));
+    let env = |name: &'static str| short_name(name, getenv);
+    let (mut config, mut complaints) = Config::load(env);
+    if !are_rsockets() {
+        config.apply_preload_env(env, &mut complaints);
+    }
     for c in complaints.iter() {
         crate::log_warn!("{}", c);
     }

@@ -42,8 +42,9 @@ fn is_tcp(domain: c_int, kind: c_int, protocol: c_int) -> bool {
 }
 
 /// Begins to track a TCP socket that the program has just made.
-fn track(fd: c_int) {
+fn track(fd: c_int, domain: c_int) {
     if policy::enabled()
+        && policy::takes(domain)
         && shadow::claim()
         && let Some(slot) = core_socket::created(fd)
     {
@@ -65,7 +66,7 @@ hook! {
         if fd >= 0 {
             shadow::fresh(fd);
             if is_tcp(domain, kind, protocol) {
-                keeping_errno(|| track(fd));
+                keeping_errno(|| track(fd, domain));
             }
         }
         fd
