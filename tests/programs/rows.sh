@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # The program pairs of the table (tests/programs/table): what serves, what asks, and how each byte is compared.
 #
 # A row NAME has three functions, and they may run on two hosts: `NAME_serve` starts what listens on $ADDR, port $PORT,
@@ -339,7 +339,7 @@ tls_server() {
   local n=${#SERVERS[@]} pid
   # It does nothing any more when its own input has come to an end: this one never does.
   [ -p "$DIR/never" ] || mkfifo "$DIR/never"
-  start pid bash -c 'exec "${@:2}" 0<>"$1"' tls "$DIR/never" \
+  start pid bash -c 'cd "$2" && exec "${@:3}" 0<>"$1"' tls "$DIR/never" "$DATA" \
     "${P[@]}" openssl s_server -naccept 1 -key "$DIR/key" -cert "$DIR/cert" "$@" >"$DIR/got.$n" 2>"$DIR/server.$n"
   SERVERS+=("$pid")
   STOP=itself
@@ -347,7 +347,8 @@ tls_server() {
 tls_serve() {
   openssl req -x509 -newkey rsa:2048 -nodes -keyout "$DIR/key" -out "$DIR/cert" -days 2 -subj /CN=here >/dev/null 2>&1
   tls_server -quiet -accept "$ADDR:$PORT"
-  cd "$DATA" && tls_server -WWW -accept "$ADDR:$((PORT + 1))" && cd - >/dev/null
+  # It serves the files of the directory that it is in.
+  tls_server -WWW -accept "$ADDR:$((PORT + 1))"
 }
 tls_ask() {
   # The option behind -quiet takes back that s_client goes on at the end of its input.
