@@ -5,7 +5,7 @@
 # `NAME_ask` runs the clients, `NAME_end` (if there is one) ends and judges the servers; else they are asked to end by
 # SIGTERM. Each is false, and has said why on standard error, if something was not as it should be. $DIR is
 # a directory of the row's own on each host, $DATA one with the same files everywhere, "${P[@]}" the prefix of a program that
-# has the library, $MODE what it was told, $STATS where it reports. Sizes are $BIG, $MIDDLE, $TLS, $SECS, $REQUESTS, $ECHO and $ROUNDS.
+# has the library, $MODE what it was told, $STATS where it reports. Sizes are $BIG, $MIDDLE, $TLS, $SECS, $MPS, $REQUESTS, $ECHO and $ROUNDS.
 
 # In the order of the table.
 ROWS=(
@@ -261,7 +261,7 @@ sockperf_clean() {
 }
 sockperf-pp_ask() { sockperf_ask ping-pong --mps=5000000 --msg-size=64 && sockperf_clean; }
 sockperf-tp_ask() { sockperf_ask throughput --mps=max --msg-size=16000 && { grep -q 'BandWidth is' "$DIR/out" || because "$(tail -n 4 "$DIR/out")"; }; }
-sockperf-ul_ask() { sockperf_ask under-load --mps=2000 --msg-size=100 --reply-every=1 && sockperf_clean; }
+sockperf-ul_ask() { sockperf_ask under-load --mps="${MPS:-2000}" --msg-size=100 --reply-every=1 && sockperf_clean; }
 
 # ---------------------------------------------------------------- nc, three kinds, both directions
 
