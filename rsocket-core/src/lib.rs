@@ -7,6 +7,8 @@
 //! process), [`socket`] (what a socket is), [`readiness`] (poll, select and epoll over sockets of both kinds),
 //! [`plain`] (how sockets meet that are rsockets from the start), [`datagram`] (sockets for datagrams).
 //!
+//! Beside them: [`config`], [`stats`], [`live`] (what `rsstat` shows), [`log`].
+//!
 //! Shared by the libraries that export C functions, and used by nothing else in here: [`descriptors`] (what
 //! each number stands for), [`edge`] (return values and `errno`), [`process`] (forks and the end).
 
@@ -24,6 +26,7 @@ pub mod descriptors;
 pub mod device;
 pub mod edge;
 pub mod errno;
+pub mod live;
 pub mod log;
 pub mod placement;
 pub mod plain;

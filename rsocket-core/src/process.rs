@@ -9,7 +9,7 @@ use core::ffi::CStr;
 
 use crate::attach::sandbox;
 use crate::device::rdma;
-use crate::{datagram, descriptors, readiness, relay, socket, stats};
+use crate::{datagram, descriptors, live, readiness, relay, socket, stats};
 
 /// A variable of the environment, without allocating.
 #[must_use]
@@ -36,6 +36,9 @@ pub fn leaving() {
         datagram::leaving();
         relay::drain(true);
         report();
+        live::ended();
+    } else if sandbox::inside() {
+        live::ending(true);
     }
 }
 
@@ -44,6 +47,7 @@ pub fn leaving() {
 pub fn vanishing() {
     if descriptors::any() && !sandbox::inside() && descriptors::mine() {
         relay::drain(true);
+        live::ended();
     }
 }
 

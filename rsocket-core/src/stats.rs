@@ -1,7 +1,7 @@
 //! What this process has done, in numbers: for `rsstat`, for tests, and for whoever asks why a connection
 //! is on TCP. Plain relaxed adds into one block of memory of fixed layout.
 //!
-//! Must not know connections or policy. Entry points: [`add`], [`fell_back`], [`Stats::snapshot`],
+//! Must not know connections or policy. Entry points: [`add`], [`fell_back`], [`snapshot`],
 //! [`report_at_exit`].
 //!
 //! An add is an atomic one, a handful of nanoseconds while only one core uses the line: right for events,
@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::attach::reason::Reason;
 use crate::attach::sandbox;
 use crate::errno::Errno;
+use crate::live;
 use crate::log::{Text, open_append};
 use crate::sys::discard;
 
@@ -134,7 +135,7 @@ pub enum Transport {
 }
 
 /// Room in the block, so that its layout survives new counters.
-const ROOM: usize = 64;
+pub const ROOM: usize = 64;
 const _: () = assert!(Counter::ALL.len() <= ROOM && Reason::COUNT <= ROOM);
 
 /// The counters of one process, in the layout in which others may read them.
@@ -153,11 +154,26 @@ pub struct Snapshot {
 
 static STATS: Stats = Stats::new();
 
-/// The counters of this process.
+/// Where this process counts now: in the file that others may read, once there is one.
 #[inline]
+fn stats() -> &'static Stats {
+    live::counters().unwrap_or(&STATS)
+}
+
+/// What was counted so far goes to where it is counted from now on. A thread that was just adding may leave a little
+/// behind, which [`snapshot`] knows of.
+pub(crate) fn move_to(new: &Stats) {
+    let (from, to) = (STATS.counters.iter().chain(&STATS.on_tcp), new.counters.iter().chain(&new.on_tcp));
+    for (from, to) in from.zip(to) {
+        to.fetch_add(from.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// All that this process has counted.
 #[must_use]
-pub fn stats() -> &'static Stats {
-    &STATS
+pub fn snapshot() -> Snapshot {
+    let before = STATS.snapshot();
+    live::counters().map_or(before, |more| before.plus(&more.snapshot()))
 }
 
 /// Adds to a counter.
@@ -198,7 +214,8 @@ pub fn received(transport: Transport, bytes: u64, messages: u64) {
 
 /// In a forked child: what the parent did, the parent will report.
 pub fn forked() {
-    stats().reset();
+    live::forked();
+    STATS.reset();
 }
 
 impl Default for Stats {
@@ -258,6 +275,28 @@ impl Snapshot {
         self.counters.get(counter as usize).copied().unwrap_or(0)
     }
 
+    /// The sum of two.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        let sum = |a: [u64; ROOM], b: [u64; ROOM]| {
+            let mut out = a;
+            out.iter_mut().zip(b).for_each(|(to, n)| *to = to.wrapping_add(n));
+            out
+        };
+        Self { counters: sum(self.counters, other.counters), on_tcp: sum(self.on_tcp, other.on_tcp) }
+    }
+
+    /// From words that [`Stats`] was read as: the counters, then the reasons.
+    #[must_use]
+    pub fn from_words(words: &[u64]) -> Self {
+        let read = |from: &[u64]| {
+            let mut out = [0; ROOM];
+            out.iter_mut().zip(from).for_each(|(to, n)| *to = *n);
+            out
+        };
+        Self { counters: read(words), on_tcp: read(words.get(ROOM..).unwrap_or(&[])) }
+    }
+
     /// How many connections are, or were, on TCP for this reason.
     #[must_use]
     pub fn on_tcp(&self, reason: Reason) -> u64 {
@@ -288,7 +327,7 @@ impl Snapshot {
 pub fn write_report(file: &[u8]) -> Result<(), Errno> {
     let mut text = Text::<8192>::new();
     let _ = writeln!(text, "pid {}", rustix::process::getpid().as_raw_nonzero());
-    let _ = stats().snapshot().write_to(&mut text);
+    let _ = snapshot().write_to(&mut text);
     let file = open_append(file)?;
     let written = rustix::io::write(&file, text.as_bytes());
     discard(file);

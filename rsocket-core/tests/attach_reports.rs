@@ -65,7 +65,7 @@ fn log_report_and_sandbox() {
     assert_eq!((find("on_tcp.no_offer 1"), find("resets 0"), find("resets 1")), (2, 1, 1));
     assert!(text.lines().all(|l| l.split(' ').count() == 2));
     stats::forked();
-    assert_eq!(stats::stats().snapshot().get(Counter::Resets), 0);
+    assert_eq!(stats::snapshot().get(Counter::Resets), 0);
 
     // In a sandbox there is no report; what a hook saw is not to be overruled.
     let _ = sandbox::sandboxed(false);

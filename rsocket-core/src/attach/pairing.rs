@@ -15,6 +15,7 @@ use super::reason::Reason;
 use super::rendezvous::{self, Channel, Offer, ReceiveError};
 use super::trust::{self, Tuple};
 use super::{marks, remote, sandbox};
+use crate::live;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, policy, rings};
 use crate::stats::{self, Counter};
@@ -168,6 +169,9 @@ fn step_now(id: SlotId, s: &Slot, fd: RawFd) {
             Err(reason) => give_up(s, reason),
         }
         let phase = s.phase();
+        if matches!(phase, Phase::Paired | Phase::Refused) {
+            live::enter(id, s, fd);
+        }
         s.pairing.unlock(tid());
         match phase {
             Phase::Paired => switch_slowly(id, s),

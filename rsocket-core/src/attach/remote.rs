@@ -17,6 +17,7 @@ use super::reason::Reason;
 use super::trust::{End, Tuple};
 use super::witness::{Proof, Who};
 use crate::errno::Errno;
+use crate::live;
 use crate::relay::beside;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, guard, policy};
@@ -162,6 +163,7 @@ pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
         s.set(flag::RELAYED | flag::BESIDE);
         s.set_phase(next);
         stats::add(Counter::AttachedRdma, 1);
+        live::enter(id, s, -1);
         let side = if s.has(flag::CONNECTING) { "connecting" } else { "accepting" };
         crate::log_info!("attached over RDMA ({} side)", side);
     }
@@ -170,7 +172,7 @@ pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
 }
 
 /// The peer could not be reached, or did not want. Asked again later, some times, if `again`.
-pub fn failed(s: &Slot, reason: Reason, again: bool) {
+pub fn failed(id: SlotId, s: &Slot, reason: Reason, again: bool) {
     if matches!(s.pairing.lock(tid()), Taken::Own) {
         return;
     }
@@ -184,6 +186,9 @@ pub fn failed(s: &Slot, reason: Reason, again: bool) {
                 }
             }
             _ => pairing::give_up(s, reason),
+        }
+        if s.phase() == Phase::Refused {
+            live::enter(id, s, -1);
         }
     }
     s.pairing.unlock(tid());

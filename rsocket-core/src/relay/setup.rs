@@ -449,12 +449,12 @@ impl Connection {
             port.close();
         }
         if self.beside {
-            if let Some((_, s)) = self.program() {
+            if let Some((id, s)) = self.program() {
                 let refused = e == Errno(libc::ECONNREFUSED);
                 if !refused && let Some(theirs) = s.names.get(1).and_then(Name::get) {
                     silent::remember(&theirs.ip());
                 }
-                remote::failed(s, if refused { Reason::PeerRefused } else { Reason::NoRoute }, refused);
+                remote::failed(id, s, if refused { Reason::PeerRefused } else { Reason::NoRoute }, refused);
             }
             return Stage::Over;
         }

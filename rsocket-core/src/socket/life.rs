@@ -158,6 +158,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     s.send.lock.unlock(tid());
     s.generation.fetch_add(1, Ordering::AcqRel);
     tally::flush(s);
+    crate::live::leave(s);
     let busy = s.pins.load(Ordering::Acquire) != 0
         || s.inside_receive.load(Ordering::Acquire) != 0
         || s.inside_send.load(Ordering::Acquire) != 0
@@ -226,10 +227,12 @@ pub fn leaving() {
 /// Before exec in a process of its own.
 pub fn before_exec() {
     crate::relay::drain(false);
+    crate::live::ending(true);
     family::leave_all();
 }
 
 /// exec failed.
 pub fn exec_failed() {
     family::rejoin_all();
+    crate::live::ending(false);
 }

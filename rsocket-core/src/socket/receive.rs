@@ -20,11 +20,11 @@ use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout::{self, SEGMENTS};
 use crate::errno::Errno;
 use crate::placement::{Placed, Placer};
-use crate::relay;
 use crate::stats::{self, Counter};
 use crate::sync::thread::tid;
 use crate::wire::sge::Sge;
 use crate::wire::word::{Ctrl, Message, Word};
+use crate::{live, relay};
 
 /// Updates after which a sleeping sender is woken: half of a bank's segments.
 const WAKE_AT: u32 = SEGMENTS as u32 / 2;
@@ -495,6 +495,7 @@ fn commit(s: &Slot, ends: &Ends, mut state: RecvState, n: usize) {
         s.receive.flip();
         s.wake_due.store(1, Ordering::Relaxed);
     }
+    live::unread(s, state.readable());
     s.unread_hint
         .store(u64::from(state.data_position) << 32 | u64::from(state.readable()), Ordering::Release);
 }

@@ -19,11 +19,11 @@ use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::placement::depart;
 use crate::proto::SendHalf;
-use crate::relay;
 use crate::stats::{self, Counter};
 use crate::sync::thread::tid;
 use crate::wire::sge::Sge;
 use crate::wire::word::{Message, Word};
+use crate::{live, relay};
 
 /// The most bytes of one message: small enough that the reader starts while the rest is being written.
 const PIECE: usize = 64 * 1024;
@@ -256,6 +256,7 @@ fn into_device(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>, into: In
         tally::sent_shm(s, message.target.len as usize);
     }
     s.room_hint.store(hint_word(&state), Ordering::Release);
+    live::room(s, state.room(), state.banks.each_ref().map(SendHalf::credits));
     Ok(())
 }
 

@@ -370,6 +370,8 @@ pub struct Slot {
     pub witness: [Prefix; 2],
     /// Where this end, in process `relay_pid`, can be asked over RDMA: a port; 0 for nowhere.
     pub asked_at_port: AtomicU32,
+    /// Which record of which process shows it ([`crate::live`]): process above record plus one; 0 for none.
+    pub record: AtomicU64,
     /// Our address and the peer's, where they are not the kernel socket's own.
     pub names: [Name; 2],
     /// Received over TCP.
@@ -446,6 +448,7 @@ impl Slot {
     pub fn set_receive_mode(&self, mode: ReceiveMode) {
         self.receive_mode.store(mode as u32, Ordering::SeqCst);
         self.mode_epoch.fetch_add(1, Ordering::AcqRel);
+        crate::live::changed(self);
     }
 
     /// Something else changed that decides what the kernel must be asked for.
@@ -457,6 +460,7 @@ impl Slot {
     pub fn set_send_mode(&self, mode: SendMode) {
         self.send_mode.store(mode as u32, Ordering::SeqCst);
         self.mode_epoch.fetch_add(1, Ordering::AcqRel);
+        crate::live::changed(self);
     }
 
     /// As [`Self::set_receive_mode`], but only out of the mode that the caller acted on: another thread may
@@ -465,6 +469,7 @@ impl Slot {
         let done =
             self.receive_mode.compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::SeqCst);
         self.mode_epoch.fetch_add(1, Ordering::AcqRel);
+        crate::live::changed(self);
         done.is_ok()
     }
 
@@ -473,12 +478,14 @@ impl Slot {
         let done =
             self.send_mode.compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::SeqCst);
         self.mode_epoch.fetch_add(1, Ordering::AcqRel);
+        crate::live::changed(self);
         done.is_ok()
     }
 
     /// Publishes a phase.
     pub fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u32, Ordering::Release);
+        crate::live::changed(self);
     }
 
     /// Whether any of the bits of [`flag`] is set.
@@ -500,6 +507,7 @@ impl Slot {
     /// Makes the slot a fresh one for a new descriptor. The caller has it to itself.
     pub fn reset(&self, flags: u32) {
         self.generation.fetch_add(1, Ordering::AcqRel);
+        self.record.store(0, Ordering::Relaxed);
         self.set_receive_mode(ReceiveMode::Kernel);
         self.set_send_mode(SendMode::Kernel);
         self.set_phase(Phase::Unconnected);

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::family;
 use super::slot::{Slot, flag};
+use crate::live::{self, layout::record};
 use crate::stats::{self, Transport};
 
 /// Bytes and messages of one direction over one transport.
@@ -25,46 +26,65 @@ impl Tally {
         self.messages.store(self.messages.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
+    /// What it is now.
+    pub fn now(&self) -> (u64, u64) {
+        (self.bytes.load(Ordering::Relaxed), self.messages.load(Ordering::Relaxed))
+    }
+
     fn take(&self) -> (u64, u64) {
         (self.bytes.swap(0, Ordering::Relaxed), self.messages.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// Counts in the connection's record, where others may read it, or, without one, in its slot.
+#[inline]
+fn add(s: &Slot, number: usize, without: &Tally, n: usize) {
+    match live::record(s) {
+        Some(r) => {
+            r.add(number, n as u64);
+            r.add(number + 1, 1);
+        }
+        None => without.add(n),
     }
 }
 
 /// What libc or we received from TCP.
 #[inline]
 pub fn received_tcp(s: &Slot, n: usize) {
-    s.tcp_in.add(n);
+    add(s, record::TCP_IN, &s.tcp_in, n);
 }
 
 /// What libc or we sent into TCP.
 #[inline]
 pub fn sent_tcp(s: &Slot, n: usize) {
-    s.tcp_out.add(n);
+    add(s, record::TCP_OUT, &s.tcp_out, n);
 }
 
 /// What was read out of the window.
 #[inline]
 pub fn received_shm(s: &Slot, n: usize) {
-    s.shm_in.add(n);
+    add(s, record::DEVICE_IN, &s.shm_in, n);
 }
 
 /// What was put into the window.
 #[inline]
 pub fn sent_shm(s: &Slot, n: usize) {
-    s.shm_out.add(n);
+    add(s, record::DEVICE_OUT, &s.shm_out, n);
 }
 
 /// Adds what a connection moved since the last time to the process's counters.
 pub fn flush(s: &Slot) {
-    let (bytes, messages) = s.tcp_in.take();
-    stats::received(Transport::Tcp, bytes, messages);
-    let (bytes, messages) = s.tcp_out.take();
-    stats::sent(Transport::Tcp, bytes, messages);
     let beyond = if s.has(flag::RELAYED) { Transport::Rdma } else { Transport::Shm };
-    let (bytes, messages) = s.shm_in.take();
-    stats::received(beyond, bytes, messages);
-    let (bytes, messages) = s.shm_out.take();
-    stats::sent(beyond, bytes, messages);
+    let kept = [
+        (Transport::Tcp, record::TCP_IN, s.tcp_in.take(), record::TCP_OUT, s.tcp_out.take()),
+        (beyond, record::DEVICE_IN, s.shm_in.take(), record::DEVICE_OUT, s.shm_out.take()),
+    ];
+    let shown = |number| live::record(s).map_or((0, 0), |r| (r.take(number), r.take(number + 1)));
+    for (transport, number_in, slot_in, number_out, slot_out) in kept {
+        let (shown_in, shown_out) = (shown(number_in), shown(number_out));
+        stats::received(transport, slot_in.0 + shown_in.0, slot_in.1 + shown_in.1);
+        stats::sent(transport, slot_out.0 + shown_out.0, slot_out.1 + shown_out.1);
+    }
 }
 
 /// Adds what all connections of this process moved.

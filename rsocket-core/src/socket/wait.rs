@@ -15,6 +15,7 @@ use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{marks, pairing, trust};
 use crate::device::shm::bell::{self, BellRef};
 use crate::errno::Errno;
+use crate::live::{self, layout::record};
 use crate::relay;
 use crate::stats::{self, Counter};
 use crate::sync::spin::{Adaptive, Spun};
@@ -169,13 +170,14 @@ fn spin_on(
     probe: impl FnMut() -> bool,
 ) -> bool {
     relay::spinning(s, true);
-    let spun = spin(learnt, ends, peer_cpu, probe);
+    let spun = spin(Some(s), learnt, ends, peer_cpu, probe);
     relay::spinning(s, false);
     spun
 }
 
 /// Spins as long as experience on this connection says that it pays.
 fn spin(
+    s: Option<&Slot>,
     learnt: &AtomicU32,
     ends: &Ends,
     peer_cpu: impl Fn() -> u32,
@@ -193,6 +195,9 @@ fn spin(
     learnt.store(adaptive.to_raw(), Ordering::Relaxed);
     let paid = spun == Spun::Ready;
     stats::add(if paid { Counter::SpinsPaid } else { Counter::SpinsFailed }, 1);
+    if let Some(s) = s {
+        live::count(s, if paid { record::SPINS_PAID } else { record::SPINS_FAILED });
+    }
     paid
 }
 
@@ -231,12 +236,14 @@ fn sleep(
     }
     let began = sys::now_ns();
     stats::add(Counter::Sleeps, 1);
+    live::count(s, record::SLEEPS);
     let slept = sleep_armed(s, fd, interest, look.ask, bell, left, half_closed);
     let ns = sys::now_ns().saturating_sub(began);
     if let Some(b) = bell {
         ready::disarm(s, b.id());
         if b.drain() {
             stats::add(Counter::BellsHeard, 1);
+            live::count(s, record::WOKEN);
         }
         bell::give_back(b);
     }
@@ -492,5 +499,5 @@ pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> boo
     let Some(first) = slots.first().and_then(|id| super::slot(*id)).and_then(link::ends) else {
         return probe();
     };
-    spin(&LEARNT, &first, || marks::sender_cpu(&first.incoming), probe)
+    spin(None, &LEARNT, &first, || marks::sender_cpu(&first.incoming), probe)
 }
