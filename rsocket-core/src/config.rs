@@ -43,6 +43,8 @@ pub struct Config {
     pub wake_up_ms: u32,
     /// `RSOCKET_TRANSPORT`: what may carry a connection, the best first.
     pub transports: Transports,
+    /// `RSOCKET_REQUIRE`: a connection that stays on TCP for good, or goes back to it, is broken instead.
+    pub require: bool,
     /// `RSOCKET_DISABLE`: leave every socket to the kernel.
     pub disabled: bool,
     /// `RSOCKET_LOG`: how much to say.
@@ -135,38 +137,87 @@ impl Default for Config {
     }
 }
 
-/// One file: its name, the values it may hold, and where they go.
-struct Field {
-    file: &'static str,
-    min: u32,
-    max: u32,
+/// One number that can be set: by a file, or by a variable, which wins.
+pub struct Field {
+    /// Name of the file.
+    pub file: &'static str,
+    /// Name of the variable.
+    pub variable: &'static str,
+    /// The smallest number that means something.
+    pub min: u32,
+    /// The largest.
+    pub max: u32,
+    /// What the configuration says now.
+    pub get: fn(&Config) -> u32,
     set: fn(&mut Config, u32),
 }
 
-const FIELDS: [Field; 8] = [
+/// All numbers that can be set.
+pub const FIELDS: [Field; 8] = [
     Field {
         file: "mem_default",
+        variable: "RSOCKET_MEM_DEFAULT",
+        get: |c| c.recv_buffer,
         min: 1,
         max: 1 << 30,
         set: |c, v| c.recv_buffer = v.max(4096).next_multiple_of(2),
     },
     Field {
         file: "wmem_default",
+        variable: "RSOCKET_WMEM_DEFAULT",
+        get: |c| c.send_buffer,
         min: 1,
         max: 1 << 30,
         set: |c, v| c.send_buffer = if v < 2048 { 4096 } else { v },
     },
-    Field { file: "sqsize_default", min: 1, max: 65534, set: |c, v| c.send_queue = queue(v) },
-    Field { file: "rqsize_default", min: 1, max: 65534, set: |c, v| c.recv_queue = queue(v) },
-    Field { file: "inline_default", min: 0, max: 65534, set: |c, v| c.inline = v as u16 },
+    Field {
+        file: "sqsize_default",
+        variable: "RSOCKET_SQSIZE_DEFAULT",
+        get: |c| c.send_queue.into(),
+        min: 1,
+        max: 65534,
+        set: |c, v| c.send_queue = queue(v),
+    },
+    Field {
+        file: "rqsize_default",
+        variable: "RSOCKET_RQSIZE_DEFAULT",
+        get: |c| c.recv_queue.into(),
+        min: 1,
+        max: 65534,
+        set: |c, v| c.recv_queue = queue(v),
+    },
+    Field {
+        file: "inline_default",
+        variable: "RSOCKET_INLINE_DEFAULT",
+        get: |c| c.inline.into(),
+        min: 0,
+        max: 65534,
+        set: |c, v| c.inline = v as u16,
+    },
     Field {
         file: "iomap_size",
+        variable: "RSOCKET_IOMAP_SIZE",
+        get: |c| c.iomap.into(),
         min: 0,
         max: layout::MAPS as u32,
         set: |c, v| c.iomap = representable_iomap(v as u16),
     },
-    Field { file: "polling_time", min: 0, max: 1_000_000, set: |c, v| c.polling_us = v },
-    Field { file: "wake_up_interval", min: 1, max: 86_400_000, set: |c, v| c.wake_up_ms = v },
+    Field {
+        file: "polling_time",
+        variable: "RSOCKET_POLLING_TIME",
+        get: |c| c.polling_us,
+        min: 0,
+        max: 1_000_000,
+        set: |c, v| c.polling_us = v,
+    },
+    Field {
+        file: "wake_up_interval",
+        variable: "RSOCKET_WAKE_UP_INTERVAL",
+        get: |c| c.wake_up_ms,
+        min: 1,
+        max: 86_400_000,
+        set: |c, v| c.wake_up_ms = v,
+    },
 ];
 
 /// A queue size as upstream clamps it (`wire-protocol §10.1`).
@@ -191,6 +242,7 @@ impl Config {
         polling_us: 10,
         wake_up_ms: 500,
         transports: Transports::ALL,
+        require: false,
         disabled: false,
         log: Log::Off,
     };
@@ -205,6 +257,11 @@ impl Config {
         match directory {
             Some(long) if long.len() > PATH_MAX => complaints.add("RSOCKET_CONF_DIR", long),
             other => config.apply_files(other.unwrap_or(DIRECTORY.as_bytes()), &mut complaints),
+        }
+        for field in &FIELDS {
+            if let Some(text) = env(field.variable).filter(|t| !t.trim_ascii().is_empty()) {
+                config.apply_number(field, field.variable, text, &mut complaints);
+            }
         }
         (config, complaints)
     }
@@ -240,7 +297,7 @@ impl Config {
         for field in &FIELDS {
             let mut buffer = [0; FILE_MAX];
             match read_file(&dir, field.file, &mut buffer) {
-                Ok(content) => self.apply_file(field, content, complaints),
+                Ok(content) => self.apply_number(field, field.file, content, complaints),
                 Err(Errno::NOENT) => {}
                 Err(_) => complaints.add(field.file, b"(unreadable)"),
             }
@@ -248,11 +305,17 @@ impl Config {
         close(dir);
     }
 
-    /// The content of one file.
-    fn apply_file(&mut self, field: &Field, content: &[u8], complaints: &mut Complaints) {
+    /// The content of one file, or of its variable.
+    fn apply_number(
+        &mut self,
+        field: &Field,
+        source: &'static str,
+        content: &[u8],
+        complaints: &mut Complaints,
+    ) {
         match parse_integer(content) {
             Some(value) if (field.min..=field.max).contains(&value) => (field.set)(self, value),
-            _ => complaints.add(field.file, content),
+            _ => complaints.add(source, content),
         }
     }
 
@@ -269,7 +332,9 @@ impl Config {
                 complaints.add("RSOCKET_TRANSPORT", text);
             }
         }
-        self.disabled = env("RSOCKET_DISABLE").is_some_and(|t| !matches!(t.trim_ascii(), b"" | b"0"));
+        let yes = |name| env(name).is_some_and(|t| !matches!(t.trim_ascii(), b"" | b"0"));
+        self.disabled = yes("RSOCKET_DISABLE");
+        self.require = yes("RSOCKET_REQUIRE");
         match env("RSOCKET_LOG").map(<[u8]>::trim_ascii) {
             None | Some(b"") => {}
             Some(b"warn") => self.log = Log::Warn,
@@ -341,10 +406,10 @@ impl fmt::Display for Complaint {
 
 /// All that [`Config::load`] complains about, each file and variable at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Complaints([Option<Complaint>; FIELDS.len() + 6]);
+pub struct Complaints([Option<Complaint>; 2 * FIELDS.len() + 6]);
 
 impl Complaints {
-    const NONE: Self = Self([None; FIELDS.len() + 6]);
+    const NONE: Self = Self([None; 2 * FIELDS.len() + 6]);
 
     fn add(&mut self, file: &'static str, content: &[u8]) {
         let mut complaint = Complaint { file, content: [0; 40], len: 0 };
@@ -519,7 +584,29 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_wins_over_a_file() {
+        let dir = Dir::new("variable", &[("polling_time", "50"), ("sqsize_default", "100")]);
+        let path = dir.0.to_str().unwrap();
+        let (config, complaints) = Config::load(|name| match name {
+            "RSOCKET_CONF_DIR" => Some(path.as_bytes()),
+            "RSOCKET_POLLING_TIME" => Some(b" 7 "),
+            "RSOCKET_SQSIZE_DEFAULT" => Some(b"many"),
+            "RSOCKET_RQSIZE_DEFAULT" => Some(b""),
+            _ => None,
+        });
+        assert_eq!((config.polling_us, config.send_queue, config.recv_queue), (7, 100, 384));
+        assert_eq!(complaints.iter().map(|c| c.file).collect::<Vec<_>>(), ["RSOCKET_SQSIZE_DEFAULT"]);
+        for field in &FIELDS {
+            assert_eq!(field.variable, format!("RSOCKET_{}", field.file.to_uppercase()));
+            let (config, _) = load_env(field.variable, &field.max.to_string());
+            assert!((field.get)(&config) > 0 && config != Config::DEFAULT, "{}", field.file);
+        }
+    }
+
+    #[test]
     fn the_other_variables() {
+        assert!(load_env("RSOCKET_REQUIRE", "1").0.require);
+        assert!(!load_env("RSOCKET_REQUIRE", "0").0.require);
         assert!(load_env("RSOCKET_DISABLE", "1").0.disabled);
         assert!(!load_env("RSOCKET_DISABLE", "0").0.disabled);
         assert!(!load_env("RSOCKET_DISABLE", "").0.disabled);
@@ -537,7 +624,7 @@ mod tests {
             let mut config = Config::DEFAULT;
             let mut complaints = Complaints::NONE;
             for field in &FIELDS {
-                config.apply_file(field, &content, &mut complaints);
+                config.apply_number(field, field.file, &content, &mut complaints);
             }
             let _ = Transports::parse(&content);
         }

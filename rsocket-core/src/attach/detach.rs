@@ -15,7 +15,7 @@ use crate::device::shm::direction::Direction;
 use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::socket::slot::{RecvState, SendState, Slot, SlotId, flag};
-use crate::socket::{guard, kernel, receive};
+use crate::socket::{guard, kernel, policy, receive};
 use crate::stats::{self, Counter};
 use crate::wire::word::{Message, Word};
 
@@ -37,6 +37,28 @@ pub fn break_connection(s: &Slot, fd: RawFd, reason: Reason) {
         ends.wake_writer();
         ends.wake_reader();
     }
+}
+
+/// The connection stays on TCP for good, or has gone back to it. Where that is not wanted, it ends here.
+#[inline]
+pub fn insist(id: SlotId, s: &Slot, fd: RawFd) {
+    if policy::required() && fd >= 0 && !s.has(flag::BROKEN | flag::STRICT) {
+        let reason = Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).unwrap_or(Reason::PolicyTcp);
+        end_instead(id, s, fd, reason);
+    }
+}
+
+/// Ends a connection that would be TCP's from here on, where that was excluded (`RSOCKET_REQUIRE`): both directions
+/// fail, in this process by our own word, so that a stream that was cut short does not look like one that has ended.
+#[cold]
+fn end_instead(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
+    let errno = crate::sys::errno();
+    s.set(flag::BROKEN | flag::PEER_GONE);
+    s.set_receive_mode(ReceiveMode::Asked);
+    s.set_send_mode(SendMode::Asked);
+    break_connection(s, fd, reason);
+    crate::socket::mode_changed(id);
+    crate::sys::set_errno(errno);
 }
 
 /// Goes back to TCP in both directions, or never leaves it.

@@ -14,7 +14,7 @@ use super::machine::{Phase, PhaseEvent, ReceiveEvent, ReceiveMode, SendEvent, Se
 use super::reason::Reason;
 use super::rendezvous::{self, Channel, Offer, ReceiveError};
 use super::trust::{self, Tuple};
-use super::{marks, remote, sandbox};
+use super::{detach, marks, remote, sandbox};
 use crate::live;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, policy, rings};
@@ -37,7 +37,8 @@ const KNOCK_TRIES: u32 = 14;
 pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
     match s.phase() {
         Phase::Paired => switch(id, s),
-        Phase::Refused | Phase::Unconnected | Phase::Dialling => {}
+        Phase::Refused => detach::insist(id, s, fd),
+        Phase::Unconnected | Phase::Dialling => {}
         Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
             // Relaxed: only times the attempt.
             if s.has(flag::STRICT)
@@ -47,6 +48,11 @@ pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
             }
         }
     }
+}
+
+/// Where TCP is not good enough: the connection is so old that its peer will not come any more.
+fn required_by_now(s: &Slot) -> bool {
+    policy::required() && s.position.load(Ordering::Relaxed) >= policy::REQUIRED_BY
 }
 
 /// Moves the directions of a paired connection as far as they can go without sending or receiving.
@@ -350,7 +356,8 @@ fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
         Ok(None) => {
             let tries = later(s);
             let strict = s.has(flag::STRICT);
-            return if tries >= KNOCK_TRIES && !strict { Err(Reason::NoOffer) } else { Ok(()) };
+            let late = tries >= KNOCK_TRIES || required_by_now(s);
+            return if late && !strict { Err(Reason::NoOffer) } else { Ok(()) };
         }
         Err(_) => return Err(Reason::ResourceError),
     };
@@ -400,7 +407,8 @@ fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
         }
         Ok(None) => {
             let tries = later(s);
-            if tries < OFFER_TRIES || s.has(flag::STRICT) { Ok(()) } else { Err(Reason::OfferLapsed) }
+            let late = tries >= OFFER_TRIES || required_by_now(s);
+            if !late || s.has(flag::STRICT) { Ok(()) } else { Err(Reason::OfferLapsed) }
         }
         Err(_) => Err(Reason::ResourceError),
     }

@@ -17,6 +17,7 @@ static STATE: AtomicU32 = AtomicU32::new(UNREAD);
 static SHM: AtomicBool = AtomicBool::new(true);
 static TCP: AtomicBool = AtomicBool::new(true);
 static RDMA: AtomicBool = AtomicBool::new(true);
+static REQUIRE: AtomicBool = AtomicBool::new(false);
 static TRUST_SECCOMP: AtomicBool = AtomicBool::new(false);
 static RINGS: AtomicBool = AtomicBool::new(false);
 static POLLING_NS: AtomicU64 = AtomicU64::new(10_000);
@@ -28,6 +29,8 @@ static SIZES: Sizes = Sizes::new(&Config::DEFAULT);
 pub const MARK: u64 = 16 * 1024;
 /// What one call adds to the position beside its bytes: many small exchanges are worth it too.
 pub const PER_CALL: u64 = 1024;
+/// Position at which a connection that must leave TCP should have met its peer.
+pub const REQUIRED_BY: u64 = 4 << 20;
 /// How long a connection that may not use TCP waits to attach, in nanoseconds.
 pub const STRICT_PATIENCE_NS: u64 = 5_000_000_000;
 
@@ -51,6 +54,7 @@ pub fn resolve(getenv: Getenv) {
     SHM.store(config.transports.allows(Transport::Shm), Ordering::Relaxed);
     TCP.store(config.transports.allows(Transport::Tcp), Ordering::Relaxed);
     RDMA.store(config.transports.allows(Transport::Rdma), Ordering::Relaxed);
+    REQUIRE.store(config.require, Ordering::Relaxed);
     TRUST_SECCOMP.store(getenv(c"RSOCKET_SECCOMP") == Some(c"trust"), Ordering::Relaxed);
     match getenv(c"RSOCKET_IO_URING").map(CStr::to_bytes) {
         None | Some(b"" | b"refuse") => {}
@@ -109,6 +113,12 @@ pub fn rdma_allowed() -> bool {
 #[inline]
 pub fn plain_rdma() -> bool {
     rdma_allowed() && strict() && !shm_allowed()
+}
+
+/// Whether a connection that stays on TCP for good, or goes back to it, is to be broken.
+#[inline]
+pub fn required() -> bool {
+    REQUIRE.load(Ordering::Relaxed)
 }
 
 /// Whether a process under seccomp may attach all the same.
