@@ -7,7 +7,7 @@
 //! process), [`socket`] (what a socket is), [`readiness`] (poll, select and epoll over sockets of both kinds),
 //! [`plain`] (how sockets meet that are rsockets from the start), [`datagram`] (sockets for datagrams).
 //!
-//! Beside them: [`config`], [`stats`], [`live`] (what `rsstat` shows), [`log`].
+//! Beside them: [`config`], [`stats`], [`live`] (what `rsstat` shows), [`tap`] (packets for Wireshark), [`log`].
 //!
 //! Shared by the libraries that export C functions, and used by nothing else in here: [`descriptors`] (what
 //! each number stands for), [`edge`] (return values and `errno`), [`process`] (forks and the end).
@@ -39,4 +39,5 @@ pub mod socket;
 pub mod stats;
 pub mod sync;
 pub mod sys;
+pub mod tap;
 pub mod wire;

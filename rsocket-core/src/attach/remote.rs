@@ -49,6 +49,9 @@ pub fn find_out() {
     }
     let manager = || rustix::fs::access("/dev/infiniband/rdma_cm", rustix::fs::Access::WRITE_OK).is_ok();
     let yes = policy::rdma_allowed() && !policy::strict() && manager();
+    if yes {
+        crate::socket::watch(crate::socket::WITNESS);
+    }
     // Relaxed: every thread would find the same.
     POSSIBLE.store(if yes { YES } else { NO }, Ordering::Relaxed);
 }

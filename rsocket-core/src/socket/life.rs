@@ -138,6 +138,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
 
 /// The last holder closes.
 fn end(id: SlotId, s: &Slot, fd: RawFd) {
+    crate::tap::over(id, s);
     crate::plain::rdma::closing(id, s);
     if link::has_window(s) {
         detach::finish_tail(id, s, fd);
@@ -208,6 +209,7 @@ pub fn fork_child() {
     placement::forked();
     crate::stats::forked();
     crate::log::forked();
+    crate::tap::forked();
 }
 
 /// fork(2) failed.

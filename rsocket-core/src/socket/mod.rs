@@ -8,7 +8,7 @@
 //! The pattern of a data call is: ask for the [`Route`]; for `Kernel` let libc do it and report when it
 //! has returned; for `Device` call [`receive()`] or [`send()`].
 
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use core::time::Duration;
 use std::os::fd::RawFd;
 
@@ -41,7 +41,7 @@ use crate::attach::witness::SEEN;
 use crate::attach::{detach, link, marks, pairing, remote};
 use crate::datagram;
 use crate::errno::Errno;
-use crate::sys;
+use crate::{sys, tap};
 use slot::{Slot, flag};
 
 bitflags::bitflags! {
@@ -218,7 +218,33 @@ pub fn waits_on_listener(id: SlotId, fd: RawFd) {
     }
 }
 
-/// Whether bytes of TCP are to be shown to [`witnessed`].
+/// Who wants to see the bytes of the program's calls: one byte, so that a call looks once.
+static WATCHERS: AtomicU8 = AtomicU8::new(0);
+/// A peer on another host may have to know us by the first bytes.
+pub(crate) const WITNESS: u8 = 1;
+/// The packet tap.
+pub(crate) const TAP: u8 = 2;
+
+/// Somebody wants to see the bytes.
+pub(crate) fn watch(who: u8) {
+    WATCHERS.fetch_or(who, Ordering::Relaxed);
+}
+
+/// Whether bytes that libc's calls moved over TCP are to be shown to [`witnessed`].
+#[inline]
+#[must_use]
+pub fn watching() -> bool {
+    WATCHERS.load(Ordering::Relaxed) != 0
+}
+
+/// Whether every byte is wanted, however it travels.
+#[inline]
+#[must_use]
+pub fn tapped() -> bool {
+    WATCHERS.load(Ordering::Relaxed) & TAP != 0
+}
+
+/// Whether peers on other hosts may come by RDMA.
 #[inline]
 #[must_use]
 pub fn witnessing() -> bool {
@@ -229,6 +255,9 @@ pub fn witnessing() -> bool {
 #[cold]
 pub fn witnessed(id: SlotId, received: bool, list: &[libc::iovec], n: usize) {
     let Some(s) = slot(id) else { return };
+    if tapped() {
+        tap::moved(id, s, received, list, n);
+    }
     let Some(prefix) = s.witness.get(usize::from(received)) else { return };
     let mut left = n;
     for v in list {
@@ -276,7 +305,14 @@ pub fn leave_wait(id: SlotId) {
 /// As recv(2).
 pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
     let s = slot(id).ok_or(Errno::BADF)?;
-    receive::receive(id, s, fd, to, flags)
+    let got = receive::receive(id, s, fd, to, flags);
+    if tapped()
+        && flags & libc::MSG_PEEK == 0
+        && let Ok(n) = got
+    {
+        tap::moved(id, s, true, to, n);
+    }
+    got
 }
 
 /// Sends as send(2) would, without raising SIGPIPE: on `EPIPE` the caller does.
@@ -285,7 +321,13 @@ pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<
 /// As send(2).
 pub fn send(id: SlotId, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
     let s = slot(id).ok_or(Errno::BADF)?;
-    after_send(id, from, send::send(id, s, fd, from, flags))
+    let sent = send::send(id, s, fd, from, flags);
+    if tapped()
+        && let Ok(n) = sent
+    {
+        tap::moved(id, s, false, from, n);
+    }
+    after_send(id, from, sent)
 }
 
 /// Tells whoever waits for edges of a send that found no room.

@@ -63,6 +63,9 @@ pub fn resolve(getenv: Getenv) {
     }
     POLLING_NS.store(u64::from(config.polling_us) * 1000, Ordering::Relaxed);
     SIZES.copy_from(&Sizes::new(&config));
+    if crate::tap::open(getenv) {
+        super::watch(super::TAP);
+    }
     // Release: pairs with nothing but itself; the values are independent hints and have sound defaults.
     STATE.store(READ, Ordering::Release);
 }

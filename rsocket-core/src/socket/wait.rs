@@ -496,8 +496,11 @@ pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Errno> {
 /// the first of them.
 pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
     static LEARNT: AtomicU32 = AtomicU32::new(0);
-    let Some(first) = slots.first().and_then(|id| super::slot(*id)).and_then(link::ends) else {
+    let slot = slots.first().and_then(|id| super::slot(*id));
+    let Some(first) = slot.and_then(link::ends) else {
         return probe();
     };
-    spin(None, &LEARNT, &first, || marks::sender_cpu(&first.incoming), probe)
+    // Shown with a connection only if it is the one that was waited for.
+    let alone = slot.filter(|_| slots.len() == 1);
+    spin(alone, &LEARNT, &first, || marks::sender_cpu(&first.incoming), probe)
 }

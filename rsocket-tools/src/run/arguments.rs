@@ -102,7 +102,7 @@ pub struct Arguments {
     pub completions: Option<Shell>,
 
     /// The program, and what it is given
-    #[arg(value_name = "PROGRAM", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true)]
     pub program: Vec<OsString>,
 }
 
@@ -134,6 +134,7 @@ mod tests {
         assert_eq!(a.program, ["curl", "-s", "-t", "x"]);
         let a = Arguments::try_parse_from(["rsrun", "curl", "--log", "-R"]).unwrap();
         assert!(a.log.is_none() && !a.require && a.program == ["curl", "--log", "-R"]);
+        assert!(Arguments::try_parse_from(["rsrun", "--curl", "x"]).is_err());
         assert!(Arguments::try_parse_from(["rsrun", "-t", "udp", "curl"]).is_err());
         assert!(Arguments::try_parse_from(["rsrun", "-p", "1000001", "curl"]).is_err());
     }

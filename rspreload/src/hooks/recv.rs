@@ -71,7 +71,7 @@ fn from_device(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int) -> Result<us
 /// What libc has just received may be the beginning by which an end on another host knows us.
 #[inline]
 fn saw(slot: SlotId, to: &[iovec], flags: c_int, r: ssize_t) {
-    if socket::witnessing()
+    if socket::watching()
         && flags & (libc::MSG_PEEK | libc::MSG_TRUNC) == 0
         && let Ok(n @ 1..) = usize::try_from(r)
     {
@@ -248,7 +248,7 @@ hook! {
             Ok(Route::Kernel) => {
                 let r = real::recvmmsg(fd, list, length, flags, timeout);
                 socket::leave_receive(slot, fd, total(r, list));
-                socket::unwitnessed(slot, true);
+                saw_each(slot, true, list, r, flags);
                 r
             }
             Ok(Route::Device) => small(messages_from_device(slot, fd, list, length, flags, timeout)),
@@ -269,6 +269,33 @@ hook! {
 
     fn __recvfrom_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t, flags: c_int, from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t, when shadow::tracked(fd) && length <= room => {
         recvfrom(fd, buffer, length, flags, from, from_length)
+    }
+}
+
+/// What libc's call has moved in `result` messages: shown to the packet tap; nobody else looks into so many buffers.
+///
+/// # Safety
+/// The kernel has filled the first `result` entries of `list`.
+pub(super) unsafe fn saw_each(
+    slot: SlotId,
+    received: bool,
+    list: *const mmsghdr,
+    result: c_int,
+    flags: c_int,
+) {
+    socket::unwitnessed(slot, received);
+    if !socket::tapped() || flags & (libc::MSG_PEEK | libc::MSG_TRUNC) != 0 {
+        return;
+    }
+    for i in 0..usize::try_from(result).unwrap_or(0) {
+        // SAFETY: the caller's promise; the scatter list in an entry is valid too.
+        let (pieces, n) = unsafe {
+            let entry = list.add(i);
+            (iovecs((*entry).msg_hdr.msg_iov, (*entry).msg_hdr.msg_iovlen), (*entry).msg_len)
+        };
+        if let Some(pieces) = pieces {
+            socket::witnessed(slot, received, pieces, n as usize);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::{self, Route, SlotId};
 
-use super::recv::total;
+use super::recv::{saw_each, total};
 use crate::edge::{fail, iovecs, keeping_errno, nowhere, one, sent};
 use crate::{real, shadow};
 
@@ -66,7 +66,7 @@ pub(super) fn transmit(
         Ok(Route::Kernel) => {
             let r = real();
             socket::leave_send(slot, fd, r);
-            if socket::witnessing()
+            if socket::watching()
                 && let Ok(n @ 1..) = usize::try_from(r)
             {
                 socket::witnessed(slot, false, from, n);
@@ -209,7 +209,7 @@ hook! {
             Ok(Route::Kernel) => {
                 let r = real::sendmmsg(fd, list, length, flags);
                 socket::leave_send(slot, fd, total(r, list));
-                socket::unwitnessed(slot, false);
+                saw_each(slot, false, list, r, 0);
                 r
             }
             Ok(Route::Device) => messages_to_device(slot, fd, list, most, flags),

@@ -74,6 +74,20 @@ fn file_to_device(
     }
 }
 
+/// What the kernel has sent of a file, for the packet tap.
+#[cold]
+fn show_file(slot: SlotId, file: c_int, start: u64, length: usize) {
+    let mut piece = [MaybeUninit::<u8>::uninit(); PIECE];
+    let mut shown = 0;
+    while shown < length {
+        let Some(room) = piece.get_mut(..(length - shown).min(PIECE)) else { break };
+        let got = rustix::io::pread(sys::borrow(file), room, start.saturating_add(shown as u64));
+        let Ok(n @ 1..) = got.map(|(bytes, _)| bytes.len()) else { break };
+        socket::witnessed(slot, false, &one(piece.as_ptr().cast(), n), n);
+        shown += n;
+    }
+}
+
 /// # Safety
 /// `offset` is null or points to the caller's offset.
 unsafe fn send_file(
@@ -85,9 +99,20 @@ unsafe fn send_file(
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
     if socket::enter_send(slot, to) == Route::Kernel {
+        let start = || {
+            if offset.is_null() {
+                return rustix::fs::tell(sys::borrow(from)).ok();
+            }
+            // SAFETY: the caller's promise.
+            u64::try_from(unsafe { offset.read() }).ok()
+        };
+        let start = if socket::tapped() { start() } else { None };
         let r = real();
         socket::leave_send(slot, to, r);
         socket::unwitnessed(slot, false);
+        if let (Some(start), Ok(n)) = (start, usize::try_from(r)) {
+            show_file(slot, from, start, n);
+        }
         return r;
     }
     let at = if offset.is_null() {
