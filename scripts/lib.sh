@@ -227,6 +227,16 @@ build_lib() {
   [ -f "$RSOCKET" ] || die "no library at $RSOCKET"
 }
 
+# rsrun and rsstat; RSOCKET_TOOLS names the directory of another build.
+RSRUN=${RSOCKET_TOOLS:-$TARGET/release}/rsrun
+RSSTAT=${RSOCKET_TOOLS:-$TARGET/release}/rsstat
+export RSRUN RSSTAT
+build_tools() {
+  [ -n "${RSOCKET_TOOLS:-}" ] && return 0
+  need_build
+  (cd "$ROOT" && cargo build --release -p rsocket-tools) || die "the tools do not build"
+}
+
 # stat_sum NAME DIR : the sum of that counter over all processes that wrote a report into DIR.
 stat_sum() {
   local f files=()

@@ -1,0 +1,57 @@
+"""An echo server, and a client that checks what comes back.
+
+    talk.py serve PORT                          serves, each connection in a thread, until it is killed
+    talk.py talk PORT ROUNDS SIZE [FIFO]        exchanges; says `ready`; waits for a line from FIFO, exchanges once more
+"""
+import socket
+import sys
+import threading
+
+
+def serve(port):
+    listener = socket.create_server(("127.0.0.1", port), backlog=64)
+
+    def echo(connection):
+        with connection:
+            try:
+                while data := connection.recv(65536):
+                    connection.sendall(data)
+            except OSError:
+                pass
+
+    while True:
+        connection, _ = listener.accept()
+        threading.Thread(target=echo, args=(connection,), daemon=True).start()
+
+
+def exchange(connection, message):
+    connection.sendall(message)
+    got = b""
+    while len(got) < len(message):
+        more = connection.recv(65536)
+        if not more:
+            raise SystemExit("the stream has ended")
+        got += more
+    if got != message:
+        raise SystemExit("wrong bytes")
+
+
+def talk(port, rounds, size, stay):
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        for i in range(rounds):
+            exchange(connection, bytes((i + j) % 251 for j in range(size)))
+        print("ready", flush=True)
+        if stay:
+            with open(stay) as fifo:
+                fifo.readline()
+            exchange(connection, b"goodbye")
+    print("done", flush=True)
+
+
+if sys.argv[1] == "serve":
+    serve(int(sys.argv[2]))
+else:
+    try:
+        talk(int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5] if len(sys.argv) > 5 else None)
+    except OSError as e:
+        raise SystemExit(f"{type(e).__name__}: {e}")
