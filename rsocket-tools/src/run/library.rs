@@ -5,6 +5,10 @@ use std::path::{Path, PathBuf};
 /// What is preloaded for unmodified programs, and for those that call rsocket(7).
 const NAMES: [&str; 2] = ["librspreload.so", "librsocket.so"];
 
+/// Where they are installed, below a directory of libraries. In the second, on Debian, lie rdma-core's of the same
+/// name: so the first is the one of our package.
+const SUBDIRECTORIES: [&str; 2] = ["rsocket-rs", "rsocket"];
+
 /// The library to preload.
 ///
 /// # Errors
@@ -25,18 +29,13 @@ pub fn find(named: Option<&Path>, for_rsocket: bool) -> Result<PathBuf, String> 
 
 /// Directories in which to look, for an rsrun at this path.
 fn candidates(own: &Path, arch: &str) -> Vec<PathBuf> {
-    let mut places = Vec::new();
+    let mut places: Vec<PathBuf> = own.parent().map(Path::to_owned).into_iter().collect();
     let triplet = format!("{arch}-linux-gnu");
-    if let Some(here) = own.parent() {
-        places.push(here.to_owned());
-        if let Some(prefix) = here.parent() {
-            places.extend(["lib", "lib64"].iter().map(|l| prefix.join(l).join("rsocket")));
-            places.push(prefix.join("lib").join(&triplet).join("rsocket"));
+    let prefix = own.parent().and_then(Path::parent);
+    for prefix in prefix.into_iter().chain([Path::new("/usr/local"), Path::new("/usr")]) {
+        for lib in ["lib", "lib64", &format!("lib/{triplet}")] {
+            places.extend(SUBDIRECTORIES.iter().map(|sub| prefix.join(lib).join(sub)));
         }
-    }
-    for prefix in ["/usr/local/lib", "/usr/lib", "/usr/lib64"] {
-        places.push(Path::new(prefix).join(&triplet).join("rsocket"));
-        places.push(Path::new(prefix).join("rsocket"));
     }
     places
 }
@@ -48,7 +47,8 @@ mod tests {
     #[test]
     fn beside_then_in_the_prefix() {
         let places = candidates(Path::new("/opt/rs/bin/rsrun"), "x86_64");
-        let want = ["/opt/rs/bin", "/opt/rs/lib/rsocket", "/opt/rs/lib64/rsocket"];
+        let want =
+            ["/opt/rs/bin", "/opt/rs/lib/rsocket-rs", "/opt/rs/lib/rsocket", "/opt/rs/lib64/rsocket-rs"];
         assert!(places.iter().zip(want).all(|(p, w)| p == Path::new(w)));
         assert!(places.contains(&PathBuf::from("/opt/rs/lib/x86_64-linux-gnu/rsocket")));
         assert!(places.contains(&PathBuf::from("/usr/lib/x86_64-linux-gnu/rsocket")));

@@ -42,7 +42,7 @@ pub struct Process {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Both directions have left TCP.
+    /// A direction has left TCP, and the other one does with its next call.
     Attached,
     /// On its way between TCP and the device.
     Switching,
@@ -220,10 +220,10 @@ fn state(modes: u64, flags: u64) -> State {
     let phase = Phase::from_raw((modes >> 32) as u32 & 0xffff);
     if flags as u32 & (flag::BROKEN | flag::LOST) != 0 {
         State::Broken
-    } else if receive == ReceiveMode::Device && send == SendMode::Device {
-        State::Attached
     } else if receive == ReceiveMode::Returned || send == SendMode::Returned {
         State::Returned
+    } else if receive == ReceiveMode::Device || send == SendMode::Device {
+        State::Attached
     } else if phase == Phase::Refused {
         State::Tcp
     } else {
@@ -296,6 +296,7 @@ pub(super) mod tests {
         use SendMode as S;
         assert_eq!(state(modes(R::Kernel, S::Kernel, Phase::Refused), 0), State::Tcp);
         assert_eq!(state(modes(R::Asked, S::Kernel, Phase::Paired), 0), State::Switching);
+        assert_eq!(state(modes(R::Device, S::Kernel, Phase::Paired), 0), State::Attached);
         assert_eq!(state(modes(R::Returned, S::Device, Phase::Refused), 0), State::Returned);
         assert_eq!(state(modes(R::Device, S::Device, Phase::Paired), flag::BROKEN.into()), State::Broken);
     }
