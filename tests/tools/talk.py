@@ -3,6 +3,7 @@
     talk.py serve PORT                          serves, each connection in a thread, until it is killed
     talk.py talk PORT ROUNDS SIZE [FIFO]        exchanges; says `ready`; waits for a line from FIFO, exchanges once more
 """
+import os
 import socket
 import sys
 import threading
@@ -37,7 +38,9 @@ def exchange(connection, message):
 
 
 def talk(port, rounds, size, stay):
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+    # TALK_FROM=PORT: where the connection comes from, for tests that must know.
+    source = ("127.0.0.1", int(os.environ["TALK_FROM"])) if "TALK_FROM" in os.environ else None
+    with socket.create_connection(("127.0.0.1", port), timeout=30, source_address=source) as connection:
         for i in range(rounds):
             exchange(connection, bytes((i + j) % 251 for j in range(size)))
         print("ready", flush=True)

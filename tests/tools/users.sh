@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# What another user of the same host can do to a connection: read nothing of it, and neither attach to it nor take its place.
+. "$(dirname "$0")/common.sh"
+need /usr/bin/python3=python3 setpriv=util-linux
+if [ "$(id -u)" != 0 ]; then
+  say "SKIP $NAME all of it: only root can be two other users"
+  exit 0
+fi
+tmpdir dir
+cd "$dir" || exit 1
+# The library and the tools where everybody may read them, the files where processes of any user put them by themselves.
+mkdir lib && cp "$LIB" "$RSRUN" "$RSSTAT" lib/ && cp "$HERE/talk.py" lib/ && cp "$ROOT/tests/hostile/knock.py" lib/ && chmod -R a+rX lib
+unset XDG_RUNTIME_DIR
+TALK=("$PYTHON" "$dir/lib/talk.py")
+alice=() mallory=()
+as() { echo "setpriv --reuid=$1 --regid=$1 --clear-groups"; }
+read -ra alice <<<"$(as 4711)"
+read -ra mallory <<<"$(as 4712)"
+mine=/dev/shm/rsocket-4711
+rm -rf $mine /dev/shm/rsocket-4712
+trap 'rm -rf /dev/shm/rsocket-4711 /dev/shm/rsocket-4712; on_exit' EXIT
+
+serve server "${alice[@]}" lib/rsrun -S "$dir/stats.server"
+converse client "${alice[@]}" lib/rsrun
+check "the user's own connection" "$("${alice[@]}" lib/rsstat)" test "$("${alice[@]}" lib/rsstat | grep -c attached)" = 2
+check "root sees it" "" test "$(lib/rsstat -P "$port" | grep -c attached)" = 2
+check "another user does not" "$("${mallory[@]}" lib/rsstat)" test "$("${mallory[@]}" lib/rsstat)" = "no rsockets"
+for f in "$mine" "$mine/$client.live"; do
+  "${mallory[@]}" cat "$f" >read 2>&1
+  check "cannot read ${f##*/}" "$(head -c 100 read)" grep -q "Permission denied" read
+done
+"${mallory[@]}" rm -rf "$mine" 2>/dev/null
+check "cannot remove it" "$(ls $mine)" test -e "$mine/$client.live"
+check "cannot open its shared memory" "" test -z "$("${mallory[@]}" sh -c "ls /proc/$client/fd /proc/$client/map_files 2>/dev/null")"
+leave "$client"
+
+# Somebody else's directory in our place: no file, and the program runs.
+rm -rf $mine && "${mallory[@]}" mkdir -m 777 $mine
+converse client "${alice[@]}" lib/rsrun -S "$dir/stats.planted"
+check "a planted directory is not used" "$(ls -la $mine)" test -z "$(ls $mine)"
+check "root does not believe what is in it" "" test -z "$("${mallory[@]}" sh -c "head -c 9000 /dev/zero >$mine/1.live"; lib/rsstat | grep ' 1 ')"
+leave "$client"
+check "and the connection attaches" "$(cat stats.planted)" grep -Eq '^attached.shm 1' stats.planted
+"${mallory[@]}" rm -rf $mine
+rm -rf $mine
+
+# Another user knocks at every offer, faster than the one that is meant, and says the right things; or takes the names of offers to come.
+start attacker "${mallory[@]}" "$PYTHON" lib/knock.py knock >knocked 2>&1
+until_true 20 grep -q watching knocked
+for i in 1 2 3 4 5 6; do
+  limit 60 "${alice[@]}" lib/rsrun -S "$dir/stats.knocked" "${TALK[@]}" talk "$port" 300 3000 >out 2>&1
+  check "knocked at, round $i: every byte arrives" "$(cat out)" grep -q done out
+done
+stop "$attacker" INT
+# Who is quick enough to come first is refused for his user; who is not has found nobody. Either way he has got nothing.
+check "no welcome for a stranger" "$(cat knocked)" grep -Eq '^knocks [0-9]+ welcomes 0$' knocked
+say "(the stranger: $(tail -1 knocked); refused for his user: $(awk '$1 == "on_tcp.uid_mismatch" { s += $2 } END { print s + 0 }' stats.knocked))"
+
+free_port from
+start attacker "${mallory[@]}" "$PYTHON" lib/knock.py squat "$from" "$port" >squat 2>&1
+until_true 30 grep -q squatting squat
+limit 60 "${alice[@]}" env TALK_FROM="$from" lib/rsrun -S "$dir/stats.squat" "${TALK[@]}" talk "$port" 300 3000 >out 2>&1
+check "its names taken: every byte arrives" "$(cat out)" grep -q done out
+check "by TCP" "$(grep -v ' 0$' stats.squat)" grep -Eq '^bytes.sent.shm 0' stats.squat
+stop "$attacker" INT
+check "and nobody told the squatter anything" "$(cat squat)" grep -Eq 'told 0$' squat
+stop "$server"
+
+# A server's port: another user cannot listen where ours does.
+serve server "${alice[@]}" lib/rsrun
+said=$("${mallory[@]}" lib/rsrun "$PYTHON" -c "import socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1); s.bind(('127.0.0.1', $port)); s.listen()" 2>&1)
+check "a port that is ours cannot be captured" "$said" has "$said" "Address already in use"
+stop "$server"
+exit $BAD
