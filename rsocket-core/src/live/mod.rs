@@ -61,6 +61,19 @@ impl Record {
         w.store(w.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
+    /// What is unread of the current message.
+    #[inline]
+    pub(crate) fn unread(&self, bytes: u32) {
+        self.set(word::UNREAD, u64::from(bytes));
+    }
+
+    /// What the next message may have, and the credits of both banks.
+    #[inline]
+    pub(crate) fn room(&self, bytes: u32, credits: [u16; 2]) {
+        let [small, large] = credits;
+        self.set(word::ROOM, u64::from(large) << 48 | u64::from(small) << 32 | u64::from(bytes));
+    }
+
     /// One word, and zero from now on.
     pub(crate) fn take(&self, number: usize) -> u64 {
         self.word(number).swap(0, Ordering::Relaxed)
@@ -108,23 +121,6 @@ pub fn changed(s: &Slot) {
         let state = s.receive_mode() as u32 | (s.send_mode() as u32) << 16;
         r.set(word::STATE, u64::from(reason) << 48 | (s.phase() as u64) << 32 | u64::from(state));
         r.set(word::FLAGS, u64::from(s.flags.load(Ordering::Relaxed)));
-    }
-}
-
-/// What is unread in the window.
-#[inline]
-pub(crate) fn unread(s: &Slot, bytes: u32) {
-    if let Some(r) = record(s) {
-        r.set(word::UNREAD, u64::from(bytes));
-    }
-}
-
-/// What the next message may have, and the credits of both banks.
-#[inline]
-pub(crate) fn room(s: &Slot, bytes: u32, credits: [u16; 2]) {
-    if let Some(r) = record(s) {
-        let [small, large] = credits;
-        r.set(word::ROOM, u64::from(large) << 48 | u64::from(small) << 32 | u64::from(bytes));
     }
 }
 

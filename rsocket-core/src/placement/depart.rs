@@ -69,7 +69,7 @@ pub(crate) fn into_ring(
         s.placement.put.store(put, Ordering::Relaxed);
         ends.outgoing.publish_put(put);
         from.advance(len);
-        tally::sent_shm(s, len);
+        tally::sent_shm(s, crate::live::record(s), len);
         if s.has(flag::PLACES_FULL) {
             s.clear(flag::PLACES_FULL);
         }

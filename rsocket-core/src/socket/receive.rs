@@ -481,8 +481,9 @@ fn commit(s: &Slot, ends: &Ends, mut state: RecvState, n: usize) {
     if state.ended != 0 && !s.has(flag::ENDED) {
         s.set(flag::ENDED);
     }
+    let shown = live::record(s);
     if n > 0 {
-        tally::received_shm(s, n);
+        tally::received_shm(s, shown, n);
     }
     give_back(s, ends, &mut state);
     // A sender that sleeps is woken when it can write for a while, or when nothing is left to read: waking
@@ -495,7 +496,9 @@ fn commit(s: &Slot, ends: &Ends, mut state: RecvState, n: usize) {
         s.receive.flip();
         s.wake_due.store(1, Ordering::Relaxed);
     }
-    live::unread(s, state.readable());
+    if let Some(r) = shown {
+        r.unread(state.readable());
+    }
     s.unread_hint
         .store(u64::from(state.data_position) << 32 | u64::from(state.readable()), Ordering::Release);
 }

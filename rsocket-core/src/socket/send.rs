@@ -222,6 +222,7 @@ fn into_device(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>, into: In
     // SAFETY: our caller holds the send lock, and the state was set when the window was.
     let mut state = unsafe { s.send.load() };
     let bulk = hint(from.left());
+    let shown = live::record(s);
     while from.left() > 0 {
         // What was given back is looked at when the bank that suits the message has no room: a chatty
         // connection stays in its few pages.
@@ -253,10 +254,12 @@ fn into_device(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>, into: In
         ends.outgoing.publish_data(position, message.word);
         s.send.flip();
         from.advance(message.target.len as usize);
-        tally::sent_shm(s, message.target.len as usize);
+        tally::sent_shm(s, shown, message.target.len as usize);
     }
     s.room_hint.store(hint_word(&state), Ordering::Release);
-    live::room(s, state.room(), state.banks.each_ref().map(SendHalf::credits));
+    if let Some(r) = shown {
+        r.room(state.room(), state.banks.each_ref().map(SendHalf::credits));
+    }
     Ok(())
 }
 

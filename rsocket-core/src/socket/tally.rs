@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::family;
 use super::slot::{Slot, flag};
-use crate::live::{self, layout::record};
+use crate::live::{self, Record, layout::record};
 use crate::stats::{self, Transport};
 
 /// Bytes and messages of one direction over one transport.
@@ -38,8 +38,8 @@ impl Tally {
 
 /// Counts in the connection's record, where others may read it, or, without one, in its slot.
 #[inline]
-fn add(s: &Slot, number: usize, without: &Tally, n: usize) {
-    match live::record(s) {
+fn add(shown: Option<&Record>, number: usize, without: &Tally, n: usize) {
+    match shown {
         Some(r) => {
             r.add(number, n as u64);
             r.add(number + 1, 1);
@@ -51,25 +51,25 @@ fn add(s: &Slot, number: usize, without: &Tally, n: usize) {
 /// What libc or we received from TCP.
 #[inline]
 pub fn received_tcp(s: &Slot, n: usize) {
-    add(s, record::TCP_IN, &s.tcp_in, n);
+    add(live::record(s), record::TCP_IN, &s.tcp_in, n);
 }
 
 /// What libc or we sent into TCP.
 #[inline]
 pub fn sent_tcp(s: &Slot, n: usize) {
-    add(s, record::TCP_OUT, &s.tcp_out, n);
+    add(live::record(s), record::TCP_OUT, &s.tcp_out, n);
 }
 
-/// What was read out of the window.
+/// What was read out of the window, by a caller that has looked for the record already.
 #[inline]
-pub fn received_shm(s: &Slot, n: usize) {
-    add(s, record::DEVICE_IN, &s.shm_in, n);
+pub fn received_shm(s: &Slot, shown: Option<&Record>, n: usize) {
+    add(shown, record::DEVICE_IN, &s.shm_in, n);
 }
 
-/// What was put into the window.
+/// What was put into the window; as [`received_shm`].
 #[inline]
-pub fn sent_shm(s: &Slot, n: usize) {
-    add(s, record::DEVICE_OUT, &s.shm_out, n);
+pub fn sent_shm(s: &Slot, shown: Option<&Record>, n: usize) {
+    add(shown, record::DEVICE_OUT, &s.shm_out, n);
 }
 
 /// Adds what a connection moved since the last time to the process's counters.
