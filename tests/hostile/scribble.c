@@ -4,7 +4,7 @@
 //   scribble victim PORT            echoes every connection in a thread of its own, until SIGTERM. Its buffers end at pages that
 //                                   cannot be touched. Each call has a time-out; one that takes much longer is reported.
 //   scribble hostile PORT MS SEED   attaches, then writes over all memory that it shares with the victim, for so long
-//   scribble honest PORT MS         exchanges checked bytes for so long
+//   scribble honest PORT MS         exchanges checked bytes for so long, or until SIGTERM
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -181,11 +181,17 @@ static int exchange(int fd, unsigned round, size_t len) {
   return 1;
 }
 
+static volatile sig_atomic_t enough;
+
+static void on_enough(int sig) { enough = sig; }
+
 static int honest(int port, long ms) {
   long end = now_ms() + ms;
+  struct sigaction action = {.sa_handler = on_enough, .sa_flags = SA_RESTART};
+  sigaction(SIGTERM, &action, NULL);
   int fd = reach(port);
   unsigned round = 0;
-  while (now_ms() < end || round < WARM) {
+  while ((!enough && now_ms() < end) || round < WARM) {
     if (!exchange(fd, round, 1 + round * 977 % (1 << 16))) die("the honest connection broke");
     round++;
   }

@@ -343,6 +343,7 @@ pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
         family::give_back(id);
         return None;
     }
+    crate::live::enter(id, s, fd);
     stats::add(Counter::Connections, 1);
     let [_, peer] = guest.names;
     Some((id, peer))

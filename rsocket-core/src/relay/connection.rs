@@ -417,7 +417,6 @@ pub(crate) fn enter(id: SlotId, s: &Slot, record: u32, window: u32, flags: u32) 
     s.set_phase(Phase::Paired);
     s.set_receive_mode(ReceiveMode::Device);
     s.set_send_mode(SendMode::Device);
-    crate::live::enter(id, s, family::descriptor(id));
     crate::socket::mode_changed(id);
     Ok(())
 }

@@ -350,6 +350,7 @@ impl Connection {
         }
         s.flags.fetch_and(!flag::PENDING, Ordering::AcqRel);
         stats::add(Counter::AttachedRdma, 1);
+        crate::live::enter(id, s, family::descriptor(id));
         crate::log_info!("connected over RDMA");
         self.news = Some(id);
     }
