@@ -227,17 +227,34 @@ static void find_shared(void) {
   fclose(f);
 }
 
-// One act of malice. Most of it in the first megabytes, where the first windows' heads are.
+// Pages of an area that are in use: heads, lanes, buffers with something in them.
+static struct { unsigned area; size_t page; } hot[4096];
+static size_t hots;
+
+static void find_hot(void) {
+  static unsigned char resident[1 << 20];
+  hots = 0;
+  for (int a = 0; a < areas; a++) {
+    size_t pages = shared[a].words / (PAGE / 8);
+    if (pages > sizeof resident || mincore(shared[a].at, pages * PAGE, resident)) continue;
+    for (size_t p = 0; p < pages && hots < sizeof hot / sizeof *hot; p++)
+      if (resident[p] & 1) {
+        hot[hots].area = (unsigned)a;
+        hot[hots++].page = p;
+      }
+  }
+}
+
+// One act of malice. Most of it where there is something.
 static void scribble(void) {
   unsigned a = (unsigned)(rnd() % (unsigned)areas);
-  size_t words = shared[a].words, direction = (5 * PAGE + 4 * PAGE + 4 * 512 * 1024) / 8, at;
-  switch (rnd() % 4) {
-    case 0: at = rnd() % words; break;
-    case 1: at = rnd() % (PAGE / 8); break;
-    // The five pages before a direction's buffer.
-    default: at = PAGE / 8 + direction * (rnd() % 4) + rnd() % (5 * PAGE / 8); break;
+  size_t at = rnd() % shared[a].words;
+  if (rnd() % 16 && hots) {
+    size_t h = rnd() % hots;
+    a = hot[h].area;
+    at = hot[h].page * (PAGE / 8) + rnd() % (PAGE / 8);
   }
-  if (at >= words) return;
+  size_t words = shared[a].words;
   volatile uint64_t *w = shared[a].at + at;
   switch (rnd() % 8) {
     case 0: *w = rnd(); break;
@@ -289,6 +306,7 @@ static int hostile(int port, long ms, uint64_t seed) {
   for (int i = 0; i < 2; i++) pthread_create(&t, NULL, chatter, (void *)(intptr_t)fds[i]);
   // In bursts of differing lengths, so that the victim sees many states in between.
   while (now_ms() < end) {
+    if (rnd() % 64 == 0 || !hots) find_hot();
     for (uint64_t n = 1 + rnd() % (1 << rnd() % 12); n > 0; n--) scribble();
     if (rnd() % 4 == 0) usleep((unsigned)(rnd() % 1000));
   }
