@@ -1,8 +1,8 @@
 //! What happens when the library is loaded and unloaded. Nothing here is needed for calls to be right: they may
 //! come earlier, from another library's constructor.
 
-use rsocket_core::process;
-use rsocket_core::socket::policy;
+use rsocket_core::socket::{self, policy};
+use rsocket_core::{process, readiness};
 
 // Not in unit tests, which need their panic messages.
 #[cfg(not(test))]
@@ -26,8 +26,9 @@ extern "C" fn leave() {
     process::leaving();
 }
 
-/// Reads the settings, with the first socket.
+/// Reads the settings, with the first socket or set.
 pub(crate) fn settle() {
+    socket::set_listeners(readiness::epoll::mode_changed, readiness::epoll::starved);
     policy::rsockets();
     policy::resolve(process::variable);
 }

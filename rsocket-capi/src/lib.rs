@@ -10,6 +10,7 @@
 //! - [`data`]: the rsend and rrecv families; [`datagram`]: the same for datagrams
 //! - [`place`]: riomap, riounmap, riowrite
 //! - [`ready`]: rpoll, rselect
+//! - [`epoll`]: repoll_create, repoll_ctl, repoll_wait
 //! - [`option`]: rsetsockopt, rgetsockopt, rfcntl
 //!
 //! Every call fails with -1 and `errno`. A descriptor that is no rsocket is `EBADF`, and is never touched: an rsocket
@@ -38,6 +39,7 @@ compile_error!("rfcntl is sound on 64-bit Linux ABIs only: see option.rs");
 mod call;
 mod data;
 mod datagram;
+mod epoll;
 mod init;
 mod name;
 mod option;

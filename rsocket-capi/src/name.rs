@@ -12,7 +12,7 @@ use rsocket_core::socket::SlotId;
 use rsocket_core::{plain, socket};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::{datagram, init, table};
+use crate::{datagram, epoll, init, table};
 
 /// A new socket, for a stream or for datagrams.
 fn make(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
@@ -83,6 +83,9 @@ fn accept(fd: c_int) -> Result<(c_int, SockAddr), Errno> {
 }
 
 fn close(fd: c_int) -> Result<(), Errno> {
+    if epoll::is_set(fd) {
+        return epoll::close(fd);
+    }
     table::rsocket(fd)?;
     // The entry goes first: from the moment that the kernel has closed it, the number may be somebody else's.
     if descriptors::mine() {

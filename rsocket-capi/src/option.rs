@@ -1,5 +1,8 @@
-//! What an rsocket is asked to be. Its own sizes are kept in its slot; what is left is an option of the kernel
-//! socket, where that does no harm.
+//! What an rsocket is asked to be: the table of rsocket(7), and nothing else. An option that is not in it is refused,
+//! since the kernel socket underneath would take it without any effect.
+//!
+//! An rsocket's own sizes are kept in its slot; the rest are options of the kernel socket, where the calls that they
+//! concern look them up.
 
 use core::ffi::{c_int, c_long, c_void};
 
@@ -8,10 +11,10 @@ use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::edge::{done, fail, nowhere};
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::options::{Size, harmless};
-use rsocket_core::socket::{self, SlotId};
+use rsocket_core::socket::{self, SlotId, timers};
 use rsocket_core::{plain, sys};
 
-use crate::{datagram, table};
+use crate::{datagram, epoll, table};
 
 const SOL_RDMA: c_int = 0x10000;
 const RDMA_SQSIZE: c_int = 0;
@@ -19,23 +22,86 @@ const RDMA_RQSIZE: c_int = 1;
 const RDMA_INLINE: c_int = 2;
 const RDMA_IOMAPSIZE: c_int = 3;
 
-/// An option that is kept in the slot.
-fn kept(level: c_int, name: c_int) -> Option<Size> {
-    match (level, name) {
-        (SOL_RDMA, RDMA_SQSIZE) => Some(Size::SendQueue),
-        (SOL_RDMA, RDMA_RQSIZE) => Some(Size::ReceiveQueue),
-        (SOL_RDMA, RDMA_INLINE) => Some(Size::Inline),
-        (SOL_RDMA, RDMA_IOMAPSIZE) => Some(Size::Iomap),
-        (libc::SOL_SOCKET, libc::SO_SNDBUF) => Some(Size::SendBuffer),
-        (libc::SOL_SOCKET, libc::SO_RCVBUF) => Some(Size::ReceiveBuffer),
-        _ => None,
-    }
+/// The numbers of the two time-outs with 64-bit times, which libc's header may choose.
+const SO_RCVTIMEO_NEW: c_int = 66;
+const SO_SNDTIMEO_NEW: c_int = 67;
+
+/// What becomes of an option.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    /// Kept in the slot.
+    Kept(Size),
+    /// The kernel socket's: our calls look it up there, or it concerns what the kernel does.
+    Kernels,
+    /// As [`Self::Kernels`], and a relay must know it.
+    Timer,
+    /// The kernel socket's, and a queue pair's while it connects.
+    WhileConnecting,
+    /// The kernel's where the kernel knows the names.
+    WithoutRdma,
+    /// Can be asked for, of the kernel socket.
+    Asked,
+    /// `SO_ERROR`.
+    Error,
+    /// `TCP_MAXSEG`.
+    Segment,
+    /// `TCP_INFO`.
+    Info,
 }
 
-/// Whether the kernel socket may be told. Not that it should wait for bytes before it accepts: none ever come
-/// over TCP.
-fn for_the_kernel(level: c_int, name: c_int) -> bool {
-    harmless(level, name) && (level, name) != (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)
+fn rule(level: c_int, name: c_int) -> Option<Rule> {
+    Some(match level {
+        libc::SOL_SOCKET => match name {
+            libc::SO_SNDBUF => Rule::Kept(Size::SendBuffer),
+            libc::SO_RCVBUF => Rule::Kept(Size::ReceiveBuffer),
+            libc::SO_REUSEADDR
+            | libc::SO_LINGER
+            | libc::SO_OOBINLINE
+            | libc::SO_RCVTIMEO
+            | libc::SO_SNDTIMEO
+            | SO_RCVTIMEO_NEW
+            | SO_SNDTIMEO_NEW
+            | libc::SO_RCVLOWAT => Rule::Kernels,
+            libc::SO_KEEPALIVE => Rule::Timer,
+            libc::SO_REUSEPORT => Rule::WithoutRdma,
+            libc::SO_TYPE | libc::SO_DOMAIN | libc::SO_PROTOCOL | libc::SO_ACCEPTCONN => Rule::Asked,
+            libc::SO_ERROR => Rule::Error,
+            _ => return None,
+        },
+        libc::IPPROTO_TCP => match name {
+            libc::TCP_NODELAY => Rule::Kernels,
+            libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT | libc::TCP_USER_TIMEOUT => {
+                Rule::Timer
+            }
+            libc::TCP_MAXSEG => Rule::Segment,
+            libc::TCP_INFO => Rule::Info,
+            _ => return None,
+        },
+        libc::IPPROTO_IP if name == libc::IP_TOS => Rule::WhileConnecting,
+        libc::IPPROTO_IPV6 => match name {
+            libc::IPV6_V6ONLY => Rule::Kernels,
+            libc::IPV6_TCLASS => Rule::WhileConnecting,
+            _ => return None,
+        },
+        SOL_RDMA => match name {
+            RDMA_SQSIZE => Rule::Kept(Size::SendQueue),
+            RDMA_RQSIZE => Rule::Kept(Size::ReceiveQueue),
+            RDMA_INLINE => Rule::Kept(Size::Inline),
+            RDMA_IOMAPSIZE => Rule::Kept(Size::Iomap),
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// The same for a datagram socket, most of whose options are the kernel's.
+fn datagram_rule(level: c_int, name: c_int, set: bool) -> Option<Rule> {
+    match (level, name) {
+        (SOL_RDMA, _) => rule(level, name),
+        (libc::SOL_SOCKET, libc::SO_ERROR) => Some(Rule::Error),
+        _ if !set || harmless(level, name) && !looks_into(level, name) => Some(Rule::Kernels),
+        _ => None,
+    }
 }
 
 /// Options that look at what the packets of a datagram socket say, which is not what the program does.
@@ -68,17 +134,21 @@ unsafe fn set(
 ) -> Result<(), Errno> {
     let slot = table::rsocket(fd)?;
     let datagrams = datagram::behind(fd).is_some();
-    if let Some(size) = kept(level, name).filter(|_| !datagrams || level == SOL_RDMA) {
-        // SAFETY: the caller's promise.
-        let asked = unsafe { integer(value, length) }?;
-        // The kernel too takes a negative size of a buffer for a huge one; a negative queue is nonsense.
-        if asked < 0 && level == SOL_RDMA {
-            return Err(Errno::INVAL);
+    let rule = if datagrams { datagram_rule(level, name, true) } else { rule(level, name) };
+    match rule.ok_or(Errno::OPNOTSUPP)? {
+        Rule::Kept(size) => {
+            // SAFETY: the caller's promise.
+            let asked = unsafe { integer(value, length) }?;
+            // The kernel too takes a negative size of a buffer for a huge one; a negative queue is nonsense.
+            if asked < 0 && level == SOL_RDMA {
+                return Err(Errno::INVAL);
+            }
+            return plain::set_size(slot, size, asked.cast_unsigned());
         }
-        return plain::set_size(slot, size, asked.cast_unsigned());
-    }
-    if !for_the_kernel(level, name) || datagrams && looks_into(level, name) {
-        return Err(Errno::OPNOTSUPP);
+        Rule::Asked | Rule::Error | Rule::Info => return Err(Errno(libc::ENOPROTOOPT)),
+        Rule::WithoutRdma if plain::by_rdma(slot) => return Err(Errno::OPNOTSUPP),
+        Rule::WhileConnecting if plain::by_rdma(slot) && plain::begun(slot) => return Err(Errno::INVAL),
+        _ => {}
     }
     // SAFETY: passed on as the caller gave it; the kernel checks.
     let r = unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, value, length) };
@@ -86,8 +156,34 @@ unsafe fn set(
         return Err(Errno(sys::errno()));
     }
     if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT) {
-        // SAFETY: the kernel read the value from there just now.
-        socket::low_water(slot, unsafe { integer(value, length) }?.unsigned_abs());
+        // What the kernel made of it.
+        let low = socket::kernel::integer(fd, level, name).unwrap_or(1);
+        socket::low_water(slot, low.unsigned_abs());
+    }
+    if !datagrams && timers::concerns(level, name) {
+        timers::changed(slot, fd);
+    }
+    Ok(())
+}
+
+/// Gives the program as much of an answer as it has room for.
+///
+/// # Safety
+/// As `getsockopt`.
+unsafe fn give(answer: &[u8], value: *mut c_void, length: *mut socklen_t) -> Result<(), Errno> {
+    if nowhere(value) || nowhere(length) {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: the caller's promise.
+    let room = unsafe { length.read_unaligned() };
+    if room > i32::MAX.cast_unsigned() {
+        return Err(Errno::INVAL);
+    }
+    let n = (room as usize).min(answer.len());
+    // SAFETY: the caller's promise; no more is written than there is room for.
+    unsafe {
+        core::ptr::copy_nonoverlapping(answer.as_ptr(), value.cast::<u8>(), n);
+        length.write_unaligned(n as socklen_t);
     }
     Ok(())
 }
@@ -102,26 +198,24 @@ unsafe fn get(
     value: *mut c_void,
     length: *mut socklen_t,
 ) -> Result<(), Errno> {
-    let own = match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_ERROR) => Some(plain::error(slot, fd)?),
-        _ if level != SOL_RDMA && datagram::behind(fd).is_some() => None,
-        _ => kept(level, name).map(|size| c_int::try_from(plain::size(slot, size)).unwrap_or(c_int::MAX)),
+    let datagrams = datagram::behind(fd).is_some();
+    let rule = if datagrams { datagram_rule(level, name, false) } else { rule(level, name) };
+    let integer = |n: u32| c_int::try_from(n).unwrap_or(c_int::MAX).to_ne_bytes();
+    let own = match rule.ok_or(Errno::OPNOTSUPP)? {
+        Rule::Error => Some(plain::error(slot, fd)?.to_ne_bytes()),
+        Rule::Kept(size) => Some(integer(plain::size(slot, size))),
+        Rule::Segment => plain::info::segment(slot).map(integer),
+        Rule::Info => {
+            let (info, len) = plain::info::tcp_info(slot, fd)?;
+            // SAFETY: the caller's promise.
+            return unsafe { give(info.get(..len).unwrap_or(&info), value, length) };
+        }
+        Rule::WithoutRdma if plain::by_rdma(slot) => return Err(Errno::OPNOTSUPP),
+        _ => None,
     };
     if let Some(own) = own {
-        if nowhere(value) || nowhere(length) {
-            return Err(Errno(libc::EFAULT));
-        }
-        // SAFETY: the caller's promise; no more is written than there is room for.
-        unsafe {
-            let n = (length.read_unaligned() as usize).min(size_of::<c_int>());
-            core::ptr::copy_nonoverlapping((&raw const own).cast::<u8>(), value.cast::<u8>(), n);
-            length.write_unaligned(n as socklen_t);
-        }
-        return Ok(());
-    }
-    // The one option that takes bytes from the stream.
-    if level == SOL_RDMA || (level, name) == (libc::IPPROTO_TCP, libc::TCP_ZEROCOPY_RECEIVE) {
-        return Err(Errno::OPNOTSUPP);
+        // SAFETY: the caller's promise.
+        return unsafe { give(&own, value, length) };
     }
     // SAFETY: passed on as the caller gave it; the kernel checks.
     let r = unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, name, value, length) };
@@ -129,7 +223,7 @@ unsafe fn get(
 }
 
 fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int, Errno> {
-    let slot = table::rsocket(fd)?;
+    let slot = if epoll::is_set(fd) { None } else { Some(table::rsocket(fd)?) };
     let duplicates = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
     if !duplicates && !matches!(command, libc::F_GETFL | libc::F_SETFL | libc::F_GETFD | libc::F_SETFD) {
         return Err(Errno::OPNOTSUPP);
@@ -140,7 +234,10 @@ fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int, Errno> 
     if r < 0 {
         return Err(Errno(sys::errno()));
     }
-    if duplicates && descriptors::mine() {
+    if duplicates
+        && descriptors::mine()
+        && let Some(slot) = slot
+    {
         // Another name for the same rsocket; the last rclose ends it.
         let listens = matches!(descriptors::entry(fd), Entry::Listener(_));
         socket::duplicated(slot);
@@ -151,6 +248,8 @@ fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int, Errno> 
         if listens {
             descriptors::put(r, Entry::Listener(slot));
         }
+    } else if duplicates && descriptors::mine() {
+        epoll::duplicated(fd, r);
     }
     Ok(r)
 }

@@ -39,7 +39,7 @@ pub struct Config {
     pub iomap: u16,
     /// `polling_time`: microseconds to spin before sleeping, up to a second.
     pub polling_us: u32,
-    /// `wake_up_interval`: the longest single sleep inside poll, in milliseconds; at least 1.
+    /// `wake_up_interval`: the longest single sleep inside poll, in milliseconds; 0 is no limit.
     pub wake_up_ms: u32,
     /// `RSOCKET_TRANSPORT`: what may carry a connection, the best first.
     pub transports: Transports,
@@ -214,7 +214,7 @@ pub const FIELDS: [Field; 8] = [
         file: "wake_up_interval",
         variable: "RSOCKET_WAKE_UP_INTERVAL",
         get: |c| c.wake_up_ms,
-        min: 1,
+        min: 0,
         max: 86_400_000,
         set: |c, v| c.wake_up_ms = v,
     },
@@ -240,7 +240,8 @@ impl Config {
         inline: 64,
         iomap: 0,
         polling_us: 10,
-        wake_up_ms: 500,
+        // Upstream's is 500. Here nothing depends on it, and a process at rest shall rest.
+        wake_up_ms: 0,
         transports: Transports::ALL,
         require: false,
         disabled: false,

@@ -11,6 +11,7 @@
 #define RDMA_RSOCKET_H
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -33,7 +34,8 @@ int raccept(int fd, struct sockaddr *address, socklen_t *length);
  * ENODEV: no RDMA device leads to that host. */
 int rconnect(int fd, const struct sockaddr *address, socklen_t length);
 
-/* Both return when everything that was accepted for sending is in the peer's memory. */
+/* Neither waits: what was accepted for sending is in the peer's memory already, or is sent over RDMA afterwards.
+ * SO_LINGER makes rclose wait for that. */
 int rshutdown(int fd, int how);
 int rclose(int fd);
 
@@ -49,7 +51,8 @@ ssize_t rrecvmsg(int fd, struct msghdr *message, int flags);
 ssize_t rread(int fd, void *buffer, size_t size);
 ssize_t rreadv(int fd, const struct iovec *list, int count);
 
-/* Flags: MSG_DONTWAIT, MSG_NOSIGNAL. EMSGSIZE: the datagram is too long. A stream whose peer has gone raises SIGPIPE, as TCP does. */
+/* Flags: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE. EMSGSIZE: the datagram is too long. A stream whose peer has gone raises SIGPIPE,
+ * as TCP does. */
 ssize_t rsend(int fd, const void *buffer, size_t size, int flags);
 ssize_t rsendto(int fd, const void *buffer, size_t size, int flags, const struct sockaddr *to, socklen_t to_length);
 ssize_t rsendmsg(int fd, const struct msghdr *message, int flags);
@@ -81,6 +84,12 @@ int rpoll(struct pollfd *fds, nfds_t count, int timeout_ms);
 
 /* Leaves in *timeout what was not waited, as Linux does. */
 int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds, struct timeval *timeout);
+
+/* A set of rsockets and any other descriptors, as epoll_create1, epoll_ctl and epoll_wait have it: edge triggered, one
+ * shot and exclusive members too. Flags: EPOLL_CLOEXEC, and O_NONBLOCK, which changes nothing. rclose ends it. */
+int repoll_create(int flags);
+int repoll_ctl(int set, int operation, int fd, struct epoll_event *event);
+int repoll_wait(int set, struct epoll_event *events, int most, int timeout_ms);
 
 /* ---- options ------------------------------------------------------------------------------------------------- */
 

@@ -15,4 +15,5 @@ pub mod marks;
 pub mod pairing;
 pub mod remote;
 mod search;
+mod switch;
 pub mod witness;

@@ -10,11 +10,11 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use super::hello::{self, Knock, Welcome};
 use super::link;
-use super::machine::{Phase, PhaseEvent, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
+use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use super::reason::Reason;
 use super::rendezvous::{self, Channel, Offer, ReceiveError};
 use super::trust::{self, Tuple};
-use super::{detach, marks, remote, sandbox};
+use super::{detach, remote, sandbox, switch};
 use crate::live;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, policy, rings};
@@ -64,60 +64,11 @@ fn switch(id: SlotId, s: &Slot) {
         return;
     }
     if matches!(receive, ReceiveMode::Kernel | ReceiveMode::Asked) || send == SendMode::Kernel {
-        switch_slowly(id, s);
+        switch::slowly(id, s);
     }
 }
 
-#[cold]
-fn switch_slowly(id: SlotId, s: &Slot) {
-    // Under the lock, so that two threads do not take the same step.
-    if !take(s) {
-        return;
-    }
-    if s.phase() != Phase::Paired {
-        s.pairing.unlock(tid());
-        return;
-    }
-    let mut changed = false;
-    let mut acknowledged = None;
-    if s.receive_mode() == ReceiveMode::Kernel
-        && (!s.has(flag::READ_SHUT) || s.has(flag::RSOCKET))
-        && let Some(mode) = s.receive_mode().after(ReceiveEvent::Paired)
-    {
-        changed |= s.shift_receive_mode(ReceiveMode::Kernel, mode);
-    }
-    // SeqCst: pairs with enter_receive and enter_wait, which count themselves in and then look at the mode.
-    if s.receive_mode() == ReceiveMode::Asked
-        && s.inside_receive.load(Ordering::SeqCst) == 0
-        && s.inside_wait.load(Ordering::SeqCst) == 0
-        && let Some(ends) = link::ends(s)
-        && let Some(mode) = s.receive_mode().after(ReceiveEvent::KernelEmpty)
-        && s.shift_receive_mode(ReceiveMode::Asked, mode)
-    {
-        marks::acknowledge(&ends.incoming);
-        changed = true;
-        acknowledged = Some(ends);
-    }
-    if s.send_mode() == SendMode::Kernel
-        && !s.has(flag::WRITE_SHUT)
-        && let Some(ends) = link::ends(s)
-        && marks::acknowledged(&ends.outgoing)
-        && let Some(mode) = s.send_mode().after(SendEvent::Acknowledged)
-    {
-        changed |= s.shift_send_mode(SendMode::Kernel, mode);
-    }
-    s.pairing.unlock(tid());
-    if let Some(ends) = acknowledged {
-        // A peer that may not use TCP sleeps until we say so.
-        ends.wake_writer();
-        ends.wake_reader();
-    }
-    if changed {
-        crate::socket::mode_changed(id);
-    }
-}
-
-fn take(s: &Slot) -> bool {
+pub(super) fn take(s: &Slot) -> bool {
     matches!(s.pairing.try_lock(tid()), Some(Taken::Clean | Taken::Broken))
 }
 
@@ -180,7 +131,7 @@ fn step_now(id: SlotId, s: &Slot, fd: RawFd) {
         }
         s.pairing.unlock(tid());
         match phase {
-            Phase::Paired => switch_slowly(id, s),
+            Phase::Paired => switch::slowly(id, s),
             // Whoever waited for it to attach has waited in vain.
             Phase::Refused if s.has(flag::STRICT) => {
                 s.next_epoch();

@@ -163,6 +163,7 @@ pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
         link::own(id, s);
         s.relay_pid.store(sys::pid(), Ordering::Relaxed);
         s.relay.store(relay + 1, Ordering::Release);
+        s.timers.learn(family::descriptor(id));
         s.set(flag::RELAYED | flag::BESIDE);
         s.set_phase(next);
         stats::add(Counter::AttachedRdma, 1);

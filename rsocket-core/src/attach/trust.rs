@@ -12,6 +12,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
@@ -60,6 +61,14 @@ impl Tuple {
         let local = rustix::net::getsockname(fd).ok()?;
         let remote = rustix::net::getpeername(fd).ok()??;
         let ((family, scope, local), (family_too, _, remote)) = (end(&local)?, end(&remote)?);
+        (family == family_too).then_some(Self { family, scope, local, remote })
+    }
+
+    /// The connection between two addresses, as the socket at `local` sees it.
+    #[must_use]
+    pub fn between(local: &SocketAddr, remote: &SocketAddr) -> Option<Self> {
+        let ((family, scope, local), (family_too, _, remote)) =
+            (end(&SocketAddrAny::from(*local))?, end(&SocketAddrAny::from(*remote))?);
         (family == family_too).then_some(Self { family, scope, local, remote })
     }
 
@@ -196,6 +205,9 @@ impl Owner {
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
+/// The attribute that holds a `struct tcp_info`, and where in it `tcpi_last_ack_recv` is.
+const INET_DIAG_INFO: u8 = 2;
+const LAST_ACK_RECEIVED: usize = 56;
 const ANY_COOKIE: [u32; 2] = [u32::MAX; 2];
 
 /// `struct nlmsghdr`.
@@ -311,25 +323,59 @@ fn parse(tuple: &Tuple, bytes: &[u8]) -> Result<Option<Owner>, Errno> {
 /// # Errors
 /// The kernel's: out of descriptors, or a sandbox that has no netlink (`EPERM`, `EAFNOSUPPORT`, …).
 pub fn find(tuple: &Tuple) -> Result<Option<Owner>, Errno> {
+    look_up(&request(tuple), |answer| parse(tuple, answer))
+}
+
+/// How long ago, in nanoseconds, the other end of this network namespace's TCP connection last acknowledged anything;
+/// `None` where there is no such connection. The kernel's own connections are found too.
+///
+/// # Errors
+/// As [`find`].
+pub fn silence(tuple: &Tuple) -> Result<Option<u64>, Errno> {
+    let asked = Request { ext: 1 << (INET_DIAG_INFO - 1), ..request(tuple) };
+    look_up(&asked, |answer| {
+        let found = parse(tuple, answer)?;
+        let attributes = answer.get(size_of::<Header>() + size_of::<Answer>()..).unwrap_or_default();
+        Ok(found.and_then(|_| last_heard(attributes)).map(|ms| u64::from(ms) * 1_000_000))
+    })
+}
+
+/// `tcpi_last_ack_recv`, in milliseconds, out of the attributes behind an answer.
+fn last_heard(mut attributes: &[u8]) -> Option<u32> {
+    loop {
+        let (header, _) = <[u16; 2]>::read_from_prefix(attributes).ok()?;
+        let [len, kind] = header.map(usize::from);
+        if kind == usize::from(INET_DIAG_INFO) {
+            let field = attributes.get(4..len)?.get(LAST_ACK_RECEIVED..)?;
+            return Some(u32::read_from_prefix(field).ok()?.0);
+        }
+        attributes = attributes.get(len.max(4).next_multiple_of(4)..)?;
+    }
+}
+
+fn look_up<R>(request: &Request, read: impl FnOnce(&[u8]) -> Result<R, Errno>) -> Result<R, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let protocol = Some(netlink::SOCK_DIAG);
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
-    let result = ask(&socket, tuple);
+    let result = ask(&socket, request, read);
     sys::discard(socket);
     result
 }
 
-fn ask(socket: &OwnedFd, tuple: &Tuple) -> Result<Option<Owner>, Errno> {
+fn ask<R>(
+    socket: &OwnedFd,
+    request: &Request,
+    read: impl FnOnce(&[u8]) -> Result<R, Errno>,
+) -> Result<R, Errno> {
     let kernel = netlink::SocketAddrNetlink::new(0, 0);
-    let request = request(tuple);
     rustix::net::sendto(socket, request.as_bytes(), SendFlags::NOSIGNAL, &kernel)?;
     // The kernel has answered before sendto came back. Messages from anybody else are not answers.
     for _ in 0..4 {
-        let mut buf = [0u8; 512];
+        let mut buf = [0u8; 1024];
         let (_, len, from) = rustix::net::recvfrom(socket, &mut buf[..], RecvFlags::DONTWAIT)?;
         let from = from.and_then(|a| netlink::SocketAddrNetlink::try_from(a).ok());
         if from.is_some_and(|a| a.pid() == 0) {
-            return parse(tuple, buf.get(..len).unwrap_or(&buf));
+            return read(buf.get(..len).unwrap_or(&buf));
         }
     }
     Err(Errno::AGAIN)

@@ -9,11 +9,11 @@
 //! descriptor, which is a kernel TCP socket either way. Only [`connect`] and [`accept`] block, as the descriptor's
 //! flags say.
 
+pub mod info;
 mod kernel;
 pub mod rdma;
 pub(crate) mod service;
 
-use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crate::address::SockAddr;
@@ -123,7 +123,7 @@ pub fn error(id: SlotId, fd: RawFd) -> Result<i32, Errno> {
         return Ok(datagram::names::error(id, fd));
     }
     if over_rdma(id)
-        && let Some(e) = rdma::error(id)
+        && let Some(e) = rdma::error(id, fd)
     {
         return Ok(e);
     }
@@ -174,6 +174,18 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) -> Result<(), Errno> {
     kernel::shutdown(fd, how)
 }
 
+/// Whether the socket's connection is made, or to be made, over RDMA.
+#[must_use]
+pub fn by_rdma(id: SlotId) -> bool {
+    over_rdma(id)
+}
+
+/// Whether the connection has begun: what it is made with is fixed.
+#[must_use]
+pub fn begun(id: SlotId) -> bool {
+    family::slot(id).is_some_and(|s| s.phase() != Phase::Unconnected || s.has(flag::CONNECT_NEWS))
+}
+
 /// What a queue pair for the socket is, or is to be, made with.
 #[must_use]
 pub fn size(id: SlotId, which: Size) -> u32 {
@@ -187,7 +199,7 @@ pub fn size(id: SlotId, which: Size) -> u32 {
 /// `EINVAL` once the connection has begun.
 pub fn set_size(id: SlotId, which: Size, value: u32) -> Result<(), Errno> {
     let s = family::slot(id).ok_or(Errno::BADF)?;
-    let begun = s.phase() != Phase::Unconnected || s.flags.load(Ordering::Relaxed) & flag::CONNECT_NEWS != 0;
+    let begun = begun(id);
     match which {
         // As upstream: a buffer that exists stays as it is, and nobody is told.
         Size::SendBuffer | Size::ReceiveBuffer if begun => Ok(()),

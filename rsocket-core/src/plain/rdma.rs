@@ -22,6 +22,7 @@ use crate::relay::table::{self, Relay};
 use crate::relay::{guests, loopback, service, silent};
 use crate::socket::options::Size;
 use crate::socket::slot::{Slot, SlotId, flag};
+use crate::socket::timers::{self, Rules};
 use crate::socket::{family, policy, wait};
 use crate::stats::{self, Counter};
 use crate::sys;
@@ -71,10 +72,13 @@ fn relay_of(s: &Slot) -> Option<&'static Relay> {
 }
 
 fn options(fd: RawFd) -> Options {
+    let tos = [(libc::IPPROTO_IPV6, libc::IPV6_TCLASS), (libc::IPPROTO_IP, libc::IP_TOS)];
+    let tos = tos.iter().find_map(|(level, name)| crate::socket::kernel::integer(fd, *level, *name));
     let fd = sys::borrow(fd);
     Options {
         reuse_address: sockopt::socket_reuseaddr(fd).unwrap_or(false),
         ipv6_only: sockopt::ipv6_v6only(fd).unwrap_or(false),
+        type_of_service: tos.unwrap_or(0) as u8,
     }
 }
 
@@ -305,6 +309,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
         return Err(undo(e));
     }
     s.names.get(1).iter().for_each(|name| name.set(Some(*to)));
+    s.timers.learn(fd);
     belong(s, relay);
     let begun = service::with_news(relay, |place| {
         let cm = match place.take() {
@@ -313,6 +318,12 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
         };
         match cm {
             Ok(cm) => {
+                let tos = options(fd).type_of_service;
+                if tos != 0
+                    && let Err(e) = cm.set_type_of_service(tos)
+                {
+                    crate::log_info!("no type of service {}: errno {}", tos, e.errno().0);
+                }
                 *place = Some(Connection::dial(relay.key(), cm, (id, s), *to, shape(s), (claim, port, end)));
                 Ok(())
             }
@@ -344,6 +355,11 @@ pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
         return None;
     }
     crate::live::enter(id, s, fd);
+    // The kernel gave it what its listener has.
+    s.timers.learn(fd);
+    if s.timers.rules() != Rules::default() {
+        timers::tell_relay(s);
+    }
     stats::add(Counter::Connections, 1);
     let [_, peer] = guest.names;
     Some((id, peer))
@@ -395,12 +411,20 @@ pub(super) fn peer_name(id: SlotId) -> Result<SockAddr, Errno> {
 
 /// The pending error (`SO_ERROR`), which is cleared; `None` when the kernel is to be asked.
 #[must_use]
-pub fn error(id: SlotId) -> Option<i32> {
+pub fn error(id: SlotId, fd: RawFd) -> Option<i32> {
     let s = family::slot(id)?;
     if s.has(flag::PENDING) {
         return Some(0);
     }
-    s.has(flag::UNREACHED).then(|| s.relay_error.swap(0, Ordering::AcqRel))
+    if s.has(flag::UNREACHED) {
+        return Some(s.relay_error.swap(0, Ordering::AcqRel));
+    }
+    if s.relay_error.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    // Both say that the connection broke; the relay knows why.
+    let _ = crate::socket::kernel::take_error(fd);
+    Some(s.relay_error.swap(0, Ordering::AcqRel))
 }
 
 /// The socket's own name and its peer's, where the kernel does not know them.

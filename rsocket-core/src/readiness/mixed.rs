@@ -106,6 +106,11 @@ impl Deadline {
         Self(timeout.map(|t| if t.is_zero() { 0 } else { add(t) }))
     }
 
+    /// Whether it may come before the end of a spin.
+    pub(crate) fn near(self) -> bool {
+        self.left().is_some_and(|t| t <= LONGEST_SPIN)
+    }
+
     /// What is left; `None` for ever.
     pub(crate) fn left(self) -> Option<Duration> {
         match self.0 {
@@ -115,6 +120,9 @@ impl Deadline {
         }
     }
 }
+
+/// The longest spin that can be configured (`polling_time`).
+const LONGEST_SPIN: Duration = Duration::from_secs(1);
 
 /// The shorter of two waits.
 pub(crate) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
@@ -180,7 +188,7 @@ impl<S: Source> Wait<'_, S> {
                     Ok(n) => break Ok(n),
                     Err(e) => break Err(e),
                 }
-                if self.spin() {
+                if self.spin(deadline) {
                     continue;
                 }
             }
@@ -197,7 +205,9 @@ impl<S: Source> Wait<'_, S> {
                 _ => Some(NAP),
             };
             let nap = sooner(nap, self.entries.iter().any(|e| e.deaf).then_some(NAP));
-            let time = sooner(deadline.left(), sooner(nap, self.patience));
+            let ours = self.entries.iter().any(|e| e.special || e.set);
+            let limit = self.source.wake_up_interval().filter(|_| ours);
+            let time = sooner(deadline.left(), sooner(sooner(nap, limit), self.patience));
             let slept = self.sleep(bell, time, mask);
             match slept {
                 Ok(0) if deadline.left().is_none_or(|t| !t.is_zero()) => {}
@@ -337,7 +347,8 @@ impl<S: Source> Wait<'_, S> {
         if self.entries.iter().any(kernels) { self.ask_kernel(None, core::ptr::null()) } else { Ok(0) }
     }
 
-    fn spin(&mut self) -> bool {
+    /// True when there is something to look at, or time is up.
+    fn spin(&mut self, deadline: Deadline) -> bool {
         let mut few = [SlotId::from_raw(1); 16];
         let mut n = 0;
         for e in self.entries.iter().filter(|e| e.special) {
@@ -350,11 +361,13 @@ impl<S: Source> Wait<'_, S> {
         let slots = few.map(|s| s.unwrap_or(first));
         let Some(slots) = slots.get(..n).filter(|s| !s.is_empty()) else { return false };
         let (source, entries) = (self.source, &*self.entries);
+        let near = deadline.near();
         let mut probe = || {
-            entries.iter().any(|e| match e.slot {
+            let ready = entries.iter().any(|e| match e.slot {
                 Some(slot) if e.special => spelled(source.look(slot, e.fd).ready) as i16 & e.accept != 0,
                 _ => false,
-            })
+            });
+            ready || near && deadline.left().is_some_and(|t| t.is_zero())
         };
         source.spin(&mut probe, slots)
     }

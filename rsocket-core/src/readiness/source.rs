@@ -98,6 +98,11 @@ pub trait Source: Sync + 'static {
         None
     }
 
+    /// The longest that one sleep over sockets may last.
+    fn wake_up_interval(&self) -> Option<Duration> {
+        None
+    }
+
     /// The kernel alone cannot answer for this socket.
     fn special(&self, slot: SlotId) -> bool {
         self.on_device(slot) || self.patience(slot).is_some()
@@ -144,6 +149,9 @@ impl Source for Sockets {
     }
     fn events(&self, slot: SlotId) -> Option<RawFd> {
         if crate::datagram::is(slot) { crate::datagram::ready::events(slot) } else { None }
+    }
+    fn wake_up_interval(&self) -> Option<Duration> {
+        socket::policy::wake_up_interval()
     }
     fn spin(&self, probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
         socket::spin(probe, slots)

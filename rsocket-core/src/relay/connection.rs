@@ -13,7 +13,8 @@ use super::beside::{Open, Request};
 use super::loopback;
 use super::port::Port;
 use super::pump::{PeerEnd, Pump};
-use super::service::{self, Watch};
+use super::service;
+use super::watch::Watch;
 use crate::attach::link::{self, Claim};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::remote;
@@ -24,6 +25,7 @@ use crate::errno::Errno;
 use crate::proto::stream::StreamParams;
 use crate::socket::family;
 use crate::socket::slot::{Slot, SlotId, flag};
+use crate::socket::timers::Rules;
 use crate::sys;
 use crate::wire::private_data::PrivateData;
 
@@ -145,6 +147,9 @@ pub struct Connection {
     pub(super) reset: bool,
     /// FIN was passed on to the program.
     pub(super) fin_said: bool,
+    /// Whether the peer is still there, and by which rules that is decided.
+    pub(super) watch: Watch,
+    pub(super) rules: Rules,
 }
 
 impl Connection {
@@ -164,6 +169,8 @@ impl Connection {
             fin: false,
             reset: false,
             fin_said: false,
+            watch: Watch::new(sys::now_ns()),
+            rules: Rules::default(),
         }
     }
 
@@ -188,8 +195,10 @@ impl Connection {
     }
 
     pub(super) fn started(&mut self, mut pump: Box<Pump<RdmaPair>>) -> Stage {
-        service::watch(&Watch::completions(self.key, pump.pair().event_fd()));
+        service::watch(&service::Watch::completions(self.key, pump.pair().event_fd()));
         service::belongs(self.claim, self.key);
+        self.watch = Watch::new(sys::now_ns());
+        service::heartbeat_at(self.watch.next(&self.rules));
         Stage::Running { pump }
     }
 
@@ -236,6 +245,15 @@ impl Connection {
         Ran { alive: true, moved }
     }
 
+    /// Ends it without a farewell: `at_once`, or when all that the program has sent is under way.
+    pub fn reset(&mut self, at_once: bool) {
+        if let (Stage::Running { pump }, true) = (&mut self.stage, at_once) {
+            pump.abort();
+        }
+        self.on_end(true, true);
+        self.run();
+    }
+
     /// Whom to tell, with no lock held, that something changed: see [`news`].
     pub fn take_news(&mut self) -> Option<SlotId> {
         self.news.take()
@@ -254,6 +272,15 @@ impl Connection {
             Stage::Running { pump } => pump.due(),
             Stage::Over => None,
             _ => self.courtship.as_ref().map(|c| c.until),
+        }
+    }
+
+    /// The largest packet of the path to the peer, in bytes of payload.
+    #[must_use]
+    pub fn segment(&mut self) -> Option<u32> {
+        match &mut self.stage {
+            Stage::Running { pump } => pump.pair().path_mtu(),
+            _ => None,
         }
     }
 
@@ -290,6 +317,10 @@ impl Connection {
                 crate::log_warn!("a peer broke the protocol ({:?}): its connection is reset", violation);
             }
             service::forgotten(self.claim);
+            if peer == PeerEnd::Broken && self.watch.asked() {
+                // The question was what failed, or would have next.
+                self.say_timed_out();
+            }
             if self.beside
                 && peer == PeerEnd::Broken
                 && let Some((id, s)) = self.program()
@@ -314,13 +345,6 @@ impl Connection {
     pub fn arm(&mut self) {
         if let Stage::Running { pump } = &mut self.stage {
             pump.pair().arm();
-        }
-    }
-
-    /// Now and then, by the clock: makes sure that the peer is noticed if it is gone.
-    pub fn keep_alive(&mut self) {
-        if let Stage::Running { pump } = &mut self.stage {
-            pump.keep_alive();
         }
     }
 
@@ -399,6 +423,8 @@ pub struct Options {
     pub reuse_address: bool,
     /// `IPV6_V6ONLY`.
     pub ipv6_only: bool,
+    /// `IP_TOS` or `IPV6_TCLASS`.
+    pub type_of_service: u8,
 }
 
 /// A window whose both sides are in this process.

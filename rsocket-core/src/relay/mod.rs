@@ -20,6 +20,7 @@ use crate::sys;
 pub mod beside;
 pub mod connection;
 pub mod guests;
+mod heartbeat;
 pub mod interfaces;
 pub mod loopback;
 pub mod notes;
@@ -31,6 +32,7 @@ pub mod service;
 mod setup;
 pub mod silent;
 pub mod table;
+pub mod watch;
 
 /// Lets the connection's relay run, if it is in this process and nobody else runs it at the moment; whether
 /// it ran. Never waits.
@@ -152,6 +154,25 @@ pub fn not_connected(s: &Slot, then: Errno) -> Result<(), Errno> {
     }
 }
 
+/// Why a connection broke: its relay may know better than `heard`, which is what the kernel or a mark says. Said once.
+#[must_use]
+pub fn why(s: &Slot, heard: Errno) -> Errno {
+    if !s.has(flag::RELAYED) {
+        return heard;
+    }
+    match s.relay_error.swap(0, Ordering::AcqRel) {
+        0 => heard,
+        e => Errno(e),
+    }
+}
+
+/// A call found out why the connection broke, but had done a part, which it reports: the next one says why.
+pub fn unsaid(s: &Slot, e: Errno) {
+    if s.has(flag::RELAYED) && !matches!(e, Errno::AGAIN | Errno::INTR | Errno::PIPE) {
+        s.relay_error.store(e.0, Ordering::Release);
+    }
+}
+
 /// How long [`drain`] waits without anything happening, before the end and before exec, and in all; in nanoseconds.
 const LEAVING_IDLE_NS: u64 = 5_000_000_000;
 const EXEC_IDLE_NS: u64 = 1_000_000_000;
@@ -190,6 +211,33 @@ pub fn drain(leaving: bool) {
     }
     if !leaving {
         service::nudge();
+    }
+}
+
+/// Before a close that resets: the peer gets no farewell, and with `at_once` what is not sent yet is not sent. The relay
+/// of another process hears of it too late, and says farewell.
+pub fn reset(s: &Slot, at_once: bool) {
+    let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) else { return };
+    let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
+    relay.with(|slot| slot.iter_mut().filter(|c| c.window() == own).for_each(|c| c.reset(at_once)));
+    service::nudge();
+}
+
+/// Before a close that lingers (`SO_LINGER`): waits until the peer's device has all that was sent and the farewell, for
+/// `seconds` at most. The relay of another process is not waited for.
+pub fn linger(s: &Slot, seconds: u32) {
+    let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) else { return };
+    let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
+    let until = sys::now_ns().saturating_add(u64::from(seconds) * 1_000_000_000);
+    while sys::now_ns() < until {
+        let flushed =
+            relay.with(|slot| slot.as_mut().filter(|c| c.window() == own).map(|c| c.flush(true))).flatten();
+        match flushed {
+            Some(ran) if !ran.alive => return,
+            Some(ran) if ran.moved => {}
+            Some(_) => short_sleep(),
+            None => return,
+        }
     }
 }
 

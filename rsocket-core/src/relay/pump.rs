@@ -10,6 +10,7 @@ use super::notes::{Note, Read, Reader};
 use super::opening::Opening;
 use super::placement::Placements;
 use super::port::{Broken, Outgoing, Port};
+use super::watch::Seen;
 use crate::attach::marks;
 use crate::device::{Completion, HALF, PostError, QueuePair};
 use crate::proto::control::Mode;
@@ -60,9 +61,10 @@ pub struct Pump<Q> {
     ended: bool,
     /// Messages that were posted and not reported yet.
     pub(super) outstanding: u32,
-    /// What the device reported in all, and how much that must be if nothing has come since the last look.
+    /// What the device reported in all, and how much of it were words of the peer's and posts carried out.
     reports: u64,
-    quiet_at: u64,
+    words: u64,
+    acknowledged: u64,
     /// What was carried in all: bytes out, bytes in.
     carried: (u64, u64),
     /// The marks, where a TCP connection to the same peer stands beside this one.
@@ -135,7 +137,8 @@ impl<Q: QueuePair> Pump<Q> {
                 ended: false,
                 outstanding: 0,
                 reports: 0,
-                quiet_at: 0,
+                words: 0,
+                acknowledged: 0,
                 carried: (0, 0),
                 beside: None,
                 opening: None,
@@ -241,6 +244,7 @@ impl<Q: QueuePair> Pump<Q> {
                 Completion::None | Completion::Sent { token: HALF } | Completion::Failed { token: HALF } => {}
                 Completion::Sent { token } => {
                     self.outstanding = self.outstanding.saturating_sub(1);
+                    self.acknowledged += 1;
                     self.stream.on_sent(token);
                 }
                 Completion::Failed { .. } => {
@@ -265,6 +269,7 @@ impl<Q: QueuePair> Pump<Q> {
                 }
             }
         }
+        self.words += u64::from(words);
         if words > 0 {
             // A pair that has ended takes none, and needs none.
             let _ = self.pair.post_receives(words);
@@ -566,24 +571,38 @@ impl<Q: QueuePair> Pump<Q> {
         self.port.has_outgoing() && self.stream.state().writable()
     }
 
-    /// To be called now and then. A peer from which nothing has come since the last call, and to which nothing is on
-    /// its way that would fail if it were gone, is sent what only its device answers (`wire-protocol §7`): should it
-    /// not, the post fails, and the pair ends.
-    pub fn keep_alive(&mut self) {
-        let quiet = core::mem::replace(&mut self.quiet_at, self.reports) == self.reports;
-        if !quiet || self.outstanding > 0 || self.due().is_some() {
+    /// What [`super::watch`] goes by. Where words travel by messages (iWARP) a report says no more than that the device
+    /// has taken a post: then only words are signs of life, unless `reports_count`.
+    #[must_use]
+    pub fn seen(&self, reports_count: bool) -> Seen {
+        Seen {
+            signs: if reports_count { self.reports } else { self.words },
+            heard_at: None,
+            waiting: self.outstanding > 0 || self.unsent(),
+            progress: self.acknowledged + self.carried.0,
+        }
+    }
+
+    /// Sends what only the peer's device answers (`wire-protocol §7`), unless something is on its way that would fail as
+    /// well if the peer were gone: then the post fails, and the pair ends.
+    pub fn ask(&mut self) {
+        if self.outstanding > 0 || self.due().is_some() {
             return;
         }
         let Some(token) = self.stream.keep_alive() else { return };
         match self.pair.post_write(&[], Sge::default(), None, token) {
-            Ok(()) => {
-                self.outstanding += 1;
-                // Its own report is no news.
-                self.quiet_at += 1;
-            }
+            Ok(()) => self.outstanding += 1,
             Err(PostError::Ended) => {}
             Err(PostError::Full | PostError::Unsupported) => self.pair.close(),
         }
+    }
+
+    /// The peer is taken for gone: nothing is waited for any more. Its pair is to be ended by the caller, at once.
+    pub fn give_up(&mut self) {
+        self.stream.on_event(Event::Failed);
+        self.closing = true;
+        self.end_delivered = true;
+        self.peer = PeerEnd::Broken;
     }
 
     /// Ends both sides.

@@ -244,19 +244,21 @@ fn a_silent_peer_is_asked_and_a_gone_one_is_noticed() {
         settle(&world, &mut a, &mut b);
         assert_eq!(b.receive(100).unwrap(), b"the last thing said");
         settle(&world, &mut a, &mut b);
-        // The one that only reads. Something came before the first look; after that each look asks.
         let asked = |world: &RefCell<World>, b: &mut End| {
-            b.pump.keep_alive();
+            b.pump.ask();
             let mut n = 0;
             while world.borrow_mut().step() {
                 n += 1;
             }
             n
         };
-        assert_eq!(asked(&world, &mut b), 0);
         for _ in 0..10 {
+            let before = b.pump.seen(true).signs;
             assert_eq!(asked(&world, &mut b), 1);
+            assert!(b.pump.seen(true).waiting);
             settle(&world, &mut a, &mut b);
+            assert!(b.pump.seen(true).signs > before, "the answer is a sign of life");
+            assert!(!b.pump.seen(true).waiting);
         }
         assert_eq!(a.receive(1), Err(Errno::AGAIN), "the peer's program sees nothing of it");
         assert_eq!(b.receive(1), Err(Errno::AGAIN));
@@ -273,17 +275,25 @@ fn a_silent_peer_is_asked_and_a_gone_one_is_noticed() {
 fn what_is_on_its_way_is_asking_enough() {
     let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
     settle(&world, &mut a, &mut b);
-    b.pump.keep_alive();
-    while world.borrow_mut().step() {}
-    b.pump.run();
     a.send(b"words");
     a.pump.run();
     for _ in 0..10 {
-        a.pump.keep_alive();
+        a.pump.ask();
     }
     let mut steps = 0;
     while world.borrow_mut().step() {
         steps += 1;
     }
     assert_eq!(steps, 1, "only the words");
+}
+
+#[test]
+fn a_peer_that_is_given_up_is_not_waited_for() {
+    let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
+    a.send(b"never read by anybody");
+    a.pump.run();
+    a.pump.give_up();
+    a.pump.pair().close();
+    settle(&world, &mut a, &mut b);
+    assert_eq!((a.pump.peer(), a.pump.finished()), (PeerEnd::Broken, true));
 }

@@ -8,7 +8,7 @@
 
 use core::cell::UnsafeCell;
 use core::net::SocketAddr;
-use core::sync::atomic::{AtomicPtr, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, RawFd};
 
@@ -33,8 +33,8 @@ use crate::sys;
 const HOT: u64 = 400_000;
 /// How soon such a relay is looked at again, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
-/// How often a connection on which nothing happens is looked after, in nanoseconds.
-const KEEP_ALIVE_NS: u64 = 10_000_000_000;
+/// The least time between two rounds of heartbeats, and how soon one is tried again that was busy, in nanoseconds.
+const ROUND_NS: u64 = 50_000_000;
 
 /// Relays that are looked at although nothing happens, and when, on the clock of [`sys::now_ns`].
 type Hot = BTreeMap<u64, u64>;
@@ -65,6 +65,9 @@ struct Service {
     nudge: RawFd,
     bell: BellRef,
     lock: OwnedLock,
+    /// When the next round of heartbeats is due, on the clock of [`sys::now_ns`]; `u64::MAX` while nothing stands.
+    /// Relaxed: the thread that sleeps by it is woken by whatever makes it earlier, or makes it so itself.
+    heartbeat: AtomicU64,
     /// What is looked up. Touched under `lock`.
     known: UnsafeCell<Known>,
 }
@@ -118,8 +121,15 @@ fn open() -> Result<Service, Errno> {
     let flags = rustix::event::EventfdFlags::CLOEXEC.union(rustix::event::EventfdFlags::NONBLOCK);
     let nudge = sys::make_private(rustix::event::eventfd(0, flags)?)?;
     let bell = bell::borrow_for_set().ok_or(Errno(libc::EMFILE))?;
-    let service =
-        Service { channel, epoll, nudge, bell, lock: OwnedLock::new(), known: UnsafeCell::default() };
+    let service = Service {
+        channel,
+        epoll,
+        nudge,
+        bell,
+        lock: OwnedLock::new(),
+        heartbeat: AtomicU64::new(u64::MAX),
+        known: UnsafeCell::default(),
+    };
     service.add(service.channel.fd(), MANAGER, epoll::EventFlags::IN)?;
     service.add(nudge, NUDGE, epoll::EventFlags::IN)?;
     service.add(bell.fd(), BELL, epoll::EventFlags::IN)?;
@@ -211,6 +221,13 @@ pub fn watch(watch: &Watch) {
 pub fn new_id(key: u64) -> Result<CmId, Errno> {
     let service = running().ok_or(Errno(libc::ENODEV))?;
     CmId::new(&service.channel, key).map_err(Errno::from)
+}
+
+/// The thread looks after a connection that it has just begun to run, at that time or earlier.
+pub(super) fn heartbeat_at(at: u64) {
+    if let Some(service) = running() {
+        service.heartbeat.fetch_min(at, Ordering::Relaxed);
+    }
 }
 
 /// The thread looks at all relays soon: one of them is over, or wants to be run.
@@ -305,10 +322,9 @@ impl Service {
     fn serve(&self) {
         let mut hot = Hot::new();
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
-        let mut look_after = sys::now_ns().saturating_add(KEEP_ALIVE_NS);
         loop {
             events.clear();
-            let limit = self.next_time(&hot, look_after).map(time_until);
+            let limit = self.next_time(&hot).map(time_until);
             let buffer = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(sys::borrow(self.epoll), buffer, limit.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -326,23 +342,28 @@ impl Service {
             for event in events.iter().copied() {
                 self.on_event(event.data.u64(), event.flags, &mut hot);
             }
-            if sys::now_ns() >= look_after {
-                look_after = sys::now_ns().saturating_add(KEEP_ALIVE_NS);
-                self.look_after_all(&mut hot);
+            let now = sys::now_ns();
+            if now >= self.heartbeat.load(Ordering::Relaxed) {
+                self.heartbeats(now, &mut hot);
             }
         }
     }
 
     /// When something is to be done although nothing happens.
-    fn next_time(&self, hot: &Hot, look_after: u64) -> Option<u64> {
-        let carrying = self.with(|known| !known.windows.is_empty()) != Some(false);
-        hot.values().copied().chain(carrying.then_some(look_after)).min()
+    fn next_time(&self, hot: &Hot) -> Option<u64> {
+        let heartbeat = Some(self.heartbeat.load(Ordering::Relaxed)).filter(|at| *at != u64::MAX);
+        hot.values().copied().chain(heartbeat).min()
     }
 
-    fn look_after_all(&self, hot: &mut Hot) {
+    /// One round: each connection says when it wants the next.
+    fn heartbeats(&self, now: u64, hot: &mut Hot) {
+        self.heartbeat.store(u64::MAX, Ordering::Relaxed);
         for relay in table::all() {
+            let beat = relay.try_with(|c| c.as_mut().and_then(|c| c.heartbeat(now)));
             // One that is being run is not at rest.
-            if relay.try_with(|c| c.iter_mut().for_each(Connection::keep_alive)).is_some() {
+            let next = beat.unwrap_or(Some(0));
+            if let Some(at) = next {
+                self.heartbeat.fetch_min(at.max(now.saturating_add(ROUND_NS)), Ordering::Relaxed);
                 self.look(relay.key(), hot);
             }
         }
@@ -455,6 +476,9 @@ impl Service {
                 if !c.running() {
                     c.due().map(|due| hot.insert(key, due));
                     return false;
+                }
+                if let Some(at) = c.new_rules() {
+                    self.heartbeat.fetch_min(at, Ordering::Relaxed);
                 }
                 c.enlist(bell);
                 if !recently {

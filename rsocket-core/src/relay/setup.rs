@@ -15,8 +15,9 @@ use super::guests::{self, Guest};
 use super::loopback::{self, Near};
 use super::port::Port;
 use super::pump::{self, Pump};
-use super::service::{self, Watch};
+use super::service;
 use super::silent;
+use super::watch::Watch;
 use crate::attach::link::Claim;
 use crate::attach::reason::Reason;
 use crate::attach::remote;
@@ -55,7 +56,7 @@ impl Connection {
         new.claim = (claim.record, claim.window);
         new.port = Some(port);
         new.end = end;
-        service::watch(&Watch::end(key, end));
+        service::watch(&service::Watch::end(key, end));
         if let Err(e) = new.id.resolve_address(None, &to, RESOLVE_MS) {
             new.stage = new.unreached(Stage::Over, e.into());
         }
@@ -251,6 +252,8 @@ impl Connection {
                 }
             }
             (Stage::Running { mut pump }, Kind::Disconnected) => {
+                // A sign of life, if the last.
+                self.watch = Watch::new(sys::now_ns());
                 pump.pair().peer_gone();
                 Stage::Running { pump }
             }
@@ -423,7 +426,7 @@ impl Connection {
         match knocked {
             Ok(end) => {
                 self.end = end;
-                service::watch(&Watch::end(self.key, end));
+                service::watch(&service::Watch::end(self.key, end));
                 stats::add(Counter::AttachedRdma, 1);
                 self.started(pump)
             }

@@ -118,6 +118,32 @@ pub fn timeout(fd: RawFd, option: i32) -> Option<u64> {
     (ns != 0).then_some(ns)
 }
 
+/// An integer option; `None` where the kernel does not say.
+pub fn integer(fd: RawFd, level: i32, option: i32) -> Option<i32> {
+    let mut value = 0i32;
+    get(fd, level, option, &mut value)?;
+    Some(value)
+}
+
+/// Any option, as many of its bytes as there is room for; how many those are.
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn option(fd: RawFd, level: i32, option: i32, into: &mut [u8]) -> Result<usize, Errno> {
+    let mut len = libc::socklen_t::try_from(into.len()).unwrap_or(libc::socklen_t::MAX);
+    // SAFETY: the slice is writable for its length, which the kernel is told.
+    let r =
+        unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, option, into.as_mut_ptr(), &raw mut len) };
+    result(r).map(|_| into.len().min(len as usize))
+}
+
+/// `SO_LINGER`: the seconds, where it is on.
+pub fn linger(fd: RawFd) -> Option<i32> {
+    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    get(fd, libc::SOL_SOCKET, libc::SO_LINGER, &mut linger)?;
+    (linger.l_onoff != 0).then_some(linger.l_linger)
+}
+
 /// The pending socket error, which is cleared.
 pub fn take_error(fd: RawFd) -> Option<Errno> {
     let mut e = 0i32;

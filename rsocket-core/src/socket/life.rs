@@ -10,6 +10,7 @@ use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::attach::{detach, hello, link, pairing, remote};
 use crate::device::shm::bell;
 use crate::placement;
+use crate::relay;
 use crate::sync::thread::{self, tid};
 use crate::sys;
 
@@ -145,6 +146,15 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
         if unread_at_close(s) {
             // The kernel resets a connection that is closed with unread bytes, and so do we.
             kernel::reset_on_close(fd);
+            relay::reset(s, false);
+        } else if s.has(flag::RELAYED)
+            && let Some(seconds) = kernel::linger(fd)
+        {
+            // In shared memory what was sent is the peer's already, and a reset is the kernel's.
+            match seconds {
+                0 => relay::reset(s, true),
+                _ => relay::linger(s, seconds.unsigned_abs()),
+            }
         }
         link::release(s);
     } else if s.has(flag::RSOCKET) && !s.has(flag::DATAGRAM) {
@@ -228,7 +238,7 @@ pub fn leaving() {
 
 /// Before exec in a process of its own.
 pub fn before_exec() {
-    crate::relay::drain(false);
+    relay::drain(false);
     crate::live::ending(true);
     family::leave_all();
 }

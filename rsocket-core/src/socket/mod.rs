@@ -17,6 +17,7 @@ pub mod guard;
 pub mod kernel;
 pub mod life;
 pub mod options;
+mod peek;
 pub mod policy;
 pub mod ready;
 pub mod receive;
@@ -24,6 +25,7 @@ pub mod rings;
 pub mod send;
 pub mod slot;
 pub mod tally;
+pub mod timers;
 pub mod unread;
 pub mod vectors;
 pub mod wait;
@@ -139,7 +141,7 @@ pub fn enter_receive(id: SlotId, fd: RawFd) -> Route {
     let Some(s) = slot(id) else { return Route::Kernel };
     if s.receive_mode().is_kernel() && !s.has(flag::STRICT) {
         pairing::advance(id, s, fd);
-        // SeqCst: pairs with switch_slowly, which sets Asked and then reads the counter.
+        // SeqCst: pairs with attach::switch, which sets Asked and then reads the counter.
         s.inside_receive.fetch_add(1, Ordering::SeqCst);
         if s.receive_mode_fenced().is_kernel() {
             return Route::Kernel;

@@ -5,6 +5,7 @@
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
 
 use super::options::Sizes;
 use crate::config::{Config, Transport};
@@ -21,6 +22,8 @@ static REQUIRE: AtomicBool = AtomicBool::new(false);
 static TRUST_SECCOMP: AtomicBool = AtomicBool::new(false);
 static RINGS: AtomicBool = AtomicBool::new(false);
 static POLLING_NS: AtomicU64 = AtomicU64::new(10_000);
+/// Milliseconds; 0 is no limit.
+static WAKE_UP_MS: AtomicU32 = AtomicU32::new(0);
 static RSOCKETS: AtomicBool = AtomicBool::new(false);
 static SIZES: Sizes = Sizes::new(&Config::DEFAULT);
 
@@ -62,6 +65,7 @@ pub fn resolve(getenv: Getenv) {
         Some(_) => crate::log_warn!("RSOCKET_IO_URING is neither refuse nor tcp: refuse"),
     }
     POLLING_NS.store(u64::from(config.polling_us) * 1000, Ordering::Relaxed);
+    WAKE_UP_MS.store(config.wake_up_ms, Ordering::Relaxed);
     SIZES.copy_from(&Sizes::new(&config));
     if crate::tap::open(getenv) {
         super::watch(super::TAP);
@@ -140,4 +144,14 @@ pub fn rings_allowed() -> bool {
 #[inline]
 pub fn polling_ns() -> u64 {
     POLLING_NS.load(Ordering::Relaxed)
+}
+
+/// How long one sleep of poll, select or epoll may last before the sockets are looked at again, although whoever has
+/// news for them rings: a safeguard. `None` for as long as it takes.
+#[inline]
+pub fn wake_up_interval() -> Option<Duration> {
+    match WAKE_UP_MS.load(Ordering::Relaxed) {
+        0 => None,
+        ms => Some(Duration::from_millis(ms.into())),
+    }
 }

@@ -8,11 +8,12 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::kernel::{self, Ending};
+use super::peek::{nothing_wanted, peek};
 use super::slot::{LARGE, RecvState, SMALL, Slot, SlotId, flag};
 pub use super::unread::unread;
 pub(crate) use super::unread::{ended_ahead, in_window, reaches_low_water};
 use super::vectors::Cursor;
-use super::{Events, guard, ready, tally, wait};
+use super::{guard, ready, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveEvent, ReceiveMode};
 use crate::attach::{counters, detach, marks, pairing, reason::Reason, sandbox};
@@ -49,45 +50,54 @@ pub fn receive(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i32) 
     if cursor.left() == 0 {
         return nothing_wanted(id, s, fd, flags);
     }
-    let enough = s.low_water.load(Ordering::Relaxed) as usize;
-    let all = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0;
     if !Cursor::plausible(to) {
         return Err(Errno(libc::EFAULT));
     }
+    if flags & libc::MSG_PEEK != 0 {
+        return peek(id, s, fd, to, flags);
+    }
+    let enough = s.low_water.load(Ordering::Relaxed) as usize;
+    let all = flags & libc::MSG_WAITALL != 0;
     let mut patience = wait::Patience::new(libc::SO_RCVTIMEO);
     loop {
+        // Whether it is enough, this call decides: readiness goes by the low-water mark alone, however little is asked
+        // for, or missing.
+        let seen = if enough > 1 { ready::progress(s).received } else { 0 };
         match attempt(id, s, fd, &mut cursor, flags) {
             Ok(Got::Bytes(_)) if cursor.left() == 0 || !all && cursor.done() >= enough => {
                 return Ok(cursor.done());
             }
             Ok(Got::Bytes(_)) => {}
             Ok(Got::End) => return Ok(cursor.done()),
-            Ok(Got::Nothing) => match wait::readable(id, s, fd, flags, &mut patience) {
-                Ok(()) => {}
-                Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
-                Err(e) => return Err(e),
-            },
-            Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
+            Ok(Got::Nothing) => {
+                let waited = if enough > 1 && ready::settled(s) {
+                    wait::more(id, s, fd, flags, seen, &mut patience)
+                } else {
+                    wait::readable(id, s, fd, flags, &mut patience)
+                };
+                match waited {
+                    Ok(()) => {}
+                    Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
+                    Err(e) => return Err(e),
+                }
+            }
+            Err(e) if cursor.done() > 0 => {
+                relay::unsaid(s, e);
+                return Ok(cursor.done());
+            }
             Err(e) => return Err(e),
         }
     }
 }
 
-/// A receive of no bytes waits for some all the same, as TCP's does.
-fn nothing_wanted(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<usize, Errno> {
-    let mut patience = wait::Patience::new(libc::SO_RCVTIMEO);
-    loop {
-        let look = ready::look(id, s, fd);
-        let kernel = || matches!(kernel::ending(fd), Ending::Fin | Ending::Bytes);
-        if look.ready.contains(Events::IN) || kernel() {
-            return Ok(0);
-        }
-        wait::readable(id, s, fd, flags, &mut patience)?;
-    }
-}
-
 /// One attempt, under the receive lock.
-fn attempt(id: SlotId, s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i32) -> Result<Got, Errno> {
+pub(super) fn attempt(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    to: &mut Cursor<'_>,
+    flags: i32,
+) -> Result<Got, Errno> {
     if s.has(flag::BROKEN) {
         return Err(Errno::CONNRESET);
     }
@@ -453,7 +463,7 @@ fn after_silence(
     if s.has(flag::LOST) {
         // Looked at before the lane: what the relay put in came before.
         let more = ends.incoming.poll_data(state.data_position).is_some();
-        return if more { Ok(Silence::LookAgain) } else { Err(Errno::CONNRESET) };
+        return if more { Ok(Silence::LookAgain) } else { Err(relay::why(s, Errno::CONNRESET)) };
     }
     if !wait::kernel_due(s, flags) {
         return Ok(Silence::Nothing);
@@ -468,7 +478,7 @@ fn after_silence(
         Ending::Bytes if marks::end(&ends.incoming).is_some() => Ok(Silence::Nothing),
         Ending::Bytes => Err(broken(s, fd)),
         Ending::Failed(_) if ends.incoming.poll_data(state.data_position).is_some() => Ok(Silence::LookAgain),
-        Ending::Failed(e) => Err(e),
+        Ending::Failed(e) => Err(relay::why(s, e)),
     }
 }
 

@@ -66,7 +66,10 @@ pub fn transfer(
         match attempt(id, s, fd, &mut cursor, flags, into) {
             Ok(()) if cursor.left() == 0 => return Ok(cursor.done()),
             Ok(()) => {}
-            Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
+            Err(e) if cursor.done() > 0 => {
+                relay::unsaid(s, e);
+                return Ok(cursor.done());
+            }
             Err(e) => return Err(e),
         }
         match wait::writable(id, s, fd, flags, &mut patience) {
@@ -87,7 +90,7 @@ fn attempt(
     into: Into,
 ) -> Result<(), Errno> {
     if s.has(flag::BROKEN) {
-        return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
+        return Err(relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE)));
     }
     if s.has(flag::PENDING | flag::UNREACHED) {
         return relay::not_connected(s, Errno::PIPE);
@@ -150,7 +153,7 @@ fn attempt_locked(
 fn before_the_device(s: &Slot, fd: RawFd) -> Result<(), Errno> {
     // A direction that was shut first never switches.
     if s.has(flag::PEER_GONE | flag::WRITE_SHUT) {
-        return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
+        return Err(relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE)));
     }
     wait::strict_verdict(s, fd)
 }
@@ -184,7 +187,7 @@ pub(crate) fn cut(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
 fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
     if s.has(flag::RSOCKET) {
         // The peer has closed, or wants its bytes by TCP, which an rsocket has not.
-        return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
+        return Err(relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE)));
     }
     let kept = libc::MSG_MORE | libc::MSG_OOB;
     while from.left() > 0 {
@@ -203,10 +206,10 @@ fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result
 /// Puts bytes into the peer's window until they or the room are used up. Runs under the send lock.
 fn into_device(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>, into: Into) -> Result<(), Errno> {
     if s.has(flag::WRITE_SHUT) {
-        return Err(kernel::take_error(fd).unwrap_or(Errno::PIPE));
+        return Err(relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE)));
     }
     if s.has(flag::LOST) {
-        return Err(Errno::PIPE);
+        return Err(relay::why(s, Errno::PIPE));
     }
     if s.has(flag::PEER_GONE) || marks::receiver_closed(&ends.outgoing) {
         // Nobody will read. TCP underneath says what TCP says: the first send is taken and answered by a

@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use super::options::Sizes;
 use super::policy;
 use super::tally::Tally;
+use super::timers::Timers;
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::witness::Prefix;
 use crate::proto::{RecvHalf, SendHalf};
@@ -342,6 +343,8 @@ pub struct Slot {
     pub pairing: OwnedLock,
     /// Offered: the listening name. Greeted, Knocked: the channel. Private fd of process `pairing_pid`.
     pub pairing_fd: AtomicI32,
+    /// A thread found `pairing` taken: whoever gives it back looks once more for what can be done.
+    pub step_missed: AtomicU32,
     /// The process that `pairing_fd` belongs to.
     pub pairing_pid: AtomicU32,
     /// Steps tried so far in this phase.
@@ -356,6 +359,8 @@ pub struct Slot {
     pub side: AtomicU32,
     /// What an rsocket is to be made with.
     pub sizes: Sizes,
+    /// How long a silent peer is waited for, as far as a relay must know.
+    pub timers: Timers,
     /// Monotonic nanoseconds since when a strict connection waits to attach.
     pub waiting_since: AtomicU64,
     /// The holders: one bit for each process of the family.
@@ -518,6 +523,7 @@ impl Slot {
             &self.inside_wait,
             &self.pins,
             &self.tries,
+            &self.step_missed,
             &self.receive_spin,
             &self.low_water,
             &self.wake_due,
@@ -529,6 +535,7 @@ impl Slot {
             word.store(0, Ordering::Relaxed);
         }
         self.sizes.copy_from(policy::sizes());
+        self.timers.reset();
         self.waiting_since.store(0, Ordering::Relaxed);
         self.pairing_fd.store(-1, Ordering::Relaxed);
         self.pairing_pid.store(0, Ordering::Relaxed);

@@ -31,6 +31,11 @@ impl Tally {
         (self.bytes.load(Ordering::Relaxed), self.messages.load(Ordering::Relaxed))
     }
 
+    /// Bytes that were counted and not taken yet.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     fn take(&self) -> (u64, u64) {
         (self.bytes.swap(0, Ordering::Relaxed), self.messages.swap(0, Ordering::Relaxed))
     }

@@ -31,6 +31,14 @@ const PEER_CHECK_NS: u64 = 100_000_000;
 /// How long a thread sleeps that nobody will ring, in nanoseconds.
 const CROWDED_NS: u64 = 2_000_000;
 
+/// A spin of at most so long delays no time-out by what anybody would notice, in nanoseconds.
+const SHORT_SPIN_NS: u32 = 50_000;
+
+/// `polling_time`, in nanoseconds.
+fn polling() -> u32 {
+    u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX)
+}
+
 /// A cheap clock that only orders of magnitude matter of.
 #[inline]
 pub(crate) fn ticks() -> u64 {
@@ -97,6 +105,15 @@ impl Patience {
         }
     }
 
+    /// How long a spin may last, in nanoseconds: no longer than the call may wait, where that could matter.
+    fn spin(&mut self, fd: RawFd) -> Result<u32, Errno> {
+        let cap = polling();
+        if cap <= SHORT_SPIN_NS {
+            return Ok(cap);
+        }
+        Ok(self.left(fd)?.map_or(cap, |left| cap.min(u32::try_from(left).unwrap_or(u32::MAX))))
+    }
+
     fn limited(&self) -> bool {
         self.deadline != u64::MAX && self.deadline != 0
     }
@@ -123,13 +140,33 @@ pub(crate) fn readable(
             s,
             &s.receive_spin,
             &ends,
+            patience.spin(fd)?,
             || marks::sender_cpu(&ends.incoming),
             || relay::probe(s, || ready::data_waiting(s, &ends)),
         )
     {
         return Ok(());
     }
-    sleep(id, s, fd, Events::IN, patience, &s.receive_spin)
+    sleep(id, s, fd, Events::IN, None, patience, &s.receive_spin)
+}
+
+/// Waits until something came that was not there when [`ready::progress`] said that it had `seen` so much: for a call
+/// that needs more than it has found.
+///
+/// # Errors
+/// As [`readable`].
+pub(crate) fn more(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    flags: i32,
+    seen: u64,
+    patience: &mut Patience,
+) -> Result<(), Errno> {
+    if flags & libc::MSG_DONTWAIT != 0 || kernel::nonblocking(fd) {
+        return Err(Errno::AGAIN);
+    }
+    sleep(id, s, fd, Events::IN, Some(seen), patience, &s.receive_spin)
 }
 
 /// Waits until sending may get something away.
@@ -152,13 +189,14 @@ pub(crate) fn writable(
             s,
             &s.send_spin,
             &ends,
+            patience.spin(fd)?,
             || marks::receiver_cpu(&ends.outgoing),
             || relay::probe(s, || ready::room_waiting(s, &ends)),
         )
     {
         return Ok(());
     }
-    sleep(id, s, fd, Events::OUT, patience, &s.send_spin)
+    sleep(id, s, fd, Events::OUT, None, patience, &s.send_spin)
 }
 
 /// [`spin`], and says so to a relay: meanwhile the device's events are this thread's.
@@ -166,11 +204,12 @@ fn spin_on(
     s: &Slot,
     learnt: &AtomicU32,
     ends: &Ends,
+    cap: u32,
     peer_cpu: impl Fn() -> u32,
     probe: impl FnMut() -> bool,
 ) -> bool {
     relay::spinning(s, true);
-    let spun = spin(Some(s), learnt, ends, peer_cpu, probe);
+    let spun = spin(Some(s), learnt, ends, cap, peer_cpu, probe);
     relay::spinning(s, false);
     spun
 }
@@ -180,15 +219,18 @@ fn spin(
     s: Option<&Slot>,
     learnt: &AtomicU32,
     ends: &Ends,
+    cap: u32,
     peer_cpu: impl Fn() -> u32,
     mut probe: impl FnMut() -> bool,
 ) -> bool {
     if probe() {
         return true;
     }
+    if cap == 0 {
+        return false;
+    }
     // The peer must know where we are before it spins against us.
     say_cpu(ends);
-    let cap = u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX);
     // Relaxed: what one thread learnt is a hint to the others.
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
     let spun = adaptive.spin(cap, peer_cpu, probe);
@@ -201,12 +243,13 @@ fn spin(
     paid
 }
 
-/// One sleep in the kernel, armed and re-checked.
+/// One sleep in the kernel, armed and re-checked. With `seen`, what had come then does not end it.
 fn sleep(
     id: SlotId,
     s: &Slot,
     fd: RawFd,
     interest: Events,
+    seen: Option<u64>,
     patience: &mut Patience,
     learnt: &AtomicU32,
 ) -> Result<(), Errno> {
@@ -215,7 +258,7 @@ fn sleep(
         left = Some(left.map_or(d.as_nanos() as u64, |l| l.min(d.as_nanos() as u64)));
     }
     let look = ready::look(id, s, fd);
-    if look.ready.intersects(interest) {
+    if seen.is_none_or(|seen| ready::progress(s).received != seen) && look.ready.intersects(interest) {
         return Ok(());
     }
     let half_closed = interest == Events::OUT && s.has(flag::PEER_FIN);
@@ -223,7 +266,13 @@ fn sleep(
         left = Some(left.map_or(PEER_CHECK_NS, |l| l.min(PEER_CHECK_NS)));
     }
     let bell = bell::borrow();
-    match bell.map(|b| (b, ready::arm(id, s, interest, b.id(), false))) {
+    let arm = |b: BellRef| match seen {
+        None => ready::arm(id, s, interest, b.id(), false),
+        Some(seen) if ready::arm_edge(s, seen, b.id(), false) => ready::Armed::Armed,
+        Some(seen) if ready::progress(s).received == seen => ready::Armed::Crowded,
+        Some(_) => ready::Armed::Ready,
+    };
+    match bell.map(|b| (b, arm(b))) {
         Some((b, ready::Armed::Ready)) => {
             bell::give_back(b);
             return Ok(());
@@ -247,9 +296,8 @@ fn sleep(
         }
         bell::give_back(b);
     }
-    let cap = u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX);
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    adaptive.slept(ns, cap);
+    adaptive.slept(ns, polling());
     learnt.store(adaptive.to_raw(), Ordering::Relaxed);
     after_sleep(s, fd, interest, slept, patience)
 }
@@ -502,5 +550,5 @@ pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> boo
     };
     // Shown with a connection only if it is the one that was waited for.
     let alone = slot.filter(|_| slots.len() == 1);
-    spin(alone, &LEARNT, &first, || marks::sender_cpu(&first.incoming), probe)
+    spin(alone, &LEARNT, &first, polling(), || marks::sender_cpu(&first.incoming), probe)
 }

@@ -9,6 +9,7 @@ use libc::socklen_t;
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::options::harmless;
+use rsocket_core::socket::timers;
 use rsocket_core::{plain, socket, sys};
 
 use super::dup::alias;
@@ -39,6 +40,12 @@ hook! {
             // The kernel read the value from there just now.
             socket::low_water(slot, value.cast::<c_int>().read_unaligned().unsigned_abs());
         }
+        if r == 0
+            && timers::concerns(level, name)
+            && let Some(slot) = shadow::connection(fd)
+        {
+            keeping_errno(|| timers::changed(slot, fd));
+        }
         r
     }
 
@@ -48,7 +55,7 @@ hook! {
             keeping_errno(|| socket::refuse(slot, fd, Reason::OddOption));
         }
         if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR)
-            && let Some(error) = plain::rdma::error(slot)
+            && let Some(error) = plain::rdma::error(slot, fd)
             && !value.is_null()
             && !length.is_null()
             && length.read_unaligned() as usize >= size_of::<c_int>()

@@ -346,6 +346,26 @@ impl CmId {
         self.set_option(ffi::OPTION_ID_AFONLY, on)
     }
 
+    /// The type of service of the connection's packets, before its address is resolved.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_type_of_service(&self, tos: u8) -> Result<(), CmError> {
+        let mut tos = tos;
+        self.id.call(|f, id| {
+            // SAFETY: the identifier is alive; the option is one byte, and the kernel insists on that.
+            unsafe {
+                (f.rdma_set_option)(
+                    id,
+                    ffi::OPTION_ID,
+                    ffi::OPTION_ID_TOS,
+                    (&raw mut tos).cast(),
+                    size_of::<u8>(),
+                )
+            }
+        })
+    }
+
     /// Binds to an address of this host; port 0 takes a free one.
     ///
     /// # Errors

@@ -49,8 +49,12 @@ pub(super) const WITH_IMMEDIATE: u32 = ibv_wc_flags::IBV_WC_WITH_IMM.0;
 pub(super) const QP_STATE: c_int = ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
 /// `ibv_modify_qp` is to change how long a sender without a receive waits.
 pub(super) const QP_MIN_RNR_TIMER: c_int = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER.0 as c_int;
+/// `ibv_query_qp` is to say the path's largest packet.
+pub(super) const QP_PATH_MTU: c_int = ibv_qp_attr_mask::IBV_QP_PATH_MTU.0 as c_int;
 /// `rdma_set_option`: options of an identifier. These are enums without names in `rdma_cma.h`.
 pub(super) const OPTION_ID: c_int = 0;
+/// One byte: the type of service.
+pub(super) const OPTION_ID_TOS: c_int = 0;
 /// An `int`: 1 to bind to an address that is in use.
 pub(super) const OPTION_ID_REUSEADDR: c_int = 1;
 /// An `int`: 1 to listen on IPv6 only.
@@ -121,6 +125,7 @@ table! {
         Verbs "IBVERBS_1.1" ibv_destroy_ah(*mut ibv_ah) -> c_int;
         Verbs "IBVERBS_1.1" ibv_query_gid(*mut ibv_context, u8, c_int, *mut ibv_gid) -> c_int;
         Verbs "IBVERBS_1.1" ibv_modify_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
+        Verbs "IBVERBS_1.1" ibv_query_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
         Cm "RDMACM_1.0" rdma_create_event_channel() -> *mut rdma_event_channel;
         Cm "RDMACM_1.0" rdma_destroy_event_channel(*mut rdma_event_channel);
         Cm "RDMACM_1.0" rdma_get_cm_event(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int;

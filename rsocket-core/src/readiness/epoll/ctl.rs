@@ -1,6 +1,7 @@
 //! `epoll_ctl`: which of the kernel and the mirror keeps a member, and the mirror's part of it.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, c_int, epoll_event};
@@ -73,6 +74,7 @@ impl<S: Source> Registry<S> {
             let result = call.kernel();
             if op == EPOLL_CTL_ADD && result.is_ok() && self.is_set(fd) {
                 self.watch(fd);
+                self.nest(epfd, fd);
             }
             return result;
         };
@@ -249,6 +251,19 @@ impl<S: Source> Registry<S> {
         }
         self.nudge(set, state, index, false);
         Ok(())
+    }
+
+    /// A set is a member of this one from now on. (It stays in the list when it is taken out or closed: a look too
+    /// many does no harm.)
+    fn nest(&'static self, epfd: RawFd, inner: RawFd) {
+        if let Some(set) = self.make(epfd) {
+            self.enter(set, |state| {
+                if !state.nested.contains(&inner) {
+                    state.nested.push(inner);
+                }
+            });
+            set.nests.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The epoll descriptor itself is a member of another set from now on.

@@ -25,6 +25,7 @@ mod ctl;
 mod judge;
 mod kernel;
 mod lock;
+mod peek;
 mod registry;
 mod set;
 mod wait;

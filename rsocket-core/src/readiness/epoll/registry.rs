@@ -36,6 +36,8 @@ pub(crate) struct Set<S: Source> {
     /// Threads in (or about to enter) the kernel on it. One that was cancelled there stays counted, which
     /// costs rings.
     pub(crate) sleepers: AtomicU32,
+    /// There are sets in it. Relaxed: whoever waits has put them in, or was told by whoever did.
+    pub(crate) nests: AtomicBool,
     later: [AtomicU64; LATER],
     any_later: AtomicBool,
     fork_held: AtomicBool,
@@ -159,6 +161,7 @@ impl<S: Source> Registry<S> {
             state: Guarded::new(State::new()),
             special: AtomicBool::new(false),
             sleepers: AtomicU32::new(0),
+            nests: AtomicBool::new(false),
             later: [const { AtomicU64::new(0) }; LATER],
             any_later: AtomicBool::new(false),
             fork_held: AtomicBool::new(false),
@@ -227,6 +230,7 @@ impl<S: Source> Registry<S> {
         *state = State::new();
         state.life = life;
         set.special.store(false, Ordering::Relaxed);
+        set.nests.store(false, Ordering::Relaxed);
         true
     }
 

@@ -111,6 +111,8 @@ pub(crate) struct State<S: Source> {
     pub(crate) entry_news: bool,
     /// Somebody polls the epoll descriptor itself, or has put it into another set.
     pub(crate) watched: bool,
+    /// Sets that were put into this one.
+    pub(crate) nested: Vec<RawFd>,
     /// A member could not be armed for want of a bell.
     pub(crate) blind: bool,
     /// Counts changes of kernel entries, so that a waiter knows what it may have slept through.
@@ -145,6 +147,7 @@ impl<S: Source> State<S> {
             asked: 0,
             entry_news: false,
             watched: false,
+            nested: Vec::new(),
             blind: false,
             changes: 0,
             early: false,

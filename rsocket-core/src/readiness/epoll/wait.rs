@@ -123,6 +123,9 @@ impl<S: Source> Registry<S> {
         if max <= 0 || max > MOST {
             return Err(Errno::INVAL);
         }
+        if set.nests.load(Ordering::Relaxed) {
+            self.peek_inside(set);
+        }
         // Relaxed: a change after this look finds us counted as a sleeper, or is found after the sleep.
         if !set.special.load(Ordering::Relaxed) && self.source.attaching().is_none() {
             return self.wait_plain(set, call, timeout);
@@ -189,7 +192,7 @@ impl<S: Source> Registry<S> {
             }
             if may_spin {
                 may_spin = false;
-                if self.spin(set) {
+                if self.spin(set, deadline) {
                     continue;
                 }
             }
@@ -200,6 +203,7 @@ impl<S: Source> Registry<S> {
                 continue;
             }
             let nap = if sleep.ready { sooner(sleep.nap, Some(NAP)) } else { sleep.nap };
+            let nap = sooner(nap, self.source.wake_up_interval());
             let result = call.sleep(sooner(left, nap));
             set.sleepers.fetch_sub(1, Ordering::SeqCst);
             vain = 0;
@@ -365,7 +369,7 @@ impl<S: Source> Registry<S> {
     }
 
     /// Spins over the warm members, if there are any.
-    fn spin(&'static self, set: &'static Set<S>) -> bool {
+    fn spin(&'static self, set: &'static Set<S>, deadline: Deadline) -> bool {
         let Some(none) = SlotId::from_raw(1) else { return false };
         let mut slots = [none; WARM];
         let mut ask = [(0, Events::empty(), false, 0_u64); WARM];
@@ -385,63 +389,24 @@ impl<S: Source> Registry<S> {
             return false;
         }
         let source = &self.source;
+        let near = deadline.near();
         let mut probe = || {
-            slots.iter().zip(ask).any(|(slot, (fd, wanted, edge, seen))| {
+            let ready = slots.iter().zip(ask).any(|(slot, (fd, wanted, edge, seen))| {
                 if *edge {
                     source.progress(*slot).received != *seen
                 } else {
                     source.look(*slot, *fd).ready.intersects(*wanted)
                 }
-            })
+            });
+            ready || near && deadline.left().is_some_and(|t| t.is_zero())
         };
         source.spin(&mut probe, slots)
-    }
-
-    /// Whether a wait on this set would find something now. If not, everything is armed, so that the epoll
-    /// descriptor turns readable when that changes: for whoever is about to poll it.
-    pub fn peek(&'static self, epfd: RawFd) -> bool {
-        let Some(set) = self.get(epfd) else { return false };
-        // An old ring would keep the epoll descriptor readable. What it was for is found below, and rung again
-        // if it is still there: first the drain, then the look.
-        self.enter(set, |state| {
-            if let Some(bell) = state.bell {
-                bell.drain();
-            }
-        });
-        self.collect(set);
-        self.enter(set, |state| {
-            state.watched = true;
-            let mut ready = false;
-            for _ in 0..state.queue.len() {
-                let Some(index) = state.queue.pop_front() else { break };
-                if let Some(member) = state.get_mut(index) {
-                    member.queued = false;
-                    if member.warm {
-                        continue;
-                    }
-                }
-                if state.tempt(&self.source, index) {
-                    state.enqueue(index);
-                    ready = true;
-                }
-            }
-            for i in 0..state.warm.len() {
-                if let Some(index) = state.warm.get(i).copied() {
-                    ready |= state.tempt(&self.source, index);
-                }
-            }
-            if let (true, Some(bell)) = (ready, state.bell_id()) {
-                self.source.ring(bell);
-            }
-            ready
-        })
-        .unwrap_or(false)
     }
 }
 
 impl<S: Source> State<S> {
     /// Whether a member would report something; if not, it is armed. Uses up no edge.
-    fn tempt(&mut self, source: &S, index: u32) -> bool {
+    pub(crate) fn tempt(&mut self, source: &S, index: u32) -> bool {
         let Some(member) = self.get_mut(index) else { return false };
         if !member.live() {
             return false;

@@ -268,6 +268,19 @@ impl RdmaPair {
         self.flush();
     }
 
+    /// The largest packet of the path, in bytes of payload; `None` where the device does not say.
+    #[must_use]
+    pub fn path_mtu(&self) -> Option<u32> {
+        // SAFETY: all zeroes is a value of these structures of numbers and pointers.
+        let (mut attr, mut init): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) = unsafe { core::mem::zeroed() };
+        let query = self.device.loaded.table.ibv_query_qp;
+        // SAFETY: the queue pair is alive, the structures are ours to be written.
+        let failed = unsafe { query(self.qp, &raw mut attr, ffi::QP_PATH_MTU, &raw mut init) };
+        // SAFETY: an enum of C's as wide as a u32, read as the number that it is: a code from 1 (256 bytes) to 5.
+        let code = unsafe { (&raw const attr.path_mtu).cast::<u32>().read() };
+        (failed == 0 && (1..=5).contains(&code)).then(|| 128 << code)
+    }
+
     /// The receives that may be unused, after the device had its say: the credits to give.
     #[must_use]
     pub const fn receive_queue(&self) -> u16 {

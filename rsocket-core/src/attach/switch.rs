@@ -1,0 +1,88 @@
+//! Moving the directions of a paired connection to the device, as far as that goes without sending or receiving.
+//!
+//! Must not know how a pairing came to be. Entry point: [`slowly`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+
+use super::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
+use super::pairing::take;
+use super::{link, marks};
+use crate::socket::slot::{Slot, SlotId, flag};
+use crate::sync::thread::tid;
+
+/// A thread that finds the lock taken goes on, perhaps to sleep, before it has seen what the holder is about to do:
+/// then the holder looks once more, for it, and wakes it if anything has changed.
+#[cold]
+pub(super) fn slowly(id: SlotId, s: &Slot) {
+    let (mut changed, mut missed) = (false, false);
+    while take_or_note(s) {
+        changed |= now(id, s);
+        if s.step_missed.swap(0, Ordering::SeqCst) == 0 {
+            break;
+        }
+        missed = true;
+    }
+    if changed
+        && missed
+        && let Some(ends) = link::ends(s)
+    {
+        ends.wake_own();
+    }
+}
+
+/// Takes the lock, or leaves the note for its holder. SeqCst: the holder lets go and then looks for a note; so either
+/// it finds this one, or the second try finds the lock free.
+fn take_or_note(s: &Slot) -> bool {
+    if take(s) {
+        return true;
+    }
+    s.step_missed.store(1, Ordering::SeqCst);
+    take(s)
+}
+
+/// Under the lock, which it gives back, so that two threads do not take the same step; whether anything changed.
+fn now(id: SlotId, s: &Slot) -> bool {
+    if s.phase() != Phase::Paired {
+        s.pairing.unlock(tid());
+        return false;
+    }
+    let mut changed = false;
+    let mut acknowledged = None;
+    if s.receive_mode() == ReceiveMode::Kernel
+        && (!s.has(flag::READ_SHUT) || s.has(flag::RSOCKET))
+        && let Some(mode) = s.receive_mode().after(ReceiveEvent::Paired)
+    {
+        changed |= s.shift_receive_mode(ReceiveMode::Kernel, mode);
+    }
+    // SeqCst: pairs with enter_receive and enter_wait, which count themselves in and then look at the mode.
+    if s.receive_mode() == ReceiveMode::Asked
+        && s.inside_receive.load(Ordering::SeqCst) == 0
+        && s.inside_wait.load(Ordering::SeqCst) == 0
+        && let Some(ends) = link::ends(s)
+        && let Some(mode) = s.receive_mode().after(ReceiveEvent::KernelEmpty)
+        && s.shift_receive_mode(ReceiveMode::Asked, mode)
+    {
+        marks::acknowledge(&ends.incoming);
+        changed = true;
+        acknowledged = Some(ends);
+    }
+    if s.send_mode() == SendMode::Kernel
+        && !s.has(flag::WRITE_SHUT)
+        && let Some(ends) = link::ends(s)
+        && marks::acknowledged(&ends.outgoing)
+        && let Some(mode) = s.send_mode().after(SendEvent::Acknowledged)
+    {
+        changed |= s.shift_send_mode(SendMode::Kernel, mode);
+    }
+    s.pairing.unlock(tid());
+    if let Some(ends) = acknowledged {
+        // A peer that may not use TCP sleeps until we say so.
+        ends.wake_writer();
+        ends.wake_reader();
+    }
+    if changed {
+        crate::socket::mode_changed(id);
+    }
+    changed
+}

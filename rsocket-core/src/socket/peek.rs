@@ -1,0 +1,83 @@
+//! Receiving without taking: nothing at all, or with `MSG_PEEK`. There each attempt begins with the first unread byte again, so that waiting for
+//! more (`MSG_WAITALL`, `SO_RCVLOWAT`) is waiting for something new, not for something to read.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::kernel::{self, Ending};
+use super::receive::{Got, attempt, ended_ahead};
+use super::slot::{Slot, SlotId, flag};
+use super::vectors::Cursor;
+use super::{Events, guard, ready, wait};
+use crate::attach::link;
+use crate::attach::machine::ReceiveMode;
+use crate::errno::Errno;
+use crate::sync::thread::tid;
+use crate::sys;
+
+/// Peeks as recv(2) would, into buffers of at least one byte.
+///
+/// # Errors
+/// As recv(2).
+pub(super) fn peek(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+    let mut patience = wait::Patience::new(libc::SO_RCVTIMEO);
+    loop {
+        let seen = ready::progress(s).received;
+        let mut cursor = Cursor::new(to);
+        let room = cursor.left();
+        let target = match flags & libc::MSG_WAITALL {
+            0 => room.min(s.low_water.load(Ordering::Relaxed) as usize),
+            _ => room,
+        };
+        match attempt(id, s, fd, &mut cursor, flags)? {
+            Got::End => return Ok(cursor.done()),
+            Got::Nothing if ready::settled(s) => wait::more(id, s, fd, flags, seen, &mut patience)?,
+            Got::Nothing => wait::readable(id, s, fd, flags, &mut patience)?,
+            // What TCP still has of a connection that is leaving it cannot be waited for together with the rest.
+            Got::Bytes(_)
+                if cursor.done() >= target || s.receive_mode() != ReceiveMode::Device || over(s, fd) =>
+            {
+                return Ok(cursor.done());
+            }
+            Got::Bytes(_) => {
+                if wait::more(id, s, fd, flags, seen, &mut patience).is_err() {
+                    return Ok(cursor.done());
+                }
+            }
+        }
+    }
+}
+
+/// Whether nothing more will come.
+fn over(s: &Slot, fd: RawFd) -> bool {
+    let Some(ends) = link::ends(s) else { return true };
+    if s.has(flag::LOST | flag::ENDED) || !guard::take_receive(s, &ends) {
+        return true;
+    }
+    // SAFETY: the lock was taken above.
+    let state = unsafe { s.receive.load() };
+    let ended = state.ended != 0 || ended_ahead(&state, &ends);
+    s.receive.lock.unlock(tid());
+    // Beside TCP its FIN says nothing of what the device still brings.
+    ended || !s.has(flag::BESIDE) && hung_up(fd)
+}
+
+fn hung_up(fd: RawFd) -> bool {
+    let mut one = [libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 }];
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(sys::wait(&mut one, Some(&at_once), core::ptr::null()), Ok(1..))
+}
+
+/// A receive of no bytes waits for some all the same, as TCP's does.
+pub(super) fn nothing_wanted(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<usize, Errno> {
+    let mut patience = wait::Patience::new(libc::SO_RCVTIMEO);
+    loop {
+        let look = ready::look(id, s, fd);
+        let kernel = || matches!(kernel::ending(fd), Ending::Fin | Ending::Bytes);
+        if look.ready.contains(Events::IN) || kernel() {
+            return Ok(0);
+        }
+        wait::readable(id, s, fd, flags, &mut patience)?;
+    }
+}
