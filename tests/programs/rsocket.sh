@@ -13,45 +13,110 @@ tmpdir dir
 export RSOCKET_STATS="$STATS/%p" RSOCKET_TRANSPORT=shm
 include=$ROOT/rsocket-capi/include
 
-# The header, alone, in the dialects that programs are written in.
+# The header, alone, in the dialects that programs are written in; and a program that uses all of it.
 printf '#include <rdma/rsocket.h>\nint main(void) { return rclose(-1) == -1 && SOL_RDMA == 0x10000 ? 0 : 1; }\n' >"$dir/h.c"
 cp "$dir/h.c" "$dir/h.cc"
+cp "$ROOT/tests/rsocket/everything.c" "$dir/everything.cc"
 for how in "cc -std=c99 -pedantic-errors" "cc -std=gnu17" "c++ -std=c++11 -pedantic-errors" "c++ -std=c++20"; do
-  src=$dir/h.c
-  [[ $how == c++* ]] && src=$dir/h.cc
-  # shellcheck disable=SC2086
-  if $how -Wall -Wextra -Werror "-I$include" -o "$dir/h" "$src" "-L$(dirname "$RSOCKET")" -lrsocket >"$dir/out" 2>&1 &&
-    LD_LIBRARY_PATH=$(dirname "$RSOCKET") "$dir/h"; then ok "header: $how"
-  else fail "header: $how" "$(head -3 "$dir/out")"; fi
+  for program in h everything; do
+    src=$dir/h.c
+    define=""
+    [ $program = h ] || { src=$ROOT/tests/rsocket/everything.c; define=-D_DEFAULT_SOURCE; }
+    [[ $how == c++* ]] && src=$dir/$program.cc
+    # shellcheck disable=SC2086
+    if $how ${define:-} -Wall -Wextra -Werror "-I$include" -o "$dir/h" "$src" "-L$(dirname "$RSOCKET")" -lrsocket >"$dir/out" 2>&1 &&
+      LD_LIBRARY_PATH=$(dirname "$RSOCKET") limit 60 "$dir/h" >"$dir/out" 2>&1; then ok "header: $program, $how"
+    else fail "header: $program, $how" "$(head -3 "$dir/out")"; fi
+  done
+done
+missing=''
+while read -r name; do
+  grep -q "\b$name(" "$ROOT/tests/rsocket/everything.c" || missing+=" $name"
+done <"$ROOT/rsocket-capi/exports.txt"
+check "everything.c uses every function" "not:$missing" test -z "$missing"
+for name in $(sed -n 's/^ *\(RDMA_[A-Z]*\) = .*/\1/p' "$include/rdma/rsocket.h") SOL_RDMA; do
+  check "everything.c uses $name" "it does not" grep -q "\b$name\b" "$ROOT/tests/rsocket/everything.c"
 done
 
-# The calls.
-families=(-4)
-grep -q . /proc/net/if_inet6 2>/dev/null && families+=(-6)
-# topic NAME : its cases, in both families.
+# The manual pages: well formed; every call is in one, and every line of the tables of options and flags has a test.
+need groff=groff-base
+for page in rsocket librspreload; do
+  said=$(groff -t -man -ww -Tutf8 -P-c "$ROOT/man/$page.7" 2>&1 >"$dir/$page.txt")
+  check "$page.7 is well formed" "$said" test -z "$said"
+done
+while read -r name; do
+  check "rsocket.7 tells of $name" "it does not" grep -q "\b$name(" "$ROOT/man/rsocket.7"
+done <"$ROOT/rsocket-capi/exports.txt"
+lines=0
+for name in $(sed -n 's/^\([A-Z_, ]*\)\tT{$/\1/p' "$ROOT/man/rsocket.7" | tr -d ,); do
+  lines=$((lines + 1))
+  grep -q "\b$name\b" "$ROOT/tests/rsocket/options.c" || fail "a test of $name" "rsocket.7 has it, tests/rsocket/options.c does not"
+done
+check "rsocket.7 has tables" "$lines lines" [ $lines -ge 35 ]
+
+# The calls. topic NAME [OPTION...] : builds and runs one file of cases; one line for each case. VARIANT tells runs of the
+# same cases apart; WITH is what they are built with.
 topic() {
-  local t=$1 f arg name why
-  if ! cc -O2 -Wall -Wextra -Werror -pthread "-I$include" -o "$dir/$t" "$ROOT/tests/rsocket/$t.c" \
-    "$ROOT/tests/rsocket/rs.c" "-L$(dirname "$RSOCKET")" -lrsocket "-Wl,-rpath,$(dirname "$RSOCKET")" >"$dir/out" 2>&1; then
-    fail "$t" "it does not compile: $(head -3 "$dir/out")"
+  local t=$1 as=${VARIANT:-$1} name why
+  shift
+  local link=("-L$(dirname "$RSOCKET")" -lrsocket "-Wl,-rpath,$(dirname "$RSOCKET")")
+  [ "${WITH:-}" = -DPLAIN ] && link=()
+  # shellcheck disable=SC2086
+  if ! cc -O2 -Wall -Wextra -Werror -pthread ${WITH:-} "-I$include" -o "$dir/$t" "$ROOT/tests/rsocket/$t.c" \
+    "$ROOT/tests/rsocket/rs.c" "${link[@]}" >"$dir/out" 2>&1; then
+    fail "$as" "it does not compile: $(head -3 "$dir/out")"
     return
   fi
-  for f in "${families[@]}"; do
-    arg=()
-    [ "$f" = -6 ] && arg=(-6)
-    limit 300 "$dir/$t" "${arg[@]}" >"$dir/out" 2>&1
-    [ -s "$dir/out" ] || fail "$t$f" "it said nothing"
-    # One line for each case, also where both its sides have something to say.
-    while read -r name; do
-      if grep -q "^ok $name\$" "$dir/out"; then ok "$t.$name"; continue; fi
-      why=$(grep "^FAIL $name:" "$dir/out")
-      fail "$t.$name" "$why"
-    done < <(sed -n 's/^\(ok\|FAIL\) \([^ :]*\).*/\2/p' "$dir/out" | awk '!seen[$0]++')
-    grep -qvE '^(ok|FAIL) ' "$dir/out" && fail "$t$f" "$(grep -vE '^(ok|FAIL) ' "$dir/out" | tail -3)"
-  done
+  limit 600 "$dir/$t" "$@" >"$dir/out" 2>&1
+  [ -s "$dir/out" ] || fail "$as $*" "it said nothing"
+  # One line for each case, also where both its sides have something to say.
+  while read -r name; do
+    if grep -q "^ok $name\$" "$dir/out"; then ok "$as.$name"; continue; fi
+    why=$(grep "^FAIL $name:" "$dir/out")
+    fail "$as.$name" "$why"
+  done < <(sed -n 's/^\(ok\|FAIL\) \([^ :]*\).*/\2/p' "$dir/out" | awk '!seen[$0]++')
+  grep -qvE '^(ok|FAIL) ' "$dir/out" && fail "$as $*" "$(grep -vE '^(ok|FAIL) ' "$dir/out" | tail -3)"
 }
-for t in meeting bytes waiting placing; do topic $t; done
+families=("")
+grep -q . /proc/net/if_inet6 2>/dev/null && families+=(-6)
+for t in meeting bytes waiting epoll options placing; do
+  # shellcheck disable=SC2086
+  for f in "${families[@]}"; do topic $t $f; done
+done
 carried
+# The specification: the same cases, but with the kernel's own sockets.
+for t in epoll options; do WITH=-DPLAIN VARIANT=$t.tcp topic $t; done
+
+# conf FILE VALUE : the only setting.
+conf() {
+  rm -rf "$dir/conf" && mkdir "$dir/conf" && printf '%s\n' "$2" >"$dir/conf/$1"
+  export RSOCKET_CONF_DIR=$dir/conf
+}
+# A safeguard: it wakes who sleeps, and nothing depends on it.
+conf wake_up_interval 10
+VARIANT=wake_up_interval.10 topic settings often
+for ms in 0 3600000; do
+  conf wake_up_interval $ms
+  VARIANT=wake_up_interval.$ms topic settings seldom
+done
+for t in waiting epoll; do VARIANT=$t.wake_up_interval.3600000 topic $t; done
+conf polling_time 1000000
+VARIANT=polling_time.1000000 topic settings long_spin
+for us in 0 10; do
+  conf polling_time $us
+  tmpdir STATS
+  export RSOCKET_STATS="$STATS/%p"
+  VARIANT=polling_time.$us topic settings no_spin
+  spins=$(($(stat_sum spins.paid "$STATS") + $(stat_sum spins.failed "$STATS")))
+  if [ $us = 0 ]; then check "polling_time.0 spins never" "$spins times" [ $spins = 0 ]
+  else check "polling_time.$us spins" "never" [ $spins -gt 0 ]; fi
+done
+unset RSOCKET_CONF_DIR
+
+# Ten thousand connections, one after the other: nothing grows.
+rounds=10000
+[ "$QUICK" = 1 ] && rounds=1500
+RS_ROUNDS=$rounds VARIANT=churn.$rounds topic churn
 
 # Datagrams meet by UDP, and then share memory.
 tmpdir STATS
@@ -61,7 +126,8 @@ datagrams_carried() {
   shm=$(stat_sum messages.sent.shm "$STATS") udp=$(stat_sum datagrams.sent.udp "$STATS")
   check "$1 ($shm datagrams by shm, $udp by udp)" "too few" [ "$shm" -gt $((udp * 4)) ]
 }
-topic datagrams
+# shellcheck disable=SC2086
+for f in "${families[@]}"; do topic datagrams $f; done
 datagrams_carried "datagrams went by shared memory"
 check "nonsense was counted" "$(stat_sum datagrams.ignored "$STATS") packets" [ "$(stat_sum datagrams.ignored "$STATS")" -gt 1000 ]
 

@@ -3,12 +3,19 @@
 // no socket, so that the two are strangers.
 //
 //   topic [-6] [case...]    one line each: "ok name" or "FAIL name: why"
+//
+// RS_ADDRESS and RS_ADDRESS6 are addresses of this host in place of the loopback interface's; RS_SLOW is how many times
+// longer than usual everything may take. Built with -DPLAIN the calls are the kernel's own: the specification.
 #ifndef RS_H
 #define RS_H
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#ifdef PLAIN
+#include "plain.h"
+#else
 #include <rdma/rsocket.h>
+#endif
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -79,7 +86,8 @@ void set_option(int fd, int level, int name, int value);
 double now(void);
 void nap(int ms);
 double cpu_used(void);
-void took(double since, double least, double most);          // seconds
+void took(double since, double least, double most);          // seconds; `most` is stretched by RS_SLOW
+double slow(void);                                           // RS_SLOW
 
 // Bytes whose value is a function of their position.
 void fill(void *buf, size_t n, uint64_t seed, uint64_t pos);

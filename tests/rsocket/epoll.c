@@ -1,0 +1,597 @@
+// repoll_create, repoll_ctl, repoll_wait: what is reported, when, how often, and what is refused.
+#include "rs.h"
+
+#include <sys/eventfd.h>
+
+static int put_in(int set, int fd, uint32_t events) {
+  struct epoll_event e = {.events = events, .data = {.u64 = 0x1234567800000000u + (unsigned)fd}};
+  return repoll_ctl(set, EPOLL_CTL_ADD, fd, &e);
+}
+
+static int change(int set, int fd, uint32_t events) {
+  struct epoll_event e = {.events = events, .data = {.u64 = 0x1234567800000000u + (unsigned)fd}};
+  return repoll_ctl(set, EPOLL_CTL_MOD, fd, &e);
+}
+
+static int create(void) {
+  int set = repoll_create(0);
+  CHECK(set >= 0);
+  return set;
+}
+
+// The one event that is there, of the only member: its bits; 0 when time is up.
+static uint32_t one(int set, int fd, int ms) {
+  struct epoll_event e[4];
+  int n = repoll_wait(set, e, 4, ms);
+  CHECK(n == 0 || n == 1);
+  if (n == 0) return 0;
+  EQ(e[0].data.u64, 0x1234567800000000u + (unsigned)fd);
+  return e[0].events;
+}
+
+static void touch(int fd, int first) {
+  char c;
+  if (first) put(fd, "t", 1);
+  get(fd, &c, 1);
+  if (!first) put(fd, "t", 1);
+}
+
+static void hold(int fd) {
+  touch(fd, 0);
+  get_eof(fd);
+}
+
+static void exact_client(int fd) {
+  static const int times[] = {0, 1, 50, 300, 2000};
+  int set = create();
+  touch(fd, 1);
+  EQ(put_in(set, fd, EPOLLIN), 0);
+  for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+    double t = now(), cpu = cpu_used();
+    EQ(one(set, fd, times[i]), 0);
+    took(t, times[i] / 1e3, times[i] / 1e3 + 0.5);
+    CHECK(cpu_used() - cpu < 0.05 * slow());
+  }
+}
+
+static void level_server(int fd) {
+  touch(fd, 0);
+  hear('1');
+  nap(200);
+  put(fd, "abc", 3);
+  hear('2');
+  EQ(rshutdown(fd, SHUT_WR), 0);
+  hear('3');
+  EQ(rclose(fd), 0);
+}
+static void level_client(int fd) {
+  char c[4];
+  int set = create();
+  touch(fd, 1);
+  EQ(put_in(set, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP), 0);
+  EQ(one(set, fd, -1), EPOLLOUT);
+  EQ(change(set, fd, EPOLLIN | EPOLLRDHUP), 0);
+  EQ(one(set, fd, 0), 0);
+  tell('1');
+  double t = now();
+  EQ(one(set, fd, -1), EPOLLIN);
+  took(t, 0.1, 5);
+  for (int i = 0; i < 5; i++) EQ(one(set, fd, 1000), EPOLLIN);
+  get(fd, c, 2);
+  EQ(one(set, fd, 1000), EPOLLIN);
+  get(fd, c, 1);
+  EQ(one(set, fd, 0), 0);
+  // The peer sends no more: the end of the stream can be read, again and again.
+  tell('2');
+  for (int i = 0; i < 5; i++) EQ(one(set, fd, 10000), EPOLLIN | EPOLLRDHUP);
+  get_eof(fd);
+  EQ(one(set, fd, 1000), EPOLLIN | EPOLLRDHUP);
+  EQ(change(set, fd, EPOLLRDHUP), 0);
+  EQ(one(set, fd, 1000), EPOLLRDHUP);
+  EQ(change(set, fd, EPOLLOUT), 0);
+  EQ(one(set, fd, 1000), EPOLLOUT);
+  // Both directions have ended.
+  EQ(change(set, fd, 0), 0);
+  EQ(one(set, fd, 0), 0);
+  EQ(rshutdown(fd, SHUT_WR), 0);
+  tell('3');
+  EQ(one(set, fd, 10000), EPOLLHUP);
+  struct epoll_event none;
+  EQ(repoll_ctl(set, EPOLL_CTL_DEL, fd, &none), 0);
+  EQ(one(set, fd, 0), 0);
+  EQ(rclose(set), 0);
+}
+
+static void edge_client(int fd) {
+  static char big[1 << 16];
+  char c[8];
+  int set = create();
+  touch(fd, 1);
+  EQ(put_in(set, fd, EPOLLIN | EPOLLET), 0);
+  EQ(one(set, fd, 0), 0);
+  for (int i = 0; i < 3; i++) {
+    tell('a');
+    EQ(one(set, fd, 10000), EPOLLIN);
+    hear('s');
+    // Unread, and nothing new: said once. (Two segments that came apart may be said twice.)
+    while (one(set, fd, 100)) {
+    }
+    EQ(one(set, fd, 50), 0);
+    // Once more when it is asked for anew.
+    EQ(change(set, fd, EPOLLIN | EPOLLET), 0);
+    EQ(one(set, fd, 1000), EPOLLIN);
+    EQ(one(set, fd, 0), 0);
+    get(fd, c, 2);
+    EQ(rrecv(fd, c, 1, MSG_DONTWAIT), -1);
+    CHECK(errno == EAGAIN);
+  }
+  // Room: once at first, then when a full direction has room again.
+  EQ(change(set, fd, EPOLLOUT | EPOLLET), 0);
+  EQ(one(set, fd, 1000), EPOLLOUT);
+  EQ(one(set, fd, 50), 0);
+  nonblock(fd, 1);
+  int dry = 0;
+  // Until it has been full for a while: what is on its way makes room too.
+  while (dry < 20) {
+    ssize_t n = rsend(fd, big, sizeof big, 0);
+    if (n > 0) {
+      dry = 0;
+      continue;
+    }
+    CHECK(errno == EAGAIN);
+    dry++;
+    nap(5);
+  }
+  while (one(set, fd, 0)) {
+  }
+  EQ(rsend(fd, big, 1, 0), -1);
+  tell('f');
+  EQ(one(set, fd, 20000), EPOLLOUT);
+  hear('r');
+  nonblock(fd, 0);
+}
+
+static void edge_server(int fd) {
+  static char big[1 << 16];
+  touch(fd, 0);
+  for (int i = 0; i < 3; i++) {
+    hear('a');
+    put(fd, "ab", 2);
+    tell('s');
+  }
+  hear('f');
+  // Enough for room, whatever the sizes of the buffers.
+  uint64_t n = 0;
+  for (int dry = 0; dry < 20;) {
+    ssize_t got = rrecv(fd, big, sizeof big, MSG_DONTWAIT);
+    if (got > 0) {
+      n += got, dry = 0;
+      continue;
+    }
+    CHECK(errno == EAGAIN);
+    dry++;
+    nap(5);
+  }
+  CHECK(n > 0);
+  tell('r');
+  get_eof(fd);
+}
+
+static void oneshot_server(int fd) {
+  touch(fd, 0);
+  for (int i = 0; i < 3; i++) {
+    hear('a');
+    put(fd, "x", 1);
+    tell('s');
+  }
+  get_eof(fd);
+}
+static void oneshot_client(int fd) {
+  char c[4];
+  int set = create();
+  touch(fd, 1);
+  EQ(put_in(set, fd, EPOLLIN | EPOLLONESHOT), 0);
+  tell('a');
+  EQ(one(set, fd, 10000), EPOLLIN);
+  hear('s');
+  EQ(one(set, fd, 50), 0);
+  tell('a');
+  hear('s');
+  EQ(one(set, fd, 50), 0);
+  EQ(change(set, fd, EPOLLIN | EPOLLONESHOT), 0);
+  EQ(one(set, fd, 10000), EPOLLIN);
+  EQ(one(set, fd, 50), 0);
+  get(fd, c, 2);
+  EQ(change(set, fd, EPOLLIN | EPOLLONESHOT), 0);
+  EQ(one(set, fd, 50), 0);
+  tell('a');
+  EQ(one(set, fd, 10000), EPOLLIN);
+  hear('s');
+  EQ(one(set, fd, 50), 0);
+  get(fd, c, 1);
+  EQ(change(set, fd, EPOLLOUT | EPOLLONESHOT | EPOLLET), 0);
+  EQ(one(set, fd, 1000), EPOLLOUT);
+  EQ(one(set, fd, 50), 0);
+}
+
+static void errors_solo(int l) {
+  int ends[2], other[2];
+  volatile int negative = -3;
+  struct epoll_event e = {.events = EPOLLIN}, got[2];
+  pair(l, ends);
+  int set = create(), file = open("/dev/null", O_RDONLY), again;
+  EQ(pipe(other), 0);
+  FAILS(repoll_create(1), EINVAL);
+  again = repoll_create(EPOLL_CLOEXEC);
+  CHECK(again >= 0);
+  EQ(rfcntl(again, F_GETFD), FD_CLOEXEC);
+  EQ(rclose(again), 0);
+  FAILS(repoll_wait(again, got, 2, 0), EBADF);
+  FAILS(repoll_ctl(again, EPOLL_CTL_ADD, ends[0], &e), EBADF);
+  FAILS(repoll_wait(-1, got, 2, 0), EBADF);
+  FAILS(repoll_wait(other[0], got, 2, 0), EINVAL);
+  FAILS(repoll_wait(set, got, 0, 0), EINVAL);
+  FAILS(repoll_wait(set, got, negative, 0), EINVAL);
+  FAILS(repoll_ctl(set, EPOLL_CTL_ADD, -1, &e), EBADF);
+  FAILS(repoll_ctl(set, EPOLL_CTL_ADD, set, &e), EINVAL);
+  FAILS(repoll_ctl(other[0], EPOLL_CTL_ADD, ends[0], &e), EINVAL);
+  FAILS(repoll_ctl(set, EPOLL_CTL_MOD, ends[0], &e), ENOENT);
+  FAILS(repoll_ctl(set, EPOLL_CTL_DEL, ends[0], &e), ENOENT);
+  FAILS(repoll_ctl(set, EPOLL_CTL_ADD, ends[0], NULL), EFAULT);
+  FAILS(repoll_ctl(set, 77, ends[0], &e), EINVAL);
+  FAILS(repoll_ctl(set, EPOLL_CTL_ADD, file, &e), EPERM);
+  for (int i = 0; i < 2; i++) {
+    int fd = i ? l : ends[0];
+    EQ(repoll_ctl(set, EPOLL_CTL_ADD, fd, &e), 0);
+    FAILS(repoll_ctl(set, EPOLL_CTL_ADD, fd, &e), EEXIST);
+    FAILS(repoll_ctl(set, 77, fd, &e), EINVAL);
+    EQ(repoll_ctl(set, EPOLL_CTL_MOD, fd, &e), 0);
+    EQ(repoll_ctl(set, EPOLL_CTL_DEL, fd, NULL), 0);
+    FAILS(repoll_ctl(set, EPOLL_CTL_DEL, fd, NULL), ENOENT);
+  }
+  // A set with members may be closed, and its members live on.
+  EQ(repoll_ctl(set, EPOLL_CTL_ADD, ends[0], &e), 0);
+  EQ(rclose(set), 0);
+  FAILS(rclose(set), EBADF);
+  char c;
+  put(ends[1], "x", 1);
+  get(ends[0], &c, 1);
+  close(file);
+}
+
+// A member that is closed is none any more, and its number may be another's.
+static void closing_solo(int l) {
+  int ends[2], more[2];
+  struct epoll_event got[4];
+  int set = create();
+  for (int i = 0; i < 20; i++) {
+    pair(l, ends);
+    EQ(put_in(set, ends[0], EPOLLIN), 0);
+    put(ends[1], "x", 1);
+    EQ(one(set, ends[0], 10000), EPOLLIN);
+    EQ(rclose(ends[0]), 0);
+    EQ(repoll_wait(set, got, 4, 0), 0);
+    pair(l, more);
+    EQ(put_in(set, more[0], EPOLLIN), 0);
+    EQ(one(set, more[0], 0), 0);
+    put(more[1], "y", 1);
+    EQ(one(set, more[0], 10000), EPOLLIN);
+    EQ(rclose(more[0]), 0);
+    EQ(rclose(more[1]), 0);
+    EQ(rclose(ends[1]), 0);
+  }
+  // While another descriptor of it lives, it stays.
+  pair(l, ends);
+  EQ(put_in(set, ends[0], EPOLLIN), 0);
+  EQ(rclose(set), 0);
+}
+
+static void *write_later(void *arg) {
+  nap(200);
+  if (write(*(int *)arg, "pppppppp", 8) != 8) abort();
+  return NULL;
+}
+
+// All kinds of descriptors in one set.
+static void mixture_server(int fd) {
+  touch(fd, 0);
+  hear('b');
+  put(fd, "x", 1);
+  tell('b');
+  get_eof(fd);
+}
+static void mixture_client(int fd) {
+  int pipes[2], unused_port, l = listener(&unused_port), event = eventfd(0, 0), set = create();
+  struct epoll_event got[8];
+  pthread_t thread;
+  touch(fd, 1);
+  EQ(pipe(pipes), 0);
+  EQ(put_in(set, fd, EPOLLIN), 0);
+  EQ(put_in(set, pipes[0], EPOLLIN), 0);
+  EQ(put_in(set, l, EPOLLIN), 0);
+  EQ(put_in(set, event, EPOLLIN), 0);
+  EQ(repoll_wait(set, got, 8, 0), 0);
+  EQ(pthread_create(&thread, NULL, write_later, &pipes[1]), 0);
+  double t = now();
+  EQ(one(set, pipes[0], 10000), EPOLLIN);
+  took(t, 0.1, 5);
+  EQ(pthread_join(thread, NULL), 0);
+  EQ(pthread_create(&thread, NULL, write_later, &event), 0);
+  char buf[8];
+  EQ(read(pipes[0], buf, 8), 8);
+  EQ(one(set, event, 10000), EPOLLIN);
+  EQ(pthread_join(thread, NULL), 0);
+  tell('b');
+  hear('b');
+  // All that is ready comes, in as many calls as it takes. (The byte may be on its way still.)
+  unsigned seen = 0;
+  t = now();
+  while (seen != 3) {
+    took(t, 0, 10);
+    int n = repoll_wait(set, got, 1, 1000);
+    EQ(n, 1);
+    unsigned which = (unsigned)got[0].data.u64;
+    CHECK(which == (unsigned)fd || which == (unsigned)event);
+    seen |= which == (unsigned)fd ? 1 : 2;
+  }
+  for (int n = 0, i = 0; n != 2; i++) {
+    n = repoll_wait(set, got, 8, 1000);
+    CHECK(n > 0 && i < 100);
+  }
+  // A set in a set, and in rpoll.
+  struct pollfd p = {set, POLLIN, 0};
+  EQ(rpoll(&p, 1, 1000), 1);
+  EQ(p.revents, POLLIN);
+  int outer = create();
+  EQ(put_in(outer, set, EPOLLIN), 0);
+  EQ(one(outer, set, 1000), EPOLLIN);
+  EQ(read(event, buf, 8), 8);
+  get(fd, buf, 1);
+  EQ(one(outer, set, 50), 0);
+  EQ(rpoll(&p, 1, 50), 0);
+  // A connection of one's own, and what the listener has.
+  struct sockaddr_storage a;
+  socklen_t len = address(&a, unused_port);
+  int mine = rsocket(family, SOCK_STREAM, 0);
+  EQ(rconnect(mine, (struct sockaddr *)&a, len), 0);
+  EQ(one(outer, set, 10000), EPOLLIN);
+  EQ(one(set, l, 10000), EPOLLIN);
+  int theirs = raccept(l, NULL, NULL);
+  CHECK(theirs >= 0);
+  EQ(put_in(set, theirs, EPOLLIN), 0);
+  EQ(one(outer, set, 50), 0);
+  put(mine, "q", 1);
+  EQ(rpoll(&p, 1, 10000), 1);
+  EQ(one(outer, set, 10000), EPOLLIN);
+  EQ(one(set, theirs, 10000), EPOLLIN);
+}
+
+static int caught;
+static void on_signal(int sig) {
+  (void)sig;
+  caught++;
+}
+static void signals_client(int fd) {
+  // Not even a handler that restarts other calls.
+  struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+  struct itimerval timer = {.it_value = {.tv_usec = 200000}};
+  struct epoll_event got;
+  int set = create();
+  touch(fd, 1);
+  EQ(put_in(set, fd, EPOLLIN), 0);
+  sigaction(SIGALRM, &a, NULL);
+  setitimer(ITIMER_REAL, &timer, NULL);
+  FAILS(repoll_wait(set, &got, 1, 20000), EINTR);
+  setitimer(ITIMER_REAL, &timer, NULL);
+  FAILS(repoll_wait(set, &got, 1, -1), EINTR);
+  EQ(caught, 2);
+}
+
+// Listening, connecting without blocking, being refused: said at once.
+static void meeting_server(int l) {
+  int set = create();
+  EQ(put_in(set, l, EPOLLIN), 0);
+  tell('p');
+  double t = now();
+  EQ(one(set, l, 20000), EPOLLIN);
+  took(t, 0.1, 5);
+  int fd = raccept(l, NULL, NULL);
+  CHECK(fd >= 0);
+  touch(fd, 0);
+  get_eof(fd);
+}
+static void meeting_client(int fd) {
+  struct sockaddr_storage a;
+  socklen_t len = address(&a, port);
+  int set = create(), e;
+  hear('p');
+  nap(200);
+  fd = rsocket(family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  // It is a member before it is connected, which Linux calls hung up.
+  EQ(put_in(set, fd, EPOLLOUT | EPOLLONESHOT), 0);
+  EQ(one(set, fd, 0) & ~(unsigned)EPOLLOUT, EPOLLHUP);
+  FAILS(rconnect(fd, (struct sockaddr *)&a, len), EINPROGRESS);
+  EQ(change(set, fd, EPOLLOUT), 0);
+  EQ(one(set, fd, 20000), EPOLLOUT);
+  EQ(option(fd, SOL_SOCKET, SO_ERROR), 0);
+  nonblock(fd, 0);
+  EQ(change(set, fd, EPOLLIN), 0);
+  put(fd, "t", 1);
+  EQ(one(set, fd, 20000), EPOLLIN);
+  char c;
+  get(fd, &c, 1);
+  EQ(rclose(fd), 0);
+  int nobody, l = listener(&nobody);
+  EQ(rclose(l), 0);
+  len = address(&a, nobody);
+  fd = rsocket(family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  e = rconnect(fd, (struct sockaddr *)&a, len) == 0 ? 0 : errno;
+  EQ(e, EINPROGRESS);
+  EQ(put_in(set, fd, EPOLLOUT), 0);
+  CHECK(one(set, fd, 20000) & EPOLLERR);
+  EQ(option(fd, SOL_SOCKET, SO_ERROR), ECONNREFUSED);
+}
+
+enum { MANY = 50, ROUNDS = 30, PIECE = 3000 };
+
+static void many_server(int l) {
+  static char buf[PIECE];
+  static struct epoll_event got[16];
+  int set = create(), open = 0, served = 0;
+  nonblock(l, 1);
+  EQ(put_in(set, l, EPOLLIN), 0);
+  while (served < MANY || open) {
+    int n = repoll_wait(set, got, 16, 20000);
+    CHECK(n > 0);
+    for (int i = 0; i < n; i++) {
+      int fd = (int)(unsigned)got[i].data.u64;
+      if (fd == l) {
+        while ((fd = raccept(l, NULL, NULL)) >= 0) {
+          nonblock(fd, 1);
+          // Half of them by edges.
+          EQ(put_in(set, fd, EPOLLIN | (served % 2 ? EPOLLET : 0)), 0);
+          open++, served++;
+        }
+        CHECK(errno == EAGAIN);
+        continue;
+      }
+      for (;;) {
+        ssize_t len = rrecv(fd, buf, sizeof buf, 0);
+        if (len < 0) {
+          CHECK(errno == EAGAIN);
+          break;
+        }
+        if (len == 0) {
+          EQ(rclose(fd), 0);
+          open--;
+          break;
+        }
+        nonblock(fd, 0);
+        put(fd, buf, len);
+        nonblock(fd, 1);
+      }
+    }
+  }
+}
+static void many_client(int unused) {
+  int fds[MANY];
+  static char buf[PIECE];
+  (void)unused;
+  for (int i = 0; i < MANY; i++) fds[i] = dial();
+  for (int round = 0; round < ROUNDS; round++) {
+    for (int i = 0; i < MANY; i++) {
+      fill(buf, sizeof buf, i, round);
+      put(fds[i], buf, sizeof buf);
+    }
+    for (int i = MANY; i-- > 0;) {
+      get(fds[i], buf, sizeof buf);
+      verify(buf, sizeof buf, i, round);
+    }
+  }
+  for (int i = 0; i < MANY; i++) EQ(rclose(fds[i]), 0);
+}
+
+// Threads wait on one set; each byte wakes one of them, and none is lost.
+enum { THREADS = 4, BYTES = 200 };
+static int shared_set, taken[THREADS], all_taken;
+static int shared_fd;
+static void *take(void *arg) {
+  int me = *(int *)arg;
+  struct epoll_event e;
+  char c;
+  while (__atomic_load_n(&all_taken, __ATOMIC_SEQ_CST) < BYTES) {
+    int n = repoll_wait(shared_set, &e, 1, 200);
+    CHECK(n >= 0);
+    if (n == 0) continue;
+    while (rrecv(shared_fd, &c, 1, MSG_DONTWAIT) == 1) {
+      taken[me]++;
+      __atomic_add_fetch(&all_taken, 1, __ATOMIC_SEQ_CST);
+    }
+    EQ(change(shared_set, shared_fd, EPOLLIN | EPOLLONESHOT), 0);
+  }
+  return NULL;
+}
+static void threads_server(int fd) {
+  touch(fd, 0);
+  for (int i = 0; i < BYTES; i++) {
+    put(fd, "x", 1);
+    if (i % 10 == 0) nap(1);
+  }
+  get_eof(fd);
+}
+static void threads_client(int fd) {
+  pthread_t threads[THREADS];
+  int number[THREADS], sum = 0;
+  shared_set = create(), shared_fd = fd;
+  touch(fd, 1);
+  EQ(put_in(shared_set, fd, EPOLLIN | EPOLLONESHOT), 0);
+  for (int i = 0; i < THREADS; i++) {
+    number[i] = i;
+    EQ(pthread_create(&threads[i], NULL, take, &number[i]), 0);
+  }
+  for (int i = 0; i < THREADS; i++) EQ(pthread_join(threads[i], NULL), 0);
+  for (int i = 0; i < THREADS; i++) sum += taken[i];
+  EQ(sum, BYTES);
+}
+
+// Somebody who waits hears that the peer was killed.
+static void killed_server(int fd) {
+  int set = create();
+  char c;
+  get(fd, &c, 1);
+  EQ(put_in(set, fd, EPOLLIN | EPOLLRDHUP), 0);
+  tell('k');
+  uint32_t seen = one(set, fd, 20000);
+  CHECK(seen & EPOLLIN && seen & (EPOLLRDHUP | EPOLLHUP));
+  ssize_t n = rrecv(fd, &c, 1, 0);
+  CHECK(n == 0 || (n < 0 && errno == ECONNRESET));
+}
+static void killed_client(int fd) {
+  pid_t child = fork();
+  if (child == 0) {
+    fd = dial();
+    put(fd, "x", 1);
+    pause();
+  }
+  hear('k');
+  nap(100);
+  EQ(kill(child, SIGKILL), 0);
+  int status;
+  EQ(waitpid(child, &status, 0), child);
+}
+static void killed_server_raw(int l) {
+  int fd = raccept(l, NULL, NULL);
+  CHECK(fd >= 0);
+  killed_server(fd);
+}
+
+// Other descriptors of the set are the set.
+static void dup_solo(int l) {
+  int ends[2], set = create(), other;
+  pair(l, ends);
+  EQ(put_in(set, ends[0], EPOLLIN), 0);
+  other = rfcntl(set, F_DUPFD, 60);
+  CHECK(other >= 60);
+  put(ends[1], "x", 1);
+  EQ(one(other, ends[0], 10000), EPOLLIN);
+  EQ(rclose(set), 0);
+  EQ(one(other, ends[0], 1000), EPOLLIN);
+  EQ(rclose(other), 0);
+}
+
+const rs_case CASES[] = {
+    {"exact", hold, exact_client, 0},
+    {"level", level_server, level_client, 0},
+    {"edge", edge_server, edge_client, 0},
+    {"oneshot", oneshot_server, oneshot_client, 0},
+    {"errors", errors_solo, NULL, SOLO},
+    {"closing", closing_solo, NULL, SOLO},
+    {"mixture", mixture_server, mixture_client, 0},
+    {"signals", hold, signals_client, 0},
+    {"meeting", meeting_server, meeting_client, RAW},
+    {"many", many_server, many_client, RAW},
+    {"threads", threads_server, threads_client, 0},
+    {"peer_killed", killed_server_raw, killed_client, RAW},
+    {"dup", dup_solo, NULL, SOLO},
+    {0},
+};
