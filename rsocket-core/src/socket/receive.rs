@@ -68,6 +68,8 @@ pub fn receive(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i32) 
                 return Ok(cursor.done());
             }
             Ok(Got::Bytes(_)) => {}
+            // What looks like a clean end may be another thread's reset, which it says before it shuts the socket down.
+            Ok(Got::End) if cursor.done() == 0 && s.has(flag::BROKEN) => return Err(Errno::CONNRESET),
             Ok(Got::End) => return Ok(cursor.done()),
             Ok(Got::Nothing) => {
                 let waited = if enough > 1 && ready::settled(s) {
