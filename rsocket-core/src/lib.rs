@@ -26,6 +26,8 @@ pub mod descriptors;
 pub mod device;
 pub mod edge;
 pub mod errno;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod live;
 pub mod log;
 pub mod placement;
