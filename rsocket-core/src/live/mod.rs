@@ -74,6 +74,11 @@ impl Record {
         self.set(word::ROOM, u64::from(large) << 48 | u64::from(small) << 32 | u64::from(bytes));
     }
 
+    /// One word.
+    pub(crate) fn count(&self, number: usize) -> u64 {
+        self.word(number).load(Ordering::Relaxed)
+    }
+
     /// One word, and zero from now on.
     pub(crate) fn take(&self, number: usize) -> u64 {
         self.word(number).swap(0, Ordering::Relaxed)

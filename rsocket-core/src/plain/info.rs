@@ -10,7 +10,7 @@ use crate::attach::trust::state;
 use crate::errno::Errno;
 use crate::relay::table;
 use crate::socket::slot::{Slot, flag};
-use crate::socket::{SlotId, family, kernel};
+use crate::socket::{SlotId, family, kernel, tally};
 
 /// As much of `struct tcp_info` as any program has asked for yet.
 pub const TCP_INFO_BYTES: usize = 256;
@@ -54,8 +54,9 @@ pub fn tcp_info(id: SlotId, fd: RawFd) -> Result<([u8; TCP_INFO_BYTES], usize), 
             put(&mut info, at, &segment.to_ne_bytes());
         }
     }
-    put(&mut info, BYTES_SENT, &s.shm_out.bytes().to_ne_bytes());
-    put(&mut info, BYTES_RECEIVED, &s.shm_in.bytes().to_ne_bytes());
+    let [sent, received] = tally::beyond(s);
+    put(&mut info, BYTES_SENT, &sent.to_ne_bytes());
+    put(&mut info, BYTES_RECEIVED, &received.to_ne_bytes());
     Ok((info, len))
 }
 

@@ -112,7 +112,9 @@ pub fn bind(id: SlotId, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
         }
         Err(e) => {
             relay.give_back();
-            Err(e)
+            // The kernel's connection manager says so of a port that a socket of the other family has.
+            let taken = e.0 == libc::EADDRNOTAVAIL && name.ip().is_unspecified() && name.port() != 0;
+            Err(if taken { Errno(libc::EADDRINUSE) } else { e })
         }
     }
 }

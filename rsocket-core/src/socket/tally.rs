@@ -31,11 +31,6 @@ impl Tally {
         (self.bytes.load(Ordering::Relaxed), self.messages.load(Ordering::Relaxed))
     }
 
-    /// Bytes that were counted and not taken yet.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
     fn take(&self) -> (u64, u64) {
         (self.bytes.swap(0, Ordering::Relaxed), self.messages.swap(0, Ordering::Relaxed))
     }
@@ -75,6 +70,12 @@ pub fn received_shm(s: &Slot, shown: Option<&Record>, n: usize) {
 #[inline]
 pub fn sent_shm(s: &Slot, shown: Option<&Record>, n: usize) {
     add(shown, record::DEVICE_OUT, &s.shm_out, n);
+}
+
+/// Bytes that went out and came in beyond the window, as far as they were counted and not added up yet.
+pub fn beyond(s: &Slot) -> [u64; 2] {
+    let shown = |number| live::record(s).map_or(0, |r| r.count(number));
+    [shown(record::DEVICE_OUT) + s.shm_out.now().0, shown(record::DEVICE_IN) + s.shm_in.now().0]
 }
 
 /// Adds what a connection moved since the last time to the process's counters.
