@@ -5,13 +5,14 @@ tmpdir tmp
 mkdir "$tmp/www" "$tmp/run"
 chmod 700 "$tmp/run"
 export XDG_RUNTIME_DIR=$tmp/run
-head -c 6000000 /dev/urandom >"$tmp/www/file"
+# Far more than lies in buffers, so that the server is still at it when both are looked for.
+head -c 16000000 /dev/urandom >"$tmp/www/file"
 port=7800
 for dev in "${DEVICES[@]}"; do
   addr=$(address "$dev") port=$((port + 1)) before=$(packets "$dev")
   start server "$RSRUN" -t rdma -L "$LIB" "$PYTHON" -m http.server "$port" --bind "$addr" --directory "$tmp/www" >"$tmp/server" 2>&1
   wait_listen "$port" "$server" 40 || { fail "$dev: a server" "$(tail -3 "$tmp/server")"; continue; }
-  start client "$RSRUN" -t rdma -L "$LIB" curl -sS --limit-rate 1M -o "$tmp/got" "http://$addr:$port/file" >"$tmp/client" 2>&1
+  start client "$RSRUN" -t rdma -L "$LIB" curl -sS --limit-rate 2M -o "$tmp/got" "http://$addr:$port/file" >"$tmp/client" 2>&1
   for ((i = 0; i < 100; i++)); do
     said=$("$RSSTAT" -s attached)
     [ "$(grep -c attached <<<"$said")" = 2 ] && break
