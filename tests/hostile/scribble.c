@@ -164,12 +164,15 @@ static int exchange(int fd, unsigned round, size_t len) {
   for (size_t i = 0; i < len; i++) out[i] = (char)(round * 31 + i * 7 + i / 251);
   for (size_t done = 0; done < len;) {
     ssize_t n = send(fd, out + done, len - done, MSG_NOSIGNAL);
+    // A call with a time-out is never restarted, whatever the handler was installed with.
+    if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return 0;
     done += (size_t)n;
   }
   int patience = 60;
   for (size_t done = 0; done < len;) {
     ssize_t n = recv(fd, in + done, len - done, 0);
+    if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN && patience-- > 0) continue;
     if (n <= 0) return 0;
     done += (size_t)n;

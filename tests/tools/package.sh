@@ -71,8 +71,8 @@ http { access_log off; keepalive_requests 100000; client_body_temp_path /tmp/a; 
 E2
 rsrun nginx -c /tmp/nginx.conf -p /tmp & server=$!
 for i in $(seq 200); do curl -s -o /dev/null http://127.0.0.1:8080/ && break; sleep 0.05; done
-rsrun --pcap c.pcapng -S stats curl -s --limit-rate 8M -o got http://127.0.0.1:8080/file -o got2 http://127.0.0.1:8080/file & client=$!
-for i in $(seq 200); do rsstat >seen; grep -q 'curl.*attached.*shm' seen && break; sleep 0.05; done
+rsrun --pcap c.pcapng -S stats curl -s --limit-rate 2M -o got http://127.0.0.1:8080/file -o got2 http://127.0.0.1:8080/file & client=$!
+for i in $(seq 200); do rsstat >seen; grep -q "curl.*attached.*shm" seen && grep -q "nginx.*attached.*shm" seen && break; sleep 0.05; done
 sed 's/^/RSSTAT /' seen
 wait $client && cmp got www/file && cmp got2 www/file && echo SAME
 grep -E '^bytes.received.shm [1-9]' stats | sed 's/^/STATS /'
