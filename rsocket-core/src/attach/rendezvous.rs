@@ -223,6 +223,19 @@ impl Channel {
         message: &mut [u8],
         fds: &mut [Option<OwnedFd>; MAX_FDS],
     ) -> Result<Received, ReceiveError> {
+        match self.receive_once(message, fds) {
+            // Linux looks at the queue and then for the end, and the other side may have sent its message and
+            // closed in between. After the end nothing comes any more, so the second look is the truth.
+            Err(ReceiveError::Closed) => self.receive_once(message, fds),
+            got => got,
+        }
+    }
+
+    fn receive_once(
+        &self,
+        message: &mut [u8],
+        fds: &mut [Option<OwnedFd>; MAX_FDS],
+    ) -> Result<Received, ReceiveError> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -290,5 +303,37 @@ mod tests {
         assert!(text.ends_with("abcd0000"), "{text}");
         assert_eq!(text.len(), NAME_LEN);
         assert_ne!(name(&t), name(&t.reversed()));
+    }
+
+    /// The other side sends and closes at once, while this side looks again and again.
+    #[test]
+    fn a_message_is_not_lost_when_its_sender_closes() {
+        use std::os::fd::AsRawFd;
+        use std::sync::mpsc;
+        let (give, take) = mpsc::sync_channel::<OwnedFd>(0);
+        let sender = std::thread::spawn(move || {
+            for socket in take {
+                let channel = Channel { fd: socket.as_raw_fd() };
+                channel.send(b"welcome", &[]).unwrap();
+            }
+        });
+        let rounds = 30_000;
+        for round in 0..rounds {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let (ours, theirs) =
+                rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+            give.send(theirs).unwrap();
+            let channel = Channel { fd: ours.as_raw_fd() };
+            let mut message = [0; 16];
+            loop {
+                match channel.receive(&mut message, &mut Default::default()) {
+                    Ok(got) => break assert_eq!(got.len, 7),
+                    Err(ReceiveError::NothingYet) => {}
+                    Err(e) => panic!("{e:?} in round {round}"),
+                }
+            }
+        }
+        drop(give);
+        sender.join().unwrap();
     }
 }

@@ -103,7 +103,10 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
     {
         receive::follow_back(id, s, e);
     }
-    match s.receive_mode() {
+    let (receive_mode, send_mode) = (s.receive_mode(), s.send_mode());
+    // Whoever set the modes gave it the window before: another thread may have done both since.
+    let ends = ends.or_else(|| link::ends(s));
+    match receive_mode {
         ReceiveMode::Device => {
             if ends.as_ref().is_none_or(|e| data_waiting(s, e)) || s.has(flag::READ_SHUT) {
                 ready |= Events::IN;
@@ -121,14 +124,14 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
         }
         ReceiveMode::Kernel | ReceiveMode::Asked | ReceiveMode::Returned => ask |= Events::IN,
     }
-    match s.send_mode() {
+    match send_mode {
         SendMode::Device => {
             if ends.as_ref().is_none_or(|e| room_waiting(s, e)) || s.has(flag::WRITE_SHUT | flag::PEER_GONE) {
                 ready |= Events::OUT;
             }
         }
         SendMode::Kernel | SendMode::Asked if strict => match s.phase() {
-            Phase::Paired if s.send_mode() == SendMode::Asked => ready |= Events::OUT,
+            Phase::Paired if send_mode == SendMode::Asked => ready |= Events::OUT,
             Phase::Refused => ready |= Events::OUT | Events::IN,
             // Sending fails now. Receiving goes on waiting: the peer may merely be busy elsewhere.
             _ if wait::strict_verdict(s, fd).is_err() => ready |= Events::OUT,

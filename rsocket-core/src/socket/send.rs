@@ -99,8 +99,10 @@ fn attempt(
     if s.send_mode() == SendMode::Kernel && !s.has(flag::STRICT) {
         return into_kernel(s, fd, from, flags);
     }
+    // Asked first: another thread may be giving the connection its window now.
+    let windowless = !link::has_window(s);
     let Some(ends) = link::ends(s) else {
-        if s.has(flag::STRICT) && !link::has_window(s) {
+        if s.has(flag::STRICT) && windowless {
             return before_the_device(s, fd);
         }
         if s.send_mode().is_kernel() {
