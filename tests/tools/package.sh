@@ -63,7 +63,8 @@ tree >before
 dpkg -i rsocket.deb && echo INSTALLED
 echo "WHERE $(rsrun -e | awk '$1 == "library" { print $2 }')"
 for page in "1 rsrun" "1 rsstat"; do set -- $page; man -w "$1" "$2" >/dev/null && echo "PAGE $2"; done
-mkdir www && head -c 5000000 /dev/urandom >www/file
+# More than the kernel's buffers hold, so that nginx goes on calling in, and slowly, so that rsstat can look.
+mkdir www && head -c 20000000 /dev/urandom >www/file && head -c 1000 /dev/urandom >www/small
 cat >nginx.conf <<E2
 daemon off; user www-data; pid /tmp/nginx.pid; error_log /tmp/error.log; events { }
 http { access_log off; keepalive_requests 100000; client_body_temp_path /tmp/a; proxy_temp_path /tmp/b; fastcgi_temp_path /tmp/c;
@@ -71,10 +72,10 @@ http { access_log off; keepalive_requests 100000; client_body_temp_path /tmp/a; 
 E2
 rsrun nginx -c /tmp/nginx.conf -p /tmp & server=$!
 for i in $(seq 200); do curl -s -o /dev/null http://127.0.0.1:8080/ && break; sleep 0.05; done
-rsrun --pcap c.pcapng -S stats curl -s --limit-rate 2M -o got http://127.0.0.1:8080/file -o got2 http://127.0.0.1:8080/file & client=$!
+rsrun --pcap c.pcapng -S stats curl -s --limit-rate 5M -o got http://127.0.0.1:8080/file -o got2 http://127.0.0.1:8080/small & client=$!
 for i in $(seq 200); do rsstat >seen; grep -q "curl.*attached.*shm" seen && grep -q "nginx.*attached.*shm" seen && break; sleep 0.05; done
 sed 's/^/RSSTAT /' seen
-wait $client && cmp got www/file && cmp got2 www/file && echo SAME
+wait $client && cmp got www/file && cmp got2 www/small && echo SAME
 grep -E '^bytes.received.shm [1-9]' stats | sed 's/^/STATS /'
 tshark -r c.pcapng -Y http.response -T fields -e http.response.code 2>/dev/null | sed 's/^/HTTP /'
 kill -QUIT $server; wait $server
