@@ -57,7 +57,7 @@ check "rsocket.7 has tables" "$lines lines" [ $lines -ge 35 ]
 # The calls. topic NAME [OPTION...] : builds and runs one file of cases; one line for each case. VARIANT tells runs of the
 # same cases apart; WITH is what they are built with.
 topic() {
-  local t=$1 as=${VARIANT:-$1} name why
+  local t=$1 as=${VARIANT:-$1} name why rc
   shift
   local link=("-L$(dirname "$RSOCKET")" -lrsocket "-Wl,-rpath,$(dirname "$RSOCKET")")
   [ "${WITH:-}" = -DPLAIN ] && link=()
@@ -68,6 +68,9 @@ topic() {
     return
   fi
   limit 600 "$dir/$t" "$@" >"$dir/out" 2>&1
+  rc=$?
+  # 1 is one that said what failed.
+  [ $rc -le 1 ] || fail "$as $*" "it ended with $rc, after $(grep -c '^ok' "$dir/out") cases"
   [ -s "$dir/out" ] || fail "$as $*" "it said nothing"
   # One line for each case, also where both its sides have something to say.
   while read -r name; do
@@ -117,6 +120,16 @@ unset RSOCKET_CONF_DIR
 rounds=10000
 [ "$QUICK" = 1 ] && rounds=1500
 RS_ROUNDS=$rounds VARIANT=churn.$rounds topic churn
+# And many at once, more than there are processors: a thread may be put aside at any place for as long as the others run.
+crowd=()
+for i in 1 2 3 4; do
+  RS_SLOW=4 RS_ROUNDS=$((rounds / 2)) limit 300 "$dir/churn" two_processes >"$dir/churn.$i" 2>&1 &
+  crowd+=($!)
+done
+for i in 1 2 3 4; do
+  wait "${crowd[i - 1]}"
+  check "churn.crowd.$i" "$(cat "$dir/churn.$i")" grep -q '^ok two_processes' "$dir/churn.$i"
+done
 
 # Datagrams meet by UDP, and then share memory.
 tmpdir STATS
