@@ -554,7 +554,8 @@ fn spins_and_patience() {
     c.deliver(1);
     assert_eq!(ep.now(), [(IN, 1)]);
     c.consume(1);
-    SPIN_US.store(50_000, SeqCst);
+    // Long enough for the other thread to get its turn on a busy machine.
+    SPIN_US.store(5_000_000, SeqCst);
     std::thread::scope(|s| {
         s.spawn(|| {
             std::thread::sleep(MS);
@@ -581,9 +582,10 @@ fn spins_and_patience() {
             // Without a ring.
             state(d.slot, |s| s.full = false);
         });
+        // Not found at the end of its time, but long before.
         let start = Instant::now();
-        assert_eq!(ep.wait(4, Some(Duration::from_secs(2))), [(OUT, 2)]);
-        assert!(start.elapsed() < 200 * MS);
+        assert_eq!(ep.wait(4, Some(Duration::from_secs(20))), [(OUT, 2)]);
+        assert!(start.elapsed() < Duration::from_secs(10));
     });
 }
 

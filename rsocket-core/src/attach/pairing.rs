@@ -41,12 +41,30 @@ pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
         Phase::Unconnected | Phase::Dialling => {}
         Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
             // Relaxed: only times the attempt.
-            if s.has(flag::STRICT)
-                || s.position.load(Ordering::Relaxed) >= s.next_step.load(Ordering::Relaxed)
+            if fd >= 0
+                && (s.has(flag::STRICT)
+                    || s.position.load(Ordering::Relaxed) >= s.next_step.load(Ordering::Relaxed))
             {
-                step(id, s, fd);
+                step(id, s, Some(fd));
             }
         }
+    }
+}
+
+/// As [`advance`] of a connection that attaches, by a thread to which nobody gave a descriptor: another one may close
+/// the connection, and open another, at any moment.
+pub fn advance_unasked(id: SlotId, s: &Slot) {
+    if matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked) {
+        step(id, s, None);
+    }
+}
+
+/// Before a descriptor is closed whose connection goes on: a step that uses it comes to its end first.
+pub fn let_finish(s: &Slot) {
+    if matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked)
+        && !matches!(s.pairing.lock(tid()), Taken::Own)
+    {
+        s.pairing.unlock(tid());
     }
 }
 
@@ -96,10 +114,7 @@ pub fn fork_parent() {
 }
 
 #[cold]
-fn step(id: SlotId, s: &Slot, fd: RawFd) {
-    if fd < 0 {
-        return;
-    }
+fn step(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     STEPPING.fetch_add(1, Ordering::SeqCst);
     if FORKING.load(Ordering::SeqCst) == 0 {
         step_now(id, s, fd);
@@ -107,11 +122,15 @@ fn step(id: SlotId, s: &Slot, fd: RawFd) {
     STEPPING.fetch_sub(1, Ordering::SeqCst);
 }
 
+/// Without a descriptor the one that is known is looked up under the lock: whoever closes it takes the lock in between
+/// (`forget`, [`let_finish`]), so that it is the connection's until the step is over.
 #[cold]
-fn step_now(id: SlotId, s: &Slot, fd: RawFd) {
+fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     let errno = sys::errno();
     if take(s) {
+        let fd = fd.unwrap_or_else(|| family::descriptor(id));
         let done = match s.phase() {
+            _ if fd < 0 => Ok(()),
             Phase::Young => begin(id, s, fd),
             Phase::Offered => greet(s, fd),
             Phase::Greeted => answer(id, s, fd),
@@ -126,7 +145,7 @@ fn step_now(id: SlotId, s: &Slot, fd: RawFd) {
             Err(reason) => give_up(s, reason),
         }
         let phase = s.phase();
-        if matches!(phase, Phase::Paired | Phase::Refused) {
+        if fd >= 0 && matches!(phase, Phase::Paired | Phase::Refused) {
             live::enter(id, s, fd);
         }
         s.pairing.unlock(tid());

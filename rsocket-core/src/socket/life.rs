@@ -122,11 +122,13 @@ pub fn closing(id: SlotId, fd: RawFd) {
         }
     }
     match left {
-        Left::Here => {}
+        Left::Here => pairing::let_finish(s),
         Left::Elsewhere => {
             // What this process alone holds of an unfinished pairing goes with it.
             if s.pairing_pid.load(Ordering::Relaxed) == sys::pid() && s.phase() != Phase::Paired {
                 pairing::hand_over(id, s, fd);
+            } else {
+                pairing::let_finish(s);
             }
         }
         Left::Nobody => {

@@ -485,7 +485,7 @@ pub fn attaching() -> Option<Duration> {
     let mut soonest: Option<Duration> = None;
     family::each_local(|id, s| {
         if ready::patience(id, s).is_some() {
-            pairing::advance(id, s, family::descriptor(id));
+            pairing::advance_unasked(id, s);
             if let Some(d) = ready::patience(id, s) {
                 soonest = Some(soonest.map_or(d, |x| x.min(d)));
             }
