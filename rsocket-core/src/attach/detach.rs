@@ -15,7 +15,7 @@ use crate::device::shm::direction::Direction;
 use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::socket::slot::{RecvState, SendState, Slot, SlotId, flag};
-use crate::socket::{guard, kernel, policy, receive};
+use crate::socket::{guard, kernel, policy, receive, send};
 use crate::stats::{self, Counter};
 use crate::wire::word::{Message, Word};
 
@@ -120,7 +120,11 @@ fn return_outgoing(s: &Slot, fd: RawFd, ends: &Ends) {
                 let _ = give_way(s, fd, ends);
             }
         }
-        _ => s.set_send_mode(SendMode::Returned),
+        SendMode::Kernel | SendMode::Asked => {
+            send::stay(s, ends);
+            s.set_send_mode(SendMode::Returned);
+        }
+        SendMode::Returned => {}
     }
     s.send.lock.unlock(crate::sync::thread::tid());
 }

@@ -7,7 +7,7 @@
 //! points: [`begin`], [`recognise`], [`met`], [`failed`].
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering, fence};
 
 use super::link;
 use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
@@ -20,7 +20,7 @@ use crate::errno::Errno;
 use crate::live;
 use crate::relay::beside;
 use crate::socket::slot::{Slot, SlotId, flag};
-use crate::socket::{family, guard, policy};
+use crate::socket::{family, guard, policy, send};
 use crate::stats::{self, Counter};
 use crate::sync::lock::Taken;
 use crate::sync::thread::tid;
@@ -172,6 +172,11 @@ pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
         crate::log_info!("attached over RDMA ({} side)", side);
     }
     s.pairing.unlock(tid());
+    // Pairs with the fence in socket::shutdown: either that call found the relay, or its flag is found here.
+    fence(Ordering::SeqCst);
+    if started && s.has(flag::WRITE_SHUT) {
+        send::say_shutdown(id, s, family::descriptor(id));
+    }
     started
 }
 

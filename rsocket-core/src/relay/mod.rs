@@ -252,6 +252,8 @@ pub fn forked() {
 }
 
 #[cfg(test)]
+mod overtaken_tests;
+#[cfg(test)]
 mod placement_tests;
 #[cfg(test)]
 pub(crate) mod pump_tests;

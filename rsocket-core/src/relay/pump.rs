@@ -86,8 +86,10 @@ struct Beside {
     acknowledged: bool,
     cut: bool,
     ended: bool,
-    /// The peer's direction ends behind so many bytes.
+    /// The peer's direction ends behind so many bytes, and has not got there yet.
     end: Option<u64>,
+    /// The peer's direction ends, or has ended, so: its stream goes on by TCP.
+    returned: bool,
 }
 
 /// Registers what the protocol needs and posts the first receives: to be done before connecting, so that a
@@ -286,7 +288,10 @@ impl<Q: QueuePair> Pump<Q> {
             (Read::Note(note @ (Note::Unmapped(_) | Note::Forgotten(_))), _) => self.noted(note),
             (Read::Note(Note::Acknowledged), Some(_)) => marks::acknowledge(&self.port.ends().incoming),
             (Read::Note(Note::Cut(n)), Some(_)) => marks::publish_cut(&self.port.ends().outgoing, n),
-            (Read::Note(Note::End(n)), Some(beside)) => beside.end = Some(n),
+            (Read::Note(Note::End(n)), Some(beside)) => {
+                beside.end = Some(n);
+                beside.returned = true;
+            }
             (Read::Note(_), None) | (Read::Nonsense, _) => self.pair.close(),
         }
         // Threads of the program wait for marks as they do for bytes and room.
@@ -299,7 +304,9 @@ impl<Q: QueuePair> Pump<Q> {
     fn notes(&mut self) -> bool {
         let Some(beside) = &mut self.beside else { return false };
         let ends = self.port.ends();
-        if !beside.acknowledged && marks::acknowledged(&ends.outgoing) {
+        // Not before the peer's relay has spoken: until then its program may never have heard of it, and whatever becomes
+        // of the two relays the connection can stay with TCP.
+        if !beside.acknowledged && self.words > 0 && marks::acknowledged(&ends.outgoing) {
             beside.acknowledged = true;
             beside.unsaid.extend(Note::Acknowledged.words());
         }
@@ -376,7 +383,10 @@ impl<Q: QueuePair> Pump<Q> {
                 Ok(Readable::Nothing) => break,
                 Ok(Readable::End) => {
                     self.end_delivered = true;
-                    self.port.deliver_end();
+                    // One that went back to TCP ends there.
+                    if !self.beside.as_ref().is_some_and(|beside| beside.returned) {
+                        self.port.deliver_end();
+                    }
                     moved = true;
                     break;
                 }

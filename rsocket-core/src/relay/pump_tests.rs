@@ -96,7 +96,7 @@ pub(super) fn settle(world: &RefCell<World>, a: &mut End, b: &mut End) {
     }
 }
 
-fn byte(i: usize) -> u8 {
+pub(super) fn byte(i: usize) -> u8 {
     ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
@@ -147,7 +147,7 @@ fn tcp_beside_says_when_it_has_room_and_no_more() {
     s.set(flag::BESIDE);
     s.set_send_mode(SendMode::Returned);
     let said = Events::OUT | Events::IN | Events::RDHUP;
-    assert_eq!(ready::heard(s, said), Events::OUT, "what is received comes by the device");
+    assert_eq!(ready::heard(s, -1, said), Events::OUT, "what is received comes by the device");
     port.close();
 }
 

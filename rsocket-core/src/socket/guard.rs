@@ -72,7 +72,7 @@ pub unsafe fn repair_send(s: &Slot, outgoing: &Direction) {
     if s.send_mode() == SendMode::Asked && marks::cut(outgoing).is_some() {
         s.set_send_mode(SendMode::Device);
     }
-    if s.send_mode() == SendMode::Device && marks::end(outgoing).is_some() {
+    if s.send_mode() != SendMode::Returned && marks::end(outgoing).is_some() {
         s.set_send_mode(SendMode::Returned);
     }
 }

@@ -8,10 +8,11 @@
 //! The pattern of a data call is: ask for the [`Route`]; for `Kernel` let libc do it and report when it
 //! has returned; for `Device` call [`receive()`] or [`send()`].
 
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering, fence};
 use core::time::Duration;
 use std::os::fd::RawFd;
 
+mod beside;
 pub mod family;
 pub mod guard;
 pub mod kernel;
@@ -356,14 +357,26 @@ pub fn low_water(id: SlotId, bytes: u32) {
 pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
     let Some(s) = slot(id) else { return };
     if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
-        if link::has_window(s) {
+        if link::has_window(s) && !s.has(flag::BESIDE) {
             send::say_shutdown(id, s, fd);
         }
         s.set(flag::WRITE_SHUT);
+        // Between hosts it is said after the flag is set, so that nobody leaves TCP behind the word. Pairs with the
+        // fence in remote::met: either it finds the flag, or we find the relay.
+        fence(Ordering::SeqCst);
+        if s.has(flag::BESIDE) {
+            send::say_shutdown(id, s, fd);
+        }
     }
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
         s.set(flag::READ_SHUT);
         wait::ask_kernel_next(s);
+        // Who waits for a relay's word does not listen to TCP.
+        if s.has(flag::BESIDE)
+            && let Some(ends) = link::ends(s)
+        {
+            ends.wake_own_readers();
+        }
     }
 }
 
@@ -416,7 +429,7 @@ pub fn look(id: SlotId, fd: RawFd) -> Look {
 pub fn heard(id: SlotId, fd: RawFd, kernel: Events) -> Events {
     match slot(id) {
         Some(s) if s.has(flag::DATAGRAM) => datagram::ready::heard(id, fd, kernel),
-        Some(s) => ready::heard(s, kernel),
+        Some(s) => ready::heard(s, fd, kernel),
         None => kernel,
     }
 }

@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 
 use super::slot::{Slot, SlotId, flag};
 use super::{Events, Progress};
-use super::{receive, wait};
+use super::{beside, receive, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{detach, marks, pairing};
@@ -44,7 +44,7 @@ pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
 /// Whether what the receiver would find next is the end of the stream: then it is said beside what can be read, as
 /// on TCP, where both come at once.
 #[inline]
-fn end_is_next(s: &Slot, ends: &Ends) -> bool {
+pub(crate) fn end_is_next(s: &Slot, ends: &Ends) -> bool {
     // Acquire: pairs with the release in receive::commit.
     let hint = s.unread_hint.load(Ordering::Acquire);
     hint as u32 == 0
@@ -116,10 +116,16 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
             }
         }
         ReceiveMode::Acknowledged => {
-            // Before the cut the kernel knows, even if the window has its first bytes already.
-            ask |= Events::IN;
+            let relay_says = s.has(flag::FIN_FIRST) && ends.is_some();
+            if !relay_says {
+                // Before the cut the kernel knows, even if the window has its first bytes already.
+                ask |= Events::IN;
+            }
             if ends.as_ref().is_some_and(|e| data_waiting(s, e) && receive::at_the_cut(s, fd, e)) {
                 ready |= Events::IN;
+            }
+            if let Some(e) = &ends {
+                ready |= beside::ready(s, e);
             }
         }
         ReceiveMode::Kernel | ReceiveMode::Asked | ReceiveMode::Returned => ask |= Events::IN,
@@ -149,12 +155,13 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
 }
 
 /// What the kernel said about the TCP socket, as the program may see it.
-pub fn heard(s: &Slot, kernel: Events) -> Events {
+pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
     let mut seen = kernel;
-    if s.has(flag::BESIDE) && s.receive_mode() == ReceiveMode::Device && !s.has(flag::ENDED | flag::LOST) {
-        // FIN overtakes what is still on its way by the device; the relay says when that is over. Room is TCP's to
-        // tell while we send by it.
-        return kernel & (Events::OUT | Events::ERR | Events::PRI);
+    if s.has(flag::BESIDE)
+        && !s.has(flag::ENDED | flag::LOST)
+        && let Some(seen) = beside::heard(s, fd, kernel)
+    {
+        return seen;
     }
     if kernel.intersects(Events::RDHUP | Events::HUP | Events::ERR) {
         wait::ask_kernel_next(s);

@@ -13,7 +13,7 @@ use super::slot::{LARGE, RecvState, SMALL, Slot, SlotId, flag};
 pub use super::unread::unread;
 pub(crate) use super::unread::{ended_ahead, in_window, reaches_low_water};
 use super::vectors::Cursor;
-use super::{guard, ready, tally, wait};
+use super::{beside, guard, ready, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveEvent, ReceiveMode};
 use crate::attach::{counters, detach, marks, pairing, reason::Reason, sandbox};
@@ -138,7 +138,15 @@ pub(super) fn attempt(
     }
     let before = s.receive_mode();
     let got = match before {
-        ReceiveMode::Asked | ReceiveMode::Acknowledged => up_to_the_cut(id, s, fd, &ends, to, flags),
+        ReceiveMode::Asked | ReceiveMode::Acknowledged => {
+            // Asked before the words are looked at: what the relay brought before it broke is there then.
+            let lost = s.has(flag::LOST);
+            match up_to_the_cut(id, s, fd, &ends, to, flags) {
+                // Where TCP was left, or whether, nobody will say any more.
+                Ok(Got::Nothing) if lost => Err(relay::why(s, Errno::CONNRESET)),
+                got => got,
+            }
+        }
         ReceiveMode::Device => from_device(id, s, fd, &ends, to, flags),
         ReceiveMode::Kernel | ReceiveMode::Returned => from_kernel(s, fd, to, usize::MAX, flags),
     };
@@ -200,8 +208,9 @@ fn only_the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
     }
 }
 
-/// No cut was seen. What TCP has is looked at first and the cut after it: a cut is published before any byte
-/// that follows it can come by TCP (from a sender that has gone back already), and before FIN.
+/// No cut was seen. What TCP has is looked at first and the cut after it: on one host a cut is published before any
+/// byte that follows it can come by TCP (from a sender that has gone back already), and before FIN. Between hosts
+/// FIN may be here before the word of the cut ([`beside`]).
 fn before_the_cut(
     id: SlotId,
     s: &Slot,
@@ -218,7 +227,16 @@ fn before_the_cut(
     match ending {
         Ending::Bytes if waiting > 0 => from_kernel(s, fd, to, waiting, flags),
         Ending::Bytes | Ending::Open => Ok(Got::Nothing),
-        Ending::Fin => Ok(Got::End),
+        Ending::Fin if beside::fin_is_the_end(s, ends) => {
+            if s.has(flag::BESIDE) && !s.has(flag::READ_SHUT) {
+                s.set(flag::ENDED);
+            }
+            Ok(Got::End)
+        }
+        Ending::Fin => {
+            s.set(flag::FIN_FIRST);
+            Ok(Got::Nothing)
+        }
         Ending::Failed(e) => Err(e),
     }
 }
@@ -311,16 +329,18 @@ pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
 }
 
 /// The sender has gone back to TCP: so does the receiver once the window is empty, before anybody takes the
-/// sender's mark for something to read.
+/// sender's mark for something to read. One that says so without a cut has never left.
 pub(crate) fn follow_back(id: SlotId, s: &Slot, ends: &Ends) {
-    if s.receive_mode() != ReceiveMode::Device || !guard::take_receive(s, ends) {
+    let on_device = || s.receive_mode() == ReceiveMode::Device;
+    // The end before the cut, which is published first.
+    let stays = || s.receive_mode() == ReceiveMode::Acknowledged && marks::cut(&ends.incoming).is_none();
+    if !(on_device() || stays()) || !guard::take_receive(s, ends) {
         return;
     }
     // SAFETY: the lock was taken above.
     let state = unsafe { s.receive.load() };
     let empty = state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
-    let done =
-        s.receive_mode() == ReceiveMode::Device && empty && marks::end(&ends.incoming) == Some(state.total());
+    let done = empty && marks::end(&ends.incoming) == Some(state.total()) && (on_device() || stays());
     if done {
         commit(s, ends, state, 0);
         s.set_receive_mode(ReceiveMode::Returned);
@@ -473,7 +493,13 @@ fn after_silence(
     match kernel::ending(fd) {
         // TCP's word may overtake the device's: the end of the stream is what the relay says, and bytes beyond the
         // cut are those of a sender whose way back is still to be heard of.
-        Ending::Fin | Ending::Bytes if s.has(flag::BESIDE) => Ok(Silence::Nothing),
+        Ending::Fin if s.has(flag::BESIDE) => {
+            if !s.has(flag::FIN_FIRST) {
+                s.set(flag::FIN_FIRST);
+            }
+            Ok(Silence::Nothing)
+        }
+        Ending::Bytes if s.has(flag::BESIDE) => Ok(Silence::Nothing),
         Ending::Open => Ok(Silence::Nothing),
         Ending::Fin => Ok(Silence::LookAgain),
         // Bytes beyond the cut: only right when the sender has gone back, which it says first.

@@ -181,9 +181,21 @@ pub(crate) fn cut(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
                 stats::add(Counter::SwitchedSending, 1);
             }
         }
-        Err(_) => s.set_send_mode(SendMode::Returned),
+        Err(_) => {
+            stay(s, ends);
+            s.set_send_mode(SendMode::Returned);
+        }
     }
     Ok(())
+}
+
+/// This direction never leaves TCP: between hosts the receiver, who waits for a word, must be told. The caller holds the
+/// send lock, and sets the mode after it.
+pub(crate) fn stay(s: &Slot, ends: &Ends) {
+    if s.has(flag::BESIDE) && marks::cut(&ends.outgoing).is_none() {
+        // A receiver on another host never asks for its bytes by TCP.
+        let _ = marks::publish_end(&ends.outgoing, 0);
+    }
 }
 
 fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
@@ -334,14 +346,17 @@ pub(crate) fn refresh(state: &mut SendState, ends: &Ends) -> bool {
     true
 }
 
-/// Says in the data lane that this direction is over. A lane that has no place for it is no harm: the
-/// FIN that follows says the same.
+/// Says in the data lane that this direction is over. On one host a lane that has no place for it is no harm: the
+/// FIN that follows says the same. Between hosts FIN alone says nothing to a receiver that was ready to leave TCP, so
+/// the word is said wherever the direction's bytes went (`beside::fin_is_the_end`).
 pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
     let Some(ends) = link::ends(s) else { return };
     if !guard::take_send(s, &ends) {
         return;
     }
-    if s.send_mode() == SendMode::Device {
+    let mode = s.send_mode();
+    // After a way back the end mark is the last word in the lane, and the rest is TCP's.
+    if mode == SendMode::Device || s.has(flag::BESIDE) && mode != SendMode::Returned {
         // SAFETY: the lock was taken above.
         let mut state = unsafe { s.send.load() };
         let [small, large] = &mut state.banks;

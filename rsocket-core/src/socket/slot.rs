@@ -275,6 +275,8 @@ pub mod flag {
     pub const BESIDE: u32 = 1 << 18;
     /// The relay's connection broke: what arrived can be read, then nothing.
     pub const LOST: u32 = 1 << 19;
+    /// Beside a relay TCP has brought FIN and all before it, and the relay has still to say whether that is the end.
+    pub const FIN_FIRST: u32 = 1 << 20;
     /// A datagram socket: of the rest only the shut bits and the peer's name mean anything ([`crate::datagram`]).
     pub const DATAGRAM: u32 = 1 << 30;
 
@@ -308,6 +310,7 @@ pub mod flag {
         RELAY_LISTENS,
         BESIDE,
         LOST,
+        FIN_FIRST,
         DATAGRAM,
     ];
 }

@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 
 use super::Events;
 use super::slot::{Slot, SlotId, flag};
-use super::{kernel, policy, ready};
+use super::{beside, kernel, policy, ready};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{marks, pairing, trust};
@@ -323,6 +323,7 @@ fn sleep_armed(
             events |= libc::POLLRDHUP;
         }
     }
+    let fd = if interest == Events::IN && beside::relay_says(s) { -1 } else { fd };
     let mut fds = [
         libc::pollfd { fd, events, revents: 0 },
         libc::pollfd { fd: bell.map_or(-1, |b| b.fd()), events: libc::POLLIN, revents: 0 },

@@ -1,0 +1,88 @@
+//! What TCP's FIN means where a relay stands beside it, that is, between hosts.
+//!
+//! FIN overtakes what the relays carry: bytes, their end, and the word by which a sender says where it has left TCP. A
+//! receiver that has acknowledged that its direction may leave TCP believes FIN only when a relay has said what it
+//! means: a cut (then the bytes behind it come first), an end in the lane or an end mark without a cut (then the sender
+//! has never left TCP), or that the connection is lost. Every sender says one of these whatever its mode
+//! ([`super::send::say_shutdown`], [`super::send::stay`], the farewell of its relay), and one that ends without a word
+//! breaks the pair of the relays. Must not know locks or sleeping. Entry points: [`fin_is_the_end`], [`heard`],
+//! [`ready`].
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::os::fd::RawFd;
+
+use super::Events;
+use super::ready::end_is_next;
+use super::slot::{Slot, flag};
+use crate::attach::link::{self, Ends};
+use crate::attach::machine::ReceiveMode;
+use crate::attach::{counters, marks};
+
+/// Before the switch: whether FIN, which was seen on TCP with nothing before it, is the end of the stream. Between hosts
+/// it overtakes what the relays carry. A sender that was told that it may leave TCP may have done so, and its FIN means
+/// nothing until its relay has said where; or that it has not, by an end in the lane without a cut, or by an end mark
+/// without one.
+pub(super) fn fin_is_the_end(s: &Slot, ends: &Ends) -> bool {
+    // The mode after FIN was seen: a sender that was not told before it sent FIN has cut nothing.
+    if !s.has(flag::BESIDE) || s.has(flag::READ_SHUT | flag::ENDED) || s.receive_mode() == ReceiveMode::Asked
+    {
+        return true;
+    }
+    // The words before the cut: it was published before them.
+    let said = end_is_next(s, ends) || marks::end(&ends.incoming).is_some();
+    said && marks::cut(&ends.incoming).is_none()
+}
+
+/// FIN overtakes what is still on its way by the device, the word that there is such a thing included; the relay says
+/// when that is over. Room is TCP's to tell while we send by it. `None`: what the kernel said is true as it is.
+pub(super) fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Option<Events> {
+    match s.receive_mode() {
+        ReceiveMode::Device => Some(kernel & (Events::OUT | Events::ERR | Events::PRI)),
+        // After a reset nothing is waited for.
+        ReceiveMode::Acknowledged if !kernel.contains(Events::ERR) => {
+            let ends = link::ends(s)?;
+            if fin_is_the_end(s, &ends) {
+                return None;
+            }
+            let fin = kernel.intersects(Events::RDHUP | Events::HUP);
+            if fin {
+                // Whoever waits for edges hears it from `ready` when the relay has said that it is true.
+                s.set(flag::PEER_FIN);
+            }
+            let rest = kernel & (Events::OUT | Events::PRI);
+            // FIN was seen first: what came before it has either been read or is counted here.
+            if counters::in_queue(fd).is_ok_and(|n| n > 0) {
+                return Some(rest | Events::IN);
+            }
+            if fin {
+                s.set(flag::FIN_FIRST);
+                return Some(rest);
+            }
+            Some(rest | kernel & Events::IN)
+        }
+        _ => None,
+    }
+}
+
+/// Before the switch: what a FIN that was seen and not believed makes ready by now. No system call.
+pub(super) fn ready(s: &Slot, ends: &Ends) -> Events {
+    if !s.has(flag::BESIDE) || !s.has(flag::FIN_FIRST | flag::PEER_FIN) {
+        return Events::empty();
+    }
+    if fin_is_the_end(s, ends) {
+        return Events::IN | Events::RDHUP;
+    }
+    // TCP has given all that it will: with the cut known it is the window's turn.
+    let turn = s.has(flag::FIN_FIRST) && marks::cut(&ends.incoming).is_some();
+    if turn { Events::IN } else { Events::empty() }
+}
+
+/// Whether TCP, beside a relay, has said the last that it will say to a reader: FIN, which would end every sleep at once
+/// until the relay has said what it means. A relay that breaks rings too.
+pub(super) fn relay_says(s: &Slot) -> bool {
+    s.has(flag::BESIDE)
+        && s.has(flag::FIN_FIRST)
+        && !s.has(flag::LOST)
+        && matches!(s.receive_mode(), ReceiveMode::Acknowledged | ReceiveMode::Device)
+}
