@@ -5,7 +5,7 @@
 # `NAME_ask` runs the clients, `NAME_end` (if there is one) ends and judges the servers; else they are asked to end by
 # SIGTERM. Each is false, and has said why on standard error, if something was not as it should be. $DIR is
 # a directory of the row's own on each host, $DATA one with the same files everywhere, "${P[@]}" the prefix of a program that
-# has the library, $MODE what it was told, $STATS where it reports. Sizes are $BIG, $MIDDLE, $TLS, $SECS, $MPS, $REQUESTS, $ECHO and $ROUNDS.
+# has the library, $MODE what it was told, $STATS where it reports. Sizes are $BIG, $MIDDLE, $TLS, $SECS, $MPS, $REQUESTS, $CROWD, $ECHO and $ROUNDS.
 
 # In the order of the table.
 ROWS=(
@@ -149,7 +149,7 @@ redis_bench() {
 }
 redis-c1_ask() { redis_bench -c 1; }
 redis-c50_ask() { redis_bench -c 50; }
-redis-P16_ask() { redis_bench -c 50 -P 16; }
+redis-P16_ask() { redis_bench -c "${CROWD:-50}" -P 16; }
 # A second server copies what the first one holds, follows it while it changes, and holds the same in the end.
 redis-replica_ask() {
   local i port=$((PORT + 1)) from to
