@@ -2,6 +2,8 @@
 # rsockets against upstream's library, over both devices: upstream's programs with its own library and with ours in its
 # place (librsocket.so preloaded), in all pairings. All compare what arrives. The last lines are a table of everything.
 #
+#   INTEROP=all tests/vm/run one interop     the whole table, a quarter of an hour; without INTEROP, a choice of rows
+#
 # INTEROP_REFERENCE=1 adds upstream against itself: what fails there is no business of ours (of rstream and riostream: -T a
 # with messages above 64 bytes; forking, which upstream's library cannot).
 . "$(dirname "$0")/guest.sh"
@@ -27,10 +29,14 @@ rstream_args() {
   ARGS+=("${family[@]}" -p "$port" "$@" -T v)
 }
 riostream_args() { rstream_args "$@"; }
+# Of ours only: upstream's datagrams do not work over Ethernet.
+udpong_args() {
+  if [ "$1" = server ]; then ARGS=(-b "$addr" -p "$port" -T b); else shift; ARGS=(-s "$addr" -p "$port" "$@"); fi
+}
 rcopy_args() {
   if [ "$1" = server ]; then ARGS=(-p "$port"); else ARGS=("$tmp/file" "$addr:$tmp/copy" -p "$port"); fi
 }
-iomaps_args() { ARGS=("$1" "$addr" "$port" "$2"); }
+iomaps_args() { ARGS=("$1" "$addr" "$port" "$2" "$3"); }
 
 # row NAME PROGRAM ARG... : one line of the table.
 row() {
@@ -38,6 +44,8 @@ row() {
   rows+=("$name")
   for dev in "${DEVICES[@]}"; do
     for pair in "${PAIRS[@]}"; do
+      cells["$name/$dev/${pair/ //}"]=-
+      [ "$2" = udpong ] && [ "$pair" != "ours ours" ] && continue
       # shellcheck disable=SC2086
       cell "$dev" $pair "$@"
     done
@@ -46,7 +54,7 @@ row() {
 
 # cell DEVICE SERVES ASKS NAME PROGRAM ARG... : one run of a server and a client.
 cell() {
-  local dev=$1 s=$2 c=$3 name=$4 program=$5 run=$5 addr rc=0 server why='' before ARGS
+  local dev=$1 s=$2 c=$3 name=$4 program=$5 run=$5 addr rc=0 server why='' before listens ARGS
   shift 5
   local what="$s serves, $c asks: $dev $name" is="$name/$dev/$s/$c"
   [ "$run" = iomaps ] && run=$IOMAPS
@@ -58,7 +66,9 @@ cell() {
   "${program}_args" server "$@"
   # shellcheck disable=SC2046
   start server timeout -k 5 90 $(side "$s") "$run" "${ARGS[@]}" >"$tmp/server" 2>&1
-  if ! wait_listen $port "$server" 20; then
+  listens=wait_listen
+  [ "$program" = udpong ] && listens=wait_udp
+  if ! $listens $port "$server" 20; then
     fail "$what" "no server: $(tail -3 "$tmp/server")"
     stop "$server"
     return
@@ -66,34 +76,47 @@ cell() {
   "${program}_args" client "$@"
   # shellcheck disable=SC2046
   limit 80 $(side "$c") "$run" "${ARGS[@]}" >"$tmp/client" 2>&1 || rc=$?
-  # It serves for ever.
-  if [ "$program" = rcopy ]; then kill "$server"; else gone_child "$server" 10; fi
+  # They serve for ever.
+  if [ "$program" = rcopy ] || [ "$program" = udpong ]; then kill "$server"; else gone_child "$server" 10; fi
   stop "$server" || rc="$rc, and the server does not end"
   if [ "$rc" != 0 ]; then why="exit $rc: $(tail -q -n 3 "$tmp/client" "$tmp/server")"
   elif grep -qi 'error\|failed\|mismatch' "$tmp/client" "$tmp/server"; then
     why=$(grep -hi 'error\|failed\|mismatch' "$tmp/client" "$tmp/server" | head -n 3)
+  elif [ "$program" = udpong ]; then
+    grep -q '^custom .*[0-9]s ' "$tmp/client" || why="no result: $(tail -3 "$tmp/client")"
+    [ -n "$why" ] || datagrams_carried "$dev" "$before" || why="not as it should be carried: $(cat "$tmp"/stats.* 2>&1)"
   elif [ "$(packets "$dev")" -le "$before" ]; then why="no packet went through $dev"
   elif [[ $s$c = *ours* ]] && ! carried "$program" "$c"; then why="our side counted no byte over RDMA: $(cat "$tmp"/stats.* 2>&1)"
   elif [ "$program" = rcopy ] && ! cmp -s "$tmp/file" "$tmp/copy"; then why="the copy differs"; fi
   if [ -n "$why" ]; then fail "$what" "$why"; return; fi
   cells[$is]=ok
+  [ "$program$dev" = udpongsiw0 ] && cells[$is]="ok, by UDP"
   ok "$what ($(($(packets "$dev") - before)) packets)"
+}
+collect() { mkdir -p "$tmp/all" && rm -f "$tmp/all"/* && cp "$tmp"/stats.* "$tmp/all/"; }
+# datagrams_carried DEVICE PACKETS : by the device where it has datagrams, else by UDP.
+datagrams_carried() {
+  local rdma udp
+  collect || return 1
+  rdma=$(stat_sum messages.sent.rdma "$tmp/all") udp=$(stat_sum datagrams.sent.udp "$tmp/all")
+  if [ "$1" = siw0 ]; then [ "$rdma" = 0 ] && [ "$udp" -gt 0 ]; return; fi
+  [ "$rdma" -ge 20 ] && [ $(($(packets "$1") - $2)) -ge "$rdma" ]
 }
 # carried PROGRAM ASKS : what our side says. A server that is killed says nothing.
 carried() {
   [ "$1" = rcopy ] && [ "$2" != ours ] && return 0
-  mkdir -p "$tmp/all" && rm -f "$tmp/all"/* && cp "$tmp"/stats.* "$tmp/all/" || return 1
+  collect || return 1
   [ "$(stat_sum bytes.sent.rdma "$tmp/all")" -gt 0 ] && [ "$(stat_sum bytes.received.rdma "$tmp/all")" -gt 0 ] &&
     [ "$(stat_sum bytes.sent.tcp "$tmp/all")" = 0 ]
 }
 
 table() {
   local r dev pair line
-  printf '\n%-24s' program
+  printf '\n%-26s' program
   for dev in "${DEVICES[@]}"; do for pair in "${PAIRS[@]}"; do printf ' %-18s' "$dev ${pair/ /<}"; done; done
   printf '\n'
   for r in "${rows[@]}"; do
-    line=$(printf '%-24s' "$r")
+    line=$(printf '%-26s' "$r")
     for dev in "${DEVICES[@]}"; do
       for pair in "${PAIRS[@]}"; do line+=$(printf ' %-18s' "${cells[$r/$dev/${pair/ //}]}"); done
     done
@@ -115,11 +138,20 @@ streams() {
     done
   done
 }
-if [ "$QUICK" = 1 ]; then
+megabytes=4
+if [ "${INTEROP:-}" = all ]; then
+  sizes="64 4096 65536 1048576"
+  streams rstream "$sizes" b n
+  streams rstream 65536 r
+  streams rstream 64 a
+  row "rstream -T b ipv6" rstream -S 4096 -C 10 -I 2 -T b
+  streams riostream "$sizes" b n
+  streams riostream 64 a
+  megabytes=64
+elif [ "$QUICK" = 1 ]; then
   streams rstream 65536 b
   streams rstream 64 a
   streams riostream 65536 b
-  megabytes=4
 else
   streams rstream "64 65536 1048576" b
   streams rstream 65536 n r
@@ -130,9 +162,14 @@ else
   streams riostream 64 a
   megabytes=64
 fi
-row "60 mappings, queue 16" iomaps 60
+row "60 mappings, queue 16" iomaps rounds 60
+row "6 mappings at a time" iomaps several "$([ "$QUICK" = 1 ] && echo 3 || echo 12)"
 head -c $((megabytes << 20)) /dev/urandom >"$tmp/file"
 row "rcopy $megabytes MiB" rcopy
+if [ "${INTEROP:-}" = all ]; then
+  for how in b n a; do row "udpong -T $how -S 1000" udpong -C 1000 -S 1000 -T $how; done
+  row "udpong -T b -T e -S 16" udpong -C 40 -S 16 -T b -T e
+fi
 table
 check "nothing left" "see above" none_left 10
 finish
