@@ -82,7 +82,7 @@ topic() {
 }
 families=("")
 grep -q . /proc/net/if_inet6 2>/dev/null && families+=(-6)
-for t in meeting bytes waiting epoll options placing; do
+for t in meeting bytes waiting epoll options placing gaps_placing; do
   # shellcheck disable=SC2086
   for f in "${families[@]}"; do topic $t $f; done
 done
@@ -139,8 +139,10 @@ datagrams_carried() {
   shm=$(stat_sum messages.sent.shm "$STATS") udp=$(stat_sum datagrams.sent.udp "$STATS")
   check "$1 ($shm datagrams by shm, $udp by udp)" "too few" [ "$shm" -gt $((udp * 4)) ]
 }
-# shellcheck disable=SC2086
-for f in "${families[@]}"; do topic datagrams $f; done
+for t in datagrams datagrams_waiting gaps_datagrams; do
+  # shellcheck disable=SC2086
+  for f in "${families[@]}"; do topic $t $f; done
+done
 datagrams_carried "datagrams went by shared memory"
 check "nonsense was counted" "$(stat_sum datagrams.ignored "$STATS") packets" [ "$(stat_sum datagrams.ignored "$STATS")" -gt 1000 ]
 

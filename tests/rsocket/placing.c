@@ -1,42 +1,6 @@
 // Direct placement: riomap, riounmap, riowrite.
-#include "rs.h"
+#include "placing.h"
 
-#include <sys/mman.h>
-
-// A connection whose ends take `n` mappings each: options are set before it is made.
-static int take(int l, int n) {
-  set_option(l, SOL_RDMA, RDMA_IOMAPSIZE, n);
-  tell('l');
-  int fd = raccept(l, NULL, NULL);
-  CHECK(fd >= 0);
-  return fd;
-}
-static int dial_with(int n, int queue) {
-  struct sockaddr_storage a;
-  socklen_t len = address(&a, port);
-  int fd = rsocket(family, SOCK_STREAM, 0);
-  CHECK(fd >= 0);
-  set_option(fd, SOL_RDMA, RDMA_IOMAPSIZE, n);
-  if (queue) set_option(fd, SOL_RDMA, RDMA_RQSIZE, queue);
-  hear('l');
-  EQ(rconnect(fd, (struct sockaddr *)&a, len), 0);
-  return fd;
-}
-
-static void say(int fd, char c) { put(fd, &c, 1); }
-static void wait_for(int fd, char c) {
-  char got;
-  get(fd, &got, 1);
-  EQ(got, c);
-}
-static void place(int fd, const void *buf, size_t n, off_t offset) {
-  const char *p = buf;
-  while (n) {
-    ssize_t done = (ssize_t)riowrite(fd, p, n, offset, 0);
-    CHECK(done > 0);
-    p += done, offset += done, n -= done;
-  }
-}
 static unsigned next(unsigned *seed) { return *seed = *seed * 1664525u + 1013904223u, *seed >> 8; }
 
 // ---- what is sent after a direct write is received after it is in place
