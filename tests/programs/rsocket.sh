@@ -229,7 +229,7 @@ export RSOCKET_STATS="$STATS/%p"
 free_port port
 start server env "LD_PRELOAD=$RSOCKET" rcopy -p "$port" >"$dir/server" 2>&1
 if wait_port "$port" "$server"; then
-  head -c 30000001 /dev/urandom >"$dir/in"
+  head -c $((64 << 20 | 1)) /dev/urandom >"$dir/in"
   for i in 1 2; do
     limit 60 env "LD_PRELOAD=$RSOCKET" rcopy "$dir/in" "127.0.0.1:$dir/out$i" -p "$port" >"$dir/client" 2>&1
     check "rcopy $i" "exit $?: $(tail -1 "$dir/client")" cmp -s "$dir/in" "$dir/out$i"
