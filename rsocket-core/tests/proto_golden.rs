@@ -28,6 +28,7 @@ fn posted(end: &mut End, peer: &End) -> Vec<(&'static str, u64, u32, u32)> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "half a million bytes")]
 fn worked_example_of_section_5_7() {
     for mode in [Mode::Immediate, Mode::Message] {
         let (world, mut a, mut b) = connect(Weather { mode, ..Weather::default() }, [UPSTREAM; 2]);

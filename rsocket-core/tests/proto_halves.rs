@@ -173,8 +173,11 @@ fn params() -> impl Strategy<Value = RecvParams> {
         .prop_map(|(queue, segments, large, small)| RecvParams { queue, segments, large, small })
 }
 
+/// Miri is slow.
+const CASES: u32 = if cfg!(miri) { 3 } else { 400 };
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
 
     #[test]
     fn any_interleaving_delivers(p in params(), ops in proptest::collection::vec(op(), 0..300)) {

@@ -233,6 +233,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "minutes of comparing text")]
     fn the_table_is_the_one_that_was_reviewed() {
         let table = table();
         if std::env::var_os("BLESS").is_some() {

@@ -139,13 +139,14 @@ pub(crate) unsafe fn events_now(set: RawFd, to: *mut epoll_event, max: usize) ->
 }
 
 /// What the kernel says about one descriptor now.
+#[allow(clippy::unnecessary_cast, reason = "rustix over libc, as under Miri, has signed flags")]
 pub(crate) fn poll_now(fd: RawFd, ask: Events) -> Events {
     let fd = sys::borrow(fd);
-    let mut one = [PollFd::new(&fd, PollFlags::from_bits_retain(ask.bits() as u16))];
+    let mut one = [PollFd::new(&fd, PollFlags::from_bits_retain(ask.bits() as _))];
     match rustix::event::poll(&mut one, Some(&NOW)) {
-        Ok(1..) => {
-            one.first().map_or(Events::empty(), |p| Events::from_bits_truncate(u32::from(p.revents().bits())))
-        }
+        Ok(1..) => one
+            .first()
+            .map_or(Events::empty(), |p| Events::from_bits_truncate(u32::from(p.revents().bits() as u16))),
         _ => Events::empty(),
     }
 }
