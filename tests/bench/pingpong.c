@@ -1,10 +1,11 @@
 // Round trips of 64 bytes with both sides spinning (MSG_DONTWAIT), pinned to two cores.
 //
-//   pingpong [ROUNDS]: prints "p50 NS p99 NS mean NS waited PERCENT" of the round trip and checks every message. Ten
-//   of them are timed together, since looking at the clock takes a tenth of one. `waited` is how much of the time
-//   the one of the two that got less of its core was kept from it by others.
+//   pingpong [ROUNDS [blocking]]: prints "p50 NS p99 NS mean NS waited PERCENT" of the round trip and checks every
+//   message. Ten of them are timed together, since looking at the clock takes a tenth of one. `waited` is how much of
+//   the time the one of the two that got less of its core was kept from it by others. `blocking`: the calls wait.
 //
 // Two processes: the parent serves on core 1, the child asks on core 0. Both inherit LD_PRELOAD.
+// With -DRSOCKET it calls rsocket(7).
 #include "bench.h"
 
 #include <arpa/inet.h>
@@ -17,12 +18,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SIZE = 64, TOGETHER = 10 };
+#include "calls.h"
 
+enum { SIZE = 64, TOGETHER = 10 };
+static int how = MSG_DONTWAIT;
 
 static int get(int fd, char *b) {
   for (size_t n = 0; n < SIZE;) {
-    ssize_t k = recv(fd, b + n, SIZE - n, MSG_DONTWAIT);
+    ssize_t k = recv(fd, b + n, SIZE - n, how);
     if (k > 0) n += k;
     else if (k == 0 || errno != EAGAIN) return 0;
   }
@@ -30,7 +33,7 @@ static int get(int fd, char *b) {
 }
 static int put(int fd, const char *b) {
   for (size_t n = 0; n < SIZE;) {
-    ssize_t k = send(fd, b + n, SIZE - n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    ssize_t k = send(fd, b + n, SIZE - n, how | MSG_NOSIGNAL);
     if (k > 0) n += k;
     else if (k == 0 || errno != EAGAIN) return 0;
   }
@@ -75,6 +78,7 @@ static int client(const struct sockaddr_in *a, long rounds, waits *w) {
 }
 int main(int argc, char **argv) {
   long rounds = argc > 1 ? atol(argv[1]) : 200000;
+  if (argc > 2 && !strcmp(argv[2], "blocking")) how = 0;
   struct sockaddr_in a = {.sin_family = AF_INET};
   socklen_t n = sizeof a;
   a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

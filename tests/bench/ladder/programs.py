@@ -1,0 +1,117 @@
+"""Cells of unmodified programs: sockperf, iperf3, redis, nginx with wrk."""
+
+import json
+import os
+import pwd
+import re
+import signal
+
+from .run import Failed, free_port
+
+
+def _seconds(bed):
+    """Programs that count whole seconds."""
+    return max(1, round(bed.seconds))
+
+
+def _found(pattern, text, program):
+    m = re.search(pattern, text)
+    if not m:
+        raise Failed(f"{program} does not say how fast it was: {text[-200:]}".replace("\n", " | "))
+    return float(m.group(1))
+
+
+def _sockperf(bed, *arguments):
+    port = free_port()
+    s = bed.server(port, "sockperf", "server", "--tcp", "-i", "127.0.0.1", "-p", port)
+    out = bed.client(
+        "sockperf", arguments[0], "--tcp", "-i", "127.0.0.1", "-p", port, "-t", _seconds(bed), "--msg-size=64", *arguments[1:]
+    )
+    bed.stop(s, signal.SIGINT)
+    return out
+
+
+def sockperf_latency(bed):
+    # It gives up above 600 thousand round trips a second unless told to expect more.
+    out = _sockperf(bed, "ping-pong", "--mps=5000000")
+    if "dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" not in out:
+        raise Failed("sockperf lost messages")
+    return {"p50": _found(r"percentile 50\.000 = *([\d.]+)", out, "sockperf"), "p99": _found(r"percentile 99\.000 = *([\d.]+)", out, "sockperf")}
+
+
+def sockperf_rate(bed):
+    out = _sockperf(bed, "throughput", "--mps=max")
+    return {"rate": _found(r"Message Rate is ([\d.]+)", out, "sockperf") / 1e6}
+
+
+def iperf3(bed, *how):
+    port = free_port()
+    s = bed.server(port, "iperf3", "-s", "-1", "-B", "127.0.0.1", "-p", port)
+    out = json.loads(bed.client("iperf3", "-c", "127.0.0.1", "-p", port, "-t", _seconds(bed), "-J", *how))
+    if "error" in out:
+        raise Failed(out["error"])
+    # After its one test it ends by itself.
+    s.wait(60)
+    bed.servers.remove(s)
+    ways = [v for k, v in out["end"].items() if k.startswith("sum_received")]
+    return {"rate": sum(w["bits_per_second"] for w in ways) / 8e6}
+
+
+def redis(bed, clients, pipeline, tcp, ours):
+    port = free_port()
+    s = bed.server(
+        port,
+        *("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"),
+        *("--dir", bed.dir, "--daemonize", "no"),
+    )
+    number = max(1000, int((tcp if bed.library is None else ours) * bed.seconds / 2))
+    out = bed.client(
+        *("redis-benchmark", "-h", "127.0.0.1", "-p", port, "-c", clients, "-P", pipeline),
+        *("-n", number, "-t", "get,set", "--csv"),
+    )
+    bed.stop(s)
+    return {w: _found(rf'"{w}","([\d.]+)"', out, "redis-benchmark") / 1e3 for w in ("GET", "SET")}
+
+
+NGINX = """{user}
+worker_processes 1;
+daemon off;
+pid {dir}/pid;
+error_log {dir}/error.log warn;
+events {{ worker_connections 512; }}
+env RSOCKET_STATS;
+http {{
+  access_log off;
+  sendfile {sendfile};
+  keepalive_requests 100000000;
+  client_body_temp_path {dir}/t1; proxy_temp_path {dir}/t2; fastcgi_temp_path {dir}/t3;
+  uwsgi_temp_path {dir}/t4; scgi_temp_path {dir}/t5;
+  server {{ listen 127.0.0.1:{port}; root {dir}/www; }}
+}}
+"""
+
+
+def _user():
+    """As root its worker takes another user; the overflow user, nginx's own choice, is never trusted."""
+    if os.getuid():
+        return ""
+    return "user www-data;" if any(p.pw_name == "www-data" for p in pwd.getpwall()) else "user root;"
+
+
+def nginx(bed, size, connections, sendfile, close=False):
+    port = free_port()
+    os.mkdir(bed.path("www"), 0o755)
+    with open(bed.path("www/file"), "wb") as f:
+        f.write(os.urandom(size))
+    with open(bed.path("conf"), "w") as f:
+        f.write(NGINX.format(user=_user(), dir=bed.dir, port=port, sendfile="on" if sendfile else "off"))
+    s = bed.server(port, "nginx", "-p", bed.dir, "-c", bed.path("conf"), "-e", bed.path("error.log"))
+    out = bed.client(
+        *("wrk", "-t", 1, "-c", connections, "-d", f"{_seconds(bed)}s"),
+        *(("-H", "Connection: close") if close else ()),
+        f"http://127.0.0.1:{port}/file",
+    )
+    bed.stop(s, signal.SIGTERM)
+    if "Socket errors" in out or "Non-2xx" in out:
+        raise Failed(f"wrk saw errors: {out[-200:]}".replace("\n", " | "))
+    return {"rate": _found(r"Requests/sec: *([\d.]+)", out, "wrk") / 1e3}
