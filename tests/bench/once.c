@@ -2,6 +2,7 @@
 //
 //   once foreign NUMBER: write() on a descriptor that is no socket
 //   once send NUMBER, once receive NUMBER: 64 bytes between two ends of a connection, both here
+//   once look NUMBER: a receive that finds nothing
 //
 // Prints "ns N", the mean of one call. What is counted is `measured` and what it calls.
 #include "bench.h"
@@ -58,9 +59,14 @@ int main(int argc, char **argv) {
     for (long i = 0; i < number; i++) measured(foreign, fd);
     t = ns() - t;
   } else {
-    int ends[2], sends = !strcmp(argv[1], "send");
+    int ends[2], sends = !strcmp(argv[1], "send"), looks = !strcmp(argv[1], "look");
     if (!meet(ends)) return 3;
-    for (long i = 0; i < number; i++) {
+    for (long i = 0; looks && i < number; i++) {
+      uint64_t t0 = ns();
+      if (measured(get, ends[1]) >= 0) return 6;
+      t += ns() - t0;
+    }
+    for (long i = 0; !looks && i < number; i++) {
       uint64_t t0 = ns();
       ssize_t k = sends ? measured(put, ends[0]) : put(ends[0]);
       if (sends) t += ns() - t0;

@@ -23,12 +23,12 @@ def _first(path, key, default="?"):
 
 
 def describe():
-    """One line for people: processor, cores, kernel, memory, date."""
+    """One line for people: processor, cores, kernel, memory, date, what others did."""
     kib = int(_first("/proc/meminfo", "MemTotal", "0 kB").split()[0])
     return (
         f"{_first('/proc/cpuinfo', 'model name')}, {os.cpu_count()} cores"
         f"{' (virtual)' if 'hypervisor' in _first('/proc/cpuinfo', 'flags') else ''}, {kib / 2**20:.0f} GiB, "
-        f"Linux {platform.release()}, {time.strftime('%Y-%m-%d %H:%M')}"
+        f"Linux {platform.release()}, {time.strftime('%Y-%m-%d %H:%M')}, load {os.getloadavg()[0]:.1f}"
     )
 
 
@@ -73,11 +73,12 @@ def ring(mib=512):
 
 
 def _busy():
-    """Seconds in which the cores did something at ordinary priority or were taken away, all cores."""
+    """Seconds in which the cores did something or were taken away, all cores. Work at low priority counts: it gives way, but
+    the scheduler puts the two ends of a connection onto one core for it."""
     with open("/proc/stat") as f:
         v = [int(x) for x in f.readline().split()[1:]]
-    # user, nice, system, idle, iowait, irq, softirq, steal; what runs at low priority gives way.
-    return (v[0] + v[2] + v[5] + v[6] + v[7]) / os.sysconf("SC_CLK_TCK")
+    # user, nice, system, idle, iowait, irq, softirq, steal
+    return (v[0] + v[1] + v[2] + v[5] + v[6] + v[7]) / os.sysconf("SC_CLK_TCK")
 
 
 def _children():

@@ -155,6 +155,13 @@ ROWS = (
         counts=True,
     ),
     Row(
+        "look-count",
+        "receive that finds nothing",
+        lambda b: counts.message(b, "look"),
+        (Metric("count", "instructions in user space", "", True, noisy=False),),
+        counts=True,
+    ),
+    Row(
         "start-up",
         "what an exec costs more",
         counts.start_up,
