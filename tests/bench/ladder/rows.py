@@ -103,7 +103,7 @@ ROWS = (
         "epoll with 10,000 idle connections",
         own.crowd,
         (
-            Metric("p50", "p50 of the busy one", "µs", True),
+            Metric("p50", "p50", "µs", True),
             Metric("growth", "against 10 idle", "×", True, (Target("at_most", 1.2),)),
         ),
         rounds=1,
