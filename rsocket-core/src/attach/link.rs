@@ -521,7 +521,7 @@ pub fn start(s: &Slot, index: u32, window: u32, side: u32) -> Result<(), Reason>
     if window >= r.windows.load(Ordering::Relaxed) || !free {
         return Err(Reason::ArenaRefused);
     }
-    let (mut recv, send) = fresh()?;
+    let (recv, send) = fresh()?;
     s.window.store(window, Ordering::Relaxed);
     s.side.store(side, Ordering::Relaxed);
     // SAFETY: the connection has no window yet, so that nobody else looks at its states.
@@ -541,7 +541,7 @@ pub fn start(s: &Slot, index: u32, window: u32, side: u32) -> Result<(), Reason>
     s.placement.reset();
     ends.outgoing.offer(s.sizes.get(Size::Iomap));
     // wire-protocol §5.6: the buffers after the first are announced at once.
-    receive::give_back(s, &ends, &mut recv);
+    receive::give_back(s, &ends);
     s.arena.store(index + 1, Ordering::Release);
     Ok(())
 }

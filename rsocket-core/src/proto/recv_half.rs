@@ -279,6 +279,12 @@ impl RecvHalf {
         }
     }
 
+    /// Whether there is anything to tell the peer: [`Self::next_update`] without `grow` would say something.
+    #[must_use]
+    pub const fn owes(&self) -> bool {
+        self.flags & ENDED == 0 && (self.live < self.segments || self.unreported() >= credit_step(self.queue))
+    }
+
     /// The next thing to tell the peer; to be called until there is none.
     ///
     /// An entry as soon as a segment is free, else a credit when half of the queue was read since the last
@@ -355,6 +361,19 @@ mod tests {
         assert_eq!(half.next_update(false), Some(Update { entry: Some((1, one)), word }));
         assert_eq!(half.next_update(false), None);
         assert_eq!(half.total(), 131_072);
+    }
+
+    #[test]
+    fn owes_what_an_update_would_say() {
+        let mut half = RecvHalf::new(&SMALL);
+        for len in (1..=1000).cycle().take(5000) {
+            while half.owes() {
+                assert!(half.next_update(false).is_some());
+            }
+            assert_eq!(half.next_update(false), None);
+            let room = half.current().len - half.read;
+            take(&mut half, len.min(room));
+        }
     }
 
     #[test]

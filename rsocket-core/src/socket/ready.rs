@@ -31,7 +31,7 @@ pub struct Look {
 /// Whether the window has something for the receiver.
 #[inline]
 pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
-    // Acquire: pairs with the release in receive::commit.
+    // Acquire: pairs with the release in receive::publish.
     let hint = s.unread_hint.load(Ordering::Acquire);
     if s.low_water.load(Ordering::Relaxed) > 1 {
         return receive::reaches_low_water(s, ends);
@@ -45,7 +45,7 @@ pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
 /// on TCP, where both come at once.
 #[inline]
 pub(crate) fn end_is_next(s: &Slot, ends: &Ends) -> bool {
-    // Acquire: pairs with the release in receive::commit.
+    // Acquire: pairs with the release in receive::publish.
     let hint = s.unread_hint.load(Ordering::Acquire);
     hint as u32 == 0
         && ends.incoming.poll_data((hint >> 32) as u32).is_some_and(|word| {

@@ -9,7 +9,8 @@ use std::os::fd::RawFd;
 
 use super::kernel::{self, Ending};
 use super::peek::{nothing_wanted, peek};
-use super::slot::{LARGE, RecvState, SMALL, Slot, SlotId, flag};
+pub(crate) use super::room::{Due, give_back};
+use super::slot::{RecvState, Slot, SlotId, flag};
 pub use super::unread::unread;
 pub(crate) use super::unread::{ended_ahead, in_window, reaches_low_water};
 use super::vectors::Cursor;
@@ -23,7 +24,6 @@ use crate::errno::Errno;
 use crate::placement::{Placed, Placer};
 use crate::stats::{self, Counter};
 use crate::sync::thread::tid;
-use crate::wire::sge::Sge;
 use crate::wire::word::{Ctrl, Message, Word};
 use crate::{live, relay};
 
@@ -360,19 +360,27 @@ fn from_device(
     to: &mut Cursor<'_>,
     flags: i32,
 ) -> Result<Got, Errno> {
-    // SAFETY: the receive lock is held by our caller, and the state was set when the window was.
-    let mut state = unsafe { s.receive.load() };
+    if quiet(s, ends) {
+        if !wait::kernel_due(s, flags) {
+            return Ok(Got::Nothing);
+        }
+        // The long way asks again.
+        wait::ask_kernel_next(s);
+    }
+    // SAFETY: the receive lock is held by our caller, and the state was set when the window was. It is edited in the
+    // spare copy, which counts for nothing until it is published.
+    let state = unsafe { s.receive.draft() };
     let peek = flags & libc::MSG_PEEK != 0;
     let discard = flags & libc::MSG_TRUNC != 0;
     let placer = Placer::of(id, s, fd);
     let before = to.done();
-    let mut intact = take_messages(&mut state, ends, to, discard, placer);
+    let mut intact = take_messages(state, ends, to, discard, placer);
     let mut n = to.done() - before;
     if n == 0 && intact && state.ended == 0 {
-        match after_silence(id, s, fd, ends, &state, flags)? {
+        match after_silence(id, s, fd, ends, *state, flags)? {
             Silence::Nothing => {}
             Silence::LookAgain => {
-                intact = take_messages(&mut state, ends, to, discard, placer);
+                intact = take_messages(state, ends, to, discard, placer);
                 n = to.done() - before;
                 if n == 0 && intact && state.ended == 0 {
                     return Ok(Got::End);
@@ -386,11 +394,12 @@ fn from_device(
     if !intact || placed == Some(Placed::Broken) {
         return Err(broken(s, fd));
     }
+    let ended = state.ended != 0;
     if !peek {
-        commit(s, ends, state, n);
+        publish(s, ends, n);
     }
     match n {
-        0 if state.ended != 0 || s.has(flag::READ_SHUT) => Ok(Got::End),
+        0 if ended || s.has(flag::READ_SHUT) => Ok(Got::End),
         0 => Ok(Got::Nothing),
         n => Ok(Got::Bytes(n)),
     }
@@ -467,7 +476,7 @@ fn after_silence(
     s: &Slot,
     fd: RawFd,
     ends: &Ends,
-    state: &RecvState,
+    state: RecvState,
     flags: i32,
 ) -> Result<Silence, Errno> {
     // Acquire inside: pairs with the sender's release of its end mark, after its last message.
@@ -477,7 +486,7 @@ fn after_silence(
         if end != state.total() {
             return Err(broken(s, fd));
         }
-        commit(s, ends, *state, 0);
+        commit(s, ends, state, 0);
         s.set_receive_mode(ReceiveMode::Returned);
         let _ = id;
         return Ok(Silence::Left);
@@ -510,82 +519,59 @@ fn after_silence(
     }
 }
 
-/// Publishes that `n` bytes were consumed, then gives room and credit back, one step at a time so that
-/// each is found whole by a holder that comes after our death.
-fn commit(s: &Slot, ends: &Ends, mut state: RecvState, n: usize) {
+/// What most looks of a receiver that spins find: nothing came, nothing is owed, nothing has changed. The long way would
+/// find the same, and copy the state for it. Runs under the receive lock.
+fn quiet(s: &Slot, ends: &Ends) -> bool {
+    // SAFETY: the lock is our caller's, and nothing below edits the state.
+    let state = unsafe { s.receive.view() };
+    state.ended == 0
+        && state.owed == 0
+        // Stored last by whoever changed the state: a holder that died before it may have owed something.
+        && s.unread_hint.load(Ordering::Relaxed) == unread_word(state)
+        && state.readable() == 0
+        && ends.incoming.poll_data(state.data_position).is_none()
+        && marks::end(&ends.incoming).is_none()
+        && !s.has(flag::LOST | flag::READ_SHUT | flag::MAPPED)
+}
+
+/// What [`ready::data_waiting`] needs to know of the receiving state: position in the data lane and unread bytes.
+fn unread_word(state: &RecvState) -> u64 {
+    u64::from(state.data_position) << 32 | u64::from(state.readable())
+}
+
+/// As [`publish`], of a state that was edited elsewhere.
+fn commit(s: &Slot, ends: &Ends, state: RecvState, n: usize) {
     // SAFETY: every caller holds the receive lock.
     unsafe { s.receive.stage(state) };
+    publish(s, ends, n);
+}
+
+/// Publishes that `n` bytes were consumed, as the spare copy says, then gives room and credit back, one step at a time so
+/// that each is found whole by a holder that comes after our death. Runs under the receive lock.
+fn publish(s: &Slot, ends: &Ends, n: usize) {
     s.receive.flip();
-    if state.ended != 0 && !s.has(flag::ENDED) {
-        s.set(flag::ENDED);
-    }
     let shown = live::record(s);
     if n > 0 {
         tally::received_shm(s, shown, n);
     }
-    give_back(s, ends, &mut state);
+    give_back(s, ends);
+    // SAFETY: the lock is our caller's; the draft below is made when this is not used any more.
+    let state = unsafe { s.receive.view() };
+    if state.ended != 0 && !s.has(flag::ENDED) {
+        s.set(flag::ENDED);
+    }
+    let unread = unread_word(state);
     // A sender that sleeps is woken when it can write for a while, or when nothing is left to read: waking
     // it costs as much as copying a segment. (TCP calls a socket writable at a third.)
     let drained = || state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
     if state.owed >= WAKE_AT || (state.owed > 0 && drained()) {
-        state.owed = 0;
         // SAFETY: as above.
-        unsafe { s.receive.stage(state) };
+        unsafe { s.receive.draft() }.owed = 0;
         s.receive.flip();
         s.wake_due.store(1, Ordering::Relaxed);
     }
     if let Some(r) = shown {
-        r.unread(state.readable());
+        r.unread(unread as u32);
     }
-    s.unread_hint
-        .store(u64::from(state.data_position) << 32 | u64::from(state.readable()), Ordering::Release);
-}
-
-/// An update that is to be published: room, or credit, or both.
-pub(crate) struct Due {
-    position: u32,
-    word: u32,
-    entry: Option<(usize, Sge)>,
-}
-
-impl Due {
-    /// The next update that the state owes the sender, if there is one; the state counts it as said.
-    pub(crate) fn next(state: &mut RecvState) -> Option<Self> {
-        for bank in [SMALL, LARGE] {
-            let Some(update) = state.banks.get_mut(bank).and_then(|half| half.next_update(false)) else {
-                continue;
-            };
-            let position = state.control_position;
-            state.control_position = position.wrapping_add(1);
-            state.owed = state.owed.saturating_add(1);
-            let word = update.word.0 | (bank as u32 * layout::LARGE_BANK);
-            return Some(match update.entry {
-                None => Self { position, word, entry: None },
-                Some((index, region)) => Self {
-                    position,
-                    word: word | layout::WITH_ENTRY,
-                    entry: Some((bank * SEGMENTS + index as usize, link::entry(bank, region))),
-                },
-            });
-        }
-        None
-    }
-
-    /// Says it to the sender: the entry first, then the word that announces it.
-    pub(crate) fn publish(&self, ends: &Ends) {
-        if let Some((index, entry)) = self.entry {
-            ends.incoming.post_entry(index, entry);
-        }
-        ends.incoming.publish_control(self.position, self.word);
-    }
-}
-
-/// Sends the updates that are due. The caller holds the receive lock; `state` is the published one.
-pub(crate) fn give_back(s: &Slot, ends: &Ends, state: &mut RecvState) {
-    while let Some(due) = Due::next(state) {
-        // SAFETY: as in commit.
-        unsafe { s.receive.stage(*state) };
-        due.publish(ends);
-        s.receive.flip();
-    }
+    s.unread_hint.store(unread, Ordering::Release);
 }

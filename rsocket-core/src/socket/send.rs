@@ -236,24 +236,26 @@ fn into_device(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>, into: In
     if let Into::Mapping(offset) = into {
         return depart::into_ring(s, fd, ends, from, offset);
     }
-    // SAFETY: our caller holds the send lock, and the state was set when the window was.
-    let mut state = unsafe { s.send.load() };
+    // SAFETY: our caller holds the send lock, and the state was set when the window was. It is edited in the spare copy: a
+    // holder that dies on the way leaves the old state, and one that has published a message a spare copy that is whole.
+    let mut state = unsafe { s.send.draft() };
     let bulk = hint(from.left());
     let shown = live::record(s);
-    while from.left() > 0 {
+    loop {
         // What was given back is looked at when the bank that suits the message has no room: a chatty
         // connection stays in its few pages.
         let suits = if from.left() > layout::SMALL { LARGE } else { SMALL };
         if state.banks.get(suits).is_none_or(|half| half.room() == 0) {
-            if !refresh(&mut state, ends) {
+            if !refresh(state, ends) {
                 detach::break_connection(s, fd, Reason::Inconsistent);
                 return Err(Errno::CONNRESET);
             }
-            // SAFETY: under the lock. What was taken from the lane must not be lost if nothing is sent.
-            unsafe { s.send.stage(state) };
+            // What was taken from the lane must not be lost if nothing is sent.
             s.send.flip();
+            // SAFETY: under the lock; the draft before is not used again.
+            state = unsafe { s.send.draft() };
         }
-        let Some(message) = next_message(&mut state, from.left().min(PIECE) as u32) else {
+        let Some(message) = next_message(state, from.left().min(PIECE) as u32) else {
             s.room_epoch.fetch_add(1, Ordering::Relaxed);
             // What was refused last says what is waited for.
             s.clear(flag::PLACES_FULL);
@@ -265,15 +267,20 @@ fn into_device(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>, into: In
         }
         let position = state.data_position;
         state.data_position = position.wrapping_add(1);
-        // SAFETY: under the lock, as above. The spare copy is whole before the message is published, so
-        // that a holder that finds the message published after our death can roll forward to it.
-        unsafe { s.send.stage(state) };
+        // The spare copy is whole before the message is published (Release), so that a holder that finds the message
+        // published after our death can roll forward to it.
         ends.outgoing.publish_data(position, message.word);
         s.send.flip();
         from.advance(message.target.len as usize);
         tally::sent_shm(s, shown, message.target.len as usize);
+        if from.left() == 0 {
+            break;
+        }
+        // SAFETY: as above.
+        state = unsafe { s.send.draft() };
     }
-    s.room_hint.store(hint_word(&state), Ordering::Release);
+    // Valid now, or a draft without a change.
+    s.room_hint.store(hint_word(state), Ordering::Release);
     if let Some(r) = shown {
         r.room(state.room(), state.banks.each_ref().map(SendHalf::credits));
     }

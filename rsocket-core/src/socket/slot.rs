@@ -7,11 +7,11 @@
 //! Protocol state is edited as a copy and published by one store ([`Guarded`]): a holder that is killed
 //! inside leaves the old state or the new one, never half.
 
-use core::cell::UnsafeCell;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+pub use super::guarded::Guarded;
 use super::options::Sizes;
 use super::policy;
 use super::tally::Tally;
@@ -118,51 +118,6 @@ impl RecvState {
     pub fn readable(&self) -> u32 {
         let [small, large] = &self.banks;
         if self.current as usize == LARGE { large.readable() } else { small.readable() }
-    }
-}
-
-/// A state that processes share: two copies and the number of the valid one.
-#[repr(C, align(64))]
-pub struct Guarded<T> {
-    /// Held to copy, edit and publish; never across a sleep.
-    pub lock: OwnedLock,
-    current: AtomicU32,
-    copies: [UnsafeCell<T>; 2],
-}
-
-// SAFETY: the copies are only touched by whoever holds `lock`; T is plain integers.
-unsafe impl<T: Copy + Send> Sync for Guarded<T> {}
-
-impl<T: Copy> Guarded<T> {
-    /// A copy of the valid state.
-    ///
-    /// # Safety
-    /// The caller holds `lock`, or is alone with the slot; and the state was set before.
-    #[inline]
-    pub unsafe fn load(&self) -> T {
-        // Relaxed: the lock's acquire pairs with the release of whoever published.
-        let i = self.current.load(Ordering::Relaxed) & 1;
-        // SAFETY: under the lock nobody writes the valid copy; the index is 0 or 1.
-        unsafe { *self.copies.get_unchecked(i as usize).get() }
-    }
-
-    /// Writes the spare copy; nobody sees it before [`Self::flip`].
-    ///
-    /// # Safety
-    /// The caller holds `lock`, or is alone with the slot.
-    #[inline]
-    pub unsafe fn stage(&self, value: T) {
-        let i = (self.current.load(Ordering::Relaxed) & 1) ^ 1;
-        // SAFETY: the spare copy belongs to the holder of the lock.
-        unsafe { *self.copies.get_unchecked(i as usize).get() = value };
-    }
-
-    /// Makes the spare copy the valid one.
-    #[inline]
-    pub fn flip(&self) {
-        // Release: pairs with the acquire of the lock in a holder that breaks it after our death, so
-        // that it sees the whole copy that the index names.
-        self.current.store((self.current.load(Ordering::Relaxed) & 1) ^ 1, Ordering::Release);
     }
 }
 

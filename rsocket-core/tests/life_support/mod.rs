@@ -137,7 +137,7 @@ impl World {
         }
         self.to.receive.flip();
         self.from.send.flip();
-        Me::new(self, 7, None).give_back(&mut receive).expect("immortal");
+        Me::new(self, 7, None).give_back().expect("immortal");
     }
 
     /// The same after the switch, with nothing on TCP before it.

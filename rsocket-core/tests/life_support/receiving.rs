@@ -1,5 +1,7 @@
 //! The receiving side of the life models.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 
 /// What TCP answers to a receive that does not wait.
@@ -178,9 +180,14 @@ impl Me<'_> {
 
     pub(super) fn from_device(&self, want: usize) -> Lived<Answer> {
         let (w, s) = (self.world, self.world.to);
-        // SAFETY: the receive lock is held by our caller.
-        let mut state = unsafe { s.receive.load() };
-        let mut bytes = self.take_messages(&mut state, want)?;
+        // Asked of TCP each time: the library asks now and then.
+        if self.quiet() && w.tcp(|t| t.queue.is_empty() && !t.fin) {
+            self.step()?;
+            return Ok(Answer::Nothing);
+        }
+        // SAFETY: the receive lock is held by our caller; nobody drafts before it is published or left.
+        let state = unsafe { s.receive.draft() };
+        let mut bytes = self.take_messages(state, want)?;
         if bytes.is_empty() {
             // As `after_silence`.
             let end = marks::end(&w.lane);
@@ -191,7 +198,7 @@ impl Me<'_> {
                 if end != state.total() {
                     return Ok(self.broken("the end mark is elsewhere"));
                 }
-                self.commit(state, &[])?;
+                self.commit(&[])?;
                 s.set_receive_mode(ReceiveMode::Returned);
                 self.step()?;
                 return Ok(self.from_kernel(want));
@@ -204,14 +211,14 @@ impl Me<'_> {
                     return Ok(self.broken("bytes beyond the cut"));
                 }
             } else if fin {
-                bytes = self.take_messages(&mut state, want)?;
+                bytes = self.take_messages(state, want)?;
                 if bytes.is_empty() {
                     return Ok(Answer::End);
                 }
             }
         }
         // Also when nothing came: what a dead holder did not give back is due.
-        self.commit(state, &bytes)?;
+        self.commit(&bytes)?;
         Ok(if bytes.is_empty() { Answer::Nothing } else { Answer::Bytes })
     }
 
@@ -241,28 +248,41 @@ impl Me<'_> {
         Ok(out)
     }
 
-    /// As `receive::commit`. A receiver that dies before the state is published has not received.
-    pub(super) fn commit(&self, mut state: RecvState, bytes: &[u8]) -> Lived<()> {
+    /// As `receive::quiet`.
+    fn quiet(&self) -> bool {
         let (w, s) = (self.world, self.world.to);
-        self.step()?;
         // SAFETY: the receive lock is held by our caller.
-        unsafe { s.receive.stage(state) };
+        let state = unsafe { s.receive.view() };
+        s.unread_hint.load(Ordering::Relaxed) == unread_word(state)
+            && state.readable() == 0
+            && w.lane.poll_data(state.data_position).is_none()
+            && marks::end(&w.lane).is_none()
+    }
+
+    /// As `receive::publish`. A receiver that dies before the state is published has not received.
+    pub(super) fn commit(&self, bytes: &[u8]) -> Lived<()> {
+        let (w, s) = (self.world, self.world.to);
         self.step()?;
         s.receive.flip();
         w.received.lock().unwrap().extend(bytes);
         self.step()?;
-        self.give_back(&mut state)
+        self.give_back()?;
+        // SAFETY: the receive lock is held by our caller.
+        s.unread_hint.store(unread_word(unsafe { s.receive.view() }), Ordering::Release);
+        self.step()
     }
 
-    /// As `receive::give_back`.
-    pub(super) fn give_back(&self, state: &mut RecvState) -> Lived<()> {
+    /// As `room::give_back`.
+    pub(super) fn give_back(&self) -> Lived<()> {
         let (w, s) = (self.world, self.world.to);
         for bank in 0..2 {
-            while let Some(update) = state.banks[bank].next_update(false) {
+            loop {
+                // SAFETY: the receive lock is held by our caller; each draft is used until its flip.
+                let state = unsafe { s.receive.draft() };
+                assert_eq!(state.banks[bank].owes(), { state.banks[bank] }.next_update(false).is_some());
+                let Some(update) = state.banks[bank].next_update(false) else { break };
                 let position = state.control_position;
                 state.control_position = position.wrapping_add(1);
-                // SAFETY: as in commit.
-                unsafe { s.receive.stage(*state) };
                 self.step()?;
                 if let Some((index, region)) = update.entry {
                     w.lane.post_entry(bank * layout::SEGMENTS + index as usize, link::entry(bank, region));
@@ -308,4 +328,9 @@ impl Me<'_> {
         s.set_phase(Phase::Refused);
         Ok(())
     }
+}
+
+/// As in `receive`.
+fn unread_word(state: &RecvState) -> u64 {
+    u64::from(state.data_position) << 32 | u64::from(state.readable())
 }

@@ -148,17 +148,17 @@ impl Me<'_> {
     /// As `send::into_device`, by one bank and in small pieces.
     pub(super) fn into_device(&self, bytes: &[u8]) -> Lived<usize> {
         let (w, s) = (self.world, self.world.from);
-        // SAFETY: the send lock is held by our caller.
-        let mut state = unsafe { s.send.load() };
         let mut done = 0;
         while done < bytes.len() {
+            // SAFETY: the send lock is held by our caller; a draft is used until the next one.
+            let mut state = unsafe { s.send.draft() };
             if state.banks[0].room() == 0 {
-                self.refresh(&mut state)?;
-                // SAFETY: as above.
-                unsafe { s.send.stage(state) };
+                self.refresh(state)?;
                 self.step()?;
                 s.send.flip();
                 self.step()?;
+                // SAFETY: as above.
+                state = unsafe { s.send.draft() };
             }
             let left = (bytes.len() - done).min(2) as u32;
             let Some(write) = state.banks[0].next_data(left) else { break };
@@ -170,8 +170,6 @@ impl Me<'_> {
             self.step()?;
             let position = state.data_position;
             state.data_position = position.wrapping_add(1);
-            // SAFETY: as above.
-            unsafe { s.send.stage(state) };
             self.step()?;
             w.lane.publish_data(position, write.word.0);
             // From here on the bytes are the peer's, whatever becomes of us.
