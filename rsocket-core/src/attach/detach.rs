@@ -86,6 +86,8 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     finish_tail(id, s, fd);
     ends.wake_reader();
     ends.wake_writer();
+    // Other threads and relatives sleep until the window has something for them: from here on it is TCP that has.
+    ends.wake_own();
     crate::socket::mode_changed(id);
 }
 
@@ -135,7 +137,17 @@ fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) {
         return;
     }
     let mut lost = false;
+    // Before the direction is acknowledged there is nothing to tell the peer; but another thread may be about to, under
+    // a lock that is not ours.
+    let told = loop {
+        match s.receive_mode() {
+            ReceiveMode::Device | ReceiveMode::Acknowledged => break true,
+            mode if s.shift_receive_mode(mode, ReceiveMode::Returned) => break false,
+            _ => {}
+        }
+    };
     match s.receive_mode() {
+        _ if !told => {}
         // What we took of the device is told; before the cut was reached, that is nothing.
         ReceiveMode::Device => {
             // SAFETY: the receive lock was taken above.
@@ -163,7 +175,7 @@ fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) {
                 lost = true;
             }
         }
-        _ => s.set_receive_mode(ReceiveMode::Returned),
+        _ => {}
     }
     s.receive.lock.unlock(crate::sync::thread::tid());
     if lost && matches!(reason, Reason::Executed | Reason::PassedAway | Reason::OddUse) {

@@ -42,6 +42,8 @@ pub(crate) struct Entry {
     set: bool,
     /// What the last look says must be asked of the kernel.
     ask: Events,
+    /// The socket's mode epoch before that look.
+    epoch: u32,
     /// RDHUP was heard and meant nothing to the caller: not asked again in this call.
     quiet: bool,
     /// The kernel repeats what nobody wants: left out for a nap.
@@ -61,6 +63,7 @@ impl Entry {
             special: false,
             set: false,
             ask: Events::empty(),
+            epoch: 0,
             quiet: false,
             deaf: false,
         }
@@ -166,6 +169,11 @@ pub(crate) fn wait<S: Source>(
     result
 }
 
+/// The sockets that the last look found on TCP alone.
+fn plain(entries: &[Entry]) -> impl Iterator<Item = SlotId> {
+    entries.iter().filter(|e| !e.special).filter_map(|e| e.slot)
+}
+
 impl<S: Source> Wait<'_, S> {
     fn run(&mut self, timeout: Option<Duration>, mask: *const libc::sigset_t) -> Result<usize, Errno> {
         let deadline = Deadline::after(timeout);
@@ -240,6 +248,7 @@ impl<S: Source> Wait<'_, S> {
                 continue;
             }
             e.slot = (self.find)(e.fd);
+            e.epoch = e.slot.map_or(0, |slot| self.source.mode_epoch(slot));
             let patience = e.slot.and_then(|slot| self.source.patience(slot));
             self.patience = sooner(self.patience, patience);
             e.special = patience.is_some() || e.slot.is_some_and(|slot| self.source.on_device(slot));
@@ -324,7 +333,14 @@ impl<S: Source> Wait<'_, S> {
     ) -> Result<usize, Errno> {
         let used = self.fill(bell.map_or(-1, |b| b.fd()));
         let spec = time.map(timespec);
-        let result = sys::wait(self.kernel.get_mut(..used).unwrap_or_default(), spec.as_ref(), mask);
+        let waits = time.is_none_or(|t| !t.is_zero());
+        let entered = if waits { self.enter() } else { Some(0) };
+        let result = match entered {
+            Some(_) => sys::wait(self.kernel.get_mut(..used).unwrap_or_default(), spec.as_ref(), mask),
+            // One of them has just left TCP.
+            None => Err(Errno::AGAIN),
+        };
+        self.leave(entered.unwrap_or(0));
         if let Some(bell) = bell {
             self.disarm(bell);
             if self.kernel.get(self.entries.len()).is_some_and(|k| k.revents != 0) {
@@ -333,12 +349,31 @@ impl<S: Source> Wait<'_, S> {
         }
         match result {
             Ok(_) => Ok(self.merge()),
+            Err(Errno::AGAIN) => Ok(0),
             // What the devices said before counts more than a signal, as in the kernel.
             Err(Errno::INTR) if self.entries.iter().any(|e| e.revents != 0) => {
                 Ok(self.entries.iter().filter(|e| e.revents != 0).count())
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// Counts this thread as waiting in the kernel on every socket that is still TCP's alone: none of them leaves TCP
+    /// while it sleeps. How many there are, or `None` when one has left already.
+    fn enter(&self) -> Option<usize> {
+        let mut entered = 0;
+        for slot in plain(self.entries) {
+            if !self.source.enter_wait(slot) {
+                self.leave(entered);
+                return None;
+            }
+            entered += 1;
+        }
+        Some(entered)
+    }
+
+    fn leave(&self, entered: usize) {
+        plain(self.entries).take(entered).for_each(|slot| self.source.leave_wait(slot));
     }
 
     /// The kernel's own descriptors must not wait for the end of the spin.
@@ -383,7 +418,10 @@ impl<S: Source> Wait<'_, S> {
                     // keep the caller awake.
                     let seen = self.source.progress(slot).received;
                     let end_only = wanted.contains(Events::RDHUP) && !both.contains(Events::IN);
+                    // Spinning, or another thread, may have changed who is to be asked since the look; whoever
+                    // did has rung already.
                     (both.is_empty() || self.source.arm(slot, both, bell.id(), false))
+                        && self.source.mode_epoch(slot) == e.epoch
                         && (!end_only || self.source.arm_edge(slot, seen, bell.id(), false))
                 }
                 _ => !e.set || !self.sets.peek(e.fd),

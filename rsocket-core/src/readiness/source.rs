@@ -82,6 +82,14 @@ pub trait Source: Sync + 'static {
     /// Rings a bell of this process, to pass the word on to another thread.
     fn ring(&self, bell: u64);
 
+    /// Before a sleep in the kernel on a socket that is TCP's alone, which it then stays until [`Source::leave_wait`].
+    /// False: it is not.
+    fn enter_wait(&self, _slot: SlotId) -> bool {
+        true
+    }
+    /// After it.
+    fn leave_wait(&self, _slot: SlotId) {}
+
     /// Goes on with pairings that a process without TCP waits for; how soon the next look is due.
     fn attaching(&self) -> Option<Duration> {
         None
@@ -140,6 +148,12 @@ impl Source for Sockets {
     }
     fn patience(&self, slot: SlotId) -> Option<Duration> {
         socket::patience(slot)
+    }
+    fn enter_wait(&self, slot: SlotId) -> bool {
+        socket::enter_wait(slot)
+    }
+    fn leave_wait(&self, slot: SlotId) {
+        socket::leave_wait(slot);
     }
     fn attaching(&self) -> Option<Duration> {
         socket::attaching()

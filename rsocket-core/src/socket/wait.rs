@@ -257,6 +257,7 @@ fn sleep(
     if let Some(d) = super::attaching() {
         left = Some(left.map_or(d.as_nanos() as u64, |l| l.min(d.as_nanos() as u64)));
     }
+    let epoch = s.mode_epoch.load(Ordering::Acquire);
     let look = ready::look(id, s, fd);
     if seen.is_none_or(|seen| ready::progress(s).received != seen) && look.ready.intersects(interest) {
         return Ok(());
@@ -274,6 +275,12 @@ fn sleep(
     };
     match bell.map(|b| (b, arm(b))) {
         Some((b, ready::Armed::Ready)) => {
+            bell::give_back(b);
+            return Ok(());
+        }
+        Some((b, ready::Armed::Armed)) if s.mode_epoch.load(Ordering::Acquire) != epoch => {
+            // What is to be asked of the kernel is out of date, and who changed it may have rung before we armed.
+            ready::disarm(s, b.id());
             bell::give_back(b);
             return Ok(());
         }
