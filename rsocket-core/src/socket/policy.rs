@@ -42,16 +42,21 @@ pub type Getenv = fn(&CStr) -> Option<&'static CStr>;
 
 /// Reads the settings, once.
 pub fn resolve(getenv: Getenv) {
-    if STATE.compare_exchange(UNREAD, READING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if STATE.load(Ordering::Acquire) == READ {
         return;
     }
-    crate::log::init(getenv);
+    // Threads whose first sockets come at the same time must not go by defaults, and must not wait (one may be a signal
+    // handler above another): each reads, and finds the same. The first one speaks for them all.
+    let first = STATE.compare_exchange(UNREAD, READING, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    if first {
+        crate::log::init(getenv);
+    }
     let env = |name: &'static str| short_name(name, getenv);
     let (mut config, mut complaints) = Config::load(env);
     if !are_rsockets() {
         config.apply_preload_env(env, &mut complaints);
     }
-    for c in complaints.iter() {
+    for c in complaints.iter().filter(|_| first) {
         crate::log_warn!("{}", c);
     }
     SHM.store(config.transports.allows(Transport::Shm), Ordering::Relaxed);
@@ -62,15 +67,16 @@ pub fn resolve(getenv: Getenv) {
     match getenv(c"RSOCKET_IO_URING").map(CStr::to_bytes) {
         None | Some(b"" | b"refuse") => {}
         Some(b"tcp") => RINGS.store(true, Ordering::Relaxed),
+        Some(_) if !first => {}
         Some(_) => crate::log_warn!("RSOCKET_IO_URING is neither refuse nor tcp: refuse"),
     }
     POLLING_NS.store(u64::from(config.polling_us) * 1000, Ordering::Relaxed);
     WAKE_UP_MS.store(config.wake_up_ms, Ordering::Relaxed);
     SIZES.copy_from(&Sizes::new(&config));
-    if crate::tap::open(getenv) {
+    if first && crate::tap::open(getenv) {
         super::watch(super::TAP);
     }
-    // Release: pairs with nothing but itself; the values are independent hints and have sound defaults.
+    // Release: pairs with the acquire above: whoever finds it has what was stored before.
     STATE.store(READ, Ordering::Release);
 }
 
