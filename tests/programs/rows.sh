@@ -61,10 +61,14 @@ serve() {
 
 # stop_servers : asks them to end, or waits for them where they end by themselves; false if one does not, or not well.
 stop_servers() {
-  local p rc=0
-  for p in "${SERVERS[@]}"; do
+  local i p rc=0
+  for i in "${!SERVERS[@]}"; do
+    p=${SERVERS[i]}
     if [ "$STOP" = itself ]; then
       gone_child "$p" 30 || { stop "$p" KILL; because "a server did not end"; rc=1; }
+    elif ! kill -0 "$p" 2>/dev/null; then
+      because "a server ended before it was asked to: $(tail -n 4 "$DIR/server.$i" 2>/dev/null)"
+      rc=1
     else stop "$p" "$STOP" 20 || { because "a server did not end"; rc=1; }
     fi
   done

@@ -159,7 +159,8 @@ fn it_loads_the_rdma_libraries_itself() {
     }
 }
 
-/// With its `use-libc` feature, which any other crate could switch on, rustix would call our own hooks.
+/// With its `use-libc` feature, which any other crate could switch on, rustix would call our own hooks. (`use-libc-auxv`
+/// is getauxval alone, which nobody hooks; without it a preloaded program cannot run under valgrind.)
 #[test]
 fn rustix_goes_to_the_kernel_itself() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -174,7 +175,7 @@ fn rustix_goes_to_the_kernel_itself() {
         "rustix@1",
     ]));
     assert!(text.contains("rustix v"), "{text}");
-    assert!(!text.contains("use-libc"), "{text}");
+    assert!(!text.replace("use-libc-auxv", "").contains("use-libc"), "{text}");
 }
 
 /// `pthread_cancel` unwinds through our frames: with `panic = "abort"` it would end the process.

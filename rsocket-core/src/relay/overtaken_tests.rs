@@ -13,7 +13,7 @@ use super::pump::{PeerEnd, Pump, prepare};
 use super::pump_tests::byte;
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::reason::Reason;
-use crate::attach::remote;
+use crate::attach::{link, marks, remote};
 use crate::device::QueuePair;
 use crate::device::sim::{self, SimPair, Weather, World};
 use crate::errno::Errno;
@@ -197,6 +197,29 @@ fn fin_before_the_cut_is_not_the_end() {
         b.close();
         settle(&world, &mut a, &mut b);
         assert!(a.pump.finished() && b.pump.finished());
+    }
+}
+
+/// A program that was told that it can read, and then finds nothing, may take that for a failure.
+#[test]
+fn the_cut_alone_is_nothing_to_read() {
+    for by_tcp in [&b"first by TCP, "[..], b""] {
+        let (world, mut a, mut b) = hosts();
+        assert_eq!(rustix::io::write(a.fd.as_ref().unwrap(), by_tcp), Ok(by_tcp.len()));
+        a.send(b"by the device");
+        a.shut_sending();
+        b.await_fin();
+        assert_eq!(b.drain(), by_tcp);
+        assert!(b.polled().is_empty());
+        // The first that the relays bring is the word of the cut, and what is behind it takes its time.
+        let cut = marks::cut(&link::ends(a.slot()).unwrap().outgoing).unwrap();
+        marks::publish_cut(&link::ends(b.slot()).unwrap().incoming, cut);
+        assert!(b.polled().is_empty());
+        assert_eq!(b.receive(), Err(Errno::AGAIN));
+        assert!(b.polled().is_empty());
+        settle(&world, &mut a, &mut b);
+        assert!(b.polled().contains(Events::IN));
+        assert_eq!((b.receive(), b.receive()), (Ok(b"by the device".to_vec()), Ok(vec![])));
     }
 }
 

@@ -73,7 +73,8 @@ pub(super) fn ready(s: &Slot, ends: &Ends) -> Events {
     if fin_is_the_end(s, ends) {
         return Events::IN | Events::RDHUP;
     }
-    // TCP has given all that it will: with the cut known it is the window's turn.
+    // TCP has given all that it will: with the cut known it is the window's turn, which whoever has the descriptor
+    // finds out (`receive::pass_the_cut`).
     let turn = s.has(flag::FIN_FIRST) && marks::cut(&ends.incoming).is_some();
     if turn { Events::IN } else { Events::empty() }
 }

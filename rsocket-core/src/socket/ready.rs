@@ -103,6 +103,13 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
     {
         receive::follow_back(id, s, e);
     }
+    if let Some(e) = &ends
+        && s.has(flag::FIN_FIRST)
+        && s.receive_mode() == ReceiveMode::Acknowledged
+        && fd >= 0
+    {
+        receive::pass_the_cut(s, fd, e);
+    }
     let (receive_mode, send_mode) = (s.receive_mode(), s.send_mode());
     // Whoever set the modes gave it the window before: another thread may have done both since.
     let ends = ends.or_else(|| link::ends(s));

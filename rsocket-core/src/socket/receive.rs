@@ -292,6 +292,30 @@ fn up_to_the_cut(
     Ok(Got::Bytes(to.done() - before))
 }
 
+/// Beside a relay TCP has given all that it will: once the cut is known the device is next, and only what it has brought
+/// is something to read.
+pub(crate) fn pass_the_cut(s: &Slot, fd: RawFd, ends: &Ends) {
+    let Some(n) = marks::cut(&ends.incoming) else { return };
+    if !guard::take_receive(s, ends) {
+        return;
+    }
+    let next = match s.receive_mode() {
+        mode @ ReceiveMode::Acknowledged if bytes_ahead(fd, n) == Ok(Some(0)) => {
+            mode.after(ReceiveEvent::CutReached)
+        }
+        _ => None,
+    };
+    if let Some(mode) = next {
+        s.set_receive_mode(mode);
+        stats::add(Counter::SwitchedReceiving, 1);
+    }
+    s.receive.lock.unlock(tid());
+    if next.is_some() {
+        // As after a receive that reached the cut.
+        ends.wake_own_readers();
+    }
+}
+
 /// How many of the first `n` bytes of the stream TCP still has to give; too few while more of them arrive, but
 /// 0 only when all were taken. `None`: more than `n` were taken. Nobody else may be taking any.
 fn bytes_ahead(fd: RawFd, n: u64) -> Result<Option<usize>, Errno> {
