@@ -4,6 +4,9 @@
 #
 #   INTEROP=all tests/vm/run one interop     the whole table, a quarter of an hour; without INTEROP, a choice of rows
 #
+# -T a is in the whole table only: upstream's client ends with POLLHUP (16) when it polls for its last bytes after the server
+# has gone, which a busy emulated processor lets happen now and then.
+#
 # INTEROP_REFERENCE=1 adds upstream against itself: what fails there is no business of ours (of rstream and riostream: -T a
 # with messages above 64 bytes; forking, which upstream's library cannot).
 . "$(dirname "$0")/guest.sh"
@@ -150,16 +153,13 @@ if [ "${INTEROP:-}" = all ]; then
   megabytes=64
 elif [ "$QUICK" = 1 ]; then
   streams rstream 65536 b
-  streams rstream 64 a
   streams riostream 65536 b
 else
   streams rstream "64 65536 1048576" b
   streams rstream 65536 n r
-  streams rstream 64 a
   row "rstream -T b ipv6" rstream -S 4096 -C 10 -I 2 -T b
   streams riostream "64 65536 1000000" b
   streams riostream 65536 n
-  streams riostream 64 a
   megabytes=64
 fi
 row "60 mappings, queue 16" iomaps rounds 60
