@@ -101,6 +101,12 @@ pub fn close(ends: &Ends) {
     ends.outgoing.sender().sender_closed.store(1, Ordering::Release);
 }
 
+/// Reader: it takes nothing more of this direction, though the window is still in use. Release: pairs with the acquire
+/// in [`receiver_closed`].
+pub fn stop_reading(d: &Direction) {
+    d.receiver().receiver_closed.store(1, Ordering::Release);
+}
+
 /// Where the other side of a direction last waited; 0 when unknown. Relaxed: only steers spinning.
 #[inline]
 pub fn receiver_cpu(d: &Direction) -> u32 {

@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 use crate::attach::link::{self, Claim, Ends};
+use crate::attach::marks;
 use crate::attach::reason::Reason;
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
@@ -187,6 +188,11 @@ impl Port {
         }
         self.publish(message.word);
         Ok(n)
+    }
+
+    /// Says that the peer takes no more: the program's next send fails.
+    pub fn refuse(&self) {
+        marks::stop_reading(&self.ends.incoming);
     }
 
     /// Says that the peer sends no more, behind all that was delivered.

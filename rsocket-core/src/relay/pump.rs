@@ -385,6 +385,11 @@ impl<Q: QueuePair> Pump<Q> {
                     self.end_delivered = true;
                     // One that went back to TCP ends there.
                     if !self.beside.as_ref().is_some_and(|beside| beside.returned) {
+                        if !self.connected() {
+                            // Before the end can be read: whoever has read it learns from its next send that
+                            // the peer has closed both ways.
+                            self.port.refuse();
+                        }
                         self.port.deliver_end();
                     }
                     moved = true;
@@ -409,10 +414,14 @@ impl<Q: QueuePair> Pump<Q> {
             moved = true;
         }
         if self.end_delivered && self.peer != PeerEnd::Broken {
-            let connected = matches!(self.stream.state(), State::Open | State::WriteOnly);
-            self.peer = if connected { PeerEnd::Shut } else { PeerEnd::Closed };
+            self.peer = if self.connected() { PeerEnd::Shut } else { PeerEnd::Closed };
         }
         Ok(moved)
+    }
+
+    /// Whether the peer still takes what is sent, whatever it does with its own direction.
+    fn connected(&self) -> bool {
+        matches!(self.stream.state(), State::Open | State::WriteOnly)
     }
 
     /// As much of a region as the window takes now.

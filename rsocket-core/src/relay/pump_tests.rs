@@ -8,6 +8,7 @@ use std::rc::Rc;
 use super::pump::{PeerEnd, Pump, prepare};
 use super::{connection, loopback};
 use crate::attach::machine::SendMode;
+use crate::attach::{link, marks};
 use crate::device::QueuePair;
 use crate::device::sim::{self, SimPair, Weather, World};
 use crate::errno::Errno;
@@ -98,6 +99,35 @@ pub(super) fn settle(world: &RefCell<World>, a: &mut End, b: &mut End) {
 
 pub(super) fn byte(i: usize) -> u8 {
     ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// The end of one that closed says more than the end of one that only sends no more.
+#[test]
+fn who_has_read_the_end_of_a_closed_peer_knows_that_it_takes_nothing() {
+    for closes in [true, false] {
+        let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
+        assert_eq!(a.send(b"last"), 4);
+        if closes {
+            a.close();
+        } else {
+            socket::shutdown(a.id, a.fd.as_raw_fd(), libc::SHUT_WR);
+        }
+        let mut got = Vec::new();
+        // At the first moment at which the end can be read.
+        loop {
+            a.pump.run();
+            b.pump.run();
+            match b.receive(10) {
+                Ok(end) if end.is_empty() => break,
+                Ok(more) => got.extend(more),
+                Err(e) => assert_eq!(e, Errno::AGAIN),
+            }
+            world.borrow_mut().step();
+        }
+        assert_eq!(got, b"last");
+        let ends = link::ends(family::slot(b.id).unwrap()).unwrap();
+        assert_eq!(marks::receiver_closed(&ends.outgoing), closes);
+    }
 }
 
 /// Sends `total` bytes in pieces of the given sizes, and compares.
