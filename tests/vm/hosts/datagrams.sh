@@ -51,8 +51,9 @@ right_way() {
 }
 for dev in "${DEVICES[@]}"; do
   addr=$(address "$dev" 1)
-  # Few, where it waits for each: it sends again what is not echoed within a millisecond.
-  for options in "-C 1000 -S 1000 -T b" "-C 1000 -S 16 -T n" "-C 40 -S 1000 -T b -T e" "-C 40 -S 16 -T a -T e"; do
+  # Not -T e, where it sends again whatever is not echoed within a millisecond: between emulated hosts that can be everything,
+  # for ever. The cases below have their echoes.
+  for options in "-C 1000 -S 1000 -T b" "-C 1000 -S 16 -T n"; do
     rm -f "$tmp/stats"/*
     before=$(packets rxe0)
     # shellcheck disable=SC2086
