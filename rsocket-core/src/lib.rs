@@ -39,6 +39,7 @@ pub mod relay;
 pub mod rules;
 pub mod socket;
 pub mod stats;
+pub mod succession;
 pub mod sync;
 pub mod sys;
 pub mod tap;

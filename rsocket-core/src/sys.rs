@@ -65,6 +65,23 @@ pub fn close_private(fd: RawFd) {
     unsafe { rustix::io::close(fd) };
 }
 
+/// Marks a private descriptor that the process's last program left open, close-on-exec again.
+pub fn inherit_private(fd: RawFd) {
+    keep_across_exec(fd, false);
+    if fd >= 0
+        && let Some(word) = PRIVATE.get(fd as usize / 64)
+    {
+        word.fetch_or(1 << (fd % 64), Ordering::Relaxed);
+    }
+}
+
+/// Whether `exec` leaves a private descriptor open.
+pub fn keep_across_exec(fd: RawFd, keep: bool) {
+    use rustix::io::FdFlags;
+    let flags = if keep { FdFlags::empty() } else { FdFlags::CLOEXEC };
+    let _ = rustix::io::fcntl_setfd(borrow(fd), flags);
+}
+
 /// Closes without libc's `close`, which is a hook where this library is preloaded.
 pub fn discard(fd: OwnedFd) {
     // SAFETY: the number came out of an owned descriptor just now, so nobody else closes it.

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use rsocket_core::{process, readiness, socket, sys};
+use rsocket_core::{process, readiness, socket, succession, sys};
 
 use crate::real;
 
@@ -40,6 +40,9 @@ extern "C" fn enter() {
     socket::set_listeners(readiness::epoll::mode_changed, readiness::epoll::starved);
     // A preloaded library is never unloaded.
     process::watch_forks();
+    if succession::inherit() {
+        crate::policy::enabled();
+    }
 }
 
 extern "C" fn leave() {

@@ -720,6 +720,47 @@ fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(Slot
     }
 }
 
+/// Whether the next program of this process, and relatives to come, can get at the connection's window.
+#[must_use]
+pub fn outlasts_exec(s: &Slot) -> bool {
+    let Some(r) = record_of(s) else { return true };
+    let owner = r.owner.load(Ordering::Relaxed);
+    if owner == sys::pid() {
+        return sys::is_private(r.fd.load(Ordering::Relaxed));
+    }
+    family::process_alive(owner) || family::process_alive(r.peer_pid.load(Ordering::Relaxed))
+}
+
+fn each_own(f: impl Fn(u32, &'static ArenaRecord)) {
+    let Some(family) = family::get() else { return };
+    for (i, r) in family.arenas.iter().enumerate() {
+        if r.state.load(Ordering::Acquire) == READY && r.owner.load(Ordering::Relaxed) == sys::pid() {
+            f(i as u32, r);
+        }
+    }
+}
+
+/// Whether `exec` leaves this process's arenas open.
+pub fn keep_across_exec(keep: bool) {
+    each_own(|_, r| sys::keep_across_exec(r.fd.load(Ordering::Relaxed), keep));
+}
+
+/// After `exec`: maps the arenas that the last program of this process had.
+pub fn inherit() {
+    each_own(|i, r| {
+        let fd = r.fd.load(Ordering::Relaxed);
+        let Ok(arena) = Arena::open(sys::borrow(fd)) else { return };
+        if arena.id() == load_pair(&r.id) {
+            sys::inherit_private(fd);
+            let (base, windows, id) = arena.into_parts();
+            map_here(r, i, base, windows, id);
+        } else {
+            // SAFETY: no handle on it exists.
+            unsafe { arena.unmap() };
+        }
+    });
+}
+
 /// In the child of a fork.
 pub fn fork_child() {
     LOCK.reset();

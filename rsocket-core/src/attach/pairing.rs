@@ -282,8 +282,18 @@ pub(super) fn permitted(s: &Slot) -> Result<(), Reason> {
     Ok(())
 }
 
+/// Whether a relative holds the connection that has entered a sandbox, where it makes no calls but the kernel's: as
+/// long as it lives the connection stays on TCP.
+pub(super) fn relative_in_sandbox(id: SlotId, s: &Slot) -> bool {
+    s.has(flag::SANDBOXED_HOLDER) && (family::shared(id) || !s.clear(flag::SANDBOXED_HOLDER))
+}
+
 fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     permitted(s)?;
+    if relative_in_sandbox(id, s) {
+        put_off(s);
+        return Ok(());
+    }
     let Some(tuple) = Tuple::of(fd) else {
         later(s);
         return Ok(());
@@ -443,8 +453,13 @@ fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     let sent = channel.send(welcome.bytes(), &[arena]);
     if sent.is_err() {
         link::abandon(s);
-        // Where there is no TCP to stay on, whoever knocked has handed the connection over, or closed.
-        return Err(if s.has(flag::STRICT) { Reason::OfferLapsed } else { Reason::ResourceError });
+        // Whoever knocked has handed the connection over, or become another program, or closed.
+        if s.has(flag::STRICT) {
+            return Err(Reason::OfferLapsed);
+        }
+        lapse(s)?;
+        later(s);
+        return Ok(());
     }
     link::own(id, s);
     close_pairing_fd(s);
@@ -531,6 +546,16 @@ pub fn restart(s: &Slot) -> bool {
     fresh
 }
 
+/// Before `exec`, which closes what this process holds of an unfinished pairing: it begins again in the next
+/// program. Blocks as [`forget`].
+pub fn before_exec(id: SlotId, s: &Slot, fd: RawFd) {
+    let unfinished = matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked);
+    if !unfinished || elsewhere(s) {
+        return;
+    }
+    conclude(id, s, fd);
+}
+
 /// The last descriptor goes: close what the pairing holds open. Blocks only for another thread's step in
 /// progress.
 pub fn forget(s: &Slot) {
@@ -546,9 +571,12 @@ pub fn forget(s: &Slot) {
 /// goes. Where there is no TCP to stay on, the pairing is finished if the peer has done its part, and begins again
 /// if not. `fd` is still open. Blocks as [`forget`].
 pub fn hand_over(id: SlotId, s: &Slot, fd: RawFd) {
-    if !s.has(flag::STRICT) {
-        return forget(s);
-    }
+    if s.has(flag::STRICT) { conclude(id, s, fd) } else { forget(s) }
+}
+
+/// An unfinished pairing of this process is finished, if the peer has done its part, or begins again. Blocks as
+/// [`forget`].
+fn conclude(id: SlotId, s: &Slot, fd: RawFd) {
     if matches!(s.pairing.lock(tid()), Taken::Own) {
         return;
     }

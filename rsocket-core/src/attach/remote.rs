@@ -145,7 +145,13 @@ pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recog
     let seen = Proof::of(Who::Asks, proof.seen, received, sent);
     let own = Proof::of(Who::Answers, proof.seen, received, sent);
     match own {
-        Some(own) if seen == Some(*proof) && pairing::permitted(s).is_ok() => Recognised::Here(id, own),
+        Some(own)
+            if seen == Some(*proof)
+                && pairing::permitted(s).is_ok()
+                && !pairing::relative_in_sandbox(id, s) =>
+        {
+            Recognised::Here(id, own)
+        }
         _ => Recognised::Nobody,
     }
 }

@@ -1,17 +1,20 @@
 //! The memory that a process shares with its relatives by fork: all slots, and who holds them.
 //!
-//! Mapped shared and anonymous when the first TCP socket appears, and inherited from then on. Every
+//! Mapped shared when the first TCP socket appears, and inherited from then on; by the file behind it (nobody
+//! else can open it) the next program of the process finds it again after `exec` ([`crate::succession`]). Every
 //! process of the family has an entry with its pid, and every slot one bit for each of them, so that "who
 //! still holds this connection" survives deaths that nobody announced. All of it may only ever err
 //! towards "somebody still holds it", which costs a slot, never a byte.
 
 use core::num::NonZeroUsize;
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::os::fd::{OwnedFd, RawFd};
 
 use once_cell::race::OnceNonZeroUsize;
 
 use super::slot::{Slot, SlotId};
 use crate::sync::lock::{OwnedLock, Taken};
+use crate::sys;
 
 /// Connections that a family can have at one time; further ones are plain TCP.
 pub const MAX_SLOTS: usize = 32768;
@@ -43,6 +46,8 @@ pub struct Family {
 }
 
 static FAMILY: OnceNonZeroUsize = OnceNonZeroUsize::new();
+/// The private descriptor of the file behind it; -1 if there is none.
+static FILE: AtomicI32 = AtomicI32::new(-1);
 /// This process's entry in `processes`, plus one; 0 before there is one.
 static ME: AtomicU32 = AtomicU32::new(0);
 
@@ -79,21 +84,95 @@ pub fn get_or_map() -> Option<&'static Family> {
         return Some(f);
     }
     // Two threads may both map; the first to finish wins, and nobody waits for anybody (crates.md H2).
-    let mine = map()?;
-    if FAMILY.get_or_init(|| mine) != mine {
+    let file = new_file();
+    let Some(mine) = map(file.as_ref()) else {
+        file.into_iter().for_each(sys::discard);
+        return None;
+    };
+    if FAMILY.get_or_init(|| mine) == mine {
+        if let Some(Ok(fd)) = file.map(sys::make_private) {
+            FILE.store(fd, Ordering::Release);
+        }
+    } else {
         // SAFETY: our own mapping, which nobody saw.
         let _ = unsafe { rustix::mm::munmap(mine.get() as *mut _, size_of::<Family>()) };
+        file.into_iter().for_each(sys::discard);
     }
     get()
 }
 
-fn map() -> Option<NonZeroUsize> {
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+/// An empty file of the right size, in memory. Without one the family is as good, but ends with `exec`.
+fn new_file() -> Option<OwnedFd> {
+    let file = rustix::fs::memfd_create("rsockets-family", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+    match rustix::fs::ftruncate(&file, size_of::<Family>() as u64) {
+        Ok(()) => Some(file),
+        Err(_) => {
+            sys::discard(file);
+            None
+        }
+    }
+}
+
+fn map(file: Option<impl std::os::fd::AsFd>) -> Option<NonZeroUsize> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice.
-    let p = unsafe { mmap_anonymous(core::ptr::null_mut(), size_of::<Family>(), protection, flags) };
+    let (any, len, protection) =
+        (core::ptr::null_mut(), size_of::<Family>(), ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: a new mapping at an address of the kernel's choice; the file has that size, and nobody changes it.
+    let p = unsafe {
+        match file {
+            Some(file) => mmap(any, len, protection, flags, file, 0),
+            None => mmap_anonymous(any, len, protection, flags),
+        }
+    };
     NonZeroUsize::new(p.ok()? as usize)
+}
+
+/// What the next program of this process needs to find the family again: the file, and this process's entry.
+/// `None` if there is no such file, or something has closed it.
+pub fn bequest() -> Option<(RawFd, u32)> {
+    let file = FILE.load(Ordering::Acquire);
+    is_ours(file).then_some(())?;
+    Some((file, me(get()?) as u32))
+}
+
+/// Whether the descriptor is a family's, of a library like this one.
+fn is_ours(file: RawFd) -> bool {
+    file >= 0
+        && rustix::fs::fstat(sys::borrow(file)).is_ok_and(|s| s.st_size as u64 == size_of::<Family>() as u64)
+}
+
+/// After `exec`: maps the family that the last program of this process left, and takes its entry over. False if
+/// the file is something else, or there is a family already.
+pub fn inherit(file: RawFd, entry: u32) -> bool {
+    if FAMILY.get().is_some() || !is_ours(file) {
+        return false;
+    }
+    let Some(mine) = map(Some(sys::borrow(file))) else { return false };
+    if FAMILY.get_or_init(|| mine) != mine {
+        return false;
+    }
+    let known = get().and_then(|f| f.processes.get(entry as usize));
+    if entry as usize != OVERFLOW && known.is_none_or(|e| e.load(Ordering::Acquire) != pid()) {
+        return false;
+    }
+    ME.store(entry + 1, Ordering::Relaxed);
+    FILE.store(file, Ordering::Release);
+    true
+}
+
+/// After `exec`: a descriptor that the last program of this process had for the slot. False if it had none.
+pub fn inherit_descriptor(id: SlotId, fd: RawFd) -> bool {
+    let (Some(family), Some(s)) = (get(), slot(id)) else { return false };
+    let mine = me(family);
+    let held = s.holders.get(mine / 64).is_some_and(|w| w.load(Ordering::Acquire) >> (mine % 64) & 1 == 1);
+    if held {
+        add_descriptor(id);
+        if let Some(d) = DESCRIPTOR.get(id.raw() as usize) {
+            d.store((fd + 1) as u32, Ordering::Relaxed);
+        }
+    }
+    held
 }
 
 /// The slot with this number.
@@ -405,11 +484,16 @@ pub fn fork_child() {
 
 /// Before exec, in a process that is to become another program: it stops being a holder as far as we
 /// can tell. The kernel keeps what is inherited open; the peer's FIN stays right.
-pub fn leave_all() {
+///
+/// What `kept` says yes to is passed on to that program, which goes on as a holder.
+pub fn leave_all(kept: impl Fn(SlotId) -> bool) {
     let Some(family) = get() else { return };
     let mine = me(family);
     if mine != OVERFLOW {
-        each_local(|_, s| {
+        each_local(|id, s| {
+            if kept(id) {
+                return;
+            }
             if let Some(w) = s.holders.get(mine / 64) {
                 w.fetch_and(!(1 << (mine % 64)), Ordering::AcqRel);
             }

@@ -141,6 +141,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
 
 /// The last holder closes.
 fn end(id: SlotId, s: &Slot, fd: RawFd) {
+    crate::log_debug!("connection closed by its last holder");
     crate::tap::over(id, s);
     crate::plain::rdma::closing(id, s);
     if link::has_window(s) {
@@ -242,7 +243,33 @@ pub fn leaving() {
 pub fn before_exec() {
     relay::drain(false);
     crate::live::ending(true);
-    family::leave_all();
+    family::leave_all(|_| false);
+}
+
+/// Before `exec` of a program with this library: whether it could go on with what `fd` stands for. If so, a pairing
+/// that only this program could finish has begun again.
+#[must_use]
+pub fn heritable(id: SlotId, fd: RawFd) -> bool {
+    let Some(s) = family::slot(id) else { return false };
+    if s.has(flag::RSOCKET | flag::BROKEN | flag::UNTRACKED) {
+        return false;
+    }
+    // A relay ends with the program whose it is.
+    let relay =
+        s.relay.load(Ordering::Acquire) != 0 || s.has(flag::RELAYED | flag::RELAY_LISTENS | flag::PENDING);
+    let pid = s.relay_pid.load(Ordering::Relaxed);
+    if relay && (pid == sys::pid() || !family::process_alive(pid)) || !link::outlasts_exec(s) {
+        return false;
+    }
+    pairing::before_exec(id, s, fd);
+    true
+}
+
+/// Before `exec`: what `kept` says yes to is passed on to the new program, the rest given up.
+pub fn pass_on(kept: &dyn Fn(SlotId) -> bool) {
+    relay::drain(false);
+    crate::live::ending(true);
+    family::leave_all(kept);
 }
 
 /// exec failed.

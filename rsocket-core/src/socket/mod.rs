@@ -34,8 +34,8 @@ pub mod vectors;
 pub mod wait;
 
 pub use life::{
-    accepted, before_exec, closing, connect_failed, connected, connecting, created, created_datagram,
-    duplicated, exec_failed, fork_child, fork_failed, fork_parent, fork_prepare, leaving, listening,
+    accepted, before_exec, closing, connect_failed, connected, connecting, created, created_datagram, duplicated,
+    exec_failed, fork_child, fork_failed, fork_parent, fork_prepare, heritable, leaving, listening, pass_on,
 };
 pub use ready::Look;
 pub use slot::SlotId;
@@ -408,6 +408,16 @@ pub fn refuse(id: SlotId, fd: RawFd, reason: Reason) {
 #[must_use]
 pub fn refuse_for_good(id: SlotId, fd: RawFd) -> bool {
     let Some(s) = slot(id) else { return true };
+    if s.phase() == Phase::Young && !s.has(flag::STRICT) && family::shared(id) {
+        // Relatives go on, and may attach it once this process has ended.
+        s.set(flag::SANDBOXED_HOLDER);
+        if s.phase() == Phase::Young
+            && s.receive_mode() == ReceiveMode::Kernel
+            && s.send_mode() == SendMode::Kernel
+        {
+            return true;
+        }
+    }
     refuse(id, fd, Reason::Sandboxed);
     let kernels = s.receive_mode().is_kernel() && s.send_mode().is_kernel();
     let owed = link::has_window(s) && tail_is_due(s);

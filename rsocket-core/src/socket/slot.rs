@@ -240,6 +240,8 @@ pub mod flag {
     pub const MAPPED: u32 = 1 << 24;
     /// A direct write found no room: the connection is writable only when there is some again.
     pub const PLACES_FULL: u32 = 1 << 25;
+    /// A holder has entered a sandbox, and makes the kernel's calls only.
+    pub const SANDBOXED_HOLDER: u32 = 1 << 26;
 
     #[cfg(test)]
     pub(super) const ALL: &[u32] = &[
@@ -267,6 +269,7 @@ pub mod flag {
         LOST,
         FIN_FIRST,
         DATAGRAM,
+        SANDBOXED_HOLDER,
     ];
 }
 

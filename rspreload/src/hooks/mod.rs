@@ -7,6 +7,7 @@
 pub(crate) mod aio;
 pub(crate) mod dup;
 pub(crate) mod epoll;
+pub(crate) mod exec;
 pub(crate) mod life;
 pub(crate) mod name;
 pub(crate) mod option;

@@ -7,8 +7,9 @@ use core::mem::transmute;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    FILE, aiocb, epoll_event, fd_set, iovec, loff_t, mmsghdr, msghdr, nfds_t, off_t, pollfd, sigevent,
-    sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    FILE, aiocb, epoll_event, fd_set, iovec, loff_t, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd,
+    posix_spawn_file_actions_t, posix_spawnattr_t, sigevent, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
+    timespec, timeval,
 };
 
 use super::resolve::{self, Symbol, answer_absent};
@@ -218,6 +219,12 @@ real! {
     optional fn lio_listio64(mode: c_int, list: *const *mut aiocb, length: c_int, event: *mut sigevent) -> c_int;
     // process
     certain fn fork() -> c_int;
+    certain fn daemon(stay: c_int, keep: c_int) -> c_int;
+    certain fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    certain fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    certain fn posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, old: c_int, new: c_int) -> c_int;
+    certain fn system(command: *const c_char) -> c_int;
+    certain fn popen(command: *const c_char, kind: *const c_char) -> *mut FILE;
     certain fn _exit(status: c_int);
     certain fn execv(path: *const c_char, argv: *const *const c_char) -> c_int;
     certain fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;

@@ -1,0 +1,301 @@
+//! What a program leaves to the next one in its process: connections across `exec`.
+//!
+//! The next program has the same descriptors and the same process id, and when it has this library too (see
+//! [`target`]) it needs nothing but the family's memory, the arenas, and to be told which descriptor is which
+//! connection. The first two are memfds that stay open; the third is a list in a file of its own, whose number
+//! an environment variable says. So nothing moves, no byte can be lost, and the peer notices nothing
+//! (`life-of-a-connection §5`). The next program maps all that in its constructor and removes the variable.
+//!
+//! Must not know hooks. Entry points: [`prepare`] before `exec` and [`Will::undo`] if it failed; [`inherit`].
+
+pub mod target;
+
+use core::ffi::{CStr, c_char};
+use std::io::Write;
+use std::os::fd::RawFd;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::attach::reason::Reason;
+use crate::attach::{detach, link};
+use crate::descriptors::{self, Entry};
+use crate::device::shm::layout;
+use crate::socket::family::{self, Family};
+use crate::socket::slot::Slot;
+use crate::socket::{self, SlotId};
+use crate::sys;
+
+/// Says the number of the list's descriptor.
+pub const VARIABLE: &CStr = c"RSOCKET_HEIR";
+const ASSIGNED: &[u8] = b"RSOCKET_HEIR=";
+const MAGIC: u64 = u64::from_le_bytes(*b"rs-heirs");
+/// To be raised with any change of what is in the family's memory that does not change its size.
+const VERSION: u32 = 1;
+
+/// The head of the list.
+#[repr(C)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Clone, Copy)]
+struct Head {
+    magic: u64,
+    family_size: u64,
+    slot_size: u32,
+    version: u32,
+    layout: u32,
+    pid: u32,
+    family: i32,
+    entry: u32,
+    count: u32,
+    _pad: u32,
+}
+
+impl Head {
+    fn new(family: RawFd, entry: u32, count: u32) -> Self {
+        Self {
+            magic: MAGIC,
+            family_size: size_of::<Family>() as u64,
+            slot_size: size_of::<Slot>() as u32,
+            version: VERSION,
+            layout: layout::VERSION,
+            pid: sys::pid(),
+            family,
+            entry,
+            count,
+            _pad: 0,
+        }
+    }
+}
+
+/// One descriptor, and what it stands for.
+#[repr(C)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
+struct Item {
+    fd: i32,
+    /// 0 a connection that is on TCP, 1 a connection on a device, 2 a listener.
+    kind: u32,
+    slot: u32,
+}
+
+const ON_DEVICE: u32 = 1;
+const LISTENER: u32 = 2;
+
+/// What was prepared for the next program. Has no destructor: `exec` does not come back.
+#[derive(Clone, Copy)]
+pub struct Will {
+    list: RawFd,
+    family: RawFd,
+    environment: *mut *const c_char,
+    bytes: usize,
+}
+
+impl Will {
+    /// The environment for the next program: what the caller wanted, and ours.
+    #[must_use]
+    pub fn environment(&self) -> *const *const c_char {
+        self.environment
+    }
+
+    /// After an `exec` that failed: everything is as it was.
+    pub fn undo(self) {
+        sys::close_private(self.list);
+        sys::keep_across_exec(self.family, false);
+        link::keep_across_exec(false);
+        socket::exec_failed();
+        // SAFETY: our own mapping, of which exec has kept nothing.
+        let _ = unsafe { rustix::mm::munmap(self.environment.cast(), self.bytes) };
+    }
+}
+
+/// Whether `exec` leaves the descriptor open; `None` if it is not open at all.
+fn inherited(fd: RawFd) -> Option<bool> {
+    let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).ok()?;
+    Some(!flags.contains(rustix::io::FdFlags::CLOEXEC))
+}
+
+/// Before `exec` of a program that will have this library: everything that it inherits is passed on. What cannot
+/// be goes back to TCP if the program is meant to use it ([`give_back`]). `None` if nothing can be passed on.
+///
+/// Allocates nothing by `malloc`: this may be the child of a process with many threads.
+///
+/// # Safety
+/// `environment` is null or a list of C strings that ends with a null pointer.
+#[must_use]
+pub unsafe fn prepare(environment: *const *const c_char) -> Option<Will> {
+    let (family, entry) = family::bequest()?;
+    let list = rustix::fs::memfd_create("rsockets-heirs", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+    let list = sys::make_private(list).ok()?;
+    // SAFETY: the caller's promise.
+    let extended = unsafe { extended(environment, list) };
+    let count = extended.and_then(|_| write_list(list, family, entry));
+    let (Some((environment, bytes)), Some(_)) = (extended, count) else {
+        sys::close_private(list);
+        if let Some((environment, bytes)) = extended {
+            // SAFETY: our own mapping, which nobody saw.
+            let _ = unsafe { rustix::mm::munmap(environment.cast(), bytes) };
+        }
+        return None;
+    };
+    for fd in [list, family] {
+        sys::keep_across_exec(fd, true);
+    }
+    link::keep_across_exec(true);
+    socket::pass_on(&|id| listed(list, id));
+    Some(Will { list, family, environment, bytes })
+}
+
+/// Writes down every descriptor that the next program inherits; how many there are.
+fn write_list(list: RawFd, family: RawFd, entry: u32) -> Option<u32> {
+    let mut count = 0u32;
+    for fd in 0..descriptors::end() {
+        let (slot, kind) = match descriptors::entry(fd) {
+            Entry::Connection(slot) => (slot, u32::from(socket::on_device(slot))),
+            Entry::Listener(slot) => (slot, LISTENER),
+            Entry::Set | Entry::Foreign => continue,
+        };
+        if inherited(fd) != Some(true) {
+            continue;
+        }
+        if !socket::heritable(slot, fd) {
+            give_back_one(slot, fd);
+            continue;
+        }
+        let item = Item { fd, kind, slot: slot.raw() };
+        write_at(list, place(count), item.as_bytes())?;
+        count += 1;
+    }
+    write_at(list, 0, Head::new(family, entry, count).as_bytes())?;
+    Some(count)
+}
+
+fn place(index: u32) -> u64 {
+    size_of::<Head>() as u64 + u64::from(index) * size_of::<Item>() as u64
+}
+
+fn write_at(file: RawFd, at: u64, bytes: &[u8]) -> Option<()> {
+    (rustix::io::pwrite(sys::borrow(file), bytes, at).ok()? == bytes.len()).then_some(())
+}
+
+fn read_at<T: FromBytes + IntoBytes + KnownLayout>(file: RawFd, at: u64) -> Option<T> {
+    let mut value = T::new_zeroed();
+    let n = rustix::io::pread(sys::borrow(file), value.as_mut_bytes(), at).ok()?;
+    (n == size_of::<T>()).then_some(value)
+}
+
+fn items(list: RawFd, count: u32) -> impl Iterator<Item = Item> {
+    (0..count).map_while(move |i| read_at(list, place(i)))
+}
+
+fn listed(list: RawFd, id: SlotId) -> bool {
+    let count = read_at::<Head>(list, 0).map_or(0, |h| h.count);
+    items(list, count).any(|item| item.slot == id.raw())
+}
+
+/// The environment with our variable in it, in memory of its own, and the size of that.
+///
+/// # Safety
+/// As [`prepare`].
+unsafe fn extended(environment: *const *const c_char, list: RawFd) -> Option<(*mut *const c_char, usize)> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    const TEXT: usize = 32;
+    let mut n = 0;
+    // SAFETY: the list ends with a null pointer, by the caller's promise.
+    while !environment.is_null() && !unsafe { *environment.add(n) }.is_null() {
+        n += 1;
+    }
+    let words = n + 2;
+    let bytes = words * size_of::<*const c_char>() + TEXT;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let memory = unsafe {
+        mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+            .ok()?
+    };
+    let table = memory.cast::<*const c_char>();
+    // SAFETY: `words` pointers and then TEXT bytes fit; the mapping is zeroed, so the table ends with a null
+    // pointer and the text with a zero byte.
+    unsafe {
+        let text = table.add(words).cast::<u8>();
+        let mut room: &mut [u8] = core::slice::from_raw_parts_mut(text, TEXT - 1);
+        room.write_all(ASSIGNED).ok()?;
+        write!(room, "{list}").ok()?;
+        let mut to = 0;
+        for i in 0..n {
+            let string = *environment.add(i);
+            // One of an earlier time would hide this one.
+            if !CStr::from_ptr(string).to_bytes().starts_with(ASSIGNED) {
+                *table.add(to) = string;
+                to += 1;
+            }
+        }
+        *table.add(to) = text.cast();
+    }
+    Some((table, bytes))
+}
+
+/// Before `exec` of a program that may know nothing of us: what it is meant to use goes back to TCP.
+pub fn give_back() {
+    for fd in 0..descriptors::end() {
+        if let Entry::Connection(slot) = descriptors::entry(fd)
+            && inherited(fd) == Some(true)
+        {
+            give_back_one(slot, fd);
+        }
+    }
+    socket::leaving();
+}
+
+/// What stands on 0 to 2, or belongs to nobody else, is meant for the new program; anything else it merely holds
+/// open, while a relative goes on with it.
+fn give_back_one(slot: SlotId, fd: RawFd) {
+    if fd <= 2 || socket::on_device(slot) && !family::shared(slot) {
+        socket::refuse(slot, fd, Reason::Executed);
+    }
+}
+
+/// In the constructor: takes over what the last program of this process left, if the environment says so. True if
+/// there was anything.
+///
+/// Something that is not what it should be is left alone; a connection that cannot be gone on with is reset, since
+/// its bytes would be missing.
+pub fn inherit() -> bool {
+    let Some(value) = crate::process::variable(VARIABLE) else { return false };
+    let list = value.to_str().ok().and_then(|v| v.parse::<RawFd>().ok()).filter(|fd| *fd > 2);
+    // SAFETY: constructors run before the program's threads; the string is libc's to keep.
+    unsafe { libc::unsetenv(VARIABLE.as_ptr()) };
+    let Some(list) = list else { return false };
+    let Some(head) = read_at::<Head>(list, 0).filter(|h| h.magic == MAGIC && h.pid == sys::pid()) else {
+        return false;
+    };
+    sys::inherit_private(list);
+    sys::inherit_private(head.family);
+    let known = head == Head::new(head.family, head.entry, head.count)
+        && family::inherit(head.family, head.entry)
+        && descriptors::claim();
+    if known {
+        link::inherit();
+    }
+    for item in items(list, head.count) {
+        take_over(&item, known);
+    }
+    sys::close_private(list);
+    known
+}
+
+fn take_over(item: &Item, known: bool) {
+    let Some(id) = SlotId::from_raw(item.slot) else { return };
+    if !known || !family::inherit_descriptor(id, item.fd) {
+        if item.kind == ON_DEVICE {
+            // Another build of the library: what was on the device is out of reach.
+            crate::log_warn!("connection reset: the last program's library was another one");
+            socket::kernel::reset_on_close(item.fd);
+            socket::kernel::shut_both(item.fd);
+        }
+        return;
+    }
+    let entry = if item.kind == LISTENER { Entry::Listener(id) } else { Entry::Connection(id) };
+    descriptors::put(item.fd, entry);
+    if let Some(s) = family::slot(id)
+        && link::has_window(s)
+        && link::ends(s).is_none()
+    {
+        detach::break_connection(s, item.fd, Reason::Executed);
+    }
+}

@@ -1,0 +1,314 @@
+//! Whether a program that is about to be executed will have this library in it.
+//!
+//! The answer "yes" must be right, since then connections stay where only the library can reach them; so anything
+//! unusual is a "no", which costs no more than the way back to TCP. Yes takes: a program for the same dynamic
+//! linker as ours, not marked to change user, group or capabilities (the linker then ignores `LD_PRELOAD`), readable,
+//! perhaps behind `#!`; and an environment that names this very file and does not turn it off.
+//!
+//! Entry point: [`judge`].
+
+use core::ffi::{CStr, c_char};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::sys;
+
+/// Scripts whose interpreter is a script again, at most.
+const DEPTH: usize = 4;
+const PT_INTERP: u32 = 3;
+const PT_PHDR: u32 = 6;
+/// The longest path that is dealt with, its end included.
+const PATH: usize = 1024;
+
+/// What `exec` was asked for.
+#[derive(Clone, Copy)]
+pub enum Program {
+    /// A path, relative to the working directory.
+    Path(*const c_char),
+    /// A name without a slash is looked for in `PATH`, as by `execvp`.
+    Name(*const c_char),
+    /// An open file.
+    Open(RawFd),
+}
+
+/// What comes of an `exec`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It fails: there is no such program. (Shells try one directory after the other.)
+    Fails,
+    /// The program will not have this library, or may not.
+    Without,
+    /// It will.
+    With,
+}
+
+/// Whether the program will have this library, with this environment.
+///
+/// # Safety
+/// What `program` points to is a C string; `environment` is null or a list of C strings that ends with a null pointer.
+#[must_use]
+pub unsafe fn judge(program: Program, environment: *const *const c_char) -> Verdict {
+    // SAFETY: the caller's promise.
+    let file = match unsafe { open(program) } {
+        Ok(file) => file,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => return Verdict::Fails,
+        Err(_) => return Verdict::Without,
+    };
+    // SAFETY: as above.
+    if unsafe { preloads(environment) } && !changes_user() && loads(&file, DEPTH) {
+        sys::discard(file);
+        return Verdict::With;
+    }
+    let regular =
+        rustix::fs::fstat(&file).is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_file());
+    sys::discard(file);
+    if regular { Verdict::Without } else { Verdict::Fails }
+}
+
+/// With another effective user or group than the real one the linker ignores `LD_PRELOAD` in all programs.
+fn changes_user() -> bool {
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+    getuid() != geteuid() || getgid() != getegid()
+}
+
+// ---------------------------------------------------------------- the environment
+
+/// Whether the environment, or the file that stands for all programs, names this library.
+unsafe fn preloads(environment: *const *const c_char) -> bool {
+    let Some(own) = own_name() else { return false };
+    let mut preload: Option<&[u8]> = None;
+    let mut at = environment;
+    // SAFETY: the list ends with a null pointer, by the caller's promise.
+    while !at.is_null() && !unsafe { *at }.is_null() {
+        // SAFETY: a C string, by the caller's promise.
+        let (string, next) = unsafe { (CStr::from_ptr(*at).to_bytes(), at.add(1)) };
+        at = next;
+        if let Some(value) = string.strip_prefix(b"LD_PRELOAD=") {
+            // With two of them it depends who looks.
+            if preload.replace(value).is_some() {
+                return false;
+            }
+        }
+        if let Some(value) = string.strip_prefix(b"RSOCKET_DISABLE=")
+            && !matches!(value, b"" | b"0")
+        {
+            return false;
+        }
+    }
+    let there = rustix::fs::access(own, rustix::fs::Access::READ_OK).is_ok();
+    there && (preload.is_some_and(|list| names(list, own.to_bytes())) || for_all_programs(own.to_bytes()))
+}
+
+/// The library's file, as the dynamic linker was told to find it.
+fn own_name() -> Option<&'static CStr> {
+    let mut found = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    let here: fn() -> Option<&'static CStr> = own_name;
+    // SAFETY: fills in the structure; the name lives as long as the library is loaded.
+    unsafe {
+        if libc::dladdr(here as *const _, found.as_mut_ptr()) == 0 {
+            return None;
+        }
+        let name = found.assume_init().dli_fname;
+        // One that was found without a path may be another one next time.
+        (!name.is_null() && CStr::from_ptr(name).to_bytes().contains(&b'/')).then(|| CStr::from_ptr(name))
+    }
+}
+
+/// Whether a list as of `LD_PRELOAD` has this name in it.
+fn names(list: &[u8], name: &[u8]) -> bool {
+    list.split(|c| matches!(c, b' ' | b':' | b'\t' | b'\n')).any(|item| item == name)
+}
+
+fn for_all_programs(name: &[u8]) -> bool {
+    let mut text = [0; 4096];
+    let Ok(file) = rustix::fs::open(c"/etc/ld.so.preload", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    else {
+        return false;
+    };
+    let n = rustix::io::pread(&file, &mut text[..], 0).unwrap_or(0);
+    sys::discard(file);
+    text.get(..n).is_some_and(|list| names(list, name))
+}
+
+// ---------------------------------------------------------------- the program
+
+/// Opens what exec would execute.
+unsafe fn open(program: Program) -> Result<OwnedFd, Errno> {
+    match program {
+        // SAFETY: the caller's promise.
+        Program::Path(path) if !path.is_null() => open_path(unsafe { CStr::from_ptr(path) }),
+        Program::Name(name) if !name.is_null() => {
+            // SAFETY: as above.
+            let name = unsafe { CStr::from_ptr(name) };
+            if name.to_bytes().contains(&b'/') { open_path(name) } else { open_name(name.to_bytes()) }
+        }
+        Program::Open(fd) => rustix::io::fcntl_dupfd_cloexec(sys::borrow(fd), 0),
+        Program::Path(_) | Program::Name(_) => Err(Errno::FAULT),
+    }
+}
+
+fn open_path(path: &CStr) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+}
+
+/// The first file of the name in `PATH` that may be executed.
+fn open_name(name: &[u8]) -> Result<OwnedFd, Errno> {
+    let search = crate::process::variable(c"PATH").map_or(&b"/bin:/usr/bin"[..], CStr::to_bytes);
+    let mut space = [0; PATH];
+    for directory in search.split(|c| *c == b':') {
+        let path = join(&mut space, directory, name).ok_or(Errno::INVAL)?;
+        if rustix::fs::accessat(rustix::fs::CWD, path, rustix::fs::Access::EXEC_OK, AtFlags::EACCESS).is_ok()
+            && rustix::fs::stat(path).is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_file())
+        {
+            return open_path(path);
+        }
+    }
+    Err(Errno::NOENT)
+}
+
+fn join<'a>(space: &'a mut [u8; PATH], directory: &[u8], name: &[u8]) -> Option<&'a CStr> {
+    use std::io::Write;
+    let mut room: &mut [u8] = space;
+    for part in [directory, if directory.is_empty() { b"" } else { b"/" }, name, b"\0"] {
+        room.write_all(part).ok()?;
+    }
+    CStr::from_bytes_until_nul(space).ok()
+}
+
+/// Whether the program in this file begins with our dynamic linker, which will load us.
+fn loads(file: &OwnedFd, depth: usize) -> bool {
+    unmarked(file) && (is_ours(file).unwrap_or(false) || interpreter_loads(file, depth))
+}
+
+/// Whether executing it changes neither user nor group nor capabilities.
+fn unmarked(file: &OwnedFd) -> bool {
+    let Ok(status) = rustix::fs::fstat(file) else { return false };
+    let marked = status.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0;
+    let mut value = [0u8; 64];
+    !marked && rustix::fs::fgetxattr(file, c"security.capability", &mut value[..]).is_err()
+}
+
+/// `#!` and a path.
+fn interpreter_loads(file: &OwnedFd, depth: usize) -> bool {
+    let mut line = [0; 256];
+    let Ok(n) = rustix::io::pread(file, &mut line[..], 0) else { return false };
+    let Some(text) = line.get(..n).and_then(|l| l.strip_prefix(b"#!")) else { return false };
+    let text = text.split(|c| *c == b'\n').next().unwrap_or_default();
+    let Some(path) = text.split(|c| matches!(c, b' ' | b'\t')).find(|word| !word.is_empty()) else {
+        return false;
+    };
+    let mut space = [0; PATH];
+    let Some(path) = join(&mut space, b"", path) else { return false };
+    let Some(next) = depth.checked_sub(1) else { return false };
+    let Ok(file) = open_path(path) else { return false };
+    let yes = loads(&file, next);
+    sys::discard(file);
+    yes
+}
+
+/// Whether it is a program for the machine and the dynamic linker that this one is for. `None`: not such a file.
+fn is_ours(file: &OwnedFd) -> Option<bool> {
+    let own = own_interpreter()?.to_bytes_with_nul();
+    let mut head = [0; size_of::<libc::Elf64_Ehdr>()];
+    read_exactly(file, 0, &mut head)?;
+    // SAFETY: plain integers, for which any bytes are valid.
+    let head: libc::Elf64_Ehdr = unsafe { core::mem::transmute(head) };
+    let machine = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+    let [m, e, l, f, class, ..] = head.e_ident;
+    if [m, e, l, f, class] != *b"\x7fELF\x02" || head.e_machine != machine || head.e_phnum > 256 {
+        return Some(false);
+    }
+    for i in 0..u64::from(head.e_phnum) {
+        let mut part = [0; size_of::<libc::Elf64_Phdr>()];
+        read_exactly(file, head.e_phoff.checked_add(i * u64::from(head.e_phentsize))?, &mut part)?;
+        // SAFETY: as above.
+        let part: libc::Elf64_Phdr = unsafe { core::mem::transmute(part) };
+        if part.p_type == PT_INTERP {
+            let mut name = [0; 256];
+            let name = name.get_mut(..own.len())?;
+            read_exactly(file, part.p_offset, name)?;
+            return Some(name == own && part.p_filesz as usize == own.len());
+        }
+    }
+    Some(false)
+}
+
+fn read_exactly(file: impl AsFd, at: u64, into: &mut [u8]) -> Option<()> {
+    let wanted = into.len();
+    (rustix::io::pread(file, into, at).ok()? == wanted).then_some(())
+}
+
+/// The dynamic linker that this very program names.
+fn own_interpreter() -> Option<&'static CStr> {
+    // SAFETY: asks the kernel's auxiliary vector.
+    let (at, n) = unsafe { (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM)) };
+    if at == 0 || n > 256 {
+        return None;
+    }
+    // SAFETY: the program's own headers, mapped for its life: so the kernel says.
+    let headers = unsafe { core::slice::from_raw_parts(at as *const libc::Elf64_Phdr, n as usize) };
+    let base = (at as usize).checked_sub(headers.iter().find(|h| h.p_type == PT_PHDR)?.p_vaddr as usize)?;
+    let named = headers.iter().find(|h| h.p_type == PT_INTERP)?;
+    // SAFETY: the name is part of the program's image and ends with a zero byte, or the kernel would not have run it.
+    Some(unsafe { CStr::from_ptr((base + named.p_vaddr as usize) as *const c_char) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(p: &CStr) -> bool {
+        open_path(p).is_ok_and(|f| loads(&f, DEPTH))
+    }
+
+    fn written(name: &str, text: &[u8]) -> std::ffi::CString {
+        let file = std::env::temp_dir().join(format!("rs-target-{}-{name}", std::process::id()));
+        std::fs::write(&file, text).unwrap();
+        std::ffi::CString::new(file.into_os_string().into_encoded_bytes()).unwrap()
+    }
+
+    #[test]
+    fn this_program_would_load_it() {
+        assert!(path(c"/proc/self/exe"));
+        assert!(own_interpreter().is_some());
+    }
+
+    #[test]
+    fn scripts_are_followed_to_their_interpreter() {
+        let exe = std::env::current_exe().unwrap();
+        let first = written("first", format!("#! {} -x\nrest", exe.display()).as_bytes());
+        let second = written("second", format!("#!{}", first.to_str().unwrap()).as_bytes());
+        let round = written("round", b"");
+        std::fs::write(round.to_str().unwrap(), format!("#!{}\n", round.to_str().unwrap())).unwrap();
+        let text = written("text", b"echo hello\n");
+        let cut = written("cut", b"\x7fELF\x02");
+        let empty = written("empty", b"");
+        assert!(path(&first) && path(&second));
+        for no in [&round, &text, &cut, &empty] {
+            assert!(!path(no), "{no:?}");
+        }
+        for f in [&first, &second, &round, &text, &cut, &empty] {
+            std::fs::remove_file(f.to_str().unwrap()).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_changes_its_user_does_not() {
+        use std::os::unix::fs::PermissionsExt;
+        let copy = written("marked", &std::fs::read("/proc/self/exe").unwrap());
+        assert!(path(&copy));
+        for mode in [0o4755, 0o2755] {
+            std::fs::set_permissions(copy.to_str().unwrap(), std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(!path(&copy));
+        }
+        std::fs::remove_file(copy.to_str().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn lists_of_libraries() {
+        assert!(names(b"/a/x.so:/b/y.so", b"/b/y.so") && names(b"/a/x.so /b/y.so", b"/a/x.so"));
+        assert!(!names(b"/a/x.so", b"/a/x") && !names(b"", b"/a/x"));
+    }
+}
