@@ -79,6 +79,8 @@ pub struct ArenaRecord {
     peer_pid: AtomicU32,
     /// Connections that use it.
     live: AtomicU32,
+    /// Nonzero: the vault has a copy of its descriptor.
+    in_vault: AtomicU32,
     /// Windows given to connections and not known to be free again (side 0 only).
     taken: [AtomicU64; MOST_WINDOWS / 64],
     slot_of: [AtomicU32; MOST_WINDOWS],
@@ -394,10 +396,16 @@ fn adopt(
     peer: Id,
     peer_pid: u32,
 ) -> Option<u32> {
-    let found = (0..MAX_ARENAS as u32).find(|&i| {
-        record(family, i).is_some_and(|r| {
-            r.state.compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    let free = || {
+        (0..MAX_ARENAS as u32).find(|&i| {
+            record(family, i).is_some_and(|r| {
+                r.state.compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            })
         })
+    };
+    let found = free().or_else(|| {
+        free_orphans();
+        free()
     });
     let private = sys::make_private(fd);
     let (Some(index), Ok(fd)) = (found, private) else {
@@ -418,6 +426,7 @@ fn adopt(
     r.fd.store(fd, Ordering::Relaxed);
     r.peer_pid.store(peer_pid, Ordering::Relaxed);
     r.live.store(0, Ordering::Relaxed);
+    r.in_vault.store(0, Ordering::Relaxed);
     r.taken.iter().for_each(|w| w.store(0, Ordering::Relaxed));
     r.slot_of.iter().for_each(|w| w.store(0, Ordering::Relaxed));
     map_here(r, index, base, windows, id);
@@ -554,6 +563,36 @@ pub fn own(id: SlotId, s: &Slot) {
         // Release: pairs with the acquire in collect_ready.
         w.store(id.raw(), Ordering::Release);
     }
+    // Relatives may outlive this process, and its peer.
+    if r.in_vault.load(Ordering::Relaxed) == 0 && family::shared(id) {
+        free_orphans();
+        if super::vault::deposit(load_pair(&r.id), r.fd.load(Ordering::Relaxed)) {
+            r.in_vault.store(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Frees the records of processes that ended without freeing them, once no connection uses the arena.
+fn free_orphans() {
+    let Some(family) = family::get() else { return };
+    family::sweep(family);
+    for r in &family.arenas {
+        let orphan = r.state.load(Ordering::Acquire) == READY
+            && r.live.load(Ordering::Acquire) == 0
+            && !family::process_alive(r.owner.load(Ordering::Relaxed));
+        if orphan && r.state.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            leave_vault(r);
+            r.rung.iter().for_each(|b| b.store(0, Ordering::Relaxed));
+            r.generation.fetch_add(1, Ordering::AcqRel);
+            r.state.store(FREE, Ordering::Release);
+        }
+    }
+}
+
+fn leave_vault(r: &ArenaRecord) {
+    if r.in_vault.swap(0, Ordering::Relaxed) != 0 {
+        super::vault::withdraw(load_pair(&r.id));
+    }
 }
 
 fn record_of(s: &Slot) -> Option<&'static ArenaRecord> {
@@ -622,6 +661,7 @@ fn drop_record(r: &ArenaRecord, index: u32) {
     if r.state.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return;
     }
+    leave_vault(r);
     sys::close_private(r.fd.load(Ordering::Relaxed));
     r.rung.iter().for_each(|b| bell::hang_up(b.swap(0, Ordering::Relaxed)));
     if let (Some(arena), Some(m)) = (arena(index), mapping(index)) {
@@ -634,7 +674,7 @@ fn drop_record(r: &ArenaRecord, index: u32) {
 }
 
 /// A holder that did not map the connection's arena finds it through whoever did: the relative that
-/// attached, or, if that one has ended, the peer (`life-of-a-connection §6`).
+/// attached, or, if that one has ended, the vault or the peer (`life-of-a-connection §6`).
 #[cold]
 fn join(s: &Slot, index: u32) -> Option<Ends> {
     let r = record(family::get()?, index)?;
@@ -647,7 +687,9 @@ fn join(s: &Slot, index: u32) -> Option<Ends> {
 
 fn map_found(r: &ArenaRecord, index: u32) -> bool {
     let id = load_pair(&r.id);
-    let found = super::search::arena_of(r.owner.load(Ordering::Relaxed), id)
+    let vault = if r.in_vault.load(Ordering::Relaxed) != 0 { super::vault::find(id) } else { None };
+    let found = vault
+        .or_else(|| super::search::arena_of(r.owner.load(Ordering::Relaxed), id))
         .or_else(|| super::search::arena_of(r.peer_pid.load(Ordering::Relaxed), id));
     let Some(found) = found else { return false };
     lock();
@@ -728,7 +770,9 @@ pub fn outlasts_exec(s: &Slot) -> bool {
     if owner == sys::pid() {
         return sys::is_private(r.fd.load(Ordering::Relaxed));
     }
-    family::process_alive(owner) || family::process_alive(r.peer_pid.load(Ordering::Relaxed))
+    r.in_vault.load(Ordering::Relaxed) != 0
+        || family::process_alive(owner)
+        || family::process_alive(r.peer_pid.load(Ordering::Relaxed))
 }
 
 fn each_own(f: impl Fn(u32, &'static ArenaRecord)) {

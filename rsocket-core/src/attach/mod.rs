@@ -16,4 +16,5 @@ pub mod pairing;
 pub mod remote;
 mod search;
 mod switch;
+pub mod vault;
 pub mod witness;

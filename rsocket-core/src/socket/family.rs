@@ -36,6 +36,10 @@ pub struct Family {
     used: AtomicU32,
     /// Held while slots of the dead are taken back.
     sweeping: OwnedLock,
+    /// Held while messages of the vault are out of it ([`crate::attach::vault`]).
+    pub vault: OwnedLock,
+    /// How many messages that has, at most.
+    pub in_vault: AtomicU32,
     /// pid of each process entry; 0 is free.
     processes: [AtomicU32; MAX_PROCESSES],
     /// Arenas, for relatives that must join one.
@@ -253,7 +257,7 @@ fn reap(family: &Family) {
 }
 
 /// Takes back the slots whose holders have all ended without closing.
-fn sweep(family: &'static Family) {
+pub(crate) fn sweep(family: &'static Family) {
     if !matches!(family.sweeping.try_lock(crate::sync::thread::tid()), Some(Taken::Clean | Taken::Broken)) {
         return;
     }

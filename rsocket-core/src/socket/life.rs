@@ -7,7 +7,7 @@ use super::family::{self, Left};
 use super::slot::{RecvState, Slot, SlotId, flag};
 use super::{guard, kernel, policy, receive, tally};
 use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
-use crate::attach::{detach, hello, link, pairing, remote};
+use crate::attach::{detach, hello, link, pairing, remote, vault};
 use crate::device::shm::bell;
 use crate::placement;
 use crate::relay;
@@ -202,6 +202,7 @@ fn unread_at_close(s: &Slot) -> bool {
 /// pthread_atfork, before: the child is entered as a holder.
 pub fn fork_prepare() {
     pairing::fork_prepare();
+    vault::open();
     family::fork_prepare();
 }
 

@@ -17,7 +17,7 @@ use std::os::fd::RawFd;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::attach::reason::Reason;
-use crate::attach::{detach, link};
+use crate::attach::{detach, link, vault};
 use crate::descriptors::{self, Entry};
 use crate::device::shm::layout;
 use crate::socket::family::{self, Family};
@@ -44,6 +44,7 @@ struct Head {
     pid: u32,
     family: i32,
     entry: u32,
+    vault: [i32; 2],
     count: u32,
     _pad: u32,
 }
@@ -59,6 +60,7 @@ impl Head {
             pid: sys::pid(),
             family,
             entry,
+            vault: vault::ends(),
             count,
             _pad: 0,
         }
@@ -98,6 +100,7 @@ impl Will {
     pub fn undo(self) {
         sys::close_private(self.list);
         sys::keep_across_exec(self.family, false);
+        vault::keep_across_exec(false);
         link::keep_across_exec(false);
         socket::exec_failed();
         // SAFETY: our own mapping, of which exec has kept nothing.
@@ -137,6 +140,7 @@ pub unsafe fn prepare(environment: *const *const c_char) -> Option<Will> {
     for fd in [list, family] {
         sys::keep_across_exec(fd, true);
     }
+    vault::keep_across_exec(true);
     link::keep_across_exec(true);
     socket::pass_on(&|id| listed(list, id));
     Some(Will { list, family, environment, bytes })
@@ -266,6 +270,7 @@ pub fn inherit() -> bool {
     };
     sys::inherit_private(list);
     sys::inherit_private(head.family);
+    vault::inherit(head.vault);
     let known = head == Head::new(head.family, head.entry, head.count)
         && family::inherit(head.family, head.entry)
         && descriptors::claim();
