@@ -33,6 +33,7 @@ pub fn watch_forks() {
 pub fn leaving() {
     if descriptors::any() && !sandbox::inside() && descriptors::mine() {
         socket::leaving();
+        socket::ending();
         datagram::leaving();
         relay::drain(true);
         report();
@@ -42,10 +43,11 @@ pub fn leaving() {
     }
 }
 
-/// At `_exit`, which no handler of `exit` sees: what the program has sent goes all the same. Does nothing but that,
-/// since it may be inside a signal handler.
+/// At `_exit`, which no handler of `exit` sees: what the program has sent goes all the same, and what relatives go on
+/// with is handed over. Does nothing but that, since it may be inside a signal handler.
 pub fn vanishing() {
     if descriptors::any() && !sandbox::inside() && descriptors::mine() {
+        socket::ending();
         relay::drain(true);
         live::ended();
     }

@@ -240,8 +240,34 @@ pub fn leaving() {
     });
 }
 
+/// Before this process ends: as [`give_up_pairings`], and its other threads begin none any more.
+pub fn ending() {
+    if policy::strict() {
+        pairing::fork_prepare();
+        give_up_pairings();
+    }
+}
+
+/// Unfinished pairings of connections with which relatives go on, where there is no TCP to stay on: the peer may have
+/// sent its welcome to this process, and would believe for good that somebody has read it.
+fn give_up_pairings() {
+    if !policy::strict() {
+        return;
+    }
+    family::each_local(|id, s| {
+        if s.has(flag::STRICT)
+            && s.pairing_pid.load(Ordering::Relaxed) == sys::pid()
+            && matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked)
+            && family::shared(id)
+        {
+            pairing::hand_over(id, s, family::descriptor(id));
+        }
+    });
+}
+
 /// Before exec in a process of its own.
 pub fn before_exec() {
+    give_up_pairings();
     relay::drain(false);
     crate::live::ending(true);
     family::leave_all(|_| false);
@@ -268,6 +294,7 @@ pub fn heritable(id: SlotId, fd: RawFd) -> bool {
 
 /// Before `exec`: what `kept` says yes to is passed on to the new program, the rest given up.
 pub fn pass_on(kept: &dyn Fn(SlotId) -> bool) {
+    give_up_pairings();
     relay::drain(false);
     crate::live::ending(true);
     family::leave_all(kept);

@@ -35,7 +35,7 @@ pub mod wait;
 
 pub use life::{
     accepted, before_exec, closing, connect_failed, connected, connecting, created, created_datagram,
-    duplicated, exec_failed, fork_child, fork_failed, fork_parent, fork_prepare, heritable, leaving,
+    duplicated, ending, exec_failed, fork_child, fork_failed, fork_parent, fork_prepare, heritable, leaving,
     listening, pass_on,
 };
 pub use ready::Look;
