@@ -12,7 +12,7 @@ for m in $(modes_of "$@"); do
   mode "$m"
   library=$LIB
   [ "$m" = tcp ] && library=-
-  RSOCKET_STATS="$STATS/%p" RSOCKET_LOG=warn "RSOCKET_LOG_FILE=$work/log" limit $((seconds + 120)) \
+  RSOCKET_STATS="$STATS/%p" RSOCKET_LOG=warn RSOCKET_LOG_FILE="$work/log" limit $((seconds + 120)) \
     "$work/stress" run "$seconds" "$seed" "$library" >"$work/out" 2>"$work/err"
   rc=$?
   if [ $rc = 0 ]; then ok "seed $seed, $seconds s: $(head -1 "$work/out")"
