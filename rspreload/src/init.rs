@@ -40,8 +40,8 @@ extern "C" fn enter() {
     socket::set_listeners(readiness::epoll::mode_changed, readiness::epoll::starved);
     // A preloaded library is never unloaded.
     process::watch_forks();
-    if succession::inherit() {
-        crate::policy::enabled();
+    if succession::inherit() && crate::policy::enabled() {
+        succession::show();
     }
 }
 

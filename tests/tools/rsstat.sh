@@ -82,6 +82,29 @@ until_true 20 sh -c 'test $(grep -c child said) = 2'
 check "after exec the file is the new program's" "$("$RSSTAT" -p "$child")" test "$(field 'len(j[0]["connections"])' <<<"$("$RSSTAT" -j -p "$child")")" = 1
 echo >&8
 gone_child "$family" 10
+
+# A connection that the next program inherits is shown as that one's.
+cat >inherit.py <<'PY'
+import os, socket, sys
+def talk(c):
+    for _ in range(200):
+        c.sendall(b"x" * 3000); n = 0
+        while n < 3000: n += len(c.recv(65536))
+if len(sys.argv) == 2:
+    c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    talk(c)
+    c.set_inheritable(True)
+    os.execv(sys.executable, [sys.executable, sys.argv[0], sys.argv[1], str(c.fileno())])
+c, d = socket.socket(fileno=int(sys.argv[2])), socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+talk(c); talk(d)
+print("heir", flush=True); open("stay").readline()
+PY
+start heir "${P[@]}" "$PYTHON" inherit.py "$port" >said
+until_true 20 grep -q heir said
+json=$("$RSSTAT" -j -p "$heir")
+check "what a program inherits is shown as its own" "$json" test "$(field '[c["sent"]["bytes"] > 500000 for c in j[0]["connections"]]' <<<"$json")" = "[True, True]"
+echo >&8
+gone_child "$heir" 10
 check "nothing of them is left" "$(ls "$LIVE")" test "$(ls "$LIVE")" = "$server.live"
 
 # Where there cannot be a file the program runs all the same.

@@ -292,6 +292,14 @@ pub fn forked() {
     STATE.store(NONE, Ordering::Release);
 }
 
+/// After `exec`, before anything else is asked of a connection that goes on: its record was in the file of the last
+/// program, which is not mapped any more, and this one's will be known by the same process.
+pub fn forget_last_program(s: &Slot) {
+    if (s.record.load(Ordering::Relaxed) >> 32) as u32 == sys::pid() {
+        s.record.store(0, Ordering::Relaxed);
+    }
+}
+
 /// The process ends, or is about to become another program; or, with false, it has not.
 pub fn ending(so: bool) {
     if let Some(ended) = head_word(layout::head::ENDED) {

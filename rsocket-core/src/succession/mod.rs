@@ -6,7 +6,8 @@
 //! an environment variable says. So nothing moves, no byte can be lost, and the peer notices nothing
 //! (`life-of-a-connection §5`). The next program maps all that in its constructor and removes the variable.
 //!
-//! Must not know hooks. Entry points: [`prepare`] before `exec` and [`Will::undo`] if it failed; [`inherit`].
+//! Must not know hooks. Entry points: [`prepare`] before `exec` and [`Will::undo`] if it failed; [`inherit`], then
+//! [`show`].
 
 pub mod target;
 
@@ -16,6 +17,7 @@ use std::os::fd::RawFd;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::attach::machine::Phase;
 use crate::attach::reason::Reason;
 use crate::attach::{detach, link, vault};
 use crate::descriptors::{self, Entry};
@@ -23,7 +25,7 @@ use crate::device::shm::layout;
 use crate::socket::family::{self, Family};
 use crate::socket::slot::Slot;
 use crate::socket::{self, SlotId};
-use crate::sys;
+use crate::{live, sys};
 
 /// Says the number of the list's descriptor.
 pub const VARIABLE: &CStr = c"RSOCKET_HEIR";
@@ -276,6 +278,8 @@ pub fn inherit() -> bool {
         && descriptors::claim();
     if known {
         link::inherit();
+        let inherited = items(list, head.count).filter_map(|item| family::slot(SlotId::from_raw(item.slot)?));
+        inherited.for_each(live::forget_last_program);
     }
     for item in items(list, head.count) {
         take_over(&item, known);
@@ -302,5 +306,17 @@ fn take_over(item: &Item, known: bool) {
         && link::ends(s).is_none()
     {
         detach::break_connection(s, item.fd, Reason::Executed);
+    }
+}
+
+/// Shows what was inherited, once the settings are known.
+pub fn show() {
+    for fd in 0..descriptors::end() {
+        if let Entry::Connection(id) = descriptors::entry(fd)
+            && let Some(s) = family::slot(id)
+            && matches!(s.phase(), Phase::Paired | Phase::Refused)
+        {
+            live::enter(id, s, fd);
+        }
     }
 }
