@@ -166,6 +166,7 @@ static void dup_some(int c) {
 static int may_go_back(int c) {
   stream *s = &M->conns[c].way[!side];
   int died, nobody = 0;
+  if (c >= CONNS / 2) return 0;  // these may stay beyond TCP
   if (!atomic_compare_exchange_strong(&M->conns[c].back, &nobody, 1 + side) && nobody != 1 + side) return 0;
   if (!lock(&s->writer, &died)) return 0;
   if (died && s->writing) s->slack = s->writing, s->cut = 1;
