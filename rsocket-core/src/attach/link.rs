@@ -522,9 +522,12 @@ pub(crate) fn fresh() -> Result<(RecvState, SendState), Reason> {
 
 /// Gives the connection its window and both protocol states. The caller holds the pairing lock.
 ///
+/// The arena knows its user before the connection has the window: a caller that is killed in between leaves an arena
+/// that nobody takes back, never one that is taken back in use.
+///
 /// # Errors
 /// When the window does not exist or is somebody's.
-pub fn start(s: &Slot, index: u32, window: u32, side: u32) -> Result<(), Reason> {
+pub fn start(id: SlotId, s: &Slot, index: u32, window: u32, side: u32) -> Result<(), Reason> {
     let r = family::get().and_then(|f| record(f, index)).ok_or(Reason::ResourceError)?;
     let free = r.slot_of.get(window as usize).is_some_and(|w| w.load(Ordering::Acquire) == 0);
     if window >= r.windows.load(Ordering::Relaxed) || !free {
@@ -551,25 +554,42 @@ pub fn start(s: &Slot, index: u32, window: u32, side: u32) -> Result<(), Reason>
     ends.outgoing.offer(s.sizes.get(Size::Iomap));
     // wire-protocol §5.6: the buffers after the first are announced at once.
     receive::give_back(s, &ends);
-    s.arena.store(index + 1, Ordering::Release);
-    Ok(())
-}
-
-/// Enters the connection as the user of its window.
-pub fn own(id: SlotId, s: &Slot) {
-    let Some(r) = record_of(s) else { return };
     r.live.fetch_add(1, Ordering::AcqRel);
-    if let Some(w) = r.slot_of.get(s.window.load(Ordering::Relaxed) as usize) {
+    if let Some(w) = r.slot_of.get(window as usize) {
         // Release: pairs with the acquire in collect_ready.
         w.store(id.raw(), Ordering::Release);
     }
     // Relatives may outlive this process, and its peer.
-    if r.in_vault.load(Ordering::Relaxed) == 0 && family::shared(id) {
+    if family::shared(id) {
+        keep_for_relatives(r);
+    }
+    s.arena.store(index + 1, Ordering::Release);
+    Ok(())
+}
+
+/// Puts the arena where every relative finds it. What does not fit is found as long as its owner or the peer lives.
+fn keep_for_relatives(r: &ArenaRecord) {
+    if r.in_vault.load(Ordering::Relaxed) == 0 {
         free_orphans();
         if super::vault::deposit(load_pair(&r.id), r.fd.load(Ordering::Relaxed)) {
             r.in_vault.store(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Before a fork: the arenas of this process that have connections, for relatives to come, which may become other
+/// programs and lose their mappings.
+pub fn fork_prepare() {
+    if matches!(LOCK.lock(tid()), Taken::Own) {
+        // A signal handler that interrupted a change of the arenas.
+        return;
+    }
+    each_own(|_, r| {
+        if r.live.load(Ordering::Relaxed) != 0 {
+            keep_for_relatives(r);
+        }
+    });
+    LOCK.unlock(tid());
 }
 
 /// Frees the records of processes that ended without freeing them, once no connection uses the arena.
@@ -606,8 +626,17 @@ pub fn abandon(s: &Slot) {
         if let Some(word) = r.taken.get(w as usize / 64) {
             word.fetch_and(!(1 << (w % 64)), Ordering::Relaxed);
         }
+        leave(r, w);
     }
     s.arena.store(0, Ordering::Release);
+}
+
+/// The window has no user any more.
+fn leave(r: &ArenaRecord, window: u32) {
+    if let Some(w) = r.slot_of.get(window as usize) {
+        w.store(0, Ordering::Release);
+    }
+    r.live.fetch_sub(1, Ordering::AcqRel);
 }
 
 /// The connection is done with its window.
@@ -628,10 +657,7 @@ pub fn release(s: &Slot) {
 /// Takes the connection out of its record without touching the window: for relatives of the dead.
 pub fn forget(s: &Slot) {
     if let Some(r) = record_of(s) {
-        if let Some(w) = r.slot_of.get(s.window.load(Ordering::Relaxed) as usize) {
-            w.store(0, Ordering::Release);
-        }
-        r.live.fetch_sub(1, Ordering::AcqRel);
+        leave(r, s.window.load(Ordering::Relaxed));
     }
     s.arena.store(0, Ordering::Release);
     s.set(flag::WINDOW_DONE);
@@ -687,8 +713,7 @@ fn join(s: &Slot, index: u32) -> Option<Ends> {
 
 fn map_found(r: &ArenaRecord, index: u32) -> bool {
     let id = load_pair(&r.id);
-    let vault = if r.in_vault.load(Ordering::Relaxed) != 0 { super::vault::find(id) } else { None };
-    let found = vault
+    let found = super::vault::find(id)
         .or_else(|| super::search::arena_of(r.owner.load(Ordering::Relaxed), id))
         .or_else(|| super::search::arena_of(r.peer_pid.load(Ordering::Relaxed), id));
     let Some(found) = found else { return false };

@@ -445,7 +445,7 @@ fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         return Err(Reason::IdentityMismatch);
     }
     let claim = link::claim(knock.process, channel.peer_pid())?;
-    link::start(s, claim.record, claim.window, 0)?;
+    link::start(id, s, claim.record, claim.window, 0)?;
     let process = hello::process_id().map_err(|_| Reason::ResourceError)?;
     let identity = trust::own_identity(fd).map_err(|_| Reason::ResourceError)?;
     let welcome = Welcome::new(process, claim.id, claim.window, identity, true);
@@ -461,7 +461,6 @@ fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         later(s);
         return Ok(());
     }
-    link::own(id, s);
     close_pairing_fd(s);
     enter(s, PhaseEvent::KnockAnswered)?;
     stats::add(Counter::WelcomesSent, 1);
@@ -484,8 +483,7 @@ fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     }
     let [arena, ..] = mail.fds;
     let record = link::open(welcome.process, channel.peer_pid(), welcome.arena, arena)?;
-    link::start(s, record, welcome.window, 1)?;
-    link::own(id, s);
+    link::start(id, s, record, welcome.window, 1)?;
     close_pairing_fd(s);
     enter(s, PhaseEvent::WelcomeRead)?;
     stats::add(Counter::WelcomesTaken, 1);

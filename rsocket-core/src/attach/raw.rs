@@ -1,8 +1,8 @@
-//! The three kernel calls that rustix does not offer in the shape that attaching needs. Straight to the
+//! The four kernel calls that rustix does not offer in the shape that attaching needs. Straight to the
 //! kernel, because libc's functions of these names are hooked by the preload library and would come back
 //! to us. Knows nothing about connections; everything else in [`super`] goes through rustix.
 //!
-//! Entry points: [`getsockopt`], [`ioctl_int`], [`random`].
+//! Entry points: [`getsockopt`], [`setsockopt_int`], [`ioctl_int`], [`random`].
 
 use core::mem::MaybeUninit;
 use std::os::fd::RawFd;
@@ -12,12 +12,14 @@ use crate::errno::Errno;
 #[cfg(target_arch = "x86_64")]
 mod nr {
     pub(super) const GETSOCKOPT: usize = 55;
+    pub(super) const SETSOCKOPT: usize = 54;
     pub(super) const IOCTL: usize = 16;
     pub(super) const GETRANDOM: usize = 318;
 }
 #[cfg(target_arch = "aarch64")]
 mod nr {
     pub(super) const GETSOCKOPT: usize = 209;
+    pub(super) const SETSOCKOPT: usize = 208;
     pub(super) const IOCTL: usize = 29;
     pub(super) const GETRANDOM: usize = 278;
 }
@@ -95,6 +97,13 @@ pub(super) fn getsockopt<T: Plain>(fd: RawFd, level: i32, name: i32) -> Result<(
     check(unsafe { syscall(nr::GETSOCKOPT, args) })?;
     // SAFETY: zeroed before, and any bytes are a value of a Plain type.
     Ok((unsafe { value.assume_init() }, len as usize))
+}
+
+/// Sets a socket option whose value is one `int`.
+pub(super) fn setsockopt_int(fd: RawFd, level: i32, option: i32, value: i32) -> Result<(), Errno> {
+    let args = [fd as usize, level as usize, option as usize, (&raw const value) as usize, size_of::<i32>()];
+    // SAFETY: the kernel reads size_of::<i32>() bytes at a valid address.
+    check(unsafe { syscall(nr::SETSOCKOPT, args) }).map(|_| ())
 }
 
 /// An ioctl that answers with one `int`, such as `SIOCINQ`.

@@ -164,9 +164,8 @@ pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
         return false;
     }
     let next = s.phase().after(PhaseEvent::Met);
-    let started = next.is_some() && link::start(s, record, window, 0).is_ok();
+    let started = next.is_some() && link::start(id, s, record, window, 0).is_ok();
     if let (Some(next), true) = (next, started) {
-        link::own(id, s);
         s.relay_pid.store(sys::pid(), Ordering::Relaxed);
         s.relay.store(relay + 1, Ordering::Release);
         s.timers.learn(family::descriptor(id));

@@ -223,22 +223,35 @@ impl Channel {
         message: &mut [u8],
         fds: &mut [Option<OwnedFd>; MAX_FDS],
     ) -> Result<Received, ReceiveError> {
-        match self.receive_once(message, fds) {
+        match self.receive_once(message, fds, RecvFlags::empty()) {
             // Linux looks at the queue and then for the end, and the other side may have sent its message and
             // closed in between. After the end nothing comes any more, so the second look is the truth.
-            Err(ReceiveError::Closed) => self.receive_once(message, fds),
+            Err(ReceiveError::Closed) => self.receive_once(message, fds, RecvFlags::empty()),
             got => got,
         }
+    }
+
+    /// As [`Self::receive`], without taking the message; the descriptors are copies.
+    ///
+    /// # Errors
+    /// As [`Self::receive`].
+    pub fn peek(
+        &self,
+        message: &mut [u8],
+        fds: &mut [Option<OwnedFd>; MAX_FDS],
+    ) -> Result<Received, ReceiveError> {
+        self.receive_once(message, fds, RecvFlags::PEEK)
     }
 
     fn receive_once(
         &self,
         message: &mut [u8],
         fds: &mut [Option<OwnedFd>; MAX_FDS],
+        more: RecvFlags,
     ) -> Result<Received, ReceiveError> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT | more;
         let mut parts = [IoSliceMut::new(message)];
         let got = match rustix::net::recvmsg(sys::borrow(self.fd), &mut parts, &mut control, flags) {
             Ok(got) => got,

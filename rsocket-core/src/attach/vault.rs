@@ -4,15 +4,17 @@
 //! peer that mapped it too, while the connection goes on between relatives of both. So before a process forks for the
 //! first time it makes a socket pair that all its descendants inherit, and whoever attaches a connection that is shared
 //! puts the arena's descriptor in there, as a message. What lies unread in a socket stays open as long as anybody has
-//! the socket. To look for one, all messages are taken out and put back.
+//! the socket. Whoever looks for one does not take anything out (`MSG_PEEK`, with `SO_PEEK_OFF`, unix(7)): it may be
+//! killed, or become another program, at any moment.
 //!
 //! Must not know connections. Entry points: [`open`], [`deposit`], [`find`], [`withdraw`].
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
+use super::raw;
 use super::rendezvous::{Channel, MAX_FDS};
 use crate::device::shm::arena::Arena;
 use crate::socket::family;
@@ -70,86 +72,148 @@ pub fn inherit(ends: [RawFd; 2]) {
     }
 }
 
+/// The length of a message.
+const TEXT: usize = 16;
+
+fn text_of(id: Name) -> [u8; TEXT] {
+    let [a, b] = id.map(u64::to_ne_bytes);
+    let mut text = [0; TEXT];
+    text.iter_mut().zip(a.into_iter().chain(b)).for_each(|(to, from)| *to = from);
+    text
+}
+
+fn name_of(text: &[u8; TEXT]) -> Option<Name> {
+    let (a, b) = text.split_first_chunk::<8>()?;
+    Some([u64::from_ne_bytes(*a), u64::from_ne_bytes(*b.first_chunk::<8>()?)])
+}
+
 fn put(id: Name, fd: RawFd) -> bool {
     let [into, _] = ends();
-    let [a, b] = id.map(u64::to_ne_bytes);
-    let mut text = [0; 16];
-    text.iter_mut().zip(a.into_iter().chain(b)).for_each(|(to, from)| *to = from);
-    into >= 0 && Channel { fd: into }.send(&text, &[sys::borrow(fd)]).is_ok()
+    into >= 0 && Channel { fd: into }.send(&text_of(id), &[sys::borrow(fd)]).is_ok()
 }
 
-fn take() -> Option<(Name, OwnedFd)> {
+/// Where the next look begins, in messages.
+fn look_from(place: usize) -> Option<()> {
     let [_, out] = ends();
-    let mut text = [0; 16];
+    let bytes = i32::try_from(place.checked_mul(TEXT)?).ok()?;
+    raw::setsockopt_int(out, libc::SOL_SOCKET, libc::SO_PEEK_OFF, bytes).ok()
+}
+
+/// The name in the message where the look stands, which goes on to the next one.
+fn name_here() -> Option<Name> {
+    let [_, out] = ends();
+    let mut text = [0; TEXT];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let (_, n) = rustix::net::recv(sys::borrow(out), &mut text, flags).ok()?;
+    if n == TEXT { name_of(&text) } else { None }
+}
+
+/// A copy of the descriptor in the message where the look stands.
+fn descriptor_here() -> Option<OwnedFd> {
+    let [_, out] = ends();
     let mut fds = [const { None }; MAX_FDS];
-    let got = Channel { fd: out }.receive(&mut text, &mut fds).ok()?;
+    let got = Channel { fd: out }.peek(&mut [0; TEXT], &mut fds);
     let [first, rest @ ..] = fds;
     rest.into_iter().flatten().for_each(sys::discard);
-    let fd = first?;
-    let (a, b) = text.split_first_chunk::<8>()?;
-    let b = b.first_chunk::<8>()?;
-    if got.len != text.len() {
-        sys::discard(fd);
+    if got.is_err() {
+        first.into_iter().for_each(sys::discard);
         return None;
     }
-    Some(([u64::from_ne_bytes(*a), u64::from_ne_bytes(*b)], fd))
+    first
 }
 
-/// Runs with the vault to itself; not in a signal handler that interrupted that.
-fn alone<R>(f: impl FnOnce(&core::sync::atomic::AtomicU32) -> Option<R>) -> Option<R> {
+/// Takes the first message out.
+fn take_first() {
+    let [_, out] = ends();
+    let mut fds = [const { None }; MAX_FDS];
+    let _ = Channel { fd: out }.receive(&mut [0; TEXT], &mut fds);
+    fds.into_iter().flatten().for_each(sys::discard);
+}
+
+/// Runs with the vault to itself; not in a signal handler that interrupted that. A holder that died inside has left
+/// nothing worse than a message that is there twice.
+fn alone<R>(f: impl FnOnce() -> Option<R>) -> Option<R> {
     let family = family::get()?;
     if ENDS.load(Ordering::Relaxed) == 0 || matches!(family.vault.lock(tid()), Taken::Own) {
         return None;
     }
-    let r = f(&family.in_vault);
+    let r = f();
     family.vault.unlock(tid());
     r
 }
 
 /// Puts a copy of an arena's descriptor in. False if there is no vault, or no room.
 pub fn deposit(id: Name, fd: RawFd) -> bool {
-    alone(|count| {
-        // Relaxed: the lock orders it. A holder that died inside leaves it too large, which costs a look.
-        put(id, fd).then(|| count.fetch_add(1, Ordering::Relaxed))
-    })
-    .is_some()
+    alone(|| put(id, fd).then_some(())).is_some()
 }
 
 /// The arena of this name, mapped, if it is there.
 #[must_use]
 pub fn find(id: Name) -> Option<Arena> {
-    alone(|count| {
-        for _ in 0..count.load(Ordering::Relaxed) {
-            let (name, fd) = take()?;
-            let found = if name == id { Arena::open(&fd).ok() } else { None };
-            let _ = put(name, fd.as_raw_fd());
-            sys::discard(fd);
-            if found.is_some() {
-                return found;
-            }
-        }
-        None
+    alone(|| {
+        look_from(0)?;
+        let place = core::iter::from_fn(name_here).position(|name| name == id)?;
+        look_from(place)?;
+        let fd = descriptor_here()?;
+        let found = Arena::open(&fd).ok();
+        sys::discard(fd);
+        found
     })
 }
 
 /// Takes the arena of this name out.
 pub fn withdraw(id: Name) {
-    let _ = alone(|count| {
-        for _ in 0..count.load(Ordering::Relaxed) {
-            let Some((name, fd)) = take() else {
-                count.store(0, Ordering::Relaxed);
-                break;
-            };
-            let done = name == id;
-            if !done {
-                let _ = put(name, fd.as_raw_fd());
+    let _ = alone(|| {
+        look_from(0)?;
+        let count = core::iter::from_fn(name_here).count();
+        for _ in 0..count {
+            look_from(0)?;
+            let name = name_here()?;
+            if name != id {
+                // To the end of the queue, and only then away from its beginning.
+                look_from(0)?;
+                let fd = descriptor_here()?;
+                let moved = put(name, fd.as_raw_fd());
+                sys::discard(fd);
+                if !moved {
+                    break;
+                }
             }
-            sys::discard(fd);
-            if done {
-                count.fetch_sub(1, Ordering::Relaxed);
-                break;
-            }
+            take_first();
         }
         Some(())
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_looked_for_stays() {
+        // The family and the vault are this process's; other tests of this program have arenas of other names.
+        assert!(family::get_or_map().is_some());
+        open();
+        let made: Vec<_> = (0..3).filter_map(|_| Arena::create(1).ok()).collect();
+        assert_eq!(made.len(), 3);
+        let names: Vec<Name> = made.iter().map(|(arena, _)| arena.id()).collect();
+        assert!(names.iter().zip(&made).all(|(name, (_, fd))| deposit(*name, fd.as_raw_fd())));
+        let there = |name: &Name| {
+            find(*name).is_some_and(|arena| {
+                let right = arena.id() == *name;
+                // SAFETY: no handle on it exists.
+                unsafe { arena.unmap() };
+                right
+            })
+        };
+        for _ in 0..3 {
+            assert!(names.iter().all(there), "a look takes nothing");
+        }
+        assert!(deposit(names[1], made[1].1.as_raw_fd()), "as after a death in the midst of a withdrawal");
+        withdraw(names[1]);
+        assert!(!there(&names[1]) && there(&names[0]) && there(&names[2]));
+        withdraw(names[0]);
+        withdraw(names[2]);
+        assert!(!names.iter().any(there));
+    }
 }

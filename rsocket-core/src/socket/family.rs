@@ -36,10 +36,8 @@ pub struct Family {
     used: AtomicU32,
     /// Held while slots of the dead are taken back.
     sweeping: OwnedLock,
-    /// Held while messages of the vault are out of it ([`crate::attach::vault`]).
+    /// Held by whoever looks into the vault ([`crate::attach::vault`]).
     pub vault: OwnedLock,
-    /// How many messages that has, at most.
-    pub in_vault: AtomicU32,
     /// pid of each process entry; 0 is free.
     processes: [AtomicU32; MAX_PROCESSES],
     /// Arenas, for relatives that must join one.

@@ -203,6 +203,7 @@ fn unread_at_close(s: &Slot) -> bool {
 pub fn fork_prepare() {
     pairing::fork_prepare();
     vault::open();
+    link::fork_prepare();
     family::fork_prepare();
 }
 
