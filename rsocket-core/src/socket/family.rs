@@ -12,7 +12,7 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use once_cell::race::OnceNonZeroUsize;
 
-use super::slot::{Slot, SlotId};
+use super::slot::{Slot, SlotId, flag};
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sys;
 
@@ -366,23 +366,20 @@ pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
         d.store(0, Ordering::Relaxed);
     }
     let Some(n) = LOCAL.get(id.raw() as usize) else { return Left::Here };
-    let before = n.load(Ordering::Relaxed);
-    if before == 0 {
-        return Left::Here;
-    }
-    n.store(before - 1, Ordering::Relaxed);
-    if before > 1 {
-        return Left::Here;
+    // In one step: another thread may be making a duplicate.
+    match n.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| n.checked_sub(1)) {
+        Ok(1) => {}
+        _ => return Left::Here,
     }
     let (Some(family), Some(s)) = (get(), slot(id)) else { return Left::Here };
     let mine = me(family);
-    let mut last = false;
+    let mut held = false;
     for (i, w) in s.holders.iter().enumerate() {
         let bit = if i == mine / 64 { 1 << (mine % 64) } else { 0 };
-        let had = w.fetch_and(!bit, Ordering::AcqRel);
-        last |= had & bit != 0;
+        held |= w.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
     }
-    if !last || others_alive(family, s) { Left::Elsewhere } else { Left::Nobody }
+    // Several may leave at a time, and each find that nobody is left: the first to say so is the last holder.
+    if held && !others_alive(family, s) && s.set_first(flag::OVER) { Left::Nobody } else { Left::Elsewhere }
 }
 
 /// Whether a process other than this one holds the slot.

@@ -242,6 +242,8 @@ pub mod flag {
     pub const PLACES_FULL: u32 = 1 << 25;
     /// A holder has entered a sandbox, and makes the kernel's calls only.
     pub const SANDBOXED_HOLDER: u32 = 1 << 26;
+    /// The last holder has closed: set once, by the one that ends the connection for all of them.
+    pub const OVER: u32 = 1 << 27;
 
     #[cfg(test)]
     pub(super) const ALL: &[u32] = &[
@@ -270,6 +272,7 @@ pub mod flag {
         FIN_FIRST,
         DATAGRAM,
         SANDBOXED_HOLDER,
+        OVER,
     ];
 }
 
@@ -463,6 +466,11 @@ impl Slot {
     /// Sets `bit` of [`flag`].
     pub fn set(&self, bit: u32) {
         self.flags.fetch_or(bit, Ordering::AcqRel);
+    }
+
+    /// Sets `bit` of [`flag`]; whether it was not set before.
+    pub fn set_first(&self, bit: u32) -> bool {
+        self.flags.fetch_or(bit, Ordering::AcqRel) & bit == 0
     }
 
     /// Clears `bit` of [`flag`]; whether it was set.

@@ -1,0 +1,94 @@
+//! A connection has one last holder, whoever leaves with it: forked relatives that close at the same moment, threads
+//! that close while others duplicate.
+#![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Mutex;
+
+use rsocket_core::socket::SlotId;
+use rsocket_core::socket::family::{self, Left};
+use rsocket_core::sync::thread;
+
+const CONNECTIONS: usize = 20_000;
+
+/// Tests of one process share its family: a child of the one would be a holder of the other's connection.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Memory that the child of a fork shares.
+#[repr(C)]
+struct Shared {
+    /// How far each of the two has come.
+    at: [AtomicU32; 2],
+    /// How many took themselves for the last holder.
+    last: [AtomicU32; CONNECTIONS],
+}
+
+fn shared() -> &'static Shared {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping, zeroed, never unmapped; it is only reached through atomics.
+    unsafe {
+        let p = mmap_anonymous(core::ptr::null_mut(), size_of::<Shared>(), protection, MapFlags::SHARED);
+        &*p.expect("memory").cast()
+    }
+}
+
+/// Leaves one connection after the other, each at the same moment as the other process.
+fn leave_all(shared: &Shared, me: usize, all: &[SlotId]) {
+    for (i, id) in all.iter().enumerate() {
+        shared.at[me].store(i as u32 + 1, Ordering::SeqCst);
+        let mut looks = 0u32;
+        while shared.at[me ^ 1].load(Ordering::SeqCst) < i as u32 + 1 {
+            looks += 1;
+            if looks % 10_000 == 0 {
+                std::thread::yield_now();
+            }
+        }
+        if family::drop_descriptor(*id, -1) == Left::Nobody {
+            shared.last[i].fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[test]
+fn of_relatives_that_leave_together_one_is_the_last() {
+    let _alone = ALONE.lock().expect("alone");
+    let shared = shared();
+    let all: Vec<SlotId> = (0..CONNECTIONS).filter_map(|_| family::take(0, -1)).collect();
+    assert_eq!(all.len(), CONNECTIONS);
+    family::fork_prepare();
+    // SAFETY: the child only touches atomics and memory that is there, and ends by _exit.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        thread::forked();
+        family::fork_child();
+        leave_all(shared, 1, &all);
+        // SAFETY: no memory is passed.
+        unsafe { libc::_exit(0) };
+    }
+    assert!(pid > 0);
+    family::fork_parent();
+    leave_all(shared, 0, &all);
+    // SAFETY: a child of ours, and no memory is passed.
+    unsafe { libc::waitpid(pid, core::ptr::null_mut(), 0) };
+    let counts = shared.last.iter().map(|n| n.load(Ordering::SeqCst));
+    let wrong: Vec<_> = counts.enumerate().filter(|(_, n)| *n != 1).collect();
+    assert!(wrong.is_empty(), "{} wrong, the first: {:?}", wrong.len(), wrong.first());
+}
+
+#[test]
+fn duplicates_and_closes_of_threads_are_all_counted() {
+    let _alone = ALONE.lock().expect("alone");
+    let id = family::take(0, -1).expect("a slot");
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..200_000 {
+                    family::add_descriptor(id);
+                    assert_eq!(family::drop_descriptor(id, -1), Left::Here);
+                }
+            });
+        }
+    });
+    assert_eq!(family::drop_descriptor(id, -1), Left::Nobody);
+}
