@@ -194,6 +194,11 @@ fn record(family: &'static Family, index: u32) -> Option<&'static ArenaRecord> {
     family.arenas.get(index as usize)
 }
 
+fn used_records(family: &'static Family) -> impl Iterator<Item = &'static ArenaRecord> {
+    // Acquire: pairs with the release in adopt.
+    family.arenas.iter().take(family.arenas_used.load(Ordering::Acquire) as usize)
+}
+
 fn mapping(index: u32) -> Option<&'static Mapping> {
     MAPPINGS.get(index as usize)
 }
@@ -362,10 +367,11 @@ fn free_window(r: &ArenaRecord, index: u32) -> Option<u32> {
 }
 
 fn claimed(r: &ArenaRecord, index: u32, window: u32) -> Claim {
-    if let Some(word) = r.taken.get(window as usize / 64) {
-        word.fetch_or(1 << (window % 64), Ordering::Relaxed);
-    }
-    if let Some(w) = arena(index).and_then(|a| a.window(window)) {
+    let bit = 1 << (window % 64);
+    let word = r.taken.get(window as usize / 64);
+    let used = word.is_none_or(|word| word.fetch_or(bit, Ordering::Relaxed) & bit != 0);
+    // Memory that was never used is zero, and stays unreal until it is.
+    if used && let Some(w) = arena(index).and_then(|a| a.window(window)) {
         w.wipe();
     }
     let id = Id(load_pair(&r.id));
@@ -417,6 +423,8 @@ fn adopt(
         return None;
     };
     let r = record(family, index)?;
+    // Release: pairs with the acquire in used_records; a record is looked at only when it is READY, which it becomes later.
+    family.arenas_used.fetch_max(index + 1, Ordering::Release);
     let (base, windows, id) = arena.into_parts();
     r.side.store(side, Ordering::Relaxed);
     r.windows.store(windows, Ordering::Relaxed);
@@ -596,7 +604,7 @@ pub fn fork_prepare() {
 fn free_orphans() {
     let Some(family) = family::get() else { return };
     family::sweep(family);
-    for r in &family.arenas {
+    for r in used_records(family) {
         let orphan = r.state.load(Ordering::Acquire) == READY
             && r.live.load(Ordering::Acquire) == 0
             && !family::process_alive(r.owner.load(Ordering::Relaxed));
@@ -619,10 +627,13 @@ fn record_of(s: &Slot) -> Option<&'static ArenaRecord> {
     record(family::get()?, s.arena.load(Ordering::Acquire).checked_sub(1)?)
 }
 
-/// Connecting side: the welcome could not be sent. Nobody else knows of the window.
+/// Connecting side: the welcome could not be sent. Nobody else knows of the window, which is as if never used.
 pub fn abandon(s: &Slot) {
     if let Some(r) = record_of(s) {
         let w = s.window.load(Ordering::Relaxed);
+        if let Some(ends) = ends(s) {
+            ends.window.wipe();
+        }
         if let Some(word) = r.taken.get(w as usize / 64) {
             word.fetch_and(!(1 << (w % 64)), Ordering::Relaxed);
         }
@@ -802,7 +813,7 @@ pub fn outlasts_exec(s: &Slot) -> bool {
 
 fn each_own(f: impl Fn(u32, &'static ArenaRecord)) {
     let Some(family) = family::get() else { return };
-    for (i, r) in family.arenas.iter().enumerate() {
+    for (i, r) in used_records(family).enumerate() {
         if r.state.load(Ordering::Acquire) == READY && r.owner.load(Ordering::Relaxed) == sys::pid() {
             f(i as u32, r);
         }

@@ -40,6 +40,9 @@ pub struct Family {
     pub vault: OwnedLock,
     /// pid of each process entry; 0 is free.
     processes: [AtomicU32; MAX_PROCESSES],
+    /// Records of [`Self::arenas`] that were ever used. The others are not looked at: a page of this memory becomes real
+    /// by the first look.
+    pub arenas_used: AtomicU32,
     /// Arenas, for relatives that must join one.
     pub arenas: [crate::attach::link::ArenaRecord; crate::attach::link::MAX_ARENAS],
     /// Connections over RDMA that wait to be accepted.
