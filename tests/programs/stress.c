@@ -227,11 +227,13 @@ static void take_some(void) {
 
 static void spawn_some(void) {
   pid_t p;
+  int status;
   char *args[] = {"true", NULL};
   if (ticking) return;  // stdio would hear EINTR
   switch (roll(4)) {
     case 0:
-      if (system(":") != 0) wrong("system");
+      status = system(":");
+      if (status) wrong("system: %x, %s", status, strerror(errno));
       break;
     case 1: {
       FILE *f = popen("echo x", "r");
@@ -247,7 +249,6 @@ static void spawn_some(void) {
         execvp("true", args);
         _exit(1);
       }
-      int status;
       if (p < 0 || waitpid(p, &status, 0) != p || status) wrong("vfork");
   }
   count(SPAWN);
@@ -269,8 +270,7 @@ static void exec_some(void) {
   char *args[CONNS + 8] = {ARGV[0], "worker", where, number, seed};
   n = 5;
   snprintf(where, sizeof where, "%d", side);
-  for (int w = 0; w < WORKERS; w++)
-    if (M->pids[side][w] == getpid()) snprintf(number, sizeof number, "%d", w);
+  snprintf(number, sizeof number, "%d", depth);
   snprintf(seed, sizeof seed, "%ju", (uintmax_t)dice);
   for (int c = 0; c < CONNS; c++) {
     if (held[c].fd < 0) continue;
@@ -305,6 +305,7 @@ static void fork_some(void) {
   pthread_mutex_unlock(&table);
   if (p < 0) wrong("fork: %s", strerror(errno));
   if (p) return;
+  depth++;
   for (int c = 0; c < CONNS; c++) held[c].busy = 0;  // by threads that are not here
   count(FORK);
   worker(fresh);
@@ -325,7 +326,7 @@ static void *work(void *seed) {
     else if (what < 984) pass_some(c);
     else if (what < 988) take_some();
     else if (what < 990 && first) spawn_some();  // (the first thread is also the one that reaps)
-    else if (what < 991 && first && !bare) fork_some();
+    else if (what < 991 && first && !bare && depth < DEEPEST) fork_some();
     else if (what < 995 && first && !bare) exec_some();
     else tidy();
   }
@@ -538,5 +539,6 @@ int main(int argc, char **argv) {
     uint32_t generation;
     if (sscanf(argv[i], "%d:%u:%d", &c, &generation, &fd) == 3) held[c] = (holding){fd, 0, generation};
   }
+  depth = atoi(argv[3]);
   worker(strtoull(argv[4], NULL, 10));
 }

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum { CONNS = 6, WORKERS = 5, THREADS = 2, MODEL = 40, MAIL = 41, FIRST = 50, PIECE = 70000, OPEN_AT_ONCE = 100000 };
+enum { CONNS = 6, WORKERS = 5, THREADS = 2, MODEL = 40, MAIL = 41, FIRST = 50, PIECE = 70000, OPEN_AT_ONCE = 100000, DEEPEST = 2 };
 
 typedef struct {
   pthread_mutex_t writer, reader;
@@ -39,6 +39,7 @@ enum { READ, WRITE, FORK, EXEC, EXEC_BARE, DUP, PASS, SHUT, KILL, SPAWN, RETIRED
 static const char *const NAMES[] = {"reads", "writes", "forks", "execs", "bare execs", "dups", "passed", "shut down", "kills", "spawned", "connections", "taken"};
 static model *M;
 static int side, bare, ticking;
+static int depth;  // forks since the worker; beyond DEEPEST there are none, or they would multiply for ever
 static char **ARGV;
 
 // ---------------------------------------------------------------- one process's descriptors
