@@ -123,6 +123,13 @@ pub fn pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
+/// Whether this process has threads beside the calling one; yes if the kernel does not say.
+#[must_use]
+pub fn has_threads() -> bool {
+    // The directory has an entry, and so a link, for each, beside the usual two.
+    rustix::fs::stat(c"/proc/self/task").map_or(true, |s| s.st_nlink > 3)
+}
+
 /// Borrows a descriptor number that the caller knows to be open for the duration of the call.
 #[must_use]
 #[inline]

@@ -404,10 +404,11 @@ pub fn refuse(id: SlotId, fd: RawFd, reason: Reason) {
     }
 }
 
-/// Back to TCP, since a sandbox is ahead in which our system calls might be fatal. True when nothing is left
-/// of the connection that the kernel does not know: then it is best forgotten.
+/// Back to TCP, since this process will not be able to do anything more about the connection: a sandbox is ahead in
+/// which our system calls might be fatal, or its numbers will mean different things to different threads. True when
+/// nothing is left of the connection that the kernel does not know: then it is best forgotten.
 #[must_use]
-pub fn refuse_for_good(id: SlotId, fd: RawFd) -> bool {
+pub fn refuse_for_good(id: SlotId, fd: RawFd, reason: Reason) -> bool {
     let Some(s) = slot(id) else { return true };
     if s.phase() == Phase::Young && !s.has(flag::STRICT) && family::shared(id) {
         // Relatives go on, and may attach it once this process has ended.
@@ -419,7 +420,7 @@ pub fn refuse_for_good(id: SlotId, fd: RawFd) -> bool {
             return true;
         }
     }
-    refuse(id, fd, Reason::Sandboxed);
+    refuse(id, fd, reason);
     let kernels = s.receive_mode().is_kernel() && s.send_mode().is_kernel();
     let owed = link::has_window(s) && tail_is_due(s);
     // One that never attached and may not use TCP goes on to say so.

@@ -3,9 +3,11 @@
 use core::ffi::{c_int, c_uint};
 
 use libc::sigset_t;
+use rsocket_core::attach::{reason::Reason, sandbox};
 use rsocket_core::errno::Errno;
 use rsocket_core::{socket as core_socket, sys};
 
+use super::process::leave_to_kernel;
 use crate::edge::{fail, keeping_errno};
 use crate::shadow::{self, Entry};
 use crate::{policy, real};
@@ -98,6 +100,15 @@ hook! {
     }
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        if flags & CLOSE_RANGE_UNSHARE != 0 && shadow::any() && !sandbox::inside() && shadow::mine() && sys::has_threads() {
+            // From here on a number may mean one thing to this thread and another to its siblings.
+            keeping_errno(|| leave_to_kernel(Reason::SharedHolders));
+            return if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last {
+                real::close_range(first, last, flags)
+            } else {
+                each_piece(first, last, |from, to| real::close_range(from, to, flags))
+            };
+        }
         let only = flags & !(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE) != 0
             || flags & CLOSE_RANGE_CLOEXEC != 0
             || first > last;

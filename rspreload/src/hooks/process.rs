@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_ulong};
 
+use rsocket_core::attach::reason::Reason;
 use rsocket_core::attach::sandbox;
 use rsocket_core::{process, readiness, socket, sys};
 
@@ -9,15 +10,12 @@ use crate::edge::keeping_errno;
 use crate::real;
 use crate::shadow::{self, Entry};
 
-/// A system call outside a filter's list kills the process: nothing attaches from here on, what is attached
-/// goes back while it still can, and what then is the kernel's alone is forgotten, so that the hooks are as
-/// good as gone.
+/// Everything goes back to TCP, and what then is the kernel's alone is forgotten.
 #[cold]
-fn before_sandbox() {
-    sandbox::entering_sandbox();
+pub(super) fn leave_to_kernel(reason: Reason) {
     for fd in 0..shadow::end() {
         if let Entry::Connection(slot) = shadow::entry(fd)
-            && socket::refuse_for_good(slot, fd)
+            && socket::refuse_for_good(slot, fd, reason)
         {
             shadow::forget(fd);
         }
@@ -28,6 +26,15 @@ fn before_sandbox() {
             shadow::forget(fd);
         }
     }
+}
+
+/// A system call outside a filter's list kills the process: nothing attaches from here on, what is attached
+/// goes back while it still can, and what then is the kernel's alone is forgotten, so that the hooks are as
+/// good as gone.
+#[cold]
+fn before_sandbox() {
+    sandbox::entering_sandbox();
+    leave_to_kernel(Reason::Sandboxed);
     sys::sandboxed();
     // The last chance to say anything.
     process::report();
