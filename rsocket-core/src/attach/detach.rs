@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use super::link::{self, Ends};
 use super::machine::{Phase, ReceiveMode, SendMode};
 use super::reason::Reason;
-use super::{counters, marks, pairing};
+use super::{awaited, counters, marks, pairing};
 use crate::device::shm::direction::Direction;
 use crate::device::shm::layout;
 use crate::errno::Errno;
@@ -81,7 +81,7 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     stats::add(Counter::Detached, 1);
     s.reason.store(reason as u32, Ordering::Relaxed);
     return_outgoing(s, fd, &ends);
-    return_incoming(s, fd, &ends, reason);
+    let awaited = return_incoming(s, fd, &ends, reason);
     s.set_phase(Phase::Refused);
     finish_tail(id, s, fd);
     ends.wake_reader();
@@ -89,6 +89,21 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     // Other threads and relatives sleep until the window has something for them: from here on it is TCP that has.
     ends.wake_own();
     crate::socket::mode_changed(id);
+    if let Some(all) = awaited
+        && matches!(reason, Reason::Executed | Reason::PassedAway)
+        && !awaited::comes(fd, all)
+    {
+        cut_short(s, fd, reason);
+    }
+}
+
+/// What the window still has has nowhere to go: a stream that was cut short must not look like one that has ended. To
+/// whoever has the descriptor next, and knows nothing of us, the kernel has to say so.
+fn cut_short(s: &Slot, fd: RawFd, reason: Reason) {
+    if matches!(reason, Reason::Executed | Reason::PassedAway) {
+        kernel::disconnect(fd);
+    }
+    break_connection(s, fd, Reason::ShutDownEarly);
 }
 
 /// Between hosts the way back is the sender's alone: our bytes go by TCP from here on. What the peer sends stays on
@@ -131,12 +146,11 @@ fn return_outgoing(s: &Slot, fd: RawFd, ends: &Ends) {
     s.send.lock.unlock(crate::sync::thread::tid());
 }
 
-/// What the peer sent and we did not read comes by TCP.
-fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) {
+/// What the peer sent and we did not read comes by TCP: how many bytes TCP will have brought in all, if there are any.
+fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Option<u64> {
     if !guard::take_receive(s, ends) {
-        return;
+        return None;
     }
-    let mut lost = false;
     // Before the direction is acknowledged there is nothing to tell the peer; but another thread may be about to, under
     // a lock that is not ours.
     let told = loop {
@@ -146,42 +160,58 @@ fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) {
             _ => {}
         }
     };
-    match s.receive_mode() {
-        _ if !told => {}
-        // What we took of the device is told; before the cut was reached, that is nothing.
-        ReceiveMode::Device => {
-            // SAFETY: the receive lock was taken above.
-            let state = unsafe { s.receive.load() };
-            // The peer may have gone back itself; then its end mark stands, and we read up to it.
-            match marks::end(&ends.incoming) {
-                // The sender has shut down, and its FIN ends what TCP can carry: what is unread stays in the
-                // window, where our own calls still find it, but nobody else's.
-                None if over(&state, ends) => lost = receive::in_window(&state, ends) > 0,
-                None if marks::want_return(&ends.incoming, state.total()) => {
-                    s.set_receive_mode(ReceiveMode::Returned);
-                    core::sync::atomic::fence(Ordering::SeqCst);
-                    lost = over(&state, ends) && receive::in_window(&state, ends) > 0;
-                }
-                _ if marks::end(&ends.incoming) == Some(state.total()) => {
-                    s.set_receive_mode(ReceiveMode::Returned);
-                }
-                _ => lost = true,
-            }
-        }
-        ReceiveMode::Acknowledged => {
-            if marks::want_return(&ends.incoming, 0) || marks::end(&ends.incoming) == Some(0) {
-                s.set_receive_mode(ReceiveMode::Returned);
-            } else {
-                lost = true;
-            }
-        }
-        _ => {}
-    }
+    let back = if told { ask_back(s, fd, ends) } else { Back::Nothing };
     s.receive.lock.unlock(crate::sync::thread::tid());
-    if lost && matches!(reason, Reason::Executed | Reason::PassedAway | Reason::OddUse) {
-        // A stream that was cut short must not look like one that has ended.
-        break_connection(s, fd, Reason::ShutDownEarly);
+    match back {
+        Back::Nothing => None,
+        Back::Bytes(n) => marks::cut(&ends.incoming).map(|cut| cut.saturating_add(n as u64)),
+        Back::Lost => {
+            if matches!(reason, Reason::Executed | Reason::PassedAway | Reason::OddUse) {
+                cut_short(s, fd, reason);
+            }
+            None
+        }
     }
+}
+
+/// What becomes of the window's unread bytes.
+enum Back {
+    /// There are none.
+    Nothing,
+    /// The peer sends so many by TCP.
+    Bytes(usize),
+    /// TCP cannot carry them any more. They stay in the window, where our own calls still find them, but nobody else's.
+    Lost,
+}
+
+/// Tells the peer what was taken of the device; before the cut was reached, that is nothing. The caller holds the receive
+/// lock.
+fn ask_back(s: &Slot, fd: RawFd, ends: &Ends) -> Back {
+    // SAFETY: the receive lock is our caller's.
+    let state = unsafe { s.receive.load() };
+    let unread = receive::in_window(&state, ends);
+    // The sender has shut down, or is gone: its FIN ends what TCP can carry.
+    let too_late = || over(&state, ends) || counters::fin_received(fd) == Ok(true);
+    if unread > 0 && marks::end(&ends.incoming).is_none() && too_late() {
+        return Back::Lost;
+    }
+    if marks::want_return(&ends.incoming, state.total()) {
+        s.set_receive_mode(ReceiveMode::Returned);
+        // Pairs with the fence in say_shutdown.
+        core::sync::atomic::fence(Ordering::SeqCst);
+        let unread = receive::in_window(&state, ends);
+        return match unread {
+            0 => Back::Nothing,
+            _ if over(&state, ends) => Back::Lost,
+            n => Back::Bytes(n),
+        };
+    }
+    // The peer has gone back itself; then its end mark stands, and we read up to it.
+    if marks::end(&ends.incoming) == Some(state.total()) {
+        s.set_receive_mode(ReceiveMode::Returned);
+        return Back::Nothing;
+    }
+    Back::Lost
 }
 
 /// Whether the sender has ended the stream, as the lane says.
