@@ -124,6 +124,177 @@ static pid_t program(int preloaded, const char *what, const char *arg, int *via)
   return p;
 }
 
+static int accepted(int lfd) {
+  int fd = accept4(lfd, NULL, NULL, SOCK_CLOEXEC);
+  CHECK(fd >= 0);
+  return fd;
+}
+// Right after accept, as servers with workers do.
+static void at_once(int lfd, int preloaded) {
+  int via, fd = accepted(lfd);
+  pid_t p = program(preloaded, "echo", "3000000", &via);
+  pass(via, fd);
+  close(fd);
+  EQ(exit_status(p), 0);
+}
+static void at_once_pre(int lfd) { at_once(lfd, 1); }
+static void at_once_plain(int lfd) { at_once(lfd, 0); }
+static void asking(int fd) {
+  fd = dial();
+  ask(fd, 3000000);
+  get_eof(fd);
+}
+// The connecting end goes to a child.
+static void dialled_client(int fd) {
+  int s[2];
+  close(socket(ctx.family, SOCK_STREAM, 0));  // processes that part before they have a TCP socket are no relatives
+  CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, s));
+  pid_t p = fork();
+  if (!p) {
+    fd = take(s[1]);
+    ask(fd, 2 * MIB);
+    _exit(0);
+  }
+  fd = dial();
+  pass(s[0], fd);
+  EQ(exit_status(p), 0);
+  ask(fd, 2 * MIB);  // and this process still has it
+  finish(fd);
+}
+static void echo_accepted(int lfd) { echo_all(accepted(lfd)); }
+
+// Sender and receiver use it in turns; a child of the receiver too.
+static void turns_server(int fd) {
+  int s[2];
+  char c;
+  CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, s));
+  pid_t p = fork();
+  if (!p) {
+    int mine = take(s[1]);
+    close(fd);
+    for (int i = 0; i < 5; i++) {
+      EQ(read(s[1], &c, 1), 1);
+      pid_t kid = i % 2 ? fork() : 0;
+      if (!kid) echo_n(mine, 200000);
+      if (i % 2 && !kid) _exit(0);
+      if (kid) EQ(exit_status(kid), 0);
+      EQ(write(s[1], "x", 1), 1);
+    }
+    _exit(0);
+  }
+  pass(s[0], fd);
+  for (int i = 0; i < 5; i++) {
+    echo_n(fd, 200000);
+    EQ(write(s[0], "x", 1), 1);
+    EQ(read(s[0], &c, 1), 1);
+  }
+  EQ(exit_status(p), 0);
+  echo_all(fd);
+}
+static void turns_client(int fd) {
+  ask(fd, 2000000);
+  finish(fd);
+}
+
+// One message twice: looked at, then received; and the same descriptor twice in one.
+static void twice_server(int fd) {
+  int s[2];
+  letter l;
+  CHECK(!socketpair(AF_UNIX, SOCK_DGRAM, 0, s));
+  EQ(sendmsg(s[0], letter_with(&l, 2, fd, fd), 0), 1);
+  EQ(recvmsg(s[1], empty_letter(&l), MSG_PEEK), 1);
+  int one = inside(&l, 0), two = inside(&l, 1);
+  EQ(recvmsg(s[1], empty_letter(&l), 0), 1);
+  int three = inside(&l, 0), four = inside(&l, 1);
+  CHECK(one != two && two != three && three != four);
+  close(fd);
+  echo_n(one, MIB);
+  close(one), close(two), close(three);
+  echo_all(four);
+}
+static void twice_client(int fd) {
+  ask(fd, 2 * MIB);
+  finish(fd);
+}
+
+// Several messages in one call.
+static void many_server(int fd) {
+  int s[2];
+  letter out[3], in[3];
+  struct mmsghdr m[3] = {0};
+  CHECK(!socketpair(AF_UNIX, SOCK_DGRAM, 0, s));
+  for (int i = 0; i < 3; i++) m[i].msg_hdr = *letter_with(&out[i], 1, fd, -1);
+  EQ(sendmmsg(s[0], m, 3, 0), 3);
+  for (int i = 0; i < 3; i++) m[i].msg_hdr = *empty_letter(&in[i]);
+  EQ(recvmmsg(s[1], m, 3, 0, NULL), 3);
+  for (int i = 0; i < 3; i++) in[i].m = m[i].msg_hdr;
+  close(fd);
+  for (int i = 0; i < 3; i++) {
+    fd = inside(&in[i], 0);
+    if (i < 2) echo_n(fd, MIB);
+    else echo_all(fd);
+    close(fd);
+  }
+}
+
+// A message that cannot be sent takes nothing away; one that nobody receives ends with the socket that it lies in.
+static void lost_server(int fd) {
+  int s[2], full = 0;
+  letter l;
+  FAILS(sendmsg(-1, letter_with(&l, 1, fd, -1), 0), EBADF);
+  CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, s));
+  while (send(s[0], "xxxxxxxx", 8, MSG_DONTWAIT) > 0) full++;
+  CHECK(full > 0);
+  FAILS(sendmsg(s[0], letter_with(&l, 1, fd, -1), MSG_DONTWAIT), EAGAIN);
+  close(s[1]);
+  FAILS(sendmsg(s[0], letter_with(&l, 1, fd, -1), MSG_NOSIGNAL), EPIPE);
+  close(s[0]);
+  echo_n(fd, MIB);
+}
+static void lost_client(int fd) {
+  ask(fd, MIB);
+  get_eof(fd);
+}
+static void unreceived_server(int lfd) {
+  int s[2], fd = accepted(lfd);
+  CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, s));
+  pass(s[0], fd);
+  close(fd);
+  tell('p');
+  hear('k');
+  close(s[0]), close(s[1]);
+}
+static void unreceived_client(int fd) {
+  fd = dial();
+  hear('p');
+  EQ(ready(fd, POLLIN, 50), 0);
+  tell('k');
+  char c;
+  ssize_t n = recv(fd, &c, 1, 0);
+  CHECK(n == 0 || (n < 0 && errno == ECONNRESET));
+}
+
+// The listening socket goes to other programs, which accept.
+static void listener_server(int lfd, int preloaded) {
+  int via[2];
+  pid_t p[2];
+  for (int i = 0; i < 2; i++) {
+    p[i] = program(preloaded, "accept", "3", &via[i]);
+    pass(via[i], lfd);
+  }
+  for (int i = 0; i < 2; i++) EQ(exit_status(p[i]), 0);
+}
+static void listener_pre(int lfd) { listener_server(lfd, 1); }
+static void listener_plain(int lfd) { listener_server(lfd, 0); }
+static void listener_client(int fd) {
+  for (int i = 0; i < 6; i++) {
+    fd = dial();
+    ask(fd, 300000);
+    finish(fd);
+    close(fd);
+  }
+}
+
 // The peer has sent, and ended, when the descriptor goes to a program without the library, with bytes unread. On TCP it
 // gets them all. (What cannot be had is said: an error, never an end that comes too early.)
 static void unread_server(int fd) {
@@ -192,6 +363,16 @@ static void both(int fd) {
 }
 
 const test_case CASES[] = {
+    {"at_once", at_once_pre, asking, RAW},
+    {"at_once_to_one_without", at_once_plain, asking, RAW | NOSHM},
+    {"the_connecting_end", echo_accepted, dialled_client, RAW},
+    {"in_turns", turns_server, turns_client, 0},
+    {"twice", twice_server, twice_client, 0},
+    {"several_in_a_call", many_server, twice_client, 0},
+    {"not_sent", lost_server, lost_client, 0},
+    {"not_received", unreceived_server, unreceived_client, RAW},
+    {"listener", listener_pre, listener_client, RAW},
+    {"listener_to_one_without", listener_plain, listener_client, RAW | NOSHM},
     {"unread", unread_server, unread_open, NOSHM},
     {"unread_and_shut_down", unread_server, unread_shut, NOSHM},
     {"unread_and_closed", unread_server, unread_closed, NOSHM},

@@ -539,7 +539,7 @@ const test_case CASES[] = {
     {"exec_with_unread_data", exec_unread_server, exec_unread_client, NOSHM},
     {"exec_and_back_preloaded", exec_back_pre, exec_back_client, 0},
     {"exec_and_back_not_preloaded", exec_back_plain, exec_back_client, NOSHM},
-    {"passed_to_preloaded", scm_pre, scm_client, NOSHM},
+    {"passed_to_preloaded", scm_pre, scm_client, 0},
     {"passed_to_not_preloaded", scm_plain, scm_client, NOSHM},
     {"cloexec", cloexec_server, cloexec_client, 0},
     {0},

@@ -575,6 +575,15 @@ pub fn start(id: SlotId, s: &Slot, index: u32, window: u32, side: u32) -> Result
     Ok(())
 }
 
+/// The connection may come to relatives that did not have it so far.
+pub fn share(s: &Slot) {
+    if let Some(r) = record_of(s)
+        && r.owner.load(Ordering::Relaxed) == sys::pid()
+    {
+        keep_for_relatives(r);
+    }
+}
+
 /// Puts the arena where every relative finds it. What does not fit is found as long as its owner or the peer lives.
 fn keep_for_relatives(r: &ArenaRecord) {
     if r.in_vault.load(Ordering::Relaxed) == 0 {

@@ -290,7 +290,7 @@ pub(super) fn relative_in_sandbox(id: SlotId, s: &Slot) -> bool {
 
 fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     permitted(s)?;
-    if relative_in_sandbox(id, s) {
+    if relative_in_sandbox(id, s) || s.has(flag::TRAVELS) {
         put_off(s);
         return Ok(());
     }

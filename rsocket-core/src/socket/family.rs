@@ -24,6 +24,8 @@ pub const HOLDER_WORDS: usize = 4;
 pub const MAX_PROCESSES: usize = HOLDER_WORDS * 64;
 /// The bit of all processes that found no entry: it is never found dead.
 const OVERFLOW: usize = MAX_PROCESSES - 1;
+/// The bit of copies of a descriptor that are on their way in messages ([`crate::succession::parcels`]).
+const ON_THE_WAY: usize = OVERFLOW - 1;
 /// Value of a process entry that was taken for a child which has not written its pid yet.
 const EXPECTED: u32 = u32::MAX;
 
@@ -45,6 +47,8 @@ pub struct Family {
     pub arenas_used: AtomicU32,
     /// Arenas, for relatives that must join one.
     pub arenas: [crate::attach::link::ArenaRecord; crate::attach::link::MAX_ARENAS],
+    /// Descriptors on their way to relatives.
+    pub parcels: crate::succession::parcels::Table,
     /// Connections over RDMA that wait to be accepted.
     pub guests: [crate::relay::guests::Place; crate::relay::guests::GUESTS],
     slots: [Slot; MAX_SLOTS],
@@ -207,7 +211,7 @@ fn me(family: &Family) -> usize {
 
 fn take_entry(family: &Family, value: u32) -> usize {
     for round in 0..2 {
-        for (i, entry) in family.processes.iter().enumerate().take(OVERFLOW) {
+        for (i, entry) in family.processes.iter().enumerate().take(ON_THE_WAY) {
             if entry.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 forget_bit(family, i);
                 return i;
@@ -396,6 +400,34 @@ pub fn shared(id: SlotId) -> bool {
     }) && others_alive(family, s)
 }
 
+/// Whether copies of the slot's descriptor are on their way.
+fn on_the_way(family: &Family, s: &Slot) -> bool {
+    let index = core::ptr::from_ref(s).addr().wrapping_sub(family.slots.as_ptr().addr()) / size_of::<Slot>();
+    SlotId::from_raw(index as u32).is_some_and(|id| family.parcels.holds(id))
+}
+
+/// Copies of the slot's descriptor are on their way: it is held until they have come, or are forgotten.
+pub fn set_on_the_way(s: &Slot) {
+    if let Some(w) = s.holders.get(ON_THE_WAY / 64) {
+        w.fetch_or(1 << (ON_THE_WAY % 64), Ordering::AcqRel);
+    }
+}
+
+/// A descriptor of a relative's slot has come to this process.
+pub fn join(id: SlotId, fd: RawFd) {
+    let (Some(family), Some(s)) = (get(), slot(id)) else { return };
+    let mine = me(family);
+    if let Some(w) = s.holders.get(mine / 64) {
+        w.fetch_or(1 << (mine % 64), Ordering::AcqRel);
+    }
+    add_descriptor(id);
+    if descriptor(id) < 0
+        && let Some(d) = DESCRIPTOR.get(id.raw() as usize)
+    {
+        d.store((fd + 1) as u32, Ordering::Relaxed);
+    }
+}
+
 /// Clears the bits of the dead; true when any bit is left beside this process's.
 fn others_alive(family: &Family, s: &Slot) -> bool {
     let mine = me(family);
@@ -406,6 +438,10 @@ fn others_alive(family: &Family, s: &Slot) -> bool {
             let entry = i * 64 + bits.trailing_zeros() as usize;
             bits &= bits - 1;
             if entry == mine {
+                continue;
+            }
+            if entry == ON_THE_WAY && on_the_way(family, s) {
+                any = true;
                 continue;
             }
             let pid = family.processes.get(entry).map_or(0, |e| e.load(Ordering::Acquire));

@@ -47,6 +47,7 @@ use crate::attach::witness::SEEN;
 use crate::attach::{detach, link, marks, pairing, remote};
 use crate::datagram;
 use crate::errno::Errno;
+use crate::succession::parcels;
 use crate::{sys, tap};
 use slot::{Slot, flag};
 
@@ -402,6 +403,46 @@ pub fn refuse(id: SlotId, fd: RawFd, reason: Reason) {
         detach::refuse(id, s, fd, reason);
         sys::set_errno(errno);
     }
+}
+
+/// A message is about to carry the connection's descriptor away, over whatever socket. Unless a relative could go on with
+/// it as it is, it goes back to TCP first: the receiver may know nothing of us.
+pub fn passing(id: SlotId, fd: RawFd) {
+    if !parcels::send_off(id, fd) {
+        refuse(id, fd, Reason::PassedAway);
+    }
+}
+
+/// The message was not sent.
+pub fn not_passed(id: SlotId) {
+    parcels::take_back(id);
+}
+
+/// What a TCP socket is that came in a message; see [`parcels::receive`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Came {
+    /// A socket that listens, whoever sent it: as if made here.
+    Listener(SlotId),
+    /// A relative's connection.
+    Connection(SlotId),
+    /// The kernel's business.
+    Stranger,
+}
+
+/// A TCP socket came in a message, which is still there if it was only `peeked` at.
+#[must_use]
+pub fn came(fd: RawFd, peeked: bool) -> Came {
+    if kernel::integer(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(1) {
+        return created(fd).map_or(Came::Stranger, Came::Listener);
+    }
+    parcels::receive(fd, peeked).map_or(Came::Stranger, Came::Connection)
+}
+
+/// The address family of a TCP socket; `None` for any other descriptor.
+#[must_use]
+pub fn tcp_domain(fd: RawFd) -> Option<i32> {
+    let of = |option| kernel::integer(fd, libc::SOL_SOCKET, option);
+    (of(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)).then(|| of(libc::SO_DOMAIN)).flatten()
 }
 
 /// Back to TCP, since this process will not be able to do anything more about the connection: a sandbox is ahead in

@@ -245,6 +245,9 @@ pub mod flag {
     /// The last holder has closed: set once, by the one that ends the connection for all of them.
     pub const OVER: u32 = 1 << 27;
 
+    /// Copies of its descriptor are on their way in messages, or a stranger has one: it must not leave TCP.
+    pub const TRAVELS: u32 = 1 << 28;
+
     #[cfg(test)]
     pub(super) const ALL: &[u32] = &[
         MAPPED,
@@ -273,6 +276,7 @@ pub mod flag {
         DATAGRAM,
         SANDBOXED_HOLDER,
         OVER,
+        TRAVELS,
     ];
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod exec;
 pub(crate) mod life;
 pub(crate) mod name;
 pub(crate) mod option;
+mod passing;
 pub(crate) mod position;
 pub(crate) mod process;
 pub(crate) mod ready;

@@ -9,7 +9,8 @@ use rsocket_core::errno::Errno;
 use rsocket_core::socket::{self, Route, SlotId};
 use rsocket_core::sys;
 
-use crate::edge::{self, count, fail, iovecs, nowhere, one, small};
+use super::passing::{came, may_bring};
+use crate::edge::{self, count, fail, iovecs, keeping_errno, nowhere, one, small};
 use crate::{real, shadow};
 
 /// Flags that the socket layer understands or that mean nothing on TCP. `MSG_TRUNC` is [`discard`]ed here.
@@ -219,8 +220,17 @@ hook! {
         no_address(r, from, from_length);
         r
     }
+}
 
-    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t, with slot of fd => {
+hook! {
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t, when shadow::tracked(fd) || may_bring(message) => {
+        let Some(slot) = shadow::connection(fd) else {
+            let r = real::recvmsg(fd, message, flags);
+            if r >= 0 && may_bring(message) {
+                keeping_errno(|| came(message, flags));
+            }
+            return r;
+        };
         if nowhere(message) {
             return real::recvmsg(fd, message, flags);
         }
@@ -240,7 +250,12 @@ hook! {
         }
     }
 
-    fn recvmmsg(fd: c_int, list: *mut mmsghdr, length: c_uint, flags: c_int, timeout: *mut timespec) -> c_int, with slot of fd => {
+    fn recvmmsg(fd: c_int, list: *mut mmsghdr, length: c_uint, flags: c_int, timeout: *mut timespec) -> c_int, when shadow::tracked(fd) || length > 0 && may_bring(list.cast()) => {
+        let Some(slot) = shadow::connection(fd) else {
+            let r = real::recvmmsg(fd, list, length, flags, timeout);
+            keeping_errno(|| (0..usize::try_from(r).unwrap_or(0)).for_each(|i| came(&raw const (*list.add(i)).msg_hdr, flags)));
+            return r;
+        };
         if nowhere(list) || flags & libc::MSG_ERRQUEUE != 0 {
             return real::recvmmsg(fd, list, length, flags, timeout);
         }

@@ -7,6 +7,7 @@ use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::{self, Route, SlotId};
 
+use super::passing::{before_passing, not_passed};
 use super::recv::{saw_each, total};
 use crate::edge::{fail, iovecs, keeping_errno, nowhere, one, sent};
 use crate::{real, shadow};
@@ -88,35 +89,6 @@ unsafe fn may_pass(message: *const msghdr) -> bool {
     !nowhere(message) && unsafe { (*message).msg_controllen } != 0 && shadow::any()
 }
 
-/// A connection that is about to be passed to another process by `SCM_RIGHTS`, over whatever socket, goes
-/// back to TCP first: the receiver may know nothing of us.
-///
-/// # Safety
-/// `message` points to a valid header with valid control data.
-#[cold]
-unsafe fn refuse_passed(message: *const msghdr) {
-    // SAFETY: the control data is valid for its length, by the caller's promise; the CMSG functions stay inside
-    // it, and `data` is inside the header's own length, which is checked against the end.
-    unsafe {
-        let end = (*message).msg_control as usize + (*message).msg_controllen;
-        let mut header = libc::CMSG_FIRSTHDR(message);
-        while !header.is_null() {
-            let data = libc::CMSG_DATA(header);
-            let stop = (header as usize).saturating_add((*header).cmsg_len).min(end);
-            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
-                let fds = stop.saturating_sub(data as usize) / size_of::<c_int>();
-                for i in 0..fds {
-                    let fd = data.cast::<c_int>().add(i).read_unaligned();
-                    if let Some(slot) = shadow::connection(fd) {
-                        socket::refuse(slot, fd, Reason::PassedAway);
-                    }
-                }
-            }
-            header = libc::CMSG_NXTHDR(message, header);
-        }
-    }
-}
-
 /// `sendmmsg` on the device, message by message: an error after the first is left to the next call.
 ///
 /// # Safety
@@ -181,10 +153,17 @@ hook! {
 
 hook! {
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t, when shadow::tracked(fd) || may_pass(message) => {
-        if may_pass(message) {
-            keeping_errno(|| refuse_passed(message));
-        }
-        let (Some(slot), false) = (shadow::connection(fd), nowhere(message)) else { return real::sendmsg(fd, message, flags) };
+        let (Some(slot), false) = (shadow::connection(fd), nowhere(message)) else {
+            if !may_pass(message) {
+                return real::sendmsg(fd, message, flags);
+            }
+            keeping_errno(|| before_passing(message));
+            let r = real::sendmsg(fd, message, flags);
+            if r < 0 {
+                keeping_errno(|| not_passed(message));
+            }
+            return r;
+        };
         let odd = (*message).msg_controllen != 0;
         match iovecs((*message).msg_iov, (*message).msg_iovlen) {
             Some(from) => transmit(slot, fd, from, flags, odd, || real::sendmsg(fd, message, flags)),
@@ -198,13 +177,16 @@ hook! {
         }
         // The kernel sends no more than this in one call.
         let most = (length as usize).min(1024);
-        for i in 0..most {
-            let message = &raw const (*list.add(i)).msg_hdr;
-            if may_pass(message) {
-                keeping_errno(|| refuse_passed(message));
+        let Some(slot) = shadow::connection(fd) else {
+            if !any_control(list, most) {
+                return real::sendmmsg(fd, list, length, flags);
             }
-        }
-        let Some(slot) = shadow::connection(fd) else { return real::sendmmsg(fd, list, length, flags) };
+            let each = |from: usize, f: unsafe fn(*const msghdr)| keeping_errno(|| (from..most).for_each(|i| f(&raw const (*list.add(i)).msg_hdr)));
+            each(0, before_passing);
+            let r = real::sendmmsg(fd, list, length, flags);
+            each(usize::try_from(r).unwrap_or(0), not_passed);
+            return r;
+        };
         match enter(slot, fd, flags, any_control(list, most)) {
             Ok(Route::Kernel) => {
                 let r = real::sendmmsg(fd, list, length, flags);

@@ -1,0 +1,183 @@
+//! Descriptors on their way to a relative in a message (`SCM_RIGHTS`).
+//!
+//! Who receives a descriptor nobody can know who sends it: a relative that has this library, or a stranger that makes the
+//! kernel's calls alone. So while a copy is on its way, and after a stranger took it, the connection must not leave TCP;
+//! one that had left it goes back first ([`crate::attach::detach`]). A relative that receives it finds it here by the
+//! socket's cookie, is a holder of the same slot from then on, and the connection may attach when all copies have
+//! come to relatives.
+//!
+//! The table is in the family's memory, and short: what has waited longest makes room, and stays on TCP for good.
+//! A slot with a parcel counts as held, though its sender may have closed it ([`family::others_alive`]).
+//!
+//! Must not know hooks. Entry points: [`send_off`], [`take_back`], [`receive`].
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::os::fd::RawFd;
+
+use crate::attach::machine::Phase;
+use crate::attach::reason::Reason;
+use crate::attach::{link, pairing};
+use crate::socket::family::{self, Family};
+use crate::socket::slot::{Slot, SlotId, flag};
+use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::thread::tid;
+use crate::sys;
+
+/// Connections that may be on their way at one time.
+const PLACES: usize = 64;
+
+/// A connection of which copies are on their way. Changed under the table's lock; read without it only by
+/// [`Table::holds`]. All zero is free.
+#[repr(C)]
+struct Parcel {
+    /// The kernel's name for the socket.
+    cookie: AtomicU64,
+    slot: AtomicU32,
+    copies: AtomicU32,
+}
+
+/// All of them, in the family's memory.
+#[repr(C)]
+pub struct Table {
+    lock: OwnedLock,
+    /// The place that is used next.
+    next: AtomicU32,
+    parcels: [Parcel; PLACES],
+}
+
+impl Table {
+    /// Whether copies of the slot's descriptor are on their way, as far as is remembered. Acquire: pairs with the
+    /// release in [`put`].
+    pub fn holds(&self, slot: SlotId) -> bool {
+        self.parcels
+            .iter()
+            .any(|p| p.copies.load(Ordering::Acquire) != 0 && p.slot.load(Ordering::Relaxed) == slot.raw())
+    }
+
+    fn of(&self, slot: SlotId) -> Option<&Parcel> {
+        let here = |p: &&Parcel| {
+            p.copies.load(Ordering::Relaxed) != 0 && p.slot.load(Ordering::Relaxed) == slot.raw()
+        };
+        self.parcels.iter().find(here)
+    }
+
+    /// False in a signal handler that interrupted a holder of the lock.
+    fn locked<R>(&self, f: impl FnOnce(&Self) -> R) -> Option<R> {
+        if matches!(self.lock.lock(tid()), Taken::Own) {
+            return None;
+        }
+        let r = f(self);
+        self.lock.unlock(tid());
+        Some(r)
+    }
+}
+
+fn cookie(fd: RawFd) -> Option<u64> {
+    rustix::net::sockopt::socket_cookie(sys::borrow(fd)).ok()
+}
+
+fn table() -> Option<(&'static Family, &'static Table)> {
+    family::get().map(|f| (f, &f.parcels))
+}
+
+/// Before a message is sent that has the connection's descriptor in it. False if nobody could go on with it but the
+/// kernel: then it has to go back to TCP for good.
+#[must_use]
+pub fn send_off(id: SlotId, fd: RawFd) -> bool {
+    let (Some(s), Some((_, table)), Some(cookie)) = (family::slot(id), table(), cookie(fd)) else {
+        return false;
+    };
+    if s.has(flag::RSOCKET | flag::BROKEN | flag::UNTRACKED | flag::RELAYED | flag::SANDBOXED_HOLDER) {
+        return false;
+    }
+    // What this process alone has of an unfinished pairing.
+    pairing::before_exec(id, s, fd);
+    if !hold_still(s) {
+        return false;
+    }
+    let displaced = table.locked(|t| put(t, cookie, id));
+    family::set_on_the_way(s);
+    link::share(s);
+    if let Some(Some(other)) = displaced
+        && let Some(s) = family::slot(other)
+    {
+        // Whoever has it, nobody knows of it any more.
+        pairing::refuse(s, Reason::PassedAway);
+    }
+    displaced.is_some()
+}
+
+/// From here on no pairing begins. False if one is under way, or the connection is on a device that it may leave. Blocks
+/// only for another thread's step in progress.
+fn hold_still(s: &Slot) -> bool {
+    if matches!(s.pairing.lock(tid()), Taken::Own) {
+        return false;
+    }
+    let still = match s.phase() {
+        Phase::Young | Phase::Unconnected => !link::has_window(s),
+        // Where TCP is excluded no stranger could do anything with it.
+        Phase::Paired => s.has(flag::STRICT),
+        _ => false,
+    };
+    if still {
+        s.set(flag::TRAVELS);
+    }
+    s.pairing.unlock(tid());
+    still
+}
+
+/// One more copy; which connection had to make room for it.
+fn put(t: &Table, cookie: u64, id: SlotId) -> Option<SlotId> {
+    if let Some(known) = t.of(id) {
+        known.copies.fetch_add(1, Ordering::Release);
+        return None;
+    }
+    let free = || t.parcels.iter().find(|p| p.copies.load(Ordering::Relaxed) == 0);
+    let oldest = || t.parcels.get(t.next.fetch_add(1, Ordering::Relaxed) as usize % PLACES);
+    let p = free().or_else(oldest)?;
+    let before = if p.copies.swap(0, Ordering::AcqRel) == 0 { 0 } else { p.slot.load(Ordering::Relaxed) };
+    p.cookie.store(cookie, Ordering::Relaxed);
+    p.slot.store(id.raw(), Ordering::Relaxed);
+    p.copies.store(1, Ordering::Release);
+    SlotId::from_raw(before)
+}
+
+/// The message was not sent after all.
+pub fn take_back(id: SlotId) {
+    let (Some(s), Some((_, table))) = (family::slot(id), table()) else { return };
+    table.locked(|t| t.of(id).map(|p| arrived(p, s)));
+}
+
+/// One copy less on its way.
+fn arrived(p: &Parcel, s: &Slot) {
+    if p.copies.load(Ordering::Relaxed) == 1 {
+        // First, so that whoever finds no parcel may attach.
+        s.clear(flag::TRAVELS);
+    }
+    p.copies.fetch_sub(1, Ordering::Release);
+}
+
+/// A message had the descriptor of a TCP connection in it: which connection that is, if a relative sent it. This process
+/// holds it from now on. `peeked`: the message is still there, and may be received once more.
+#[must_use]
+pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
+    let (_, table) = table()?;
+    if table.parcels.iter().all(|p| p.copies.load(Ordering::Acquire) == 0) {
+        return None;
+    }
+    let cookie = cookie(fd)?;
+    let take = |t: &Table| {
+        let on_its_way =
+            |p: &&Parcel| p.copies.load(Ordering::Relaxed) != 0 && p.cookie.load(Ordering::Relaxed) == cookie;
+        let p = t.parcels.iter().find(on_its_way)?;
+        let id = SlotId::from_raw(p.slot.load(Ordering::Relaxed))?;
+        let s = family::slot(id)?;
+        // Held here before it is not on its way any more.
+        family::join(id, fd);
+        if !peeked {
+            arrived(p, s);
+        }
+        Some(id)
+    };
+    table.locked(take).flatten()
+}

@@ -1,0 +1,112 @@
+//! Descriptors that travel in messages (`SCM_RIGHTS`), out and in: what the hooks on `sendmsg` and `recvmsg` do about them.
+//!
+//! Must not know who may go on with what (`rsocket_core::succession::parcels`). Entry points: [`before_passing`],
+//! [`not_passed`], [`came`].
+
+use core::ffi::c_int;
+
+use libc::msghdr;
+use rsocket_core::attach::sandbox;
+use rsocket_core::socket::{self, Came};
+
+use crate::edge::nowhere;
+use crate::policy;
+use crate::shadow::{self, Entry};
+
+/// Calls `f` for each descriptor that a message carries.
+///
+/// # Safety
+/// `message` points to a valid header with valid control data.
+unsafe fn each_passed(message: *const msghdr, mut f: impl FnMut(c_int)) {
+    // SAFETY: the control data is valid for its length, by the caller's promise; the CMSG functions stay inside
+    // it, and `data` is inside the header's own length, which is checked against the end.
+    unsafe {
+        if (*message).msg_control.is_null() {
+            return;
+        }
+        let end = (*message).msg_control as usize + (*message).msg_controllen;
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            let data = libc::CMSG_DATA(header);
+            let stop = (header as usize).saturating_add((*header).cmsg_len).min(end);
+            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+                let fds = stop.saturating_sub(data as usize) / size_of::<c_int>();
+                for i in 0..fds {
+                    f(data.cast::<c_int>().add(i).read_unaligned());
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+}
+
+/// A message is about to be sent: a connection in it goes on with a relative that has this library, or back to TCP.
+///
+/// # Safety
+/// As [`each_passed`].
+#[cold]
+pub(super) unsafe fn before_passing(message: *const msghdr) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        each_passed(message, |fd| {
+            if let Some(slot) = shadow::connection(fd) {
+                socket::passing(slot, fd);
+            }
+        });
+    }
+}
+
+/// It was not sent.
+///
+/// # Safety
+/// As [`each_passed`].
+#[cold]
+pub(super) unsafe fn not_passed(message: *const msghdr) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        each_passed(message, |fd| {
+            if let Some(slot) = shadow::connection(fd) {
+                socket::not_passed(slot);
+            }
+        });
+    }
+}
+
+/// Whether the caller of a receiving call has room for descriptors.
+///
+/// # Safety
+/// `message` is null or points to a valid header.
+#[inline(always)]
+pub(super) unsafe fn may_bring(message: *const msghdr) -> bool {
+    // SAFETY: not null; the caller's promise.
+    !nowhere(message) && unsafe { (*message).msg_controllen } != 0
+}
+
+/// A message has been received: its descriptors are new numbers of this process.
+///
+/// # Safety
+/// The kernel has filled in the header that `message` points to.
+#[cold]
+pub(super) unsafe fn came(message: *const msghdr, flags: c_int) {
+    // SAFETY: the kernel's own control data.
+    unsafe { each_passed(message, |fd| one_came(fd, flags & libc::MSG_PEEK != 0)) }
+}
+
+fn one_came(fd: c_int, peeked: bool) {
+    shadow::fresh(fd);
+    if sandbox::inside() {
+        return;
+    }
+    let Some(domain) = socket::tcp_domain(fd) else { return };
+    if !policy::enabled() || !policy::takes(domain) || !shadow::claim() {
+        return;
+    }
+    match socket::came(fd, peeked) {
+        Came::Listener(slot) => {
+            shadow::put(fd, Entry::Listener(slot));
+            socket::listening(slot, fd);
+        }
+        Came::Connection(slot) => shadow::put(fd, Entry::Connection(slot)),
+        Came::Stranger => {}
+    }
+}
