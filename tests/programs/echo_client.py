@@ -1,11 +1,13 @@
-"""echo_client.py PORT CONNECTIONS BYTES [BLOCKS]: that many connections at a time to an echo server; everything comes back as it went.
+"""echo_client.py PORT CONNECTIONS BYTES [BLOCKS [across]]: that many connections at a time to an echo server; everything comes back as it went.
 
-With BLOCKS the first byte says how many blocks of 64 KiB the server echoes before it becomes another program.
+With BLOCKS the first byte says how many blocks of 64 KiB the server echoes before it becomes another program. The
+client waits for all of them before it goes on, or (across) does not: then there are bytes on their way in both directions.
 """
 import random, select, socket, sys, threading
 
 port, connections, size = map(int, sys.argv[1:4])
 blocks = int(sys.argv[4]) if len(sys.argv) > 4 else -1
+across = sys.argv[5:6] == ["across"]
 wrong = []
 
 
@@ -38,8 +40,9 @@ def one(number):
         with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
             if blocks >= 0:
                 s.sendall(bytes([blocks]))
-                exchange(s, rnd, blocks * 65536, 20000)
-            exchange(s, rnd, size, 20000, 300000)
+                if not across:
+                    exchange(s, rnd, blocks * 65536, 20000)
+            exchange(s, rnd, size + (blocks * 65536 if across else 0), 20000, 300000)
             s.shutdown(socket.SHUT_WR)
             s.settimeout(60)
             rest = s.recv(100)
