@@ -7,7 +7,7 @@ use core::ffi::c_int;
 
 use libc::msghdr;
 use rsocket_core::attach::sandbox;
-use rsocket_core::socket::{self, Came};
+use rsocket_core::socket::{self, Came, family};
 
 use crate::edge::nowhere;
 use crate::policy;
@@ -94,7 +94,9 @@ pub(super) unsafe fn came(message: *const msghdr, flags: c_int) {
 
 fn one_came(fd: c_int, peeked: bool) {
     shadow::fresh(fd);
-    if sandbox::inside() {
+    // A process that has nothing to do with TCP, nor had its relatives, is not asked: it may be in a sandbox of its own
+    // making, where our system calls are fatal.
+    if sandbox::inside() || family::get().is_none() {
         return;
     }
     let Some(domain) = socket::tcp_domain(fd) else { return };
