@@ -47,14 +47,24 @@ becomes() {
   shift
   for blocks in 0 30; do serve "exec after $blocks blocks: $name" "$blocks across" "$work/inherit" PORT exec "$@"; done
 }
+# left_tcp NAME COMMAND... : the command's connections leave TCP, which shows that the receivers know them.
+left_tcp() {
+  local name=$1 before after
+  shift
+  before=$(stat_sum bytes.sent.shm "$STATS")
+  "$@"
+  [ "$MODE" = tcp ] && return
+  after=$(stat_sum bytes.sent.shm "$STATS")
+  check "$name: by shared memory" "$((after - before)) bytes of $((2 * many * size)); $(stat_reasons "$STATS")" [ $((after - before)) -gt $((many * size)) ]
+}
 for m in $(modes_of "$@"); do
   mode "$m"
   tmpdir dir
   [ "$m" = tcp ] || chmod 777 "$STATS"
   becomes "a program with the library" cat
   becomes "a shell with the library" sh -c 'exec cat'
-  serve "passed by message to workers" "" "$work/mail" PORT connections "$work/mail"
-  serve "workers get the listening socket by message" "" "$work/mail" PORT listener "$work/mail"
+  left_tcp "passed at once" serve "passed by message to workers" "" "$work/mail" PORT connections "$work/mail"
+  left_tcp "listener passed" serve "workers get the listening socket by message" "" "$work/mail" PORT listener "$work/mail"
   if [ "$m" != shm ]; then  # without the library there is only TCP
     becomes "a static program" "$busybox" cat
     becomes "a cleared environment" env -i cat
