@@ -147,6 +147,12 @@ pub fn sandboxed() {
     PLAIN_POLL.store(true, Ordering::Relaxed);
 }
 
+/// Whether that was said: then no other system call is to be made that the program would not make itself.
+#[must_use]
+pub fn is_sandboxed() -> bool {
+    PLAIN_POLL.load(Ordering::Relaxed)
+}
+
 /// As [`wait`], but no cancellation point; with a mask it would not be what was asked for.
 #[cold]
 fn plain_poll(fds: &mut [libc::pollfd], timeout: Option<&libc::timespec>) -> Result<usize, Errno> {

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rsocket_core::{process, readiness, socket, succession, sys};
 
-use crate::real;
+use crate::{handlers, policy, real};
 
 // Not in unit tests, which need their panic messages.
 #[cfg(not(test))]
@@ -40,7 +40,8 @@ extern "C" fn enter() {
     socket::set_listeners(readiness::epoll::mode_changed, readiness::epoll::starved);
     // A preloaded library is never unloaded.
     process::watch_forks();
-    if succession::inherit() && crate::policy::enabled() {
+    handlers::begin(policy::disabled());
+    if succession::inherit() && policy::enabled() {
         succession::show();
     }
 }

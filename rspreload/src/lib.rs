@@ -18,7 +18,7 @@
 //! # What the modules must not know
 //!
 //! `hooks` never sees a queue pair, a lock or a byte of protocol; `shadow` never sees a socket; `real` sees
-//! neither. What a socket is stands in `rsocket_core::socket`.
+//! neither, and `handlers` only the program's signal handlers. What a socket is stands in `rsocket_core::socket`.
 //!
 //! # Rules of the house (each one was once a hang or a crash)
 //!
@@ -38,6 +38,7 @@ compile_error!("variadic hooks are sound on 64-bit Linux ABIs only: see hook.rs"
 
 #[macro_use]
 mod hook;
+mod handlers;
 mod hooks;
 mod init;
 mod policy;

@@ -34,7 +34,7 @@ pub(crate) fn enabled() -> bool {
     match STATE.load(Relaxed) {
         0 if !readable() => false,
         0 => {
-            let yes = !disables(variable(c"RSOCKET_DISABLE"));
+            let yes = !disabled();
             if yes {
                 rsocket_core::socket::policy::resolve(variable);
                 read_rules();
@@ -44,6 +44,11 @@ pub(crate) fn enabled() -> bool {
         }
         state => state == 1,
     }
+}
+
+/// Whether `RSOCKET_DISABLE` says to leave the process alone. The environment is read each time.
+pub(crate) fn disabled() -> bool {
+    disables(variable(c"RSOCKET_DISABLE"))
 }
 
 /// Whether a TCP socket of this address family is for us. To be asked after [`enabled`].

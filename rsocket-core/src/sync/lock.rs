@@ -215,6 +215,11 @@ impl Os<AtomicU32> for Kernel {
     }
 
     fn sleep(&self, word: &AtomicU32, expected: u32) -> bool {
+        if thread::held() == 1 {
+            // Nothing is held yet: a handler need not wait for somebody else's section.
+            thread::held_sub();
+            thread::held_add();
+        }
         // Not PRIVATE: takers in other processes sleep on the same page.
         let flags = rustix::thread::futex::Flags::empty();
         let answer = rustix::thread::futex::wait(word, flags, expected, Some(&PATIENCE));

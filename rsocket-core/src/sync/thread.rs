@@ -1,5 +1,5 @@
-//! Who and where the calling thread is, cheaply: its kernel id, its CPU, and how many of our locks it
-//! holds.
+//! Who and where the calling thread is, cheaply: its kernel id, its CPU, and whether it is inside a section, that
+//! is, holds one of our locks. A signal that finds it there waits for the section's end ([`super::signals`]).
 //!
 //! Thread-locals here are const-initialised and have no destructor, so that a hook may touch them in a
 //! signal handler and in a thread that is being torn down. The cached id survives a fork, where it is
@@ -7,54 +7,126 @@
 #![forbid(unsafe_code)]
 
 use core::cell::Cell;
+use core::sync::atomic::{Ordering::SeqCst, compiler_fence};
+
+use super::signals;
+
+/// What one thread knows of itself. Read by handlers that interrupt it, so each step is one store. One variable, since
+/// finding one costs as much as all the rest.
+struct Thread {
+    tid: Cell<u32>,
+    /// Locks that it holds or is about to hold: see `lock::Kernel`.
+    held: Cell<u32>,
+    /// Sections of other kinds ([`enter`]).
+    entered: Cell<u32>,
+    /// What there is to do at the end of the section: 0 nothing, else as [`signals`] says.
+    due: Cell<u32>,
+}
 
 thread_local! {
-    static TID: Cell<u32> = const { Cell::new(0) };
-    /// Locks this thread holds or is about to hold: see `lock::Kernel`.
-    static HELD: Cell<u32> = const { Cell::new(0) };
+    static THREAD: Thread = const {
+        Thread { tid: Cell::new(0), held: Cell::new(0), entered: Cell::new(0), due: Cell::new(0) }
+    };
 }
 
 /// The kernel's id of this thread; never 0.
 #[must_use]
 #[inline]
 pub fn tid() -> u32 {
-    let cached = TID.try_with(Cell::get).unwrap_or(0);
+    let cached = THREAD.try_with(|t| t.tid.get()).unwrap_or(0);
     if cached != 0 { cached } else { ask_tid() }
 }
 
 #[cold]
 fn ask_tid() -> u32 {
     let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-    let _ = TID.try_with(|cell| cell.set(tid));
+    let _ = THREAD.try_with(|t| t.tid.set(tid));
     tid
 }
 
 /// For the child of a fork, before anything else of ours: its thread has another id and holds no lock
 /// (locks in shared memory that the parent's thread held belong to the parent still).
 pub fn forked() {
-    let _ = TID.try_with(|cell| cell.set(0));
-    let _ = HELD.try_with(|cell| cell.set(0));
+    let due = THREAD.try_with(|t| {
+        t.tid.set(0);
+        t.held.set(0);
+        t.entered.set(0);
+        t.due.replace(0)
+    });
+    signals::forked(due.unwrap_or(0));
 }
 
 /// How many of our locks this thread holds, or is in the middle of taking or giving back.
 #[must_use]
 #[inline]
 pub fn held() -> u32 {
-    HELD.try_with(Cell::get).unwrap_or(0)
+    THREAD.try_with(|t| t.held.get()).unwrap_or(0)
 }
 
-#[inline]
+/// Whether this thread is inside a section of any kind.
+pub(super) fn inside() -> bool {
+    THREAD.try_with(|t| t.held.get() | t.entered.get()).unwrap_or(0) != 0
+}
+
+/// What is due at the end of the section.
+pub(super) fn due() -> u32 {
+    THREAD.try_with(|t| t.due.get()).unwrap_or(0)
+}
+
+/// Sets that.
+pub(super) fn set_due(due: u32) {
+    let _ = THREAD.try_with(|t| t.due.set(due));
+}
+
+// In all four: a handler that runs on this thread must see the count before the lock word changes, and the word before
+// the count. The compiler is the only thing that could reorder the two on one thread.
+
+#[inline(always)]
 pub(super) fn held_add() {
-    let _ = HELD.try_with(|cell| cell.set(cell.get().wrapping_add(1)));
-    // A handler that runs on this thread must see the count before the lock word changes. The compiler
-    // is the only thing that could reorder the two on one thread.
-    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    let _ = THREAD.try_with(|t| t.held.set(t.held.get().wrapping_add(1)));
+    compiler_fence(SeqCst);
 }
 
-#[inline]
+#[inline(always)]
 pub(super) fn held_sub() {
-    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-    let _ = HELD.try_with(|cell| cell.set(cell.get().saturating_sub(1)));
+    compiler_fence(SeqCst);
+    let _ = THREAD.try_with(|t| {
+        t.held.set(t.held.get().saturating_sub(1));
+        at_the_end(t);
+    });
+}
+
+/// This thread is about to take a lock that is not an `OwnedLock`. Called before the word can change.
+#[inline]
+pub(crate) fn enter() {
+    let _ = THREAD.try_with(|t| t.entered.set(t.entered.get().wrapping_add(1)));
+    compiler_fence(SeqCst);
+}
+
+/// It has given that back, or has not got it.
+#[inline]
+pub(crate) fn leave() {
+    compiler_fence(SeqCst);
+    let _ = THREAD.try_with(|t| {
+        t.entered.set(t.entered.get().saturating_sub(1));
+        at_the_end(t);
+    });
+}
+
+/// Whether this thread is between [`enter`] and [`leave`].
+#[inline]
+pub(crate) fn entered() -> bool {
+    THREAD.try_with(|t| t.entered.get()).unwrap_or(0) != 0
+}
+
+/// After a count went down.
+#[inline(always)]
+fn at_the_end(t: &Thread) {
+    // A signal that comes before the count went down is seen here, one that comes later finds no section.
+    compiler_fence(SeqCst);
+    if t.due.get() != 0 && t.held.get() | t.entered.get() == 0 {
+        signals::section_over();
+    }
 }
 
 /// The CPU this thread runs on, plus one, so that 0 can mean "unknown" in shared memory. The C library

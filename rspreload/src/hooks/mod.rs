@@ -18,6 +18,7 @@ pub(crate) mod ready;
 pub(crate) mod recv;
 pub(crate) mod rings;
 pub(crate) mod send;
+pub(crate) mod signal;
 pub(crate) mod stdio;
 pub(crate) mod transfer;
 pub(crate) mod twins;

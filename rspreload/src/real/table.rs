@@ -217,6 +217,8 @@ real! {
     optional fn aio_write64(block: *mut aiocb) -> c_int;
     optional fn lio_listio(mode: c_int, list: *const *mut aiocb, length: c_int, event: *mut sigevent) -> c_int;
     optional fn lio_listio64(mode: c_int, list: *const *mut aiocb, length: c_int, event: *mut sigevent) -> c_int;
+    // signal
+    certain fn sigaction(number: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     // process
     certain fn fork() -> c_int;
     certain fn daemon(stay: c_int, keep: c_int) -> c_int;

@@ -9,6 +9,8 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use rustix::thread::futex;
 
+use crate::sync::thread;
+
 /// Nobody holds it.
 const FREE: u32 = 0;
 /// Somebody holds it.
@@ -25,18 +27,9 @@ fn me() -> usize {
     MARK.with(|mark| core::ptr::from_ref(mark).addr())
 }
 
-thread_local! {
-    /// How many of these locks this thread holds.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
-}
-
 /// Whether this thread holds any of these locks: then it must not wait for another one.
 pub(crate) fn inside_any() -> bool {
-    DEPTH.try_with(Cell::get).unwrap_or(0) > 0
-}
-
-fn deeper(by: i32) {
-    let _ = DEPTH.try_with(|d| d.set(d.get().saturating_add_signed(by)));
+    thread::entered()
 }
 
 /// The lock alone.
@@ -57,25 +50,27 @@ impl Lock {
         if self.owner.load(Ordering::Relaxed) == me {
             return false;
         }
+        thread::enter();
         // Acquire here and below: pairs with the Release in `release`, so that the section before is seen.
         if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.take_slowly();
         }
         self.owner.store(me, Ordering::Relaxed);
-        deeper(1);
         true
     }
 
     /// As [`Self::take`], without waiting: false also when another thread holds it.
     pub(crate) fn try_take(&self) -> bool {
         let me = me();
-        if self.owner.load(Ordering::Relaxed) == me
-            || self.word.compare_exchange(FREE, HELD, Ordering::SeqCst, Ordering::SeqCst).is_err()
-        {
+        if self.owner.load(Ordering::Relaxed) == me {
+            return false;
+        }
+        thread::enter();
+        if self.word.compare_exchange(FREE, HELD, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            thread::leave();
             return false;
         }
         self.owner.store(me, Ordering::Relaxed);
-        deeper(1);
         true
     }
 
@@ -97,17 +92,16 @@ impl Lock {
 
     pub(crate) fn release(&self) {
         self.owner.store(0, Ordering::Relaxed);
-        deeper(-1);
         // Release: pairs with the Acquires of `take`; SeqCst: with `try_take`, whose caller has left work
         // behind that we look for next (Registry::catch_up).
         if self.word.swap(FREE, Ordering::SeqCst) == AWAITED {
             let _ = futex::wake(&self.word, futex::Flags::PRIVATE, 1);
         }
+        thread::leave();
     }
 
     /// In a forked child, where no other thread exists.
     pub(crate) fn reset(&self) {
-        let _ = DEPTH.try_with(|d| d.set(0));
         self.owner.store(0, Ordering::Relaxed);
         self.word.store(FREE, Ordering::Relaxed);
     }
