@@ -39,7 +39,7 @@ pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<
     if !Cursor::plausible(to) {
         return Err(Errno(libc::EFAULT));
     }
-    let mut patience = wait::Patience::new(libc::SO_RCVTIMEO);
+    let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
     loop {
         if let Some(received) = with(id, fd, |state| state.receive(to, flags & libc::MSG_PEEK != 0))?? {
             return Ok(received);

@@ -109,7 +109,7 @@ pub fn send(
         return Err(Errno(libc::EMSGSIZE));
     }
     let mut packet = Packet::gathered(from, len);
-    let mut patience = wait::Patience::new(libc::SO_SNDTIMEO);
+    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
     loop {
         match with(id, fd, |state| state.send(&to, &mut packet))?? {
             Outcome::Sent => return Ok(len),

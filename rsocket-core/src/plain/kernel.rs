@@ -15,7 +15,8 @@ use crate::address::SockAddr;
 use crate::attach::pairing;
 use crate::errno::Errno;
 use crate::readiness;
-use crate::socket::{self, SlotId, family, kernel, wait};
+use crate::socket::{self, SlotId, family, kernel};
+use crate::sync::signals;
 use crate::sys;
 
 pub(super) fn bind(fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
@@ -127,6 +128,7 @@ fn somebody(fd: RawFd, patience: &mut Patience) -> Result<(), Errno> {
             None => Patience::Endless,
         };
     }
+    let seen = signals::seen();
     loop {
         let left = match patience {
             Patience::Until(end) => Some(Duration::from_nanos(end.saturating_sub(sys::now_ns()))),
@@ -136,7 +138,7 @@ fn somebody(fd: RawFd, patience: &mut Patience) -> Result<(), Errno> {
         match readiness::poll::poll(&mut one, left, core::ptr::null(), |_| None) {
             Ok(0) => return Err(Errno::AGAIN),
             Ok(_) => return Ok(()),
-            Err(Errno::INTR) if left.is_none() && wait::restarts() => {}
+            Err(Errno::INTR) if left.is_none() && signals::goes_on(seen) => {}
             Err(e) => return Err(e),
         }
     }

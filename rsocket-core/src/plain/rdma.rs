@@ -229,8 +229,8 @@ fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) ->
         return Err(Errno(libc::EINPROGRESS));
     }
     let mut patience = match limit {
-        Some(ns) => wait::Patience::until(sys::now_ns().saturating_add(ns)),
-        None => wait::Patience::new(libc::SO_SNDTIMEO),
+        Some(ns) => wait::Patience::until(s, sys::now_ns().saturating_add(ns)),
+        None => wait::Patience::new(s, libc::SO_SNDTIMEO),
     };
     while s.has(flag::PENDING) {
         match wait::writable(id, s, fd, 0, &mut patience) {

@@ -21,6 +21,7 @@ use super::epoll::Registry;
 use super::scratch::Room;
 use super::source::{Bell, Events, SlotId, Source};
 use crate::errno::Errno;
+use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
 
 /// Sleep at most so long where the kernel's word is unusable (a bell that cannot be had, an event that is
@@ -150,6 +151,8 @@ struct Wait<'a, S: Source> {
     /// One for each entry, one more for the bell, and what else there is to sleep on.
     kernel: &'a mut [pollfd],
     patience: Option<Duration>,
+    /// What handlers had run when the wait began.
+    seen: Seen,
 }
 
 /// Waits until an entry has something that it accepts; the count of those.
@@ -163,7 +166,8 @@ pub(crate) fn wait<S: Source>(
     let none = pollfd { fd: -1, events: 0, revents: 0 };
     let Some(mut kernel) = Room::new(2 * entries.len() + 1, none) else { return Err(Errno::NOMEM) };
     let source = &sets.source;
-    let mut wait = Wait { source, sets, find, entries, kernel: kernel.slice(), patience: None };
+    let mut wait =
+        Wait { source, sets, find, entries, kernel: kernel.slice(), patience: None, seen: signals::seen() };
     let result = wait.run(timeout, mask);
     kernel.release();
     result
@@ -336,6 +340,8 @@ impl<S: Source> Wait<'_, S> {
         let waits = time.is_none_or(|t| !t.is_zero());
         let entered = if waits { self.enter() } else { Some(0) };
         let result = match entered {
+            // While we were looking and spinning.
+            Some(_) if waits && self.seen.since() != Since::Nothing => Err(Errno::INTR),
             Some(_) => sys::wait(self.kernel.get_mut(..used).unwrap_or_default(), spec.as_ref(), mask),
             // One of them has just left TCP.
             None => Err(Errno::AGAIN),

@@ -19,6 +19,7 @@ mod guarded;
 pub mod kernel;
 pub mod life;
 pub mod options;
+mod patience;
 mod peek;
 pub mod policy;
 pub mod ready;

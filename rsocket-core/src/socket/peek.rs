@@ -21,7 +21,7 @@ use crate::sys;
 /// # Errors
 /// As recv(2).
 pub(super) fn peek(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
-    let mut patience = wait::Patience::new(libc::SO_RCVTIMEO);
+    let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
     loop {
         let seen = ready::progress(s).received;
         let mut cursor = Cursor::new(to);
@@ -30,7 +30,7 @@ pub(super) fn peek(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i
             0 => room.min(s.low_water.load(Ordering::Relaxed) as usize),
             _ => room,
         };
-        match attempt(id, s, fd, &mut cursor, flags)? {
+        match attempt(id, s, fd, &mut cursor, flags, &mut patience)? {
             Got::End => return Ok(cursor.done()),
             Got::Nothing if ready::settled(s) => wait::more(id, s, fd, flags, seen, &mut patience)?,
             Got::Nothing => wait::readable(id, s, fd, flags, &mut patience)?,
@@ -71,7 +71,7 @@ fn hung_up(fd: RawFd) -> bool {
 
 /// A receive of no bytes waits for some all the same, as TCP's does.
 pub(super) fn nothing_wanted(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<usize, Errno> {
-    let mut patience = wait::Patience::new(libc::SO_RCVTIMEO);
+    let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
     loop {
         let look = ready::look(id, s, fd);
         let kernel = || matches!(kernel::ending(fd), Ending::Fin | Ending::Bytes);

@@ -58,20 +58,22 @@ pub fn receive(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i32) 
     }
     let enough = s.low_water.load(Ordering::Relaxed) as usize;
     let all = flags & libc::MSG_WAITALL != 0;
-    let mut patience = wait::Patience::new(libc::SO_RCVTIMEO);
+    let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
     loop {
         // Whether it is enough, this call decides: readiness goes by the low-water mark alone, however little is asked
         // for, or missing.
         let seen = if enough > 1 { ready::progress(s).received } else { 0 };
-        match attempt(id, s, fd, &mut cursor, flags) {
+        match attempt(id, s, fd, &mut cursor, flags, &mut patience) {
             Ok(Got::Bytes(_)) if cursor.left() == 0 || !all && cursor.done() >= enough => {
                 return Ok(cursor.done());
             }
             Ok(Got::Bytes(_)) => {}
             // What looks like a clean end may be another thread's reset, which it says before it shuts the socket down.
             Ok(Got::End) if cursor.done() == 0 && s.has(flag::BROKEN) => return Err(Errno::CONNRESET),
+            Ok(Got::End) if cursor.done() == 0 && patience.gone(s) => return Err(Errno::BADF),
             Ok(Got::End) => return Ok(cursor.done()),
             Ok(Got::Nothing) => {
+                patience.moved(cursor.done() > 0);
                 let waited = if enough > 1 && ready::settled(s) {
                     wait::more(id, s, fd, flags, seen, &mut patience)
                 } else {
@@ -87,7 +89,7 @@ pub fn receive(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i32) 
                 relay::unsaid(s, e);
                 return Ok(cursor.done());
             }
-            Err(e) => return Err(e),
+            Err(e) => return Err(patience.why(s, fd, e)),
         }
     }
 }
@@ -99,6 +101,7 @@ pub(super) fn attempt(
     fd: RawFd,
     to: &mut Cursor<'_>,
     flags: i32,
+    patience: &mut wait::Patience,
 ) -> Result<Got, Errno> {
     if s.has(flag::BROKEN) {
         return Err(Errno::CONNRESET);
@@ -138,6 +141,7 @@ pub(super) fn attempt(
     }
     let before = s.receive_mode();
     let got = match before {
+        _ if patience.cut_short() => Err(Errno::INTR),
         ReceiveMode::Asked | ReceiveMode::Acknowledged => {
             // Asked before the words are looked at: what the relay brought before it broke is there then.
             let lost = s.has(flag::LOST);
@@ -150,6 +154,9 @@ pub(super) fn attempt(
         ReceiveMode::Device => from_device(id, s, fd, &ends, to, flags),
         ReceiveMode::Kernel | ReceiveMode::Returned => from_kernel(s, fd, to, usize::MAX, flags),
     };
+    if flags & libc::MSG_WAITALL != 0 {
+        patience.begin();
+    }
     s.receive.lock.unlock(tid());
     if before == ReceiveMode::Acknowledged && s.receive_mode() == ReceiveMode::Device {
         // Others of this side may have gone to sleep until TCP brings more. A fence inside, after the new mode:

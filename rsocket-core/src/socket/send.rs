@@ -61,17 +61,18 @@ pub fn transfer(
     if !Cursor::plausible(from) {
         return Err(Errno(libc::EFAULT));
     }
-    let mut patience = wait::Patience::new(libc::SO_SNDTIMEO);
+    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
     loop {
-        match attempt(id, s, fd, &mut cursor, flags, into) {
+        match attempt(id, s, fd, &mut cursor, flags, into, &mut patience) {
             Ok(()) if cursor.left() == 0 => return Ok(cursor.done()),
             Ok(()) => {}
             Err(e) if cursor.done() > 0 => {
                 relay::unsaid(s, e);
                 return Ok(cursor.done());
             }
-            Err(e) => return Err(e),
+            Err(e) => return Err(patience.why(s, fd, e)),
         }
+        patience.moved(cursor.done() > 0);
         match wait::writable(id, s, fd, flags, &mut patience) {
             Ok(()) => {}
             Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
@@ -88,6 +89,7 @@ fn attempt(
     from: &mut Cursor<'_>,
     flags: i32,
     into: Into,
+    patience: &mut wait::Patience,
 ) -> Result<(), Errno> {
     if s.has(flag::BROKEN) {
         return Err(relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE)));
@@ -115,7 +117,11 @@ fn attempt(
         return Err(Errno::AGAIN);
     }
     let before = from.done();
-    let r = attempt_locked(s, fd, &ends, from, flags, into);
+    let r =
+        if patience.cut_short() { Err(Errno::INTR) } else { attempt_locked(s, fd, &ends, from, flags, into) };
+    if from.left() > 0 {
+        patience.begin();
+    }
     s.send.lock.unlock(tid());
     if from.done() > before {
         relay::carry_out(s, &ends);

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
 use super::Events;
+pub use super::patience::Patience;
 use super::slot::{Slot, SlotId, flag};
 use super::{beside, kernel, policy, ready};
 use crate::attach::link::{self, Ends};
@@ -32,10 +33,10 @@ const PEER_CHECK_NS: u64 = 100_000_000;
 const CROWDED_NS: u64 = 2_000_000;
 
 /// A spin of at most so long delays no time-out by what anybody would notice, in nanoseconds.
-const SHORT_SPIN_NS: u32 = 50_000;
+pub(super) const SHORT_SPIN_NS: u32 = 50_000;
 
 /// `polling_time`, in nanoseconds.
-fn polling() -> u32 {
+pub(super) fn polling() -> u32 {
     u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX)
 }
 
@@ -70,55 +71,6 @@ pub(crate) fn ask_kernel_next(s: &Slot) {
     s.asked_at.store(0, Ordering::Relaxed);
 }
 
-/// How long one call may wait, in all its sleeps together.
-pub struct Patience {
-    option: i32,
-    /// Monotonic nanoseconds; 0 before the first sleep, `u64::MAX` for ever.
-    deadline: u64,
-}
-
-impl Patience {
-    /// `option` is `SO_RCVTIMEO` or `SO_SNDTIMEO`.
-    #[must_use]
-    pub const fn new(option: i32) -> Self {
-        Self { option, deadline: 0 }
-    }
-
-    /// Until then, in monotonic nanoseconds, whatever the socket's options say.
-    #[must_use]
-    pub const fn until(deadline: u64) -> Self {
-        Self { option: 0, deadline }
-    }
-
-    /// Nanoseconds left; `None` for ever.
-    pub(crate) fn left(&mut self, fd: RawFd) -> Result<Option<u64>, Errno> {
-        if self.deadline == 0 {
-            let limit = kernel::timeout(fd, self.option);
-            self.deadline = limit.map_or(u64::MAX, |ns| sys::now_ns().saturating_add(ns));
-        }
-        if self.deadline == u64::MAX {
-            return Ok(None);
-        }
-        match self.deadline.checked_sub(sys::now_ns()) {
-            Some(ns) if ns > 0 => Ok(Some(ns)),
-            _ => Err(Errno::AGAIN),
-        }
-    }
-
-    /// How long a spin may last, in nanoseconds: no longer than the call may wait, where that could matter.
-    fn spin(&mut self, fd: RawFd) -> Result<u32, Errno> {
-        let cap = polling();
-        if cap <= SHORT_SPIN_NS {
-            return Ok(cap);
-        }
-        Ok(self.left(fd)?.map_or(cap, |left| cap.min(u32::try_from(left).unwrap_or(u32::MAX))))
-    }
-
-    fn limited(&self) -> bool {
-        self.deadline != u64::MAX && self.deadline != 0
-    }
-}
-
 /// Waits until receiving may bring something.
 ///
 /// # Errors
@@ -133,6 +85,7 @@ pub(crate) fn readable(
     if flags & libc::MSG_DONTWAIT != 0 || kernel::nonblocking(fd) {
         return Err(Errno::AGAIN);
     }
+    patience.waits(s)?;
     if link::has_window(s)
         && s.receive_mode() == ReceiveMode::Device
         && let Some(ends) = link::ends(s)
@@ -166,6 +119,7 @@ pub(crate) fn more(
     if flags & libc::MSG_DONTWAIT != 0 || kernel::nonblocking(fd) {
         return Err(Errno::AGAIN);
     }
+    patience.waits(s)?;
     sleep(id, s, fd, Events::IN, Some(seen), patience, &s.receive_spin)
 }
 
@@ -183,6 +137,7 @@ pub(crate) fn writable(
     if flags & libc::MSG_DONTWAIT != 0 || kernel::nonblocking(fd) {
         return Err(Errno::AGAIN);
     }
+    patience.waits(s)?;
     if s.send_mode() == SendMode::Device
         && let Some(ends) = link::ends(s)
         && spin_on(
@@ -293,7 +248,12 @@ fn sleep(
     let began = sys::now_ns();
     stats::add(Counter::Sleeps, 1);
     live::count(s, record::SLEEPS);
-    let slept = sleep_armed(s, fd, interest, look.ask, bell, left, half_closed);
+    let slept = if patience.broken() {
+        // While we were looking and spinning.
+        Err(Errno::INTR)
+    } else {
+        sleep_armed(s, fd, interest, look.ask, bell, left, half_closed)
+    };
     let ns = sys::now_ns().saturating_sub(began);
     if let Some(b) = bell {
         ready::disarm(s, b.id());
@@ -345,7 +305,7 @@ fn sleep_armed(
     s.pins.fetch_add(1, Ordering::AcqRel);
     let result = sys::wait(&mut fds, time.as_ref(), core::ptr::null());
     s.pins.fetch_sub(1, Ordering::AcqRel);
-    if s.generation.load(Ordering::Acquire) != generation {
+    if result != Err(Errno::INTR) && s.generation.load(Ordering::Acquire) != generation {
         return Err(Errno::BADF);
     }
     result.map(|_| fds.first().map_or(0, |f| f.revents))
@@ -356,8 +316,9 @@ pub(crate) fn sleep_on(
     s: &Slot,
     fds: &mut [libc::pollfd],
     left: Option<u64>,
-    patience: &Patience,
+    patience: &mut Patience,
 ) -> Result<(), Errno> {
+    patience.waits(s)?;
     let time = left.map(|ns| libc::timespec {
         tv_sec: (ns / 1_000_000_000) as i64,
         tv_nsec: (ns % 1_000_000_000) as i64,
@@ -367,11 +328,11 @@ pub(crate) fn sleep_on(
     s.pins.fetch_add(1, Ordering::AcqRel);
     let result = sys::wait(fds, time.as_ref(), core::ptr::null());
     s.pins.fetch_sub(1, Ordering::AcqRel);
-    if s.generation.load(Ordering::Acquire) != generation {
+    if result != Err(Errno::INTR) && s.generation.load(Ordering::Acquire) != generation {
         return Err(Errno::BADF);
     }
     match result {
-        Err(Errno::INTR) if !patience.limited() && restarts() => Ok(()),
+        Err(Errno::INTR) if patience.goes_on() => patience.still(s),
         Err(e) => Err(e),
         Ok(_) if fds.iter().any(|f| f.revents & libc::POLLNVAL != 0) => Err(Errno::BADF),
         Ok(_) => Ok(()),
@@ -386,7 +347,7 @@ fn after_sleep(
     patience: &Patience,
 ) -> Result<(), Errno> {
     match slept {
-        Err(Errno::INTR) if !patience.limited() && restarts() => Ok(()),
+        Err(Errno::INTR) if patience.goes_on() => patience.still(s),
         Err(e) => Err(e),
         Ok(revents) => {
             if revents & libc::POLLNVAL != 0 {
@@ -425,33 +386,6 @@ pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
         Ok(None) => true,
         Err(_) => false,
     }
-}
-
-/// Whether an interrupted call is to go on: so it is when every handler of the program was installed with
-/// `SA_RESTART`. Which handler ran cannot be known here; a program that has both kinds must expect
-/// `EINTR` anyway.
-pub(crate) fn restarts() -> bool {
-    #[repr(C)]
-    struct KernelSigaction {
-        handler: usize,
-        flags: u64,
-        restorer: usize,
-        mask: u64,
-    }
-    let mut any = false;
-    for signal in 1..=64 {
-        let mut action = KernelSigaction { handler: 0, flags: 0, restorer: 0, mask: 0 };
-        let null = core::ptr::null::<KernelSigaction>();
-        // SAFETY: the kernel writes one struct of its own layout; nothing is changed.
-        let r = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, null, &raw mut action, 8) };
-        if r == 0 && action.handler > 1 {
-            if action.flags & libc::SA_RESTART as u64 == 0 {
-                return false;
-            }
-            any = true;
-        }
-    }
-    any
 }
 
 /// A strict connection without a window: fine while it may still attach, an error once that took too long

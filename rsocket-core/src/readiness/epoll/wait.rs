@@ -19,6 +19,7 @@ use super::set::{State, WARM};
 use crate::errno::Errno;
 use crate::readiness::mixed::{Deadline, sooner, timespec};
 use crate::readiness::source::{Bell, Events, SlotId, Source};
+use crate::sync::signals::{self, Since};
 use crate::sys;
 
 /// The kernel is asked by every so many-th wait, and after this many ticks (about 50 µs at 2 to 3 GHz).
@@ -177,6 +178,7 @@ impl<S: Source> Registry<S> {
     ) -> Result<usize, Errno> {
         let mut vain = 0;
         let mut may_spin = true;
+        let seen = signals::seen();
         loop {
             let left = deadline.left();
             let n = match self.sweep(set, call, may_spin && left.is_none_or(|t| !t.is_zero())) {
@@ -204,7 +206,11 @@ impl<S: Source> Registry<S> {
             }
             let nap = if sleep.ready { sooner(sleep.nap, Some(NAP)) } else { sleep.nap };
             let nap = sooner(nap, self.source.wake_up_interval());
-            let result = call.sleep(sooner(left, nap));
+            let result = match seen.since() {
+                Since::Nothing => call.sleep(sooner(left, nap)),
+                // A handler ran while we were looking and spinning.
+                _ => Err(Errno::INTR),
+            };
             set.sleepers.fetch_sub(1, Ordering::SeqCst);
             vain = 0;
             let n = self.digest(set, call, &sleep, result?)?;

@@ -1,0 +1,149 @@
+//! How long a call may wait, and what ends it before: its time-out, a signal handler, the closing of its descriptor.
+//!
+//! signal(7) says which handlers end which calls; which of them ran, `sync::signals` knows. Must not know what is waited for.
+//! Entry point: [`Patience`], one for each call.
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::kernel;
+use super::slot::Slot;
+use super::wait::{SHORT_SPIN_NS, polling};
+use crate::errno::Errno;
+use crate::sync::signals::{self, Seen, Since};
+use crate::sys;
+
+/// How long one call may wait, in all its sleeps together.
+pub struct Patience {
+    option: i32,
+    /// Monotonic nanoseconds; 0 before the first sleep, `u64::MAX` for ever.
+    deadline: u64,
+    /// What handlers had run when the call began to wait.
+    seen: Option<Seen>,
+    /// Which connection has the slot, when the call began.
+    generation: u32,
+    /// The call has moved bytes already: an interruption ends it, whatever its handler's flags say.
+    moved: bool,
+}
+
+impl Patience {
+    /// `option` is `SO_RCVTIMEO` or `SO_SNDTIMEO`.
+    #[must_use]
+    #[inline]
+    pub fn new(s: &Slot, option: i32) -> Self {
+        // Acquire: pairs with the release of a slot that is given up.
+        let generation = s.generation.load(Ordering::Acquire);
+        Self { option, deadline: 0, seen: None, generation, moved: false }
+    }
+
+    /// Until then, in monotonic nanoseconds, whatever the socket's options say.
+    #[must_use]
+    pub fn until(s: &Slot, deadline: u64) -> Self {
+        Self { deadline, ..Self::new(s, 0) }
+    }
+
+    /// Nanoseconds left; `None` for ever.
+    pub(crate) fn left(&mut self, fd: RawFd) -> Result<Option<u64>, Errno> {
+        if self.deadline == 0 {
+            let limit = kernel::timeout(fd, self.option);
+            self.deadline = limit.map_or(u64::MAX, |ns| sys::now_ns().saturating_add(ns));
+        }
+        if self.deadline == u64::MAX {
+            return Ok(None);
+        }
+        match self.deadline.checked_sub(sys::now_ns()) {
+            Some(ns) if ns > 0 => Ok(Some(ns)),
+            _ => Err(Errno::AGAIN),
+        }
+    }
+
+    /// How long a spin may last, in nanoseconds: no longer than the call may wait, where that could matter.
+    pub(super) fn spin(&mut self, fd: RawFd) -> Result<u32, Errno> {
+        let cap = polling();
+        if cap <= SHORT_SPIN_NS {
+            return Ok(cap);
+        }
+        Ok(self.left(fd)?.map_or(cap, |left| cap.min(u32::try_from(left).unwrap_or(u32::MAX))))
+    }
+
+    fn limited(&self) -> bool {
+        self.deadline != u64::MAX && self.deadline != 0
+    }
+
+    /// Says whether the call has moved bytes already.
+    pub(crate) fn moved(&mut self, so: bool) {
+        self.moved = so;
+    }
+
+    /// The call waits from here on, or goes on waiting: what handlers do is its business. One that ran before and ends the
+    /// call still does.
+    pub(crate) fn begin(&mut self) {
+        let now = signals::seen();
+        if !self.ends(now) {
+            self.seen = Some(now);
+        }
+    }
+
+    /// As [`Self::begin`].
+    ///
+    /// # Errors
+    /// `EINTR` if the call is over.
+    pub(super) fn waits(&mut self, s: &Slot) -> Result<(), Errno> {
+        self.begin();
+        if self.broken() {
+            return Err(Errno::INTR);
+        }
+        self.still(s)
+    }
+
+    /// `EBADF` if the connection was closed since the call began: by a handler, or by another thread.
+    pub(super) fn still(&self, s: &Slot) -> Result<(), Errno> {
+        if self.gone(s) { Err(Errno::BADF) } else { Ok(()) }
+    }
+
+    /// Whether the connection has been closed since the call began.
+    #[cold]
+    pub(crate) fn gone(&self, s: &Slot) -> bool {
+        s.generation.load(Ordering::Acquire) != self.generation
+    }
+
+    /// Why the call fails: a closed connection's slot says anything, a closed descriptor one thing. (It may have been closed
+    /// before this call looked at its slot, by a handler that interrupted the way here.)
+    pub(crate) fn why(&self, s: &Slot, fd: RawFd, e: Errno) -> Errno {
+        if matches!(e, Errno::AGAIN | Errno::INTR) {
+            return e;
+        }
+        let closed = || fd >= 0 && rustix::io::fcntl_getfd(sys::borrow(fd)).is_err();
+        if self.gone(s) || closed() { Errno::BADF } else { e }
+    }
+
+    /// Whether a handler ran while the call waited that ends it: any if it has moved bytes or has a time-out set, else one
+    /// without `SA_RESTART`.
+    fn ends(&self, now: Seen) -> bool {
+        match self.seen.map_or(Since::Nothing, |seen| seen.until(now)) {
+            Since::Nothing => false,
+            Since::Restarting => self.moved || self.limited(),
+            Since::Breaking => true,
+        }
+    }
+
+    /// The same, now.
+    pub(super) fn broken(&self) -> bool {
+        self.ends(signals::seen())
+    }
+
+    /// Whether a call that has moved bytes is over, because a handler ran since it first had to wait. To be asked in a
+    /// section, so that what that handler sent or received itself comes after what this call did.
+    #[inline]
+    pub(crate) fn cut_short(&self) -> bool {
+        self.moved && self.broken()
+    }
+
+    /// Whether a call goes on whose sleep was interrupted (signal(7)).
+    pub(super) fn goes_on(&self) -> bool {
+        if self.moved || self.limited() {
+            return false;
+        }
+        self.seen.map_or_else(signals::restarts, signals::goes_on)
+    }
+}
