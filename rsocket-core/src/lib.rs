@@ -7,6 +7,8 @@
 //! process), [`socket`] (what a socket is), [`readiness`] (poll, select and epoll over sockets of both kinds),
 //! [`plain`] (how sockets meet that are rsockets from the start), [`datagram`] (sockets for datagrams).
 //!
+//! [`fork_safe`] is upstream's fork mode, in which a TCP connection becomes one over RDMA before its first byte.
+//!
 //! Beside them: [`config`], [`stats`], [`live`] (what `rsstat` shows), [`tap`] (packets for Wireshark), [`log`].
 //!
 //! Shared by the libraries that export C functions, and used by nothing else in here: [`descriptors`] (what
@@ -26,6 +28,7 @@ pub mod descriptors;
 pub mod device;
 pub mod edge;
 pub mod errno;
+pub mod fork_safe;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod live;

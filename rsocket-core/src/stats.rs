@@ -72,6 +72,10 @@ counters! {
     AttachedShm "attached.shm",
     /// Connections that attached to RDMA.
     AttachedRdma "attached.rdma",
+    /// Peers that were told to come by RDMA (`RDMAV_FORK_SAFE`).
+    ForkSafeGreeted "fork_safe.greeted",
+    /// Connections that left TCP for RDMA as in upstream's fork mode.
+    ForkSafeMigrated "fork_safe.migrated",
     /// Connections that went back to TCP.
     Detached "detached",
     /// Connections that were reset because something could not be right.

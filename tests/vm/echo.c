@@ -1,11 +1,13 @@
 // A blocking echo server and its client, with no call that upstream's preload library does not know.
 //
 //   echo server ADDRESS PORT CONNECTIONS    serves so many, one after the other, then ends
+//   echo forking ADDRESS PORT CONNECTIONS   the same, each in a child of its own
 //   echo client ADDRESS PORT BYTES          sends that much in pieces of many sizes, compares what comes back,
 //                                           says that it sends no more, and waits for the end
 //   echo crowd ADDRESS PORT 0               serves many at a time, whatever becomes of one, until it is stopped
 //   echo mute ADDRESS PORT 0                the same, but reads nothing
 //   echo steady ADDRESS PORT SECONDS        sends a little now and then, and compares
+// With FIRST set in the environment `forking` speaks first, and `client` listens first.
 //
 // With -DRSOCKETS, of the functions of <rdma/rsocket.h> instead.
 #include <arpa/inet.h>
@@ -15,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #ifdef RSOCKETS
@@ -88,21 +91,50 @@ static void serve_all(const struct sockaddr_in *at) {
     }
 }
 
-static void serve(const struct sockaddr_in *at, int connections) {
+static void echo(int fd) {
     static char buffer[65536];
+    if (getenv("FIRST")) send_all(fd, "hello", 5);
+    for (ssize_t n; (n = read(fd, buffer, sizeof buffer)) != 0;) {
+        must(n > 0, "read");
+        send_all(fd, buffer, (size_t)n);
+    }
+}
+
+static int accepted(int listener) {
+    struct sockaddr_in peer;
+    socklen_t len = sizeof peer;
+    int fd = accept(listener, (struct sockaddr *)&peer, &len);
+    must(fd >= 0, "accept");
+    return fd;
+}
+
+static void serve(const struct sockaddr_in *at, int connections) {
     int listener = listening(at);
     while (connections-- > 0) {
-        struct sockaddr_in peer;
-        socklen_t len = sizeof peer;
-        int fd = accept(listener, (struct sockaddr *)&peer, &len);
-        must(fd >= 0, "accept");
-        for (ssize_t n; (n = read(fd, buffer, sizeof buffer)) != 0;) {
-            must(n > 0, "read");
-            send_all(fd, buffer, (size_t)n);
+        int fd = accepted(listener);
+        echo(fd);
+        must(close(fd) == 0, "close");
+    }
+    must(close(listener) == 0, "close");
+}
+
+static void serve_by_children(const struct sockaddr_in *at, int connections) {
+    int listener = listening(at), bad = 0;
+    for (int i = 0; i < connections; i++) {
+        int fd = accepted(listener);
+        pid_t child = fork();
+        must(child >= 0, "fork");
+        if (child == 0) {
+            close(listener);
+            echo(fd);
+            must(close(fd) == 0, "close");
+            exit(0);
         }
         must(close(fd) == 0, "close");
     }
     must(close(listener) == 0, "close");
+    for (int status; wait(&status) > 0;) bad |= status;
+    must(bad == 0, "a child");
 }
 
 static void ask(const struct sockaddr_in *at, uint64_t total) {
@@ -112,6 +144,9 @@ static void ask(const struct sockaddr_in *at, uint64_t total) {
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     must(fd >= 0, "socket");
     must(connect(fd, (const struct sockaddr *)at, sizeof *at) == 0, "connect");
+    for (ssize_t have = 0, got; getenv("FIRST") && have < 5; have += got)
+        must((got = recv(fd, in + have, (size_t)(5 - have), 0)) > 0, "recv");
+    must(!getenv("FIRST") || memcmp(in, "hello", 5) == 0, "hello");
     for (int turn = 0; done < total; turn++) {
         size_t n = sizes[turn % (int)(sizeof sizes / sizeof *sizes)];
         if (n > total - done) n = (size_t)(total - done);
@@ -163,6 +198,7 @@ int main(int argc, char **argv) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[3]))};
     must(inet_pton(AF_INET, argv[2], &at.sin_addr) == 1, "address");
     if (strcmp(argv[1], "server") == 0) serve(&at, atoi(argv[4]));
+    else if (strcmp(argv[1], "forking") == 0) serve_by_children(&at, atoi(argv[4]));
     else if (strcmp(argv[1], "steady") == 0) keep_on(&at, atoi(argv[4]));
     else if (strcmp(argv[1], "crowd") == 0 || strcmp(argv[1], "mute") == 0) {
         mute = argv[1][0] == 'm';

@@ -99,7 +99,7 @@ pub fn ask_there(private: &[u8]) -> Option<u16> {
     ([a, b] == ASK_THERE).then_some(u16::from_be_bytes([c, d])).filter(|port| *port != 0)
 }
 
-fn shape(s: &Slot) -> Shape {
+pub(super) fn shape(s: &Slot) -> Shape {
     Shape {
         send_queue: 384,
         receive_queue: 384,
@@ -257,6 +257,7 @@ fn listen_for(id: SlotId, s: &Slot, at: &SocketAddr, door: SocketAddr) -> Result
         Ok(connection) => {
             relay.with(|place| *place = Some(connection));
             service::listens_for(id, relay.key(), at);
+            s.set(flag::HEARD_BESIDE);
             Ok(())
         }
         Err(e) => {

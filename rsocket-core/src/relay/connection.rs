@@ -10,7 +10,8 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::beside::{Open, Request};
-use super::loopback;
+use super::loopback::{self, DoorWay};
+use super::migrate;
 use super::port::Port;
 use super::pump::{PeerEnd, Pump};
 use super::service;
@@ -22,6 +23,7 @@ use crate::attach::witness::Proof;
 use crate::device::QueuePair;
 use crate::device::rdma::{CmId, RdmaPair};
 use crate::errno::Errno;
+use crate::fork_safe;
 use crate::proto::stream::StreamParams;
 use crate::socket::family;
 use crate::socket::slot::{Slot, SlotId, flag};
@@ -65,6 +67,11 @@ pub(super) enum Stage {
         pump: Box<Pump<RdmaPair>>,
         to: To,
     },
+    /// Established; the program's socket, which was TCP's, has still to come to the door.
+    Inviting {
+        pump: Box<Pump<RdmaPair>>,
+        door: DoorWay,
+    },
     Running {
         pump: Box<Pump<RdmaPair>>,
     },
@@ -85,6 +92,8 @@ pub enum Door {
     Connections,
     /// The TCP connections that they ask for; whoever asks for none, the program's listening socket.
     Both(SocketAddr),
+    /// Nobody but peers that were told to come (fork mode).
+    Migrants,
 }
 
 /// Who gets one connection.
@@ -92,6 +101,7 @@ pub enum Door {
 pub(super) enum To {
     Program(SocketAddr),
     Connection,
+    Migrant,
 }
 
 /// What a relay that asks a peer on another host must remember of it.
@@ -140,6 +150,10 @@ pub struct Connection {
     pub(super) courtship: Option<Courtship>,
     /// Stands beside a TCP connection.
     pub(super) beside: bool,
+    /// Takes the place of a TCP connection (fork mode).
+    pub(super) migrant: bool,
+    /// When it has waited long enough to be running, on the clock of [`sys::now_ns`].
+    pub(super) deadline: Option<u64>,
     /// The program is to be told that something changed, once no lock is held.
     pub(super) news: Option<SlotId>,
     /// The program's socket sent FIN; it was reset.
@@ -165,6 +179,8 @@ impl Connection {
             slot: None,
             courtship: None,
             beside: false,
+            migrant: false,
+            deadline: None,
             news: None,
             fin: false,
             reset: false,
@@ -177,6 +193,17 @@ impl Connection {
     /// Where it listens, or our end of the connection, as the connection manager knows it.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.id.local_address()
+    }
+
+    /// The program's socket listens no more. Whether somebody who was told to come here may still come: then the listener
+    /// stays until it is known, for nobody else.
+    pub fn outlives_its_socket(&mut self) -> bool {
+        let Some(at) = self.local_address() else { return false };
+        let stays = matches!(self.stage, Stage::Listening { .. }) && fork_safe::any_accepted_at(&at);
+        if stays {
+            self.stage = Stage::Listening { to: Door::Migrants };
+        }
+        stays
     }
 
     /// What a listener needs to answer a request: who gets it, and how the pair is to be.
@@ -215,10 +242,14 @@ impl Connection {
 
     /// Moves what can be moved.
     pub fn run(&mut self) -> Ran {
-        if !self.running()
-            && let Some(courtship) = &self.courtship
-            && sys::now_ns() >= courtship.until
+        self.admit();
+        if matches!(self.stage, Stage::Listening { to: Door::Migrants })
+            && !self.local_address().is_some_and(|at| fork_safe::any_accepted_at(&at))
         {
+            self.stage = Stage::Over;
+        }
+        let until = self.courtship.as_ref().map(|c| c.until).or(self.deadline);
+        if !self.running() && until.is_some_and(|until| sys::now_ns() >= until) {
             let stage = core::mem::replace(&mut self.stage, Stage::Over);
             self.stage = self.unreached(stage, Errno::TIMEDOUT);
         }
@@ -271,7 +302,11 @@ impl Connection {
         match &self.stage {
             Stage::Running { pump } => pump.due(),
             Stage::Over => None,
-            _ => self.courtship.as_ref().map(|c| c.until),
+            Stage::Listening { to: Door::Migrants } => {
+                Some(sys::now_ns().saturating_add(migrate::LINGER_LOOK_NS))
+            }
+            Stage::Inviting { .. } => Some(sys::now_ns().saturating_add(migrate::LOOK_NS)),
+            _ => self.courtship.as_ref().map(|c| c.until).or(self.deadline),
         }
     }
 

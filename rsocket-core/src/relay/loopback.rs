@@ -2,7 +2,8 @@
 //! socket and one of ours, over which no byte travels.
 //!
 //! It gives the program what only the kernel can give: a descriptor that is connected, FIN and RST, the accept
-//! queue, the last close. Must not know relays or queue pairs. Entry points: [`tie`], [`Near::open`].
+//! queue, the last close. Must not know relays or queue pairs. Entry points: [`tie`], [`Near::open`],
+//! [`DoorWay::open`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
@@ -164,6 +165,80 @@ pub fn untie(fd: RawFd) {
     unsafe { libc::syscall(libc::SYS_connect, fd, &raw const unspecified, size_of::<libc::sockaddr>()) };
 }
 
+/// Where a relay waits for a socket of the program's, which may be another process's.
+pub struct DoorWay {
+    listener: OwnedFd,
+    /// Where it is.
+    pub at: SocketAddr,
+    /// Came, and has not said who it is.
+    waiting: Option<OwnedFd>,
+}
+
+impl DoorWay {
+    /// One that a socket of either family can reach, if `six` says which.
+    ///
+    /// # Errors
+    /// What the kernel says: no loopback interface, no descriptors.
+    pub fn open(six: bool) -> Result<Self, Errno> {
+        let mut last = Errno::INVAL;
+        for at in loopbacks(if six { AddressFamily::INET6 } else { AddressFamily::INET }) {
+            match Self::open_at(at) {
+                Ok(door) => return Ok(door),
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+
+    fn open_at(at: SocketAddr) -> Result<Self, Errno> {
+        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let listener = socket_with(family, SocketType::STREAM, OURS, None)?;
+        bind(&listener, &at)?;
+        listen(&listener, 4)?;
+        let at = own_address(&listener)?;
+        Ok(Self { listener, at, waiting: None })
+    }
+
+    /// What the service thread hears of.
+    pub fn fd(&self) -> RawFd {
+        std::os::fd::AsRawFd::as_raw_fd(&self.listener)
+    }
+
+    /// Whoever came from `expected`, if somebody did. Strangers are sent away, once it is known who is none.
+    pub fn let_in(&mut self, expected: Option<SocketAddr>) -> Option<OwnedFd> {
+        loop {
+            if self.waiting.is_none() {
+                self.waiting = Some(accept_with(&self.listener, OURS).ok()?);
+            }
+            let expected = expected?;
+            let came = self.waiting.take()?;
+            if peer(&came) == Some(expected) {
+                return Some(came);
+            }
+            sys::discard(came);
+        }
+    }
+
+    /// Closes it.
+    pub fn close(self) {
+        self.waiting.into_iter().for_each(sys::discard);
+        sys::discard(self.listener);
+    }
+}
+
+/// Connects the program's socket, which is not connected, to a relay's door; its own address then.
+///
+/// # Errors
+/// What the kernel says: nobody is there any more.
+pub fn reach(fd: RawFd, door: &SocketAddr) -> Result<SocketAddr, Errno> {
+    let program = sys::borrow(fd);
+    match connect(program, door) {
+        // As in tie_at.
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => own_address(program),
+        Err(e) => Err(e.into()),
+    }
+}
+
 /// A number for the socket, private from now on.
 ///
 /// # Errors
@@ -192,6 +267,35 @@ mod tests {
             say_fin(std::os::fd::AsRawFd::as_raw_fd(&ours));
             let mut byte = [0];
             assert_eq!(rustix::io::read(&program, &mut byte), Ok(0));
+        }
+    }
+
+    #[test]
+    fn a_connected_socket_comes_to_a_door() {
+        for flags in [SocketFlags::CLOEXEC, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK] {
+            // Both ends of a TCP connection, one of which the peer has reset.
+            let listener = tcp(AddressFamily::INET);
+            let at = listen_near(std::os::fd::AsRawFd::as_raw_fd(&listener), 5).unwrap();
+            let far = tcp(AddressFamily::INET);
+            connect(&far, &at).unwrap();
+            let program = accept_with(&listener, flags).unwrap();
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&program);
+            rustix::io::write(&program, b"unread").unwrap();
+            drop(far);
+            let mut door = DoorWay::open(false).unwrap();
+            let stranger = tcp(AddressFamily::INET);
+            connect(&stranger, &door.at).unwrap();
+            assert!(door.let_in(None).is_none());
+            untie(fd);
+            let _ = crate::socket::kernel::take_error(fd);
+            let own = reach(fd, &door.at).unwrap();
+            let ours = door.let_in(Some(own)).unwrap();
+            assert_eq!(crate::socket::kernel::take_error(fd), None);
+            let mut byte = [0];
+            assert_eq!(crate::socket::kernel::ending(fd), crate::socket::kernel::Ending::Open);
+            drop(program);
+            assert_eq!(rustix::io::read(&ours, &mut byte), Ok(0), "the last close is heard of");
+            door.close();
         }
     }
 

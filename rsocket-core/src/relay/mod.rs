@@ -23,6 +23,7 @@ pub mod guests;
 mod heartbeat;
 pub mod interfaces;
 pub mod loopback;
+pub mod migrate;
 pub mod notes;
 pub mod opening;
 pub mod placement;

@@ -16,6 +16,7 @@ use rustix::event::epoll;
 
 use super::beside::{self, Request};
 use super::connection::{self, Connection, Door};
+use super::migrate;
 use super::table::{self, Relay};
 use crate::attach::link;
 use crate::attach::remote::{self, Recognised};
@@ -198,6 +199,11 @@ impl Watch {
         Self { fd: fd.unwrap_or(-1), token: COMPLETIONS | key & !WHAT, events: epoll::EventFlags::IN }
     }
 
+    /// Somebody comes to a relay's door.
+    pub fn door(key: u64, fd: RawFd) -> Self {
+        Self { fd, token: COMPLETIONS | key & !WHAT, events: epoll::EventFlags::IN }
+    }
+
     /// The kernel's news of the program's socket.
     pub fn end(key: u64, fd: RawFd) -> Self {
         let events = epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
@@ -285,6 +291,10 @@ pub fn unlisten(id: SlotId) {
         });
     });
     for relay in gone.into_iter().filter_map(Relay::of_key) {
+        if relay.with(|c| c.as_mut().is_some_and(Connection::outlives_its_socket)) == Some(true) {
+            nudge();
+            continue;
+        }
         let connection = relay.with(Option::take).flatten();
         relay.give_back();
         if let Some(connection) = connection {
@@ -425,7 +435,14 @@ impl Service {
             .and_then(|r| r.with(|c| c.as_ref().and_then(Connection::listening)).flatten());
         let Kind::Request { id, private, .. } = event.kind else { return };
         let Some((door, shape)) = listening else { return refuse(&id, &[]) };
+        if !matches!(door, Door::Program(_))
+            && Request::parse(private.bytes()).is_none()
+            && let Some(slot) = migrate::awaited(&id)
+        {
+            return migrate::answer(slot, id, private.bytes());
+        }
         let asked = match door {
+            Door::Migrants => return refuse(&id, &[]),
             Door::Program(_) => None,
             Door::Both(_) if Request::parse(private.bytes()).is_none() => None,
             Door::Connections | Door::Both(_) => match recognise(&id, private.bytes()) {
@@ -442,7 +459,7 @@ impl Service {
             (Door::Program(door) | Door::Both(door), _) => {
                 Connection::answer(relay.key(), id, private.bytes(), door, shape)
             }
-            (Door::Connections, None) => Err(Errno::INVAL),
+            (Door::Connections, None) | (Door::Migrants, _) => Err(Errno::INVAL),
         };
         match answered {
             Ok(connection) => {

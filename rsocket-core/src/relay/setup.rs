@@ -24,6 +24,7 @@ use crate::attach::remote;
 use crate::attach::witness::Proof;
 use crate::device::rdma::{CmId, Event, Kind, PairParams, RdmaPair};
 use crate::errno::Errno;
+use crate::fork_safe;
 use crate::proto::control::Mode;
 use crate::proto::stream::StreamParams;
 use crate::socket::family;
@@ -211,7 +212,7 @@ impl Connection {
         }
     }
 
-    fn prepare_answer(id: &CmId, request: &[u8], shape: Shape) -> Result<Granted, Errno> {
+    pub(super) fn prepare_answer(id: &CmId, request: &[u8], shape: Shape) -> Result<Granted, Errno> {
         // wire-protocol §2.7: a request that we cannot understand is rejected.
         let peer = PrivateData::parse(request).map_err(|_| Errno(libc::ENOTSUP))?;
         let (pair, params) = make_pair(id, shape)?;
@@ -249,8 +250,15 @@ impl Connection {
                 match to {
                     To::Program(door) => self.knock(pump, &door),
                     To::Connection => self.meet(pump),
+                    To::Migrant => self.invite(pump),
                 }
             }
+            (Stage::Inviting { mut pump, door }, Kind::Disconnected) => {
+                // What it has sent is here already, for the program to find.
+                pump.pair().peer_gone();
+                Stage::Inviting { pump, door }
+            }
+            (stage @ Stage::Inviting { .. }, _) => stage,
             (Stage::Running { mut pump }, Kind::Disconnected) => {
                 // A sign of life, if the last.
                 self.watch = Watch::new(sys::now_ns());
@@ -289,7 +297,9 @@ impl Connection {
     }
 
     fn connect(&mut self) -> Stage {
-        if self.beside && !matches!(self.id.device(), Ok(Some(d)) if d.mode() == Mode::Immediate) {
+        if (self.beside || self.migrant)
+            && !matches!(self.id.device(), Ok(Some(d)) if d.mode() == Mode::Immediate)
+        {
             // iWARP shares TCP's ports: whoever listens there would take this for a stranger's connection.
             return self.unreached(Stage::Over, Errno::OPNOTSUPP);
         }
@@ -332,6 +342,9 @@ impl Connection {
                 pump.begin(false);
                 if self.beside {
                     return self.meet(Box::new(pump.beside_tcp()));
+                }
+                if self.migrant {
+                    return self.invite(Box::new(pump));
                 }
                 self.tell_connected();
                 self.started(Box::new(pump))
@@ -447,10 +460,22 @@ impl Connection {
             Stage::Accepting { pump, .. } => {
                 Pump::close(*pump);
             }
+            Stage::Inviting { pump, door } => {
+                door.close();
+                Pump::close(*pump);
+                let _ = self.id.disconnect();
+            }
             _ => {}
         }
         if let Some(port) = self.port.take() {
             port.close();
+        }
+        if self.migrant {
+            if let Some((id, s)) = self.program() {
+                fork_safe::failed(s);
+                self.news = Some(id);
+            }
+            return Stage::Over;
         }
         if self.beside {
             if let Some((id, s)) = self.program() {

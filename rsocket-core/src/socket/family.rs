@@ -428,6 +428,12 @@ pub fn join(id: SlotId, fd: RawFd) {
     }
 }
 
+/// Whether any process holds the slot.
+#[must_use]
+pub fn is_held(id: SlotId) -> bool {
+    held_here(id) || shared(id)
+}
+
 /// Clears the bits of the dead; true when any bit is left beside this process's.
 fn others_alive(family: &Family, s: &Slot) -> bool {
     let mine = me(family);

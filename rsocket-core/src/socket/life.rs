@@ -9,6 +9,7 @@ use super::{guard, kernel, policy, receive, tally};
 use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::attach::{detach, hello, link, pairing, remote, vault};
 use crate::device::shm::bell;
+use crate::fork_safe;
 use crate::placement;
 use crate::relay;
 use crate::sync::thread::{self, tid};
@@ -40,6 +41,9 @@ fn established(id: SlotId, s: &Slot, flags: u32) {
     remote::find_out();
     let strict = policy::strict() || s.has(flag::RSOCKET);
     s.set(flags | if strict { flag::STRICT } else { 0 });
+    if s.phase() == Phase::Unconnected && flags & flag::CONNECTING != 0 {
+        fork_safe::connected(s);
+    }
     if s.phase() == Phase::Unconnected {
         // What a poll heard about the socket before it was connected says nothing about the connection.
         s.clear(flag::PEER_FIN | flag::PEER_GONE);
@@ -49,7 +53,7 @@ fn established(id: SlotId, s: &Slot, flags: u32) {
         s.next_step.store(policy::MARK, Ordering::Relaxed);
         s.set_phase(phase);
     }
-    if s.has(flag::STRICT) {
+    if s.has(flag::STRICT | flag::UNDECIDED) {
         // The kernel's word does not do any more, for sets too that had the socket before it was connected.
         s.next_epoch();
         super::mode_changed(id);
@@ -87,7 +91,8 @@ pub fn connect_failed(id: SlotId) {
 /// The socket is as good as new: what was found out about a connection that never was must not be held
 /// against the next one.
 fn failed(id: SlotId, s: &Slot) {
-    let strict = s.has(flag::STRICT);
+    let strict = s.has(flag::STRICT | flag::UNDECIDED);
+    fork_safe::forget(s);
     if pairing::restart(s) && strict {
         s.next_epoch();
         super::mode_changed(id);
@@ -103,6 +108,9 @@ pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
         s.sizes.copy_from(&l.sizes);
     }
     established(id, s, 0);
+    if let Some(l) = family::slot(listener) {
+        fork_safe::accepted(s, fd, l);
+    }
     Some(id)
 }
 
@@ -165,6 +173,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
         kernel::shut_sending(fd);
     }
     pairing::forget(s);
+    fork_safe::forget(s);
     // Threads that are inside with the locks finish first; those that sleep are found by their pins.
     let _ = s.receive.lock.lock(tid());
     s.receive.lock.unlock(tid());

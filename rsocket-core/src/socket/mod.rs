@@ -49,7 +49,7 @@ use crate::attach::{detach, link, marks, pairing, remote};
 use crate::datagram;
 use crate::errno::Errno;
 use crate::succession::parcels;
-use crate::{sys, tap};
+use crate::{fork_safe, sys, tap};
 use slot::{Slot, flag};
 
 bitflags::bitflags! {
@@ -136,7 +136,9 @@ pub(crate) fn mode_changed(id: SlotId) {
 #[must_use]
 pub fn on_device(id: SlotId) -> bool {
     slot(id).is_some_and(|s| {
-        s.receive_mode() != ReceiveMode::Kernel || s.send_mode() != SendMode::Kernel || s.has(flag::STRICT)
+        s.receive_mode() != ReceiveMode::Kernel
+            || s.send_mode() != SendMode::Kernel
+            || s.has(flag::STRICT | flag::UNDECIDED)
     })
 }
 
@@ -145,7 +147,7 @@ pub fn on_device(id: SlotId) -> bool {
 #[must_use]
 pub fn enter_receive(id: SlotId, fd: RawFd) -> Route {
     let Some(s) = slot(id) else { return Route::Kernel };
-    if s.receive_mode().is_kernel() && !s.has(flag::STRICT) {
+    if s.receive_mode().is_kernel() && !s.has(flag::STRICT | flag::UNDECIDED) {
         pairing::advance(id, s, fd);
         // SeqCst: pairs with attach::switch, which sets Asked and then reads the counter.
         s.inside_receive.fetch_add(1, Ordering::SeqCst);
@@ -178,7 +180,7 @@ pub fn leave_receive(id: SlotId, _fd: RawFd, result: isize) {
 #[must_use]
 pub fn enter_send(id: SlotId, fd: RawFd) -> Route {
     let Some(s) = slot(id) else { return Route::Kernel };
-    if s.send_mode().is_kernel() && !s.has(flag::STRICT) {
+    if s.send_mode().is_kernel() && !s.has(flag::STRICT | flag::UNDECIDED) {
         if s.send_mode() == SendMode::Returned && tail_is_due(s) {
             return Route::Device;
         }
@@ -361,6 +363,9 @@ pub fn low_water(id: SlotId, bytes: u32) {
 /// Before the real shutdown.
 pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
     let Some(s) = slot(id) else { return };
+    if s.has(flag::UNDECIDED) {
+        fork_safe::insist(id, s, fd);
+    }
     if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
         if link::has_window(s) && !s.has(flag::BESIDE) {
             send::say_shutdown(id, s, fd);
@@ -388,7 +393,11 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
 /// Bytes that could be received now (FIONREAD), or `None` when the kernel knows.
 #[must_use]
 pub fn unread(id: SlotId, fd: RawFd) -> Option<usize> {
-    receive::unread(id, slot(id)?, fd)
+    let s = slot(id)?;
+    if !fork_safe::settle(id, s, fd, fork_safe::Use::Receive) {
+        return Some(0);
+    }
+    receive::unread(id, s, fd)
 }
 
 /// Bytes on their way (SIOCOUTQ), or `None` when the kernel knows.
@@ -401,6 +410,9 @@ pub fn unsent(id: SlotId, fd: RawFd) -> Option<usize> {
 pub fn refuse(id: SlotId, fd: RawFd, reason: Reason) {
     if let Some(s) = slot(id) {
         let errno = sys::errno();
+        if s.has(flag::UNDECIDED) {
+            fork_safe::insist(id, s, fd);
+        }
         detach::refuse(id, s, fd, reason);
         sys::set_errno(errno);
     }

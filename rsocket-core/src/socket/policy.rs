@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use super::options::Sizes;
 use crate::config::{Config, Transport};
+use crate::fork_safe::peers;
 
 const UNREAD: u32 = 0;
 const READING: u32 = 1;
@@ -24,6 +25,7 @@ static RINGS: AtomicBool = AtomicBool::new(false);
 static POLLING_NS: AtomicU64 = AtomicU64::new(10_000);
 /// Milliseconds; 0 is no limit.
 static WAKE_UP_MS: AtomicU32 = AtomicU32::new(0);
+static FORK_SAFE: AtomicBool = AtomicBool::new(false);
 static RSOCKETS: AtomicBool = AtomicBool::new(false);
 static SIZES: Sizes = Sizes::new(&Config::DEFAULT);
 
@@ -69,6 +71,16 @@ pub fn resolve(getenv: Getenv) {
         Some(b"tcp") => RINGS.store(true, Ordering::Relaxed),
         Some(_) if !first => {}
         Some(_) => crate::log_warn!("RSOCKET_IO_URING is neither refuse nor tcp: refuse"),
+    }
+    // An integer, as upstream reads it; what is none is 0.
+    let fork_safe = getenv(c"RDMAV_FORK_SAFE").map_or(b"".as_slice(), CStr::to_bytes).trim_ascii();
+    let nonzero = fork_safe.iter().take_while(|b| b.is_ascii_digit()).any(|b| *b != b'0');
+    FORK_SAFE.store(nonzero && !are_rsockets(), Ordering::Relaxed);
+    let named = getenv(c"RSOCKET_FORK_PEERS").map_or(b"".as_slice(), CStr::to_bytes);
+    let (peers, clean) = peers::Peers::parse(named);
+    peers::remember(&peers);
+    if first && !clean {
+        crate::log_warn!("RSOCKET_FORK_PEERS has words that are no addresses: they name nobody");
     }
     POLLING_NS.store(u64::from(config.polling_us) * 1000, Ordering::Relaxed);
     WAKE_UP_MS.store(config.wake_up_ms, Ordering::Relaxed);
@@ -120,6 +132,12 @@ pub fn sizes() -> &'static Sizes {
 #[inline]
 pub fn rdma_allowed() -> bool {
     RDMA.load(Ordering::Relaxed)
+}
+
+/// Whether connections begin as in upstream's fork mode (`RDMAV_FORK_SAFE`).
+#[inline]
+pub fn fork_safe() -> bool {
+    FORK_SAFE.load(Ordering::Relaxed)
 }
 
 /// Whether connections are RDMA's from the start, by its own connection manager, as upstream's are: no TCP.

@@ -16,6 +16,7 @@ use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{detach, marks, pairing};
 use crate::device::shm::layout::SLEEPERS;
 use crate::device::shm::park::{MARK_READY, Sleepers};
+use crate::fork_safe;
 use crate::relay;
 use crate::wire::word::{Ctrl, Message, Word};
 
@@ -71,6 +72,9 @@ pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
 pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
     if s.has(flag::BROKEN) {
         return Look { ready: Events::IN | Events::OUT | Events::ERR | Events::HUP, ask: Events::empty() };
+    }
+    if !fork_safe::settle(id, s, fd, fork_safe::Use::Look) {
+        return Look { ready: Events::empty(), ask: fork_safe::ask(s) };
     }
     if s.has(flag::RELAYED) {
         if s.has(flag::PENDING) {
@@ -163,6 +167,12 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
 
 /// What the kernel said about the TCP socket, as the program may see it.
 pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
+    if s.has(flag::UNDECIDED)
+        && let Some(seen) = fork_safe::heard(s)
+    {
+        return seen;
+    }
+    let kernel = if s.has(flag::UNDECIDED) { kernel } else { fork_safe::confirmed(s, fd, kernel) };
     let mut seen = kernel;
     if s.has(flag::BESIDE)
         && !s.has(flag::ENDED | flag::LOST)
@@ -278,6 +288,9 @@ pub fn settled(s: &Slot) -> bool {
 /// How soon a waiter must look again because nobody will ring: only while a strict connection attaches.
 #[must_use]
 pub fn patience(_id: SlotId, s: &Slot) -> Option<Duration> {
+    if s.has(flag::UNDECIDED) {
+        return fork_safe::patience(s);
+    }
     if !s.has(flag::STRICT) {
         return None;
     }

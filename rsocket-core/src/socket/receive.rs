@@ -21,6 +21,7 @@ use crate::attach::{counters, detach, marks, pairing, reason::Reason, sandbox};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout::{self, SEGMENTS};
 use crate::errno::Errno;
+use crate::fork_safe;
 use crate::placement::{Placed, Placer};
 use crate::stats::{self, Counter};
 use crate::sync::thread::tid;
@@ -108,6 +109,9 @@ pub(super) fn attempt(
     }
     if s.has(flag::PENDING | flag::UNREACHED) {
         return relay::not_connected(s, Errno(0)).map_or_else(end_if_zero, |()| Ok(Got::Nothing));
+    }
+    if !fork_safe::settle(id, s, fd, fork_safe::Use::Receive) {
+        return Ok(Got::Nothing);
     }
     pairing::advance(id, s, fd);
     let mode = s.receive_mode();

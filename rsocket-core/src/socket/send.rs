@@ -23,7 +23,7 @@ use crate::stats::{self, Counter};
 use crate::sync::thread::tid;
 use crate::wire::sge::Sge;
 use crate::wire::word::{Message, Word};
-use crate::{live, relay};
+use crate::{fork_safe, live, relay};
 
 /// The most bytes of one message: small enough that the reader starts while the rest is being written.
 const PIECE: usize = 64 * 1024;
@@ -96,6 +96,9 @@ fn attempt(
     }
     if s.has(flag::PENDING | flag::UNREACHED) {
         return relay::not_connected(s, Errno::PIPE);
+    }
+    if !fork_safe::settle(id, s, fd, fork_safe::Use::Send) {
+        return Ok(());
     }
     pairing::advance(id, s, fd);
     if s.send_mode() == SendMode::Kernel && !s.has(flag::STRICT) {

@@ -18,6 +18,7 @@ use super::tally::Tally;
 use super::timers::Timers;
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::witness::Prefix;
+use crate::fork_safe::Migration;
 use crate::proto::{RecvHalf, SendHalf};
 use crate::sync::lock::OwnedLock;
 
@@ -244,6 +245,10 @@ pub mod flag {
     pub const SANDBOXED_HOLDER: u32 = 1 << 26;
     /// The last holder has closed: set once, by the one that ends the connection for all of them.
     pub const OVER: u32 = 1 << 27;
+    /// Fork mode: it is not known yet whether the connection stays on TCP ([`crate::fork_safe`]).
+    pub const UNDECIDED: u32 = 1 << 21;
+    /// A listener to which peers may come by RDMA beside TCP.
+    pub const HEARD_BESIDE: u32 = 1 << 22;
 
     /// Copies of its descriptor are on their way in messages, or a stranger has one: it must not leave TCP.
     pub const TRAVELS: u32 = 1 << 28;
@@ -277,6 +282,8 @@ pub mod flag {
         SANDBOXED_HOLDER,
         OVER,
         TRAVELS,
+        UNDECIDED,
+        HEARD_BESIDE,
     ];
 }
 
@@ -356,6 +363,8 @@ pub struct Slot {
 
     /// Direct placement.
     pub placement: Placement,
+    /// Upstream's fork mode.
+    pub migration: Migration,
 
     /// What `look` needs without the lock: position in the data lane, and unread bytes of the message.
     pub unread_hint: AtomicU64,
@@ -520,6 +529,7 @@ impl Slot {
         self.witness.iter().for_each(Prefix::reset);
         self.names.iter().for_each(|name| name.set(None));
         self.placement.reset();
+        self.migration.reset();
         self.arena.store(0, Ordering::Relaxed);
         self.unread_hint.store(0, Ordering::Relaxed);
         self.room_hint.store(0, Ordering::Relaxed);

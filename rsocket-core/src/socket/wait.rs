@@ -16,6 +16,7 @@ use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{marks, pairing, trust};
 use crate::device::shm::bell::{self, BellRef};
 use crate::errno::Errno;
+use crate::fork_safe;
 use crate::live::{self, layout::record};
 use crate::relay;
 use crate::stats::{self, Counter};
@@ -31,6 +32,9 @@ const PEER_CHECK_NS: u64 = 100_000_000;
 
 /// How long a thread sleeps that nobody will ring, in nanoseconds.
 const CROWDED_NS: u64 = 2_000_000;
+
+/// As long as nobody could ring, since the connection is TCP's, in nanoseconds.
+const LONELY_NS: u64 = 50_000_000;
 
 /// A spin of at most so long delays no time-out by what anybody would notice, in nanoseconds.
 pub(super) const SHORT_SPIN_NS: u32 = 50_000;
@@ -242,7 +246,8 @@ fn sleep(
         Some((_, ready::Armed::Armed)) => {}
         // No bell, or no place for one: look again soon.
         Some((_, ready::Armed::Crowded)) | None => {
-            left = Some(left.map_or(CROWDED_NS, |l| l.min(CROWDED_NS)))
+            let nap = lonely(s).unwrap_or(CROWDED_NS);
+            left = Some(left.map_or(nap, |l| l.min(nap)))
         }
     }
     let began = sys::now_ns();
@@ -269,6 +274,15 @@ fn sleep(
     after_sleep(s, fd, interest, slept, patience)
 }
 
+/// How long a thread sleeps on a connection without a window: one that has just turned out to be TCP's was waited for
+/// here, and may attach before its first byte comes.
+fn lonely(s: &Slot) -> Option<u64> {
+    if s.has(flag::UNDECIDED) {
+        return fork_safe::patience(s).map(|d| d.as_nanos() as u64);
+    }
+    (!s.has(flag::STRICT) && !link::has_window(s)).then_some(LONELY_NS)
+}
+
 /// Sleeps. Nothing with a destructor is alive in here: a cancelled thread unwinds from inside `wait`.
 fn sleep_armed(
     s: &Slot,
@@ -290,7 +304,8 @@ fn sleep_armed(
             events |= libc::POLLRDHUP;
         }
     }
-    let fd = if interest == Events::IN && beside::relay_says(s) { -1 } else { fd };
+    let deaf = interest == Events::IN && beside::relay_says(s) || fork_safe::is_deaf(s);
+    let fd = if deaf { -1 } else { fd };
     let mut fds = [
         libc::pollfd { fd, events, revents: 0 },
         libc::pollfd { fd: bell.map_or(-1, |b| b.fd()), events: libc::POLLIN, revents: 0 },
@@ -353,6 +368,8 @@ fn after_sleep(
             if revents & libc::POLLNVAL != 0 {
                 return Err(Errno::BADF);
             }
+            let said = Events::from_bits_truncate(u32::from(revents as u16));
+            let revents = fork_safe::confirmed(s, fd, said).bits() as i16;
             if interest == Events::IN && revents != 0 {
                 ask_kernel_next(s);
             }

@@ -1,0 +1,557 @@
+//! Upstream's fork mode (`RDMAV_FORK_SAFE`, `wire-protocol §12.6`): TCP first, and RDMA in its place before the first
+//! byte of the program's, so that whoever uses the connection after a `fork` is the one that has it.
+//!
+//! The end that accepted greets ([`greeting`]) on TCP, and the end that connected comes by RDMA's own manager to the
+//! same address and port; both then close TCP. Here the program's descriptor stays the same socket: it is dissolved,
+//! and tied to the relay instead, as that of any connection over RDMA ([`crate::plain::rdma`]), so that duplicates,
+//! relatives by fork and epoll sets need not be told. Until it is known what the peer is, no call goes to the kernel:
+//! each looks ([`settle`]) and waits here. Doubt is TCP, to which nothing was added.
+//!
+//! Steps are taken by the holders of the descriptor, under the pairing lock; the relay may be another process's
+//! ([`crate::relay::migrate`]), and moves the state where it alone knows. Whoever moves it compares first. Must not know
+//! queue pairs. Entry points: [`accepted`], [`connected`], [`settle`]; for the relay [`expected`], [`stands`], [`failed`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::net::{IpAddr, SocketAddr};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use crate::attach::reason::Reason;
+use crate::attach::{counters, detach, remote};
+use crate::relay::{connection, loopback, migrate};
+use crate::socket::slot::{Name, Slot, SlotId, flag};
+use crate::socket::timers::{self, Rules};
+use crate::socket::{Events, family, kernel, policy};
+use crate::stats::{self, Counter};
+use crate::sync::lock::Taken;
+use crate::sync::thread::tid;
+use crate::sys;
+
+pub mod greeting;
+pub mod machine;
+pub mod peers;
+
+use greeting::{GREETING, Heard};
+use machine::{Happening, State};
+use peers::Kind;
+
+/// How long a peer of which nothing is known is silent before it is greeted, in nanoseconds. An ordinary client that
+/// speaks first has spoken by then.
+const SILENCE_NS: u64 = 1_000_000_000;
+/// How long the greeting of a peer of which nothing is known is waited for, in nanoseconds: less than [`SILENCE_NS`], so
+/// that two of ours meet as ordinary programs do.
+const LISTEN_NS: u64 = 500_000_000;
+/// How long a peer that was greeted is expected, in nanoseconds: meanwhile no other connection with its host is greeted,
+/// and what the program sends waits.
+const EXPECT_NS: u64 = 5_000_000_000;
+/// How soon whoever waits looks again, in nanoseconds: at first, and when nothing has come of it for long.
+const SOON_NS: u64 = 2_000_000;
+const LATER_NS: u64 = 50_000_000;
+
+/// What a connection of fork mode has, in memory that its holders share. All zeroes: it is none.
+#[repr(C)]
+#[derive(Default)]
+pub struct Migration {
+    /// A [`State`].
+    state: AtomicU32,
+    /// The relay's number in its process, plus one.
+    relay: AtomicU32,
+    /// The relay's process.
+    pid: AtomicU32,
+    /// Its window.
+    record: AtomicU32,
+    window: AtomicU32,
+    _pad: AtomicU32,
+    /// Monotonic nanoseconds since when this state lasts.
+    since: AtomicU64,
+    /// Where the relay waits for the program's descriptor, and from where that comes.
+    door: Name,
+    tied: Name,
+}
+
+impl Migration {
+    /// As for a connection that is none of fork mode's.
+    pub fn reset(&self) {
+        self.state.store(State::Over as u32, Ordering::Relaxed);
+        self.door.set(None);
+        self.tied.set(None);
+    }
+
+    fn state(&self) -> State {
+        // SeqCst: pairs with shift(); see rival().
+        State::from_raw(self.state.load(Ordering::SeqCst))
+    }
+
+    /// Goes on from `from`, if it is still there and expects that.
+    fn shift(&self, from: State, what: Happening) -> Option<State> {
+        let next = from.after(what)?;
+        let (from, to) = (from as u32, next as u32);
+        self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).ok()?;
+        Some(next)
+    }
+
+    fn waited(&self) -> u64 {
+        sys::now_ns().saturating_sub(self.since.load(Ordering::Relaxed))
+    }
+
+    fn begin(&self, state: State) {
+        self.since.store(sys::now_ns(), Ordering::Relaxed);
+        self.state.store(state as u32, Ordering::SeqCst);
+    }
+}
+
+/// What the relay offers to the holder of the descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Invitation {
+    /// Where it waits for the descriptor.
+    pub door: SocketAddr,
+    /// Its window.
+    pub window: (u32, u32),
+    /// Its number in its process.
+    pub relay: u32,
+}
+
+/// What a call wants of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// To know whether it is ready.
+    Look,
+    /// Bytes.
+    Receive,
+    /// To send.
+    Send,
+}
+
+/// Whether connections of this process begin in fork mode.
+fn on() -> bool {
+    policy::fork_safe() && remote::possible()
+}
+
+/// accept(2) has given a connection.
+pub fn accepted(s: &Slot, fd: RawFd, listener: &Slot) {
+    // Where nobody listens over RDMA, nobody can be told to come.
+    if !on() || !listener.has(flag::HEARD_BESIDE) || s.has(flag::STRICT) {
+        return;
+    }
+    if kind(s, fd) == Kind::Stranger {
+        over(s);
+        return;
+    }
+    s.migration.begin(State::Accepted);
+    s.set(flag::UNDECIDED);
+}
+
+/// Whether a connection that came to this address may still greet its peer, or has.
+#[must_use]
+pub fn any_accepted_at(at: &SocketAddr) -> bool {
+    let mut found = false;
+    family::each_used(|id, s| {
+        let [own, _] = &s.names;
+        found |= s.has(flag::UNDECIDED)
+            && !s.has(flag::CONNECTING)
+            && own.get().is_some_and(|own| same(&own, at))
+            && family::is_held(id);
+    });
+    found
+}
+
+/// connect(2) has given a connection, or begun to.
+pub fn connected(s: &Slot) {
+    if on() && !s.has(flag::STRICT | flag::UNDECIDED) && s.migration.state() == State::Over {
+        s.migration.begin(State::Connected);
+        s.set(flag::UNDECIDED);
+    }
+}
+
+/// Goes as far as it can without waiting; whether it is decided how the connection's bytes travel. False also while another
+/// thread is at it. `fd` below 0: nobody can be asked, and nothing is done. Preserves `errno`.
+#[must_use]
+pub fn settle(id: SlotId, s: &Slot, fd: RawFd, what: Use) -> bool {
+    if !s.has(flag::UNDECIDED) {
+        return true;
+    }
+    if fd < 0 || !matches!(s.pairing.try_lock(tid()), Some(Taken::Clean | Taken::Broken)) {
+        return false;
+    }
+    let errno = sys::errno();
+    let mut moved = false;
+    while s.has(flag::UNDECIDED) && step(id, s, fd, what) {
+        moved = true;
+    }
+    s.pairing.unlock(tid());
+    if moved {
+        s.next_epoch();
+        crate::socket::mode_changed(id);
+    }
+    sys::set_errno(errno);
+    !s.has(flag::UNDECIDED)
+}
+
+/// The program does something that only a connection whose way is decided can do. Waits for nothing: what cannot be
+/// finished now stays on TCP.
+pub fn insist(id: SlotId, s: &Slot, fd: RawFd) {
+    if settle(id, s, fd, Use::Look) || matches!(s.pairing.lock(tid()), Taken::Own) {
+        return;
+    }
+    let state = s.migration.state();
+    let moved = move_on(s, state, Happening::StaysTcp) || move_on(s, state, Happening::Failed);
+    s.pairing.unlock(tid());
+    if moved {
+        s.next_epoch();
+        crate::socket::mode_changed(id);
+    }
+}
+
+/// The connection is none of fork mode's any more; TCP's attempt has failed.
+pub fn forget(s: &Slot) {
+    s.migration.reset();
+    s.clear(flag::UNDECIDED);
+}
+
+/// What the kernel is to be asked while it is not decided.
+#[must_use]
+pub fn ask(s: &Slot) -> Events {
+    match s.migration.state() {
+        State::Accepted | State::Connected => Events::IN | Events::OUT,
+        State::Claiming | State::Greeted | State::Listening => Events::IN,
+        _ => Events::empty(),
+    }
+}
+
+/// What the kernel said while it is not decided, as the program may see it.
+#[must_use]
+pub fn heard(s: &Slot) -> Option<Events> {
+    match s.migration.state() {
+        State::Over | State::Accepted | State::Connected => None,
+        // A look has said what there is to say.
+        _ => Some(Events::empty()),
+    }
+}
+
+/// What of it is still so: what the kernel said of a connection that has left TCP meanwhile was said of TCP's.
+#[must_use]
+pub fn confirmed(s: &Slot, fd: RawFd, kernel: Events) -> Events {
+    let end = Events::RDHUP | Events::HUP | Events::ERR;
+    if s.has(flag::UNDECIDED) {
+        return kernel - end;
+    }
+    if tied(s).is_none() || !kernel.intersects(end) { kernel } else { kernel & (tcp_says(fd) | !end) }
+}
+
+/// Whether a sleeper is not to listen to TCP: its end is expected.
+#[must_use]
+pub fn is_deaf(s: &Slot) -> bool {
+    s.has(flag::UNDECIDED) && s.migration.state().is_deaf()
+}
+
+/// How soon a waiter must look again, since nobody rings.
+#[must_use]
+pub fn patience(s: &Slot) -> Option<Duration> {
+    let waited = s.migration.waited();
+    let ns = match s.migration.state() {
+        State::Over | State::Connected => return None,
+        State::Accepted => SILENCE_NS.saturating_sub(waited).max(SOON_NS),
+        State::Listening => LISTEN_NS.saturating_sub(waited).clamp(SOON_NS, LATER_NS),
+        _ if waited > EXPECT_NS => LATER_NS,
+        _ => SOON_NS,
+    };
+    Some(Duration::from_nanos(ns))
+}
+
+/// Goes on from `from`; whether that was possible.
+fn move_on(s: &Slot, from: State, what: Happening) -> bool {
+    match s.migration.shift(from, what) {
+        Some(State::Over) => {
+            over(s);
+            true
+        }
+        Some(_) => true,
+        None => false,
+    }
+}
+
+/// It is decided.
+fn over(s: &Slot) {
+    if !s.has(flag::RELAYED) {
+        // The kernel knows the names of a TCP connection.
+        s.names.iter().for_each(|name| name.set(None));
+    }
+    s.clear(flag::UNDECIDED);
+}
+
+/// One step; whether there was one. The caller holds the pairing lock.
+fn step(id: SlotId, s: &Slot, fd: RawFd, what: Use) -> bool {
+    let state = s.migration.state();
+    match state {
+        State::Over => {
+            over(s);
+            false
+        }
+        State::Accepted => first_words(s, fd, what),
+        State::Claiming | State::Greeted if !tcp_says(fd).is_empty() => {
+            move_on(s, state, Happening::PeerSpoke)
+        }
+        State::Claiming => greet(id, s, fd),
+        State::Greeted if what == Use::Send && s.migration.waited() > EXPECT_NS => {
+            move_on(s, state, Happening::StaysTcp)
+        }
+        State::Connected if what != Use::Look => {
+            s.migration.since.store(sys::now_ns(), Ordering::Relaxed);
+            move_on(s, state, Happening::Used)
+        }
+        State::Listening => listen(id, s, fd),
+        State::Stands => leave_tcp(id, s, fd),
+        // Whoever began this has died.
+        State::Tying => tie(id, s, fd),
+        State::Greeted | State::Requested | State::Connected | State::Dialling => false,
+    }
+}
+
+/// What the kernel has: bytes, the end, an error. Takes nothing.
+fn tcp_says(fd: RawFd) -> Events {
+    let fd = sys::borrow(fd);
+    let wanted = rustix::event::PollFlags::IN | rustix::event::PollFlags::RDHUP;
+    let mut one = [rustix::event::PollFd::new(&fd, wanted)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    match rustix::event::poll(&mut one, Some(&now)) {
+        Ok(1..) => {
+            one.first().map_or(Events::empty(), |p| Events::from_bits_truncate(p.revents().bits().into()))
+        }
+        _ => Events::empty(),
+    }
+}
+
+/// Our address and the peer's, as TCP has them.
+fn names(s: &Slot, fd: RawFd) -> Option<[SocketAddr; 2]> {
+    let [ours, theirs] = &s.names;
+    if ours.get().is_none() || theirs.get().is_none() {
+        let fd = sys::borrow(fd);
+        let peer = SocketAddr::try_from(rustix::net::getpeername(fd).ok()??).ok()?;
+        let own = SocketAddr::try_from(rustix::net::getsockname(fd).ok()?).ok()?;
+        ours.set(Some(own));
+        theirs.set(Some(peer));
+    }
+    Some([ours.get()?, theirs.get()?])
+}
+
+/// What the peer may be, as far as its address says.
+fn kind(s: &Slot, fd: RawFd) -> Kind {
+    match names(s, fd) {
+        // No device has such an address.
+        Some([_, theirs]) if theirs.ip().to_canonical().is_loopback() => Kind::Stranger,
+        Some([_, theirs]) => peers::kind(&theirs.ip()),
+        None => Kind::Stranger,
+    }
+}
+
+/// Accepted, and neither end has said anything.
+fn first_words(s: &Slot, fd: RawFd, what: Use) -> bool {
+    let happens = if !tcp_says(fd).is_empty() {
+        Happening::PeerSpoke
+    } else {
+        match (kind(s, fd), what) {
+            (Kind::Stranger, _) | (Kind::Unknown, Use::Send) => Happening::StaysTcp,
+            (Kind::Named, Use::Receive | Use::Send) => Happening::MayGreet,
+            (Kind::Unknown | Kind::Named, _) if s.migration.waited() >= SILENCE_NS => Happening::MayGreet,
+            (Kind::Unknown | Kind::Named, _) => return false,
+        }
+    };
+    move_on(s, State::Accepted, happens)
+}
+
+/// Says that the peer is to come, unless another connection with its host is expected to.
+fn greet(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+    let Some(ends) = names(s, fd) else { return move_on(s, State::Claiming, Happening::StaysTcp) };
+    // SeqCst: of two that claim at the same time at least one sees the other here.
+    fence(Ordering::SeqCst);
+    if rival(id, ends) {
+        // Not again at once: no progress.
+        let _ = s.migration.shift(State::Claiming, Happening::Withdrawn);
+        return false;
+    }
+    s.migration.since.store(sys::now_ns(), Ordering::Relaxed);
+    // First the state, then the bytes: the answer may be here before the call returns.
+    if !move_on(s, State::Claiming, Happening::Greets) {
+        return true;
+    }
+    let bytes = GREETING;
+    let v = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    if kernel::send(fd, &[v], 0) == Ok(bytes.len()) {
+        stats::add(Counter::ForkSafeGreeted, 1);
+        crate::log_debug!("fork mode: greeted a peer");
+        return true;
+    }
+    move_on(s, State::Greeted, Happening::StaysTcp)
+}
+
+/// Whether another connection between the same two hosts, at the same port, is about to migrate.
+fn rival(id: SlotId, ends: [SocketAddr; 2]) -> bool {
+    let mut found = false;
+    family::each_used(|other, o| {
+        let m = &o.migration;
+        let busy = match m.state() {
+            State::Claiming | State::Requested => true,
+            State::Stands => !o.has(flag::CONNECTING),
+            State::Greeted => m.waited() < EXPECT_NS,
+            _ => false,
+        };
+        found |= busy && other != id && same_way(o, &ends) && family::is_held(other);
+    });
+    found
+}
+
+fn same(a: &SocketAddr, b: &SocketAddr) -> bool {
+    a.port() == b.port() && a.ip().to_canonical() == b.ip().to_canonical()
+}
+
+fn same_way(o: &Slot, [ours, theirs]: &[SocketAddr; 2]) -> bool {
+    let [own, peer] = &o.names;
+    own.get().is_some_and(|a| same(&a, ours))
+        && peer.get().is_some_and(|p| p.ip().to_canonical() == theirs.ip().to_canonical())
+}
+
+/// Connected, and the program wants to use it: has the peer greeted?
+fn listen(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+    let from = State::Listening;
+    let said = tcp_says(fd);
+    let mut bytes = [0u8; GREETING.len()];
+    let v = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let seen = match said.contains(Events::IN) && !said.intersects(Events::ERR) {
+        true => kernel::receive(fd, &[v], bytes.len(), libc::MSG_PEEK).unwrap_or(0),
+        false => 0,
+    };
+    match greeting::read(bytes.get(..seen).unwrap_or(&[])) {
+        Heard::Other => return move_on(s, from, Happening::PeerSpoke),
+        Heard::Greeting if kind(s, fd) != Kind::Stranger => {
+            if !move_on(s, from, Happening::Heard) {
+                return true;
+            }
+            s.migration.since.store(sys::now_ns(), Ordering::Relaxed);
+            if let Err(e) = migrate::dial(id, s) {
+                crate::log_info!("fork mode: no RDMA to a peer that greeted: errno {}", e.0);
+                return move_on(s, State::Dialling, Happening::Failed);
+            }
+            return true;
+        }
+        Heard::Greeting => return move_on(s, from, Happening::StaysTcp),
+        Heard::Unclear => {}
+    }
+    // The end, or an error: the program hears it from TCP.
+    if !(said & (Events::RDHUP | Events::HUP | Events::ERR)).is_empty() {
+        return move_on(s, from, Happening::PeerSpoke);
+    }
+    match kind(s, fd) {
+        Kind::Named => false,
+        Kind::Unknown if s.migration.waited() < LISTEN_NS => false,
+        Kind::Unknown | Kind::Stranger => move_on(s, from, Happening::StaysTcp),
+    }
+}
+
+/// The connection over RDMA stands. Who connected leaves TCP; who accepted, when its peer has left it without a word:
+/// then it is this connection's peer that came, and not somebody else of its host.
+fn leave_tcp(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+    if !s.has(flag::CONNECTING) {
+        let said = tcp_says(fd);
+        if said.is_empty() {
+            return false;
+        }
+        let ended = said.intersects(Events::RDHUP | Events::HUP | Events::ERR);
+        if !ended || counters::in_queue(fd).is_ok_and(|bytes| bytes > 0) {
+            return move_on(s, State::Stands, Happening::Failed);
+        }
+    }
+    s.migration.shift(State::Stands, Happening::LeavesTcp).is_some() && tie(id, s, fd)
+}
+
+/// Whether the relay that stands is still wanted.
+#[must_use]
+pub fn is_wanted(s: &Slot) -> bool {
+    matches!(s.migration.state(), State::Stands | State::Tying) || tied(s).is_some()
+}
+
+/// Makes the program's socket the other end of the relay. Whoever held it keeps the same socket.
+fn tie(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+    let m = &s.migration;
+    loopback::untie(fd);
+    // How the connection ended that was dissolved is no news.
+    let _ = kernel::take_error(fd);
+    s.clear(flag::PEER_FIN | flag::PEER_GONE);
+    let reached = m.door.get().ok_or(crate::errno::Errno::INVAL).and_then(|door| loopback::reach(fd, &door));
+    let entered = reached.and_then(|own| {
+        s.relay_pid.store(m.pid.load(Ordering::Relaxed), Ordering::Relaxed);
+        s.relay.store(m.relay.load(Ordering::Relaxed), Ordering::Release);
+        connection::enter(id, s, m.record.load(Ordering::Relaxed), m.window.load(Ordering::Relaxed), 0)?;
+        // Release, inside: the relay lets in who comes from there.
+        m.tied.set(Some(own));
+        Ok(())
+    });
+    match entered {
+        Ok(()) => {
+            crate::live::enter(id, s, fd);
+            s.timers.learn(fd);
+            if s.timers.rules() != Rules::default() {
+                timers::tell_relay(s);
+            }
+            stats::add(Counter::ForkSafeMigrated, 1);
+            crate::log_info!("fork mode: left TCP for RDMA");
+        }
+        Err(e) => {
+            crate::log_warn!("fork mode: a connection is lost between TCP and RDMA: errno {}", e.0);
+            detach::break_connection(s, fd, Reason::ResourceError);
+        }
+    }
+    move_on(s, State::Tying, Happening::Tied)
+}
+
+/// A request without a word of ours came from that host to that address: which connection was greeted and waits for it.
+/// From now on it is that one's.
+#[must_use]
+pub fn expected(ours: &SocketAddr, theirs: &IpAddr) -> Option<SlotId> {
+    let ends = [*ours, SocketAddr::new(*theirs, 0)];
+    let mut newest: Option<(u64, SlotId, &'static Slot)> = None;
+    family::each_used(|id, s| {
+        if s.migration.state() == State::Greeted && same_way(s, &ends) && family::is_held(id) {
+            let since = s.migration.since.load(Ordering::Relaxed);
+            if newest.as_ref().is_none_or(|(other, ..)| since > *other) {
+                newest = Some((since, id, s));
+            }
+        }
+    });
+    let (_, id, s) = newest?;
+    s.migration.shift(State::Greeted, Happening::Asked).map(|_| id)
+}
+
+/// The connection over RDMA stands, and waits for the program's descriptor. False when nobody wants it any more.
+#[must_use]
+pub fn stands(s: &Slot, invitation: &Invitation) -> bool {
+    let m = &s.migration;
+    let from = m.state();
+    if from.after(Happening::Established).is_none() {
+        return false;
+    }
+    let (record, window) = invitation.window;
+    m.record.store(record, Ordering::Relaxed);
+    m.window.store(window, Ordering::Relaxed);
+    m.relay.store(invitation.relay + 1, Ordering::Relaxed);
+    m.pid.store(sys::pid(), Ordering::Relaxed);
+    m.tied.set(None);
+    m.door.set(Some(invitation.door));
+    m.since.store(sys::now_ns(), Ordering::Relaxed);
+    // SeqCst: whoever finds the new state finds the words above.
+    m.shift(from, Happening::Established).is_some()
+}
+
+/// From where the program's descriptor came to the relay's door, once it has.
+#[must_use]
+pub fn tied(s: &Slot) -> Option<SocketAddr> {
+    s.migration.tied.get()
+}
+
+/// There will be no connection over RDMA, or it broke before the program had it: TCP goes on.
+pub fn failed(s: &Slot) {
+    let state = s.migration.state();
+    if move_on(s, state, Happening::Failed) {
+        crate::log_info!("fork mode: a connection stays on TCP");
+    }
+}
