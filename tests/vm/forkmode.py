@@ -3,7 +3,8 @@
 polling: an echo server of one process that waits in poll before it reads, and whose sockets never block.
 zeros: a server whose first bytes are four zeros, as upstream's greeting is.
 zeros-reader: its client, which must get all of them, and nothing else.
-silent: a client that says nothing until it is told on its standard input; then it echoes. It must get no other byte.
+silent: a client that says nothing until there is the file that its last argument names; then it asks. COUNT says whether it is
+    to get upstream's greeting; it must get no other byte.
 turns: a server that forks with the connection open: parent and child write to it in turns, and go on when the other has
     written. turns-reader: its client.
 """
@@ -11,6 +12,7 @@ import os
 import select
 import socket
 import sys
+import time
 
 role, address, port, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 TEXT = b"\0\0\0\0 and then an ordinary program's words"
@@ -79,7 +81,8 @@ elif role == "zeros-reader":
 elif role == "silent":
     s = socket.create_connection((address, port))
     print("connected", flush=True)
-    sys.stdin.readline()
+    while not os.path.exists(sys.argv[5]):
+        time.sleep(0.05)
     s.sendall(b"late")
     s.shutdown(socket.SHUT_WR)
     got = everything(s)

@@ -74,8 +74,14 @@ impl Migration {
     /// As for a connection that is none of fork mode's.
     pub fn reset(&self) {
         self.state.store(State::Over as u32, Ordering::Relaxed);
+        self.since.store(0, Ordering::Relaxed);
         self.door.set(None);
         self.tied.set(None);
+    }
+
+    /// Whether the connection is fork mode's, or was.
+    pub(crate) fn was_begun(&self) -> bool {
+        self.since.load(Ordering::Relaxed) != 0
     }
 
     fn state(&self) -> State {

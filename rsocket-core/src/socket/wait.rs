@@ -280,7 +280,7 @@ fn lonely(s: &Slot) -> Option<u64> {
     if s.has(flag::UNDECIDED) {
         return fork_safe::patience(s).map(|d| d.as_nanos() as u64);
     }
-    (!s.has(flag::STRICT) && !link::has_window(s)).then_some(LONELY_NS)
+    (s.migration.was_begun() && !s.has(flag::STRICT) && !link::has_window(s)).then_some(LONELY_NS)
 }
 
 /// Sleeps. Nothing with a destructor is alive in here: a cancelled thread unwinds from inside `wait`.
