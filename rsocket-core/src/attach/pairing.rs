@@ -36,7 +36,7 @@ const KNOCK_TRIES: u32 = 14;
 #[inline]
 pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
     match s.phase() {
-        Phase::Paired => switch(id, s),
+        Phase::Paired => switch(id, s, fd),
         Phase::Refused => detach::insist(id, s, fd),
         Phase::Unconnected | Phase::Dialling => {}
         Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
@@ -75,14 +75,14 @@ fn required_by_now(s: &Slot) -> bool {
 
 /// Moves the directions of a paired connection as far as they can go without sending or receiving.
 #[inline]
-fn switch(id: SlotId, s: &Slot) {
+fn switch(id: SlotId, s: &Slot, fd: RawFd) {
     let receive = s.receive_mode();
     let send = s.send_mode();
     if receive == ReceiveMode::Device && send == SendMode::Device {
         return;
     }
     if matches!(receive, ReceiveMode::Kernel | ReceiveMode::Asked) || send == SendMode::Kernel {
-        switch::slowly(id, s);
+        switch::slowly(id, s, fd);
     }
 }
 
@@ -150,7 +150,8 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
         }
         s.pairing.unlock(tid());
         match phase {
-            Phase::Paired => switch::slowly(id, s),
+            // What stands beside a relay was not paired here, so that no descriptor is needed.
+            Phase::Paired => switch::slowly(id, s, -1),
             // Whoever waited for it to attach has waited in vain.
             Phase::Refused if s.has(flag::STRICT) => {
                 s.next_epoch();

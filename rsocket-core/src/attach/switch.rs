@@ -4,20 +4,21 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
 
 use super::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use super::pairing::take;
-use super::{link, marks};
+use super::{counters, link, marks};
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::sync::thread::tid;
 
 /// A thread that finds the lock taken goes on, perhaps to sleep, before it has seen what the holder is about to do:
 /// then the holder looks once more, for it, and wakes it if anything has changed.
 #[cold]
-pub(super) fn slowly(id: SlotId, s: &Slot) {
+pub(super) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
     let (mut changed, mut missed) = (false, false);
     while take_or_note(s) {
-        changed |= now(id, s);
+        changed |= now(id, s, fd);
         if s.step_missed.swap(0, Ordering::SeqCst) == 0 {
             break;
         }
@@ -42,7 +43,7 @@ fn take_or_note(s: &Slot) -> bool {
 }
 
 /// Under the lock, which it gives back, so that two threads do not take the same step; whether anything changed.
-fn now(id: SlotId, s: &Slot) -> bool {
+fn now(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     if s.phase() != Phase::Paired {
         s.pairing.unlock(tid());
         return false;
@@ -59,6 +60,7 @@ fn now(id: SlotId, s: &Slot) -> bool {
     if s.receive_mode() == ReceiveMode::Asked
         && s.inside_receive.load(Ordering::SeqCst) == 0
         && s.inside_wait.load(Ordering::SeqCst) == 0
+        && !may_have_heard_fin(s, fd)
         && let Some(ends) = link::ends(s)
         && let Some(mode) = s.receive_mode().after(ReceiveEvent::KernelEmpty)
         && s.shift_receive_mode(ReceiveMode::Asked, mode)
@@ -85,4 +87,13 @@ fn now(id: SlotId, s: &Slot) -> bool {
         crate::socket::mode_changed(id);
     }
     changed
+}
+
+/// Between hosts: whether the program may know by now that TCP has come to its end. From the acknowledgement on FIN means
+/// nothing until a relay has said what it means; a program that was told by it that there is an end to read must find that. A
+/// sender that was not told before it sent FIN has left nothing on the device.
+fn may_have_heard_fin(s: &Slot, fd: RawFd) -> bool {
+    // Without a descriptor nobody can say: the program's next call has one. A socket that is not connected any more had
+    // FIN, or a reset.
+    s.has(flag::BESIDE) && (fd < 0 || counters::fin_received(fd).unwrap_or(true))
 }

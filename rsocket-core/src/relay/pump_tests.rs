@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::pump::{PeerEnd, Pump, prepare};
 use super::{connection, loopback};
-use crate::attach::machine::SendMode;
+use crate::attach::machine::{ReceiveMode, SendMode};
 use crate::attach::{link, marks};
 use crate::device::QueuePair;
 use crate::device::sim::{self, SimPair, Weather, World};
@@ -179,6 +179,42 @@ fn tcp_beside_says_when_it_has_room_and_no_more() {
     let said = Events::OUT | Events::IN | Events::RDHUP;
     assert_eq!(ready::heard(s, -1, said), Events::OUT, "what is received comes by the device");
     port.close();
+}
+
+/// Between hosts: a reader that was told by FIN that there is an end to read finds it, whenever the two ends met.
+#[test]
+fn who_has_heard_fin_does_not_let_the_sender_leave_tcp_any_more() {
+    for fin in [true, false] {
+        let (fd, tie, id, port) = program();
+        let s = family::slot(id).unwrap();
+        s.set(flag::BESIDE);
+        s.set_receive_mode(ReceiveMode::Asked);
+        if fin {
+            loopback::say_fin(tie.as_raw_fd());
+        }
+        let mut byte = 0_u8;
+        let v = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
+        let got = socket::receive(id, fd.as_raw_fd(), &v, libc::MSG_DONTWAIT);
+        let (mode, expected) =
+            if fin { (ReceiveMode::Asked, Ok(0)) } else { (ReceiveMode::Acknowledged, Err(Errno::AGAIN)) };
+        assert_eq!((s.receive_mode(), got), (mode, expected));
+        port.close();
+    }
+}
+
+/// TCP says at once that both directions have ended; a relay's FIN comes a moment later.
+#[test]
+fn both_ends_of_a_stream_are_a_hang_up_at_once() {
+    let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
+    socket::shutdown(a.id, a.fd.as_raw_fd(), libc::SHUT_WR);
+    settle(&world, &mut a, &mut b);
+    assert_eq!(b.receive(1).unwrap(), b"");
+    let look = |end: &End| ready::look(end.id, family::slot(end.id).unwrap(), end.fd.as_raw_fd()).ready;
+    assert!(!look(&b).contains(Events::HUP));
+    b.close();
+    settle(&world, &mut a, &mut b);
+    assert_eq!(a.receive(1).unwrap(), b"");
+    assert!(look(&a).contains(Events::HUP | Events::RDHUP | Events::IN));
 }
 
 #[test]

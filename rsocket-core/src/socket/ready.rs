@@ -124,6 +124,10 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
             }
             if s.has(flag::ENDED) || ends.as_ref().is_some_and(|e| end_is_next(s, e)) {
                 ready |= Events::IN | Events::RDHUP;
+                // Both directions have ended. A relay's FIN, by which the kernel would know, comes a moment later.
+                if s.has(flag::WRITE_SHUT) {
+                    ready |= Events::HUP;
+                }
             }
         }
         ReceiveMode::Acknowledged => {
