@@ -57,6 +57,17 @@ impl SockAddr {
         }
     }
 
+    /// The same address as a socket calls it that has `name`: one of IPv6 writes IPv4 addresses as its own.
+    #[must_use]
+    pub fn as_beside(self, name: &SocketAddr) -> Self {
+        match (self.0.ip(), name) {
+            (IpAddr::V4(ip), SocketAddr::V6(_)) => {
+                Self(SocketAddr::new(ip.to_ipv6_mapped().into(), self.0.port()))
+            }
+            _ => self,
+        }
+    }
+
     /// Reads what a program gave.
     ///
     /// # Errors
@@ -213,6 +224,16 @@ mod tests {
             raw.ss_family = libc::AF_UNIX as sa_family_t;
             assert_eq!(SockAddr::read((&raw const raw).cast(), len), Err(Errno(libc::EAFNOSUPPORT)));
         }
+    }
+
+    #[test]
+    fn a_socket_of_ipv6_calls_everybody_by_its_own_family() {
+        let four: SocketAddr = "10.0.0.1:80".parse().unwrap();
+        let six: SocketAddr = "[fd00::1]:80".parse().unwrap();
+        let mapped: SocketAddr = "[::ffff:10.0.0.1]:80".parse().unwrap();
+        assert_eq!(SockAddr(four).as_beside(&six).0, mapped);
+        assert_eq!(SockAddr(four).as_beside(&four).0, four);
+        assert_eq!(SockAddr(six).as_beside(&six).0, six);
     }
 
     #[test]

@@ -344,10 +344,13 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
 #[must_use]
 pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
     let from = rustix::net::getpeername(sys::borrow(fd)).ok()??;
-    let guest = guests::take(&SocketAddr::try_from(from).ok()?)?;
+    let from = SocketAddr::try_from(from).ok()?;
+    let guest = guests::take(&from)?;
     let id = family::take(0, fd)?;
     let s = family::slot(id)?;
-    for (name, known) in s.names.iter().zip(guest.names) {
+    // The manager calls both by the peer's family.
+    let names = guest.names.map(|known| known.map(|name| SockAddr(name).as_beside(&from).0));
+    for (name, known) in s.names.iter().zip(names) {
         name.set(known);
     }
     s.relay_pid.store(guest.pid, Ordering::Relaxed);
@@ -363,7 +366,7 @@ pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
         timers::tell_relay(s);
     }
     stats::add(Counter::Connections, 1);
-    let [_, peer] = guest.names;
+    let [_, peer] = names;
     Some((id, peer))
 }
 

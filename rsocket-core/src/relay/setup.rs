@@ -18,6 +18,7 @@ use super::pump::{self, Pump};
 use super::service;
 use super::silent;
 use super::watch::Watch;
+use crate::address::SockAddr;
 use crate::attach::link::Claim;
 use crate::attach::reason::Reason;
 use crate::attach::remote;
@@ -360,9 +361,12 @@ impl Connection {
     fn tell_connected(&mut self) {
         let Some((id, s)) = self.program() else { return };
         let [ours, theirs] = &s.names;
-        ours.set(self.id.local_address());
+        // The peer's is as the program wrote it, and says what family the socket has.
+        let written = theirs.get();
+        let called = |name: SocketAddr| written.map_or(name, |w| SockAddr(name).as_beside(&w).0);
+        ours.set(self.id.local_address().map(called));
         if let Some(peer) = self.id.peer_address() {
-            theirs.set(Some(peer));
+            theirs.set(Some(called(peer)));
         }
         s.flags.fetch_and(!flag::PENDING, Ordering::AcqRel);
         stats::add(Counter::AttachedRdma, 1);
