@@ -15,6 +15,7 @@ use super::migrate;
 use super::port::Port;
 use super::pump::{PeerEnd, Pump};
 use super::service;
+use super::table::Relay;
 use super::watch::Watch;
 use crate::attach::link::{self, Claim};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
@@ -265,7 +266,9 @@ impl Connection {
             moved |= pump.run();
         }
         let peer = pump.peer();
-        if peer == PeerEnd::Shut && !self.fin_said && self.end >= 0 {
+        // Before anything else that the program may be told by TCP: a reset that finds FIN there says that the peer takes no
+        // more, one that does not says that bytes are missing.
+        if matches!(peer, PeerEnd::Shut | PeerEnd::Closed) && !self.fin_said && self.end >= 0 {
             self.fin_said = true;
             loopback::say_fin(self.end);
         }
@@ -366,6 +369,7 @@ impl Connection {
             Pump::close(*pump);
         }
         if self.end >= 0 {
+            Relay::tell_end(self.key, -1);
             // The window is closed before FIN or RST says that it is worth a look.
             if peer == PeerEnd::Broken {
                 loopback::say_reset(self.end)
@@ -437,6 +441,7 @@ impl Connection {
             }
         }
         if self.end >= 0 {
+            Relay::tell_end(self.key, -1);
             sys::close_private(self.end);
         }
     }

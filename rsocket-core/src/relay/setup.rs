@@ -17,6 +17,7 @@ use super::port::Port;
 use super::pump::{self, Pump};
 use super::service;
 use super::silent;
+use super::table::Relay;
 use super::watch::Watch;
 use crate::address::SockAddr;
 use crate::attach::link::Claim;
@@ -58,6 +59,7 @@ impl Connection {
         new.claim = (claim.record, claim.window);
         new.port = Some(port);
         new.end = end;
+        Relay::tell_end(key, end);
         service::watch(&service::Watch::end(key, end));
         if let Err(e) = new.id.resolve_address(None, &to, RESOLVE_MS) {
             new.stage = new.unreached(Stage::Over, e.into());
@@ -443,6 +445,7 @@ impl Connection {
         match knocked {
             Ok(end) => {
                 self.end = end;
+                Relay::tell_end(self.key, end);
                 service::watch(&service::Watch::end(self.key, end));
                 stats::add(Counter::AttachedRdma, 1);
                 self.started(pump)
