@@ -111,7 +111,7 @@ static void reads_first_server(int fd) {
   put_stream(fd, 12, 0, MIB, 9999);
 }
 static void reads_first_client(int fd) {
-  nap(50);
+  nap(patience(50));
   put(fd, "x", 1);
   get_stream(fd, 12, 0, MIB, 9999);
 }
@@ -207,7 +207,7 @@ static void pressure_client(int fd) {
     if (k > 0) n += k, quiet = 0;
     else {
       CHECK(k < 0 && errno == EAGAIN);
-      quiet++, nap(10);
+      quiet++, nap(patience(10));
     }
     CHECK(n < 256u * MIB);  // a buffer has an end
   }

@@ -65,7 +65,7 @@ static void eof_after_data_server(int fd) {
 }
 static void eof_after_data_client(int fd) {
   hear('c');
-  nap(20);
+  nap(patience(20));
   EQ(ready(fd, POLLIN | POLLRDHUP, 2000), POLLIN | POLLRDHUP);
   get_stream(fd, 4, 0, 100000, 777);
   EQ(ready(fd, POLLIN | POLLRDHUP, 0), POLLIN | POLLRDHUP);
@@ -73,7 +73,7 @@ static void eof_after_data_client(int fd) {
 }
 static void rdhup_server(int fd) {
   hear('w');
-  nap(50);
+  nap(patience(50));
   CHECK(!shutdown(fd, SHUT_WR));
   hear('e');
 }
@@ -91,7 +91,7 @@ static void rdhup_client(int fd) {
 }
 static void epoll_eof_server(int fd) {
   hear('w');
-  nap(50);
+  nap(patience(50));
   close(fd);
 }
 static void epoll_eof_client(int fd) {
@@ -111,7 +111,7 @@ static void linger0(int fd) {
 // A reset by SO_LINGER 0.
 static void rst_server(int fd) {
   hear('w');
-  nap(30);
+  nap(patience(30));
   linger0(fd);
   tell('c');
 }
@@ -129,7 +129,7 @@ static void rst_poll_client(int fd) {
   char b[10];
   tell('w');
   hear('c');
-  nap(20);
+  nap(patience(20));
   EQ(ready(fd, ALL, 2000), POLLIN | POLLOUT | POLLRDHUP | POLLERR | POLLHUP);
   epoll_one(fd, 0, EPOLLERR | EPOLLHUP, 1000);
   epoll_one(fd, EPOLLIN, EPOLLIN | EPOLLERR | EPOLLHUP, 1000);
@@ -138,7 +138,7 @@ static void rst_poll_client(int fd) {
 static void rst_write_client(int fd) {
   tell('w');
   hear('c');
-  nap(20);
+  nap(patience(20));
   signal(SIGPIPE, SIG_IGN);
   FAILS(write(fd, "x", 1), ECONNRESET);  // the socket's error first,
   FAILS(write(fd, "x", 1), EPIPE);       // then what it is now
@@ -146,7 +146,7 @@ static void rst_write_client(int fd) {
 static void rst_soerror_client(int fd) {
   tell('w');
   hear('c');
-  nap(20);
+  nap(patience(20));
   int e = 0;
   socklen_t l = sizeof e;
   CHECK(!getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &l));
@@ -172,10 +172,10 @@ static void rst_data_server(int fd) {
 }
 static void rst_data_client(int fd) {
   EQ(ready(fd, POLLIN, 2000), POLLIN);
-  nap(20);
+  nap(patience(20));
   tell('w');
   hear('c');
-  nap(20);
+  nap(patience(20));
   get_stream(fd, 5, 0, 5000, 1000);
   char c;
   FAILS(recv(fd, &c, 1, 0), ECONNRESET);
@@ -184,7 +184,7 @@ static void rst_data_client(int fd) {
 static void unread_server(int fd) {
   EQ(ready(fd, POLLIN, 5000), POLLIN);
   hear('s');
-  nap(10);
+  nap(patience(10));
   close(fd);
   tell('c');
 }
@@ -193,7 +193,7 @@ static void unread_client(int fd) {
   put(fd, "nobody reads this", 17);
   tell('s');
   hear('c');
-  nap(20);
+  nap(patience(20));
   FAILS(recv(fd, b, sizeof b, 0), ECONNRESET);
 }
 static void unread_part_server(int fd) {
@@ -208,7 +208,7 @@ static void unread_big_client(int fd) {
   put(fd, b, sizeof b);
   tell('s');
   hear('c');
-  nap(20);
+  nap(patience(20));
   EQ(ready(fd, POLLIN, 2000), POLLIN | POLLERR | POLLHUP);
   FAILS(recv(fd, b, 1, 0), ECONNRESET);
 }
@@ -225,9 +225,9 @@ static void gone_server(int fd) {
 static void epipe_client(int fd) {
   signal(SIGPIPE, on_pipe);
   hear('c');
-  nap(10);
+  nap(patience(10));
   EQ(write(fd, "x", 1), 1);  // the peer's kernel answers this with a reset
-  nap(50);
+  nap(patience(50));
   // The reset came after the peer's FIN: the error is EPIPE, and it raises no signal when it is the socket's own.
   FAILS(write(fd, "x", 1), EPIPE);
   FAILS(write(fd, "x", 1), EPIPE);
@@ -245,7 +245,7 @@ static void sigpipe_kills_client(int fd) {
     signal(SIGPIPE, SIG_DFL);
     for (int i = 0; i < 200; i++) {
       if (write(fd, "x", 1) < 0) _exit(1);
-      nap(5);
+      nap(patience(5));
     }
     _exit(2);
   }
@@ -269,7 +269,7 @@ static void shut_wr_client(int fd) {
 static void blocked_writer_server(int fd) {
   char b[1000];
   get(fd, b, sizeof b);
-  nap(100);
+  nap(patience(100));
   close(fd);
 }
 static void blocked_writer_client(int fd) {
@@ -297,7 +297,7 @@ static void shut_rd_client(int fd) {
   EQ(ready(fd, POLLIN | POLLRDHUP, 0), POLLIN | POLLRDHUP);
   tell('s');
   hear('p');
-  nap(30);
+  nap(patience(30));
   ssize_t late = recv(fd, b, sizeof b, 0);
   CHECK(late == 0 || late == 4);
   EQ(recv(fd, b, sizeof b, 0), 0);
@@ -328,7 +328,7 @@ static void shut_wakes_client(int fd) {
   pthread_t t;
   void *r = (void *)7;
   CHECK(!pthread_create(&t, NULL, sleeper, &fd));
-  nap(50);
+  nap(patience(50));
   CHECK(!shutdown(fd, SHUT_RDWR));
   pthread_join(t, &r);
   EQ((intptr_t)r, 0);

@@ -8,7 +8,8 @@
 //
 // Environment: SEM_PRELOAD_SERVER, SEM_PRELOAD_CLIENT (library for that side, or empty), SEM_WARM (bytes that
 // go to and fro before the case begins, so that the connection has had reason to leave TCP), SEM_LABEL
-// (printed before the name), SEM_TIMEOUT (seconds for one case).
+// (printed before the name), SEM_TIMEOUT (seconds for one case), SEM_ADDRESS and SEM_ADDRESS6 (where cases meet, if not on
+// the loopback interface).
 //
 // Linux TCP is the specification: every case passes there first.
 #ifndef SEM_H
@@ -104,9 +105,12 @@ socklen_t address(struct sockaddr_storage *a, int port);
 void nonblock(int fd, int on);
 void settle(int a, int b);                  // both ends are ours: where TCP is excluded, lets them attach first
 void warm(int fd, int i_start);             // to and fro, SEM_WARM bytes each way
-short ready(int fd, short events, int ms);  // poll of one fd; revents, or 0
+short ready(int fd, short events, int ms);  // poll of one fd; revents, or 0. With patience from a second on
 double now(void);
 void nap(int ms);
+// As long, or as much longer as SEM_TIMEOUT is longer than 30 s: for bounds of what happens at once, and for naps in which what
+// the other side has done arrives. Times that a case measures are not stretched.
+int patience(int ms);
 double cpu_used(void);                      // user and system time of this process, seconds
 
 // -- bytes whose value is a function of their position
