@@ -205,6 +205,17 @@ wait_port() {
   return 1
 }
 
+# wait_listen PORT PID [SECONDS] : until somebody listens there by rdma_cm; false if PID ends or time is up.
+wait_listen() {
+  local end=$((SECONDS + ${3:-30}))
+  while [ $SECONDS -le $end ]; do
+    rdma resource show cm_id | grep -q "state LISTEN .*src-addr [^ ]*:$1 " && return 0
+    alive "$2" || return 1
+    sleep 0.05
+  done
+  return 1
+}
+
 # wait_udp PORT PID [SECONDS] : until somebody has that UDP port; false if PID ends first or time is up.
 wait_udp() {
   local i n=$((${3:-10} * 50)) hex

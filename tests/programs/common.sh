@@ -55,8 +55,8 @@ idle() {
   else fail "idle uses no cpu" "$((after - before)) clock ticks in 5 s"; fi
 }
 
-# limit SECONDS COMMAND... : a bound for every client.
-limit() { timeout -k 5 "$@"; }
+# limit SECONDS COMMAND... : a bound for every client, RSOCKET_SLOW times as long.
+limit() { timeout -k 5 $(($1 * ${RSOCKET_SLOW:-1})) "${@:2}"; }
 
 # modes_of ARGS... : the modes asked for, or all that there are.
 modes_of() { if [ $# -gt 0 ]; then echo "$@"; else echo tcp shm default; fi; }

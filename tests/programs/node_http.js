@@ -13,6 +13,8 @@ function serve() {
     }
     request.pipe(response);
   });
+  // On a slow machine a connection may rest for longer than node's five seconds, and a request must not meet its end.
+  server.keepAliveTimeout = server.headersTimeout = server.requestTimeout = 0;
   server.listen(Number(port), host);
   process.on('SIGTERM', () => process.exit(0));
 }

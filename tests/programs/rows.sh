@@ -18,6 +18,8 @@ ROWS=(
   asyncio selectors-epoll selectors-poll selectors-select socketserver-thread socketserver-fork
   node tls
 )
+# Rows that also run with RSOCKET_TRANSPORT=rdma, over each kind of device.
+RDMA_ROWS=(http-big redis-c1 iperf3)
 # What a row's connections carry at least, both directions and both ends together; 20 KB where nothing is said.
 declare -A LEAST=([http-1k]=2000)
 # Rows whose connections are too short to leave TCP by the default policy.
@@ -75,10 +77,10 @@ stop_servers() {
   SERVERS=()
   return $rc
 }
-# up PID [PORT] : until it listens; over RDMA the kernel shows that where `rdma` looks (tests/vm/guest.sh).
+# up PID [PORT] : until it listens; over RDMA the kernel shows that where `rdma` looks.
 up() {
   if [ "$MODE" = rdma ]; then wait_listen "${2:-$PORT}" "$1" 60
-  else wait_port "${2:-$PORT}" "$1" 30; fi
+  else wait_port "${2:-$PORT}" "$1" 60; fi
 }
 
 human() { awk -v n="$1" 'BEGIN { split("B KiB MiB GiB TiB", u); i = 1; while (n >= 1024 && i < 5) { n /= 1024; i++ } printf (i == 1 ? "%d %s" : "%.1f %s"), n, u[i] }'; }
@@ -246,7 +248,7 @@ nginx-wrk_ask() {
   for what in small body; do
     for how in keep-alive close; do
       [ $what$how != smallclose ] || continue
-      quiet limit 60 "${P[@]}" wrk -t 2 -c 20 -d "${SECS}s" -H "Connection: $how" "http://$ADDR:$PORT/$what" || return
+      quiet limit 60 "${P[@]}" wrk -t 2 -c "${CROWD:-20}" -d "${SECS}s" --timeout 60s -H "Connection: $how" "http://$ADDR:$PORT/$what" || return
       ! grep -Eq 'Socket errors|Non-2xx| 0 requests in' "$DIR/out" || because "wrk $what $how: $(tail -n 4 "$DIR/out")" || return
     done
   done

@@ -4,7 +4,6 @@
 . "$(dirname "$0")/guest.sh"
 helper ECHO echo
 tmpdir tmp
-mkdir "$tmp/www"
 port=7700
 P=(env "LD_PRELOAD=$LIB" RSOCKET_TRANSPORT=rdma "RSOCKET_STATS=$tmp/stats/%p")
 
@@ -35,55 +34,18 @@ up() {
   return 1
 }
 
-http() {
-  local size=$((64 << 20)) server rc
-  [ "$QUICK" = 1 ] && size=$((8 << 20))
-  [ -s "$tmp/www/file" ] || head -c $size /dev/urandom >"$tmp/www/file"
-  begin "$1" "http.server and curl"
-  start server "${P[@]}" "$PYTHON" -m http.server "$port" --bind "$addr" --directory "$tmp/www" >"$tmp/server" 2>&1
-  up "$server" "$tmp/server" || return
-  limit 120 "${P[@]}" curl -sS -o "$tmp/got" "http://$addr:$port/file" >"$tmp/client" 2>&1 && cmp "$tmp/www/file" "$tmp/got" >>"$tmp/client" 2>&1
-  rc=$?
-  stop "$server" INT || rc=99
-  verdict $rc "$(tail -n 3 "$tmp/client")" $size
-  rm -f "$tmp/got"
-}
-
-redis() {
-  local server n=1000 rc=0 rates
-  [ "$QUICK" = 1 ] && n=300
-  begin "$1" "redis"
-  start server "${P[@]}" redis-server --port "$port" --bind "$addr" --save '' --appendonly no --dir "$tmp" \
-    --daemonize no --protected-mode no >"$tmp/server" 2>&1
-  up "$server" "$tmp/server" || return
-  local ways=("-c 1" "-c 10" "-c 10 -P 16" "-c 50")
-  [ "$QUICK" = 1 ] && ways=("-c 10" "-c 10 -P 16")
-  for how in "${ways[@]}"; do
-    # shellcheck disable=SC2086
-    limit 60 "${P[@]}" redis-benchmark -h "$addr" -p "$port" $how -n $n -t set,get --csv >"$tmp/client" 2>&1
-    rc=$?
-    [ "$(grep -c '^"[GS]ET"' "$tmp/client")" = 2 ] || [ $rc != 0 ] || rc=98
-    rates+=" $how: $(awk -F'"' '/^"[GS]ET"/ { printf "%s %.0f/s ", $2, $4 }' "$tmp/client")"
-    [ $rc = 0 ] || { fail "$name $how" "exit $rc: $(tail -n 5 "$tmp/client")"; break; }
-  done
-  stop "$server" TERM || rc=99
-  verdict $rc "$(tail -n 3 "$tmp/server")" 10000 "$rates"
-}
-
-iperf() {
-  local server rc how ways=('' -R '-P 2') seconds=2
-  [ "$QUICK" = 1 ] && ways=(-R) seconds=1
-  for how in "${ways[@]}"; do
-    begin "$1" "iperf3 $how"
-    start server "${P[@]}" iperf3 -s -1 -B "$addr" -p "$port" >"$tmp/server" 2>&1
-    up "$server" "$tmp/server" || continue
-    # shellcheck disable=SC2086
-    limit 60 "${P[@]}" iperf3 -c "$addr" -p "$port" -t $seconds $how >"$tmp/client" 2>&1
-    rc=$?
-    gone_child "$server" 20
-    stop "$server" || rc=99
-    verdict $rc "$(tail -q -n 3 "$tmp/client" "$tmp/server")" 100000 "$(sed -n 's/.* \([0-9.]* [MGK]bits\/sec\).*receiver/\1/p' "$tmp/client" | tail -n 1)"
-  done
+# Rows of the table of programs (tests/programs/rows.sh): bytes compared, and by each row's counters all over RDMA.
+rows() {
+  local rows='^(http-big|redis-cli|redis-c1|redis-P16|redis-c50|iperf3|iperf3-R|iperf3-P4)$' big=$((64 << 20)) seconds=2 before after
+  [ "$QUICK" = 1 ] && rows='^(http-big|redis-P16|iperf3-R)$' big=$((8 << 20)) seconds=1
+  before=$(packets "$1")
+  BIG=$big MIDDLE=1048576 SECS=$seconds REQUESTS=500 CROWD=10 limit 700 "$ROOT/tests/programs/table" -m rdma -a "$(address "$1")" "$rows" 2>&1 |
+    tee "$tmp/table" | sed -un "s/^\(ok\|FAIL\) table rdma /\1 $SUITE $1: /p"
+  ! grep -q '^FAIL ' "$tmp/table" || BAD=1
+  grep -q '^ok ' "$tmp/table" || fail "$1" "no row passed: $(tail -n 3 "$tmp/table")"
+  after=$(packets "$1")
+  check "$1: the table's rows went over the device ($((after - before)) packets)" "they did not" [ "$after" -gt "$before" ]
+  if none_left 20 >"$tmp/left"; then ok "$1: the table's rows left nothing"; else fail "$1: the table's rows left something" "$(head -n 5 "$tmp/left")"; fi
 }
 
 asyncio() {
@@ -116,6 +78,6 @@ forking() {
 }
 
 for device in "${DEVICES[@]}"; do
-  for what in http redis iperf asyncio forking; do $what "$device"; done
+  for what in rows asyncio forking; do $what "$device"; done
 done
 finish

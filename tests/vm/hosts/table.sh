@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
-# Two guests, each running this file: the table of programs (tests/programs/rows.sh), servers on host 2, clients on host 1, the default policy.
-# Connections begin on TCP and leave it for RDMA; every byte is compared. Alone: `[RSOCKET_TABLE_ROWS=REGEX] tests/vm/run two table`.
+# Two guests, each running this file: the table of programs (tests/programs/rows.sh), servers on host 2, clients on host 1. By the default policy
+# connections begin on TCP and leave it for RDMA; every byte is compared. Alone: `[RSOCKET_TABLE_ROWS=REGEX] tests/vm/run two table`; with REGEX it is
+# those of all rows, and those that are in RDMA_ROWS also with RSOCKET_TRANSPORT=rdma, over both devices.
 . "$(dirname "$0")/../guest.sh"
 [ -n "${VM_HOST:-}" ] || die "this needs two guests"
 HERE=$ROOT/tests/programs
 . "$HERE/rows.sh"
 # Emulated: small sizes. The bytes of a connection are enough for an attach, which takes a few round trips: few connections share them.
-BIG=$((24 << 20)) MIDDLE=$((8 << 20)) TLS=$((4 << 20)) SECS=3 MPS=50 REQUESTS=1000 CROWD=5 ECHO=800000 ROUNDS=2
+BIG=$((24 << 20)) MIDDLE=$((8 << 20)) TLS=$((4 << 20)) SECS=$((3 * SLOW)) MPS=50 REQUESTS=1000 CROWD=5 ECHO=800000 ROUNDS=2
 # What is quick enough in an emulated host; RSOCKET_TABLE_ROWS=. runs all.
 rows=(http-1k http-big http-100 iperf3 iperf3-P4 iperf3-R iperf3-bidir redis-cli redis-c1 nginx-keepalive asyncio selectors-epoll tls)
+only_rdma=()
 [ "$QUICK" = 1 ] && rows=(http-100 redis-c1 nginx-keepalive asyncio tls)
-# For one who looks for a fault: only these.
 if [ -n "${RSOCKET_TABLE_ROWS:-}" ]; then
   rows=()
   for row in "${ROWS[@]}"; do [[ $row =~ $RSOCKET_TABLE_ROWS ]] && rows+=("$row"); done
+  for row in "${RDMA_ROWS[@]}"; do [[ $row =~ $RSOCKET_TABLE_ROWS ]] && only_rdma+=("$row"); done
 fi
 tmpdir TOP
-# shellcheck disable=SC2034
-MODE=default DATA=$TOP/data ADDR=$(address rxe0 2) ADDR_HERE=$(address rxe0) PORT=8100
+DATA=$TOP/data PORT=8100
 make_data "${rows[@]}"
 # The end that accepted and has never said anything cannot prove who it is (docs/limits.md): what goes one way only stays on TCP.
 declare -A ONE_WAY=([nc-openbsd]=1 [nc-traditional]=1 [ncat]=1 [iperf3]=1 [iperf3-P4]=1 [iperf3-R]=1 [iperf3-bidir]=1 [sockperf-tp]=1)
@@ -27,40 +28,61 @@ declare -A CELL
 
 # proved ROW : by this host's counters; sets TEXT.
 proved() {
-  local rdma tcp least=${LEAST[$1]:-20000}
-  rdma=$(counted rdma) tcp=$(counted tcp)
+  local shm rdma tcp least=${LEAST[$1]:-20000}
+  shm=$(counted shm) rdma=$(counted rdma) tcp=$(counted tcp)
   TEXT="$(human "$rdma") rdma, $(human "$tcp") tcp"
+  [ "$shm" = 0 ] || because "over shared memory, to another host: $(human "$shm")" || return
   if [ "$VM_HOST" = 2 ] && [ -n "${UNCOUNTED[$1]:-}" ]; then return 0
+  elif [ "$MODE" = rdma ]; then
+    TEXT="$(human "$rdma") rdma"
+    [ "$rdma" -ge $((least / 2)) ] && [ "$tcp" = 0 ] || because "not by RDMA alone: $TEXT, $(human "$tcp") tcp"
   elif [ -n "${SHORT[$1]:-}" ]; then [ "$rdma" = 0 ] && [ "$tcp" -gt 0 ] || because "not on TCP: $TEXT"
   elif [ -n "${ONE_WAY[$1]:-}" ]; then [ $((rdma + tcp)) -ge "$least" ] || because "too few bytes: $TEXT"
   else [ "$rdma" -ge $((least / 4)) ] || because "hardly over RDMA: $TEXT ($(stat_reasons "$STATS"))"; fi
 }
 
-for row in "${rows[@]}"; do
-  PORT=$((PORT + 3)) DIR=$TOP/$row SERVERS=() STOP=TERM rc=0 t=$SECONDS
-  mkdir -p -m 1777 "$DIR"
-  tmpdir STATS
-  P=(env "LD_PRELOAD=$LIB" "RSOCKET_STATS=$STATS/%p")
-  {
-    if [ "$VM_HOST" = 2 ]; then
-      "${row}_serve" && wait_port "$PORT" "${SERVERS[0]}" 60 || because "no server: $(tail -q -n 3 "$DIR"/server.*)" || rc=1
-      tell "serves.$row" $rc
-      hear "asked.$row" 240 >/dev/null || rc=1
-      if declare -F "${row}_end" >/dev/null; then "${row}_end" || rc=1; else stop_servers || rc=1; fi
-      stop_servers || rc=1
-    else
-      [ "$(hear "serves.$row" 120)" = 0 ] && "${row}_ask" || rc=1
-      stop_servers || rc=1
-      tell "asked.$row"
-    fi
-    [ $rc = 0 ] && { proved "$row" || rc=1; }
-  } 2>"$DIR/why"
-  if [ $rc = 0 ]; then CELL[$row]=$TEXT; ok "host $VM_HOST $row ($TEXT, $((SECONDS - t)) s)"
-  else CELL[$row]=FAILS; fail "host $VM_HOST $row" "$(head -c 1000 "$DIR/why")"; fi
-  rm -rf "$DIR"
-done
+# column NAME MODE DEVICE ROW... : those rows; one line for each at either end.
+column() {
+  local name=$1 row rc t before
+  # shellcheck disable=SC2034
+  MODE=$2 ADDR=$(address "$3" 2) ADDR_HERE=$(address "$3")
+  local device=$3
+  shift 3
+  for row in "$@"; do
+    # shellcheck disable=SC2034
+    PORT=$((PORT + 3)) DIR=$TOP/$row SERVERS=() STOP=TERM rc=0 t=$SECONDS before=$(packets "$device")
+    mkdir -p -m 1777 "$DIR"
+    tmpdir STATS
+    P=(env "LD_PRELOAD=$LIB" "RSOCKET_STATS=$STATS/%p")
+    [ "$MODE" = default ] || P+=("RSOCKET_TRANSPORT=$MODE")
+    {
+      if [ "$VM_HOST" = 2 ]; then
+        "${row}_serve" && up "${SERVERS[0]}" || because "no server: $(tail -q -n 3 "$DIR"/server.*)" || rc=1
+        tell "serves.$name.$row" $rc
+        hear "asked.$name.$row" 240 >/dev/null || rc=1
+        if declare -F "${row}_end" >/dev/null; then "${row}_end" || rc=1; else stop_servers || rc=1; fi
+        stop_servers || rc=1
+      else
+        [ "$(hear "serves.$name.$row" 120)" = 0 ] && "${row}_ask" || rc=1
+        stop_servers || rc=1
+        tell "asked.$name.$row"
+      fi
+      [ $rc = 0 ] && { proved "$row" || rc=1; }
+      [ $rc != 0 ] || [ "$MODE" = default ] || [ "$(packets "$device")" -gt "$before" ] || because "no packet through $device" || rc=1
+    } 2>"$DIR/why"
+    if [ $rc = 0 ]; then CELL[$name $row]=$TEXT; ok "host $VM_HOST $name $row ($TEXT, $((SECONDS - t)) s)"
+    else CELL[$name $row]=FAILS; fail "host $VM_HOST $name $row" "$(head -c 1000 "$DIR/why")"; fi
+    rm -rf "$DIR"
+  done
+}
+
+column roce default rxe0 "${rows[@]}"
+column roce-rdma rdma rxe0 "${only_rdma[@]}"
+column iwarp-rdma rdma siw0 "${only_rdma[@]}"
 if [ "$VM_HOST" = 1 ]; then
-  say "# the client's end, over RoCE between two hosts, by the default policy"
-  for row in "${rows[@]}"; do say "# $(printf '%-21s %s' "$row" "${CELL[$row]}")"; done
+  say "# the client's end, between two hosts: over RoCE by the default policy; and with RSOCKET_TRANSPORT=rdma"
+  for row in "${rows[@]}"; do
+    say "# $(printf '%-21s %-30s' "$row" "${CELL[roce $row]}") ${CELL[roce-rdma $row]:-} ${CELL[iwarp-rdma $row]:-}"
+  done
 fi
 finish
