@@ -40,7 +40,7 @@ fn leave_all(shared: &Shared, me: usize, all: &[SlotId]) {
         let mut looks = 0u32;
         while shared.at[me ^ 1].load(Ordering::SeqCst) < i as u32 + 1 {
             looks += 1;
-            if looks % 10_000 == 0 {
+            if looks.is_multiple_of(10_000) {
                 std::thread::yield_now();
             }
         }
