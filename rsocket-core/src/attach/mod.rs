@@ -1,5 +1,6 @@
 //! How a TCP connection comes to have a device beside it, and goes back to TCP.
 
+pub mod arenas;
 pub mod awaited;
 pub mod counters;
 pub mod hello;

@@ -9,11 +9,11 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use super::hello::{self, Knock, Welcome};
-use super::link;
 use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use super::reason::Reason;
 use super::rendezvous::{self, Channel, Offer, ReceiveError};
 use super::trust::{self, Tuple};
+use super::{arenas, link};
 use super::{detach, remote, sandbox, switch};
 use crate::live;
 use crate::socket::slot::{Slot, SlotId, flag};
@@ -445,7 +445,7 @@ fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if !knock.is_from(&owner) {
         return Err(Reason::IdentityMismatch);
     }
-    let claim = link::claim(knock.process, channel.peer_pid())?;
+    let claim = arenas::claim(knock.process, channel.peer_pid())?;
     link::start(id, s, claim.record, claim.window, 0)?;
     let process = hello::process_id().map_err(|_| Reason::ResourceError)?;
     let identity = trust::own_identity(fd).map_err(|_| Reason::ResourceError)?;
@@ -483,7 +483,7 @@ fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         return Err(Reason::IdentityMismatch);
     }
     let [arena, ..] = mail.fds;
-    let record = link::open(welcome.process, channel.peer_pid(), welcome.arena, arena)?;
+    let record = arenas::open(welcome.process, channel.peer_pid(), welcome.arena, arena)?;
     link::start(id, s, record, welcome.window, 1)?;
     close_pairing_fd(s);
     enter(s, PhaseEvent::WelcomeRead)?;

@@ -17,7 +17,8 @@ use super::pump::{PeerEnd, Pump};
 use super::service;
 use super::table::Relay;
 use super::watch::Watch;
-use crate::attach::link::{self, Claim};
+use crate::attach::arenas::{self, Claim};
+use crate::attach::link;
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::remote;
 use crate::attach::witness::Proof;
@@ -470,7 +471,7 @@ pub struct Options {
 /// A window whose both sides are in this process.
 pub(crate) fn window() -> Result<(Claim, Port), Errno> {
     let own = crate::attach::hello::process_id().map_err(|_| Errno(libc::ENOMEM))?;
-    let claim = link::claim(own, sys::pid()).map_err(|_| Errno(libc::ENOMEM))?;
+    let claim = arenas::claim(own, sys::pid()).map_err(|_| Errno(libc::ENOMEM))?;
     let port = Port::new(&claim).map_err(|_| Errno(libc::ENOMEM))?;
     Ok((claim, port))
 }

@@ -6,7 +6,8 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
-use crate::attach::link::{self, Claim, Ends};
+use crate::attach::arenas::Claim;
+use crate::attach::link::{self, Ends};
 use crate::attach::marks;
 use crate::attach::reason::Reason;
 use crate::device::shm::copy::CopyHint;

@@ -20,7 +20,7 @@ use super::silent;
 use super::table::Relay;
 use super::watch::Watch;
 use crate::address::SockAddr;
-use crate::attach::link::Claim;
+use crate::attach::arenas::Claim;
 use crate::attach::reason::Reason;
 use crate::attach::remote;
 use crate::attach::witness::Proof;

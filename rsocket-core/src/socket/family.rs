@@ -46,7 +46,7 @@ pub struct Family {
     /// by the first look.
     pub arenas_used: AtomicU32,
     /// Arenas, for relatives that must join one.
-    pub arenas: [crate::attach::link::ArenaRecord; crate::attach::link::MAX_ARENAS],
+    pub arenas: [crate::attach::arenas::ArenaRecord; crate::attach::arenas::MAX_ARENAS],
     /// Descriptors on their way to relatives.
     pub parcels: crate::succession::parcels::Table,
     /// Connections over RDMA that wait to be accepted.

@@ -7,7 +7,7 @@ use super::family::{self, Left};
 use super::slot::{RecvState, Slot, SlotId, flag};
 use super::{guard, kernel, policy, receive, tally};
 use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
-use crate::attach::{detach, hello, link, pairing, remote, vault};
+use crate::attach::{arenas, detach, hello, link, pairing, remote, vault};
 use crate::device::shm::bell;
 use crate::fork_safe;
 use crate::placement;
@@ -212,7 +212,7 @@ fn unread_at_close(s: &Slot) -> bool {
 pub fn fork_prepare() {
     pairing::fork_prepare();
     vault::open();
-    link::fork_prepare();
+    arenas::fork_prepare();
     family::fork_prepare();
 }
 
@@ -228,7 +228,7 @@ pub fn fork_child() {
     family::fork_child();
     pairing::fork_child();
     hello::forked();
-    link::fork_child();
+    arenas::fork_child();
     bell::forked();
     placement::forked();
     crate::stats::forked();

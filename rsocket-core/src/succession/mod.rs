@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::attach::machine::Phase;
 use crate::attach::reason::Reason;
-use crate::attach::{detach, link, vault};
+use crate::attach::{arenas, detach, link, vault};
 use crate::descriptors::{self, Entry};
 use crate::device::shm::layout;
 use crate::socket::family::{self, Family};
@@ -104,7 +104,7 @@ impl Will {
         sys::close_private(self.list);
         sys::keep_across_exec(self.family, false);
         vault::keep_across_exec(false);
-        link::keep_across_exec(false);
+        arenas::keep_across_exec(false);
         socket::exec_failed();
         // SAFETY: our own mapping, of which exec has kept nothing.
         let _ = unsafe { rustix::mm::munmap(self.environment.cast(), self.bytes) };
@@ -144,7 +144,7 @@ pub unsafe fn prepare(environment: *const *const c_char) -> Option<Will> {
         sys::keep_across_exec(fd, true);
     }
     vault::keep_across_exec(true);
-    link::keep_across_exec(true);
+    arenas::keep_across_exec(true);
     socket::pass_on(&|id| listed(list, id));
     Some(Will { list, family, environment, bytes })
 }
@@ -278,7 +278,7 @@ pub fn inherit() -> bool {
         && family::inherit(head.family, head.entry)
         && descriptors::claim();
     if known {
-        link::inherit();
+        arenas::inherit();
         let inherited = items(list, head.count).filter_map(|item| family::slot(SlotId::from_raw(item.slot)?));
         inherited.for_each(live::forget_last_program);
     }

@@ -1,0 +1,469 @@
+//! The memory that this process shares with peer processes: arenas, and which of their windows are given away.
+//!
+//! An [`ArenaRecord`] lives in the family's shared memory, so that a relative that did not map an arena
+//! itself can find out how to; where an arena is mapped is each process's own business ([`Mapping`]).
+//! Windows are reused between the same two processes, because faulting in fresh memory costs more than
+//! everything else about an attach.
+//!
+//! Must not know what is in a window, nor what a connection does with it ([`super::link`]). Entry points: [`claim`],
+//! [`open`], [`map_found`].
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::os::fd::OwnedFd;
+
+use super::hello::Id;
+use super::reason::Reason;
+use crate::device::shm::arena::Arena;
+use crate::device::shm::bell;
+use crate::socket::family::{self, Family};
+use crate::stats::{self, Counter};
+use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::thread::tid;
+use crate::sys;
+
+/// Arenas that a family can have at one time.
+pub const MAX_ARENAS: usize = 2048;
+
+/// Windows of the largest arena that is made here.
+const MOST_WINDOWS: usize = 256;
+
+/// Arenas without a connection that are kept for the next one.
+const KEPT: usize = 4;
+
+const FREE: u32 = 0;
+const BUSY: u32 = 1;
+const READY: u32 = 2;
+
+/// What a family knows about one arena. All zeroes is a free record.
+#[repr(C)]
+pub struct ArenaRecord {
+    pub(super) state: AtomicU32,
+    /// Changes when the record is freed, so that a mapping can be told to be of another arena.
+    pub(super) generation: AtomicU32,
+    /// 0: made here, this side connects. 1: made by the peer, this side accepts.
+    pub(super) side: AtomicU32,
+    pub(super) windows: AtomicU32,
+    pub(super) id: [AtomicU64; 2],
+    pub(super) peer: [AtomicU64; 2],
+    /// The process that made or opened it, and the number of its descriptor there.
+    pub(super) owner: AtomicU32,
+    pub(super) fd: AtomicI32,
+    pub(super) peer_pid: AtomicU32,
+    /// Connections that use it.
+    pub(super) live: AtomicU32,
+    /// Nonzero: the vault has a copy of its descriptor.
+    pub(super) in_vault: AtomicU32,
+    /// Windows given to connections and not known to be free again (side 0 only).
+    pub(super) taken: [AtomicU64; MOST_WINDOWS / 64],
+    pub(super) slot_of: [AtomicU32; MOST_WINDOWS],
+    /// Bells of the peer that were rung last, to be forgotten with it.
+    pub(super) rung: [AtomicU64; RUNG],
+}
+
+/// How many of the peer's bells a record remembers.
+const RUNG: usize = 8;
+
+/// Where this process has an arena.
+pub(super) struct Mapping {
+    /// Address; 0 when not mapped. Stored last, Release.
+    pub(super) base: AtomicUsize,
+    pub(super) windows: AtomicU32,
+    pub(super) generation: AtomicU32,
+    pub(super) id: [AtomicU64; 2],
+}
+
+static MAPPINGS: [Mapping; MAX_ARENAS] = [const {
+    Mapping {
+        base: AtomicUsize::new(0),
+        windows: AtomicU32::new(0),
+        generation: AtomicU32::new(0),
+        id: [const { AtomicU64::new(0) }; 2],
+    }
+}; MAX_ARENAS];
+
+/// One more than the highest record this process has mapped.
+pub(super) static HIGH: AtomicUsize = AtomicUsize::new(0);
+
+/// Serialises changes to this process's records and mappings. Never held across a sleep.
+pub(super) static LOCK: OwnedLock = OwnedLock::new();
+
+pub(super) fn note_bell(r: &ArenaRecord, id: u64) {
+    if r.rung.iter().any(|b| b.load(Ordering::Relaxed) == id) {
+        return;
+    }
+    // The one that is pushed out is found again by its next ring.
+    let place = r.rung.iter().find(|b| b.load(Ordering::Relaxed) == 0).or(r.rung.first());
+    if let Some(b) = place {
+        bell::hang_up(b.swap(id, Ordering::Relaxed));
+    }
+}
+
+#[inline]
+pub(super) fn record(family: &'static Family, index: u32) -> Option<&'static ArenaRecord> {
+    family.arenas.get(index as usize)
+}
+
+pub(super) fn used_records(family: &'static Family) -> impl Iterator<Item = &'static ArenaRecord> {
+    // Acquire: pairs with the release in adopt.
+    family.arenas.iter().take(family.arenas_used.load(Ordering::Acquire) as usize)
+}
+
+#[inline]
+pub(super) fn mapping(index: u32) -> Option<&'static Mapping> {
+    MAPPINGS.get(index as usize)
+}
+
+pub(super) fn lock() {
+    // A signal handler that interrupted the section cannot get here twice: the section makes no call that
+    // a handler of the program could run inside of with our lock needed, other than by attaching, and then
+    // Own lets it through to records that are marked BUSY.
+    let _: Taken = LOCK.lock(tid());
+}
+
+/// A window for a new connection.
+pub struct Claim {
+    /// The arena's record.
+    pub record: u32,
+    /// The window's number in it.
+    pub window: u32,
+    /// The arena's name.
+    pub id: Id,
+    /// Its descriptor, private, still ours.
+    pub fd: i32,
+}
+
+/// Connecting side: a free window between this process and the peer, wiped.
+///
+/// # Errors
+/// Why there is none.
+pub fn claim(peer: Id, peer_pid: u32) -> Result<Claim, Reason> {
+    let family = family::get().ok_or(Reason::ResourceError)?;
+    lock();
+    let claim = claim_existing(family, peer).or_else(|| claim_new(family, peer, peer_pid));
+    LOCK.unlock(tid());
+    claim.ok_or(Reason::ResourceError)
+}
+
+fn claim_existing(family: &'static Family, peer: Id) -> Option<Claim> {
+    let high = HIGH.load(Ordering::Relaxed) as u32;
+    (0..high).find_map(|i| {
+        let r = record(family, i)?;
+        if !mine(r, 0, peer) || !mapped(r, i) {
+            return None;
+        }
+        let window = free_window(r, i)?;
+        Some(claimed(r, i, window))
+    })
+}
+
+pub(super) fn mine(r: &ArenaRecord, side: u32, peer: Id) -> bool {
+    r.state.load(Ordering::Acquire) == READY
+        && r.owner.load(Ordering::Relaxed) == sys::pid()
+        && r.side.load(Ordering::Relaxed) == side
+        && load_pair(&r.peer) == peer.0
+}
+
+pub(super) fn mapped(r: &ArenaRecord, index: u32) -> bool {
+    mapping(index).is_some_and(|m| {
+        m.base.load(Ordering::Acquire) != 0
+            && m.generation.load(Ordering::Relaxed) == r.generation.load(Ordering::Relaxed)
+    })
+}
+
+pub(super) fn arena(index: u32) -> Option<Arena> {
+    let m = mapping(index)?;
+    // SAFETY: as in view(); callers hold LOCK, under which nothing is unmapped.
+    unsafe { Arena::from_parts(m.base.load(Ordering::Acquire), m.windows.load(Ordering::Relaxed), [0; 2]) }
+}
+
+/// A window that was never used, or that both ends have closed.
+fn free_window(r: &ArenaRecord, index: u32) -> Option<u32> {
+    let arena = arena(index)?;
+    (0..r.windows.load(Ordering::Relaxed)).find(|&w| {
+        let bit = 1 << (w % 64);
+        let Some(word) = r.taken.get(w as usize / 64) else { return false };
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            return true;
+        }
+        let ours = r.slot_of.get(w as usize).is_some_and(|s| s.load(Ordering::Acquire) == 0);
+        ours && arena.window(w).is_some_and(|w| {
+            // The accepting side reads direction 0 and writes direction 1.
+            super::marks::receiver_closed(&w.direction(0)) && super::marks::sender_closed(&w.direction(1))
+        })
+    })
+}
+
+fn claimed(r: &ArenaRecord, index: u32, window: u32) -> Claim {
+    let bit = 1 << (window % 64);
+    let word = r.taken.get(window as usize / 64);
+    let used = word.is_none_or(|word| word.fetch_or(bit, Ordering::Relaxed) & bit != 0);
+    // Memory that was never used is zero, and stays unreal until it is.
+    if used && let Some(w) = arena(index).and_then(|a| a.window(window)) {
+        w.wipe();
+    }
+    let id = Id(load_pair(&r.id));
+    Claim { record: index, window, id, fd: r.fd.load(Ordering::Relaxed) }
+}
+
+fn claim_new(family: &'static Family, peer: Id, peer_pid: u32) -> Option<Claim> {
+    sweep(family);
+    let high = HIGH.load(Ordering::Relaxed) as u32;
+    let before = (0..high).filter(|&i| record(family, i).is_some_and(|r| mine(r, 0, peer))).count();
+    let windows = match before {
+        0 => 16,
+        1 => 64,
+        _ => MOST_WINDOWS as u32,
+    };
+    let (arena, fd) = Arena::create(windows).ok()?;
+    stats::add(Counter::ArenasMade, 1);
+    let index = adopt(family, arena, fd, 0, peer, peer_pid)?;
+    Some(claimed(record(family, index)?, index, 0))
+}
+
+/// Enters a mapped arena into a free record. The caller holds the lock.
+fn adopt(
+    family: &'static Family,
+    arena: Arena,
+    fd: OwnedFd,
+    side: u32,
+    peer: Id,
+    peer_pid: u32,
+) -> Option<u32> {
+    let free = || {
+        (0..MAX_ARENAS as u32).find(|&i| {
+            record(family, i).is_some_and(|r| {
+                r.state.compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            })
+        })
+    };
+    let found = free().or_else(|| {
+        free_orphans();
+        free()
+    });
+    let private = sys::make_private(fd);
+    let (Some(index), Ok(fd)) = (found, private) else {
+        if let Some(r) = found.and_then(|i| record(family, i)) {
+            r.state.store(FREE, Ordering::Release);
+        }
+        // SAFETY: no handle on it has left this function.
+        unsafe { arena.unmap() };
+        return None;
+    };
+    let r = record(family, index)?;
+    // Release: pairs with the acquire in used_records; a record is looked at only when it is READY, which it becomes later.
+    family.arenas_used.fetch_max(index + 1, Ordering::Release);
+    let (base, windows, id) = arena.into_parts();
+    r.side.store(side, Ordering::Relaxed);
+    r.windows.store(windows, Ordering::Relaxed);
+    store_pair(&r.id, id);
+    store_pair(&r.peer, peer.0);
+    r.owner.store(sys::pid(), Ordering::Relaxed);
+    r.fd.store(fd, Ordering::Relaxed);
+    r.peer_pid.store(peer_pid, Ordering::Relaxed);
+    r.live.store(0, Ordering::Relaxed);
+    r.in_vault.store(0, Ordering::Relaxed);
+    r.taken.iter().for_each(|w| w.store(0, Ordering::Relaxed));
+    r.slot_of.iter().for_each(|w| w.store(0, Ordering::Relaxed));
+    map_here(r, index, base, windows, id);
+    // Release: pairs with the acquire in mine().
+    r.state.store(READY, Ordering::Release);
+    Some(index)
+}
+
+fn store_pair(words: &[AtomicU64; 2], [a, b]: [u64; 2]) {
+    let [first, second] = words;
+    first.store(a, Ordering::Relaxed);
+    second.store(b, Ordering::Relaxed);
+}
+
+pub(super) fn load_pair(words: &[AtomicU64; 2]) -> [u64; 2] {
+    let [first, second] = words;
+    [first.load(Ordering::Relaxed), second.load(Ordering::Relaxed)]
+}
+
+fn map_here(r: &ArenaRecord, index: u32, base: usize, windows: u32, id: [u64; 2]) {
+    let Some(m) = mapping(index) else { return };
+    let stale = m.base.swap(0, Ordering::AcqRel);
+    if stale != 0 {
+        let id = load_pair(&m.id);
+        // SAFETY: the record was freed since, which happens only when no connection uses the arena.
+        if let Some(old) = unsafe { Arena::from_parts(stale, m.windows.load(Ordering::Relaxed), id) } {
+            // SAFETY: as above.
+            unsafe { old.unmap() };
+        }
+    }
+    m.windows.store(windows, Ordering::Relaxed);
+    m.generation.store(r.generation.load(Ordering::Relaxed), Ordering::Relaxed);
+    store_pair(&m.id, id);
+    m.base.store(base, Ordering::Release);
+    HIGH.fetch_max(index as usize + 1, Ordering::AcqRel);
+}
+
+/// Accepting side: the record of the arena that the peer named, mapped now if this is its first window.
+///
+/// # Errors
+/// Why the arena is not to be used.
+pub fn open(peer: Id, peer_pid: u32, id: Id, fd: Option<OwnedFd>) -> Result<u32, Reason> {
+    let family = family::get().ok_or(Reason::ResourceError)?;
+    lock();
+    let known = (0..HIGH.load(Ordering::Relaxed) as u32).find(|&i| {
+        record(family, i).is_some_and(|r| mine(r, 1, peer) && mapped(r, i) && load_pair(&r.id) == id.0)
+    });
+    let index = match (known, fd) {
+        (Some(i), _) => Ok(i),
+        (None, None) => Err(Reason::ArenaRefused),
+        (None, Some(fd)) => {
+            sweep(family);
+            match Arena::open(&fd) {
+                Ok(arena) if arena.id() == id.0 && arena.windows() as usize <= MOST_WINDOWS => {
+                    adopt(family, arena, fd, 1, peer, peer_pid).ok_or(Reason::ResourceError)
+                }
+                Ok(arena) => {
+                    // SAFETY: no handle on it exists.
+                    unsafe { arena.unmap() };
+                    Err(Reason::ArenaRefused)
+                }
+                Err(_) => Err(Reason::ArenaRefused),
+            }
+        }
+    };
+    LOCK.unlock(tid());
+    index
+}
+
+/// Puts the arena where every relative finds it. What does not fit is found as long as its owner or the peer lives.
+pub(super) fn keep_for_relatives(r: &ArenaRecord) {
+    if r.in_vault.load(Ordering::Relaxed) == 0 {
+        free_orphans();
+        if super::vault::deposit(load_pair(&r.id), r.fd.load(Ordering::Relaxed)) {
+            r.in_vault.store(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Before a fork: the arenas of this process that have connections, for relatives to come, which may become other
+/// programs and lose their mappings.
+pub fn fork_prepare() {
+    if matches!(LOCK.lock(tid()), Taken::Own) {
+        // A signal handler that interrupted a change of the arenas.
+        return;
+    }
+    each_own(|_, r| {
+        if r.live.load(Ordering::Relaxed) != 0 {
+            keep_for_relatives(r);
+        }
+    });
+    LOCK.unlock(tid());
+}
+
+/// Frees the records of processes that ended without freeing them, once no connection uses the arena.
+fn free_orphans() {
+    let Some(family) = family::get() else { return };
+    family::sweep(family);
+    for r in used_records(family) {
+        let orphan = r.state.load(Ordering::Acquire) == READY
+            && r.live.load(Ordering::Acquire) == 0
+            && !family::process_alive(r.owner.load(Ordering::Relaxed));
+        if orphan && r.state.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            leave_vault(r);
+            r.rung.iter().for_each(|b| b.store(0, Ordering::Relaxed));
+            r.generation.fetch_add(1, Ordering::AcqRel);
+            r.state.store(FREE, Ordering::Release);
+        }
+    }
+}
+
+fn leave_vault(r: &ArenaRecord) {
+    if r.in_vault.swap(0, Ordering::Relaxed) != 0 {
+        super::vault::withdraw(load_pair(&r.id));
+    }
+}
+
+/// Frees arenas that no connection uses: all of them whose peer has ended, and of the others the oldest
+/// beyond a few. The caller holds the lock.
+pub(super) fn sweep(family: &'static Family) {
+    let mut kept = 0;
+    for i in 0..HIGH.load(Ordering::Relaxed) as u32 {
+        let Some(r) = record(family, i) else { continue };
+        let idle = r.state.load(Ordering::Acquire) == READY
+            && r.owner.load(Ordering::Relaxed) == sys::pid()
+            && r.live.load(Ordering::Acquire) == 0;
+        if !idle || !mapped(r, i) {
+            continue;
+        }
+        if kept < KEPT && family::process_alive(r.peer_pid.load(Ordering::Relaxed)) {
+            kept += 1;
+            continue;
+        }
+        drop_record(r, i);
+    }
+}
+
+fn drop_record(r: &ArenaRecord, index: u32) {
+    if r.state.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return;
+    }
+    leave_vault(r);
+    sys::close_private(r.fd.load(Ordering::Relaxed));
+    r.rung.iter().for_each(|b| bell::hang_up(b.swap(0, Ordering::Relaxed)));
+    if let (Some(arena), Some(m)) = (arena(index), mapping(index)) {
+        m.base.store(0, Ordering::Release);
+        // SAFETY: no connection uses it (live is 0, and only the owner, who we are, adds one).
+        unsafe { arena.unmap() };
+    }
+    r.generation.fetch_add(1, Ordering::AcqRel);
+    r.state.store(FREE, Ordering::Release);
+}
+
+pub(super) fn map_found(r: &ArenaRecord, index: u32) -> bool {
+    let id = load_pair(&r.id);
+    let found = super::vault::find(id)
+        .or_else(|| super::search::arena_of(r.owner.load(Ordering::Relaxed), id))
+        .or_else(|| super::search::arena_of(r.peer_pid.load(Ordering::Relaxed), id));
+    let Some(found) = found else { return false };
+    lock();
+    if mapped(r, index) {
+        // SAFETY: as above: another thread was faster.
+        unsafe { found.unmap() };
+    } else {
+        let (base, windows, id) = found.into_parts();
+        map_here(r, index, base, windows, id);
+    }
+    LOCK.unlock(tid());
+    true
+}
+
+pub(super) fn each_own(f: impl Fn(u32, &'static ArenaRecord)) {
+    let Some(family) = family::get() else { return };
+    for (i, r) in used_records(family).enumerate() {
+        if r.state.load(Ordering::Acquire) == READY && r.owner.load(Ordering::Relaxed) == sys::pid() {
+            f(i as u32, r);
+        }
+    }
+}
+
+/// Whether `exec` leaves this process's arenas open.
+pub fn keep_across_exec(keep: bool) {
+    each_own(|_, r| sys::keep_across_exec(r.fd.load(Ordering::Relaxed), keep));
+}
+
+/// After `exec`: maps the arenas that the last program of this process had.
+pub fn inherit() {
+    each_own(|i, r| {
+        let fd = r.fd.load(Ordering::Relaxed);
+        let Ok(arena) = Arena::open(sys::borrow(fd)) else { return };
+        if arena.id() == load_pair(&r.id) {
+            sys::inherit_private(fd);
+            let (base, windows, id) = arena.into_parts();
+            map_here(r, i, base, windows, id);
+        } else {
+            // SAFETY: no handle on it exists.
+            unsafe { arena.unmap() };
+        }
+    });
+}
+
+/// In the child of a fork.
+pub fn fork_child() {
+    LOCK.reset();
+}
