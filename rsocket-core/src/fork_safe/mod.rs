@@ -321,9 +321,9 @@ fn tcp_says(fd: RawFd) -> Events {
     let mut one = [rustix::event::PollFd::new(&fd, wanted)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     match rustix::event::poll(&mut one, Some(&now)) {
-        Ok(1..) => {
-            one.first().map_or(Events::empty(), |p| Events::from_bits_truncate(p.revents().bits().into()))
-        }
+        Ok(1..) => one
+            .first()
+            .map_or(Events::empty(), |p| Events::from_bits_truncate(u32::from(p.revents().bits() as u16))),
         _ => Events::empty(),
     }
 }
