@@ -316,16 +316,7 @@ fn step(id: SlotId, s: &Slot, fd: RawFd, what: Use) -> bool {
 
 /// What the kernel has: bytes, the end, an error. Takes nothing.
 fn tcp_says(fd: RawFd) -> Events {
-    let fd = sys::borrow(fd);
-    let wanted = rustix::event::PollFlags::IN | rustix::event::PollFlags::RDHUP;
-    let mut one = [rustix::event::PollFd::new(&fd, wanted)];
-    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    match rustix::event::poll(&mut one, Some(&now)) {
-        Ok(1..) => one
-            .first()
-            .map_or(Events::empty(), |p| Events::from_bits_truncate(u32::from(p.revents().bits() as u16))),
-        _ => Events::empty(),
-    }
+    kernel::poll_now(fd, Events::IN | Events::RDHUP)
 }
 
 /// Our address and the peer's, as TCP has them.

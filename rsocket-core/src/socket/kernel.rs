@@ -2,6 +2,9 @@
 
 use std::os::fd::RawFd;
 
+use rustix::event::{PollFd, PollFlags};
+
+use super::Events;
 use crate::attach::sandbox;
 use crate::errno::Errno;
 use crate::sys;
@@ -196,4 +199,18 @@ fn get<T>(fd: RawFd, level: i32, option: i32, value: &mut T) -> Option<()> {
     // SAFETY: value is writable for len bytes, and every T used here is plain integers.
     let r = unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, option, p, &raw mut len) };
     (r == 0).then_some(())
+}
+
+/// What the kernel says about one descriptor now.
+#[allow(clippy::unnecessary_cast, reason = "rustix over libc, as under Miri, has signed flags")]
+pub(crate) fn poll_now(fd: RawFd, ask: Events) -> Events {
+    let fd = sys::borrow(fd);
+    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut one = [PollFd::new(&fd, PollFlags::from_bits_retain(ask.bits() as _))];
+    match rustix::event::poll(&mut one, Some(&at_once)) {
+        Ok(1..) => one
+            .first()
+            .map_or(Events::empty(), |p| Events::from_bits_truncate(u32::from(p.revents().bits() as u16))),
+        _ => Events::empty(),
+    }
 }

@@ -30,7 +30,7 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let ask = look.ask & wanted & (Events::IN | Events::OUT);
     if member.dead || !ask.is_empty() {
         // Asked each time, since an error may have been fetched or the state moved on.
-        let said = kernel::poll_now(member.fd, ask | end_of(wanted) | wanted & Events::PRI);
+        let said = crate::socket::kernel::poll_now(member.fd, ask | end_of(wanted) | wanted & Events::PRI);
         if !said.is_empty() {
             ready |= source.heard(member.slot, member.fd, said);
         }

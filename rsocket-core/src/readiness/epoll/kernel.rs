@@ -14,7 +14,6 @@ use std::os::fd::{IntoRawFd, RawFd};
 
 use libc::epoll_event;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags};
 
 use crate::attach::sandbox;
 use crate::errno::Errno;
@@ -136,19 +135,6 @@ pub(crate) unsafe fn events_now(set: RawFd, to: *mut epoll_event, max: usize) ->
     let buffer = unsafe { core::slice::from_raw_parts_mut(to.cast::<MaybeUninit<epoll::Event>>(), max) };
     let (filled, _) = epoll::wait(sys::borrow(set), buffer, Some(&NOW))?;
     Ok(filled.len())
-}
-
-/// What the kernel says about one descriptor now.
-#[allow(clippy::unnecessary_cast, reason = "rustix over libc, as under Miri, has signed flags")]
-pub(crate) fn poll_now(fd: RawFd, ask: Events) -> Events {
-    let fd = sys::borrow(fd);
-    let mut one = [PollFd::new(&fd, PollFlags::from_bits_retain(ask.bits() as _))];
-    match rustix::event::poll(&mut one, Some(&NOW)) {
-        Ok(1..) => one
-            .first()
-            .map_or(Events::empty(), |p| Events::from_bits_truncate(u32::from(p.revents().bits() as u16))),
-        _ => Events::empty(),
-    }
 }
 
 #[cfg(test)]
