@@ -37,6 +37,7 @@ up() {
 # Rows of the table of programs (tests/programs/rows.sh): bytes compared, and by each row's counters all over RDMA.
 rows() {
   local rows='^(http-big|redis-cli|redis-c1|redis-P16|redis-c50|iperf3|iperf3-R|iperf3-P4)$' big=$((64 << 20)) seconds=2 before after
+  [ "$1" = rxe0 ] || rows='^(http-big|redis-c1|iperf3)$' big=$((32 << 20))
   [ "$QUICK" = 1 ] && rows='^(http-big|redis-P16|iperf3-R)$' big=$((8 << 20)) seconds=1
   before=$(packets "$1")
   BIG=$big MIDDLE=1048576 SECS=$seconds REQUESTS=500 CROWD=10 limit 700 "$ROOT/tests/programs/table" -m rdma -a "$(address "$1")" "$rows" 2>&1 |
