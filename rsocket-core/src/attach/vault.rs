@@ -209,6 +209,24 @@ mod tests {
         for _ in 0..3 {
             assert!(names.iter().all(there), "a look takes nothing");
         }
+        for _ in 0..40 {
+            // SAFETY: the child makes system calls only, on memory that is there, until it is killed.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                crate::sync::thread::forked();
+                loop {
+                    let _ = there(&names[2]);
+                }
+            }
+            assert!(child > 0);
+            std::thread::sleep(core::time::Duration::from_millis(2));
+            // SAFETY: a child of ours, and no memory is passed.
+            unsafe {
+                libc::kill(child, libc::SIGKILL);
+                libc::waitpid(child, core::ptr::null_mut(), 0);
+            }
+            assert!(names.iter().all(there), "nor does one that is killed");
+        }
         assert!(deposit(names[1], made[1].1.as_raw_fd()), "as after a death in the midst of a withdrawal");
         withdraw(names[1]);
         assert!(!there(&names[1]) && there(&names[0]) && there(&names[2]));

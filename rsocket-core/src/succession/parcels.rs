@@ -181,3 +181,64 @@ pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
     };
     table.locked(take).flatten()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty() -> Box<Table> {
+        // SAFETY: all zero is a free table, as in the family's fresh memory.
+        Box::new(unsafe { core::mem::zeroed() })
+    }
+
+    fn slot(n: u32) -> SlotId {
+        SlotId::from_raw(n).unwrap()
+    }
+
+    fn copies(t: &Table, id: SlotId) -> u32 {
+        t.of(id).map_or(0, |p| p.copies.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn copies_of_one_connection_share_a_place() {
+        let t = empty();
+        assert!(!t.holds(slot(5)));
+        for n in 1..=3 {
+            assert_eq!(put(&t, 77, slot(5)), None);
+            assert_eq!(copies(&t, slot(5)), n);
+        }
+        assert!(t.holds(slot(5)) && !t.holds(slot(6)));
+    }
+
+    #[test]
+    fn what_has_waited_longest_makes_room() {
+        let t = empty();
+        for n in 1..=PLACES as u32 {
+            assert_eq!(put(&t, u64::from(n), slot(n)), None);
+        }
+        for n in 1..=PLACES as u32 {
+            let new = slot(1000 + n);
+            assert_eq!(put(&t, 9, new), Some(slot(n)), "the oldest first");
+            assert!(t.holds(new) && !t.holds(slot(n)));
+        }
+    }
+
+    #[test]
+    fn a_place_is_free_when_the_last_copy_has_come() {
+        let t = empty();
+        for n in 1..=PLACES as u32 {
+            assert_eq!(put(&t, 1, slot(n)), None);
+        }
+        let p = t.of(slot(9)).unwrap();
+        p.copies.fetch_sub(1, Ordering::Relaxed);
+        assert!(!t.holds(slot(9)));
+        assert_eq!(put(&t, 2, slot(500)), None, "nobody has to make room");
+    }
+
+    #[test]
+    fn the_lock_is_free_afterwards() {
+        let t = empty();
+        assert_eq!(t.locked(|_| 1), Some(1));
+        assert_eq!(t.locked(|_| 2), Some(2));
+    }
+}
