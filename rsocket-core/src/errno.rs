@@ -26,6 +26,8 @@ impl Errno {
     pub const OPNOTSUPP: Self = Self(libc::EOPNOTSUPP);
     /// No device leads there (`ENODEV`).
     pub const NODEV: Self = Self(libc::ENODEV);
+    /// The file would become too long (`EFBIG`).
+    pub const FBIG: Self = Self(libc::EFBIG);
     /// No such descriptor (`EBADF`).
     pub const BADF: Self = Self(libc::EBADF);
 }

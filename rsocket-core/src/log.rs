@@ -151,6 +151,7 @@ fn write_now(fd: RawFd, bytes: &[u8]) {
     // Alone: a pipe or socket whose reader has gone also says ERR or HUP.
     if rustix::event::poll(&mut polled, Some(&now)) == Ok(1)
         && polled.first().is_some_and(|p| p.revents() == PollFlags::OUT)
+        && sys::may_append(fd, bytes.len())
     {
         let _ = rustix::io::write(fd, bytes);
     }

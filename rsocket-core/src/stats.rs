@@ -20,7 +20,7 @@ use crate::attach::sandbox;
 use crate::errno::Errno;
 use crate::live;
 use crate::log::{Text, open_append};
-use crate::sys::discard;
+use crate::sys::{self, discard};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident $text:literal,)+) => {
@@ -333,7 +333,11 @@ pub fn write_report(file: &[u8]) -> Result<(), Errno> {
     let _ = writeln!(text, "pid {}", rustix::process::getpid().as_raw_nonzero());
     let _ = snapshot().write_to(&mut text);
     let file = open_append(file)?;
-    let written = rustix::io::write(&file, text.as_bytes());
+    let written = if sys::may_append(&file, text.as_bytes().len()) {
+        rustix::io::write(&file, text.as_bytes()).map_err(Errno::from)
+    } else {
+        Err(Errno::FBIG)
+    };
     discard(file);
     written?;
     Ok(())

@@ -35,6 +35,24 @@ pub fn fd_margin() -> bool {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX) >= 128
 }
 
+/// Whether a file may become so many bytes long here. To make a longer one, also one that is memory, is a `SIGXFSZ` for the
+/// program (setrlimit(2), `RLIMIT_FSIZE`), so we ask before the kernel does.
+#[must_use]
+pub fn file_may_reach(size: u64) -> bool {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_none_or(|limit| size <= limit)
+}
+
+/// Whether so many bytes may be written at the end of what `fd` names; as [`file_may_reach`], if it is a file.
+#[must_use]
+pub fn may_append(fd: impl AsFd, more: usize) -> bool {
+    if file_may_reach(u64::MAX) {
+        return true;
+    }
+    let Ok(status) = rustix::fs::fstat(fd) else { return false };
+    rustix::fs::FileType::from_raw_mode(status.st_mode) != rustix::fs::FileType::RegularFile
+        || file_may_reach((status.st_size as u64).saturating_add(more as u64))
+}
+
 /// Moves `fd` to a private number, close-on-exec, and marks it. The descriptor stays open until
 /// [`close_private`].
 ///

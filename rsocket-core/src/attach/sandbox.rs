@@ -3,7 +3,7 @@
 //! (`life-of-a-connection.md` §3, §8).
 //!
 //! Must not know connections. Entry points: [`sandboxed`], [`entering_sandbox`], [`inside`],
-//! [`memory_pressure`].
+//! [`memory_pressure`], [`memory_left`].
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
@@ -164,6 +164,36 @@ pub fn memory_pressure() -> bool {
     let memory = look_at_cgroups();
     PRESSURE.store(now | memory as u64, Ordering::Relaxed);
     memory == Memory::Near
+}
+
+/// What [`memory_left`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// There is no limit, as far as this process can see.
+    Unlimited,
+    /// There is a limit, and room below it.
+    Room,
+    /// There is a limit, and hardly any room below it.
+    Nothing,
+}
+
+/// Whether a connection may make another few megabytes memory. Where there is a limit the cgroup is looked at anew, since
+/// others may have taken theirs a moment ago; once it was near, the second of [`memory_pressure`] has to pass.
+#[must_use]
+pub fn memory_left() -> Left {
+    // Relaxed, all three: as in memory_pressure().
+    if entered() {
+        // To look could be deadly.
+        return Left::Unlimited;
+    }
+    if PRESSURE.load(Ordering::Relaxed) & 3 == Memory::Room as u64 {
+        PRESSURE.store(0, Ordering::Relaxed);
+    }
+    match memory_pressure() {
+        true => Left::Nothing,
+        false if PRESSURE.load(Ordering::Relaxed) & 3 == Memory::Room as u64 => Left::Room,
+        false => Left::Unlimited,
+    }
 }
 
 /// The names of the two kinds of memory cgroup.
@@ -344,5 +374,6 @@ mod tests {
         assert!(!no_new_privs() || status() & NO_NEW_PRIVS != 0);
         let first = memory_pressure();
         assert_eq!(memory_pressure(), first);
+        assert_eq!(memory_left() == Left::Nothing, first);
     }
 }

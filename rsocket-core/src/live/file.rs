@@ -78,10 +78,9 @@ fn in_own_directory(dir: &OwnedFd, path: &mut Path) -> Option<OwnedFd> {
     }
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, name.as_bytes(), flags, Mode::RUSR | Mode::WUSR).ok()?;
-    // All blocks now: a file system that fills up later must not be a SIGBUS.
-    let room = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, (HEAD_BYTES + CHUNK_BYTES) as u64);
+    let room = reserve(&file, 0, HEAD_BYTES + CHUNK_BYTES);
     let inode = rustix::fs::fstat(&file).map(|st| st.st_ino);
-    let (Ok(()), Ok(inode)) = (room, inode) else {
+    let (true, Ok(inode)) = (room, inode) else {
         let _ = rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty());
         discard(file);
         return None;
@@ -93,6 +92,12 @@ fn in_own_directory(dir: &OwnedFd, path: &mut Path) -> Option<OwnedFd> {
     // Release: pairs with the acquire in path().
     PATH_LEN.store(path.as_bytes().len(), Ordering::Release);
     Some(file)
+}
+
+/// All blocks now: a file system that fills up later must not be a SIGBUS.
+fn reserve(file: &OwnedFd, offset: usize, len: usize) -> bool {
+    sys::file_may_reach((offset + len) as u64)
+        && rustix::fs::fallocate(file, FallocateFlags::empty(), offset as u64, len as u64).is_ok()
 }
 
 fn map(file: &OwnedFd, offset: usize, len: usize) -> Option<*mut u8> {
@@ -147,9 +152,7 @@ pub(super) fn more(chunk: usize) -> Option<*mut u8> {
     let file = rustix::fs::openat(CWD, path(&mut bytes)?, flags, Mode::empty()).ok()?;
     let same = rustix::fs::fstat(&file).is_ok_and(|st| st.st_ino == INODE.load(Ordering::Relaxed));
     let offset = HEAD_BYTES + chunk * CHUNK_BYTES;
-    let room = same
-        && rustix::fs::fallocate(&file, FallocateFlags::empty(), offset as u64, CHUNK_BYTES as u64).is_ok();
-    let at = if room { map(&file, offset, CHUNK_BYTES) } else { None };
+    let at = if same && reserve(&file, offset, CHUNK_BYTES) { map(&file, offset, CHUNK_BYTES) } else { None };
     discard(file);
     at
 }

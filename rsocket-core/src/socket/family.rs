@@ -112,6 +112,9 @@ pub fn get_or_map() -> Option<&'static Family> {
 
 /// An empty file of the right size, in memory. Without one the family is as good, but ends with `exec`.
 fn new_file() -> Option<OwnedFd> {
+    if !sys::file_may_reach(size_of::<Family>() as u64) {
+        return None;
+    }
     let file = rustix::fs::memfd_create("rsockets-family", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
     match rustix::fs::ftruncate(&file, size_of::<Family>() as u64) {
         Ok(()) => Some(file),

@@ -13,6 +13,7 @@ use super::vectors::Cursor;
 use super::{guard, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{SendEvent, SendMode};
+use crate::attach::sandbox::{self, Left};
 use crate::attach::{counters, detach, marks, pairing, reason::Reason};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
@@ -116,6 +117,9 @@ fn attempt(
         detach::break_connection(s, fd, Reason::Inconsistent);
         return Err(Errno::CONNRESET);
     };
+    if from.left() > layout::SMALL && !s.has(flag::LARGE_OPEN) && s.send_mode() == SendMode::Device {
+        open_large(id, s, fd, &ends);
+    }
     if !guard::take_send(s, &ends) {
         return Err(Errno::AGAIN);
     }
@@ -130,6 +134,21 @@ fn attempt(
         relay::carry_out(s, &ends);
     }
     r
+}
+
+/// Before the first long message: two megabytes are about to become memory. Where a cgroup has no room for them the
+/// connection goes back to TCP, whose buffers the kernel can keep small; one that has no TCP is served all the same.
+#[cold]
+fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
+    match sandbox::memory_left() {
+        Left::Nothing if !s.has(flag::STRICT | flag::RSOCKET | flag::RELAYED) => {
+            return detach::refuse(id, s, fd, Reason::MemoryLimit);
+        }
+        // Now, so that whoever looks next sees what is left.
+        Left::Room => ends.outgoing.touch_large(),
+        Left::Nothing | Left::Unlimited => {}
+    }
+    s.set(flag::LARGE_OPEN);
 }
 
 fn attempt_locked(

@@ -252,11 +252,14 @@ pub mod flag {
 
     /// Copies of its descriptor are on their way in messages, or a stranger has one: it must not leave TCP.
     pub const TRAVELS: u32 = 1 << 28;
+    /// There is memory for the large bank of the direction that we send in, or it is not asked about.
+    pub const LARGE_OPEN: u32 = 1 << 29;
 
     #[cfg(test)]
     pub(super) const ALL: &[u32] = &[
         MAPPED,
         PLACES_FULL,
+        LARGE_OPEN,
         CONNECTING,
         STRICT,
         READ_SHUT,

@@ -178,6 +178,9 @@ fn place(index: u32) -> u64 {
 }
 
 fn write_at(file: RawFd, at: u64, bytes: &[u8]) -> Option<()> {
+    if !sys::file_may_reach(at + bytes.len() as u64) {
+        return None;
+    }
     (rustix::io::pwrite(sys::borrow(file), bytes, at).ok()? == bytes.len()).then_some(())
 }
 

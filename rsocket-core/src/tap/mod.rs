@@ -65,7 +65,10 @@ pub fn open<'a>(env: impl Fn(&CStr) -> Option<&'a CStr>) -> bool {
             if old >= 0 {
                 sys::close_private(old);
             }
-            let _ = rustix::io::write(sys::borrow(fd), pcapng::opening().get());
+            let opening = pcapng::opening();
+            if sys::may_append(sys::borrow(fd), opening.get().len()) {
+                let _ = rustix::io::write(sys::borrow(fd), opening.get());
+            }
             true
         }
         Err(e) => {
@@ -219,9 +222,13 @@ fn write(stream: &Stream, received: bool, flags: u8, pieces: &[libc::iovec], len
         count += 1;
     }
     let fd = FD.load(Ordering::Relaxed);
-    // SAFETY: the pieces are the program's, readable as it vouched by its own call, and two buffers of ours. A raw
-    // system call: libc's writev is a hook of ours.
-    let done = unsafe { libc::syscall(libc::SYS_writev, fd, all.as_ptr(), count) };
+    let done = if fd >= 0 && sys::may_append(sys::borrow(fd), whole) {
+        // SAFETY: the pieces are the program's, readable as it vouched by its own call, and two buffers of ours. A raw
+        // system call: libc's writev is a hook of ours.
+        unsafe { libc::syscall(libc::SYS_writev, fd, all.as_ptr(), count) }
+    } else {
+        -1
+    };
     if usize::try_from(done) != Ok(whole)
         && fd >= 0
         && FD.compare_exchange(fd, -1, Ordering::Relaxed, Ordering::Relaxed).is_ok()

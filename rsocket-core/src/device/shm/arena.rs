@@ -18,6 +18,7 @@ use super::layout::{
     ArenaHeader, DIRECTION_LEN, HEADER_LEN, MAGIC, READY_WORDS, VERSION, WINDOW_LEN, arena_len,
 };
 use crate::errno::Errno;
+use crate::sys;
 
 /// What keeps an arena mappable for ever: nobody can resize it, nor take these seals away.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -208,6 +209,9 @@ pub(super) fn sealed_size(fd: BorrowedFd<'_>) -> Result<usize, OpenError> {
 
 /// A memfd of that size, which nobody can change.
 pub(super) fn sealed(size: usize) -> Result<OwnedFd, Errno> {
+    if !sys::file_may_reach(size as u64) {
+        return Err(Errno::FBIG);
+    }
     let fd = memfd()?;
     rustix::fs::ftruncate(&fd, size as u64)?;
     rustix::fs::fcntl_add_seals(&fd, SEALS)?;

@@ -10,10 +10,12 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::mm::Advice;
+
 use super::copy::{self, CopyHint};
 use super::layout::{
-    BUFFER_LEN, CONTROL_RING, DATA_RING, DirectionPage, HEAD_LEN, MAPS, MAPS_AT, MapEntry, PLACES, PLACES_AT,
-    PlacedLine, PlacingLine, ReceiverLine, SenderLine, SleeperLine, TargetEntry,
+    BUFFER_LEN, CONTROL_RING, DATA_RING, DirectionPage, HEAD_LEN, LARGE_ZONE, MAPS, MAPS_AT, MapEntry,
+    PLACES, PLACES_AT, PlacedLine, PlacingLine, ReceiverLine, SenderLine, SleeperLine, TargetEntry,
 };
 use super::park::Sleepers;
 use crate::sync::thread;
@@ -141,6 +143,16 @@ impl Direction {
         }
         // SAFETY: offset + len <= BUFFER_LEN, and the direction has HEAD_LEN + BUFFER_LEN bytes (from_base).
         Some(unsafe { self.base.as_ptr().add(HEAD_LEN + offset as usize) })
+    }
+
+    /// Sender: makes the large bank memory now, as far as it is not. On kernels that cannot (before 5.14) it becomes memory
+    /// where it is used.
+    pub fn touch_large(&self) {
+        let len = BUFFER_LEN - LARGE_ZONE;
+        if let Some(at) = self.buffer(LARGE_ZONE as u64, len) {
+            // SAFETY: the stretch lies inside the mapping (buffer); what is in it stays as it is.
+            let _ = unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxPopulateWrite) };
+        }
     }
 
     /// Sender: copies payload into the peer's receive buffer. False, and nothing done, when it would not lie
