@@ -1,9 +1,10 @@
-"""echo_client.py PORT CONNECTIONS BYTES [BLOCKS [across]]: that many connections at a time to an echo server; everything comes back as it went.
+"""echo_client.py PORT CONNECTIONS BYTES [BLOCKS [across]]: that many connections at a time to an echo server at
+$ADDRESS, else on the loopback; everything comes back as it went.
 
 With BLOCKS the first byte says how many blocks of 64 KiB the server echoes before it becomes another program. The
 client waits for all of them before it goes on, or (across) does not: then there are bytes on their way in both directions.
 """
-import random, select, socket, sys, threading
+import os, random, select, socket, sys, threading
 
 port, connections, size = map(int, sys.argv[1:4])
 blocks = int(sys.argv[4]) if len(sys.argv) > 4 else -1
@@ -37,7 +38,7 @@ def exchange(s, rnd, n, piece, echoed_at_most=1 << 30):
 def one(number):
     rnd = random.Random(number)
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
+        with socket.create_connection((os.environ.get("ADDRESS", "127.0.0.1"), port), timeout=60) as s:
             if blocks >= 0:
                 s.sendall(bytes([blocks]))
                 if not across:

@@ -1,4 +1,5 @@
-"""http_client.py PORT THREADS SECONDS|COUNT SIZE... : asks for /SIZE again and again and compares every byte.
+"""http_client.py PORT THREADS SECONDS|COUNT SIZE... : asks the server at $ADDRESS, else on the loopback, for /SIZE
+again and again and compares every byte.
 
 Each answer must be the one of app.py, complete; a request that fails is a failure. Ends after COUNT rounds of all
 sizes ("12"), after a time ("2.5s"), or when its standard input ends ("eof").
@@ -9,6 +10,7 @@ from app import body
 
 port, count, until = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 bodies = [(n, body(n)) for n in map(int, sys.argv[4:])]
+address = os.environ.get("ADDRESS", "127.0.0.1")
 wrong, done, over = [], [0] * count, threading.Event()
 fresh = os.environ.get("FRESH") == "1"  # a connection for each request
 
@@ -19,7 +21,7 @@ def one(i):
         while not over.is_set() and (not until.isdigit() or rounds < int(until)):
             rounds += 1
             for n, want in bodies:
-                c = c or http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+                c = c or http.client.HTTPConnection(address, port, timeout=60)
                 c.request("GET", f"/{n}", headers={"Connection": "close"} if fresh else {})
                 r = c.getresponse()
                 got = r.read()

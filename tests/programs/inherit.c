@@ -1,8 +1,9 @@
-// A server that gives each connection to a child. `inherit PORT echo` echoes there itself; `inherit PORT exec
+// A server that gives each connection to a child; it listens at $ADDRESS, else on the loopback. `inherit PORT echo` echoes there itself; `inherit PORT exec
 // PROGRAM ARG...` makes the connection the program's standard input and output, as inetd does, after it has read one
 // byte N and, when N is not 0, echoed 64 KiB N times (so that the connection is wherever such connections go). It
 // prints its port when it listens, and ends when it is told to (SIGTERM).
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -47,6 +48,7 @@ static void end(int sig) {
 int main(int argc, char **argv) {
   if (argc < 3) return 2;
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1])), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  if (getenv("ADDRESS") && inet_pton(AF_INET, getenv("ADDRESS"), &a.sin_addr) != 1) return 2;
   int on = 1, l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (l < 0 || setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) || bind(l, (struct sockaddr *)&a, sizeof a) ||
       listen(l, 64))

@@ -5,7 +5,9 @@
 # `NAME_ask` runs the clients, `NAME_end` (if there is one) ends and judges the servers; else they are asked to end by
 # SIGTERM. Each is false, and has said why on standard error, if something was not as it should be. $DIR is
 # a directory of the row's own on each host, $DATA one with the same files everywhere, "${P[@]}" the prefix of a program that
-# has the library, $MODE what it was told, $STATS where it reports. Sizes are $BIG, $MIDDLE, $TLS, $SECS, $MPS, $REQUESTS, $CROWD, $ECHO and $ROUNDS.
+# has the library, $MODE what it was told, $STATS where it reports. Sizes are $BIG, $MIDDLE, $TLS, $SECS, $MPS, $REQUESTS, $CROWD, $ECHO and $ROUNDS;
+# $SHARED, $SCP and $UPGRADES are for the rows of rows_family.sh, which this sources.
+. "$HERE/rows_family.sh"
 
 # In the order of the table.
 ROWS=(
@@ -18,16 +20,24 @@ ROWS=(
   asyncio selectors-epoll selectors-poll selectors-select socketserver-thread socketserver-fork
   node tls
 )
+# The rows of rows_family.sh; for one host there are scripts of their own that see more (ssh.sh, prefork.sh, resync.sh, forking.sh, heirs.sh).
+FAMILY_ROWS=(ssh scp nginx-upgrade gunicorn redis-bgsave fork-echo socat-exec socat-nofork inetd inetd-static)
 # Rows that also run with RSOCKET_TRANSPORT=rdma, over each kind of device.
 RDMA_ROWS=(http-big redis-c1 iperf3)
 # What a row's connections carry at least, both directions and both ends together; 20 KB where nothing is said.
 declare -A LEAST=([http-1k]=2000)
 # Rows whose connections are too short to leave TCP by the default policy.
 declare -A SHORT=([http-1k]=1)
+# Rows for which TCP cannot be excluded: sshd's sandboxed process speaks before its connection could leave it, and a program without the
+# library knows nothing else. Where the mode is shm these run by the default policy.
+declare -A NOT_ALONE=([ssh]=1 [scp]=1 [inetd-static]=1)
+# Rows whose connections may be on TCP for the most part: from there on, where something took them that cannot have them otherwise.
+declare -A MAY_LEAVE=([inetd-static]=1)
 
 need_rows() {
   need curl /usr/bin/python3=python3 redis-server redis-cli=redis-tools redis-benchmark=redis-tools nginx wrk sockperf iperf3 \
     nc.openbsd=netcat-openbsd nc.traditional=netcat-traditional ncat node=nodejs openssl
+  need_family
 }
 
 # make_data ROW... : what these rows send. The same bytes wherever this runs: a cipher's stream.

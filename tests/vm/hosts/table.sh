@@ -1,29 +1,28 @@
 #!/usr/bin/env bash
 # Two guests, each running this file: the table of programs (tests/programs/rows.sh), servers on host 2, clients on host 1. By the default policy
 # connections begin on TCP and leave it for RDMA; every byte is compared. Alone: `[RSOCKET_TABLE_ROWS=REGEX] tests/vm/run two table`; with REGEX it is
-# those of all rows, and those that are in RDMA_ROWS also with RSOCKET_TRANSPORT=rdma, over both devices.
+# those of all rows (RSOCKET_TABLE_SCP=MiB is what scp carries), and those that are in RDMA_ROWS also with RSOCKET_TRANSPORT=rdma, over both devices.
 . "$(dirname "$0")/../guest.sh"
 [ -n "${VM_HOST:-}" ] || die "this needs two guests"
 HERE=$ROOT/tests/programs
 . "$HERE/rows.sh"
 # Emulated: small sizes. The bytes of a connection are enough for an attach, which takes a few round trips: few connections share them.
 BIG=$((24 << 20)) MIDDLE=$((8 << 20)) TLS=$((4 << 20)) SECS=$((3 * SLOW)) MPS=50 REQUESTS=1000 CROWD=5 ECHO=800000 ROUNDS=2
+SCP=$((${RSOCKET_TABLE_SCP:-8} << 20)) UPGRADES=1 SHARED=$VM_SIGNALS
 # What is quick enough in an emulated host; RSOCKET_TABLE_ROWS=. runs all.
 rows=(http-1k http-big http-100 iperf3 iperf3-P4 iperf3-R iperf3-bidir redis-cli redis-c1 nginx-keepalive asyncio selectors-epoll tls)
 only_rdma=()
 [ "$QUICK" = 1 ] && rows=(http-100 redis-c1 nginx-keepalive asyncio tls)
 if [ -n "${RSOCKET_TABLE_ROWS:-}" ]; then
   rows=()
-  for row in "${ROWS[@]}"; do [[ $row =~ $RSOCKET_TABLE_ROWS ]] && rows+=("$row"); done
+  for row in "${ROWS[@]}" "${FAMILY_ROWS[@]}"; do [[ $row =~ $RSOCKET_TABLE_ROWS ]] && rows+=("$row"); done
   for row in "${RDMA_ROWS[@]}"; do [[ $row =~ $RSOCKET_TABLE_ROWS ]] && only_rdma+=("$row"); done
 fi
 tmpdir TOP
 DATA=$TOP/data PORT=8100
 make_data "${rows[@]}"
-# The end that accepted and has never said anything cannot prove who it is (docs/limits.md): what goes one way only stays on TCP.
-declare -A ONE_WAY=([nc-openbsd]=1 [nc-traditional]=1 [ncat]=1 [iperf3]=1 [iperf3-P4]=1 [iperf3-R]=1 [iperf3-bidir]=1 [sockperf-tp]=1)
 # A child that ends by _exit writes no report: here the clients' counters have to do.
-declare -A UNCOUNTED=([socketserver-fork]=1)
+declare -A UNCOUNTED=([socketserver-fork]=1 [ssh]=1 [scp]=1 [inetd-static]=1)
 declare -A CELL
 
 # proved ROW : by this host's counters; sets TEXT.
@@ -37,7 +36,7 @@ proved() {
     TEXT="$(human "$rdma") rdma"
     [ "$rdma" -ge $((least / 2)) ] && [ "$tcp" = 0 ] || because "not by RDMA alone: $TEXT, $(human "$tcp") tcp"
   elif [ -n "${SHORT[$1]:-}" ]; then [ "$rdma" = 0 ] && [ "$tcp" -gt 0 ] || because "not on TCP: $TEXT"
-  elif [ -n "${ONE_WAY[$1]:-}" ]; then [ $((rdma + tcp)) -ge "$least" ] || because "too few bytes: $TEXT"
+  elif [ -n "${MAY_LEAVE[$1]:-}" ]; then [ $((rdma + tcp)) -ge "$least" ] || because "too few bytes: $TEXT"
   else [ "$rdma" -ge $((least / 4)) ] || because "hardly over RDMA: $TEXT ($(stat_reasons "$STATS"))"; fi
 }
 
@@ -59,7 +58,7 @@ column() {
       if [ "$VM_HOST" = 2 ]; then
         "${row}_serve" && up "${SERVERS[0]}" || because "no server: $(tail -q -n 3 "$DIR"/server.*)" || rc=1
         tell "serves.$name.$row" $rc
-        hear "asked.$name.$row" 240 >/dev/null || rc=1
+        hear "asked.$name.$row" 400 >/dev/null || rc=1
         if declare -F "${row}_end" >/dev/null; then "${row}_end" || rc=1; else stop_servers || rc=1; fi
         stop_servers || rc=1
       else
