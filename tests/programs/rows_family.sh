@@ -233,17 +233,17 @@ redis-bgsave_end() {
 
 # ---------------------------------------------------------------- a process for each connection
 
-# echoes CONNECTIONS BYTES [BLOCKS [across]]
+# echoes CONNECTIONS BYTES [BLOCKS [across]] : many bytes, since each process between hosts begins to listen by RDMA for itself.
 echoes() { ADDRESS=$ADDR quiet limit 180 "${P[@]}" "$PYTHON" "$HERE/echo_client.py" "$PORT" "$@"; }
 fork-echo_serve() { ADDRESS=$ADDR serve "${P[@]}" "$FAMILY/inherit" "$PORT" echo; }
-fork-echo_ask() { echoes 4 "$ECHO"; }
+fork-echo_ask() { echoes 3 $((ECHO * 6)); }
 socat-exec_serve() { serve "${P[@]}" socat "TCP-LISTEN:$PORT,bind=$ADDR,fork,backlog=64" EXEC:cat; }
 socat-exec_ask() { echoes 4 "$ECHO"; }
 socat-nofork_serve() { serve "${P[@]}" socat "TCP-LISTEN:$PORT,bind=$ADDR,fork,backlog=64" EXEC:cat,nofork; }
-socat-nofork_ask() { echoes 4 "$ECHO"; }
+socat-nofork_ask() { echoes 3 $((ECHO * 6)); }
 # inetd's way, at once and in the midst of a connection: to a program with the library, and to a static one. Between hosts a connection that
 # has left TCP does not survive it (docs/limits.md, Over RDMA): at once only.
 inetd_serve() { ADDRESS=$ADDR serve "${P[@]}" "$FAMILY/inherit" "$PORT" exec cat; }
-inetd_ask() { echoes 3 "$ECHO" 0 && { [ -n "${VM_HOST:-}" ] || echoes 3 "$ECHO" 30 across; }; }
+inetd_ask() { echoes 3 $((ECHO * 6)) 0 && { [ -n "${VM_HOST:-}" ] || echoes 3 $((ECHO * 6)) 30 across; }; }
 inetd-static_serve() { ADDRESS=$ADDR serve "${P[@]}" "$FAMILY/inherit" "$PORT" exec "$(command -v busybox)" cat; }
 inetd-static_ask() { inetd_ask; }

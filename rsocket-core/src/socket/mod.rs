@@ -448,7 +448,10 @@ pub fn came(fd: RawFd, peeked: bool) -> Came {
     if kernel::integer(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(1) {
         return created(fd).map_or(Came::Stranger, Came::Listener);
     }
-    parcels::receive(fd, peeked).map_or(Came::Stranger, Came::Connection)
+    let Some(id) = parcels::receive(fd, peeked) else { return Came::Stranger };
+    // Its first bytes are remembered from here on, should this process be the first of its family that could need them.
+    remote::find_out();
+    Came::Connection(id)
 }
 
 /// The address family of a TCP socket; `None` for any other descriptor.

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::attach::machine::Phase;
 use crate::attach::reason::Reason;
-use crate::attach::{arenas, detach, link, vault};
+use crate::attach::{arenas, detach, link, remote, vault};
 use crate::descriptors::{self, Entry};
 use crate::device::shm::layout;
 use crate::socket::family::{self, Family};
@@ -313,8 +313,10 @@ fn take_over(item: &Item, known: bool) {
     }
 }
 
-/// Shows what was inherited, once the settings are known.
+/// Once the settings are known, if anything was inherited: shows it, and finds out whether peers on other hosts could be
+/// reached by RDMA, for which the connections' first bytes are remembered.
 pub fn show() {
+    remote::find_out();
     for fd in 0..descriptors::end() {
         if let Entry::Connection(id) = descriptors::entry(fd)
             && let Some(s) = family::slot(id)

@@ -18,7 +18,9 @@ if [ -n "${RSOCKET_TABLE_ROWS:-}" ]; then
   for row in "${ROWS[@]}" "${FAMILY_ROWS[@]}"; do [[ $row =~ $RSOCKET_TABLE_ROWS ]] && rows+=("$row"); done
   for row in "${RDMA_ROWS[@]}"; do [[ $row =~ $RSOCKET_TABLE_ROWS ]] && only_rdma+=("$row"); done
 fi
-tmpdir TOP
+# Of the same name on both hosts, whose memory it is.
+TOP=/tmp/table
+mkdir -m 1777 "$TOP"
 DATA=$TOP/data PORT=8100
 make_data "${rows[@]}"
 # A child that ends by _exit writes no report: here the clients' counters have to do.
