@@ -1,7 +1,7 @@
 // Many idle connections and a busy one on one epoll object.
 //
-//   idle [NUMBER [ROUNDS]]: prints "p50 NS p99 NS kib N": round trips of the busy one, and the resident memory of both ends for
-//   each idle connection (pages that both have mapped count twice).
+//   idle [NUMBER [ROUNDS]]: prints "p50 NS p99 NS kib N mapped N": round trips of the busy one, and the resident memory of both ends
+//   for each idle connection: what there is of it, and what it seems to be when a page that both have mapped counts twice.
 //
 // The child serves by epoll on core 1; the parent connects, exchanges 64 bytes on each connection, and then asks on the
 // last one, spinning, on core 0.
@@ -25,16 +25,25 @@ static int by_value(const void *a, const void *b) {
   uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
   return x < y ? -1 : x > y;
 }
-// Resident memory of a process in KiB.
-static double resident(pid_t p) {
-  char name[64], line[256];
-  unsigned long kib = 0;
-  snprintf(name, sizeof name, "/proc/%d/smaps_rollup", p);
-  FILE *f = fopen(name, "r");
-  while (f && fgets(line, sizeof line, f))
-    if (sscanf(line, "Rss: %lu", &kib) == 1) break;
-  if (f) fclose(f);
-  return kib;
+// Resident memory of two processes in KiB: of each its share ("Pss": a page is divided by the number of those who have it), and all that
+// each has mapped ("Rss").
+typedef struct {
+  double share, mapped;
+} memory;
+static memory resident(pid_t a, pid_t b) {
+  memory sum = {0, 0};
+  for (int i = 0; i < 2; i++) {
+    char name[64], line[256];
+    unsigned long kib;
+    snprintf(name, sizeof name, "/proc/%d/smaps_rollup", i ? a : b);
+    FILE *f = fopen(name, "r");
+    while (f && fgets(line, sizeof line, f)) {
+      if (sscanf(line, "Pss: %lu", &kib) == 1) sum.share += kib;
+      if (sscanf(line, "Rss: %lu", &kib) == 1) sum.mapped += kib;
+    }
+    if (f) fclose(f);
+  }
+  return sum;
 }
 static int serve(int l) {
   int e = epoll_create1(0), one = 1;
@@ -72,9 +81,9 @@ static int exchange(int fd, long number, int how) {
 static int ask(pid_t server, const struct sockaddr_in *a, long number, long rounds) {
   long times = rounds / TOGETHER, warm = times / 4 + 100;
   int fd = -1, one = 1;
-  double before = resident(server) + resident(getpid()), kib = 0;
+  memory before = resident(server, getpid()), after = before;
   for (long i = 0; i <= number; i++) {
-    if (i == number) kib = resident(server) + resident(getpid()) - before;
+    if (i == number) after = resident(server, getpid());
     fd = socket(AF_INET, SOCK_STREAM, 0);
     if (fd < 0 || connect(fd, (const void *)a, sizeof *a)) return 6;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -89,7 +98,9 @@ static int ask(pid_t server, const struct sockaddr_in *a, long number, long roun
     if (i >= 0) t[i] = (ns() - t0) / TOGETHER;
   }
   qsort(t, times, sizeof *t, by_value);
-  printf("p50 %u p99 %u kib %.2f\n", t[times / 2], t[times * 99 / 100], number ? kib / number : 0);
+  double each = number ? 1.0 / number : 0;
+  printf("p50 %u p99 %u kib %.2f mapped %.2f\n", t[times / 2], t[times * 99 / 100], (after.share - before.share) * each,
+         (after.mapped - before.mapped) * each);
   return 0;
 }
 int main(int argc, char **argv) {

@@ -46,7 +46,8 @@ def crowd(bed):
 
 
 def memory(bed):
-    return {"kib": fields(bed.client(bench("idle"), 1000, 100))["kib"]}
+    f = fields(bed.client(bench("idle"), 1000, 100))
+    return {"kib": f["kib"], "mapped": f["mapped"]}
 
 
 def paced(bed):

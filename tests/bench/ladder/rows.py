@@ -112,7 +112,10 @@ ROWS = (
         "memory",
         "memory for each idle connection",
         own.memory,
-        (Metric("kib", "both ends", "KiB", True, (Target("above", 32),), noisy=False),),
+        (
+            Metric("kib", "both ends", "KiB", True, (Target("above", 32),), noisy=False),
+            Metric("mapped", "shared pages counted twice", "KiB", True, noisy=False),
+        ),
         rounds=1,
     ),
     Row(
