@@ -2,11 +2,8 @@
 //!
 //! A sleep and a wake-up cost as much as hundreds of cache-line hand-overs, so a short spin decides every
 //! round trip; but a spin that fails is CPU thrown away, and a spin on the CPU that the peer needs keeps
-//! away the very thing it waits for. There each look is followed by giving the CPU away. That is cheaper than a
-//! sleep and a wake-up if the peer is about to answer, and it leaves two of us runnable where one CPU is idle, which
-//! is what makes the kernel move one of them: between two that sleep in turns it sees nothing to balance, and it
-//! wakes a sleeper where its waker runs. [`Adaptive`] is a plain number for the caller to keep; it knows neither
-//! what is waited for nor what sleeping is.
+//! away the very thing it waits for. [`Adaptive`] is a plain number for the caller to keep; it knows
+//! neither what is waited for nor what sleeping is.
 #![forbid(unsafe_code)]
 
 use super::thread;
@@ -24,7 +21,7 @@ pub enum Spun {
     Ready,
     /// It is not, and the time is over.
     TimeOut,
-    /// It is not, and the peer runs on this very CPU, which it was given again and again.
+    /// It is not, and the peer runs on this very CPU: it was given the CPU once.
     SameCpu,
 }
 
@@ -71,12 +68,11 @@ impl Adaptive {
         let limit = u64::from(self.limit(cap_ns));
         let mut start = 0;
         loop {
-            let beside = thread::cpu() == peer_cpu();
-            let looks = if beside { 1 } else { LOOKS };
-            for _ in 0..looks {
-                if beside {
-                    thread::yield_now();
-                }
+            if thread::cpu() == peer_cpu() {
+                thread::yield_now();
+                return if ready() { Spun::Ready } else { Spun::SameCpu };
+            }
+            for _ in 0..LOOKS {
                 if ready() {
                     self.0 = 0;
                     return Spun::Ready;
@@ -89,7 +85,7 @@ impl Adaptive {
                 start = now;
             } else if now.wrapping_sub(start) >= limit {
                 self.failed(cap_ns);
-                return if beside { Spun::SameCpu } else { Spun::TimeOut };
+                return Spun::TimeOut;
             }
         }
     }
@@ -148,12 +144,6 @@ mod tests {
     fn yields_to_a_neighbour() {
         let mut a = Adaptive::new();
         // Wherever we are moved to meanwhile, the "peer" is there too.
-        assert_eq!(a.spin(1_000_000, thread::cpu, || false), Spun::SameCpu);
-        let mut looks = 0;
-        let third = || {
-            looks += 1;
-            looks > 3
-        };
-        assert_eq!(a.spin(1_000_000_000, thread::cpu, third), Spun::Ready);
+        assert_eq!(a.spin(1_000_000_000, thread::cpu, || false), Spun::SameCpu);
     }
 }
