@@ -110,6 +110,26 @@ pub(super) fn begin(id: SlotId, s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
     }
 }
 
+/// This process listens over RDMA no more: its connections that wait to be asked say anew where, with their next step. Blocks
+/// only for another thread's step in progress.
+pub fn ask_anew() {
+    family::each_used(|id, s| {
+        let waits = || {
+            s.asked_at_port.load(Ordering::Relaxed) != 0
+                && s.relay_pid.load(Ordering::Relaxed) == sys::pid()
+                && s.phase() == Phase::Young
+        };
+        if !waits() || !family::held_here(id) || matches!(s.pairing.lock(tid()), Taken::Own) {
+            return;
+        }
+        if waits() {
+            s.asked_at_port.store(0, Ordering::Release);
+            s.next_step.store(0, Ordering::Relaxed);
+        }
+        s.pairing.unlock(tid());
+    });
+}
+
 fn later(s: &Slot) -> Result<(), Reason> {
     if pairing::later(s) >= ASK_TRIES { Err(Reason::NoOffer) } else { Ok(()) }
 }
@@ -191,6 +211,7 @@ pub fn failed(id: SlotId, s: &Slot, reason: Reason, again: bool) {
         return;
     }
     if s.phase() == Phase::Dialling {
+        crate::log_debug!("not attached over RDMA now: {}", reason.text());
         let lapsed = s.phase().after(PhaseEvent::Lapsed);
         match lapsed {
             Some(next) if again => {

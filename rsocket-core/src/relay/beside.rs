@@ -158,6 +158,13 @@ pub fn is_closed(theirs: &SocketAddr) -> bool {
 /// `EAGAIN` when enough peers are being asked, `EHOSTUNREACH` when this host did not answer lately; there is no RDMA
 /// here after all, or no memory.
 pub fn ask(id: SlotId, s: &Slot, names: [SocketAddr; 2], proof: Proof, expected: Proof) -> Result<(), Errno> {
+    match ask_now(id, s, names, proof, expected) {
+        Err(e) if service::outdated(e) => ask_now(id, s, names, proof, expected),
+        asked => asked,
+    }
+}
+
+fn ask_now(id: SlotId, s: &Slot, names: [SocketAddr; 2], proof: Proof, expected: Proof) -> Result<(), Errno> {
     let [ours, theirs] = names;
     if silent::is_silent(&theirs.ip()) {
         return Err(Errno(libc::EHOSTUNREACH));
@@ -198,6 +205,13 @@ pub fn ask(id: SlotId, s: &Slot, names: [SocketAddr; 2], proof: Proof, expected:
 /// # Errors
 /// No RDMA device has that address, or one that shares TCP's ports (iWARP).
 pub fn be_asked(ours: &SocketAddr) -> Result<u16, Errno> {
+    match be_asked_now(ours) {
+        Err(e) if service::outdated(e) => be_asked_now(ours),
+        port => port,
+    }
+}
+
+fn be_asked_now(ours: &SocketAddr) -> Result<u16, Errno> {
     service::start()?;
     let own = match service::listener(&SocketAddr::new(ours.ip(), 0)) {
         Some(port) => port,

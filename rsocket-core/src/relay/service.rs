@@ -37,6 +37,10 @@ const LOOK_AGAIN_NS: u64 = 1_000_000;
 /// The least time between two rounds of heartbeats, and how soon one is tried again that was busy, in nanoseconds.
 const ROUND_NS: u64 = 50_000_000;
 
+mod renewal;
+
+pub use renewal::outdated;
+
 /// Relays that are looked at although nothing happens, and when, on the clock of [`sys::now_ns`].
 type Hot = BTreeMap<u64, u64>;
 
@@ -334,6 +338,11 @@ impl Service {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         loop {
             events.clear();
+            if !running().is_some_and(|s| core::ptr::eq(s, self)) {
+                // Another has begun, or will. (The nudge's number stays: somebody may be about to use it.)
+                sys::close_private(self.epoll);
+                return;
+            }
             let limit = self.next_time(&hot).map(time_until);
             let buffer = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(sys::borrow(self.epoll), buffer, limit.as_ref()) {
@@ -425,7 +434,16 @@ impl Service {
                     }
                 }
                 Ok(None) => return,
-                Err(_) => return,
+                Err(e) if e.errno() == renewal::OUTDATED => {
+                    self.outdated();
+                    return;
+                }
+                Err(e) => {
+                    // What is still there would wake us at once.
+                    crate::log_warn!("no news of connections over RDMA: errno {}", e.errno().0);
+                    let _ = epoll::delete(sys::borrow(self.epoll), sys::borrow(self.channel.fd()));
+                    return;
+                }
             }
         }
     }
@@ -447,8 +465,19 @@ impl Service {
             Door::Both(_) if Request::parse(private.bytes()).is_none() => None,
             Door::Connections | Door::Both(_) => match recognise(&id, private.bytes()) {
                 Recognised::Here(slot, proof) => Some((slot, proof)),
-                Recognised::Elsewhere(port) => return refuse(&id, &beside::elsewhere(port)),
-                Recognised::Nobody => return refuse(&id, &[]),
+                Recognised::Elsewhere(port) => {
+                    crate::log_debug!(
+                        "asked over RDMA for a relative's connection, which listens at port {}",
+                        port
+                    );
+                    return refuse(&id, &beside::elsewhere(port));
+                }
+                Recognised::Nobody => {
+                    crate::log_debug!(
+                        "asked over RDMA for a connection that is not here, or not to be attached"
+                    );
+                    return refuse(&id, &[]);
+                }
             },
         };
         let Some(relay) = table::take() else { return refuse(&id, &[]) };
