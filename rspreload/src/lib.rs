@@ -41,6 +41,7 @@ mod hook;
 mod handlers;
 mod hooks;
 mod init;
+mod overheard;
 mod policy;
 mod real;
 

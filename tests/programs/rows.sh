@@ -33,9 +33,6 @@ declare -A SHORT=([http-1k]=1)
 declare -A NOT_ALONE=([ssh]=1 [scp]=1 [inetd-static]=1)
 # Rows whose connections may be on TCP for the most part: from there on, where something took them that cannot have them otherwise.
 declare -A MAY_LEAVE=([inetd-static]=1)
-# As these, but only between hosts: nobody there has seen the first bytes, by which the two ends would know each other. (A sandboxed
-# process of sshd's has; docs/limits.md.)
-declare -A UNSEEN=([ssh]=1 [scp]=1)
 
 need_rows() {
   need curl /usr/bin/python3=python3 redis-server redis-cli=redis-tools redis-benchmark=redis-tools nginx wrk sockperf iperf3 \

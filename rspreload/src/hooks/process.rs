@@ -7,8 +7,8 @@ use rsocket_core::attach::sandbox;
 use rsocket_core::{process, readiness, socket, sys};
 
 use crate::edge::keeping_errno;
-use crate::real;
 use crate::shadow::{self, Entry};
+use crate::{overheard, real};
 
 /// Everything goes back to TCP, and what then is the kernel's alone is forgotten.
 #[cold]
@@ -18,6 +18,9 @@ pub(super) fn leave_to_kernel(reason: Reason) {
             && socket::refuse_for_good(slot, fd, reason)
         {
             shadow::forget(fd);
+            if reason == Reason::Sandboxed {
+                overheard::begin(fd, slot);
+            }
         }
     }
     readiness::epoll::dissolve();

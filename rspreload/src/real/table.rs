@@ -20,8 +20,8 @@ macro_rules! real {
             pub(crate) mod $name {
                 #[allow(unused_imports)]
                 use super::*;
-                pub(super) type Type = unsafe extern "C-unwind" fn($($type),*) $(-> $ret)?;
-                pub(super) static NEXT: AtomicPtr<()> = AtomicPtr::new(first as Type as *mut ());
+                pub(crate) type Type = unsafe extern "C-unwind" fn($($type),*) $(-> $ret)?;
+                pub(crate) static NEXT: AtomicPtr<()> = AtomicPtr::new(first as Type as *mut ());
                 pub(super) const fn symbol() -> Symbol {
                     const NAME: &core::ffi::CStr =
                         match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {

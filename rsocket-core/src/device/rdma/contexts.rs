@@ -1,14 +1,15 @@
 //! The devices that this process has opened, and the one place to sleep on all queue pairs of a device.
 //!
-//! Each process opens a device for itself, once, and keeps it open: what hangs on a context that was made
+//! Each process opens a device for itself, once (and once more after it has changed its credentials, with which the
+//! kernel compares those of the opener), and keeps it open: what hangs on a context that was made
 //! before a fork belongs to both processes, and would outlive the one that uses it. librdmacm's own
 //! contexts serve for looking up addresses only. Knows nothing of connections. Entry points:
-//! [`Device::of`], [`Device::event_source`].
+//! [`Device::of`], [`Device::event_source`], [`open_anew`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::ffi::{self, Loaded};
 use super::gate::{self, Inside};
@@ -34,6 +35,8 @@ pub struct Device {
     mode: Mode,
     /// The process that opened it.
     pid: u32,
+    /// [`ERA`] at that time.
+    era: u32,
     source: AtomicPtr<EventSource>,
     next: *mut Self,
 }
@@ -46,6 +49,14 @@ unsafe impl Send for Device {}
 
 /// All that were ever opened, the latest first. Changed inside the gate.
 static DEVICES: AtomicPtr<Device> = AtomicPtr::new(core::ptr::null_mut());
+
+/// How often this process was told to open its devices anew. Relaxed: whoever says so gives the others work after it.
+static ERA: AtomicU32 = AtomicU32::new(0);
+
+/// What is opened from here on is opened anew: this process has changed its credentials.
+pub fn open_anew() {
+    ERA.fetch_add(1, Ordering::Relaxed);
+}
 
 impl Device {
     /// The device that librdmacm has bound an identifier to.
@@ -67,7 +78,7 @@ impl Device {
         let mut at = DEVICES.load(Ordering::Acquire);
         // SAFETY: devices are never freed, and complete before they are published.
         while let Some(known) = unsafe { at.as_ref() } {
-            if known.device == device && known.pid == pid {
+            if known.device == device && known.pid == pid && known.era == ERA.load(Ordering::Relaxed) {
                 return Ok(known);
             }
             at = known.next;
@@ -113,6 +124,7 @@ impl Device {
             limits: Limits { queue: count(attributes.max_qp_wr), completions: count(attributes.max_cqe) },
             mode: if iwarp { Mode::Message } else { Mode::Immediate },
             pid,
+            era: ERA.load(Ordering::Relaxed),
             source: AtomicPtr::new(core::ptr::null_mut()),
             next: DEVICES.load(Ordering::Relaxed),
         }));

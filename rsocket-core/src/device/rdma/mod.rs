@@ -38,7 +38,7 @@ mod staging;
 mod ud;
 
 pub use cm::{CmId, EventChannel};
-pub use contexts::{Device, EventSource};
+pub use contexts::{Device, EventSource, open_anew};
 pub use event::{Event, Kind, MAX_PRIVATE, Parameters, Private};
 pub use ffi::Library;
 pub use gate::{fork_child, fork_parent, fork_prepare};

@@ -15,6 +15,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{SERVICE, STARTING, Service, running};
 use crate::attach::remote;
+use crate::device::rdma;
 use crate::errno::Errno;
 use crate::relay::connection::Connection;
 use crate::relay::table::{self, Relay};
@@ -54,6 +55,7 @@ impl Service {
             RENEWALS.fetch_add(1, Ordering::Relaxed);
             SERVICE.store(core::ptr::null_mut(), Ordering::Release);
             self.close_channel();
+            rdma::open_anew();
             for relay in table::all() {
                 let gone = relay.with(Option::take).flatten();
                 relay.give_back();
