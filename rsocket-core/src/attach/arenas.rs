@@ -5,8 +5,8 @@
 //! Windows are reused between the same two processes, because faulting in fresh memory costs more than
 //! everything else about an attach.
 //!
-//! Must not know what is in a window, nor what a connection does with it ([`super::link`]). Entry points: [`claim`],
-//! [`open`], [`map_found`].
+//! Must not know what is in a window, nor what a connection does with it ([`super::link`]). Entry points: [`claim`] and
+//! [`open`], then [`settled`]; [`map_found`].
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::OwnedFd;
@@ -51,6 +51,9 @@ pub struct ArenaRecord {
     pub(super) peer_pid: AtomicU32,
     /// Connections that use it.
     pub(super) live: AtomicU32,
+    /// Windows that are promised to a connection which does not use them yet ([`claim`], [`open`]), a bit for each: until
+    /// [`settled`] no other thread may take the arena for idle. Changed by the owner; set under its lock.
+    pub(super) promised: [AtomicU64; MOST_WINDOWS / 64],
     /// Nonzero: the vault has a copy of its descriptor.
     pub(super) in_vault: AtomicU32,
     /// Windows given to connections and not known to be free again (side 0 only).
@@ -194,6 +197,7 @@ fn free_window(r: &ArenaRecord, index: u32) -> Option<u32> {
 }
 
 fn claimed(r: &ArenaRecord, index: u32, window: u32) -> Claim {
+    promise(r, window);
     let bit = 1 << (window % 64);
     let word = r.taken.get(window as usize / 64);
     let used = word.is_none_or(|word| word.fetch_or(bit, Ordering::Relaxed) & bit != 0);
@@ -203,6 +207,21 @@ fn claimed(r: &ArenaRecord, index: u32, window: u32) -> Claim {
     }
     let id = Id(load_pair(&r.id));
     Claim { record: index, window, id, fd: r.fd.load(Ordering::Relaxed) }
+}
+
+/// The caller holds the lock.
+fn promise(r: &ArenaRecord, window: u32) {
+    if let Some(word) = r.promised.get(window as usize / 64) {
+        word.fetch_or(1 << (window % 64), Ordering::Relaxed);
+    }
+}
+
+/// The connection that was promised the window counts among the users of the arena now, or will never have it.
+pub(super) fn settled(r: &ArenaRecord, window: u32) {
+    if let Some(word) = r.promised.get(window as usize / 64) {
+        // Release: pairs with the acquire in sweep(); whoever finds the promise gone finds the user.
+        word.fetch_and(!(1 << (window % 64)), Ordering::Release);
+    }
 }
 
 fn claim_new(family: &'static Family, peer: Id, peer_pid: u32) -> Option<Claim> {
@@ -262,7 +281,7 @@ fn adopt(
     r.peer_pid.store(peer_pid, Ordering::Relaxed);
     r.live.store(0, Ordering::Relaxed);
     r.in_vault.store(0, Ordering::Relaxed);
-    r.taken.iter().for_each(|w| w.store(0, Ordering::Relaxed));
+    r.promised.iter().chain(&r.taken).for_each(|w| w.store(0, Ordering::Relaxed));
     r.slot_of.iter().for_each(|w| w.store(0, Ordering::Relaxed));
     map_here(r, index, base, windows, id);
     // Release: pairs with the acquire in mine().
@@ -299,11 +318,12 @@ fn map_here(r: &ArenaRecord, index: u32, base: usize, windows: u32, id: [u64; 2]
     HIGH.fetch_max(index as usize + 1, Ordering::AcqRel);
 }
 
-/// Accepting side: the record of the arena that the peer named, mapped now if this is its first window.
+/// Accepting side: the record of the arena that the peer named, mapped now if this is its first window, and that window
+/// promised.
 ///
 /// # Errors
 /// Why the arena is not to be used.
-pub fn open(peer: Id, peer_pid: u32, id: Id, fd: Option<OwnedFd>) -> Result<u32, Reason> {
+pub fn open(peer: Id, peer_pid: u32, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32, Reason> {
     let family = family::get().ok_or(Reason::ResourceError)?;
     lock();
     let known = (0..HIGH.load(Ordering::Relaxed) as u32).find(|&i| {
@@ -327,6 +347,9 @@ pub fn open(peer: Id, peer_pid: u32, id: Id, fd: Option<OwnedFd>) -> Result<u32,
             }
         }
     };
+    if let Ok(r) = index.and_then(|i| record(family, i).ok_or(Reason::ResourceError)) {
+        promise(r, window);
+    }
     LOCK.unlock(tid());
     index
 }
@@ -387,6 +410,8 @@ pub(super) fn sweep(family: &'static Family) {
         let Some(r) = record(family, i) else { continue };
         let idle = r.state.load(Ordering::Acquire) == READY
             && r.owner.load(Ordering::Relaxed) == sys::pid()
+            // Acquire, and first: pairs with the release in settled().
+            && r.promised.iter().all(|w| w.load(Ordering::Acquire) == 0)
             && r.live.load(Ordering::Acquire) == 0;
         if !idle || !mapped(r, i) {
             continue;
@@ -408,7 +433,8 @@ fn drop_record(r: &ArenaRecord, index: u32) {
     r.rung.iter().for_each(|b| bell::hang_up(b.swap(0, Ordering::Relaxed)));
     if let (Some(arena), Some(m)) = (arena(index), mapping(index)) {
         m.base.store(0, Ordering::Release);
-        // SAFETY: no connection uses it (live is 0, and only the owner, who we are, adds one).
+        // SAFETY: no connection uses it, or is about to: live is 0, and nothing is promised. Only the owner, who we are, adds
+        // to either, promises under the lock, which our caller holds, and users in place of a promise.
         unsafe { arena.unmap() };
     }
     r.generation.fetch_add(1, Ordering::AcqRel);
@@ -466,4 +492,34 @@ pub fn inherit() {
 /// In the child of a fork.
 pub fn fork_child() {
     LOCK.reset();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No process has this id.
+    const NOBODY: u32 = 0x7fff_fff0;
+
+    fn swept(family: &'static Family) {
+        lock();
+        sweep(family);
+        LOCK.unlock(tid());
+    }
+
+    #[test]
+    fn what_is_promised_is_not_swept_away() {
+        // Any socket makes the family.
+        let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        assert!(family::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
+        let family = family::get().unwrap();
+        // Its peer has gone already: nothing else keeps it.
+        let claim = claim(Id([0x1234, 0x5678]), NOBODY).unwrap();
+        let r = record(family, claim.record).unwrap();
+        swept(family);
+        assert!(mapped(r, claim.record), "between the claim and its use");
+        settled(r, claim.window);
+        swept(family);
+        assert!(!mapped(r, claim.record), "nobody wanted it");
+    }
 }

@@ -9,8 +9,8 @@ use super::arenas::{
     ArenaRecord, Claim, HIGH, LOCK, Mapping, arena, keep_for_relatives, lock, map_found, mapped, mapping,
     mine, note_bell, record, sweep,
 };
-use super::hello::Id;
 use super::reason::Reason;
+use super::{arenas, hello::Id};
 use crate::device::shm::arena::{Arena, Window};
 use crate::device::shm::bell;
 use crate::device::shm::direction::Direction;
@@ -168,10 +168,13 @@ fn view_of(m: &Mapping, base: usize, record: u32, window: u32, side: u32) -> Opt
 /// stays until [`let_go`].
 pub(crate) fn hold(claim: &Claim) -> Option<Ends> {
     let r = record(family::get()?, claim.record)?;
-    let m = mapping(claim.record)?;
-    let ends = view_of(m, m.base.load(Ordering::Acquire), claim.record, claim.window, 1)?;
-    r.live.fetch_add(1, Ordering::AcqRel);
-    Some(ends)
+    let ends = mapping(claim.record)
+        .and_then(|m| view_of(m, m.base.load(Ordering::Acquire), claim.record, claim.window, 1));
+    if ends.is_some() {
+        r.live.fetch_add(1, Ordering::AcqRel);
+    }
+    arenas::settled(r, claim.window);
+    ends
 }
 
 /// The accepting side of such a window is done: once the other one is too, it is free again.
@@ -225,7 +228,7 @@ pub(crate) fn fresh() -> Result<(RecvState, SendState), Reason> {
     Ok((recv, SendState { banks: senders, data_position: 0, control_position: 0 }))
 }
 
-/// Gives the connection its window and both protocol states. The caller holds the pairing lock.
+/// Gives the connection its window, which it was promised, and both protocol states. The caller holds the pairing lock.
 ///
 /// The arena knows its user before the connection has the window: a caller that is killed in between leaves an arena
 /// that nobody takes back, never one that is taken back in use.
@@ -234,6 +237,19 @@ pub(crate) fn fresh() -> Result<(RecvState, SendState), Reason> {
 /// When the window does not exist or is somebody's.
 pub fn start(id: SlotId, s: &Slot, index: u32, window: u32, side: u32) -> Result<(), Reason> {
     let r = family::get().and_then(|f| record(f, index)).ok_or(Reason::ResourceError)?;
+    let result = begin(id, s, r, index, window, side);
+    arenas::settled(r, window);
+    result
+}
+
+fn begin(
+    id: SlotId,
+    s: &Slot,
+    r: &'static ArenaRecord,
+    index: u32,
+    window: u32,
+    side: u32,
+) -> Result<(), Reason> {
     let free = r.slot_of.get(window as usize).is_some_and(|w| w.load(Ordering::Acquire) == 0);
     if window >= r.windows.load(Ordering::Relaxed) || !free {
         return Err(Reason::ArenaRefused);

@@ -483,7 +483,7 @@ fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         return Err(Reason::IdentityMismatch);
     }
     let [arena, ..] = mail.fds;
-    let record = arenas::open(welcome.process, channel.peer_pid(), welcome.arena, arena)?;
+    let record = arenas::open(welcome.process, channel.peer_pid(), welcome.arena, arena, welcome.window)?;
     link::start(id, s, record, welcome.window, 1)?;
     close_pairing_fd(s);
     enter(s, PhaseEvent::WelcomeRead)?;
