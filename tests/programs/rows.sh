@@ -7,6 +7,7 @@
 # a directory of the row's own on each host, $DATA one with the same files everywhere, "${P[@]}" the prefix of a program that
 # has the library, $MODE what it was told, $STATS where it reports. Sizes are $BIG, $MIDDLE, $TLS, $SECS, $MPS, $REQUESTS, $CROWD, $ECHO and $ROUNDS;
 # $SHARED, $SCP and $UPGRADES are for the rows of rows_family.sh, which this sources.
+: "${HERE:=$ROOT/tests/programs}"
 . "$HERE/rows_family.sh"
 
 # In the order of the table.
