@@ -141,11 +141,29 @@ pub fn pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
-/// Whether this process has threads beside the calling one; yes if the kernel does not say.
+/// Threads of the library's own in this process. Relaxed: a count that orders nothing.
+static OWN_THREADS: AtomicU64 = AtomicU64::new(0);
+
+/// A thread of the library's own is about to begin, or (`false`) has ended.
+pub fn own_thread(begins: bool) {
+    if begins {
+        OWN_THREADS.fetch_add(1, Ordering::Relaxed);
+    } else {
+        OWN_THREADS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// In the child of a fork, which has one thread.
+pub fn forked() {
+    OWN_THREADS.store(0, Ordering::Relaxed);
+}
+
+/// Whether the program has threads beside the calling one, the library's own not counted; yes if the kernel does not say.
 #[must_use]
 pub fn has_threads() -> bool {
     // The directory has an entry, and so a link, for each, beside the usual two.
-    rustix::fs::stat(c"/proc/self/task").map_or(true, |s| s.st_nlink > 3)
+    let own = OWN_THREADS.load(Ordering::Relaxed);
+    rustix::fs::stat(c"/proc/self/task").map_or(true, |s| s.st_nlink > 3 + own)
 }
 
 /// Borrows a descriptor number that the caller knows to be open for the duration of the call.

@@ -92,7 +92,12 @@ fn start() -> bool {
         before
     };
     let builder = std::thread::Builder::new().name("rsocket-place".into()).stack_size(STACK);
+    // It runs as long as the process does.
+    sys::own_thread(true);
     let started = builder.spawn(run).is_ok();
+    if !started {
+        sys::own_thread(false);
+    }
     // SAFETY: the mask that was there.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut()) };
     started

@@ -41,7 +41,15 @@ pub(crate) fn start(name: &str, run: fn()) -> bool {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         before
     };
-    let started = std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(run).is_ok();
+    sys::own_thread(true);
+    let body = move || {
+        run();
+        sys::own_thread(false);
+    };
+    let started = std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(body).is_ok();
+    if !started {
+        sys::own_thread(false);
+    }
     // SAFETY: the mask that was there.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut()) };
     started

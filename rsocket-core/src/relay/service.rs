@@ -158,6 +158,7 @@ fn spawn() -> Result<(), Errno> {
         if let Some(service) = running() {
             service.serve();
         }
+        sys::own_thread(false);
         core::ptr::null_mut()
     }
     // SAFETY: the sets and the identifier are written by libc before they are read; the thread function lives
@@ -170,7 +171,11 @@ fn spawn() -> Result<(), Errno> {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         libc::pthread_attr_init(&raw mut attributes);
         libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        sys::own_thread(true);
         let r = libc::pthread_create(&raw mut thread, &raw const attributes, main, core::ptr::null_mut());
+        if r != 0 {
+            sys::own_thread(false);
+        }
         libc::pthread_attr_destroy(&raw mut attributes);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
         if r == 0 { Ok(()) } else { Err(Errno(r)) }

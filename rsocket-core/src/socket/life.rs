@@ -225,6 +225,7 @@ pub fn fork_parent() {
 /// pthread_atfork, in the child: what was the parent's alone is forgotten.
 pub fn fork_child() {
     thread::forked();
+    sys::forked();
     family::fork_child();
     pairing::fork_child();
     hello::forked();

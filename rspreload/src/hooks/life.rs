@@ -100,6 +100,10 @@ hook! {
     }
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        let parts = flags & CLOSE_RANGE_UNSHARE != 0 && shadow::any() && !sandbox::inside() && shadow::mine();
+        // With no threads but ours there is nobody to part from. Ours must go on with the program's table, in which what it
+        // closes is closed.
+        let flags = if parts && !sys::has_threads() { flags & !CLOSE_RANGE_UNSHARE } else { flags };
         if flags & CLOSE_RANGE_UNSHARE != 0 && shadow::any() && !sandbox::inside() && shadow::mine() && sys::has_threads() {
             // From here on a number may mean one thing to this thread and another to its siblings.
             keeping_errno(|| leave_to_kernel(Reason::SharedHolders));
