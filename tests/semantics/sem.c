@@ -40,10 +40,16 @@ double cpu_used(void) {
 
 // ---------------------------------------------------------------- notes
 
-int patience(int ms) {
+static double slowness(void) {
   const char *t = getenv("SEM_TIMEOUT");
   double times = t ? atof(t) / 30 : 1;
-  return times > 1 ? (int)(ms * times) : ms;
+  return times > 1 ? times : 1;
+}
+int patience(int ms) { return (int)(ms * slowness()); }
+int often(int n) { return (int)(n / (slowness() * slowness())); }
+int storm_us(void) {
+  double s = slowness();
+  return (int)(100 * s * s * s);
 }
 
 void tell(char c) { CHECK(write(FD_OUT, &c, 1) == 1); }
@@ -325,7 +331,7 @@ static void touch_other(int fd, int i_start) {
   else get(fd, &c, 1), put(fd, &c, 1);
 }
 // Does policy exclude TCP? Then a connection carries nothing until both sides have been in a call on it.
-static int no_tcp(void) {
+int no_tcp(void) {
   const char *tr = getenv("RSOCKET_TRANSPORT");
   return tr && *tr && !strstr(tr, "tcp");
 }

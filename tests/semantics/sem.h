@@ -104,6 +104,7 @@ int listener(int *port);                    // another listening socket on the s
 socklen_t address(struct sockaddr_storage *a, int port);
 void nonblock(int fd, int on);
 void settle(int a, int b);                  // both ends are ours: where TCP is excluded, lets them attach first
+int no_tcp(void);                           // policy excludes TCP
 void warm(int fd, int i_start);             // to and fro, SEM_WARM bytes each way
 short ready(int fd, short events, int ms);  // poll of one fd; revents, or 0. With patience from a second on
 double now(void);
@@ -111,6 +112,10 @@ void nap(int ms);
 // As long, or as much longer as SEM_TIMEOUT is longer than 30 s: for bounds of what happens at once, and for naps in which what
 // the other side has done arrives. Times that a case measures are not stretched.
 int patience(int ms);
+// On a machine of that kind: so many times, or as often as can be asked of it; and microseconds between the signals of a storm
+// (10 kHz), or as many as leave it time for anything else.
+int often(int n);
+int storm_us(void);
 double cpu_used(void);                      // user and system time of this process, seconds
 
 // -- bytes whose value is a function of their position

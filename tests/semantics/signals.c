@@ -2,7 +2,7 @@
 // of sigaction.
 #include "pair.h"
 
-enum { PIECE = 64, STORM_US = 100 };
+enum { PIECE = 64 };
 
 static volatile sig_atomic_t hits;
 static int the_fd = -1;
@@ -95,7 +95,7 @@ static void send_in_handler(int fd, int flags, int rounds_at_least, int hits_at_
   CHECK(!setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one));
   the_fd = fd;
   on_signal(SIGALRM, send_record, flags);
-  every(STORM_US);
+  every(storm_us());
   while (n < (uint64_t)rounds_at_least || hits < hits_at_least) {
     record r, back;
     make(&r, 'm', n++);
@@ -115,8 +115,8 @@ static void send_in_handler(int fd, int flags, int rounds_at_least, int hits_at_
   tell_int(n);
   tell_int(handlers_records);
 }
-static void send_same(int fd) { send_in_handler(fd, 0, 1500, 300); }
-static void send_same_restart(int fd) { send_in_handler(fd, SA_RESTART, 1500, 300); }
+static void send_same(int fd) { send_in_handler(fd, 0, often(1500), often(300)); }
+static void send_same_restart(int fd) { send_in_handler(fd, SA_RESTART, often(1500), often(300)); }
 
 // A handler that reads finds what is there, whatever it interrupts: all of a round has arrived before anybody reads.
 enum { ROUND = 50000, ROUNDS = 12 };
@@ -160,7 +160,7 @@ static void recv_same(int fd) {
   for (int i = 0; i < ROUNDS; i++) {
     for (int n = 0; n < ROUND; nap(1)) CHECK(!ioctl(fd, FIONREAD, &n));
     taken = sum = 0;
-    every(STORM_US);
+    every(storm_us());
     while (taken < ROUND) {
       ssize_t k = recv(fd, b, taken < ROUND - 2 * PIECE ? 1 + taken % PIECE : 1, 0);
       CHECK(k > 0);
@@ -209,7 +209,7 @@ static void send_between(int fd) {
   for (size_t i = 0; i < sizeof b; i++) b[i] = 'a' + i % 26;
   the_fd = fd;
   on_signal(SIGALRM, mark, SA_RESTART);
-  every(STORM_US * 5);
+  every(storm_us() * 5);
   int told = 0;
   while (sent < TOTAL) {
     ssize_t k = send(fd, b + sent % 26, CHUNK, 0);
@@ -221,7 +221,7 @@ static void send_between(int fd) {
         every(0);
         tell('s');
         told = 1;
-        every(STORM_US * 5);
+        every(storm_us() * 5);
       }
     }
   }
@@ -252,9 +252,9 @@ static void other_socket(int lfd) {
   two(lfd, s);
   two(lfd, other);
   on_signal(SIGALRM, use_other, SA_RESTART);
-  every(STORM_US);
+  every(storm_us());
   uint64_t at = 0;
-  for (int i = 0; i < 5000 || hits < 500; i++) {
+  for (int i = 0; i < often(5000) || hits < often(500); i++) {
     size_t n = 1 + i % sizeof out;
     fill(out, n, 6, at);
     put(s[i & 1], out, n);
@@ -307,7 +307,7 @@ static void close_in_send(int fd) {
   uint64_t n = 0;
   the_fd = fd;
   on_signal(SIGALRM, close_late, 0);
-  every(STORM_US);
+  every(storm_us());
   for (;;) {
     fill(b, sizeof b, 4, n);
     errno = 0;
@@ -336,7 +336,7 @@ static void shutdown_in_send(int fd) {
   uint64_t n = 0;
   the_fd = fd;
   on_signal(SIGALRM, shut_late, SA_RESTART);
-  every(STORM_US);
+  every(storm_us());
   for (;;) {
     fill(b, sizeof b, 4, n);
     ssize_t k = send(fd, b, sizeof b, MSG_NOSIGNAL);
@@ -482,7 +482,7 @@ enum { VALUES = 4000 };
 static void *queue_values(void *p) {
   union sigval v;
   (void)p;
-  for (int i = 1; i <= VALUES; i++) {
+  for (int i = 1; i <= often(VALUES); i++) {
     v.sival_int = i;
     while (pthread_sigqueue(sleeper, SIGRTMIN, v)) nap(1);
     if (i % 8 == 0) usleep(50);
@@ -514,9 +514,9 @@ static void as_asked(int fd) {
   pthread_sigmask(SIG_BLOCK, &all, &was);
   CHECK(!pthread_create(&t, NULL, queue_values, NULL));
   pthread_sigmask(SIG_SETMASK, &was, NULL);
-  every(STORM_US);
+  every(storm_us());
   char b[PIECE];
-  for (int i = 0; i < 5000 || last_value < VALUES; i++) {
+  for (int i = 0; i < often(5000) || last_value < often(VALUES); i++) {
     fill(b, sizeof b, 12, i);
     put(fd, b, sizeof b);
     get(fd, b, sizeof b);

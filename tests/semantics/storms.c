@@ -3,7 +3,7 @@
 
 #include <setjmp.h>
 
-enum { PIECE = 64, STORM_US = 100 };
+enum { PIECE = 64 };
 
 static volatile sig_atomic_t hits;
 
@@ -24,11 +24,11 @@ static void count_hit(int n) {
 static void storm_of(int kind, int flags) {
   on_signal(SIGALRM, count_hit, flags);
   if (kind == 0) {
-    every(STORM_US);
+    every(storm_us());
     return;
   }
   struct sigevent e = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
-  struct itimerspec t = {{0, STORM_US * 1000}, {0, STORM_US * 1000}};
+  struct itimerspec t = {{0, storm_us() * 1000}, {0, storm_us() * 1000}};
   timer_t timer;
   CHECK(!timer_create(CLOCK_MONOTONIC, &e, &timer));
   CHECK(!timer_settime(timer, 0, &t, NULL));
@@ -76,7 +76,7 @@ static void bulk_client(int fd) {
 }
 static void pingpong(int fd, int first) {
   char b[PIECE];
-  for (int i = 0; i < 10000; i++) {
+  for (int i = 0; i < often(10000); i++) {
     if (first) fill(b, sizeof b, 9, i);
     if (first) put(fd, b, sizeof b);
     for (size_t have = 0; have < sizeof b;) {
@@ -117,7 +117,7 @@ static void waits_storm(int fd, int first) {
   struct epoll_event e = {.events = EPOLLIN};
   CHECK(ep >= 0 && !epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
   storm_of(first, SA_RESTART);
-  for (int i = 0; i < 3000; i++) {
+  for (int i = 0; i < often(3000); i++) {
     if (first) fill(b, sizeof b, 10, i);
     if (first) put(fd, b, sizeof b);
     wait_in(ep, fd, i % 3);
@@ -150,7 +150,7 @@ static void *other_thread(void *p) {
   sigfillset(&s);
   pthread_sigmask(SIG_BLOCK, &s, NULL);
   char b[PIECE];
-  for (int i = 0; i < 2000; i++) {
+  for (int i = 0; i < often(2000); i++) {
     fill(b, sizeof b, 14, i);
     put(both_fd, b, sizeof b);
   }
@@ -173,7 +173,7 @@ static void jump_out(int fd) {
   pthread_t t;
   both_fd = fd;
   CHECK(!pthread_create(&t, NULL, other_thread, NULL));
-  for (i = 0; i < 2000; i++) {
+  for (i = 0; i < often(2000); i++) {
     get(fd, b, sizeof b);
     verify(b, sizeof b, 14, i);
   }
@@ -198,8 +198,8 @@ static void *shut_it(void *p) {
 static void jump_out_of_send(int fd) {
   char b[PIECE] = {0};
   on_signal(SIGALRM, jump, 0);
-  if (sigsetjmp(out, 1) == 0 || hits < 500) every(STORM_US);
-  while (hits < 500) send(fd, b, sizeof b, 0);
+  if (sigsetjmp(out, 1) == 0 || hits < often(500)) every(storm_us());
+  while (hits < often(500)) send(fd, b, sizeof b, 0);
   every(0);
   pthread_t t;
   both_fd = fd;
@@ -227,7 +227,7 @@ static void exit_in_handler(int fd) {
   CHECK(!pthread_kill(t, SIGUSR1));
   CHECK(!pthread_join(t, &r));
   EQ((intptr_t)r, 7);
-  for (int i = 0; i < 2000; i++) {
+  for (int i = 0; i < often(2000); i++) {
     fill(b, sizeof b, 15, i);
     put(fd, b, sizeof b);
     get(fd, b, sizeof b);
@@ -238,7 +238,7 @@ static void exit_in_handler(int fd) {
 static void fork_in_storm(int fd) {
   char b[PIECE];
   on_signal(SIGALRM, count_hit, SA_RESTART);
-  every(STORM_US);
+  every(storm_us());
   for (int i = 0; i < 40; i++) {
     for (int k = 0; k < 20; k++) {
       fill(b, sizeof b, 16, i * 20 + k);

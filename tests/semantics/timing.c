@@ -119,7 +119,7 @@ static void write_eintr(int fd) {
   EQ(blocked_write(fd, &n, 80), EINTR);
   CHECK(hits >= 1);
   handler(SA_RESTART);
-  timeo(fd, SO_SNDTIMEO, 300);
+  timeo(fd, SO_SNDTIMEO, patience(300));
   EQ(blocked_write(fd, &n, 80), EINTR);  // with a time-out set, never restarted
   timeo(fd, SO_SNDTIMEO, 100);
   EQ(blocked_write(fd, &n, 0), EAGAIN);

@@ -27,9 +27,9 @@ finish() { exit $BAD; }
 SLOW=${RSOCKET_SLOW:-1}
 limit() { timeout -k 5 $(($1 * SLOW)) "${@:2}"; }
 
-# Device names are rxe0 and siw0; both are there with one guest and with two.
+# Device names are rxe0 and siw0; both are there with one guest and with two. RSOCKET_DEVICES names those that the suites go through.
 # shellcheck disable=SC2034
-DEVICES=(rxe0 siw0)
+read -ra DEVICES <<<"${RSOCKET_DEVICES:-rxe0 siw0}"
 
 # address DEVICE [HOST] : its IPv4 address; with two guests, that of the given one (default: this one).
 address() {

@@ -63,9 +63,10 @@ for dev in "${DEVICES[@]}"; do
     check "$here $dev $way: stands while the peer is there" "$(cat "$tmp/$way.$dev")" alive "${!pid}"
   done
 done
+# A guest takes its time to go, or none. It was there when it last answered, if it answers at all after this.
+read -r last _ </proc/uptime
+misses=0
 tell warm
-# A guest takes its time to go. It was there when it last answered.
-last=0 misses=0
 for ((i = 0; i < 500 && misses < 3; i++)); do
   if silent; then misses=$((misses + 1)); else read -r last _ </proc/uptime; misses=0; fi
 done
