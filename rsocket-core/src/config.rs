@@ -239,7 +239,7 @@ impl Config {
         recv_queue: 384,
         inline: 64,
         iomap: 0,
-        polling_us: 10,
+        polling_us: 50,
         // Upstream's is 500. Here nothing depends on it, and a process at rest shall rest.
         wake_up_ms: 0,
         transports: Transports::ALL,

@@ -22,7 +22,7 @@ static RDMA: AtomicBool = AtomicBool::new(true);
 static REQUIRE: AtomicBool = AtomicBool::new(false);
 static TRUST_SECCOMP: AtomicBool = AtomicBool::new(false);
 static RINGS: AtomicBool = AtomicBool::new(false);
-static POLLING_NS: AtomicU64 = AtomicU64::new(10_000);
+static POLLING_NS: AtomicU64 = AtomicU64::new(50_000);
 /// Milliseconds; 0 is no limit.
 static WAKE_UP_MS: AtomicU32 = AtomicU32::new(0);
 static FORK_SAFE: AtomicBool = AtomicBool::new(false);

@@ -11,6 +11,11 @@ use super::thread;
 /// Where the cap ends up after failures.
 pub const LEAST_NS: u32 = 2_000;
 
+/// What it is at most before anything is known. Where spinning has paid it is the whole of what is configured, which should
+/// be longer than a wake-up takes: two ends that both sleep do not come out of it otherwise, since each has given up
+/// before the other is awake.
+pub const FIRST_NS: u32 = 10_000;
+
 /// Looks between two readings of the clock.
 const LOOKS: u32 = 32;
 
@@ -25,8 +30,8 @@ pub enum Spun {
     SameCpu,
 }
 
-/// How long the next spin may last, learnt from the last ones. 0 means "the whole of what is configured",
-/// so that fresh shared memory is a fresh state.
+/// How long the next spin may last, learnt from the last ones. 0 means that nothing is known, so that fresh shared memory is a
+/// fresh state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Adaptive(u32);
@@ -41,7 +46,7 @@ impl Adaptive {
     /// What the next spin may last, in nanoseconds, where `cap_ns` is configured.
     #[must_use]
     pub fn limit(self, cap_ns: u32) -> u32 {
-        if self.0 == 0 { cap_ns } else { self.0.min(cap_ns) }
+        if self.0 == 0 { FIRST_NS.min(cap_ns) } else { self.0.min(cap_ns) }
     }
 
     /// The plain number, and back.
@@ -74,7 +79,7 @@ impl Adaptive {
             }
             for _ in 0..LOOKS {
                 if ready() {
-                    self.0 = 0;
+                    self.0 = u32::MAX;
                     return Spun::Ready;
                 }
                 core::hint::spin_loop();
@@ -99,7 +104,7 @@ impl Adaptive {
     /// restores the full length.
     pub fn slept(&mut self, ns: u64, cap_ns: u32) {
         if ns <= u64::from(cap_ns) {
-            self.0 = 0;
+            self.0 = u32::MAX;
         }
     }
 }
@@ -111,6 +116,7 @@ mod tests {
     #[test]
     fn learns_and_forgets() {
         let mut a = Adaptive::new();
+        assert_eq!((a.limit(5_000), a.limit(50_000)), (5_000, FIRST_NS));
         assert_eq!(a.limit(10_000), 10_000);
         assert_eq!(a.spin(10_000, || 0, || false), Spun::TimeOut);
         assert_eq!(a.limit(10_000), 5_000);
@@ -121,7 +127,7 @@ mod tests {
         a.slept(50_000, 10_000);
         assert_eq!(a.limit(10_000), LEAST_NS);
         a.slept(9_000, 10_000);
-        assert_eq!(a.limit(10_000), 10_000);
+        assert_eq!((a.limit(10_000), a.limit(50_000)), (10_000, 50_000));
         let mut looks = 0;
         a.failed(10_000);
         assert_eq!(
