@@ -256,6 +256,30 @@ static void still_open(int fd) {
   tell('e');
 }
 
+// The same, but the reader is cancelled: then nobody is left.
+static void close_and_cancel(int fd) {
+  pthread_t t;
+  void *r;
+  the_fd = fd;
+  start(&t, one_read, 0);
+  while (!tids[0]) nap(1);
+  until_asleep(tids[0]);
+  CHECK(!close(fd));
+  tell('c');
+  hear('o');
+  CHECK(!pthread_cancel(t));
+  CHECK(!pthread_join(t, &r));
+  CHECK(r == PTHREAD_CANCELED);
+  hear('e');
+}
+static void open_until_cancelled(int fd) {
+  hear('c');
+  EQ(ready(fd, POLLIN, 100), 0);
+  tell('o');
+  get_eof(fd);
+  tell('e');
+}
+
 // -- cancellation
 static int cancel_kind, listening = -1;
 static void *cancelled(void *p) {
@@ -364,6 +388,7 @@ const test_case CASES[] = {
     {"shutdown_both_wakes_all", wait_told, shut_both, TOUCH},
     {"shutdown_write_wakes_none", after_eof, shut_write, TOUCH},
     {"close_leaves_a_reader", still_open, close_under, TOUCH},
+    {"close_and_cancel", open_until_cancelled, close_and_cancel, TOUCH},
     {"cancelled_while_waiting", echo, cancel_waits, 0},
     {"cancelled_while_sending", cancel_send_server, cancel_send, 0},
     {0},

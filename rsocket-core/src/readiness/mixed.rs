@@ -21,6 +21,7 @@ use super::epoll::Registry;
 use super::scratch::Room;
 use super::source::{Bell, Events, SlotId, Source};
 use crate::errno::Errno;
+use crate::socket::policy;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
 
@@ -100,33 +101,41 @@ pub(crate) fn spelled(ready: Events) -> u32 {
     bits
 }
 
-/// When a wait ends.
+/// When a wait ends. The clock is not read before [`Deadline::begin`]: a wait that finds something at once needs none.
 #[derive(Clone, Copy)]
-pub(crate) struct Deadline(Option<u64>);
+pub(crate) struct Deadline {
+    timeout: Option<Duration>,
+    /// Monotonic nanoseconds; 0 before the time runs.
+    end: u64,
+}
 
 impl Deadline {
     pub(crate) fn after(timeout: Option<Duration>) -> Self {
-        let add = |t: Duration| sys::now_ns().saturating_add(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
-        Self(timeout.map(|t| if t.is_zero() { 0 } else { add(t) }))
+        Self { timeout, end: 0 }
     }
 
-    /// Whether it may come before the end of a spin.
+    /// From here on the time runs, if it does not yet.
+    pub(crate) fn begin(&mut self) {
+        if let (Some(t), 0) = (self.timeout, self.end)
+            && !t.is_zero()
+        {
+            self.end = sys::now_ns().saturating_add(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Whether it may come before the end of a spin, which lasts as long as is configured (`polling_time`).
     pub(crate) fn near(self) -> bool {
-        self.left().is_some_and(|t| t <= LONGEST_SPIN)
+        self.left().is_some_and(|t| t <= Duration::from_nanos(policy::polling_ns()))
     }
 
     /// What is left; `None` for ever.
     pub(crate) fn left(self) -> Option<Duration> {
-        match self.0 {
-            None => None,
-            Some(0) => Some(Duration::ZERO),
-            Some(end) => Some(Duration::from_nanos(end.saturating_sub(sys::now_ns()))),
+        match (self.timeout, self.end) {
+            (timeout, 0) => timeout,
+            (_, end) => Some(Duration::from_nanos(end.saturating_sub(sys::now_ns()))),
         }
     }
 }
-
-/// The longest spin that can be configured (`polling_time`).
-const LONGEST_SPIN: Duration = Duration::from_secs(1);
 
 /// The shorter of two waits.
 pub(crate) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
@@ -180,7 +189,7 @@ fn plain(entries: &[Entry]) -> impl Iterator<Item = SlotId> {
 
 impl<S: Source> Wait<'_, S> {
     fn run(&mut self, timeout: Option<Duration>, mask: *const libc::sigset_t) -> Result<usize, Errno> {
-        let deadline = Deadline::after(timeout);
+        let mut deadline = Deadline::after(timeout);
         let mut bell: Option<S::Bell> = None;
         let mut spun = false;
         let mut vain = 0_u32;
@@ -188,6 +197,7 @@ impl<S: Source> Wait<'_, S> {
             if self.look() > 0 {
                 break self.ask_kernel(None, core::ptr::null());
             }
+            deadline.begin();
             let left = deadline.left();
             if left.is_some_and(|t| t.is_zero()) {
                 // With the caller's mask: a signal that only this call lets in is delivered here.

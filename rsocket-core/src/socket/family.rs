@@ -357,6 +357,18 @@ pub fn held_here(id: SlotId) -> bool {
     LOCAL.get(id.raw() as usize).is_some_and(|n| n.load(Ordering::Relaxed) > 0)
 }
 
+/// How many descriptors this process has for the slot.
+pub(crate) fn descriptors(id: SlotId) -> u16 {
+    LOCAL.get(id.raw() as usize).map_or(0, |n| n.load(Ordering::Relaxed))
+}
+
+/// The process's descriptor for the slot is this one from now on.
+pub(crate) fn moved_to(id: SlotId, fd: RawFd) {
+    if let Some(d) = DESCRIPTOR.get(id.raw() as usize) {
+        d.store((fd + 1) as u32, Ordering::Relaxed);
+    }
+}
+
 /// What is left after a descriptor was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {

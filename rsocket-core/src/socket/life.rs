@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use super::family::{self, Left};
 use super::slot::{RecvState, Slot, SlotId, flag};
-use super::{guard, kernel, policy, receive, tally};
+use super::{guard, kernel, lent, policy, receive, tally};
 use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::attach::{arenas, detach, hello, link, pairing, remote, vault};
 use crate::device::shm::bell;
@@ -122,6 +122,9 @@ pub fn duplicated(id: SlotId) {
 /// Before the real close of one descriptor.
 pub fn closing(id: SlotId, fd: RawFd) {
     let Some(s) = family::slot(id) else { return };
+    if lent::lend(id, fd) {
+        return;
+    }
     let left = family::drop_descriptor(id, fd);
     if left != Left::Here {
         placement::closing(id, s);
@@ -235,6 +238,7 @@ pub fn fork_child() {
     crate::stats::forked();
     crate::log::forked();
     crate::tap::forked();
+    lent::fork_child();
 }
 
 /// fork(2) failed.

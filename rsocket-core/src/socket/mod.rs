@@ -8,15 +8,17 @@
 //! The pattern of a data call is: ask for the [`Route`]; for `Kernel` let libc do it and report when it
 //! has returned; for `Device` call [`receive()`] or [`send()`].
 
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, Ordering, fence};
 use core::time::Duration;
 use std::os::fd::RawFd;
 
 mod beside;
 pub mod family;
+pub mod file;
 pub mod guard;
 mod guarded;
 pub mod kernel;
+mod lent;
 pub mod life;
 pub mod options;
 mod patience;
@@ -33,6 +35,7 @@ pub mod timers;
 pub mod unread;
 pub mod vectors;
 pub mod wait;
+mod watch;
 
 pub use life::{
     accepted, before_exec, closing, connect_failed, connected, connecting, created, created_datagram,
@@ -41,10 +44,11 @@ pub use life::{
 };
 pub use ready::Look;
 pub use slot::SlotId;
+pub(crate) use watch::{TAP, WITNESS, watch};
+pub use watch::{tapped, unwitnessed, watching, witnessed, witnessing};
 
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::reason::Reason;
-use crate::attach::witness::SEEN;
 use crate::attach::{detach, link, marks, pairing, remote};
 use crate::datagram;
 use crate::errno::Errno;
@@ -228,66 +232,6 @@ pub fn waits_on_listener(id: SlotId, fd: RawFd) {
     }
 }
 
-/// Who wants to see the bytes of the program's calls: one byte, so that a call looks once.
-static WATCHERS: AtomicU8 = AtomicU8::new(0);
-/// A peer on another host may have to know us by the first bytes.
-pub(crate) const WITNESS: u8 = 1;
-/// The packet tap.
-pub(crate) const TAP: u8 = 2;
-
-/// Somebody wants to see the bytes.
-pub(crate) fn watch(who: u8) {
-    WATCHERS.fetch_or(who, Ordering::Relaxed);
-}
-
-/// Whether bytes that libc's calls moved over TCP are to be shown to [`witnessed`].
-#[inline]
-#[must_use]
-pub fn watching() -> bool {
-    WATCHERS.load(Ordering::Relaxed) != 0
-}
-
-/// Whether every byte is wanted, however it travels.
-#[inline]
-#[must_use]
-pub fn tapped() -> bool {
-    WATCHERS.load(Ordering::Relaxed) & TAP != 0
-}
-
-/// Whether peers on other hosts may come by RDMA.
-#[inline]
-#[must_use]
-pub fn witnessing() -> bool {
-    remote::possible()
-}
-
-/// libc's call has moved the first `n` bytes of this list over TCP: to the peer, or (`received`) from it.
-#[cold]
-pub fn witnessed(id: SlotId, received: bool, list: &[libc::iovec], n: usize) {
-    let Some(s) = slot(id) else { return };
-    if tapped() {
-        tap::moved(id, s, received, list, n);
-    }
-    let Some(prefix) = s.witness.get(usize::from(received)) else { return };
-    let mut left = n;
-    for v in list {
-        if left == 0 || !prefix.wants() {
-            return;
-        }
-        let here = v.iov_len.min(left).min(SEEN);
-        // SAFETY: libc's call has just read or written all of these bytes, by the program's promise.
-        prefix.add(unsafe { core::slice::from_raw_parts(v.iov_base.cast::<u8>(), here) });
-        left -= v.iov_len.min(left);
-    }
-}
-
-/// libc's call has moved bytes over TCP that nobody saw.
-pub fn unwitnessed(id: SlotId, received: bool) {
-    if let Some(prefix) = slot(id).and_then(|s| s.witness.get(usize::from(received))) {
-        prefix.freeze();
-    }
-}
-
 /// Before a wait for readiness in the kernel. False: the connection is not plain TCP any more, take the
 /// other way.
 #[must_use]
@@ -338,6 +282,19 @@ pub fn send(id: SlotId, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<u
         tap::moved(id, s, false, from, n);
     }
     after_send(id, from, sent)
+}
+
+/// Sends the part of a file that is in memory, as far as that can be done without a copy of it; see [`file::send`].
+///
+/// # Errors
+/// As sendfile(2), of a call that has to wait.
+pub fn send_file(id: SlotId, fd: RawFd, from: RawFd, at: u64, length: usize) -> Result<file::Sent, Errno> {
+    let Some(s) = slot(id).filter(|_| !tapped()) else { return Ok(file::Sent::Next(0)) };
+    let sent = file::send(id, s, fd, from, at, length);
+    if matches!(sent, Err(Errno::AGAIN)) || matches!(sent, Ok(file::Sent::All(n)) if n < length) {
+        STARVED_LISTENER.tell(id);
+    }
+    sent
 }
 
 /// Tells whoever waits for edges of a send that found no room.
@@ -426,6 +383,14 @@ pub fn passing(id: SlotId, fd: RawFd) {
     }
 }
 
+/// As [`passing`], of a socket that listens: one that waits for peers by RDMA's manager can be accepted from by relatives
+/// who know which it is, and any other by everybody.
+pub fn passing_listener(id: SlotId, fd: RawFd) {
+    if crate::plain::rdma::listens(id) {
+        let _ = parcels::send_off(id, fd);
+    }
+}
+
 /// The message was not sent.
 pub fn not_passed(id: SlotId) {
     parcels::take_back(id);
@@ -446,7 +411,9 @@ pub enum Came {
 #[must_use]
 pub fn came(fd: RawFd, peeked: bool) -> Came {
     if kernel::integer(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(1) {
-        return created(fd).map_or(Came::Stranger, Came::Listener);
+        // A relative's, to which relays knock ([`passing_listener`]), or as good as a new one.
+        let known = parcels::receive(fd, peeked);
+        return known.or_else(|| created(fd)).map_or(Came::Stranger, Came::Listener);
     }
     let Some(id) = parcels::receive(fd, peeked) else { return Came::Stranger };
     // Its first bytes are remembered from here on, should this process be the first of its family that could need them.

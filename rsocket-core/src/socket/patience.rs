@@ -6,9 +6,9 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::kernel;
-use super::slot::Slot;
+use super::slot::{Slot, SlotId};
 use super::wait::{SHORT_SPIN_NS, polling};
+use super::{kernel, lent};
 use crate::errno::Errno;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
@@ -24,6 +24,8 @@ pub struct Patience {
     generation: u32,
     /// The call has moved bytes already: an interruption ends it, whatever its handler's flags say.
     moved: bool,
+    /// The call has slept on this connection, and [`lent`] knows of it.
+    slept: Option<SlotId>,
 }
 
 impl Patience {
@@ -33,13 +35,35 @@ impl Patience {
     pub fn new(s: &Slot, option: i32) -> Self {
         // Acquire: pairs with the release of a slot that is given up.
         let generation = s.generation.load(Ordering::Acquire);
-        Self { option, deadline: 0, seen: None, generation, moved: false }
+        Self { option, deadline: 0, seen: None, generation, moved: false, slept: None }
     }
 
     /// Until then, in monotonic nanoseconds, whatever the socket's options say.
     #[must_use]
     pub fn until(s: &Slot, deadline: u64) -> Self {
         Self { deadline, ..Self::new(s, 0) }
+    }
+
+    /// The call is about to sleep on this connection.
+    #[cold]
+    pub(super) fn sleeps(&mut self, id: SlotId) {
+        if self.slept.is_none() && lent::asleep(id) {
+            self.slept = Some(id);
+        }
+    }
+
+    /// The descriptor by which a call goes on that has waited: another one if the program has closed its own.
+    #[inline]
+    pub(super) fn descriptor(&self, fd: RawFd) -> RawFd {
+        self.slept.map_or(fd, |id| lent::descriptor(id, fd))
+    }
+
+    /// The call is over.
+    #[inline]
+    pub(super) fn over(&self) {
+        if let Some(id) = self.slept {
+            lent::awake(id);
+        }
     }
 
     /// Nanoseconds left; `None` for ever.

@@ -22,7 +22,21 @@ use crate::sys;
 /// As recv(2).
 pub(super) fn peek(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
     let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
+    let got = until_enough(id, s, fd, to, flags, &mut patience);
+    patience.over();
+    got
+}
+
+fn until_enough(
+    id: SlotId,
+    s: &Slot,
+    mut fd: RawFd,
+    to: &[libc::iovec],
+    flags: i32,
+    patience: &mut wait::Patience,
+) -> Result<usize, Errno> {
     loop {
+        fd = patience.descriptor(fd);
         let seen = ready::progress(s).received;
         let mut cursor = Cursor::new(to);
         let room = cursor.left();
@@ -30,10 +44,10 @@ pub(super) fn peek(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i
             0 => room.min(s.low_water.load(Ordering::Relaxed) as usize),
             _ => room,
         };
-        match attempt(id, s, fd, &mut cursor, flags, &mut patience)? {
+        match attempt(id, s, fd, &mut cursor, flags, patience)? {
             Got::End => return Ok(cursor.done()),
-            Got::Nothing if ready::settled(s) => wait::more(id, s, fd, flags, seen, &mut patience)?,
-            Got::Nothing => wait::readable(id, s, fd, flags, &mut patience)?,
+            Got::Nothing if ready::settled(s) => wait::more(id, s, fd, flags, seen, patience)?,
+            Got::Nothing => wait::readable(id, s, fd, flags, patience)?,
             // What TCP still has of a connection that is leaving it cannot be waited for together with the rest.
             Got::Bytes(_)
                 if cursor.done() >= target || s.receive_mode() != ReceiveMode::Device || over(s, fd) =>
@@ -41,7 +55,7 @@ pub(super) fn peek(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i
                 return Ok(cursor.done());
             }
             Got::Bytes(_) => {
-                if wait::more(id, s, fd, flags, seen, &mut patience).is_err() {
+                if wait::more(id, s, fd, flags, seen, patience).is_err() {
                     return Ok(cursor.done());
                 }
             }
@@ -72,12 +86,25 @@ fn hung_up(fd: RawFd) -> bool {
 /// A receive of no bytes waits for some all the same, as TCP's does.
 pub(super) fn nothing_wanted(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<usize, Errno> {
     let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
+    let got = until_there(id, s, fd, flags, &mut patience);
+    patience.over();
+    got
+}
+
+fn until_there(
+    id: SlotId,
+    s: &Slot,
+    mut fd: RawFd,
+    flags: i32,
+    patience: &mut wait::Patience,
+) -> Result<usize, Errno> {
     loop {
+        fd = patience.descriptor(fd);
         let look = ready::look(id, s, fd);
         let kernel = || matches!(kernel::ending(fd), Ending::Fin | Ending::Bytes);
         if look.ready.contains(Events::IN) || kernel() {
             return Ok(0);
         }
-        wait::readable(id, s, fd, flags, &mut patience)?;
+        wait::readable(id, s, fd, flags, patience)?;
     }
 }

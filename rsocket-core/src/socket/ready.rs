@@ -32,7 +32,7 @@ pub struct Look {
 /// Whether the window has something for the receiver.
 #[inline]
 pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
-    // Acquire: pairs with the release in receive::publish.
+    // Acquire: pairs with the release in room::publish.
     let hint = s.unread_hint.load(Ordering::Acquire);
     if s.low_water.load(Ordering::Relaxed) > 1 {
         return receive::reaches_low_water(s, ends);
@@ -46,7 +46,7 @@ pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
 /// on TCP, where both come at once.
 #[inline]
 pub(crate) fn end_is_next(s: &Slot, ends: &Ends) -> bool {
-    // Acquire: pairs with the release in receive::publish.
+    // Acquire: pairs with the release in room::publish.
     let hint = s.unread_hint.load(Ordering::Acquire);
     hint as u32 == 0
         && ends.incoming.poll_data((hint >> 32) as u32).is_some_and(|word| {
@@ -68,8 +68,46 @@ pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
         || marks::return_wanted(&ends.outgoing).is_some()
 }
 
+/// The look at a connection that is wholly on its device, in the middle of its life, which most are. `None` for any
+/// other: [`look`] goes the long way then.
+#[inline]
+fn common(s: &Slot) -> Option<Look> {
+    if s.has(flag::UNCOMMON) || !settled(s) || s.phase() != Phase::Paired {
+        return None;
+    }
+    let ends = link::ends(s)?;
+    let mut ready = Events::empty();
+    // Acquire: pairs with the release in room::publish.
+    let hint = s.unread_hint.load(Ordering::Acquire);
+    if hint as u32 != 0 {
+        ready |= Events::IN;
+    } else if let Some(word) = ends.incoming.poll_data((hint >> 32) as u32) {
+        if !matches!(Word(word).message(), Ok(Message::Data(_))) {
+            return None;
+        }
+        ready |= Events::IN;
+    }
+    let over = marks::end(&ends.incoming).is_some()
+        || marks::return_wanted(&ends.outgoing).is_some()
+        || marks::receiver_closed(&ends.outgoing);
+    if over || s.low_water.load(Ordering::Relaxed) > 1 {
+        return None;
+    }
+    // Acquire: pairs with the release in send::into_device.
+    let hint = s.room_hint.load(Ordering::Acquire);
+    if hint as u32 != 0 || ends.outgoing.poll_control((hint >> 32) as u32).is_some() {
+        ready |= Events::OUT;
+    }
+    Some(Look { ready, ask: Events::empty() })
+}
+
 /// Looks, without a system call once both directions are settled.
+#[inline]
 pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
+    common(s).unwrap_or_else(|| look_closely(id, s, fd))
+}
+
+fn look_closely(id: SlotId, s: &Slot, fd: RawFd) -> Look {
     if s.has(flag::BROKEN) {
         return Look { ready: Events::IN | Events::OUT | Events::ERR | Events::HUP, ask: Events::empty() };
     }

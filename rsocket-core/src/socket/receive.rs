@@ -10,6 +10,7 @@ use std::os::fd::RawFd;
 use super::kernel::{self, Ending};
 use super::peek::{nothing_wanted, peek};
 pub(crate) use super::room::{Due, give_back};
+use super::room::{commit, publish, unread_word};
 use super::slot::{RecvState, Slot, SlotId, flag};
 pub use super::unread::unread;
 pub(crate) use super::unread::{ended_ahead, in_window, reaches_low_water};
@@ -19,17 +20,14 @@ use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveEvent, ReceiveMode};
 use crate::attach::{counters, detach, marks, pairing, reason::Reason, sandbox};
 use crate::device::shm::copy::CopyHint;
-use crate::device::shm::layout::{self, SEGMENTS};
+use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::fork_safe;
 use crate::placement::{Placed, Placer};
+use crate::relay;
 use crate::stats::{self, Counter};
 use crate::sync::thread::tid;
 use crate::wire::word::{Ctrl, Message, Word};
-use crate::{live, relay};
-
-/// Updates after which a sleeping sender is woken: half of a bank's segments.
-const WAKE_AT: u32 = SEGMENTS as u32 / 2;
 
 /// What one attempt brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,14 +55,28 @@ pub fn receive(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i32) 
     if flags & libc::MSG_PEEK != 0 {
         return peek(id, s, fd, to, flags);
     }
+    let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
+    let got = until_enough(id, s, fd, &mut cursor, flags, &mut patience);
+    patience.over();
+    got
+}
+
+/// Receives and waits in turns.
+fn until_enough(
+    id: SlotId,
+    s: &Slot,
+    mut fd: RawFd,
+    cursor: &mut Cursor<'_>,
+    flags: i32,
+    patience: &mut wait::Patience,
+) -> Result<usize, Errno> {
     let enough = s.low_water.load(Ordering::Relaxed) as usize;
     let all = flags & libc::MSG_WAITALL != 0;
-    let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
     loop {
         // Whether it is enough, this call decides: readiness goes by the low-water mark alone, however little is asked
         // for, or missing.
         let seen = if enough > 1 { ready::progress(s).received } else { 0 };
-        match attempt(id, s, fd, &mut cursor, flags, &mut patience) {
+        match attempt(id, s, fd, cursor, flags, patience) {
             Ok(Got::Bytes(_)) if cursor.left() == 0 || !all && cursor.done() >= enough => {
                 return Ok(cursor.done());
             }
@@ -76,10 +88,11 @@ pub fn receive(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i32) 
             Ok(Got::Nothing) => {
                 patience.moved(cursor.done() > 0);
                 let waited = if enough > 1 && ready::settled(s) {
-                    wait::more(id, s, fd, flags, seen, &mut patience)
+                    wait::more(id, s, fd, flags, seen, patience)
                 } else {
-                    wait::readable(id, s, fd, flags, &mut patience)
+                    wait::readable(id, s, fd, flags, patience)
                 };
+                fd = patience.descriptor(fd);
                 match waited {
                     Ok(()) => {}
                     Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
@@ -567,46 +580,4 @@ fn quiet(s: &Slot, ends: &Ends) -> bool {
         && ends.incoming.poll_data(state.data_position).is_none()
         && marks::end(&ends.incoming).is_none()
         && !s.has(flag::LOST | flag::READ_SHUT | flag::MAPPED)
-}
-
-/// What [`ready::data_waiting`] needs to know of the receiving state: position in the data lane and unread bytes.
-fn unread_word(state: &RecvState) -> u64 {
-    u64::from(state.data_position) << 32 | u64::from(state.readable())
-}
-
-/// As [`publish`], of a state that was edited elsewhere.
-fn commit(s: &Slot, ends: &Ends, state: RecvState, n: usize) {
-    // SAFETY: every caller holds the receive lock.
-    unsafe { s.receive.stage(state) };
-    publish(s, ends, n);
-}
-
-/// Publishes that `n` bytes were consumed, as the spare copy says, then gives room and credit back, one step at a time so
-/// that each is found whole by a holder that comes after our death. Runs under the receive lock.
-fn publish(s: &Slot, ends: &Ends, n: usize) {
-    s.receive.flip();
-    let shown = live::record(s);
-    if n > 0 {
-        tally::received_shm(s, shown, n);
-    }
-    give_back(s, ends);
-    // SAFETY: the lock is our caller's; the draft below is made when this is not used any more.
-    let state = unsafe { s.receive.view() };
-    if state.ended != 0 && !s.has(flag::ENDED) {
-        s.set(flag::ENDED);
-    }
-    let unread = unread_word(state);
-    // A sender that sleeps is woken when it can write for a while, or when nothing is left to read: waking
-    // it costs as much as copying a segment. (TCP calls a socket writable at a third.)
-    let drained = || state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
-    if state.owed >= WAKE_AT || (state.owed > 0 && drained()) {
-        // SAFETY: as above.
-        unsafe { s.receive.draft() }.owed = 0;
-        s.receive.flip();
-        s.wake_due.store(1, Ordering::Relaxed);
-    }
-    if let Some(r) = shown {
-        r.unread(unread as u32);
-    }
-    s.unread_hint.store(unread, Ordering::Release);
 }

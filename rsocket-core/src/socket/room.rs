@@ -1,13 +1,21 @@
-//! What a receiver gives back to its sender: room in the buffer, and credit.
+//! What follows from bytes that were received: the new state, and what is given back to the sender, room in the buffer and
+//! credit.
 //!
 //! The other half of [`super::receive`]. Knows the receiving state and the control lane; must not know who waits for
-//! the room. Entry points: [`give_back`], [`Due`].
+//! the room. Entry points: [`publish`], [`give_back`], [`Due`].
 
-use super::slot::{LARGE, RecvState, SMALL, Slot};
+use core::sync::atomic::Ordering;
+
+use super::slot::{LARGE, RecvState, SMALL, Slot, flag};
+use super::tally;
 use crate::attach::link::{self, Ends};
 use crate::device::shm::layout::{self, SEGMENTS};
+use crate::live;
 use crate::proto::RecvHalf;
 use crate::wire::sge::Sge;
+
+/// Updates after which a sleeping sender is woken: half of a bank's segments.
+const WAKE_AT: u32 = SEGMENTS as u32 / 2;
 
 /// An update that is to be published: room, or credit, or both.
 pub(crate) struct Due {
@@ -58,4 +66,46 @@ pub(crate) fn give_back(s: &Slot, ends: &Ends) {
         due.publish(ends);
         s.receive.flip();
     }
+}
+
+/// What [`super::ready::data_waiting`] needs to know of the receiving state: position in the data lane and unread bytes.
+pub(super) fn unread_word(state: &RecvState) -> u64 {
+    u64::from(state.data_position) << 32 | u64::from(state.readable())
+}
+
+/// As [`publish`], of a state that was edited elsewhere.
+pub(super) fn commit(s: &Slot, ends: &Ends, state: RecvState, n: usize) {
+    // SAFETY: every caller holds the receive lock.
+    unsafe { s.receive.stage(state) };
+    publish(s, ends, n);
+}
+
+/// Publishes that `n` bytes were consumed, as the spare copy says, then gives room and credit back, one step at a time so
+/// that each is found whole by a holder that comes after our death. Runs under the receive lock.
+pub(super) fn publish(s: &Slot, ends: &Ends, n: usize) {
+    s.receive.flip();
+    let shown = live::record(s);
+    if n > 0 {
+        tally::received_shm(s, shown, n);
+    }
+    give_back(s, ends);
+    // SAFETY: the lock is our caller's; the draft below is made when this is not used any more.
+    let state = unsafe { s.receive.view() };
+    if state.ended != 0 && !s.has(flag::ENDED) {
+        s.set(flag::ENDED);
+    }
+    let unread = unread_word(state);
+    // A sender that sleeps is woken when it can write for a while, or when nothing is left to read: waking
+    // it costs as much as copying a segment. (TCP calls a socket writable at a third.)
+    let drained = || state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
+    if state.owed >= WAKE_AT || (state.owed > 0 && drained()) {
+        // SAFETY: as above.
+        unsafe { s.receive.draft() }.owed = 0;
+        s.receive.flip();
+        s.wake_due.store(1, Ordering::Relaxed);
+    }
+    if let Some(r) = shown {
+        r.unread(unread as u32);
+    }
+    s.unread_hint.store(unread, Ordering::Release);
 }

@@ -27,7 +27,7 @@ use crate::wire::word::{Message, Word};
 use crate::{fork_safe, live, relay};
 
 /// The most bytes of one message: small enough that the reader starts while the rest is being written.
-const PIECE: usize = 64 * 1024;
+pub(super) const PIECE: usize = 64 * 1024;
 
 /// Where bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +63,23 @@ pub fn transfer(
         return Err(Errno(libc::EFAULT));
     }
     let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let sent = until_sent(id, s, fd, &mut cursor, flags, into, &mut patience);
+    patience.over();
+    sent
+}
+
+/// Sends and waits in turns.
+fn until_sent(
+    id: SlotId,
+    s: &Slot,
+    mut fd: RawFd,
+    cursor: &mut Cursor<'_>,
+    flags: i32,
+    into: Into,
+    patience: &mut wait::Patience,
+) -> Result<usize, Errno> {
     loop {
-        match attempt(id, s, fd, &mut cursor, flags, into, &mut patience) {
+        match attempt(id, s, fd, cursor, flags, into, patience) {
             Ok(()) if cursor.left() == 0 => return Ok(cursor.done()),
             Ok(()) => {}
             Err(e) if cursor.done() > 0 => {
@@ -74,7 +89,9 @@ pub fn transfer(
             Err(e) => return Err(patience.why(s, fd, e)),
         }
         patience.moved(cursor.done() > 0);
-        match wait::writable(id, s, fd, flags, &mut patience) {
+        let waited = wait::writable(id, s, fd, flags, patience);
+        fd = patience.descriptor(fd);
+        match waited {
             Ok(()) => {}
             Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
             Err(e) => return Err(e),

@@ -243,6 +243,9 @@ pub mod flag {
     pub const PLACES_FULL: u32 = 1 << 25;
     /// A holder has entered a sandbox, and makes the kernel's calls only.
     pub const SANDBOXED_HOLDER: u32 = 1 << 26;
+    /// A holder that has ended was in a sandbox. What it did was a log-in, most likely, after which its server changes its
+    /// credentials, and loses what it had attached over RDMA: between hosts such a connection stays on TCP.
+    pub const WAS_SANDBOXED: u32 = 1 << 23;
     /// The last holder has closed: set once, by the one that ends the connection for all of them.
     pub const OVER: u32 = 1 << 27;
     /// Fork mode: it is not known yet whether the connection stays on TCP ([`crate::fork_safe`]).
@@ -255,11 +258,30 @@ pub mod flag {
     /// There is memory for the large bank of the direction that we send in, or it is not asked about.
     pub const LARGE_OPEN: u32 = 1 << 29;
 
+    /// None of these is set in the middle of a life on shared memory.
+    pub const UNCOMMON: u32 = BROKEN
+        | UNTRACKED
+        | UNDECIDED
+        | RELAYED
+        | PENDING
+        | UNREACHED
+        | LOST
+        | FIN_FIRST
+        | ENDED
+        | READ_SHUT
+        | WRITE_SHUT
+        | PEER_GONE
+        | CONNECT_NEWS
+        | PLACES_FULL
+        | DATAGRAM
+        | OVER;
+
     #[cfg(test)]
     pub(super) const ALL: &[u32] = &[
         MAPPED,
         PLACES_FULL,
         LARGE_OPEN,
+        WAS_SANDBOXED,
         CONNECTING,
         STRICT,
         READ_SHUT,

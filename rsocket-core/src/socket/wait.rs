@@ -250,6 +250,9 @@ fn sleep(
             left = Some(left.map_or(nap, |l| l.min(nap)))
         }
     }
+    if fd >= 0 {
+        patience.sleeps(id);
+    }
     let began = sys::now_ns();
     stats::add(Counter::Sleeps, 1);
     live::count(s, record::SLEEPS);
@@ -271,6 +274,10 @@ fn sleep(
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
     adaptive.slept(ns, polling());
     learnt.store(adaptive.to_raw(), Ordering::Relaxed);
+    if patience.descriptor(fd) != fd && slept != Err(Errno::INTR) {
+        // The number that was slept on means nothing any more.
+        return Ok(());
+    }
     after_sleep(s, fd, interest, slept, patience)
 }
 

@@ -87,7 +87,11 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
     let (Some(s), Some((_, table)), Some(cookie)) = (family::slot(id), table(), cookie(fd)) else {
         return false;
     };
-    if s.has(flag::RSOCKET | flag::BROKEN | flag::UNTRACKED | flag::RELAYED | flag::SANDBOXED_HOLDER) {
+    if s.has(flag::RSOCKET | flag::BROKEN | flag::UNTRACKED | flag::SANDBOXED_HOLDER) {
+        return false;
+    }
+    // What stands beside TCP has to go back there.
+    if s.has(flag::RELAYED) && s.has(flag::BESIDE | flag::PENDING) {
         return false;
     }
     // What this process alone has of an unfinished pairing.
@@ -115,8 +119,8 @@ fn hold_still(s: &Slot) -> bool {
     }
     let still = match s.phase() {
         Phase::Young | Phase::Unconnected => !link::has_window(s),
-        // Where TCP is excluded no stranger could do anything with it.
-        Phase::Paired => s.has(flag::STRICT),
+        // Where TCP is excluded no stranger could do anything with it, nor where RDMA's manager has connected it.
+        Phase::Paired => s.has(flag::STRICT | flag::RELAYED),
         _ => false,
     };
     if still {

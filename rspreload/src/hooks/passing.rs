@@ -48,10 +48,10 @@ unsafe fn each_passed(message: *const msghdr, mut f: impl FnMut(c_int)) {
 pub(super) unsafe fn before_passing(message: *const msghdr) {
     // SAFETY: the caller's promise.
     unsafe {
-        each_passed(message, |fd| {
-            if let Some(slot) = shadow::connection(fd) {
-                socket::passing(slot, fd);
-            }
+        each_passed(message, |fd| match shadow::entry(fd) {
+            Entry::Connection(slot) => socket::passing(slot, fd),
+            Entry::Listener(slot) => socket::passing_listener(slot, fd),
+            Entry::Set | Entry::Foreign => {}
         });
     }
 }
@@ -65,7 +65,7 @@ pub(super) unsafe fn not_passed(message: *const msghdr) {
     // SAFETY: the caller's promise.
     unsafe {
         each_passed(message, |fd| {
-            if let Some(slot) = shadow::connection(fd) {
+            if let Entry::Connection(slot) | Entry::Listener(slot) = shadow::entry(fd) {
                 socket::not_passed(slot);
             }
         });

@@ -5,6 +5,7 @@ use core::mem::MaybeUninit;
 
 use libc::{loff_t, off_t, size_t, ssize_t};
 use rsocket_core::errno::Errno;
+use rsocket_core::socket::file::Sent;
 use rsocket_core::socket::{self, Route, SlotId};
 use rsocket_core::sys;
 
@@ -37,6 +38,20 @@ fn file_to_device(
     let mut moved = 0;
     let mut failure = None;
     while moved < length {
+        // A short file is not worth a call that may not be answered.
+        if length - moved >= PIECE {
+            match socket::send_file(slot, fd, file, start.saturating_add(moved as u64), length - moved) {
+                Ok(Sent::All(n)) => {
+                    moved += n;
+                    break;
+                }
+                Ok(Sent::Next(n)) => moved += n,
+                Err(e) => {
+                    failure = Some(e);
+                    break;
+                }
+            }
+        }
         let want = (length - moved).min(PIECE);
         let Some(room) = piece.get_mut(..want) else { break };
         let got = match rustix::io::pread(source, room, start.saturating_add(moved as u64)) {

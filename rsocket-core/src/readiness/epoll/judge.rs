@@ -20,9 +20,11 @@ pub(crate) struct Verdict {
 
 /// Judges a member without changing anything.
 pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
-    // Progress before the look: what arrives in between is reported twice rather than never.
-    let progress = source.progress(member.slot);
     let wanted = member.wanted();
+    // Progress before the look: what arrives in between is reported twice rather than never. By level it counts for
+    // nothing but the end alone, which is armed by it.
+    let counts = member.edge_triggered() || by_edge(member, wanted);
+    let progress = if counts { source.progress(member.slot) } else { member.seen };
     let look = source.look(member.slot, member.fd);
     let mut ready = look.ready;
     let device = spelled(ready) & member.events & 0xffff != 0;
@@ -47,6 +49,11 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
         || wanted.contains(Events::OUT) && (progress.room != member.seen.room || out && !member.was_out);
     let due = level != 0 && (!member.edge_triggered() || news && (device || told));
     Verdict { level, due, progress, out }
+}
+
+/// Whether a member waits for new bytes, not for unread ones: edge triggering, and whoever wants only the end.
+fn by_edge(member: &Member, wanted: Events) -> bool {
+    wanted.intersects(Events::IN | Events::RDHUP) && (member.edge_triggered() || !wanted.contains(Events::IN))
 }
 
 /// RDHUP is asked beside IN (the end of the stream is readable) and for itself, and nowhere else: a caller
@@ -94,8 +101,7 @@ impl<S: Source> State<S> {
         }
         let wanted = member.wanted();
         let (slot, edge) = (member.slot, member.edge_triggered());
-        // Waiting for new bytes, not for unread ones: edge triggering, and whoever wants only the end.
-        let by_edge = wanted.intersects(Events::IN | Events::RDHUP) && (edge || !wanted.contains(Events::IN));
+        let by_edge = by_edge(member, wanted);
         let mut level = wanted & (Events::IN | Events::OUT);
         if by_edge {
             level.remove(Events::IN);

@@ -144,7 +144,8 @@ impl<S: Source> Registry<S> {
         call: Call,
         timeout: Option<Duration>,
     ) -> Result<usize, Errno> {
-        let deadline = Deadline::after(timeout);
+        let mut deadline = Deadline::after(timeout);
+        deadline.begin();
         // SeqCst, here and below: a change of mode sets `special` and then reads this count.
         set.sleepers.fetch_add(1, Ordering::SeqCst);
         let result = call.sleep(timeout);
@@ -174,7 +175,7 @@ impl<S: Source> Registry<S> {
         &'static self,
         set: &'static Set<S>,
         call: Call,
-        deadline: Deadline,
+        mut deadline: Deadline,
     ) -> Result<usize, Errno> {
         let mut vain = 0;
         let mut may_spin = true;
@@ -189,6 +190,7 @@ impl<S: Source> Registry<S> {
             if n > 0 {
                 return Ok(n);
             }
+            deadline.begin();
             if left.is_some_and(|t| t.is_zero()) {
                 return Ok(0);
             }
@@ -486,7 +488,8 @@ impl<S: Source> State<S> {
         self.call = self.call.wrapping_add(1);
         let mut warm = [0; WARM];
         let count = self.warm.len().min(WARM);
-        for (to, from) in warm.iter_mut().zip(self.warm.iter().cycle().skip(self.warm_turn % count.max(1))) {
+        let (behind, first) = self.warm.split_at_checked(self.warm_turn % count.max(1)).unwrap_or_default();
+        for (to, from) in warm.iter_mut().zip(first.iter().chain(behind)) {
             *to = *from;
         }
         self.warm_turn = self.warm_turn.wrapping_add(1);

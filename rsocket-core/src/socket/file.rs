@@ -1,0 +1,172 @@
+//! `sendfile` on a connection that is on its device: the file's bytes are read straight into the peer's window, which saves a
+//! copy of all of them.
+//!
+//! It happens under the send lock, so the file is only asked for what is in memory already (`RWF_NOWAIT`, preadv2(2)). What
+//! is not, and files that cannot say, are the caller's, who reads them into memory of its own and sends that. Entry
+//! point: [`send`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::send::{PIECE, Placed, hint_word, next_message, refresh};
+use super::slot::{LARGE, SendState, Slot, SlotId, flag};
+use super::{guard, tally, wait};
+use crate::attach::link::{self, Ends};
+use crate::attach::machine::SendMode;
+use crate::attach::marks;
+use crate::errno::Errno;
+use crate::live;
+use crate::proto::SendHalf;
+use crate::relay;
+use crate::sync::thread::tid;
+use crate::sys;
+
+/// What a call came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// So many bytes were sent, which is all that there will be.
+    All(usize),
+    /// So many, and the next ones are to be sent in the ordinary way, which also finds every error.
+    Next(usize),
+}
+
+/// What one attempt came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// So many bytes were sent.
+    Sent(usize),
+    /// The file has no more.
+    End,
+    /// The window is full.
+    Full,
+    /// The caller must go on in the ordinary way.
+    Ordinary,
+}
+
+/// Sends up to `length` bytes of the file from position `at` on, waiting for room as send(2) does.
+///
+/// # Errors
+/// `EAGAIN`, `EINTR`, `EBADF` of a wait before which nothing had been sent.
+pub fn send(id: SlotId, s: &Slot, mut fd: RawFd, file: RawFd, at: u64, length: usize) -> Result<Sent, Errno> {
+    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let mut sent = 0;
+    let result = loop {
+        if sent == length {
+            break Ok(Sent::All(sent));
+        }
+        match attempt(s, file, at.saturating_add(sent as u64), length - sent) {
+            Step::Sent(n) => {
+                sent += n;
+                continue;
+            }
+            Step::End => break Ok(Sent::All(sent)),
+            Step::Ordinary => break Ok(Sent::Next(sent)),
+            Step::Full => {}
+        }
+        patience.moved(sent > 0);
+        let waited = wait::writable(id, s, fd, 0, &mut patience);
+        fd = patience.descriptor(fd);
+        match waited {
+            Ok(()) => {}
+            Err(_) if sent > 0 => break Ok(Sent::All(sent)),
+            Err(e) => break Err(e),
+        }
+    };
+    patience.over();
+    result
+}
+
+/// Whether the connection is in its ordinary state: anything else is for the ordinary way to find out about.
+fn common(s: &Slot) -> bool {
+    !s.has(flag::UNCOMMON) && s.has(flag::LARGE_OPEN) && s.send_mode() == SendMode::Device
+}
+
+/// One message, under the send lock.
+fn attempt(s: &Slot, file: RawFd, at: u64, length: usize) -> Step {
+    let Some(ends) = link::ends(s).filter(|_| common(s)) else { return Step::Ordinary };
+    if !guard::take_send(s, &ends) {
+        return Step::Ordinary;
+    }
+    let over = marks::return_wanted(&ends.outgoing).is_some() || marks::receiver_closed(&ends.outgoing);
+    // Asked again, now that nobody else changes it.
+    let step = if over || !common(s) { Step::Ordinary } else { fill(s, &ends, file, at, length) };
+    s.send.lock.unlock(tid());
+    if let Step::Sent(_) = step {
+        relay::carry_out(s, &ends);
+    }
+    step
+}
+
+/// Reads one message into the window and publishes it. Runs under the send lock.
+fn fill(s: &Slot, ends: &Ends, file: RawFd, at: u64, length: usize) -> Step {
+    // SAFETY: our caller holds the send lock, and the state was set when the window was. As in send::into_device it is edited in
+    // the spare copy, which counts for nothing until it is flipped.
+    let mut state = unsafe { s.send.draft() };
+    if state.banks.get(LARGE).is_none_or(|half| half.room() == 0) {
+        if !refresh(state, ends) {
+            return Step::Ordinary;
+        }
+        s.send.flip();
+        // SAFETY: under the lock; the draft before is not used again.
+        state = unsafe { s.send.draft() };
+    }
+    let step = match next_message(state, length.min(PIECE) as u32) {
+        None => {
+            s.room_epoch.fetch_add(1, Ordering::Relaxed);
+            s.clear(flag::PLACES_FULL);
+            Step::Full
+        }
+        Some(message) => match read(ends, file, at, &message) {
+            None => return Step::Ordinary,
+            Some(0) => return Step::End,
+            Some(n) if n < message.target.len as usize => {
+                // A shorter message, whose bytes are in place already.
+                // SAFETY: as above.
+                state = unsafe { s.send.draft() };
+                match next_message(state, n as u32) {
+                    Some(shorter) if shorter.target.addr == message.target.addr => {
+                        publish(s, ends, state, &shorter)
+                    }
+                    _ => return Step::Ordinary,
+                }
+            }
+            Some(_) => publish(s, ends, state, &message),
+        },
+    };
+    // Valid now, or a draft without a change.
+    s.room_hint.store(hint_word(state), Ordering::Release);
+    step
+}
+
+fn publish(s: &Slot, ends: &Ends, state: &mut SendState, message: &Placed) -> Step {
+    let n = message.target.len as usize;
+    let position = state.data_position;
+    state.data_position = position.wrapping_add(1);
+    // As in send::into_device: the spare copy is whole before the message is published.
+    ends.outgoing.publish_data(position, message.word);
+    s.send.flip();
+    let shown = live::record(s);
+    tally::sent_shm(s, shown, n);
+    if let Some(r) = shown {
+        r.room(state.room(), state.banks.each_ref().map(SendHalf::credits));
+    }
+    Step::Sent(n)
+}
+
+/// How many of the message's bytes the file had in memory, which are in their place now; `None` if that cannot be said without
+/// waiting.
+fn read(ends: &Ends, file: RawFd, at: u64, message: &Placed) -> Option<usize> {
+    let len = message.target.len as usize;
+    let to = ends.outgoing.payload(u64::from(link::offset_of(&message.target)?), len)?;
+    let place = libc::iovec { iov_base: to.cast(), iov_len: len };
+    let errno = sys::errno();
+    // SAFETY: the window has `len` bytes at `to` (Direction::payload), which are the sender's to write until it publishes
+    // them. The call is no cancellation point, and does not wait.
+    let n = unsafe {
+        libc::syscall(libc::SYS_preadv2, file, &raw const place, 1_usize, at, 0_usize, libc::RWF_NOWAIT)
+    };
+    // That the file cannot say is no error of the program's call.
+    sys::set_errno(errno);
+    usize::try_from(n).ok()
+}
