@@ -3,6 +3,8 @@
 //   once foreign NUMBER: write() on a descriptor that is no socket
 //   once send NUMBER, once receive NUMBER: 64 bytes between two ends of a connection, both here
 //   once look NUMBER: a receive that finds nothing
+//   once wait NUMBER: epoll_wait that finds those bytes at one of its members
+//   once modify NUMBER: epoll_ctl that asks for room as well, and not any more
 //
 // Prints "ns N", the mean of one call. What is counted is `measured` and what it calls.
 #include "bench.h"
@@ -13,6 +15,7 @@
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,6 +25,16 @@ static char bytes[SIZE];
 static ssize_t put(int fd) { return send(fd, bytes, SIZE, MSG_DONTWAIT | MSG_NOSIGNAL); }
 static ssize_t get(int fd) { return recv(fd, bytes, SIZE, MSG_DONTWAIT); }
 static ssize_t foreign(int fd) { return write(fd, bytes, SIZE); }
+static int set, member;
+static ssize_t await(int fd) {
+  struct epoll_event e[16];
+  return epoll_wait(fd, e, 16, 100);
+}
+static ssize_t modify(int fd) {
+  static unsigned turn;
+  struct epoll_event e = {.events = EPOLLIN | (turn++ % 2 ? 0 : EPOLLOUT), .data.fd = member};
+  return epoll_ctl(fd, EPOLL_CTL_MOD, member, &e);
+}
 
 __attribute__((noinline)) ssize_t measured(ssize_t (*call)(int), int fd) { return call(fd); }
 
@@ -58,6 +71,20 @@ int main(int argc, char **argv) {
     t = ns();
     for (long i = 0; i < number; i++) measured(foreign, fd);
     t = ns() - t;
+  } else if (!strcmp(argv[1], "wait") || !strcmp(argv[1], "modify")) {
+    int ends[2], waits = argv[1][0] == 'w';
+    if (!meet(ends)) return 3;
+    set = epoll_create1(0), member = ends[1];
+    struct epoll_event e = {.events = EPOLLIN, .data.fd = member};
+    if (epoll_ctl(set, EPOLL_CTL_ADD, member, &e)) return 7;
+    for (long i = 0; i < number; i++) {
+      if (waits && put(ends[0]) != SIZE) return 4;
+      uint64_t t0 = ns();
+      ssize_t k = measured(waits ? await : modify, set);
+      t += ns() - t0;
+      if (k != waits) return 8;
+      if (waits && get(member) != SIZE) return 5;
+    }
   } else {
     int ends[2], sends = !strcmp(argv[1], "send"), looks = !strcmp(argv[1], "look");
     if (!meet(ends)) return 3;

@@ -165,6 +165,20 @@ ROWS = (
         counts=True,
     ),
     Row(
+        "wait-count",
+        "epoll_wait that finds 64 B",
+        lambda b: counts.message(b, "wait"),
+        (Metric("count", "instructions in user space", "", True, noisy=False),),
+        counts=True,
+    ),
+    Row(
+        "modify-count",
+        "epoll_ctl that changes what is wanted",
+        lambda b: counts.message(b, "modify"),
+        (Metric("count", "instructions in user space", "", True, noisy=False),),
+        counts=True,
+    ),
+    Row(
         "start-up",
         "what an exec costs more",
         counts.start_up,
