@@ -218,6 +218,65 @@ static void splice_client(int fd) {
   }
   close(fd);
 }
+// The reader goes back to TCP with much unread, and takes its time: the writer's calls wait, as on a full connection.
+static void slow_tail_server(int fd) {
+  int p[2], small = 32768;
+  char b[1000];
+  CHECK(!pipe(p) && !setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small));
+  hear('w');
+  EQ(splice(fd, NULL, p[1], NULL, sizeof b, 0), sizeof b);
+  EQ(read(p[0], b, sizeof b), sizeof b);
+  verify(b, sizeof b, 6, 0);
+  nap(1500);
+  get_stream(fd, 6, sizeof b, 3 * MIB, 70000);
+  get_eof(fd);
+}
+static void slow_tail(int fd, int by_splice, int waits) {
+  int p[2], f = file_of(6, 3 * MIB), small = 32768;
+  static char b[60000];
+  CHECK(!pipe(p) && !setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
+  // What fits without a reader.
+  nonblock(fd, 1);
+  uint64_t n = 0;
+  for (ssize_t k; n < MIB; n += k) {
+    fill(b, sizeof b, 6, n);
+    if ((k = send(fd, b, sizeof b, MSG_DONTWAIT)) < 0) break;
+  }
+  nonblock(fd, waits);
+  tell('w');
+  nap(200);
+  lseek(f, n, SEEK_SET);
+  while (n < 3 * MIB) {
+    if (by_splice) {
+      ssize_t k = splice(f, NULL, p[1], NULL, sizeof b, 0);
+      CHECK(k > 0);
+      while (k > 0) {
+        ssize_t m = splice(p[0], NULL, fd, NULL, k, 0);
+        if (m < 0 && waits) {
+          CHECK(errno == EAGAIN && ready(fd, POLLOUT, 10000));
+          continue;
+        }
+        CHECK(m > 0);
+        n += m, k -= m;
+      }
+    } else {
+      size_t want = 3 * MIB - n < sizeof b ? 3 * MIB - n : sizeof b;
+      fill(b, want, 6, n);
+      ssize_t m = write(fd, b, want);
+      if (m < 0 && waits) {
+        CHECK(errno == EAGAIN && ready(fd, POLLOUT, 10000));
+        continue;
+      }
+      CHECK(m > 0);
+      n += m;
+    }
+  }
+  close(fd);
+}
+static void slow_write_client(int fd) { slow_tail(fd, 0, 0); }
+static void slow_write_nb_client(int fd) { slow_tail(fd, 0, 1); }
+static void slow_splice_client(int fd) { slow_tail(fd, 1, 0); }
+static void slow_splice_nb_client(int fd) { slow_tail(fd, 1, 1); }
 // stdio reads and writes inside the C library, where no one looks.
 static void stdio_server(int fd) {
   FILE *f = fdopen(fd, "r+");
@@ -268,6 +327,10 @@ const test_case CASES[] = {
     {"sendfile", sendfile_server, sendfile_client, 0},
     {"sendfile_nonblocking", sendfile_server, sendfile_nb_client, 0},
     {"splice", splice_server, splice_client, NOSHM},
+    {"slow_tail_write", slow_tail_server, slow_write_client, NOSHM},
+    {"slow_tail_write_nonblocking", slow_tail_server, slow_write_nb_client, NOSHM},
+    {"slow_tail_splice", slow_tail_server, slow_splice_client, NOSHM},
+    {"slow_tail_splice_nonblocking", slow_tail_server, slow_splice_nb_client, NOSHM},
     {"stdio", stdio_server, stdio_client, NOSHM},
     {"dprintf", dprintf_server, dprintf_client, NOSHM},
     {0},

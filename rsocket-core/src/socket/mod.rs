@@ -185,7 +185,7 @@ pub fn leave_receive(id: SlotId, _fd: RawFd, result: isize) {
 pub fn enter_send(id: SlotId, fd: RawFd) -> Route {
     let Some(s) = slot(id) else { return Route::Kernel };
     if s.send_mode().is_kernel() && !s.has(flag::STRICT | flag::UNDECIDED) {
-        if s.send_mode() == SendMode::Returned && tail_is_due(s) {
+        if s.send_mode() == SendMode::Returned && send::tail_is_due(s) {
             return Route::Device;
         }
         pairing::advance(id, s, fd);
@@ -193,7 +193,7 @@ pub fn enter_send(id: SlotId, fd: RawFd) -> Route {
         s.inside_send.fetch_add(1, Ordering::SeqCst);
         let mode = s.send_mode_fenced();
         // The direction may have been to the device and back since the first look.
-        if mode.is_kernel() && !(mode == SendMode::Returned && tail_is_due(s)) {
+        if mode.is_kernel() && !(mode == SendMode::Returned && send::tail_is_due(s)) {
             return Route::Kernel;
         }
         s.inside_send.fetch_sub(1, Ordering::SeqCst);
@@ -203,9 +203,12 @@ pub fn enter_send(id: SlotId, fd: RawFd) -> Route {
     Route::Device
 }
 
-/// What the peer had not read when it went back must be sent first.
-fn tail_is_due(s: &Slot) -> bool {
-    !s.has(flag::TAIL_SENT) && link::ends(s).is_some_and(|e| marks::return_wanted(&e.outgoing).is_some())
+/// Sends what the peer had not read when it went back to TCP; see [`send::tail`].
+///
+/// # Errors
+/// As send(2).
+pub fn send_tail(id: SlotId, fd: RawFd, flags: i32) -> Result<(), Errno> {
+    slot(id).map_or(Ok(()), |s| send::tail(id, s, fd, flags))
 }
 
 /// After a sending call that libc did. Preserves `errno`.
@@ -446,7 +449,7 @@ pub fn refuse_for_good(id: SlotId, fd: RawFd, reason: Reason) -> bool {
     }
     refuse(id, fd, reason);
     let kernels = s.receive_mode().is_kernel() && s.send_mode().is_kernel();
-    let owed = link::has_window(s) && tail_is_due(s);
+    let owed = link::has_window(s) && send::tail_is_due(s);
     // One that never attached and may not use TCP goes on to say so.
     let never = s.has(flag::STRICT) && !link::has_window(s) && s.phase() != Phase::Unconnected;
     kernels && !owed && !never && !s.has(flag::BROKEN)

@@ -182,18 +182,53 @@ fn attempt_locked(
     match s.send_mode() {
         SendMode::Device => {
             if marks::return_wanted(&ends.outgoing).is_some() {
-                detach::give_way(s, fd, ends)?;
-                return into_kernel(s, fd, from, flags);
+                return after_tail(detach::give_way(s, fd, ends), s, fd, from, flags);
             }
             into_device(s, fd, ends, from, into)
         }
-        SendMode::Returned => {
-            detach::send_tail(s, fd, ends)?;
-            into_kernel(s, fd, from, flags)
-        }
+        SendMode::Returned => after_tail(detach::send_tail(s, fd, ends), s, fd, from, flags),
         SendMode::Kernel | SendMode::Asked if s.has(flag::STRICT) => before_the_device(s, fd),
         SendMode::Kernel | SendMode::Asked => into_kernel(s, fd, from, flags),
     }
+}
+
+/// What follows the tail by TCP, once all of that has gone: before, there is no room for anything.
+fn after_tail(
+    tail: Result<(), Errno>,
+    s: &Slot,
+    fd: RawFd,
+    from: &mut Cursor<'_>,
+    flags: i32,
+) -> Result<(), Errno> {
+    match tail {
+        Ok(()) => into_kernel(s, fd, from, flags),
+        Err(Errno::AGAIN) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+/// What the peer had not read when it went back must be sent before anything else is.
+pub(super) fn tail_is_due(s: &Slot) -> bool {
+    !s.has(flag::TAIL_SENT) && link::ends(s).is_some_and(|e| marks::return_wanted(&e.outgoing).is_some())
+}
+
+/// Before a call that only the kernel can do: sends what the peer had not read, and waits as send(2) does until TCP has
+/// taken all of it.
+///
+/// # Errors
+/// As send(2).
+pub fn tail(id: SlotId, s: &Slot, mut fd: RawFd, flags: i32) -> Result<(), Errno> {
+    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let mut result = Ok(());
+    while result.is_ok() && tail_is_due(s) {
+        result = attempt(id, s, fd, &mut Cursor::new(&[]), flags, Into::Stream, &mut patience);
+        if result.is_ok() && tail_is_due(s) {
+            result = wait::writable(id, s, fd, flags, &mut patience);
+            fd = patience.descriptor(fd);
+        }
+    }
+    patience.over();
+    result
 }
 
 /// A connection that may not use TCP, before its device takes bytes: is there still something to wait for?

@@ -31,7 +31,9 @@ fn enter(slot: SlotId, fd: c_int, flags: c_int, odd: bool) -> Result<Route, Errn
         socket::refuse(slot, fd, Reason::OddUse);
     }
     match socket::enter_send(slot, fd) {
-        Route::Device if odd || flags & !KNOWN != 0 => back_to_kernel(slot, fd).map(|()| Route::Kernel),
+        Route::Device if odd || flags & !KNOWN != 0 => {
+            back_to_kernel(slot, fd, flags).map(|()| Route::Kernel)
+        }
         route => Ok(route),
     }
 }
@@ -40,17 +42,22 @@ fn enter(slot: SlotId, fd: c_int, flags: c_int, odd: bool) -> Result<Route, Errn
 pub(super) fn enter_kernel(slot: SlotId, fd: c_int) -> Result<(), Errno> {
     match socket::enter_send(slot, fd) {
         Route::Kernel => Ok(()),
-        Route::Device => back_to_kernel(slot, fd),
+        Route::Device => back_to_kernel(slot, fd, 0),
     }
 }
 
 #[cold]
-fn back_to_kernel(slot: SlotId, fd: c_int) -> Result<(), Errno> {
+fn back_to_kernel(slot: SlotId, fd: c_int, flags: c_int) -> Result<(), Errno> {
     socket::refuse(slot, fd, Reason::OddUse);
-    match socket::enter_send(slot, fd) {
-        Route::Kernel => Ok(()),
-        Route::Device => Err(Errno::OPNOTSUPP),
+    // The peer may be on its way back, too, and want its unread bytes first: since before, since our first look, or, when
+    // another thread has just sent them, no more. Each of that happens once.
+    for _ in 0..3 {
+        if socket::enter_send(slot, fd) == Route::Kernel {
+            return Ok(());
+        }
+        socket::send_tail(slot, fd, flags)?;
     }
+    Err(Errno::OPNOTSUPP)
 }
 
 /// One sending call: `real` is the pass-through.
