@@ -49,7 +49,7 @@ pub use watch::{tapped, unwitnessed, watching, witnessed, witnessing};
 
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::reason::Reason;
-use crate::attach::{detach, link, marks, pairing, remote};
+use crate::attach::{detach, link, pairing, remote};
 use crate::datagram;
 use crate::errno::Errno;
 use crate::succession::parcels;
