@@ -2,6 +2,7 @@
 # The same blocking program under Debian's own librspreload at one end and under ours at the other, over RDMA, in both
 # directions and over both devices.
 . "$(dirname "$0")/guest.sh"
+HERE=$(cd "$(dirname "$0")" && pwd)
 helper ECHO echo
 THEIRS=$(dpkg -L librdmacm1 | grep '/rsocket/librspreload.so$')
 [ -n "$THEIRS" ] || die "librdmacm1 has no preload library"
@@ -40,7 +41,26 @@ echo_between() {
     fail "$name" "we count $(stat_sum bytes.sent.rdma "$tmp/stats") bytes sent over RDMA: $(head -n 50 "$tmp"/stats/*)"
   else ok "$name ($((after - before)) packets)"; fi
 }
+
+# Both ends change their credentials while a connection stands.
+change_user() {
+  local dev=$1 addr name="both ends become an ordinary user: $1" server out
+  addr=$(address "$dev")
+  port=$((port + 1))
+  rm -rf "$tmp/stats" && mkdir -m 1777 "$tmp/stats"
+  # shellcheck disable=SC2046
+  start server timeout -k 5 90 $(side ours) "$PYTHON" "$HERE/hosts/talk.py" once "$addr" $port >"$tmp/server" 2>&1
+  wait_listen $port "$server" 20 || { fail "$name" "no server: $(tail -3 "$tmp/server")"; stop "$server"; return; }
+  # shellcheck disable=SC2046
+  out=$(limit 80 $(side ours) "$PYTHON" "$HERE/hosts/talk.py" user "$addr" $port 2>&1)
+  gone_child "$server" 10
+  stop "$server" || { fail "$name" "the server does not end: $(tail -3 "$tmp/server")"; return; }
+  check "$name" "$out; $(tail -n 3 "$tmp/server"); $(stat_sum bytes.sent.rdma "$tmp/stats") bytes by RDMA" \
+    [ "${out##*$'\n'}" = warm -a ! -s "$tmp/server" -a "$(stat_sum bytes.sent.rdma "$tmp/stats")" -gt 2000000 ]
+}
 for dev in "${DEVICES[@]}"; do
+  # What soft-iWARP's provider says when it is refused, it says on standard error.
+  [ "$dev" = siw0 ] || change_user "$dev"
   echo_between upstream ours "$dev"
   echo_between ours upstream "$dev"
   check "nothing left on $dev" "see above" none_left 10

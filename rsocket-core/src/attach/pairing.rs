@@ -286,14 +286,7 @@ pub(super) fn permitted(s: &Slot) -> Result<(), Reason> {
 /// Whether a relative holds the connection that has entered a sandbox, where it makes no calls but the kernel's: as
 /// long as it lives the connection stays on TCP.
 pub(super) fn relative_in_sandbox(id: SlotId, s: &Slot) -> bool {
-    if !s.has(flag::SANDBOXED_HOLDER) {
-        return false;
-    }
-    if family::shared(id) {
-        return true;
-    }
-    s.set(flag::WAS_SANDBOXED);
-    !s.clear(flag::SANDBOXED_HOLDER)
+    s.has(flag::SANDBOXED_HOLDER) && (family::shared(id) || !s.clear(flag::SANDBOXED_HOLDER))
 }
 
 fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
@@ -311,11 +304,6 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         Ok(Some(owner)) if owner.is_alive() || s.has(flag::CONNECTING) => {}
         // The accepting side's peer may have closed already; the connecting side's has not accepted yet.
         Ok(Some(_)) => return Err(Reason::ShutDownEarly),
-        // Not for good: on this host the peer may come to be known yet.
-        Ok(None) if s.has(flag::WAS_SANDBOXED) => {
-            put_off(s);
-            return Ok(());
-        }
         Ok(None) => return remote::begin(id, s, &tuple),
         Err(_) => return Err(Reason::ResourceError),
     }

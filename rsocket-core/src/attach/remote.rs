@@ -168,8 +168,7 @@ pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recog
         Some(own)
             if seen == Some(*proof)
                 && pairing::permitted(s).is_ok()
-                && !pairing::relative_in_sandbox(id, s)
-                && !s.has(flag::WAS_SANDBOXED) =>
+                && !pairing::relative_in_sandbox(id, s) =>
         {
             Recognised::Here(id, own)
         }

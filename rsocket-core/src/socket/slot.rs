@@ -243,9 +243,6 @@ pub mod flag {
     pub const PLACES_FULL: u32 = 1 << 25;
     /// A holder has entered a sandbox, and makes the kernel's calls only.
     pub const SANDBOXED_HOLDER: u32 = 1 << 26;
-    /// A holder that has ended was in a sandbox. What it did was a log-in, most likely, after which its server changes its
-    /// credentials, and loses what it had attached over RDMA: between hosts such a connection stays on TCP.
-    pub const WAS_SANDBOXED: u32 = 1 << 23;
     /// The last holder has closed: set once, by the one that ends the connection for all of them.
     pub const OVER: u32 = 1 << 27;
     /// Fork mode: it is not known yet whether the connection stays on TCP ([`crate::fork_safe`]).
@@ -281,7 +278,6 @@ pub mod flag {
         MAPPED,
         PLACES_FULL,
         LARGE_OPEN,
-        WAS_SANDBOXED,
         CONNECTING,
         STRICT,
         READ_SHUT,

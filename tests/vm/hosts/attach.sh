@@ -171,7 +171,11 @@ for role in "pair" "back option" "back splice" "whole exit 3000000" "whole _exit
   with "$name"
   run "$name" "every byte" warm "${P[@]}" "${talk[@]}" "$1" "$ip" 8000 "${@:2}"
 done
+# The kernel takes writes to the device's file only with the credentials that opened it.
+with user
+run user "both ends change their credentials" warm "${P[@]}" "${talk[@]}" user "$ip" 8000 again
 note_time talk $t
+over_rdma user 2 bytes.sent.rdma=1900000
 over_rdma pair_both 1 bytes.sent.rdma=5900000 bytes.received.rdma=2900000
 over_rdma back_option 2 bytes.sent.rdma=900000 detached=1
 over_rdma back_splice 2 bytes.sent.rdma=900000 detached=1

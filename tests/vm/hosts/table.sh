@@ -10,7 +10,7 @@ HERE=$ROOT/tests/programs
 BIG=$((24 << 20)) MIDDLE=$((8 << 20)) TLS=$((4 << 20)) SECS=$((3 * SLOW)) MPS=50 REQUESTS=1000 CROWD=5 ECHO=800000 ROUNDS=2
 SCP=$((${RSOCKET_TABLE_SCP:-8} << 20)) UPGRADES=1 SHARED=$VM_SIGNALS
 # What is quick enough in an emulated host; RSOCKET_TABLE_ROWS=. runs all.
-rows=(http-1k http-big http-100 iperf3 iperf3-P4 iperf3-R iperf3-bidir redis-cli redis-c1 nginx-keepalive asyncio selectors-epoll tls nginx-upgrade fork-echo inetd)
+rows=(http-1k http-big http-100 iperf3 iperf3-P4 iperf3-R iperf3-bidir redis-cli redis-c1 nginx-keepalive asyncio selectors-epoll tls ssh nginx-upgrade fork-echo inetd)
 only_rdma=()
 [ "$QUICK" = 1 ] && rows=(http-100 redis-c1 nginx-keepalive asyncio tls)
 if [ -n "${RSOCKET_TABLE_ROWS:-}" ]; then

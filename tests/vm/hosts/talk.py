@@ -8,6 +8,8 @@
     fetch HOST PORT PATH TIMES             HTTP bodies on connections that two workers hold, two each
     time HOST PORT,... CONNECTIONS:ROUNDS...   medians of connecting and asking so often, in microseconds: for each
                                            shape those of all ports, which take turns
+    user HOST PORT [again]                 both become an ordinary user: what stands goes on; `again`: and what follows attaches
+    once HOST PORT                         serves one connection
     hold HOST PORT how                     `receive` or `send` until the peer is gone; prints the error and the seconds
 
 Bytes are a function of their number and compared by their receiver. An end that is preloaded need not know, but waits
@@ -110,6 +112,12 @@ def leave_tcp_alone(s, how, data):
         splice(s, data)
 
 
+def become_user():
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+
+
 # ---------------------------------------------------------------- servers
 
 
@@ -147,6 +155,9 @@ def obey(s):
             if words[2] == "_exit":
                 os._exit(0)
             return
+        elif what == "user":
+            become_user()
+            s.sendall(b"done")
         elif what == "silent":
             time.sleep(1000)
 
@@ -161,6 +172,13 @@ def serve(host, port):
             obey(connection)
             return
         connection.close()
+
+
+def once(host, port):
+    s = listener(host, port)
+    connection, _ = s.accept()
+    s.close()
+    obey(connection)
 
 
 def answer(host, port):
@@ -281,6 +299,26 @@ def time_(host, ports, *shapes):
     print(*medians)
 
 
+def user(host, port, again=None):
+    n = 1_000_000
+    s = connect(host, port)
+    warmed = warm(s)
+    order(s, "user", 0)
+    same(exactly(s, 4), b"done", "the peer has changed")
+    # They in time, we in the middle of a message.
+    order(s, "sink", 0)
+    s.sendall(body(n))
+    become_user()
+    s.sendall(body(n))
+    s.shutdown(socket.SHUT_WR)
+    same(exactly(s, 32), hashlib.sha256(body(n) * 2).digest(), "digest")
+    same(s.recv(1), b"", "end")
+    if again:
+        s = connect(host, port)
+        warmed = warm(s) and warmed
+    print("warm" if warmed else "on tcp")
+
+
 def hold(host, port, how):
     s = connect(host, port)
     s.settimeout(None)
@@ -301,7 +339,8 @@ def hold(host, port, how):
         print(errno.errorcode[e.errno], round(time.monotonic() - began))
 
 
-ROLES = {"serve": serve, "answer": answer, "pair": pair, "back": back, "whole": whole, "fetch": fetch, "time": time_, "hold": hold}
+ROLES = {"serve": serve, "answer": answer, "pair": pair, "back": back, "whole": whole, "fetch": fetch, "time": time_, "hold": hold,
+         "user": user, "once": once}
 try:
     ROLES[sys.argv[1]](*sys.argv[2:])
 except KeyboardInterrupt:

@@ -23,7 +23,7 @@ pub(super) use rdma_sys::{
     rdma_cm_event_type, rdma_cm_id, rdma_conn_param, rdma_event_channel, ud_t,
 };
 
-use super::Missing;
+use super::{Missing, doorbell};
 
 /// What an identifier of the connection manager is for.
 pub(super) type PortSpace = rdma_port_space::Type;
@@ -242,11 +242,17 @@ pub(super) struct NotPosted {
 /// # Safety
 /// The queue pair is alive; the chain and what it points to are valid.
 pub(super) unsafe fn post_send(qp: *mut ibv_qp, chain: *mut ibv_send_wr) -> Result<(), NotPosted> {
-    let mut bad = chain;
+    let mut bad = core::ptr::null_mut();
     // SAFETY: the caller's promises; a queue pair has its context and that has its provider's table.
     let done = unsafe { (*(*qp).context).ops.post_send.map(|f| f(qp, chain, &raw mut bad)) };
     match done {
         Some(0) => Ok(()),
+        // All of it is in the queue, and the kernel was not to hear of it from these credentials.
+        Some(libc::EACCES) if bad.is_null() => {
+            // SAFETY: as above.
+            let (file, handle) = unsafe { ((*(*qp).context).cmd_fd, (*qp).handle) };
+            doorbell::ring(file, handle).map_err(|errno| NotPosted { errno, torn: true })
+        }
         Some(e) => Err(NotPosted { errno: e.saturating_abs(), torn: bad != chain }),
         None => Err(NotPosted { errno: libc::EOPNOTSUPP, torn: false }),
     }

@@ -28,6 +28,7 @@ use crate::errno::Errno;
 
 mod cm;
 mod contexts;
+mod doorbell;
 mod event;
 pub(super) mod ffi;
 mod gate;
