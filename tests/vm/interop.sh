@@ -171,5 +171,13 @@ if [ "${INTEROP:-}" = all ]; then
   row "udpong -T b -T e -S 16" udpong -C 40 -S 16 -T b -T e
 fi
 table
+# A call that sleeps hears of the device by itself: no other thread rings it.
+for dev in "${DEVICES[@]}"; do
+  RSOCKET_POLLING_TIME=0 cell "$dev" ours ours "rstream -T b, asleep" rstream -S 64 -C 1 -I 200 -T b
+  collect
+  rung=$(stat_sum wakeups.rung "$tmp/all") sleeps=$(stat_sum sleeps "$tmp/all")
+  check "$dev: no thread rings one that sleeps ($rung rings in $sleeps sleeps)" "see above" \
+    [ "$sleeps" -ge 100 -a $((rung * 5)) -lt "$sleeps" ]
+done
 check "nothing left" "see above" none_left 10
 finish

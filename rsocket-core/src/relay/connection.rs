@@ -388,6 +388,14 @@ impl Connection {
         }
     }
 
+    /// Readable after [`Self::arm`], once there is news of the device.
+    pub fn event_fd(&mut self) -> Option<RawFd> {
+        match &mut self.stage {
+            Stage::Running { pump } => pump.pair().event_fd(),
+            _ => None,
+        }
+    }
+
     /// Makes the device's event unreadable again.
     pub fn take_event(&mut self) {
         if let Stage::Running { pump } = &mut self.stage {

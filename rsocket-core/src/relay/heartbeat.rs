@@ -75,6 +75,11 @@ impl Connection {
         Some(self.watch.next(&self.rules))
     }
 
+    /// Whether the peer was asked and has not answered.
+    pub fn asks(&self) -> bool {
+        self.watch.asked()
+    }
+
     /// The program's next call says that the peer did not answer in time.
     pub(super) fn say_timed_out(&mut self) {
         if let Some((_, s)) = self.holder() {

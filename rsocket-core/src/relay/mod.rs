@@ -20,6 +20,7 @@ use crate::sys;
 pub mod beside;
 pub mod connection;
 pub mod guests;
+pub mod hearing;
 mod heartbeat;
 pub mod interfaces;
 pub mod loopback;
@@ -48,9 +49,12 @@ pub fn pump(s: &Slot) -> bool {
         let c = slot.as_mut().filter(|c| c.window() == own && c.running())?;
         let ran = c.run();
         note(relay, ran.moved);
-        if ran.alive && c.backlog() && relay.armed.swap(1, Ordering::Relaxed) == 0 {
-            c.arm();
-            return Some(c.run().alive);
+        if ran.alive && c.backlog() {
+            hearing::again(relay, c);
+            if relay.armed.swap(1, Ordering::Relaxed) == 0 {
+                c.arm();
+                return Some(c.run().alive);
+            }
         }
         Some(ran.alive)
     });
@@ -245,6 +249,15 @@ pub fn linger(s: &Slot, seconds: u32) {
 fn short_sleep() {
     let limit = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
     let _ = sys::wait(&mut [], Some(&limit), core::ptr::null());
+}
+
+/// Relatives may wait for this process's connections from now on, whom the service thread rings.
+pub fn shared() {
+    // Pairs with the one in Hearing::settle.
+    fence(Ordering::SeqCst);
+    if table::all().any(|relay| relay.heard.load(Ordering::Relaxed) == 0) {
+        service::nudge();
+    }
 }
 
 /// In the child of a fork: all relays are the parent's.

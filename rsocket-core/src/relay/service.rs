@@ -16,6 +16,7 @@ use rustix::event::epoll;
 
 use super::beside::{self, Request};
 use super::connection::{self, Connection, Door};
+use super::hearing;
 use super::migrate;
 use super::table::{self, Relay};
 use crate::attach::link;
@@ -229,6 +230,20 @@ pub fn watch(watch: &Watch) {
     }
 }
 
+/// Whether the thread hears of that relay's completions from now on. The caller has the relay's lock.
+pub(super) fn hears(key: u64, fd: RawFd, so: bool) {
+    if let Some(service) = running() {
+        let Watch { fd, token, events } = Watch::completions(key, Some(fd));
+        let events = if so { events } else { epoll::EventFlags::empty() };
+        let _ = epoll::modify(
+            sys::borrow(service.epoll),
+            sys::borrow(fd),
+            epoll::EventData::new_u64(token),
+            events,
+        );
+    }
+}
+
 /// An identifier of the connection manager, whose events name `key`.
 ///
 /// # Errors
@@ -383,7 +398,14 @@ impl Service {
     fn heartbeats(&self, now: u64, hot: &mut Hot) {
         self.heartbeat.store(u64::MAX, Ordering::Relaxed);
         for relay in table::all() {
-            let beat = relay.try_with(|c| c.as_mut().and_then(|c| c.heartbeat(now)));
+            let beat = relay.try_with(|c| {
+                let c = c.as_mut()?;
+                // Signs of life may have come that nobody has heard of.
+                if c.running() {
+                    c.run();
+                }
+                c.heartbeat(now)
+            });
             // One that is being run is not at rest.
             let next = beat.unwrap_or(Some(0));
             if let Some(at) = next {
@@ -532,7 +554,10 @@ impl Service {
                     self.heartbeat.fetch_min(at, Ordering::Relaxed);
                 }
                 c.enlist(bell);
-                if !recently {
+                let needed = hearing::as_needed(relay, c);
+                if !needed {
+                    again = None;
+                } else if !recently {
                     c.arm();
                     relay.armed.store(1, Ordering::Relaxed);
                 }

@@ -31,6 +31,8 @@ pub struct Relay {
     pub spinners: AtomicU32,
     /// Nonzero while the device's next event is awaited by the service thread.
     pub armed: AtomicU32,
+    /// Nonzero while the service thread hears of the device's events ([`super::hearing`]). Changed under the lock.
+    pub heard: AtomicU32,
     /// Our end of the loopback connection, for the child of a fork, which may not take the lock; -1 when there is none.
     end: AtomicI32,
     used: AtomicU32,
@@ -74,6 +76,7 @@ pub fn take() -> Option<&'static Relay> {
     found.vain.store(0, Ordering::Relaxed);
     found.spinners.store(0, Ordering::Relaxed);
     found.armed.store(0, Ordering::Relaxed);
+    found.heard.store(1, Ordering::Relaxed);
     found.end.store(-1, Ordering::Relaxed);
     Some(found)
 }
@@ -92,6 +95,7 @@ fn make() -> Option<&'static Relay> {
         vain: AtomicU32::new(0),
         spinners: AtomicU32::new(0),
         armed: AtomicU32::new(0),
+        heard: AtomicU32::new(1),
         end: AtomicI32::new(-1),
         used: AtomicU32::new(1),
         index,

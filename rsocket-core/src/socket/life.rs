@@ -223,6 +223,7 @@ pub fn fork_prepare() {
 pub fn fork_parent() {
     family::fork_parent();
     pairing::fork_parent();
+    relay::shared();
 }
 
 /// pthread_atfork, in the child: what was the parent's alone is forgotten.

@@ -54,7 +54,7 @@ use crate::attach::{detach, link, pairing, remote};
 use crate::datagram;
 use crate::errno::Errno;
 use crate::succession::parcels;
-use crate::{fork_safe, sys, tap};
+use crate::{fork_safe, relay, sys, tap};
 use slot::{Slot, flag};
 
 bitflags::bitflags! {
@@ -231,7 +231,7 @@ pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
 pub fn waits_on_listener(id: SlotId, fd: RawFd) {
     if remote::possible() {
         let errno = sys::errno();
-        crate::relay::beside::wait_for_peers(id, fd);
+        relay::beside::wait_for_peers(id, fd);
         sys::set_errno(errno);
     }
 }
@@ -391,7 +391,9 @@ pub fn refuse(id: SlotId, fd: RawFd, reason: Reason) {
 /// A message is about to carry the connection's descriptor away, over whatever socket. Unless a relative could go on with
 /// it as it is, it goes back to TCP first: the receiver may know nothing of us.
 pub fn passing(id: SlotId, fd: RawFd) {
-    if !parcels::send_off(id, fd) {
+    if parcels::send_off(id, fd) {
+        relay::shared();
+    } else {
         refuse(id, fd, Reason::PassedAway);
     }
 }
@@ -492,7 +494,10 @@ pub fn arm(id: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
         return datagram::ready::arm(id, interest, bell, mark_ready);
     }
     slot(id).is_none_or(|s| match ready::arm(id, s, interest, bell, mark_ready) {
-        ready::Armed::Armed => true,
+        ready::Armed::Armed => {
+            relay::hearing::by_service(s);
+            true
+        }
         ready::Armed::Ready => false,
         // Without a window nobody could ring: then it is the kernel that will speak, or patience.
         ready::Armed::Crowded if !link::has_window(s) => true,
@@ -510,7 +515,13 @@ pub fn arm_edge(id: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool {
     if datagram::is(id) {
         return datagram::ready::arm_edge(id, seen, bell, mark_ready);
     }
-    slot(id).is_none_or(|s| ready::arm_edge(s, seen, bell, mark_ready))
+    slot(id).is_none_or(|s| {
+        let armed = ready::arm_edge(s, seen, bell, mark_ready);
+        if armed {
+            relay::hearing::by_service(s);
+        }
+        armed
+    })
 }
 
 /// Takes the bell out again.

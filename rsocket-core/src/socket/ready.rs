@@ -298,17 +298,16 @@ pub fn arm_edge(s: &Slot, seen: u64, bell: u64, mark: bool) -> bool {
     true
 }
 
-/// Takes `bell` out again.
-pub fn disarm(s: &Slot, bell: u64) {
-    if let Some(ends) = link::ends(s) {
-        for sleepers in [ends.incoming.data_waiters(), ends.outgoing.room_waiters()] {
-            for i in 0..SLEEPERS {
-                if !sleepers.disarm(i, bell) {
-                    sleepers.disarm(i, bell | MARK_READY);
-                }
-            }
+/// Takes `bell` out again; in how many places it still was. One that it was taken from has been rung, or is about to be.
+pub fn disarm(s: &Slot, bell: u64) -> usize {
+    let Some(ends) = link::ends(s) else { return 0 };
+    let mut found = 0;
+    for sleepers in [ends.incoming.data_waiters(), ends.outgoing.room_waiters()] {
+        for i in 0..SLEEPERS {
+            found += usize::from(sleepers.disarm(i, bell) || sleepers.disarm(i, bell | MARK_READY));
         }
     }
+    found
 }
 
 /// How far the two directions have come: messages that were published for us, read or not, and how often

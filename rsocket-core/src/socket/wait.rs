@@ -18,7 +18,7 @@ use crate::device::shm::bell::{self, BellRef};
 use crate::errno::Errno;
 use crate::fork_safe;
 use crate::live::{self, layout::record};
-use crate::relay;
+use crate::relay::{self, hearing::Hearing};
 use crate::stats::{self, Counter};
 use crate::sync::spin::{Adaptive, Spun};
 use crate::sync::thread;
@@ -226,6 +226,7 @@ fn sleep(
         left = Some(left.map_or(PEER_CHECK_NS, |l| l.min(PEER_CHECK_NS)));
     }
     let bell = bell::borrow();
+    let hearing = bell.and_then(|_| Hearing::begin(id, s));
     let arm = |b: BellRef| match seen {
         None => ready::arm(id, s, interest, b.id(), false),
         Some(seen) if ready::arm_edge(s, seen, b.id(), false) => ready::Armed::Armed,
@@ -243,7 +244,10 @@ fn sleep(
             bell::give_back(b);
             return Ok(());
         }
-        Some((_, ready::Armed::Armed)) => {}
+        Some((b, ready::Armed::Armed)) => match hearing {
+            Some(hearing) => hearing.settle(id, s, b.id()),
+            None => relay::hearing::by_service(s),
+        },
         // No bell, or no place for one: look again soon.
         Some((_, ready::Armed::Crowded)) | None => {
             let nap = lonely(s).unwrap_or(CROWDED_NS);
@@ -260,17 +264,26 @@ fn sleep(
         // While we were looking and spinning.
         Err(Errno::INTR)
     } else {
-        sleep_armed(s, fd, interest, look.ask, bell, left, half_closed)
+        let device = hearing.map_or(-1, |h| h.fd);
+        sleep_armed(s, fd, interest, look.ask, [bell.map_or(-1, |b| b.fd()), device], left, half_closed)
     };
     let ns = sys::now_ns().saturating_sub(began);
     if let Some(b) = bell {
-        ready::disarm(s, b.id());
-        if b.drain() {
+        // Where arm() has put it. What is rung late is heard by whoever sleeps with this bell next.
+        let places = if interest.contains(Events::OUT) && seen.is_none() { 2 } else { 1 };
+        let untouched = ready::disarm(s, b.id()) == places && matches!(slept, Ok([_, 0, _]));
+        if !untouched && b.drain() {
             stats::add(Counter::BellsHeard, 1);
             live::count(s, record::WOKEN);
         }
         bell::give_back(b);
     }
+    if let (Some(hearing), Ok([_, _, device])) = (hearing, slept)
+        && device != 0
+    {
+        hearing.heard(s);
+    }
+    let slept = slept.map(|[tcp, ..]| tcp);
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
     adaptive.slept(ns, polling());
     learnt.store(adaptive.to_raw(), Ordering::Relaxed);
@@ -290,16 +303,17 @@ fn lonely(s: &Slot) -> Option<u64> {
     (s.migration.was_begun() && !s.has(flag::STRICT) && !link::has_window(s)).then_some(LONELY_NS)
 }
 
-/// Sleeps. Nothing with a destructor is alive in here: a cancelled thread unwinds from inside `wait`.
+/// Sleeps on the TCP socket, the bell and the device; what the kernel says of each. Nothing with a destructor is alive in
+/// here: a cancelled thread unwinds from inside `wait`.
 fn sleep_armed(
     s: &Slot,
     fd: RawFd,
     interest: Events,
     ask: Events,
-    bell: Option<BellRef>,
+    [bell, device]: [RawFd; 2],
     left: Option<u64>,
     half_closed: bool,
-) -> Result<i16, Errno> {
+) -> Result<[i16; 3], Errno> {
     let mut events = 0;
     if interest == Events::IN {
         events |= libc::POLLIN | libc::POLLRDHUP;
@@ -315,7 +329,8 @@ fn sleep_armed(
     let fd = if deaf { -1 } else { fd };
     let mut fds = [
         libc::pollfd { fd, events, revents: 0 },
-        libc::pollfd { fd: bell.map_or(-1, |b| b.fd()), events: libc::POLLIN, revents: 0 },
+        libc::pollfd { fd: bell, events: libc::POLLIN, revents: 0 },
+        libc::pollfd { fd: device, events: libc::POLLIN, revents: 0 },
     ];
     let time = left.map(|ns| libc::timespec {
         tv_sec: (ns / 1_000_000_000) as i64,
@@ -330,7 +345,7 @@ fn sleep_armed(
     if result != Err(Errno::INTR) && s.generation.load(Ordering::Acquire) != generation {
         return Err(Errno::BADF);
     }
-    result.map(|_| fds.first().map_or(0, |f| f.revents))
+    result.map(|_| fds.map(|f| f.revents))
 }
 
 /// One sleep on whatever the caller says, for a socket without a bell.

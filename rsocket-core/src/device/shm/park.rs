@@ -84,6 +84,16 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
         })
     }
 
+    /// Whether there is a bell for which `but` does not hold.
+    #[must_use]
+    pub fn any_but(&self, but: impl Fn(u64) -> bool) -> bool {
+        self.words.iter().any(|word| {
+            // Relaxed: who must not be missed has armed before a fence that the caller's pairs with.
+            let id = word.load(Ordering::Relaxed);
+            id != 0 && !but(id)
+        })
+    }
+
     /// True when the word is still armed with `id`: an epoll set need not arm again.
     #[must_use]
     #[inline]

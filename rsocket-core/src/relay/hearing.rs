@@ -1,0 +1,156 @@
+//! Who hears of the device's news while a connection is slept on: the service thread, or the sleeper itself.
+//!
+//! A thread that sleeps on this one connection, in a blocking call, waits for the device's events itself, and the service
+//! thread is left asleep: no thread stands between the program and the device then either. Whoever else waits (an epoll
+//! set, poll, another process of the family) is rung by the service thread, which hears again from then on. While nobody
+//! waits, and nothing is to be sent, nobody need hear: the next call looks at the device.
+//!
+//! Must not know what the news are. Entry points: [`Hearing::begin`] and, for everybody else, [`by_service`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::{Ordering, fence};
+use std::os::fd::RawFd;
+
+use super::connection::Connection;
+use super::service;
+use super::table::{self, Relay};
+use crate::attach::link::{self, Ends};
+use crate::device::shm::park::MARK_READY;
+use crate::socket::slot::{Slot, SlotId, flag};
+use crate::socket::{family, ready};
+
+/// A thread's sleep in which it hears of the device's news.
+#[derive(Clone, Copy)]
+pub struct Hearing {
+    relay: &'static Relay,
+    key: u64,
+    /// Readable when there is news.
+    pub fd: RawFd,
+}
+
+/// The connection's relay, if it is in this process.
+fn relay_of(s: &Slot) -> Option<&'static Relay> {
+    s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find)
+}
+
+/// Whether anybody of the program's side has a bell in the window, but for the one with this id.
+fn others(ends: &Ends, bell: u64) -> bool {
+    [ends.incoming.data_waiters(), ends.outgoing.room_waiters()]
+        .iter()
+        .any(|sleepers| sleepers.any_but(|word| word & !MARK_READY == bell))
+}
+
+impl Hearing {
+    /// Before a thread arms its bell to sleep on the connection. `None`: the service thread is to hear.
+    #[must_use]
+    pub fn begin(id: SlotId, s: &Slot) -> Option<Self> {
+        if !s.has(flag::RELAYED) || s.has(flag::BESIDE) && !ready::settled(s) || family::shared(id) {
+            return None;
+        }
+        let relay = relay_of(s)?;
+        let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
+        let fd = relay.with(|slot| slot.as_mut().filter(|c| c.window() == own)?.event_fd()).flatten()?;
+        Some(Self { relay, key: relay.key(), fd })
+    }
+
+    /// After the thread's bell is in the window, and the device is armed: the service thread does not hear any more,
+    /// unless somebody else waits.
+    pub fn settle(&self, id: SlotId, s: &Slot, bell: u64) {
+        if self.relay.heard.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let Some(ends) = link::ends(s) else { return };
+        self.relay.with(|_| {
+            if self.relay.key() != self.key || self.relay.heard.swap(0, Ordering::Relaxed) == 0 {
+                return;
+            }
+            // Pairs with the fence of whoever puts a bell into the window and then looks at `heard` (by_service), or makes
+            // relatives (relay::shared): either they see that nobody hears, or we see them.
+            fence(Ordering::SeqCst);
+            if others(&ends, bell) || family::shared(id) {
+                self.relay.heard.store(1, Ordering::Relaxed);
+            } else {
+                service::hears(self.key, self.fd, false);
+            }
+        });
+    }
+
+    /// The thread has slept, and its bell is out of the window: takes the news, if there are any. Others who wait hear of
+    /// the next.
+    pub fn heard(&self, s: &Slot) {
+        let ends = link::ends(s);
+        let alive = service::with_news(self.relay, |slot| {
+            let c = slot.as_mut().filter(|_| self.relay.key() == self.key)?;
+            c.take_event();
+            self.relay.armed.store(0, Ordering::Relaxed);
+            // Pairs with the fence in relay::arm, as in Service::look.
+            fence(Ordering::SeqCst);
+            let mut ran = c.run();
+            while ran.alive && ends.as_ref().is_some_and(|ends| others(ends, 0)) {
+                c.arm();
+                self.relay.armed.store(1, Ordering::Relaxed);
+                ran = c.run();
+                if !ran.moved {
+                    break;
+                }
+            }
+            Some(ran.alive)
+        });
+        if alive.flatten() == Some(false) {
+            service::nudge();
+        }
+    }
+}
+
+/// Somebody waits for the connection who is rung by the service thread: it hears from now on. To be called after the
+/// bell was put into the window.
+#[inline]
+pub fn by_service(s: &Slot) {
+    if !s.has(flag::RELAYED) {
+        return;
+    }
+    if let Some(relay) = relay_of(s) {
+        // Relaxed: the fence of arming came before.
+        if relay.heard.load(Ordering::Relaxed) == 0 {
+            relay.with(|slot| slot.iter_mut().for_each(|c| again(relay, c)));
+        }
+    }
+}
+
+/// Whether the service thread must hear of this connection's device: something waits to be sent, the peer was asked whether it is there,
+/// somebody is to be rung, or nobody knows who could be. A connection that is leaving TCP is moved along by the device's news alone.
+fn needed(c: &Connection) -> bool {
+    let Some((id, s)) = c.program() else { return true };
+    c.backlog()
+        || c.asks()
+        || s.has(flag::PENDING | flag::UNDECIDED)
+        || s.has(flag::BESIDE) && !ready::settled(s)
+        || link::ends(s).is_none_or(|ends| others(&ends, 0))
+        || family::shared(id)
+}
+
+/// The service thread has looked at the relay: whether it goes on to hear of its device. The caller has the relay's lock.
+pub fn as_needed(relay: &Relay, c: &mut Connection) -> bool {
+    let heard = relay.heard.swap(0, Ordering::Relaxed) != 0;
+    // As in Hearing::settle.
+    fence(Ordering::SeqCst);
+    if needed(c) {
+        relay.heard.store(u32::from(heard), Ordering::Relaxed);
+        again(relay, c);
+        return true;
+    }
+    if heard && let Some(fd) = c.event_fd() {
+        service::hears(relay.key(), fd, false);
+    }
+    false
+}
+
+/// As [`by_service`], by somebody who works on the relay.
+pub fn again(relay: &Relay, c: &mut Connection) {
+    if relay.heard.load(Ordering::Relaxed) == 0
+        && let Some(fd) = c.event_fd()
+    {
+        relay.heard.store(1, Ordering::Relaxed);
+        service::hears(relay.key(), fd, true);
+    }
+}
