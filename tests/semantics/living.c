@@ -11,7 +11,7 @@ static void stop_server(int fd) {
   uint64_t n = 0;
   CHECK(!kill(peer, SIGSTOP));
   nonblock(fd, 1);
-  for (int quiet = 0; quiet < 5;) {  // as much as goes
+  for (int quiet = 0; quiet < 20;) {  // as much as goes, and what TCP still finds room for a moment later
     fill(b, sizeof b, 1, n);
     ssize_t k = send(fd, b, sizeof b, 0);
     if (k > 0) n += k, quiet = 0;

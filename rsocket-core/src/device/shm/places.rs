@@ -220,7 +220,7 @@ mod tests {
         d.write_header(*at, &header);
         // SAFETY: the bytes are a slice's, and there is room for them.
         unsafe { d.write_place(*at, 0, bytes.as_ptr(), bytes.len()) };
-        *at += header.extent();
+        *at = at.wrapping_add(header.extent());
         d.publish_put(*at);
         true
     }
@@ -233,7 +233,7 @@ mod tests {
             // SAFETY: stretch says so.
             bytes.extend_from_slice(unsafe { core::slice::from_raw_parts(from, n) });
         }
-        *at += header.extent();
+        *at = at.wrapping_add(header.extent());
         d.publish_taken(*at);
         Some((header, bytes))
     }
@@ -280,7 +280,7 @@ mod tests {
         fn pieces_come_out_as_they_went_in(start: u32, sizes in prop::collection::vec(1_usize..70_000, 1..60)) {
             let d = direction();
             // Anywhere, also where the count is about to wrap.
-            let start = u64::MAX - u64::from(start / 16 * 16) + 1;
+            let start = 0_u64.wrapping_sub(u64::from(start / 16 * 16));
             let (mut at, mut from) = (start, start);
             d.publish_put(start);
             d.publish_taken(start);
