@@ -381,7 +381,7 @@ impl Connection {
         }
     }
 
-    /// The device's next event is awaited by the service thread.
+    /// The device's next event is awaited, by whoever hears of it ([`super::hearing`]).
     pub fn arm(&mut self) {
         if let Stage::Running { pump } = &mut self.stage {
             pump.pair().arm();

@@ -106,7 +106,7 @@ pub fn probe(s: &Slot, ready: impl Fn() -> bool) -> bool {
     ready()
 }
 
-/// Before a thread sleeps on the connection: the service thread hears of the device's news from now on.
+/// Before a thread sleeps on the connection: the device says from now on when there is news, to whoever hears ([`hearing`]).
 pub fn arm(s: &Slot) {
     let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) else { return };
     // No thread of the program's is at it any more, as far as this one knows.

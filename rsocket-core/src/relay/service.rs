@@ -1,7 +1,7 @@
 //! The service thread: runs relays while no thread of the program does, and hears of connections.
 //!
 //! One thread for a process, made with the first use of RDMA (`architecture` invariant 5). It sleeps in
-//! epoll on the connection manager's events, the device's completions, its bell, and our ends of the loopback
+//! epoll on the connection manager's events, the device's completions (but see [`super::hearing`]), its bell, and our ends of the loopback
 //! connections; it never polls at rest, but for a slow clock while connections stand, by which it finds out that a
 //! host has gone. Must not know the protocol. Entry points: [`start`], [`new_id`], [`watch`], [`nudge`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

@@ -29,7 +29,7 @@ pub struct Relay {
     pub vain: AtomicU32,
     /// Threads of the program that spin on it.
     pub spinners: AtomicU32,
-    /// Nonzero while the device's next event is awaited by the service thread.
+    /// Nonzero while the device's next event is awaited, by whoever hears of it.
     pub armed: AtomicU32,
     /// Nonzero while the service thread hears of the device's events ([`super::hearing`]). Changed under the lock.
     pub heard: AtomicU32,
