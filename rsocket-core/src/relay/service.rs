@@ -233,14 +233,13 @@ pub fn watch(watch: &Watch) {
 /// Whether the thread hears of that relay's completions from now on. The caller has the relay's lock.
 pub(super) fn hears(key: u64, fd: RawFd, so: bool) {
     if let Some(service) = running() {
-        let Watch { fd, token, events } = Watch::completions(key, Some(fd));
-        let events = if so { events } else { epoll::EventFlags::empty() };
-        let _ = epoll::modify(
-            sys::borrow(service.epoll),
-            sys::borrow(fd),
-            epoll::EventData::new_u64(token),
-            events,
-        );
+        // Out of the set, not in it without events: the kernel's device code wakes whoever watches its descriptor without
+        // saying of what, and a thread is woken for that to find that it asked for nothing.
+        if so {
+            watch(&Watch::completions(key, Some(fd)));
+        } else {
+            let _ = epoll::delete(sys::borrow(service.epoll), sys::borrow(fd));
+        }
     }
 }
 

@@ -103,6 +103,8 @@ pub struct RdmaPair {
     channel: Option<Channel>,
     /// Events taken from the channel and not acknowledged.
     unacknowledged: u32,
+    /// How many events were asked for that have not been taken, at most.
+    asked: u32,
     id: Arc<Identifier>,
 
     life: Life,
@@ -185,6 +187,7 @@ impl RdmaPair {
             cq: core::ptr::null_mut(),
             channel,
             unacknowledged: 0,
+            asked: 0,
             id,
             life: Life::Open,
             disconnected: false,
@@ -440,6 +443,7 @@ impl QueuePair for RdmaPair {
 
     fn arm(&mut self) {
         let _uncancelled = gate::uncancelled();
+        self.asked = self.asked.saturating_add(1);
         // SAFETY: the completion queue is alive.
         unsafe { ffi::request_notify(self.cq) };
     }
@@ -448,8 +452,10 @@ impl QueuePair for RdmaPair {
         let Some(channel) = &self.channel else { return false };
         let _uncancelled = gate::uncancelled();
         let mut came = false;
-        while channel.next().is_some() {
+        // No look more than there can be events: each is a system call.
+        while self.asked > 0 && channel.next().is_some() {
             came = true;
+            self.asked -= 1;
             self.unacknowledged += 1;
         }
         if self.unacknowledged >= 64 {
