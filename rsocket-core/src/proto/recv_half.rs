@@ -259,6 +259,13 @@ impl RecvHalf {
         Region { offset: self.current().offset.saturating_add(self.read), len: self.pending }
     }
 
+    /// Bytes of the segment behind the current message: the next messages are there, one after the other, as long as they
+    /// fit.
+    #[must_use]
+    pub fn behind(&self) -> u32 {
+        self.current().len.saturating_sub(self.read).saturating_sub(self.pending)
+    }
+
     /// The application has read `n` of them. More than there are counts as all of them.
     pub fn on_read(&mut self, n: u32) {
         let n = n.min(self.pending);
@@ -361,6 +368,23 @@ mod tests {
         assert_eq!(half.next_update(false), Some(Update { entry: Some((1, one)), word }));
         assert_eq!(half.next_update(false), None);
         assert_eq!(half.total(), 131_072);
+    }
+
+    #[test]
+    fn messages_follow_each_other_in_a_segment() {
+        let mut half = RecvHalf::new(&UPSTREAM);
+        assert_eq!(half.behind(), 65536);
+        half.on_data(5).unwrap();
+        assert_eq!((half.next_read(), half.behind()), (Region { offset: 0, len: 5 }, 65531));
+        half.on_read(3);
+        assert_eq!((half.next_read(), half.behind()), (Region { offset: 3, len: 2 }, 65531));
+        half.on_read(2);
+        half.on_data(65531).unwrap();
+        assert_eq!((half.next_read().offset, half.behind()), (5, 0));
+        half.on_read(65531);
+        assert_eq!(half.behind(), 0, "no other segment is promised yet");
+        half.next_update(false).unwrap();
+        assert_eq!(half.behind(), 65536);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::device::shm::places::Header;
 use crate::socket::receive::{self, Due};
 use crate::socket::send;
 use crate::socket::slot::{LARGE, RecvState, SMALL, SendState};
+use crate::wire::word::{Message, Word};
 
 /// One side of a window, driven by hand.
 pub struct Port {
@@ -104,10 +105,55 @@ impl Port {
         Ok(Outgoing::Bytes { at, len: region.len })
     }
 
-    /// The first `n` bytes of what [`Self::outgoing`] showed were taken: their room goes back to the program.
-    pub fn consumed(&mut self, n: u32) {
-        self.recv.half().on_read(n);
+    /// How many bytes more lie right behind those that [`Self::outgoing`] showed, in messages that the program has put in
+    /// since; at most `most`. Where direct writes wait, which go between messages, there are none.
+    #[must_use]
+    pub fn behind(&mut self, most: u32) -> u32 {
+        let most = most.min(self.recv.half().behind());
+        let mut bytes = 0;
+        for n in 0..layout::DATA_RING {
+            let Some(word) = self.ends.incoming.poll_data(self.recv.data_position.wrapping_add(n)) else {
+                break;
+            };
+            // Behind the word: what the program wrote before this message waits by now.
+            if self.ends.incoming.places_waiting(self.taken) {
+                break;
+            }
+            let Ok(Message::Data(len)) = Word(word).message() else { break };
+            let bank = u32::from(len & layout::LARGE_BANK != 0);
+            let len = len & !layout::LARGE_BANK;
+            if bank != self.recv.current || len > most - bytes {
+                break;
+            }
+            bytes += len;
+        }
+        let region = self.recv.half().next_read();
+        let offset = link::bank_start(self.recv.current) + u64::from(region.offset);
+        let inside = self.ends.incoming.payload(offset, region.len as usize + bytes as usize).is_some();
+        if inside { bytes } else { 0 }
+    }
+
+    /// The first `n` bytes of what [`Self::outgoing`] showed, and of what was [`behind`](Self::behind) it, were taken: their
+    /// room goes back to the program.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn consumed(&mut self, mut n: u32) -> Result<(), Broken> {
+        loop {
+            let part = n.min(self.recv.readable());
+            self.recv.half().on_read(part);
+            n -= part;
+            if n == 0 {
+                break;
+            }
+            let word = self.ends.incoming.poll_data(self.recv.data_position).ok_or(Broken)?;
+            self.recv.data_position = self.recv.data_position.wrapping_add(1);
+            if !receive::accept_word(&mut self.recv, word) || self.recv.ended != 0 {
+                return Err(Broken);
+            }
+        }
         self.give_back();
+        Ok(())
     }
 
     fn give_back(&mut self) {

@@ -27,6 +27,8 @@ use std::collections::VecDeque;
 
 /// Completions that are taken from the device at a time.
 const BATCH: usize = 32;
+/// Bytes of messages of the program's that go to the device as one, at most.
+const GATHERED: u32 = 65_536;
 /// Entries of our target table: as many as upstream has (`wire-protocol §2.2`).
 const ENTRIES: u32 = 2;
 
@@ -462,17 +464,19 @@ impl<Q: QueuePair> Pump<Q> {
                 Outgoing::Bytes { at, len } => {
                     if !self.stream.state().writable() {
                         // Nobody takes it any more.
-                        self.port.consumed(len);
+                        self.port.consumed(len)?;
                         moved = true;
                         continue;
                     }
+                    // Short messages that had to wait go together: the peer sees a stream.
+                    let len = len + self.port.behind(GATHERED.saturating_sub(len));
                     let most = len.min(self.pair.staging_room());
                     if most == 0 || !self.cut_told() {
                         break;
                     }
                     let Some(post) = self.stream.next_data(&mut ramp, most) else { break };
                     let n = post.target.len;
-                    // SAFETY: the port promises `len` readable bytes at `at`, and n is at most len. The
+                    // SAFETY: the port promises `len` readable bytes in a row at `at`, and n is at most len. The
                     // window's other side may write there meanwhile: it only spoils its own stream.
                     let fill = |to: &mut [u8]| unsafe {
                         core::ptr::copy_nonoverlapping(at, to.as_mut_ptr(), to.len().min(n as usize));
@@ -486,7 +490,7 @@ impl<Q: QueuePair> Pump<Q> {
                         Err(PostError::Ended) => {}
                         Err(PostError::Full | PostError::Unsupported) => return Err(Broken),
                     }
-                    self.port.consumed(n);
+                    self.port.consumed(n)?;
                     moved = true;
                 }
                 Outgoing::End => {

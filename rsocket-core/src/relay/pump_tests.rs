@@ -170,6 +170,28 @@ fn bytes_arrive_in_order_whatever_the_sizes() {
     }
 }
 
+/// Short messages that waited for the peer's credits go together when it has given them.
+#[test]
+fn what_had_to_wait_goes_together() {
+    const CREDITS: u16 = 8;
+    const MESSAGES: usize = 500;
+    let (world, mut a, mut b) = ends(Weather::default(), CREDITS, 131_072);
+    let text: Vec<u8> = (0..MESSAGES * 7).map(byte).collect();
+    for part in text.chunks(7) {
+        assert_eq!(a.send(part), 7);
+    }
+    let mut got = Vec::new();
+    while got.len() < text.len() {
+        settle(&world, &mut a, &mut b);
+        while let Ok(bytes) = b.receive(10_000) {
+            got.extend(bytes);
+        }
+    }
+    assert_eq!(got, text);
+    let words = b.pump.seen(false).signs;
+    assert!(words < 20, "{words} messages carried what {MESSAGES} sends had put in");
+}
+
 #[test]
 fn tcp_beside_says_when_it_has_room_and_no_more() {
     let (_fd, _tie, id, port) = program();
