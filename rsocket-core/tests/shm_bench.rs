@@ -11,7 +11,7 @@ use rsocket_core::device::shm::copy::CopyHint;
 use rsocket_core::device::shm::direction::Direction;
 use rsocket_core::device::shm::layout::{CREDITS, LARGE, LARGE_ZONE, SEGMENTS, SMALL};
 use rsocket_core::sync::lock::OwnedLock;
-use rsocket_core::sync::spin::{Adaptive, Spun};
+use rsocket_core::sync::spin::{Adaptive, CHEAP_LOOKS, Spun};
 use rsocket_core::sync::thread;
 
 fn pin(cpu: usize) {
@@ -100,7 +100,7 @@ fn send(d: Direction, i: u32, from: &[u8], o: &Options, lock: &OwnedLock) {
 
 fn receive(d: Direction, i: u32, to: &mut [u8], o: &Options, lock: &OwnedLock, spin: &mut Adaptive) {
     if o.spinner {
-        while spin.spin(10_000, || 0, || d.poll_data(i).is_some()) != Spun::Ready {}
+        while spin.spin(10_000, CHEAP_LOOKS, || 0, || d.poll_data(i).is_some()) != Spun::Ready {}
     } else {
         while d.poll_data(i).is_none() {}
     }

@@ -67,7 +67,7 @@ fn until_enough(
     s: &Slot,
     mut fd: RawFd,
     cursor: &mut Cursor<'_>,
-    flags: i32,
+    mut flags: i32,
     patience: &mut wait::Patience,
 ) -> Result<usize, Errno> {
     let enough = s.low_water.load(Ordering::Relaxed) as usize;
@@ -96,6 +96,10 @@ fn until_enough(
                 match waited {
                     Ok(()) => {}
                     Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
+                    // It does not sleep, and so has not heard what the kernel has to say.
+                    Err(Errno::AGAIN) if flags & libc::MSG_DONTWAIT == 0 && wait::is_kernel_due(s) => {
+                        flags |= libc::MSG_DONTWAIT;
+                    }
                     Err(e) => return Err(e),
                 }
             }
@@ -408,12 +412,13 @@ fn from_device(
     to: &mut Cursor<'_>,
     flags: i32,
 ) -> Result<Got, Errno> {
-    if quiet(s, ends) {
-        if !wait::kernel_due(s, flags) {
-            return Ok(Got::Nothing);
-        }
-        // The long way asks again.
-        wait::ask_kernel_next(s);
+    // A call that may sleep need not ask the kernel: the sleep is on TCP's descriptor too. What was heard there is asked
+    // for at once.
+    if quiet(s, ends)
+        && !(wait::kernel_was_heard(s)
+            || flags & (libc::MSG_DONTWAIT | libc::MSG_PEEK) != 0 && wait::is_kernel_due(s))
+    {
+        return Ok(Got::Nothing);
     }
     // SAFETY: the receive lock is held by our caller, and the state was set when the window was. It is edited in the
     // spare copy, which counts for nothing until it is published.
@@ -425,7 +430,7 @@ fn from_device(
     let mut intact = take_messages(state, ends, to, discard, placer);
     let mut n = to.done() - before;
     if n == 0 && intact && state.ended == 0 {
-        match after_silence(id, s, fd, ends, *state, flags)? {
+        match after_silence(s, fd, ends, *state)? {
             Silence::Nothing => {}
             Silence::LookAgain => {
                 intact = take_messages(state, ends, to, discard, placer);
@@ -519,14 +524,7 @@ enum Silence {
 }
 
 /// The device has nothing. Has the connection ended, or the sender gone back to TCP?
-fn after_silence(
-    id: SlotId,
-    s: &Slot,
-    fd: RawFd,
-    ends: &Ends,
-    state: RecvState,
-    flags: i32,
-) -> Result<Silence, Errno> {
+fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, state: RecvState) -> Result<Silence, Errno> {
     // Acquire inside: pairs with the sender's release of its end mark, after its last message.
     if let Some(end) = marks::end(&ends.incoming)
         && ends.incoming.poll_data(state.data_position).is_none()
@@ -536,7 +534,6 @@ fn after_silence(
         }
         commit(s, ends, state, 0);
         s.set_receive_mode(ReceiveMode::Returned);
-        let _ = id;
         return Ok(Silence::Left);
     }
     if s.has(flag::LOST) {
@@ -544,7 +541,7 @@ fn after_silence(
         let more = ends.incoming.poll_data(state.data_position).is_some();
         return if more { Ok(Silence::LookAgain) } else { Err(relay::why(s, Errno::CONNRESET)) };
     }
-    if !wait::kernel_due(s, flags) {
+    if !wait::kernel_due(s) {
         return Ok(Silence::Nothing);
     }
     match kernel::ending(fd) {

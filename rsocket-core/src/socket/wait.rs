@@ -20,7 +20,7 @@ use crate::fork_safe;
 use crate::live::{self, layout::record};
 use crate::relay::{self, hearing::Hearing};
 use crate::stats::{self, Counter};
-use crate::sync::spin::{Adaptive, Spun};
+use crate::sync::spin::{self, Adaptive, Spun};
 use crate::sync::thread;
 use crate::sys;
 
@@ -60,14 +60,25 @@ pub(crate) fn ticks() -> u64 {
 
 /// Whether it is time to ask the kernel if the connection has ended.
 #[inline]
-pub(crate) fn kernel_due(s: &Slot, _flags: i32) -> bool {
-    let now = ticks();
+pub(crate) fn is_kernel_due(s: &Slot) -> bool {
     // Relaxed: a hint; asking once too often costs a system call, and whoever must ask stores 0.
-    if now.wrapping_sub(s.asked_at.load(Ordering::Relaxed)) < ASK_EVERY {
-        return false;
+    ticks().wrapping_sub(s.asked_at.load(Ordering::Relaxed)) >= ASK_EVERY
+}
+
+/// The same; whoever is told so asks.
+#[inline]
+pub(crate) fn kernel_due(s: &Slot) -> bool {
+    let due = is_kernel_due(s);
+    if due {
+        s.asked_at.store(ticks(), Ordering::Relaxed);
     }
-    s.asked_at.store(now, Ordering::Relaxed);
-    true
+    due
+}
+
+/// The last sleep heard something from the kernel that nobody has asked it about yet.
+#[inline]
+pub(crate) fn kernel_was_heard(s: &Slot) -> bool {
+    s.asked_at.load(Ordering::Relaxed) == 0
 }
 
 /// The next attempt to receive asks the kernel first.
@@ -158,7 +169,8 @@ pub(crate) fn writable(
     sleep(id, s, fd, Events::OUT, None, patience, &s.send_spin)
 }
 
-/// [`spin`], and says so to a relay: meanwhile the device's events are this thread's.
+/// [`spin`], and says so to a relay: meanwhile the device's events are this thread's. Not where the last sleeps were too
+/// long to spin for: whoever has looked in vain looks again when it has armed its bell.
 fn spin_on(
     s: &Slot,
     learnt: &AtomicU32,
@@ -167,6 +179,13 @@ fn spin_on(
     peer_cpu: impl Fn() -> u32,
     probe: impl FnMut() -> bool,
 ) -> bool {
+    // Relaxed: as in spin.
+    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
+    if adaptive.rests() {
+        learnt.store(adaptive.to_raw(), Ordering::Relaxed);
+        say_cpu(ends);
+        return false;
+    }
     relay::spinning(s, true);
     let spun = spin(Some(s), learnt, ends, cap, peer_cpu, probe);
     relay::spinning(s, false);
@@ -192,7 +211,8 @@ fn spin(
     say_cpu(ends);
     // Relaxed: what one thread learnt is a hint to the others.
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    let spun = adaptive.spin(cap, peer_cpu, probe);
+    let looks = if s.is_some_and(|s| s.has(flag::RELAYED)) { spin::DEAR_LOOKS } else { spin::CHEAP_LOOKS };
+    let spun = adaptive.spin(cap, looks, peer_cpu, probe);
     learnt.store(adaptive.to_raw(), Ordering::Relaxed);
     let paid = spun == Spun::Ready;
     stats::add(if paid { Counter::SpinsPaid } else { Counter::SpinsFailed }, 1);

@@ -16,8 +16,15 @@ pub const LEAST_NS: u32 = 2_000;
 /// before the other is awake.
 pub const FIRST_NS: u32 = 10_000;
 
-/// Looks between two readings of the clock.
-const LOOKS: u32 = 32;
+/// Once even the shortest spin has failed and a long sleep followed, one wait in so many is begun with a spin. Also what the
+/// number of [`Adaptive`] is at most while it counts them.
+const RESTS: u32 = 16;
+
+/// Looks between two readings of the clock, where a look is a few reads of memory.
+pub const CHEAP_LOOKS: u32 = 32;
+
+/// The same, where a look asks a device's queue.
+pub const DEAR_LOOKS: u32 = 4;
 
 /// How a spin ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +68,15 @@ impl Adaptive {
         Self(raw)
     }
 
-    /// Spins until `ready` says so, for at most `cap_ns` (0: one look and no more). `peer_cpu` is where
-    /// the peer last said it runs ([`thread::cpu`] there; 0 when unknown).
-    pub fn spin(&mut self, cap_ns: u32, peer_cpu: impl Fn() -> u32, mut ready: impl FnMut() -> bool) -> Spun {
+    /// Spins until `ready` says so, for at most `cap_ns` (0: one look and no more), with so many `looks` for each reading of
+    /// the clock. `peer_cpu` is where the peer last said it runs ([`thread::cpu`] there; 0 when unknown).
+    pub fn spin(
+        &mut self,
+        cap_ns: u32,
+        looks: u32,
+        peer_cpu: impl Fn() -> u32,
+        mut ready: impl FnMut() -> bool,
+    ) -> Spun {
         if ready() {
             return Spun::Ready;
         }
@@ -77,7 +90,7 @@ impl Adaptive {
                 thread::yield_now();
                 return if ready() { Spun::Ready } else { Spun::SameCpu };
             }
-            for _ in 0..LOOKS {
+            for _ in 0..looks {
                 if ready() {
                     self.0 = u32::MAX;
                     return Spun::Ready;
@@ -100,12 +113,29 @@ impl Adaptive {
         self.0 = (self.limit(cap_ns) / 2).max(LEAST_NS.min(cap_ns)).max(1);
     }
 
-    /// Told how long the sleep after a failed spin lasted: a sleep that a full spin would have covered
-    /// restores the full length.
+    /// Told how long the sleep after a failed spin lasted, or one without a spin: a sleep that a full spin would have
+    /// covered restores the full length, a longer one after the shortest spin lets the next ones [rest](Self::rests).
     pub fn slept(&mut self, ns: u64, cap_ns: u32) {
         if ns <= u64::from(cap_ns) {
             self.0 = u32::MAX;
+        } else if self.0 > RESTS && self.0 <= LEAST_NS {
+            self.0 = RESTS;
         }
+    }
+
+    /// Whether this wait is not worth a spin, to be asked once before each. Only for those who tell [`Self::slept`], which
+    /// finds out when spinning would pay again.
+    pub fn rests(&mut self) -> bool {
+        match self.0 {
+            // Now and then it is tried.
+            1 => self.0 = LEAST_NS,
+            2..=RESTS => {
+                self.0 -= 1;
+                return true;
+            }
+            _ => {}
+        }
+        false
     }
 }
 
@@ -118,21 +148,31 @@ mod tests {
         let mut a = Adaptive::new();
         assert_eq!((a.limit(5_000), a.limit(50_000)), (5_000, FIRST_NS));
         assert_eq!(a.limit(10_000), 10_000);
-        assert_eq!(a.spin(10_000, || 0, || false), Spun::TimeOut);
+        assert_eq!(a.spin(10_000, CHEAP_LOOKS, || 0, || false), Spun::TimeOut);
         assert_eq!(a.limit(10_000), 5_000);
         for _ in 0..5 {
             a.failed(10_000);
         }
         assert_eq!(a.limit(10_000), LEAST_NS);
+        assert!(!a.rests(), "it was not said that sleeps are long");
         a.slept(50_000, 10_000);
+        for _ in 1..RESTS {
+            assert!(a.rests());
+            a.slept(50_000, 10_000);
+        }
+        assert!(!a.rests(), "now and then it is tried");
         assert_eq!(a.limit(10_000), LEAST_NS);
+        a.slept(50_000, 10_000);
+        assert!(a.rests());
         a.slept(9_000, 10_000);
+        assert!(!a.rests(), "a sleep that a spin would have covered ends the rest");
         assert_eq!((a.limit(10_000), a.limit(50_000)), (10_000, 50_000));
         let mut looks = 0;
         a.failed(10_000);
         assert_eq!(
             a.spin(
                 10_000,
+                DEAR_LOOKS,
                 || 0,
                 || {
                     looks += 1;
@@ -142,7 +182,7 @@ mod tests {
             Spun::Ready
         );
         assert_eq!(a.limit(10_000), 10_000);
-        assert_eq!(a.spin(0, || 0, || false), Spun::TimeOut);
+        assert_eq!(a.spin(0, CHEAP_LOOKS, || 0, || false), Spun::TimeOut);
         assert_eq!(a.limit(500), 500);
     }
 
@@ -150,6 +190,6 @@ mod tests {
     fn yields_to_a_neighbour() {
         let mut a = Adaptive::new();
         // Wherever we are moved to meanwhile, the "peer" is there too.
-        assert_eq!(a.spin(1_000_000_000, thread::cpu, || false), Spun::SameCpu);
+        assert_eq!(a.spin(1_000_000_000, CHEAP_LOOKS, thread::cpu, || false), Spun::SameCpu);
     }
 }
