@@ -114,6 +114,8 @@ counters! {
     SpinsPaid "spins.paid",
     /// Spins that ended in a sleep.
     SpinsFailed "spins.failed",
+    /// Looks in vain after which the only CPU was given away.
+    CpuYields "cpu.yields",
     /// Datagrams sent by UDP.
     DatagramsSentUdp "datagrams.sent.udp",
     /// Datagrams received by UDP.

@@ -179,5 +179,13 @@ for dev in "${DEVICES[@]}"; do
   check "$dev: no thread rings one that sleeps ($rung rings in $sleeps sleeps)" "see above" \
     [ "$sleeps" -ge 100 -a $((rung * 5)) -lt "$sleeps" ]
 done
+# A program that polls on a machine with one CPU (as this is) gives it to those it waits for.
+[ "$(nproc)" = 1 ] || fail "one CPU" "this machine has $(nproc)"
+for dev in "${DEVICES[@]}"; do
+  cell "$dev" ours ours "rstream -T n, polling" rstream -S 64 -C 1 -I 200 -T n
+  collect
+  check "$dev: one that polls gives the CPU away ($(stat_sum cpu.yields "$tmp/all") times)" "see above" \
+    [ "$(stat_sum cpu.yields "$tmp/all")" -ge 100 ]
+done
 check "nothing left" "see above" none_left 10
 finish

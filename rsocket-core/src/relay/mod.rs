@@ -6,7 +6,7 @@
 //! whenever one of them is inside a call on the connection ([`pump`]), so that no thread stands between the
 //! program and the device, and in the service thread ([`service`]) when none is.
 //!
-//! Must not know hooks. Entry points: for the socket layer [`pump`], [`probe`], [`arm`], [`carry_out`],
+//! Must not know hooks. Entry points: for the socket layer [`pump`], [`look`], [`probe`], [`arm`], [`carry_out`],
 //! [`carry_back`], [`not_connected`]; for connection set-up [`crate::plain`].
 
 use core::sync::atomic::{Ordering, fence};
@@ -15,6 +15,8 @@ use crate::attach::link::Ends;
 use crate::errno::Errno;
 use crate::socket::slot::{Slot, flag};
 use crate::socket::wait::ticks;
+use crate::stats::{self, Counter};
+use crate::sync::thread;
 use crate::sys;
 
 pub mod beside;
@@ -67,6 +69,24 @@ pub fn pump(s: &Slot) -> bool {
         None => false,
     }
 }
+
+/// A call of the program's found nothing to do: the relay may bring something. Where there is one CPU, a program that finds
+/// nothing again and again gives it to whoever could change that (its peer, the device's own threads), who would have
+/// to wait for the scheduler's tick otherwise. No lock may be held.
+pub fn look(s: &Slot) {
+    pump(s);
+    let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) else { return };
+    // Relaxed: as in note().
+    if relay.vain.load(Ordering::Relaxed) >= FEW && thread::has_one_cpu() {
+        stats::add(Counter::CpuYields, 1);
+        thread::yield_now();
+        pump(s);
+    }
+}
+
+/// Looks in vain, one after the other, after which the CPU is given away if it is the only one. A program that waits by
+/// epoll or in blocking calls seldom comes so far.
+const FEW: u32 = 4;
 
 /// Looks in vain, one after the other, that make a program one that polls by itself.
 const MANY: u32 = 16;

@@ -155,7 +155,7 @@ pub(super) fn attempt(
         };
     };
     if s.has(flag::RELAYED) && !ready::data_waiting(s, &ends) {
-        relay::pump(s);
+        relay::look(s);
     }
     if !guard::take_receive(s, &ends) {
         return Err(Errno::AGAIN);

@@ -149,6 +149,9 @@ fn attempt(
     s.send.lock.unlock(tid());
     if from.done() > before {
         relay::carry_out(s, &ends);
+    } else if s.has(flag::RELAYED) {
+        // The device may have room for what fills the window.
+        relay::look(s);
     }
     r
 }

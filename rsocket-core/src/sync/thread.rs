@@ -7,7 +7,9 @@
 #![forbid(unsafe_code)]
 
 use core::cell::Cell;
-use core::sync::atomic::{Ordering::SeqCst, compiler_fence};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::compiler_fence;
 
 use super::signals;
 
@@ -140,6 +142,23 @@ pub fn cpu() -> u32 {
 /// Gives the CPU away once, to whoever else wants it.
 pub fn yield_now() {
     rustix::thread::sched_yield();
+}
+
+/// Whether this process's threads have one CPU to run on and no other; as it was at some time within the last second.
+#[must_use]
+pub fn has_one_cpu() -> bool {
+    /// When it was asked, in monotonic nanoseconds; the lowest bit is the answer. 0: never.
+    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    const A_SECOND: u64 = 1_000_000_000;
+    let now = crate::sys::now_ns();
+    // Relaxed: a number of its own, and the threads of a process seldom differ.
+    let known = KNOWN.load(Relaxed);
+    if known != 0 && now.wrapping_sub(known) < A_SECOND {
+        return known & 1 != 0;
+    }
+    let one = rustix::thread::sched_getaffinity(None).is_ok_and(|cpus| cpus.count() == 1);
+    KNOWN.store(now & !1 | u64::from(one), Relaxed);
+    one
 }
 
 /// Whether a thread with this kernel id still runs, in whatever process. A killed process that its parent
