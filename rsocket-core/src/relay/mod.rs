@@ -286,6 +286,8 @@ pub fn forked() {
 }
 
 #[cfg(test)]
+mod faults_tests;
+#[cfg(test)]
 mod overtaken_tests;
 #[cfg(test)]
 mod placement_tests;
