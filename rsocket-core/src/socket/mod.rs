@@ -30,6 +30,8 @@ pub mod rings;
 mod room;
 pub mod send;
 mod short;
+#[cfg(test)]
+mod short_tests;
 pub mod slot;
 pub mod tally;
 pub mod timers;
