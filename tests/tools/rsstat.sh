@@ -18,7 +18,10 @@ json=$("$RSSTAT" --json -p "$client")
 check "bytes, all of them" "$json" test "$(field 'j[0]["connections"][0]["sent"]["bytes"] + j[0]["connections"][0]["sent_tcp"]["bytes"]' <<<"$json")" = 900000
 check "mostly over shared memory" "$json" test "$(field 'j[0]["connections"][0]["received"]["bytes"] > 800000' <<<"$json")" = True
 check "the attach is counted" "$json" test "$(field 'j[0]["counters"]["attached.shm"]' <<<"$json")" = 1
-check "sleeps or spins" "$json" test "$(field 'j[0]["connections"][0]["sleeps"] + j[0]["connections"][0]["spins_paid"] + j[0]["connections"][0]["spins_failed"] > 0' <<<"$json")" = True
+# At one of the ends: where both run on one core, the one that rings may find its answer whenever it looks.
+both=$("$RSSTAT" --json)
+check "sleeps or spins" "$both" test \
+  "$(field 'sum(c[k] for p in j for c in p["connections"] for k in ("sleeps", "spins_paid", "spins_failed")) > 0' <<<"$both")" = True
 check "by port" "" test "$(field 'len(j)' <<<"$("$RSSTAT" -j -P "$port")")" = 2
 check "by another port" "" test "$(field 'len(j)' <<<"$("$RSSTAT" -j -P 1)")" = 0
 check "by state" "" test "$(field 'len(j)' <<<"$("$RSSTAT" -j -s tcp)")" = 0
