@@ -14,7 +14,7 @@ use crate::socket::slot::{Slot, flag};
 use crate::socket::vectors::Cursor;
 use crate::socket::{SlotId, family, kernel, policy, wait};
 use crate::stats::{self, Counter, Transport};
-use crate::sync::spin::{Adaptive, DEAR_LOOKS, Spun};
+use crate::sync::spin::{Adaptive, CHEAP_LOOKS, Spun};
 
 /// The longest sleep of a thread whose wake-up a relative by fork may take, or that has no bell, in nanoseconds.
 const SHARED_NS: u64 = 20_000_000;
@@ -103,7 +103,7 @@ fn spun(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     let cap = u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX);
     // Relaxed: what one thread learnt is a hint to the others.
     let mut adaptive = Adaptive::from_raw(s.receive_spin.load(Ordering::Relaxed));
-    let spun = adaptive.spin(cap, DEAR_LOOKS, || 0, || with(id, fd, State::stirs).unwrap_or(true));
+    let spun = adaptive.spin(cap, CHEAP_LOOKS, || 0, || with(id, fd, State::stirs).unwrap_or(true));
     s.receive_spin.store(adaptive.to_raw(), Ordering::Relaxed);
     let paid = spun == Spun::Ready;
     stats::add(if paid { Counter::SpinsPaid } else { Counter::SpinsFailed }, 1);
