@@ -452,11 +452,15 @@ impl QueuePair for RdmaPair {
         let Some(channel) = &self.channel else { return false };
         let _uncancelled = gate::uncancelled();
         let mut came = false;
-        // No look more than there can be events: each is a system call.
-        while self.asked > 0 && channel.next().is_some() {
+        // Each look is a system call: one, and another only where more events were asked for. The first whatever was asked
+        // for: an event too many of some device's would keep its descriptor readable for ever.
+        while channel.next().is_some() {
             came = true;
-            self.asked -= 1;
             self.unacknowledged += 1;
+            self.asked = self.asked.saturating_sub(1);
+            if self.asked == 0 {
+                break;
+            }
         }
         if self.unacknowledged >= 64 {
             self.acknowledge();
