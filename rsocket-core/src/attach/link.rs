@@ -265,7 +265,7 @@ fn begin(
     s.receive.flip();
     s.send.flip();
     s.unread_hint.store(0, Ordering::Relaxed);
-    s.room_hint.store(send::hint_word(&send), Ordering::Relaxed);
+    s.room_hint.store(send::hint_word(&send, send.room()), Ordering::Relaxed);
     if !mapped(r, index) && !map_found(r, index) {
         return Err(Reason::ArenaRefused);
     }

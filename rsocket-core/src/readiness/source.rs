@@ -45,6 +45,8 @@ pub trait Source: Sync + 'static {
 
     /// What the device says is ready, and what must be asked of the kernel. No system call.
     fn look(&self, slot: SlotId, fd: RawFd) -> Look;
+    /// There will be a [`Source::look`] soon, after one at others: a hint.
+    fn foresee(&self, _slot: SlotId) {}
     /// Translates what the kernel said about the TCP descriptor into what the program may see.
     fn heard(&self, slot: SlotId, fd: RawFd, kernel: Events) -> Events;
     /// Puts the bell into the sleeper words of the directions of `interest`, unless it is there already; false
@@ -127,6 +129,10 @@ impl Source for Sockets {
     #[inline]
     fn look(&self, slot: SlotId, fd: RawFd) -> Look {
         socket::look(slot, fd)
+    }
+    #[inline]
+    fn foresee(&self, slot: SlotId) {
+        socket::foresee(slot);
     }
     fn heard(&self, slot: SlotId, fd: RawFd, kernel: Events) -> Events {
         socket::heard(slot, fd, kernel)

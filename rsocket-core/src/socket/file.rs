@@ -135,7 +135,7 @@ fn fill(s: &Slot, ends: &Ends, file: RawFd, at: u64, length: usize) -> Step {
         },
     };
     // Valid now, or a draft without a change.
-    s.room_hint.store(hint_word(state), Ordering::Release);
+    s.room_hint.store(hint_word(state, state.room()), Ordering::Release);
     step
 }
 

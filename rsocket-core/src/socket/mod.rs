@@ -479,6 +479,14 @@ pub fn look(id: SlotId, fd: RawFd) -> Look {
     }
 }
 
+/// There will be a [`look`] soon: a hint, which changes nothing.
+#[inline]
+pub fn foresee(id: SlotId) {
+    if let Some(s) = slot(id) {
+        ready::foresee(s);
+    }
+}
+
 /// What the kernel said about the TCP socket, as the program may see it.
 #[must_use]
 pub fn heard(id: SlotId, fd: RawFd, kernel: Events) -> Events {

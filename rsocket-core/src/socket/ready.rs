@@ -85,6 +85,8 @@ fn common(s: &Slot) -> Option<Look> {
         if !matches!(Word(word).message(), Ok(Message::Data(_))) {
             return None;
         }
+        // It will be read soon. Relaxed: a hint.
+        ends.incoming.fetch_payload(s.next_bytes.load(Ordering::Relaxed));
         ready |= Events::IN;
     }
     let over = marks::end(&ends.incoming).is_some()
@@ -99,6 +101,18 @@ fn common(s: &Slot) -> Option<Look> {
         ready |= Events::OUT;
     }
     Some(Look { ready, ask: Events::empty() })
+}
+
+/// Soon there will be a look at the connection: what it reads of the peer's is asked for already.
+#[inline]
+pub fn foresee(s: &Slot) {
+    if !s.has(flag::UNCOMMON)
+        && settled(s)
+        && let Some(ends) = link::ends(s)
+    {
+        // Relaxed: a hint.
+        ends.incoming.fetch_word((s.unread_hint.load(Ordering::Relaxed) >> 32) as u32);
+    }
 }
 
 /// Looks, without a system call once both directions are settled.

@@ -107,5 +107,7 @@ pub(super) fn publish(s: &Slot, ends: &Ends, n: usize) {
     if let Some(r) = shown {
         r.unread(unread as u32);
     }
+    // Relaxed: a hint.
+    s.next_bytes.store(state.next_bytes(), Ordering::Relaxed);
     s.unread_hint.store(unread, Ordering::Release);
 }

@@ -363,16 +363,18 @@ fn into_device(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>, into: In
         state = unsafe { s.send.draft() };
     }
     // Valid now, or a draft without a change.
-    s.room_hint.store(hint_word(state), Ordering::Release);
+    let room = state.room();
+    s.room_hint.store(hint_word(state, room), Ordering::Release);
     if let Some(r) = shown {
-        r.room(state.room(), state.banks.each_ref().map(SendHalf::credits));
+        r.room(room, state.banks.each_ref().map(SendHalf::credits));
     }
     Ok(())
 }
 
 /// What `look` needs to know of the sending state: position in the control lane and room.
-pub(crate) fn hint_word(state: &SendState) -> u64 {
-    u64::from(state.control_position) << 32 | u64::from(state.room())
+#[inline]
+pub(crate) fn hint_word(state: &SendState, room: u32) -> u64 {
+    u64::from(state.control_position) << 32 | u64::from(room)
 }
 
 /// Long writes stream; whether the peer runs elsewhere, so that streaming pays, the device finds out.
@@ -466,7 +468,7 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
                 let _ = detach::give_way(s, fd, &ends);
             }
         }
-        s.room_hint.store(hint_word(&state), Ordering::Release);
+        s.room_hint.store(hint_word(&state, state.room()), Ordering::Release);
     }
     s.send.lock.unlock(tid());
     relay::carry_out(s, &ends);

@@ -70,9 +70,9 @@ fn into_window(s: &Slot, ends: &Ends, buffer: &libc::iovec) -> bool {
     let len = buffer.iov_len as u32;
     // SAFETY: our caller holds the send lock, and the state was set when the window was; the draft is made when this is not
     // used any more.
-    if unsafe { s.send.view() }.banks.get(SMALL).is_none_or(|half| half.room() < len) {
-        return false;
-    }
+    let state = unsafe { s.send.view() };
+    let Some(half) = state.banks.get(SMALL).filter(|half| half.room() >= len) else { return false };
+    ends.outgoing.claim(state.data_position, half.at());
     // SAFETY: as above. As in send::into_device the spare copy counts for nothing until it is flipped.
     let state = unsafe { s.send.draft() };
     let Some(message) = state.banks.get_mut(SMALL).and_then(|half| half.next_data(len)) else { return false };
@@ -88,12 +88,14 @@ fn into_window(s: &Slot, ends: &Ends, buffer: &libc::iovec) -> bool {
     state.data_position = position.wrapping_add(1);
     // As in send::into_device: the spare copy is whole before the message is published.
     ends.outgoing.publish_data(position, message.word.0);
+    ends.outgoing.claim_ahead(position, u64::from(offset) + u64::from(len), len);
     s.send.flip();
     let shown = live::record(s);
     tally::sent_shm(s, shown, buffer.iov_len);
-    s.room_hint.store(hint_word(state), Ordering::Release);
+    let room = state.room();
+    s.room_hint.store(hint_word(state, room), Ordering::Release);
     if let Some(r) = shown {
-        r.room(state.room(), state.banks.each_ref().map(crate::proto::SendHalf::credits));
+        r.room(room, state.banks.each_ref().map(crate::proto::SendHalf::credits));
     }
     true
 }

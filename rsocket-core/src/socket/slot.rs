@@ -16,6 +16,7 @@ use super::options::Sizes;
 use super::policy;
 use super::tally::Tally;
 use super::timers::Timers;
+use crate::attach::link::bank_start;
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::witness::Prefix;
 use crate::fork_safe::Migration;
@@ -112,6 +113,14 @@ impl RecvState {
     pub fn half(&mut self) -> &mut RecvHalf {
         let [small, large] = &mut self.banks;
         if self.current as usize == LARGE { large } else { small }
+    }
+
+    /// Where in the receive buffer the next bytes are, or will be if they come in the bank of the last ones.
+    #[must_use]
+    pub fn next_bytes(&self) -> u64 {
+        let [small, large] = &self.banks;
+        let half = if self.current as usize == LARGE { large } else { small };
+        bank_start(self.current) + u64::from(half.next_read().offset)
     }
 
     /// Unread bytes of the current message.
@@ -389,6 +398,8 @@ pub struct Slot {
 
     /// What `look` needs without the lock: position in the data lane, and unread bytes of the message.
     pub unread_hint: AtomicU64,
+    /// Where in the window the next bytes will probably be.
+    pub next_bytes: AtomicU64,
     /// Time stamp counter when the kernel was last asked whether the connection has ended.
     pub asked_at: AtomicU64,
     /// Nonzero: the sender is to be woken as soon as the receive lock is free.
@@ -553,6 +564,7 @@ impl Slot {
         self.migration.reset();
         self.arena.store(0, Ordering::Relaxed);
         self.unread_hint.store(0, Ordering::Relaxed);
+        self.next_bytes.store(0, Ordering::Relaxed);
         self.room_hint.store(0, Ordering::Relaxed);
         for lock in [&self.pairing, &self.receive.lock, &self.send.lock] {
             lock.reset();

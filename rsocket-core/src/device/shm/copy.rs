@@ -52,6 +52,41 @@ pub unsafe fn out_of_window(dst: *mut u8, src: *const u8, len: usize, _hint: Cop
     unsafe { core::ptr::copy_nonoverlapping(src, dst, len) };
 }
 
+/// Asks for the cache line behind a pointer, to be written soon: it comes while the caller goes on. Never faults, whatever
+/// the pointer.
+#[inline(always)]
+pub fn claim(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which touches no memory as far as any program can tell; processors that do not know it pass over it.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = line;
+}
+
+/// The same, to be read soon.
+#[inline(always)]
+pub fn fetch(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as in claim().
+    unsafe {
+        core::arch::asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as in claim().
+    unsafe {
+        core::arch::asm!("prfm pldl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = line;
+}
+
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn streaming(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the caller's promises.

@@ -207,6 +207,32 @@ impl Direction {
         publish(&self.page().data, position, word);
     }
 
+    /// Sender: a message is about to be made whose word goes to this position and whose payload goes to this offset. The lines
+    /// are asked for at once, so that they come from the peer's cache while the caller is still about to write them.
+    #[inline(always)]
+    pub fn claim(&self, position: u32, offset: u64) {
+        if let Some(slot) = self.page().data.get((position % DATA_RING) as usize) {
+            copy::claim(core::ptr::from_ref(slot).cast());
+        }
+        if let Some(at) = self.buffer(offset, 1) {
+            copy::claim(at);
+        }
+    }
+
+    /// Sender: the same for the messages that may come a little later, if they are like this one, which was short, went to the
+    /// small bank and ended before `end`. The peer has no use for these lines now.
+    #[inline(always)]
+    pub fn claim_ahead(&self, position: u32, end: u64, len: u32) {
+        if let Some(slot) = self.page().data.get((position.wrapping_add(WORDS_AHEAD) % DATA_RING) as usize) {
+            copy::claim(core::ptr::from_ref(slot).cast());
+        }
+        for line in 0..u64::from(len).div_ceil(LINE).min(LINES_AHEAD) {
+            if let Some(at) = self.buffer((end + (LINES_AHEAD + line) * LINE) % LARGE_ZONE as u64, 1) {
+                copy::claim(at);
+            }
+        }
+    }
+
     /// Sender: whether the word at this position has been published, by whoever held the lock before.
     #[must_use]
     #[inline]
@@ -220,6 +246,22 @@ impl Direction {
     #[inline]
     pub fn poll_data(&self, position: u32) -> Option<u32> {
         poll(&self.page().data, position)
+    }
+
+    /// Receiver: asks for the line of the word at this position, to be looked at soon.
+    #[inline(always)]
+    pub fn fetch_word(&self, position: u32) {
+        if let Some(slot) = self.page().data.get((position % DATA_RING) as usize) {
+            copy::fetch(core::ptr::from_ref(slot).cast());
+        }
+    }
+
+    /// Receiver: asks for the first line of a payload that is there, to be read soon.
+    #[inline(always)]
+    pub fn fetch_payload(&self, offset: u64) {
+        if let Some(at) = self.buffer(offset, 1) {
+            copy::fetch(at);
+        }
     }
 
     /// Receiver: how many words from this position on are there, at most `limit`.
@@ -306,6 +348,13 @@ impl Direction {
         }
     }
 }
+
+/// Bytes of a cache line.
+const LINE: u64 = 64;
+/// How far ahead a sender of short messages claims: a line comes in the time that several of them take.
+const LINES_AHEAD: u64 = 4;
+/// The same, in the data lane.
+const WORDS_AHEAD: u32 = 4;
 
 #[inline(always)]
 fn sleepers(line: &SleeperLine) -> Sleepers<'_> {

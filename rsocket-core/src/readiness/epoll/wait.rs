@@ -25,6 +25,8 @@ use crate::sys;
 /// The kernel is asked by every so many-th wait, and after this many ticks (about 50 µs at 2 to 3 GHz).
 const CALLS: u32 = 8;
 const TICKS: u64 = 125_000;
+/// How many members ahead of the one that is judged are foreseen.
+const AHEAD: usize = 4;
 /// Sleep at most so long when there is no bell to be had, or a member says both "ready" and "nothing".
 const NAP: Duration = Duration::from_millis(5);
 /// The most events that the kernel takes.
@@ -498,7 +500,12 @@ impl<S: Source> State<S> {
         if queue_first {
             n = self.gather_queue(source, out, n);
         }
+        let mut ahead = warm.into_iter().take(count);
+        ahead.by_ref().take(AHEAD).for_each(|index| self.foresee(source, index));
         for index in warm.into_iter().take(count) {
+            if let Some(index) = ahead.next() {
+                self.foresee(source, index);
+            }
             if n >= out.max {
                 self.early = true;
                 break;
@@ -513,6 +520,12 @@ impl<S: Source> State<S> {
             n = self.gather_queue(source, out, n);
         }
         n
+    }
+
+    fn foresee(&self, source: &S, index: u32) {
+        if let Some(member) = self.get(index) {
+            source.foresee(member.slot);
+        }
     }
 
     fn gather_queue(&mut self, source: &S, out: Out, mut n: usize) -> usize {
