@@ -89,6 +89,12 @@ impl Ends {
         self.outgoing.data_waiters().wake_with(self.peer_ready(), |id| self.ring(id));
     }
 
+    /// The same, right after the lock was given back under which they were sent.
+    #[inline]
+    pub fn wake_reader_unlocked(&self) {
+        self.outgoing.data_waiters().wake_unlocked(self.peer_ready(), |id| self.ring(id));
+    }
+
     /// Rings the threads of this side that wait for bytes, as the peer does after it has sent some.
     pub fn wake_own_readers(&self) {
         self.incoming.data_waiters().wake(Some(self.window.ready(self.peer ^ 1)));

@@ -57,7 +57,7 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     if !sent {
         return None;
     }
-    ends.wake_reader();
+    ends.wake_reader_unlocked();
     Some(buffer.iov_len)
 }
 

@@ -90,3 +90,15 @@ impl_word!(Word64, shuttle::sync::atomic::AtomicU64, u64);
 pub fn full_fence() {
     core::sync::atomic::fence(Ordering::SeqCst);
 }
+
+/// As [`full_fence`], for a caller whose last access to shared memory was a read-modify-write that succeeded (a lock given
+/// back): on x86-64 such an instruction is a full fence by itself, and a second one costs as much as the whole of a short
+/// message's copy.
+#[inline(always)]
+pub fn full_fence_after_exchange() {
+    // Elsewhere, and for tools that know the language's rules only, there is no such promise.
+    #[cfg(all(target_arch = "x86_64", not(miri), not(shuttle)))]
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(shuttle))))]
+    full_fence();
+}

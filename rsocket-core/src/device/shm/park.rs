@@ -23,7 +23,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::layout::SLEEPERS;
-use crate::sync::atom::{Word32, Word64, full_fence};
+use crate::sync::atom::{Word32, Word64, full_fence, full_fence_after_exchange};
 
 /// In a sleeper word: also set the window's ready bit for the sleeper's side. Used by epoll sets, which find
 /// by it what is ready.
@@ -109,6 +109,19 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
         // The waker's fence; its partner is the one in `arm`. What the caller published is visible before
         // the look at `any`.
         full_fence();
+        self.wake_fenced(ready, ring)
+    }
+
+    /// As [`Self::wake_with`], right after the caller has given back the lock under which it published.
+    #[inline(always)]
+    pub fn wake_unlocked(&self, ready: Option<(&W, u64)>, ring: impl FnMut(u64)) -> bool {
+        // As in `wake_with`.
+        full_fence_after_exchange();
+        self.wake_fenced(ready, ring)
+    }
+
+    #[inline(always)]
+    fn wake_fenced(&self, ready: Option<(&W, u64)>, ring: impl FnMut(u64)) -> bool {
         // Relaxed: the fence orders it; an old 0 is impossible once the sleeper's fence came first.
         if self.any.load(Ordering::Relaxed) == 0 {
             return false;
