@@ -21,6 +21,7 @@ pub mod kernel;
 mod lent;
 pub mod life;
 pub mod options;
+mod pace;
 mod patience;
 mod peek;
 pub mod policy;
@@ -284,6 +285,7 @@ pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<
 /// As send(2).
 pub fn send(id: SlotId, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
     let s = slot(id).ok_or(Errno::BADF)?;
+    s.pace.sent();
     if let Some(n) = short::send(s, from) {
         if tapped() {
             tap::moved(id, s, false, from, n);
@@ -305,6 +307,7 @@ pub fn send(id: SlotId, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<u
 /// As sendfile(2), of a call that has to wait.
 pub fn send_file(id: SlotId, fd: RawFd, from: RawFd, at: u64, length: usize) -> Result<file::Sent, Errno> {
     let Some(s) = slot(id).filter(|_| !tapped()) else { return Ok(file::Sent::Next(0)) };
+    s.pace.sent();
     let sent = file::send(id, s, fd, from, at, length);
     if matches!(sent, Err(Errno::AGAIN)) || matches!(sent, Ok(file::Sent::All(n)) if n < length) {
         STARVED_LISTENER.tell(id);

@@ -121,6 +121,7 @@ pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize>
         return None;
     }
     let ends = link::ends(s)?;
+    s.pace.before();
     if !guard::take_receive(s, &ends) {
         return None;
     }
@@ -144,6 +145,7 @@ fn from_window(s: &Slot, ends: &Ends, buffer: &libc::iovec) -> Option<usize> {
     }
     // SAFETY: as above; it counts for nothing until it is published.
     let state = unsafe { s.receive.draft() };
+    let first = state.data_position;
     let mut done = 0;
     while done < buffer.iov_len {
         if state.readable() == 0 {
@@ -176,6 +178,7 @@ fn from_window(s: &Slot, ends: &Ends, buffer: &libc::iovec) -> Option<usize> {
     if done == 0 {
         return None;
     }
+    s.pace.after(state.data_position.wrapping_sub(first));
     room::publish(s, ends, done);
     Some(done)
 }

@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 pub use super::guarded::Guarded;
 use super::options::Sizes;
+use super::pace::Pace;
 use super::policy;
 use super::tally::Tally;
 use super::timers::Timers;
@@ -408,6 +409,8 @@ pub struct Slot {
     pub low_water: AtomicU32,
     /// What spinning for data taught ([`crate::sync::spin::Adaptive`]).
     pub receive_spin: AtomicU32,
+    /// How soon to look for more data.
+    pub pace: Pace,
     /// What spinning for room taught.
     pub send_spin: AtomicU32,
     /// Received over shared memory.
@@ -550,6 +553,7 @@ impl Slot {
         }
         self.sizes.copy_from(policy::sizes());
         self.timers.reset();
+        self.pace.reset();
         self.waiting_since.store(0, Ordering::Relaxed);
         self.pairing_fd.store(-1, Ordering::Relaxed);
         self.pairing_pid.store(0, Ordering::Relaxed);
