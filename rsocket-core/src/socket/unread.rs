@@ -22,9 +22,9 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     if mode.is_kernel() {
         return None;
     }
-    let in_tcp = counters::in_queue(fd).ok()? as usize;
+    let in_tcp = || counters::in_queue(fd).ok().map(|n| n as usize);
     let Some(ends) = link::ends(s) else {
-        return if mode == ReceiveMode::Device { None } else { Some(in_tcp) };
+        return if mode == ReceiveMode::Device { None } else { in_tcp() };
     };
     // Before the switch the window's bytes follow as soon as all of TCP's are here.
     let here = |n| counters::taken(fd).is_ok_and(|t| t.bytes.saturating_add(t.waiting) >= n);
@@ -34,7 +34,7 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
         _ => false,
     };
     if !follows {
-        return Some(in_tcp);
+        return in_tcp();
     }
     if !guard::take_receive(s, &ends) {
         return Some(0);
@@ -43,9 +43,10 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     let state = unsafe { s.receive.load() };
     let total = in_window(&state, &ends);
     s.receive.lock.unlock(tid());
-    // A sender that has gone back to TCP: what follows the window's bytes is in the kernel already.
+    // A sender that has gone back to TCP: what follows the window's bytes is in the kernel already. Otherwise the kernel, which
+    // some programs would have us ask after each receive, has none.
     let kernels = mode != ReceiveMode::Device || marks::end(&ends.incoming).is_some();
-    Some(total + if kernels { in_tcp } else { 0 })
+    Some(total + if kernels { in_tcp()? } else { 0 })
 }
 
 /// Whether the window has as much as SO_RCVLOWAT asks for, or all there will be.
