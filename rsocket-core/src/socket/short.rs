@@ -1,5 +1,5 @@
-//! The way that most calls go: one short buffer, on a connection on its device in the middle of its life, with nothing to
-//! wait for.
+//! The way that most calls go: a few bytes, on a connection on its device in the middle of its life, with nothing to wait
+//! for.
 //!
 //! What it does is what [`super::send`] and [`super::receive`] do, in the same order under the same locks; what it leaves out
 //! is everything that may be otherwise. `None` means that nothing has happened, and that the ordinary way is to find out
@@ -40,11 +40,24 @@ fn sends(s: &Slot) -> bool {
         && s.phase() == Phase::Paired
 }
 
-/// Sends one buffer of at most [`layout::SMALL`] bytes, whole.
+/// How many bytes the buffers have together, if they are worth trying: one to [`layout::SMALL`], where memory can be.
+#[inline]
+fn few(list: &[libc::iovec]) -> Option<usize> {
+    let mut len = 0;
+    for buffer in list {
+        if buffer.iov_len > layout::SMALL {
+            return None;
+        }
+        len += buffer.iov_len;
+    }
+    (len > 0 && len <= layout::SMALL && Cursor::plausible(list)).then_some(len)
+}
+
+/// Sends at most [`layout::SMALL`] bytes, all of them.
 #[inline]
 pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
-    let buffer = only(from)?;
-    if buffer.iov_len > layout::SMALL || !sends(s) {
+    let len = few(from)?;
+    if !sends(s) {
         return None;
     }
     let ends = link::ends(s)?;
@@ -52,46 +65,48 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
         return None;
     }
     // Asked again, now that nobody else changes it.
-    let sent = sends(s) && into_window(s, &ends, buffer);
+    let sent = sends(s) && into_window(s, &ends, from, len);
     s.send.lock.unlock(tid());
     if !sent {
         return None;
     }
     ends.wake_reader_unlocked();
-    Some(buffer.iov_len)
+    Some(len)
 }
 
-/// One message of the whole buffer, if the current segment has room for it. Runs under the send lock.
+/// One message of all `total` bytes, if the current segment has room for it. Runs under the send lock.
 #[inline]
-fn into_window(s: &Slot, ends: &Ends, buffer: &libc::iovec) -> bool {
+fn into_window(s: &Slot, ends: &Ends, from: &[libc::iovec], total: usize) -> bool {
     if marks::return_wanted(&ends.outgoing).is_some() || marks::receiver_closed(&ends.outgoing) {
         return false;
     }
-    let len = buffer.iov_len as u32;
+    let len = total as u32;
     // SAFETY: our caller holds the send lock, and the state was set when the window was; the draft is made when this is not
     // used any more.
     let state = unsafe { s.send.view() };
     let Some(half) = state.banks.get(SMALL).filter(|half| half.room() >= len) else { return false };
-    ends.outgoing.claim(state.data_position, half.at());
+    ends.outgoing.claim(state.data_position, half.at(), total);
     // SAFETY: as above. As in send::into_device the spare copy counts for nothing until it is flipped.
     let state = unsafe { s.send.draft() };
     let Some(message) = state.banks.get_mut(SMALL).and_then(|half| half.next_data(len)) else { return false };
     let Some(offset) = link::offset_of(&message.target) else { return false };
-    // SAFETY: the program vouched that its buffer is readable; it is not the arena.
-    let written = unsafe {
-        ends.outgoing.write(u64::from(offset), buffer.iov_base.cast(), buffer.iov_len, CopyHint::Ordinary)
-    };
-    if !written {
-        return false;
+    let mut at = u64::from(offset);
+    for buffer in from {
+        let (from, len) = (buffer.iov_base.cast(), buffer.iov_len);
+        // SAFETY: the program vouched that its buffers are readable; they are not the arena. An empty one is not read.
+        if len > 0 && !unsafe { ends.outgoing.write(at, from, len, CopyHint::Ordinary) } {
+            return false;
+        }
+        at += len as u64;
     }
     let position = state.data_position;
     state.data_position = position.wrapping_add(1);
     // As in send::into_device: the spare copy is whole before the message is published.
     ends.outgoing.publish_data(position, message.word.0);
-    ends.outgoing.claim_ahead(position, u64::from(offset) + u64::from(len), len);
+    ends.outgoing.claim_ahead(position, at, total);
     s.send.flip();
     let shown = live::record(s);
-    tally::sent_shm(s, shown, buffer.iov_len);
+    tally::sent_shm(s, shown, total);
     let room = state.room();
     s.room_hint.store(hint_word(state, room), Ordering::Release);
     if let Some(r) = shown {

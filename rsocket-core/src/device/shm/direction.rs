@@ -207,27 +207,30 @@ impl Direction {
         publish(&self.page().data, position, word);
     }
 
-    /// Sender: a message is about to be made whose word goes to this position and whose payload goes to this offset. The lines
-    /// are asked for at once, so that they come from the peer's cache while the caller is still about to write them.
+    /// Sender: a message is about to be made whose word goes to this position and whose `len` bytes go to this offset. The
+    /// lines are asked for at once, so that they come from the peer's cache while the caller is still about to write them.
     #[inline(always)]
-    pub fn claim(&self, position: u32, offset: u64) {
+    pub fn claim(&self, position: u32, offset: u64, len: usize) {
         if let Some(slot) = self.page().data.get((position % DATA_RING) as usize) {
             copy::claim(core::ptr::from_ref(slot).cast());
         }
-        if let Some(at) = self.buffer(offset, 1) {
-            copy::claim(at);
-        }
+        self.claim_lines(offset, len);
     }
 
     /// Sender: the same for the messages that may come a little later, if they are like this one, which was short, went to the
     /// small bank and ended before `end`. The peer has no use for these lines now.
     #[inline(always)]
-    pub fn claim_ahead(&self, position: u32, end: u64, len: u32) {
+    pub fn claim_ahead(&self, position: u32, end: u64, len: usize) {
         if let Some(slot) = self.page().data.get((position.wrapping_add(WORDS_AHEAD) % DATA_RING) as usize) {
             copy::claim(core::ptr::from_ref(slot).cast());
         }
-        for line in 0..u64::from(len).div_ceil(LINE).min(LINES_AHEAD) {
-            if let Some(at) = self.buffer((end + (LINES_AHEAD + line) * LINE) % LARGE_ZONE as u64, 1) {
+        self.claim_lines(end + BYTES_AHEAD, len);
+    }
+
+    #[inline(always)]
+    fn claim_lines(&self, offset: u64, len: usize) {
+        for line in (0..len.min(CLAIMED)).step_by(LINE) {
+            if let Some(at) = self.buffer((offset + line as u64) % LARGE_ZONE as u64, 1) {
                 copy::claim(at);
             }
         }
@@ -350,11 +353,13 @@ impl Direction {
 }
 
 /// Bytes of a cache line.
-const LINE: u64 = 64;
+const LINE: usize = 64;
 /// How far ahead a sender of short messages claims: a line comes in the time that several of them take.
-const LINES_AHEAD: u64 = 4;
+const BYTES_AHEAD: u64 = 256;
 /// The same, in the data lane.
 const WORDS_AHEAD: u32 = 4;
+/// Bytes of a message whose lines are claimed: a core can wait for about as many lines at one time.
+const CLAIMED: usize = 16 * LINE;
 
 #[inline(always)]
 fn sleepers(line: &SleeperLine) -> Sleepers<'_> {
