@@ -210,7 +210,7 @@ fn from_kernel(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, limit: usize, flags: i3
         return only_the_end(s, fd);
     }
     let kept = libc::MSG_PEEK | libc::MSG_TRUNC;
-    match kernel::receive(fd, to.rest(), limit, flags & kept) {
+    match kernel::receive(fd, to.rest().list(), limit, flags & kept) {
         Ok(0) => Ok(Got::End),
         Ok(n) => {
             to.advance(n);

@@ -288,7 +288,7 @@ fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result
     }
     let kept = libc::MSG_MORE | libc::MSG_OOB;
     while from.left() > 0 {
-        match kernel::send(fd, from.rest(), flags & kept) {
+        match kernel::send(fd, from.rest().list(), flags & kept) {
             Ok(n) => {
                 from.advance(n);
                 tally::sent_tcp(s, n);

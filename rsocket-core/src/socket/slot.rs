@@ -409,6 +409,8 @@ pub struct Slot {
     pub low_water: AtomicU32,
     /// What spinning for data taught ([`crate::sync::spin::Adaptive`]).
     pub receive_spin: AtomicU32,
+    /// Nonzero: the last call that found nothing to do could sleep.
+    pub blocks: AtomicU32,
     /// How soon to look for more data.
     pub pace: Pace,
     /// What spinning for room taught.
@@ -544,6 +546,7 @@ impl Slot {
             &self.receive_spin,
             &self.low_water,
             &self.wake_due,
+            &self.blocks,
             &self.send_spin,
         ] {
             word.store(0, Ordering::Relaxed);

@@ -5,14 +5,27 @@ const LOWEST: usize = 65536;
 /// The end of a process's addresses with four levels of page tables.
 const HIGHEST: usize = 1 << 47;
 
-/// Walks over a list of buffers. Copies at most 16 of the `iovec`s ahead for calls to the kernel.
+/// Walks over a list of buffers.
 pub struct Cursor<'a> {
     vectors: &'a [libc::iovec],
     /// Bytes of the first vector that are used up.
     skip: usize,
     left: usize,
     done: usize,
+}
+
+/// Some of a cursor's buffers, for a call to the kernel.
+pub struct Rest {
     ahead: [libc::iovec; 16],
+    count: usize,
+}
+
+impl Rest {
+    /// The buffers.
+    #[must_use]
+    pub fn list(&self) -> &[libc::iovec] {
+        self.ahead.get(..self.count).unwrap_or(&[])
+    }
 }
 
 impl<'a> Cursor<'a> {
@@ -20,8 +33,7 @@ impl<'a> Cursor<'a> {
     #[must_use]
     pub fn new(vectors: &'a [libc::iovec]) -> Self {
         let left = vectors.iter().fold(0usize, |n, v| n.saturating_add(v.iov_len));
-        let none = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
-        Self { vectors, skip: 0, left, done: 0, ahead: [none; 16] }
+        Self { vectors, skip: 0, left, done: 0 }
     }
 
     /// Whether every buffer lies where a program can have memory at all. The kernel answers EFAULT for any
@@ -85,17 +97,19 @@ impl<'a> Cursor<'a> {
     }
 
     /// What is left, as vectors for the kernel; at most 16 of them.
-    pub fn rest(&mut self) -> &[libc::iovec] {
-        let mut n = 0;
+    #[must_use]
+    pub fn rest(&self) -> Rest {
+        let none = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
+        let mut rest = Rest { ahead: [none; 16], count: 0 };
         let mut skip = self.skip;
-        for (from, into) in self.vectors.iter().zip(self.ahead.iter_mut()) {
+        for (from, into) in self.vectors.iter().zip(rest.ahead.iter_mut()) {
             // SAFETY: skip is at most the first vector's length.
             let base = unsafe { from.iov_base.cast::<u8>().add(skip) };
             *into = libc::iovec { iov_base: base.cast(), iov_len: from.iov_len - skip };
             skip = 0;
-            n += 1;
+            rest.count += 1;
         }
-        self.ahead.get(..n).unwrap_or(&[])
+        rest
     }
 
     /// Copies the next `n` bytes' worth of stretches to `f(pointer, length, offset)`, without using them
@@ -143,7 +157,7 @@ mod tests {
         }));
         assert_eq!(seen, (5..15).collect::<Vec<u8>>());
         assert_eq!(c.stretch().map(|x| x.1), Some(2));
-        assert_eq!(c.rest().iter().map(|v| v.iov_len).collect::<Vec<_>>(), [2, 0, 13]);
+        assert_eq!(c.rest().list().iter().map(|v| v.iov_len).collect::<Vec<_>>(), [2, 0, 13]);
         c.advance(2);
         assert_eq!(c.stretch().map(|x| x.1), Some(13));
         c.advance(100);

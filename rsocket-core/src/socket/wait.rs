@@ -97,21 +97,15 @@ pub(crate) fn readable(
     flags: i32,
     patience: &mut Patience,
 ) -> Result<(), Errno> {
-    if flags & libc::MSG_DONTWAIT != 0 || kernel::nonblocking(fd) {
-        return Err(Errno::AGAIN);
+    let ends = link::ends(s).filter(|_| s.receive_mode() == ReceiveMode::Device);
+    let probe = || ends.as_ref().is_some_and(|ends| relay::probe(s, || ready::data_waiting(s, ends)));
+    if gave_way(s, &s.receive_spin, flags, probe) {
+        return Ok(());
     }
+    blocks(s, fd, flags)?;
     patience.waits(s)?;
-    if link::has_window(s)
-        && s.receive_mode() == ReceiveMode::Device
-        && let Some(ends) = link::ends(s)
-        && spin_on(
-            s,
-            &s.receive_spin,
-            &ends,
-            patience.spin(fd)?,
-            || marks::sender_cpu(&ends.incoming),
-            || relay::probe(s, || ready::data_waiting(s, &ends)),
-        )
+    if let Some(ends) = &ends
+        && spin_on(s, &s.receive_spin, ends, patience.spin(fd)?, || marks::sender_cpu(&ends.incoming), probe)
     {
         return Ok(());
     }
@@ -131,9 +125,7 @@ pub(crate) fn more(
     seen: u64,
     patience: &mut Patience,
 ) -> Result<(), Errno> {
-    if flags & libc::MSG_DONTWAIT != 0 || kernel::nonblocking(fd) {
-        return Err(Errno::AGAIN);
-    }
+    blocks(s, fd, flags)?;
     patience.waits(s)?;
     sleep(id, s, fd, Events::IN, Some(seen), patience, &s.receive_spin)
 }
@@ -149,24 +141,52 @@ pub(crate) fn writable(
     flags: i32,
     patience: &mut Patience,
 ) -> Result<(), Errno> {
-    if flags & libc::MSG_DONTWAIT != 0 || kernel::nonblocking(fd) {
-        return Err(Errno::AGAIN);
+    let ends = link::ends(s).filter(|_| s.send_mode() == SendMode::Device);
+    let probe = || ends.as_ref().is_some_and(|ends| relay::probe(s, || ready::room_waiting(s, ends)));
+    if gave_way(s, &s.send_spin, flags, probe) {
+        return Ok(());
     }
+    blocks(s, fd, flags)?;
     patience.waits(s)?;
-    if s.send_mode() == SendMode::Device
-        && let Some(ends) = link::ends(s)
-        && spin_on(
-            s,
-            &s.send_spin,
-            &ends,
-            patience.spin(fd)?,
-            || marks::receiver_cpu(&ends.outgoing),
-            || relay::probe(s, || ready::room_waiting(s, &ends)),
-        )
+    if let Some(ends) = &ends
+        && spin_on(s, &s.send_spin, ends, patience.spin(fd)?, || marks::receiver_cpu(&ends.outgoing), probe)
     {
         return Ok(());
     }
     sleep(id, s, fd, Events::OUT, None, patience, &s.send_spin)
+}
+
+/// Whether a call may sleep.
+///
+/// # Errors
+/// `EAGAIN` if not.
+fn blocks(s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
+    let blocks = flags & libc::MSG_DONTWAIT == 0 && !kernel::nonblocking(fd);
+    // Relaxed: a hint.
+    s.blocks.store(u32::from(blocks), Ordering::Relaxed);
+    if blocks { Ok(()) } else { Err(Errno::AGAIN) }
+}
+
+/// On a machine's only CPU, before anything is asked of the kernel: lets the device's threads and the peer have it, where the
+/// last call on the connection slept or could have. True when that was enough.
+fn gave_way(s: &Slot, learnt: &AtomicU32, flags: i32, mut probe: impl FnMut() -> bool) -> bool {
+    // Relaxed: as in blocks(). Who has changed that meanwhile finds a call that takes a moment longer.
+    let common = s.has(flag::RELAYED) && s.blocks.load(Ordering::Relaxed) != 0;
+    if !common || flags & libc::MSG_DONTWAIT != 0 || !thread::has_one_cpu() {
+        return false;
+    }
+    // Relaxed: as in spin.
+    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
+    if polling() == 0 || adaptive.resting() {
+        return false;
+    }
+    let paid = probe() || {
+        stats::add(Counter::CpuYields, 1);
+        adaptive.give_way(polling(), probe)
+    };
+    learnt.store(adaptive.to_raw(), Ordering::Relaxed);
+    count_spin(Some(s), paid);
+    paid
 }
 
 /// [`spin`], and says so to a relay: meanwhile the device's events are this thread's. Not where the last sleeps were too
@@ -181,8 +201,12 @@ fn spin_on(
 ) -> bool {
     // Relaxed: as in spin.
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    if adaptive.rests() {
+    let rests = adaptive.rests();
+    if rests {
         learnt.store(adaptive.to_raw(), Ordering::Relaxed);
+    }
+    // On the only CPU nothing changes while we look ([`gave_way`]).
+    if rests || s.has(flag::RELAYED) && thread::has_one_cpu() {
         say_cpu(ends);
         return false;
     }
@@ -214,12 +238,15 @@ fn spin(
     let looks = if s.is_some_and(|s| s.has(flag::RELAYED)) { spin::DEAR_LOOKS } else { spin::CHEAP_LOOKS };
     let spun = adaptive.spin(cap, looks, peer_cpu, probe);
     learnt.store(adaptive.to_raw(), Ordering::Relaxed);
-    let paid = spun == Spun::Ready;
+    count_spin(s, spun == Spun::Ready);
+    spun == Spun::Ready
+}
+
+fn count_spin(s: Option<&Slot>, paid: bool) {
     stats::add(if paid { Counter::SpinsPaid } else { Counter::SpinsFailed }, 1);
     if let Some(s) = s {
         live::count(s, if paid { record::SPINS_PAID } else { record::SPINS_FAILED });
     }
-    paid
 }
 
 /// One sleep in the kernel, armed and re-checked. With `seen`, what had come then does not end it.

@@ -26,6 +26,12 @@ pub const CHEAP_LOOKS: u32 = 32;
 /// The same, where a look asks a device's queue.
 pub const DEAR_LOOKS: u32 = 4;
 
+/// How often the only CPU is given away before the thread sleeps: the first in turn may be somebody else.
+const TURNS: u32 = 4;
+
+/// Where that takes so long, in nanoseconds, a sleeper would have had the CPU back sooner.
+const LONG_TURNS_NS: u64 = 1_000_000;
+
 /// How a spin ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spun {
@@ -108,6 +114,27 @@ impl Adaptive {
         }
     }
 
+    /// In place of a spin where there is one CPU for this thread and all that could make `ready` true (a device's own threads,
+    /// a peer in another process): gives it to them, a few times. That is a sleep and a wake-up less if it is enough;
+    /// it is not where others take the CPU for long.
+    pub fn give_way(&mut self, cap_ns: u32, mut ready: impl FnMut() -> bool) -> bool {
+        let began = crate::sys::now_ns();
+        for _ in 0..TURNS {
+            thread::yield_now();
+            if ready() {
+                let long = crate::sys::now_ns().wrapping_sub(began) > LONG_TURNS_NS;
+                if long {
+                    self.failed(cap_ns);
+                } else {
+                    self.0 = u32::MAX;
+                }
+                return true;
+            }
+        }
+        self.failed(cap_ns);
+        false
+    }
+
     /// The spin did not pay: the next one is half as long.
     pub fn failed(&mut self, cap_ns: u32) {
         self.0 = (self.limit(cap_ns) / 2).max(LEAST_NS.min(cap_ns)).max(1);
@@ -121,6 +148,12 @@ impl Adaptive {
         } else if self.0 > RESTS && self.0 <= LEAST_NS {
             self.0 = RESTS;
         }
+    }
+
+    /// Whether [`Self::rests`] would say so.
+    #[must_use]
+    pub fn resting(self) -> bool {
+        matches!(self.0, 2..=RESTS)
     }
 
     /// Whether this wait is not worth a spin, to be asked once before each. Only for those who tell [`Self::slept`], which
@@ -184,6 +217,36 @@ mod tests {
         assert_eq!(a.limit(10_000), 10_000);
         assert_eq!(a.spin(0, CHEAP_LOOKS, || 0, || false), Spun::TimeOut);
         assert_eq!(a.limit(500), 500);
+    }
+
+    #[test]
+    fn gives_way_as_long_as_that_brings_something() {
+        let mut a = Adaptive::new();
+        let mut turns = 0;
+        let mut second = || {
+            turns += 1;
+            turns == 2
+        };
+        assert!(a.give_way(10_000, &mut second));
+        assert_eq!(a.limit(10_000), 10_000);
+        while !a.resting() {
+            assert!(!a.give_way(10_000, || false));
+            a.slept(50_000, 10_000);
+        }
+        let mut rests = 1;
+        while a.rests() {
+            rests += 1;
+        }
+        assert_eq!(rests, RESTS);
+        assert!(!a.resting(), "now and then it is tried");
+        assert!(a.give_way(10_000, || true));
+        assert_eq!(a.limit(10_000), 10_000);
+        let long = || {
+            std::thread::sleep(core::time::Duration::from_nanos(2 * LONG_TURNS_NS));
+            true
+        };
+        assert!(a.give_way(10_000, long), "it is there");
+        assert_eq!(a.limit(10_000), 5_000, "a sleeper would have had it sooner");
     }
 
     #[test]
