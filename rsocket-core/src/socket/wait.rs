@@ -99,15 +99,18 @@ pub(crate) fn readable(
 ) -> Result<(), Errno> {
     let ends = link::ends(s).filter(|_| s.receive_mode() == ReceiveMode::Device);
     let probe = || ends.as_ref().is_some_and(|ends| relay::probe(s, || ready::data_waiting(s, ends)));
-    if gave_way(s, &s.receive_spin, flags, probe) {
-        return Ok(());
+    let asked_later = blocked(s, flags);
+    if !asked_later {
+        blocks(s, fd, flags)?;
     }
-    blocks(s, fd, flags)?;
     patience.waits(s)?;
     if let Some(ends) = &ends
         && spin_on(s, &s.receive_spin, ends, patience.spin(fd)?, || marks::sender_cpu(&ends.incoming), probe)
     {
         return Ok(());
+    }
+    if asked_later {
+        blocks(s, fd, flags)?;
     }
     sleep(id, s, fd, Events::IN, None, patience, &s.receive_spin)
 }
@@ -143,15 +146,18 @@ pub(crate) fn writable(
 ) -> Result<(), Errno> {
     let ends = link::ends(s).filter(|_| s.send_mode() == SendMode::Device);
     let probe = || ends.as_ref().is_some_and(|ends| relay::probe(s, || ready::room_waiting(s, ends)));
-    if gave_way(s, &s.send_spin, flags, probe) {
-        return Ok(());
+    let asked_later = blocked(s, flags);
+    if !asked_later {
+        blocks(s, fd, flags)?;
     }
-    blocks(s, fd, flags)?;
     patience.waits(s)?;
     if let Some(ends) = &ends
         && spin_on(s, &s.send_spin, ends, patience.spin(fd)?, || marks::receiver_cpu(&ends.outgoing), probe)
     {
         return Ok(());
+    }
+    if asked_later {
+        blocks(s, fd, flags)?;
     }
     sleep(id, s, fd, Events::OUT, None, patience, &s.send_spin)
 }
@@ -161,54 +167,51 @@ pub(crate) fn writable(
 /// # Errors
 /// `EAGAIN` if not.
 fn blocks(s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
-    let blocks = flags & libc::MSG_DONTWAIT == 0 && !kernel::nonblocking(fd);
+    if flags & libc::MSG_DONTWAIT != 0 {
+        return Err(Errno::AGAIN);
+    }
+    let blocks = !kernel::nonblocking(fd);
     // Relaxed: a hint.
     s.blocks.store(u32::from(blocks), Ordering::Relaxed);
     if blocks { Ok(()) } else { Err(Errno::AGAIN) }
 }
 
-/// On a machine's only CPU, before anything is asked of the kernel: lets the device's threads and the peer have it, where the
-/// last call on the connection slept or could have. True when that was enough.
-fn gave_way(s: &Slot, learnt: &AtomicU32, flags: i32, mut probe: impl FnMut() -> bool) -> bool {
-    // Relaxed: as in blocks(). Who has changed that meanwhile finds a call that takes a moment longer.
-    let common = s.has(flag::RELAYED) && s.blocks.load(Ordering::Relaxed) != 0;
-    if !common || flags & libc::MSG_DONTWAIT != 0 || !thread::has_one_cpu() {
-        return false;
-    }
-    // Relaxed: as in spin.
-    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    if polling() == 0 || adaptive.resting() {
-        return false;
-    }
-    let paid = probe() || {
-        stats::add(Counter::CpuYields, 1);
-        adaptive.give_way(polling(), probe)
-    };
-    learnt.store(adaptive.to_raw(), Ordering::Relaxed);
-    count_spin(Some(s), paid);
-    paid
+/// Whether the last call could sleep, so that this one asks only before it does. Whoever has changed that since gets his
+/// `EAGAIN` a spin later, once.
+fn blocked(s: &Slot, flags: i32) -> bool {
+    // Relaxed: as in blocks().
+    flags & libc::MSG_DONTWAIT == 0 && s.blocks.load(Ordering::Relaxed) != 0
 }
 
-/// [`spin`], and says so to a relay: meanwhile the device's events are this thread's. Not where the last sleeps were too
-/// long to spin for: whoever has looked in vain looks again when it has armed its bell.
+/// What comes before a sleep: [`spin`], where that is said to a relay, since meanwhile the device's events are this thread's;
+/// or, where there is one CPU and so nothing changes while we look, that is given to the device's threads and the peer. Not
+/// where the last sleeps were too long for it: whoever has looked in vain looks again when it has armed its bell.
 fn spin_on(
     s: &Slot,
     learnt: &AtomicU32,
     ends: &Ends,
     cap: u32,
     peer_cpu: impl Fn() -> u32,
-    probe: impl FnMut() -> bool,
+    mut probe: impl FnMut() -> bool,
 ) -> bool {
     // Relaxed: as in spin.
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    let rests = adaptive.rests();
-    if rests {
+    if adaptive.rests() {
         learnt.store(adaptive.to_raw(), Ordering::Relaxed);
-    }
-    // On the only CPU nothing changes while we look ([`gave_way`]).
-    if rests || s.has(flag::RELAYED) && thread::has_one_cpu() {
         say_cpu(ends);
         return false;
+    }
+    if !s.has(flag::RELAYED) {
+        return spin(Some(s), learnt, ends, cap, peer_cpu, probe);
+    }
+    if cap > 0 && thread::has_one_cpu() {
+        let paid = probe() || {
+            stats::add(Counter::CpuYields, 1);
+            adaptive.give_way(cap, probe)
+        };
+        learnt.store(adaptive.to_raw(), Ordering::Relaxed);
+        count_spin(Some(s), paid);
+        return paid;
     }
     relay::spinning(s, true);
     let spun = spin(Some(s), learnt, ends, cap, peer_cpu, probe);
