@@ -39,8 +39,15 @@ impl End {
         family::slot(self.id).unwrap()
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
-        let v = [libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }];
+    /// Sends the bytes in so many buffers, or a few less, and an empty one.
+    fn send(&mut self, bytes: &[u8], buffers: usize) -> Result<usize, Errno> {
+        let mut v: Vec<_> = bytes
+            .chunks(bytes.len().div_ceil(buffers))
+            .map(|b| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() })
+            .collect();
+        if buffers > 1 {
+            v.insert(1, libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 });
+        }
         if self.short
             && let Some(n) = short::send(self.slot(), &v)
         {
@@ -103,7 +110,7 @@ impl End {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Send(usize),
+    Send(usize, usize),
     Receive(usize),
     Hear(usize),
     BeHeard(u32),
@@ -112,7 +119,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let size = || prop_oneof![4 => 1_usize..200, 2 => 200_usize..5000, 1 => 5000_usize..60_000];
     prop_oneof![
-        size().prop_map(Step::Send),
+        (size(), 1_usize..5).prop_map(|(n, buffers)| Step::Send(n, buffers)),
         size().prop_map(Step::Receive),
         size().prop_map(Step::Hear),
         size().prop_map(|n| Step::BeHeard(n as u32)),
@@ -127,14 +134,14 @@ proptest! {
         let text: Vec<u8> = (0..60_000_u32).map(|i| ((i * 7) >> 3) as u8).collect();
         for step in &steps {
             match *step {
-                Step::Send(n) => prop_assert_eq!(a.send(&text[..n]), b.send(&text[..n])),
+                Step::Send(n, buffers) => prop_assert_eq!(a.send(&text[..n], buffers), b.send(&text[..n], buffers)),
                 Step::Receive(n) => prop_assert_eq!(a.receive(n), b.receive(n)),
                 Step::Hear(n) => prop_assert_eq!(a.hears(&text[..n]), b.hears(&text[..n])),
                 Step::BeHeard(n) => prop_assert_eq!(a.is_heard(n), b.is_heard(n)),
             }
             prop_assert_eq!(a.state(), b.state(), "after {:?}", step);
         }
-        let short = |step: &Step| matches!(step, Step::Send(..1000));
+        let short = |step: &Step| matches!(step, Step::Send(..1000, _));
         prop_assert!(a.taken[0] > 0 || !steps.iter().take(3).any(short), "the short way is never taken");
     }
 }

@@ -41,11 +41,15 @@ pub(crate) struct Set<S: Source> {
     later: [AtomicU64; LATER],
     any_later: AtomicBool,
     fork_held: AtomicBool,
+    /// While nobody has it: as [`Lists::free`].
+    next_free: AtomicU32,
 }
 
 struct Lists {
     count: u32,
-    free: Vec<u32>,
+    /// One more than the id of the first that is free; the others follow by [`Set::next_free`]. (All zeroes, as all of an empty
+    /// registry is: otherwise it would lie in the library's file, not in memory that costs nothing.)
+    free: u32,
 }
 
 /// All sets of a process (or of a test).
@@ -90,7 +94,7 @@ impl<S: Source> Registry<S> {
             by_id: [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SETS],
             home_of_fd: [const { AtomicU32::new(0) }; MAX_FDS],
             home_of_slot: [const { AtomicU32::new(0) }; MAX_FDS],
-            lists: Guarded::new(Lists { count: 0, free: Vec::new() }),
+            lists: Guarded::new(Lists { count: 0, free: 0 }),
         }
     }
 
@@ -152,7 +156,9 @@ impl<S: Source> Registry<S> {
     }
 
     fn new_set(&'static self, lists: &mut Lists) -> Option<&'static Set<S>> {
-        if let Some(set) = lists.free.pop().and_then(|id| self.of_id(id)) {
+        if let Some(set) = lists.free.checked_sub(1).and_then(|id| self.of_id(id)) {
+            // Relaxed, here and where it is stored: under the lists' lock.
+            lists.free = set.next_free.load(Ordering::Relaxed);
             return Some(set);
         }
         let place = self.by_id.get(lists.count as usize)?;
@@ -165,6 +171,7 @@ impl<S: Source> Registry<S> {
             later: [const { AtomicU64::new(0) }; LATER],
             any_later: AtomicBool::new(false),
             fork_held: AtomicBool::new(false),
+            next_free: AtomicU32::new(0),
         }));
         // Release: pairs with the Acquire of `of_id`.
         place.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release);
@@ -209,7 +216,10 @@ impl<S: Source> Registry<S> {
             state.fds.is_empty() && self.retire(set, state)
         });
         if last == Some(true) {
-            self.lists.with(|lists| lists.free.push(set.id));
+            self.lists.with(|lists| {
+                set.next_free.store(lists.free, Ordering::Relaxed);
+                lists.free = set.id + 1;
+            });
         }
     }
 
