@@ -500,7 +500,8 @@ impl<S: Source> State<S> {
         if queue_first {
             n = self.gather_queue(source, out, n);
         }
-        let mut ahead = warm.into_iter().take(count);
+        // One alone is looked at at once.
+        let mut ahead = warm.into_iter().take(if count > 1 { count } else { 0 });
         ahead.by_ref().take(AHEAD).for_each(|index| self.foresee(source, index));
         for index in warm.into_iter().take(count) {
             if let Some(index) = ahead.next() {
