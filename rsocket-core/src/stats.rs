@@ -114,7 +114,7 @@ counters! {
     SpinsPaid "spins.paid",
     /// Spins that ended in a sleep.
     SpinsFailed "spins.failed",
-    /// Looks in vain after which the only CPU was given away.
+    /// Times that the only CPU was given away: after some looks in vain, or before a sleep.
     CpuYields "cpu.yields",
     /// Datagrams sent by UDP.
     DatagramsSentUdp "datagrams.sent.udp",
