@@ -191,9 +191,10 @@ done
 for dev in "${DEVICES[@]}"; do
   cell "$dev" ours ours "rstream -T b, giving way" rstream -S 64 -C 1 -I 200 -T b
   collect
+  # There are 400 waits: many more would be one that goes round and round, as connecting once did.
   paid=$(stat_sum spins.paid "$tmp/all") yields=$(stat_sum cpu.yields "$tmp/all")
   check "$dev: one that blocks gives the CPU away ($yields times, $paid waits without a sleep)" "see above" \
-    [ "$paid" -ge 100 -a "$yields" -ge 50 ]
+    [ "$paid" -ge 100 -a "$paid" -le 2000 -a "$yields" -ge 50 ]
 done
 check "nothing left" "see above" none_left 10
 finish

@@ -97,7 +97,7 @@ pub(crate) fn readable(
     flags: i32,
     patience: &mut Patience,
 ) -> Result<(), Errno> {
-    let ends = link::ends(s).filter(|_| s.receive_mode() == ReceiveMode::Device);
+    let ends = connected(s).filter(|_| s.receive_mode() == ReceiveMode::Device);
     let probe = || ends.as_ref().is_some_and(|ends| relay::probe(s, || ready::data_waiting(s, ends)));
     let asked_later = blocked(s, flags);
     if !asked_later {
@@ -144,7 +144,7 @@ pub(crate) fn writable(
     flags: i32,
     patience: &mut Patience,
 ) -> Result<(), Errno> {
-    let ends = link::ends(s).filter(|_| s.send_mode() == SendMode::Device);
+    let ends = connected(s).filter(|_| s.send_mode() == SendMode::Device);
     let probe = || ends.as_ref().is_some_and(|ends| relay::probe(s, || ready::room_waiting(s, ends)));
     let asked_later = blocked(s, flags);
     if !asked_later {
@@ -160,6 +160,11 @@ pub(crate) fn writable(
         blocks(s, fd, flags)?;
     }
     sleep(id, s, fd, Events::OUT, None, patience, &s.send_spin)
+}
+
+/// The window, unless its relay is still connecting: then it has room, and nobody may use it yet.
+fn connected(s: &Slot) -> Option<Ends> {
+    link::ends(s).filter(|_| !s.has(flag::PENDING))
 }
 
 /// Whether a call may sleep.
