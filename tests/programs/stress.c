@@ -56,7 +56,7 @@ static void write_some(int c) {
       if (k > 0) {
         s->sent += k;
         count(WRITE);
-      } else if (k == 0 || (errno != EAGAIN && errno != EINTR))
+      } else if ((k == 0 || (errno != EAGAIN && errno != EINTR)) && !M->over)
         wrong("write to connection %d after %ju bytes: %s", c, (uintmax_t)s->sent, strerror(errno));
       s->writing = 0;
       if (s->sent > 300000 && !roll(400)) {
@@ -71,6 +71,7 @@ static void write_some(int c) {
 }
 
 static void at_the_end(stream *s, int c) {
+  if (M->over) return;  // the other side's anchor may have closed already
   if (!s->shut || s->received < s->sent || s->received > s->sent + s->slack)
     wrong("connection %d ended after %ju bytes of %ju (+%ju), %sshut down", c, (uintmax_t)s->received, (uintmax_t)s->sent,
           (uintmax_t)s->slack, s->shut ? "" : "not ");
@@ -102,7 +103,11 @@ static void read_some(int c) {
       uint64_t p = from;
       while (got && p <= from + most && !matches(b, got, s->key, p)) p++;
       if (got) {
-        if (p > from + most) wrong("connection %d: wrong bytes at %ju (+%ju), %zu of them", c, (uintmax_t)from, (uintmax_t)most, got);
+        if (p > from + most) {
+          char said[200];
+          place(said, sizeof said, b, got, from);
+          wrong("connection %d: wrong bytes (+%ju), %s; %ju were sent", c, (uintmax_t)most, said, (uintmax_t)s->sent);
+        }
         s->received = p + got;
         s->lost = 0;
         count(READ);
@@ -110,7 +115,7 @@ static void read_some(int c) {
       if (k == 0) {
         if (most && !got) s->received = s->sent;  // killed with the last bytes in its hands
         at_the_end(s, c);
-      } else if (k < 0 && errno != EAGAIN && errno != EINTR)
+      } else if (k < 0 && errno != EAGAIN && errno != EINTR && !M->over)
         wrong("read from connection %d after %ju of %ju bytes: %s", c, (uintmax_t)from, (uintmax_t)s->sent, strerror(errno));
       s->reading = 0;
     }
@@ -145,8 +150,8 @@ static void dup_some(int c) {
     switch (roll(4)) {
       case 0: other = dup(h->fd); break;
       case 1: other = fcntl(h->fd, F_DUPFD, FIRST); break;
-      case 2: other = dup2(h->fd, FIRST + 100 + c); break;
-      default: other = dup3(h->fd, FIRST + 200 + c, O_CLOEXEC), flags = other >= 0;
+      case 2: other = dup2(h->fd, PLACES + c); break;
+      default: other = dup3(h->fd, PLACES + CONNS + c, O_CLOEXEC), flags = other >= 0;
     }
     if (other < 0 && errno != EINVAL) wrong("dup: %s", strerror(errno));
     if (other >= 0 && other != h->fd) {
@@ -333,9 +338,20 @@ static void *work(void *seed) {
   return NULL;
 }
 
+// Closes what nobody here knows of: another thread of the process that this one was had just received it. It would hold a
+// connection open, and in the long run all numbers would be taken, those that dup2 and dup3 choose too.
+static void forget_the_rest(void) {
+  for (int fd = 3; fd < PLACES + 2 * CONNS; fd++) {
+    int known = fd == MODEL || fd == MAIL || fd == MAIL + 1;
+    for (int c = 0; c < CONNS; c++) known |= held[c].fd == fd;
+    if (!known) close(fd);
+  }
+}
+
 // A worker's life; it ends by return, by exit or by exec, in the midst of what its other threads do.
 static void worker(uint64_t seed) {
   dice = seed;
+  forget_the_rest();
   signal(SIGPIPE, SIG_IGN);
   sigaction(SIGALRM, &(struct sigaction){.sa_handler = nothing, .sa_flags = roll(2) ? SA_RESTART : 0}, NULL);
   ticking = !roll(3);
@@ -438,7 +454,6 @@ static void anchor(uint64_t seed) {
       if (p == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         M->pids[side][w] = getpid();
-        if (l >= 0) close(l);
         worker(fresh);
       }
       if (p < 0) wrong("fork: %s", strerror(errno));

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum { CONNS = 6, WORKERS = 5, THREADS = 2, MODEL = 40, MAIL = 41, FIRST = 50, PIECE = 70000, OPEN_AT_ONCE = 100000, DEEPEST = 2 };
+enum { CONNS = 6, WORKERS = 5, THREADS = 2, MODEL = 40, MAIL = 41, FIRST = 50, PLACES = 300, PIECE = 70000, OPEN_AT_ONCE = 100000, DEEPEST = 2 };
 
 typedef struct {
   pthread_mutex_t writer, reader;
@@ -83,6 +83,27 @@ static int matches(const unsigned char *b, size_t n, uint64_t key, uint64_t p) {
   for (size_t i = 0; i < n; i++)
     if (b[i] != byte_at(key, p + i)) return 0;
   return 1;
+}
+
+// Where bytes of a stream are that are not where they should be: how many of them are right, and where the others belong.
+static void place(char *said, size_t room, const unsigned char *b, size_t n, uint64_t from) {
+  size_t right = 0;
+  enum { ENOUGH = 24 };
+  for (int c = 0; c < CONNS; c++)
+    for (int way = 0; way < 2; way++) {
+      stream *s = &M->conns[c].way[way];
+      size_t same = 0;
+      while (same < n && b[same] == byte_at(s->key, from + same)) same++;
+      if (same > right) right = same;
+    }
+  int told = snprintf(said, room, "%zu of %zu right at %ju", right, n, (uintmax_t)from);
+  if (right + ENOUGH > n) return;
+  for (int c = 0; c < CONNS; c++)
+    for (int way = 0; way < 2; way++) {
+      stream *s = &M->conns[c].way[way];
+      for (uint64_t p = 0; p < s->sent + PIECE && told < (int)room; p++)
+        if (matches(b + right, ENOUGH, s->key, p)) told += snprintf(said + told, room - told, ", then %d/%d at %ju", c, way, (uintmax_t)p);
+    }
 }
 
 // A descriptor for the connection, if this process has one for the present generation; not to be closed until let_go.
