@@ -151,7 +151,7 @@ pub(super) fn attempt(
         return if s.has(flag::STRICT) && !link::has_window(s) {
             Ok(Got::Nothing)
         } else {
-            Err(broken(s, fd))
+            Err(broken(s, fd, "its window cannot be reached"))
         };
     };
     if s.has(flag::RELAYED) && !ready::data_waiting(s, &ends) {
@@ -196,9 +196,11 @@ fn end_if_zero(e: Errno) -> Result<Got, Errno> {
     if e == Errno(0) { Ok(Got::End) } else { Err(e) }
 }
 
-fn broken(s: &Slot, fd: RawFd) -> Errno {
+#[cold]
+fn broken(s: &Slot, fd: RawFd, what: &str) -> Errno {
     // Unless it was broken for a reason of its own.
     if !s.has(flag::BROKEN) {
+        crate::log_warn!("inconsistent: {}", what);
         detach::break_connection(s, fd, Reason::Inconsistent);
     }
     Errno::CONNRESET
@@ -287,14 +289,14 @@ fn up_to_the_cut(
             // The buffers are full: a receive of nothing would look like the end of the stream.
             Ok(Some(_)) if to.left() == 0 => return Ok(Got::Bytes(to.done() - before)),
             Ok(Some(left)) => left,
-            Ok(None) => return Err(broken(s, fd)),
+            Ok(None) => return Err(broken(s, fd, "more was read from TCP than was sent before the switch")),
             _ if to.done() > before => return Ok(Got::Bytes(to.done() - before)),
             Err(Errno::AGAIN) => return Ok(Got::Nothing),
             Err(e) => return Err(e),
         };
         match from_kernel(s, fd, to, left, flags) {
             // The stream ended before the cut that its sender fixed: bytes are missing.
-            Ok(Got::End) => return Err(broken(s, fd)),
+            Ok(Got::End) => return Err(broken(s, fd, "TCP has ended before the switch")),
             Ok(Got::Bytes(k)) if k == left && flags & libc::MSG_PEEK == 0 => {}
             _ if to.done() > before => return Ok(Got::Bytes(to.done() - before)),
             got => return got,
@@ -303,7 +305,7 @@ fn up_to_the_cut(
     match s.receive_mode().after(ReceiveEvent::CutReached) {
         Some(mode) => s.set_receive_mode(mode),
         // Asked: the sender cut without our acknowledgement.
-        None => return Err(broken(s, fd)),
+        None => return Err(broken(s, fd, "the sender has switched unasked")),
     }
     stats::add(Counter::SwitchedReceiving, 1);
     if to.done() == before {
@@ -314,7 +316,7 @@ fn up_to_the_cut(
     let mut state = unsafe { s.receive.load() };
     let from_tcp = to.done();
     if !take_messages(&mut state, ends, to, flags & libc::MSG_TRUNC != 0, Placer::of(id, s, fd)) {
-        return Err(broken(s, fd));
+        return Err(broken(s, fd, "a message breaks the protocol"));
     }
     commit(s, ends, state, to.done() - from_tcp);
     Ok(Got::Bytes(to.done() - before))
@@ -445,7 +447,7 @@ fn from_device(
     // What was written before the end is in place when the end is seen.
     let placed = placer.filter(|_| n == 0).map(|placer| placer.place(ends));
     if !intact || placed == Some(Placed::Broken) {
-        return Err(broken(s, fd));
+        return Err(broken(s, fd, "a message or a placement breaks the protocol"));
     }
     let ended = state.ended != 0;
     if !peek {
@@ -530,7 +532,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, state: RecvState) -> Result<S
         && ends.incoming.poll_data(state.data_position).is_none()
     {
         if end != state.total() {
-            return Err(broken(s, fd));
+            return Err(broken(s, fd, "the sender's end mark is not where its messages end"));
         }
         commit(s, ends, state, 0);
         s.set_receive_mode(ReceiveMode::Returned);
@@ -558,7 +560,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, state: RecvState) -> Result<S
         Ending::Fin => Ok(Silence::LookAgain),
         // Bytes beyond the cut: only right when the sender has gone back, which it says first.
         Ending::Bytes if marks::end(&ends.incoming).is_some() => Ok(Silence::Nothing),
-        Ending::Bytes => Err(broken(s, fd)),
+        Ending::Bytes => Err(broken(s, fd, "TCP has bytes behind the switch")),
         Ending::Failed(_) if ends.incoming.poll_data(state.data_position).is_some() => Ok(Silence::LookAgain),
         Ending::Failed(e) => Err(relay::why(s, e)),
     }
