@@ -470,21 +470,33 @@ pub(super) fn each_own(f: impl Fn(u32, &'static ArenaRecord)) {
 
 /// Whether `exec` leaves this process's arenas open.
 pub fn keep_across_exec(keep: bool) {
-    each_own(|_, r| sys::keep_across_exec(r.fd.load(Ordering::Relaxed), keep));
+    // Mapped here: or it is that of a process which has ended, and whose number is ours now.
+    each_own(|i, r| {
+        if mapped(r, i) {
+            sys::keep_across_exec(r.fd.load(Ordering::Relaxed), keep);
+        }
+    });
 }
 
-/// After `exec`: maps the arenas that the last program of this process had.
+/// After `exec`: maps the arenas that the last program of this process had. One that another thread made when `exec` had begun
+/// is not open any more, and its number is another file's, or will be: then it is nobody's, and found as a relative's is.
 pub fn inherit() {
     each_own(|i, r| {
         let fd = r.fd.load(Ordering::Relaxed);
-        let Ok(arena) = Arena::open(sys::borrow(fd)) else { return };
-        if arena.id() == load_pair(&r.id) {
-            sys::inherit_private(fd);
-            let (base, windows, id) = arena.into_parts();
-            map_here(r, i, base, windows, id);
-        } else {
-            // SAFETY: no handle on it exists.
-            unsafe { arena.unmap() };
+        match Arena::open(sys::borrow(fd)) {
+            Ok(arena) if arena.id() == load_pair(&r.id) => {
+                sys::inherit_private(fd);
+                let (base, windows, id) = arena.into_parts();
+                map_here(r, i, base, windows, id);
+            }
+            other => {
+                r.owner.store(0, Ordering::Relaxed);
+                r.fd.store(-1, Ordering::Relaxed);
+                if let Ok(arena) = other {
+                    // SAFETY: no handle on it exists.
+                    unsafe { arena.unmap() };
+                }
+            }
         }
     });
 }

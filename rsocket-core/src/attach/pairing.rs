@@ -163,8 +163,9 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     sys::set_errno(errno);
 }
 
-/// One bit for each descriptor that a pairing of this process holds open. The slots say so too; but when a child has
-/// come so far that it can look, its parent may have changed them.
+/// One bit for each descriptor that a pairing of this program holds open. The slots say so too; but when a child has
+/// come so far that it can look, its parent may have changed them, and after `exec` they speak of descriptors of the last
+/// program, which another thread may have opened when that had begun: the process is the same, and the numbers are others' now.
 static HELD: [AtomicU64; MAX_FDS / 64] = [const { AtomicU64::new(0) }; MAX_FDS / 64];
 
 fn held(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
@@ -181,30 +182,34 @@ fn hold(s: &Slot, fd: RawFd) {
     s.pairing_pid.store(sys::pid(), Ordering::Relaxed);
 }
 
-/// Closes a descriptor that [`hold`] was told of.
-fn let_go(fd: RawFd) {
-    if let Some((word, bit)) = held(fd) {
-        word.fetch_and(!bit, Ordering::Relaxed);
+/// Closes a descriptor that [`hold`] was told of; false, and nothing done, if it was not.
+fn let_go(fd: RawFd) -> bool {
+    let ours = held(fd).is_some_and(|(word, bit)| word.fetch_and(!bit, Ordering::Relaxed) & bit != 0);
+    if ours {
+        sys::close_private(fd);
     }
-    sys::close_private(fd);
+    ours
 }
 
 /// Closes what the phase holds open, when it is this process's.
 fn close_pairing_fd(s: &Slot) {
     let fd = s.pairing_fd.swap(-1, Ordering::AcqRel);
-    if fd < 0 || s.pairing_pid.load(Ordering::Relaxed) != sys::pid() {
-        return;
-    }
-    if s.phase() == Phase::Offered {
+    if s.pairing_pid.load(Ordering::Relaxed) == sys::pid() && let_go(fd) && s.phase() == Phase::Offered {
         OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
     }
-    let_go(fd);
 }
 
-/// Whether the phase's descriptor belongs to another process of the family: then it is theirs to go on,
-/// or, if they have gone, ours to begin again.
+/// Whether the phase's descriptor is this program's.
+pub fn is_here(s: &Slot) -> bool {
+    s.pairing_pid.load(Ordering::Relaxed) == sys::pid()
+        && held(s.pairing_fd.load(Ordering::Relaxed))
+            .is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
+/// Whether it belongs to another process of the family, or to another program: then it is theirs to go on, or, if they have
+/// gone, ours to begin again.
 fn elsewhere(s: &Slot) -> bool {
-    s.pairing_pid.load(Ordering::Relaxed) != sys::pid()
+    !is_here(s)
 }
 
 fn enter(s: &Slot, event: PhaseEvent) -> Result<(), Reason> {
@@ -396,7 +401,9 @@ fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
 }
 
 fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
-    if family::process_alive(s.pairing_pid.load(Ordering::Relaxed)) {
+    // Of this process it is the last program that had it.
+    let pid = s.pairing_pid.load(Ordering::Relaxed);
+    if pid != sys::pid() && family::process_alive(pid) {
         later(s);
         return Ok(());
     }
@@ -515,7 +522,7 @@ pub fn fork_child() {
     for (i, word) in HELD.iter().enumerate() {
         let mut bits = word.load(Ordering::Relaxed);
         while bits != 0 {
-            let_go((i * 64) as RawFd + bits.trailing_zeros() as RawFd);
+            let _ = let_go((i * 64) as RawFd + bits.trailing_zeros() as RawFd);
             bits &= bits - 1;
         }
     }

@@ -136,7 +136,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
         Left::Here => pairing::let_finish(s),
         Left::Elsewhere => {
             // What this process alone holds of an unfinished pairing goes with it.
-            if s.pairing_pid.load(Ordering::Relaxed) == sys::pid() && s.phase() != Phase::Paired {
+            if pairing::is_here(s) && s.phase() != Phase::Paired {
                 pairing::hand_over(id, s, fd);
             } else {
                 pairing::let_finish(s);
@@ -272,7 +272,7 @@ fn give_up_pairings() {
     }
     family::each_local(|id, s| {
         if s.has(flag::STRICT)
-            && s.pairing_pid.load(Ordering::Relaxed) == sys::pid()
+            && pairing::is_here(s)
             && matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked)
             && family::shared(id)
         {

@@ -240,13 +240,18 @@ unsafe fn extended(environment: *const *const c_char, list: RawFd) -> Option<(*m
     Some((table, bytes))
 }
 
-/// Before `exec` of a program that may know nothing of us: what it is meant to use goes back to TCP.
-pub fn give_back() {
+/// Before `exec` of a program that may know nothing of us: what it is meant to use goes back to TCP. Of a program like this
+/// one, to which nothing could be passed on, that is `all` that it inherits.
+pub fn give_back(all: bool) {
     for fd in 0..descriptors::end() {
         if let Entry::Connection(slot) = descriptors::entry(fd)
             && inherited(fd) == Some(true)
         {
-            give_back_one(slot, fd);
+            if all {
+                socket::refuse(slot, fd, Reason::Executed);
+            } else {
+                give_back_one(slot, fd);
+            }
         }
     }
     socket::leaving();

@@ -65,7 +65,12 @@ unsafe fn exec(program: Program, environment: Strings, real: impl FnOnce(Option<
         // SAFETY: as above.
         let will = unsafe { if verdict == Verdict::With { succession::prepare(environment) } else { None } };
         if will.is_none() {
-            succession::give_back();
+            if verdict == Verdict::With {
+                rsocket_core::log_warn!(
+                    "nothing can be passed on to the next program: its connections go back to TCP"
+                );
+            }
+            succession::give_back(verdict == Verdict::With);
             socket::before_exec();
         }
         will
