@@ -273,12 +273,12 @@ pub(crate) fn sweep(family: &'static Family) {
     for id in (1..=used).filter_map(SlotId::from_raw) {
         let Some(s) = slot(id) else { continue };
         let held = s.holders.iter().any(|w| w.load(Ordering::Acquire) != 0);
-        // others_alive clears the bits of the dead; a slot of this process has its own bit.
         if held && !held_here(id) && !others_alive(family, s) {
             if crate::attach::link::has_window(s) {
                 crate::attach::link::forget(s);
             }
             s.generation.fetch_add(1, Ordering::AcqRel);
+            held_by_nobody(s);
             give_back(id);
         }
     }
@@ -327,6 +327,11 @@ fn pop_free(family: &Family) -> Option<SlotId> {
             return Some(id);
         }
     }
+}
+
+/// The last holder has gone: what is left are bits of the dead, by which a slot that is free would be taken for lost.
+pub(crate) fn held_by_nobody(s: &Slot) {
+    s.holders.iter().for_each(|w| w.store(0, Ordering::Release));
 }
 
 /// Returns a slot that nobody holds.
@@ -395,6 +400,10 @@ pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
     }
     let (Some(family), Some(s)) = (get(), slot(id)) else { return Left::Here };
     let mine = me(family);
+    if mine == OVERFLOW {
+        // The bit is not ours alone.
+        return Left::Elsewhere;
+    }
     let mut held = false;
     for (i, w) in s.holders.iter().enumerate() {
         let bit = if i == mine / 64 { 1 << (mine % 64) } else { 0 };
@@ -449,31 +458,52 @@ pub fn is_held(id: SlotId) -> bool {
     held_here(id) || shared(id)
 }
 
-/// Clears the bits of the dead; true when any bit is left beside this process's.
+/// Whether a process other than this one holds the slot, or a message on its way.
+///
+/// A holder that hands on to another one (a child, a process that receives the descriptor) sets the other's bit before it
+/// clears its own; so whoever looks at one word after the other may see neither. But then the words have changed since.
 fn others_alive(family: &Family, s: &Slot) -> bool {
+    let read = || s.holders.each_ref().map(|w| w.load(Ordering::SeqCst));
+    let mut words = read();
+    loop {
+        if words.iter().enumerate().any(|(i, bits)| any_alive(family, s, i, *bits)) {
+            return true;
+        }
+        let now = read();
+        if now == words {
+            return false;
+        }
+        words = now;
+    }
+}
+
+/// The same of one word. Bits of the dead stay until their entry is used again ([`forget_bit`]): whoever cleared one here
+/// might clear that of a process to which the entry has been given meanwhile.
+fn any_alive(family: &Family, s: &Slot, word: usize, mut bits: u64) -> bool {
     let mine = me(family);
-    let mut any = false;
-    for (i, w) in s.holders.iter().enumerate() {
-        let mut bits = w.load(Ordering::Acquire);
-        while bits != 0 {
-            let entry = i * 64 + bits.trailing_zeros() as usize;
-            bits &= bits - 1;
-            if entry == mine {
-                continue;
+    while bits != 0 {
+        let entry = word * 64 + bits.trailing_zeros() as usize;
+        bits &= bits - 1;
+        if entry == mine && entry != OVERFLOW {
+            continue;
+        }
+        if entry == ON_THE_WAY {
+            if on_the_way(family, s) {
+                return true;
             }
-            if entry == ON_THE_WAY && on_the_way(family, s) {
-                any = true;
-                continue;
-            }
-            let pid = family.processes.get(entry).map_or(0, |e| e.load(Ordering::Acquire));
-            if entry == OVERFLOW || pid == EXPECTED || (pid != 0 && process_alive(pid)) {
-                any = true;
-            } else {
-                w.fetch_and(!(1 << (entry % 64)), Ordering::AcqRel);
-            }
+            continue;
+        }
+        let Some(process) = family.processes.get(entry) else { continue };
+        let pid = process.load(Ordering::Acquire);
+        if entry == OVERFLOW || pid == EXPECTED || (pid != 0 && process_alive(pid)) {
+            return true;
+        }
+        if pid != 0 {
+            // So that nobody has to ask the kernel once more.
+            let _ = process.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
-    any
+    false
 }
 
 /// Calls `f` for every slot of which this process has a descriptor.
