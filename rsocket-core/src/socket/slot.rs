@@ -381,6 +381,9 @@ pub struct Slot {
     pub witness: [Prefix; 2],
     /// Where this end, in process `relay_pid`, can be asked over RDMA: a port; 0 for nowhere.
     pub asked_at_port: AtomicU32,
+    /// The kernel's name for the socket, from the first time that its descriptor was sent in a message; 0 before
+    /// ([`crate::succession::parcels`]).
+    pub cookie: AtomicU64,
     /// Which record of which process shows it ([`crate::live`]): process above record plus one; 0 for none.
     pub record: AtomicU64,
     /// Our address and the peer's, where they are not the kernel socket's own.
@@ -532,6 +535,7 @@ impl Slot {
     pub fn reset(&self, flags: u32) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.record.store(0, Ordering::Relaxed);
+        self.cookie.store(0, Ordering::Relaxed);
         self.set_receive_mode(ReceiveMode::Kernel);
         self.set_send_mode(SendMode::Kernel);
         self.set_phase(Phase::Unconnected);

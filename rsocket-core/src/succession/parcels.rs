@@ -6,6 +6,9 @@
 //! socket's cookie, is a holder of the same slot from then on, and the connection may attach when all copies have
 //! come to relatives.
 //!
+//! Not every copy is announced: a stranger may pass one on, and then more come than are on their way. So a slot remembers the
+//! cookie from the first time that it was sent, and whoever receives an unannounced copy finds the slot by that.
+//!
 //! The table is in the family's memory, and short: what has waited longest makes room, and stays on TCP for good.
 //! A slot with a parcel counts as held, though its sender may have closed it ([`family::others_alive`]).
 //!
@@ -99,6 +102,8 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
     if !hold_still(s) {
         return false;
     }
+    // Release: pairs with the acquire in slot_of().
+    s.cookie.store(cookie, Ordering::Release);
     let displaced = table.locked(|t| put(t, cookie, id));
     family::set_on_the_way(s);
     link::share(s);
@@ -133,7 +138,12 @@ fn hold_still(s: &Slot) -> bool {
 /// One more copy; which connection had to make room for it.
 fn put(t: &Table, cookie: u64, id: SlotId) -> Option<SlotId> {
     if let Some(known) = t.of(id) {
-        known.copies.fetch_add(1, Ordering::Release);
+        if known.cookie.swap(cookie, Ordering::Relaxed) == cookie {
+            known.copies.fetch_add(1, Ordering::Release);
+        } else {
+            // Whoever sent or received the slot's last connection was killed meanwhile.
+            known.copies.store(1, Ordering::Release);
+        }
         return None;
     }
     let free = || t.parcels.iter().find(|p| p.copies.load(Ordering::Relaxed) == 0);
@@ -166,9 +176,6 @@ fn arrived(p: &Parcel, s: &Slot) {
 #[must_use]
 pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
     let (_, table) = table()?;
-    if table.parcels.iter().all(|p| p.copies.load(Ordering::Acquire) == 0) {
-        return None;
-    }
     let cookie = cookie(fd)?;
     let take = |t: &Table| {
         let on_its_way =
@@ -183,7 +190,23 @@ pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
         }
         Some(id)
     };
-    table.locked(take).flatten()
+    table.locked(take).flatten().or_else(|| {
+        let id = slot_of(cookie)?;
+        family::join(id, fd);
+        Some(id)
+    })
+}
+
+/// The connection with this cookie, if a relative has sent it before and somebody has it still.
+fn slot_of(cookie: u64) -> Option<SlotId> {
+    let mut found = None;
+    family::each_used(|id, s| {
+        // Acquire: pairs with the release in send_off().
+        if s.cookie.load(Ordering::Acquire) == cookie {
+            found = Some(id);
+        }
+    });
+    found.filter(|id| family::is_held(*id))
 }
 
 #[cfg(test)]
@@ -237,6 +260,14 @@ mod tests {
         p.copies.fetch_sub(1, Ordering::Relaxed);
         assert!(!t.holds(slot(9)));
         assert_eq!(put(&t, 2, slot(500)), None, "nobody has to make room");
+    }
+
+    #[test]
+    fn another_connection_in_the_same_slot_is_another_parcel() {
+        let t = empty();
+        assert_eq!(put(&t, 1, slot(5)), None);
+        assert_eq!(put(&t, 2, slot(5)), None);
+        assert_eq!((copies(&t, slot(5)), t.of(slot(5)).unwrap().cookie.load(Ordering::Relaxed)), (1, 2));
     }
 
     #[test]
