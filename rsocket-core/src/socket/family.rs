@@ -273,7 +273,8 @@ pub(crate) fn sweep(family: &'static Family) {
     for id in (1..=used).filter_map(SlotId::from_raw) {
         let Some(s) = slot(id) else { continue };
         let held = s.holders.iter().any(|w| w.load(Ordering::Acquire) != 0);
-        if held && !held_here(id) && !others_alive(family, s) {
+        // Somebody may be the last to close it just now, with bits of the dead beside his.
+        if held && !held_here(id) && !others_alive(family, s) && s.set_first(flag::OVER) {
             if crate::attach::link::has_window(s) {
                 crate::attach::link::forget(s);
             }
@@ -330,7 +331,7 @@ fn pop_free(family: &Family) -> Option<SlotId> {
 }
 
 /// The last holder has gone: what is left are bits of the dead, by which a slot that is free would be taken for lost.
-pub(crate) fn held_by_nobody(s: &Slot) {
+fn held_by_nobody(s: &Slot) {
     s.holders.iter().for_each(|w| w.store(0, Ordering::Release));
 }
 
@@ -410,7 +411,12 @@ pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
         held |= w.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
     }
     // Several may leave at a time, and each find that nobody is left: the first to say so is the last holder.
-    if held && !others_alive(family, s) && s.set_first(flag::OVER) { Left::Nobody } else { Left::Elsewhere }
+    if held && !others_alive(family, s) && s.set_first(flag::OVER) {
+        held_by_nobody(s);
+        Left::Nobody
+    } else {
+        Left::Elsewhere
+    }
 }
 
 /// Whether a process other than this one holds the slot.

@@ -183,7 +183,6 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     let _ = s.send.lock.lock(tid());
     s.send.lock.unlock(tid());
     s.generation.fetch_add(1, Ordering::AcqRel);
-    family::held_by_nobody(s);
     tally::flush(s);
     crate::live::leave(s);
     let busy = s.pins.load(Ordering::Acquire) != 0
