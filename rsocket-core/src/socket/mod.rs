@@ -150,6 +150,12 @@ pub fn on_device(id: SlotId) -> bool {
     })
 }
 
+/// Whether it has a window in memory that it shares with the peer itself.
+#[must_use]
+pub fn on_shared_memory(id: SlotId) -> bool {
+    slot(id).is_some_and(|s| link::has_window(s) && !s.has(flag::RELAYED | flag::BROKEN))
+}
+
 /// Before a call that receives. `Kernel`: let libc do it and call [`leave_receive`] after it.
 #[inline]
 #[must_use]

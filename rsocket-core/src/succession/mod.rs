@@ -162,7 +162,12 @@ fn write_list(list: RawFd, family: RawFd, entry: u32) -> Option<u32> {
             continue;
         }
         if !socket::heritable(slot, fd) {
-            give_back_one(slot, fd);
+            if socket::on_shared_memory(slot) {
+                // The next program is as likely to use it as this one was.
+                socket::refuse(slot, fd, Reason::Executed);
+            } else {
+                give_back_one(slot, fd);
+            }
             continue;
         }
         let item = Item { fd, kind, slot: slot.raw() };

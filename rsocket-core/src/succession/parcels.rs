@@ -7,7 +7,9 @@
 //! come to relatives.
 //!
 //! Not every copy is announced: a stranger may pass one on, and then more come than are on their way. So a slot remembers the
-//! cookie from the first time that it was sent, and whoever receives an unannounced copy finds the slot by that.
+//! cookie from the first time that it was sent, and whoever receives an unannounced copy finds the slot by that; a stranger
+//! may have another one, so that the connection goes back to TCP. (One that takes an announced copy and passes that on to a
+//! relative is not found out.)
 //!
 //! The table is in the family's memory, and short: what has waited longest makes room, and stays on TCP for good.
 //! A slot with a parcel counts as held, though its sender may have closed it ([`family::others_alive`]).
@@ -20,6 +22,7 @@ use std::os::fd::RawFd;
 use crate::attach::machine::Phase;
 use crate::attach::reason::Reason;
 use crate::attach::{link, pairing};
+use crate::socket;
 use crate::socket::family::{self, Family};
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::sync::lock::{OwnedLock, Taken};
@@ -193,6 +196,7 @@ pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
     table.locked(take).flatten().or_else(|| {
         let id = slot_of(cookie)?;
         family::join(id, fd);
+        socket::refuse(id, fd, Reason::PassedAway);
         Some(id)
     })
 }
