@@ -45,11 +45,13 @@ static CHUNKS: [AtomicPtr<[Record; CHUNK_RECORDS]>; MAX_CHUNKS] =
 static FREE: AtomicU64 = AtomicU64::new(0);
 
 impl Record {
+    #[inline(always)]
     fn word(&self, number: usize) -> &AtomicU64 {
         // The numbers are constants below the length; a wrong one must not be a panic.
         self.0.get(number).unwrap_or(&SCRAP)
     }
 
+    #[inline(always)]
     fn set(&self, number: usize, value: u64) {
         self.word(number).store(value, Ordering::Relaxed);
     }
@@ -87,6 +89,7 @@ impl Record {
 
 static SCRAP: AtomicU64 = AtomicU64::new(0);
 
+#[inline(always)]
 fn nth(index: usize) -> Option<&'static Record> {
     // Acquire: pairs with the release in grow(), after which the chunk is mapped.
     let chunk = CHUNKS.get(index / CHUNK_RECORDS)?.load(Ordering::Acquire);
@@ -96,7 +99,7 @@ fn nth(index: usize) -> Option<&'static Record> {
 }
 
 /// The connection's record, if it is one of this process's.
-#[inline]
+#[inline(always)]
 pub fn record(s: &Slot) -> Option<&'static Record> {
     let known = s.record.load(Ordering::Relaxed);
     if known == 0 || (known >> 32) as u32 != MINE.load(Ordering::Relaxed) {

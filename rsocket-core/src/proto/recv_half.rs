@@ -178,6 +178,7 @@ impl RecvHalf {
     }
 
     /// The entry being filled; empty when none is promised.
+    #[inline]
     fn current(&self) -> Region {
         if self.live == 0 {
             return Region::default();
@@ -186,11 +187,13 @@ impl RecvHalf {
     }
 
     /// Messages read since the last update.
+    #[inline]
     const fn unreported(&self) -> u16 {
         self.consumed.wrapping_sub(self.limit.wrapping_sub(self.queue))
     }
 
     /// What holds for every message that costs a credit.
+    #[inline]
     const fn check_message(&self) -> Result<(), Violation> {
         if self.pending != 0 {
             return Err(Violation::Unread);
@@ -210,6 +213,7 @@ impl RecvHalf {
     ///
     /// # Errors
     /// The message breaks a rule; nothing changed.
+    #[inline]
     pub fn on_data(&mut self, len: u32) -> Result<(), Violation> {
         self.check_message()?;
         if len == 0 {
@@ -249,12 +253,14 @@ impl RecvHalf {
 
     /// Unread bytes of the current message.
     #[must_use]
+    #[inline]
     pub const fn readable(&self) -> u32 {
         self.pending
     }
 
     /// Where they are; they never wrap.
     #[must_use]
+    #[inline]
     pub fn next_read(&self) -> Region {
         Region { offset: self.current().offset.saturating_add(self.read), len: self.pending }
     }
@@ -267,6 +273,7 @@ impl RecvHalf {
     }
 
     /// The application has read `n` of them. More than there are counts as all of them.
+    #[inline]
     pub fn on_read(&mut self, n: u32) {
         let n = n.min(self.pending);
         if n == 0 {
@@ -286,8 +293,21 @@ impl RecvHalf {
         }
     }
 
+    /// Becomes `newer`, which differs from this state by messages that came and were read ([`Self::on_data`],
+    /// [`Self::on_read`]) and by nothing else.
+    #[inline(always)]
+    pub const fn follow_reading(&mut self, newer: &Self) {
+        self.total = newer.total;
+        self.filling = newer.filling;
+        self.read = newer.read;
+        self.pending = newer.pending;
+        self.live = newer.live;
+        self.consumed = newer.consumed;
+    }
+
     /// Whether there is anything to tell the peer: [`Self::next_update`] without `grow` would say something.
     #[must_use]
+    #[inline]
     pub const fn owes(&self) -> bool {
         self.flags & ENDED == 0 && (self.live < self.segments || self.unreported() >= credit_step(self.queue))
     }
@@ -385,6 +405,24 @@ mod tests {
         assert_eq!(half.behind(), 0, "no other segment is promised yet");
         half.next_update(false).unwrap();
         assert_eq!(half.behind(), 65536);
+    }
+
+    #[test]
+    fn a_copy_follows_what_is_read() {
+        let mut half = RecvHalf::new(&SMALL);
+        for len in (1..=1000).cycle().take(3000) {
+            while half.next_update(false).is_some() {}
+            let mut behind = half;
+            let room = half.current().len - half.read;
+            take(&mut half, len.min(room));
+            behind.follow_reading(&half);
+            assert_eq!(behind, half);
+            if half.on_data(1).is_ok() {
+                behind.follow_reading(&half);
+                assert_eq!(behind, half);
+                half.on_read(1);
+            }
+        }
     }
 
     #[test]

@@ -87,6 +87,7 @@ impl SendHalf {
     }
 
     /// The entry that the next bytes go to; empty when it is not written yet.
+    #[inline(always)]
     fn entry(&self) -> Sge {
         self.table.get(self.current as usize).copied().unwrap_or_default()
     }
@@ -99,6 +100,7 @@ impl SendHalf {
     /// Bytes of the current entry that may be sent now as one message. 0 means blocked: no credit, no
     /// buffer, or the write side is shut.
     #[must_use]
+    #[inline(always)]
     pub fn room(&self) -> u32 {
         if self.flags & SHUT != 0 || self.sent == self.limit {
             return 0;
@@ -122,6 +124,7 @@ impl SendHalf {
     ///
     /// All state has moved on before the write can be posted, as `wire-protocol §5.2` demands: once it is
     /// delivered, the peer may write a new entry over the one it used up.
+    #[inline(always)]
     pub fn next_data(&mut self, wanted: u32) -> Option<DataWrite> {
         let len = wanted.min(self.room());
         if len == 0 {
@@ -137,6 +140,19 @@ impl SendHalf {
         }
         self.total = self.total.wrapping_add(u64::from(len));
         Some(DataWrite { target, word: Word::data(len) })
+    }
+
+    /// Becomes `newer`, which differs from this state by one message that was sent ([`Self::next_data`]) and by nothing else.
+    #[inline(always)]
+    pub fn follow_data(&mut self, newer: &Self) {
+        if let (Some(mine), Some(used)) =
+            (self.table.get_mut(self.current as usize), newer.table.get(self.current as usize))
+        {
+            *mine = *used;
+        }
+        self.current = newer.current;
+        self.sent = newer.sent;
+        self.total = newer.total;
     }
 
     /// Takes a credit for an IOMAP message about entry `index` of the peer's iomap table
@@ -258,6 +274,18 @@ mod tests {
         assert_eq!(half.next_data(100).unwrap().target, next);
         assert_eq!((half.total(), half.credits()), (65546, 381));
         assert_eq!(half.next_data(0), None);
+    }
+
+    #[test]
+    fn a_copy_follows_message_by_message() {
+        let mut half = half(384);
+        half.on_entry(1, Sge { addr: 0x20_0000, rkey: 9, len: 10 }).unwrap();
+        let mut behind = half;
+        for len in [1, 65_000, 1000, 10, 1] {
+            half.next_data(len);
+            behind.follow_data(&half);
+            assert_eq!(behind, half);
+        }
     }
 
     #[test]

@@ -502,6 +502,7 @@ fn take_messages(
 }
 
 /// Feeds one message word to the receiving half; false when it breaks a rule.
+#[inline]
 pub(crate) fn accept_word(state: &mut RecvState, word: u32) -> bool {
     match Word(word).message() {
         Ok(Message::Data(len)) => {

@@ -11,7 +11,6 @@ use super::tally;
 use crate::attach::link::{self, Ends};
 use crate::device::shm::layout::{self, SEGMENTS};
 use crate::live;
-use crate::proto::RecvHalf;
 use crate::wire::sge::Sge;
 
 /// Updates after which a sleeping sender is woken: half of a bank's segments.
@@ -57,10 +56,11 @@ impl Due {
 }
 
 /// Sends the updates that are due. The caller holds the receive lock.
+#[inline(never)]
 pub(crate) fn give_back(s: &Slot, ends: &Ends) {
     // SAFETY: the lock is our caller's. Nothing is edited while the state is looked at, and each draft is used until its
     // flip only.
-    while unsafe { s.receive.view() }.banks.iter().any(RecvHalf::owes) {
+    while unsafe { s.receive.view() }.owes() {
         // SAFETY: as above.
         let Some(due) = Due::next(unsafe { s.receive.draft() }) else { return };
         due.publish(ends);
@@ -80,15 +80,24 @@ pub(super) fn commit(s: &Slot, ends: &Ends, state: RecvState, n: usize) {
     publish(s, ends, n);
 }
 
-/// Publishes that `n` bytes were consumed, as the spare copy says, then gives room and credit back, one step at a time so
-/// that each is found whole by a holder that comes after our death. Runs under the receive lock.
+/// Publishes that `n` bytes were consumed, as the spare copy says, and what follows from it. Runs under the receive lock.
 pub(super) fn publish(s: &Slot, ends: &Ends, n: usize) {
     s.receive.flip();
+    follows(s, ends, n);
+}
+
+/// What follows from `n` bytes that were consumed, as the valid state says by now: gives room and credit back, one step at a
+/// time so that each is found whole by a holder that comes after our death. Runs under the receive lock.
+#[inline]
+pub(super) fn follows(s: &Slot, ends: &Ends, n: usize) {
     let shown = live::record(s);
     if n > 0 {
         tally::received_shm(s, shown, n);
     }
-    give_back(s, ends);
+    // SAFETY: the lock is our caller's, and this is used at once.
+    if unsafe { s.receive.view() }.owes() {
+        give_back(s, ends);
+    }
     // SAFETY: the lock is our caller's; the draft below is made when this is not used any more.
     let state = unsafe { s.receive.view() };
     if state.ended != 0 && !s.has(flag::ENDED) {

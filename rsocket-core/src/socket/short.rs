@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 
 use super::receive::accept_word;
 use super::send::hint_word;
-use super::slot::{SMALL, Slot, flag};
+use super::slot::{RecvState, SMALL, SendState, Slot, flag};
 use super::vectors::Cursor;
 use super::{guard, room, tally};
 use crate::attach::link::{self, Ends};
@@ -19,6 +19,7 @@ use crate::attach::marks;
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::live;
+use crate::proto::SendHalf;
 use crate::sync::thread::tid;
 use crate::wire::word::{Message, Word};
 
@@ -32,12 +33,17 @@ fn only(list: &[libc::iovec]) -> Option<&libc::iovec> {
 }
 
 /// Whether the connection is in the middle of its life and sends on its device, with no step of an attach that is due.
-#[inline]
+#[inline(always)]
 fn sends(s: &Slot) -> bool {
-    !s.has(flag::UNCOMMON)
-        && s.send_mode() == SendMode::Device
-        && matches!(s.receive_mode(), ReceiveMode::Device | ReceiveMode::Acknowledged)
-        && s.phase() == Phase::Paired
+    may_send(s)
+        && (s.receives_by(ReceiveMode::Device) || s.receives_by(ReceiveMode::Acknowledged))
+        && s.is_in(Phase::Paired)
+}
+
+/// What is worth knowing of it before the lock is taken.
+#[inline(always)]
+fn may_send(s: &Slot) -> bool {
+    s.sends_by(SendMode::Device) && !s.has(flag::UNCOMMON)
 }
 
 /// How many bytes the buffers have together, if they are worth trying: one to [`layout::SMALL`], where memory can be.
@@ -56,40 +62,42 @@ fn few(list: &[libc::iovec]) -> Option<usize> {
 /// Sends at most [`layout::SMALL`] bytes, all of them.
 #[inline]
 pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
-    let len = few(from)?;
-    if !sends(s) {
+    if !may_send(s) {
         return None;
     }
+    let len = few(from)?;
     let ends = link::ends(s)?;
     if !guard::take_send(s, &ends) {
         return None;
     }
-    // Asked again, now that nobody else changes it.
+    // Asked now that nobody else changes it.
     let sent = sends(s) && into_window(s, &ends, from, len);
     s.send.lock.unlock(tid());
     if !sent {
         return None;
     }
     ends.wake_reader_unlocked();
+    s.pace.sent();
     Some(len)
 }
 
 /// One message of all `total` bytes, if the current segment has room for it. Runs under the send lock.
-#[inline]
+#[inline(always)]
 fn into_window(s: &Slot, ends: &Ends, from: &[libc::iovec], total: usize) -> bool {
     if marks::return_wanted(&ends.outgoing).is_some() || marks::receiver_closed(&ends.outgoing) {
         return false;
     }
-    let len = total as u32;
-    // SAFETY: our caller holds the send lock, and the state was set when the window was; the draft is made when this is not
-    // used any more.
-    let state = unsafe { s.send.view() };
-    let Some(half) = state.banks.get(SMALL).filter(|half| half.room() >= len) else { return false };
-    ends.outgoing.claim(state.data_position, half.at(), total);
-    // SAFETY: as above. As in send::into_device the spare copy counts for nothing until it is flipped.
-    let state = unsafe { s.send.draft() };
-    let Some(message) = state.banks.get_mut(SMALL).and_then(|half| half.next_data(len)) else { return false };
+    // SAFETY: our caller holds the send lock, and the state was set when the window was. As in send::into_device the spare
+    // copy counts for nothing until it is flipped; what is done to it is what `follow` can do again.
+    let state = unsafe { s.send.amend(SendState::follow) };
+    let position = state.data_position;
+    let [small, _] = &mut state.banks;
+    let Some(message) = small.next_data(total as u32).filter(|m| m.target.len as usize == total) else {
+        return false;
+    };
     let Some(offset) = link::offset_of(&message.target) else { return false };
+    ends.outgoing.claim(position, u64::from(offset), total);
+    state.data_position = position.wrapping_add(1);
     let mut at = u64::from(offset);
     for buffer in from {
         let (from, len) = (buffer.iov_base.cast(), buffer.iov_len);
@@ -99,18 +107,16 @@ fn into_window(s: &Slot, ends: &Ends, from: &[libc::iovec], total: usize) -> boo
         }
         at += len as u64;
     }
-    let position = state.data_position;
-    state.data_position = position.wrapping_add(1);
     // As in send::into_device: the spare copy is whole before the message is published.
     ends.outgoing.publish_data(position, message.word.0);
     ends.outgoing.claim_ahead(position, at, total);
-    s.send.flip();
+    s.send.flip_amended();
     let shown = live::record(s);
     tally::sent_shm(s, shown, total);
     let room = state.room();
     s.room_hint.store(hint_word(state, room), Ordering::Release);
     if let Some(r) = shown {
-        r.room(room, state.banks.each_ref().map(crate::proto::SendHalf::credits));
+        r.room(room, state.banks.each_ref().map(SendHalf::credits));
     }
     true
 }
@@ -119,22 +125,27 @@ fn into_window(s: &Slot, ends: &Ends, from: &[libc::iovec], total: usize) -> boo
 const OTHERWISE: i32 = libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_WAITALL;
 
 /// Whether the connection is in the middle of its life and receives from its device, whatever comes.
-#[inline]
+#[inline(always)]
 fn receives(s: &Slot) -> bool {
-    !s.has(flag::UNCOMMON | flag::MAPPED)
-        && s.receive_mode() == ReceiveMode::Device
-        && s.send_mode() != SendMode::Kernel
-        && s.phase() == Phase::Paired
+    may_receive(s)
+        && !s.sends_by(SendMode::Kernel)
+        && s.is_in(Phase::Paired)
         && s.low_water.load(Ordering::Relaxed) <= 1
+}
+
+/// What is worth knowing of it before the lock is taken.
+#[inline(always)]
+fn may_receive(s: &Slot) -> bool {
+    s.receives_by(ReceiveMode::Device) && !s.has(flag::UNCOMMON | flag::MAPPED)
 }
 
 /// Receives what is there, into one buffer; at least one byte.
 #[inline]
 pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize> {
-    let buffer = only(to)?;
-    if flags & OTHERWISE != 0 || !receives(s) {
+    if flags & OTHERWISE != 0 || !may_receive(s) {
         return None;
     }
+    let buffer = only(to)?;
     let ends = link::ends(s)?;
     s.pace.before();
     if !guard::take_receive(s, &ends) {
@@ -149,32 +160,35 @@ pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize>
 }
 
 /// Takes messages until the buffer is full, or no more have come. Runs under the receive lock.
-#[inline]
+#[inline(always)]
 fn from_window(s: &Slot, ends: &Ends, buffer: &libc::iovec) -> Option<usize> {
     // SAFETY: our caller holds the receive lock, and the state was set when the window was; the draft is made when this is
     // not used any more.
     let state = unsafe { s.receive.view() };
-    // Nothing there, or something else than bytes: not ours to judge.
-    if state.ended != 0 || state.readable() == 0 && !data_at(ends, state.data_position) {
+    if state.ended != 0 {
         return None;
     }
-    // SAFETY: as above; it counts for nothing until it is published.
-    let state = unsafe { s.receive.draft() };
+    // Each word is read once, and once only: a peer may change it.
+    let mut next = None;
+    if state.readable() == 0 {
+        // Nothing there, or something else than bytes: not ours to judge.
+        next = Some(data_at(ends, state.data_position)?);
+    }
+    let mut all_small = state.current as usize == SMALL;
+    // SAFETY: as above; it counts for nothing until it is published. What is done to it is what `follow` can do again, unless
+    // the large bank is read.
+    let state = unsafe { s.receive.amend(RecvState::follow) };
     let first = state.data_position;
     let mut done = 0;
     while done < buffer.iov_len {
         if state.readable() == 0 {
-            // Read once more, and once only: a peer may have changed it.
-            let Some(word) = ends.incoming.poll_data(state.data_position) else { break };
-            if !matches!(Word(word).message(), Ok(Message::Data(_))) {
-                break;
-            }
+            let Some(word) = next.take().or_else(|| data_at(ends, state.data_position)) else { break };
             state.data_position = state.data_position.wrapping_add(1);
             if !accept_word(state, word) {
                 // What broke a rule the ordinary way finds again: nothing was published.
                 return None;
             }
-            continue;
+            all_small &= state.current as usize == SMALL;
         }
         let region = state.half().next_read();
         let n = region.len.min(u32::try_from(buffer.iov_len - done).unwrap_or(u32::MAX));
@@ -194,12 +208,17 @@ fn from_window(s: &Slot, ends: &Ends, buffer: &libc::iovec) -> Option<usize> {
         return None;
     }
     s.pace.after(state.data_position.wrapping_sub(first));
-    room::publish(s, ends, done);
+    if all_small {
+        s.receive.flip_amended();
+    } else {
+        s.receive.flip();
+    }
+    room::follows(s, ends, done);
     Some(done)
 }
 
-/// Whether a message with bytes is published there.
-#[inline]
-fn data_at(ends: &Ends, position: u32) -> bool {
-    ends.incoming.poll_data(position).is_some_and(|word| matches!(Word(word).message(), Ok(Message::Data(_))))
+/// The word of a message with bytes that is published there.
+#[inline(always)]
+fn data_at(ends: &Ends, position: u32) -> Option<u32> {
+    ends.incoming.poll_data(position).filter(|word| matches!(Word(*word).message(), Ok(Message::Data(_))))
 }

@@ -73,8 +73,17 @@ impl SendState {
         small.total().wrapping_add(large.total())
     }
 
+    /// Becomes `newer`, which differs from this state by one message that was sent, to the small bank.
+    #[inline(always)]
+    pub fn follow(&mut self, newer: &Self) {
+        let ([small, _], [newer_small, _]) = (&mut self.banks, &newer.banks);
+        small.follow_data(newer_small);
+        self.data_position = newer.data_position;
+    }
+
     /// Bytes that the next message may have.
     #[must_use]
+    #[inline(always)]
     pub fn room(&self) -> u32 {
         let [small, large] = &self.banks;
         small.room().max(large.room())
@@ -109,8 +118,26 @@ impl RecvState {
         small.total().wrapping_add(large.total())
     }
 
+    /// Whether there is something to tell the sender.
+    #[must_use]
+    #[inline]
+    pub fn owes(&self) -> bool {
+        let [small, large] = &self.banks;
+        small.owes() || large.owes()
+    }
+
+    /// Becomes `newer`, which differs from this state by messages that came to the small bank and were read.
+    #[inline(always)]
+    pub fn follow(&mut self, newer: &Self) {
+        let ([small, _], [newer_small, _]) = (&mut self.banks, &newer.banks);
+        small.follow_reading(newer_small);
+        self.data_position = newer.data_position;
+        self.current = newer.current;
+    }
+
     /// The half whose message is being read.
     #[must_use]
+    #[inline]
     pub fn half(&mut self) -> &mut RecvHalf {
         let [small, large] = &mut self.banks;
         if self.current as usize == LARGE { large } else { small }
@@ -118,6 +145,7 @@ impl RecvState {
 
     /// Where in the receive buffer the next bytes are, or will be if they come in the bank of the last ones.
     #[must_use]
+    #[inline]
     pub fn next_bytes(&self) -> u64 {
         let [small, large] = &self.banks;
         let half = if self.current as usize == LARGE { large } else { small };
@@ -126,6 +154,7 @@ impl RecvState {
 
     /// Unread bytes of the current message.
     #[must_use]
+    #[inline]
     pub fn readable(&self) -> u32 {
         let [small, large] = &self.banks;
         if self.current as usize == LARGE { large.readable() } else { small.readable() }
@@ -445,6 +474,24 @@ impl Slot {
     #[inline]
     pub fn send_mode(&self) -> SendMode {
         SendMode::from_raw(self.send_mode.load(Ordering::Acquire))
+    }
+
+    /// Whether its incoming bytes come from there; ordering as [`Self::receive_mode`].
+    #[inline(always)]
+    pub fn receives_by(&self, mode: ReceiveMode) -> bool {
+        self.receive_mode.load(Ordering::Acquire) == mode as u32
+    }
+
+    /// Whether its outgoing bytes go there; ordering as [`Self::receive_mode`].
+    #[inline(always)]
+    pub fn sends_by(&self, mode: SendMode) -> bool {
+        self.send_mode.load(Ordering::Acquire) == mode as u32
+    }
+
+    /// Whether the pairing has come so far and no further.
+    #[inline(always)]
+    pub fn is_in(&self, phase: Phase) -> bool {
+        self.phase.load(Ordering::Acquire) == phase as u32
     }
 
     /// As [`Self::receive_mode`], in one order with the in-kernel counters: a caller that counted itself

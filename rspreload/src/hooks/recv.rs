@@ -83,6 +83,11 @@ fn saw(slot: SlotId, to: &[iovec], flags: c_int, r: ssize_t) {
 /// One receiving call: `real` is the pass-through.
 #[inline]
 fn receive(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int, real: impl FnOnce() -> ssize_t) -> ssize_t {
+    if flags & !KNOWN == 0
+        && let Some(n) = socket::receive_at_once(slot, to, flags)
+    {
+        return n.cast_signed();
+    }
     if flags & (libc::MSG_ERRQUEUE | libc::MSG_OOB) != 0 {
         // Reads reports, or the urgent byte, which is the kernel's business: whoever sends one has gone
         // back to TCP before. Not bytes of the stream, and never sleeps.

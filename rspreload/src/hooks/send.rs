@@ -70,6 +70,12 @@ pub(super) fn transmit(
     odd: bool,
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
+    if !odd
+        && flags & !KNOWN == 0
+        && let Some(n) = socket::send_at_once(slot, from)
+    {
+        return n.cast_signed();
+    }
     match enter(slot, fd, flags, odd) {
         Ok(Route::Kernel) => {
             let r = real();

@@ -154,6 +154,7 @@ impl Arena {
 
     /// The window of that number.
     #[must_use]
+    #[inline]
     pub fn window(&self, index: u32) -> Option<Window> {
         (index < self.windows).then_some(Window { arena: self.base, index })
     }
@@ -178,6 +179,7 @@ impl Arena {
     /// The parts come from [`Arena::into_parts`] in this process (or in the one it was forked from), and no
     /// copy of them has been unmapped.
     #[must_use]
+    #[inline]
     pub unsafe fn from_parts(base: usize, windows: u32, id: [u64; 2]) -> Option<Self> {
         let base = NonNull::new(core::ptr::with_exposed_provenance_mut(base))?;
         Some(Self { base, windows, id })
@@ -258,6 +260,7 @@ impl Window {
 
     /// One of its two directions: 0 for bytes from the connecting to the accepting side, 1 for the others.
     #[must_use]
+    #[inline]
     pub fn direction(&self, which: u32) -> Direction {
         let offset = HEADER_LEN + self.index as usize * WINDOW_LEN + (which & 1) as usize * DIRECTION_LEN;
         // SAFETY: the index was below the arena's count when `Arena::window` made this handle, and the
@@ -268,6 +271,7 @@ impl Window {
 
     /// Where this window's ready bit for one side (0 connecting, 1 accepting) is: the word and the mask.
     #[must_use]
+    #[inline]
     pub fn ready(&self, side: u32) -> (&AtomicU64, u64) {
         // SAFETY: as in Arena::header; the mapping lives while the handle may be used.
         let header = unsafe { self.arena.cast::<ArenaHeader>().as_ref() };

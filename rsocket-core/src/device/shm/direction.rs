@@ -229,10 +229,12 @@ impl Direction {
 
     #[inline(always)]
     fn claim_lines(&self, offset: u64, len: usize) {
-        for line in (0..len.min(CLAIMED)).step_by(LINE) {
+        let mut line = 0;
+        while line < len.min(CLAIMED) {
             if let Some(at) = self.buffer((offset + line as u64) % LARGE_ZONE as u64, 1) {
                 copy::claim(at);
             }
+            line += LINE;
         }
     }
 
