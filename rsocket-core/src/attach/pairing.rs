@@ -562,6 +562,17 @@ pub fn before_exec(id: SlotId, s: &Slot, fd: RawFd) {
     conclude(id, s, fd);
 }
 
+/// After `exec`, in a process that has one thread: what the last program held open of pairings is closed, though its threads
+/// may have begun one after [`before_exec`].
+pub fn after_exec() {
+    family::each_used(|_, s| {
+        // Relatives touch it only where the process has ended.
+        if s.pairing_pid.load(Ordering::Relaxed) == sys::pid() {
+            s.pairing_fd.store(-1, Ordering::Relaxed);
+        }
+    });
+}
+
 /// The last descriptor goes: close what the pairing holds open. Blocks only for another thread's step in
 /// progress.
 pub fn forget(s: &Slot) {

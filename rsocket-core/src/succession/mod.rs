@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::attach::machine::Phase;
 use crate::attach::reason::Reason;
-use crate::attach::{arenas, detach, link, remote, vault};
+use crate::attach::{arenas, detach, link, pairing, remote, vault};
 use crate::descriptors::{self, Entry};
 use crate::device::shm::layout;
 use crate::socket::family::{self, Family};
@@ -292,6 +292,7 @@ pub fn inherit() -> bool {
         && descriptors::claim();
     if known {
         arenas::inherit();
+        pairing::after_exec();
         let inherited = items(list, head.count).filter_map(|item| family::slot(SlotId::from_raw(item.slot)?));
         inherited.for_each(live::forget_last_program);
     }
