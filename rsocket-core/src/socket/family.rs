@@ -353,14 +353,14 @@ pub fn give_back(id: SlotId) {
 /// One more descriptor of this process for the slot.
 pub fn add_descriptor(id: SlotId) {
     if let Some(n) = LOCAL.get(id.raw() as usize) {
-        n.fetch_add(1, Ordering::Relaxed);
+        n.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 /// Whether this process has a descriptor for the slot.
 #[must_use]
 pub fn held_here(id: SlotId) -> bool {
-    LOCAL.get(id.raw() as usize).is_some_and(|n| n.load(Ordering::Relaxed) > 0)
+    LOCAL.get(id.raw() as usize).is_some_and(|n| n.load(Ordering::SeqCst) > 0)
 }
 
 /// How many descriptors this process has for the slot.
@@ -408,7 +408,15 @@ pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
     let mut held = false;
     for (i, w) in s.holders.iter().enumerate() {
         let bit = if i == mine / 64 { 1 << (mine % 64) } else { 0 };
-        held |= w.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
+        held |= w.fetch_and(!bit, Ordering::SeqCst) & bit != 0;
+    }
+    // Another thread may have received the descriptor in a message meanwhile (join). Either it sets the bit after this, or it
+    // has counted before.
+    if held_here(id) {
+        if let Some(w) = s.holders.get(mine / 64) {
+            w.fetch_or(1 << (mine % 64), Ordering::SeqCst);
+        }
+        return Left::Here;
     }
     // Several may leave at a time, and each find that nobody is left: the first to say so is the last holder.
     if held && !others_alive(family, s) && s.set_first(flag::OVER) {
@@ -447,10 +455,11 @@ pub fn set_on_the_way(s: &Slot) {
 pub fn join(id: SlotId, fd: RawFd) {
     let (Some(family), Some(s)) = (get(), slot(id)) else { return };
     let mine = me(family);
-    if let Some(w) = s.holders.get(mine / 64) {
-        w.fetch_or(1 << (mine % 64), Ordering::AcqRel);
-    }
+    // In this order: see drop_descriptor().
     add_descriptor(id);
+    if let Some(w) = s.holders.get(mine / 64) {
+        w.fetch_or(1 << (mine % 64), Ordering::SeqCst);
+    }
     if descriptor(id) < 0
         && let Some(d) = DESCRIPTOR.get(id.raw() as usize)
     {
