@@ -283,11 +283,19 @@ pub fn send_at_once(id: SlotId, from: &[libc::iovec]) -> Option<usize> {
 /// # Errors
 /// As recv(2).
 pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
-    let s = slot(id).ok_or(Errno::BADF)?;
-    let got = match short::receive(s, to, flags) {
+    match receive_at_once(id, to, flags) {
         Some(n) => Ok(n),
-        None => receive::receive(id, s, fd, to, flags),
-    };
+        None => receive_patiently(id, fd, to, flags),
+    }
+}
+
+/// As [`receive()`], after [`receive_at_once`] has given nothing.
+///
+/// # Errors
+/// As recv(2).
+pub fn receive_patiently(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+    let s = slot(id).ok_or(Errno::BADF)?;
+    let got = receive::receive(id, s, fd, to, flags);
     if tapped()
         && flags & libc::MSG_PEEK == 0
         && let Ok(n) = got
@@ -302,14 +310,19 @@ pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<
 /// # Errors
 /// As send(2).
 pub fn send(id: SlotId, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+    match send_at_once(id, from) {
+        Some(n) => Ok(n),
+        None => send_patiently(id, fd, from, flags),
+    }
+}
+
+/// As [`send()`], after [`send_at_once`] has sent nothing.
+///
+/// # Errors
+/// As send(2).
+pub fn send_patiently(id: SlotId, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
     let s = slot(id).ok_or(Errno::BADF)?;
     s.pace.sent();
-    if let Some(n) = short::send(s, from) {
-        if tapped() {
-            tap::moved(id, s, false, from, n);
-        }
-        return Ok(n);
-    }
     let sent = send::send(id, s, fd, from, flags);
     if tapped()
         && let Ok(n) = sent

@@ -100,7 +100,10 @@ fn receive(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int, real: impl FnOnc
             saw(slot, to, flags, r);
             r
         }
-        Ok(Route::Device) => count(from_device(slot, fd, to, flags)),
+        Ok(Route::Device) if flags & libc::MSG_TRUNC != 0 => {
+            count(discard(slot, fd, edge::length(to), flags))
+        }
+        Ok(Route::Device) => count(socket::receive_patiently(slot, fd, to, flags)),
         Err(e) => fail(e) as ssize_t,
     }
 }

@@ -87,7 +87,7 @@ pub(super) fn transmit(
             }
             r
         }
-        Ok(Route::Device) => sent(socket::send(slot, fd, from, flags), flags),
+        Ok(Route::Device) => sent(socket::send_patiently(slot, fd, from, flags), flags),
         Err(e) => fail(e) as ssize_t,
     }
 }
