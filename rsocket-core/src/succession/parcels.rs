@@ -48,6 +48,8 @@ pub struct Table {
     lock: OwnedLock,
     /// The place that is used next.
     next: AtomicU32,
+    /// Nonzero once anything was ever sent: before, nothing that comes is a relative's.
+    used: AtomicU32,
     parcels: [Parcel; PLACES],
 }
 
@@ -107,6 +109,8 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
     }
     // Release: pairs with the acquire in slot_of().
     s.cookie.store(cookie, Ordering::Release);
+    // Relaxed: whoever receives it has it from a message that is sent later.
+    table.used.store(1, Ordering::Relaxed);
     let displaced = table.locked(|t| put(t, cookie, id));
     family::set_on_the_way(s);
     link::share(s);
@@ -179,6 +183,9 @@ fn arrived(p: &Parcel, s: &Slot) {
 #[must_use]
 pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
     let (_, table) = table()?;
+    if table.used.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
     let cookie = cookie(fd)?;
     let take = |t: &Table| {
         let on_its_way =
