@@ -108,12 +108,6 @@ impl SendHalf {
         self.entry().len.min(Word::MAX_DATA)
     }
 
-    /// Where the next bytes go, if there is room.
-    #[must_use]
-    pub fn at(&self) -> u64 {
-        self.entry().addr
-    }
-
     /// Messages that may still be sent, wherever they would go.
     #[must_use]
     pub const fn credits(&self) -> u16 {
