@@ -360,6 +360,33 @@ static void system_client(int fd) {
   finish(fd);
 }
 
+// A process lives as long as any of its threads, also where the one that it began with has left.
+static void *remaining(void *p) {
+  int fd = (int)(intptr_t)p;
+  echo_all(fd);
+  close(fd);
+  return NULL;
+}
+static void first_thread_server(int fd) {
+  echo_n(fd, MIB);
+  pid_t kid = fork();
+  if (!kid) {
+    pthread_t t;
+    CHECK(!pthread_create(&t, NULL, remaining, (void *)(intptr_t)fd));
+    pthread_exit(NULL);
+  }
+  nap(100);
+  close(fd);
+  tell('c');
+  EQ(exit_status(kid), 0);
+}
+static void first_thread_client(int fd) {
+  ask(fd, 1, MIB, 9000);
+  hear('c');
+  ask(fd, 2, 2 * MIB, 9000);
+  finish(fd);
+}
+
 static _Atomic int stop;
 static void *forker(void *p) {
   (void)p;
@@ -395,6 +422,7 @@ const test_case CASES[] = {
     {"posix_spawn", spawn_server, two_parts_client, NOSHM},
     {"vfork", vfork_server, two_parts_client, NOSHM},
     {"system_and_popen", system_server, system_client, NOSHM},
+    {"the_first_thread_leaves", first_thread_server, first_thread_client, 0},
     {"threads_that_fork", echo_role, threads_client, 0},
     {0},
 };

@@ -17,6 +17,7 @@ use crate::device::shm::arena::Arena;
 use crate::device::shm::bell;
 use crate::socket::family::{self, Family};
 use crate::stats::{self, Counter};
+use crate::sync::living;
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sync::thread::tid;
 use crate::sys;
@@ -386,7 +387,7 @@ fn free_orphans() {
     for r in used_records(family) {
         let orphan = r.state.load(Ordering::Acquire) == READY
             && r.live.load(Ordering::Acquire) == 0
-            && !family::process_alive(r.owner.load(Ordering::Relaxed));
+            && !living::process(r.owner.load(Ordering::Relaxed));
         if orphan && r.state.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             leave_vault(r);
             r.rung.iter().for_each(|b| b.store(0, Ordering::Relaxed));
@@ -416,7 +417,7 @@ pub(super) fn sweep(family: &'static Family) {
         if !idle || !mapped(r, i) {
             continue;
         }
-        if kept < KEPT && family::process_alive(r.peer_pid.load(Ordering::Relaxed)) {
+        if kept < KEPT && living::process(r.peer_pid.load(Ordering::Relaxed)) {
             kept += 1;
             continue;
         }

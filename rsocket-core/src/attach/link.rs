@@ -21,6 +21,7 @@ use crate::socket::options::Size;
 use crate::socket::slot::{RecvState, SendState, Slot, SlotId, flag};
 use crate::socket::{receive, send};
 use crate::stats::{self, Counter};
+use crate::sync::living;
 use crate::sync::thread::tid;
 use crate::sys;
 use crate::wire::sge::Sge;
@@ -433,6 +434,6 @@ pub fn outlasts_exec(s: &Slot) -> bool {
         return sys::is_private(r.fd.load(Ordering::Relaxed));
     }
     r.in_vault.load(Ordering::Relaxed) != 0
-        || family::process_alive(owner)
-        || family::process_alive(r.peer_pid.load(Ordering::Relaxed))
+        || living::process(owner)
+        || living::process(r.peer_pid.load(Ordering::Relaxed))
 }

@@ -19,6 +19,7 @@ use crate::live;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, policy, rings};
 use crate::stats::{self, Counter};
+use crate::sync::living;
 use crate::sync::lock::Taken;
 use crate::sync::thread::tid;
 use crate::sys::{self, MAX_FDS};
@@ -403,7 +404,7 @@ fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
 fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
     // Of this process it is the last program that had it.
     let pid = s.pairing_pid.load(Ordering::Relaxed);
-    if pid != sys::pid() && family::process_alive(pid) {
+    if pid != sys::pid() && living::process(pid) {
         later(s);
         return Ok(());
     }

@@ -26,6 +26,7 @@ use crate::errno::Errno;
 use crate::relay;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, send, vectors::Cursor, wait};
+use crate::sync::living;
 use crate::sys;
 
 pub(crate) mod arrive;
@@ -114,7 +115,7 @@ fn own(s: &Slot) -> Result<(), Errno> {
     if before == me {
         return Ok(());
     }
-    let free = before == 0 || !family::process_alive(before);
+    let free = before == 0 || !living::process(before);
     let taken =
         || s.placement.owner.compare_exchange(before, me, Ordering::AcqRel, Ordering::Acquire).is_ok();
     if free && taken() { Ok(()) } else { Err(Errno::OPNOTSUPP) }

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::socket::family;
 use crate::socket::slot::Name;
+use crate::sync::living;
 use crate::sys;
 
 /// Connections that can wait at one time.
@@ -77,7 +78,7 @@ pub fn enter(from: &SocketAddr, guest: &Guest) -> bool {
 /// A place whose relay's process has ended.
 fn reclaimed(p: &Place) -> bool {
     p.state.load(Ordering::Acquire) == READY
-        && !family::process_alive(p.pid.load(Ordering::Relaxed))
+        && !living::process(p.pid.load(Ordering::Relaxed))
         && p.state.compare_exchange(READY, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 

@@ -13,6 +13,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use once_cell::race::OnceNonZeroUsize;
 
 use super::slot::{Slot, SlotId, flag};
+use crate::sync::living;
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sys;
 
@@ -247,18 +248,11 @@ fn forget_bit(family: &Family, i: usize) {
     }
 }
 
-/// Whether a process of this number runs; a number that was used again counts as running, one that is
-/// being killed does not.
-#[must_use]
-pub fn process_alive(pid: u32) -> bool {
-    crate::sync::thread::alive(pid) && crate::sync::thread::has_memory(pid)
-}
-
 /// Frees the entries of processes that have ended.
 fn reap(family: &Family) {
     for e in family.processes.iter().take(OVERFLOW) {
         let pid = e.load(Ordering::Acquire);
-        if pid != 0 && pid != EXPECTED && !process_alive(pid) {
+        if pid != 0 && pid != EXPECTED && !living::process(pid) {
             let _ = e.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
@@ -506,7 +500,7 @@ fn any_alive(family: &Family, s: &Slot, word: usize, mut bits: u64) -> bool {
         }
         let Some(process) = family.processes.get(entry) else { continue };
         let pid = process.load(Ordering::Acquire);
-        if entry == OVERFLOW || pid == EXPECTED || (pid != 0 && process_alive(pid)) {
+        if entry == OVERFLOW || pid == EXPECTED || (pid != 0 && living::process(pid)) {
             return true;
         }
         if pid != 0 {

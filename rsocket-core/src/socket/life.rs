@@ -12,6 +12,7 @@ use crate::device::shm::bell;
 use crate::fork_safe;
 use crate::placement;
 use crate::relay;
+use crate::sync::living;
 use crate::sync::thread::{self, tid};
 use crate::sys;
 
@@ -301,7 +302,7 @@ pub fn heritable(id: SlotId, fd: RawFd) -> bool {
     let relay =
         s.relay.load(Ordering::Acquire) != 0 || s.has(flag::RELAYED | flag::RELAY_LISTENS | flag::PENDING);
     let pid = s.relay_pid.load(Ordering::Relaxed);
-    if relay && (pid == sys::pid() || !family::process_alive(pid)) || !link::outlasts_exec(s) {
+    if relay && (pid == sys::pid() || !living::process(pid)) || !link::outlasts_exec(s) {
         return false;
     }
     pairing::before_exec(id, s, fd);

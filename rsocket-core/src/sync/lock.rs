@@ -17,7 +17,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::atom::Word32;
-use super::thread;
+use super::{living, thread};
 
 /// Somebody may sleep on the word.
 const CONTENDED: u32 = 1 << 31;
@@ -234,7 +234,7 @@ impl Os<AtomicU32> for Kernel {
     }
 
     fn alive(&self, tid: u32) -> bool {
-        thread::alive(tid)
+        living::thread(tid)
     }
 }
 

@@ -2,10 +2,12 @@
 //!
 //! The algorithms (the lock here, the sleeper's handshake in [`crate::device::shm::park`]) are written
 //! over the traits of [`atom`], so that the model tests run the very same code over a scheduler's atomics.
-//! Entry points: [`lock::OwnedLock`], [`spin::Adaptive`], [`thread::tid`], [`thread::cpu`], [`signals::arrived`]. After a fork
+//! Entry points: [`lock::OwnedLock`], [`spin::Adaptive`], [`thread::tid`], [`thread::cpu`],
+//! [`living::process`], [`signals::arrived`]. After a fork
 //! the child calls [`thread::forked`] before it takes any lock.
 
 pub mod atom;
+pub mod living;
 pub mod lock;
 pub mod signals;
 pub mod spin;
