@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, RawDir};
 
 use crate::device::shm::arena::Arena;
+use crate::sync::living;
 
 /// The memfds that arenas live in are called this (`device::shm::arena`).
 const LINK: &[u8] = b"/memfd:rsockets";
@@ -15,24 +16,32 @@ const LINK: &[u8] = b"/memfd:rsockets";
 /// Maps the arena with this name out of the descriptors of a process, if we may look at them.
 #[must_use]
 pub(super) fn arena_of(pid: u32, id: [u64; 2]) -> Option<Arena> {
-    if pid == 0 {
-        return None;
-    }
+    // Where the thread that the process began with has left, /proc says that the process has none.
+    let mut found = arena_of_thread(pid, id);
+    living::any_thread(pid, |tid| {
+        if found.is_none() && tid != pid {
+            found = arena_of_thread(tid, id);
+        }
+        found.is_some()
+    });
+    found
+}
+
+fn arena_of_thread(tid: u32, id: [u64; 2]) -> Option<Arena> {
     let mut path = [0u8; 32];
-    let path = text(&mut path, pid)?;
+    let path = text(&mut path, tid)?;
     let directory =
         rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut space = [core::mem::MaybeUninit::uninit(); 2048];
     let mut entries = RawDir::new(&directory, &mut space);
-    while let Some(entry) = entries.next() {
-        let Ok(entry) = entry else { break };
-        if let Some(arena) = open_if(&directory, entry.file_name(), id) {
-            crate::sys::discard(directory);
-            return Some(arena);
-        }
+    let mut found = None;
+    while found.is_none()
+        && let Some(Ok(entry)) = entries.next()
+    {
+        found = open_if(&directory, entry.file_name(), id);
     }
     crate::sys::discard(directory);
-    None
+    found
 }
 
 fn open_if(directory: &OwnedFd, name: &core::ffi::CStr, id: [u64; 2]) -> Option<Arena> {

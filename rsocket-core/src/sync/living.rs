@@ -4,13 +4,11 @@
 //! there is none, `kill` decides. The answer may be old when it comes; "dead" is final, but for numbers that are used
 //! again. Allocates nothing, and opens a descriptor for a moment.
 //!
-//! Must not know what is lost with the dead. Entry points: [`thread`], [`process`].
+//! Must not know what is lost with the dead. Entry points: [`thread`], [`process`], [`any_thread`].
 #![forbid(unsafe_code)]
 
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
-
 use rustix::fs::{CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
@@ -40,7 +38,10 @@ pub fn thread(tid: u32) -> bool {
 /// that first one, and is missed by a look at the list of threads just then; so the first is looked at once more.
 #[must_use]
 pub fn process(pid: u32) -> bool {
-    exists(pid) && (has_memory(pid, None) || any_thread_has_memory(pid) || has_memory(pid, None))
+    exists(pid)
+        && (has_memory(pid, None)
+            || any_thread(pid, |tid| has_memory(pid, Some(tid)))
+            || has_memory(pid, None))
 }
 
 /// False where `/proc` says that the thread has given up its memory, or that there is no such thread any more; true where
@@ -54,29 +55,23 @@ fn has_memory(pid: u32, tid: Option<u32>) -> bool {
     }
 }
 
-fn any_thread_has_memory(pid: u32) -> bool {
+/// Whether `f` holds for any thread of the process, as far as /proc lists them; no more are asked then.
+pub fn any_thread(pid: u32, mut f: impl FnMut(u32) -> bool) -> bool {
     let mut path = [0_u8; PATH];
     let Some(path) = join(&mut path, &[b"/proc/", decimal(pid, &mut [0; 10]), b"/task\0"]) else {
         return false;
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(folder) = rustix::fs::openat(CWD, path, flags, Mode::empty()) else { return false };
-    let found = threads(&folder, |tid| has_memory(pid, Some(tid)));
+    let mut buffer = [MaybeUninit::<u8>::uninit(); 1024];
+    let mut list = RawDir::new(&folder, &mut buffer);
+    let mut found = false;
+    while !found && let Some(Ok(entry)) = list.next() {
+        let tid = entry.file_name().to_str().ok().and_then(|name| name.parse().ok());
+        found = tid.is_some_and(&mut f);
+    }
     crate::sys::discard(folder);
     found
-}
-
-/// Whether `f` holds for any thread in the list.
-fn threads(folder: &OwnedFd, f: impl Fn(u32) -> bool) -> bool {
-    let mut buffer = [MaybeUninit::<u8>::uninit(); 1024];
-    let mut list = RawDir::new(folder, &mut buffer);
-    while let Some(Ok(entry)) = list.next() {
-        let tid = entry.file_name().to_str().ok().and_then(|name| name.parse().ok());
-        if tid.is_some_and(&f) {
-            return true;
-        }
-    }
-    false
 }
 
 /// The state letter in /proc; `None` where /proc cannot tell.
@@ -150,7 +145,7 @@ mod tests {
     fn knows_itself() {
         assert!(thread(tid()) && process(pid()));
         assert_eq!(state(tid()), Some(b'R'));
-        assert!(any_thread_has_memory(pid()));
+        assert!(any_thread(pid(), |it| it == tid()));
         for nobody in [0, 0x7fff_ffff, u32::MAX] {
             assert!(!thread(nobody) && !process(nobody), "{nobody}");
         }
@@ -167,7 +162,7 @@ mod tests {
     fn a_corpse_is_not_alive() {
         let mut child = child();
         let id = child.id();
-        assert!(thread(id) && process(id) && any_thread_has_memory(id));
+        assert!(thread(id) && process(id) && any_thread(id, |tid| has_memory(id, Some(tid))));
         child.kill().unwrap();
         assert!(until(|| !thread(id) && !process(id)), "not collected yet, and dead all the same");
         child.wait().unwrap();

@@ -83,9 +83,10 @@ pub(crate) fn disarmed(set: RawFd, fd: RawFd) -> bool {
     if sandbox::entered() {
         return false;
     }
-    let mut path = [0_u8; 40];
+    let mut path = [0_u8; 48];
     let mut rest: &mut [u8] = &mut path;
-    if write!(rest, "/proc/self/fdinfo/{set}\0").is_err() {
+    // Not of `self`: that is the thread that the process began with, which may have left.
+    if write!(rest, "/proc/thread-self/fdinfo/{set}\0").is_err() {
         return false;
     }
     let Ok(path) = core::ffi::CStr::from_bytes_until_nul(&path) else { return false };
