@@ -96,6 +96,13 @@ static int whole(int fd, uint64_t at) {
   }
 }
 static int role(const char *r, const char *arg) {
+  if (!strcmp(r, "another")) {
+    char fam[8], port[16];
+    snprintf(fam, sizeof fam, "%d", ctx.family);
+    snprintf(port, sizeof port, "%d", ctx.port);
+    execl("/proc/self/exe", ctx.self, "@extra", "echo", fam, port, arg, NULL);
+    return 9;
+  }
   int fd = take(0);
   if (!strcmp(r, "echo")) {
     echo_n(fd, atol(arg));
@@ -142,6 +149,21 @@ static void at_once_plain(int lfd) { at_once(lfd, 0); }
 static void asking(int fd) {
   fd = dial();
   ask(fd, 3000000);
+  get_eof(fd);
+}
+// To a program that was started by another one, which had no connection.
+static void next_server(int fd) {
+  int via;
+  CHECK(!fcntl(fd, F_SETFD, FD_CLOEXEC));
+  pid_t p = program(1, "another", "2097152", &via);
+  echo_n(fd, MIB);
+  pass(via, fd);
+  close(fd);
+  EQ(exit_status(p), 0);
+}
+static void next_client(int fd) {
+  ask(fd, MIB);
+  ask(fd, 2 * MIB);
   get_eof(fd);
 }
 // The connecting end goes to a child.
@@ -365,6 +387,7 @@ static void both(int fd) {
 const test_case CASES[] = {
     {"at_once", at_once_pre, asking, RAW},
     {"at_once_to_one_without", at_once_plain, asking, RAW | NOSHM},
+    {"to_the_program_after_next", next_server, next_client, 0},
     {"the_connecting_end", echo_accepted, dialled_client, RAW},
     {"in_turns", turns_server, turns_client, 0},
     {"twice", twice_server, twice_client, 0},

@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_int};
 use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use rsocket_core::succession::target::{Program, Verdict, judge};
 use rsocket_core::succession::{self, Will};
-use rsocket_core::{attach::reason::Reason, attach::sandbox, socket};
+use rsocket_core::{attach::reason::Reason, attach::sandbox, socket, socket::family};
 
 use crate::edge::keeping_errno;
 use crate::real;
@@ -48,7 +48,8 @@ fn before_spawn() {
 /// # Safety
 /// The contract of the `exec` function that was called.
 unsafe fn exec(program: Program, environment: Strings, real: impl FnOnce(Option<Strings>) -> c_int) -> c_int {
-    if !shadow::any() || sandbox::inside() {
+    // One that never had a socket may have inherited the family: what comes to the next program in a message is no stranger's.
+    if !shadow::any() && family::get().is_none() || sandbox::inside() {
         return real(None);
     }
     if !shadow::mine() {
