@@ -387,6 +387,48 @@ static void first_thread_client(int fd) {
   finish(fd);
 }
 
+// More processes than anybody keeps a list of; the last two share the connection, and one of them closes it first.
+static void hundreds_server(int fd) {
+  enum { HUNDREDS = 300 };
+  static pid_t kid[HUNDREDS];
+  int alive[2], closed[2];
+  char c;
+  CHECK(!pipe(alive) && !pipe(closed));
+  for (int i = 0; i < HUNDREDS; i++) {
+    CHECK((kid[i] = fork()) >= 0);
+    if (!kid[i]) {
+      close(alive[1]);
+      close(fd);
+      EQ(read(alive[0], &c, 1), 0);
+      _exit(0);
+    }
+  }
+  echo_n(fd, MIB);
+  pid_t last = fork();
+  if (!last) {
+    pid_t sharing = fork();
+    if (!sharing) {
+      EQ(read(closed[0], &c, 1), 1);
+      echo_all(fd);
+      close(fd);
+      _exit(0);
+    }
+    echo_n(fd, MIB);
+    close(fd);
+    EQ(write(closed[1], "c", 1), 1);
+    EQ(exit_status(sharing), 0);
+    _exit(0);
+  }
+  close(fd);
+  EQ(exit_status(last), 0);
+  close(alive[1]);
+  for (int i = 0; i < HUNDREDS; i++) EQ(exit_status(kid[i]), 0);
+}
+static void hundreds_client(int fd) {
+  for (int i = 0; i < 3; i++) ask(fd, i, MIB, 9000);
+  finish(fd);
+}
+
 static _Atomic int stop;
 static void *forker(void *p) {
   (void)p;
@@ -423,6 +465,7 @@ const test_case CASES[] = {
     {"vfork", vfork_server, two_parts_client, NOSHM},
     {"system_and_popen", system_server, system_client, NOSHM},
     {"the_first_thread_leaves", first_thread_server, first_thread_client, 0},
+    {"hundreds_of_processes", hundreds_server, hundreds_client, 0},
     {"threads_that_fork", echo_role, threads_client, 0},
     {0},
 };

@@ -2,8 +2,8 @@
 //!
 //! Mapped shared when the first TCP socket appears, and inherited from then on; by the file behind it (nobody
 //! else can open it) the next program of the process finds it again after `exec` ([`crate::succession`]). Every
-//! process of the family has an entry with its pid, and every slot one bit for each of them, so that "who
-//! still holds this connection" survives deaths that nobody announced. All of it may only ever err
+//! process of the family has an entry with its pid, and every slot one bit for each of them ([`super::holders`]), so that
+//! "who still holds this connection" survives deaths that nobody announced. All of it may only ever err
 //! towards "somebody still holds it", which costs a slot, never a byte.
 
 use core::num::NonZeroUsize;
@@ -12,6 +12,7 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use once_cell::race::OnceNonZeroUsize;
 
+use super::holders::{BEYOND, ENTRIES, ON_THE_WAY, Seen};
 use super::slot::{Slot, SlotId, flag};
 use crate::sync::living;
 use crate::sync::lock::{OwnedLock, Taken};
@@ -19,14 +20,6 @@ use crate::sys;
 
 /// Connections that a family can have at one time; further ones are plain TCP.
 pub const MAX_SLOTS: usize = 32768;
-/// Words of a slot's holder bits.
-pub const HOLDER_WORDS: usize = 4;
-/// Processes of a family that are told apart; the last bit stands for all further ones.
-pub const MAX_PROCESSES: usize = HOLDER_WORDS * 64;
-/// The bit of all processes that found no entry: it is never found dead.
-const OVERFLOW: usize = MAX_PROCESSES - 1;
-/// The bit of copies of a descriptor that are on their way in messages ([`crate::succession::parcels`]).
-const ON_THE_WAY: usize = OVERFLOW - 1;
 /// Value of a process entry that was taken for a child which has not written its pid yet.
 const EXPECTED: u32 = u32::MAX;
 
@@ -42,7 +35,7 @@ pub struct Family {
     /// Held by whoever looks into the vault ([`crate::attach::vault`]).
     pub vault: OwnedLock,
     /// pid of each process entry; 0 is free.
-    processes: [AtomicU32; MAX_PROCESSES],
+    processes: [AtomicU32; ENTRIES],
     /// Records of [`Self::arenas`] that were ever used. The others are not looked at: a page of this memory becomes real
     /// by the first look.
     pub arenas_used: AtomicU32,
@@ -166,7 +159,7 @@ pub fn inherit(file: RawFd, entry: u32) -> bool {
         return false;
     }
     let known = get().and_then(|f| f.processes.get(entry as usize));
-    if entry as usize != OVERFLOW && known.is_none_or(|e| e.load(Ordering::Acquire) != pid()) {
+    if entry as usize != BEYOND && known.is_none_or(|e| e.load(Ordering::Acquire) != pid()) {
         return false;
     }
     ME.store(entry + 1, Ordering::Relaxed);
@@ -178,7 +171,7 @@ pub fn inherit(file: RawFd, entry: u32) -> bool {
 pub fn inherit_descriptor(id: SlotId, fd: RawFd) -> bool {
     let (Some(family), Some(s)) = (get(), slot(id)) else { return false };
     let mine = me(family);
-    let held = s.holders.get(mine / 64).is_some_and(|w| w.load(Ordering::Acquire) >> (mine % 64) & 1 == 1);
+    let held = s.holders.has(mine);
     if held {
         add_descriptor(id);
         if let Some(d) = DESCRIPTOR.get(id.raw() as usize) {
@@ -225,13 +218,11 @@ fn take_entry(family: &Family, value: u32) -> usize {
             reap(family);
         }
     }
-    OVERFLOW
+    BEYOND
 }
 
 fn free_entry(family: &Family, i: usize) {
-    if i != OVERFLOW
-        && let Some(e) = family.processes.get(i)
-    {
+    if let Some(e) = family.processes.get(i) {
         e.store(0, Ordering::Release);
     }
 }
@@ -240,17 +231,15 @@ fn free_entry(family: &Family, i: usize) {
 fn forget_bit(family: &Family, i: usize) {
     let used = family.used.load(Ordering::Acquire) as usize;
     for s in family.slots.iter().take(used + 1) {
-        if let Some(w) = s.holders.get(i / 64)
-            && w.load(Ordering::Relaxed) >> (i % 64) & 1 == 1
-        {
-            w.fetch_and(!(1 << (i % 64)), Ordering::AcqRel);
+        if s.holders.has(i) {
+            s.holders.remove(i);
         }
     }
 }
 
 /// Frees the entries of processes that have ended.
 fn reap(family: &Family) {
-    for e in family.processes.iter().take(OVERFLOW) {
+    for e in &family.processes {
         let pid = e.load(Ordering::Acquire);
         if pid != 0 && pid != EXPECTED && !living::process(pid) {
             let _ = e.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -266,14 +255,14 @@ pub(crate) fn sweep(family: &'static Family) {
     let used = family.used.load(Ordering::Acquire).min(MAX_SLOTS as u32 - 1);
     for id in (1..=used).filter_map(SlotId::from_raw) {
         let Some(s) = slot(id) else { continue };
-        let held = s.holders.iter().any(|w| w.load(Ordering::Acquire) != 0);
         // Somebody may be the last to close it just now, with bits of the dead beside his.
-        if held && !held_here(id) && !others_alive(family, s) && s.set_first(flag::OVER) {
+        if !s.holders.see().nobody() && !held_here(id) && !others_alive(family, s) && s.set_first(flag::OVER)
+        {
             if crate::attach::link::has_window(s) {
                 crate::attach::link::forget(s);
             }
             s.generation.fetch_add(1, Ordering::AcqRel);
-            held_by_nobody(s);
+            s.holders.clear();
             give_back(id);
         }
     }
@@ -303,9 +292,8 @@ pub fn take(flags: u32, fd: i32) -> Option<SlotId> {
     })?;
     let s = family.slots.get(id.raw() as usize)?;
     s.reset(flags);
-    for (i, w) in s.holders.iter().enumerate() {
-        w.store(if i == mine / 64 { 1 << (mine % 64) } else { 0 }, Ordering::Release);
-    }
+    s.holders.clear();
+    s.holders.add(mine);
     LOCAL.get(id.raw() as usize)?.store(1, Ordering::Relaxed);
     DESCRIPTOR.get(id.raw() as usize)?.store((fd + 1) as u32, Ordering::Relaxed);
     Some(id)
@@ -324,11 +312,6 @@ fn pop_free(family: &Family) -> Option<SlotId> {
     }
 }
 
-/// The last holder has gone: what is left are bits of the dead, by which a slot that is free would be taken for lost.
-fn held_by_nobody(s: &Slot) {
-    s.holders.iter().for_each(|w| w.store(0, Ordering::Release));
-}
-
 /// Returns a slot that nobody holds.
 pub fn give_back(id: SlotId) {
     let Some(family) = get() else { return };
@@ -344,11 +327,9 @@ pub fn give_back(id: SlotId) {
     }
 }
 
-/// One more descriptor of this process for the slot.
-pub fn add_descriptor(id: SlotId) {
-    if let Some(n) = LOCAL.get(id.raw() as usize) {
-        n.fetch_add(1, Ordering::SeqCst);
-    }
+/// One more descriptor of this process for the slot. True if it is the first.
+pub fn add_descriptor(id: SlotId) -> bool {
+    LOCAL.get(id.raw() as usize).is_some_and(|n| n.fetch_add(1, Ordering::SeqCst) == 0)
 }
 
 /// Whether this process has a descriptor for the slot.
@@ -395,22 +376,18 @@ pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
     }
     let (Some(family), Some(s)) = (get(), slot(id)) else { return Left::Here };
     let mine = me(family);
-    let mut held = false;
-    for (i, w) in s.holders.iter().enumerate() {
-        let bit = if i == mine / 64 { 1 << (mine % 64) } else { 0 };
-        held |= w.fetch_and(!bit, Ordering::SeqCst) & bit != 0;
-    }
+    let held = s.holders.remove(mine);
     // Another thread may have received the descriptor in a message meanwhile (join). Either it sets the bit after this, or it
-    // has counted before.
+    // has counted before; beyond the table it adds what it has to.
     if held_here(id) {
-        if let Some(w) = s.holders.get(mine / 64) {
-            w.fetch_or(1 << (mine % 64), Ordering::SeqCst);
+        if mine != BEYOND {
+            s.holders.add(mine);
         }
         return Left::Here;
     }
     // Several may leave at a time, and each find that nobody is left: the first to say so is the last holder.
     if held && !others_alive(family, s) && s.set_first(flag::OVER) {
-        held_by_nobody(s);
+        s.holders.clear();
         Left::Nobody
     } else {
         Left::Elsewhere
@@ -421,24 +398,22 @@ pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
 #[must_use]
 pub fn shared(id: SlotId) -> bool {
     let (Some(family), Some(s)) = (get(), slot(id)) else { return false };
-    let mine = me(family);
-    s.holders.iter().enumerate().any(|(i, w)| {
-        let bit = if i == mine / 64 { 1 << (mine % 64) } else { 0 };
-        w.load(Ordering::Relaxed) & !bit != 0
-    }) && others_alive(family, s)
+    others_alive(family, s)
 }
 
 /// Whether copies of the slot's descriptor are on their way.
 fn on_the_way(family: &Family, s: &Slot) -> bool {
+    id_of(family, s).is_some_and(|id| family.parcels.holds(id))
+}
+
+fn id_of(family: &Family, s: &Slot) -> Option<SlotId> {
     let index = core::ptr::from_ref(s).addr().wrapping_sub(family.slots.as_ptr().addr()) / size_of::<Slot>();
-    SlotId::from_raw(index as u32).is_some_and(|id| family.parcels.holds(id))
+    SlotId::from_raw(index as u32)
 }
 
 /// Copies of the slot's descriptor are on their way: it is held until they have come, or are forgotten.
 pub fn set_on_the_way(s: &Slot) {
-    if let Some(w) = s.holders.get(ON_THE_WAY / 64) {
-        w.fetch_or(1 << (ON_THE_WAY % 64), Ordering::AcqRel);
-    }
+    s.holders.add(ON_THE_WAY);
 }
 
 /// A descriptor of a relative's slot has come to this process.
@@ -446,9 +421,8 @@ pub fn join(id: SlotId, fd: RawFd) {
     let (Some(family), Some(s)) = (get(), slot(id)) else { return };
     let mine = me(family);
     // In this order: see drop_descriptor().
-    add_descriptor(id);
-    if let Some(w) = s.holders.get(mine / 64) {
-        w.fetch_or(1 << (mine % 64), Ordering::SeqCst);
+    if add_descriptor(id) || mine != BEYOND {
+        s.holders.add(mine);
     }
     if descriptor(id) < 0
         && let Some(d) = DESCRIPTOR.get(id.raw() as usize)
@@ -468,45 +442,40 @@ pub fn is_held(id: SlotId) -> bool {
 /// A holder that hands on to another one (a child, a process that receives the descriptor) sets the other's bit before it
 /// clears its own; so whoever looks at one word after the other may see neither. But then the words have changed since.
 fn others_alive(family: &Family, s: &Slot) -> bool {
-    let read = || s.holders.each_ref().map(|w| w.load(Ordering::SeqCst));
-    let mut words = read();
+    let mut seen = s.holders.see();
     loop {
-        if words.iter().enumerate().any(|(i, bits)| any_alive(family, s, i, *bits)) {
+        if any_alive(family, s, seen) {
             return true;
         }
-        let now = read();
-        if now == words {
+        let now = s.holders.see();
+        if now == seen {
             return false;
         }
-        words = now;
+        seen = now;
     }
 }
 
-/// The same of one word. Bits of the dead stay until their entry is used again ([`forget_bit`]): whoever cleared one here
+/// The same of one moment. Bits of the dead stay until their entry is used again ([`forget_bit`]): whoever cleared one here
 /// might clear that of a process to which the entry has been given meanwhile.
-fn any_alive(family: &Family, s: &Slot, word: usize, mut bits: u64) -> bool {
+fn any_alive(family: &Family, s: &Slot, seen: Seen) -> bool {
     let mine = me(family);
-    while bits != 0 {
-        let entry = word * 64 + bits.trailing_zeros() as usize;
-        bits &= bits - 1;
-        if entry == mine && entry != OVERFLOW {
-            continue;
-        }
-        if entry == ON_THE_WAY {
-            if on_the_way(family, s) {
-                return true;
-            }
-            continue;
-        }
-        let Some(process) = family.processes.get(entry) else { continue };
-        let pid = process.load(Ordering::Acquire);
-        if entry == OVERFLOW || pid == EXPECTED || (pid != 0 && living::process(pid)) {
-            return true;
-        }
-        if pid != 0 {
-            // So that nobody has to ask the kernel once more.
-            let _ = process.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
-        }
+    let here = mine == BEYOND && id_of(family, s).is_some_and(held_here);
+    seen.beyond() > u32::from(here)
+        || seen.entries().any(|entry| match entry {
+            ON_THE_WAY => on_the_way(family, s),
+            _ => entry != mine && family.processes.get(entry).is_some_and(alive),
+        })
+}
+
+/// Whether the process of an entry lives, or is about to be born.
+fn alive(entry: &AtomicU32) -> bool {
+    let pid = entry.load(Ordering::Acquire);
+    if pid == EXPECTED || (pid != 0 && living::process(pid)) {
+        return true;
+    }
+    if pid != 0 {
+        // So that nobody has to ask the kernel once more.
+        let _ = entry.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
     false
 }
@@ -543,11 +512,7 @@ pub fn fork_prepare() {
     let Some(family) = get() else { return };
     let child = take_entry(family, EXPECTED);
     CHILD.set(child as u32 + 1);
-    each_local(|_, s| {
-        if let Some(w) = s.holders.get(child / 64) {
-            w.fetch_or(1 << (child % 64), Ordering::AcqRel);
-        }
-    });
+    each_local(|_, s| s.holders.add(child));
 }
 
 /// In the parent after fork: the child's entry is the child's. If fork failed nobody takes it over, and
@@ -557,9 +522,14 @@ pub fn fork_parent() {}
 /// After a fork that failed.
 pub fn fork_failed() {
     let (Some(family), child) = (get(), CHILD.take()) else { return };
-    if child != 0 {
-        forget_bit(family, child as usize - 1);
-        free_entry(family, child as usize - 1);
+    let Some(entry) = (child as usize).checked_sub(1) else { return };
+    if entry == BEYOND {
+        each_local(|_, s| {
+            s.holders.remove(BEYOND);
+        });
+    } else {
+        forget_bit(family, entry);
+        free_entry(family, entry);
     }
 }
 
@@ -568,10 +538,7 @@ pub fn fork_child() {
     let Some(family) = get() else { return };
     let child = CHILD.take();
     ME.store(child, Ordering::Relaxed);
-    if child != 0
-        && child as usize - 1 != OVERFLOW
-        && let Some(e) = family.processes.get(child as usize - 1)
-    {
+    if let Some(e) = (child as usize).checked_sub(1).and_then(|i| family.processes.get(i)) {
         e.store(pid(), Ordering::Release);
     }
 }
@@ -583,25 +550,34 @@ pub fn fork_child() {
 pub fn leave_all(kept: impl Fn(SlotId) -> bool) {
     let Some(family) = get() else { return };
     let mine = me(family);
-    if mine != OVERFLOW {
-        each_local(|id, s| {
-            if kept(id) {
-                return;
-            }
-            if let Some(w) = s.holders.get(mine / 64) {
-                w.fetch_and(!(1 << (mine % 64)), Ordering::AcqRel);
-            }
-        });
-    }
+    each_local(|id, s| {
+        if !kept(id) && s.holders.remove(mine) {
+            mark_left(id, true);
+        }
+    });
 }
 
 /// After an exec that failed.
 pub fn rejoin_all() {
     let Some(family) = get() else { return };
     let mine = me(family);
-    each_local(|_, s| {
-        if let Some(w) = s.holders.get(mine / 64) {
-            w.fetch_or(1 << (mine % 64), Ordering::AcqRel);
+    each_local(|id, s| {
+        if mark_left(id, false) {
+            s.holders.add(mine);
         }
     });
+}
+
+/// Slots that this process has left before an `exec`, a bit for each.
+static LEFT: [AtomicU64; MAX_SLOTS / 64] = [const { AtomicU64::new(0) }; MAX_SLOTS / 64];
+
+/// Whether it had left the slot before.
+fn mark_left(id: SlotId, left: bool) -> bool {
+    let bit = 1 << (id.raw() % 64);
+    // Relaxed: only the thread that calls exec asks.
+    LEFT.get(id.raw() as usize / 64).is_some_and(|w| {
+        let before =
+            if left { w.fetch_or(bit, Ordering::Relaxed) } else { w.fetch_and(!bit, Ordering::Relaxed) };
+        before & bit != 0
+    })
 }

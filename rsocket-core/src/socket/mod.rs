@@ -17,6 +17,7 @@ pub mod family;
 pub mod file;
 pub mod guard;
 mod guarded;
+mod holders;
 pub mod kernel;
 mod lent;
 pub mod life;

@@ -398,8 +398,8 @@ pub struct Slot {
     pub timers: Timers,
     /// Monotonic nanoseconds since when a strict connection waits to attach.
     pub waiting_since: AtomicU64,
-    /// The holders: one bit for each process of the family.
-    pub holders: [AtomicU64; super::family::HOLDER_WORDS],
+    /// The processes of the family that hold it.
+    pub holders: super::holders::Holders,
     /// The relay's number in its process, plus one; 0 for none.
     pub relay: AtomicU32,
     /// The process that the relay is in.

@@ -1,0 +1,153 @@
+//! Which processes of a family hold a connection: one bit for each that has an entry in the family's table, and a number
+//! for those that found none.
+//!
+//! A bit may be that of a dead process, which nobody cleared: whoever asks looks at the process too. Those beyond the table
+//! cannot be looked at, so one of them that is killed is counted until the slot is used anew. Both cost a
+//! slot, never a byte.
+//!
+//! Must not know what the processes are, nor who of them lives ([`super::family`]).
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Words of bits.
+const WORDS: usize = 4;
+/// Processes of a family that are told apart, counted with [`ON_THE_WAY`].
+pub(super) const ENTRIES: usize = WORDS * 64;
+/// What stands for a process that found no entry.
+pub(super) const BEYOND: usize = ENTRIES;
+/// The entry of copies of a descriptor that are on their way in messages ([`crate::succession::parcels`]).
+pub(super) const ON_THE_WAY: usize = ENTRIES - 1;
+
+/// The holders of one connection. All zeroes: nobody.
+///
+/// All that decides who is the last holder is sequentially consistent: whoever hands on adds the other before it removes
+/// itself, and whoever is removed reads the rest after that.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Holders {
+    bits: [AtomicU64; WORDS],
+    /// Processes beyond the table.
+    beyond: AtomicU32,
+}
+
+/// The holders at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Seen {
+    bits: [u64; WORDS],
+    beyond: u32,
+}
+
+impl Holders {
+    fn word(&self, entry: usize) -> Option<&AtomicU64> {
+        self.bits.get(entry / 64)
+    }
+
+    /// One more holder. To be said once only of a process beyond the table.
+    pub fn add(&self, entry: usize) {
+        match self.word(entry) {
+            Some(word) => drop(word.fetch_or(1 << (entry % 64), Ordering::SeqCst)),
+            None => drop(self.beyond.fetch_add(1, Ordering::SeqCst)),
+        }
+    }
+
+    /// One less; false if it was none.
+    pub fn remove(&self, entry: usize) -> bool {
+        match self.word(entry) {
+            Some(word) => {
+                let bit = 1 << (entry % 64);
+                word.fetch_and(!bit, Ordering::SeqCst) & bit != 0
+            }
+            None => {
+                let less = |n: u32| n.checked_sub(1);
+                self.beyond.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
+            }
+        }
+    }
+
+    /// Whether it is one; of those beyond the table, whether any is.
+    #[must_use]
+    pub fn has(&self, entry: usize) -> bool {
+        match self.word(entry) {
+            Some(word) => word.load(Ordering::Acquire) >> (entry % 64) & 1 == 1,
+            None => self.beyond.load(Ordering::Acquire) != 0,
+        }
+    }
+
+    /// Nobody, from now on.
+    pub fn clear(&self) {
+        self.bits.iter().for_each(|word| word.store(0, Ordering::Release));
+        self.beyond.store(0, Ordering::Release);
+    }
+
+    /// Each word for itself: one that goes from one word to another may be missed, but then this answers otherwise the next
+    /// time.
+    #[must_use]
+    pub fn see(&self) -> Seen {
+        Seen {
+            bits: self.bits.each_ref().map(|word| word.load(Ordering::SeqCst)),
+            beyond: self.beyond.load(Ordering::SeqCst),
+        }
+    }
+}
+
+impl Seen {
+    /// Whether there was nobody at all.
+    #[must_use]
+    pub fn nobody(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// How many were beyond the table.
+    #[must_use]
+    pub fn beyond(&self) -> u32 {
+        self.beyond
+    }
+
+    /// The entries of the others.
+    pub fn entries(self) -> impl Iterator<Item = usize> {
+        self.bits.into_iter().enumerate().flat_map(|(i, mut bits)| {
+            core::iter::from_fn(move || {
+                let lowest = (bits != 0).then_some(bits.trailing_zeros() as usize)?;
+                bits &= bits - 1;
+                Some(i * 64 + lowest)
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nobody() -> Holders {
+        Holders { bits: [const { AtomicU64::new(0) }; WORDS], beyond: AtomicU32::new(0) }
+    }
+
+    #[test]
+    fn each_entry_is_told_apart() {
+        let h = nobody();
+        for entry in [0, 63, 64, 200, ON_THE_WAY] {
+            assert!(!h.has(entry));
+            h.add(entry);
+            h.add(entry);
+            assert!(h.has(entry));
+        }
+        assert_eq!(h.see().entries().collect::<Vec<_>>(), [0, 63, 64, 200, ON_THE_WAY]);
+        assert!(h.remove(64) && !h.remove(64) && !h.has(64) && h.has(63));
+        assert!(!h.has(BEYOND) && h.see().beyond() == 0);
+        h.clear();
+        assert!(h.see().nobody());
+    }
+
+    #[test]
+    fn those_beyond_the_table_are_counted() {
+        let h = nobody();
+        assert!(!h.remove(BEYOND), "never below nothing");
+        h.add(BEYOND);
+        h.add(BEYOND);
+        assert!(h.remove(BEYOND) && h.has(BEYOND) && !h.see().nobody());
+        assert_eq!(h.see().entries().count(), 0);
+        assert!(h.remove(BEYOND) && !h.has(BEYOND) && h.see().nobody());
+    }
+}
