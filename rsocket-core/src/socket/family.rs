@@ -49,8 +49,11 @@ pub struct Family {
 }
 
 static FAMILY: OnceNonZeroUsize = OnceNonZeroUsize::new();
-/// The private descriptor of the file behind it; -1 if there is none.
-static FILE: AtomicI32 = AtomicI32::new(-1);
+/// The private descriptor of the file behind it, once that is settled: before the family is mapped.
+static FILE: AtomicI32 = AtomicI32::new(UNSETTLED);
+const UNSETTLED: i32 = -1;
+/// There is no such file.
+const NONE: i32 = -2;
 /// This process's entry in `processes`, plus one; 0 before there is one.
 static ME: AtomicU32 = AtomicU32::new(0);
 
@@ -86,22 +89,33 @@ pub fn get_or_map() -> Option<&'static Family> {
     if let Some(f) = get() {
         return Some(f);
     }
-    // Two threads may both map; the first to finish wins, and nobody waits for anybody (crates.md H2).
-    let file = new_file();
-    let Some(mine) = map(file.as_ref()) else {
-        file.into_iter().for_each(sys::discard);
-        return None;
-    };
-    if FAMILY.get_or_init(|| mine) == mine {
-        if let Some(Ok(fd)) = file.map(sys::make_private) {
-            FILE.store(fd, Ordering::Release);
-        }
-    } else {
+    // Two threads may both map, and the first to finish wins; nobody waits for anybody (crates.md H2). It is the same file
+    // that they map, so a child that is forked meanwhile has the right one, whichever of them it has.
+    let mine = map(settled_file().map(sys::borrow))?;
+    if FAMILY.get_or_init(|| mine) != mine {
         // SAFETY: our own mapping, which nobody saw.
         let _ = unsafe { rustix::mm::munmap(mine.get() as *mut _, size_of::<Family>()) };
-        file.into_iter().for_each(sys::discard);
     }
     get()
+}
+
+/// The file that all threads map, if there is one.
+fn settled_file() -> Option<RawFd> {
+    let known = || Some(FILE.load(Ordering::Acquire)).filter(|f| *f != UNSETTLED);
+    let file = known().unwrap_or_else(|| {
+        let mine = new_file().and_then(|f| sys::make_private(f).ok()).unwrap_or(NONE);
+        // Acquire: pairs with the release of whoever was first.
+        match FILE.compare_exchange(UNSETTLED, mine, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => mine,
+            Err(first) => {
+                if mine >= 0 {
+                    sys::close_private(mine);
+                }
+                first
+            }
+        }
+    });
+    (file >= 0).then_some(file)
 }
 
 /// An empty file of the right size, in memory. Without one the family is as good, but ends with `exec`.
@@ -154,16 +168,14 @@ pub fn inherit(file: RawFd, entry: u32) -> bool {
     if FAMILY.get().is_some() || !is_ours(file) {
         return false;
     }
-    let Some(mine) = map(Some(sys::borrow(file))) else { return false };
-    if FAMILY.get_or_init(|| mine) != mine {
+    if FILE.compare_exchange(UNSETTLED, file, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return false;
     }
-    let known = get().and_then(|f| f.processes.get(entry as usize));
+    let known = get_or_map().and_then(|f| f.processes.get(entry as usize));
     if entry as usize != BEYOND && known.is_none_or(|e| e.load(Ordering::Acquire) != pid()) {
         return false;
     }
     ME.store(entry + 1, Ordering::Relaxed);
-    FILE.store(file, Ordering::Release);
     true
 }
 

@@ -118,27 +118,28 @@ fn inherited(fd: RawFd) -> Option<bool> {
 }
 
 /// Before `exec` of a program that will have this library: everything that it inherits is passed on. What cannot
-/// be goes back to TCP if the program is meant to use it ([`give_back`]). `None` if nothing can be passed on.
+/// be goes back to TCP if the program is meant to use it ([`give_back`]).
 ///
 /// Allocates nothing by `malloc`: this may be the child of a process with many threads.
 ///
+/// # Errors
+/// What is missing, in words.
+///
 /// # Safety
 /// `environment` is null or a list of C strings that ends with a null pointer.
-#[must_use]
-pub unsafe fn prepare(environment: *const *const c_char) -> Option<Will> {
-    let (family, entry) = family::bequest()?;
-    let list = rustix::fs::memfd_create("rsockets-heirs", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
-    let list = sys::make_private(list).ok()?;
+pub unsafe fn prepare(environment: *const *const c_char) -> Result<Will, &'static str> {
+    let (family, entry) = family::bequest().ok_or("the family's file")?;
+    let list = rustix::fs::memfd_create("rsockets-heirs", rustix::fs::MemfdFlags::CLOEXEC);
+    let list = list.ok().and_then(|f| sys::make_private(f).ok()).ok_or("a file for the list")?;
     // SAFETY: the caller's promise.
     let extended = unsafe { extended(environment, list) };
     let count = extended.and_then(|_| write_list(list, family, entry));
     let (Some((environment, bytes)), Some(_)) = (extended, count) else {
         sys::close_private(list);
-        if let Some((environment, bytes)) = extended {
-            // SAFETY: our own mapping, which nobody saw.
-            let _ = unsafe { rustix::mm::munmap(environment.cast(), bytes) };
-        }
-        return None;
+        let Some((environment, bytes)) = extended else { return Err("memory for the environment") };
+        // SAFETY: our own mapping, which nobody saw.
+        let _ = unsafe { rustix::mm::munmap(environment.cast(), bytes) };
+        return Err("room in the list");
     };
     for fd in [list, family] {
         sys::keep_across_exec(fd, true);
@@ -146,7 +147,7 @@ pub unsafe fn prepare(environment: *const *const c_char) -> Option<Will> {
     vault::keep_across_exec(true);
     arenas::keep_across_exec(true);
     socket::pass_on(&|id| listed(list, id));
-    Some(Will { list, family, environment, bytes })
+    Ok(Will { list, family, environment, bytes })
 }
 
 /// Writes down every descriptor that the next program inherits; how many there are.

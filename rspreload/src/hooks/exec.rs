@@ -63,18 +63,18 @@ unsafe fn exec(program: Program, environment: Strings, real: impl FnOnce(Option<
         return real(None);
     }
     let will: Option<Will> = keeping_errno(|| {
-        // SAFETY: as above.
-        let will = unsafe { if verdict == Verdict::With { succession::prepare(environment) } else { None } };
-        if will.is_none() {
-            if verdict == Verdict::With {
-                rsocket_core::log_warn!(
-                    "nothing can be passed on to the next program: its connections go back to TCP"
-                );
+        if verdict == Verdict::With {
+            // SAFETY: as above.
+            match unsafe { succession::prepare(environment) } {
+                Ok(will) => return Some(will),
+                Err(missing) => rsocket_core::log_warn!(
+                    "nothing can be passed on to the next program, for want of {missing}: its connections go back to TCP"
+                ),
             }
-            succession::give_back(verdict == Verdict::With);
-            socket::before_exec();
         }
-        will
+        succession::give_back(verdict == Verdict::With);
+        socket::before_exec();
+        None
     });
     let r = real(will.map(|w| w.environment()));
     keeping_errno(|| match will {
