@@ -44,5 +44,8 @@ mod init;
 mod overheard;
 mod policy;
 mod real;
+// Elsewhere libgcc_s comes with the library; unit tests have it anyway.
+#[cfg(all(target_arch = "x86_64", not(test)))]
+mod unwind;
 
 use rsocket_core::{descriptors as shadow, edge};

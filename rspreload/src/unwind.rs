@@ -1,0 +1,95 @@
+//! The unwinder's functions, found when they are first needed instead of with the library.
+//!
+//! A thread that is cancelled unwinds through our frames, so the standard library's code for that is in here, and it calls
+//! libgcc_s. Few C programs load that, and loading it took longer than all the rest of a start with our library. So the
+//! names that the standard library refers to are defined here, hidden from everybody else, as jumps through a pointer that
+//! holds, before the first call, the address of a piece of code that looks the function up. By then there is an unwinder in the
+//! process: nobody else unwinds through us.
+//!
+//! Must not know the unwinder's types. No entry point: the linker finds the names.
+
+use core::arch::global_asm;
+use core::ffi::{CStr, c_char, c_void};
+
+use rsocket_core::sys;
+
+/// The function of this name in the process's unwinder: the one that all its libraries see, or, like the C library does it,
+/// libgcc_s. Ends the process if there is none, as nothing could go on. `errno` is as before.
+extern "C" fn find(name: *const c_char) -> *mut c_void {
+    let before = sys::errno();
+    // SAFETY: `name` is one of the C strings below. Both take the loader's recursive lock.
+    let found = unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, name);
+        if found.is_null() { in_libgcc(name) } else { found }
+    };
+    sys::set_errno(before);
+    found
+}
+
+/// # Safety
+/// `name` is a C string.
+unsafe fn in_libgcc(name: *const c_char) -> *mut c_void {
+    const LIBGCC: &CStr = c"libgcc_s.so.1";
+    // SAFETY: C strings; the handle is kept for good.
+    unsafe {
+        let library = libc::dlopen(LIBGCC.as_ptr(), libc::RTLD_NOW);
+        let found = if library.is_null() { core::ptr::null_mut() } else { libc::dlsym(library, name) };
+        if found.is_null() {
+            libc::abort();
+        }
+        found
+    }
+}
+
+// Each name is a jump, so that the unwinder sees the caller's frame as if it had been called directly. All arguments are in the
+// six registers that the first call keeps. (48 bytes and the return address are on the stack then, and 8 more align it.)
+global_asm!(
+    ".macro unwinder name",
+    "    .section .rodata",
+    ".Lunwinder_name_\\name: .asciz \"\\name\"",
+    "    .data",
+    "    .p2align 3",
+    ".Lunwinder_next_\\name: .quad .Lunwinder_first_\\name",
+    "    .text",
+    "    .globl \\name",
+    "    .hidden \\name",
+    "    .type \\name, @function",
+    "\\name:",
+    "    jmp *.Lunwinder_next_\\name(%rip)",
+    "    .size \\name, . - \\name",
+    ".Lunwinder_first_\\name:",
+    "    push %rdi",
+    "    push %rsi",
+    "    push %rdx",
+    "    push %rcx",
+    "    push %r8",
+    "    push %r9",
+    "    sub $8, %rsp",
+    "    lea .Lunwinder_name_\\name(%rip), %rdi",
+    "    call {find}",
+    "    mov %rax, .Lunwinder_next_\\name(%rip)",
+    "    add $8, %rsp",
+    "    pop %r9",
+    "    pop %r8",
+    "    pop %rcx",
+    "    pop %rdx",
+    "    pop %rsi",
+    "    pop %rdi",
+    "    jmp *.Lunwinder_next_\\name(%rip)",
+    ".endm",
+    "unwinder _Unwind_Backtrace",
+    "unwinder _Unwind_DeleteException",
+    "unwinder _Unwind_GetDataRelBase",
+    "unwinder _Unwind_GetIP",
+    "unwinder _Unwind_GetIPInfo",
+    "unwinder _Unwind_GetLanguageSpecificData",
+    "unwinder _Unwind_GetRegionStart",
+    "unwinder _Unwind_GetTextRelBase",
+    "unwinder _Unwind_RaiseException",
+    "unwinder _Unwind_Resume",
+    "unwinder _Unwind_SetGR",
+    "unwinder _Unwind_SetIP",
+    ".purgem unwinder",
+    find = sym find,
+    options(att_syntax),
+);
