@@ -74,6 +74,9 @@ pub(super) struct Mapping {
     pub(super) windows: AtomicU32,
     pub(super) generation: AtomicU32,
     pub(super) id: [AtomicU64; 2],
+    /// 1 if this very process has made the arena, or opened it for its peer; a relative has another of them. Its owner's
+    /// number alone does not tell: numbers of processes are used again.
+    own: AtomicU32,
 }
 
 static MAPPINGS: [Mapping; MAX_ARENAS] = [const {
@@ -82,6 +85,7 @@ static MAPPINGS: [Mapping; MAX_ARENAS] = [const {
         windows: AtomicU32::new(0),
         generation: AtomicU32::new(0),
         id: [const { AtomicU64::new(0) }; 2],
+        own: AtomicU32::new(0),
     }
 }; MAX_ARENAS];
 
@@ -152,7 +156,7 @@ fn claim_existing(family: &'static Family, peer: Id) -> Option<Claim> {
     let high = HIGH.load(Ordering::Relaxed) as u32;
     (0..high).find_map(|i| {
         let r = record(family, i)?;
-        if !mine(r, 0, peer) || !mapped(r, i) {
+        if !mine(r, i, 0, peer) || !mapped(r, i) {
             return None;
         }
         let window = free_window(r, i)?;
@@ -160,9 +164,15 @@ fn claim_existing(family: &'static Family, peer: Id) -> Option<Claim> {
     })
 }
 
-pub(super) fn mine(r: &ArenaRecord, side: u32, peer: Id) -> bool {
+/// Whether this process owns the arena: its number in the record is that of a descriptor here.
+pub(super) fn own(r: &ArenaRecord, index: u32) -> bool {
+    r.owner.load(Ordering::Relaxed) == sys::pid()
+        && mapping(index).is_some_and(|m| m.own.load(Ordering::Relaxed) == 1)
+}
+
+pub(super) fn mine(r: &ArenaRecord, index: u32, side: u32, peer: Id) -> bool {
     r.state.load(Ordering::Acquire) == READY
-        && r.owner.load(Ordering::Relaxed) == sys::pid()
+        && own(r, index)
         && r.side.load(Ordering::Relaxed) == side
         && load_pair(&r.peer) == peer.0
 }
@@ -228,7 +238,7 @@ pub(super) fn settled(r: &ArenaRecord, window: u32) {
 fn claim_new(family: &'static Family, peer: Id, peer_pid: u32) -> Option<Claim> {
     sweep(family);
     let high = HIGH.load(Ordering::Relaxed) as u32;
-    let before = (0..high).filter(|&i| record(family, i).is_some_and(|r| mine(r, 0, peer))).count();
+    let before = (0..high).filter(|&i| record(family, i).is_some_and(|r| mine(r, i, 0, peer))).count();
     let windows = match before {
         0 => 16,
         1 => 64,
@@ -285,6 +295,7 @@ fn adopt(
     r.promised.iter().chain(&r.taken).for_each(|w| w.store(0, Ordering::Relaxed));
     r.slot_of.iter().for_each(|w| w.store(0, Ordering::Relaxed));
     map_here(r, index, base, windows, id);
+    set_own(index, true);
     // Release: pairs with the acquire in mine().
     r.state.store(READY, Ordering::Release);
     Some(index)
@@ -299,6 +310,12 @@ fn store_pair(words: &[AtomicU64; 2], [a, b]: [u64; 2]) {
 pub(super) fn load_pair(words: &[AtomicU64; 2]) -> [u64; 2] {
     let [first, second] = words;
     [first.load(Ordering::Relaxed), second.load(Ordering::Relaxed)]
+}
+
+fn set_own(index: u32, own: bool) {
+    if let Some(m) = mapping(index) {
+        m.own.store(u32::from(own), Ordering::Relaxed);
+    }
 }
 
 fn map_here(r: &ArenaRecord, index: u32, base: usize, windows: u32, id: [u64; 2]) {
@@ -328,7 +345,7 @@ pub fn open(peer: Id, peer_pid: u32, id: Id, fd: Option<OwnedFd>, window: u32) -
     let family = family::get().ok_or(Reason::ResourceError)?;
     lock();
     let known = (0..HIGH.load(Ordering::Relaxed) as u32).find(|&i| {
-        record(family, i).is_some_and(|r| mine(r, 1, peer) && mapped(r, i) && load_pair(&r.id) == id.0)
+        record(family, i).is_some_and(|r| mine(r, i, 1, peer) && mapped(r, i) && load_pair(&r.id) == id.0)
     });
     let index = match (known, fd) {
         (Some(i), _) => Ok(i),
@@ -410,7 +427,7 @@ pub(super) fn sweep(family: &'static Family) {
     for i in 0..HIGH.load(Ordering::Relaxed) as u32 {
         let Some(r) = record(family, i) else { continue };
         let idle = r.state.load(Ordering::Acquire) == READY
-            && r.owner.load(Ordering::Relaxed) == sys::pid()
+            && own(r, i)
             // Acquire, and first: pairs with the release in settled().
             && r.promised.iter().all(|w| w.load(Ordering::Acquire) == 0)
             && r.live.load(Ordering::Acquire) == 0;
@@ -434,6 +451,7 @@ fn drop_record(r: &ArenaRecord, index: u32) {
     r.rung.iter().for_each(|b| bell::hang_up(b.swap(0, Ordering::Relaxed)));
     if let (Some(arena), Some(m)) = (arena(index), mapping(index)) {
         m.base.store(0, Ordering::Release);
+        m.own.store(0, Ordering::Relaxed);
         // SAFETY: no connection uses it, or is about to: live is 0, and nothing is promised. Only the owner, who we are, adds
         // to either, promises under the lock, which our caller holds, and users in place of a promise.
         unsafe { arena.unmap() };
@@ -463,7 +481,7 @@ pub(super) fn map_found(r: &ArenaRecord, index: u32) -> bool {
 pub(super) fn each_own(f: impl Fn(u32, &'static ArenaRecord)) {
     let Some(family) = family::get() else { return };
     for (i, r) in used_records(family).enumerate() {
-        if r.state.load(Ordering::Acquire) == READY && r.owner.load(Ordering::Relaxed) == sys::pid() {
+        if r.state.load(Ordering::Acquire) == READY && own(r, i as u32) {
             f(i as u32, r);
         }
     }
@@ -471,24 +489,25 @@ pub(super) fn each_own(f: impl Fn(u32, &'static ArenaRecord)) {
 
 /// Whether `exec` leaves this process's arenas open.
 pub fn keep_across_exec(keep: bool) {
-    // Mapped here: or it is that of a process which has ended, and whose number is ours now.
-    each_own(|i, r| {
-        if mapped(r, i) {
-            sys::keep_across_exec(r.fd.load(Ordering::Relaxed), keep);
-        }
-    });
+    each_own(|_, r| sys::keep_across_exec(r.fd.load(Ordering::Relaxed), keep));
 }
 
 /// After `exec`: maps the arenas that the last program of this process had. One that another thread made when `exec` had begun
-/// is not open any more, and its number is another file's, or will be: then it is nobody's, and found as a relative's is.
+/// is not open any more, and its number is another file's, or will be: then it is nobody's, and found as a relative's is. So
+/// is one of another process that had this number.
 pub fn inherit() {
-    each_own(|i, r| {
+    let Some(family) = family::get() else { return };
+    let left = |r: &&ArenaRecord| {
+        r.state.load(Ordering::Acquire) == READY && r.owner.load(Ordering::Relaxed) == sys::pid()
+    };
+    for (i, r) in used_records(family).enumerate().filter(|(_, r)| left(r)) {
         let fd = r.fd.load(Ordering::Relaxed);
         match Arena::open(sys::borrow(fd)) {
             Ok(arena) if arena.id() == load_pair(&r.id) => {
                 sys::inherit_private(fd);
                 let (base, windows, id) = arena.into_parts();
-                map_here(r, i, base, windows, id);
+                map_here(r, i as u32, base, windows, id);
+                set_own(i as u32, true);
             }
             other => {
                 r.owner.store(0, Ordering::Relaxed);
@@ -499,12 +518,15 @@ pub fn inherit() {
                 }
             }
         }
-    });
+    }
 }
 
 /// In the child of a fork.
 pub fn fork_child() {
     LOCK.reset();
+    for i in 0..HIGH.load(Ordering::Relaxed) as u32 {
+        set_own(i, false);
+    }
 }
 
 #[cfg(test)]
@@ -534,5 +556,22 @@ mod tests {
         settled(r, claim.window);
         swept(family);
         assert!(!mapped(r, claim.record), "nobody wanted it");
+    }
+
+    /// A process that ended may have had our number.
+    #[test]
+    fn a_relatives_arena_is_not_ours_by_its_number() {
+        let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        assert!(family::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
+        let family = family::get().unwrap();
+        let claim = claim(Id([0x8765, 0x4321]), NOBODY).unwrap();
+        let r = record(family, claim.record).unwrap();
+        set_own(claim.record, false);
+        settled(r, claim.window);
+        swept(family);
+        assert!(mapped(r, claim.record) && !own(r, claim.record), "left to others");
+        set_own(claim.record, true);
+        swept(family);
+        assert!(!mapped(r, claim.record));
     }
 }

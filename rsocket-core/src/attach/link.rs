@@ -297,20 +297,21 @@ fn begin(
 
 /// The connection may come to relatives that did not have it so far.
 pub fn share(s: &Slot) {
-    if let Some(r) = record_of(s)
-        && r.owner.load(Ordering::Relaxed) == sys::pid()
+    if let Some((i, r)) = record_of(s)
+        && arenas::own(r, i)
     {
         keep_for_relatives(r);
     }
 }
 
-fn record_of(s: &Slot) -> Option<&'static ArenaRecord> {
-    record(family::get()?, s.arena.load(Ordering::Acquire).checked_sub(1)?)
+fn record_of(s: &Slot) -> Option<(u32, &'static ArenaRecord)> {
+    let index = s.arena.load(Ordering::Acquire).checked_sub(1)?;
+    Some((index, record(family::get()?, index)?))
 }
 
 /// Connecting side: the welcome could not be sent. Nobody else knows of the window, which is as if never used.
 pub fn abandon(s: &Slot) {
-    if let Some(r) = record_of(s) {
+    if let Some((_, r)) = record_of(s) {
         let w = s.window.load(Ordering::Relaxed);
         if let Some(ends) = ends(s) {
             ends.window.wipe();
@@ -348,7 +349,7 @@ pub fn release(s: &Slot) {
 
 /// Takes the connection out of its record without touching the window: for relatives of the dead.
 pub fn forget(s: &Slot) {
-    if let Some(r) = record_of(s) {
+    if let Some((_, r)) = record_of(s) {
         leave(r, s.window.load(Ordering::Relaxed));
     }
     s.arena.store(0, Ordering::Release);
@@ -390,7 +391,7 @@ pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
     let own = super::hello::process_id().map_or([0; 2], |id| id.0);
     for i in 0..HIGH.load(Ordering::Acquire) as u32 {
         let Some(r) = record(family, i) else { continue };
-        if !mine(r, 0, Id(own)) || !mapped(r, i) {
+        if !mine(r, i, 0, Id(own)) || !mapped(r, i) {
             continue;
         }
         let Some(arena) = arena(i) else { continue };
@@ -428,12 +429,12 @@ fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(Slot
 /// Whether the next program of this process, and relatives to come, can get at the connection's window.
 #[must_use]
 pub fn outlasts_exec(s: &Slot) -> bool {
-    let Some(r) = record_of(s) else { return true };
-    let owner = r.owner.load(Ordering::Relaxed);
-    if owner == sys::pid() {
+    let Some((i, r)) = record_of(s) else { return true };
+    if arenas::own(r, i) {
         return sys::is_private(r.fd.load(Ordering::Relaxed));
     }
+    let owner = r.owner.load(Ordering::Relaxed);
     r.in_vault.load(Ordering::Relaxed) != 0
-        || living::process(owner)
+        || (owner != sys::pid() && living::process(owner))
         || living::process(r.peer_pid.load(Ordering::Relaxed))
 }
