@@ -99,5 +99,8 @@ unsafe extern "C" fn child() {
         datagram::forked();
         socket::fork_child();
         readiness::epoll::forked();
+    } else {
+        // The program before this one may have left a family, and no socket.
+        socket::family::fork_child();
     }
 }

@@ -3,7 +3,7 @@
 //! Nothing here is needed for hooks to be right: they may run earlier (from another library's constructor,
 //! or from an allocator that starts up inside the loader) and then look up what they need themselves. The
 //! constructor only takes that work out of the program's first calls. It makes no system call of its own;
-//! the configuration is read with the first TCP socket ([`crate::policy`]).
+//! the configuration is read with the first TCP socket, or if the last program left some ([`crate::policy`]).
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -41,8 +41,12 @@ extern "C" fn enter() {
     // A preloaded library is never unloaded.
     process::watch_forks();
     handlers::begin(policy::disabled());
-    if succession::inherit() && policy::enabled() {
-        succession::show();
+    if succession::announced() {
+        // The settings first: what cannot be taken over is logged.
+        let enabled = policy::enabled();
+        if succession::inherit() && enabled {
+            succession::show();
+        }
     }
 }
 

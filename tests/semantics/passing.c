@@ -95,7 +95,30 @@ static int whole(int fd, uint64_t at) {
     at += k;
   }
 }
+// A program that has no socket yet, and its child, have a copy each; the child closes its copy first.
+static int two_of_one_program(void) {
+  int here[2], go[2];
+  char c;
+  CHECK(!pipe(here) && !pipe(go));
+  pid_t kid = fork();
+  if (!kid) {
+    int fd = take(0);
+    EQ(write(here[1], "h", 1), 1);
+    EQ(read(go[0], &c, 1), 1);
+    echo_n(fd, MIB);
+    close(fd);
+    _exit(0);
+  }
+  int fd = take(0);
+  EQ(read(here[0], &c, 1), 1);
+  EQ(read(0, &c, 1), 1);  // the sender has closed its own
+  EQ(write(go[1], "g", 1), 1);
+  EQ(exit_status(kid), 0);
+  echo_n(fd, MIB);
+  return 0;
+}
 static int role(const char *r, const char *arg) {
+  if (!strcmp(r, "two")) return two_of_one_program();
   if (!strcmp(r, "another")) {
     char fam[8], port[16];
     snprintf(fam, sizeof fam, "%d", ctx.family);
@@ -164,6 +187,20 @@ static void next_server(int fd) {
 static void next_client(int fd) {
   ask(fd, MIB);
   ask(fd, 2 * MIB);
+  get_eof(fd);
+}
+static void two_server(int fd) {
+  int via;
+  CHECK(!fcntl(fd, F_SETFD, FD_CLOEXEC));
+  pid_t p = program(1, "two", NULL, &via);
+  pass(via, fd);
+  pass(via, fd);
+  close(fd);
+  EQ(write(via, "c", 1), 1);
+  EQ(exit_status(p), 0);
+}
+static void two_client(int fd) {
+  for (int i = 0; i < 2; i++) ask(fd, MIB);
   get_eof(fd);
 }
 // The connecting end goes to a child.
@@ -388,6 +425,7 @@ const test_case CASES[] = {
     {"at_once", at_once_pre, asking, RAW},
     {"at_once_to_one_without", at_once_plain, asking, RAW | NOSHM},
     {"to_the_program_after_next", next_server, next_client, 0},
+    {"to_a_program_and_its_child", two_server, two_client, 0},
     {"the_connecting_end", echo_accepted, dialled_client, RAW},
     {"in_turns", turns_server, turns_client, 0},
     {"twice", twice_server, twice_client, 0},

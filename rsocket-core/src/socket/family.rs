@@ -545,7 +545,8 @@ pub fn fork_failed() {
     }
 }
 
-/// In the child after fork: takes over the entry that the parent made.
+/// In the child after fork: takes over the entry that the parent made. Where it made none, since it has no socket, the child
+/// takes one when it needs it.
 pub fn fork_child() {
     let Some(family) = get() else { return };
     let child = CHILD.take();

@@ -271,6 +271,12 @@ fn give_back_one(slot: SlotId, fd: RawFd) {
     }
 }
 
+/// Whether the last program of this process says that it left something.
+#[must_use]
+pub fn announced() -> bool {
+    crate::process::variable(VARIABLE).is_some()
+}
+
 /// In the constructor: takes over what the last program of this process left, if the environment says so. True if
 /// there was anything.
 ///
@@ -308,8 +314,8 @@ fn take_over(item: &Item, known: bool) {
     let Some(id) = SlotId::from_raw(item.slot) else { return };
     if !known || !family::inherit_descriptor(id, item.fd) {
         if item.kind == ON_DEVICE {
-            // Another build of the library: what was on the device is out of reach.
-            crate::log_warn!("connection reset: the last program's library was another one");
+            // Another build of the library, for one: what was on the device is out of reach.
+            crate::log_warn!("connection reset: what the last program left of it is out of reach");
             socket::kernel::reset_on_close(item.fd);
             socket::kernel::shut_both(item.fd);
         }
