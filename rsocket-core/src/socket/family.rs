@@ -171,7 +171,8 @@ pub fn inherit(file: RawFd, entry: u32) -> bool {
     if FILE.compare_exchange(UNSETTLED, file, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return false;
     }
-    let known = get_or_map().and_then(|f| f.processes.get(entry as usize));
+    let Some(family) = get_or_map() else { return false };
+    let known = family.processes.get(entry as usize);
     if entry as usize != BEYOND && known.is_none_or(|e| e.load(Ordering::Acquire) != pid()) {
         return false;
     }
