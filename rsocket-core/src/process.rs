@@ -99,7 +99,7 @@ unsafe extern "C" fn child() {
         datagram::forked();
         socket::fork_child();
         readiness::epoll::forked();
-    } else {
+    } else if !sandbox::inside() {
         // The program before this one may have left a family, and no socket.
         socket::family::fork_child();
     }

@@ -16,9 +16,25 @@ pub const LEAST_NS: u32 = 2_000;
 /// before the other is awake.
 pub const FIRST_NS: u32 = 10_000;
 
-/// Once even the shortest spin has failed and a long sleep followed, one wait in so many is begun with a spin. Also what the
-/// number of [`Adaptive`] is at most while it counts them.
+/// Once even the shortest spin has failed and a long sleep followed, one wait in so many is begun with a spin, which is a
+/// long one. Also what the number of [`Adaptive`] is at most while it counts them.
 const RESTS: u32 = 16;
+
+/// What a wake-up takes, about; in a trial the peer's comes first.
+const WAKE_UP_NS: u32 = 30_000;
+
+/// Of the shortest spins one in so many is a long one instead: two ends that both sleep find each other only if one of them is
+/// awake for as long as it takes to wake the other up.
+const TRIALS: u32 = 16;
+
+/// The number of an [`Adaptive`] whose next spin is that one.
+const TRIAL: u32 = u32::MAX - 1;
+
+/// Its number with all of the short ones ahead; it is one less with each, down to [`LAST_SHORT`].
+const SHORT: u32 = RESTS + TRIALS;
+
+/// Its number with one short spin ahead.
+const LAST_SHORT: u32 = RESTS + 1;
 
 /// Looks between two readings of the clock, where a look is a few reads of memory.
 pub const CHEAP_LOOKS: u32 = 32;
@@ -59,7 +75,12 @@ impl Adaptive {
     /// What the next spin may last, in nanoseconds, where `cap_ns` is configured.
     #[must_use]
     pub fn limit(self, cap_ns: u32) -> u32 {
-        if self.0 == 0 { FIRST_NS.min(cap_ns) } else { self.0.min(cap_ns) }
+        match self.0 {
+            0 => FIRST_NS.min(cap_ns),
+            1..=SHORT => LEAST_NS.min(cap_ns),
+            TRIAL => cap_ns.saturating_add(cap_ns.min(WAKE_UP_NS)),
+            learnt => learnt.min(cap_ns),
+        }
     }
 
     /// The plain number, and back.
@@ -139,9 +160,14 @@ impl Adaptive {
         false
     }
 
-    /// The spin did not pay: the next one is half as long.
+    /// The spin did not pay: the next one is half as long, or, if that one was the shortest, perhaps a long one.
     pub fn failed(&mut self, cap_ns: u32) {
-        self.0 = (self.limit(cap_ns) / 2).max(LEAST_NS.min(cap_ns)).max(1);
+        self.0 = match self.0 {
+            1..=RESTS | TRIAL => SHORT,
+            LAST_SHORT => TRIAL,
+            short @ LAST_SHORT..=SHORT => short - 1,
+            _ => Some(self.limit(cap_ns) / 2).filter(|half| *half > LEAST_NS).unwrap_or(SHORT),
+        };
     }
 
     /// Told how long the sleep after a failed spin lasted, or one without a spin: a sleep that a full spin would have
@@ -149,7 +175,7 @@ impl Adaptive {
     pub fn slept(&mut self, ns: u64, cap_ns: u32) {
         if ns <= u64::from(cap_ns) {
             self.0 = u32::MAX;
-        } else if self.0 > RESTS && self.0 <= LEAST_NS {
+        } else if self.0 > RESTS && self.0 <= SHORT {
             self.0 = RESTS;
         }
     }
@@ -159,7 +185,7 @@ impl Adaptive {
     pub fn rests(&mut self) -> bool {
         match self.0 {
             // Now and then it is tried.
-            1 => self.0 = LEAST_NS,
+            1 => self.0 = TRIAL,
             2..=RESTS => {
                 self.0 -= 1;
                 return true;
@@ -192,6 +218,8 @@ mod tests {
             a.slept(50_000, 10_000);
         }
         assert!(!a.rests(), "now and then it is tried");
+        assert_eq!(a.limit(10_000), 20_000, "for as long as the peer may need to wake up");
+        a.failed(10_000);
         assert_eq!(a.limit(10_000), LEAST_NS);
         a.slept(50_000, 10_000);
         assert!(a.rests());
@@ -215,6 +243,29 @@ mod tests {
         assert_eq!(a.limit(10_000), 10_000);
         assert_eq!(a.spin(0, CHEAP_LOOKS, || 0, || false), Spun::TimeOut);
         assert_eq!(a.limit(500), 500);
+    }
+
+    #[test]
+    fn one_of_many_short_spins_is_a_long_one() {
+        let mut a = Adaptive::new();
+        let next = |a: &mut Adaptive, cap| {
+            a.failed(cap);
+            a.limit(cap)
+        };
+        for cap in [50_000, 5_000, 1_500] {
+            while next(&mut a, cap) > LEAST_NS {}
+            let long = core::iter::repeat_with(|| next(&mut a, cap)).position(|ns| ns > LEAST_NS);
+            assert!(long.is_some_and(|n| n < TRIALS as usize), "{cap}: {long:?}");
+            assert!(!a.rests());
+            let short = core::iter::repeat_with(|| next(&mut a, cap)).position(|ns| ns > LEAST_NS);
+            assert_eq!(short, Some(TRIALS as usize), "{cap}");
+            assert_eq!(next(&mut a, cap), LEAST_NS.min(cap));
+        }
+        // However little is configured, it is no rest, and no more than twice that.
+        for cap in [1, 10, 40] {
+            assert!((0..100).all(|_| next(&mut a, cap) <= 2 * cap && !a.rests()));
+        }
+        assert_eq!(a.spin(50_000, CHEAP_LOOKS, || 0, || true), Spun::Ready);
     }
 
     #[test]
