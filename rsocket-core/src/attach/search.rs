@@ -16,32 +16,34 @@ const LINK: &[u8] = b"/memfd:rsockets";
 /// Maps the arena with this name out of the descriptors of a process, if we may look at them.
 #[must_use]
 pub(super) fn arena_of(pid: u32, id: [u64; 2]) -> Option<Arena> {
-    // Where the thread that the process began with has left, /proc says that the process has none.
     let mut found = arena_of_thread(pid, id);
-    living::any_thread(pid, |tid| {
-        if found.is_none() && tid != pid {
+    // Where the thread that the process began with has left, /proc says that the process has no descriptors.
+    if found.is_none() {
+        living::any_thread(pid, |tid| {
             found = arena_of_thread(tid, id);
-        }
-        found.is_some()
-    });
-    found
+            found.is_some()
+        });
+    }
+    found.flatten()
 }
 
-fn arena_of_thread(tid: u32, id: [u64; 2]) -> Option<Arena> {
+/// The same of one thread; `None` if it has no descriptors at all, or we may not look at them.
+fn arena_of_thread(tid: u32, id: [u64; 2]) -> Option<Option<Arena>> {
     let mut path = [0u8; 32];
     let path = text(&mut path, tid)?;
     let directory =
         rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut space = [core::mem::MaybeUninit::uninit(); 2048];
     let mut entries = RawDir::new(&directory, &mut space);
-    let mut found = None;
+    let (mut any, mut found) = (false, None);
     while found.is_none()
         && let Some(Ok(entry)) = entries.next()
     {
+        any |= entry.file_name().to_bytes().first().is_some_and(u8::is_ascii_digit);
         found = open_if(&directory, entry.file_name(), id);
     }
     crate::sys::discard(directory);
-    found
+    any.then_some(found)
 }
 
 fn open_if(directory: &OwnedFd, name: &core::ffi::CStr, id: [u64; 2]) -> Option<Arena> {
