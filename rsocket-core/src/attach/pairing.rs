@@ -195,7 +195,12 @@ fn let_go(fd: RawFd) -> bool {
 /// Closes what the phase holds open, when it is this process's.
 fn close_pairing_fd(s: &Slot) {
     let fd = s.pairing_fd.swap(-1, Ordering::AcqRel);
-    if s.pairing_pid.load(Ordering::Relaxed) == sys::pid() && let_go(fd) && s.phase() == Phase::Offered {
+    // Most have none, and asking the kernel who we are is dear.
+    if fd >= 0
+        && s.pairing_pid.load(Ordering::Relaxed) == sys::pid()
+        && let_go(fd)
+        && s.phase() == Phase::Offered
+    {
         OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
     }
 }

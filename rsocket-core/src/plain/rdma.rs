@@ -443,7 +443,8 @@ pub fn names(id: SlotId) -> [Option<SocketAddr>; 2] {
 /// The last descriptor of a socket that has a name or listens here is about to be closed.
 pub fn closing(id: SlotId, s: &Slot) {
     service::unlisten(id);
-    if s.has(flag::RELAYED) || s.relay_pid.load(Ordering::Relaxed) != sys::pid() {
+    let pid = s.relay_pid.load(Ordering::Relaxed);
+    if s.has(flag::RELAYED) || pid == 0 || pid != sys::pid() {
         return;
     }
     if let Some(relay) = relay_of(s) {
