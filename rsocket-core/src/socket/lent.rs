@@ -10,7 +10,7 @@
 //! [`lend`] before a descriptor is closed.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::io::Write;
 use std::os::fd::RawFd;
 
@@ -28,6 +28,8 @@ const LOANS: usize = 16;
 
 /// A call: slot above thread. 0 is free. Changed under [`LOCK`], as all of this is.
 static SLEEPERS: [AtomicU64; CALLS] = [const { AtomicU64::new(0) }; CALLS];
+/// How many of them were ever used, from the first on: most processes need few, and every close looks at them.
+static USED: AtomicUsize = AtomicUsize::new(0);
 /// A loan: slot above descriptor. 0 is free.
 static LENT: [AtomicU64; LOANS] = [const { AtomicU64::new(0) }; LOANS];
 /// How many loans there are, for those who look without the lock.
@@ -57,10 +59,26 @@ fn replace(table: &[AtomicU64], from: u64, to: u64) -> bool {
     table.iter().any(|w| w.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok())
 }
 
+/// The calls, with what is free between them.
+fn calls() -> &'static [AtomicU64] {
+    // Relaxed: whoever has not the lock may miss a call that is just being entered.
+    SLEEPERS.get(..USED.load(Ordering::Relaxed)).unwrap_or(&SLEEPERS)
+}
+
+/// False if there is no room. The caller holds the lock.
+fn enter(call: u64) -> bool {
+    let Some(place) = SLEEPERS.iter().position(|w| w.load(Ordering::Relaxed) == 0) else { return false };
+    if let Some(w) = SLEEPERS.get(place) {
+        w.store(call, Ordering::Relaxed);
+    }
+    USED.fetch_max(place + 1, Ordering::Relaxed);
+    true
+}
+
 /// A call of this thread is about to sleep on the connection. True if [`awake`] must be called when the call is over.
 #[must_use]
 pub(crate) fn asleep(id: SlotId) -> bool {
-    watch_thread() && locked(|| replace(&SLEEPERS, 0, word(id, tid()))).unwrap_or(false)
+    watch_thread() && locked(|| enter(word(id, tid()))).unwrap_or(false)
 }
 
 /// Makes sure that [`thread_ends`] is called when this thread does, be it cancelled in its call. False if that cannot be had
@@ -90,7 +108,7 @@ const AT_ONCE: libc::pthread_key_t = 32;
 /// The thread ends: what it was inside, it is so no more.
 extern "C" fn thread_ends(_: *mut core::ffi::c_void) {
     let me = tid();
-    for call in &SLEEPERS {
+    for call in calls() {
         let call = call.load(Ordering::Relaxed);
         if call as u32 == me
             && let Some(id) = SlotId::from_raw((call >> 32) as u32)
@@ -103,8 +121,8 @@ extern "C" fn thread_ends(_: *mut core::ffi::c_void) {
 /// The call is over: the last one closes what was lent.
 pub(crate) fn awake(id: SlotId) {
     let over = locked(|| {
-        replace(&SLEEPERS, word(id, tid()), 0);
-        let others = SLEEPERS.iter().any(|w| is_of(w.load(Ordering::Relaxed), id));
+        replace(calls(), word(id, tid()), 0);
+        let others = calls().iter().any(|w| is_of(w.load(Ordering::Relaxed), id));
         if others { None } else { take_back(id) }
     });
     if let Some(Some(fd)) = over {
@@ -141,12 +159,12 @@ pub(crate) fn descriptor(id: SlotId, fd: RawFd) -> RawFd {
 /// its place.
 #[must_use]
 pub(crate) fn lend(id: SlotId, fd: RawFd) -> bool {
-    if family::descriptors(id) != 1 || fd < 0 {
+    if calls().is_empty() || family::descriptors(id) != 1 || fd < 0 {
         return false;
     }
     locked(|| {
         let me = tid();
-        let others = SLEEPERS
+        let others = calls()
             .iter()
             .map(|w| w.load(Ordering::Relaxed))
             .filter(|call| is_of(*call, id) && *call as u32 != me);
@@ -156,7 +174,7 @@ pub(crate) fn lend(id: SlotId, fd: RawFd) -> bool {
                 true => any = true,
                 // It has left its call, if it lives at all.
                 false => {
-                    replace(&SLEEPERS, call, 0);
+                    replace(calls(), call, 0);
                 }
             }
         }
@@ -193,9 +211,8 @@ fn sleeps(thread: u32) -> bool {
 /// In the child of a fork: the calls were those of the parent's threads, and what was lent to them is closed here.
 pub(crate) fn fork_child() {
     LOCK.reset();
-    for w in &SLEEPERS {
-        w.store(0, Ordering::Relaxed);
-    }
+    calls().iter().for_each(|w| w.store(0, Ordering::Relaxed));
+    USED.store(0, Ordering::Relaxed);
     for w in &LENT {
         let loan = w.swap(0, Ordering::Relaxed);
         if let Some(id) = SlotId::from_raw((loan >> 32) as u32) {
