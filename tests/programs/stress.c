@@ -328,6 +328,8 @@ static void *work(void *seed) {
     else if (what < 880) read_some(c);
     else if (what < 960) wait_some();
     else if (what < 980) dup_some(c);
+    // (What came to a program without the library in a message, and goes on from there, is documented as lost, too.)
+    else if (what < 984 && bare) continue;
     else if (what < 984) pass_some(c);
     else if (what < 988) take_some();
     else if (what < 990 && first) spawn_some();  // (the first thread is also the one that reaps)
