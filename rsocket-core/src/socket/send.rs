@@ -184,10 +184,12 @@ fn attempt_locked(
     }
     match s.send_mode() {
         SendMode::Device => {
+            // First: whoever goes back and then closes has said before what was not read.
+            let gone = s.has(flag::PEER_GONE) || marks::receiver_closed(&ends.outgoing);
             if marks::return_wanted(&ends.outgoing).is_some() {
                 return after_tail(detach::give_way(s, fd, ends), s, fd, from, flags);
             }
-            into_device(s, fd, ends, from, into)
+            into_device(s, fd, ends, from, into, gone)
         }
         SendMode::Returned => after_tail(detach::send_tail(s, fd, ends), s, fd, from, flags),
         SendMode::Kernel | SendMode::Asked if s.has(flag::STRICT) => before_the_device(s, fd),
@@ -300,15 +302,22 @@ fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result
     Ok(())
 }
 
-/// Puts bytes into the peer's window until they or the room are used up. Runs under the send lock.
-fn into_device(s: &Slot, fd: RawFd, ends: &Ends, from: &mut Cursor<'_>, into: Into) -> Result<(), Errno> {
+/// Puts bytes into the peer's window until they or the room are used up, unless the peer has `gone`. Runs under the send lock.
+fn into_device(
+    s: &Slot,
+    fd: RawFd,
+    ends: &Ends,
+    from: &mut Cursor<'_>,
+    into: Into,
+    gone: bool,
+) -> Result<(), Errno> {
     if s.has(flag::WRITE_SHUT) {
         return Err(relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE)));
     }
     if s.has(flag::LOST) {
         return Err(relay::why(s, Errno::PIPE));
     }
-    if s.has(flag::PEER_GONE) || marks::receiver_closed(&ends.outgoing) {
+    if gone {
         // Nobody will read. TCP underneath says what TCP says: the first send is taken and answered by a
         // reset, the next one fails.
         return match into {
