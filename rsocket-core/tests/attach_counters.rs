@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 
-use rsocket_core::attach::counters::{Taken, fin_received, in_queue, out_queue, put, taken, tcp_state};
+use rsocket_core::attach::counters::{
+    Taken, fin_received, in_queue, left_at_the_end, out_queue, put, taken, tcp_state,
+};
 use rsocket_core::attach::trust::state;
 use rsocket_core::errno::Errno;
 
@@ -105,6 +107,67 @@ fn half_closed_each_way() {
         assert_eq!(taken(first.as_raw_fd()), Err(Errno::NOTCONN));
         assert_eq!(taken(second.as_raw_fd()), Err(Errno::NOTCONN));
     }
+}
+
+/// How a connection comes to its end at a receiver that has not read all of it.
+#[derive(Clone, Copy, Debug)]
+enum Over {
+    BothShut,
+    Reset,
+    ResetAfterFin,
+}
+
+#[test]
+fn what_is_left_when_the_connection_is_no_more() {
+    for how in [Over::BothShut, Over::Reset, Over::ResetAfterFin] {
+        for read in [0, 1, 400, 999, 1000, 1001, 1500] {
+            let (mut c, s) = pair("127.0.0.1:0").expect("pair");
+            let cf = c.as_raw_fd();
+            (&s).write_all(&[3; 1500]).expect("write");
+            c.read_exact(&mut vec![0; read]).expect("read");
+            match how {
+                Over::BothShut => {
+                    s.shutdown(Shutdown::Write).expect("shutdown");
+                    c.shutdown(Shutdown::Write).expect("shutdown");
+                }
+                Over::Reset => reset(s),
+                Over::ResetAfterFin => {
+                    s.shutdown(Shutdown::Write).expect("shutdown");
+                    // What nobody reads makes the close a reset.
+                    c.write_all(&[1]).expect("write");
+                    drop(s);
+                }
+            }
+            for _ in 0..2000 {
+                if taken(cf) == Err(Errno::NOTCONN) {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            assert_eq!(taken(cf), Err(Errno::NOTCONN));
+            let (told, first) = (read as u64, 1000);
+            let left = left_at_the_end(cf, first);
+            assert_eq!(left, Ok(first.checked_sub(told).filter(|_| told <= first)), "{how:?} after {read}");
+            assert_eq!(in_queue(cf), Ok(1500 - told), "and it was a look only");
+        }
+    }
+}
+
+fn reset(s: TcpStream) {
+    rustix::net::sockopt::set_socket_linger(&s, Some(std::time::Duration::ZERO)).expect("linger");
+}
+
+#[test]
+fn nothing_is_left_of_a_queue_that_is_empty() {
+    let (mut c, s) = pair("127.0.0.1:0").expect("pair");
+    (&s).write_all(&[3; 50]).expect("write");
+    c.read_exact(&mut [0; 50]).expect("read");
+    s.shutdown(Shutdown::Write).expect("shutdown");
+    c.shutdown(Shutdown::Write).expect("shutdown");
+    let cf = c.as_raw_fd();
+    assert_eq!(left_at_the_end(cf, 50), Ok(Some(0)));
+    assert_eq!(left_at_the_end(cf, 49), Ok(None), "somebody has taken too much");
+    assert_eq!(left_at_the_end(cf, 60), Ok(Some(9)), "what never came");
 }
 
 #[test]

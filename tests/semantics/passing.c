@@ -421,6 +421,43 @@ static void both(int fd) {
   EQ(exit_status(p), 0);
 }
 
+// The sender passes its end on with nothing read of what it sent; more follows, and both shut down before the first byte is
+// read. What TCP brought before the connection left it comes first, then what was sent meanwhile, then TCP's again.
+enum { ROUNDS = 600, EACH = 100, MORE = 30000 };
+static void slow_reader(int fd) {
+  static char b[EACH];
+  for (int i = 0; i < ROUNDS; i++) {
+    put(fd, b, EACH);
+    if (i % 20 == 0) nap(1);  // the connection leaves TCP in the midst of this, if it does at all
+  }
+  hear('p');
+  CHECK(!shutdown(fd, SHUT_WR));
+  hear('e');
+  for (double end = now() + 10; !(ready(fd, POLLIN, 1) & POLLHUP);) CHECK(now() < end);
+  get_stream(fd, 1, 0, ROUNDS * EACH + MORE, 700);
+  get_eof(fd);
+}
+static void passing_writer(int fd) {
+  static char b[EACH];
+  int s[2];
+  for (int i = 0; i < ROUNDS; i++) {
+    get(fd, b, EACH);
+    put_stream(fd, 1, i * EACH, (i + 1) * EACH, EACH);
+  }
+  CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s));
+  pass(s[0], fd);
+  put_stream(fd, 1, ROUNDS * EACH, ROUNDS * EACH + MORE, 700);
+  CHECK(!shutdown(fd, SHUT_WR));
+  tell('p');
+  get_eof(fd);
+  tell('e');
+  hear('o');
+}
+static void slow_reader_done(int fd) {
+  slow_reader(fd);
+  tell('o');
+}
+
 const test_case CASES[] = {
     {"at_once", at_once_pre, asking, RAW},
     {"at_once_to_one_without", at_once_plain, asking, RAW | NOSHM},
@@ -439,5 +476,6 @@ const test_case CASES[] = {
     {"unread_and_closed", unread_server, unread_closed, NOSHM},
     {"unread_and_killed", unread_server, unread_killed, NOSHM},
     {"both_ends_at_a_time", both, both, NOSHM},
+    {"shut_down_and_read_from_the_start", slow_reader_done, passing_writer, NOSHM | COLD},
     {0},
 };

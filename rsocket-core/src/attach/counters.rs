@@ -4,7 +4,7 @@
 //!
 //! The caller makes sure that nobody is inside the kernel on the direction in question; otherwise the
 //! answer is that of some moment during the call. Must not know devices or messages.
-//! Entry points: [`put`], [`taken`].
+//! Entry points: [`put`], [`taken`]; [`left_at_the_end`] for a connection that is no more.
 //!
 //! What the kernel counts besides the program's bytes (seen): `tcpi_bytes_acked` has our SYN on the side
 //! that sent one (connecting), and our FIN, so that [`put`] refuses once we have sent FIN;
@@ -23,6 +23,9 @@ use crate::errno::Errno;
 
 const SIOCOUTQ: u32 = 0x5411;
 const FIONREAD: u32 = 0x541b;
+/// The option that makes the kernel say beside each receive what then waits, and the kind of that control message
+/// (Linux 4.18). In sequence numbers: FIN is one of them, unlike in the answer to `FIONREAD`.
+const TCP_INQ: i32 = 36;
 
 /// The beginning of the kernel's `struct tcp_info`, up to the two counters (Linux 4.1 and later).
 #[derive(Clone, Copy)]
@@ -126,6 +129,34 @@ pub fn taken_at_most(fd: RawFd) -> Result<u64, Errno> {
     let info = info(fd)?;
     let arrived = info.bytes_received.checked_sub(u64::from(has_fin(info.state)?)).ok_or(Errno::INVAL)?;
     arrived.checked_sub(waiting).ok_or(Errno::INVAL)
+}
+
+/// How many of the first `n` bytes of the stream wait in the queue of a connection that is no more, of which [`taken`] says
+/// `ENOTCONN`. Where some of them never came, it is more than there is. `None`: more than `n` were taken. Nobody else may
+/// be taking any.
+///
+/// # Errors
+/// Those of the calls that ask.
+pub fn left_at_the_end(fd: RawFd, n: u64) -> Result<Option<u64>, Errno> {
+    let arrived = info(fd)?.bytes_received;
+    if in_queue(fd)? == 0 {
+        // Less the FIN, if there was one; behind the last byte it makes no difference to what is left.
+        return Ok(if arrived > n.saturating_add(1) { None } else { Some(n.saturating_sub(arrived)) });
+    }
+    Ok(n.checked_sub(arrived.saturating_sub(numbers_waiting(fd)?)))
+}
+
+/// How many sequence numbers the queue still has, of which FIN is one, if it came. There are bytes in it.
+fn numbers_waiting(fd: RawFd) -> Result<u64, Errno> {
+    let (before, _) = raw::getsockopt::<i32>(fd, libc::IPPROTO_TCP, TCP_INQ)?;
+    if before == 0 {
+        raw::setsockopt_int(fd, libc::IPPROTO_TCP, TCP_INQ, 1)?;
+    }
+    let note = raw::peek_with_note(fd, libc::IPPROTO_TCP, TCP_INQ);
+    if before == 0 {
+        raw::setsockopt_int(fd, libc::IPPROTO_TCP, TCP_INQ, 0)?;
+    }
+    note?.and_then(|n| u64::try_from(n).ok()).ok_or(Errno::OPNOTSUPP)
 }
 
 /// Whether a socket in this state has received FIN.

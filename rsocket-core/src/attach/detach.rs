@@ -191,7 +191,8 @@ fn ask_back(s: &Slot, fd: RawFd, ends: &Ends) -> Back {
     let state = unsafe { s.receive.load() };
     let unread = receive::in_window(&state, ends);
     // The sender has shut down, or is gone: its FIN ends what TCP can carry.
-    let too_late = || over(&state, ends) || counters::fin_received(fd) == Ok(true);
+    let too_late =
+        || over(&state, ends) || matches!(counters::fin_received(fd), Ok(true) | Err(Errno::NOTCONN));
     if unread > 0 && marks::end(&ends.incoming).is_none() && too_late() {
         return Back::Lost;
     }

@@ -1,8 +1,8 @@
-//! The four kernel calls that rustix does not offer in the shape that attaching needs. Straight to the
+//! The five kernel calls that rustix does not offer in the shape that attaching needs. Straight to the
 //! kernel, because libc's functions of these names are hooked by the preload library and would come back
 //! to us. Knows nothing about connections; everything else in [`super`] goes through rustix.
 //!
-//! Entry points: [`getsockopt`], [`setsockopt_int`], [`ioctl_int`], [`random`].
+//! Entry points: [`getsockopt`], [`setsockopt_int`], [`ioctl_int`], [`random`], [`peek_with_note`].
 
 use core::mem::MaybeUninit;
 use std::os::fd::RawFd;
@@ -15,6 +15,7 @@ mod nr {
     pub(super) const SETSOCKOPT: usize = 54;
     pub(super) const IOCTL: usize = 16;
     pub(super) const GETRANDOM: usize = 318;
+    pub(super) const RECVMSG: usize = 47;
 }
 #[cfg(target_arch = "aarch64")]
 mod nr {
@@ -22,6 +23,7 @@ mod nr {
     pub(super) const SETSOCKOPT: usize = 208;
     pub(super) const IOCTL: usize = 29;
     pub(super) const GETRANDOM: usize = 278;
+    pub(super) const RECVMSG: usize = 212;
 }
 
 /// One system call with up to five arguments.
@@ -125,6 +127,39 @@ pub(super) fn random() -> Result<u64, Errno> {
         8 => Ok(u64::from_ne_bytes(bytes)),
         _ => Err(Errno::AGAIN),
     }
+}
+
+/// Looks at the first byte of the queue, and gives what the kernel notes beside it: the `int` of a control message of this
+/// level and kind, if there is one. Does not wait.
+///
+/// # Errors
+/// As recvmsg(2); `EAGAIN` also where the queue is empty.
+pub(super) fn peek_with_note(fd: RawFd, level: i32, kind: i32) -> Result<Option<i32>, Errno> {
+    // A header, an int, and padding.
+    #[repr(C)]
+    struct Note {
+        header: libc::cmsghdr,
+        value: i32,
+        _pad: i32,
+    }
+    let mut byte = 0u8;
+    let mut v = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let mut note = MaybeUninit::<Note>::zeroed();
+    // SAFETY: all zero is a message header without anything.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut v, 1);
+    (message.msg_control, message.msg_controllen) = (note.as_mut_ptr().cast(), size_of::<Note>());
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    let args = [fd as usize, (&raw mut message) as usize, flags as usize, 0, 0];
+    // SAFETY: the header names one byte and the note, with their sizes; all of them live until the call returns.
+    if check(unsafe { syscall(nr::RECVMSG, args) })? == 0 {
+        return Err(Errno::AGAIN);
+    }
+    // SAFETY: zeroed before, and plain integers.
+    let note = unsafe { note.assume_init() };
+    let whole = message.msg_controllen >= size_of::<libc::cmsghdr>() + size_of::<i32>();
+    let named = note.header.cmsg_level == level && note.header.cmsg_type == kind;
+    Ok((whole && named).then_some(note.value))
 }
 
 #[cfg(test)]

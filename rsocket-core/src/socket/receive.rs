@@ -355,9 +355,10 @@ fn bytes_ahead(fd: RawFd, n: u64) -> Result<Option<usize>, Errno> {
     }
     match taken {
         Ok(taken) => Ok(n.checked_sub(taken).map(|left| usize::try_from(left).unwrap_or(usize::MAX))),
-        // Both sides have ended, and the kernel has stopped counting: all that ever came is in its queue.
+        // Both sides have ended. There may be bytes behind the cut already, of a sender that went back.
         Err(Errno::NOTCONN) => {
-            Ok(Some(usize::try_from(counters::in_queue(fd)?.min(n)).unwrap_or(usize::MAX)))
+            let left = counters::left_at_the_end(fd, n)?;
+            Ok(left.map(|left| usize::try_from(left).unwrap_or(usize::MAX)))
         }
         Err(e) => Err(e),
     }
