@@ -1,18 +1,20 @@
 //! The memory that this process shares with peer processes: arenas, and which of their windows are given away.
 //!
 //! An [`ArenaRecord`] lives in the family's shared memory, so that a relative that did not map an arena
-//! itself can find out how to; where an arena is mapped is each process's own business ([`Mapping`]).
+//! itself can find out how to; where an arena is mapped is each process's own business ([`super::mapping`]).
 //! Windows are reused between the same two processes, because faulting in fresh memory costs more than
 //! everything else about an attach.
 //!
 //! Must not know what is in a window, nor what a connection does with it ([`super::link`]). Entry points: [`claim`] and
 //! [`open`], then [`settled`]; [`map_found`].
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::OwnedFd;
 
 use super::hello::Id;
+use super::mapping::{self, Mapping, mapping};
 use super::reason::Reason;
+use super::retired;
 use crate::device::shm::arena::Arena;
 use crate::device::shm::bell;
 use crate::socket::family::{self, Family};
@@ -67,31 +69,6 @@ pub struct ArenaRecord {
 /// How many of the peer's bells a record remembers.
 const RUNG: usize = 8;
 
-/// Where this process has an arena.
-pub(super) struct Mapping {
-    /// Address; 0 when not mapped. Stored last, Release.
-    pub(super) base: AtomicUsize,
-    pub(super) windows: AtomicU32,
-    pub(super) generation: AtomicU32,
-    pub(super) id: [AtomicU64; 2],
-    /// 1 if this very process has made the arena, or opened it for its peer; a relative has another of them. Its owner's
-    /// number alone does not tell: numbers of processes are used again.
-    own: AtomicU32,
-}
-
-static MAPPINGS: [Mapping; MAX_ARENAS] = [const {
-    Mapping {
-        base: AtomicUsize::new(0),
-        windows: AtomicU32::new(0),
-        generation: AtomicU32::new(0),
-        id: [const { AtomicU64::new(0) }; 2],
-        own: AtomicU32::new(0),
-    }
-}; MAX_ARENAS];
-
-/// One more than the highest record this process has mapped.
-pub(super) static HIGH: AtomicUsize = AtomicUsize::new(0);
-
 /// Serialises changes to this process's records and mappings. Never held across a sleep.
 pub(super) static LOCK: OwnedLock = OwnedLock::new();
 
@@ -114,11 +91,6 @@ pub(super) fn record(family: &'static Family, index: u32) -> Option<&'static Are
 pub(super) fn used_records(family: &'static Family) -> impl Iterator<Item = &'static ArenaRecord> {
     // Acquire: pairs with the release in adopt.
     family.arenas.iter().take(family.arenas_used.load(Ordering::Acquire) as usize)
-}
-
-#[inline]
-pub(super) fn mapping(index: u32) -> Option<&'static Mapping> {
-    MAPPINGS.get(index as usize)
 }
 
 pub(super) fn lock() {
@@ -153,8 +125,7 @@ pub fn claim(peer: Id, peer_pid: u32) -> Result<Claim, Reason> {
 }
 
 fn claim_existing(family: &'static Family, peer: Id) -> Option<Claim> {
-    let high = HIGH.load(Ordering::Relaxed) as u32;
-    (0..high).find_map(|i| {
+    mapping::indices().find_map(|i| {
         let r = record(family, i)?;
         if !mine(r, i, 0, peer) || !mapped(r, i) {
             return None;
@@ -166,8 +137,7 @@ fn claim_existing(family: &'static Family, peer: Id) -> Option<Claim> {
 
 /// Whether this process owns the arena: its number in the record is that of a descriptor here.
 pub(super) fn own(r: &ArenaRecord, index: u32) -> bool {
-    r.owner.load(Ordering::Relaxed) == sys::pid()
-        && mapping(index).is_some_and(|m| m.own.load(Ordering::Relaxed) == 1)
+    r.owner.load(Ordering::Relaxed) == sys::pid() && mapping(index).is_some_and(Mapping::is_own)
 }
 
 pub(super) fn mine(r: &ArenaRecord, index: u32, side: u32, peer: Id) -> bool {
@@ -178,21 +148,17 @@ pub(super) fn mine(r: &ArenaRecord, index: u32, side: u32, peer: Id) -> bool {
 }
 
 pub(super) fn mapped(r: &ArenaRecord, index: u32) -> bool {
-    mapping(index).is_some_and(|m| {
-        m.base.load(Ordering::Acquire) != 0
-            && m.generation.load(Ordering::Relaxed) == r.generation.load(Ordering::Relaxed)
-    })
+    arena(r, index).is_some()
 }
 
-pub(super) fn arena(index: u32) -> Option<Arena> {
-    let m = mapping(index)?;
-    // SAFETY: as in view(); callers hold LOCK, under which nothing is unmapped.
-    unsafe { Arena::from_parts(m.base.load(Ordering::Acquire), m.windows.load(Ordering::Relaxed), [0; 2]) }
+/// The record's arena, if it is mapped here. The caller holds the lock, or looks for a moment only.
+pub(super) fn arena(r: &ArenaRecord, index: u32) -> Option<Arena> {
+    mapping(index)?.arena(r.generation.load(Ordering::Relaxed))
 }
 
 /// A window that was never used, or that both ends have closed.
 fn free_window(r: &ArenaRecord, index: u32) -> Option<u32> {
-    let arena = arena(index)?;
+    let arena = arena(r, index)?;
     (0..r.windows.load(Ordering::Relaxed)).find(|&w| {
         let bit = 1 << (w % 64);
         let Some(word) = r.taken.get(w as usize / 64) else { return false };
@@ -213,7 +179,7 @@ fn claimed(r: &ArenaRecord, index: u32, window: u32) -> Claim {
     let word = r.taken.get(window as usize / 64);
     let used = word.is_none_or(|word| word.fetch_or(bit, Ordering::Relaxed) & bit != 0);
     // Memory that was never used is zero, and stays unreal until it is.
-    if used && let Some(w) = arena(index).and_then(|a| a.window(window)) {
+    if used && let Some(w) = arena(r, index).and_then(|a| a.window(window)) {
         w.wipe();
     }
     let id = Id(load_pair(&r.id));
@@ -237,8 +203,8 @@ pub(super) fn settled(r: &ArenaRecord, window: u32) {
 
 fn claim_new(family: &'static Family, peer: Id, peer_pid: u32) -> Option<Claim> {
     sweep(family);
-    let high = HIGH.load(Ordering::Relaxed) as u32;
-    let before = (0..high).filter(|&i| record(family, i).is_some_and(|r| mine(r, i, 0, peer))).count();
+    let before =
+        mapping::indices().filter(|&i| record(family, i).is_some_and(|r| mine(r, i, 0, peer))).count();
     let windows = match before {
         0 => 16,
         1 => 64,
@@ -282,10 +248,9 @@ fn adopt(
     let r = record(family, index)?;
     // Release: pairs with the acquire in used_records; a record is looked at only when it is READY, which it becomes later.
     family.arenas_used.fetch_max(index + 1, Ordering::Release);
-    let (base, windows, id) = arena.into_parts();
     r.side.store(side, Ordering::Relaxed);
-    r.windows.store(windows, Ordering::Relaxed);
-    store_pair(&r.id, id);
+    r.windows.store(arena.windows(), Ordering::Relaxed);
+    store_pair(&r.id, arena.id());
     store_pair(&r.peer, peer.0);
     r.owner.store(sys::pid(), Ordering::Relaxed);
     r.fd.store(fd, Ordering::Relaxed);
@@ -294,7 +259,7 @@ fn adopt(
     r.in_vault.store(0, Ordering::Relaxed);
     r.promised.iter().chain(&r.taken).for_each(|w| w.store(0, Ordering::Relaxed));
     r.slot_of.iter().for_each(|w| w.store(0, Ordering::Relaxed));
-    map_here(r, index, base, windows, id);
+    map_here(r, index, arena);
     set_own(index, true);
     // Release: pairs with the acquire in mine().
     r.state.store(READY, Ordering::Release);
@@ -314,26 +279,12 @@ pub(super) fn load_pair(words: &[AtomicU64; 2]) -> [u64; 2] {
 
 fn set_own(index: u32, own: bool) {
     if let Some(m) = mapping(index) {
-        m.own.store(u32::from(own), Ordering::Relaxed);
+        m.set_own(own);
     }
 }
 
-fn map_here(r: &ArenaRecord, index: u32, base: usize, windows: u32, id: [u64; 2]) {
-    let Some(m) = mapping(index) else { return };
-    let stale = m.base.swap(0, Ordering::AcqRel);
-    if stale != 0 {
-        let id = load_pair(&m.id);
-        // SAFETY: the record was freed since, which happens only when no connection uses the arena.
-        if let Some(old) = unsafe { Arena::from_parts(stale, m.windows.load(Ordering::Relaxed), id) } {
-            // SAFETY: as above.
-            unsafe { old.unmap() };
-        }
-    }
-    m.windows.store(windows, Ordering::Relaxed);
-    m.generation.store(r.generation.load(Ordering::Relaxed), Ordering::Relaxed);
-    store_pair(&m.id, id);
-    m.base.store(base, Ordering::Release);
-    HIGH.fetch_max(index as usize + 1, Ordering::AcqRel);
+fn map_here(r: &ArenaRecord, index: u32, arena: Arena) {
+    mapping::put(index, r.generation.load(Ordering::Relaxed), arena);
 }
 
 /// Accepting side: the record of the arena that the peer named, mapped now if this is its first window, and that window
@@ -344,7 +295,7 @@ fn map_here(r: &ArenaRecord, index: u32, base: usize, windows: u32, id: [u64; 2]
 pub fn open(peer: Id, peer_pid: u32, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32, Reason> {
     let family = family::get().ok_or(Reason::ResourceError)?;
     lock();
-    let known = (0..HIGH.load(Ordering::Relaxed) as u32).find(|&i| {
+    let known = mapping::indices().find(|&i| {
         record(family, i).is_some_and(|r| mine(r, i, 1, peer) && mapped(r, i) && load_pair(&r.id) == id.0)
     });
     let index = match (known, fd) {
@@ -423,8 +374,9 @@ fn leave_vault(r: &ArenaRecord) {
 /// Frees arenas that no connection uses: all of them whose peer has ended, and of the others the oldest
 /// beyond a few. The caller holds the lock.
 pub(super) fn sweep(family: &'static Family) {
+    retired::let_go();
     let mut kept = 0;
-    for i in 0..HIGH.load(Ordering::Relaxed) as u32 {
+    for i in mapping::indices() {
         let Some(r) = record(family, i) else { continue };
         let idle = r.state.load(Ordering::Acquire) == READY
             && own(r, i)
@@ -449,33 +401,37 @@ fn drop_record(r: &ArenaRecord, index: u32) {
     leave_vault(r);
     sys::close_private(r.fd.load(Ordering::Relaxed));
     r.rung.iter().for_each(|b| bell::hang_up(b.swap(0, Ordering::Relaxed)));
-    if let (Some(arena), Some(m)) = (arena(index), mapping(index)) {
-        m.base.store(0, Ordering::Release);
-        m.own.store(0, Ordering::Relaxed);
+    if let Some(m) = mapping(index)
+        && let Some(arena) = m.take()
+    {
+        m.set_own(false);
         // SAFETY: no connection uses it, or is about to: live is 0, and nothing is promised. Only the owner, who we are, adds
         // to either, promises under the lock, which our caller holds, and users in place of a promise.
-        unsafe { arena.unmap() };
+        unsafe { retired::retire(arena) };
     }
     r.generation.fetch_add(1, Ordering::AcqRel);
     r.state.store(FREE, Ordering::Release);
 }
 
+/// Maps an arena that another process made or opened; false if it cannot be found.
 pub(super) fn map_found(r: &ArenaRecord, index: u32) -> bool {
+    let generation = r.generation.load(Ordering::Acquire);
     let id = load_pair(&r.id);
     let found = super::vault::find(id)
         .or_else(|| super::search::arena_of(r.owner.load(Ordering::Relaxed), id))
         .or_else(|| super::search::arena_of(r.peer_pid.load(Ordering::Relaxed), id));
     let Some(found) = found else { return false };
     lock();
-    if mapped(r, index) {
-        // SAFETY: as above: another thread was faster.
+    let here = mapped(r, index);
+    let still = r.generation.load(Ordering::Acquire) == generation;
+    if here || !still {
+        // SAFETY: no handle on it exists. Another thread was faster, or the record is another arena's by now.
         unsafe { found.unmap() };
     } else {
-        let (base, windows, id) = found.into_parts();
-        map_here(r, index, base, windows, id);
+        map_here(r, index, found);
     }
     LOCK.unlock(tid());
-    true
+    here || still
 }
 
 pub(super) fn each_own(f: impl Fn(u32, &'static ArenaRecord)) {
@@ -505,8 +461,7 @@ pub fn inherit() {
         match Arena::open(sys::borrow(fd)) {
             Ok(arena) if arena.id() == load_pair(&r.id) => {
                 sys::inherit_private(fd);
-                let (base, windows, id) = arena.into_parts();
-                map_here(r, i as u32, base, windows, id);
+                map_here(r, i as u32, arena);
                 set_own(i as u32, true);
             }
             other => {
@@ -524,7 +479,7 @@ pub fn inherit() {
 /// In the child of a fork.
 pub fn fork_child() {
     LOCK.reset();
-    for i in 0..HIGH.load(Ordering::Relaxed) as u32 {
+    for i in mapping::indices() {
         set_own(i, false);
     }
 }

@@ -6,11 +6,12 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::arenas::{
-    ArenaRecord, Claim, HIGH, LOCK, Mapping, arena, keep_for_relatives, lock, map_found, mapped, mapping,
-    mine, note_bell, record, sweep,
+    self, ArenaRecord, Claim, LOCK, keep_for_relatives, lock, map_found, mapped, mine, note_bell, record,
+    sweep,
 };
+use super::hello::Id;
+use super::mapping;
 use super::reason::Reason;
-use super::{arenas, hello::Id};
 use crate::device::shm::arena::{Arena, Window};
 use crate::device::shm::bell;
 use crate::device::shm::direction::Direction;
@@ -139,27 +140,21 @@ pub fn ends(s: &Slot) -> Option<Ends> {
     // Acquire: pairs with the release in start(), so that window and side are there.
     let index = s.arena.load(Ordering::Acquire).checked_sub(1)?;
     let r = record(family::get()?, index)?;
-    let m = mapping(index)?;
-    // Acquire: pairs with the release in map_here().
-    let base = m.base.load(Ordering::Acquire);
-    if base == 0 || m.generation.load(Ordering::Relaxed) != r.generation.load(Ordering::Relaxed) {
-        return join(s, index);
+    match arenas::arena(r, index) {
+        Some(arena) => view(s, &arena),
+        None => join(s, index),
     }
-    view(s, m, base)
 }
 
 #[inline]
-fn view(s: &Slot, m: &Mapping, base: usize) -> Option<Ends> {
+fn view(s: &Slot, arena: &Arena) -> Option<Ends> {
     let record = s.arena.load(Ordering::Relaxed).wrapping_sub(1);
-    view_of(m, base, record, s.window.load(Ordering::Relaxed), s.side.load(Ordering::Relaxed))
+    view_of(arena, record, s.window.load(Ordering::Relaxed), s.side.load(Ordering::Relaxed))
 }
 
+/// The arena stays mapped while its record has a live connection, which the caller has or holds ([`hold`]).
 #[inline]
-fn view_of(m: &Mapping, base: usize, record: u32, window: u32, side: u32) -> Option<Ends> {
-    let windows = m.windows.load(Ordering::Relaxed);
-    // SAFETY: base and windows were stored together by map_here, and the mapping stays while the record
-    // that it belongs to has a live connection, which the caller has or holds (hold).
-    let arena = unsafe { Arena::from_parts(base, windows, [0; 2]) }?;
+fn view_of(arena: &Arena, record: u32, window: u32, side: u32) -> Option<Ends> {
     let window = arena.window(window)?;
     let side = side & 1;
     Some(Ends {
@@ -175,8 +170,8 @@ fn view_of(m: &Mapping, base: usize, record: u32, window: u32, side: u32) -> Opt
 /// stays until [`let_go`].
 pub(crate) fn hold(claim: &Claim) -> Option<Ends> {
     let r = record(family::get()?, claim.record)?;
-    let ends = mapping(claim.record)
-        .and_then(|m| view_of(m, m.base.load(Ordering::Acquire), claim.record, claim.window, 1));
+    let ends =
+        arenas::arena(r, claim.record).and_then(|arena| view_of(&arena, claim.record, claim.window, 1));
     if ends.is_some() {
         r.live.fetch_add(1, Ordering::AcqRel);
     }
@@ -276,8 +271,8 @@ fn begin(
     if !mapped(r, index) && !map_found(r, index) {
         return Err(Reason::ArenaRefused);
     }
-    let m = mapping(index).ok_or(Reason::ResourceError)?;
-    let ends = view(s, m, m.base.load(Ordering::Acquire)).ok_or(Reason::ArenaRefused)?;
+    let arena = arenas::arena(r, index).ok_or(Reason::ArenaRefused)?;
+    let ends = view(s, &arena).ok_or(Reason::ArenaRefused)?;
     s.placement.reset();
     ends.outgoing.offer(s.sizes.get(Size::Iomap));
     // wire-protocol §5.6: the buffers after the first are announced at once.
@@ -364,21 +359,20 @@ fn join(s: &Slot, index: u32) -> Option<Ends> {
     if !map_found(r, index) {
         return None;
     }
-    let m = mapping(index)?;
-    view(s, m, m.base.load(Ordering::Acquire))
+    view(s, &arenas::arena(r, index)?)
 }
 
 /// Takes the ready bits that peers set for connections which this process holds.
 pub fn collect_ready(f: &mut dyn FnMut(SlotId)) {
     let Some(family) = family::get() else { return };
-    for i in 0..HIGH.load(Ordering::Acquire) as u32 {
-        let (Some(r), Some(m)) = (record(family, i), mapping(i)) else { continue };
-        if m.base.load(Ordering::Acquire) == 0 || r.live.load(Ordering::Relaxed) == 0 || !mapped(r, i) {
+    for i in mapping::indices() {
+        let Some(r) = record(family, i) else { continue };
+        if r.live.load(Ordering::Relaxed) == 0 {
             continue;
         }
-        let Some(arena) = arena(i) else { continue };
+        let Some(arena) = arenas::arena(r, i) else { continue };
         let side = r.side.load(Ordering::Relaxed);
-        let words = (m.windows.load(Ordering::Relaxed) as usize).div_ceil(64);
+        let words = (arena.windows() as usize).div_ceil(64);
         for (n, word) in arena.ready(side).iter().enumerate().take(words) {
             take_bits(r, n, word, f);
         }
@@ -389,12 +383,12 @@ pub fn collect_ready(f: &mut dyn FnMut(SlotId)) {
 pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
     let Some(family) = family::get() else { return };
     let own = super::hello::process_id().map_or([0; 2], |id| id.0);
-    for i in 0..HIGH.load(Ordering::Acquire) as u32 {
+    for i in mapping::indices() {
         let Some(r) = record(family, i) else { continue };
-        if !mine(r, i, 0, Id(own)) || !mapped(r, i) {
+        if !mine(r, i, 0, Id(own)) {
             continue;
         }
-        let Some(arena) = arena(i) else { continue };
+        let Some(arena) = arenas::arena(r, i) else { continue };
         for (n, word) in arena.ready(1).iter().enumerate() {
             // Acquire: pairs with the release in Sleepers::wake.
             let mut bits = word.swap(0, Ordering::Acquire);

@@ -185,6 +185,18 @@ impl Arena {
         Some(Self { base, windows, id })
     }
 
+    /// Gives the memory back and keeps the addresses, at which everything is zero from now on. Stores there stay private.
+    /// False if there is no room for that; then everything is as it was.
+    pub fn hollow(&self) -> bool {
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: replaces a mapping of ours of just that size, in one step. All that is ever looked at there are atomics and
+        // bytes, for which zeroes are valid.
+        arena_len(self.windows).is_some_and(|size| unsafe {
+            rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), size, protection, flags).is_ok()
+        })
+    }
+
     /// Ends the mapping.
     ///
     /// # Safety

@@ -1,0 +1,136 @@
+//! Where this process has the arenas of its family mapped: each process's own business.
+//!
+//! Read without a lock, by every call on a connection, while another thread may be mapping another arena in place of one that
+//! is no more; changed under the lock of [`super::arenas`]. What was mapped before is [`super::retired`]'s.
+//!
+//! Must not know what an arena's record says but its generation. Entry points: [`mapping`], [`Mapping::arena`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use super::arenas::MAX_ARENAS;
+use super::retired;
+use crate::device::shm::arena::Arena;
+
+/// Where this process has one arena.
+pub(super) struct Mapping {
+    /// Address; 0 when not mapped.
+    base: AtomicUsize,
+    windows: AtomicU32,
+    /// Which of the arenas that its record has been for, one after the other.
+    generation: AtomicU32,
+    /// 1 if this very process has made the arena, or opened it for its peer; a relative has another of them. Its owner's
+    /// number alone does not tell: numbers of processes are used again.
+    own: AtomicU32,
+}
+
+static MAPPINGS: [Mapping; MAX_ARENAS] = [const { Mapping::none() }; MAX_ARENAS];
+
+/// One more than the highest record this process has mapped.
+pub(super) static HIGH: AtomicUsize = AtomicUsize::new(0);
+
+/// Where the arena of that record is.
+#[inline]
+pub(super) fn mapping(index: u32) -> Option<&'static Mapping> {
+    MAPPINGS.get(index as usize)
+}
+
+/// The records that may be mapped here.
+pub(super) fn indices() -> core::ops::Range<u32> {
+    0..HIGH.load(Ordering::Acquire) as u32
+}
+
+/// The arena of the record is mapped here from now on. The caller holds the lock.
+pub(super) fn put(index: u32, generation: u32, arena: Arena) {
+    let Some(m) = mapping(index) else { return };
+    let (base, windows, _) = arena.into_parts();
+    let old = m.take();
+    m.windows.store(windows, Ordering::Relaxed);
+    // Release, after the old address was taken away: pairs with the acquire in arena().
+    m.generation.store(generation, Ordering::Release);
+    // Release: pairs with the acquire of the address in arena(); the number of windows is there.
+    m.base.store(base, Ordering::Release);
+    HIGH.fetch_max(index as usize + 1, Ordering::AcqRel);
+    if let Some(old) = old {
+        // SAFETY: the record was freed since, which happens only when no connection uses the arena.
+        unsafe { retired::retire(old) };
+    }
+}
+
+impl Mapping {
+    const fn none() -> Self {
+        Self {
+            base: AtomicUsize::new(0),
+            windows: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            own: AtomicU32::new(0),
+        }
+    }
+
+    /// The arena of that generation; `None` if it is not mapped here, or another one is. The caller has a connection in it,
+    /// or holds the lock, or looks for a moment only (`retired`).
+    #[inline]
+    pub(super) fn arena(&self, generation: u32) -> Option<Arena> {
+        // In this order: who finds the new generation does not find the old address any more. Acquire, both: pair with the
+        // releases in put().
+        if self.generation.load(Ordering::Acquire) != generation {
+            return None;
+        }
+        let base = self.base.load(Ordering::Acquire);
+        // SAFETY: address and windows belong together, by the order in put(); it stays mapped while our caller uses it.
+        unsafe { Arena::from_parts(base, self.windows.load(Ordering::Relaxed), [0; 2]) }
+    }
+
+    /// What is mapped is not to be found any more. The caller holds the lock.
+    pub(super) fn take(&self) -> Option<Arena> {
+        let base = self.base.swap(0, Ordering::AcqRel);
+        // SAFETY: as in arena(); under the lock nobody else takes it.
+        unsafe { Arena::from_parts(base, self.windows.load(Ordering::Relaxed), [0; 2]) }
+    }
+
+    /// Whether this process has made the arena or opened it for its peer.
+    pub(super) fn is_own(&self) -> bool {
+        self.own.load(Ordering::Relaxed) == 1
+    }
+
+    /// Says so.
+    pub(super) fn set_own(&self, own: bool) {
+        self.own.store(u32::from(own), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that looks while another one maps arena after arena under one record: it never finds an old one under a new
+    /// generation. (The arenas here are numbers, and nobody looks into them.)
+    #[test]
+    fn a_new_generation_never_has_an_old_address() {
+        static RECORD: AtomicU32 = AtomicU32::new(1);
+        static DONE: AtomicU32 = AtomicU32::new(0);
+        let m: &'static Mapping = Box::leak(Box::new(Mapping::none()));
+        let address = |generation: u32| generation as usize * 4096;
+        let looker = std::thread::spawn(move || {
+            let mut found = 0;
+            while DONE.load(Ordering::Acquire) == 0 || found == 0 {
+                let now = RECORD.load(Ordering::Acquire);
+                if let Some(arena) = m.arena(now) {
+                    assert!(arena.into_parts().0 >= address(now));
+                    found += 1;
+                }
+            }
+        });
+        for generation in 1..=300_000 {
+            // As put(), after the record was given to another arena.
+            RECORD.store(generation, Ordering::Release);
+            let _ = m.take().map(Arena::into_parts);
+            m.windows.store(1, Ordering::Relaxed);
+            m.generation.store(generation, Ordering::Release);
+            m.base.store(address(generation), Ordering::Release);
+        }
+        DONE.store(1, Ordering::Release);
+        looker.join().unwrap();
+    }
+}

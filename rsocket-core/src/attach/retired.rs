@@ -1,0 +1,136 @@
+//! Arenas that no connection uses any more, until no thread of this process can be late.
+//!
+//! Whoever looks at a connection finds its arena without a lock, and may be held up between finding it and looking, while
+//! another thread closes the last connection there. So the memory goes at once, but its addresses stay for a while: what is
+//! read there is zero, as in a window that nobody has used, and what is written nobody sees.
+//!
+//! Must not know which arenas are in use. Entry points: [`retire`], [`let_go`], both under the lock of [`super::arenas`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::device::shm::arena::Arena;
+use crate::sys;
+
+/// How long a thread may be held up, in nanoseconds.
+const LATEST: u64 = 1_000_000_000;
+
+/// How many wait at a time; one more, and the oldest waits no longer.
+const PLACES: usize = 64;
+
+/// One that waits. Relaxed, all of it: only holders of the lock get here.
+struct Place {
+    /// Its address; 0 where the place is free.
+    base: AtomicUsize,
+    windows: AtomicU32,
+    since: AtomicU64,
+}
+
+static WAITING: [Place; PLACES] =
+    [const { Place { base: AtomicUsize::new(0), windows: AtomicU32::new(0), since: AtomicU64::new(0) } };
+        PLACES];
+
+/// How many there are, so that most calls need not look.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+/// The place whose turn it is.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Gives back the arena's memory now, and its addresses later.
+///
+/// # Safety
+/// No connection uses the arena, or will: who still looks there does so for a moment only, and does not mind what he finds.
+pub(super) unsafe fn retire(arena: Arena) {
+    let turn = NEXT.fetch_add(1, Ordering::Relaxed) as usize % PLACES;
+    let Some(place) = WAITING.get(turn) else { return };
+    free(place);
+    if !arena.hollow() {
+        // SAFETY: the caller's promise, as well as can be: there is no memory for a better one.
+        unsafe { arena.unmap() };
+        return;
+    }
+    let (base, windows, _) = arena.into_parts();
+    place.windows.store(windows, Ordering::Relaxed);
+    place.since.store(sys::now_ns(), Ordering::Relaxed);
+    place.base.store(base, Ordering::Relaxed);
+    COUNT.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Gives back the addresses of those that have waited for long enough.
+pub(super) fn let_go() {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let now = sys::now_ns();
+    for place in &WAITING {
+        if now.saturating_sub(place.since.load(Ordering::Relaxed)) > LATEST {
+            free(place);
+        }
+    }
+}
+
+fn free(place: &Place) {
+    let base = place.base.swap(0, Ordering::Relaxed);
+    // SAFETY: the parts are those of an arena that retire() was given, which is hollow and nobody else's.
+    if let Some(arena) = unsafe { Arena::from_parts(base, place.windows.load(Ordering::Relaxed), [0; 2]) } {
+        COUNT.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: nobody can be that late (LATEST), or so many have come after it.
+        unsafe { arena.unmap() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{arenas, marks};
+    use super::*;
+    use crate::sync::thread::tid;
+
+    /// Whether anything is mapped at that address.
+    fn in_use(address: usize) -> bool {
+        std::fs::read_to_string("/proc/self/maps").unwrap().lines().any(|line| {
+            let (first, rest) = line.split_once('-').unwrap();
+            let (last, _) = rest.split_once(' ').unwrap();
+            (usize::from_str_radix(first, 16).unwrap()..usize::from_str_radix(last, 16).unwrap())
+                .contains(&address)
+        })
+    }
+
+    #[test]
+    fn who_is_late_finds_nothing_and_the_addresses_go_in_the_end() {
+        arenas::lock();
+        let (arena, _) = Arena::create(16).unwrap();
+        let direction = arena.window(3).unwrap().direction(0);
+        marks::acknowledge(&direction);
+        assert!(marks::acknowledged(&direction));
+        let base = arena.into_parts();
+        // SAFETY: the parts were just taken, and no connection uses the arena.
+        unsafe { retire(Arena::from_parts(base.0, base.1, base.2).unwrap()) };
+        let_go();
+        assert!(!marks::acknowledged(&direction), "as if nobody had used it");
+        marks::acknowledge(&direction);
+        let place = WAITING.iter().find(|p| p.base.load(Ordering::Relaxed) == base.0).unwrap();
+        place.since.store(0, Ordering::Relaxed);
+        assert!(in_use(base.0));
+        let_go();
+        assert!(!in_use(base.0));
+        arenas::LOCK.unlock(tid());
+    }
+
+    #[test]
+    fn the_oldest_of_many_waits_no_longer() {
+        arenas::lock();
+        let bases: Vec<usize> = (0..=PLACES)
+            .map(|_| {
+                let (arena, _) = Arena::create(1).unwrap();
+                let parts = arena.into_parts();
+                // SAFETY: as above.
+                unsafe { retire(Arena::from_parts(parts.0, parts.1, parts.2).unwrap()) };
+                parts.0
+            })
+            .collect();
+        let waits = |base: usize| WAITING.iter().any(|p| p.base.load(Ordering::Relaxed) == base);
+        assert!(!waits(bases[0]) && bases[1..].iter().all(|b| waits(*b)));
+        assert_eq!(COUNT.load(Ordering::Relaxed) as usize, PLACES);
+        arenas::LOCK.unlock(tid());
+    }
+}
