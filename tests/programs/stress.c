@@ -40,7 +40,7 @@ static void write_some(int c) {
   if (fd < 0) return;
   stream *s = &M->conns[c].way[side];
   if (!s->shut && lock(&s->writer, &died)) {
-    if ((died && s->writing) || s->cut) {
+    if (!s->shut && ((died && s->writing) || s->cut)) {
       // Nobody knows how much of that went out: this is the end of the direction.
       if (!s->cut) s->slack = s->writing;
       s->shut = 1;
