@@ -95,6 +95,20 @@ static int whole(int fd, uint64_t at) {
     at += k;
   }
 }
+// As much as the sender says comes in the end, or an error; but never an end before its time.
+static int late(int fd) {
+  static char b[9000];
+  uint64_t all;
+  EQ(read(0, &all, sizeof all), sizeof all);
+  nap(2500);
+  for (uint64_t at = 0;;) {
+    ssize_t k = recv(fd, b, sizeof b, 0);
+    if (k < 0) return errno == ECONNRESET || errno == ENOTCONN ? 0 : 3;
+    if (k == 0) return at == all ? 0 : 4;
+    verify(b, k, 1, at);
+    at += k;
+  }
+}
 // A program that has no socket yet, and its child, have a copy each; the child closes its copy first.
 static int two_of_one_program(void) {
   int here[2], go[2];
@@ -140,6 +154,7 @@ static int role(const char *r, const char *arg) {
     }
     return 0;
   }
+  if (!strcmp(r, "late")) return late(fd);
   return whole(fd, atol(arg));
 }
 __attribute__((constructor)) static void set_role(void) { extra_role = role; }
@@ -404,6 +419,39 @@ static void unread_shut(int fd) { unread_client(fd, 1); }
 static void unread_closed(int fd) { unread_client(fd, 2); }
 static void unread_killed(int fd) { unread_client(fd, 3); }
 
+// There is more unread than TCP takes, and the program that has it now does not read for a while.
+static void late_server(int fd) {
+  int via, little = 4096;
+  pid_t p = program(0, "late", "", &via);
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof little));
+  tell('r');
+  uint64_t all = hear_int();
+  CHECK(!fcntl(fd, F_SETFD, FD_CLOEXEC));
+  pass(via, fd);
+  close(fd);
+  EQ(write(via, &all, sizeof all), sizeof all);
+  tell('p');
+  EQ(exit_status(p), 0);
+}
+static void late_client(int fd) {
+  static char b[20000];
+  int little = 4096;
+  uint64_t all = 0;
+  ssize_t k;
+  hear('r');
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little));
+  nonblock(fd, 1);
+  do {
+    fill(b, sizeof b, 1, all);
+    k = send(fd, b, sizeof b, 0);
+    if (k > 0) all += k;
+  } while (k > 0);
+  CHECK(errno == EAGAIN);
+  tell_int(all);
+  hear('p');
+  if (!shutdown(fd, SHUT_WR)) ready(fd, POLLIN, 10000);
+}
+
 // Both ends go at one time to programs without the library, with bytes unread on both sides.
 static void both(int fd) {
   int via;
@@ -475,6 +523,7 @@ const test_case CASES[] = {
     {"unread_and_shut_down", unread_server, unread_shut, NOSHM},
     {"unread_and_closed", unread_server, unread_closed, NOSHM},
     {"unread_and_killed", unread_server, unread_killed, NOSHM},
+    {"unread_and_shut_down_before_it_is_read", late_server, late_client, NOSHM},
     {"both_ends_at_a_time", both, both, NOSHM},
     {"shut_down_and_read_from_the_start", slow_reader_done, passing_writer, NOSHM | COLD},
     {0},

@@ -73,7 +73,7 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     pairing::refuse(s, reason);
     if s.phase() != Phase::Paired {
         // Already back; but the peer may have asked for its unread bytes since.
-        finish_tail(id, s, fd);
+        give_tail_away(id, s, fd, reason);
         return;
     }
     let Some(ends) = link::ends(s) else { return };
@@ -83,7 +83,7 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     return_outgoing(s, fd, &ends);
     let awaited = return_incoming(s, fd, &ends, reason);
     s.set_phase(Phase::Refused);
-    finish_tail(id, s, fd);
+    give_tail_away(id, s, fd, reason);
     ends.wake_reader();
     ends.wake_writer();
     // Other threads and relatives sleep until the window has something for them: from here on it is TCP that has.
@@ -306,16 +306,31 @@ pub fn locate(state: &SendState, outgoing: &Direction, at: u64) -> Option<(u64, 
     None
 }
 
-/// Sends what is left of the tail, waiting for TCP to take it, but not for ever: before the connection is
-/// closed, or given to calls that only the kernel can do.
-pub fn finish_tail(id: SlotId, s: &Slot, fd: RawFd) {
-    if !link::has_window(s) {
-        return;
+/// Before others go on with the connection by TCP: they know nothing of a tail, and would send before it.
+fn give_tail_away(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
+    if !finish_tail(id, s, fd) && matches!(reason, Reason::Executed | Reason::PassedAway) {
+        cut_short(s, fd, reason);
     }
-    let Some(ends) = link::ends(s) else { return };
+}
+
+/// Before the direction ends: sends what is left of the tail, or ends the connection with an error for the peer, that would
+/// take an end before it for the end of the stream.
+pub fn tail_or_reset(id: SlotId, s: &Slot, fd: RawFd) {
+    if !finish_tail(id, s, fd) {
+        cut_short(s, fd, Reason::PassedAway);
+    }
+}
+
+/// Sends what is left of the tail, waiting for TCP to take it, but not for ever. False if there is still some.
+pub fn finish_tail(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+    if !link::has_window(s) {
+        return true;
+    }
+    let Some(ends) = link::ends(s) else { return true };
+    let done = || marks::return_wanted(&ends.outgoing).is_none() || s.has(flag::TAIL_SENT | flag::BROKEN);
     for _ in 0..20 {
-        if marks::return_wanted(&ends.outgoing).is_none() || s.has(flag::TAIL_SENT | flag::BROKEN) {
-            return;
+        if done() {
+            return true;
         }
         serve_return(id, s, fd, &ends);
         if !s.has(flag::TAIL_SENT) {
@@ -324,6 +339,7 @@ pub fn finish_tail(id: SlotId, s: &Slot, fd: RawFd) {
             let _ = crate::sys::wait(&mut fds, Some(&time), core::ptr::null());
         }
     }
+    done()
 }
 
 /// The peer asked for its bytes by TCP and nobody here is sending: does it now. Called by whoever was woken.

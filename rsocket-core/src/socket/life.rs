@@ -157,7 +157,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     crate::tap::over(id, s);
     crate::plain::rdma::closing(id, s);
     if link::has_window(s) {
-        detach::finish_tail(id, s, fd);
+        detach::tail_or_reset(id, s, fd);
         if unread_at_close(s) {
             // The kernel resets a connection that is closed with unread bytes, and so do we.
             kernel::reset_on_close(fd);
@@ -252,7 +252,13 @@ pub fn fork_failed() {
 pub fn leaving() {
     family::each_local(|id, s| {
         if link::has_window(s) && !s.has(flag::TAIL_SENT) {
-            detach::finish_tail(id, s, family::descriptor(id));
+            let fd = family::descriptor(id);
+            // Relatives go on with what is left.
+            if family::shared(id) {
+                detach::finish_tail(id, s, fd);
+            } else {
+                detach::tail_or_reset(id, s, fd);
+            }
         }
     });
 }

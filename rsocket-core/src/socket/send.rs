@@ -481,7 +481,7 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
     }
     s.send.lock.unlock(tid());
     relay::carry_out(s, &ends);
-    detach::finish_tail(id, s, fd);
+    detach::tail_or_reset(id, s, fd);
 }
 
 /// Bytes that were sent and that the peer has not read: TCP's queue, and nothing for the device, where
