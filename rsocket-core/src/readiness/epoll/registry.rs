@@ -449,7 +449,10 @@ impl<S: Source> Registry<S> {
         if member.entry == Entry::Program {
             return;
         }
-        set.special.store(true, Ordering::SeqCst);
+        // (A store of this kind waits for all others: not where it says nothing new.)
+        if !set.special.load(Ordering::Relaxed) {
+            set.special.store(true, Ordering::SeqCst);
+        }
         if !member.live() {
             return;
         }
