@@ -139,16 +139,20 @@ pub fn taken_at_most(fd: RawFd) -> Result<u64, Errno> {
 /// Those of the calls that ask.
 pub fn left_at_the_end(fd: RawFd, n: u64) -> Result<Option<u64>, Errno> {
     let arrived = info(fd)?.bytes_received;
-    if in_queue(fd)? == 0 {
+    let waiting = in_queue(fd)?;
+    if waiting == 0 {
         // Less the FIN, if there was one; behind the last byte it makes no difference to what is left.
         return Ok(if arrived > n.saturating_add(1) { None } else { Some(n.saturating_sub(arrived)) });
     }
-    Ok(n.checked_sub(arrived.saturating_sub(numbers_waiting(fd)?)))
+    Ok(n.checked_sub(arrived.saturating_sub(numbers_waiting(fd, waiting)?)))
 }
 
-/// How many sequence numbers the queue still has, of which FIN is one, if it came. There are bytes in it.
-fn numbers_waiting(fd: RawFd) -> Result<u64, Errno> {
-    let (before, _) = raw::getsockopt::<i32>(fd, libc::IPPROTO_TCP, TCP_INQ)?;
+/// How many sequence numbers the queue still has, in which there are `bytes`: FIN is one of them, if it came. Of a kernel that
+/// does not say so it is believed, since most connections end by it.
+fn numbers_waiting(fd: RawFd, bytes: u64) -> Result<u64, Errno> {
+    let Ok((before, _)) = raw::getsockopt::<i32>(fd, libc::IPPROTO_TCP, TCP_INQ) else {
+        return Ok(bytes + 1);
+    };
     if before == 0 {
         raw::setsockopt_int(fd, libc::IPPROTO_TCP, TCP_INQ, 1)?;
     }
@@ -156,7 +160,7 @@ fn numbers_waiting(fd: RawFd) -> Result<u64, Errno> {
     if before == 0 {
         raw::setsockopt_int(fd, libc::IPPROTO_TCP, TCP_INQ, 0)?;
     }
-    note?.and_then(|n| u64::try_from(n).ok()).ok_or(Errno::OPNOTSUPP)
+    Ok(note?.and_then(|n| u64::try_from(n).ok()).unwrap_or(bytes + 1))
 }
 
 /// Whether a socket in this state has received FIN.
