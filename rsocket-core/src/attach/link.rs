@@ -314,9 +314,10 @@ pub fn abandon(s: &Slot) {
         if let Some(word) = r.taken.get(w as usize / 64) {
             word.fetch_and(!(1 << (w % 64)), Ordering::Relaxed);
         }
+        // First: who is killed in between leaves a user too many, never one that is taken away twice.
+        s.arena.store(0, Ordering::Release);
         leave(r, w);
     }
-    s.arena.store(0, Ordering::Release);
 }
 
 /// The window has no user any more.
@@ -344,11 +345,13 @@ pub fn release(s: &Slot) {
 
 /// Takes the connection out of its record without touching the window: for relatives of the dead.
 pub fn forget(s: &Slot) {
-    if let Some((_, r)) = record_of(s) {
-        leave(r, s.window.load(Ordering::Relaxed));
-    }
-    s.arena.store(0, Ordering::Release);
     s.set(flag::WINDOW_DONE);
+    if let Some((_, r)) = record_of(s) {
+        let window = s.window.load(Ordering::Relaxed);
+        // In this order: as in abandon().
+        s.arena.store(0, Ordering::Release);
+        leave(r, window);
+    }
 }
 
 /// A holder that did not map the connection's arena finds it through whoever did: the relative that
