@@ -28,7 +28,7 @@ pub(super) struct Mapping {
 static MAPPINGS: [Mapping; MAX_ARENAS] = [const { Mapping::none() }; MAX_ARENAS];
 
 /// One more than the highest record this process has mapped.
-pub(super) static HIGH: AtomicUsize = AtomicUsize::new(0);
+static HIGH: AtomicUsize = AtomicUsize::new(0);
 
 /// Where the arena of that record is.
 #[inline]
