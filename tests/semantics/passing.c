@@ -155,6 +155,16 @@ static int role(const char *r, const char *arg) {
     return 0;
   }
   if (!strcmp(r, "late")) return late(fd);
+  if (!strcmp(r, "answer")) {
+    int e = 1;
+    socklen_t len = sizeof e;
+    put_stream(fd, 2, 0, 50000, 5000);
+    nap(patience(100));
+    // The peer has closed by now, and nothing was lost.
+    CHECK(!getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len));
+    EQ(e, 0);
+    return 0;
+  }
   return whole(fd, atol(arg));
 }
 __attribute__((constructor)) static void set_role(void) { extra_role = role; }
@@ -506,6 +516,29 @@ static void slow_reader_done(int fd) {
   tell('o');
 }
 
+// The peer has shut down, and all of it was read to the end, when the descriptor goes to a program without the library: there
+// is nothing to be sent again, and nothing to wait for, when the peer closes.
+static void end_read_server(int fd) {
+  int via;
+  pid_t p = program(0, "answer", "", &via);
+  get_stream(fd, 1, 0, 50000, 5000);
+  get_eof(fd);
+  CHECK(!fcntl(fd, F_SETFD, FD_CLOEXEC));
+  pass(via, fd);
+  close(fd);
+  tell('p');
+  EQ(exit_status(p), 0);
+}
+static void end_read_client(int fd) {
+  put_stream(fd, 1, 0, 50000, 5000);
+  CHECK(!shutdown(fd, SHUT_WR));
+  hear('p');
+  get_stream(fd, 2, 0, 50000, 5000);
+  double before = now();
+  close(fd);
+  CHECK(now() - before < patience(500) / 1000.0);
+}
+
 const test_case CASES[] = {
     {"at_once", at_once_pre, asking, RAW},
     {"at_once_to_one_without", at_once_plain, asking, RAW | NOSHM},
@@ -524,6 +557,7 @@ const test_case CASES[] = {
     {"unread_and_closed", unread_server, unread_closed, NOSHM},
     {"unread_and_killed", unread_server, unread_killed, NOSHM},
     {"unread_and_shut_down_before_it_is_read", late_server, late_client, NOSHM},
+    {"after_its_end_was_read", end_read_server, end_read_client, NOSHM},
     {"both_ends_at_a_time", both, both, NOSHM},
     {"shut_down_and_read_from_the_start", slow_reader_done, passing_writer, NOSHM | COLD},
     {0},

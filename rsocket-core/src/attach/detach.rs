@@ -93,7 +93,7 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
         && matches!(reason, Reason::Executed | Reason::PassedAway)
         && !awaited::comes(fd, all)
     {
-        cut_short(s, fd, reason);
+        cut_off(s, fd);
     }
 }
 
@@ -101,8 +101,15 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
 /// whoever has the descriptor next, and knows nothing of us, the kernel has to say so.
 fn cut_short(s: &Slot, fd: RawFd, reason: Reason) {
     if matches!(reason, Reason::Executed | Reason::PassedAway) {
-        kernel::disconnect(fd);
+        cut_off(s, fd);
+    } else {
+        break_connection(s, fd, Reason::ShutDownEarly);
     }
+}
+
+/// The same, for whoever has either end.
+fn cut_off(s: &Slot, fd: RawFd) {
+    kernel::disconnect(fd);
     break_connection(s, fd, Reason::ShutDownEarly);
 }
 
@@ -247,6 +254,11 @@ pub fn send_tail(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
         break_connection(s, fd, Reason::Inconsistent);
         return Err(Errno::CONNRESET);
     }
+    // Asked before the kernel, who does not say any more how much it took once our FIN has gone.
+    if taken == total {
+        s.set(flag::TAIL_SENT);
+        return Ok(());
+    }
     // How far the tail has been sent is what TCP took since it began: the kernel's own counter, which a
     // holder that comes after our death finds right.
     let connecting = s.has(flag::CONNECTING);
@@ -309,7 +321,7 @@ pub fn locate(state: &SendState, outgoing: &Direction, at: u64) -> Option<(u64, 
 /// Before others go on with the connection by TCP: they know nothing of a tail, and would send before it.
 fn give_tail_away(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     if !finish_tail(id, s, fd) && matches!(reason, Reason::Executed | Reason::PassedAway) {
-        cut_short(s, fd, reason);
+        cut_off(s, fd);
     }
 }
 
@@ -317,7 +329,7 @@ fn give_tail_away(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
 /// take an end before it for the end of the stream.
 pub fn tail_or_reset(id: SlotId, s: &Slot, fd: RawFd) {
     if !finish_tail(id, s, fd) {
-        cut_short(s, fd, Reason::PassedAway);
+        cut_off(s, fd);
     }
 }
 
