@@ -168,7 +168,7 @@ impl Direction {
             // SAFETY: `to` has room for len bytes (buffer), src is the caller's promise, and private memory
             // does not overlap the arena. The peer may write there too; the bytes are payload, never
             // interpreted here.
-            unsafe { core::ptr::copy_nonoverlapping(src, to, len) };
+            unsafe { copy::ordinary(to, src, len) };
             return true;
         }
         // Relaxed: a hint about where the peer runs.
