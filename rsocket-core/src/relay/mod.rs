@@ -36,6 +36,7 @@ pub mod service;
 mod setup;
 pub mod silent;
 pub mod table;
+mod telling;
 pub mod watch;
 
 /// Lets the connection's relay run, if it is in this process and nobody else runs it at the moment; whether

@@ -229,7 +229,7 @@ impl<Q: QueuePair> Pump<Q> {
             _ => false,
         };
         if !known {
-            self.pair.close();
+            self.hang_up();
         }
     }
 
@@ -342,7 +342,7 @@ impl<Q: QueuePair> Pump<Q> {
             Ok(()) => self.outstanding += 1,
             Err(PostError::Ended) => {}
             // As for any post: slots are counted so that this cannot be.
-            Err(PostError::Full | PostError::Unsupported) => self.pair.close(),
+            Err(PostError::Full | PostError::Unsupported) => self.hang_up(),
         }
     }
 }

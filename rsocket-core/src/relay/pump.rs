@@ -6,12 +6,14 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
-use super::notes::{Note, Read, Reader};
+use super::notes::Reader;
 use super::opening::Opening;
 use super::placement::Placements;
 use super::port::{Broken, Outgoing, Port};
+use super::telling::Beside;
 use super::watch::Seen;
 use crate::attach::marks;
+use crate::device::shm::copy;
 use crate::device::{Completion, HALF, PostError, QueuePair};
 use crate::proto::control::Mode;
 use crate::proto::ramp::Ramp;
@@ -22,8 +24,7 @@ use crate::sys;
 use crate::wire::iomap::Iomap;
 use crate::wire::private_data::PrivateData;
 use crate::wire::sge::{Endian, Sge};
-use crate::wire::word::{Message, Word};
-use std::collections::VecDeque;
+use crate::wire::word::Message;
 
 /// Completions that are taken from the device at a time.
 const BATCH: usize = 32;
@@ -59,39 +60,27 @@ pub struct Pump<Q> {
     closing: bool,
     /// The program's end is known to be gone, although its side of the window does not say so.
     gone: bool,
+    /// It was told to end.
+    hung_up: bool,
     /// The pair has ended.
     ended: bool,
     /// Messages that were posted and not reported yet.
     pub(super) outstanding: u32,
     /// What the device reported in all, and how much of it were words of the peer's and posts carried out.
     reports: u64,
-    words: u64,
+    pub(super) words: u64,
     acknowledged: u64,
     /// What was carried in all: bytes out, bytes in.
-    carried: (u64, u64),
+    pub(super) carried: (u64, u64),
     /// The marks, where a TCP connection to the same peer stands beside this one.
-    beside: Option<Box<Beside>>,
+    pub(super) beside: Option<Box<Beside>>,
     /// Puts together what a peer of ours says beside the protocol.
-    reader: Option<Reader>,
+    pub(super) reader: Option<Reader>,
     pub(super) placements: Placements,
     /// In message mode, until the peer has said something.
     opening: Option<Opening>,
     /// No bytes of the peer's buffer.
     nowhere: Sge,
-}
-
-/// What was told and heard of the marks.
-#[derive(Debug, Default)]
-struct Beside {
-    /// Words that wait for a slot.
-    unsaid: VecDeque<Word>,
-    acknowledged: bool,
-    cut: bool,
-    ended: bool,
-    /// The peer's direction ends behind so many bytes, and has not got there yet.
-    end: Option<u64>,
-    /// The peer's direction ends, or has ended, so: its stream goes on by TCP.
-    returned: bool,
 }
 
 /// Registers what the protocol needs and posts the first receives: to be done before connecting, so that a
@@ -138,6 +127,7 @@ impl<Q: QueuePair> Pump<Q> {
                 peer: PeerEnd::Open,
                 closing: false,
                 gone: false,
+                hung_up: false,
                 ended: false,
                 outstanding: 0,
                 reports: 0,
@@ -198,7 +188,7 @@ impl<Q: QueuePair> Pump<Q> {
         let mut taken = false;
         let mut delivered = false;
         loop {
-            let polled = self.poll();
+            let (polled, more) = self.poll();
             let may_speak = self.open_up();
             let noted = may_speak && self.notes();
             let sent = if may_speak { self.forward() } else { Ok(false) };
@@ -211,10 +201,14 @@ impl<Q: QueuePair> Pump<Q> {
             };
             delivered |= in_moved;
             taken |= out_moved;
+            // Where a direction ends is said behind its bytes.
+            let ended = may_speak && (in_moved || out_moved) && self.notes();
             let said = may_speak && self.control();
-            let moved = polled || noted || in_moved || out_moved || said;
+            let moved = polled || noted || in_moved || out_moved || ended || said;
             any |= moved;
-            if !moved {
+            // Each step has done all that it could: only news of the device's make more possible. An end comes in many steps.
+            let again = more || moved && self.ending();
+            if !again {
                 break;
             }
         }
@@ -227,6 +221,11 @@ impl<Q: QueuePair> Pump<Q> {
         any
     }
 
+    /// Whether a direction or the connection has ended, or is about to.
+    fn ending(&self) -> bool {
+        self.hung_up || self.closing || self.stream.state() != State::Open
+    }
+
     /// Whether anything may be sent yet; sends an empty write where one is due ([`Opening`]).
     fn open_up(&mut self) -> bool {
         let Some(opening) = &mut self.opening else { return true };
@@ -237,8 +236,8 @@ impl<Q: QueuePair> Pump<Q> {
         opening.may_speak() || self.ended
     }
 
-    /// Takes the device's news.
-    fn poll(&mut self) -> bool {
+    /// Takes the device's news: whether there were any, and whether there may be more.
+    fn poll(&mut self) -> (bool, bool) {
         let mut batch = [Completion::None; BATCH];
         let count = self.pair.poll(&mut batch);
         self.reports += count as u64;
@@ -266,7 +265,7 @@ impl<Q: QueuePair> Pump<Q> {
                         continue;
                     }
                     if self.stream.on_word(word).and_then(|()| self.entries()).is_err() {
-                        self.pair.close();
+                        self.hang_up();
                     } else if let Ok(Message::Iomap(index)) = word.message() {
                         self.learn(index);
                     }
@@ -278,84 +277,7 @@ impl<Q: QueuePair> Pump<Q> {
             // A pair that has ended takes none, and needs none.
             let _ = self.pair.post_receives(words);
         }
-        count > 0
-    }
-
-    /// A word of the peer's relay; false when it is the protocol's.
-    fn heard(&mut self, word: Word) -> bool {
-        let Some(reader) = &mut self.reader else { return false };
-        match (reader.read(word), &mut self.beside) {
-            (Read::Foreign, _) => return false,
-            (Read::Part, _) => {}
-            (Read::Note(note @ (Note::Unmapped(_) | Note::Forgotten(_))), _) => self.noted(note),
-            (Read::Note(Note::Acknowledged), Some(_)) => marks::acknowledge(&self.port.ends().incoming),
-            (Read::Note(Note::Cut(n)), Some(_)) => marks::publish_cut(&self.port.ends().outgoing, n),
-            (Read::Note(Note::End(n)), Some(beside)) => {
-                beside.end = Some(n);
-                beside.returned = true;
-            }
-            (Read::Note(_), None) | (Read::Nonsense, _) => self.pair.close(),
-        }
-        // Threads of the program wait for marks as they do for bytes and room.
-        self.port.ends().wake_reader();
-        self.port.ends().wake_writer();
-        true
-    }
-
-    /// Tells the peer's relay which of our program's marks have changed.
-    fn notes(&mut self) -> bool {
-        let Some(beside) = &mut self.beside else { return false };
-        let ends = self.port.ends();
-        // Not before the peer's relay has spoken: until then its program may never have heard of it, and whatever becomes
-        // of the two relays the connection can stay with TCP.
-        if !beside.acknowledged && self.words > 0 && marks::acknowledged(&ends.outgoing) {
-            beside.acknowledged = true;
-            beside.unsaid.extend(Note::Acknowledged.words());
-        }
-        if !beside.cut
-            && let Some(n) = marks::cut(&ends.incoming)
-        {
-            beside.cut = true;
-            beside.unsaid.extend(Note::Cut(n).words());
-        }
-        if !beside.ended
-            && let Some(n) = marks::end(&ends.incoming)
-            && n == self.carried.0
-        {
-            beside.ended = true;
-            beside.unsaid.extend(Note::End(n).words());
-        }
-        // The peer's end is the program's to see once all before it is there.
-        if beside.end == Some(self.carried.1) {
-            beside.end = None;
-            let _ = marks::publish_end(&ends.outgoing, self.carried.1);
-            ends.wake_reader();
-        }
-        let mut any = false;
-        while let Some(word) = beside.unsaid.front().copied()
-            && let Some(post) = self.stream.say(word)
-        {
-            beside.unsaid.pop_front();
-            any = true;
-            match self.pair.post_message(&[], post.target, post.word, post.token) {
-                Ok(()) => self.outstanding += 1,
-                Err(PostError::Ended) => {}
-                Err(PostError::Full | PostError::Unsupported) => self.pair.close(),
-            }
-        }
-        any
-    }
-
-    /// Whether the peer may count on our program having left TCP behind: it was told that a direction may switch, or
-    /// has been.
-    #[must_use]
-    pub fn committed(&self) -> bool {
-        self.beside.as_ref().is_some_and(|b| b.acknowledged || b.cut)
-    }
-
-    /// Whether bytes may follow: what leaves TCP behind is told before them.
-    fn cut_told(&self) -> bool {
-        self.beside.as_ref().is_none_or(|b| b.cut && b.unsaid.is_empty())
+        (count > 0, count == BATCH)
     }
 
     /// Reads the entries of our target table that may be new (`wire-protocol §5.6`).
@@ -403,7 +325,7 @@ impl<Q: QueuePair> Pump<Q> {
                     return Ok(true);
                 }
                 Err(_) => {
-                    self.pair.close();
+                    self.hang_up();
                     continue;
                 }
             };
@@ -479,7 +401,7 @@ impl<Q: QueuePair> Pump<Q> {
                     // SAFETY: the port promises `len` readable bytes in a row at `at`, and n is at most len. The
                     // window's other side may write there meanwhile: it only spoils its own stream.
                     let fill = |to: &mut [u8]| unsafe {
-                        core::ptr::copy_nonoverlapping(at, to.as_mut_ptr(), to.len().min(n as usize));
+                        copy::ordinary(to.as_mut_ptr(), at, to.len().min(n as usize));
                     };
                     match self.pair.post_filled(n, post.target, Some(post.word), post.token, fill) {
                         Ok(()) => {
@@ -542,8 +464,14 @@ impl<Q: QueuePair> Pump<Q> {
             Ok(()) => self.outstanding += 1,
             Err(PostError::Ended) => {}
             // Slots are counted so that this cannot be; a connection that miscounts is not to be trusted.
-            Err(PostError::Full | PostError::Unsupported) => self.pair.close(),
+            Err(PostError::Full | PostError::Unsupported) => self.hang_up(),
         }
+    }
+
+    /// Ends the pair. What it reports then is still to be taken.
+    pub(super) fn hang_up(&mut self) {
+        self.hung_up = true;
+        self.pair.close();
     }
 
     /// The program's side of the window is not to be believed any more.
@@ -551,7 +479,7 @@ impl<Q: QueuePair> Pump<Q> {
         self.stream.on_event(Event::Failed);
         self.end_delivered = true;
         self.peer = PeerEnd::Broken;
-        self.pair.close();
+        self.hang_up();
     }
 
     /// The program's side was reset, or is gone: what it put in is still sent, but no clean end is said.
@@ -559,7 +487,7 @@ impl<Q: QueuePair> Pump<Q> {
         self.closing = true;
         self.end_delivered = true;
         self.stream.on_event(Event::Failed);
-        self.pair.close();
+        self.hang_up();
     }
 
     /// FIN came from the program's socket: it has closed, unless its side of the window says that it only shut
@@ -616,7 +544,7 @@ impl<Q: QueuePair> Pump<Q> {
         match self.pair.post_write(&[], Sge::default(), None, token) {
             Ok(()) => self.outstanding += 1,
             Err(PostError::Ended) => {}
-            Err(PostError::Full | PostError::Unsupported) => self.pair.close(),
+            Err(PostError::Full | PostError::Unsupported) => self.hang_up(),
         }
     }
 

@@ -197,7 +197,7 @@ fn spin_on(
     ends: &Ends,
     cap: u32,
     peer_cpu: impl Fn() -> u32,
-    mut probe: impl FnMut() -> bool,
+    probe: impl FnMut() -> bool,
 ) -> bool {
     // Relaxed: as in spin.
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
@@ -210,10 +210,9 @@ fn spin_on(
         return spin(Some(s), learnt, ends, cap, peer_cpu, probe);
     }
     if cap > 0 && thread::has_one_cpu() {
-        let paid = probe() || {
-            stats::add(Counter::CpuYields, 1);
-            adaptive.give_way(cap, probe)
-        };
+        // Whoever waits has just looked in vain, and on one CPU nothing has changed since.
+        stats::add(Counter::CpuYields, 1);
+        let paid = adaptive.give_way(cap, probe);
         learnt.store(adaptive.to_raw(), Ordering::Relaxed);
         count_spin(Some(s), paid);
         return paid;

@@ -11,6 +11,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::{CStr, c_int, c_void};
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use rdma_sys::{
@@ -273,15 +274,19 @@ pub(super) unsafe fn post_receive(qp: *mut ibv_qp, chain: *mut ibv_recv_wr) -> R
     }
 }
 
-/// Takes completions; how many, or that the device failed.
+/// Takes completions: those that there were, or that the device failed. Fewer than there is room for: the queue was
+/// emptied (`ibv_poll_cq(3)`).
 ///
 /// # Safety
 /// The completion queue is alive.
-pub(super) unsafe fn poll(cq: *mut ibv_cq, into: &mut [ibv_wc]) -> Result<usize, ()> {
+pub(super) unsafe fn poll(cq: *mut ibv_cq, into: &mut [MaybeUninit<ibv_wc>]) -> Result<&[ibv_wc], ()> {
     let room = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
-    // SAFETY: the caller's promise; the slice is writable for its length.
-    let count = unsafe { (*(*cq).context).ops.poll_cq.map_or(-1, |f| f(cq, room, into.as_mut_ptr())) };
-    usize::try_from(count).map_err(|_| ())
+    let at = into.as_mut_ptr().cast::<ibv_wc>();
+    // SAFETY: the caller's promise.
+    let count = unsafe { (*(*cq).context).ops.poll_cq.map_or(-1, |f| f(cq, room, at)) };
+    let count = usize::try_from(count).map_err(|_| ())?.min(into.len());
+    // SAFETY: the device has written so many, from the first on.
+    Ok(unsafe { core::slice::from_raw_parts(at, count) })
 }
 
 /// Asks for an event with the next completion.

@@ -6,6 +6,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::c_int;
+use core::mem::MaybeUninit;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -29,6 +30,8 @@ const ROUTE_HEADER: usize = 40;
 const STRIDE: usize = 2112;
 /// The key of everybody who uses the connection manager's datagrams.
 const KEY: u32 = 0x0123_4567;
+/// Completions read by one call.
+const BATCH: usize = 16;
 /// Set in the number of a receive's work request.
 const RECEIVE: u64 = 1 << 63;
 /// How long a pair that is dropped lets the device send what it has, in nanoseconds.
@@ -270,18 +273,20 @@ impl UdPair {
     pub fn gather(&mut self) -> u32 {
         let mut count = 0;
         loop {
-            // SAFETY: all zeroes is a value of these structures of numbers.
-            let mut batch: [ffi::ibv_wc; 16] = unsafe { core::mem::zeroed() };
+            let mut batch = [const { MaybeUninit::<ffi::ibv_wc>::uninit() }; BATCH];
             let uncancelled = gate::uncancelled();
             // SAFETY: the completion queue is alive.
             let polled = unsafe { ffi::poll(self.cq, &mut batch) };
             drop(uncancelled);
-            let Ok(n @ 1..) = polled else {
-                self.broken |= polled.is_err();
+            let Ok(found) = polled else {
+                self.broken = true;
                 return count;
             };
-            for completion in batch.iter().take(n) {
+            for completion in found {
                 count += u32::from(self.completed(completion));
+            }
+            if found.len() < BATCH {
+                return count;
             }
         }
     }

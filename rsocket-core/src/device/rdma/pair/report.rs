@@ -1,6 +1,8 @@
 //! Completions: what the device says, put into the order and the words of the contract.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use core::mem::MaybeUninit;
+
 use super::post::RECEIVE;
 use super::{Life, RdmaPair, SLOT};
 use crate::device::Completion;
@@ -11,12 +13,15 @@ use crate::wire::word::Word;
 const BATCH: usize = 32;
 
 impl RdmaPair {
-    /// Hands out what was found, and looks for more until there is none or `into` is full.
+    /// Hands out what was found, and looks for more until the device has none or `into` is full.
     pub(super) fn take(&mut self, into: &mut [Completion]) -> usize {
         let mut count = 0;
+        let mut more = true;
         for place in into {
             // A batch may hold nothing to report, and the next one something.
-            while self.ready.is_empty() && self.gather() {}
+            while more && self.ready.is_empty() {
+                more = self.gather();
+            }
             let Some(found) = self.ready.pop_front() else { break };
             match found {
                 Completion::Sent { .. } | Completion::Failed { .. } => {
@@ -37,33 +42,34 @@ impl RdmaPair {
         while self.gather() {}
     }
 
-    /// Reads one batch; true if there may be more.
+    /// Reads one batch; whether there may be more.
     fn gather(&mut self) -> bool {
         if self.life == Life::Ended {
             return false;
         }
         let _uncancelled = gate::uncancelled();
-        // SAFETY: all zeroes is a value of these structures of numbers.
-        let mut batch: [ffi::ibv_wc; BATCH] = unsafe { core::mem::zeroed() };
+        let mut batch = [const { MaybeUninit::<ffi::ibv_wc>::uninit() }; BATCH];
         // SAFETY: the completion queue is alive.
-        let count = match unsafe { ffi::poll(self.cq, &mut batch) } {
-            Ok(count) => count,
+        let found = match unsafe { ffi::poll(self.cq, &mut batch) } {
+            Ok(found) => found,
             Err(()) => {
                 self.life = Life::Broken;
-                0
+                &[]
             }
         };
-        for completion in batch.iter().take(count) {
+        // Fewer than there was room for: the queue was emptied (ibv_poll_cq(3)).
+        let more = found.len() == BATCH;
+        for completion in found {
             if completion.wr_id & RECEIVE != 0 {
                 self.arrived(completion);
             } else {
                 self.carried_out(completion);
             }
         }
-        if count == 0 {
+        if !more {
             self.carry_on_ending();
         }
-        count != 0
+        more
     }
 
     /// A receive was used, or came back unused.
