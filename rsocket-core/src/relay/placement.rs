@@ -17,6 +17,7 @@ use super::port::Broken;
 use super::pump::Pump;
 use super::table::{self, Relay};
 use super::{pump, service};
+use crate::device::shm::copy;
 use crate::device::shm::layout::{MAPS, PLACES};
 use crate::device::{MemoryError, PostError, QueuePair};
 use crate::errno::Errno;
@@ -286,7 +287,7 @@ impl<Q: QueuePair> Pump<Q> {
             // SAFETY: the port promises `piece.len` readable bytes, and n is at most that many. The window's other side
             // may write there meanwhile: it only spoils its own bytes.
             let fill = |to: &mut [u8]| unsafe {
-                core::ptr::copy_nonoverlapping(piece.at, to.as_mut_ptr(), to.len().min(n as usize));
+                copy::near(to.as_mut_ptr(), piece.at, to.len().min(n as usize));
             };
             match self.pair.post_filled(n, target, None, token, fill) {
                 Ok(()) => self.outstanding += 1,

@@ -230,7 +230,7 @@ impl Port {
         let offset = link::offset_of(&message.target).ok_or(Broken)?;
         let n = message.target.len;
         // SAFETY: n is at most len, and the rest is the caller's promise.
-        if !unsafe { self.ends.outgoing.write(u64::from(offset), from, n as usize, CopyHint::Ordinary) } {
+        if !unsafe { self.ends.outgoing.write(u64::from(offset), from, n as usize, CopyHint::Near) } {
             return Err(Broken);
         }
         self.publish(message.word);

@@ -401,7 +401,7 @@ impl<Q: QueuePair> Pump<Q> {
                     // SAFETY: the port promises `len` readable bytes in a row at `at`, and n is at most len. The
                     // window's other side may write there meanwhile: it only spoils its own stream.
                     let fill = |to: &mut [u8]| unsafe {
-                        copy::ordinary(to.as_mut_ptr(), at, to.len().min(n as usize));
+                        copy::near(to.as_mut_ptr(), at, to.len().min(n as usize));
                     };
                     match self.pair.post_filled(n, post.target, Some(post.word), post.token, fill) {
                         Ok(()) => {

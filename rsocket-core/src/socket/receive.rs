@@ -315,7 +315,7 @@ fn up_to_the_cut(
     // SAFETY: the receive lock is held by our caller, and the state was set when the window was.
     let mut state = unsafe { s.receive.load() };
     let from_tcp = to.done();
-    if !take_messages(&mut state, ends, to, flags & libc::MSG_TRUNC != 0, Placer::of(id, s, fd)) {
+    if !take_messages(&mut state, ends, to, copying(s, flags), Placer::of(id, s, fd)) {
         return Err(broken(s, fd, "a message breaks the protocol"));
     }
     commit(s, ends, state, to.done() - from_tcp);
@@ -427,16 +427,16 @@ fn from_device(
     // spare copy, which counts for nothing until it is published.
     let state = unsafe { s.receive.draft() };
     let peek = flags & libc::MSG_PEEK != 0;
-    let discard = flags & libc::MSG_TRUNC != 0;
+    let copying = copying(s, flags);
     let placer = Placer::of(id, s, fd);
     let before = to.done();
-    let mut intact = take_messages(state, ends, to, discard, placer);
+    let mut intact = take_messages(state, ends, to, copying, placer);
     let mut n = to.done() - before;
     if n == 0 && intact && state.ended == 0 {
         match after_silence(s, fd, ends, *state)? {
             Silence::Nothing => {}
             Silence::LookAgain => {
-                intact = take_messages(state, ends, to, discard, placer);
+                intact = take_messages(state, ends, to, copying, placer);
                 n = to.done() - before;
                 if n == 0 && intact && state.ended == 0 {
                     return Ok(Got::End);
@@ -461,12 +461,18 @@ fn from_device(
     }
 }
 
+/// How what is taken is copied; `None` where it is thrown away.
+fn copying(s: &Slot, flags: i32) -> Option<CopyHint> {
+    let hint = if s.has(flag::RELAYED) { CopyHint::Near } else { CopyHint::Ordinary };
+    (flags & libc::MSG_TRUNC == 0).then_some(hint)
+}
+
 /// Copies messages out until the buffers are full or none is left. False when the peer broke a rule.
 fn take_messages(
     state: &mut RecvState,
     ends: &Ends,
     to: &mut Cursor<'_>,
-    discard: bool,
+    copying: Option<CopyHint>,
     placer: Option<Placer<'_>>,
 ) -> bool {
     while to.left() > 0 {
@@ -492,8 +498,8 @@ fn take_messages(
         let n = region.len.min(u32::try_from(room).unwrap_or(u32::MAX));
         let offset = link::bank_start(state.current) + u64::from(region.offset);
         // SAFETY: the cursor's stretch is writable for n bytes, as the program vouched, and not the arena.
-        let copy = || unsafe { ends.incoming.read(offset, n as usize, at, CopyHint::Ordinary) };
-        if !discard && !copy() {
+        let copy = |hint| unsafe { ends.incoming.read(offset, n as usize, at, hint) };
+        if !copying.is_none_or(copy) {
             return false;
         }
         state.half().on_read(n);

@@ -331,7 +331,7 @@ fn into_device(
     // SAFETY: our caller holds the send lock, and the state was set when the window was. It is edited in the spare copy: a
     // holder that dies on the way leaves the old state, and one that has published a message a spare copy that is whole.
     let mut state = unsafe { s.send.draft() };
-    let bulk = hint(from.left());
+    let bulk = if s.has(flag::RELAYED) { CopyHint::Near } else { hint(from.left()) };
     let shown = live::record(s);
     loop {
         // What was given back is looked at when the bank that suits the message has no room: a chatty

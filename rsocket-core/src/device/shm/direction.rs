@@ -164,11 +164,16 @@ impl Direction {
     #[inline]
     pub unsafe fn write(&self, offset: u64, src: *const u8, len: usize, hint: CopyHint) -> bool {
         let Some(to) = self.buffer(offset, len) else { return false };
+        if hint == CopyHint::Near {
+            // SAFETY: as below.
+            unsafe { copy::near(to, src, len) };
+            return true;
+        }
         if len < copy::STREAM_FROM || hint == CopyHint::Ordinary {
             // SAFETY: `to` has room for len bytes (buffer), src is the caller's promise, and private memory
             // does not overlap the arena. The peer may write there too; the bytes are payload, never
             // interpreted here.
-            unsafe { copy::ordinary(to, src, len) };
+            unsafe { core::ptr::copy_nonoverlapping(src, to, len) };
             return true;
         }
         // Relaxed: a hint about where the peer runs.
