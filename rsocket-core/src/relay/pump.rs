@@ -206,8 +206,9 @@ impl<Q: QueuePair> Pump<Q> {
             let said = may_speak && self.control();
             let moved = polled || noted || in_moved || out_moved || ended || said;
             any |= moved;
-            // Each step has done all that it could: only news of the device's make more possible. An end comes in many steps.
-            let again = more || moved && self.ending();
+            // Each step has done all that it could: only news of the device's make more possible, and what another thread of
+            // the program has put in since. An end comes in many steps.
+            let again = more || out_moved && self.port.has_outgoing() || moved && self.ending();
             if !again {
                 break;
             }
