@@ -12,7 +12,8 @@
 #[path = "life_support/mod.rs"]
 mod life_support;
 
-use life_support::{BANKS, Me, TINY, World, explore};
+use life_support::{Me, TINY, World, explore};
+use rsocket_core::attach::link::Beyond;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use shuttle::rand::{Rng, thread_rng};
@@ -103,8 +104,8 @@ enum From {
 fn check(from: From, plan: Plan) {
     explore(move || {
         let world = match from {
-            From::Tcp => World::new(&BANKS),
-            From::Device => World::paired_on_device(&BANKS),
+            From::Tcp => World::new(&Beyond::Peer.banks()),
+            From::Device => World::paired_on_device(&Beyond::Peer.banks()),
             From::TinyDevice => World::paired_on_device(&[TINY, TINY]),
         };
         live(&world, plan);
@@ -122,7 +123,7 @@ fn the_device_is_reached() {
     static REACHED: AtomicU32 = AtomicU32::new(0);
     shuttle::check_random(
         || {
-            let world = World::new(&BANKS);
+            let world = World::new(&Beyond::Peer.banks());
             live(&world, PLAN);
             REACHED.fetch_add(u32::from(world.device_used()), Relaxed);
         },

@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::link::{self, Ends};
+use super::link::{self, Beyond, Ends};
 use super::machine::{Phase, ReceiveMode, SendMode};
 use super::reason::Reason;
 use super::{awaited, counters, marks, pairing};
@@ -277,7 +277,7 @@ pub fn send_tail(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
             s.set(flag::TAIL_SENT);
             return Ok(());
         }
-        let Some((offset, len)) = locate(&state, &ends.outgoing, at) else {
+        let Some((offset, len)) = locate(&state, &ends.outgoing, at, Beyond::of(s)) else {
             break_connection(s, fd, Reason::Inconsistent);
             return Err(Errno::CONNRESET);
         };
@@ -294,7 +294,7 @@ pub fn send_tail(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
 /// back over the words that were published last: what is unread is still in the lane, and the buffers of a
 /// bank are filled round and round.
 #[must_use]
-pub fn locate(state: &SendState, outgoing: &Direction, at: u64) -> Option<(u64, u32)> {
+pub fn locate(state: &SendState, outgoing: &Direction, at: u64, beyond: Beyond) -> Option<(u64, u32)> {
     let mut position = state.data_position;
     let mut end = state.total();
     let mut ends_of = [state.banks[0].total(), state.banks[1].total()];
@@ -308,7 +308,7 @@ pub fn locate(state: &SendState, outgoing: &Direction, at: u64) -> Option<(u64, 
         let first = bank_end.checked_sub(u64::from(len))?;
         if start <= at {
             let skip = at - start;
-            let size = (layout::SEGMENTS * if bank == 0 { layout::SMALL } else { layout::LARGE }) as u64;
+            let size = beyond.bank_len(bank) as u64;
             let left = u32::try_from(u64::from(len) - skip).ok()?;
             return Some((link::bank_start(bank as u32) + (first + skip) % size, left));
         }

@@ -30,21 +30,44 @@ use crate::wire::sge::Sge;
 /// The key of the only memory region that a window has.
 const KEY: u32 = 1;
 
-/// How the two banks of a direction's receive buffer are cut up; the same at both ends.
-pub const BANKS: [RecvParams; 2] = [
-    RecvParams {
-        queue: layout::SMALL_CREDITS as u16,
-        segments: layout::SEGMENTS as u32,
-        large: layout::SMALL as u32,
-        small: 0,
-    },
-    RecvParams {
-        queue: layout::LARGE_CREDITS as u16,
-        segments: layout::SEGMENTS as u32,
-        large: layout::LARGE as u32,
-        small: 0,
-    },
-];
+/// What is at the other end of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beyond {
+    /// The peer itself, on this host.
+    Peer,
+    /// A relay ([`crate::relay`]).
+    Relay,
+}
+
+impl Beyond {
+    /// Of a connection that has a window.
+    #[inline]
+    #[must_use]
+    pub fn of(s: &Slot) -> Self {
+        if s.has(flag::RELAYED) { Self::Relay } else { Self::Peer }
+    }
+
+    /// How the two banks of a direction's receive buffer are cut up; the same at both ends.
+    #[must_use]
+    pub const fn banks(self) -> [RecvParams; 2] {
+        let large = match self {
+            Self::Peer => layout::LARGE,
+            Self::Relay => layout::LARGE_OF_RELAY,
+        };
+        [bank(layout::SMALL_CREDITS, layout::SMALL), bank(layout::LARGE_CREDITS, large)]
+    }
+
+    /// Bytes of a bank, all of its segments together.
+    #[must_use]
+    pub fn bank_len(self, bank: usize) -> usize {
+        self.banks().get(bank).map_or(0, |p| p.segments as usize * p.large as usize)
+    }
+}
+
+/// A bank, with credits for so many messages, and so many bytes in a segment.
+const fn bank(credits: u32, segment: usize) -> RecvParams {
+    RecvParams { queue: credits as u16, segments: layout::SEGMENTS as u32, large: segment as u32, small: 0 }
+}
 
 /// Where a bank starts in the receive buffer.
 #[inline]
@@ -210,8 +233,8 @@ pub fn entry(bank: usize, region: Region) -> Sge {
 ///
 /// # Errors
 /// [`Reason::Inconsistent`], never with the banks as they are.
-pub(crate) fn fresh() -> Result<(RecvState, SendState), Reason> {
-    let [small, large] = &BANKS;
+pub(crate) fn fresh(beyond: Beyond) -> Result<(RecvState, SendState), Reason> {
+    let [small, large] = &beyond.banks();
     let halves = [RecvHalf::new(small), RecvHalf::new(large)];
     let sender = |bank: usize, p: &RecvParams, half: &RecvHalf| {
         SendHalf::new(p.queue, entry(bank, half.first()), p.segments).map_err(|_| Reason::Inconsistent)
@@ -237,9 +260,9 @@ pub(crate) fn fresh() -> Result<(RecvState, SendState), Reason> {
 ///
 /// # Errors
 /// When the window does not exist or is somebody's.
-pub fn start(id: SlotId, s: &Slot, index: u32, window: u32, side: u32) -> Result<(), Reason> {
+pub fn start(id: SlotId, s: &Slot, index: u32, window: u32, side: u32, beyond: Beyond) -> Result<(), Reason> {
     let r = family::get().and_then(|f| record(f, index)).ok_or(Reason::ResourceError)?;
-    let result = begin(id, s, r, index, window, side);
+    let result = begin(id, s, (r, index), window, side, beyond);
     arenas::settled(r, window);
     result
 }
@@ -247,16 +270,16 @@ pub fn start(id: SlotId, s: &Slot, index: u32, window: u32, side: u32) -> Result
 fn begin(
     id: SlotId,
     s: &Slot,
-    r: &'static ArenaRecord,
-    index: u32,
+    (r, index): (&'static ArenaRecord, u32),
     window: u32,
     side: u32,
+    beyond: Beyond,
 ) -> Result<(), Reason> {
     let free = r.slot_of.get(window as usize).is_some_and(|w| w.load(Ordering::Acquire) == 0);
     if window >= r.windows.load(Ordering::Relaxed) || !free {
         return Err(Reason::ArenaRefused);
     }
-    let (recv, send) = fresh()?;
+    let (recv, send) = fresh(beyond)?;
     s.window.store(window, Ordering::Relaxed);
     s.side.store(side, Ordering::Relaxed);
     // SAFETY: the connection has no window yet, so that nobody else looks at its states.

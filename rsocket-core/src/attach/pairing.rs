@@ -8,12 +8,13 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
+use super::arenas;
 use super::hello::{self, Knock, Welcome};
+use super::link::{self, Beyond};
 use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use super::reason::Reason;
 use super::rendezvous::{self, Channel, Offer, ReceiveError};
 use super::trust::{self, Tuple};
-use super::{arenas, link};
 use super::{detach, remote, sandbox, switch};
 use crate::live;
 use crate::socket::slot::{Slot, SlotId, flag};
@@ -459,7 +460,7 @@ fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         return Err(Reason::IdentityMismatch);
     }
     let claim = arenas::claim(knock.process, channel.peer_pid())?;
-    link::start(id, s, claim.record, claim.window, 0)?;
+    link::start(id, s, claim.record, claim.window, 0, Beyond::Peer)?;
     let process = hello::process_id().map_err(|_| Reason::ResourceError)?;
     let identity = trust::own_identity(fd).map_err(|_| Reason::ResourceError)?;
     let welcome = Welcome::new(process, claim.id, claim.window, identity, true);
@@ -497,7 +498,7 @@ fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     }
     let [arena, ..] = mail.fds;
     let record = arenas::open(welcome.process, channel.peer_pid(), welcome.arena, arena, welcome.window)?;
-    link::start(id, s, record, welcome.window, 1)?;
+    link::start(id, s, record, welcome.window, 1, Beyond::Peer)?;
     close_pairing_fd(s);
     enter(s, PhaseEvent::WelcomeRead)?;
     stats::add(Counter::WelcomesTaken, 1);

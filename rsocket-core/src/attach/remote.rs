@@ -9,7 +9,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::sync::atomic::{AtomicU8, Ordering, fence};
 
-use super::link;
+use super::link::{self, Beyond};
 use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use super::marks;
 use super::pairing;
@@ -184,7 +184,7 @@ pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
         return false;
     }
     let next = s.phase().after(PhaseEvent::Met);
-    let started = next.is_some() && link::start(id, s, record, window, 0).is_ok();
+    let started = next.is_some() && link::start(id, s, record, window, 0, Beyond::Relay).is_ok();
     if let (Some(next), true) = (next, started) {
         s.relay_pid.store(sys::pid(), Ordering::Relaxed);
         s.relay.store(relay + 1, Ordering::Release);

@@ -18,7 +18,7 @@ use super::service;
 use super::table::Relay;
 use super::watch::Watch;
 use crate::attach::arenas::{self, Claim};
-use crate::attach::link;
+use crate::attach::link::{self, Beyond};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::remote;
 use crate::attach::witness::Proof;
@@ -487,7 +487,7 @@ pub(crate) fn window() -> Result<(Claim, Port), Errno> {
 /// Gives a connection of the program's its side of the window: from now on all its bytes go that way.
 pub(crate) fn enter(id: SlotId, s: &Slot, record: u32, window: u32, flags: u32) -> Result<(), Errno> {
     s.set(flags | flag::RELAYED);
-    link::start(id, s, record, window, 0).map_err(|_| Errno(libc::ENOMEM))?;
+    link::start(id, s, record, window, 0, Beyond::Relay).map_err(|_| Errno(libc::ENOMEM))?;
     s.set_phase(Phase::Paired);
     s.set_receive_mode(ReceiveMode::Device);
     s.set_send_mode(SendMode::Device);

@@ -7,7 +7,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 use crate::attach::arenas::Claim;
-use crate::attach::link::{self, Ends};
+use crate::attach::link::{self, Beyond, Ends};
 use crate::attach::marks;
 use crate::attach::reason::Reason;
 use crate::device::shm::copy::CopyHint;
@@ -69,7 +69,7 @@ impl Port {
     /// # Errors
     /// The window cannot be reached.
     pub fn new(claim: &Claim) -> Result<Self, Reason> {
-        let (recv, send) = link::fresh()?;
+        let (recv, send) = link::fresh(Beyond::Relay)?;
         let ends = link::hold(claim).ok_or(Reason::ResourceError)?;
         let mut port = Self { ends, recv, send, taken: 0, done: 0, gave: false };
         port.give_back();

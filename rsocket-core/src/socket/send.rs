@@ -11,7 +11,7 @@ use super::kernel;
 use super::slot::{LARGE, SMALL, SendState, Slot, SlotId, flag};
 use super::vectors::Cursor;
 use super::{guard, tally, wait};
-use crate::attach::link::{self, Ends};
+use crate::attach::link::{self, Beyond, Ends};
 use crate::attach::machine::{SendEvent, SendMode};
 use crate::attach::sandbox::{self, Left};
 use crate::attach::{counters, detach, marks, pairing, reason::Reason};
@@ -165,7 +165,7 @@ fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
             return detach::refuse(id, s, fd, Reason::MemoryLimit);
         }
         // Now, so that whoever looks next sees what is left.
-        Left::Room => ends.outgoing.touch_large(),
+        Left::Room => ends.outgoing.touch_large(Beyond::of(s).bank_len(LARGE)),
         Left::Nothing | Left::Unlimited => {}
     }
     s.set(flag::LARGE_OPEN);

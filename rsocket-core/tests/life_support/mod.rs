@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
+use rsocket_core::attach::link::Beyond;
 use rsocket_core::attach::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use rsocket_core::attach::{detach, link, marks};
 use rsocket_core::device::shm::copy::CopyHint;
@@ -21,8 +22,6 @@ use rsocket_core::wire::word::{Message, Word};
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use shuttle::thread;
-
-pub(crate) use rsocket_core::attach::link::BANKS;
 
 /// Buffers so small that both halves turn them over all the time. (The large bank lies elsewhere.)
 pub const TINY: RecvParams = RecvParams { queue: 16, segments: 2, large: 4, small: 0 };

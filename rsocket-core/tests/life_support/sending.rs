@@ -232,7 +232,8 @@ impl Me<'_> {
                 s.set(flag::TAIL_SENT);
                 return Ok(());
             }
-            let (offset, len) = detach::locate(&state, &w.lane, at).expect("the tail is in the window");
+            let (offset, len) =
+                detach::locate(&state, &w.lane, at, Beyond::Peer).expect("the tail is in the window");
             let base = w.lane.payload(offset, len as usize).expect("in the buffer");
             // SAFETY: payload() vouches for the bytes, and nobody writes them: the direction has ended.
             let bytes = unsafe { std::slice::from_raw_parts(base, len as usize) };

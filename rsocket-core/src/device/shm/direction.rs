@@ -145,10 +145,9 @@ impl Direction {
         Some(unsafe { self.base.as_ptr().add(HEAD_LEN + offset as usize) })
     }
 
-    /// Sender: makes the large bank memory now, as far as it is not. On kernels that cannot (before 5.14) it becomes memory
+    /// Sender: makes the first `len` bytes of the large bank memory now, as far as they are not. On kernels that cannot (before 5.14) it becomes memory
     /// where it is used.
-    pub fn touch_large(&self) {
-        let len = BUFFER_LEN - LARGE_ZONE;
+    pub fn touch_large(&self, len: usize) {
         if let Some(at) = self.buffer(LARGE_ZONE as u64, len) {
             // SAFETY: the stretch lies inside the mapping (buffer); what is in it stays as it is.
             let _ = unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxPopulateWrite) };
