@@ -35,6 +35,8 @@ mod short;
 #[cfg(test)]
 mod short_tests;
 pub mod slot;
+#[cfg(test)]
+mod tail_tests;
 pub mod tally;
 pub mod timers;
 pub mod unread;
