@@ -156,7 +156,7 @@ fn attempt(
     r
 }
 
-/// Before the first long message: two megabytes are about to become memory. Where a cgroup has no room for them the
+/// Before the first long message: two megabytes, or before a relay half of one, are about to become memory. Where a cgroup has no room for them the
 /// connection goes back to TCP, whose buffers the kernel can keep small; one that has no TCP is served all the same.
 #[cold]
 fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
