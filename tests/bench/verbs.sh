@@ -12,7 +12,7 @@ note() { echo "$1 $2 $3 $4" | tee -a "$VM_OUT/figures"; }
 # rstreams LIBRARY ARG... : sets OUT to the last line of the client.
 rstreams() {
   local with=(env) addr rc server
-  [ "$1" = upstream ] || with=(env "LD_PRELOAD=$OURS")
+  [ "$1" = upstream ] || with=(env "LD_PRELOAD=$OURS" RSOCKET_TRANSPORT=rdma)
   shift
   addr=$(address "$dev") port=$((port + 1))
   start server timeout -k 5 120 "${with[@]}" rstream -b "$addr" -p $port "$@" >"$tmp/server" 2>&1
