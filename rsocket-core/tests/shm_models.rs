@@ -7,8 +7,8 @@
 
 use std::cell::Cell;
 
-use rsocket_core::device::shm::layout::SLEEPERS;
-use rsocket_core::device::shm::park::{MARK_READY, Sleepers};
+use rsocket_core::device::shm::layout::{RUNG_WORDS, SLEEPERS};
+use rsocket_core::device::shm::park::{Announce, MARK_READY, Sleepers, hear};
 use rsocket_core::sync::lock::{self, Os, Taken};
 use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use shuttle::sync::{Arc, Condvar, Mutex};
@@ -47,6 +47,7 @@ struct House {
     any: AtomicU32,
     words: [AtomicU64; SLEEPERS],
     ready: AtomicU64,
+    rung: [AtomicU64; RUNG_WORDS],
     published: AtomicU32,
     bells: Vec<Bell>,
 }
@@ -57,6 +58,7 @@ impl House {
             any: AtomicU32::new(0),
             words: std::array::from_fn(|_| AtomicU64::new(0)),
             ready: AtomicU64::new(0),
+            rung: std::array::from_fn(|_| AtomicU64::new(0)),
             published: AtomicU32::new(0),
             bells: (0..bells).map(|_| Bell { bytes: Mutex::new(0), rung: Condvar::new() }).collect(),
         })
@@ -69,7 +71,11 @@ impl House {
     fn publish(&self) {
         self.published.fetch_add(1, SeqCst);
         let ring = |id: u64| self.bells[id as usize - 1].ring();
-        self.sleepers().wake_with(Some((&self.ready, 1)), ring);
+        self.sleepers().wake_with(Some(self.announce(1)), ring);
+    }
+
+    fn announce(&self, bit: u64) -> Announce<'_, AtomicU64> {
+        Announce { word: &self.ready, bit, rung: &self.rung }
     }
 
     /// Waits until that many words have been published, as a blocking receive does.
@@ -125,6 +131,7 @@ fn a_set_sees_its_ready_bit() {
         let mut seen = house.published.load(SeqCst);
         while seen < 3 {
             house.bells[0].sleep();
+            hear(&house.rung);
             // The bell may have been rung once for two wake-ups; the bit tells all that came before.
             if house.ready.swap(0, SeqCst) == 1 {
                 if !house.sleepers().armed(slot, id) {
@@ -134,6 +141,42 @@ fn a_set_sees_its_ready_bit() {
             }
         }
         sender.join().unwrap();
+    });
+}
+
+/// Two windows of one set, a sender for each, one bell: whoever finds it ringing does not ring, and still each is
+/// heard of.
+#[test]
+fn a_set_hears_of_each_window_by_one_ring() {
+    explore(|| {
+        let house = House::new(1);
+        let second = House::new(0);
+        let id = 1 | MARK_READY;
+        let armed = |window: &House| window.sleepers().arm(id).unwrap();
+        let mut slots = [armed(&house), armed(&second)];
+        let senders = [(Arc::clone(&house), 1), (Arc::clone(&second), 2)].map(|(window, bit)| {
+            let house = Arc::clone(&house);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    window.published.fetch_add(1, SeqCst);
+                    window.sleepers().wake_with(Some(house.announce(bit)), |_| house.bells[0].ring());
+                }
+            })
+        });
+        let windows = [&house, &second];
+        let mut seen = windows.map(|window| window.published.load(SeqCst));
+        while seen != [2, 2] {
+            house.bells[0].sleep();
+            hear(&house.rung);
+            let bits = house.ready.swap(0, SeqCst);
+            for (i, window) in windows.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1) {
+                if !window.sleepers().armed(slots[i], id) {
+                    slots[i] = armed(window);
+                }
+                seen[i] = window.published.load(SeqCst);
+            }
+        }
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
     });
 }
 

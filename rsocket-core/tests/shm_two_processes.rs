@@ -122,8 +122,10 @@ fn an_arena_opens_as_it_was_made() {
     // SAFETY: the parts of this very process, not unmapped.
     let arena = unsafe { Arena::from_parts(parts.0, parts.1, parts.2) }.unwrap();
     let window = again.window(2).unwrap();
-    let (word, bit) = window.ready(1);
-    word.fetch_or(bit, Ordering::Release);
+    let there = window.announce(1);
+    there.word.fetch_or(there.bit, Ordering::Release);
+    there.rung[0].store(7, Ordering::Relaxed);
+    assert_eq!((arena.rung(1)[0].load(Ordering::Relaxed), arena.rung(0)[0].load(Ordering::Relaxed)), (7, 0));
     assert_eq!(arena.ready(1)[0].swap(0, Ordering::Acquire), 4);
     assert_eq!(arena.ready(0)[0].load(Ordering::Relaxed), 0);
     // SAFETY: no handle is used after this.

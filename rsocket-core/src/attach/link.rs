@@ -13,9 +13,9 @@ use super::hello::Id;
 use super::mapping;
 use super::reason::Reason;
 use crate::device::shm::arena::{Arena, Window};
-use crate::device::shm::bell;
 use crate::device::shm::direction::Direction;
 use crate::device::shm::layout;
+use crate::device::shm::park::{self, Announce};
 use crate::proto::{RecvHalf, RecvParams, Region, SendHalf};
 use crate::socket::family;
 use crate::socket::options::Size;
@@ -101,48 +101,59 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// The ready bit of the peer's side, for waking its epoll sets.
+    /// How the peer's epoll sets hear of this window.
     #[inline]
     #[must_use]
-    pub fn peer_ready(&self) -> Option<(&AtomicU64, u64)> {
-        Some(self.window.ready(self.peer))
+    pub fn peer_announce(&self) -> Announce<'_> {
+        self.window.announce(self.peer)
+    }
+
+    /// How this side's epoll sets hear of it.
+    fn own_announce(&self) -> Announce<'_> {
+        self.window.announce(self.peer ^ 1)
     }
 
     /// Rings the peer's threads that wait for our bytes.
     #[inline]
     pub fn wake_reader(&self) {
-        self.outgoing.data_waiters().wake_with(self.peer_ready(), |id| self.ring(id));
+        self.outgoing
+            .data_waiters()
+            .wake_with(Some(self.peer_announce()), |id| self.ring(id, self.peer_announce()));
     }
 
     /// The same, right after the lock was given back under which they were sent.
     #[inline]
     pub fn wake_reader_unlocked(&self) {
-        self.outgoing.data_waiters().wake_unlocked(self.peer_ready(), |id| self.ring(id));
+        self.outgoing
+            .data_waiters()
+            .wake_unlocked(Some(self.peer_announce()), |id| self.ring(id, self.peer_announce()));
     }
 
     /// Rings the threads of this side that wait for bytes, as the peer does after it has sent some.
     pub fn wake_own_readers(&self) {
-        self.incoming.data_waiters().wake(Some(self.window.ready(self.peer ^ 1)));
+        self.incoming.data_waiters().wake(Some(self.own_announce()));
     }
 
     /// Rings the peer's threads that wait for room.
     #[inline]
     pub fn wake_writer(&self) {
-        self.incoming.room_waiters().wake_with(self.peer_ready(), |id| self.ring(id));
+        self.incoming
+            .room_waiters()
+            .wake_with(Some(self.peer_announce()), |id| self.ring(id, self.peer_announce()));
     }
 
     /// Rings this side's own sleepers, for news that is not in the window.
     #[cold]
     pub(crate) fn wake_own(&self) {
-        let ready = Some(self.window.ready(self.peer ^ 1));
-        self.incoming.data_waiters().wake_with(ready, |id| self.ring(id));
-        self.outgoing.room_waiters().wake_with(ready, |id| self.ring(id));
+        let own = self.own_announce();
+        self.incoming.data_waiters().wake_with(Some(own), |id| self.ring(id, own));
+        self.outgoing.room_waiters().wake_with(Some(own), |id| self.ring(id, own));
     }
 
     #[cold]
-    fn ring(&self, id: u64) {
+    fn ring(&self, id: u64, ready: Announce<'_>) {
         stats::add(Counter::BellsRung, 1);
-        bell::ring(id);
+        park::ring(id, Some(ready));
         if let Some(r) = family::get().and_then(|f| record(f, self.record)) {
             note_bell(r, id);
         }
@@ -398,9 +409,22 @@ pub fn collect_ready(f: &mut dyn FnMut(SlotId)) {
         }
         let Some(arena) = arenas::arena(r, i) else { continue };
         let side = r.side.load(Ordering::Relaxed);
+        park::hear(arena.rung(side));
         let words = (arena.windows() as usize).div_ceil(64);
         for (n, word) in arena.ready(side).iter().enumerate().take(words) {
             take_bits(r, n, word, f);
+        }
+    }
+}
+
+/// This process's bells have to be rung again from here on: for who drained one and does not collect at once.
+pub fn hear() {
+    let Some(family) = family::get() else { return };
+    for i in mapping::indices() {
+        if let Some(r) = record(family, i)
+            && let Some(arena) = arenas::arena(r, i)
+        {
+            park::hear(arena.rung(r.side.load(Ordering::Relaxed)));
         }
     }
 }
@@ -415,6 +439,7 @@ pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
             continue;
         }
         let Some(arena) = arenas::arena(r, i) else { continue };
+        park::hear(arena.rung(1));
         for (n, word) in arena.ready(1).iter().enumerate() {
             // Acquire: pairs with the release in Sleepers::wake.
             let mut bits = word.swap(0, Ordering::Acquire);

@@ -60,6 +60,8 @@ pub trait Source: Sync + 'static {
     fn disarm(&self, slot: SlotId, bell: u64);
     /// Takes all ready bits that peers have set for this process.
     fn collect_ready(&self, f: &mut dyn FnMut(SlotId));
+    /// A set's bell was drained, and nothing is collected: it has to be rung again from here on.
+    fn hear(&self) {}
     /// Both directions are wholly on the device: `ask` stays empty until a way back.
     fn settled(&self, slot: SlotId) -> bool;
     /// While this is some duration a waiter must look again after it at the latest.
@@ -148,6 +150,9 @@ impl Source for Sockets {
     }
     fn collect_ready(&self, f: &mut dyn FnMut(SlotId)) {
         socket::collect_ready(f);
+    }
+    fn hear(&self) {
+        socket::hear();
     }
     fn settled(&self, slot: SlotId) -> bool {
         socket::settled(slot)

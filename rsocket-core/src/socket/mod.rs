@@ -586,6 +586,11 @@ pub fn collect_ready(f: &mut dyn FnMut(SlotId)) {
     datagram::ready::collect(f);
 }
 
+/// Bells of this process that peers have rung have to be rung again.
+pub fn hear() {
+    link::hear();
+}
+
 /// Whether both directions are wholly on the device.
 #[must_use]
 pub fn settled(id: SlotId) -> bool {

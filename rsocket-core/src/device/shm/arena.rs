@@ -15,8 +15,9 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::direction::Direction;
 use super::layout::{
-    ArenaHeader, DIRECTION_LEN, HEADER_LEN, MAGIC, READY_WORDS, VERSION, WINDOW_LEN, arena_len,
+    ArenaHeader, DIRECTION_LEN, HEADER_LEN, MAGIC, READY_WORDS, RUNG_WORDS, VERSION, WINDOW_LEN, arena_len,
 };
+use super::park::Announce;
 use crate::errno::Errno;
 use crate::sys;
 
@@ -167,6 +168,14 @@ impl Arena {
         if side & 1 == 0 { &connecting.0 } else { &accepting.0 }
     }
 
+    /// One side's bells that are ringing. Whoever is about to look at the ready bits hears them first
+    /// ([`super::park::hear`]).
+    #[must_use]
+    pub fn rung(&self, side: u32) -> &[AtomicU64; RUNG_WORDS] {
+        let [connecting, accepting] = &self.header().rung;
+        if side & 1 == 0 { &connecting.0 } else { &accepting.0 }
+    }
+
     /// The address and the number of windows, to be kept in a table of plain words.
     #[must_use]
     pub fn into_parts(self) -> (usize, u32, [u64; 2]) {
@@ -281,16 +290,17 @@ impl Window {
         unsafe { Direction::from_base(self.arena.add(offset)) }
     }
 
-    /// Where this window's ready bit for one side (0 connecting, 1 accepting) is: the word and the mask.
+    /// How an epoll set at one side (0 connecting, 1 accepting) is told that this window is ready.
     #[must_use]
     #[inline]
-    pub fn ready(&self, side: u32) -> (&AtomicU64, u64) {
+    pub fn announce(&self, side: u32) -> Announce<'_> {
         // SAFETY: as in Arena::header; the mapping lives while the handle may be used.
         let header = unsafe { self.arena.cast::<ArenaHeader>().as_ref() };
-        let [connecting, accepting] = &header.ready;
-        let bits = if side & 1 == 0 { connecting } else { accepting };
+        let ([bits, accepting], [rung, its]) = (&header.ready, &header.rung);
+        let (bits, rung) = if side & 1 == 0 { (bits, rung) } else { (accepting, its) };
         let [first, ..] = &bits.0;
-        (bits.0.get(self.index as usize / 64).unwrap_or(first), 1 << (self.index % 64))
+        let word = bits.0.get(self.index as usize / 64).unwrap_or(first);
+        Announce { word, bit: 1 << (self.index % 64), rung: &rung.0 }
     }
 
     /// Both directions as if fresh, for the next connection in this window. Nobody may be using it.

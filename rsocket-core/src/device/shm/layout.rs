@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rsockarn");
 /// Two libraries of different layouts never share memory. Raise it with any change in this file, or in the
 /// meaning of a word.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The most windows that one arena may have.
 pub const MAX_WINDOWS: u32 = 1024;
 
@@ -80,6 +80,8 @@ pub const WINDOW_LEN: usize = 2 * DIRECTION_LEN;
 pub const HEADER_LEN: usize = PAGE;
 /// Words of one side's ready bitmap.
 pub const READY_WORDS: usize = MAX_WINDOWS as usize / 64;
+/// Bells of one side that can be known to be ringing; a bell's id says which word is its.
+pub const RUNG_WORDS: usize = 16;
 
 /// The exact size of an arena with so many windows; `None` when there may not be so many, or none.
 #[must_use]
@@ -209,6 +211,11 @@ pub struct DirectionPage {
 #[derive(Debug)]
 pub struct ReadyBits(pub [AtomicU64; READY_WORDS]);
 
+/// Bells of one side's epoll sets that were rung and not heard yet ([`super::park::Announce`]), on lines of their own.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct RungBells(pub [AtomicU64; RUNG_WORDS]);
+
 /// The first page of an arena.
 #[repr(C, align(4096))]
 #[derive(Debug)]
@@ -225,6 +232,8 @@ pub struct ArenaHeader {
     pub id: [AtomicU64; 2],
     /// Windows that have become ready for the connecting side (0) and for the accepting side (1).
     pub ready: [ReadyBits; 2],
+    /// Bells of those two sides that are ringing.
+    pub rung: [RungBells; 2],
 }
 
 const _: () = {
@@ -242,7 +251,8 @@ const _: () = {
     assert!(PLACES.is_power_of_two() && MAPS_AT.is_multiple_of(PAGE) && PLACES_AT.is_multiple_of(PAGE));
     assert!(offset_of!(DirectionPage, data) == 0x800);
     assert!(size_of::<ArenaHeader>() == HEADER_LEN);
-    assert!(offset_of!(ArenaHeader, ready) == 0x80);
+    assert!(offset_of!(ArenaHeader, ready) == 0x80 && offset_of!(ArenaHeader, rung) == 0x180);
+    assert!(size_of::<RungBells>() == 128);
     assert!(DATA_RING.is_power_of_two() && CONTROL_RING.is_power_of_two());
     assert!(CREDITS + 8 <= DATA_RING);
     assert!(DIRECTION_LEN.is_multiple_of(PAGE));

@@ -22,7 +22,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::layout::SLEEPERS;
+use super::bell::Rang;
+use super::layout::{RUNG_WORDS, SLEEPERS};
 use crate::sync::atom::{Word32, Word64, full_fence, full_fence_after_exchange};
 
 /// In a sleeper word: also set the window's ready bit for the sleeper's side. Used by epoll sets, which find
@@ -31,6 +32,69 @@ pub const MARK_READY: u64 = 1 << 63;
 
 /// The bits of a sleeper word that name the bell.
 pub const BELL: u64 = (1 << 62) - 1;
+
+/// How an epoll set is told which window it was rung for: a bit of the ready bitmap of its side, and whether its bell is
+/// ringing already.
+///
+/// A set whose thread sleeps is armed in each of its windows. If many of them become ready one after the other, as
+/// when a server answers all its clients at once, one ring says it all: it takes a system call, and the sleeper will look
+/// at all the bits. So the first to ring notes the bell, and who finds it noted does not ring; the set's owner takes the
+/// notes out ([`hear`]) before it looks at the bits. What is written here is a peer's word: false, it makes a ring too few
+/// for the peer itself, or one too many for us.
+#[derive(Debug)]
+pub struct Announce<'a, W = AtomicU64> {
+    /// The word of the bitmap.
+    pub word: &'a W,
+    /// The window's bit in it.
+    pub bit: u64,
+    /// The bells of that side that are ringing.
+    pub rung: &'a [W; RUNG_WORDS],
+}
+
+impl<W> Clone for Announce<'_, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W> Copy for Announce<'_, W> {}
+
+impl<'a, W: Word64> Announce<'a, W> {
+    /// Sets the bit. True when the bell has to be rung for it, false when it is ringing.
+    fn must_ring(&self, id: u64) -> bool {
+        // Release: pairs with the Acquire by which the set takes the bit.
+        self.word.fetch_or(self.bit, Ordering::Release);
+        // Release: pairs with the Acquire in `hear`. If that comes later it brings the bit with it, and a ring is on its way;
+        // if it was earlier, the word is not ours any more.
+        self.its_word(id).swap(id, Ordering::Release) != id
+    }
+
+    /// The bell could not be rung: the next one tries again.
+    pub fn take_back(&self, id: u64) {
+        // Relaxed: nothing is published by it.
+        let _ = self.its_word(id).compare_exchange(id, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Two bells may have one word; each time they take turns in it one ring is sent for nothing.
+    fn its_word(&self, id: u64) -> &'a W {
+        let [first, ..] = self.rung;
+        // The low bit of an id is always 1.
+        self.rung.get((id >> 1) as usize % RUNG_WORDS).unwrap_or(first)
+    }
+}
+
+/// From here on the bells of this side have to be rung again. To be called after a bell was drained and before the ready
+/// bits are looked at: whoever did not ring, since it found the bell ringing, has set its bit before.
+#[inline]
+pub fn hear<W: Word64>(rung: &[W; RUNG_WORDS]) {
+    for word in rung {
+        // Relaxed first look: a note whose ring this thread has heard is visible.
+        if word.load(Ordering::Relaxed) != 0 {
+            // Acquire: pairs with the Release in `must_ring`.
+            word.swap(0, Ordering::Acquire);
+        }
+    }
+}
 
 /// The sleepers at one side of a direction.
 #[derive(Debug)]
@@ -101,11 +165,11 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
         self.words.get(slot).is_some_and(|word| word.load(Ordering::Relaxed) == id)
     }
 
-    /// After publishing: wakes whoever sleeps, by `ring(id)` for each. `ready` is the window's ready bit for
-    /// the sleepers' side ([`super::arena::Window::ready`]), set for those that asked for it. True when
-    /// somebody was rung.
+    /// After publishing: wakes whoever sleeps, by `ring(id)` for each. `ready` is where those that
+    /// asked for it find what they were rung for ([`super::arena::Window::announce`]). True when somebody was
+    /// rung, or is being rung.
     #[inline(always)]
-    pub fn wake_with(&self, ready: Option<(&W, u64)>, ring: impl FnMut(u64)) -> bool {
+    pub fn wake_with(&self, ready: Option<Announce<'_, W>>, ring: impl FnMut(u64)) -> bool {
         // The waker's fence; its partner is the one in `arm`. What the caller published is visible before
         // the look at `any`.
         full_fence();
@@ -114,14 +178,14 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
 
     /// As [`Self::wake_with`], right after the caller has given back the lock under which it published.
     #[inline(always)]
-    pub fn wake_unlocked(&self, ready: Option<(&W, u64)>, ring: impl FnMut(u64)) -> bool {
+    pub fn wake_unlocked(&self, ready: Option<Announce<'_, W>>, ring: impl FnMut(u64)) -> bool {
         // As in `wake_with`.
         full_fence_after_exchange();
         self.wake_fenced(ready, ring)
     }
 
     #[inline(always)]
-    fn wake_fenced(&self, ready: Option<(&W, u64)>, ring: impl FnMut(u64)) -> bool {
+    fn wake_fenced(&self, ready: Option<Announce<'_, W>>, ring: impl FnMut(u64)) -> bool {
         // Relaxed: the fence orders it; an old 0 is impossible once the sleeper's fence came first.
         if self.any.load(Ordering::Relaxed) == 0 {
             return false;
@@ -130,7 +194,7 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
     }
 
     #[cold]
-    fn ring_all(&self, ready: Option<(&W, u64)>, mut ring: impl FnMut(u64)) -> bool {
+    fn ring_all(&self, ready: Option<Announce<'_, W>>, mut ring: impl FnMut(u64)) -> bool {
         // Acquire: pairs with the Release in `arm`.
         let mask = self.any.swap(0, Ordering::Acquire);
         let mut rung = false;
@@ -143,13 +207,10 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
             if id == 0 {
                 continue;
             }
-            if id & MARK_READY != 0
-                && let Some((bits, bit)) = ready
-            {
-                // Release: pairs with the Acquire swap by which the set takes the bitmap.
-                bits.fetch_or(bit, Ordering::Release);
+            let due = id & MARK_READY == 0 || ready.is_none_or(|ready| ready.must_ring(id & BELL));
+            if due {
+                ring(id & BELL);
             }
-            ring(id & BELL);
             rung = true;
         }
         rung
@@ -160,12 +221,23 @@ impl Sleepers<'_> {
     /// After publishing: wakes whoever sleeps. See [`Sleepers::wake_with`]; the bells are rung by
     /// [`super::bell::ring`].
     #[inline(always)]
-    pub fn wake(&self, ready: Option<(&AtomicU64, u64)>) -> bool {
-        self.wake_with(ready, super::bell::ring)
+    pub fn wake(&self, ready: Option<Announce<'_>>) -> bool {
+        self.wake_with(ready, |id| ring(id, ready))
+    }
+}
+
+/// Rings the bell, for which `ready` was announced.
+#[cold]
+pub fn ring(id: u64, ready: Option<Announce<'_>>) {
+    if super::bell::try_ring(id) == Rang::Failed
+        && let Some(ready) = ready
+    {
+        ready.take_back(id);
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
 
@@ -181,16 +253,44 @@ mod tests {
         assert_eq!(s.arm(5), Some(0));
         assert_eq!(s.arm(6 | MARK_READY), Some(1));
         assert!(s.armed(0, 5));
-        let bits = AtomicU64::new(0);
+        let (word, notes) = (AtomicU64::new(0), [const { AtomicU64::new(0) }; RUNG_WORDS]);
+        let ready = Announce { word: &word, bit: 8, rung: &notes };
         let mut rung = vec![];
-        assert!(s.wake_with(Some((&bits, 8)), |id| rung.push(id)));
-        assert_eq!((rung, bits.load(Ordering::Relaxed)), (vec![5, 6], 8));
+        assert!(s.wake_with(Some(ready), |id| rung.push(id)));
+        assert_eq!((rung, word.load(Ordering::Relaxed)), (vec![5, 6], 8));
         assert!(!s.disarm(0, 5));
         assert_eq!(s.arm(7), Some(0));
         assert!(s.disarm(0, 7));
         // The bit that stayed behind costs a look, and rings nobody.
         assert!(!s.wake_with(None, |_| unreachable!()));
         assert_eq!(any.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_set_is_rung_once_for_all_its_windows() {
+        let notes = [const { AtomicU64::new(0) }; RUNG_WORDS];
+        let word = AtomicU64::new(0);
+        let ready = |window: u32| Some(Announce { word: &word, bit: 1 << window, rung: &notes });
+        // Another thread's bell (7) is rung for itself, whatever rings; 39 shares the word of 7 as a set's.
+        let houses: [_; 4] = core::array::from_fn(|_| words());
+        let mut rung = vec![];
+        let mut publish = |set: u64, window: u32| {
+            let (any, words) = &houses[window as usize];
+            let s = Sleepers::new(any, words);
+            assert!(s.arm(set | MARK_READY).is_some() && s.arm(9).is_some());
+            rung.clear();
+            assert!(s.wake_with(ready(window), |id| rung.push(id)));
+            rung.clone()
+        };
+        assert_eq!(publish(7, 0), [7, 9]);
+        assert_eq!(publish(7, 1), [9], "the set's bell is ringing");
+        assert_eq!(publish(39, 2), [39, 9]);
+        assert_eq!(publish(7, 3), [7, 9], "whose ring was forgotten is rung again");
+        assert_eq!(word.swap(0, Ordering::Relaxed), 15, "whether it was rung or not");
+        hear(&notes);
+        assert_eq!(publish(7, 0), [7, 9]);
+        ready(0).unwrap().take_back(7);
+        assert_eq!(publish(7, 1), [7, 9], "the last ring failed");
     }
 
     #[test]

@@ -254,6 +254,7 @@ impl<S: Source> State<S> {
         };
         // Its last user may have left a ring behind.
         bell.drain();
+        source.hear();
         let token = self.tag | u64::from(kernel::BELL);
         if kernel::add(self.epfd(), bell.fd(), Events::IN.bits() | kernel::EDGE, token).is_ok() {
             self.bell = Some(bell);
