@@ -211,7 +211,8 @@ pub struct DirectionPage {
 #[derive(Debug)]
 pub struct ReadyBits(pub [AtomicU64; READY_WORDS]);
 
-/// Bells of one side's epoll sets that were rung and not heard yet ([`super::park::Announce`]), on lines of their own.
+/// Who has rung which bells of one side's epoll sets that were not heard yet ([`super::park::Announce`]), on lines of their
+/// own.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct RungBells(pub [AtomicU64; RUNG_WORDS]);

@@ -25,6 +25,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::bell::Rang;
 use super::layout::{RUNG_WORDS, SLEEPERS};
 use crate::sync::atom::{Word32, Word64, full_fence, full_fence_after_exchange};
+use crate::sync::thread::tid;
 
 /// In a sleeper word: also set the window's ready bit for the sleeper's side. Used by epoll sets, which find
 /// by it what is ready.
@@ -38,9 +39,10 @@ pub const BELL: u64 = (1 << 62) - 1;
 ///
 /// A set whose thread sleeps is armed in each of its windows. If many of them become ready one after the other, as
 /// when a server answers all its clients at once, one ring says it all: it takes a system call, and the sleeper will look
-/// at all the bits. So the first to ring notes the bell, and who finds it noted does not ring; the set's owner takes the
-/// notes out ([`hear`]) before it looks at the bits. What is written here is a peer's word: false, it makes a ring too few
-/// for the peer itself, or one too many for us.
+/// at all the bits. So who rings notes that it did, and does not ring again while the note is there; the set's owner takes
+/// the notes out ([`hear`]) before it looks at the bits. A thread goes by its own notes alone: another one may have been
+/// interrupted, or killed, between its note and its ring. What is written here is a peer's word: false, it makes a
+/// ring too few for the peer itself, or one too many for us.
 #[derive(Debug)]
 pub struct Announce<'a, W = AtomicU64> {
     /// The word of the bitmap.
@@ -60,27 +62,33 @@ impl<W> Clone for Announce<'_, W> {
 impl<W> Copy for Announce<'_, W> {}
 
 impl<'a, W: Word64> Announce<'a, W> {
-    /// Sets the bit. True when the bell has to be rung for it, false when it is ringing.
+    /// Sets the bit. True when the bell has to be rung for it, false when this thread has rung it, unheard so far.
     fn must_ring(&self, id: u64) -> bool {
         // Release: pairs with the Acquire by which the set takes the bit.
         self.word.fetch_or(self.bit, Ordering::Release);
-        // Release: pairs with the Acquire in `hear`. If that comes later it brings the bit with it, and a ring is on its way;
-        // if it was earlier, the word is not ours any more.
-        self.its_word(id).swap(id, Ordering::Release) != id
+        // Release: pairs with the Acquire in `hear`. If that comes later it brings the bit with it, and our ring is there or
+        // was heard; if it was earlier, it has taken our note.
+        let note = note(id);
+        self.its_word(id).swap(note, Ordering::Release) != note
     }
 
     /// The bell could not be rung: the next one tries again.
     pub fn take_back(&self, id: u64) {
         // Relaxed: nothing is published by it.
-        let _ = self.its_word(id).compare_exchange(id, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.its_word(id).compare_exchange(note(id), 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Two bells may have one word; each time they take turns in it one ring is sent for nothing.
+    /// Two bells may have one word, and two threads one bell: each time they take turns one ring is sent for nothing.
     fn its_word(&self, id: u64) -> &'a W {
         let [first, ..] = self.rung;
         // The low bit of an id is always 1.
         self.rung.get((id >> 1) as usize % RUNG_WORDS).unwrap_or(first)
     }
+}
+
+/// What this thread leaves when it rings the bell `id`: never 0, since the low bit of an id is 1.
+fn note(id: u64) -> u64 {
+    id ^ u64::from(tid()) << 1
 }
 
 /// From here on the bells of this side have to be rung again. To be called after a bell was drained and before the ready
