@@ -377,11 +377,80 @@ static void cancel_send_server(int fd) {
   EQ(y, 100000);
 }
 
+// -- bursts
+enum { BURST = 40, WRITERS = 2, SLEEPERS = 2, ROUNDS = 200 };
+static int burst[BURST];
+static uint64_t rounds;
+static int writers;
+// Each writes to its share of the connections, one right after the other, and then waits until all have answered.
+static void *bursting(void *p) {
+  intptr_t me = (intptr_t)p;
+  uint64_t r = me + 7;
+  for (uint64_t n = 0; n < rounds; n++) {
+    char c = n;
+    for (int i = me; i < BURST; i += writers) put(burst[i], &c, 1);
+    for (int i = me; i < BURST; i += writers) {
+      get(burst[i], &c, 1);
+      EQ((uint8_t)c, (uint8_t)n);
+    }
+    usleep(rnd(&r) % 300);
+  }
+  return NULL;
+}
+// Each has its half of them in a set of its own, and sleeps between the bursts: it hears of each, whether it was rung for all of
+// them or for the first.
+static void *sleeping(void *p) {
+  intptr_t me = (intptr_t)p;
+  uint64_t left = WRITERS * rounds * (BURST / SLEEPERS);
+  int ep = epoll_create1(0), few = me ? BURST : 4;
+  struct epoll_event e = {.events = me ? EPOLLIN | EPOLLET : EPOLLIN}, v[BURST];
+  for (int i = 0; i < BURST / SLEEPERS; i++) {
+    e.data.fd = burst[me * (BURST / SLEEPERS) + i];
+    CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, e.data.fd, &e));
+  }
+  while (left) {
+    int n = epoll_wait(ep, v, few, patience(10000));
+    if (n <= 0) FAIL("sleeper %d waits for ever: %llu left", (int)me, (unsigned long long)left);
+    for (int i = 0; i < n; i++, left--) {
+      char c;
+      EQ(recv(v[i].data.fd, &c, 1, MSG_DONTWAIT), 1);
+      put(v[i].data.fd, &c, 1);
+    }
+  }
+  close(ep);
+  return NULL;
+}
+static void burst_server(int lfd) {
+  pthread_t t[WRITERS];
+  rounds = often(ROUNDS);
+  for (int i = 0; i < BURST; i++) {
+    CHECK((burst[i] = accept(lfd, NULL, NULL)) >= 0);
+    warm(burst[i], 0);
+  }
+  // One alone, then more.
+  for (writers = 1; writers <= WRITERS; writers++) {
+    for (int i = 0; i < writers; i++) start(&t[i], bursting, i);
+    join_all(t, writers);
+  }
+}
+static void burst_client(int none) {
+  pthread_t t[SLEEPERS];
+  (void)none;
+  rounds = often(ROUNDS);
+  for (int i = 0; i < BURST; i++) {
+    burst[i] = dial();
+    warm(burst[i], 1);
+  }
+  for (int i = 0; i < SLEEPERS; i++) start(&t[i], sleeping, i);
+  join_all(t, SLEEPERS);
+}
+
 const test_case CASES[] = {
     {"eight_read", write_crowd, recv_crowd, 0},
     {"eight_poll", write_crowd, poll_crowd, 0},
     {"eight_select", write_crowd, select_crowd, 0},
     {"eight_epoll", write_crowd, epoll_crowd, 0},
+    {"burst_to_sleeping_sets", burst_server, burst_client, RAW},
     {"eight_each_way", both_ways, both_ways, 0},
     {"eight_close", close_count, close_crowd, 0},
     {"shutdown_read_wakes_all", wait_told, shut_read, TOUCH},
