@@ -232,20 +232,28 @@ fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) ->
         Some(ns) => wait::Patience::until(s, sys::now_ns().saturating_add(ns)),
         None => wait::Patience::new(s, libc::SO_SNDTIMEO),
     };
-    while s.has(flag::PENDING) {
-        match wait::writable(id, s, fd, 0, &mut patience) {
-            Err(Errno::AGAIN) if limit.is_some() => {
-                give_up(s, fd);
-                return Err(Errno::TIMEDOUT);
-            }
-            Err(Errno::AGAIN) => return Err(Errno(libc::EINPROGRESS)),
-            other => other?,
+    let waited = until_answered(id, s, fd, &mut patience);
+    patience.over();
+    match waited {
+        Err(Errno::AGAIN) if limit.is_some() => {
+            give_up(s, fd);
+            return Err(Errno::TIMEDOUT);
         }
+        Err(Errno::AGAIN) => return Err(Errno(libc::EINPROGRESS)),
+        other => other?,
     }
     if s.has(flag::UNREACHED) {
         let e = s.relay_error.swap(0, Ordering::AcqRel);
         begin_anew(s, fd);
         return Err(Errno(if e == 0 { libc::ECONNREFUSED } else { e }));
+    }
+    Ok(())
+}
+
+/// Waits until it is known whether the peer was reached.
+fn until_answered(id: SlotId, s: &Slot, fd: RawFd, patience: &mut wait::Patience) -> Result<(), Errno> {
+    while s.has(flag::PENDING) {
+        wait::writable(id, s, fd, 0, patience)?;
     }
     Ok(())
 }

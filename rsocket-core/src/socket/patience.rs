@@ -58,9 +58,10 @@ impl Patience {
         self.slept.map_or(fd, |id| lent::descriptor(id, fd))
     }
 
-    /// The call is over.
+    /// The call is over: to be said by each that waits by [`wait::readable`](super::wait::readable) and its like, or others
+    /// that sleep on the connection will never close it. (A destructor would be in the way of a thread that is cancelled.)
     #[inline]
-    pub(super) fn over(&self) {
+    pub(crate) fn over(&self) {
         if let Some(id) = self.slept {
             lent::awake(id);
         }
