@@ -144,6 +144,9 @@ redis_server() {
 }
 redis() { limit 60 "${P[@]}" redis-cli -h "$ADDR" -p "$PORT" "$@"; }
 replica() { limit 60 "${P[@]}" redis-cli -h "$ADDR_HERE" -p "$port" "$@"; }
+# caught_up KEY VALUE : sets it, and returns when the replica has that, and so everything before. (WAIT is about writes of the connection
+# that it comes by.)
+caught_up() { printf 'set %s %s\nwait 1 20000\n' "$1" "$2" | redis >/dev/null 2>&1; }
 redis-cli_serve() { redis_server a "$PORT" "$ADDR"; }
 redis-c1_serve() { redis-cli_serve; }
 redis-c50_serve() { redis-cli_serve; }
@@ -180,7 +183,7 @@ redis-replica_ask() {
     sleep 0.1
   done
   quiet limit 60 "${P[@]}" redis-benchmark -h "$ADDR" -p "$PORT" -n 2000 -c 10 -r 1000 -t set,lpush -q || return
-  redis wait 1 20000 >/dev/null 2>&1
+  caught_up last value
   from=$(redis debug digest 2>&1)
   to=$(replica debug digest 2>&1)
   [ ${#from} -ge 40 ] && [ "$from" = "$to" ] || because "$from, but the replica holds $to ($(redis dbsize 2>&1) keys)"

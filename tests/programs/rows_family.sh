@@ -219,8 +219,7 @@ redis-bgsave_ask() {
     replica flushall >/dev/null 2>&1
     replica replicaof "$ADDR" "$PORT" >/dev/null 2>&1
     shortly 60 info replica replication master_link_status:up || return
-    redis set last $how >/dev/null 2>&1
-    redis wait 1 20000 >/dev/null 2>&1
+    caught_up last $how
     from=$(redis debug digest 2>&1)
     to=$(replica debug digest 2>&1)
     [ ${#from} -ge 40 ] && [ "$from" = "$to" ] || because "diskless $how: $from, but the replica holds $to" || return
