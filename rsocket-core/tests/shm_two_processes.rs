@@ -125,9 +125,9 @@ fn an_arena_opens_as_it_was_made() {
     let there = window.announce(1);
     there.word.fetch_or(there.bit, Ordering::Release);
     there.rung[0].store(7, Ordering::Relaxed);
-    assert_eq!((arena.rung(1)[0].load(Ordering::Relaxed), arena.rung(0)[0].load(Ordering::Relaxed)), (7, 0));
-    assert_eq!(arena.ready(1)[0].swap(0, Ordering::Acquire), 4);
-    assert_eq!(arena.ready(0)[0].load(Ordering::Relaxed), 0);
+    assert_eq!([0, 1].map(|side| arena.ready(side).rung[0].load(Ordering::Relaxed)), [0, 7]);
+    assert_eq!(arena.ready(1).bits[0].swap(0, Ordering::Acquire), 4);
+    assert_eq!(arena.ready(0).bits[0].load(Ordering::Relaxed), 0);
     // SAFETY: no handle is used after this.
     unsafe {
         arena.unmap();

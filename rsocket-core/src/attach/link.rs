@@ -409,9 +409,10 @@ pub fn collect_ready(f: &mut dyn FnMut(SlotId)) {
         }
         let Some(arena) = arenas::arena(r, i) else { continue };
         let side = r.side.load(Ordering::Relaxed);
-        park::hear(arena.rung(side));
+        let ready = arena.ready(side);
+        park::hear(&ready.rung);
         let words = (arena.windows() as usize).div_ceil(64);
-        for (n, word) in arena.ready(side).iter().enumerate().take(words) {
+        for (n, word) in ready.bits.iter().enumerate().take(words) {
             take_bits(r, n, word, f);
         }
     }
@@ -424,7 +425,7 @@ pub fn hear() {
         if let Some(r) = record(family, i)
             && let Some(arena) = arenas::arena(r, i)
         {
-            park::hear(arena.rung(r.side.load(Ordering::Relaxed)));
+            park::hear(&arena.ready(r.side.load(Ordering::Relaxed)).rung);
         }
     }
 }
@@ -439,8 +440,9 @@ pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
             continue;
         }
         let Some(arena) = arenas::arena(r, i) else { continue };
-        park::hear(arena.rung(1));
-        for (n, word) in arena.ready(1).iter().enumerate() {
+        let ready = arena.ready(1);
+        park::hear(&ready.rung);
+        for (n, word) in ready.bits.iter().enumerate() {
             // Acquire: pairs with the release in Sleepers::wake.
             let mut bits = word.swap(0, Ordering::Acquire);
             while bits != 0 {

@@ -6,7 +6,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -15,7 +15,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::direction::Direction;
 use super::layout::{
-    ArenaHeader, DIRECTION_LEN, HEADER_LEN, MAGIC, READY_WORDS, RUNG_WORDS, VERSION, WINDOW_LEN, arena_len,
+    ArenaHeader, DIRECTION_LEN, HEADER_LEN, MAGIC, ReadySide, VERSION, WINDOW_LEN, arena_len,
 };
 use super::park::Announce;
 use crate::errno::Errno;
@@ -161,19 +161,12 @@ impl Arena {
     }
 
     /// One side's ready bitmap: bit `i % 64` of word `i / 64` stands for window `i`. Whoever looks takes a
-    /// word by `swap(0, Acquire)`, which pairs with the Release in [`super::park::Sleepers::wake`].
+    /// word by `swap(0, Acquire)`, which pairs with the Release in [`super::park::Sleepers::wake`], after it has heard the
+    /// side's bells ([`super::park::hear`]).
     #[must_use]
-    pub fn ready(&self, side: u32) -> &[AtomicU64; READY_WORDS] {
+    pub fn ready(&self, side: u32) -> &ReadySide {
         let [connecting, accepting] = &self.header().ready;
-        if side & 1 == 0 { &connecting.0 } else { &accepting.0 }
-    }
-
-    /// One side's bells that are ringing. Whoever is about to look at the ready bits hears them first
-    /// ([`super::park::hear`]).
-    #[must_use]
-    pub fn rung(&self, side: u32) -> &[AtomicU64; RUNG_WORDS] {
-        let [connecting, accepting] = &self.header().rung;
-        if side & 1 == 0 { &connecting.0 } else { &accepting.0 }
+        if side & 1 == 0 { connecting } else { accepting }
     }
 
     /// The address and the number of windows, to be kept in a table of plain words.
@@ -296,11 +289,11 @@ impl Window {
     pub fn announce(&self, side: u32) -> Announce<'_> {
         // SAFETY: as in Arena::header; the mapping lives while the handle may be used.
         let header = unsafe { self.arena.cast::<ArenaHeader>().as_ref() };
-        let ([bits, accepting], [rung, its]) = (&header.ready, &header.rung);
-        let (bits, rung) = if side & 1 == 0 { (bits, rung) } else { (accepting, its) };
-        let [first, ..] = &bits.0;
-        let word = bits.0.get(self.index as usize / 64).unwrap_or(first);
-        Announce { word, bit: 1 << (self.index % 64), rung: &rung.0 }
+        let [connecting, accepting] = &header.ready;
+        let ReadySide { bits, rung } = if side & 1 == 0 { connecting } else { accepting };
+        let [first, ..] = bits;
+        let word = bits.get(self.index as usize / 64).unwrap_or(first);
+        Announce { word, bit: 1 << (self.index % 64), rung }
     }
 
     /// Both directions as if fresh, for the next connection in this window. Nobody may be using it.

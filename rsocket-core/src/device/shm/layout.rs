@@ -81,7 +81,7 @@ pub const HEADER_LEN: usize = PAGE;
 /// Words of one side's ready bitmap.
 pub const READY_WORDS: usize = MAX_WINDOWS as usize / 64;
 /// Bells of one side that can be known to be ringing; a bell's id says which word is its.
-pub const RUNG_WORDS: usize = 16;
+pub const RUNG_WORDS: usize = 4;
 
 /// The exact size of an arena with so many windows; `None` when there may not be so many, or none.
 #[must_use]
@@ -206,16 +206,15 @@ pub struct DirectionPage {
     _rest: [AtomicU64; 256],
 }
 
-/// One side's ready bits, on lines of their own.
+/// What one side's epoll sets look at before each wait, on lines of its own: one line, where windows are few.
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct ReadyBits(pub [AtomicU64; READY_WORDS]);
-
-/// Who has rung which bells of one side's epoll sets that were not heard yet ([`super::park::Announce`]), on lines of their
-/// own.
-#[repr(C, align(128))]
-#[derive(Debug)]
-pub struct RungBells(pub [AtomicU64; RUNG_WORDS]);
+pub struct ReadySide {
+    /// Who has rung which bells of the side's epoll sets that were not heard yet ([`super::park::Announce`]).
+    pub rung: [AtomicU64; RUNG_WORDS],
+    /// Windows that have become ready.
+    pub bits: [AtomicU64; READY_WORDS],
+}
 
 /// The first page of an arena.
 #[repr(C, align(4096))]
@@ -231,10 +230,8 @@ pub struct ArenaHeader {
     pub size: AtomicU64,
     /// 128 random bits that name the arena.
     pub id: [AtomicU64; 2],
-    /// Windows that have become ready for the connecting side (0) and for the accepting side (1).
-    pub ready: [ReadyBits; 2],
-    /// Bells of those two sides that are ringing.
-    pub rung: [RungBells; 2],
+    /// What has become ready for the connecting side (0) and for the accepting side (1).
+    pub ready: [ReadySide; 2],
 }
 
 const _: () = {
@@ -252,11 +249,10 @@ const _: () = {
     assert!(PLACES.is_power_of_two() && MAPS_AT.is_multiple_of(PAGE) && PLACES_AT.is_multiple_of(PAGE));
     assert!(offset_of!(DirectionPage, data) == 0x800);
     assert!(size_of::<ArenaHeader>() == HEADER_LEN);
-    assert!(offset_of!(ArenaHeader, ready) == 0x80 && offset_of!(ArenaHeader, rung) == 0x180);
-    assert!(size_of::<RungBells>() == 128);
+    assert!(offset_of!(ArenaHeader, ready) == 0x80 && size_of::<ReadySide>() == 256);
     assert!(DATA_RING.is_power_of_two() && CONTROL_RING.is_power_of_two());
     assert!(CREDITS + 8 <= DATA_RING);
     assert!(DIRECTION_LEN.is_multiple_of(PAGE));
     assert!(BUFFER_LEN < LARGE_BANK as usize && 2 * SEGMENTS == TARGETS);
-    assert!(READY_WORDS * 64 == MAX_WINDOWS as usize && READY_WORDS * 8 == 128);
+    assert!(READY_WORDS * 64 == MAX_WINDOWS as usize);
 };

@@ -279,7 +279,7 @@ mod tests {
         let notes = [const { AtomicU64::new(0) }; RUNG_WORDS];
         let word = AtomicU64::new(0);
         let ready = |window: u32| Some(Announce { word: &word, bit: 1 << window, rung: &notes });
-        // Another thread's bell (7) is rung for itself, whatever rings; 39 shares the word of 7 as a set's.
+        // A thread's bell (9) is rung for itself, whatever rings; 39 shares the word of 7 as a set's.
         let houses: [_; 4] = core::array::from_fn(|_| words());
         let mut rung = vec![];
         let mut publish = |set: u64, window: u32| {
