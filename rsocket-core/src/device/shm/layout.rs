@@ -80,7 +80,7 @@ pub const WINDOW_LEN: usize = 2 * DIRECTION_LEN;
 pub const HEADER_LEN: usize = PAGE;
 /// Words of one side's ready bitmap.
 pub const READY_WORDS: usize = MAX_WINDOWS as usize / 64;
-/// Bells of one side that can be known to be ringing; a bell's id says which word is its.
+/// Words for notes that a bell of one side is ringing; a bell's id says which is its.
 pub const RUNG_WORDS: usize = 4;
 
 /// The exact size of an arena with so many windows; `None` when there may not be so many, or none.

@@ -49,7 +49,7 @@ pub struct Announce<'a, W = AtomicU64> {
     pub word: &'a W,
     /// The window's bit in it.
     pub bit: u64,
-    /// The bells of that side that are ringing.
+    /// The notes at that side.
     pub rung: &'a [W; RUNG_WORDS],
 }
 
@@ -226,8 +226,7 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
 }
 
 impl Sleepers<'_> {
-    /// After publishing: wakes whoever sleeps. See [`Sleepers::wake_with`]; the bells are rung by
-    /// [`super::bell::ring`].
+    /// After publishing: wakes whoever sleeps. See [`Sleepers::wake_with`]; the bells are rung by [`ring`].
     #[inline(always)]
     pub fn wake(&self, ready: Option<Announce<'_>>) -> bool {
         self.wake_with(ready, |id| ring(id, ready))
