@@ -19,7 +19,7 @@ use crate::device::rdma;
 use crate::errno::Errno;
 use crate::relay::connection::{self, Connection, Options, Shape};
 use crate::relay::table::{self, Relay};
-use crate::relay::{guests, loopback, service, silent};
+use crate::relay::{self, guests, loopback, service, silent};
 use crate::socket::options::Size;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::timers::{self, Rules};
@@ -64,11 +64,6 @@ fn device_here() -> bool {
 
 fn slot(id: SlotId) -> Result<&'static Slot, Errno> {
     family::slot(id).ok_or(Errno::BADF)
-}
-
-/// The relay that the socket has in this process.
-fn relay_of(s: &Slot) -> Option<&'static Relay> {
-    s.relay.load(Ordering::Acquire).checked_sub(1).and_then(table::find)
 }
 
 fn options(fd: RawFd) -> Options {
@@ -139,7 +134,7 @@ fn shape(s: &Slot) -> Shape {
 
 /// The sizes of a socket that has a name already have changed: they hold for what it accepts, or connects to, from now on.
 pub(super) fn resized(s: &Slot) {
-    if let Some(relay) = relay_of(s).filter(|_| s.relay_pid.load(Ordering::Relaxed) == sys::pid()) {
+    if let Some(relay) = relay::of(s).filter(|_| s.relay_pid.load(Ordering::Relaxed) == sys::pid()) {
         relay.with(|c| c.iter_mut().for_each(|c| c.reshape(shape(s))));
     }
 }
@@ -160,7 +155,7 @@ pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
     if ours.get().is_none() {
         bind(id, fd, &wildcard(fd)?)?;
     }
-    let relay = relay_of(s).ok_or(Errno(libc::EADDRINUSE))?;
+    let relay = relay::of(s).ok_or(Errno(libc::EADDRINUSE))?;
     let door = loopback::listen_near(fd, backlog)?;
     let listening = relay.with(|c| match c {
         Some(c) => c.listen(door, backlog),
@@ -260,7 +255,7 @@ fn until_answered(id: SlotId, s: &Slot, fd: RawFd, patience: &mut wait::Patience
 
 /// Nobody waits for the attempt any more.
 fn give_up(s: &Slot, fd: RawFd) {
-    if let Some(relay) = relay_of(s) {
+    if let Some(relay) = relay::of(s) {
         let gone = relay.with(Option::take).flatten();
         relay.give_back();
         if let Some(connection) = gone {
@@ -291,7 +286,7 @@ fn begin_anew(s: &Slot, fd: RawFd) {
 }
 
 fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
-    let bound = relay_of(s).filter(|_| s.names.first().is_some_and(|n| n.get().is_some()));
+    let bound = relay::of(s).filter(|_| s.names.first().is_some_and(|n| n.get().is_some()));
     let relay = match bound {
         Some(relay) => relay,
         None => table::take().ok_or(Errno(libc::ENOBUFS))?,
@@ -455,7 +450,7 @@ pub fn closing(id: SlotId, s: &Slot) {
     if s.has(flag::RELAYED) || pid == 0 || pid != sys::pid() {
         return;
     }
-    if let Some(relay) = relay_of(s) {
+    if let Some(relay) = relay::of(s) {
         let gone = relay.with(Option::take).flatten();
         relay.give_back();
         if let Some(connection) = gone {

@@ -408,6 +408,12 @@ impl Stream {
         }
     }
 
+    /// Whether there is a message that was not read to its end. (Without one there may be an end to read.)
+    #[must_use]
+    pub const fn has_unread(&self) -> bool {
+        self.recv.readable() > 0 || self.inbox.len > 0
+    }
+
     /// The application has read `n` bytes of what [`Self::next_read`] showed.
     pub fn on_read(&mut self, n: u32) {
         self.recv.on_read(n);

@@ -13,7 +13,7 @@ use std::os::fd::RawFd;
 
 use super::connection::Connection;
 use super::service;
-use super::table::{self, Relay};
+use super::table::Relay;
 use crate::attach::link::{self, Ends};
 use crate::device::shm::park::MARK_READY;
 use crate::socket::slot::{Slot, SlotId, flag};
@@ -26,11 +26,6 @@ pub struct Hearing {
     key: u64,
     /// Readable when there is news.
     pub fd: RawFd,
-}
-
-/// The connection's relay, if it is in this process.
-fn relay_of(s: &Slot) -> Option<&'static Relay> {
-    s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find)
 }
 
 /// Whether anybody of the program's side has a bell in the window, but for the one with this id.
@@ -47,7 +42,7 @@ impl Hearing {
         if !s.has(flag::RELAYED) || s.has(flag::BESIDE) && !ready::settled(s) || family::shared(id) {
             return None;
         }
-        let relay = relay_of(s)?;
+        let relay = super::of(s)?;
         let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
         let fd = relay.with(|slot| slot.as_mut().filter(|c| c.window() == own)?.event_fd()).flatten()?;
         Some(Self { relay, key: relay.key(), fd })
@@ -109,7 +104,7 @@ pub fn by_service(s: &Slot) {
     if !s.has(flag::RELAYED) {
         return;
     }
-    if let Some(relay) = relay_of(s) {
+    if let Some(relay) = super::of(s) {
         // Relaxed: the fence of arming came before.
         if relay.heard.load(Ordering::Relaxed) == 0 {
             relay.with(|slot| slot.iter_mut().for_each(|c| again(relay, c)));

@@ -35,31 +35,31 @@ pub mod pump;
 pub mod service;
 mod setup;
 pub mod silent;
+pub mod straight;
 pub mod table;
 mod telling;
 pub mod watch;
+
+/// The connection's relay, if it is in this process. Its place may be another connection's by now: whoever holds its lock
+/// knows ([`Connection::carries`](connection::Connection::carries)).
+#[inline]
+#[must_use]
+pub fn of(s: &Slot) -> Option<&'static table::Relay> {
+    // Acquire: pairs with the release of whoever gave the connection its relay.
+    s.relay.load(Ordering::Acquire).checked_sub(1).and_then(table::find)
+}
 
 /// Lets the connection's relay run, if it is in this process and nobody else runs it at the moment; whether
 /// it ran. Never waits.
 #[inline]
 pub fn pump(s: &Slot) -> bool {
-    let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) else {
+    let Some(relay) = of(s) else {
         return false;
     };
-    let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
     let ran = relay.try_with(|slot| {
         // The number may be another connection's by now, or another process's relay.
-        let c = slot.as_mut().filter(|c| c.window() == own && c.running())?;
-        let ran = c.run();
-        note(relay, ran.moved);
-        if ran.alive && c.backlog() {
-            hearing::again(relay, c);
-            if relay.armed.swap(1, Ordering::Relaxed) == 0 {
-                c.arm();
-                return Some(c.run().alive);
-            }
-        }
-        Some(ran.alive)
+        let c = slot.as_mut().filter(|c| c.carries(s) && c.running())?;
+        Some(run(relay, c))
     });
     match ran.flatten() {
         Some(true) => true,
@@ -71,12 +71,27 @@ pub fn pump(s: &Slot) -> bool {
     }
 }
 
+/// Moves what can be moved, for a thread of the program that holds the relay's lock; false when it is over, which is for the
+/// service thread to see to. What cannot be sent now is left to whoever hears of the device.
+fn run(relay: &table::Relay, c: &mut connection::Connection) -> bool {
+    let ran = c.run();
+    note(relay, ran.moved);
+    if ran.alive && c.backlog() {
+        hearing::again(relay, c);
+        if relay.armed.swap(1, Ordering::Relaxed) == 0 {
+            c.arm();
+            return c.run().alive;
+        }
+    }
+    ran.alive
+}
+
 /// A call of the program's found nothing to do: the relay may bring something. Where there is one CPU, a program that finds
 /// nothing again and again gives it to whoever could change that (its peer, the device's own threads), who would have
 /// to wait for the scheduler's tick otherwise. No lock may be held.
 pub fn look(s: &Slot) {
     pump(s);
-    let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) else { return };
+    let Some(relay) = of(s) else { return };
     // Relaxed: as in note().
     if relay.vain.load(Ordering::Relaxed) >= FEW && thread::has_one_cpu() {
         stats::add(Counter::CpuYields, 1);
@@ -108,7 +123,7 @@ pub fn spinning(s: &Slot, on: bool) {
     if !s.has(flag::RELAYED) {
         return;
     }
-    if let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) {
+    if let Some(relay) = of(s) {
         // Relaxed: as in note().
         if on {
             relay.spinners.fetch_add(1, Ordering::Relaxed);
@@ -118,18 +133,19 @@ pub fn spinning(s: &Slot, on: bool) {
     }
 }
 
-/// Looks at the device, then asks `ready`: for spinning.
+/// Before each look at the window by a thread that waits: the relay, if there is one, brings what the device has. False:
+/// nothing else has happened.
 #[inline]
-pub fn probe(s: &Slot, ready: impl Fn() -> bool) -> bool {
+pub fn bring(s: &Slot) -> bool {
     if s.has(flag::RELAYED) {
         pump(s);
     }
-    ready()
+    false
 }
 
 /// Before a thread sleeps on the connection: the device says from now on when there is news, to whoever hears ([`hearing`]).
 pub fn arm(s: &Slot) {
-    let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) else { return };
+    let Some(relay) = of(s) else { return };
     // No thread of the program's is at it any more, as far as this one knows.
     relay.polled_at.store(0, Ordering::Relaxed);
     relay.vain.store(0, Ordering::Relaxed);
@@ -243,7 +259,7 @@ pub fn drain(leaving: bool) {
 /// Before a close that resets: the peer gets no farewell, and with `at_once` what is not sent yet is not sent. The relay
 /// of another process hears of it too late, and says farewell.
 pub fn reset(s: &Slot, at_once: bool) {
-    let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) else { return };
+    let Some(relay) = of(s) else { return };
     let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
     relay.with(|slot| slot.iter_mut().filter(|c| c.window() == own).for_each(|c| c.reset(at_once)));
     service::nudge();
@@ -252,7 +268,7 @@ pub fn reset(s: &Slot, at_once: bool) {
 /// Before a close that lingers (`SO_LINGER`): waits until the peer's device has all that was sent and the farewell, for
 /// `seconds` at most. The relay of another process is not waited for.
 pub fn linger(s: &Slot, seconds: u32) {
-    let Some(relay) = s.relay.load(Ordering::Relaxed).checked_sub(1).and_then(table::find) else { return };
+    let Some(relay) = of(s) else { return };
     let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
     let until = sys::now_ns().saturating_add(u64::from(seconds) * 1_000_000_000);
     while sys::now_ns() < until {
@@ -294,3 +310,5 @@ mod overtaken_tests;
 mod placement_tests;
 #[cfg(test)]
 pub(crate) mod pump_tests;
+#[cfg(test)]
+mod straight_tests;

@@ -15,7 +15,6 @@ use std::collections::VecDeque;
 use super::notes::Note;
 use super::port::Broken;
 use super::pump::Pump;
-use super::table::{self, Relay};
 use super::{pump, service};
 use crate::device::shm::copy;
 use crate::device::shm::layout::{MAPS, PLACES};
@@ -234,6 +233,11 @@ impl<Q: QueuePair> Pump<Q> {
         }
     }
 
+    /// Whether the peer was told of all mappings, of which it must hear before it gets bytes that follow them.
+    pub(super) fn all_told(&self) -> bool {
+        self.placements.untold.is_empty()
+    }
+
     /// Posts what must go before any data that is still in the window: new mappings, and what was written directly.
     /// Whether all of it went; `moved` if any did.
     ///
@@ -353,11 +357,6 @@ fn note_word(note: Note) -> Option<Word> {
     note.words().next()
 }
 
-/// The relay of a connection, if it is in this process and runs.
-fn relay_of(s: &Slot) -> Option<&'static Relay> {
-    s.relay.load(core::sync::atomic::Ordering::Acquire).checked_sub(1).and_then(table::find)
-}
-
 /// Maps memory of the program's on a relayed connection; the mapping's number.
 ///
 /// # Errors
@@ -369,7 +368,7 @@ pub unsafe fn expose(s: &Slot, at: *mut u8, len: u32, offset: u64) -> Result<u32
     if s.relay_pid.load(core::sync::atomic::Ordering::Relaxed) != sys::pid() {
         return Err(Errno::OPNOTSUPP);
     }
-    let relay = relay_of(s).ok_or(Errno::NOTCONN)?;
+    let relay = super::of(s).ok_or(Errno::NOTCONN)?;
     let exposed = relay.with(|c| {
         let pump = c.as_mut().filter(|c| c.carries(s))?.pump_mut()?;
         // SAFETY: the caller's promise.
@@ -388,7 +387,7 @@ pub unsafe fn expose(s: &Slot, at: *mut u8, len: u32, offset: u64) -> Result<u32
 
 /// Works on the connection's pump, if it still has one.
 fn with_pump<R>(s: &Slot, f: impl FnOnce(&mut Pump<crate::device::rdma::RdmaPair>) -> R) -> Option<R> {
-    relay_of(s)?.with(|c| c.as_mut().filter(|c| c.carries(s))?.pump_mut().map(f)).flatten()
+    super::of(s)?.with(|c| c.as_mut().filter(|c| c.carries(s))?.pump_mut().map(f)).flatten()
 }
 
 /// Takes a mapping back, and waits until nothing is written to it any more.

@@ -27,7 +27,7 @@ use crate::wire::sge::{Endian, Sge};
 use crate::wire::word::Message;
 
 /// Completions that are taken from the device at a time.
-const BATCH: usize = 32;
+const BATCH: usize = 8;
 /// Bytes of messages of the program's that go to the device as one, at most.
 const GATHERED: u32 = 65_536;
 /// Entries of our target table: as many as upstream has (`wire-protocol §2.2`).
@@ -78,7 +78,7 @@ pub struct Pump<Q> {
     pub(super) reader: Option<Reader>,
     pub(super) placements: Placements,
     /// In message mode, until the peer has said something.
-    opening: Option<Opening>,
+    pub(super) opening: Option<Opening>,
     /// No bytes of the peer's buffer.
     nowhere: Sge,
 }
@@ -223,7 +223,7 @@ impl<Q: QueuePair> Pump<Q> {
     }
 
     /// Whether a direction or the connection has ended, or is about to.
-    fn ending(&self) -> bool {
+    pub(super) fn ending(&self) -> bool {
         self.hung_up || self.closing || self.stream.state() != State::Open
     }
 
@@ -238,7 +238,7 @@ impl<Q: QueuePair> Pump<Q> {
     }
 
     /// Takes the device's news: whether there were any, and whether there may be more.
-    fn poll(&mut self) -> (bool, bool) {
+    pub(super) fn poll(&mut self) -> (bool, bool) {
         let mut batch = [Completion::None; BATCH];
         let count = self.pair.poll(&mut batch);
         self.reports += count as u64;
@@ -349,8 +349,19 @@ impl<Q: QueuePair> Pump<Q> {
         matches!(self.stream.state(), State::Open | State::WriteOnly)
     }
 
+    /// Where a part of our receive buffer is, as the device names it.
+    pub(super) fn arrival(&self, region: &Region) -> u64 {
+        self.buffer.addr.wrapping_add(u64::from(region.offset))
+    }
+
+    /// Whether the program was told that nothing follows.
+    pub(super) fn has_ended_delivering(&self) -> bool {
+        self.end_delivered
+    }
+
     /// As much of a region as the window takes now.
     fn deliver_region(&mut self, region: Region) -> Result<u32, Broken> {
+        let addr = self.arrival(&region);
         let (mut done, mut broken, mut full) = (0, false, false);
         let port = &mut self.port;
         let mut sink = |at: *const u8, len: usize| {
@@ -367,7 +378,6 @@ impl<Q: QueuePair> Pump<Q> {
                 }
             }
         };
-        let addr = self.buffer.addr.wrapping_add(u64::from(region.offset));
         let inside = self.pair.each_chunk(addr, region.len, &mut sink);
         if broken || inside.is_err() { Err(Broken) } else { Ok(done) }
     }
@@ -444,7 +454,7 @@ impl<Q: QueuePair> Pump<Q> {
     }
 
     /// Posts what is not data.
-    fn control(&mut self) -> bool {
+    pub(super) fn control(&mut self) -> bool {
         let mut any = self.unmappings();
         // Before asking: what the stream has said cannot be put back.
         while self.pair.staging_room() >= Sge::SIZE as u32
@@ -476,7 +486,7 @@ impl<Q: QueuePair> Pump<Q> {
     }
 
     /// The program's side of the window is not to be believed any more.
-    fn fail(&mut self) {
+    pub(super) fn fail(&mut self) {
         self.stream.on_event(Event::Failed);
         self.end_delivered = true;
         self.peer = PeerEnd::Broken;

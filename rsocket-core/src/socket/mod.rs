@@ -35,6 +35,7 @@ mod short;
 #[cfg(test)]
 mod short_tests;
 pub mod slot;
+mod straight;
 #[cfg(test)]
 mod tail_tests;
 pub mod tally;
@@ -278,7 +279,11 @@ pub fn receive_at_once(id: SlotId, to: &[libc::iovec], flags: i32) -> Option<usi
 /// What [`send()`] does where it is quick, without the question who does it: `None` if nothing has happened.
 #[inline(never)]
 pub fn send_at_once(id: SlotId, from: &[libc::iovec]) -> Option<usize> {
-    if tapped() { None } else { short::send(slot(id)?, from) }
+    if tapped() {
+        return None;
+    }
+    let s = slot(id)?;
+    short::send(s, from).or_else(|| straight::send_at_once(s, from))
 }
 
 /// Receives as recv(2) would. Blocks as the descriptor's flags say.

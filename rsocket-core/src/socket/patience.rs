@@ -44,6 +44,12 @@ impl Patience {
         Self { deadline, ..Self::new(s, 0) }
     }
 
+    /// Which connection had the slot when the call began.
+    #[inline]
+    pub(super) fn born(&self) -> u32 {
+        self.generation
+    }
+
     /// The call is about to sleep on this connection.
     #[cold]
     pub(super) fn sleeps(&mut self, id: SlotId) {

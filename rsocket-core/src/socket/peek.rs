@@ -13,6 +13,7 @@ use super::{Events, guard, ready, wait};
 use crate::attach::link;
 use crate::attach::machine::ReceiveMode;
 use crate::errno::Errno;
+use crate::relay;
 use crate::sync::thread::tid;
 use crate::sys;
 
@@ -47,7 +48,7 @@ fn until_enough(
         match attempt(id, s, fd, &mut cursor, flags, patience)? {
             Got::End => return Ok(cursor.done()),
             Got::Nothing if ready::settled(s) => wait::more(id, s, fd, flags, seen, patience)?,
-            Got::Nothing => wait::readable(id, s, fd, flags, patience)?,
+            Got::Nothing => wait::readable(id, s, fd, flags, patience, |_| relay::bring(s))?,
             // What TCP still has of a connection that is leaving it cannot be waited for together with the rest.
             Got::Bytes(_)
                 if cursor.done() >= target || s.receive_mode() != ReceiveMode::Device || over(s, fd) =>
@@ -105,6 +106,6 @@ fn until_there(
         if look.ready.contains(Events::IN) || kernel() {
             return Ok(0);
         }
-        wait::readable(id, s, fd, flags, patience)?;
+        wait::readable(id, s, fd, flags, patience, |_| relay::bring(s))?;
     }
 }

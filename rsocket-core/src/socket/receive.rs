@@ -12,10 +12,11 @@ use super::peek::{nothing_wanted, peek};
 pub(crate) use super::room::{Due, give_back};
 use super::room::{commit, publish, unread_word};
 use super::slot::{RecvState, Slot, SlotId, flag};
+use super::straight::Looked;
 pub use super::unread::unread;
 pub(crate) use super::unread::{ended_ahead, in_window, reaches_low_water};
 use super::vectors::Cursor;
-use super::{beside, guard, ready, tally, wait};
+use super::{beside, guard, ready, straight, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveEvent, ReceiveMode};
 use crate::attach::{counters, detach, marks, pairing, reason::Reason, sandbox};
@@ -76,7 +77,13 @@ fn until_enough(
         // Whether it is enough, this call decides: readiness goes by the low-water mark alone, however little is asked
         // for, or missing.
         let seen = if enough > 1 { ready::progress(s).received } else { 0 };
-        match attempt(id, s, fd, cursor, flags, patience) {
+        let got = match straight::first(s, cursor, flags, patience.born()) {
+            Looked::Bytes(n) => Ok(Got::Bytes(n)),
+            // Nor would an attempt find anything: it begins with the same look.
+            Looked::Nothing if cursor.done() == 0 => Ok(Got::Nothing),
+            _ => attempt(id, s, fd, cursor, flags, patience),
+        };
+        match got {
             Ok(Got::Bytes(_)) if cursor.left() == 0 || !all && cursor.done() >= enough => {
                 return Ok(cursor.done());
             }
@@ -90,10 +97,17 @@ fn until_enough(
                 let waited = if enough > 1 && ready::settled(s) {
                     wait::more(id, s, fd, flags, seen, patience)
                 } else {
-                    wait::readable(id, s, fd, flags, patience)
+                    let born = patience.born();
+                    wait::readable(id, s, fd, flags, patience, |ends| {
+                        straight::take(s, ends, cursor, flags, born)
+                    })
                 };
                 fd = patience.descriptor(fd);
                 match waited {
+                    // What came while it waited.
+                    Ok(()) if cursor.left() == 0 || !all && cursor.done() > 0 && cursor.done() >= enough => {
+                        return Ok(cursor.done());
+                    }
                     Ok(()) => {}
                     Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
                     // It does not sleep, and so has not heard what the kernel has to say.
@@ -155,7 +169,11 @@ pub(super) fn attempt(
         };
     };
     if s.has(flag::RELAYED) && !ready::data_waiting(s, &ends) {
-        relay::look(s);
+        if straight::may_receive(s, flags) {
+            relay::straight::give_way(s);
+        } else {
+            relay::look(s);
+        }
     }
     if !guard::take_receive(s, &ends) {
         return Err(Errno::AGAIN);
@@ -417,7 +435,14 @@ fn from_device(
 ) -> Result<Got, Errno> {
     // A call that may sleep need not ask the kernel: the sleep is on TCP's descriptor too. What was heard there is asked
     // for at once.
-    if quiet(s, ends)
+    let mut quiet_now = quiet(s, ends);
+    if quiet_now && straight::may_receive(s, flags) {
+        match straight::receive(s, ends, to) {
+            0 => quiet_now = quiet(s, ends),
+            n => return Ok(Got::Bytes(n)),
+        }
+    }
+    if quiet_now
         && !(wait::kernel_was_heard(s)
             || flags & (libc::MSG_DONTWAIT | libc::MSG_PEEK) != 0 && wait::is_kernel_due(s))
     {
@@ -576,7 +601,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, state: RecvState) -> Result<S
 
 /// What most looks of a receiver that spins find: nothing came, nothing is owed, nothing has changed. The long way would
 /// find the same, and copy the state for it. Runs under the receive lock.
-fn quiet(s: &Slot, ends: &Ends) -> bool {
+pub(super) fn quiet(s: &Slot, ends: &Ends) -> bool {
     // SAFETY: the lock is our caller's, and nothing below edits the state.
     let state = unsafe { s.receive.view() };
     state.ended == 0

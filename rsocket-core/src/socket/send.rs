@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use super::kernel;
 use super::slot::{LARGE, SMALL, SendState, Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{guard, tally, wait};
+use super::{guard, straight, tally, wait};
 use crate::attach::link::{self, Beyond, Ends};
 use crate::attach::machine::{SendEvent, SendMode};
 use crate::attach::sandbox::{self, Left};
@@ -61,6 +61,12 @@ pub fn transfer(
     let mut cursor = Cursor::new(from);
     if !Cursor::plausible(from) {
         return Err(Errno(libc::EFAULT));
+    }
+    if into == Into::Stream {
+        straight::send(s, &mut cursor);
+        if cursor.done() > 0 && cursor.left() == 0 {
+            return Ok(cursor.done());
+        }
     }
     let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
     let sent = until_sent(id, s, fd, &mut cursor, flags, into, &mut patience);

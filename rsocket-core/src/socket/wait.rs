@@ -86,7 +86,8 @@ pub(crate) fn ask_kernel_next(s: &Slot) {
     s.asked_at.store(0, Ordering::Relaxed);
 }
 
-/// Waits until receiving may bring something.
+/// Waits until receiving may bring something. `take` is called before each look at the window, while that pays, and may end
+/// the wait: by then it has received.
 ///
 /// # Errors
 /// `EAGAIN` (non-blocking, or out of time), `EINTR`, `EBADF` when the descriptor was closed meanwhile.
@@ -96,9 +97,10 @@ pub(crate) fn readable(
     fd: RawFd,
     flags: i32,
     patience: &mut Patience,
+    mut take: impl FnMut(&Ends) -> bool,
 ) -> Result<(), Errno> {
     let ends = connected(s).filter(|_| s.receive_mode() == ReceiveMode::Device);
-    let probe = || ends.as_ref().is_some_and(|ends| relay::probe(s, || ready::data_waiting(s, ends)));
+    let probe = || ends.as_ref().is_some_and(|ends| take(ends) || ready::data_waiting(s, ends));
     let asked_later = blocked(s, flags);
     if !asked_later {
         blocks(s, fd, flags)?;
@@ -145,7 +147,7 @@ pub(crate) fn writable(
     patience: &mut Patience,
 ) -> Result<(), Errno> {
     let ends = connected(s).filter(|_| s.send_mode() == SendMode::Device);
-    let probe = || ends.as_ref().is_some_and(|ends| relay::probe(s, || ready::room_waiting(s, ends)));
+    let probe = || ends.as_ref().is_some_and(|ends| relay::bring(s) || ready::room_waiting(s, ends));
     let asked_later = blocked(s, flags);
     if !asked_later {
         blocks(s, fd, flags)?;

@@ -10,7 +10,8 @@
 //!   whoever reads its events ([`RdmaPair::peer_gone`]).
 //!
 //! `post` makes work requests, `report` reads completions. Must not know what the words mean. Entry point:
-//! [`CmId::create_pair`](super::CmId::create_pair). Exactly one thread at a time uses a pair.
+//! [`CmId::create_pair`](super::CmId::create_pair). Exactly one thread at a time uses a pair, and cannot be cancelled while it
+//! does: a device's library may make system calls that are cancellation points (`relay::table::Relay`).
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::{c_int, c_void};
@@ -442,7 +443,6 @@ impl QueuePair for RdmaPair {
     }
 
     fn arm(&mut self) {
-        let _uncancelled = gate::uncancelled();
         self.asked = self.asked.saturating_add(1);
         // SAFETY: the completion queue is alive.
         unsafe { ffi::request_notify(self.cq) };
@@ -450,7 +450,6 @@ impl QueuePair for RdmaPair {
 
     fn take_event(&mut self) -> bool {
         let Some(channel) = &self.channel else { return false };
-        let _uncancelled = gate::uncancelled();
         let mut came = false;
         // Each look is a system call: one, and another only where more events were asked for. The first whatever was asked
         // for: an event too many of some device's would keep its descriptor readable for ever.

@@ -4,8 +4,8 @@
 use core::ffi::c_int;
 
 use super::{Life, Pending, RdmaPair, SLOT};
+use crate::device::rdma::ffi;
 use crate::device::rdma::staging::Piece;
-use crate::device::rdma::{ffi, gate};
 use crate::device::{HALF, PostError};
 use crate::proto::control::Mode;
 use crate::wire::sge::Sge;
@@ -55,7 +55,7 @@ impl Request {
     }
 }
 
-fn empty_sge() -> ffi::ibv_sge {
+const fn empty_sge() -> ffi::ibv_sge {
     ffi::ibv_sge { addr: 0, length: 0, lkey: 0 }
 }
 
@@ -123,7 +123,7 @@ impl RdmaPair {
         self.ready_for(1)?;
         self.whole(|pair| {
             let bytes = pair.copied(bytes)?;
-            pair.post(&mut [Request::write(bytes, target, word, token)])
+            pair.post([Request::write(bytes, target, word, token)])
         })
     }
 
@@ -132,7 +132,7 @@ impl RdmaPair {
         self.whole(|pair| {
             let word = word.to_native();
             let bytes = pair.copied(&word)?;
-            pair.post(&mut [Request::send(bytes, token)])
+            pair.post([Request::send(bytes, token)])
         })
     }
 
@@ -179,7 +179,7 @@ impl RdmaPair {
             let bytes = Bytes::Staged(piece, len, len <= pair.inline);
             match (mode, word) {
                 (Mode::Message, Some(word)) => pair.halves(bytes, target, word, token),
-                _ => pair.post(&mut [Request::write(bytes, target, word, token)]),
+                _ => pair.post([Request::write(bytes, target, word, token)]),
             }
         })
     }
@@ -188,21 +188,19 @@ impl RdmaPair {
     fn halves(&mut self, bytes: Bytes, target: Sge, word: Word, token: u64) -> Result<(), PostError> {
         let word = word.to_native();
         let word = self.copied(&word)?;
-        self.post(&mut [Request::write(bytes, target, None, HALF), Request::send(word, token)])
+        self.post([Request::write(bytes, target, None, HALF), Request::send(word, token)])
     }
 
-    /// Posts one or two requests, with one doorbell. The pair is open and has room for them.
-    fn post(&mut self, requests: &mut [Request]) -> Result<(), PostError> {
-        let mut entries = [empty_sge(), empty_sge()];
+    /// Posts requests, with one doorbell. The pair is open and has room for them.
+    fn post<const N: usize>(&mut self, requests: [Request; N]) -> Result<(), PostError> {
+        let mut entries = [const { empty_sge() }; N];
         // SAFETY: all zeroes is a value of these structures of numbers and pointers.
-        let mut chain: [ffi::ibv_send_wr; 2] = unsafe { core::mem::zeroed() };
+        let mut chain: [ffi::ibv_send_wr; N] = unsafe { core::mem::zeroed() };
         let lkey = self.staging_memory.lkey();
         let base = self.staging_memory.addr();
-        let count = requests.len();
         let mut next: *mut ffi::ibv_send_wr = core::ptr::null_mut();
         // From the last to the first, so that each can name its successor.
-        for (i, ((request, entry), wr)) in
-            requests.iter().zip(&mut entries).zip(&mut chain).enumerate().take(count).rev()
+        for (i, ((request, entry), wr)) in requests.iter().zip(&mut entries).zip(&mut chain).enumerate().rev()
         {
             wr.wr_id = (self.posted + i as u64) & !RECEIVE;
             wr.next = next;
@@ -232,7 +230,6 @@ impl RdmaPair {
             }
             next = wr;
         }
-        let _uncancelled = gate::uncancelled();
         // SAFETY: the queue pair is alive; the chain and its entries live on this stack, inline bytes on the
         // caller's, staged ones in registered memory until they are reported.
         match unsafe { ffi::post_send(self.qp, next) } {
@@ -275,7 +272,6 @@ impl RdmaPair {
     }
 
     fn give_receives(&mut self) -> Result<(), PostError> {
-        let _uncancelled = gate::uncancelled();
         while self.owed > 0 {
             let count = usize::from(self.owed).min(CHAIN);
             let mut entries = [const { ffi::ibv_sge { addr: 0, length: 0, lkey: 0 } }; CHAIN];

@@ -6,7 +6,7 @@ use core::mem::MaybeUninit;
 use super::post::RECEIVE;
 use super::{Life, RdmaPair, SLOT};
 use crate::device::Completion;
-use crate::device::rdma::{ffi, gate};
+use crate::device::rdma::ffi;
 use crate::wire::word::Word;
 
 /// Completions read by one call.
@@ -47,7 +47,6 @@ impl RdmaPair {
         if self.life == Life::Ended {
             return false;
         }
-        let _uncancelled = gate::uncancelled();
         let mut batch = [const { MaybeUninit::<ffi::ibv_wc>::uninit() }; BATCH];
         // SAFETY: the completion queue is alive.
         let found = match unsafe { ffi::poll(self.cq, &mut batch) } {

@@ -1,0 +1,194 @@
+//! Bytes that go straight between a program's buffers and a queue pair, past the window.
+//!
+//! The window is for threads that are not here, or not awake: the service thread, relatives, whoever polls. A thread of the
+//! relay's own process that is inside a call needs it only for what cannot go on now. While the window is empty, what such a
+//! thread sends is posted from its own buffers, and what the device has brought is copied into them: a copy less in each
+//! direction, and none of the window's words.
+//!
+//! Nothing overtakes anything: the caller holds the lock of the connection's direction, so that nobody else of the program's
+//! side is at it, and here the relay's lock is held, so that nobody moves bytes between window and device; then an empty
+//! window stays empty. What does not fit goes into it by the caller, or by [`Pump::run`] here.
+//!
+//! Not beside a TCP connection, where both ends count what passes the window. Must not know sockets' modes and locks.
+//! Entry points: [`send`], [`receive`]; [`give_way`] for a call that has found nothing.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use core::sync::atomic::Ordering;
+
+use super::pump::Pump;
+use super::{FEW, note, service};
+use crate::device::shm::copy;
+use crate::device::{PostError, QueuePair};
+use crate::proto::ramp::Ramp;
+use crate::proto::stream::Readable;
+use crate::socket::slot::Slot;
+use crate::socket::vectors::Cursor;
+use crate::stats::{self, Counter};
+use crate::sync::thread;
+
+/// What came of a look at the device for a thread that receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Looked {
+    /// The device had news, or something was said to the peer.
+    pub(super) moved: bool,
+    /// There is nothing left that only [`Pump::run`] does.
+    pub(super) done: bool,
+}
+
+/// Posts bytes of the program's while the device takes them; with `whole` all or none. How many. To be called under the send
+/// lock; never waits.
+pub fn send(s: &Slot, from: &mut Cursor<'_>, whole: bool) -> usize {
+    let Some(relay) = super::of(s) else { return 0 };
+    let sent = relay.try_with(|slot| {
+        let pump = slot.as_mut().filter(|c| c.carries(s))?.pump_mut()?;
+        let sent = pump.send_straight(from, whole);
+        if sent > 0 {
+            note(relay, true);
+        }
+        Some(sent)
+    });
+    sent.flatten().unwrap_or(0)
+}
+
+/// Looks at the device, and copies what it has brought into the program's buffers, if the window is still `empty`; how many
+/// bytes. To be called under the receive lock; never waits. With 0 the window may have something by now.
+pub fn receive(s: &Slot, to: &mut Cursor<'_>, empty: impl Fn() -> bool) -> usize {
+    let Some(relay) = super::of(s) else { return 0 };
+    let before = to.done();
+    let alive = relay.try_with(|slot| {
+        let c = slot.as_mut().filter(|c| c.carries(s) && c.running())?;
+        let looked = match c.pump_mut().filter(|_| empty()) {
+            Some(pump) => pump.receive_straight(to),
+            None => Looked { moved: false, done: false },
+        };
+        if looked.done {
+            note(relay, looked.moved);
+            return Some(true);
+        }
+        Some(super::run(relay, c))
+    });
+    if alive.flatten() == Some(false) {
+        service::nudge();
+    }
+    to.done() - before
+}
+
+/// Before another [`receive`] of a program that has found nothing again and again: gives the CPU away where there is only one,
+/// as [`super::look`] does. No lock may be held.
+pub fn give_way(s: &Slot) {
+    let Some(relay) = super::of(s) else { return };
+    // Relaxed: as in note().
+    if relay.vain.load(Ordering::Relaxed) >= FEW && thread::has_one_cpu() {
+        stats::add(Counter::CpuYields, 1);
+        thread::yield_now();
+    }
+}
+
+impl<Q: QueuePair> Pump<Q> {
+    /// Whether all that was put into the window has gone out, and whatever is put in next may go too.
+    fn clear_to_send(&self) -> bool {
+        self.beside.is_none()
+            && self.opening.is_none()
+            && !self.ending()
+            && self.stream.state().writable()
+            && self.all_told()
+            && !self.port.has_outgoing()
+    }
+
+    /// See [`send`].
+    pub(super) fn send_straight(&mut self, from: &mut Cursor<'_>, whole: bool) -> usize {
+        let room = |pump: &Self| pump.stream.room().min(pump.pair.staging_room());
+        if !self.clear_to_send() || whole && from.left() > room(self) as usize {
+            return 0;
+        }
+        let before = from.done();
+        let mut ramp = Ramp::FLAT;
+        while from.left() > 0 {
+            let most = u32::try_from(from.left()).unwrap_or(u32::MAX).min(self.pair.staging_room());
+            if most == 0 {
+                break;
+            }
+            let Some(post) = self.stream.next_data(&mut ramp, most) else { break };
+            let n = post.target.len as usize;
+            let fill = |to: &mut [u8]| {
+                let to = to.get_mut(..n).unwrap_or(&mut []);
+                from.each(to.len(), |at, len, done| {
+                    let Some(to) = to.get_mut(done..done + len) else { return false };
+                    // SAFETY: the cursor's stretch is readable for `len` bytes, as the program vouched, and is not the
+                    // device's memory; `to` has as many.
+                    unsafe { copy::near(to.as_mut_ptr(), at, len) };
+                    true
+                });
+            };
+            match self.pair.post_filled(post.target.len, post.target, Some(post.word), post.token, fill) {
+                Ok(()) => {
+                    self.outstanding += 1;
+                    self.carried.0 += n as u64;
+                    from.advance(n);
+                }
+                // Its end will be polled, and is for the ordinary way to tell.
+                Err(PostError::Ended) => break,
+                // Slots are counted so that this cannot be; a connection that miscounts is not to be trusted.
+                Err(PostError::Full | PostError::Unsupported) => {
+                    self.hang_up();
+                    break;
+                }
+            }
+        }
+        from.done() - before
+    }
+
+    /// See [`receive`]. The window is empty.
+    pub(super) fn receive_straight(&mut self, to: &mut Cursor<'_>) -> Looked {
+        let mut moved = false;
+        if self.beside.is_some() || self.opening.is_some() || self.has_ended_delivering() {
+            return Looked { moved, done: false };
+        }
+        loop {
+            let (polled, more) = self.poll();
+            moved |= polled;
+            self.take_out(to);
+            if !more || to.left() == 0 {
+                break;
+            }
+        }
+        moved |= self.control();
+        let done = !self.stream.has_unread() && !self.ending() && !self.port.has_outgoing();
+        Looked { moved, done }
+    }
+
+    /// From the device's buffer into the program's.
+    fn take_out(&mut self, to: &mut Cursor<'_>) {
+        while self.stream.has_unread()
+            && let Some((at, room)) = to.stretch()
+        {
+            let region = match self.stream.next_read() {
+                Ok(Readable::Bytes(region)) => region,
+                // Ends are told by the window.
+                Ok(_) => break,
+                Err(_) => {
+                    self.hang_up();
+                    break;
+                }
+            };
+            let n = region.len.min(u32::try_from(room).unwrap_or(u32::MAX));
+            let mut done = 0;
+            let mut sink = |from: *const u8, len: usize| {
+                let len = len.min(n as usize - done);
+                // SAFETY: each_chunk promises that `from` is readable for `len` bytes during the call; the cursor's stretch is
+                // writable for n bytes, as the program vouched, of which `done` are used. They are not the same memory.
+                unsafe { copy::near(at.add(done), from, len) };
+                done += len;
+            };
+            let from = self.arrival(&region);
+            if self.pair.each_chunk(from, n, &mut sink).is_err() {
+                self.fail();
+                break;
+            }
+            self.stream.on_read(n);
+            self.carried.1 += u64::from(n);
+            to.advance(n as usize);
+        }
+    }
+}
