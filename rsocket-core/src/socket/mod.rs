@@ -641,7 +641,10 @@ pub fn progress(id: SlotId) -> Progress {
     if datagram::is(id) {
         return datagram::ready::progress(id);
     }
-    slot(id).map_or_else(Progress::default, ready::progress)
+    let Some(s) = slot(id) else { return Progress::default() };
+    // What the look that follows would have the relay bring belongs to this, or it would be news once more.
+    relay::bring(s);
+    ready::progress(s)
 }
 
 /// Spins while that pays: true as soon as `probe` is.

@@ -5,12 +5,13 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::guard;
-use super::slot::{RecvState, Slot, SlotId};
+use super::slot::{RecvState, Slot, SlotId, flag};
+use super::{guard, ready};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::ReceiveMode;
 use crate::attach::{counters, marks, pairing};
 use crate::device::shm::layout;
+use crate::relay;
 use crate::sync::thread::tid;
 use crate::wire::word::{Message, Word};
 
@@ -35,6 +36,10 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     };
     if !follows {
         return in_tcp();
+    }
+    if s.has(flag::RELAYED) && !ready::data_waiting(s, &ends) {
+        // A program may do nothing else than to ask this.
+        relay::look(s);
     }
     if !guard::take_receive(s, &ends) {
         return Some(0);
