@@ -5,8 +5,8 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::guard;
 use super::slot::{RecvState, Slot, SlotId, flag};
-use super::{guard, ready};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::ReceiveMode;
 use crate::attach::{counters, marks, pairing};
@@ -37,8 +37,8 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     if !follows {
         return in_tcp();
     }
-    if s.has(flag::RELAYED) && !ready::data_waiting(s, &ends) {
-        // A program may do nothing else than to ask this.
+    if s.has(flag::RELAYED) {
+        // A program may do nothing else than to ask this, until there is as much as it wants.
         relay::look(s);
     }
     if !guard::take_receive(s, &ends) {
