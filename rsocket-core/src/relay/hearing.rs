@@ -70,9 +70,9 @@ impl Hearing {
         });
     }
 
-    /// The thread has slept, and its bell is out of the window: takes the news, if there are any. Others who wait hear of
-    /// the next.
-    pub fn heard(&self, s: &Slot) {
+    /// The thread has slept, and its bell is out of the window: takes the event. The news themselves are taken here if `now`,
+    /// or if others wait, who hear of the next; else by the look with which the thread goes on.
+    pub fn heard(&self, s: &Slot, now: bool) {
         let ends = link::ends(s);
         let alive = service::with_news(self.relay, |slot| {
             let c = slot.as_mut().filter(|_| self.relay.key() == self.key)?;
@@ -80,6 +80,9 @@ impl Hearing {
             self.relay.armed.store(0, Ordering::Relaxed);
             // Pairs with the fence in relay::arm, as in Service::look.
             fence(Ordering::SeqCst);
+            if !now && ends.as_ref().is_some_and(|ends| !others(ends, 0)) {
+                return Some(true);
+            }
             let mut ran = c.run();
             while ran.alive && ends.as_ref().is_some_and(|ends| others(ends, 0)) {
                 c.arm();

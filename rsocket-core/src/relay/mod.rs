@@ -144,8 +144,9 @@ pub fn bring(s: &Slot) -> bool {
 }
 
 /// Before a thread sleeps on the connection: the device says from now on when there is news, to whoever hears ([`hearing`]).
-pub fn arm(s: &Slot) {
-    let Some(relay) = of(s) else { return };
+/// Whether the relay has run after that; not where somebody armed it before.
+pub fn arm(s: &Slot) -> bool {
+    let Some(relay) = of(s) else { return false };
     // No thread of the program's is at it any more, as far as this one knows.
     relay.polled_at.store(0, Ordering::Relaxed);
     relay.vain.store(0, Ordering::Relaxed);
@@ -153,16 +154,17 @@ pub fn arm(s: &Slot) {
     // that it is gone, or the service thread sees that nobody is here, and arms.
     fence(Ordering::SeqCst);
     if relay.armed.load(Ordering::Relaxed) != 0 {
-        return;
+        return false;
     }
-    relay.with(|slot| {
-        if let Some(c) = slot
-            && relay.armed.swap(1, Ordering::Relaxed) == 0
-        {
-            c.arm();
-            c.run();
-        }
+    let ran = relay.with(|slot| {
+        let Some(c) = slot.as_mut().filter(|_| relay.armed.swap(1, Ordering::Relaxed) == 0) else {
+            return false;
+        };
+        c.arm();
+        c.run();
+        true
     });
+    ran == Some(true)
 }
 
 /// The program has put something in.

@@ -118,10 +118,15 @@ pub fn foresee(s: &Slot) {
 /// Looks, without a system call once both directions are settled.
 #[inline]
 pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
-    common(s).unwrap_or_else(|| look_closely(id, s, fd))
+    common(s).unwrap_or_else(|| look_closely(id, s, fd, true))
 }
 
-fn look_closely(id: SlotId, s: &Slot, fd: RawFd) -> Look {
+/// As [`look`], right after the relay, if there is one, has brought what there is.
+pub(super) fn look_again(id: SlotId, s: &Slot, fd: RawFd) -> Look {
+    common(s).unwrap_or_else(|| look_closely(id, s, fd, false))
+}
+
+fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
     if s.has(flag::BROKEN) {
         return Look { ready: Events::IN | Events::OUT | Events::ERR | Events::HUP, ask: Events::empty() };
     }
@@ -136,7 +141,9 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd) -> Look {
             let ready = Events::IN | Events::OUT | Events::ERR | Events::HUP;
             return Look { ready, ask: Events::empty() };
         }
-        relay::pump(s);
+        if bring {
+            relay::pump(s);
+        }
     }
     if s.has(flag::LOST) {
         let ready = Events::IN | Events::OUT | Events::RDHUP | Events::ERR | Events::HUP;
@@ -262,9 +269,7 @@ pub fn arm(id: SlotId, s: &Slot, interest: Events, bell: u64, mark: bool) -> Arm
     wait::say_cpu(&ends);
     let word = if mark { bell | MARK_READY } else { bell };
     let mut armed = Armed::Armed;
-    if s.has(flag::RELAYED) {
-        relay::arm(s);
-    }
+    let brought = s.has(flag::RELAYED) && relay::arm(s);
     // Data waiters are armed whatever the interest is: a peer that wants to go back rings them.
     if !enlist(&ends.incoming.data_waiters(), word) {
         armed = Armed::Crowded;
@@ -274,7 +279,8 @@ pub fn arm(id: SlotId, s: &Slot, interest: Events, bell: u64, mark: bool) -> Arm
     }
     // arm() ends with the fence that pairs with the one in wake(): either the peer sees the bell, or we
     // see what it published before it looked.
-    if look(id, s, -1).ready.intersects(interest) {
+    let look = if brought { look_again(id, s, -1) } else { look(id, s, -1) };
+    if look.ready.intersects(interest) {
         disarm(s, bell);
         return Armed::Ready;
     }

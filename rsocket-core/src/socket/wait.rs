@@ -273,7 +273,8 @@ fn sleep(
         left = Some(left.map_or(d.as_nanos() as u64, |l| l.min(d.as_nanos() as u64)));
     }
     let epoch = s.mode_epoch.load(Ordering::Acquire);
-    let look = ready::look(id, s, fd);
+    // The caller has just looked; and before it sleeps there will be another look.
+    let look = ready::look_again(id, s, fd);
     if seen.is_none_or(|seen| ready::progress(s).received != seen) && look.ready.intersects(interest) {
         return Ok(());
     }
@@ -337,7 +338,7 @@ fn sleep(
     if let (Some(hearing), Ok([_, _, device])) = (hearing, slept)
         && device != 0
     {
-        hearing.heard(s);
+        hearing.heard(s, interest == Events::OUT);
     }
     let slept = slept.map(|[tcp, ..]| tcp);
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
