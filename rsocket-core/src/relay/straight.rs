@@ -27,6 +27,10 @@ use crate::socket::vectors::Cursor;
 use crate::stats::{self, Counter};
 use crate::sync::thread;
 
+/// Posts that nothing was heard of, after which a thread that sends looks at the device: one that never receives would not
+/// hear of its peer's end otherwise, nor have the room back.
+const UNHEARD: u32 = 16;
+
 /// What came of a look at the device for a thread that receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Looked {
@@ -41,8 +45,11 @@ pub(super) struct Looked {
 pub fn send(s: &Slot, from: &mut Cursor<'_>, whole: bool) -> usize {
     let Some(relay) = super::of(s) else { return 0 };
     let sent = relay.try_with(|slot| {
-        let pump = slot.as_mut().filter(|c| c.carries(s))?.pump_mut()?;
-        let sent = pump.send_straight(from, whole);
+        let c = slot.as_mut().filter(|c| c.carries(s) && c.running())?;
+        if c.pump_mut()?.outstanding >= UNHEARD && !super::run(relay, c) {
+            service::nudge();
+        }
+        let sent = c.pump_mut()?.send_straight(from, whole);
         if sent > 0 {
             note(relay, true);
         }
