@@ -14,7 +14,6 @@ use core::sync::atomic::{Ordering, fence};
 use crate::attach::link::Ends;
 use crate::errno::Errno;
 use crate::socket::slot::{Slot, flag};
-use crate::socket::wait::ticks;
 use crate::stats::{self, Counter};
 use crate::sync::thread;
 use crate::sys;
@@ -113,7 +112,7 @@ fn note(relay: &table::Relay, moved: bool) {
     if moved {
         relay.vain.store(0, Ordering::Relaxed);
     } else if relay.vain.fetch_add(1, Ordering::Relaxed) >= MANY {
-        relay.polled_at.store(ticks(), Ordering::Relaxed);
+        relay.polled_at.store(sys::ticks(), Ordering::Relaxed);
     }
 }
 

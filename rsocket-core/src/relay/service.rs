@@ -26,7 +26,6 @@ use crate::device::shm::bell::{self, BellRef};
 use crate::device::shm::park::MARK_READY;
 use crate::errno::Errno;
 use crate::socket::SlotId;
-use crate::socket::wait::ticks;
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sync::thread::tid;
 use crate::sys;
@@ -537,7 +536,7 @@ impl Service {
             relay.armed.store(0, Ordering::Relaxed);
             // Pairs with the fence in relay::arm.
             fence(Ordering::SeqCst);
-            let polls = ticks().wrapping_sub(relay.polled_at.load(Ordering::Relaxed)) < HOT;
+            let polls = sys::ticks().wrapping_sub(relay.polled_at.load(Ordering::Relaxed)) < HOT;
             let recently = polls || relay.spinners.load(Ordering::Relaxed) > 0;
             let mut again = recently.then(|| sys::now_ns().saturating_add(LOOK_AGAIN_NS));
             loop {

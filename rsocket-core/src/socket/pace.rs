@@ -10,7 +10,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::wait::ticks;
+use crate::sys;
 
 /// Receives without a send between them, from which on messages are taken to come one way; and twice as many after each
 /// time that this was not worth it, up to the second.
@@ -53,7 +53,7 @@ impl Pace {
 
     fn let_pass(&self) {
         let looked_at = self.looked_at.load(Relaxed);
-        while ticks().wrapping_sub(looked_at) < PAUSE {
+        while sys::ticks().wrapping_sub(looked_at) < PAUSE {
             core::hint::spin_loop();
         }
     }
@@ -85,7 +85,7 @@ impl Pace {
         };
         self.receives.store(receives, Relaxed);
         if receives == WAITS {
-            self.looked_at.store(ticks(), Relaxed);
+            self.looked_at.store(sys::ticks(), Relaxed);
         }
     }
 
@@ -121,7 +121,7 @@ mod tests {
         for _ in 0..3 {
             let looked_at = pace.looked_at.load(Relaxed);
             pace.before();
-            assert!(ticks().wrapping_sub(looked_at) >= PAUSE);
+            assert!(sys::ticks().wrapping_sub(looked_at) >= PAUSE);
             pace.after(WORTH);
         }
         pace.after(WORTH - 1);

@@ -25,7 +25,7 @@ use crate::sync::thread;
 use crate::sys;
 
 /// How often, at most, the kernel is asked whether a connection has ended while nothing arrives, in
-/// ticks of [`ticks`]: some tens of microseconds.
+/// ticks of [`sys::ticks`]: some tens of microseconds.
 const ASK_EVERY: u64 = 60_000;
 /// How often a sender looks whether a half-closed peer is still there, in nanoseconds.
 const PEER_CHECK_NS: u64 = 100_000_000;
@@ -44,25 +44,11 @@ pub(super) fn polling() -> u32 {
     u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX)
 }
 
-/// A cheap clock that only orders of magnitude matter of.
-#[inline]
-pub(crate) fn ticks() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: rdtsc exists on every x86-64 and has no effect but its value.
-        unsafe { core::arch::x86_64::_rdtsc() }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        sys::now_ns().wrapping_mul(2)
-    }
-}
-
 /// Whether it is time to ask the kernel if the connection has ended.
 #[inline]
 pub(crate) fn is_kernel_due(s: &Slot) -> bool {
     // Relaxed: a hint; asking once too often costs a system call, and whoever must ask stores 0.
-    ticks().wrapping_sub(s.asked_at.load(Ordering::Relaxed)) >= ASK_EVERY
+    sys::ticks().wrapping_sub(s.asked_at.load(Ordering::Relaxed)) >= ASK_EVERY
 }
 
 /// The same; whoever is told so asks.
@@ -70,7 +56,7 @@ pub(crate) fn is_kernel_due(s: &Slot) -> bool {
 pub(crate) fn kernel_due(s: &Slot) -> bool {
     let due = is_kernel_due(s);
     if due {
-        s.asked_at.store(ticks(), Ordering::Relaxed);
+        s.asked_at.store(sys::ticks(), Ordering::Relaxed);
     }
     due
 }

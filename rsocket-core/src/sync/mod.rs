@@ -9,6 +9,7 @@
 pub mod atom;
 pub mod living;
 pub mod lock;
+mod own;
 pub mod signals;
 pub mod spin;
 pub mod thread;

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 use super::thread;
+use crate::sys;
 
 /// Where the cap ends up after failures.
 pub const LEAST_NS: u32 = 2_000;
@@ -45,8 +46,8 @@ pub const DEAR_LOOKS: u32 = 4;
 /// How often the only CPU is given away before the thread sleeps: the first in turn may be somebody else.
 const TURNS: u32 = 4;
 
-/// Where that takes so long, in nanoseconds, a sleeper would have had the CPU back sooner.
-const LONG_TURNS_NS: u64 = 1_000_000;
+/// Where that takes so long, in ticks of [`sys::ticks`], a sleeper would have had the CPU back sooner: about a millisecond.
+const LONG_TURNS: u64 = 3_000_000;
 
 /// How a spin ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +125,7 @@ impl Adaptive {
                 }
                 core::hint::spin_loop();
             }
-            let now = crate::sys::now_ns();
+            let now = sys::now_ns();
             if start == 0 {
                 // The clock is read only now: most spins that succeed end before this.
                 start = now;
@@ -139,16 +140,15 @@ impl Adaptive {
     /// a peer in another process): gives it to them, a few times. That is a sleep and a wake-up less if it is enough;
     /// it is not where others take the CPU for long.
     pub fn give_way(&mut self, cap_ns: u32, ready: impl FnMut() -> bool) -> bool {
-        self.give_way_for(LONG_TURNS_NS, cap_ns, ready)
+        self.give_way_for(LONG_TURNS, cap_ns, ready)
     }
 
-    fn give_way_for(&mut self, long_ns: u64, cap_ns: u32, mut ready: impl FnMut() -> bool) -> bool {
-        let began = crate::sys::now_ns();
+    fn give_way_for(&mut self, long: u64, cap_ns: u32, mut ready: impl FnMut() -> bool) -> bool {
+        let began = sys::ticks();
         for _ in 0..TURNS {
             thread::yield_now();
             if ready() {
-                let long = crate::sys::now_ns().wrapping_sub(began) > long_ns;
-                if long {
+                if sys::ticks().wrapping_sub(began) > long {
                     self.failed(cap_ns);
                 } else {
                     self.0 = u32::MAX;

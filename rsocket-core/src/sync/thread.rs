@@ -1,83 +1,65 @@
 //! Who and where the calling thread is, cheaply: its kernel id, its CPU, and whether it is inside a section, that
 //! is, holds one of our locks. A signal that finds it there waits for the section's end ([`super::signals`]).
 //!
-//! Thread-locals here are const-initialised and have no destructor, so that a hook may touch them in a
+//! What a thread knows of itself ([`super::own`]) is zero at first and has no destructor, so that a hook may touch it in a
 //! signal handler and in a thread that is being torn down. The cached id survives a fork, where it is
 //! wrong: the child calls [`forked`] first of all.
 #![forbid(unsafe_code)]
 
-use core::cell::Cell;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::compiler_fence;
 
+use super::own::{self, Own};
 use super::signals;
-
-/// What one thread knows of itself. Read by handlers that interrupt it, so each step is one store. One variable, since
-/// finding one costs as much as all the rest.
-struct Thread {
-    tid: Cell<u32>,
-    /// Locks that it holds or is about to hold: see `lock::Kernel`.
-    held: Cell<u32>,
-    /// Sections of other kinds ([`enter`]).
-    entered: Cell<u32>,
-    /// What there is to do at the end of the section: 0 nothing, else as [`signals`] says.
-    due: Cell<u32>,
-}
-
-thread_local! {
-    static THREAD: Thread = const {
-        Thread { tid: Cell::new(0), held: Cell::new(0), entered: Cell::new(0), due: Cell::new(0) }
-    };
-}
 
 /// The kernel's id of this thread; never 0.
 #[must_use]
 #[inline]
 pub fn tid() -> u32 {
-    let cached = THREAD.try_with(|t| t.tid.get()).unwrap_or(0);
+    let cached = own::with(|t| t.tid.get());
     if cached != 0 { cached } else { ask_tid() }
 }
 
 #[cold]
 fn ask_tid() -> u32 {
     let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-    let _ = THREAD.try_with(|t| t.tid.set(tid));
+    own::with(|t| t.tid.set(tid));
     tid
 }
 
 /// For the child of a fork, before anything else of ours: its thread has another id and holds no lock
 /// (locks in shared memory that the parent's thread held belong to the parent still).
 pub fn forked() {
-    let due = THREAD.try_with(|t| {
+    let due = own::with(|t| {
         t.tid.set(0);
         t.held.set(0);
         t.entered.set(0);
         t.due.replace(0)
     });
-    signals::forked(due.unwrap_or(0));
+    signals::forked(due);
 }
 
 /// How many of our locks this thread holds, or is in the middle of taking or giving back.
 #[must_use]
 #[inline]
 pub fn held() -> u32 {
-    THREAD.try_with(|t| t.held.get()).unwrap_or(0)
+    own::with(|t| t.held.get())
 }
 
 /// Whether this thread is inside a section of any kind.
 pub(super) fn inside() -> bool {
-    THREAD.try_with(|t| t.held.get() | t.entered.get()).unwrap_or(0) != 0
+    own::with(|t| t.held.get() | t.entered.get()) != 0
 }
 
 /// What is due at the end of the section.
 pub(super) fn due() -> u32 {
-    THREAD.try_with(|t| t.due.get()).unwrap_or(0)
+    own::with(|t| t.due.get())
 }
 
 /// Sets that.
 pub(super) fn set_due(due: u32) {
-    let _ = THREAD.try_with(|t| t.due.set(due));
+    own::with(|t| t.due.set(due));
 }
 
 // In all four: a handler that runs on this thread must see the count before the lock word changes, and the word before
@@ -85,14 +67,14 @@ pub(super) fn set_due(due: u32) {
 
 #[inline(always)]
 pub(super) fn held_add() {
-    let _ = THREAD.try_with(|t| t.held.set(t.held.get().wrapping_add(1)));
+    own::with(|t| t.held.set(t.held.get().wrapping_add(1)));
     compiler_fence(SeqCst);
 }
 
 #[inline(always)]
 pub(super) fn held_sub() {
     compiler_fence(SeqCst);
-    let _ = THREAD.try_with(|t| {
+    own::with(|t| {
         t.held.set(t.held.get().saturating_sub(1));
         at_the_end(t);
     });
@@ -101,7 +83,7 @@ pub(super) fn held_sub() {
 /// This thread is about to take a lock that is not an `OwnedLock`. Called before the word can change.
 #[inline]
 pub(crate) fn enter() {
-    let _ = THREAD.try_with(|t| t.entered.set(t.entered.get().wrapping_add(1)));
+    own::with(|t| t.entered.set(t.entered.get().wrapping_add(1)));
     compiler_fence(SeqCst);
 }
 
@@ -109,7 +91,7 @@ pub(crate) fn enter() {
 #[inline]
 pub(crate) fn leave() {
     compiler_fence(SeqCst);
-    let _ = THREAD.try_with(|t| {
+    own::with(|t| {
         t.entered.set(t.entered.get().saturating_sub(1));
         at_the_end(t);
     });
@@ -118,12 +100,12 @@ pub(crate) fn leave() {
 /// Whether this thread is between [`enter`] and [`leave`].
 #[inline]
 pub(crate) fn entered() -> bool {
-    THREAD.try_with(|t| t.entered.get()).unwrap_or(0) != 0
+    own::with(|t| t.entered.get()) != 0
 }
 
 /// After a count went down.
 #[inline(always)]
-fn at_the_end(t: &Thread) {
+fn at_the_end(t: &Own) {
     // A signal that comes before the count went down is seen here, one that comes later finds no section.
     compiler_fence(SeqCst);
     if t.due.get() != 0 && t.held.get() | t.entered.get() == 0 {
@@ -144,13 +126,13 @@ pub fn yield_now() {
     rustix::thread::sched_yield();
 }
 
-/// Whether this process's threads have one CPU to run on and no other; as it was at some time within the last second.
+/// Whether this process's threads have one CPU to run on and no other; as it was at some time within about the last second.
 #[must_use]
 pub fn has_one_cpu() -> bool {
-    /// When it was asked, in monotonic nanoseconds; the lowest bit is the answer. 0: never.
+    /// When it was asked, in ticks; the lowest bit is the answer. 0: never.
     static KNOWN: AtomicU64 = AtomicU64::new(0);
-    const A_SECOND: u64 = 1_000_000_000;
-    let now = crate::sys::now_ns();
+    const A_SECOND: u64 = 3_000_000_000;
+    let now = crate::sys::ticks();
     // Relaxed: a number of its own, and the threads of a process seldom differ.
     let known = KNOWN.load(Relaxed);
     if known != 0 && now.wrapping_sub(known) < A_SECOND {

@@ -32,20 +32,6 @@ const NAP: Duration = Duration::from_millis(5);
 /// The most events that the kernel takes.
 const MOST: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
 
-/// A cheap clock of no particular unit.
-#[inline]
-fn ticks() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86_64 processor has it; where it traps it is emulated.
-    unsafe {
-        core::arch::x86_64::_rdtsc()
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        sys::now_ns() * 5 / 2
-    }
-}
-
 /// The program's array. The caller of `wait` promises that it has room for `max`.
 #[derive(Clone, Copy)]
 struct Out {
@@ -238,7 +224,7 @@ impl<S: Source> Registry<S> {
             }
             let due = state.entry_news
                 || state.waits.is_multiple_of(CALLS)
-                || ticks().wrapping_sub(state.asked) > TICKS;
+                || sys::ticks().wrapping_sub(state.asked) > TICKS;
             let (mut n, mut rang, mut asked) = (0, false, lazy && !state.warm.is_empty());
             if due {
                 // Half of the room, so that neither side starves the other; all of it when ours is empty.
@@ -427,7 +413,7 @@ impl<S: Source> State<S> {
 
     /// Asks the kernel without waiting; the count of the program's events, and whether the bell rang.
     fn ask_kernel(&mut self, epfd: RawFd, out: Out, limit: usize) -> Result<(usize, bool), Errno> {
-        self.asked = ticks();
+        self.asked = sys::ticks();
         self.entry_news &= limit == 0;
         let limit = limit.min(out.max);
         let mut rang = false;
