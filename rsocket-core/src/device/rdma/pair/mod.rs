@@ -4,7 +4,8 @@
 //! - *Posts* copy their bytes into a ring of registered memory, the staging ring, or give them to the device
 //!   at once where they are short enough (`inline`), and are carried out by the device in order.
 //! - *Words* are the immediate data of a write, or, where the transport knows none (iWARP), a SEND of 4 bytes
-//!   into the slot of a receive (`wire-protocol §4.2`). Every request is signalled (`post` says why).
+//!   into the slot of a receive (`wire-protocol §4.2`). Every request is signalled but the first of two
+//!   that the device has taken at once (`post` says why).
 //! - *Receives*: a few more than the caller asks for, against senders that are not bound by credits.
 //! - *The end*: our posts are carried out first, then the connection manager tells the peer, which is told by
 //!   whoever reads its events ([`RdmaPair::peer_gone`]).

@@ -36,6 +36,8 @@ struct Request {
     target: Sge,
     immediate: Word,
     token: u64,
+    /// The device is to say when it was carried out.
+    signalled: bool,
 }
 
 impl Request {
@@ -46,12 +48,21 @@ impl Request {
         };
         // A write of no bytes names no memory; what it is given by accident need not travel.
         let target = if matches!(bytes, Bytes::None) { Sge::default() } else { target };
-        Self { opcode, bytes, target, immediate: word.unwrap_or(Word(0)), token }
+        Self { opcode, bytes, target, immediate: word.unwrap_or(Word(0)), token, signalled: true }
+    }
+
+    /// The first half of a message in message mode. The report of the second says as much as one of its own would. But
+    /// where the device reads our memory later it has one all the same: soft-iWARP hands such memory to TCP without a copy
+    /// if the request is not signalled, and calls it done while TCP still reads there.
+    fn first_half(bytes: Bytes, target: Sge) -> Self {
+        let signalled = !matches!(bytes, Bytes::None | Bytes::Inline(..) | Bytes::Staged(.., true));
+        Self { signalled, ..Self::write(bytes, target, None, HALF) }
     }
 
     const fn send(bytes: Bytes, token: u64) -> Self {
         let target = Sge { addr: 0, rkey: 0, len: 0 };
-        Self { opcode: ffi::ibv_wr_opcode::IBV_WR_SEND, bytes, target, immediate: Word(0), token }
+        let opcode = ffi::ibv_wr_opcode::IBV_WR_SEND;
+        Self { opcode, bytes, target, immediate: Word(0), token, signalled: true }
     }
 }
 
@@ -188,7 +199,7 @@ impl RdmaPair {
     fn halves(&mut self, bytes: Bytes, target: Sge, word: Word, token: u64) -> Result<(), PostError> {
         let word = word.to_native();
         let word = self.copied(&word)?;
-        self.post([Request::write(bytes, target, None, HALF), Request::send(word, token)])
+        self.post([Request::first_half(bytes, target), Request::send(word, token)])
     }
 
     /// Posts requests, with one doorbell. The pair is open and has room for them.
@@ -204,9 +215,7 @@ impl RdmaPair {
         {
             wr.wr_id = (self.posted + i as u64) & !RECEIVE;
             wr.next = next;
-            // The first of two too, though the second says as much: soft-iWARP hands the memory of a request that is
-            // not signalled to TCP without a copy, and calls it done while TCP still reads there.
-            wr.send_flags = ffi::SIGNALED;
+            wr.send_flags = if request.signalled { ffi::SIGNALED } else { 0 };
             wr.opcode = request.opcode;
             wr.imm_data_invalidated_rkey_union.imm_data =
                 u32::from_ne_bytes(request.immediate.to_immediate());

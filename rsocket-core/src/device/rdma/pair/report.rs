@@ -10,40 +10,65 @@ use crate::device::rdma::ffi;
 use crate::wire::word::Word;
 
 /// Completions read by one call.
-const BATCH: usize = 32;
+const BATCH: usize = 8;
+
+/// Where completions are reported to.
+struct Out<'a> {
+    into: &'a mut [Completion],
+    count: usize,
+}
+
+impl Out<'_> {
+    const fn has_room(&self) -> bool {
+        self.count < self.into.len()
+    }
+}
 
 impl RdmaPair {
     /// Hands out what was found, and looks for more until the device has none or `into` is full.
     pub(super) fn take(&mut self, into: &mut [Completion]) -> usize {
-        let mut count = 0;
-        let mut more = true;
-        for place in into {
-            // A batch may hold nothing to report, and the next one something.
-            while more && self.ready.is_empty() {
-                more = self.gather();
-            }
-            let Some(found) = self.ready.pop_front() else { break };
-            match found {
-                Completion::Sent { .. } | Completion::Failed { .. } => {
-                    self.unreported = self.unreported.saturating_sub(1);
-                }
-                Completion::Word(_) => self.reported += 1,
-                Completion::Ended | Completion::None => {}
-            }
-            *place = found;
-            count += 1;
+        let mut out = Out { into, count: 0 };
+        while out.has_room()
+            && let Some(found) = self.ready.pop_front()
+        {
+            self.hand_out(found, &mut out);
         }
-        count
+        // A batch may hold nothing to report, and the next one something.
+        while out.has_room() && self.gather(&mut out) {}
+        out.count
     }
 
     /// Looks at what the device has done, and carries on with closing, without reporting anything. For whoever
     /// drives a pair whose owner does not poll it any more.
     pub fn advance(&mut self) {
-        while self.gather() {}
+        while self.gather(&mut Out { into: &mut [], count: 0 }) {}
+    }
+
+    /// Reports what was found behind all that was found before.
+    fn found(&mut self, found: Completion, out: &mut Out<'_>) {
+        if self.ready.is_empty() && out.has_room() {
+            self.hand_out(found, out);
+        } else {
+            self.ready.push_back(found);
+        }
+    }
+
+    fn hand_out(&mut self, found: Completion, out: &mut Out<'_>) {
+        match found {
+            Completion::Sent { .. } | Completion::Failed { .. } => {
+                self.unreported = self.unreported.saturating_sub(1);
+            }
+            Completion::Word(_) => self.reported += 1,
+            Completion::Ended | Completion::None => {}
+        }
+        if let Some(place) = out.into.get_mut(out.count) {
+            *place = found;
+            out.count += 1;
+        }
     }
 
     /// Reads one batch; whether there may be more.
-    fn gather(&mut self) -> bool {
+    fn gather(&mut self, out: &mut Out<'_>) -> bool {
         if self.life == Life::Ended {
             return false;
         }
@@ -60,19 +85,19 @@ impl RdmaPair {
         let more = found.len() == BATCH;
         for completion in found {
             if completion.wr_id & RECEIVE != 0 {
-                self.arrived(completion);
+                self.arrived(completion, out);
             } else {
-                self.carried_out(completion);
+                self.carried_out(completion, out);
             }
         }
         if !more {
-            self.carry_on_ending();
+            self.carry_on_ending(out);
         }
         more
     }
 
     /// A receive was used, or came back unused.
-    fn arrived(&mut self, completion: &ffi::ibv_wc) {
+    fn arrived(&mut self, completion: &ffi::ibv_wc, out: &mut Out<'_>) {
         if completion.status != ffi::ibv_wc_status::IBV_WC_SUCCESS {
             self.broke();
             return;
@@ -85,7 +110,7 @@ impl RdmaPair {
             self.slot_word(completion)
         };
         match word {
-            Some(word) => self.ready.push_back(Completion::Word(word)),
+            Some(word) => self.found(Completion::Word(word), out),
             // A peer that sends anything else does not speak the protocol.
             None => self.broke(),
         }
@@ -102,29 +127,29 @@ impl RdmaPair {
     }
 
     /// A post was carried out, or not. Those before it were carried out: nothing is sent after a failure.
-    fn carried_out(&mut self, completion: &ffi::ibv_wc) {
+    fn carried_out(&mut self, completion: &ffi::ibv_wc, out: &mut Out<'_>) {
         let number = completion.wr_id;
         if number >= self.posted || number < self.completed {
             return;
         }
         while self.completed < number {
-            self.complete(true);
+            self.complete(true, out);
         }
         let success = completion.status == ffi::ibv_wc_status::IBV_WC_SUCCESS;
-        self.complete(success);
+        self.complete(success, out);
         if !success {
             self.broke();
         }
     }
 
     /// Reports the oldest post that the device had.
-    fn complete(&mut self, success: bool) {
+    fn complete(&mut self, success: bool, out: &mut Out<'_>) {
         let at = (self.completed % u64::from(self.send_queue)) as usize;
         let Some(done) = self.pending.get(at).copied() else { return };
         self.completed += 1;
         self.staging.give(done.piece);
         let token = done.token;
-        self.ready.push_back(if success { Completion::Sent { token } } else { Completion::Failed { token } });
+        self.found(if success { Completion::Sent { token } } else { Completion::Failed { token } }, out);
     }
 
     /// The queue pair has failed, or the peer broke a rule.
@@ -135,7 +160,7 @@ impl RdmaPair {
     }
 
     /// With nothing left to read: the next step of the end, if there is one.
-    fn carry_on_ending(&mut self) {
+    fn carry_on_ending(&mut self, out: &mut Out<'_>) {
         if self.life == Life::Closing && self.completed == self.posted {
             self.life = Life::Broken;
         }
@@ -147,9 +172,9 @@ impl RdmaPair {
             return;
         }
         while self.completed < self.posted {
-            self.complete(false);
+            self.complete(false, out);
         }
         self.life = Life::Ended;
-        self.ready.push_back(Completion::Ended);
+        self.found(Completion::Ended, out);
     }
 }
