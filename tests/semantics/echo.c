@@ -230,12 +230,23 @@ static void slow_client(int fd) {
   put_stream(fd, 15, 0, 12 * MIB, 500000);
   close(fd);
 }
+// Both write before either reads: what TCP has buffers for blocks nobody, and comes late to nobody.
+static void both_write_first(int fd, uint64_t mine, uint64_t its) {
+  enum { MUCH = 300000 };
+  for (int i = 0; i < 3; i++) {
+    put_stream(fd, mine, (uint64_t)i * MUCH, (uint64_t)(i + 1) * MUCH, MUCH);
+    get_stream(fd, its, (uint64_t)i * MUCH, (uint64_t)(i + 1) * MUCH, MUCH);
+  }
+}
+static void both_first_server(int fd) { both_write_first(fd, 16, 17); }
+static void both_first_client(int fd) { both_write_first(fd, 17, 16); }
 
 const test_case CASES[] = {
     {"sizes_chunked", sizes_server, sizes_client, 0},
     {"sizes_whole", whole_server, whole_client, 0},
     {"both_ways_nonblocking", both_ways_server, both_ways_client, 0},
     {"both_ways_small", small_both_server, small_both_client, 0},
+    {"both_write_first", both_first_server, both_first_client, 0},
     {"both_ways_threads", threads, threads, 0},
     {"one_way_64MiB", one_way_server, one_way_client, 0},
     {"server_speaks_first", speaks_first_server, speaks_first_client, COLD},

@@ -67,7 +67,9 @@ pub struct Pump<Q> {
     /// Messages that were posted and not reported yet.
     pub(super) outstanding: u32,
     /// What the device reported in all, and how much of it were words of the peer's and posts carried out.
-    reports: u64,
+    pub(super) reports: u64,
+    /// What it had reported when a sender last waited for it in vain.
+    pub(super) vain_at: Option<u64>,
     pub(super) words: u64,
     acknowledged: u64,
     /// What was carried in all: bytes out, bytes in.
@@ -131,6 +133,7 @@ impl<Q: QueuePair> Pump<Q> {
                 ended: false,
                 outstanding: 0,
                 reports: 0,
+                vain_at: None,
                 words: 0,
                 acknowledged: 0,
                 carried: (0, 0),

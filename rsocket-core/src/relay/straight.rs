@@ -10,7 +10,8 @@
 //! window stays empty. What does not fit goes into it by the caller, or by [`Pump::run`] here.
 //!
 //! Not beside a TCP connection, where both ends count what passes the window. Must not know sockets' modes and locks.
-//! Entry points: [`send`], [`receive`]; [`give_way`] for a call that has found nothing.
+//! Entry points: [`send`], [`receive`]; [`give_way`] for a call that has found nothing;
+//! [`waits_for_room`] for one that may sleep.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
@@ -58,6 +59,27 @@ pub fn send(s: &Slot, from: &mut Cursor<'_>, whole: bool) -> usize {
     sent.flatten().unwrap_or(0)
 }
 
+/// Whether more of the program's bytes can go straight as soon as the device has carried out what it was given, and what waits
+/// in the window. (False also while another thread is at the relay.)
+pub fn waits_for_room(s: &Slot) -> bool {
+    let Some(relay) = super::of(s) else { return false };
+    let waits = relay.try_with(|slot| {
+        let c = slot.as_mut().filter(|c| c.carries(s) && c.running())?;
+        c.pump_mut().map(|pump| pump.waits_for_room())
+    });
+    waits.flatten() == Some(true)
+}
+
+/// Somebody has waited for room, and the device had no news: [`waits_for_room`] is false until it has some.
+pub fn waited_in_vain(s: &Slot) {
+    let Some(relay) = super::of(s) else { return };
+    relay.with(|slot| {
+        if let Some(pump) = slot.as_mut().filter(|c| c.carries(s)).and_then(|c| c.pump_mut()) {
+            pump.waited_in_vain();
+        }
+    });
+}
+
 /// Looks at the device, and copies what it has brought into the program's buffers, if the window is still `empty`; how many
 /// bytes. To be called under the receive lock; never waits. With 0 the window may have something by now.
 pub fn receive(s: &Slot, to: &mut Cursor<'_>, empty: impl Fn() -> bool) -> usize {
@@ -95,12 +117,22 @@ pub fn give_way(s: &Slot) {
 impl<Q: QueuePair> Pump<Q> {
     /// Whether all that was put into the window has gone out, and whatever is put in next may go too.
     fn clear_to_send(&self) -> bool {
-        self.beside.is_none()
-            && self.opening.is_none()
-            && !self.ending()
-            && self.stream.state().writable()
-            && self.all_told()
-            && !self.port.has_outgoing()
+        self.carries_on() && self.all_told() && !self.port.has_outgoing()
+    }
+
+    /// Whether what is missing for that, if anything, comes with the device's news.
+    fn carries_on(&self) -> bool {
+        self.beside.is_none() && self.opening.is_none() && !self.ending() && self.stream.state().writable()
+    }
+
+    /// See [`waits_for_room`].
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.carries_on() && self.vain_at != Some(self.reports)
+    }
+
+    /// See [`waited_in_vain`].
+    pub(super) fn waited_in_vain(&mut self) {
+        self.vain_at = Some(self.reports);
     }
 
     /// See [`send`].

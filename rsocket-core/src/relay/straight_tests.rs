@@ -163,3 +163,21 @@ fn what_waits_in_the_window_goes_first() {
     a.pump.run();
     assert_eq!(send_straight(&mut a, &mut b"third".to_vec(), false), 0);
 }
+
+/// A sender that has waited in vain uses the window, until the device has said something.
+#[test]
+fn a_sender_waits_for_room_while_the_device_has_news() {
+    let (world, mut a, mut b) = ends(Weather::default(), 16, 4096);
+    let mut bytes = vec![7; 100_000];
+    assert!(a.pump.waits_for_room());
+    let took = send_straight(&mut a, &mut bytes, false);
+    assert!(took > 0 && took < bytes.len(), "{took}");
+    assert!(a.pump.waits_for_room());
+    a.pump.waited_in_vain();
+    assert!(!a.pump.waits_for_room());
+    a.pump.run();
+    assert!(!a.pump.waits_for_room(), "the device has told nothing");
+    settle(&world, &mut a, &mut b);
+    assert!(a.pump.waits_for_room());
+    assert!(send_straight(&mut a, &mut bytes, false) > 0);
+}

@@ -69,7 +69,15 @@ pub fn transfer(
         }
     }
     let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
-    let sent = until_sent(id, s, fd, &mut cursor, flags, into, &mut patience);
+    if into == Into::Stream {
+        straight::send_on(id, s, fd, &mut cursor, flags, &mut patience);
+    }
+    let sent = if cursor.done() > 0 && cursor.left() == 0 {
+        Ok(cursor.done())
+    } else {
+        let fd = patience.descriptor(fd);
+        until_sent(id, s, fd, &mut cursor, flags, into, &mut patience)
+    };
     patience.over();
     sent
 }

@@ -2,23 +2,31 @@
 //!
 //! Here is what the socket layer has to say to that: the connection is in the middle of its life, the lock of the direction is
 //! held, and the window has nothing that comes first. Whatever is otherwise is for [`super::send`] and [`super::receive`],
-//! which go on where this has stopped. Must not know queue pairs. Entry points: [`send`], [`send_at_once`] and [`first`] before
+//! which go on where this has stopped. Must not know queue pairs. Entry points: [`send`], [`send_on`], [`send_at_once`] and [`first`] before
 //! the ordinary way; [`receive`] in it; [`take`] for a thread that waits.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
 
-use super::slot::{Slot, flag};
+use super::patience::Patience;
+use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
 use super::{guard, ready, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
 use crate::device::shm::layout;
-use crate::sync::thread::tid;
-use crate::{live, relay};
+use crate::live::{self, layout::record};
+use crate::relay::{self, hearing::Hearing};
+use crate::stats::{self, Counter};
+use crate::sync::thread::{self, tid};
 
 /// With any of these set the bytes go by the window, or nowhere.
 const OTHERWISE: u32 = flag::UNCOMMON & !flag::RELAYED | flag::BESIDE;
+
+/// How long a sender waits for the device before it uses the window, in nanoseconds: a peer that does not read is given that
+/// time once, and then the window is filled as TCP's buffers would be.
+const SOON_NS: u64 = 20_000_000;
 
 /// Whether the connection is in the middle of its life over a relay.
 #[inline]
@@ -38,8 +46,59 @@ pub(super) fn may_receive(s: &Slot, flags: i32) -> bool {
 /// Sends what the device takes now.
 pub(super) fn send(s: &Slot, from: &mut Cursor<'_>) {
     if common(s) && from.left() > 0 {
-        sent(s, from, false);
+        sent(s, from, false, s.generation.load(Ordering::Acquire));
     }
+}
+
+/// Goes on where [`send`] has stopped for want of room, in a call that may sleep on the only CPU: waits for the device, as
+/// long as it has some soon. What ran ahead by the window would be copied once more, and whoever takes it from there waits for
+/// this CPU. The rest is for the ordinary way, as are all errors: what ends a wait here ends it there.
+pub(super) fn send_on(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    from: &mut Cursor<'_>,
+    flags: i32,
+    patience: &mut Patience,
+) {
+    if from.left() <= layout::SMALL || !thread::has_one_cpu() || !common(s) {
+        return;
+    }
+    patience.moved(from.done() > 0);
+    if wait::blocks(s, fd, flags).is_err() {
+        return;
+    }
+    while from.left() > 0 && common(s) && patience.waits(s).is_ok() {
+        let Some(hearing) = Hearing::begin(id, s) else { return };
+        relay::arm(s);
+        let before = from.done();
+        sent(s, from, false, patience.born());
+        if from.done() == before && !(relay::straight::waits_for_room(s) && nap(id, s, fd, hearing, patience))
+        {
+            return;
+        }
+        patience.moved(from.done() > 0);
+    }
+}
+
+/// Sleeps until the device has news; false if it had none for long, or the call is to end.
+fn nap(id: SlotId, s: &Slot, fd: RawFd, hearing: Hearing, patience: &mut Patience) -> bool {
+    let Ok(left) = patience.left(fd) else { return false };
+    hearing.settle(id, s, 0);
+    patience.sleeps(id);
+    stats::add(Counter::Sleeps, 1);
+    live::count(s, record::SLEEPS);
+    let mut fds = [libc::pollfd { fd: hearing.fd, events: libc::POLLIN, revents: 0 }];
+    let limit = left.unwrap_or(u64::MAX).min(SOON_NS);
+    if wait::sleep_on(s, &mut fds, Some(limit), patience).is_err() {
+        return false;
+    }
+    if fds.iter().all(|f| f.revents == 0) {
+        relay::straight::waited_in_vain(s);
+        return false;
+    }
+    hearing.heard(s, true);
+    true
 }
 
 /// Sends at most [`layout::SMALL`] bytes, all of them; `None` if nothing has happened.
@@ -53,13 +112,14 @@ pub(super) fn send_at_once(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     if all == 0 || all > layout::SMALL || !Cursor::plausible(from) {
         return None;
     }
-    (sent(s, &mut cursor, true) == all).then_some(all)
+    (sent(s, &mut cursor, true, s.generation.load(Ordering::Acquire)) == all).then_some(all)
 }
 
-fn sent(s: &Slot, from: &mut Cursor<'_>, whole: bool) -> usize {
+fn sent(s: &Slot, from: &mut Cursor<'_>, whole: bool, born: u32) -> usize {
     let Some(ends) = link::ends(s).filter(|ends| guard::take_send(s, ends)) else { return 0 };
     // Asked now that nobody else changes it.
-    let n = if common(s) && !marks::receiver_closed(&ends.outgoing) {
+    let own = s.generation.load(Ordering::Acquire) == born;
+    let n = if own && common(s) && !marks::receiver_closed(&ends.outgoing) {
         relay::straight::send(s, from, whole)
     } else {
         0

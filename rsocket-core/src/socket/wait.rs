@@ -159,7 +159,7 @@ fn connected(s: &Slot) -> Option<Ends> {
 ///
 /// # Errors
 /// `EAGAIN` if not.
-fn blocks(s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
+pub(super) fn blocks(s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
     if flags & libc::MSG_DONTWAIT != 0 {
         return Err(Errno::AGAIN);
     }
