@@ -43,10 +43,12 @@ pub const CHEAP_LOOKS: u32 = 32;
 /// The same, where a look asks a device's queue.
 pub const DEAR_LOOKS: u32 = 4;
 
-/// How often the only CPU is given away before the thread sleeps: the first in turn may be somebody else.
-const TURNS: u32 = 4;
+/// How often the only CPU is given away before the thread sleeps. The first in turn may be somebody else, or we ourselves: the
+/// scheduler runs no peer that had more of the CPU than we, and a few turns in vain make up for that. Whoever sleeps instead
+/// leaves the debt to the peer, which then cannot give way to us, and both sleep every time.
+const TURNS: u32 = 40;
 
-/// Where that takes so long, in ticks of [`sys::ticks`], a sleeper would have had the CPU back sooner: about a millisecond.
+/// Where they take so long, in ticks of [`sys::ticks`], a sleeper has the CPU back sooner: about a millisecond.
 const LONG_TURNS: u64 = 3_000_000;
 
 /// How a spin ended.
@@ -147,13 +149,15 @@ impl Adaptive {
         let began = sys::ticks();
         for _ in 0..TURNS {
             thread::yield_now();
-            if ready() {
-                if sys::ticks().wrapping_sub(began) > long {
-                    self.failed(cap_ns);
-                } else {
-                    self.0 = u32::MAX;
-                }
+            let ready = ready();
+            let late = sys::ticks().wrapping_sub(began) > long;
+            if ready && !late {
+                self.0 = u32::MAX;
                 return true;
+            }
+            if ready || late {
+                self.failed(cap_ns);
+                return ready;
             }
         }
         self.failed(cap_ns);
@@ -291,6 +295,14 @@ mod tests {
         assert_eq!(a.limit(10_000), 10_000);
         assert!(a.give_way_for(0, 10_000, || true), "it is there");
         assert_eq!(a.limit(10_000), 5_000, "but a sleeper would have had it sooner");
+        let mut looks = 0;
+        let mut never = || {
+            looks += 1;
+            false
+        };
+        assert!(!a.give_way_for(0, 10_000, &mut never), "others have the CPU for long");
+        assert!(!a.give_way_for(u64::MAX, 10_000, &mut never));
+        assert_eq!(looks, 1 + TURNS);
     }
 
     #[test]
