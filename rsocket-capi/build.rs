@@ -1,8 +1,11 @@
-//! How librsocket.so is linked: with a name of its own, for programs that are linked with it; and never to be
-//! unloaded, since the steps around `fork` point into it.
+//! How librsocket.so is linked: with a name of its own, for programs that are linked with it; never to be
+//! unloaded, since the steps around `fork` point into it; and with what a byte passes side by side.
 
 fn main() {
+    let layout = concat!(env!("CARGO_MANIFEST_DIR"), "/../rsocket-core/data-path.ld");
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed={layout}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,librsocket.so");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-T,{layout}");
 }

@@ -128,6 +128,31 @@ fn it_leaves_syscall_alone() {
     }
 }
 
+/// What a byte passes stands side by side, whichever linker made the library (`rsocket-core/data-path.ld`): the patterns there name
+/// functions that may be renamed.
+#[test]
+fn the_data_path_is_in_one_place() {
+    let text = output(Command::new("objdump").arg("-t").arg(rs_tests::build_preload_library(true)));
+    let inside: Vec<_> = text.lines().filter(|l| l.contains(" .text.data_path")).collect();
+    let names = [
+        "hooks4send",
+        "hooks4recv",
+        "send_at_once",
+        "receive_at_once",
+        "8straight4send",
+        "8straight7receive",
+    ];
+    for name in
+        names.iter().chain(&["4pump", "6gather", "6halves", "post_receives", "9next_read", "9next_data"])
+    {
+        assert!(inside.iter().any(|l| l.contains(name)), "{name} is not among {inside:?}");
+    }
+    let size =
+        |line: &&str| line.split_whitespace().rev().nth(1).and_then(|n| usize::from_str_radix(n, 16).ok());
+    let all: usize = inside.iter().filter_map(size).sum();
+    assert!((16 << 10..64 << 10).contains(&all), "{all} bytes");
+}
+
 /// A missing dependency of a preload library kills every program that is started, the shell included, and a present one
 /// makes every start longer: libgcc_s more than all the rest of it (`rspreload/src/unwind.rs`).
 #[test]
