@@ -45,14 +45,20 @@ carried() {
   else fail carried "no byte over shared memory ($(stat_files "$STATS") reports; $tcp bytes by tcp; $(stat_reasons "$STATS"))"; fi
 }
 
-# idle PID... : five seconds at rest cost nothing (three ticks for the program's own clockwork).
+# idle PID... : five seconds at rest cost no more than the program's own clockwork. What that takes is seen under plain TCP, where
+# that mode ran before (up to twice as much a moment later: machines change their speed), and is three clock ticks at least.
+OWN_TICKS=0
 idle() {
-  local p before=0 after=0
+  local p before=0 after=0 ticks
   for p in "$@"; do before=$((before + $(cpu_ticks "$p" || echo 0))); done
   sleep 5
   for p in "$@"; do after=$((after + $(cpu_ticks "$p" || echo 0))); done
-  if [ $((after - before)) -le 3 ]; then ok "idle uses no cpu"
-  else fail "idle uses no cpu" "$((after - before)) clock ticks in 5 s"; fi
+  ticks=$((after - before))
+  if [ "$MODE" = tcp ]; then
+    OWN_TICKS=$ticks
+    check "idle, it takes $ticks clock ticks in 5 s" "$ticks clock ticks in 5 s" test "$ticks" -le 50
+  elif [ "$ticks" -le $((3 + 2 * OWN_TICKS)) ]; then ok "idle uses no cpu"
+  else fail "idle uses no cpu" "$ticks clock ticks in 5 s, $OWN_TICKS over TCP"; fi
 }
 
 # limit SECONDS COMMAND... : a bound for every client, RSOCKET_SLOW times as long.
