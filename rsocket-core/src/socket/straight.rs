@@ -16,6 +16,7 @@ use super::{guard, ready, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
 use crate::device::shm::layout;
+use crate::errno::Errno;
 use crate::live::{self, layout::record};
 use crate::relay::{self, hearing::Hearing};
 use crate::stats::{self, Counter};
@@ -24,9 +25,13 @@ use crate::sync::thread::{self, tid};
 /// With any of these set the bytes go by the window, or nowhere.
 const OTHERWISE: u32 = flag::UNCOMMON & !flag::RELAYED | flag::BESIDE;
 
-/// How long a sender waits for the device before it uses the window, in nanoseconds: a peer that does not read is given that
-/// time once, and then the window is filled as TCP's buffers would be.
-const SOON_NS: u64 = 20_000_000;
+/// How long a sender sleeps before it looks again, in nanoseconds: a thread that receives may have taken the event, and the
+/// room that came with it.
+const NAP_NS: u64 = 5_000_000;
+
+/// Naps without news after which it uses the window: a peer that does not read is given that time once, and then the window is
+/// filled as TCP's buffers would be.
+const SOON: u32 = 4;
 
 /// Whether the connection is in the middle of its life over a relay.
 #[inline]
@@ -68,37 +73,48 @@ pub(super) fn send_on(
     if wait::blocks(s, fd, flags).is_err() {
         return;
     }
+    let mut quiet = 0;
     while from.left() > 0 && common(s) && patience.waits(s).is_ok() {
         let Some(hearing) = Hearing::begin(id, s) else { return };
         relay::arm(s);
         let before = from.done();
         sent(s, from, false, patience.born());
-        if from.done() == before && !(relay::straight::waits_for_room(s) && nap(id, s, fd, hearing, patience))
-        {
+        patience.moved(from.done() > 0);
+        if from.done() > before {
+            quiet = 0;
+            continue;
+        }
+        if quiet >= SOON {
+            relay::straight::waited_in_vain(s);
+        }
+        if !relay::straight::waits_for_room(s) {
             return;
         }
-        patience.moved(from.done() > 0);
+        match nap(id, s, fd, hearing, patience) {
+            Ok(true) => quiet = 0,
+            Ok(false) => quiet += 1,
+            Err(_) => return,
+        }
     }
 }
 
-/// Sleeps until the device has news; false if it had none for long, or the call is to end.
-fn nap(id: SlotId, s: &Slot, fd: RawFd, hearing: Hearing, patience: &mut Patience) -> bool {
-    let Ok(left) = patience.left(fd) else { return false };
+/// Sleeps until the device has news; false if it had none for a while.
+///
+/// # Errors
+/// When the call is to end.
+fn nap(id: SlotId, s: &Slot, fd: RawFd, hearing: Hearing, patience: &mut Patience) -> Result<bool, Errno> {
+    let limit = patience.left(fd)?.unwrap_or(u64::MAX).min(NAP_NS);
     hearing.settle(id, s, 0);
     patience.sleeps(id);
     stats::add(Counter::Sleeps, 1);
     live::count(s, record::SLEEPS);
     let mut fds = [libc::pollfd { fd: hearing.fd, events: libc::POLLIN, revents: 0 }];
-    let limit = left.unwrap_or(u64::MAX).min(SOON_NS);
-    if wait::sleep_on(s, &mut fds, Some(limit), patience).is_err() {
-        return false;
+    wait::sleep_on(s, &mut fds, Some(limit), patience)?;
+    let news = fds.iter().any(|f| f.revents != 0);
+    if news {
+        hearing.heard(s, true);
     }
-    if fds.iter().all(|f| f.revents == 0) {
-        relay::straight::waited_in_vain(s);
-        return false;
-    }
-    hearing.heard(s, true);
-    true
+    Ok(news)
 }
 
 /// Sends at most [`layout::SMALL`] bytes, all of them; `None` if nothing has happened.
