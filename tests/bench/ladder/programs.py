@@ -83,6 +83,7 @@ env RSOCKET_STATS;
 http {{
   access_log off;
   sendfile {sendfile};
+  open_file_cache {files};
   keepalive_requests 100000000;
   client_body_temp_path {dir}/t1; proxy_temp_path {dir}/t2; fastcgi_temp_path {dir}/t3;
   uwsgi_temp_path {dir}/t4; scgi_temp_path {dir}/t5;
@@ -98,13 +99,22 @@ def _user():
     return "user www-data;" if any(p.pw_name == "www-data" for p in pwd.getpwall()) else "user root;"
 
 
-def nginx(bed, size, connections, sendfile, close=False):
+def nginx(bed, size, connections, sendfile, close=False, keeps=False):
+    """With `keeps` nginx keeps the file open instead of opening it for each request."""
     port = free_port()
     os.mkdir(bed.path("www"), 0o755)
     with open(bed.path("www/file"), "wb") as f:
         f.write(os.urandom(size))
     with open(bed.path("conf"), "w") as f:
-        f.write(NGINX.format(user=_user(), dir=bed.dir, port=port, sendfile="on" if sendfile else "off"))
+        f.write(
+            NGINX.format(
+                user=_user(),
+                dir=bed.dir,
+                port=port,
+                sendfile="on" if sendfile else "off",
+                files="max=100" if keeps else "off",
+            )
+        )
     s = bed.server(port, "nginx", "-p", bed.dir, "-c", bed.path("conf"), "-e", bed.path("error.log"))
     out = bed.client(
         *("wrk", "-t", 1, "-c", connections, "-d", f"{_seconds(bed)}s"),

@@ -50,8 +50,13 @@ def _redis(name, title, clients, pipeline, tcp, ours, times):
     )
 
 
-def _nginx(name, title, size, connections, sendfile, times):
-    return Row(name, title, lambda bed: programs.nginx(bed, size, connections, sendfile), (rate("rate", "", "k/s", times),))
+def _nginx(name, title, size, connections, sendfile, times, keeps=False):
+    return Row(
+        name,
+        title,
+        lambda bed: programs.nginx(bed, size, connections, sendfile, keeps=keeps),
+        (rate("rate", "", "k/s", times),),
+    )
 
 
 ROWS = (
@@ -76,6 +81,8 @@ ROWS = (
     _redis("redis-pipelined", "redis-benchmark -c 50 -P 16", 50, 16, 800000, 1600000, 2),
     _nginx("nginx-1k", "nginx and wrk, 1 KiB", 1 << 10, 50, False, 2.5),
     _nginx("nginx-1k-sendfile", "nginx and wrk, 1 KiB, sendfile", 1 << 10, 50, True, 2.5),
+    _nginx("nginx-1k-open", "nginx and wrk, 1 KiB, file kept open", 1 << 10, 50, False, 2.5, keeps=True),
+    _nginx("nginx-1k-open-sendfile", "the same, sendfile", 1 << 10, 50, True, 2.5, keeps=True),
     _nginx("nginx-1m", "nginx and wrk, 1 MiB", 1 << 20, 8, False, 3),
     _nginx("nginx-1m-sendfile", "nginx and wrk, 1 MiB, sendfile", 1 << 20, 8, True, 3),
     Row(
