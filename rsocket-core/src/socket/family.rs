@@ -268,9 +268,7 @@ pub(crate) fn sweep(family: &'static Family) {
     let used = family.used.load(Ordering::Acquire).min(MAX_SLOTS as u32 - 1);
     for id in (1..=used).filter_map(SlotId::from_raw) {
         let Some(s) = slot(id) else { continue };
-        // Somebody may be the last to close it just now, with bits of the dead beside his.
-        if !s.holders.see().nobody() && !held_here(id) && !others_alive(family, s) && s.set_first(flag::OVER)
-        {
+        if left_by_the_dead(family, id, s) {
             if crate::attach::link::has_window(s) {
                 crate::attach::link::forget(s);
             }
@@ -280,6 +278,26 @@ pub(crate) fn sweep(family: &'static Family) {
         }
     }
     family.sweeping.unlock(crate::sync::thread::tid());
+}
+
+/// Whether all holders of the slot have ended without closing it. Said once of each connection.
+fn left_by_the_dead(family: &Family, id: SlotId, s: &Slot) -> bool {
+    // Acquire: pairs with the bump in Slot::reset, which comes before the flags are those of the next connection.
+    let born = s.generation.load(Ordering::Acquire);
+    let mine = me(family);
+    // Our own bit is no dead process's: a thread has just taken the slot, or is about to close its last descriptor. He may
+    // have bits of the dead beside his.
+    let is_ours = held_here(id) || mine != BEYOND && s.holders.has(mine);
+    let of_the_dead = || s.holders.see().entries().any(|entry| entry != mine) && !others_alive(family, s);
+    if is_ours || !of_the_dead() || !s.set_first(flag::OVER) {
+        return false;
+    }
+    let same = s.generation.load(Ordering::Acquire) == born;
+    if !same {
+        // It was closed, and meanwhile the slot is another connection's.
+        s.clear(flag::OVER);
+    }
+    same
 }
 
 /// Slots that are used for the first time between two sweeps.
@@ -306,8 +324,9 @@ pub fn take(flags: u32, fd: i32) -> Option<SlotId> {
     let s = family.slots.get(id.raw() as usize)?;
     s.reset(flags);
     s.holders.clear();
+    // Before the bit: a sweep of another thread believes a bit of this process's only with a descriptor beside it.
+    LOCAL.get(id.raw() as usize)?.store(1, Ordering::SeqCst);
     s.holders.add(mine);
-    LOCAL.get(id.raw() as usize)?.store(1, Ordering::Relaxed);
     DESCRIPTOR.get(id.raw() as usize)?.store((fd + 1) as u32, Ordering::Relaxed);
     Some(id)
 }

@@ -14,6 +14,8 @@ use std::os::fd::RawFd;
 
 mod beside;
 pub mod family;
+#[cfg(test)]
+mod family_tests;
 pub mod file;
 pub mod guard;
 mod guarded;
