@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 
 static void fresh(const char *after) {
     int tcp[2];
@@ -21,8 +22,12 @@ int main(void) {
     fresh("nothing");
     for (int fd = 3; fd < 1024; fd++) close(fd);
     fresh("close");
+    for (int fd = 3; fd < 1024; fd++) syscall(SYS_close, fd);
+    fresh("close by number");
     MUST(close_range(3, ~0U, 0) == 0);
     fresh("close_range");
+    MUST(syscall(SYS_close_range, 3, ~0U, 0) == 0);
+    fresh("close_range by number");
     closefrom(3);
     fresh("closefrom");
     MUST(close_range(3, ~0U, 4 /* CLOEXEC */) == 0);

@@ -56,7 +56,7 @@ for MODE in tcp default refuse allow disabled; do
   wait_port "$port" "$server" || fail "node starts" "$(tail -3 "$dir/server")"
   got=$(limit 60 "${P[@]}" node "$HERE/node_http.js" client 127.0.0.1 "$port" 4 2>&1 | tail -n 1)
   stop "$server" TERM
-  check "node" "$got" same "$got" "80 requests, all bodies as sent"
+  check "node" "$got" same "$got" "160 requests, all bodies as sent"
   case $MODE in
     default | refuse) check "node over shared memory" "$(bytes shm) by shm; $(stat_reasons "$STATS")" test "$(bytes shm)" -gt 1000000 ;;
     allow) check "node on TCP" "$(bytes shm) by shm" test "$(bytes shm)" = 0 -a "$(bytes tcp)" -gt 1000000 ;;

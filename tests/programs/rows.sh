@@ -352,7 +352,7 @@ socketserver-thread_ask() { CLIENTS=10 python_ask socketserver_echo.py thread; }
 socketserver-fork_serve() { python_serve socketserver_echo.py fork; }
 socketserver-fork_ask() { CLIENTS=10 python_ask socketserver_echo.py fork; }
 node_serve() { serve "${P[@]}" node "$HERE/node_http.js" server "$ADDR" "$PORT"; }
-node_ask() { asked "$((20 * ROUNDS)) requests, all bodies as sent" "${P[@]}" node "$HERE/node_http.js" client "$ADDR" "$PORT" "$ROUNDS"; }
+node_ask() { asked "$((40 * ROUNDS)) requests, all bodies as sent" "${P[@]}" node "$HERE/node_http.js" client "$ADDR" "$PORT" "$ROUNDS"; }
 
 # One server takes what the client sends, another serves a file.
 tls_server() {

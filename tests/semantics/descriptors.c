@@ -3,6 +3,8 @@
 // the last of its names, in whichever process, by whatever closes it.
 #include "sem.h"
 
+#include <sys/syscall.h>
+
 enum { PIECE = 30000 };
 
 // Echoes n bytes.
@@ -330,6 +332,54 @@ static void own_table_client(int fd) {
   get_eof(fd);
 }
 
+// -- closed by the number of the system call, as libuv closes everything
+enum { WAYS = 2 };
+static long close_by_number(int fd, int how) {
+  return how ? syscall(SYS_close_range, fd, fd, 0) : syscall(SYS_close, fd);
+}
+static void by_number_server(int lfd) {
+  for (int how = 0; how < WAYS; how++) {
+    int fd = accept(lfd, NULL, NULL);
+    char c;
+    CHECK(fd >= 0);
+    echo_n(fd, PIECE);
+    put(fd, "stale", 5);
+    tell('p');
+    hear('c');
+    // It had unread bytes.
+    FAILS(recv(fd, &c, 1, 0), ECONNRESET);
+    close(fd);
+  }
+}
+// The number is a file's next, of which every byte is its own.
+static void by_number_client(int fd) {
+  char name[] = "/tmp/by_number.XXXXXX", b[9] = "";
+  int file = mkstemp(name);
+  CHECK(file >= 0 && write(file, "contents", 8) == 8);
+  close(file);
+  for (int how = 0; how < WAYS; how++) {
+    fd = dial();
+    ask(fd);
+    hear('p');
+    CHECK(ready(fd, POLLIN, 5000));
+    EQ(close_by_number(fd, how), 0);
+    FAILS(write(fd, "x", 1), EBADF);
+    EQ(open(name, O_RDWR), fd);
+    EQ(read(fd, b, 8), 8);
+    CHECK(!strcmp(b, "contents"));
+    EQ(lseek(fd, 0, SEEK_SET), 0);
+    EQ(write(fd, "CONTENTS", 8), 8);
+    EQ(pread(fd, b, 8, 0), 8);
+    CHECK(!strcmp(b, "CONTENTS"));
+    EQ(pwrite(fd, "contents", 8, 0), 8);
+    EQ(close_by_number(fd, how), 0);
+    tell('c');
+  }
+  FAILS(syscall(SYS_close, fd), EBADF);
+  FAILS(syscall(SYS_close_range, 5, 4, 0), EINVAL);
+  unlink(name);
+}
+
 // -- status flags belong to all names, in all processes
 static void flags_server(int fd) {
   echo_n(fd, PIECE);
@@ -470,6 +520,7 @@ const test_case CASES[] = {
     {"onto_a_member", members_server, members_client, RAW},
     {"close_range", ranges_server, range_client, RAW},
     {"closefrom", ranges_server, from_client, RAW},
+    {"closed_by_number", by_number_server, by_number_client, RAW},
     {"a_table_of_its_own", itself_server, own_table_client, NOSHM},
     {"status_flags", flags_server, flags_client, 0},
     {"held_by_a_program", held_server, held_pre, 0},

@@ -54,6 +54,16 @@ fn track(fd: c_int, domain: c_int) {
     }
 }
 
+/// The close of one descriptor, which `real` does. What is ours the program cannot close: to it there is none.
+#[inline(always)]
+pub(super) fn close_by<R: From<c_int>>(fd: c_int, real: impl FnOnce() -> R) -> R {
+    if sys::is_private(fd) {
+        return fail(Errno::BADF).into();
+    }
+    before_close(fd);
+    real()
+}
+
 /// Before `fd` is really closed. Its entry goes first: from the moment that the kernel has closed it, the
 /// number may be somebody else's.
 pub(super) fn before_close(fd: c_int) {
@@ -100,29 +110,7 @@ hook! {
     }
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-        let parts = flags & CLOSE_RANGE_UNSHARE != 0 && shadow::any() && !sandbox::inside() && shadow::mine();
-        // With no threads but ours there is nobody to part from. Ours must go on with the program's table, in which what it
-        // closes is closed.
-        let flags = if parts && !sys::has_threads() { flags & !CLOSE_RANGE_UNSHARE } else { flags };
-        if flags & CLOSE_RANGE_UNSHARE != 0 && shadow::any() && !sandbox::inside() && shadow::mine() && sys::has_threads() {
-            // From here on a number may mean one thing to this thread and another to its siblings.
-            keeping_errno(|| leave_to_kernel(Reason::SharedHolders));
-            return if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last {
-                real::close_range(first, last, flags)
-            } else {
-                each_piece(first, last, |from, to| real::close_range(from, to, flags))
-            };
-        }
-        let only = flags & !(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE) != 0
-            || flags & CLOSE_RANGE_CLOEXEC != 0
-            || first > last;
-        if only || flags & CLOSE_RANGE_UNSHARE != 0 && !shadow::mine() {
-            return real::close_range(first, last, flags);
-        }
-        each_piece(first, last, |from, to| {
-            before_close_range(from, to);
-            real::close_range(from, to, flags)
-        })
+        close_range_by(first, last, flags, |from, to, flags| real::close_range(from, to, flags))
     }
 
     fn closefrom(first: c_int) {
@@ -151,12 +139,45 @@ hook! {
     }
 
     fn close(fd: c_int) -> c_int, when shadow::tracked(fd) || sys::is_private(fd) => {
-        if sys::is_private(fd) {
-            return fail(Errno::BADF);
-        }
-        before_close(fd);
-        real::close(fd)
+        close_by(fd, || real::close(fd))
     }
+}
+
+/// The close of a range, piece by piece, each of which `real` does.
+pub(super) fn close_range_by(
+    first: c_uint,
+    last: c_uint,
+    flags: c_int,
+    real: impl Fn(c_uint, c_uint, c_int) -> c_int,
+) -> c_int {
+    let parts = flags & CLOSE_RANGE_UNSHARE != 0 && shadow::any() && !sandbox::inside() && shadow::mine();
+    // With no threads but ours there is nobody to part from. Ours must go on with the program's table, in which what it
+    // closes is closed.
+    let flags = if parts && !sys::has_threads() { flags & !CLOSE_RANGE_UNSHARE } else { flags };
+    if flags & CLOSE_RANGE_UNSHARE != 0
+        && shadow::any()
+        && !sandbox::inside()
+        && shadow::mine()
+        && sys::has_threads()
+    {
+        // From here on a number may mean one thing to this thread and another to its siblings.
+        keeping_errno(|| leave_to_kernel(Reason::SharedHolders));
+        return if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last {
+            real(first, last, flags)
+        } else {
+            each_piece(first, last, |from, to| real(from, to, flags))
+        };
+    }
+    let only = flags & !(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE) != 0
+        || flags & CLOSE_RANGE_CLOEXEC != 0
+        || first > last;
+    if only || flags & CLOSE_RANGE_UNSHARE != 0 && !shadow::mine() {
+        return real(first, last, flags);
+    }
+    each_piece(first, last, |from, to| {
+        before_close_range(from, to);
+        real(from, to, flags)
+    })
 }
 
 /// Calls `close` for the pieces of a range that lie between our private descriptors; stops at an error.

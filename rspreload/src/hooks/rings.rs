@@ -4,76 +4,21 @@
 //!
 //! Rings are made by `io_uring_setup`, through libc's `syscall` (libuv, most languages) or by liburing's functions. A
 //! program that makes the system call by an instruction of its own is out of reach.
-//!
-//! `syscall` carries everybody's futexes and the calls of sandboxes, with up to seven arguments, before any constructor and in any
-//! state. So it is wrapped by a comparison and a jump: no frame, no memory but the pointer, no register that could hold an argument.
 
 use core::ffi::{CStr, c_int, c_long, c_uint, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
 
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::attach::sandbox;
 use rsocket_core::socket::{self, rings};
 use rsocket_core::sys;
 
+use super::number;
 use crate::edge::keeping_errno;
+use crate::policy;
 use crate::shadow::{self, Entry};
-use crate::{policy, real};
-
-/// The next definition of `syscall`; before that is known, what finds it.
-static NEXT: AtomicPtr<()> = AtomicPtr::new(find as *mut ());
-
-/// Finds the next definition, for good; every later call jumps there.
-extern "C-unwind" fn look_up() -> *const () {
-    let found = real::syscall();
-    // Relaxed: everybody stores the same pointer, and it carries no data with it.
-    NEXT.store(found.cast_mut(), Ordering::Relaxed);
-    found
-}
-
-passing_on! {
-    /// `syscall` as it is before the first one: finds the next definition, then goes there.
-    find => look_up;
-}
-
-/// `syscall`, as in its manual page.
-///
-/// # Safety
-/// The contract of libc's function of this name.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[unsafe(naked)]
-pub(crate) unsafe extern "C-unwind" fn syscall() {
-    // SAFETY: changes nothing but the flags (and x16, which belongs to whoever stands between caller and callee), and
-    // leaves by a jump either way.
-    #[cfg(target_arch = "x86_64")]
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "cmp rdi, {setup}",
-        "je {ours}",
-        "jmp qword ptr [rip + {next}]",
-        ".cfi_endproc",
-        setup = const libc::SYS_io_uring_setup,
-        ours = sym setup_by_number,
-        next = sym NEXT,
-    );
-    // SAFETY: as above.
-    #[cfg(target_arch = "aarch64")]
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "cmp x0, {setup}",
-        "b.eq {ours}",
-        "adrp x16, {next}",
-        "ldr x16, [x16, :lo12:{next}]",
-        "br x16",
-        ".cfi_endproc",
-        setup = const libc::SYS_io_uring_setup,
-        ours = sym setup_by_number,
-        next = sym NEXT,
-    );
-}
 
 /// `syscall(SYS_io_uring_setup, entries, parameters)`.
-unsafe extern "C-unwind" fn setup_by_number(
+pub(super) unsafe extern "C-unwind" fn setup_by_number(
     number: c_long,
     entries: c_uint,
     parameters: *mut c_void,
@@ -82,9 +27,8 @@ unsafe extern "C-unwind" fn setup_by_number(
         sys::set_errno(libc::ENOSYS);
         return -1;
     }
-    type Setup = unsafe extern "C-unwind" fn(c_long, ...) -> c_long;
-    // SAFETY: libc's syscall has this type; the arguments are the caller's.
-    unsafe { core::mem::transmute::<*const (), Setup>(real::syscall())(number, entries, parameters) }
+    // SAFETY: the arguments are the caller's.
+    unsafe { number::next()(number, entries, parameters) }
 }
 
 /// Whether a ring is refused. If it is not, every connection of the process goes back to, or stays on, TCP.

@@ -1,0 +1,108 @@
+//! libc's `syscall`: the few numbers by which many programs do what we must know of. io_uring's is [`rings`]'; `close` is how libuv
+//! closes every descriptor, since libc's function is a cancellation point, and `close_range` is called so where libc is older than
+//! the kernel. All others jump on.
+//!
+//! `syscall` carries everybody's futexes and the calls of sandboxes, with up to seven arguments, before any constructor and in any
+//! state. So it is wrapped by comparisons and jumps: no frame, no memory but the pointer, no register that could hold an argument.
+
+use core::ffi::{c_int, c_long, c_uint};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use super::{life, rings};
+use crate::real;
+
+/// The next definition of `syscall`; before that is known, what finds it.
+static NEXT: AtomicPtr<()> = AtomicPtr::new(find as *mut ());
+
+/// Finds the next definition, for good; every later call jumps there.
+extern "C-unwind" fn look_up() -> *const () {
+    let found = real::syscall();
+    // Relaxed: everybody stores the same pointer, and it carries no data with it.
+    NEXT.store(found.cast_mut(), Ordering::Relaxed);
+    found
+}
+
+passing_on! {
+    /// `syscall` as it is before the first one: finds the next definition, then goes there.
+    find => look_up;
+}
+
+/// `syscall`, as in its manual page.
+///
+/// # Safety
+/// The contract of libc's function of this name.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C-unwind" fn syscall() {
+    // SAFETY: changes nothing but the flags (and x16, which belongs to whoever stands between caller and callee), and
+    // leaves by a jump every way.
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "cmp rdi, {close}",
+        "je {closes}",
+        "cmp rdi, {close_range}",
+        "je {closes_range}",
+        "cmp rdi, {setup}",
+        "je {sets_up}",
+        "jmp qword ptr [rip + {next}]",
+        ".cfi_endproc",
+        close = const libc::SYS_close,
+        closes = sym close_by_number,
+        close_range = const libc::SYS_close_range,
+        closes_range = sym close_range_by_number,
+        setup = const libc::SYS_io_uring_setup,
+        sets_up = sym rings::setup_by_number,
+        next = sym NEXT,
+    );
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "cmp x0, {close}",
+        "b.eq {closes}",
+        "cmp x0, {close_range}",
+        "b.eq {closes_range}",
+        "cmp x0, {setup}",
+        "b.eq {sets_up}",
+        "adrp x16, {next}",
+        "ldr x16, [x16, :lo12:{next}]",
+        "br x16",
+        ".cfi_endproc",
+        close = const libc::SYS_close,
+        closes = sym close_by_number,
+        close_range = const libc::SYS_close_range,
+        closes_range = sym close_range_by_number,
+        setup = const libc::SYS_io_uring_setup,
+        sets_up = sym rings::setup_by_number,
+        next = sym NEXT,
+    );
+}
+
+type Syscall = unsafe extern "C-unwind" fn(c_long, ...) -> c_long;
+
+/// The next definition, to be called with a number and its arguments.
+pub(super) fn next() -> Syscall {
+    // SAFETY: libc's syscall has this type.
+    unsafe { core::mem::transmute::<*const (), Syscall>(real::syscall()) }
+}
+
+/// `syscall(SYS_close, fd)`, which stays that: no cancellation point.
+unsafe extern "C-unwind" fn close_by_number(number: c_long, fd: c_int) -> c_long {
+    // SAFETY: the argument is the caller's.
+    life::close_by(fd, || unsafe { next()(number, fd) })
+}
+
+/// `syscall(SYS_close_range, first, last, flags)`.
+unsafe extern "C-unwind" fn close_range_by_number(
+    number: c_long,
+    first: c_uint,
+    last: c_uint,
+    flags: c_int,
+) -> c_long {
+    // SAFETY: the arguments are the caller's, or a part of its range. The kernel's answer is an int.
+    life::close_range_by(first, last, flags, |from, to, flags| unsafe {
+        next()(number, from, to, flags) as c_int
+    })
+    .into()
+}
