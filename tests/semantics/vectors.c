@@ -128,6 +128,57 @@ static void mmsg_client(int fd) {
   hear('e');
   close(fd);
 }
+// A long message and a short one in each call, without blocking: what is counted has gone whole, but for the last, so that the
+// stream goes on where its length says.
+enum { LONG = 90000, SHORT = 7, PAIRS_END = 32 * MIB };
+static void mmsg_partial_server(int fd) {
+  hear('f');
+  get_stream(fd, 8, 0, PAIRS_END, 3000);
+  get_eof(fd);
+}
+// Where the short one's buffer is written down comes late, when the reader has made room. (To the kernel it is a bad address, and
+// the second message is not sent.)
+static struct iovec *late;
+static struct pollfd room;
+static void comes_late(int number, siginfo_t *info, void *context) {
+  (void)number, (void)context;
+  if (info->si_addr < (void *)late || info->si_addr >= (void *)(late + 1)) _exit(90);
+  poll(&room, 1, 20);
+  if (mprotect(late, 4096, PROT_READ | PROT_WRITE)) _exit(91);
+}
+static void mmsg_partial_client(int fd) {
+  static char b[LONG + SHORT];
+  uint64_t at = 0;
+  int full = 0, partial = 0;
+  struct sigaction s = {.sa_sigaction = comes_late, .sa_flags = SA_SIGINFO};
+  late = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(late != MAP_FAILED && !sigaction(SIGSEGV, &s, NULL));
+  room = (struct pollfd){fd, POLLOUT, 0};
+  nonblock(fd, 1);
+  while (at + LONG + SHORT <= PAIRS_END) {
+    struct iovec first = {b, LONG};
+    struct mmsghdr m[2] = {{.msg_hdr = {.msg_iov = &first, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = late, .msg_iovlen = 1}}};
+    fill(b, sizeof b, 8, at);
+    CHECK(!mprotect(late, 4096, PROT_READ | PROT_WRITE));
+    *late = (struct iovec){b + LONG, SHORT};
+    CHECK(!mprotect(late, 4096, PROT_NONE));
+    int sent = sendmmsg(fd, m, 2, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EAGAIN) {
+      // The reader has waited for that, so that one of the messages before it has not gone whole.
+      if (!full++) tell('f');
+      CHECK(ready(fd, POLLOUT, 15000));
+      continue;
+    }
+    CHECK(sent > 0 && sent <= 2);
+    CHECK(sent == 1 || m[0].msg_len == LONG);
+    for (int i = 0; i < sent; i++) at += m[i].msg_len;
+    partial += m[0].msg_len < LONG;
+  }
+  CHECK(partial);
+  nonblock(fd, 0);
+  put_stream(fd, 8, at, PAIRS_END, LONG);
+  close(fd);
+}
 static int file_of(uint64_t seed, size_t n) {
   FILE *f = tmpfile();
   char *b = malloc(n);
@@ -324,6 +375,7 @@ const test_case CASES[] = {
     {"vectors_1024", many_server, many_client, 0},
     {"recvmsg_peek", peekmsg_server, peekmsg_client, 0},
     {"recvmmsg_sendmmsg", mmsg_server, mmsg_client, 0},
+    {"mmsg_partial", mmsg_partial_server, mmsg_partial_client, 0},
     {"sendfile", sendfile_server, sendfile_client, 0},
     {"sendfile_nonblocking", sendfile_server, sendfile_nb_client, 0},
     {"splice", splice_server, splice_client, NOSHM},

@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
+use rsocket_core::socket::vectors::Cursor;
 use rsocket_core::socket::{self, Route, SlotId};
 
 use super::passing::{before_passing, not_passed};
@@ -102,7 +103,8 @@ unsafe fn may_pass(message: *const msghdr) -> bool {
     !nowhere(message) && unsafe { (*message).msg_controllen } != 0 && shadow::any()
 }
 
-/// `sendmmsg` on the device, message by message: an error after the first is left to the next call.
+/// `sendmmsg` on the device, message by message: an error after the first is left to the next call, and so is what follows a message
+/// that has not gone whole.
 ///
 /// # Safety
 /// `list` points to `length` valid headers.
@@ -129,6 +131,9 @@ unsafe fn messages_to_device(
         // SAFETY: as above.
         unsafe { (*entry).msg_len = n };
         done += 1;
+        if from.is_some_and(|from| Cursor::new(from).left() > n as usize) {
+            break;
+        }
     }
     done
 }
