@@ -405,7 +405,14 @@ static int receiver(const char *arg) {
   echo_n(fd, atol(arg));
   return 0;
 }
-static int role(const char *r, const char *arg) { return !strcmp(r, "filter") ? filter(arg) : receiver(arg); }
+// Serves the connection that it finds on the number of its argument.
+static int echoer(const char *arg) {
+  echo_all(atoi(arg));
+  return 0;
+}
+static int role(const char *r, const char *arg) {
+  return !strcmp(r, "filter") ? filter(arg) : !strcmp(r, "echoer") ? echoer(arg) : receiver(arg);
+}
 __attribute__((constructor)) static void set_role(void) { extra_role = role; }
 
 static void upper_ask(int fd, long n) {
@@ -462,6 +469,35 @@ static void exec_back_client(int fd) {
   ask(fd, 1, 0, 2 * MIB, 16000);
   upper_ask(fd, 1500000);
   ask(fd, 2, 0, MIB, 16000);
+  CHECK(!shutdown(fd, SHUT_WR));
+  get_eof(fd);
+}
+// The child of a vfork lets the program have the connection under the number that it has, as Python's subprocess does, or under
+// another above 2.
+enum { BY_IOCTL, BY_FCNTL, BY_DUP2 };
+static void vfork_number(int fd, int how) {
+  char number[16];
+  echo_n(fd, 2 * MIB);
+  CHECK(!fcntl(fd, F_SETFD, FD_CLOEXEC));
+  snprintf(number, sizeof number, "%d", how == BY_DUP2 ? 100 : fd);
+  pid_t kid = vfork();
+  if (!kid) {
+    if (how == BY_IOCTL && ioctl(fd, FIONCLEX)) _exit(8);
+    if (how == BY_FCNTL && fcntl(fd, F_SETFD, 0)) _exit(8);
+    if (how == BY_DUP2 && dup2(fd, 100) != 100) _exit(8);
+    execl(ctx.self, ctx.self, "@extra", "echoer", "0", "0", number, (char *)0);
+    _exit(9);
+  }
+  CHECK(kid > 0);
+  close(fd);
+  EQ(exit_status(kid), 0);
+}
+static void vfork_ioctl_server(int fd) { vfork_number(fd, BY_IOCTL); }
+static void vfork_fcntl_server(int fd) { vfork_number(fd, BY_FCNTL); }
+static void vfork_dup2_server(int fd) { vfork_number(fd, BY_DUP2); }
+static void vfork_number_client(int fd) {
+  ask(fd, 1, 0, 2 * MIB, 16000);
+  ask(fd, 2, 0, 2 * MIB, 16000);
   CHECK(!shutdown(fd, SHUT_WR));
   get_eof(fd);
 }
@@ -539,6 +575,9 @@ const test_case CASES[] = {
     {"exec_with_unread_data", exec_unread_server, exec_unread_client, NOSHM},
     {"exec_and_back_preloaded", exec_back_pre, exec_back_client, 0},
     {"exec_and_back_not_preloaded", exec_back_plain, exec_back_client, NOSHM},
+    {"vfork_passes_a_number", vfork_ioctl_server, vfork_number_client, NOSHM},
+    {"vfork_passes_a_number_by_fcntl", vfork_fcntl_server, vfork_number_client, NOSHM},
+    {"vfork_passes_a_number_by_dup2", vfork_dup2_server, vfork_number_client, NOSHM},
     {"passed_to_preloaded", scm_pre, scm_client, 0},
     {"passed_to_not_preloaded", scm_plain, scm_client, NOSHM},
     {"cloexec", cloexec_server, cloexec_client, 0},

@@ -88,6 +88,30 @@ c.close(); print(a.recv(1))
     assert_eq!(outcome.status, 0, "{outcome:?}");
 }
 
+/// Python starts it by `vfork`, and takes close-on-exec from the number.
+#[test]
+fn a_program_that_python_starts_may_have_a_connection() {
+    let script = "
+import socket, subprocess, sys
+s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()
+c = socket.create_connection(s.getsockname()); a, _ = s.accept()
+for _ in range(100):
+    c.sendall(b'x' * 4000); a.recv(4000, socket.MSG_WAITALL)
+    a.sendall(b'y' * 4000); c.recv(4000, socket.MSG_WAITALL)
+upper = 'import socket, sys; s = socket.socket(fileno=int(sys.argv[1])); s.sendall(s.recv(5, socket.MSG_WAITALL).upper())'
+child = subprocess.Popen([sys.executable, '-c', upper, str(a.fileno())], pass_fds=[a.fileno()])
+a.close(); c.settimeout(20); c.sendall(b'hello')
+print(c.recv(5, socket.MSG_WAITALL), c.recv(1), child.wait())
+";
+    let make = || {
+        let mut python = Command::new("python3");
+        python.args(["-c", script]);
+        python
+    };
+    let outcome = same_plain_and_preloaded(make, preload_library(), &[], &[], LIMIT);
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "b'HELLO' b'' 0\n"), "{outcome:?}");
+}
+
 #[test]
 fn sockets_may_take_the_numbers_of_the_standard_descriptors() {
     let path = compile("closed_standard", "closed_standard", &[]);

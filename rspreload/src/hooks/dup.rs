@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use rsocket_core::errno::Errno;
 use rsocket_core::{readiness, socket, sys};
 
-use super::exec::give_away;
+use super::exec::meant_for_next;
 use super::life::before_close;
 use crate::edge::{fail, keeping_errno};
 use crate::real;
@@ -27,9 +27,9 @@ pub(super) fn alias(old: c_int, new: c_int) -> c_int {
             }
             shadow::put(new, entry);
         });
-    } else if new <= 2 && entry != Entry::Foreign {
-        // A vfork child makes it another program's input or output. The number is only its own.
-        keeping_errno(|| give_away(old));
+    } else {
+        // The number is only a vfork child's own.
+        meant_for_next(old);
     }
     new
 }

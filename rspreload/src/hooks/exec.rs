@@ -28,10 +28,23 @@ fn give_away_standard() {
     }
 }
 
-/// The same for one descriptor, which that program will have under whatever number.
+/// The same for one descriptor, which that program will have under whatever number. In a vfork child a number may already be another's
+/// than in the table, which is its parent's.
 pub(super) fn give_away(fd: c_int) {
-    if let Some(slot) = shadow::connection(fd) {
+    let is_tcp =
+        || socket::kernel::integer(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP);
+    if let Some(slot) = shadow::connection(fd)
+        && (shadow::mine() || is_tcp())
+    {
         socket::refuse(slot, fd, Reason::Executed);
+    }
+}
+
+/// In a vfork child, whose next program is meant to have what the child takes care of: a name that it makes, a number whose mark for
+/// `exec` it takes away. Nothing else says which connections those are.
+pub(super) fn meant_for_next(fd: c_int) {
+    if shadow::tracked(fd) && !shadow::mine() {
+        keeping_errno(|| give_away(fd));
     }
 }
 
@@ -53,7 +66,7 @@ unsafe fn exec(program: Program, environment: Strings, real: impl FnOnce(Option<
         return real(None);
     }
     if !shadow::mine() {
-        // A vfork child: the table is its parent's. What it put on 0 to 2 itself, `dup2` has seen.
+        // A vfork child: the table is its parent's. What it means this program to have else, `meant_for_next` was told.
         keeping_errno(give_away_standard);
         return real(None);
     }

@@ -13,6 +13,7 @@ use rsocket_core::socket::timers;
 use rsocket_core::{plain, socket, sys};
 
 use super::dup::alias;
+use super::exec::meant_for_next;
 use super::stdio::unseen;
 use crate::edge::{fail, keeping_errno};
 use crate::{real, shadow};
@@ -68,6 +69,9 @@ hook! {
     }
 
     fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int, with slot of fd => {
+        if request == libc::FIONCLEX {
+            meant_for_next(fd);
+        }
         if request == libc::FIOASYNC && !argument.is_null() && argument.cast::<c_int>().read_unaligned() != 0 {
             unseen(fd);
         }
@@ -92,24 +96,39 @@ fn signals(command: c_int, argument: c_long) -> bool {
     command == libc::F_SETFL && argument & c_long::from(libc::O_ASYNC) != 0
 }
 
+/// An `fcntl` that has the next program keep a number of ours.
+#[inline(always)]
+fn keeps(fd: c_int, command: c_int, argument: c_long) -> bool {
+    command == libc::F_SETFD && argument & c_long::from(libc::FD_CLOEXEC) == 0 && shadow::tracked(fd)
+}
+
+/// Whether there is anything for [`control`] to do.
+#[inline(always)]
+fn concerns(fd: c_int, command: c_int, argument: c_long) -> bool {
+    duplicates(command) || signals(command, argument) || keeps(fd, command, argument) || sys::is_private(fd)
+}
+
 /// What an `fcntl` that is ours does; `real` passes it on.
 fn control(fd: c_int, command: c_int, real: impl FnOnce() -> c_int) -> c_int {
     if sys::is_private(fd) {
         return fail(Errno::BADF);
     }
-    if !duplicates(command) {
-        unseen(fd);
-        return real();
+    if duplicates(command) {
+        return alias(fd, real());
     }
-    alias(fd, real())
+    match command {
+        libc::F_SETFD => meant_for_next(fd),
+        _ => unseen(fd),
+    }
+    real()
 }
 
 hook! {
-    fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int, when duplicates(command) || signals(command, argument) || sys::is_private(fd) => {
+    fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int, when concerns(fd, command, argument) => {
         control(fd, command, || real::fcntl(fd, command, argument))
     }
 
-    fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int, when duplicates(command) || signals(command, argument) || sys::is_private(fd) => {
+    fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int, when concerns(fd, command, argument) => {
         control(fd, command, || real::fcntl64(fd, command, argument))
     }
 }
