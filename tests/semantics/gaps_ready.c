@@ -425,6 +425,30 @@ static void g4_18_unseen_set(int lfd) {
   }
 }
 
+// As many entries as there may be descriptors: the library must not need room for one of its own.
+static void as_many_as_there_may_be(int lfd) {
+  enum { MOST = 256 };
+  int s[2];
+  struct pollfd p[MOST];
+  struct rlimit l;
+  struct timespec t = {5, 0};
+  two(lfd, s);
+  CHECK(!getrlimit(RLIMIT_NOFILE, &l));
+  l.rlim_cur = MOST;
+  CHECK(!setrlimit(RLIMIT_NOFILE, &l));
+  for (int at = 0; at < MOST; at += MOST - 1) {
+    for (int i = 0; i < MOST; i++) p[i] = (struct pollfd){i == at ? s[0] : -1, POLLIN, 7};
+    EQ(poll(p, MOST, 0), 0);
+    EQ(poll(p, MOST, 20), 0);
+    put(s[1], "x", 1);
+    EQ(poll(p, MOST, patience(5000)), 1);
+    EQ(ppoll(p, MOST, &t, NULL), 1);
+    for (int i = 0; i < MOST; i++) EQ(p[i].revents, i == at ? POLLIN : 0);
+    char c;
+    get(s[0], &c, 1);
+  }
+}
+
 #define CASE(name, flags) {#name, name, NULL, SOLO | (flags)}
 const test_case CASES[] = {
   CASE(g4_01_timeouts_are_whole, 0),
@@ -446,5 +470,6 @@ const test_case CASES[] = {
   CASE(g4_16_many, 0),
   CASE(g4_17_changes_lose_nothing, 0),
   CASE(g4_18_unseen_set, NOSHM),
+  CASE(as_many_as_there_may_be, 0),
   {0},
 };

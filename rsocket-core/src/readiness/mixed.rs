@@ -74,6 +74,11 @@ impl Entry {
     fn wanted(&self) -> Events {
         wanted(u32::from(self.events as u16))
     }
+
+    /// Whether the kernel is asked about it at all.
+    fn asked(&self) -> bool {
+        self.fd >= 0 && !self.deaf
+    }
 }
 
 /// The directions and conditions that an event mask of poll or epoll asks about.
@@ -157,7 +162,7 @@ struct Wait<'a, S: Source> {
     sets: &'static Registry<S>,
     find: Finder,
     entries: &'a mut [Entry],
-    /// One for each entry, one more for the bell, and what else there is to sleep on.
+    /// One for each entry that is [`asked`](Entry::asked) about, then one for the bell, if there is one, and what else there is to sleep on.
     kernel: &'a mut [pollfd],
     patience: Option<Duration>,
     /// What handlers had run when the wait began.
@@ -281,10 +286,13 @@ impl<S: Source> Wait<'_, S> {
         count
     }
 
-    /// Writes the kernel's share of the question; how long it is.
-    fn fill(&mut self, bell: RawFd) -> usize {
-        let end = pollfd { fd: bell, events: POLLIN, revents: 0 };
-        let entries = self.entries.iter().map(|e| {
+    /// Writes the kernel's share of the question: how long it is, and where the bell stands. Nothing that means nothing is among it: of
+    /// as many entries as the process may have descriptors one more would be too many.
+    fn fill(&mut self, bell: Option<RawFd>) -> (usize, usize) {
+        let end = bell.map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
+        let asked = self.entries.iter().filter(|e| e.asked());
+        let place = asked.clone().count();
+        let entries = asked.map(|e| {
             let mut events = e.events;
             if e.special {
                 let wanted = e.wanted();
@@ -294,39 +302,41 @@ impl<S: Source> Wait<'_, S> {
                     events |= POLLRDHUP;
                 }
             }
-            pollfd { fd: if e.deaf { -1 } else { e.fd }, events, revents: 0 }
+            pollfd { fd: e.fd, events, revents: 0 }
         });
         let special = self.entries.iter().filter(|e| e.special).filter_map(|e| e.slot);
         let further = special.filter_map(|slot| self.source.events(slot));
         let further = further.map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
         let mut used = 0;
-        for (to, from) in self.kernel.iter_mut().zip(entries.chain(core::iter::once(end)).chain(further)) {
+        for (to, from) in self.kernel.iter_mut().zip(entries.chain(end).chain(further)) {
             *to = from;
             used += 1;
         }
-        used
+        (used, place)
     }
 
     /// Merges what the kernel said into the entries, and looks at the devices again; the count of entries
     /// that have what they accept.
     fn merge(&mut self) -> usize {
         let mut count = 0;
-        for (e, k) in self.entries.iter_mut().zip(self.kernel.iter()) {
-            let mut revents = k.revents | e.revents;
+        let mut answers = self.kernel.iter();
+        for e in &mut *self.entries {
+            let answer = if e.asked() { answers.next().map_or(0, |k| k.revents) } else { 0 };
+            let mut revents = answer | e.revents;
             if let (true, Some(slot)) = (e.special, e.slot) {
-                let said = Events::from_bits_truncate(u32::from(k.revents as u16));
+                let said = Events::from_bits_truncate(u32::from(answer as u16));
                 let mut ready = self.source.look(slot, e.fd).ready;
                 if !said.is_empty() {
                     ready |= self.source.heard(slot, e.fd, said);
                 }
-                revents = (k.revents & libc::POLLNVAL) | spelled(ready) as i16 | e.revents;
+                revents = (answer & libc::POLLNVAL) | spelled(ready) as i16 | e.revents;
             }
             e.revents = revents & e.accept;
             if e.revents != 0 {
                 count += 1;
-            } else if k.revents & POLLRDHUP != 0 && e.special {
+            } else if answer & POLLRDHUP != 0 && e.special {
                 e.quiet = true;
-            } else if k.revents & (POLLERR | POLLHUP | POLLIN | POLLOUT) != 0 {
+            } else if answer & (POLLERR | POLLHUP | POLLIN | POLLOUT) != 0 {
                 e.deaf = !e.slot.is_some_and(|slot| self.source.consumes(slot));
             }
         }
@@ -345,7 +355,7 @@ impl<S: Source> Wait<'_, S> {
         time: Option<Duration>,
         mask: *const libc::sigset_t,
     ) -> Result<usize, Errno> {
-        let used = self.fill(bell.map_or(-1, |b| b.fd()));
+        let (used, place) = self.fill(bell.map(|b| b.fd()));
         let spec = time.map(timespec);
         let waits = time.is_none_or(|t| !t.is_zero());
         let entered = if waits { self.enter() } else { Some(0) };
@@ -359,7 +369,7 @@ impl<S: Source> Wait<'_, S> {
         self.leave(entered.unwrap_or(0));
         if let Some(bell) = bell {
             self.disarm(bell);
-            if self.kernel.get(self.entries.len()).is_some_and(|k| k.revents != 0) {
+            if self.kernel.get(place).is_some_and(|k| k.revents != 0) {
                 bell.drain();
             }
         }
