@@ -531,3 +531,34 @@ fn no_descriptor_is_left_open_by_open() {
     again.window(0).unwrap().direction(0).publish_data(0, 1);
     assert!(raw >= 0);
 }
+
+/// What a vfork child does.
+extern "C" fn ring_in_a_child(bell: *mut core::ffi::c_void) -> libc::c_int {
+    // SAFETY: the test's own, which waits for our end.
+    let bell = unsafe { &*bell.cast::<bell::BellRef>() };
+    libc::c_int::from(thread::as_guest(|| bell::try_ring(bell.id())) != Rang::Yes)
+}
+
+/// Its descriptors are gone with it, and their numbers are the next ones' in its parent.
+#[test]
+fn what_a_vfork_child_opens_is_not_its_parents() {
+    let (mut one, other) = (bell::borrow_for_set().unwrap(), bell::borrow_for_set().unwrap());
+    let mut stack = vec![0_u128; 16 << 10];
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: as vfork, but for the stack, which is ours until the child has ended; so is the argument.
+    let child = unsafe {
+        let top = stack.as_mut_ptr_range().end;
+        libc::clone(ring_in_a_child, top.cast(), flags, (&raw mut one).cast())
+    };
+    let mut status = -1;
+    // SAFETY: waits for our own child.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert!(one.drain());
+    assert_eq!(bell::try_ring(other.id()), Rang::Yes);
+    assert!(other.drain());
+    assert_eq!(bell::try_ring(one.id()), Rang::Yes);
+    assert!(one.drain(), "another bell was rung");
+    bell::forget(one);
+    bell::forget(other);
+}

@@ -15,7 +15,7 @@ pub(super) use found::with;
 use core::cell::Cell;
 
 /// Read by handlers that interrupt the thread, so each step is one store. All zero in a new thread.
-#[repr(C)]
+#[repr(C, align(16))]
 pub(super) struct Own {
     /// The kernel's id of the thread; 0 when it was not asked yet.
     pub(super) tid: Cell<u32>,
@@ -25,6 +25,8 @@ pub(super) struct Own {
     pub(super) entered: Cell<u32>,
     /// What there is to do at the end of the section: 0 nothing, else as [`super::signals`] says.
     pub(super) due: Cell<u32>,
+    /// A vfork child runs in its place (`thread::as_guest`).
+    pub(super) guest: Cell<bool>,
 }
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
@@ -37,14 +39,14 @@ mod found {
         ".hidden rsocket_own",
         ".globl rsocket_own",
         ".type rsocket_own,@object",
-        ".size rsocket_own,16",
+        ".size rsocket_own,32",
         ".balign 16",
         "rsocket_own:",
-        ".zero 16",
+        ".zero 32",
         ".popsection",
     );
 
-    const _: () = assert!(size_of::<Own>() == 16 && align_of::<Own>() <= 16);
+    const _: () = assert!(size_of::<Own>() == 32 && align_of::<Own>() <= 16);
 
     /// Lets `f` use the calling thread's.
     #[inline(always)]
@@ -61,7 +63,7 @@ mod found {
                 options(pure, nomem, nostack)
             );
         }
-        // SAFETY: sixteen aligned bytes, zero at first, of this thread alone and for as long as it lives; the reference ends
+        // SAFETY: aligned bytes, zero at first, of this thread alone and for as long as it lives; the reference ends
         // with the call. Handlers that interrupt it are on the same thread, and cells may change under a shared reference.
         f(unsafe { &*own })
     }
@@ -74,7 +76,13 @@ mod found {
 
     thread_local! {
         static OWN: Own = const {
-            Own { tid: Cell::new(0), held: Cell::new(0), entered: Cell::new(0), due: Cell::new(0) }
+            Own {
+                tid: Cell::new(0),
+                held: Cell::new(0),
+                entered: Cell::new(0),
+                due: Cell::new(0),
+                guest: Cell::new(false),
+            }
         };
     }
 

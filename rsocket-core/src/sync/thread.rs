@@ -28,6 +28,26 @@ fn ask_tid() -> u32 {
     tid
 }
 
+/// Runs `f` in a vfork child, whose thread and memory are its parent's: nothing stays there of what the child is or opens.
+pub fn as_guest<R>(f: impl FnOnce() -> R) -> R {
+    let tid = own::with(|t| {
+        t.guest.set(true);
+        t.tid.get()
+    });
+    let r = f();
+    own::with(|t| {
+        t.tid.set(tid);
+        t.guest.set(false);
+    });
+    r
+}
+
+/// Whether this is inside [`as_guest`].
+#[must_use]
+pub fn is_guest() -> bool {
+    own::with(|t| t.guest.get())
+}
+
 /// For the child of a fork, before anything else of ours: its thread has another id and holds no lock
 /// (locks in shared memory that the parent's thread held belong to the parent still).
 pub fn forked() {

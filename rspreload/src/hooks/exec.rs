@@ -8,6 +8,7 @@ use core::ffi::{c_char, c_int};
 use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use rsocket_core::succession::target::{Program, Verdict, judge};
 use rsocket_core::succession::{self, Will};
+use rsocket_core::sync::thread;
 use rsocket_core::{attach::reason::Reason, attach::sandbox, socket, socket::family};
 
 use crate::edge::keeping_errno;
@@ -33,10 +34,11 @@ fn give_away_standard() {
 pub(super) fn give_away(fd: c_int) {
     let is_tcp =
         || socket::kernel::integer(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP);
-    if let Some(slot) = shadow::connection(fd)
-        && (shadow::mine() || is_tcp())
-    {
+    let Some(slot) = shadow::connection(fd) else { return };
+    if shadow::mine() {
         socket::refuse(slot, fd, Reason::Executed);
+    } else if is_tcp() {
+        thread::as_guest(|| socket::refuse(slot, fd, Reason::Executed));
     }
 }
 
