@@ -690,22 +690,14 @@ fn what_is_hidden_keeps_nobody_running() {
     drop(conns);
 }
 
-#[test]
-fn forks() {
-    let _one = alone();
-    let (ep, c) = (Ep::new(), Conn::settled());
-    ep.add(c.fd(), IN, 1);
-    assert_eq!(ep.wait(4, Some(MS)), []);
+/// Forks; what the child found.
+fn in_child(f: impl FnOnce() -> bool) -> bool {
     SETS.fork_prepare();
     // SAFETY: the child makes a few calls and leaves by _exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
         SETS.forked();
-        SETS.closed(ep.0);
-        let own = Ep::new();
-        own.add(c.fd(), IN, 4);
-        c.deliver(1);
-        let good = own.soon() == [(IN, 4)];
+        let good = f();
         // SAFETY: ends the child.
         unsafe { libc::_exit(i32::from(!good)) };
     }
@@ -713,9 +705,65 @@ fn forks() {
     let mut status = 1;
     // SAFETY: a valid place.
     unsafe { libc::waitpid(child, &mut status, 0) };
-    assert_eq!(status, 0);
+    status == 0
+}
+
+#[test]
+fn forks() {
+    let _one = alone();
+    let (ep, c) = (Ep::new(), Conn::settled());
+    ep.add(c.fd(), IN, 1);
+    assert_eq!(ep.wait(4, Some(MS)), []);
+    assert!(in_child(|| {
+        SETS.closed(ep.0);
+        let own = Ep::new();
+        own.add(c.fd(), IN, 4);
+        c.deliver(1);
+        own.soon() == [(IN, 4)]
+    }));
     c.deliver(1);
     assert_eq!(ep.soon(), [(IN, 1)]);
+}
+
+/// The child has mirrors of its own; the kernel's object, and who sleeps on it, is the parent's.
+#[test]
+fn a_childs_copy_leaves_the_kernels_set_alone() {
+    let _one = alone();
+    let (ep, between, settled, plain) = (Ep::new(), Conn::new(), Conn::settled(), Conn::new());
+    between.mode(Mode::Between(Events::IN));
+    ep.add(between.fd(), IN, 1);
+    ep.add(settled.fd(), IN, 2);
+    ep.add(plain.fd(), IN, 3);
+    assert_eq!(ep.wait(4, Some(MS)), []);
+    assert!(in_child(|| {
+        plain.mode(Mode::Settled);
+        SETS.starved(settled.slot);
+        SETS.member_closing(between.fd());
+        SETS.dissolve();
+        SETS.closed(ep.0);
+        true
+    }));
+    for (c, data) in [(&between, 1), (&plain, 3)] {
+        c.there.as_ref().unwrap().write_all(b"x").unwrap();
+        assert_eq!(ep.soon(), [(IN, data)]);
+        (&c.here).read_exact(&mut [0]).unwrap();
+    }
+    assert_eq!(ep.wait(4, Some(MS)), []);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(20 * MS);
+            settled.deliver(1);
+        });
+        assert_eq!(ep.wait(4, Some(Duration::from_secs(2))), [(IN, 2)], "its bell is still there");
+    });
+    settled.consume(1);
+    // Or the child goes on with the set: also with what has changed before it did.
+    assert!(in_child(|| {
+        plain.mode(Mode::Settled);
+        plain.deliver(1);
+        settled.deliver(1);
+        ep.soon() == [(IN, 2), (IN, 3)] && ep.ctl(DEL, settled.fd(), 0, 0) == Ok(()) && ep.soon() == [(IN, 3)]
+    }));
 }
 
 /// Many members, more than are kept warm, of all kinds; bytes, changes of mode and of interest at the same

@@ -3,6 +3,7 @@
 #include "sem.h"
 
 #include <spawn.h>
+#include <sys/prctl.h>
 
 enum { MIB = 1 << 20 };
 
@@ -450,6 +451,136 @@ static void threads_client(int fd) {
   finish(fd);
 }
 
+// -- a child's copy of its parent's epoll sets
+static int set_of(int fd, uint32_t events) {
+  struct epoll_event e = {.events = events, .data.u64 = 7};
+  int ep = epoll_create1(0);
+  CHECK(ep >= 0 && !epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
+  return ep;
+}
+static void only_7(int ep, int ms, uint32_t want) {
+  struct epoll_event e;
+  EQ(epoll_wait(ep, &e, 1, ms), 1);
+  EQ(e.data.u64, 7);
+  EQ(e.events & want, want);
+}
+// What the parent sleeps on is left alone by a child that closes all it has: event loops do so after a fork.
+static void closes_server(int fd) {
+  struct epoll_event e;
+  int ep = set_of(fd, EPOLLIN);
+  EQ(epoll_wait(ep, &e, 1, 50), 0);
+  pid_t kid = fork();
+  if (!kid) {
+    close(fd);
+    close(ep);
+    _exit(0);
+  }
+  EQ(exit_status(kid), 0);
+  tell('c');
+  only_7(ep, patience(1000), EPOLLIN);
+  echo_all(fd);
+}
+static void closes_client(int fd) {
+  hear('c');
+  nap(300);
+  ask(fd, 1, 1, 1);
+  finish(fd);
+}
+// The same before a sandbox, and what the parent's set gets afterwards.
+static void sandboxed_server(int lfd) {
+  struct epoll_event e = {.events = EPOLLIN, .data.u64 = 7};
+  int first = accept(lfd, NULL, NULL);
+  CHECK(first >= 0);
+  echo_n(first, MIB);
+  int ep = set_of(first, EPOLLIN);
+  EQ(epoll_wait(ep, &e, 1, 50), 0);
+  pid_t kid = fork();
+  if (!kid) {
+    close(first);
+    CHECK(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    _exit(0);
+  }
+  EQ(exit_status(kid), 0);
+  int second = accept(lfd, NULL, NULL);
+  CHECK(second >= 0);
+  echo_n(second, MIB);
+  e = (struct epoll_event){.events = EPOLLIN, .data.u64 = 7};
+  CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, second, &e));
+  for (int i = 0; i < 2; i++) {
+    tell('c');
+    only_7(ep, patience(1000), EPOLLIN);
+    echo_n(i ? first : second, 1);
+  }
+  echo_all(first);
+  close(first);
+  echo_all(second);
+}
+static void sandboxed_client(int fd) {
+  (void)fd;
+  int first = dial();
+  ask(first, 1, MIB, 9000);
+  int second = dial();
+  ask(second, 2, MIB, 9000);
+  for (int i = 0; i < 2; i++) {
+    hear('c');
+    nap(300);
+    ask(i ? first : second, 1, 1, 1);
+  }
+  finish(first);
+  finish(second);
+}
+// A child uses a connection that its parent sleeps on, for its end alone: the set stays as the parent made it.
+static void child_uses_server(int fd) {
+  int ep = set_of(fd, EPOLLRDHUP);
+  pid_t kid = fork();
+  if (!kid) {
+    echo_all(fd);
+    _exit(0);
+  }
+  only_7(ep, 20000, EPOLLRDHUP);
+  EQ(exit_status(kid), 0);
+}
+static void child_uses_client(int fd) {
+  nap(100);
+  ask(fd, 1, 4 * MIB, 9000);
+  finish(fd);
+}
+// A child goes on with the set where its parent was, as daemons do.
+static void takes_over_server(int fd) {
+  struct epoll_event e;
+  int ep = set_of(fd, EPOLLIN);
+  EQ(epoll_wait(ep, &e, 1, 50), 0);
+  pid_t kid = fork();
+  if (!kid) {
+    for (;;) {
+      char b[9000];
+      only_7(ep, 20000, EPOLLIN);
+      ssize_t k = recv(fd, b, sizeof b, 0);
+      CHECK(k >= 0);
+      if (!k) break;
+      put(fd, b, k);
+    }
+    _exit(0);
+  }
+  close(fd);
+  close(ep);
+  tell('c');
+  EQ(exit_status(kid), 0);
+}
+static void takes_over_client(int fd) {
+  hear('c');
+  for (int i = 0; i < 20; i++) {
+    nap(10);
+    ask(fd, i, 9000, 9000);
+  }
+  ask(fd, 1, 2 * MIB, 9000);
+  for (int i = 0; i < 20; i++) {
+    nap(10);
+    ask(fd, i, 9000, 9000);
+  }
+  finish(fd);
+}
+
 const test_case CASES[] = {
     {"gap_7_1_a_child_uses_the_connection", child_server, child_client, 0},
     {"gap_7_2_workers_accept_and_connect", prefork_server, prefork_client, RAW},
@@ -467,5 +598,9 @@ const test_case CASES[] = {
     {"the_first_thread_leaves", first_thread_server, first_thread_client, 0},
     {"hundreds_of_processes", hundreds_server, hundreds_client, 0},
     {"threads_that_fork", echo_role, threads_client, 0},
+    {"a_child_closes_its_parents_set", closes_server, closes_client, 0},
+    {"a_sandboxed_child_and_its_parents_set", sandboxed_server, sandboxed_client, RAW},
+    {"a_child_uses_what_its_parent_sleeps_on", child_uses_server, child_uses_client, 0},
+    {"a_child_takes_over_a_set", takes_over_server, takes_over_client, 0},
     {0},
 };

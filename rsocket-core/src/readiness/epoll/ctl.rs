@@ -134,6 +134,7 @@ impl<S: Source> Registry<S> {
         call: Call,
         slot: SlotId,
     ) -> Result<(), Errno> {
+        self.awaken(set, state);
         let mut known = state.find(call.fd);
         if let Some(index) = known
             && state.get(index).is_some_and(|m| m.slot != slot)

@@ -17,11 +17,12 @@
 //! Called from inside such a function, or by a signal handler that interrupted one, they are put off until
 //! the set's lock is released.
 //!
-//! **Limits.** After a fork both processes have a mirror of their own over one kernel object. A set that a
-//! child uses beside its parent, with members that are on device, misbehaves as such sets mostly do:
-//! events may be seen by one of the two. Bells are in the object once.
+//! **Limits.** After a fork both processes have a mirror of their own over one kernel object. The child's is dormant until it
+//! waits on the set, changes or polls it ([`fork`]). A set that a child uses beside its parent, with members that are on
+//! device, misbehaves as such sets mostly do: events may be seen by one of the two.
 
 mod ctl;
+mod fork;
 mod judge;
 mod kernel;
 mod lock;

@@ -25,6 +25,7 @@ impl<S: Source> Registry<S> {
         // An old ring would keep the epoll descriptor readable. What it was for is found below, and rung again
         // if it is still there: first the drain, then the look.
         self.enter(set, |state| {
+            self.awaken(set, state);
             if let Some(bell) = state.bell {
                 bell.drain();
             }

@@ -31,21 +31,23 @@ const STARVED: u64 = 3 << 32;
 pub(crate) struct Set<S: Source> {
     pub(crate) id: u32,
     pub(crate) state: Guarded<State<S>>,
-    /// A member is or was special. Set under the lock; read without it.
+    /// A member is or was special, or may be so unnoticed (`dormant`). Set under the lock; read without it.
     pub(crate) special: AtomicBool,
     /// Threads in (or about to enter) the kernel on it. One that was cancelled there stays counted, which
     /// costs rings.
     pub(crate) sleepers: AtomicU32,
     /// There are sets in it. Relaxed: whoever waits has put them in, or was told by whoever did.
     pub(crate) nests: AtomicBool,
+    /// Copied by a fork and not used here since ([`super::fork`]).
+    pub(crate) dormant: AtomicBool,
     later: [AtomicU64; LATER],
     any_later: AtomicBool,
-    fork_held: AtomicBool,
+    pub(super) fork_held: AtomicBool,
     /// While nobody has it: as [`Lists::free`].
     next_free: AtomicU32,
 }
 
-struct Lists {
+pub(super) struct Lists {
     count: u32,
     /// One more than the id of the first that is free; the others follow by [`Set::next_free`]. (All zeroes, as all of an empty
     /// registry is: otherwise it would lie in the library's file, not in memory that costs nothing.)
@@ -60,7 +62,7 @@ pub struct Registry<S: Source> {
     by_id: [AtomicPtr<Set<S>>; MAX_SETS],
     home_of_fd: [AtomicU32; MAX_FDS],
     home_of_slot: [AtomicU32; MAX_FDS],
-    lists: Guarded<Lists>,
+    pub(super) lists: Guarded<Lists>,
 }
 
 /// In `by_fd`: a set that has no mirror, because no tracked socket was ever put into it.
@@ -168,6 +170,7 @@ impl<S: Source> Registry<S> {
             special: AtomicBool::new(false),
             sleepers: AtomicU32::new(0),
             nests: AtomicBool::new(false),
+            dormant: AtomicBool::new(false),
             later: [const { AtomicU64::new(0) }; LATER],
             any_later: AtomicBool::new(false),
             fork_held: AtomicBool::new(false),
@@ -185,7 +188,7 @@ impl<S: Source> Registry<S> {
         if at.is_null() { None } else { Some(unsafe { &*at }) }
     }
 
-    fn all(&'static self) -> impl Iterator<Item = &'static Set<S>> {
+    pub(super) fn all(&'static self) -> impl Iterator<Item = &'static Set<S>> {
         (0..MAX_SETS as u32).map_while(|id| self.of_id(id))
     }
 
@@ -231,16 +234,15 @@ impl<S: Source> Registry<S> {
                 self.left(set, state, fd, slot);
             }
         }
-        match state.bell {
-            Some(bell) if state.inherited => self.source.forget_bell(bell),
-            Some(bell) => self.source.give_back_bell(bell),
-            None => {}
+        if let Some(bell) = state.bell {
+            self.source.give_back_bell(bell);
         }
         let life = state.life.wrapping_add(1);
         *state = State::new();
         state.life = life;
         set.special.store(false, Ordering::Relaxed);
         set.nests.store(false, Ordering::Relaxed);
+        set.dormant.store(false, Ordering::Relaxed);
         true
     }
 
@@ -393,6 +395,9 @@ impl<S: Source> Registry<S> {
     }
 
     fn remode(&'static self, set: &Set<S>, state: &mut State<S>, slot: SlotId) {
+        if set.dormant.load(Ordering::Relaxed) {
+            return;
+        }
         let mut at = state.first_of(slot);
         while let Some(index) = at {
             at = state.next_of(index);
@@ -433,7 +438,7 @@ impl<S: Source> Registry<S> {
         let Some(index) = state.find(fd) else { return };
         let Some(member) = state.get(index) else { return };
         let (slot, between) = (member.slot, member.entry == Entry::Between);
-        if between {
+        if between && !set.dormant.load(Ordering::Relaxed) {
             // A detector is silent after one event; this one might go on when another descriptor keeps the
             // file open.
             let _ = kernel::remove(state.epfd(), fd);
@@ -459,7 +464,8 @@ impl<S: Source> Registry<S> {
         if !member.warm {
             state.enqueue(index);
         }
-        if !now && !state.watched && set.sleepers.load(Ordering::SeqCst) == 0 {
+        let heard = now || state.watched || set.sleepers.load(Ordering::SeqCst) > 0;
+        if !heard || set.dormant.load(Ordering::Relaxed) {
             return;
         }
         let due = state.consult(&self.source, index).is_some_and(|v| v.due);
@@ -478,11 +484,14 @@ impl<S: Source> Registry<S> {
         for set in self.all() {
             self.enter(set, |state| {
                 let epfd = state.epfd();
+                let dormant = set.dormant.load(Ordering::Relaxed);
                 for index in 0..state.members.len() as u32 {
                     let Some(member) = state.get(index) else { continue };
                     let (fd, slot) = (member.fd, member.slot);
                     let _ = match (member.entry, member.present, member.disabled) {
                         (Entry::Program, ..) => Ok(()),
+                        // The parent may sleep on it.
+                        _ if dormant => Ok(()),
                         (_, false, _) => kernel::remove(epfd, fd),
                         // Spent: silent but for what cannot be silenced.
                         (_, true, true) => kernel::change(epfd, fd, kernel::ONESHOT, member.data),
@@ -498,36 +507,5 @@ impl<S: Source> Registry<S> {
                 set.special.store(false, Ordering::SeqCst);
             });
         }
-    }
-
-    /// See [`super::fork_prepare`].
-    pub fn fork_prepare(&'static self) {
-        self.lists.lock.take();
-        for set in self.all() {
-            // False: a signal handler forks inside a section of its own thread; nothing to take or release.
-            set.fork_held.store(set.state.lock.take(), Ordering::Relaxed);
-        }
-    }
-
-    /// See [`super::fork_parent`].
-    pub fn fork_parent(&'static self) {
-        for set in self.all() {
-            if set.fork_held.swap(false, Ordering::Relaxed) {
-                set.state.lock.release();
-            }
-        }
-        self.lists.lock.release();
-    }
-
-    /// See [`super::forked`].
-    pub fn forked(&'static self) {
-        for set in self.all() {
-            if set.fork_held.swap(false, Ordering::Relaxed) {
-                set.state.lock.reset();
-            }
-            set.sleepers.store(0, Ordering::Relaxed);
-            set.state.with(|state| state.inherited = state.bell.is_some());
-        }
-        self.lists.lock.reset();
     }
 }

@@ -121,8 +121,6 @@ pub(crate) struct State<S: Source> {
     pub(crate) early: bool,
     /// Whose turn it is, the kernel's or ours, when there is room for one.
     pub(crate) turn: usize,
-    /// Made before a fork, in the parent: the bell is not ours to return.
-    pub(crate) inherited: bool,
 }
 
 impl<S: Source> State<S> {
@@ -152,7 +150,6 @@ impl<S: Source> State<S> {
             changes: 0,
             early: false,
             turn: 0,
-            inherited: false,
         }
     }
 

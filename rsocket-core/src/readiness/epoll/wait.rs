@@ -112,6 +112,9 @@ impl<S: Source> Registry<S> {
         if max <= 0 || max > MOST {
             return Err(Errno::INVAL);
         }
+        if set.dormant.load(Ordering::Relaxed) {
+            self.enter(set, |state| self.awaken(set, state));
+        }
         if set.nests.load(Ordering::Relaxed) {
             self.peek_inside(set);
         }

@@ -1,0 +1,89 @@
+//! Sets around a fork. The child has a copy of each mirror; but the kernel's object behind it, and the sleeper words of the
+//! connections, are its parent's as well, who may be asleep on both. So a copy is *dormant*: it takes note of what
+//! becomes of its members and touches nothing that is shared, until the child uses the set itself ([`Registry::awaken`]).
+//! Most never do, and close it.
+//!
+//! It must not know what a member reports.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+
+use super::registry::{Registry, Set};
+use super::set::{Entry, State};
+use crate::readiness::source::{Events, Source};
+
+impl<S: Source> Registry<S> {
+    /// See [`super::fork_prepare`].
+    pub fn fork_prepare(&'static self) {
+        self.lists.lock.take();
+        for set in self.all() {
+            // False: a signal handler forks inside a section of its own thread; nothing to take or release.
+            set.fork_held.store(set.state.lock.take(), Ordering::Relaxed);
+        }
+    }
+
+    /// See [`super::fork_parent`].
+    pub fn fork_parent(&'static self) {
+        for set in self.all() {
+            if set.fork_held.swap(false, Ordering::Relaxed) {
+                set.state.lock.release();
+            }
+        }
+        self.lists.lock.release();
+    }
+
+    /// See [`super::forked`].
+    pub fn forked(&'static self) {
+        for set in self.all() {
+            if set.fork_held.swap(false, Ordering::Relaxed) {
+                set.state.lock.reset();
+            }
+            set.sleepers.store(0, Ordering::Relaxed);
+            set.state.with(|state| self.lull(set, state));
+        }
+        self.lists.lock.reset();
+    }
+
+    fn lull(&self, set: &Set<S>, state: &mut State<S>) {
+        if state.fds.is_empty() {
+            return;
+        }
+        if let Some(bell) = state.bell.take() {
+            self.source.forget_bell(bell);
+        }
+        // What is armed is the parent's bell.
+        for member in state.members.iter_mut().flatten() {
+            member.armed = Events::empty();
+        }
+        // Special as well: nobody marks it while it is dormant, and who polls it has to wake it. (Relaxed: there is one thread.)
+        set.special.store(true, Ordering::Relaxed);
+        set.dormant.store(true, Ordering::Relaxed);
+    }
+
+    /// The process uses a set that it has inherited: with a bell of its own, and after a look at what its members have
+    /// become meanwhile. Before anything else that concerns the kernel's object.
+    pub(crate) fn awaken(&self, set: &Set<S>, state: &mut State<S>) {
+        // Relaxed, here and in a look without the lock: changed under it.
+        if !set.dormant.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let mut special = false;
+        for index in 0..state.members.len() as u32 {
+            let Some(member) = state.get(index) else { continue };
+            let plain = member.entry == Entry::Program;
+            if plain && !self.source.special(member.slot) {
+                continue;
+            }
+            special = true;
+            if plain {
+                state.refresh(&self.source, index);
+            } else {
+                state.need_bell(&self.source);
+            }
+            if state.get(index).is_some_and(|m| m.live() && !m.warm) {
+                state.enqueue(index);
+            }
+        }
+        set.special.store(special, Ordering::SeqCst);
+    }
+}
