@@ -580,6 +580,61 @@ static void takes_over_client(int fd) {
   }
   finish(fd);
 }
+// Parent and child each have an event loop; the child's has nothing to do with what the parent's sleeps on, though it has
+// inherited it.
+static void own_loop(int ep, int fd) {
+  for (;;) {
+    char c;
+    only_7(ep, 20000, EPOLLIN);
+    ssize_t k = recv(fd, &c, 1, 0);
+    CHECK(k >= 0);
+    if (!k) return;
+    put(fd, &c, 1);
+  }
+}
+static void two_loops_server(int lfd) {
+  int first = accept(lfd, NULL, NULL);
+  CHECK(first >= 0);
+  echo_n(first, MIB);
+  int ep = set_of(first, EPOLLIN);
+  pid_t kid = fork();
+  if (!kid) {
+    int second = accept(lfd, NULL, NULL);
+    CHECK(second >= 0);
+    echo_n(second, MIB);
+    own_loop(set_of(second, EPOLLIN), second);
+    _exit(0);
+  }
+  own_loop(ep, first);
+  EQ(exit_status(kid), 0);
+}
+static _Atomic int rounds_done;
+static void *busy(void *p) {
+  (void)p;
+  int fd = dial();
+  ask(fd, 2, MIB, 9000);
+  while (!rounds_done) ask(fd, 2, 100, 1);
+  finish(fd);
+  return NULL;
+}
+static void two_loops_client(int fd) {
+  pthread_t t;
+  uint64_t seed = 5;
+  fd = dial();
+  ask(fd, 1, MIB, 9000);
+  CHECK(!pthread_create(&t, NULL, busy, NULL));
+  for (int i = 0; i < often(3000); i++) {
+    char c = (char)i;
+    usleep(rnd(&seed) % 400);
+    put(fd, &c, 1);
+    if (!ready(fd, POLLIN, 1000)) FAIL("no answer in round %d", i);
+    get(fd, &c, 1);
+    EQ(c, (char)i);
+  }
+  rounds_done = 1;
+  pthread_join(t, NULL);
+  finish(fd);
+}
 
 const test_case CASES[] = {
     {"gap_7_1_a_child_uses_the_connection", child_server, child_client, 0},
@@ -602,5 +657,6 @@ const test_case CASES[] = {
     {"a_sandboxed_child_and_its_parents_set", sandboxed_server, sandboxed_client, RAW},
     {"a_child_uses_what_its_parent_sleeps_on", child_uses_server, child_uses_client, 0},
     {"a_child_takes_over_a_set", takes_over_server, takes_over_client, 0},
+    {"parent_and_child_have_loops", two_loops_server, two_loops_client, RAW},
     {0},
 };

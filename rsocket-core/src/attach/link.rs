@@ -399,8 +399,10 @@ fn join(s: &Slot, index: u32) -> Option<Ends> {
     view(s, &arenas::arena(r, index)?)
 }
 
-/// Takes the ready bits that peers set for connections which this process holds.
-pub fn collect_ready(f: &mut dyn FnMut(SlotId)) {
+/// Tells of the ready bits that peers set for connections which this process holds. Only what `f` takes, by its second
+/// argument, is taken: a relative that holds the connection too may be the one whom the bit is for. False: somebody else
+/// was first.
+pub fn collect_ready(f: &mut dyn FnMut(SlotId, &dyn Fn() -> bool)) {
     let Some(family) = family::get() else { return };
     for i in mapping::indices() {
         let Some(r) = record(family, i) else { continue };
@@ -453,7 +455,7 @@ pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
     }
 }
 
-fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(SlotId)) {
+fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(SlotId, &dyn Fn() -> bool)) {
     // Relaxed first look: the bit that a bell announced is visible after the bell was drained.
     let mut bits = word.load(Ordering::Relaxed);
     while bits != 0 {
@@ -463,12 +465,9 @@ fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(Slot
         let slot = r.slot_of.get(window).map_or(0, |w| w.load(Ordering::Acquire));
         let Some(id) = SlotId::from_raw(slot) else { continue };
         // A relative's connection keeps its bit: the relative looks too.
-        if !family::held_here(id) {
-            continue;
-        }
-        // Acquire: pairs with the release in Sleepers::wake.
-        if word.fetch_and(!bit, Ordering::Acquire) & bit != 0 {
-            f(id);
+        if family::held_here(id) {
+            // Acquire: pairs with the release in Sleepers::wake.
+            f(id, &|| word.fetch_and(!bit, Ordering::Acquire) & bit != 0);
         }
     }
 }
@@ -484,4 +483,26 @@ pub fn outlasts_exec(s: &Slot) -> bool {
     r.in_vault.load(Ordering::Relaxed) != 0
         || (owner != sys::pid() && living::process(owner))
         || living::process(r.peer_pid.load(Ordering::Relaxed))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ready_bit_stays_until_it_is_taken() {
+        let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let id = family::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).unwrap();
+        // A record that no arena of this process gets to.
+        let r = record(family::get().unwrap(), arenas::MAX_ARENAS as u32 - 1).unwrap();
+        r.slot_of.get(70).unwrap().store(id.raw(), Ordering::Relaxed);
+        let word = AtomicU64::new(1 << 6 | 1 << 7);
+        let mut found = vec![];
+        take_bits(r, 1, &word, &mut |id, _| found.push(id));
+        assert_eq!((found, word.load(Ordering::Relaxed)), (vec![id], 1 << 6 | 1 << 7), "a relative's");
+        take_bits(r, 1, &word, &mut |_, take| assert!(take() && !take()));
+        assert_eq!(word.load(Ordering::Relaxed), 1 << 7, "what we do not hold stays");
+        r.slot_of.get(70).unwrap().store(0, Ordering::Relaxed);
+    }
 }

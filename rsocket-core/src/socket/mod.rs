@@ -587,10 +587,12 @@ pub fn disarm(id: SlotId, bell: u64) {
     }
 }
 
-/// Takes the ready bits that peers set for connections of this process.
-pub fn collect_ready(f: &mut dyn FnMut(SlotId)) {
+/// Tells of the ready bits that peers set for connections of this process; they are taken by the second argument, which is
+/// false when somebody else was first.
+pub fn collect_ready(f: &mut dyn FnMut(SlotId, &dyn Fn() -> bool)) {
     link::collect_ready(f);
-    datagram::ready::collect(f);
+    // Those of datagrams are this process's alone.
+    datagram::ready::collect(&mut |id| f(id, &|| true));
 }
 
 /// Bells of this process that peers have rung have to be rung again.

@@ -206,9 +206,16 @@ impl Source for Fake {
     fn disarm(&self, slot: SlotId, bell: u64) {
         state(slot, |s| s.disarm(bell));
     }
-    fn collect_ready(&self, f: &mut dyn FnMut(SlotId)) {
-        let all = core::mem::take(&mut *READY.lock().unwrap());
-        all.into_iter().for_each(f);
+    fn collect_ready(&self, f: &mut dyn FnMut(SlotId, &dyn Fn() -> bool)) {
+        let all = READY.lock().unwrap().clone();
+        for slot in all {
+            f(slot, &|| {
+                let mut ready = READY.lock().unwrap();
+                let before = ready.len();
+                ready.retain(|s| *s != slot);
+                ready.len() != before
+            });
+        }
     }
     fn settled(&self, slot: SlotId) -> bool {
         state(slot, |s| s.mode == Mode::Settled)

@@ -377,9 +377,16 @@ impl<S: Source> Registry<S> {
     /// Takes the ready bits of the process and gives each to the sets that its socket is in. No set's lock
     /// is held here.
     pub(crate) fn collect(&'static self, own: &Set<S>) {
-        self.source.collect_ready(&mut |slot| {
+        self.source.collect_ready(&mut |slot, take| {
+            let mut taken = false;
             self.homes(self.home_of_slot.get(slot.raw() as usize), |set| {
                 let ring = self.enter(set, |state| {
+                    // A bit says that an armed word was taken. Where this process has armed none it was a relative's, who
+                    // finds the bit where it is.
+                    taken = taken || state.awaits(slot) && take();
+                    if !taken {
+                        return None;
+                    }
                     state.rung(&self.source, slot);
                     // A sleeper that was woken by its bell may have looked before this bit was handed over.
                     // The count is read under the lock, under which a sleeper looks after it has counted

@@ -323,6 +323,12 @@ impl<S: Source> State<S> {
         }
     }
 
+    /// Whether this process has put the set's bell into words of the slot and not heard of it since.
+    pub(crate) fn awaits(&self, slot: SlotId) -> bool {
+        core::iter::successors(self.first_of(slot), |index| self.next_of(*index))
+            .any(|index| self.get(index).is_some_and(|m| !m.armed.is_empty()))
+    }
+
     /// The other side has rung for this slot: whatever was armed may not be armed any more.
     pub(crate) fn rung(&mut self, source: &S, slot: SlotId) {
         let bell = self.bell_id();
