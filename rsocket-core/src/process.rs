@@ -9,6 +9,7 @@ use core::ffi::CStr;
 
 use crate::attach::sandbox;
 use crate::device::rdma;
+use crate::sync::thread;
 use crate::{datagram, descriptors, live, readiness, relay, socket, stats};
 
 /// A variable of the environment, without allocating.
@@ -73,8 +74,11 @@ fn prepared(now: bool) -> bool {
 
 unsafe extern "C" fn prepare() {
     if descriptors::any() && !sandbox::inside() {
-        readiness::epoll::fork_prepare();
+        // One section up to the end of the last step: a handler in between might fork, or leave by a jump.
+        thread::enter();
+        // It waits for threads that are inside a step, and those may wait for a set.
         socket::fork_prepare();
+        readiness::epoll::fork_prepare();
         rdma::fork_prepare();
         prepared(true);
     }
@@ -84,8 +88,9 @@ unsafe extern "C" fn prepare() {
 unsafe extern "C" fn parent() {
     if prepared(false) {
         rdma::fork_parent();
-        socket::fork_parent();
         readiness::epoll::fork_parent();
+        socket::fork_parent();
+        thread::leave();
     }
 }
 

@@ -766,6 +766,41 @@ fn a_childs_copy_leaves_the_kernels_set_alone() {
     }));
 }
 
+/// A fork holds the lock of one set and waits for that of the next, whose holder changes the mode of a socket that is in both.
+#[test]
+fn what_is_put_off_during_a_fork_is_made_up_for() {
+    let _one = alone();
+    // Which of the two is locked first is not known here.
+    for turned in [false, true] {
+        let (a, b, c) = (Ep::new(), Ep::new(), Conn::new());
+        let (first, second) = if turned { (b, a) } else { (a, b) };
+        c.mode(Mode::Between(Events::IN));
+        first.add(c.fd(), IN, 1);
+        second.add(c.fd(), IN, 2);
+        assert_eq!((first.wait(4, Some(MS)), second.wait(4, Some(MS))), (vec![], vec![]));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let start = Instant::now();
+                assert_eq!(first.wait(4, Some(Duration::from_secs(2))), [(IN, 1)]);
+                assert!(start.elapsed() < Duration::from_secs(1), "told at once");
+            });
+            s.spawn(|| {
+                std::thread::sleep(50 * MS);
+                assert_eq!(SETS.sleepers(first.0), 1);
+                state(c.slot, |s| {
+                    (s.received, s.settle_at_look, s.look_takes) = (1, true, 100 * MS);
+                });
+                assert_eq!(second.ctl(MOD, c.fd(), IN, 2), Ok(()), "looks");
+                assert_eq!(second.soon(), [(IN, 2)]);
+            });
+            std::thread::sleep(100 * MS);
+            SETS.fork_prepare();
+            std::thread::sleep(20 * MS);
+            SETS.fork_parent();
+        });
+    }
+}
+
 /// Many members, more than are kept warm, of all kinds; bytes, changes of mode and of interest at the same
 /// time. Every byte must be heard of.
 #[test]

@@ -33,6 +33,8 @@ pub struct State {
     pub patience: Option<Duration>,
     /// The next look finds that the switch is complete.
     pub settle_at_look: bool,
+    /// How long that look takes.
+    pub look_takes: Duration,
     /// No sleeper word is free.
     pub crowded: bool,
     /// What `heard` hides from the program.
@@ -52,6 +54,7 @@ static STATES: [Mutex<State>; SLOTS] = [const {
         room: 0,
         patience: None,
         settle_at_look: false,
+        look_takes: Duration::ZERO,
         crowded: false,
         hide: Events::empty(),
         sleep_in: Vec::new(),
@@ -150,6 +153,7 @@ impl Source for Fake {
             turn
         });
         if turn {
+            std::thread::sleep(state(slot, |s| s.look_takes));
             // From inside, perhaps under the set's lock.
             SETS.mode_changed(slot);
         }

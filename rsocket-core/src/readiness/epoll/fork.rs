@@ -27,6 +27,8 @@ impl<S: Source> Registry<S> {
         for set in self.all() {
             if set.fork_held.swap(false, Ordering::Relaxed) {
                 set.state.lock.release();
+                // Other threads have left here what they could not wait for.
+                self.catch_up(set);
             }
         }
         self.lists.lock.release();

@@ -293,7 +293,7 @@ impl<S: Source> Registry<S> {
     }
 
     /// Runs what was put off while this thread was inside.
-    fn catch_up(&'static self, set: &'static Set<S>) {
+    pub(super) fn catch_up(&'static self, set: &'static Set<S>) {
         // SeqCst: pairs with `ask`; after the lock was released.
         while set.any_later.load(Ordering::SeqCst) {
             set.any_later.store(false, Ordering::Relaxed);
