@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use readiness_support::*;
+use rsocket_core::readiness::poll::poll_with;
 use rsocket_core::readiness::source::Events;
 
 /// Counters and the pool of ready bits are shared by all tests of this file.
@@ -317,6 +318,33 @@ fn changes_under_a_sleeping_wait() {
         let got = ep.soon();
         assert_eq!(got.len(), 1);
         assert_eq!(got[0].0 & IN, IN);
+    }
+}
+
+/// A thread that sleeps before the set has a member of ours.
+#[test]
+fn members_that_come_late() {
+    let _one = alone();
+    for polls in [false, true] {
+        let (ep, c) = (Ep::new(), Conn::settled());
+        let (_tx, rx) = std::os::unix::net::UnixStream::pair().unwrap();
+        ep.add(rx.as_raw_fd(), IN, 1);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                std::thread::sleep(20 * MS);
+                ep.add(c.fd(), IN, 9);
+                std::thread::sleep(20 * MS);
+                c.deliver(1);
+            });
+            let start = Instant::now();
+            if polls {
+                let mut fds = [libc::pollfd { fd: ep.0, events: libc::POLLIN, revents: 0 }];
+                let time = Some(Duration::from_secs(2));
+                assert_eq!(poll_with(&SETS, &mut fds, time, std::ptr::null(), find), Ok(1));
+            }
+            assert_eq!(ep.wait(4, Some(Duration::from_secs(2))), [(IN, 9)]);
+            assert!(start.elapsed() < Duration::from_secs(1));
+        });
     }
 }
 

@@ -1,6 +1,8 @@
 // select, pselect, poll, ppoll and epoll: what is ready, when, how often, and in what shape.
 #include "sem.h"
 
+#include <sys/eventfd.h>
+
 static void echo_server(int fd) {
   char b[70000];
   ssize_t k;
@@ -406,6 +408,85 @@ static void shared_set(int fd) {
   put_stream(fd, 6, 0, 1 << 20, 20000);
   for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
 }
+// A thread that went to sleep on a set, or in poll on its descriptor, before the connection came into it.
+struct late {
+  int ep, polls, n;
+  struct epoll_event e;
+};
+static void *late_waiter(void *p) {
+  struct late *l = p;
+  l->n = l->polls ? ready(l->ep, POLLIN, 5000) == POLLIN : epoll_wait(l->ep, &l->e, 1, patience(5000));
+  return NULL;
+}
+static void late_member_of(int fd, int polls, char c) {
+  char b[20];
+  struct late l = {.ep = epoll_create1(0), .polls = polls};
+  pthread_t t;
+  arm(l.ep, EPOLL_CTL_ADD, eventfd(0, 0), EPOLLIN);
+  CHECK(!pthread_create(&t, NULL, late_waiter, &l));
+  nap(patience(50));
+  struct epoll_event e = {.events = EPOLLIN, .data.ptr = &l};
+  CHECK(!epoll_ctl(l.ep, EPOLL_CTL_ADD, fd, &e));
+  nap(20);
+  order(c);
+  pthread_join(t, NULL);
+  EQ(l.n, 1);
+  if (polls) EQ(epoll_wait(l.ep, &l.e, 1, 0), 1);
+  if (l.e.data.ptr != &l || !(l.e.events & EPOLLIN)) FAIL("%x of %llx", l.e.events, (unsigned long long)l.e.data.u64);
+  if (c == 'q') return get_eof(fd);
+  get(fd, b, c - '0');
+  order('q');
+}
+static void late_member(int fd) { late_member_of(fd, 0, '5'); }
+static void late_member_closed(int fd) { late_member_of(fd, 0, 'q'); }
+static void late_member_polled(int fd) { late_member_of(fd, 1, '5'); }
+// Workers that wait on one set since it had a listener only; whoever is woken is told in the program's own words.
+static int crew_listener, crew_conn, crew_end;
+static void *crew_member(void *p) {
+  static __thread char b[60000];
+  for (;;) {
+    struct epoll_event e;
+    EQ(epoll_wait(shared_ep, &e, 1, patience(10000)), 1);
+    if (e.data.ptr == &crew_end) return p;
+    if (e.data.ptr == &crew_listener) {
+      crew_conn = accept(crew_listener, NULL, NULL);
+      CHECK(crew_conn >= 0);
+      e = (struct epoll_event){.events = EPOLLIN | EPOLLONESHOT, .data.ptr = &crew_conn};
+      CHECK(!epoll_ctl(shared_ep, EPOLL_CTL_ADD, crew_conn, &e));
+      continue;
+    }
+    if (e.data.ptr != &crew_conn) FAIL("%x of %llx", e.events, (unsigned long long)e.data.u64);
+    ssize_t k = recv(crew_conn, b, sizeof b, 0);
+    CHECK(k >= 0);
+    if (k == 0) {
+      CHECK(write(crew_end, &(uint64_t){1}, 8) == 8);
+      return p;
+    }
+    put(crew_conn, b, k);
+    nap(5);
+    e = (struct epoll_event){.events = EPOLLIN | EPOLLONESHOT, .data.ptr = &crew_conn};
+    CHECK(!epoll_ctl(shared_ep, EPOLL_CTL_MOD, crew_conn, &e));
+  }
+}
+static void crew_server(int lfd) {
+  pthread_t t[4];
+  crew_listener = lfd, crew_end = eventfd(0, 0), shared_ep = epoll_create1(0);
+  struct epoll_event e = {.events = EPOLLIN | EPOLLET, .data.ptr = &crew_listener};
+  CHECK(!epoll_ctl(shared_ep, EPOLL_CTL_ADD, lfd, &e));
+  e = (struct epoll_event){.events = EPOLLIN, .data.ptr = &crew_end};
+  CHECK(!epoll_ctl(shared_ep, EPOLL_CTL_ADD, crew_end, &e));
+  for (int i = 0; i < 4; i++) CHECK(!pthread_create(&t[i], NULL, crew_member, NULL));
+  nap(patience(50));
+  tell('w');
+  for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+}
+static void crew_client(int fd) {
+  hear('w');
+  fd = dial();
+  nonblock(fd, 1);
+  pump(fd, 7, 7, 1 << 20, 60000);
+  close(fd);
+}
 const test_case CASES[] = {
     {"select", orders_server, select_c, 0},
     {"poll", orders_server, poll_c, 0},
@@ -419,5 +500,9 @@ const test_case CASES[] = {
     {"epoll_churn", echo_server, churn, 0},
     {"epoll_before_connect", accept_echo, before_connect, RAW},
     {"epoll_shared_by_threads", echo_server, shared_set, 0},
+    {"epoll_late_member", orders_server, late_member, 0},
+    {"epoll_late_member_closed", orders_server, late_member_closed, 0},
+    {"epoll_late_member_polled", orders_server, late_member_polled, 0},
+    {"epoll_shared_with_listener", crew_server, crew_client, RAW},
     {0},
 };

@@ -271,7 +271,7 @@ impl<S: Source> Wait<'_, S> {
             let patience = e.slot.and_then(|slot| self.source.patience(slot));
             self.patience = sooner(self.patience, patience);
             e.special = patience.is_some() || e.slot.is_some_and(|slot| self.source.on_device(slot));
-            e.set = e.slot.is_none() && !self.sets.is_plain(e.fd);
+            e.set = e.slot.is_none() && self.sets.polled(e.fd);
             let mut ready = Events::empty();
             if let (true, Some(slot)) = (e.special, e.slot) {
                 let look = self.source.look(slot, e.fd);

@@ -12,8 +12,8 @@ use super::scratch::Room;
 use super::source::Source;
 use crate::errno::Errno;
 
-/// As `ppoll`. To be called when a descriptor among `fds` is on device, has patience, or is an epoll set for
-/// which [`is_plain`](super::epoll::is_plain) is false; right, but slower than the kernel, otherwise.
+/// As `ppoll`. To be called when a descriptor among `fds` is on device, has patience, or is an epoll set of
+/// which [`polled`](super::epoll::polled) is true; right, but slower than the kernel, otherwise.
 /// A null `mask` leaves the signal mask alone.
 ///
 /// # Errors

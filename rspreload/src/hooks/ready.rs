@@ -67,7 +67,7 @@ enum Set {
 
 /// Looks at a set; if the kernel is to do the call and may sleep in it, counts the thread in.
 fn survey(fds: impl Iterator<Item = c_int> + Clone, sleeps: bool, counted: &mut Counted) -> Set {
-    if fds.clone().any(|fd| shadow::entry(fd) == Entry::Set && !readiness::epoll::is_plain(fd)) {
+    if fds.clone().any(|fd| shadow::entry(fd) == Entry::Set && readiness::epoll::polled(fd)) {
         return Set::Device;
     }
     if sleeps && socket::attaching().is_some() {

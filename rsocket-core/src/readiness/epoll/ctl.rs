@@ -78,19 +78,13 @@ impl<S: Source> Registry<S> {
             }
             return result;
         };
-        let set = match self.get(epfd) {
-            Some(set) => set,
+        let Some(set) = self.get(epfd) else {
             // Errors for what is no epoll descriptor are the kernel's, so it goes first.
-            None if op != EPOLL_CTL_ADD => return call.kernel(),
-            None if !self.is_set(epfd) => {
-                call.kernel()?;
+            call.kernel()?;
+            if op == EPOLL_CTL_ADD {
                 self.note_added(call, slot);
-                return Ok(());
             }
-            None => match self.make(epfd) {
-                Some(set) => set,
-                None => return call.kernel(),
-            },
+            return Ok(());
         };
         // From inside (a signal handler that interrupted this set's section) the kernel alone is told.
         self.enter(set, |state| self.ctl_inside(set, state, call, slot)).unwrap_or_else(|| call.kernel())
@@ -269,7 +263,7 @@ impl<S: Source> Registry<S> {
 
     /// The epoll descriptor itself is a member of another set from now on.
     fn watch(&'static self, epfd: RawFd) {
-        if let Some(set) = self.make(epfd) {
+        if let Some(set) = self.get(epfd) {
             self.enter(set, |state| state.watched = true);
             self.peek(epfd);
         }

@@ -1,7 +1,8 @@
 //! epoll over sockets of both kinds: a mirror of each of the kernel's epoll objects.
 //!
 //! **Who answers.** A set in which no member was ever on device is the kernel's: its calls go there
-//! untouched, and the mirror only notes which tracked sockets are in it. When a member's socket goes on
+//! untouched, and the mirror, which each set has from its making on, only notes who sleeps on it and which
+//! tracked sockets are in it. When a member's socket goes on
 //! device ([`mode_changed`]), its kernel entry is changed, once while both answer and once more when the
 //! device answers alone; it then only listens for the end of the connection and stays so until close. From
 //! then on ADD, MOD and DEL of that member touch the mirror alone. One bell per set stands for all its
@@ -81,12 +82,11 @@ pub fn is_set(epfd: RawFd) -> bool {
     REGISTRY.is_set(epfd)
 }
 
-/// Whether the kernel alone answers for this number: it is no set, or one without a member that ever was on
-/// device. A wait on it may still go through [`wait`], which copes with a member that changes meanwhile.
+/// For whoever is about to poll the descriptor itself: whether the kernel alone cannot answer. If it can, the descriptor turns
+/// readable all the same when that changes during the poll and something is ready.
 #[must_use]
-#[inline]
-pub fn is_plain(epfd: RawFd) -> bool {
-    REGISTRY.is_plain(epfd)
+pub fn polled(epfd: RawFd) -> bool {
+    REGISTRY.polled(epfd)
 }
 
 /// How many threads sleep in the kernel on this set. The switch of a socket need not wait for them:

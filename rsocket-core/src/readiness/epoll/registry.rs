@@ -65,11 +65,6 @@ pub struct Registry<S: Source> {
     pub(super) lists: Guarded<Lists>,
 }
 
-/// In `by_fd`: a set that has no mirror, because no tracked socket was ever put into it.
-fn empty<S: Source>() -> *mut Set<S> {
-    core::ptr::without_provenance_mut(1)
-}
-
 fn note(table: &[AtomicU32], key: usize, id: u32) {
     if let Some(home) = table.get(key) {
         // SeqCst: the note comes before the caller's look at `on_device`, in the one order of all such
@@ -109,8 +104,8 @@ impl<S: Source> Registry<S> {
     pub(crate) fn get(&'static self, epfd: RawFd) -> Option<&'static Set<S>> {
         // Acquire: pairs with the Release of `make` and `duplicated`.
         let at = self.place(epfd)?.load(Ordering::Acquire);
-        // SAFETY: neither null nor the mark, hence from `new_set`, which leaks: valid for ever.
-        if at.is_null() || at == empty() { None } else { Some(unsafe { &*at }) }
+        // SAFETY: null or from `new_set`, which leaks: valid for ever.
+        if at.is_null() { None } else { Some(unsafe { &*at }) }
     }
 
     /// See [`super::is_set`].
@@ -119,10 +114,21 @@ impl<S: Source> Registry<S> {
         self.place(epfd).is_some_and(|p| !p.load(Ordering::Relaxed).is_null())
     }
 
-    /// See [`super::is_plain`].
+    /// Whether the kernel alone answers for this number: it is no set, or one without a member that ever was on
+    /// device. A wait on it may still go through [`super::wait`], which copes with a member that changes meanwhile.
     #[inline]
     pub fn is_plain(&'static self, epfd: RawFd) -> bool {
         self.get(epfd).is_none_or(|set| !set.special.load(Ordering::Relaxed))
+    }
+
+    /// See [`super::polled`].
+    pub fn polled(&'static self, epfd: RawFd) -> bool {
+        let Some(set) = self.get(epfd) else { return false };
+        // Relaxed, here and below: `special` is set under the lock, so whoever does it later finds the set watched.
+        if !set.special.load(Ordering::Relaxed) {
+            self.enter(set, |state| state.watched = true);
+        }
+        set.special.load(Ordering::Relaxed)
     }
 
     /// See [`super::sleepers`].
@@ -134,12 +140,11 @@ impl<S: Source> Registry<S> {
     pub fn created(&'static self, epfd: RawFd) {
         // The number may have been closed where no hook saw it.
         self.closed(epfd);
-        if let Some(place) = self.place(epfd) {
-            place.store(empty(), Ordering::Release);
-        }
+        // At once, not with the first tracked socket: who sleeps on it by then must have been counted.
+        let _ = self.make(epfd);
     }
 
-    /// The mirror of a set, made on first need. `None` when there are too many, or from inside.
+    /// The mirror of a set, made if there is none. `None` when there are too many, or from inside.
     pub(crate) fn make(&'static self, epfd: RawFd) -> Option<&'static Set<S>> {
         if let Some(set) = self.get(epfd) {
             return Some(set);
@@ -198,7 +203,7 @@ impl<S: Source> Registry<S> {
             return;
         }
         self.closed(new);
-        if let (Some(set), Some(place)) = (self.make(old), self.place(new)) {
+        if let (Some(set), Some(place)) = (self.get(old), self.place(new)) {
             set.state.with(|state| state.fds.push(new));
             place.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release);
         }

@@ -118,12 +118,9 @@ impl<S: Source> Registry<S> {
         if set.nests.load(Ordering::Relaxed) {
             self.peek_inside(set);
         }
-        // Relaxed: a change after this look finds us counted as a sleeper, or is found after the sleep.
+        // Relaxed: `wait_plain` looks again when it is counted as a sleeper, and after the sleep.
         if !set.special.load(Ordering::Relaxed) && self.source.attaching().is_none() {
             return self.wait_plain(set, call, timeout);
-        }
-        if events.is_null() {
-            return Err(Errno(libc::EFAULT));
         }
         self.wait_special(set, call, Deadline::after(timeout))
     }
@@ -137,8 +134,13 @@ impl<S: Source> Registry<S> {
     ) -> Result<usize, Errno> {
         let mut deadline = Deadline::after(timeout);
         deadline.begin();
-        // SeqCst, here and below: a change of mode sets `special` and then reads this count.
+        // SeqCst, here and below: whoever makes the set special stores that and then reads this count. If it found
+        // nobody, nothing is armed, and this thread must not sleep before it has looked.
         set.sleepers.fetch_add(1, Ordering::SeqCst);
+        if set.special.load(Ordering::SeqCst) {
+            set.sleepers.fetch_sub(1, Ordering::SeqCst);
+            return self.wait_special(set, call, deadline);
+        }
         let result = call.sleep(timeout);
         set.sleepers.fetch_sub(1, Ordering::SeqCst);
         if !set.special.load(Ordering::SeqCst) {
@@ -168,6 +170,9 @@ impl<S: Source> Registry<S> {
         call: Call,
         mut deadline: Deadline,
     ) -> Result<usize, Errno> {
+        if call.out.at.is_null() {
+            return Err(Errno(libc::EFAULT));
+        }
         let mut vain = 0;
         let mut may_spin = true;
         let seen = signals::seen();
