@@ -179,6 +179,77 @@ static void jump_out(int fd) {
   }
   pthread_join(t, NULL);
 }
+static void jump_once(int fd) {
+  char c;
+  on_signal(SIGALRM, jump, 0);
+  if (sigsetjmp(out, 1)) return;
+  struct itimerval one = {{0, 0}, {0, 20000}};
+  setitimer(ITIMER_REAL, &one, NULL);
+  recv(fd, &c, 1, 0);
+  FAIL("it came back");
+}
+// The peer sends one byte if it is told so, and sees the end at once.
+static void end_server(int fd) {
+  char c = hear_int();
+  if (c == '1') {
+    nap(50);
+    put(fd, "x", 1);
+  }
+  EQ(ready(fd, POLLIN, 1000), POLLIN);
+  get_eof(fd);
+  tell('d');
+}
+static void *close_soon(void *say) {
+  nap(patience(50));
+  close(both_fd);
+  tell_int((intptr_t)say);
+  return NULL;
+}
+// A call that was left is none that another thread's close must wait for: not while this thread sleeps elsewhere ...
+static void jump_out_then_close(int fd) {
+  pthread_t t;
+  int p[2];
+  CHECK(!pipe(p));
+  jump_once(fd);
+  both_fd = fd;
+  CHECK(!pthread_create(&t, NULL, close_soon, (void *)'0'));
+  struct pollfd v = {p[0], POLLIN, 0};
+  struct timespec ts = {patience(1500) / 1000, patience(1500) % 1000 * 1000000};
+  EQ(ppoll(&v, 1, &ts, NULL), 0);
+  pthread_join(t, NULL);
+  hear('d');
+}
+// ... nor longer than for the call that it makes next.
+static void jump_out_then_close_again(int fd) {
+  pthread_t t;
+  char c;
+  jump_once(fd);
+  both_fd = fd;
+  CHECK(!pthread_create(&t, NULL, close_soon, (void *)'1'));
+  EQ(recv(fd, &c, 1, 0), 1);
+  pthread_join(t, NULL);
+  hear('d');
+}
+// Nothing is left of them.
+static void jump_out_often(int fd) {
+  volatile int i, had = 0;
+  char c;
+  on_signal(SIGALRM, jump, 0);
+  for (i = 0; i < 300; i++) {
+    if (!sigsetjmp(out, 1)) {
+      struct itimerval one = {{0, 0}, {0, 2000}};
+      setitimer(ITIMER_REAL, &one, NULL);
+      recv(fd, &c, 1, 0);
+      FAIL("it came back");
+    }
+    if (i == 0) had = count_fds("");
+  }
+  EQ(count_fds(""), had);
+  fill(&c, 1, 17, 0);
+  put(fd, &c, 1);
+  get(fd, &c, 1);
+  verify(&c, 1, 17, 0);
+}
 // Out of sending and receiving, wherever that is; others are not held up. (What the interrupted calls had moved is not known.)
 static void drain_server(int fd) {
   static char b[60000];
@@ -271,6 +342,9 @@ const test_case CASES[] = {
     {"storm_pingpong", pingpong_server, pingpong_client, 0},
     {"storm_waits", waits_server, waits_client, 0},
     {"jump_out_of_recv", echo_until_eof, jump_out, TOUCH},
+    {"jump_out_then_close", end_server, jump_out_then_close, TOUCH},
+    {"jump_out_then_close_again", end_server, jump_out_then_close_again, TOUCH},
+    {"jump_out_often", echo_until_eof, jump_out_often, TOUCH},
     {"jump_out_of_send", drain_server, jump_out_of_send, 0},
     {"exit_in_handler", echo_until_eof, exit_in_handler, TOUCH},
     {"fork_in_storm", echo_until_eof, fork_in_storm, 0},

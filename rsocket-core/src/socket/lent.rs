@@ -4,21 +4,26 @@
 //! The closing thread lends the sleepers a private copy of the descriptor, which counts as the program's in place of the one
 //! that it closes. Whoever of them is the last to finish closes it, and with it the connection. Every sleeping call is
 //! entered here; since a thread may leave its call by a jump out of a signal handler, or end in it, an entry counts
-//! only while the kernel says that the thread sleeps where it said.
+//! only while the kernel says that the thread sleeps in the very array that it said.
 //!
-//! Must not know what is waited for. Entry points: [`asleep`] and [`awake`] around a call's sleeps, [`descriptor`] after each,
-//! [`lend`] before a descriptor is closed.
+//! For the same reason what a sleep has borrowed, a bell and a pin, is noted in its entry. Which calls were left is told by
+//! where they stood on their thread's stack: one that lives is above whatever the thread does next. Whoever gives something
+//! back takes it out of the entry first, so a call that was believed to be over, and is not, does no harm.
+//!
+//! Must not know what is waited for. Entry points: [`asleep`] and [`Entered::awake`] around a call's sleeps, [`descriptor`]
+//! after each, [`borrow_bell`] and [`pin`] and their opposites in them, [`lend`] before a descriptor is closed.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::io::Write;
 use std::os::fd::RawFd;
 
-use super::slot::SlotId;
-use super::{family, life};
+use super::slot::{Slot, SlotId};
+use super::{family, life, ready};
 use crate::attach::sandbox;
+use crate::device::shm::bell::{self, BellRef};
 use crate::sync::lock::{OwnedLock, Taken};
-use crate::sync::thread::tid;
+use crate::sync::thread::{self, tid};
 use crate::sys;
 
 /// Calls that may be entered at a time. Any other is as one on a descriptor that was closed before it: it ends.
@@ -26,8 +31,30 @@ const CALLS: usize = 256;
 /// Descriptors that may be lent at a time.
 const LOANS: usize = 16;
 
-/// A call: slot above thread. 0 is free. Changed under [`LOCK`], as all of this is.
-static SLEEPERS: [AtomicU64; CALLS] = [const { AtomicU64::new(0) }; CALLS];
+/// In [`Call::who`]: no loan is for this call, which was found to be elsewhere.
+const STRUCK: u64 = 1 << 31;
+
+/// A call. Relaxed throughout: entries come and go under [`LOCK`], and what a call has borrowed is its thread's own business
+/// while it lives.
+struct Call {
+    /// Slot above thread. 0 is free.
+    who: AtomicU64,
+    /// Where it stands on its thread's stack.
+    frame: AtomicUsize,
+    /// The array in which it sleeps in the kernel, with the slot pinned. 0: it does not.
+    array: AtomicUsize,
+    /// The bell that it has borrowed. 0: none.
+    bell: AtomicU64,
+}
+
+static SLEEPERS: [Call; CALLS] = [const {
+    Call {
+        who: AtomicU64::new(0),
+        frame: AtomicUsize::new(0),
+        array: AtomicUsize::new(0),
+        bell: AtomicU64::new(0),
+    }
+}; CALLS];
 /// How many of them were ever used, from the first on: most processes need few, and every close looks at them.
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// A loan: slot above descriptor. 0 is free.
@@ -50,35 +77,207 @@ fn word(id: SlotId, low: u32) -> u64 {
     u64::from(id.raw()) << 32 | u64::from(low)
 }
 
-/// Whether the call is one on this slot.
-fn is_of(call: u64, id: SlotId) -> bool {
-    (call >> 32) as u32 == id.raw()
-}
-
-fn replace(table: &[AtomicU64], from: u64, to: u64) -> bool {
-    table.iter().any(|w| w.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok())
+/// Whether the word is about this slot.
+fn is_of(word: u64, id: SlotId) -> bool {
+    (word >> 32) as u32 == id.raw()
 }
 
 /// The calls, with what is free between them.
-fn calls() -> &'static [AtomicU64] {
+fn calls() -> &'static [Call] {
     // Relaxed: whoever has not the lock may miss a call that is just being entered.
     SLEEPERS.get(..USED.load(Ordering::Relaxed)).unwrap_or(&SLEEPERS)
 }
 
-/// False if there is no room. The caller holds the lock.
-fn enter(call: u64) -> bool {
-    let Some(place) = SLEEPERS.iter().position(|w| w.load(Ordering::Relaxed) == 0) else { return false };
-    if let Some(w) = SLEEPERS.get(place) {
-        w.store(call, Ordering::Relaxed);
+impl Call {
+    fn thread(&self) -> u32 {
+        (self.who.load(Ordering::Relaxed) & !STRUCK) as u32
     }
+
+    fn slot(&self) -> Option<SlotId> {
+        SlotId::from_raw((self.who.load(Ordering::Relaxed) >> 32) as u32)
+    }
+
+    /// Whether a loan of this slot is for this call too.
+    fn shares(&self, id: SlotId) -> bool {
+        let who = self.who.load(Ordering::Relaxed);
+        is_of(who, id) && who & STRUCK == 0
+    }
+
+    /// Whether its thread has left it, which is in another one at `frame` now.
+    fn is_over(&self, frame: usize, apart: &core::ops::Range<usize>) -> bool {
+        let mine = self.frame.load(Ordering::Relaxed);
+        match (apart.contains(&mine), apart.contains(&frame)) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => mine <= frame,
+        }
+    }
+
+    /// Takes its pin away, if it has one.
+    fn unpin(&self, s: &Slot) {
+        if self.array.swap(0, Ordering::Relaxed) != 0 {
+            s.pins.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether its thread is inside the kernel in its sleep, all of which are ppoll(2).
+    fn sleeps(&self) -> bool {
+        asleep_in(self.thread()).is_some_and(|array| array == self.array.load(Ordering::Relaxed))
+    }
+}
+
+/// A call that is entered.
+#[derive(Clone, Copy)]
+pub(super) struct Entered {
+    id: SlotId,
+    frame: usize,
+    place: usize,
+}
+
+impl Entered {
+    /// Its entry, if nobody has believed the call to be over.
+    fn call(self) -> Option<&'static Call> {
+        let call = SLEEPERS.get(self.place)?;
+        let who = call.who.load(Ordering::Relaxed) & !STRUCK;
+        (who == word(self.id, tid()) && call.frame.load(Ordering::Relaxed) == self.frame).then_some(call)
+    }
+
+    /// Whether it still is.
+    pub(super) fn stands(self) -> bool {
+        self.call().is_some()
+    }
+
+    /// The descriptor by which the call goes on.
+    #[inline]
+    pub(super) fn descriptor(self, fd: RawFd) -> RawFd {
+        descriptor(self.id, fd)
+    }
+
+    /// The call is over: the last one closes what was lent.
+    pub(super) fn awake(self) {
+        leave(|| self.call());
+    }
+}
+
+/// `None` if there is no room. The caller holds the lock.
+fn enter(id: SlotId, frame: usize) -> Option<Entered> {
+    let place = SLEEPERS.iter().position(|c| c.who.load(Ordering::Relaxed) == 0)?;
+    let call = SLEEPERS.get(place)?;
+    call.frame.store(frame, Ordering::Relaxed);
+    call.who.store(word(id, tid()), Ordering::Relaxed);
     USED.fetch_max(place + 1, Ordering::Relaxed);
+    Some(Entered { id, frame, place })
+}
+
+/// A call of this thread, at this place of its stack, is about to sleep on the connection. [`Entered::awake`] must be called
+/// when it is over.
+#[must_use]
+pub(super) fn asleep(id: SlotId, frame: usize) -> Option<Entered> {
+    if !watch_thread() {
+        return None;
+    }
+    clear_away(frame);
+    locked(|| enter(id, frame)).flatten()
+}
+
+/// Ends what this thread has left by a jump: it is at `frame` now.
+fn clear_away(frame: usize) {
+    let me = tid();
+    // No other thread enters a call of this one.
+    let mine = || calls().iter().filter(|c| c.thread() == me);
+    if mine().next().is_some() {
+        let apart = signal_stack();
+        while leave(|| mine().find(|c| c.is_over(frame, &apart))) {}
+    }
+}
+
+/// The stack that this thread's handlers may have to themselves.
+fn signal_stack() -> core::ops::Range<usize> {
+    // SAFETY: all zeroes are a value of this struct.
+    let mut stack: libc::stack_t = unsafe { core::mem::zeroed() };
+    // SAFETY: nothing is set, and there is room for the answer.
+    let asked = unsafe { libc::sigaltstack(core::ptr::null(), &raw mut stack) };
+    if asked != 0 || stack.ss_flags & libc::SS_DISABLE != 0 {
+        return 0..0;
+    }
+    let from = stack.ss_sp.addr();
+    from..from.saturating_add(stack.ss_size)
+}
+
+/// Takes a call out, with what it has left behind: the last one closes what was lent. False if there is none.
+fn leave(find: impl FnOnce() -> Option<&'static Call>) -> bool {
+    // No handler comes between, which might jump away; here and below.
+    thread::enter();
+    let left = locked(|| {
+        let call = find()?;
+        let id = call.slot()?;
+        let slot = family::slot(id);
+        if let Some(s) = slot {
+            call.unpin(s);
+        }
+        if let Some(bell) = bell::find(call.bell.swap(0, Ordering::Relaxed)) {
+            if let Some(s) = slot {
+                ready::disarm(s, bell.id());
+            }
+            bell::give_back(bell);
+        }
+        let lent = call.shares(id);
+        call.who.store(0, Ordering::Relaxed);
+        let last = lent && !calls().iter().any(|c| c.shares(id));
+        Some((id, if last { take_back(id) } else { None }))
+    });
+    thread::leave();
+    let Some(Some((id, loan))) = left else { return false };
+    if let Some(fd) = loan {
+        close(id, fd);
+    }
     true
 }
 
-/// A call of this thread is about to sleep on the connection. True if [`awake`] must be called when the call is over.
-#[must_use]
-pub(crate) fn asleep(id: SlotId) -> bool {
-    watch_thread() && locked(|| enter(word(id, tid()))).unwrap_or(false)
+/// A bell for one sleep of a call.
+pub(super) fn borrow_bell(call: Option<Entered>) -> Option<BellRef> {
+    thread::enter();
+    let bell = bell::borrow();
+    if let (Some(call), Some(bell)) = (call.and_then(Entered::call), bell) {
+        call.bell.store(bell.id(), Ordering::Relaxed);
+    }
+    thread::leave();
+    bell
+}
+
+/// After the sleep.
+pub(super) fn give_back_bell(call: Option<Entered>, bell: BellRef) {
+    thread::enter();
+    if call.is_none_or(|c| c.call().is_some_and(|c| c.bell.swap(0, Ordering::Relaxed) != 0)) {
+        bell::give_back(bell);
+    }
+    thread::leave();
+}
+
+/// The call goes to sleep in the kernel: the pin keeps the slot from being given to another connection meanwhile.
+pub(super) fn pin(call: Option<Entered>, s: &Slot, fds: &[libc::pollfd]) {
+    thread::enter();
+    s.pins.fetch_add(1, Ordering::AcqRel);
+    if let Some(call) = call.and_then(Entered::call) {
+        call.array.store(fds.as_ptr().addr(), Ordering::Relaxed);
+    }
+    thread::leave();
+}
+
+/// After the sleep.
+pub(super) fn unpin(call: Option<Entered>, s: &Slot) {
+    thread::enter();
+    match call {
+        None => {
+            s.pins.fetch_sub(1, Ordering::AcqRel);
+        }
+        Some(call) => {
+            if let Some(call) = call.call() {
+                call.unpin(s);
+            }
+        }
+    }
+    thread::leave();
 }
 
 /// Makes sure that [`thread_ends`] is called when this thread does, be it cancelled in its call. False if that cannot be had
@@ -107,27 +306,7 @@ const AT_ONCE: libc::pthread_key_t = 32;
 
 /// The thread ends: what it was inside, it is so no more.
 extern "C" fn thread_ends(_: *mut core::ffi::c_void) {
-    let me = tid();
-    for call in calls() {
-        let call = call.load(Ordering::Relaxed);
-        if call as u32 == me
-            && let Some(id) = SlotId::from_raw((call >> 32) as u32)
-        {
-            awake(id);
-        }
-    }
-}
-
-/// The call is over: the last one closes what was lent.
-pub(crate) fn awake(id: SlotId) {
-    let over = locked(|| {
-        replace(calls(), word(id, tid()), 0);
-        let others = calls().iter().any(|w| is_of(w.load(Ordering::Relaxed), id));
-        if others { None } else { take_back(id) }
-    });
-    if let Some(Some(fd)) = over {
-        close(id, fd);
-    }
+    clear_away(usize::MAX);
 }
 
 /// What was lent of the slot, which is so no more.
@@ -146,7 +325,7 @@ fn close(id: SlotId, fd: RawFd) {
 
 /// By which descriptor a call that has slept goes on: the program's own, or what was lent for it.
 #[inline]
-pub(crate) fn descriptor(id: SlotId, fd: RawFd) -> RawFd {
+fn descriptor(id: SlotId, fd: RawFd) -> RawFd {
     // Relaxed: a sleeper that does not see the loan was not waited for, and finds its connection ended.
     if COUNT.load(Ordering::Relaxed) == 0 {
         return fd;
@@ -162,19 +341,21 @@ pub(crate) fn lend(id: SlotId, fd: RawFd) -> bool {
     if calls().is_empty() || family::descriptors(id) != 1 || fd < 0 {
         return false;
     }
+    // Its pins are in the way of the slot's next connection.
+    clear_away(core::ptr::from_ref(&fd).addr());
     locked(|| {
         let me = tid();
-        let others = calls()
-            .iter()
-            .map(|w| w.load(Ordering::Relaxed))
-            .filter(|call| is_of(*call, id) && *call as u32 != me);
         let mut any = false;
-        for call in others {
-            match sleeps(call as u32) {
+        for call in calls().iter().filter(|c| c.shares(id) && c.thread() != me) {
+            match call.sleeps() {
                 true => any = true,
-                // It has left its call, if it lives at all.
+                // It has left its call, if it lives at all. (If it is only on its way into the sleep or out of it, it finds
+                // the connection ended, and its pin was for nothing.)
                 false => {
-                    replace(calls(), call, 0);
+                    call.who.fetch_or(STRUCK, Ordering::Relaxed);
+                    if let Some(s) = family::slot(id) {
+                        call.unpin(s);
+                    }
                 }
             }
         }
@@ -182,10 +363,11 @@ pub(crate) fn lend(id: SlotId, fd: RawFd) -> bool {
             return false;
         }
         let Ok(copy) = sys::private_copy(sys::borrow(fd)) else { return false };
-        if !replace(&LENT, 0, word(id, copy as u32)) {
+        let Some(loan) = LENT.iter().find(|w| w.load(Ordering::Relaxed) == 0) else {
             sys::close_private(copy);
             return false;
-        }
+        };
+        loan.store(word(id, copy as u32), Ordering::Relaxed);
         COUNT.fetch_add(1, Ordering::Relaxed);
         family::moved_to(id, copy);
         true
@@ -193,25 +375,28 @@ pub(crate) fn lend(id: SlotId, fd: RawFd) -> bool {
     .unwrap_or(false)
 }
 
-/// Whether the thread is inside the kernel in ppoll(2), where all sleeps of ours are.
-fn sleeps(thread: u32) -> bool {
+/// The array in which the thread sleeps in ppoll(2), if that is where it is.
+fn asleep_in(thread: u32) -> Option<usize> {
     let mut path = [0_u8; 48];
     let mut rest: &mut [u8] = &mut path;
-    if write!(rest, "/proc/self/task/{thread}/syscall\0").is_err() {
-        return false;
-    }
-    let mut text = [0_u8; 16];
-    let Ok(path) = core::ffi::CStr::from_bytes_until_nul(&path) else { return false };
-    let Some(text) = sandbox::read_file(path, &mut text) else { return false };
-    let number = text.split(|b| *b == b' ').next();
-    let number = number.and_then(|t| core::str::from_utf8(t).ok()).and_then(|t| t.parse::<i64>().ok());
-    number == Some(libc::SYS_ppoll)
+    write!(rest, "/proc/self/task/{thread}/syscall\0").ok()?;
+    // A number, and the arguments in hexadecimal.
+    let mut text = [0_u8; 48];
+    let text = sandbox::read_file(core::ffi::CStr::from_bytes_until_nul(&path).ok()?, &mut text)?;
+    let mut words = core::str::from_utf8(text).ok()?.split(' ');
+    let ppoll = words.next()?.parse::<i64>().ok()? == libc::SYS_ppoll;
+    let array = words.next()?.strip_prefix("0x")?;
+    usize::from_str_radix(array, 16).ok().filter(|_| ppoll)
 }
 
 /// In the child of a fork: the calls were those of the parent's threads, and what was lent to them is closed here.
 pub(crate) fn fork_child() {
     LOCK.reset();
-    calls().iter().for_each(|w| w.store(0, Ordering::Relaxed));
+    for call in calls() {
+        call.who.store(0, Ordering::Relaxed);
+        call.array.store(0, Ordering::Relaxed);
+        call.bell.store(0, Ordering::Relaxed);
+    }
     USED.store(0, Ordering::Relaxed);
     for w in &LENT {
         let loan = w.swap(0, Ordering::Relaxed);
@@ -238,34 +423,68 @@ mod tests {
         )
         .unwrap();
         let sleeper = std::thread::spawn(move || {
-            to.send(tid()).unwrap();
             let mut fds = [libc::pollfd {
                 fd: std::os::fd::AsRawFd::as_raw_fd(&end),
                 events: libc::POLLIN,
                 revents: 0,
             }];
+            to.send((tid(), fds.as_ptr().addr())).unwrap();
             sys::wait(&mut fds, None, core::ptr::null()).unwrap();
         });
-        let thread = from.recv().unwrap();
-        while !sleeps(thread) {
+        let (thread, array) = from.recv().unwrap();
+        while asleep_in(thread) != Some(array) {
             std::thread::yield_now();
         }
-        assert!(!sleeps(tid()));
+        assert_eq!(asleep_in(tid()), None);
         drop(go);
         sleeper.join().unwrap();
-        assert!(!sleeps(thread));
+        assert_eq!(asleep_in(thread), None);
     }
 
     #[test]
     fn entries_come_and_go() {
         let id = SlotId::from_raw(12345).unwrap();
         assert_eq!(descriptor(id, 7), 7);
-        assert!(asleep(id) && asleep(id));
+        let entered = || SLEEPERS.iter().filter(|c| c.shares(id)).count();
         // Two calls: one in a handler above the other.
-        awake(id);
-        assert!(SLEEPERS.iter().any(|w| is_of(w.load(Ordering::Relaxed), id)));
-        awake(id);
-        assert!(!SLEEPERS.iter().any(|w| is_of(w.load(Ordering::Relaxed), id)));
+        let below = asleep(id, 2000).unwrap();
+        let above = asleep(id, 1000).unwrap();
+        above.awake();
+        assert!(below.stands() && !above.stands());
+        assert_eq!(entered(), 1);
+        below.awake();
+        assert_eq!(entered(), 0);
+        // Calls that were left by a jump, with what they had borrowed.
+        let left = asleep(id, 1000).unwrap();
+        let bell = borrow_bell(Some(left)).unwrap();
+        assert_eq!(left.call().unwrap().bell.load(Ordering::Relaxed), bell.id());
+        let other = asleep(id, 500).unwrap();
+        assert!(left.stands());
+        let next = asleep(id, 1000).unwrap();
+        assert!(!other.stands() && entered() == 1);
+        assert_eq!(next.call().unwrap().bell.load(Ordering::Relaxed), 0);
+        clear_away(usize::MAX);
+        assert_eq!(entered(), 0);
         assert_eq!(take_back(id), None);
+    }
+
+    #[test]
+    fn pins_are_taken_away_once() {
+        let (end, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        let id = family::take(0, std::os::fd::AsRawFd::as_raw_fd(&end)).unwrap();
+        let s = family::slot(id).unwrap();
+        let pins = || s.pins.load(Ordering::Relaxed);
+        let left = asleep(id, 1000);
+        pin(left, s, &[]);
+        assert_eq!(pins(), 1);
+        clear_away(usize::MAX);
+        assert_eq!(pins(), 0);
+        // A call that was believed to be over, and one that nobody knows.
+        unpin(left, s);
+        assert_eq!(pins(), 0);
+        pin(None, s, &[]);
+        unpin(None, s);
+        assert_eq!(pins(), 0);
+        life::closing(id, std::os::fd::AsRawFd::as_raw_fd(&end));
     }
 }

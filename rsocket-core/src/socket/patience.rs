@@ -6,9 +6,10 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::kernel;
+use super::lent::{self, Entered};
 use super::slot::{Slot, SlotId};
 use super::wait::{SHORT_SPIN_NS, polling};
-use super::{kernel, lent};
 use crate::errno::Errno;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
@@ -25,7 +26,7 @@ pub struct Patience {
     /// The call has moved bytes already: an interruption ends it, whatever its handler's flags say.
     moved: bool,
     /// The call has slept on this connection, and [`lent`] knows of it.
-    slept: Option<SlotId>,
+    slept: Option<Entered>,
 }
 
 impl Patience {
@@ -53,23 +54,28 @@ impl Patience {
     /// The call is about to sleep on this connection.
     #[cold]
     pub(super) fn sleeps(&mut self, id: SlotId) {
-        if self.slept.is_none() && lent::asleep(id) {
-            self.slept = Some(id);
+        if self.entered().is_none() {
+            self.slept = lent::asleep(id, core::ptr::from_ref(self).addr());
         }
+    }
+
+    /// What [`lent`] knows the call by, if it does.
+    pub(super) fn entered(&self) -> Option<Entered> {
+        self.slept.filter(|call| call.stands())
     }
 
     /// The descriptor by which a call goes on that has waited: another one if the program has closed its own.
     #[inline]
     pub(super) fn descriptor(&self, fd: RawFd) -> RawFd {
-        self.slept.map_or(fd, |id| lent::descriptor(id, fd))
+        self.slept.map_or(fd, |call| call.descriptor(fd))
     }
 
     /// The call is over: to be said by each that waits by [`wait::readable`](super::wait::readable) and its like, or others
     /// that sleep on the connection will never close it. (A destructor would be in the way of a thread that is cancelled.)
     #[inline]
     pub(crate) fn over(&self) {
-        if let Some(id) = self.slept {
-            lent::awake(id);
+        if let Some(call) = self.slept {
+            call.awake();
         }
     }
 

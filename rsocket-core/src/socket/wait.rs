@@ -10,11 +10,11 @@ use std::os::fd::RawFd;
 use super::Events;
 pub use super::patience::Patience;
 use super::slot::{Slot, SlotId, flag};
-use super::{beside, kernel, policy, ready};
+use super::{beside, kernel, lent, policy, ready};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{marks, pairing, trust};
-use crate::device::shm::bell::{self, BellRef};
+use crate::device::shm::bell::BellRef;
 use crate::errno::Errno;
 use crate::fork_safe;
 use crate::live::{self, layout::record};
@@ -268,7 +268,11 @@ fn sleep(
     if half_closed {
         left = Some(left.map_or(PEER_CHECK_NS, |l| l.min(PEER_CHECK_NS)));
     }
-    let bell = bell::borrow();
+    if fd >= 0 {
+        patience.sleeps(id);
+    }
+    let call = patience.entered();
+    let bell = lent::borrow_bell(call);
     let hearing = bell.and_then(|_| Hearing::begin(id, s));
     let arm = |b: BellRef| match seen {
         None => ready::arm(id, s, interest, b.id(), false),
@@ -278,13 +282,13 @@ fn sleep(
     };
     match bell.map(|b| (b, arm(b))) {
         Some((b, ready::Armed::Ready)) => {
-            bell::give_back(b);
+            lent::give_back_bell(call, b);
             return Ok(());
         }
         Some((b, ready::Armed::Armed)) if s.mode_epoch.load(Ordering::Acquire) != epoch => {
             // What is to be asked of the kernel is out of date, and who changed it may have rung before we armed.
             ready::disarm(s, b.id());
-            bell::give_back(b);
+            lent::give_back_bell(call, b);
             return Ok(());
         }
         Some((b, ready::Armed::Armed)) => match hearing {
@@ -297,9 +301,6 @@ fn sleep(
             left = Some(left.map_or(nap, |l| l.min(nap)))
         }
     }
-    if fd >= 0 {
-        patience.sleeps(id);
-    }
     let began = sys::now_ns();
     stats::add(Counter::Sleeps, 1);
     live::count(s, record::SLEEPS);
@@ -308,7 +309,10 @@ fn sleep(
         Err(Errno::INTR)
     } else {
         let device = hearing.map_or(-1, |h| h.fd);
-        sleep_armed(s, fd, interest, look.ask, [bell.map_or(-1, |b| b.fd()), device], left, half_closed)
+        let tcp = asked(s, fd, interest, look.ask, half_closed);
+        let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut fds = [tcp, heard(bell.map_or(-1, |b| b.fd())), heard(device)];
+        nap(s, &mut fds, left, patience).map(|()| fds.map(|f| f.revents))
     };
     let ns = sys::now_ns().saturating_sub(began);
     if let Some(b) = bell {
@@ -319,7 +323,7 @@ fn sleep(
             stats::add(Counter::BellsHeard, 1);
             live::count(s, record::WOKEN);
         }
-        bell::give_back(b);
+        lent::give_back_bell(call, b);
     }
     if let (Some(hearing), Ok([_, _, device])) = (hearing, slept)
         && device != 0
@@ -346,17 +350,8 @@ fn lonely(s: &Slot) -> Option<u64> {
     (s.migration.was_begun() && !s.has(flag::STRICT) && !link::has_window(s)).then_some(LONELY_NS)
 }
 
-/// Sleeps on the TCP socket, the bell and the device; what the kernel says of each. Nothing with a destructor is alive in
-/// here: a cancelled thread unwinds from inside `wait`.
-fn sleep_armed(
-    s: &Slot,
-    fd: RawFd,
-    interest: Events,
-    ask: Events,
-    [bell, device]: [RawFd; 2],
-    left: Option<u64>,
-    half_closed: bool,
-) -> Result<[i16; 3], Errno> {
+/// What the kernel is asked about the TCP socket.
+fn asked(s: &Slot, fd: RawFd, interest: Events, ask: Events, half_closed: bool) -> libc::pollfd {
     let mut events = 0;
     if interest == Events::IN {
         events |= libc::POLLIN | libc::POLLRDHUP;
@@ -369,26 +364,25 @@ fn sleep_armed(
         }
     }
     let deaf = interest == Events::IN && beside::relay_says(s) || fork_safe::is_deaf(s);
-    let fd = if deaf { -1 } else { fd };
-    let mut fds = [
-        libc::pollfd { fd, events, revents: 0 },
-        libc::pollfd { fd: bell, events: libc::POLLIN, revents: 0 },
-        libc::pollfd { fd: device, events: libc::POLLIN, revents: 0 },
-    ];
+    libc::pollfd { fd: if deaf { -1 } else { fd }, events, revents: 0 }
+}
+
+/// Sleeps in the kernel. Nothing with a destructor is alive in here: a cancelled thread unwinds from inside `wait`, and
+/// another one jumps out of it.
+fn nap(s: &Slot, fds: &mut [libc::pollfd], left: Option<u64>, patience: &Patience) -> Result<(), Errno> {
     let time = left.map(|ns| libc::timespec {
         tv_sec: (ns / 1_000_000_000) as i64,
         tv_nsec: (ns % 1_000_000_000) as i64,
     });
     let generation = s.generation.load(Ordering::Acquire);
-    // The pin keeps the slot from being given to another connection while we sleep. A cancelled thread
-    // leaves it pinned, which costs a slot.
-    s.pins.fetch_add(1, Ordering::AcqRel);
-    let result = sys::wait(&mut fds, time.as_ref(), core::ptr::null());
-    s.pins.fetch_sub(1, Ordering::AcqRel);
+    let call = patience.entered();
+    lent::pin(call, s, fds);
+    let result = sys::wait(fds, time.as_ref(), core::ptr::null());
+    lent::unpin(call, s);
     if result != Err(Errno::INTR) && s.generation.load(Ordering::Acquire) != generation {
         return Err(Errno::BADF);
     }
-    result.map(|_| fds.map(|f| f.revents))
+    result.map(|_| ())
 }
 
 /// One sleep on whatever the caller says, for a socket without a bell.
@@ -399,23 +393,11 @@ pub(crate) fn sleep_on(
     patience: &mut Patience,
 ) -> Result<(), Errno> {
     patience.waits(s)?;
-    let time = left.map(|ns| libc::timespec {
-        tv_sec: (ns / 1_000_000_000) as i64,
-        tv_nsec: (ns % 1_000_000_000) as i64,
-    });
-    let generation = s.generation.load(Ordering::Acquire);
-    // As in sleep_armed.
-    s.pins.fetch_add(1, Ordering::AcqRel);
-    let result = sys::wait(fds, time.as_ref(), core::ptr::null());
-    s.pins.fetch_sub(1, Ordering::AcqRel);
-    if result != Err(Errno::INTR) && s.generation.load(Ordering::Acquire) != generation {
-        return Err(Errno::BADF);
-    }
-    match result {
+    match nap(s, fds, left, patience) {
         Err(Errno::INTR) if patience.goes_on() => patience.still(s),
         Err(e) => Err(e),
-        Ok(_) if fds.iter().any(|f| f.revents & libc::POLLNVAL != 0) => Err(Errno::BADF),
-        Ok(_) => Ok(()),
+        Ok(()) if fds.iter().any(|f| f.revents & libc::POLLNVAL != 0) => Err(Errno::BADF),
+        Ok(()) => Ok(()),
     }
 }
 

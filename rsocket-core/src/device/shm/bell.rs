@@ -173,6 +173,14 @@ pub fn give_back(bell: BellRef) {
     }
 }
 
+/// The bell with this id, if it is one of this process.
+pub(crate) fn find(id: u64) -> Option<BellRef> {
+    // Relaxed: as in `BellRef::entry`.
+    let (index, bell) =
+        POOL.iter().enumerate().find(|(_, b)| id != 0 && b.id.load(Ordering::Relaxed) == id)?;
+    Some(BellRef { index: index as u32, fd: bell.fd.load(Ordering::Relaxed), id })
+}
+
 /// Closes a bell instead of returning it: in the child of a fork for a set that stays the parent's alone.
 pub fn forget(bell: BellRef) {
     if let Some(entry) = bell.entry() {
