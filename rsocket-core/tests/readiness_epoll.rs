@@ -617,6 +617,34 @@ fn spins_and_patience() {
     });
 }
 
+/// A reader that dies shows FIN, and rings nobody.
+#[test]
+fn after_fin_who_waits_for_room_alone_looks_again() {
+    let _one = alone();
+    for how in [0, ET] {
+        let (ep, c) = (Ep::new(), Conn::settled());
+        c.fill();
+        ep.add(c.fd(), OUT | how, 1);
+        assert_eq!(ep.now(), []);
+        c.there.as_ref().unwrap().shutdown(Shutdown::Write).unwrap();
+        state(c.slot, |s| s.patience = Some(5 * MS));
+        let before = cpu();
+        assert_eq!(ep.soon(), [], "a half-closed peer may still read");
+        assert!(cpu() - before < 50 * MS);
+        assert!(state(c.slot, |s| s.told.contains(Events::RDHUP)));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                std::thread::sleep(30 * MS);
+                // Without a ring.
+                state(c.slot, |s| s.full = false);
+            });
+            let start = Instant::now();
+            assert_eq!(ep.wait(4, Some(Duration::from_secs(20))), [(OUT, 1)]);
+            assert!(start.elapsed() < Duration::from_secs(10));
+        });
+    }
+}
+
 #[test]
 fn one_socket_under_two_descriptors() {
     let _one = alone();

@@ -405,3 +405,15 @@ fn patience_bounds_the_sleep() {
         assert!(start.elapsed() < 200 * MS);
     });
 }
+
+#[test]
+fn who_waits_for_room_alone_hears_of_fin_once() {
+    let _one = alone();
+    let c = Conn::settled();
+    c.fill();
+    c.there.as_ref().unwrap().shutdown(Shutdown::Write).unwrap();
+    let before = cpu();
+    assert_eq!(poll(&mut [pfd(c.fd(), POLLOUT)], Some(100 * MS)), Ok(0), "a half-closed peer may still read");
+    assert!(cpu() - before < 50 * MS);
+    assert!(state(c.slot, |s| s.told.contains(Events::RDHUP)));
+}

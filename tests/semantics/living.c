@@ -272,8 +272,111 @@ static void survive_sleeping(int fd, int round) {
   pthread_join(t, NULL);
   close(fd);
 }
+// The dead one was reading, and nobody is inside a send: whoever waits for room is told, if that is all it waits for.
+static void fill_up(int fd) {
+  static char b[100000];
+  uint64_t n = 0;
+  nonblock(fd, 1);
+  for (int quiet = 0; quiet < 10;) {  // the victim reads 3 MiB; then what TCP still finds room for a moment later
+    fill(b, sizeof b, 3, n);
+    ssize_t k = send(fd, b, sizeof b, MSG_NOSIGNAL);
+    CHECK(k > 0 || errno == EAGAIN);
+    if (k > 0) n += k, quiet = 0;
+    else nap(10), quiet += n > 3 * MIB;
+    CHECK(n < 256u * MIB);
+  }
+}
+// Poll, select, epoll by level and by edge, in turns; whether `fd` was writable within that time.
+static int wait_for_room(int fd, int kind, int ep, int ms) {
+  struct timeval t = {ms / 1000, ms % 1000 * 1000};
+  struct epoll_event e;
+  fd_set w;
+  FD_ZERO(&w);
+  FD_SET(fd, &w);
+  if (kind == 0) return (ready(fd, POLLOUT, ms) & POLLOUT) != 0;
+  if (kind == 1) return select(fd + 1, NULL, &w, NULL, &t);
+  int n = epoll_wait(ep, &e, 1, ms);
+  return n == 1 && (e.events & EPOLLOUT);
+}
+static void sends_no_more(int fd) {
+  static char b[1000];
+  ssize_t k = 1;
+  // TCP fails the second at the latest; a device may still be about to say so.
+  for (int i = 0; i < 20 && k > 0; i++) {
+    k = send(fd, b, sizeof b, MSG_NOSIGNAL);
+    if (k > 0 && i > 1) nap(patience(20));
+  }
+  CHECK(k < 0 && (errno == ECONNRESET || errno == EPIPE));
+}
+enum { DEAD, DIES, HALF };  // before the wait, or during it; or long after it has said that it sends no more
+static void survive_full(int fd, int round, int when) {
+  intptr_t p = hear_int();
+  int kind = round % 4, ep = epoll_create1(0);
+  pthread_t t;
+  struct epoll_event e = {.events = EPOLLOUT | (kind == 3 ? EPOLLET : 0)};
+  CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
+  fill_up(fd);
+  while (epoll_wait(ep, &e, 1, 0) > 0) CHECK(kind == 3);  // an edge from before
+  if (when == HALF) {
+    double c = cpu_used();
+    EQ(wait_for_room(fd, kind, ep, 500), 0);
+    if (cpu_used() - c > 0.05) FAIL("%.3f s of processor time without room", cpu_used() - c);
+  }
+  double t0 = now();
+  if (when == DIES) CHECK(!pthread_create(&t, NULL, executioner, (void *)p));
+  else CHECK(!kill((pid_t)p, SIGKILL));
+  EQ(wait_for_room(fd, kind, ep, 3000), 1);
+  if (now() - t0 > 1.2) FAIL("told after %.2f s", now() - t0);
+  if (when == DIES) pthread_join(t, NULL);
+  sends_no_more(fd);
+  close(ep);
+  close(fd);
+}
+static void survive_full_dead(int fd, int round) { survive_full(fd, round, DEAD); }
+static void survive_full_dies(int fd, int round) { survive_full(fd, round, DIES); }
+static void survive_full_half(int fd, int round) { survive_full(fd, round, HALF); }
+static void half_closed_victim(int fd) {
+  tell_int(getpid());
+  get_stream(fd, 3, 0, 3 * MIB, 40000);
+  CHECK(!shutdown(fd, SHUT_WR));
+  for (;;) pause();
+}
+// Nobody reads any more, and there is room for a long time: who writes a little now and then is told soon all the same.
+static void survive_trickling(int fd, int round) {
+  pid_t p = hear_int();
+  static char b[10000];
+  put_stream(fd, 3, 0, MIB, 30000);
+  hear('r');
+  nap(20);
+  if (p > 0) CHECK(!kill(p, SIGKILL));
+  nap(patience(50));
+  size_t n = round % 2 ? 1 : sizeof b;
+  ssize_t k = 0;
+  int writes = 0;
+  while ((k = send(fd, b, n, MSG_NOSIGNAL)) > 0 && ++writes < 15) nap(20);
+  if (k > 0) FAIL("%d writes of %zu bytes to a dead peer were accepted", writes, n);
+  CHECK(errno == ECONNRESET || errno == EPIPE);
+  close(fd);
+}
+static void trickle_to(int fd, pid_t victim) {
+  tell_int(victim);
+  get_stream(fd, 3, 0, MIB, 30000);
+  tell('r');
+}
+static void idle_victim(int fd) {
+  trickle_to(fd, getpid());
+  for (;;) pause();
+}
+static void leaving_victim(int fd) {
+  trickle_to(fd, 0);
+  exit(0);
+}
+static void vanishing_victim(int fd) {
+  trickle_to(fd, 0);
+  _exit(0);
+}
 // The victims are children of one side, one for each round; the other side survives them all.
-static void victims(int lfd, void (*play)(int)) {
+static void victims_end(int lfd, void (*play)(int), int status) {
   for (int i = 1; i <= ROUNDS; i++) {
     pid_t p = fork();
     CHECK(p >= 0);
@@ -284,10 +387,11 @@ static void victims(int lfd, void (*play)(int)) {
       play(fd);
       _exit(9);
     }
-    EQ(exit_status(p), 128 + SIGKILL);
+    EQ(exit_status(p), status);
     hear('n');
   }
 }
+static void victims(int lfd, void (*play)(int)) { victims_end(lfd, play, 128 + SIGKILL); }
 static void survivors(int lfd, void (*play)(int, int)) {
   for (int i = 1; i <= ROUNDS; i++) {
     int fd = lfd >= 0 ? accept(lfd, NULL, NULL) : dial();
@@ -314,6 +418,18 @@ static void ks_read_s(int l) { victims(l, reading_victim); }
 static void ks_read_c(int fd) { survivors(fd, survive_writing); }
 static void kc_sleep_s(int l) { survivors(l, survive_sleeping); }
 static void kc_sleep_c(int fd) { victims(fd, sleeping_victim); }
+static void kc_full_s(int l) { survivors(l, survive_full_dead); }
+static void kc_full_c(int fd) { victims(fd, reading_victim); }
+static void ks_full_s(int l) { victims(l, reading_victim); }
+static void ks_full_c(int fd) { survivors(fd, survive_full_dies); }
+static void kc_half_s(int l) { survivors(l, survive_full_half); }
+static void kc_half_c(int fd) { victims(fd, half_closed_victim); }
+static void kc_idle_s(int l) { survivors(l, survive_trickling); }
+static void kc_idle_c(int fd) { victims(fd, idle_victim); }
+static void ks_exit_s(int l) { victims_end(l, leaving_victim, 0); }
+static void ks_exit_c(int fd) { survivors(fd, survive_trickling); }
+static void kc_vanish_s(int l) { survivors(l, survive_trickling); }
+static void kc_vanish_c(int fd) { victims_end(fd, vanishing_victim, 0); }
 // One of two holders is killed in the middle: the other goes on.
 static void sibling_server(int fd) {
   static char b[30000];
@@ -476,6 +592,12 @@ const test_case CASES[] = {
     {"kill_reading_client", kc_read_s, kc_read_c, RAW},
     {"kill_reading_server", ks_read_s, ks_read_c, RAW},
     {"kill_sleeping_client", kc_sleep_s, kc_sleep_c, RAW},
+    {"kill_full_client", kc_full_s, kc_full_c, RAW},
+    {"kill_full_server_later", ks_full_s, ks_full_c, RAW},
+    {"kill_half_closed_client", kc_half_s, kc_half_c, RAW},
+    {"kill_idle_client", kc_idle_s, kc_idle_c, RAW},
+    {"server_exits", ks_exit_s, ks_exit_c, RAW},
+    {"client_vanishes", kc_vanish_s, kc_vanish_c, RAW},
     {"kill_one_of_two_holders", sibling_server, sibling_client, 0},
     {"requests_200", requests_server, requests_client, RAW},
     {"epoll_64_connections", swarm_server, swarm_client, RAW},

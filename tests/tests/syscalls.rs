@@ -49,7 +49,12 @@ fn the_data_path() {
     };
     assert_eq!(counts("foreign"), [("read", 100), ("write", 100)], "the program's own, and none of ours");
     assert_eq!(counts("young"), [("recvfrom", 4), ("sendto", 4)], "the program's own, and none of ours");
-    assert_eq!(counts("awake"), [], "6000 messages of 1 KiB on the device");
+    for (call, n) in counts("awake") {
+        assert!(
+            matches!(call, "poll" | "ppoll") && n <= 20,
+            "6000 messages of 1 KiB on the device, and now and then a look whether they are read: {call} {n}"
+        );
+    }
     for (call, n) in counts("empty") {
         assert!(
             call == "recvmsg" && n <= 20,

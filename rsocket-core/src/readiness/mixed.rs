@@ -94,6 +94,12 @@ pub(crate) fn wanted(events: u32) -> Events {
     wanted
 }
 
+/// Whether the kernel is to say when the peer sends no more: that is for a reader to see, and the first sign that nobody may be
+/// left to make room for a sender. Where the kernel is asked for room, it answers for that itself.
+pub(crate) fn listens_for_end(wanted: Events, ask: Events) -> bool {
+    wanted.intersects(Events::IN | Events::RDHUP) || (wanted - ask).contains(Events::OUT)
+}
+
 /// What the kernel's TCP reports for such a condition: the old names beside the new ones.
 pub(crate) fn spelled(ready: Events) -> u32 {
     let mut bits = ready.bits();
@@ -298,7 +304,7 @@ impl<S: Source> Wait<'_, S> {
                 let wanted = e.wanted();
                 events &= POLLPRI;
                 events |= (e.ask & (Events::IN | Events::OUT)).bits() as i16;
-                if wanted.intersects(Events::IN | Events::RDHUP) && !e.quiet {
+                if listens_for_end(wanted, e.ask) && !e.quiet {
                     events |= POLLRDHUP;
                 }
             }

@@ -43,7 +43,7 @@ pub trait Source: Sync + 'static {
     /// The bells that go with it.
     type Bell: Bell;
 
-    /// What the device says is ready, and what must be asked of the kernel. No system call.
+    /// What the device says is ready, and what must be asked of the kernel. No system call in the middle of a life.
     fn look(&self, slot: SlotId, fd: RawFd) -> Look;
     /// There will be a [`Source::look`] soon, after one at others: a hint.
     fn foresee(&self, _slot: SlotId) {}

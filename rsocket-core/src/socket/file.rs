@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 
 use super::send::{PIECE, Placed, hint_word, next_message, refresh};
 use super::slot::{LARGE, SendState, Slot, SlotId, flag};
-use super::{guard, tally, wait};
+use super::{guard, reader, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::SendMode;
 use crate::attach::marks;
@@ -55,6 +55,7 @@ pub fn send(id: SlotId, s: &Slot, mut fd: RawFd, file: RawFd, at: u64, length: u
         if sent == length {
             break Ok(Sent::All(sent));
         }
+        reader::check(s, fd);
         match attempt(s, file, at.saturating_add(sent as u64), length - sent) {
             Step::Sent(n) => {
                 sent += n;

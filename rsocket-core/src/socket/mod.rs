@@ -28,6 +28,7 @@ mod pace;
 mod patience;
 mod peek;
 pub mod policy;
+mod reader;
 pub mod ready;
 pub mod receive;
 pub mod rings;
@@ -630,13 +631,14 @@ pub fn attaching() -> Option<Duration> {
     soonest
 }
 
-/// How soon a waiter must look again, while a connection that may not use TCP attaches.
+/// How soon a waiter must look again: while a connection that may not use TCP attaches, or because nobody rings where a
+/// half-closed peer dies.
 #[must_use]
 pub fn patience(id: SlotId) -> Option<Duration> {
     if datagram::is(id) {
         return datagram::ready::patience(id);
     }
-    slot(id).and_then(|s| ready::patience(id, s))
+    slot(id).and_then(|s| ready::patience(id, s).or_else(|| reader::patience(s)))
 }
 
 /// How far the two directions have come.

@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 
 use super::slot::{Slot, SlotId, flag};
 use super::{Events, Progress};
-use super::{beside, receive, wait};
+use super::{beside, reader, receive, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{detach, marks, pairing};
@@ -99,6 +99,8 @@ fn common(s: &Slot) -> Option<Look> {
     let hint = s.room_hint.load(Ordering::Acquire);
     if hint as u32 != 0 || ends.outgoing.poll_control((hint >> 32) as u32).is_some() {
         ready |= Events::OUT;
+    } else if s.has(flag::PEER_FIN) {
+        return None;
     }
     Some(Look { ready, ask: Events::empty() })
 }
@@ -115,7 +117,8 @@ pub fn foresee(s: &Slot) {
     }
 }
 
-/// Looks, without a system call once both directions are settled.
+/// Looks, without a system call once both directions are settled; but for a question now and then where there is no room and
+/// the peer sends no more.
 #[inline]
 pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
     common(s).unwrap_or_else(|| look_closely(id, s, fd, true))
@@ -206,7 +209,10 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
     }
     match send_mode {
         SendMode::Device => {
-            if ends.as_ref().is_none_or(|e| room_waiting(s, e)) || s.has(flag::WRITE_SHUT | flag::PEER_GONE) {
+            let room = ends.as_ref().is_none_or(|e| room_waiting(s, e));
+            // After FIN there may be nobody left to make room.
+            let over = || s.has(flag::WRITE_SHUT) || s.has(flag::PEER_FIN) && reader::check(s, fd);
+            if room || s.has(flag::PEER_GONE) || over() {
                 ready |= Events::OUT;
             }
         }
@@ -245,7 +251,7 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
     }
     if kernel.intersects(Events::RDHUP | Events::HUP | Events::ERR) {
         wait::ask_kernel_next(s);
-        s.set(flag::PEER_FIN);
+        reader::heard_fin(s);
         seen |= Events::IN;
         if kernel.contains(Events::RDHUP) || kernel.contains(Events::HUP) {
             seen |= Events::RDHUP;
@@ -254,6 +260,8 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
             s.set(flag::PEER_GONE);
             // The kernel sets the error of a reset a moment before the rest; a bell may wake us in between.
             seen |= Events::OUT | Events::HUP | Events::RDHUP;
+        } else if reader::is_full(s) && reader::check(s, fd) {
+            seen |= Events::OUT;
         }
     }
     if kernel.contains(Events::IN) {

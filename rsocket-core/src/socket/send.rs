@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use super::kernel;
 use super::slot::{LARGE, SMALL, SendState, Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{guard, straight, tally, wait};
+use super::{guard, reader, straight, tally, wait};
 use crate::attach::link::{self, Beyond, Ends};
 use crate::attach::machine::{SendEvent, SendMode};
 use crate::attach::sandbox::{self, Left};
@@ -151,6 +151,7 @@ fn attempt(
     if from.left() > layout::SMALL && !s.has(flag::LARGE_OPEN) && s.send_mode() == SendMode::Device {
         open_large(id, s, fd, &ends);
     }
+    reader::check(s, fd);
     if !guard::take_send(s, &ends) {
         return Err(Errno::AGAIN);
     }

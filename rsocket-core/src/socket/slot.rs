@@ -456,6 +456,8 @@ pub struct Slot {
     pub room_hint: AtomicU64,
     /// Changes when room came back after there was none.
     pub room_epoch: AtomicU64,
+    /// Time stamp counter when the kernel was last asked whether the peer still reads.
+    pub reader_asked_at: AtomicU64,
     /// Sent over shared memory.
     pub shm_out: Tally,
     /// The sending direction.
@@ -602,7 +604,8 @@ impl Slot {
         ] {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [&self.position, &self.next_step, &self.asked_at, &self.room_epoch] {
+        for word in [&self.position, &self.next_step, &self.asked_at, &self.room_epoch, &self.reader_asked_at]
+        {
             word.store(0, Ordering::Relaxed);
         }
         self.sizes.copy_from(policy::sizes());

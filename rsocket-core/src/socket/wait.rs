@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use super::Events;
 pub use super::patience::Patience;
 use super::slot::{Slot, SlotId, flag};
-use super::{beside, kernel, lent, policy, ready};
+use super::{beside, kernel, lent, policy, reader, ready};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{marks, pairing, trust};
@@ -27,8 +27,6 @@ use crate::sys;
 /// How often, at most, the kernel is asked whether a connection has ended while nothing arrives, in
 /// ticks of [`sys::ticks`]: some tens of microseconds.
 const ASK_EVERY: u64 = 60_000;
-/// How often a sender looks whether a half-closed peer is still there, in nanoseconds.
-const PEER_CHECK_NS: u64 = 100_000_000;
 
 /// How long a thread sleeps that nobody will ring, in nanoseconds.
 const CROWDED_NS: u64 = 2_000_000;
@@ -266,7 +264,8 @@ fn sleep(
     }
     let half_closed = interest == Events::OUT && s.has(flag::PEER_FIN);
     if half_closed {
-        left = Some(left.map_or(PEER_CHECK_NS, |l| l.min(PEER_CHECK_NS)));
+        let again = reader::LOOK_AGAIN.as_nanos() as u64;
+        left = Some(left.map_or(again, |l| l.min(again)));
     }
     if fd >= 0 {
         patience.sleeps(id);
@@ -423,32 +422,11 @@ fn after_sleep(
             if interest == Events::OUT && revents & !libc::POLLOUT != 0 {
                 s.set(flag::PEER_FIN);
             }
-            if interest == Events::OUT && s.has(flag::PEER_FIN) && peer_gone(s, fd, revents) {
+            if interest == Events::OUT && s.has(flag::PEER_FIN) && reader::peer_gone(s, fd, revents) {
                 s.set(flag::PEER_GONE);
             }
             Ok(())
         }
-    }
-}
-
-/// The peer's FIN was seen. Did it close for good, or only half? A closed socket that the kernel still
-/// keeps is an orphan: no inode.
-pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
-    if s.has(flag::BESIDE) && !s.has(flag::LOST) {
-        // Its relay says so in the window, behind all that is still on its way.
-        return link::ends(s).is_some_and(|e| marks::receiver_closed(&e.outgoing));
-    }
-    if revents & (libc::POLLHUP | libc::POLLERR) != 0 {
-        return true;
-    }
-    if link::ends(s).is_some_and(|e: Ends| marks::receiver_closed(&e.outgoing)) {
-        return true;
-    }
-    let Some(tuple) = trust::Tuple::of(fd) else { return true };
-    match trust::find(&tuple.reversed()) {
-        Ok(Some(owner)) => !owner.is_alive(),
-        Ok(None) => true,
-        Err(_) => false,
     }
 }
 

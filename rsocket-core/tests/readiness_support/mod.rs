@@ -39,6 +39,8 @@ pub struct State {
     pub crowded: bool,
     /// What `heard` hides from the program.
     pub hide: Events,
+    /// What the kernel has said.
+    pub told: Events,
     sleep_in: Vec<(u64, bool)>,
     sleep_out: Vec<(u64, bool)>,
 }
@@ -57,6 +59,7 @@ static STATES: [Mutex<State>; SLOTS] = [const {
         look_takes: Duration::ZERO,
         crowded: false,
         hide: Events::empty(),
+        told: Events::empty(),
         sleep_in: Vec::new(),
         sleep_out: Vec::new(),
     })
@@ -168,6 +171,7 @@ impl Source for Fake {
     }
     fn heard(&self, slot: SlotId, _: RawFd, kernel: Events) -> Events {
         state(slot, |s| {
+            s.told |= kernel;
             let mut seen = kernel & (Events::HUP | Events::ERR | Events::RDHUP | Events::PRI);
             if kernel.intersects(Events::RDHUP | Events::HUP | Events::ERR) {
                 seen |= Events::IN;

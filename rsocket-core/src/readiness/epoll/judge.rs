@@ -4,7 +4,7 @@
 
 use super::kernel;
 use super::set::{Entry, Member, State};
-use crate::readiness::mixed::spelled;
+use crate::readiness::mixed::{listens_for_end, spelled};
 use crate::readiness::source::{Bell, Events, Progress, Source};
 
 /// A member's readiness at one moment.
@@ -32,7 +32,8 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let ask = look.ask & wanted & (Events::IN | Events::OUT);
     if member.dead || !ask.is_empty() {
         // Asked each time, since an error may have been fetched or the state moved on.
-        let said = crate::socket::kernel::poll_now(member.fd, ask | end_of(wanted) | wanted & Events::PRI);
+        let said =
+            crate::socket::kernel::poll_now(member.fd, ask | end_of(wanted, ask) | wanted & Events::PRI);
         if !said.is_empty() {
             ready |= source.heard(member.slot, member.fd, said);
         }
@@ -56,10 +57,10 @@ fn by_edge(member: &Member, wanted: Events) -> bool {
     wanted.intersects(Events::IN | Events::RDHUP) && (member.edge_triggered() || !wanted.contains(Events::IN))
 }
 
-/// RDHUP is asked beside IN (the end of the stream is readable) and for itself, and nowhere else: a caller
-/// that waits for OUT alone must not be woken by it for ever.
-fn end_of(wanted: Events) -> Events {
-    if wanted.intersects(Events::IN | Events::RDHUP) { Events::RDHUP } else { Events::empty() }
+/// RDHUP, where it says something; an entry that has said it once is not asked for it again ([`State::set_between`]), so that
+/// a caller who waits for OUT alone is not woken by it for ever.
+fn end_of(wanted: Events, ask: Events) -> Events {
+    if listens_for_end(wanted, ask) { Events::RDHUP } else { Events::empty() }
 }
 
 impl<S: Source> State<S> {
@@ -80,9 +81,9 @@ impl<S: Source> State<S> {
         member.seen = verdict.progress;
         member.was_out = verdict.out;
         (member.edge, member.fin, member.told) = (false, false, false);
-        // Only what is not settled can have patience.
-        let between = member.entry == Entry::Between;
-        if between && source.patience(slot).is_some() && !self.patient.contains(&index) {
+        // Only what is not settled can have patience, and what has no room in a window that nobody may read any more.
+        let lonely = member.entry == Entry::Between || member.dead && member.wanted().contains(Events::OUT);
+        if lonely && source.patience(slot).is_some() && !self.patient.contains(&index) {
             self.patient.push(index);
         }
         Some(verdict)
@@ -203,7 +204,7 @@ impl<S: Source> State<S> {
         let mut ask = Events::empty();
         if member.present && !member.disabled {
             ask = source.look(member.slot, member.fd).ask & wanted & (Events::IN | Events::OUT);
-            ask |= end_of(wanted) | wanted & Events::PRI;
+            ask |= end_of(wanted, ask) | wanted & Events::PRI;
         }
         if member.dead {
             // It has been heard, and judging asks again each time.

@@ -1,0 +1,94 @@
+//! Whether there is still somebody to read what is sent.
+//!
+//! A peer that closes says so in the window. One that is killed, or leaves without closing, says nothing there: the kernel
+//! closes its socket for it, and all that TCP shows is FIN, as of a peer that sends no more and goes on reading. So a sender
+//! looks at TCP now and then, whether it finds room or waits for some, and after FIN asks the kernel whether anybody
+//! holds the other end. Of a peer beyond a relay the relay tells.
+//!
+//! Must not know who sends or waits. Entry points: [`check`], [`heard_fin`], [`patience`].
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use super::slot::{Slot, flag};
+use super::{Events, kernel, ready};
+use crate::attach::machine::SendMode;
+use crate::attach::{link, marks, trust};
+use crate::sys;
+
+/// How soon a sender that waits for room looks again whether a half-closed peer is still there.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// How often, at most, the kernel is asked, in ticks of [`sys::ticks`]: some tens of milliseconds.
+const ASK_EVERY: u64 = 100_000_000;
+
+/// Whether it is time to ask the kernel.
+#[inline]
+pub(super) fn is_due(s: &Slot) -> bool {
+    // Relaxed: a hint; asking once too often costs a system call, and whoever must ask stores 0.
+    sys::ticks().wrapping_sub(s.reader_asked_at.load(Ordering::Relaxed)) >= ASK_EVERY
+}
+
+/// A wait has heard that the peer sends no more: whether it still reads is to be asked now.
+pub(super) fn heard_fin(s: &Slot) {
+    if s.set_first(flag::PEER_FIN) {
+        s.reader_asked_at.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Whether what goes into the window has no reader any more, as is found out if that was not done lately. From then on
+/// [`flag::PEER_GONE`] says so.
+pub(super) fn check(s: &Slot, fd: RawFd) -> bool {
+    if s.has(flag::PEER_GONE) {
+        return true;
+    }
+    if fd < 0 || s.has(flag::RELAYED) || !s.sends_by(SendMode::Device) || !is_due(s) {
+        return false;
+    }
+    s.reader_asked_at.store(sys::ticks(), Ordering::Relaxed);
+    let said = kernel::poll_now(fd, Events::RDHUP);
+    if said.is_empty() {
+        return false;
+    }
+    s.set(flag::PEER_FIN);
+    let gone = peer_gone(s, fd, said.bits() as i16);
+    if gone {
+        s.set(flag::PEER_GONE);
+    }
+    gone
+}
+
+/// Whether the window has no room: what there is news of may mean some.
+pub(super) fn is_full(s: &Slot) -> bool {
+    link::ends(s).is_some_and(|ends| !ready::room_waiting(s, &ends))
+}
+
+/// How soon whoever waits for room must look again, since a half-closed peer that dies rings nobody.
+pub(super) fn patience(s: &Slot) -> Option<Duration> {
+    let half_closed = s.has(flag::PEER_FIN) && !s.has(flag::PEER_GONE | flag::RELAYED);
+    (half_closed && s.sends_by(SendMode::Device) && is_full(s)).then_some(LOOK_AGAIN)
+}
+
+/// The peer's FIN was seen. Did it close for good, or only half? A closed socket that the kernel still
+/// keeps is an orphan: no inode.
+pub(super) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
+    if s.has(flag::BESIDE) && !s.has(flag::LOST) {
+        // Its relay says so in the window, behind all that is still on its way.
+        return link::ends(s).is_some_and(|e| marks::receiver_closed(&e.outgoing));
+    }
+    if revents & (libc::POLLHUP | libc::POLLERR) != 0 {
+        return true;
+    }
+    if link::ends(s).is_some_and(|e| marks::receiver_closed(&e.outgoing)) {
+        return true;
+    }
+    let Some(tuple) = trust::Tuple::of(fd) else { return true };
+    match trust::find(&tuple.reversed()) {
+        Ok(Some(owner)) => !owner.is_alive(),
+        Ok(None) => true,
+        Err(_) => false,
+    }
+}
