@@ -184,6 +184,40 @@ static void lowat(int fd) {
   EQ(recv(fd, b, 20, 0), 10);
   tell('e');
 }
+// More than a sender has room for in so many small writes: who waits for all of it must not wait for ever.
+enum { SMALL_WRITES = 4000, SMALL_WRITE = 16 };
+static void small_writes_server(int fd) {
+  hear('g');
+  for (uint64_t at = 0; at < SMALL_WRITES * SMALL_WRITE; at += SMALL_WRITE) {
+    char b[SMALL_WRITE];
+    fill(b, sizeof b, 6, at);
+    put(fd, b, sizeof b);
+  }
+  get_eof(fd);
+}
+static void lowat_small_writes(int fd) {
+  int n = 60000;
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n));
+  EQ(ready(fd, POLLIN, 20), 0);
+  tell('g');
+  EQ(ready(fd, POLLIN, 3000), POLLIN);
+  get_stream(fd, 6, 0, 40000, 40000);
+  n = 1;
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n));
+  get_stream(fd, 6, 40000, SMALL_WRITES * SMALL_WRITE, 50000);
+}
+static void peek_all_small_writes(int fd) {
+  static char b[60000];
+  struct timeval t = {patience(3000) / 1000, 0};
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
+  tell('g');
+  double t0 = now();
+  ssize_t k = recv(fd, b, sizeof b, MSG_PEEK | MSG_WAITALL);
+  if (k <= 20000) FAIL("%zd bytes", k);  // all, or as much as there is room for
+  if (now() - t0 > patience(2000) / 1000.0) FAIL("it took %.2f s", now() - t0);
+  verify(b, k, 6, 0);
+  get_stream(fd, 6, 0, SMALL_WRITES * SMALL_WRITE, 50000);
+}
 // Where no memory is; the compiler must not see through it.
 static void *volatile nowhere = (void *)8;
 static volatile int minus_one = -1, too_many = 1025;
@@ -293,6 +327,8 @@ const test_case CASES[] = {
     {"fionread", counts_server, counts, 0},
     {"siocoutq", outq_server, outq, 0},
     {"rcvlowat", lowat_server, lowat, 0},
+    {"rcvlowat_small_writes", small_writes_server, lowat_small_writes, TOUCH},
+    {"peek_all_small_writes", small_writes_server, peek_all_small_writes, TOUCH},
     {"errors", errors_server, errors, 0},
     {"fault_beside_buffer", fault_part_server, fault_part, 0},
     {"names_and_control", names_server, names, 0},

@@ -341,6 +341,24 @@ impl RecvHalf {
         Some(Update { entry, word: Word::sgl(self.consumed, self.queue) })
     }
 
+    /// Messages that the peer may have sent beyond those that were read: with so many unread it has no credit left.
+    #[must_use]
+    pub const fn allowed(&self) -> u16 {
+        self.limit.wrapping_sub(self.consumed)
+    }
+
+    /// Bytes of buffer that were promised to the peer and not read: with so many unread it has no room left.
+    #[must_use]
+    pub fn promised(&self) -> u32 {
+        let mut segment = self.filling;
+        let mut sum = 0_u32;
+        for _ in 0..self.live {
+            sum = sum.saturating_add(self.promised.get(segment as usize).map_or(0, |region| region.len));
+            segment = after(segment, self.segments);
+        }
+        sum.saturating_sub(self.read)
+    }
+
     /// Bytes read by the application since the start.
     #[must_use]
     pub const fn total(&self) -> u64 {
@@ -405,6 +423,27 @@ mod tests {
         assert_eq!(half.behind(), 0, "no other segment is promised yet");
         half.next_update(false).unwrap();
         assert_eq!(half.behind(), 65536);
+    }
+
+    #[test]
+    fn what_is_allowed_is_what_the_sender_has_room_for() {
+        let mut half = RecvHalf::new(&UPSTREAM);
+        assert_eq!((half.allowed(), half.promised()), (384, 65536), "one segment by the private data");
+        while half.next_update(false).is_some() {}
+        assert_eq!((half.allowed(), half.promised()), (384, 131_072));
+        half.on_data(5).unwrap();
+        half.on_read(3);
+        assert_eq!(
+            (half.allowed(), half.promised()),
+            (384, 131_069),
+            "a message is read to its end or not at all"
+        );
+        half.on_read(2);
+        assert_eq!((half.allowed(), half.promised()), (383, 131_067));
+        take(&mut half, 65531);
+        assert_eq!((half.allowed(), half.promised()), (382, 65536), "the segment is not promised again yet");
+        while half.next_update(false).is_some() {}
+        assert_eq!((half.allowed(), half.promised()), (384, 131_072));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::kernel::{self, Ending};
-use super::receive::{Got, attempt, ended_ahead};
+use super::receive::{Got, attempt, no_more_fits};
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
 use super::{Events, guard, ready, wait};
@@ -64,7 +64,7 @@ fn until_enough(
     }
 }
 
-/// Whether nothing more will come.
+/// Whether nothing more will come before what is there is taken.
 fn over(s: &Slot, fd: RawFd) -> bool {
     let Some(ends) = link::ends(s) else { return true };
     if s.has(flag::LOST | flag::ENDED) || !guard::take_receive(s, &ends) {
@@ -72,10 +72,10 @@ fn over(s: &Slot, fd: RawFd) -> bool {
     }
     // SAFETY: the lock was taken above.
     let state = unsafe { s.receive.load() };
-    let ended = state.ended != 0 || ended_ahead(&state, &ends);
+    let all = no_more_fits(&state, &ends);
     s.receive.lock.unlock(tid());
     // Beside TCP its FIN says nothing of what the device still brings.
-    ended || !s.has(flag::BESIDE) && hung_up(fd)
+    all || !s.has(flag::BESIDE) && hung_up(fd)
 }
 
 fn hung_up(fd: RawFd) -> bool {

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::guard;
-use super::slot::{RecvState, Slot, SlotId, flag};
+use super::slot::{LARGE, RecvState, Slot, SlotId, flag};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::ReceiveMode;
 use crate::attach::{counters, marks, pairing};
@@ -62,10 +62,21 @@ pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {
     }
     // SAFETY: the lock was taken above.
     let state = unsafe { s.receive.load() };
-    let unread = in_window(&state, ends);
-    let over = state.ended != 0 || ended_ahead(&state, ends);
+    let enough = in_window(&state, ends) >= s.low_water.load(Ordering::Relaxed) as usize;
+    let all = no_more_fits(&state, ends);
     s.receive.lock.unlock(tid());
-    over || unread >= s.low_water.load(Ordering::Relaxed) as usize
+    enough || all
+}
+
+/// Whether nothing can follow what is unread: it ends the stream, or has left the sender no room. (The kernel calls a socket
+/// readable, too, before its window closes, whatever is asked for.)
+pub(crate) fn no_more_fits(state: &RecvState, ends: &Ends) -> bool {
+    let banks = state.banks.iter().zip(by_bank(state, ends));
+    state.ended != 0
+        || ended_ahead(state, ends)
+        || banks.into_iter().all(|(half, unread)| {
+            unread.messages >= u32::from(half.allowed()) || unread.bytes >= half.promised() as usize
+        })
 }
 
 /// Whether the end of the stream stands in the lane behind what is unread.
@@ -79,14 +90,38 @@ pub(crate) fn ended_ahead(state: &RecvState, ends: &Ends) -> bool {
 /// Unread bytes in the window, counted on a copy of the state.
 #[must_use]
 pub(crate) fn in_window(state: &RecvState, ends: &Ends) -> usize {
-    let mut total = state.readable() as usize;
+    by_bank(state, ends).iter().map(|unread| unread.bytes).sum()
+}
+
+/// What of a bank is unread.
+#[derive(Clone, Copy, Default)]
+struct Unread {
+    messages: u32,
+    bytes: usize,
+}
+
+impl Unread {
+    fn add(&mut self, bytes: u32) {
+        self.messages += 1;
+        self.bytes += bytes as usize;
+    }
+}
+
+fn by_bank(state: &RecvState, ends: &Ends) -> [Unread; 2] {
+    let mut small = Unread::default();
+    let mut large = Unread::default();
+    if state.readable() > 0 {
+        let current = if state.current as usize == LARGE { &mut large } else { &mut small };
+        current.add(state.readable());
+    }
     let mut position = state.data_position;
     while let Some(word) = ends.incoming.poll_data(position) {
         match Word(word).message() {
-            Ok(Message::Data(len)) => total += (len & !layout::LARGE_BANK) as usize,
+            Ok(Message::Data(len)) if len & layout::LARGE_BANK != 0 => large.add(len & !layout::LARGE_BANK),
+            Ok(Message::Data(len)) => small.add(len),
             _ => break,
         }
         position = position.wrapping_add(1);
     }
-    total
+    [small, large]
 }
