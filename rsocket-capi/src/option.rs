@@ -156,9 +156,7 @@ unsafe fn set(
         return Err(Errno(sys::errno()));
     }
     if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT) {
-        // What the kernel made of it.
-        let low = socket::kernel::integer(fd, level, name).unwrap_or(1);
-        socket::low_water(slot, low.unsigned_abs());
+        socket::low_water(slot, fd);
     }
     if !datagrams && timers::concerns(level, name) {
         timers::changed(slot, fd);

@@ -218,6 +218,40 @@ static void peek_all_small_writes(int fd) {
   verify(b, k, 6, 0);
   get_stream(fd, 6, 0, SMALL_WRITES * SMALL_WRITE, 50000);
 }
+// The mark of the listening socket is that of the connections that come by it.
+static void lowat_of_listener_server(int lfd) {
+  int n = 10;
+  CHECK(!setsockopt(lfd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n));
+  tell('l');
+  int fd = accept(lfd, NULL, NULL);
+  CHECK(fd >= 0);
+  warm(fd, 1);
+  socklen_t len = sizeof n;
+  CHECK(!getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &n, &len));
+  EQ(n, 10);
+  put(fd, "1", 1);
+  wait_bytes(fd, 5);
+  EQ(ready(fd, POLLIN, 50), 0);
+  tell('m');
+  EQ(ready(fd, POLLIN, 3000), POLLIN);
+  char b[20];
+  EQ(recv(fd, b, 20, 0), 10);
+  tell('e');
+  get_eof(fd);
+}
+static void lowat_of_listener(int none) {
+  (void)none;
+  hear('l');
+  int fd = dial();
+  char b[1];
+  warm(fd, 0);
+  get(fd, b, 1);
+  put(fd, "12345", 5);
+  hear('m');
+  put(fd, "67890", 5);
+  hear('e');
+  close(fd);
+}
 // Where no memory is; the compiler must not see through it.
 static void *volatile nowhere = (void *)8;
 static volatile int minus_one = -1, too_many = 1025;
@@ -329,6 +363,7 @@ const test_case CASES[] = {
     {"rcvlowat", lowat_server, lowat, 0},
     {"rcvlowat_small_writes", small_writes_server, lowat_small_writes, TOUCH},
     {"peek_all_small_writes", small_writes_server, peek_all_small_writes, TOUCH},
+    {"rcvlowat_of_listener", lowat_of_listener_server, lowat_of_listener, RAW},
     {"errors", errors_server, errors, 0},
     {"fault_beside_buffer", fault_part_server, fault_part, 0},
     {"names_and_control", names_server, names, 0},

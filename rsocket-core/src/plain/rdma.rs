@@ -364,6 +364,7 @@ pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
     }
     crate::live::enter(id, s, fd);
     // The kernel gave it what its listener has.
+    crate::socket::low_water(id, fd);
     s.timers.learn(fd);
     if s.timers.rules() != Rules::default() {
         timers::tell_relay(s);

@@ -107,6 +107,10 @@ pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
     let s = family::slot(id)?;
     if let Some(l) = family::slot(listener) {
         s.sizes.copy_from(&l.sizes);
+        // The kernel's socket has the mark that the listener had when its peer connected.
+        if l.low_water.load(Ordering::Relaxed) != 0 {
+            super::low_water(id, fd);
+        }
     }
     established(id, s, 0);
     if let Some(l) = family::slot(listener) {

@@ -370,10 +370,12 @@ pub(crate) fn after_send(
     sent
 }
 
-/// SO_RCVLOWAT was set to `bytes`.
-pub fn low_water(id: SlotId, bytes: u32) {
-    if let Some(s) = slot(id) {
-        s.low_water.store(bytes, Ordering::Relaxed);
+/// SO_RCVLOWAT was set: what the kernel made of it counts.
+pub fn low_water(id: SlotId, fd: RawFd) {
+    if let Some(s) = slot(id)
+        && let Some(bytes) = kernel::integer(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT)
+    {
+        s.low_water.store(bytes.unsigned_abs(), Ordering::Relaxed);
     }
 }
 

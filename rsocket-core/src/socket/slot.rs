@@ -437,7 +437,7 @@ pub struct Slot {
     pub asked_at: AtomicU64,
     /// Nonzero: the sender is to be woken as soon as the receive lock is free.
     pub wake_due: AtomicU32,
-    /// SO_RCVLOWAT, as far as it was set here; 0 and 1 are the same.
+    /// SO_RCVLOWAT, as far as it was set here, or on a listener for what it accepts; 0 and 1 are the same.
     pub low_water: AtomicU32,
     /// What spinning for data taught ([`crate::sync::spin::Adaptive`]).
     pub receive_spin: AtomicU32,

@@ -16,6 +16,7 @@ use super::dup::alias;
 use super::exec::meant_for_next;
 use super::stdio::unseen;
 use crate::edge::{fail, keeping_errno};
+use crate::shadow::Entry;
 use crate::{real, shadow};
 
 /// `SIOCOUTQNSD`: like `SIOCOUTQ`, but only what has not been sent at all.
@@ -28,27 +29,35 @@ fn duplicates(command: c_int) -> bool {
 }
 
 hook! {
-    fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int, with slot of fd => {
-        if !harmless(level, name) {
+    fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int, when shadow::tracked(fd) => {
+        if !harmless(level, name)
+            && let Some(slot) = shadow::connection(fd)
+        {
             keeping_errno(|| socket::refuse(slot, fd, Reason::OddOption));
         }
         let r = real::setsockopt(fd, level, name, value, length);
-        if r == 0
-            && (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT)
-            && length as usize >= size_of::<c_int>()
-            && let Some(slot) = shadow::connection(fd)
-        {
-            // The kernel read the value from there just now.
-            socket::low_water(slot, value.cast::<c_int>().read_unaligned().unsigned_abs());
-        }
-        if r == 0
-            && timers::concerns(level, name)
-            && let Some(slot) = shadow::connection(fd)
-        {
-            keeping_errno(|| timers::changed(slot, fd));
+        if r == 0 {
+            keeping_errno(|| was_set(fd, level, name));
         }
         r
     }
+}
+
+/// Takes note of an option that the kernel has just set.
+fn was_set(fd: c_int, level: c_int, name: c_int) {
+    match shadow::entry(fd) {
+        // What a listener gives has its mark.
+        Entry::Connection(slot) | Entry::Listener(slot)
+            if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT) =>
+        {
+            socket::low_water(slot, fd);
+        }
+        Entry::Connection(slot) if timers::concerns(level, name) => timers::changed(slot, fd),
+        _ => {}
+    }
+}
+
+hook! {
 
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int, with slot of fd => {
         // The one option that takes bytes from the stream.
