@@ -142,15 +142,15 @@ pub fn bring(s: &Slot) -> bool {
     false
 }
 
-/// Before a thread sleeps on the connection: the device says from now on when there is news, to whoever hears ([`hearing`]).
-/// Whether the relay has run after that; not where somebody armed it before.
+/// Before a thread sleeps on the connection, and after its bell, if it has one, is in the window: the device says from now on
+/// when there is news, to whoever hears ([`hearing`]). Whether the relay has run after that; not where somebody armed it before.
 pub fn arm(s: &Slot) -> bool {
     let Some(relay) = of(s) else { return false };
     // No thread of the program's is at it any more, as far as this one knows.
     relay.polled_at.store(0, Ordering::Relaxed);
     relay.vain.store(0, Ordering::Relaxed);
-    // Pairs with the fence in Service::look, which takes the mark away and then reads the time: either we see
-    // that it is gone, or the service thread sees that nobody is here, and arms.
+    // Pairs with the fence of whoever takes the mark away (Service::look, Hearing::heard) and then reads the time and the
+    // bells: either we see that it is gone, or he sees that nobody polls and that our bell is there, and arms.
     fence(Ordering::SeqCst);
     if relay.armed.load(Ordering::Relaxed) != 0 {
         return false;

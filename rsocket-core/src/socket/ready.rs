@@ -277,7 +277,6 @@ pub fn arm(id: SlotId, s: &Slot, interest: Events, bell: u64, mark: bool) -> Arm
     wait::say_cpu(&ends);
     let word = if mark { bell | MARK_READY } else { bell };
     let mut armed = Armed::Armed;
-    let brought = s.has(flag::RELAYED) && relay::arm(s);
     // Data waiters are armed whatever the interest is: a peer that wants to go back rings them.
     if !enlist(&ends.incoming.data_waiters(), word) {
         armed = Armed::Crowded;
@@ -285,7 +284,9 @@ pub fn arm(id: SlotId, s: &Slot, interest: Events, bell: u64, mark: bool) -> Arm
     if interest.contains(Events::OUT) && !enlist(&ends.outgoing.room_waiters(), word) {
         armed = Armed::Crowded;
     }
-    // arm() ends with the fence that pairs with the one in wake(): either the peer sees the bell, or we
+    // Behind the bells: who takes the device's event away arms again for those whose bells it sees.
+    let brought = s.has(flag::RELAYED) && relay::arm(s);
+    // Arming a bell ends with the fence that pairs with the one in wake(): either the peer sees the bell, or we
     // see what it published before it looked.
     let look = if brought { look_again(id, s, -1) } else { look(id, s, -1) };
     if look.ready.intersects(interest) {
@@ -315,10 +316,11 @@ pub(crate) fn enlist(sleepers: &Sleepers<'_>, word: u64) -> bool {
 pub fn arm_edge(s: &Slot, seen: u64, bell: u64, mark: bool) -> bool {
     let Some(ends) = link::ends(s) else { return true };
     wait::say_cpu(&ends);
+    let armed = enlist(&ends.incoming.data_waiters(), if mark { bell | MARK_READY } else { bell });
+    // As in arm().
     if s.has(flag::RELAYED) {
         relay::arm(s);
     }
-    let armed = enlist(&ends.incoming.data_waiters(), if mark { bell | MARK_READY } else { bell });
     if !armed || progress(s).received != seen {
         disarm(s, bell);
         return false;
