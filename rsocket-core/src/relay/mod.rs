@@ -156,14 +156,14 @@ pub fn arm(s: &Slot) -> bool {
         return false;
     }
     let ran = relay.with(|slot| {
-        let Some(c) = slot.as_mut().filter(|_| relay.armed.swap(1, Ordering::Relaxed) == 0) else {
-            return false;
-        };
+        let c = slot.as_mut().filter(|_| relay.armed.swap(1, Ordering::Relaxed) == 0)?;
         c.arm();
-        c.run();
-        true
+        Some(c.run().alive)
     });
-    ran == Some(true)
+    if ran.flatten() == Some(false) {
+        service::nudge();
+    }
+    ran.flatten().is_some()
 }
 
 /// The program has put something in.

@@ -398,9 +398,9 @@ impl Service {
         for relay in table::all() {
             let beat = relay.try_with(|c| {
                 let c = c.as_mut()?;
-                // Signs of life may have come that nobody has heard of.
-                if c.running() {
-                    c.run();
+                // Signs of life may have come that nobody has heard of, or its end.
+                if c.running() && !c.run().alive {
+                    return Some(0);
                 }
                 c.heartbeat(now)
             });
