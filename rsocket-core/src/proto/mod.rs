@@ -60,4 +60,6 @@ pub enum Violation {
     IomapIndex,
     /// A word that no conforming peer sends.
     ReservedWord,
+    /// More words that need no credit than there is anything to say.
+    Flood,
 }

@@ -253,6 +253,12 @@ impl Stream {
         outcome.map_err(|violation| self.fail(violation))
     }
 
+    /// The peer says more than it has to say (`wire-protocol §5.5`): words that need no credit are counted by whoever takes them
+    /// from the device.
+    pub fn on_flood(&mut self) {
+        self.fail(Violation::Flood);
+    }
+
     /// Ends the connection for what the peer did. What it sent and was not read is not believed either:
     /// [`Self::next_read`] shows no more of it.
     fn fail(&mut self, violation: Violation) -> Violation {

@@ -84,13 +84,11 @@ impl Hearing {
                 return Some(true);
             }
             let mut ran = c.run();
-            while ran.alive && ends.as_ref().is_some_and(|ends| others(ends, 0)) {
+            if ran.alive && ends.as_ref().is_some_and(|ends| others(ends, 0)) {
                 c.arm();
                 self.relay.armed.store(1, Ordering::Relaxed);
+                // Once more (device rule 10). What this brings about makes another event.
                 ran = c.run();
-                if !ran.moved {
-                    break;
-                }
             }
             Some(ran.alive)
         });

@@ -306,6 +306,8 @@ pub fn forked() {
 #[cfg(test)]
 mod faults_tests;
 #[cfg(test)]
+mod flood_tests;
+#[cfg(test)]
 mod overtaken_tests;
 #[cfg(test)]
 mod placement_tests;

@@ -32,6 +32,8 @@ const BATCH: usize = 8;
 const GATHERED: u32 = 65_536;
 /// Entries of our target table: as many as upstream has (`wire-protocol §2.2`).
 const ENTRIES: u32 = 2;
+/// Times that [`Pump::run`] looks at the device before it stops giving it more to do.
+pub(super) const ROUNDS: u32 = 64;
 
 /// How the peer's side of the connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +74,8 @@ pub struct Pump<Q> {
     pub(super) vain_at: Option<u64>,
     pub(super) words: u64,
     acknowledged: u64,
+    /// Completions that there can be at most while nothing is posted.
+    most_news: u32,
     /// What was carried in all: bytes out, bytes in.
     pub(super) carried: (u64, u64),
     /// The marks, where a TCP connection to the same peer stands beside this one.
@@ -106,6 +110,13 @@ pub fn prepare(
     Some(StreamParams { mode: pair.mode(), send_queue, recv, buffer, table, iomaps })
 }
 
+/// Completions that a peer can make at most that keeps to the protocol, while we post nothing: reports of all our posts, as
+/// many words as it has credits, and for each post of ours that it takes up a word without one (`wire-protocol §5.5`). And as
+/// much again, for what is ours and not upstream's.
+fn most_news(params: &StreamParams) -> u32 {
+    2 * (2 * u32::from(params.send_queue) + u32::from(params.recv.queue))
+}
+
 impl<Q: QueuePair> Pump<Q> {
     /// A connection that was just established with a peer that said `peer`.
     ///
@@ -136,6 +147,7 @@ impl<Q: QueuePair> Pump<Q> {
                 vain_at: None,
                 words: 0,
                 acknowledged: 0,
+                most_news: most_news(params),
                 carried: (0, 0),
                 beside: None,
                 opening: None,
@@ -185,13 +197,13 @@ impl<Q: QueuePair> Pump<Q> {
         self.stream.violation()
     }
 
-    /// Moves all that can move; whether anything did.
+    /// Moves all that can move; whether anything did. However fast the peer is, and whatever it says, this comes to its end.
     pub fn run(&mut self) -> bool {
         let mut any = false;
         let mut taken = false;
         let mut delivered = false;
-        loop {
-            let (polled, more) = self.poll();
+        for round in 0..2 * ROUNDS {
+            let (polled, more) = if round < ROUNDS { self.poll() } else { (self.poll_out(), false) };
             let may_speak = self.open_up();
             let noted = may_speak && self.notes();
             let sent = if may_speak { self.forward() } else { Ok(false) };
@@ -212,7 +224,7 @@ impl<Q: QueuePair> Pump<Q> {
             // Each step has done all that it could: only news of the device's make more possible, and what another thread of
             // the program has put in since. An end comes in many steps.
             let again = more || out_moved && self.port.has_outgoing() || moved && self.ending();
-            if !again {
+            if !again || self.violation() == Some(Violation::Flood) {
                 break;
             }
         }
@@ -282,6 +294,20 @@ impl<Q: QueuePair> Pump<Q> {
             let _ = self.pair.post_receives(words);
         }
         (count > 0, count == BATCH)
+    }
+
+    /// Takes all the news that the device has, posting nothing meanwhile; whether there were any. A peer that has more is thrown
+    /// out: words that need no credit cost it nothing.
+    fn poll_out(&mut self) -> bool {
+        let before = self.reports;
+        while self.poll().1 {
+            if self.reports - before > u64::from(self.most_news) {
+                self.stream.on_flood();
+                self.hang_up();
+                break;
+            }
+        }
+        self.reports > before
     }
 
     /// Reads the entries of our target table that may be new (`wire-protocol §5.6`).

@@ -34,6 +34,8 @@ use crate::sys;
 const HOT: u64 = 400_000;
 /// How soon such a relay is looked at again, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
+/// How often a relay that goes on having news is run before others have their turn.
+const TURNS: u32 = 16;
 /// The least time between two rounds of heartbeats, and how soon one is tried again that was busy, in nanoseconds.
 const ROUND_NS: u64 = 50_000_000;
 
@@ -539,7 +541,7 @@ impl Service {
             let polls = sys::ticks().wrapping_sub(relay.polled_at.load(Ordering::Relaxed)) < HOT;
             let recently = polls || relay.spinners.load(Ordering::Relaxed) > 0;
             let mut again = recently.then(|| sys::now_ns().saturating_add(LOOK_AGAIN_NS));
-            loop {
+            for turn in 1.. {
                 let ran = c.run();
                 if !ran.alive {
                     return true;
@@ -566,6 +568,10 @@ impl Service {
                 }
                 if !ran.moved {
                     again = again.into_iter().chain(c.due()).min();
+                    break;
+                }
+                if turn == TURNS {
+                    again = Some(0);
                     break;
                 }
             }

@@ -17,7 +17,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::pump::Pump;
+use super::pump::{Pump, ROUNDS};
 use super::{FEW, note, service};
 use crate::device::shm::copy;
 use crate::device::{PostError, QueuePair};
@@ -184,8 +184,10 @@ impl<Q: QueuePair> Pump<Q> {
         if self.beside.is_some() || self.opening.is_some() || self.has_ended_delivering() {
             return Looked { moved, done: false };
         }
-        loop {
-            let (polled, more) = self.poll();
+        let mut more = true;
+        for _ in 0..ROUNDS {
+            let polled;
+            (polled, more) = self.poll();
             moved |= polled;
             self.take_out(to);
             if !more || to.left() == 0 {
@@ -193,7 +195,9 @@ impl<Q: QueuePair> Pump<Q> {
             }
         }
         moved |= self.control();
-        let done = !self.stream.has_unread() && !self.ending() && !self.port.has_outgoing();
+        // What is still to be taken may be words without end, which run() knows.
+        let left = more && to.left() > 0;
+        let done = !(left || self.stream.has_unread() || self.ending() || self.port.has_outgoing());
         Looked { moved, done }
     }
 
