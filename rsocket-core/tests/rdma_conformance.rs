@@ -416,7 +416,7 @@ fn a_forked_child_leaves_the_parents_alone() {
     assert_eq!(seen[0], [Completion::Word(Word::data(5))]);
 }
 
-/// A process that may not pin what a connection needs is told so.
+/// A process that may not pin what a connection needs is told so, and nothing of what was begun is left.
 #[test]
 #[ignore = "needs an RDMA device, and root"]
 fn too_little_pinned_memory_is_explained() {
@@ -432,10 +432,15 @@ fn too_little_pinned_memory_is_explained() {
             without_pinned_memory();
             let channel = EventChannel::open().unwrap();
             let id = resolved(&channel, &at);
-            id.create_pair(&PairParams::default()).err()
+            let refused = id.create_pair(&PairParams::default()).err();
+            // The device is open from the first time on.
+            let before = descriptors();
+            assert!((0..50).all(|_| id.create_pair(&PairParams::default()).is_err()));
+            (refused, before, descriptors())
         });
         let limit = 64 * 1024;
-        let told = matches!(refused, Ok(Some(CmError::Missing(Missing::Memlock { needed: 131_072, limit: l }))) if l == limit);
+        let told = matches!(refused, Ok((Some(CmError::Missing(Missing::Memlock { needed: 131_072, limit: l })), before, after))
+            if l == limit && before == after);
         eprintln!("{refused:?}");
         // SAFETY: ends the process without the runner's handlers.
         unsafe { libc::_exit(i32::from(!told)) };

@@ -174,6 +174,8 @@ impl Device {
 pub(super) struct Channel {
     device: &'static Device,
     raw: *mut ffi::ibv_comp_channel,
+    /// The process whose it is.
+    pid: u32,
 }
 
 // SAFETY: libibverbs' functions on a channel may be called from any thread.
@@ -190,7 +192,7 @@ impl Channel {
         if raw.is_null() {
             return Err(CmError::Os(gate::last_error()));
         }
-        let channel = Self { device, raw };
+        let channel = Self { device, raw, pid: sys::pid() };
         // SAFETY: made above, and nobody else has it.
         let field = unsafe { &mut (*raw).fd };
         gate::keep(field, true).map_err(CmError::Os)?;
@@ -216,11 +218,26 @@ impl Channel {
         let got = unsafe { (self.device.loaded.table.ibv_get_cq_event)(self.raw, &raw mut cq, &raw mut key) };
         (got == 0).then_some((cq, key as u64))
     }
+}
 
-    /// Closes it. All its completion queues are gone.
-    pub(super) fn close(&self) {
-        // SAFETY: the caller has no use for it any more; it is private, so that let_go closes it and the
-        // library closes -1.
+impl Channel {
+    /// Leaves it to the device for ever.
+    pub(super) const fn leak(&mut self) {
+        // No process has this id.
+        self.pid = 0;
+    }
+}
+
+impl Drop for Channel {
+    /// All its completion queues are gone.
+    fn drop(&mut self) {
+        // A child of a fork leaves it alone; its descriptor was closed there (gate).
+        if self.pid != sys::pid() {
+            return;
+        }
+        let _uncancelled = gate::uncancelled();
+        // SAFETY: nobody has a use for it any more. If it is private, let_go closes it and the library closes -1; else the
+        // library closes it.
         unsafe {
             gate::let_go(&mut (*self.raw).fd);
             (self.device.loaded.table.ibv_destroy_comp_channel)(self.raw);

@@ -409,6 +409,7 @@ impl Drop for UdPair {
             if destroyed.is_err() {
                 // In a handler that interrupted the gate: leaked, for the device has it.
                 self.memory.leak();
+                self.channel.leak();
                 core::mem::forget(Arc::clone(&self.domain));
                 return;
             }
@@ -419,6 +420,5 @@ impl Drop for UdPair {
             // SAFETY: no queue pair uses it any more.
             unsafe { (self.device.loaded.table.ibv_destroy_cq)(self.cq) };
         }
-        self.channel.close();
     }
 }

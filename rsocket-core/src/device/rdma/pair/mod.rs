@@ -90,7 +90,7 @@ enum Life {
 
 /// One end of a pair. Dropped, it ends the connection at once.
 pub struct RdmaPair {
-    // Dropped in this order: regions before the identifier. The queues go first, in `drop`.
+    // Dropped in this order: regions and channel before the identifier. The queues go first, in `drop`.
     regions: Vec<Region>,
     /// The program's own memory that the peer may write.
     exposed: Vec<Exposed>,
@@ -517,9 +517,6 @@ impl Drop for RdmaPair {
             // that it just took.
             unsafe { (self.device.loaded.table.ibv_destroy_cq)(self.cq) };
         }
-        if let Some(channel) = &self.channel {
-            channel.close();
-        }
     }
 }
 
@@ -529,6 +526,7 @@ impl RdmaPair {
         core::mem::forget(core::mem::take(&mut self.exposed));
         core::mem::forget(Arc::clone(&self.domain));
         core::mem::forget(self.slots.take());
+        core::mem::forget(self.channel.take());
         self.staging_memory.leak();
     }
 }
