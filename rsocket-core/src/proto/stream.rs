@@ -371,6 +371,12 @@ impl Stream {
         Some(token(Word::KEEPALIVE, 1))
     }
 
+    /// Whether a post that was reported is one of [`Self::keep_alive`].
+    #[must_use]
+    pub fn is_keep_alive(reported: u64) -> bool {
+        reported == token(Word::KEEPALIVE, 1)
+    }
+
     /// A part of our buffer as an entry of the peer's table, and where that is.
     fn entry(&self, index: u32, region: Region) -> (Payload, Sge) {
         let addr = self.buffer.addr.wrapping_add(u64::from(region.offset));

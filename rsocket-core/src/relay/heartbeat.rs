@@ -41,12 +41,22 @@ impl Connection {
         Some((id, s))
     }
 
+    /// Whether the program has closed.
+    fn orphaned(&self) -> bool {
+        self.fin || self.reset || matches!(&self.stage, Stage::Running { pump } if pump.closed())
+    }
+
     /// When [`Self::heartbeat`] is due, if the program has changed the rules since they were last asked for.
     pub fn new_rules(&mut self) -> Option<u64> {
         if !self.running() {
             return None;
         }
-        let rules = self.holder().map_or_else(Rules::default, |(_, s)| s.timers.rules());
+        let rules = match self.holder() {
+            Some((_, s)) => s.timers.rules(),
+            None if self.orphaned() => self.rules.orphaned(),
+            // Nobody has accepted it yet.
+            None => Rules::default(),
+        };
         (core::mem::replace(&mut self.rules, rules) != rules).then(|| self.watch.next(&rules))
     }
 

@@ -263,7 +263,8 @@ impl<Q: QueuePair> Pump<Q> {
                 Completion::None | Completion::Sent { token: HALF } | Completion::Failed { token: HALF } => {}
                 Completion::Sent { token } => {
                     self.outstanding = self.outstanding.saturating_sub(1);
-                    self.acknowledged += 1;
+                    // That the peer is there does not mean that it takes anything.
+                    self.acknowledged += u64::from(!Stream::is_keep_alive(token));
                     self.stream.on_sent(token);
                 }
                 Completion::Failed { .. } => {
@@ -554,6 +555,12 @@ impl<Q: QueuePair> Pump<Q> {
     #[must_use]
     pub fn under_way(&self) -> bool {
         !self.ended && (self.outstanding > 0 || self.unsent() || self.stream.has_farewell())
+    }
+
+    /// Whether the program has closed, as far as its end or its side of the window says.
+    #[must_use]
+    pub fn closed(&self) -> bool {
+        self.gone || self.closing || marks::sender_closed(&self.port.ends().incoming)
     }
 
     /// Whether anything of the program's is not posted yet.

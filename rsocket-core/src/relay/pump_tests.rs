@@ -342,10 +342,12 @@ fn a_silent_peer_is_asked_and_a_gone_one_is_noticed() {
         };
         for _ in 0..10 {
             let before = b.pump.seen(true).signs;
+            let progress = b.pump.seen(true).progress;
             assert_eq!(asked(&world, &mut b), 1);
             assert!(b.pump.seen(true).waiting);
             settle(&world, &mut a, &mut b);
             assert!(b.pump.seen(true).signs > before, "the answer is a sign of life");
+            assert_eq!(b.pump.seen(true).progress, progress, "and no more");
             assert!(!b.pump.seen(true).waiting);
         }
         assert_eq!(a.receive(1), Err(Errno::AGAIN), "the peer's program sees nothing of it");

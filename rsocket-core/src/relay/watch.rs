@@ -207,6 +207,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_closed_program_has_left_may_wait_for_two_minutes() {
+        // It answers every question, and reads nothing.
+        let unread = |now: u64| Seen { signs: now / S, waiting: true, ..Seen::default() };
+        let long = KeepAlive { idle: 7200 * S, interval: 75 * S, count: 9 };
+        let short = Rules { user_timeout: Some(3 * S), ..KEEP };
+        for rules in [Rules::default(), KEEP, Rules { keep_alive: Some(long), user_timeout: None }] {
+            assert_eq!(run(rules, 1000 * S, unread).1, None, "while the program is there");
+            let orphaned = rules.orphaned();
+            assert_eq!(orphaned.orphaned(), orphaned);
+            let (_, gone) = run(orphaned, 1000 * S, unread);
+            assert!(gone.is_some_and(|at| (120 * S..=135 * S).contains(&at)), "{gone:?}");
+            let slow = |now: u64| Seen { progress: now / (100 * S), ..unread(now) };
+            assert_eq!(run(orphaned, 1000 * S, slow).1, None, "a peer that reads now and then");
+        }
+        assert_eq!(short.orphaned(), short);
+    }
+
+    #[test]
     fn the_users_time_overrides_the_count() {
         let rules = Rules { user_timeout: Some(7 * S), ..KEEP };
         assert_eq!(run(rules, 100 * S, |_| Seen::default()).1, Some(7 * S));

@@ -39,6 +39,19 @@ pub struct Rules {
     pub user_timeout: Option<u64>,
 }
 
+/// How long what a program has left behind may wait for a peer that takes none of it, in nanoseconds: about as long as with
+/// the kernel's TCP, which gives an orphan up when its probes have come to be two minutes apart.
+const ORPHAN_NS: u64 = 120_000_000_000;
+
+impl Rules {
+    /// From when the program has closed: nobody is left who could decide to wait longer.
+    #[must_use]
+    pub fn orphaned(self) -> Self {
+        let limit = self.user_timeout.map_or(ORPHAN_NS, |limit| limit.min(ORPHAN_NS));
+        Self { user_timeout: Some(limit), ..self }
+    }
+}
+
 /// `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeepAlive {
