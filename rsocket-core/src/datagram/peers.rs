@@ -13,7 +13,8 @@ use crate::device::rdma::AddressHandle;
 use crate::device::shm::mailbox::Outgoing;
 use crate::wire::datagram::Invitation;
 
-/// Peers that are remembered; then the one that was not used for longest is forgotten.
+/// Peers that are remembered; then one is forgotten: of those to whom nothing was ever sent, if there are any, the one that was
+/// not used for longest. Anybody can make us know him, under as many addresses as he likes.
 const MOST: usize = 4096;
 /// How often somebody who is reached by a device is asked whether that is still right, in nanoseconds.
 const ASK_NS: u64 = 1_000_000_000;
@@ -98,8 +99,11 @@ pub(super) struct Peer {
     /// What it must show to bring memory.
     pub(super) token: Option<u128>,
     pub(super) pulse: Pulse,
-    used: u64,
+    rank: Rank,
 }
+
+/// Who is forgotten first: whether anything was sent to him, and when he was last used.
+type Rank = (bool, u64);
 
 impl Peer {
     const fn new() -> Self {
@@ -111,7 +115,7 @@ impl Peer {
             not_before: 0,
             token: None,
             pulse: Pulse { at: 0, unanswered: 0 },
-            used: 0,
+            rank: (false, 0),
         }
     }
 
@@ -147,6 +151,9 @@ impl Peer {
 #[derive(Default)]
 pub(super) struct Peers {
     map: BTreeMap<SocketAddr, Peer>,
+    /// The same, by rank.
+    ranks: BTreeMap<Rank, SocketAddr>,
+    /// The time of the latest use; the first is 1.
     clock: u64,
 }
 
@@ -157,15 +164,30 @@ impl Peers {
 
     /// The peer of this address, remembered from now on.
     pub(super) fn meet(&mut self, addr: SocketAddr) -> &mut Peer {
-        self.clock += 1;
-        if self.map.len() >= MOST && !self.map.contains_key(&addr) {
-            let oldest = self.map.iter().min_by_key(|(_, peer)| peer.used).map(|(addr, _)| *addr);
-            if let Some(oldest) = oldest {
-                self.map.remove(&oldest);
-            }
+        self.remember(addr, false)
+    }
+
+    /// As [`Self::meet`], by somebody who sends to it.
+    pub(super) fn meet_to_send(&mut self, addr: SocketAddr) -> &mut Peer {
+        self.remember(addr, true)
+    }
+
+    fn remember(&mut self, addr: SocketAddr, sends: bool) -> &mut Peer {
+        if self.map.len() >= MOST
+            && !self.map.contains_key(&addr)
+            && let Some((_, forgotten)) = self.ranks.pop_first()
+        {
+            self.map.remove(&forgotten);
         }
         let peer = self.map.entry(addr).or_insert_with(Peer::new);
-        peer.used = self.clock;
+        let (sent, used) = peer.rank;
+        // Most often the one that was used last is used again.
+        if used == 0 || used != self.clock || sends && !sent {
+            self.clock += 1;
+            self.ranks.remove(&peer.rank);
+            peer.rank = (sent || sends, self.clock);
+            self.ranks.insert(peer.rank, addr);
+        }
         peer
     }
 
@@ -210,6 +232,34 @@ mod tests {
         assert!(peers.get(&addr(1)).is_none() && peers.get(&addr(0)).is_some());
         assert_eq!(peers.map.len(), MOST);
         assert_eq!((peers.holder(2), peers.holder(1)), (Some(addr(2)), None));
+    }
+
+    #[test]
+    fn strangers_do_not_make_a_friend_forgotten() {
+        let addr = |n: u16| SocketAddr::from(([10, 0, (n / 256) as u8, n as u8], 7));
+        let friend = SocketAddr::from(([127, 0, 0, 1], 7));
+        let mut peers = Peers::default();
+        let (ring, _fd) = Outgoing::create().unwrap();
+        peers.meet_to_send(friend).way = Way::Ring(ring, Invitation { name: 1, token: 2 });
+        for n in 0..10_000 {
+            peers.meet(addr(n)).token = Some(n.into());
+        }
+        assert!(matches!(peers.get(&friend).unwrap().way, Way::Ring(..)));
+        assert_eq!(peers.map.len(), MOST);
+        // Those are forgotten oldest first, and whoever is sent to is no stranger any more.
+        assert!(peers.get(&addr(9999)).is_some() && peers.get(&addr(0)).is_none());
+        peers.meet_to_send(addr(9000));
+        peers.meet(addr(9000));
+        for n in 10_000..20_000 {
+            peers.meet(addr(n));
+        }
+        assert!(peers.get(&friend).is_some() && peers.get(&addr(9000)).is_some());
+        // Where all were sent to, the one that was not for longest goes.
+        for n in 20_000..20_000 + MOST as u16 {
+            peers.meet_to_send(addr(n));
+        }
+        assert!(peers.get(&friend).is_none());
+        assert_eq!(peers.map.len(), MOST);
     }
 
     #[test]

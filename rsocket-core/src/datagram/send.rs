@@ -149,7 +149,7 @@ impl State {
         }
         let now = sys::now_ns();
         self.check_pulse(to, now);
-        match self.peers.meet(*to).way {
+        match self.peers.meet_to_send(*to).way {
             Way::Plain => self.by_udp(to, packet, false),
             Way::Udp => {
                 self.hear(now);
