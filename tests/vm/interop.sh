@@ -13,6 +13,7 @@
 OURS=$TARGET/release/librsocket.so
 [ -f "$OURS" ] || die "no library at $OURS"
 helper IOMAPS iomaps
+helper ENDS ends
 tmpdir tmp
 port=7500
 PAIRS=("upstream ours" "ours upstream" "ours ours")
@@ -40,6 +41,7 @@ rcopy_args() {
   if [ "$1" = server ]; then ARGS=(-p "$port"); else ARGS=("$tmp/file" "$addr:$tmp/copy" -p "$port"); fi
 }
 iomaps_args() { ARGS=("$1" "$addr" "$port" "$2" "$3"); }
+ends_args() { ARGS=("$1" "$addr" "$port" "$2" $((5 * SLOW))); }
 
 # row NAME PROGRAM ARG... : one line of the table.
 row() {
@@ -61,6 +63,7 @@ cell() {
   shift 5
   local what="$s serves, $c asks: $dev $name" is="$name/$dev/$s/$c"
   [ "$run" = iomaps ] && run=$IOMAPS
+  [ "$run" = ends ] && run=$ENDS
   addr=$(address "$dev") port=$((port + 1))
   [[ $name = *ipv6* ]] && addr=$(address6 "$dev")
   cells[$is]=FAIL
@@ -164,6 +167,8 @@ else
 fi
 row "60 mappings, queue 16" iomaps rounds 60
 row "6 mappings at a time" iomaps several "$([ "$QUICK" = 1 ] && echo 3 || echo 12)"
+row "closed with bytes unread" ends unread
+row "closed by SO_LINGER 0" ends reset
 head -c $((megabytes << 20)) /dev/urandom >"$tmp/file"
 row "rcopy $megabytes MiB" rcopy
 if [ "${INTEROP:-}" = all ]; then

@@ -261,6 +261,7 @@ impl Connection {
         let mut moved = pump.run();
         if self.reset && !pump.port().has_outgoing() {
             pump.abort();
+            moved |= pump.run();
         } else if self.fin && !pump.port().has_outgoing() {
             // A program that shut its sending side says so in the window; one that was killed does not.
             pump.fin();
@@ -280,7 +281,7 @@ impl Connection {
         Ran { alive: true, moved }
     }
 
-    /// Ends it without a farewell: `at_once`, or when all that the program has sent is under way.
+    /// Ends it by a reset ([`Pump::abort`]): `at_once`, or when all that the program has sent is under way.
     pub fn reset(&mut self, at_once: bool) {
         if let (Stage::Running { pump }, true) = (&mut self.stage, at_once) {
             pump.abort();

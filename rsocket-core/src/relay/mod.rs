@@ -257,7 +257,7 @@ pub fn drain(leaving: bool) {
     }
 }
 
-/// Before a close that resets: the peer gets no farewell, and with `at_once` what is not sent yet is not sent. The relay
+/// Before a close that resets: a peer of ours gets no farewell, and with `at_once` what is not sent yet is not sent. The relay
 /// of another process hears of it too late, and says farewell.
 pub fn reset(s: &Slot, at_once: bool) {
     let Some(relay) = of(s) else { return };

@@ -523,12 +523,17 @@ impl<Q: QueuePair> Pump<Q> {
         self.hang_up();
     }
 
-    /// The program's side was reset, or is gone: what it put in is still sent, but no clean end is said.
+    /// The program's side was reset, or is gone: what was posted is still sent, and no clean end is said to a peer of ours.
+    /// Any other gets the word of every close (`wire-protocol §6.1`): its reader hears of no other end (`§6.2`).
     pub fn abort(&mut self) {
         self.closing = true;
         self.end_delivered = true;
-        self.stream.on_event(Event::Failed);
-        self.hang_up();
+        if self.reader.is_none() {
+            self.stream.on_event(Event::ShutBoth);
+        } else {
+            self.stream.on_event(Event::Failed);
+            self.hang_up();
+        }
     }
 
     /// FIN came from the program's socket: it has closed, unless its side of the window says that it only shut

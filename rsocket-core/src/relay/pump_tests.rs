@@ -292,6 +292,24 @@ fn a_lost_peer_is_no_clean_end() {
     assert!(b.pump.finished());
 }
 
+/// Upstream's sleeping reader hears of an end by its word only (`wire-protocol §6.2`); one of ours takes the pair's end
+/// without one for the reset that it is.
+#[test]
+fn a_reset_is_told_to_upstream_as_a_close() {
+    for mode in [crate::proto::control::Mode::Immediate, crate::proto::control::Mode::Message] {
+        for (notes, told) in [(false, PeerEnd::Closed), (true, PeerEnd::Broken)] {
+            let (world, mut a, mut b) =
+                ends_with(Weather { mode, ..Weather::default() }, 384, 131_072, notes);
+            a.send(b"never read");
+            settle(&world, &mut a, &mut b);
+            b.send(b"not sent yet");
+            b.pump.abort();
+            settle(&world, &mut a, &mut b);
+            assert_eq!((a.pump.peer(), b.pump.finished()), (told, true));
+        }
+    }
+}
+
 #[test]
 fn over_iwarp_whoever_was_asked_waits_for_the_other_to_speak() {
     let weather = || Weather { mode: crate::proto::control::Mode::Message, ..Weather::default() };
