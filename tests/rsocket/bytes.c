@@ -210,6 +210,45 @@ static void gone_client(int fd) {
   get_eof(fd);
 }
 
+// Whoever writes to a peer that has shut both directions is told, though it never closes and reads nothing; asleep or not.
+static void deaf_server(int fd) {
+  char c;
+  get(fd, &c, 1);
+  nap(200);
+  EQ(rshutdown(fd, SHUT_RDWR), 0);
+  hear('e');
+}
+static void deaf_in_turn_server(int fd) {
+  char c;
+  get(fd, &c, 1);
+  nap(200);
+  EQ(rshutdown(fd, SHUT_WR), 0);
+  nap(50);
+  EQ(rshutdown(fd, SHUT_RD), 0);
+  hear('e');
+}
+static void deaf_at_once_server(int l) {
+  int fd = raccept(l, NULL, NULL);
+  CHECK(fd >= 0);
+  EQ(rshutdown(fd, SHUT_RDWR), 0);
+  hear('e');
+}
+static void to_deaf_client(int fd) {
+  static char much[100000];
+  double t = now();
+  ssize_t n;
+  while ((n = rsend(fd, much, sizeof much, MSG_NOSIGNAL)) > 0)
+    ;
+  CHECK(n < 0 && (errno == EPIPE || errno == ECONNRESET));
+  took(t, 0, 5);
+  get_eof(fd);
+  tell('e');
+}
+static void to_deaf_at_once_client(int fd) {
+  fd = dial();
+  to_deaf_client(fd);
+}
+
 // A peer that closes with bytes unread resets, as TCP does.
 static void unread_server(int fd) {
   CHECK(ready(fd, POLLIN, 2000) & POLLIN);
@@ -271,6 +310,9 @@ const rs_case CASES[] = {
     {"halves", halves_server, halves_client, 0},
     {"early_half", early_half_server, early_half_client, 0},
     {"peer_gone", gone_server, gone_client, 0},
+    {"shut_both", deaf_server, to_deaf_client, 0},
+    {"shut_in_turn", deaf_in_turn_server, to_deaf_client, 0},
+    {"shut_at_once", deaf_at_once_server, to_deaf_at_once_client, RAW},
     {"unread", unread_server, unread_client, 0},
     {"peer_killed", killed_server, killed_client, 0},
     {"never_used", never_server, never_client, RAW},

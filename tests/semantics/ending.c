@@ -318,6 +318,38 @@ static void shut_rdwr_client(int fd) {
   FAILS(write(fd, "x", 1), EPIPE);
   CHECK(ready(fd, ALL, 0) & POLLHUP);
 }
+// Who has shut both directions without closing takes nothing more, and whoever goes on writing is told.
+static void deaf(int fd, int at_once) {
+  char b[5000];
+  put_stream(fd, 8, 0, 3000, 3000);
+  EQ(recv(fd, b, sizeof b, MSG_PEEK | MSG_WAITALL), sizeof b);
+  if (!at_once) CHECK(!shutdown(fd, SHUT_RD));
+  CHECK(!shutdown(fd, at_once ? SHUT_RDWR : SHUT_WR));
+  // What came before is there to read, and its end behind it.
+  get_stream(fd, 7, 0, 5000, 1000);
+  get_eof(fd);
+  CHECK((ready(fd, ALL, 2000) & (POLLIN | POLLRDHUP | POLLHUP)) == (POLLIN | POLLRDHUP | POLLHUP));
+  tell('s');
+  hear('e');
+}
+static void deaf_server(int fd) { deaf(fd, 1); }
+static void deaf_in_turn_server(int fd) { deaf(fd, 0); }
+static void to_deaf_client(int fd) {
+  static char b[100000];
+  signal(SIGPIPE, SIG_IGN);
+  put_stream(fd, 7, 0, 5000, 5000);
+  hear('s');
+  get_stream(fd, 8, 0, 3000, 3000);
+  get_eof(fd);
+  EQ(ready(fd, POLLIN | POLLRDHUP, 2000), POLLIN | POLLRDHUP);
+  double t = now();
+  ssize_t k;
+  while ((k = write(fd, b, sizeof b)) > 0)
+    ;
+  CHECK(k == -1 && (errno == ECONNRESET || errno == EPIPE));
+  CHECK(now() - t < 5);
+  tell('e');
+}
 static void shut_wakes_server(int fd) { get_eof(fd); }
 static void *sleeper(void *p) {
   char c;
@@ -388,6 +420,8 @@ const test_case CASES[] = {
     {"blocked_writer_is_told", blocked_writer_server, blocked_writer_client, 0},
     {"shutdown_read", shut_rd_server, shut_rd_client, 0},
     {"shutdown_both", shut_rdwr_server, shut_rdwr_client, 0},
+    {"shutdown_both_stops_writer", deaf_server, to_deaf_client, 0},
+    {"shutdown_in_turn_stops_writer", deaf_in_turn_server, to_deaf_client, 0},
     {"shutdown_wakes_recv", shut_wakes_server, shut_wakes_client, 0},
     {"not_connected", unconnected, NULL, SOLO},
     {"exit_keeps_data", exit_flushes_server, exit_flushes_client, 0},

@@ -5,6 +5,8 @@
 //
 //   unread    closes with bytes unread; the client sleeps in rrecv
 //   reset     closes with SO_LINGER 0; the client sleeps in rrecv
+//   both      shuts both directions, and does not close; the client sends until it is told
+//   turns     the same, one direction after the other
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -43,12 +45,18 @@ static void end(int fd) {
     struct linger at_once = {1, 0};
     if (is("unread")) CHECK(rpoll(&p, 1, 10000) == 1);
     if (is("reset")) CHECK(rsetsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
-    CHECK(rclose(fd) == 0);
+    if (is("turns")) CHECK(rshutdown(fd, SHUT_RD) == 0);
+    if (is("turns")) CHECK(rshutdown(fd, SHUT_WR) == 0);
+    if (is("both")) CHECK(rshutdown(fd, SHUT_RDWR) == 0);
+    if (is("unread") || is("reset")) CHECK(rclose(fd) == 0);
 }
 
 static void hear_of_it(int fd) {
+    static char much[65536];
     char byte;
     if (is("unread")) CHECK(rsend(fd, "hello", 5, 0) == 5);
+    while ((is("both") || is("turns")) && rsend(fd, much, sizeof much, MSG_NOSIGNAL) > 0)
+        ;
     CHECK(rrecv(fd, &byte, 1, 0) <= 0);
 }
 

@@ -169,6 +169,8 @@ row "60 mappings, queue 16" iomaps rounds 60
 row "6 mappings at a time" iomaps several "$([ "$QUICK" = 1 ] && echo 3 || echo 12)"
 row "closed with bytes unread" ends unread
 row "closed by SO_LINGER 0" ends reset
+row "shut both ways" ends both
+row "shut one way, then both" ends turns
 head -c $((megabytes << 20)) /dev/urandom >"$tmp/file"
 row "rcopy $megabytes MiB" rcopy
 if [ "${INTEROP:-}" = all ]; then

@@ -3,12 +3,13 @@
 //! Must not know how a pairing came to be. Entry point: [`slowly`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
 use super::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use super::pairing::take;
 use super::{counters, link, marks};
+use crate::socket;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::sync::thread::tid;
 
@@ -65,6 +66,11 @@ fn now(id: SlotId, s: &Slot, fd: RawFd) -> bool {
         && let Some(mode) = s.receive_mode().after(ReceiveEvent::KernelEmpty)
         && s.shift_receive_mode(ReceiveMode::Asked, mode)
     {
+        // Pairs with the one in socket::has_shut. Before the peer may send what nobody will take.
+        fence(Ordering::SeqCst);
+        if socket::takes_nothing(s) {
+            marks::stop_reading(&ends.incoming);
+        }
         marks::acknowledge(&ends.incoming);
         changed = true;
         acknowledged = Some(ends);
@@ -84,7 +90,7 @@ fn now(id: SlotId, s: &Slot, fd: RawFd) -> bool {
         ends.wake_reader();
     }
     if changed {
-        crate::socket::mode_changed(id);
+        socket::mode_changed(id);
     }
     changed
 }

@@ -171,7 +171,9 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) -> Result<(), Errno> {
     }
     before_data(id)?;
     socket::shutdown(id, fd, how);
-    kernel::shutdown(fd, how)
+    kernel::shutdown(fd, how)?;
+    socket::has_shut(id);
+    Ok(())
 }
 
 /// Whether the socket's connection is made, or to be made, over RDMA.

@@ -147,6 +147,8 @@ pub struct Stream {
     farewell: Option<Word>,
     /// The peer said that nothing follows.
     end_seen: bool,
+    /// We said that we take nothing more.
+    left: bool,
     violation: Option<Violation>,
     buffer: Sge,
     peer_table: Sge,
@@ -175,6 +177,7 @@ impl Stream {
             mode: params.mode,
             farewell: None,
             end_seen: false,
+            left: false,
             violation: None,
             buffer: params.buffer,
             peer_table: peer.table,
@@ -204,6 +207,7 @@ impl Stream {
             Step::Refuse => false,
             Step::Go(next, word) => {
                 self.state = next;
+                self.left |= next == State::Closing;
                 if !next.writable() {
                     let _ = self.send.shut();
                 }
@@ -415,7 +419,8 @@ impl Stream {
         match self.state {
             State::Open | State::ReadOnly => Readable::Nothing,
             // The application itself gave up reading.
-            State::WriteOnly | State::Closing => Readable::End,
+            State::WriteOnly => Readable::End,
+            _ if self.left => Readable::End,
             _ => Readable::Broken,
         }
     }
@@ -507,8 +512,14 @@ mod tests {
         let mut a = stream(Mode::Immediate);
         assert!(a.on_event(Event::ShutRead));
         assert!(!a.has_farewell());
+        a.on_word(Word(2)).unwrap();
         assert!(a.on_event(Event::ShutWrite));
-        assert_eq!(a.next_control(false).unwrap().word, Word(0xe000_0000));
+        let disconnect = a.next_control(false).unwrap();
+        assert_eq!(disconnect.word, Word(0xe000_0000));
+        a.on_sent(disconnect.token);
+        assert!(matches!(a.next_read(), Ok(Readable::Bytes(_))), "what came before");
+        a.on_read(2);
+        assert_eq!(a.next_read(), Ok(Readable::End), "of our own making");
     }
 
     #[test]

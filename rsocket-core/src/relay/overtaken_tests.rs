@@ -76,6 +76,12 @@ impl Host {
         rustix::net::shutdown(self.fd.as_ref().unwrap(), rustix::net::Shutdown::Write).unwrap();
     }
 
+    fn shut_both(&self) {
+        socket::shutdown(self.id, self.raw(), libc::SHUT_RDWR);
+        rustix::net::shutdown(self.fd.as_ref().unwrap(), rustix::net::Shutdown::Both).unwrap();
+        socket::has_shut(self.id);
+    }
+
     fn close(&mut self) {
         socket::closing(self.id, self.raw());
         self.fd = None;
@@ -307,6 +313,26 @@ fn half_a_close_leaves_the_other_direction_to_go_on() {
     b.close();
     settle(&world, &mut a, &mut b);
     assert!(a.pump.finished() && b.pump.finished());
+}
+
+/// TCP's kernel cannot tell a sender that has left it. The end of who shuts both directions is where his own bytes went.
+#[test]
+fn who_takes_nothing_more_tells_a_sender_that_has_left_tcp() {
+    for back in [false, true] {
+        let (world, mut a, mut b) = hosts();
+        b.send(b"by the device");
+        settle(&world, &mut a, &mut b);
+        if back {
+            socket::refuse(a.id, a.raw(), Reason::OddUse);
+            settle(&world, &mut a, &mut b);
+        }
+        a.shut_both();
+        settle(&world, &mut a, &mut b);
+        assert_eq!((a.drain(), a.receive()), (b"by the device".to_vec(), Ok(vec![])));
+        b.await_fin();
+        assert_eq!((b.receive(), b.pump.peer()), (Ok(vec![]), PeerEnd::Closed), "back: {back}");
+        assert!(a.pump.finished() && b.pump.finished());
+    }
 }
 
 #[test]

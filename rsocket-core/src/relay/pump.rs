@@ -461,8 +461,9 @@ impl<Q: QueuePair> Pump<Q> {
                     break;
                 }
                 Outgoing::Nothing => {
-                    if closed {
-                        moved |= self.shut(true);
+                    // A direction that went back to TCP ends there, and says nothing here.
+                    if closed || self.went_back() && self.takes_nothing() {
+                        moved |= self.shut(closed);
                     }
                     break;
                 }
@@ -474,13 +475,15 @@ impl<Q: QueuePair> Pump<Q> {
     /// The program sends no more, or has closed.
     fn shut(&mut self, closed: bool) -> bool {
         let before = self.stream.state();
-        if closed {
-            self.closing = true;
-            self.stream.on_event(Event::ShutBoth);
-        } else {
-            self.stream.on_event(Event::ShutWrite);
-        }
+        self.closing |= closed;
+        let both = closed || self.takes_nothing();
+        self.stream.on_event(if both { Event::ShutBoth } else { Event::ShutWrite });
         before != self.stream.state()
+    }
+
+    /// Whether the program has closed, or has shut both directions.
+    fn takes_nothing(&self) -> bool {
+        marks::receiver_closed(&self.port.ends().outgoing)
     }
 
     /// Posts what is not data.

@@ -45,6 +45,11 @@ impl End {
         Ok(bytes)
     }
 
+    fn shutdown(&self, how: i32) {
+        socket::shutdown(self.id, self.fd.as_raw_fd(), how);
+        socket::has_shut(self.id);
+    }
+
     fn close(&self) {
         socket::closing(self.id, self.fd.as_raw_fd());
     }
@@ -290,6 +295,69 @@ fn a_lost_peer_is_no_clean_end() {
     assert_eq!(b.receive(100).unwrap(), b"half a");
     assert_eq!(b.pump.peer(), PeerEnd::Broken);
     assert!(b.pump.finished());
+}
+
+/// What is said when both directions are shut is DISCONNECT, in whatever order that is (`wire-protocol §6.1`): the peer's
+/// sender hears of it. What has come before can still be read, and then the end.
+#[test]
+fn shutting_both_directions_is_a_disconnect() {
+    for mode in [crate::proto::control::Mode::Immediate, crate::proto::control::Mode::Message] {
+        for hows in [&[libc::SHUT_RDWR][..], &[libc::SHUT_RD, libc::SHUT_WR], &[libc::SHUT_WR, libc::SHUT_RD]]
+        {
+            let (world, mut a, mut b) = ends(Weather { mode, ..Weather::default() }, 384, 131_072);
+            a.send(b"last");
+            // All that the window takes, and the device's buffer behind it.
+            let mut sent = 0;
+            loop {
+                let text: Vec<u8> = (sent..sent + 100_000).map(byte).collect();
+                match b.send(&text) {
+                    0 => break,
+                    n => sent += n,
+                }
+                settle(&world, &mut a, &mut b);
+            }
+            for how in hows {
+                a.shutdown(*how);
+                settle(&world, &mut a, &mut b);
+            }
+            assert_eq!(b.receive(100).unwrap(), b"last");
+            assert_eq!(b.receive(100).unwrap(), b"");
+            assert_eq!(b.pump.peer(), PeerEnd::Closed, "{hows:?}");
+            assert!(b.pump.finished(), "the window's end tells whoever sends");
+            assert!(!a.pump.finished());
+            let mut got = Vec::new();
+            loop {
+                match a.receive(65536).unwrap() {
+                    end if end.is_empty() => break,
+                    more => got.extend(more),
+                }
+                settle(&world, &mut a, &mut b);
+            }
+            assert!(
+                got.len() > 600_000 && got.iter().enumerate().all(|(i, x)| *x == byte(i)),
+                "{}",
+                got.len()
+            );
+            assert_eq!(a.pump.peer(), PeerEnd::Closed);
+            assert!(a.pump.finished());
+        }
+    }
+}
+
+/// The words of `wire-protocol §15`: nothing, then a DISCONNECT.
+#[test]
+fn who_reads_no_more_and_then_sends_no_more_says_one_word() {
+    for hows in [&[libc::SHUT_RDWR][..], &[libc::SHUT_RD, libc::SHUT_WR]] {
+        let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
+        settle(&world, &mut a, &mut b);
+        let before = b.pump.seen(false).signs;
+        for how in hows {
+            assert_eq!(b.pump.seen(false).signs, before);
+            a.shutdown(*how);
+            settle(&world, &mut a, &mut b);
+        }
+        assert_eq!((b.pump.seen(false).signs, b.pump.peer()), (before + 1, PeerEnd::Closed));
+    }
 }
 
 /// Upstream's sleeping reader hears of an end by its word only (`wire-protocol §6.2`); one of ours takes the pair's end

@@ -103,6 +103,11 @@ impl<Q: QueuePair> Pump<Q> {
         self.beside.as_ref().is_some_and(|b| b.acknowledged || b.cut)
     }
 
+    /// Whether our program's direction ends here because it goes on by TCP, and the peer was told.
+    pub(super) fn went_back(&self) -> bool {
+        self.beside.as_ref().is_some_and(|b| b.ended && b.unsaid.is_empty())
+    }
+
     /// Whether bytes may follow: what leaves TCP behind is told before them.
     pub(super) fn cut_told(&self) -> bool {
         self.beside.as_ref().is_none_or(|b| b.cut && b.unsaid.is_empty())

@@ -60,7 +60,7 @@ pub use watch::{tapped, unwitnessed, watching, witnessed, witnessing};
 
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::reason::Reason;
-use crate::attach::{detach, link, pairing, remote};
+use crate::attach::{detach, link, marks, pairing, remote};
 use crate::datagram;
 use crate::errno::Errno;
 use crate::succession::parcels;
@@ -385,6 +385,17 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
     if s.has(flag::UNDECIDED) {
         fork_safe::insist(id, s, fd);
     }
+    // First, so that a relay that is told of the other direction knows.
+    if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
+        s.set(flag::READ_SHUT);
+        wait::ask_kernel_next(s);
+        // Who waits for a relay's word does not listen to TCP.
+        if s.has(flag::BESIDE)
+            && let Some(ends) = link::ends(s)
+        {
+            ends.wake_own_readers();
+        }
+    }
     if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
         if link::has_window(s) && !s.has(flag::BESIDE) {
             send::say_shutdown(id, s, fd);
@@ -397,16 +408,23 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
             send::say_shutdown(id, s, fd);
         }
     }
-    if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
-        s.set(flag::READ_SHUT);
-        wait::ask_kernel_next(s);
-        // Who waits for a relay's word does not listen to TCP.
-        if s.has(flag::BESIDE)
-            && let Some(ends) = link::ends(s)
-        {
-            ends.wake_own_readers();
-        }
+}
+
+/// After the real shutdown: once both directions are shut nobody takes what still comes, and who sends it must not wait for
+/// room. What it sends by TCP instead is answered by the kernel, with a reset, and not before.
+pub fn has_shut(id: SlotId) {
+    let Some(s) = slot(id).filter(|s| takes_nothing(s)) else { return };
+    // Pairs with the one in attach::switch: either it finds both flags, or we find the window.
+    fence(Ordering::SeqCst);
+    if let Some(ends) = link::ends(s) {
+        marks::stop_reading(&ends.incoming);
+        relay::carry_back(s, &ends);
     }
+}
+
+/// Whether both directions are shut.
+pub(crate) fn takes_nothing(s: &Slot) -> bool {
+    s.has(flag::READ_SHUT) && s.has(flag::WRITE_SHUT)
 }
 
 /// Bytes that could be received now (FIONREAD), or `None` when the kernel knows.

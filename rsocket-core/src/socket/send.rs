@@ -467,6 +467,10 @@ pub(crate) fn refresh(state: &mut SendState, ends: &Ends) -> bool {
 /// the word is said wherever the direction's bytes went (`beside::fin_is_the_end`).
 pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
     let Some(ends) = link::ends(s) else { return };
+    if s.has(flag::RELAYED) && s.has(flag::READ_SHUT) {
+        // Before the word: the relay says both to the peer as one (`wire-protocol §6.1`).
+        marks::stop_reading(&ends.incoming);
+    }
     if !guard::take_send(s, &ends) {
         return;
     }

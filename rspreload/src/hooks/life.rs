@@ -135,7 +135,11 @@ hook! {
         if let Some(slot) = shadow::connection(fd) {
             core_socket::shutdown(slot, fd, how);
         }
-        real::shutdown(fd, how)
+        let r = real::shutdown(fd, how);
+        if r == 0 && let Some(slot) = shadow::connection(fd) {
+            core_socket::has_shut(slot);
+        }
+        r
     }
 
     fn close(fd: c_int) -> c_int, when shadow::tracked(fd) || sys::is_private(fd) => {
