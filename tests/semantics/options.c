@@ -268,7 +268,7 @@ const test_case CASES[] = {
     {"fd_flags", fd_flags, NULL, SOLO},
     {"refused_and_again", refused, NULL, SOLO},
     {"bound_client", bound, NULL, SOLO},
-    {"backlog", backlog_server, backlog_client, RAW | NOSHM},
+    {"backlog", backlog_server, backlog_client, RAW | EARLY},
     {"dual_stack", dual_server, dual_client, RAW},
     {"reuseport", reuseport_server, reuseport_client, RAW},
     {"other_sockets", others, NULL, SOLO},

@@ -4,7 +4,7 @@
 //   topic list                 the names of its cases
 //   topic run [-6] [case...]   run them; one line each: "ok name" or "FAIL name: why"
 //
-// `list` leaves out NOSHM cases where policy excludes TCP, and SOLO cases if SEM_PAIRS is set.
+// `list` leaves out NOSHM and EARLY cases where policy excludes what they need, and SOLO cases if SEM_PAIRS is set.
 //
 // Environment: SEM_PRELOAD_SERVER, SEM_PRELOAD_CLIENT (library for that side, or empty), SEM_WARM (bytes that
 // go to and fro before the case begins, so that the connection has had reason to leave TCP), SEM_LABEL
@@ -51,6 +51,7 @@ enum {
   TOUCH = 4,  // one byte goes to and fro first even without SEM_WARM (always, where policy excludes TCP)
   NOSHM = 8,  // needs the way back to TCP: not for a policy that excludes TCP
   COLD = 16,  // no warm-up, and no first byte: both sides are in calls on the connection from the start
+  EARLY = 32,  // uses connections that nobody has accepted yet: not for shared memory alone, to which both ends must come
 };
 
 typedef struct {

@@ -61,10 +61,15 @@ pub struct ArenaRecord {
     pub(super) in_vault: AtomicU32,
     /// Windows given to connections and not known to be free again (side 0 only).
     pub(super) taken: [AtomicU64; MOST_WINDOWS / 64],
+    /// The connection that has each window on this side; 0 is none, [`GUEST`] one that is still to come.
     pub(super) slot_of: [AtomicU32; MOST_WINDOWS],
     /// Bells of the peer that were rung last, to be forgotten with it.
     pub(super) rung: [AtomicU64; RUNG],
 }
+
+/// In `slot_of`: the window is kept for a connection that has no slot yet ([`super::link::keep`]). No slot has this number.
+pub(super) const GUEST: u32 = u32::MAX;
+const _: () = assert!(family::MAX_SLOTS < GUEST as usize);
 
 /// How many of the peer's bells a record remembers.
 const RUNG: usize = 8;

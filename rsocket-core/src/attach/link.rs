@@ -3,11 +3,11 @@
 //! Where arenas are and who has which window of them, [`super::arenas`] knows. Must not know what the bytes are. Entry
 //! points: [`start`], [`ends`], [`release`].
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::arenas::{
-    self, ArenaRecord, Claim, LOCK, keep_for_relatives, lock, map_found, mapped, mine, note_bell, record,
-    sweep,
+    self, ArenaRecord, Claim, GUEST, LOCK, keep_for_relatives, lock, map_found, mapped, mine, note_bell,
+    record, sweep,
 };
 use super::hello::Id;
 use super::mapping;
@@ -223,6 +223,31 @@ pub(crate) fn let_go(ends: &Ends) {
     }
 }
 
+/// The other side of such a window is kept for a connection of the program's that is still to come, from whatever process
+/// of the family, by [`start`]: until then, or until [`nobody_comes`], the window is nobody else's, even when this side is done.
+pub(crate) fn keep((index, window): (u32, u32)) -> bool {
+    let Some(r) = family::get().and_then(|f| record(f, index)) else { return false };
+    let Some(w) = r.slot_of.get(window as usize) else { return false };
+    // Its user before its mark: as in begin().
+    r.live.fetch_add(1, Ordering::AcqRel);
+    // Release: pairs with the acquire in begin() and in free_window().
+    let kept = w.compare_exchange(0, GUEST, Ordering::Release, Ordering::Relaxed).is_ok();
+    if !kept {
+        r.live.fetch_sub(1, Ordering::AcqRel);
+    }
+    kept
+}
+
+/// The connection for which the window was kept will not have it. Nothing happens if it has it already.
+pub(crate) fn nobody_comes((index, window): (u32, u32)) {
+    let Some(r) = family::get().and_then(|f| record(f, index)) else { return };
+    // Release: pairs with the acquire in free_window().
+    let kept = |w: &AtomicU32| w.compare_exchange(GUEST, 0, Ordering::Release, Ordering::Relaxed).is_ok();
+    if r.slot_of.get(window as usize).is_some_and(kept) {
+        r.live.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// Offset in the receive buffer that an entry names, if its key is right. The device checks the bounds.
 #[inline]
 #[must_use]
@@ -286,8 +311,10 @@ fn begin(
     side: u32,
     beyond: Beyond,
 ) -> Result<(), Reason> {
-    let free = r.slot_of.get(window as usize).is_some_and(|w| w.load(Ordering::Acquire) == 0);
-    if window >= r.windows.load(Ordering::Relaxed) || !free {
+    // Acquire: pairs with the release in leave(), keep() and nobody_comes().
+    let user = r.slot_of.get(window as usize).map(|w| w.load(Ordering::Acquire));
+    let kept = beyond == Beyond::Relay && user == Some(GUEST);
+    if window >= r.windows.load(Ordering::Relaxed) || !(kept || user == Some(0)) {
         return Err(Reason::ArenaRefused);
     }
     let (recv, send) = fresh(beyond)?;
@@ -311,7 +338,9 @@ fn begin(
     ends.outgoing.offer(s.sizes.get(Size::Iomap));
     // wire-protocol §5.6: the buffers after the first are announced at once.
     receive::give_back(s, &ends);
-    r.live.fetch_add(1, Ordering::AcqRel);
+    if !kept {
+        r.live.fetch_add(1, Ordering::AcqRel);
+    }
     if let Some(w) = r.slot_of.get(window as usize) {
         // Release: pairs with the acquire in collect_ready.
         w.store(id.raw(), Ordering::Release);
@@ -464,7 +493,7 @@ fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(Slot
         let window = n * 64 + bit.trailing_zeros() as usize;
         let slot = r.slot_of.get(window).map_or(0, |w| w.load(Ordering::Acquire));
         let Some(id) = SlotId::from_raw(slot) else { continue };
-        // A relative's connection keeps its bit: the relative looks too.
+        // A relative's connection keeps its bit: the relative looks too. So does one that is still to come.
         if family::held_here(id) {
             // Acquire: pairs with the release in Sleepers::wake.
             f(id, &|| word.fetch_and(!bit, Ordering::Acquire) & bit != 0);

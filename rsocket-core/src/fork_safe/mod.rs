@@ -18,7 +18,7 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use crate::attach::reason::Reason;
-use crate::attach::{counters, detach, remote};
+use crate::attach::{counters, detach, link, remote};
 use crate::relay::{connection, loopback, migrate};
 use crate::socket::slot::{Name, Slot, SlotId, flag};
 use crate::socket::timers::{self, Rules};
@@ -474,11 +474,12 @@ fn tie(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     // How the connection ended that was dissolved is no news.
     let _ = kernel::take_error(fd);
     s.clear(flag::PEER_FIN | flag::PEER_GONE);
+    let window = (m.record.load(Ordering::Relaxed), m.window.load(Ordering::Relaxed));
     let reached = m.door.get().ok_or(crate::errno::Errno::INVAL).and_then(|door| loopback::reach(fd, &door));
     let entered = reached.and_then(|own| {
         s.relay_pid.store(m.pid.load(Ordering::Relaxed), Ordering::Relaxed);
         s.relay.store(m.relay.load(Ordering::Relaxed), Ordering::Release);
-        connection::enter(id, s, m.record.load(Ordering::Relaxed), m.window.load(Ordering::Relaxed), 0)?;
+        connection::enter(id, s, window.0, window.1, 0)?;
         // Release, inside: the relay lets in who comes from there.
         m.tied.set(Some(own));
         Ok(())
@@ -495,6 +496,7 @@ fn tie(id: SlotId, s: &Slot, fd: RawFd) -> bool {
         }
         Err(e) => {
             crate::log_warn!("fork mode: a connection is lost between TCP and RDMA: errno {}", e.0);
+            link::nobody_comes(window);
             detach::break_connection(s, fd, Reason::ResourceError);
         }
     }

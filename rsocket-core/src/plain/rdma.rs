@@ -18,8 +18,9 @@ use crate::attach::{link, remote};
 use crate::device::rdma;
 use crate::errno::Errno;
 use crate::relay::connection::{self, Connection, Options, Shape};
+use crate::relay::guests::{self, Guest};
 use crate::relay::table::{self, Relay};
-use crate::relay::{self, guests, loopback, service, silent};
+use crate::relay::{self, loopback, service, silent};
 use crate::socket::options::Size;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::timers::{self, Rules};
@@ -349,10 +350,19 @@ pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
     let from = rustix::net::getpeername(sys::borrow(fd)).ok()??;
     let from = SocketAddr::try_from(from).ok()?;
     let guest = guests::take(&from)?;
+    let seated = seat(&guest, &from, fd);
+    if seated.is_none() {
+        link::nobody_comes((guest.record, guest.window));
+    }
+    seated
+}
+
+/// Gives the connection its slot, and its side of the window.
+fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
     let id = family::take(0, fd)?;
     let s = family::slot(id)?;
     // The manager calls both by the peer's family.
-    let names = guest.names.map(|known| known.map(|name| SockAddr(name).as_beside(&from).0));
+    let names = guest.names.map(|known| known.map(|name| SockAddr(name).as_beside(from).0));
     for (name, known) in s.names.iter().zip(names) {
         name.set(known);
     }

@@ -1,14 +1,15 @@
 //! Connections that a relay has established and that no program has accepted yet.
 //!
 //! The relay knocks at the program's listening socket from an address of this host; whoever accepts it, in
-//! whatever process of the family, finds here which connection that is. Must not know relays. Entry points:
-//! [`enter`], [`take`].
+//! whatever process of the family, finds here which connection that is. Its window is kept for it as long as it is here,
+//! whatever becomes of the relay. Must not know relays. Entry points: [`enter`], [`take`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::attach::link;
 use crate::socket::family;
 use crate::socket::slot::Name;
 use crate::sync::living;
@@ -54,6 +55,23 @@ fn places() -> &'static [Place] {
     family::get_or_map().map_or(&[], |f| &f.guests)
 }
 
+impl Place {
+    fn window(&self) -> (u32, u32) {
+        (self.record.load(Ordering::Relaxed), self.window.load(Ordering::Relaxed))
+    }
+
+    /// Takes the place from the connection that waits there, which nobody will accept; false if another was faster. It is
+    /// the caller's then.
+    fn clear(&self) -> bool {
+        // Acquire: pairs with enter(). Whoever gets it has it to itself.
+        let cleared = self.state.compare_exchange(READY, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if cleared {
+            link::nobody_comes(self.window());
+        }
+        cleared
+    }
+}
+
 /// Enters a connection that will knock from `from`. False when there is no place.
 #[must_use]
 pub fn enter(from: &SocketAddr, guest: &Guest) -> bool {
@@ -62,6 +80,10 @@ pub fn enter(from: &SocketAddr, guest: &Guest) -> bool {
         p.state.compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok() || reclaimed(p)
     };
     let Some(place) = places().iter().find(free) else { return false };
+    if !link::keep((guest.record, guest.window)) {
+        place.state.store(FREE, Ordering::Release);
+        return false;
+    }
     place.record.store(guest.record, Ordering::Relaxed);
     place.window.store(guest.window, Ordering::Relaxed);
     place.relay.store(guest.relay, Ordering::Relaxed);
@@ -77,12 +99,11 @@ pub fn enter(from: &SocketAddr, guest: &Guest) -> bool {
 
 /// A place whose relay's process has ended.
 fn reclaimed(p: &Place) -> bool {
-    p.state.load(Ordering::Acquire) == READY
-        && !living::process(p.pid.load(Ordering::Relaxed))
-        && p.state.compare_exchange(READY, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    p.state.load(Ordering::Acquire) == READY && !living::process(p.pid.load(Ordering::Relaxed)) && p.clear()
 }
 
-/// The connection that knocked from `from`, if there is one; it waits no more.
+/// The connection that knocked from `from`, if there is one; it waits no more. Its window is kept until a connection of the
+/// caller's has it ([`link::start`]), or the caller says that [nobody comes](link::nobody_comes).
 #[must_use]
 pub fn take(from: &SocketAddr) -> Option<Guest> {
     let plain = unmapped(from);
@@ -111,10 +132,10 @@ pub fn forget(record: u32, window: u32) {
     for p in places() {
         if p.state.load(Ordering::Acquire) == READY
             && p.pid.load(Ordering::Relaxed) == me
-            && p.record.load(Ordering::Relaxed) == record
-            && p.window.load(Ordering::Relaxed) == window
+            && p.window() == (record, window)
+            && p.clear()
         {
-            let _ = p.state.compare_exchange(READY, FREE, Ordering::AcqRel, Ordering::Relaxed);
+            p.state.store(FREE, Ordering::Release);
         }
     }
 }

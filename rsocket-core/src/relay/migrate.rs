@@ -14,6 +14,7 @@ use super::connection::{self, Connection, Granted, Stage, To};
 use super::loopback::{self, DoorWay};
 use super::pump::Pump;
 use super::{service, table};
+use crate::attach::link;
 use crate::device::rdma::{CmId, RdmaPair};
 use crate::errno::Errno;
 use crate::fork_safe::{self, Invitation};
@@ -123,7 +124,8 @@ impl Connection {
         let invitation = Invitation { door: door.at, window: self.claim, relay: self.key as u32 };
         service::watch(&service::Watch::door(self.key, door.fd()));
         self.deadline = Some(sys::now_ns().saturating_add(PATIENCE_NS));
-        let wanted = self.program().filter(|(_, s)| fork_safe::stands(s, &invitation));
+        let kept = link::keep(self.claim);
+        let wanted = self.program().filter(|(_, s)| kept && fork_safe::stands(s, &invitation));
         let stage = Stage::Inviting { pump, door };
         match wanted {
             Some((id, _)) => {
@@ -131,6 +133,15 @@ impl Connection {
                 stage
             }
             None => self.unreached(stage, Errno::CONNRESET),
+        }
+    }
+
+    /// The program's socket is not waited for any more. A holder that is tying it already takes the window as it is.
+    pub(super) fn withdraw(&self) {
+        let program = self.program().map(|(_, s)| s);
+        program.iter().for_each(|s| fork_safe::failed(s));
+        if !program.is_some_and(fork_safe::is_wanted) {
+            link::nobody_comes(self.claim);
         }
     }
 

@@ -308,6 +308,8 @@ mod faults_tests;
 #[cfg(test)]
 mod flood_tests;
 #[cfg(test)]
+mod guests_tests;
+#[cfg(test)]
 mod overtaken_tests;
 #[cfg(test)]
 mod placement_tests;

@@ -56,14 +56,20 @@ impl End {
 }
 
 pub(crate) fn program() -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
+    let (fd, tie, id) = tied();
+    let (claim, port) = connection::window().unwrap();
+    connection::enter(id, family::slot(id).unwrap(), claim.record, claim.window, 0).unwrap();
+    (fd, tie, id, port)
+}
+
+/// A program's socket that has no window yet, and our end of it.
+pub(super) fn tied() -> (OwnedFd, OwnedFd, SlotId) {
     use rustix::net::{AddressFamily, SocketType, socket};
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::io::ioctl_fionbio(&fd, true).unwrap();
     let tie = loopback::tie(fd.as_raw_fd()).unwrap();
     let id = family::take(0, fd.as_raw_fd()).unwrap();
-    let (claim, port) = connection::window().unwrap();
-    connection::enter(id, family::slot(id).unwrap(), claim.record, claim.window, 0).unwrap();
-    (fd, tie, id, port)
+    (fd, tie, id)
 }
 
 pub(super) fn ends(weather: Weather, queue: u16, buffer: u32) -> (Rc<RefCell<World>>, End, End) {

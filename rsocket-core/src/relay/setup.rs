@@ -469,6 +469,8 @@ impl Connection {
             }
             Stage::Inviting { pump, door } => {
                 door.close();
+                // First: afterwards the window may be another's.
+                self.withdraw();
                 Pump::close(*pump);
                 let _ = self.id.disconnect();
             }
