@@ -24,13 +24,13 @@ topic() {
   check "$as $* not by TCP" "$(stat_sum bytes.sent.tcp "$tmp/stats") bytes" [ "$(stat_sum bytes.sent.tcp "$tmp/stats")" = 0 ]
 }
 
-topics=(options epoll waiting bytes gaps_streams)
+topics=(options epoll waiting bytes gaps_streams unmet)
 [ "$QUICK" = 1 ] && topics=(options epoll gaps_streams)
 for dev in "${DEVICES[@]}"; do
   for t in "${topics[@]}"; do
     topic "$dev" "$t"
     # Which family it is makes no difference to bytes once they travel.
-    [[ $QUICK = 1 || $t = waiting || $t = bytes || $t = gaps_streams ]] || topic "$dev" "$t" -6
+    [[ $QUICK = 1 || $t = waiting || $t = bytes || $t = gaps_streams || $t = unmet ]] || topic "$dev" "$t" -6
   done
 done
 check "nothing left" "see above" none_left 20

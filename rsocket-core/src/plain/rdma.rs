@@ -349,7 +349,8 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
 pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
     let from = rustix::net::getpeername(sys::borrow(fd)).ok()??;
     let from = SocketAddr::try_from(from).ok()?;
-    let guest = guests::take(&from)?;
+    let own = || SocketAddr::try_from(rustix::net::getsockname(sys::borrow(fd)).ok()?).ok();
+    let guest = guests::take(&from, own)?;
     let seated = seat(&guest, &from, fd);
     if seated.is_none() {
         link::nobody_comes((guest.record, guest.window));
@@ -455,7 +456,10 @@ pub fn names(id: SlotId) -> [Option<SocketAddr>; 2] {
 }
 
 /// The last descriptor of a socket that has a name or listens here is about to be closed.
-pub fn closing(id: SlotId, s: &Slot) {
+pub fn closing(id: SlotId, s: &Slot, fd: RawFd) {
+    if s.has(flag::RELAY_LISTENS | flag::HEARD_BESIDE) {
+        guests::unlisten(fd);
+    }
     service::unlisten(id);
     let pid = s.relay_pid.load(Ordering::Relaxed);
     if s.has(flag::RELAYED) || pid == 0 || pid != sys::pid() {

@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::beside::{Open, Request};
+use super::guests;
 use super::loopback::{self, DoorWay};
 use super::migrate;
 use super::port::Port;
@@ -158,6 +159,8 @@ pub struct Connection {
     pub(super) deadline: Option<u64>,
     /// The program is to be told that something changed, once no lock is held.
     pub(super) news: Option<SlotId>,
+    /// It has knocked at the program's listening socket ([`guests`]), and may wait there still.
+    pub(super) knocked: bool,
     /// The program's socket sent FIN; it was reset.
     pub(super) fin: bool,
     pub(super) reset: bool,
@@ -184,6 +187,7 @@ impl Connection {
             migrant: false,
             deadline: None,
             news: None,
+            knocked: false,
             fin: false,
             reset: false,
             fin_said: false,
@@ -370,6 +374,10 @@ impl Connection {
             }
             Pump::close(*pump);
         }
+        // One whose peer has closed waits on: its bytes are in the window.
+        if peer == PeerEnd::Broken || self.fin || self.reset {
+            self.waits_no_more();
+        }
         if self.end >= 0 {
             Relay::tell_end(self.key, -1);
             // The window is closed before FIN or RST says that it is worth a look.
@@ -379,6 +387,13 @@ impl Connection {
                 sys::close_private(self.end)
             }
             self.end = -1;
+        }
+    }
+
+    /// If it was not accepted yet, it will not be.
+    fn waits_no_more(&mut self) {
+        if core::mem::take(&mut self.knocked) {
+            guests::forget(self.claim.0, self.claim.1);
         }
     }
 
@@ -443,6 +458,7 @@ impl Connection {
             Stage::Running { pump } => {
                 service::forgotten(self.claim);
                 Pump::close(*pump);
+                self.waits_no_more();
             }
             // The program was told already, or never asked for anything.
             Stage::Over | Stage::Bound | Stage::Listening { .. } => {}

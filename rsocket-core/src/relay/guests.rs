@@ -8,9 +8,12 @@
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::RawFd;
+
+use rustix::net::sockopt;
 
 use crate::attach::link;
-use crate::socket::family;
+use crate::socket::family::{self, Family};
 use crate::socket::slot::Name;
 use crate::sync::living;
 use crate::sys;
@@ -31,8 +34,9 @@ pub struct Place {
     relay: AtomicU32,
     pid: AtomicU32,
     _pad: AtomicU32,
-    /// Where it knocks from.
+    /// Where it knocks from, and at which address.
     from: Name,
+    door: Name,
     names: [Name; 2],
 }
 
@@ -51,8 +55,13 @@ pub struct Guest {
     pub names: [Option<SocketAddr>; 2],
 }
 
+/// Those that were ever used.
 fn places() -> &'static [Place] {
-    family::get_or_map().map_or(&[], |f| &f.guests)
+    let used = |f: &'static Family| {
+        // Acquire: pairs with the release in enter().
+        f.guests.get(..f.guests_used.load(Ordering::Acquire) as usize)
+    };
+    family::get().and_then(used).unwrap_or(&[])
 }
 
 impl Place {
@@ -70,16 +79,37 @@ impl Place {
         }
         cleared
     }
+
+    /// The same; it is free then.
+    fn free(&self) {
+        if self.clear() {
+            // Release: pairs with the acquire in enter().
+            self.state.store(FREE, Ordering::Release);
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.state.load(Ordering::Acquire) == READY
+    }
+
+    fn is_at(&self, door: &SocketAddr) -> bool {
+        self.door.get().map(|a| unmapped(&a)) == Some(unmapped(door))
+    }
 }
 
-/// Enters a connection that will knock from `from`. False when there is no place.
+/// Enters a connection that will knock from `from` at `door`. False when there is no place.
 #[must_use]
-pub fn enter(from: &SocketAddr, guest: &Guest) -> bool {
-    let free = |p: &&Place| {
+pub fn enter(from: &SocketAddr, door: &SocketAddr, guest: &Guest) -> bool {
+    let Some(family) = family::get_or_map() else { return false };
+    // Whoever knocked there from this address before is gone, or the kernel would not have given it away again.
+    knocked(from).filter(|p| p.is_at(door)).for_each(Place::free);
+    let free = |p: &Place| {
         // Acquire: pairs with the release in take().
         p.state.compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok() || reclaimed(p)
     };
-    let Some(place) = places().iter().find(free) else { return false };
+    let Some((index, place)) = family.guests.iter().enumerate().find(|(_, p)| free(p)) else { return false };
+    // Release: pairs with the acquire in places(); a place is looked at only when it is READY, which it becomes later.
+    family.guests_used.fetch_max(index as u32 + 1, Ordering::Release);
     if !link::keep((guest.record, guest.window)) {
         place.state.store(FREE, Ordering::Release);
         return false;
@@ -89,6 +119,7 @@ pub fn enter(from: &SocketAddr, guest: &Guest) -> bool {
     place.relay.store(guest.relay, Ordering::Relaxed);
     place.pid.store(guest.pid, Ordering::Relaxed);
     place.from.set(Some(*from));
+    place.door.set(Some(*door));
     for (to, name) in place.names.iter().zip(guest.names) {
         to.set(name);
     }
@@ -99,18 +130,20 @@ pub fn enter(from: &SocketAddr, guest: &Guest) -> bool {
 
 /// A place whose relay's process has ended.
 fn reclaimed(p: &Place) -> bool {
-    p.state.load(Ordering::Acquire) == READY && !living::process(p.pid.load(Ordering::Relaxed)) && p.clear()
+    p.is_ready() && !living::process(p.pid.load(Ordering::Relaxed)) && p.clear()
 }
 
-/// The connection that knocked from `from`, if there is one; it waits no more. Its window is kept until a connection of the
+/// Whoever waits that knocked from there.
+fn knocked(from: &SocketAddr) -> impl Iterator<Item = &'static Place> {
+    let plain = unmapped(from);
+    places().iter().filter(move |p| p.is_ready() && p.from.get().map(|a| unmapped(&a)) == Some(plain))
+}
+
+/// The connection that knocked from `from` at what `door` says, if there is one; it waits no more. Its window is kept until a connection of the
 /// caller's has it ([`link::start`]), or the caller says that [nobody comes](link::nobody_comes).
 #[must_use]
-pub fn take(from: &SocketAddr) -> Option<Guest> {
-    let plain = unmapped(from);
-    places().iter().find_map(|p| {
-        if p.state.load(Ordering::Acquire) != READY || p.from.get().map(|a| unmapped(&a)) != Some(plain) {
-            return None;
-        }
+pub fn take(from: &SocketAddr, door: impl Fn() -> Option<SocketAddr>) -> Option<Guest> {
+    knocked(from).filter(|p| door().is_some_and(|door| p.is_at(&door))).find_map(|p| {
         // Acquire: pairs with enter(). Whoever gets it has it to itself.
         p.state.compare_exchange(READY, BUSY, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let [ours, theirs] = &p.names;
@@ -126,18 +159,31 @@ pub fn take(from: &SocketAddr) -> Option<Guest> {
     })
 }
 
-/// The relay gives up before anybody accepted.
+/// The connection has broken, or nobody holds its other end any more: unless it was accepted, nobody will.
 pub fn forget(record: u32, window: u32) {
     let me = sys::pid();
-    for p in places() {
-        if p.state.load(Ordering::Acquire) == READY
-            && p.pid.load(Ordering::Relaxed) == me
-            && p.window() == (record, window)
-            && p.clear()
-        {
-            p.state.store(FREE, Ordering::Release);
-        }
+    let own =
+        |p: &&Place| p.is_ready() && p.pid.load(Ordering::Relaxed) == me && p.window() == (record, window);
+    places().iter().filter(own).for_each(Place::free);
+}
+
+/// The listening socket is about to be closed for good: whoever waits there is not accepted any more. Of several that
+/// share an address (`SO_REUSEPORT`) nobody knows who waits where.
+pub fn unlisten(fd: RawFd) {
+    let fd = sys::borrow(fd);
+    let own = rustix::net::getsockname(fd).ok().and_then(|a| SocketAddr::try_from(a).ok());
+    let Some((ip, port)) = own.as_ref().map(unmapped) else { return };
+    if sockopt::socket_reuseport(fd).unwrap_or(true) {
+        return;
     }
+    let there = |p: &&Place| {
+        p.is_ready()
+            && p.door
+                .get()
+                .map(|a| unmapped(&a))
+                .is_some_and(|(at, of)| of == port && (at == ip || ip.is_unspecified()))
+    };
+    places().iter().filter(there).for_each(Place::free);
 }
 
 /// An IPv4 address written as IPv6 is the same address.

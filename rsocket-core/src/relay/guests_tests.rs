@@ -4,10 +4,13 @@
 use core::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
-use super::connection;
+use rustix::net::{AddressFamily, SocketType};
+
 use super::guests::{self, Guest};
 use super::port::Port;
 use super::pump_tests::tied;
+use super::{connection, loopback};
+use crate::attach::link;
 use crate::socket::family;
 use crate::sys;
 
@@ -18,10 +21,22 @@ fn from(port: u16) -> SocketAddr {
 
 /// A connection that waits to be accepted.
 fn waiting(from: &SocketAddr) -> (Guest, Port) {
+    waiting_at(from, &door())
+}
+
+fn door() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 9))
+}
+
+fn take(from: &SocketAddr) -> Option<Guest> {
+    guests::take(from, || Some(door()))
+}
+
+fn waiting_at(from: &SocketAddr, door: &SocketAddr) -> (Guest, Port) {
     let (claim, port) = connection::window().unwrap();
     let guest =
         Guest { record: claim.record, window: claim.window, relay: 0, pid: sys::pid(), names: [None; 2] };
-    assert!(guests::enter(from, &guest));
+    assert!(guests::enter(from, door, &guest));
     (guest, port)
 }
 
@@ -37,6 +52,15 @@ fn next_windows() -> Vec<(u32, u32)> {
     windows
 }
 
+/// Whether nobody is to have it, as far as the program's side goes; the other side is there still.
+fn is_given_up(guest: &Guest) -> bool {
+    let given_up = link::keep(window(guest));
+    if given_up {
+        link::nobody_comes(window(guest));
+    }
+    given_up
+}
+
 #[test]
 fn who_has_closed_before_it_was_accepted_keeps_its_window() {
     let (fd, _tie, id) = tied();
@@ -46,11 +70,46 @@ fn who_has_closed_before_it_was_accepted_keeps_its_window() {
     port.deliver_end();
     port.close();
     assert!(!next_windows().contains(&window(&guest)), "it is another's before it was accepted");
-    assert_eq!(guests::take(&from(1)), Some(guest));
+    assert_eq!(take(&from(1)), Some(guest));
     assert!(!next_windows().contains(&window(&guest)), "between its place and its slot");
     connection::enter(id, family::slot(id).unwrap(), guest.record, guest.window, 0).unwrap();
     let mut bytes = [0; 10];
     let v = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }];
     let received = crate::socket::receive(id, fd.as_raw_fd(), &v, libc::MSG_DONTWAIT);
     assert_eq!((received, &bytes[..4]), (Ok(4), b"AAAA".as_slice()));
+}
+
+#[test]
+fn who_knocks_from_an_address_is_who_did_so_last() {
+    let _family = tied();
+    let (gone, first) = waiting(&from(2));
+    let elsewhere = SocketAddr::from(([127, 0, 0, 1], 10));
+    let (other, third) = waiting_at(&from(2), &elsewhere);
+    let (guest, second) = waiting(&from(2));
+    assert_eq!(take(&from(2)), Some(guest));
+    assert_eq!(take(&from(2)), None, "nobody knocks from there any more");
+    assert!(is_given_up(&gone) && !is_given_up(&guest));
+    first.close();
+    assert_eq!(guests::take(&from(2), || Some(elsewhere)), Some(other), "but at another door");
+    for (guest, port) in [(guest, second), (other, third)] {
+        link::nobody_comes(window(&guest));
+        port.close();
+    }
+}
+
+#[test]
+fn guests_go_with_their_listener() {
+    let _family = tied();
+    let listener = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let door = loopback::listen_near(listener.as_raw_fd(), 5).unwrap();
+    let (guest, port) = waiting_at(&from(3), &door);
+    let elsewhere = SocketAddr::new(door.ip(), door.port() ^ 1);
+    let (other, other_port) = waiting_at(&from(4), &elsewhere);
+    guests::unlisten(listener.as_raw_fd());
+    assert_eq!(guests::take(&from(3), || Some(door)), None);
+    assert!(is_given_up(&guest));
+    port.close();
+    assert_eq!(guests::take(&from(4), || Some(elsewhere)), Some(other), "which waits at another door");
+    link::nobody_comes(window(&other));
+    other_port.close();
 }

@@ -437,7 +437,7 @@ impl Connection {
             names: [self.id.local_address(), self.id.peer_address()],
         };
         let knocked = Near::open(door).and_then(|near| {
-            if !guests::enter(&near.address, &guest) {
+            if !guests::enter(&near.address, door, &guest) {
                 return Err(Errno(libc::ENOBUFS));
             }
             near.knock(door).and_then(loopback::keep)
@@ -445,6 +445,7 @@ impl Connection {
         match knocked {
             Ok(end) => {
                 self.end = end;
+                self.knocked = true;
                 Relay::tell_end(self.key, end);
                 service::watch(&service::Watch::end(self.key, end));
                 stats::add(Counter::AttachedRdma, 1);

@@ -43,6 +43,8 @@ pub struct Family {
     pub arenas: [crate::attach::arenas::ArenaRecord; crate::attach::arenas::MAX_ARENAS],
     /// Descriptors on their way to relatives.
     pub parcels: crate::succession::parcels::Table,
+    /// Places of [`Self::guests`] that were ever used, as of the arenas.
+    pub guests_used: AtomicU32,
     /// Connections over RDMA that wait to be accepted.
     pub guests: [crate::relay::guests::Place; crate::relay::guests::GUESTS],
     slots: [Slot; MAX_SLOTS],

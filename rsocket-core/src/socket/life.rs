@@ -159,7 +159,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
 fn end(id: SlotId, s: &Slot, fd: RawFd) {
     crate::log_debug!("connection closed by its last holder");
     crate::tap::over(id, s);
-    crate::plain::rdma::closing(id, s);
+    crate::plain::rdma::closing(id, s, fd);
     if link::has_window(s) {
         detach::tail_or_reset(id, s, fd);
         if unread_at_close(s) {
