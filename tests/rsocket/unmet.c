@@ -43,7 +43,40 @@ static void killed_client(int fd) {
   EQ(rclose(fd), 0);
 }
 
+static void *to_nobody(void *arg) {
+  struct sockaddr_storage a;
+  socklen_t len = address(&a, 9);
+  // Nobody has this address.
+  unsigned char *last = family == AF_INET ? (unsigned char *)&((struct sockaddr_in *)&a)->sin_addr + 3
+                                          : ((struct sockaddr_in6 *)&a)->sin6_addr.s6_addr + 15;
+  *last += 77;
+  double since = now();
+  EQ(rconnect(*(int *)arg, (struct sockaddr *)&a, len), -1);
+  took(since, 1, 15);
+  return NULL;
+}
+
+// A descriptor is closed while another thread connects by it, and its number given to a socket of the kernel's: that is no
+// business of the thread's.
+static void closed_meanwhile_solo(int l) {
+  struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t len = sizeof a;
+  int one = socket(AF_INET, SOCK_STREAM, 0), other = socket(AF_INET, SOCK_STREAM, 0), fd = rsocket(family, SOCK_STREAM, 0);
+  CHECK(listen(one, 1) == 0 && getsockname(one, (struct sockaddr *)&a, &len) == 0);
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EQ(connect(other, (struct sockaddr *)&a, len), 0);
+  pthread_t thread;
+  EQ(pthread_create(&thread, NULL, to_nobody, &fd), 0);
+  nap(300);
+  EQ(rclose(fd), 0);
+  EQ(dup2(other, fd), fd);
+  EQ(pthread_join(thread, NULL), 0);
+  EQ(getpeername(fd, (struct sockaddr *)&a, &len), 0);
+  (void)l;
+}
+
 const rs_case CASES[] = {
     {"killed", killed_server, killed_client, RAW},
+    {"closed_meanwhile", closed_meanwhile_solo, NULL, SOLO},
     {0},
 };

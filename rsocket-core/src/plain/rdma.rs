@@ -228,10 +228,34 @@ fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) ->
         Some(ns) => wait::Patience::until(s, sys::now_ns().saturating_add(ns)),
         None => wait::Patience::new(s, libc::SO_SNDTIMEO),
     };
-    let waited = until_answered(id, s, fd, &mut patience);
+    let (fd, waited) = until_answered(id, s, fd, &mut patience);
+    // Not of a slot that may be another connection's by now; and before the call is over, after which it may be.
+    let connected =
+        if patience.gone(s) { Err(Errno::BADF) } else { answered(s, fd, waited, limit.is_some()) };
     patience.over();
+    connected
+}
+
+/// Waits until it is known whether the peer was reached. By which descriptor the call goes on, too: the program may have
+/// closed its own, whose number is another file's then.
+fn until_answered(
+    id: SlotId,
+    s: &Slot,
+    mut fd: RawFd,
+    patience: &mut wait::Patience,
+) -> (RawFd, Result<(), Errno>) {
+    let mut waited = Ok(());
+    while s.has(flag::PENDING) && waited.is_ok() {
+        waited = wait::writable(id, s, fd, 0, patience);
+        fd = patience.descriptor(fd);
+    }
+    (fd, waited)
+}
+
+/// What came of waiting. With `gives_up` an attempt that took too long is over.
+fn answered(s: &Slot, fd: RawFd, waited: Result<(), Errno>, gives_up: bool) -> Result<(), Errno> {
     match waited {
-        Err(Errno::AGAIN) if limit.is_some() => {
+        Err(Errno::AGAIN) if gives_up => {
             give_up(s, fd);
             return Err(Errno::TIMEDOUT);
         }
@@ -246,22 +270,10 @@ fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) ->
     Ok(())
 }
 
-/// Waits until it is known whether the peer was reached.
-fn until_answered(id: SlotId, s: &Slot, fd: RawFd, patience: &mut wait::Patience) -> Result<(), Errno> {
-    while s.has(flag::PENDING) {
-        wait::writable(id, s, fd, 0, patience)?;
-    }
-    Ok(())
-}
-
 /// Nobody waits for the attempt any more.
 fn give_up(s: &Slot, fd: RawFd) {
-    if let Some(relay) = relay::of(s) {
-        let gone = relay.with(Option::take).flatten();
-        relay.give_back();
-        if let Some(connection) = gone {
-            connection.drop_all();
-        }
+    if let Some(connection) = relay::of(s).and_then(|relay| relay.clear(|c| c.carries(s))) {
+        connection.drop_all();
     }
     begin_anew(s, fd);
 }

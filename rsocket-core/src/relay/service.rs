@@ -578,12 +578,10 @@ impl Service {
             again.map(|due| hot.insert(key, due));
             false
         });
-        if over == Some(true) {
-            let gone = relay.with(Option::take).flatten();
-            relay.give_back();
-            if let Some(connection) = gone {
-                connection.drop_all();
-            }
+        if over == Some(true)
+            && let Some(connection) = relay.clear(|c| c.over())
+        {
+            connection.drop_all();
         }
     }
 }

@@ -171,6 +171,12 @@ impl Relay {
         Some(r)
     }
 
+    /// Takes the connection out of the place and gives that back, if it is the one that is meant: between two looks at the
+    /// place it may have become another's.
+    pub fn clear(&self, is: impl FnOnce(&mut Connection) -> bool) -> Option<Connection> {
+        self.with(|place| place.take_if(is).inspect(|_| self.give_back())).flatten()
+    }
+
     /// Gives the place back, empty.
     pub fn give_back(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);

@@ -66,7 +66,7 @@ impl Patience {
 
     /// The descriptor by which a call goes on that has waited: another one if the program has closed its own.
     #[inline]
-    pub(super) fn descriptor(&self, fd: RawFd) -> RawFd {
+    pub(crate) fn descriptor(&self, fd: RawFd) -> RawFd {
         self.slept.map_or(fd, |call| call.descriptor(fd))
     }
 
