@@ -254,6 +254,37 @@ fn a_stream_of_messages_is_whole() {
     );
 }
 
+/// A post of as many bytes as there is room for is taken, and a word when there is none: the ring is for bytes alone (rule 8).
+#[test]
+#[ignore = "needs an RDMA device"]
+fn room_is_what_it_says_without_inline_data() {
+    const LINE: u32 = 64;
+    let mut fabric = Fabric::new();
+    fabric.params = PairParams { inline: 0, staging: 4096, ..fabric.params };
+    let (mut a, mut b) = fabric.pair();
+    let place = b.register(4096).unwrap();
+    b.post_receives(4).unwrap();
+    let all = a.staging_room();
+    for round in 1..100 {
+        let rest = if round % 2 == 0 { LINE } else { 0 };
+        let fill = |bytes: &mut [u8]| bytes.fill(round as u8);
+        a.post_filled(all - rest, place, Some(Word::data(round)), 1, fill).expect("it fits");
+        assert_eq!(a.staging_room(), rest);
+        let small = [round as u8 | 0x80; 16];
+        let bytes: &[u8] = if rest == 0 { &[] } else { &small };
+        a.post_message(bytes, place, Word::data(round + 1000), 2).expect("it fits too");
+        let ends = &mut [&mut a, &mut b];
+        let done = |c: &Completion| *c == Completion::Sent { token: 2 };
+        let seen = poll_until(ends, |seen| seen[0].last().is_some_and(done) && seen[1].len() == 2);
+        assert_eq!(seen[1], [round, round + 1000].map(|n| Completion::Word(Word::data(n))));
+        let mut got = [0; 32];
+        b.load(place.addr, &mut got).unwrap();
+        let first = if rest == 0 { round as u8 } else { small[0] };
+        assert_eq!((got[0], got[15], got[16]), (first, first, round as u8));
+        b.post_receives(2).unwrap();
+    }
+}
+
 /// Words beyond what the caller posted receives for use the spare ones. However many come at once, all are replaced.
 #[test]
 #[ignore = "needs an RDMA device"]

@@ -313,19 +313,29 @@ static void gap_3_10_closing_twice(int l) {
 // 9.1 Without inline data, connections over iWARP cannot be made.
 static void gap_9_01_server(int l) {
   set_option(l, SOL_RDMA, RDMA_INLINE, 0);
-  int fd = raccept(l, NULL, NULL);
-  CHECK(fd >= 0);
-  get_stream(fd, 1, 100000, 3000);
-  put_stream(fd, 2, 100000, 333);
+  for (int i = 0; i < 2; i++) {
+    int fd = raccept(l, NULL, NULL);
+    CHECK(fd >= 0);
+    get_stream(fd, 1, 300000, 7000);
+    put_stream(fd, 2, 100000, 333);
+    get_stream(fd, 3, 100000, 3000);
+    rclose(fd);
+  }
 }
 static void gap_9_01_no_inline(int fd) {
   struct sockaddr_storage a;
   socklen_t len = address(&a, port);
-  fd = rsocket(family, SOCK_STREAM, 0);
-  set_option(fd, SOL_RDMA, RDMA_INLINE, 0);
-  EQ(rconnect(fd, (struct sockaddr *)&a, len), 0);
-  put_stream(fd, 1, 100000, 999);
-  get_stream(fd, 2, 100000, 5000);
+  for (int i = 0; i < 2; i++) {
+    fd = rsocket(family, SOCK_STREAM, 0);
+    set_option(fd, SOL_RDMA, RDMA_INLINE, 0);
+    if (i == 1) set_option(fd, SOL_SOCKET, SO_SNDBUF, 2048);
+    EQ(rconnect(fd, (struct sockaddr *)&a, len), 0);
+    // More than there is memory to send from, by one call.
+    put_stream(fd, 1, 300000, 300000);
+    get_stream(fd, 2, 100000, 5000);
+    put_stream(fd, 3, 100000, 999);
+    rclose(fd);
+  }
 }
 
 const rs_case CASES[] = {

@@ -224,7 +224,7 @@ pub trait QueuePair {
     }
 
     /// The most bytes that one post may have now, on a device that keeps the bytes of posts in memory of its
-    /// own until they are sent (rule 8). 0 is only ever so until completions are polled.
+    /// own until they are sent (rule 8). A word takes none of it. 0 is only ever so until completions are polled.
     fn staging_room(&self) -> u32 {
         u32::MAX
     }

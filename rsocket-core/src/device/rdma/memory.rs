@@ -173,16 +173,32 @@ impl Region {
         Some(unsafe { self.base.add(offset as usize) })
     }
 
-    /// The word at a multiple of 4 bytes.
-    pub(super) fn word(&self, offset: u32) -> Result<[u8; 4], MemoryError> {
+    /// Where the word at a multiple of 4 bytes is.
+    fn word_at(&self, offset: u32) -> Result<*mut u32, MemoryError> {
         let place = self.at(self.addr() + u64::from(offset), 4).ok_or(MemoryError::Range)?;
-        if !place.addr().is_multiple_of(align_of::<AtomicU32>()) {
-            return Err(MemoryError::Range);
+        if place.addr().is_multiple_of(align_of::<AtomicU32>()) {
+            Ok(place.cast())
+        } else {
+            Err(MemoryError::Range)
         }
+    }
+
+    /// The word at a multiple of 4 bytes, which the device alone writes.
+    pub(super) fn word(&self, offset: u32) -> Result<[u8; 4], MemoryError> {
+        let place = self.word_at(offset)?;
         // After the completion that announced it, which the provider's own barrier orders.
         compiler_fence(Ordering::Acquire);
         // SAFETY: four bytes in the mapping, aligned; only the device writes there.
-        Ok(unsafe { AtomicU32::from_ptr(place.cast()) }.load(Ordering::Relaxed).to_ne_bytes())
+        Ok(unsafe { AtomicU32::from_ptr(place) }.load(Ordering::Relaxed).to_ne_bytes())
+    }
+
+    /// Changes the word at a multiple of 4 bytes, which the device reads when a post names it.
+    pub(super) fn set_word(&self, offset: u32, word: [u8; 4]) -> Result<(), MemoryError> {
+        let place = self.word_at(offset)?;
+        // Relaxed: before the post, which the provider's own barrier orders.
+        // SAFETY: four bytes in the mapping, aligned; there is no reference into it.
+        unsafe { AtomicU32::from_ptr(place) }.store(u32::from_ne_bytes(word), Ordering::Relaxed);
+        Ok(())
     }
 }
 

@@ -4,7 +4,8 @@
 //! - *Posts* copy their bytes into a ring of registered memory, the staging ring, or give them to the device
 //!   at once where they are short enough (`inline`), and are carried out by the device in order.
 //! - *Words* are the immediate data of a write, or, where the transport knows none (iWARP), a SEND of 4 bytes
-//!   into the slot of a receive (`wire-protocol §4.2`). Every request is signalled but the first of two
+//!   into the slot of a receive (`wire-protocol §4.2`), from a slot of the post's own where they are not taken at once: the
+//!   room of the staging ring is all for bytes. Every request is signalled but the first of two
 //!   that the device has taken at once (`post` says why).
 //! - *Receives*: a few more than the caller asks for, against senders that are not bound by credits.
 //! - *The end*: our posts are carried out first, then the connection manager tells the peer, which is told by
@@ -96,7 +97,8 @@ pub struct RdmaPair {
     exposed: Vec<Exposed>,
     domain: Arc<Domain>,
     staging_memory: Region,
-    /// In message mode, the slots of the receives.
+    /// In message mode, the slots of the receives, and behind them those of the words that are sent and that the device does
+    /// not take at once, one for each post.
     slots: Option<Region>,
     device: &'static Device,
     qp: *mut ffi::ibv_qp,
@@ -141,7 +143,7 @@ pub struct RdmaPair {
 // SAFETY: the raw pointers are to objects of its own, and libibverbs takes calls from any thread.
 unsafe impl Send for RdmaPair {}
 
-/// Bytes of a receive's slot.
+/// Bytes of a word's slot.
 const SLOT: u32 = 4;
 
 fn clipped(value: u16, most: u32) -> u16 {
@@ -165,7 +167,7 @@ impl RdmaPair {
         let most = device.limits.queue.min(device.limits.completions / 2) - u32::from(receive_queue).min(1);
         let spare = u32::from(params.spare_receives).min(most.saturating_sub(u32::from(receive_queue)));
         let receives = u32::from(receive_queue) + spare;
-        // A ring that cannot hold a word could carry nothing where there is no inline data.
+        // A ring of no lines could carry nothing where there is no inline data.
         let staging = params.staging.max(4096);
         let domain = Domain::new(device)?;
         let pinned =
@@ -182,7 +184,7 @@ impl RdmaPair {
             staging_memory: pinned(staging, ffi::LOCAL_WRITE)?,
             slots: match device.mode() {
                 Mode::Immediate => None,
-                Mode::Message => Some(pinned(receives * SLOT, ffi::LOCAL_WRITE)?),
+                Mode::Message => Some(pinned((receives + u32::from(send_queue)) * SLOT, ffi::LOCAL_WRITE)?),
             },
             device,
             qp: core::ptr::null_mut(),

@@ -26,6 +26,8 @@ enum Bytes {
     Inline(*const u8, u32),
     /// In the staging ring; the flag says that they are short enough to be taken during the call.
     Staged(Piece, u32, bool),
+    /// A word, in this host's byte order.
+    Word([u8; SLOT as usize]),
 }
 
 /// A request to be.
@@ -59,15 +61,16 @@ impl Request {
         Self { signalled, ..Self::write(bytes, target, None, HALF) }
     }
 
-    const fn send(bytes: Bytes, token: u64) -> Self {
+    const fn send(word: Word, token: u64) -> Self {
         let target = Sge { addr: 0, rkey: 0, len: 0 };
         let opcode = ffi::ibv_wr_opcode::IBV_WR_SEND;
+        let bytes = Bytes::Word(word.to_native());
         Self { opcode, bytes, target, immediate: Word(0), token, signalled: true }
     }
 }
 
-const fn empty_sge() -> ffi::ibv_sge {
-    ffi::ibv_sge { addr: 0, length: 0, lkey: 0 }
+const fn sge(addr: u64, length: u32, lkey: u32) -> ffi::ibv_sge {
+    ffi::ibv_sge { addr, length, lkey }
 }
 
 impl RdmaPair {
@@ -140,11 +143,7 @@ impl RdmaPair {
 
     pub(super) fn send(&mut self, word: Word, token: u64) -> Result<(), PostError> {
         self.ready_for(1)?;
-        self.whole(|pair| {
-            let word = word.to_native();
-            let bytes = pair.copied(&word)?;
-            pair.post([Request::send(bytes, token)])
-        })
+        self.post([Request::send(word, token)])
     }
 
     pub(super) fn message(
@@ -197,23 +196,43 @@ impl RdmaPair {
 
     /// A message in message mode: the write, and the word behind it.
     fn halves(&mut self, bytes: Bytes, target: Sge, word: Word, token: u64) -> Result<(), PostError> {
-        let word = word.to_native();
-        let word = self.copied(&word)?;
         self.post([Request::first_half(bytes, target), Request::send(word, token)])
+    }
+
+    /// Puts the word of a post to where the device reads it; not into the staging ring, all of whose room is promised to
+    /// bytes (rule 8). The place is free: the post that had it before is done, since only so many are taken.
+    fn place(&self, word: [u8; SLOT as usize], number: u64) -> Result<ffi::ibv_sge, PostError> {
+        let slots = self.slots.as_ref().ok_or(PostError::Unsupported)?;
+        let slot = self.receives() + (number % u64::from(self.send_queue)) as u32;
+        slots.set_word(slot * SLOT, word).map_err(|_| PostError::Unsupported)?;
+        Ok(sge(slots.addr() + u64::from(slot * SLOT), SLOT, slots.lkey()))
+    }
+
+    /// Where the device finds the bytes of a post, and whether it takes them at once.
+    fn located(&self, bytes: &Bytes, number: u64) -> Result<(ffi::ibv_sge, bool), PostError> {
+        let staging = &self.staging_memory;
+        Ok(match bytes {
+            Bytes::None => (sge(0, 0, 0), false),
+            Bytes::Inline(from, len) => (sge(*from as u64, *len, 0), true),
+            Bytes::Staged(piece, len, now) => {
+                (sge(staging.addr() + u64::from(piece.at), *len, staging.lkey()), *now)
+            }
+            Bytes::Word(word) if SLOT <= self.inline => (sge(word.as_ptr() as u64, SLOT, 0), true),
+            Bytes::Word(word) => (self.place(*word, number)?, false),
+        })
     }
 
     /// Posts requests, with one doorbell. The pair is open and has room for them.
     fn post<const N: usize>(&mut self, requests: [Request; N]) -> Result<(), PostError> {
-        let mut entries = [const { empty_sge() }; N];
+        let mut entries = [const { sge(0, 0, 0) }; N];
         // SAFETY: all zeroes is a value of these structures of numbers and pointers.
         let mut chain: [ffi::ibv_send_wr; N] = unsafe { core::mem::zeroed() };
-        let lkey = self.staging_memory.lkey();
-        let base = self.staging_memory.addr();
         let mut next: *mut ffi::ibv_send_wr = core::ptr::null_mut();
         // From the last to the first, so that each can name its successor.
         for (i, ((request, entry), wr)) in requests.iter().zip(&mut entries).zip(&mut chain).enumerate().rev()
         {
-            wr.wr_id = (self.posted + i as u64) & !RECEIVE;
+            let number = self.posted + i as u64;
+            wr.wr_id = number & !RECEIVE;
             wr.next = next;
             wr.send_flags = if request.signalled { ffi::SIGNALED } else { 0 };
             wr.opcode = request.opcode;
@@ -221,17 +240,8 @@ impl RdmaPair {
                 u32::from_ne_bytes(request.immediate.to_immediate());
             wr.wr.rdma.remote_addr = request.target.addr;
             wr.wr.rdma.rkey = request.target.rkey;
-            let now = match request.bytes {
-                Bytes::None => false,
-                Bytes::Inline(from, len) => {
-                    (entry.addr, entry.length) = (from as u64, len);
-                    true
-                }
-                Bytes::Staged(piece, len, now) => {
-                    (entry.addr, entry.length, entry.lkey) = (base + u64::from(piece.at), len, lkey);
-                    now
-                }
-            };
+            let now;
+            (*entry, now) = self.located(&request.bytes, number)?;
             wr.send_flags |= if now { ffi::INLINE } else { 0 };
             if entry.length != 0 {
                 wr.sg_list = entry;
@@ -239,8 +249,8 @@ impl RdmaPair {
             }
             next = wr;
         }
-        // SAFETY: the queue pair is alive; the chain and its entries live on this stack, inline bytes on the
-        // caller's, staged ones in registered memory until they are reported.
+        // SAFETY: the queue pair is alive; the chain, its entries and inline words live on this stack, inline bytes on
+        // the caller's, staged ones and other words in registered memory until they are reported.
         match unsafe { ffi::post_send(self.qp, next) } {
             Ok(()) => {}
             Err(refused) if refused.errno == libc::ENOMEM && !refused.torn => return Err(PostError::Full),
@@ -283,7 +293,7 @@ impl RdmaPair {
     fn give_receives(&mut self) -> Result<(), PostError> {
         while self.owed > 0 {
             let count = usize::from(self.owed).min(CHAIN);
-            let mut entries = [const { ffi::ibv_sge { addr: 0, length: 0, lkey: 0 } }; CHAIN];
+            let mut entries = [const { sge(0, 0, 0) }; CHAIN];
             // SAFETY: all zeroes is a value of these structures of numbers and pointers.
             let mut chain: [ffi::ibv_recv_wr; CHAIN] = unsafe { core::mem::zeroed() };
             let mut next: *mut ffi::ibv_recv_wr = core::ptr::null_mut();
@@ -313,6 +323,11 @@ impl RdmaPair {
 
     /// The slot of a receive. Receives are used in order, so no two of the device's have the same.
     fn slot(&self, number: u64) -> u32 {
-        (number % (u64::from(self.receive_queue) + u64::from(self.spare))) as u32
+        (number % u64::from(self.receives())) as u32
+    }
+
+    /// Receives that the device holds, and so slots for them.
+    fn receives(&self) -> u32 {
+        u32::from(self.receive_queue) + u32::from(self.spare)
     }
 }
