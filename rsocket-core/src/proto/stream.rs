@@ -6,8 +6,9 @@
 //!
 //! - each word received goes to [`Stream::on_word`], each post completed to [`Stream::on_sent`] or
 //!   [`Stream::on_failed`], the end of the pair to [`Stream::on_event`] with [`Event::PeerGone`];
-//! - after a word, as long as [`Stream::expected_entry`] names an entry, that one is read from the target
-//!   table and given to [`Stream::on_entry`];
+//! - after an SGL word, and no other, the entry that [`Stream::expected_entry`] names, if it names one, is read
+//!   from the target table and given to [`Stream::on_entry`]: each entry comes with such a word (`wire-protocol
+//!   §5.6`), so none is missed, and none is read while it is being written;
 //! - [`Stream::next_control`] is posted until there is none: after every poll, before sleeping;
 //! - [`Stream::next_data`] is posted for the application's bytes, with one [`Ramp`] for each send call;
 //! - [`Stream::next_read`] says where the application's bytes are, [`Stream::on_read`] that it has them.
@@ -272,7 +273,7 @@ impl Stream {
     }
 
     /// The entry of our target table to read, if the peer writes that one next and ours is used up. To be
-    /// asked after each word, until it is `None` or the entry read was empty.
+    /// asked once after each SGL word; the entry may be empty, since some of these words bring credits alone.
     #[must_use]
     pub fn expected_entry(&self) -> Option<u32> {
         self.send.expected_entry()

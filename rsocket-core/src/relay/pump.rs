@@ -281,10 +281,16 @@ impl<Q: QueuePair> Pump<Q> {
                     if self.heard(word) {
                         continue;
                     }
-                    if self.stream.on_word(word).and_then(|()| self.entries()).is_err() {
+                    let taken = self.stream.on_word(word).and_then(|()| match word.message() {
+                        Ok(Message::Sgl(_)) => self.entry(),
+                        Ok(Message::Iomap(index)) => {
+                            self.learn(index);
+                            Ok(())
+                        }
+                        _ => Ok(()),
+                    });
+                    if taken.is_err() {
                         self.hang_up();
-                    } else if let Ok(Message::Iomap(index)) = word.message() {
-                        self.learn(index);
                     }
                 }
             }
@@ -311,22 +317,21 @@ impl<Q: QueuePair> Pump<Q> {
         self.reports > before
     }
 
-    /// Reads the entries of our target table that may be new (`wire-protocol §5.6`).
-    fn entries(&mut self) -> Result<(), Violation> {
-        while let Some(index) = self.stream.expected_entry() {
-            let at = self.table.addr + u64::from(index) * Sge::SIZE as u64;
-            let mut bytes = [0; Sge::SIZE];
-            if self.pair.load(at, &mut bytes).is_err() {
-                return Ok(());
-            }
-            let entry = Sge::from_bytes(bytes, Endian::NATIVE);
-            if entry.len == 0 {
-                return Ok(());
-            }
-            let _ = self.pair.store(at + LEN_OFFSET, &[0; 4]);
-            self.stream.on_entry(index, entry)?;
+    /// Reads the entry of our target table that an SGL word may have announced (`wire-protocol §5.6`). No more than one: the
+    /// next has a word of its own, and before that may be half written.
+    fn entry(&mut self) -> Result<(), Violation> {
+        let Some(index) = self.stream.expected_entry() else { return Ok(()) };
+        let at = self.table.addr + u64::from(index) * Sge::SIZE as u64;
+        let mut bytes = [0; Sge::SIZE];
+        if self.pair.load(at, &mut bytes).is_err() {
+            return Ok(());
         }
-        Ok(())
+        let entry = Sge::from_bytes(bytes, Endian::NATIVE);
+        if entry.len == 0 {
+            return Ok(());
+        }
+        let _ = self.pair.store(at + LEN_OFFSET, &[0; 4]);
+        self.stream.on_entry(index, entry)
     }
 
     /// From the device's buffer into the window.

@@ -15,6 +15,8 @@ use crate::errno::Errno;
 use crate::socket::slot::flag;
 use crate::socket::{self, Events, SlotId, family, ready};
 use crate::wire::private_data::PrivateData;
+use crate::wire::sge::{Endian, Sge};
+use crate::wire::word::Word;
 
 /// Mappings that each end takes.
 pub(super) const IOMAPS: u16 = 4;
@@ -178,6 +180,47 @@ fn bytes_arrive_in_order_whatever_the_sizes() {
         carry(weather(), 384, 131_072, &[1, 64, 5, 1000], 40_000);
         carry(weather(), 384, 131_072, &[70_000, 3, 300_000], 3_000_000);
         carry(weather(), 16, 4096, &[1, 9000, 17], 200_000);
+    }
+}
+
+/// An entry counts from its SGL word on (`wire-protocol §5.6`): what stands in the table before, or is still on its way
+/// there, is not looked at because some other word has come.
+#[test]
+fn an_entry_counts_from_its_word_on() {
+    const HALF: u32 = 2048;
+    for mode in [crate::proto::control::Mode::Immediate, crate::proto::control::Mode::Message] {
+        let weather = Weather { mode, ..Weather::default() };
+        let send_queue = weather.send_queue;
+        let (world, mut pair, mut peer) = sim::pair(weather);
+        let ours = prepare(&mut pair, 384, 131_072, send_queue, IOMAPS).unwrap();
+        let theirs = prepare(&mut peer, 384, 2 * HALF, send_queue, IOMAPS).unwrap();
+        let (fd, tie, id, port) = program();
+        let pump = Pump::new(port, pair, &ours, &theirs.private_data()).unwrap();
+        let mut end = End { fd, _tie: tie, id, pump };
+        let enter = |peer: &mut SimPair, index: u32| {
+            let half = Sge { addr: theirs.buffer.addr + u64::from(index * HALF), len: HALF, ..theirs.buffer };
+            let place = Sge { addr: ours.table.addr + u64::from(index * 16), len: 16, ..ours.table };
+            peer.post_write(&half.to_bytes(Endian::NATIVE), place, None, 0).unwrap();
+        };
+        let say = |peer: &mut SimPair, end: &mut End, word: Word| {
+            let bytes: &[u8] = if word == Word::data(1) { b"x" } else { b"" };
+            peer.post_message(bytes, ours.buffer, word, 0).unwrap();
+            settle_one(&world, end);
+            end.pump.stream.expected_entry()
+        };
+        enter(&mut peer, 1);
+        assert_eq!(say(&mut peer, &mut end, Word::data(1)), Some(1));
+        assert_eq!(say(&mut peer, &mut end, Word::sgl(0, 384)), None);
+        // Both halves are used up, and promised again: one entry by each word.
+        let bytes: Vec<u8> = (0..2 * HALF as usize).map(byte).collect();
+        assert_eq!(end.send(&bytes), bytes.len());
+        settle_one(&world, &mut end);
+        assert_eq!(end.pump.stream.room(), 0);
+        enter(&mut peer, 0);
+        enter(&mut peer, 1);
+        assert_eq!(say(&mut peer, &mut end, Word::sgl(2, 384)), Some(1));
+        assert_eq!(end.pump.stream.room(), HALF);
+        assert_eq!(say(&mut peer, &mut end, Word::sgl(2, 384)), None);
     }
 }
 

@@ -11,7 +11,7 @@ use rsocket_core::proto::stream::{Payload, Post, Readable, Stream, StreamParams}
 use rsocket_core::proto::{Region, Violation};
 use rsocket_core::wire::private_data::PrivateData;
 use rsocket_core::wire::sge::{Endian, Sge};
-use rsocket_core::wire::word::Word;
+use rsocket_core::wire::word::{Message, Word};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -104,26 +104,26 @@ impl<P: QueuePair> End<P> {
             }
             Completion::Word(word) => {
                 let _ = self.pair.post_receives(1);
-                let outcome = self.stream.on_word(word).and_then(|()| self.entries());
+                let taken = self.stream.on_word(word);
+                let announced = matches!(word.message(), Ok(Message::Sgl(_)));
+                let outcome = taken.and_then(|()| if announced { self.entry() } else { Ok(()) });
                 self.judge(outcome);
             }
         }
     }
 
-    /// Reads the entries that may be new.
-    fn entries(&mut self) -> Result<(), Violation> {
-        while let Some(index) = self.stream.expected_entry() {
-            let at = self.params.table.addr + u64::from(index) * 16;
-            let mut bytes = [0; 16];
-            self.pair.load(at, &mut bytes).unwrap();
-            let entry = Sge::from_bytes(bytes, Endian::NATIVE);
-            if entry.len == 0 {
-                break;
-            }
-            self.pair.store(at + 12, &[0; 4]).unwrap();
-            self.stream.on_entry(index, entry)?;
+    /// Reads the entry that an SGL word may have announced.
+    fn entry(&mut self) -> Result<(), Violation> {
+        let Some(index) = self.stream.expected_entry() else { return Ok(()) };
+        let at = self.params.table.addr + u64::from(index) * 16;
+        let mut bytes = [0; 16];
+        self.pair.load(at, &mut bytes).unwrap();
+        let entry = Sge::from_bytes(bytes, Endian::NATIVE);
+        if entry.len == 0 {
+            return Ok(());
         }
-        Ok(())
+        self.pair.store(at + 12, &[0; 4]).unwrap();
+        self.stream.on_entry(index, entry)
     }
 
     fn judge(&mut self, outcome: Result<(), Violation>) {
