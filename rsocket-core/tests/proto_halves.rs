@@ -30,12 +30,13 @@ fn byte(i: u64) -> u8 {
 }
 
 impl Direction {
-    fn new(p: &RecvParams) -> Self {
+    fn new(p: &RecvParams, sparing: bool) -> Self {
         let recv = RecvHalf::new(p);
         let first = recv.first();
         let len = RecvHalf::buffer_len(p) as usize;
+        let send = SendHalf::new(p.queue, sge(first), p.segments).unwrap();
         let mut direction = Self {
-            send: SendHalf::new(p.queue, sge(first), p.segments).unwrap(),
+            send: if sparing { send.sparing() } else { send },
             recv,
             buffer: vec![0; len],
             table: vec![Sge::default(); p.segments as usize],
@@ -180,8 +181,12 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
 
     #[test]
-    fn any_interleaving_delivers(p in params(), ops in proptest::collection::vec(op(), 0..300)) {
-        let mut d = Direction::new(&p);
+    fn any_interleaving_delivers(
+        p in params(),
+        sparing: bool,
+        ops in proptest::collection::vec(op(), 0..300),
+    ) {
+        let mut d = Direction::new(&p, sparing);
         for op in ops {
             match op {
                 Op::Send(len) => { d.send(len); }

@@ -5,7 +5,7 @@
 mod proto_support;
 
 use proptest::prelude::*;
-use proto_support::{End, UPSTREAM, byte, bytes, connect, prepare, settle};
+use proto_support::{End, UPSTREAM, byte, bytes, connect, connect_as, prepare, settle};
 use rsocket_core::device::sim::{self, Weather, World};
 use rsocket_core::device::{Completion, QueuePair};
 use rsocket_core::proto::control::Mode;
@@ -109,7 +109,7 @@ fn run(world: &RefCell<World>, programs: &mut [Program; 2], order: &[u8], limit:
 }
 
 fn shapes() -> impl Strategy<Value = RecvParams> {
-    let queue = prop_oneof![Just(16u16), Just(17), Just(64), Just(384)];
+    let queue = prop_oneof![1u16..16, Just(16), Just(17), Just(64), Just(384)];
     let shape = prop_oneof![
         Just((2u32, 65536u32, 0u32)),
         Just((2, 3000, 0)),
@@ -144,10 +144,11 @@ proptest! {
         chunks in [1usize..70_000, 1usize..70_000],
         order in proptest::collection::vec(0u8..3, 1..40),
         grow: bool,
+        notes: bool,
     ) {
         // One-byte sends or receives of all of it would only make the test slow.
         let amounts = amounts.map(|n| n.min(chunks[0].min(chunks[1]) as u64 * 2000));
-        let (world, mut a, mut b) = connect(weather, recv);
+        let (world, mut a, mut b) = connect_as(weather, recv, notes);
         a.grow = grow;
         b.grow = grow;
         let mut programs = [Program::new(a, amounts[0], chunks[0]), Program::new(b, amounts[1], chunks[1])];

@@ -16,6 +16,9 @@ use crate::wire::word::Word;
 /// The write side was closed; no DATA may follow.
 const SHUT: u32 = 1;
 
+/// Credits that are left alone for the sake of a peer without spare receives, at most.
+const SPARED: u16 = 4;
+
 /// What the sender of a direction knows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -38,7 +41,8 @@ pub struct SendHalf {
     limit: u16,
     /// The peer's queue size: `limit` is never further than this ahead of `sent`.
     queue: u16,
-    unused: u16,
+    /// Credits that are never used.
+    reserve: u16,
 }
 
 const _: () = assert!(size_of::<SendHalf>() <= 256);
@@ -82,8 +86,19 @@ impl SendHalf {
             sent: 0,
             limit: peer_credits,
             queue: peer_credits,
-            unused: 0,
+            reserve: 0,
         })
+    }
+
+    /// The same towards a peer that may have no more receives than it gives credits: the last of them stay for the words
+    /// that cost none (`wire-protocol §5.5`).
+    ///
+    /// Nobody waits for ever by it: who is blocked has sent at least three quarters of a queue beyond what the peer last said
+    /// that it had read, and the peer says more when it has read half a queue beyond that (`wire-protocol §5.6`).
+    #[must_use]
+    pub const fn sparing(self) -> Self {
+        let quarter = self.queue / 4;
+        Self { reserve: if quarter < SPARED { quarter } else { SPARED }, ..self }
     }
 
     /// The entry that the next bytes go to; empty when it is not written yet.
@@ -102,14 +117,21 @@ impl SendHalf {
     #[must_use]
     #[inline(always)]
     pub fn room(&self) -> u32 {
-        if self.flags & SHUT != 0 || self.sent == self.limit {
+        if self.is_blocked() {
             return 0;
         }
         self.entry().len.min(Word::MAX_DATA)
     }
 
-    /// Messages that may still be sent, wherever they would go.
+    /// Whether no message that costs a credit may be sent, wherever it would go.
+    #[inline(always)]
+    const fn is_blocked(&self) -> bool {
+        self.flags & SHUT != 0 || self.credits() <= self.reserve
+    }
+
+    /// Messages that the peer has receives for and that were not sent. Those of the reserve will not be.
     #[must_use]
+    #[inline(always)]
     pub const fn credits(&self) -> u16 {
         self.limit.wrapping_sub(self.sent)
     }
@@ -152,7 +174,7 @@ impl SendHalf {
     /// Takes a credit for an IOMAP message about entry `index` of the peer's iomap table
     /// (`wire-protocol §8.2`).
     pub fn next_iomap(&mut self, index: u16) -> Option<Word> {
-        if self.flags & SHUT != 0 || self.sent == self.limit {
+        if self.is_blocked() {
             return None;
         }
         self.sent = self.sent.wrapping_add(1);
@@ -316,6 +338,19 @@ mod tests {
         half.on_credit(24).unwrap();
         assert_eq!(half.on_credit(23), Err(Violation::CreditBackwards));
         assert_eq!(half.credits(), 8);
+    }
+
+    #[test]
+    fn the_last_credits_are_left_alone() {
+        for (queue, most) in [(1, 1), (3, 3), (4, 3), (8, 6), (15, 12), (16, 12), (17, 13), (384, 380)] {
+            let mut half = half(queue).sparing();
+            assert_eq!((0..queue).filter(|_| half.next_data(1).is_some()).count(), usize::from(most));
+            assert_eq!((half.room(), half.next_iomap(0), half.credits()), (0, None, queue - most));
+            // As soon as the peer has read half of its queue (§5.6).
+            let read = queue / 2;
+            half.on_credit(u32::from(read + queue)).unwrap();
+            assert_eq!((0..queue).filter(|_| half.next_data(1).is_some()).count(), usize::from(read));
+        }
     }
 
     #[test]

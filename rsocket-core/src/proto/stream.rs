@@ -166,10 +166,12 @@ impl Stream {
         if peer.table.len < 2 || params.table.len as usize > MAX_SEGMENTS {
             return Err(Violation::TableSize);
         }
+        let send = SendHalf::new(peer.credits, peer.buffer, params.table.len)?;
         let slots = params.send_queue.saturating_sub(u16::from(Control::SLOTS)).max(2);
         Ok(Self {
             state: State::Open,
-            send: SendHalf::new(peer.credits, peer.buffer, params.table.len)?,
+            // Ours post more receives than they give credits (`device::rdma`); upstream does not.
+            send: if peer.notes { send } else { send.sparing() },
             recv: RecvHalf::with_table(&params.recv, peer.table.len),
             inbox: Inbox::new(params.recv.queue),
             control: Control::new(),

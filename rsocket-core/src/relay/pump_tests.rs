@@ -246,6 +246,30 @@ fn what_had_to_wait_goes_together() {
     assert!(words < 20, "{words} messages carried what {MESSAGES} sends had put in");
 }
 
+/// Upstream's library posts receives for the credits that it gives and no more, and only inside its calls: data leave some of
+/// them to the words that cost no credit (`wire-protocol §5.5`). Ours has spare ones.
+#[test]
+fn upstream_has_receives_left_for_what_is_not_data() {
+    for (notes, most) in [(false, 12), (true, 16)] {
+        for mode in [crate::proto::control::Mode::Immediate, crate::proto::control::Mode::Message] {
+            let (world, mut a, mut b) = ends_with(Weather { mode, ..Weather::default() }, 16, 131_072, notes);
+            // Looks at nothing meanwhile.
+            b.pump.pair().post_receives(if notes { 8 } else { 0 }).unwrap();
+            for i in 0..20 {
+                assert_eq!(a.send(&[byte(i)]), 1);
+                settle_one(&world, &mut a);
+            }
+            assert_eq!((a.pump.carried.0, a.pump.outstanding), (most, 0), "none waits for a receive");
+            let mut got = Vec::new();
+            while got.len() < 20 {
+                settle(&world, &mut a, &mut b);
+                got.extend(b.receive(100).unwrap());
+            }
+            assert_eq!(got, (0..20).map(byte).collect::<Vec<_>>());
+        }
+    }
+}
+
 #[test]
 fn tcp_beside_says_when_it_has_room_and_no_more() {
     let (_fd, _tie, id, port) = program();

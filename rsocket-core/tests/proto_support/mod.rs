@@ -56,11 +56,21 @@ pub(crate) fn prepare(
 /// Two ends of an established connection. Each receives as its parameters say; the tables are as long as
 /// the other side has segments.
 pub(crate) fn connect(weather: Weather, recv: [RecvParams; 2]) -> (Rc<RefCell<World>>, End, End) {
+    connect_as(weather, recv, true)
+}
+
+/// The same; each takes the other for one of ours, or for upstream.
+pub(crate) fn connect_as(
+    weather: Weather,
+    recv: [RecvParams; 2],
+    notes: bool,
+) -> (Rc<RefCell<World>>, End, End) {
     let (world, mut a, mut b) = sim::pair(weather);
     let [ra, rb] = recv;
     let pa = prepare(&mut a, ra, rb.segments, weather.send_queue);
     let pb = prepare(&mut b, rb, ra.segments, weather.send_queue);
-    (world, End::new(a, pa, &pb.private_data()), End::new(b, pb, &pa.private_data()))
+    let heard = |params: StreamParams| PrivateData { notes, ..params.private_data() };
+    (world, End::new(a, pa, &heard(pb)), End::new(b, pb, &heard(pa)))
 }
 
 impl<P: QueuePair> End<P> {
