@@ -210,7 +210,8 @@ static void *one_read(void *p) {
   intptr_t me = (intptr_t)p;
   char c = 0;
   tids[me] = gettid();
-  answers[me] = recv(the_fd, &c, 1, 0) == 1 ? c : -errno;
+  ssize_t n = recv(the_fd, &c, 1, 0);
+  answers[me] = n == 1 ? c : n == 0 ? 0 : -errno;
   return NULL;
 }
 static void shut_write(int fd) {
@@ -254,6 +255,30 @@ static void still_open(int fd) {
   put(fd, "x", 1);
   get_eof(fd);
   tell('e');
+}
+
+// The same of one of two descriptors: the reader goes on, and its number is another file's.
+static void close_one_of_two(int fd) {
+  int second = dup(fd), p[2];
+  pthread_t t;
+  char c;
+  the_fd = fd;
+  CHECK(second >= 0 && !pipe(p));
+  start(&t, one_read, 0);
+  while (!tids[0]) nap(1);
+  until_asleep(tids[0]);
+  CHECK(!close(fd));
+  EQ(dup2(p[0], fd), fd);
+  tell('c');
+  join_all(&t, 1);
+  EQ(answers[0], 0);
+  CHECK(!close(second));
+  // Nobody has taken anything from the file that has the number, or ended it.
+  CHECK(write(p[1], "p", 1) == 1 && read(fd, &c, 1) == 1 && c == 'p');
+}
+static void closes_told(int fd) {
+  hear('c');
+  close(fd);
 }
 
 // The same, but the reader is cancelled: then nobody is left.
@@ -457,6 +482,7 @@ const test_case CASES[] = {
     {"shutdown_both_wakes_all", wait_told, shut_both, TOUCH},
     {"shutdown_write_wakes_none", after_eof, shut_write, TOUCH},
     {"close_leaves_a_reader", still_open, close_under, TOUCH},
+    {"close_one_of_two", closes_told, close_one_of_two, TOUCH},
     {"close_and_cancel", open_until_cancelled, close_and_cancel, TOUCH},
     {"cancelled_while_waiting", echo, cancel_waits, 0},
     {"cancelled_while_sending", cancel_send_server, cancel_send, 0},

@@ -338,17 +338,23 @@ fn descriptor(id: SlotId, fd: RawFd) -> RawFd {
 /// its place.
 #[must_use]
 pub(crate) fn lend(id: SlotId, fd: RawFd) -> bool {
-    if calls().is_empty() || family::descriptors(id) != 1 || fd < 0 {
+    if calls().is_empty() || fd < 0 {
         return false;
     }
+    // One of several: the connection lives on, but the number by which they go on may be another file's.
+    let last = family::descriptors(id) <= 1;
     // Its pins are in the way of the slot's next connection.
     clear_away(core::ptr::from_ref(&fd).addr());
     locked(|| {
         let me = tid();
+        if LENT.iter().any(|w| is_of(w.load(Ordering::Relaxed), id)) {
+            return false;
+        }
         let mut any = false;
         for call in calls().iter().filter(|c| c.shares(id) && c.thread() != me) {
             match call.sleeps() {
                 true => any = true,
+                false if !last => {}
                 // It has left its call, if it lives at all. (If it is only on its way into the sleep or out of it, it finds
                 // the connection ended, and its pin was for nothing.)
                 false => {
@@ -369,7 +375,9 @@ pub(crate) fn lend(id: SlotId, fd: RawFd) -> bool {
         };
         loan.store(word(id, copy as u32), Ordering::Relaxed);
         COUNT.fetch_add(1, Ordering::Relaxed);
-        family::moved_to(id, copy);
+        if last || family::descriptor(id) == fd {
+            family::moved_to(id, copy);
+        }
         true
     })
     .unwrap_or(false)
