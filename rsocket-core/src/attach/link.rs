@@ -101,6 +101,16 @@ pub struct Ends {
 }
 
 impl Ends {
+    /// Whether this is the window that the connection has now. Who has waited for a lock asks under it: the connection may have
+    /// been closed meanwhile, its slot and its window be somebody else's.
+    #[inline]
+    #[must_use]
+    pub fn are_of(&self, s: &Slot) -> bool {
+        // Acquire: pairs with the release in start() and part().
+        s.arena.load(Ordering::Acquire) == self.record + 1
+            && s.window.load(Ordering::Relaxed) == self.window.index()
+    }
+
     /// How the peer's epoll sets hear of this window.
     #[inline]
     #[must_use]
@@ -391,29 +401,53 @@ fn leave(r: &ArenaRecord, window: u32) {
     r.live.fetch_sub(1, Ordering::AcqRel);
 }
 
-/// The connection is done with its window.
-pub fn release(s: &Slot) {
-    if let Some(ends) = ends(s) {
-        super::marks::close(&ends);
-        ends.wake_reader();
-        ends.wake_writer();
+/// A window that its connection does not have any more ([`part`]), and that is not free yet.
+pub(crate) struct Parted {
+    record: &'static ArenaRecord,
+    window: u32,
+    ends: Option<Ends>,
+}
+
+impl Parted {
+    /// Says to the peer that this side neither reads nor writes any more, and frees the window: to be called when no thread is
+    /// inside that found it before.
+    pub(crate) fn close(self) {
+        if let Some(ends) = &self.ends {
+            super::marks::close(ends);
+            ends.wake_reader();
+            ends.wake_writer();
+        }
+        leave(self.record, self.window);
+        if let Some(family) = family::get() {
+            lock();
+            sweep(family);
+            LOCK.unlock(tid());
+        }
     }
-    forget(s);
-    if let Some(family) = family::get() {
-        lock();
-        sweep(family);
-        LOCK.unlock(tid());
+}
+
+/// Takes the connection's window from it: nobody finds it there any more.
+pub(crate) fn part(s: &Slot) -> Option<Parted> {
+    let ends = ends(s);
+    s.set(flag::WINDOW_DONE);
+    let (_, record) = record_of(s)?;
+    let window = s.window.load(Ordering::Relaxed);
+    // Before the window has one user less: as in abandon().
+    s.arena.store(0, Ordering::Release);
+    Some(Parted { record, window, ends })
+}
+
+/// The connection is done with its window, in which no thread is.
+pub fn release(s: &Slot) {
+    if let Some(window) = part(s) {
+        window.close();
     }
 }
 
 /// Takes the connection out of its record without touching the window: for relatives of the dead.
 pub fn forget(s: &Slot) {
-    s.set(flag::WINDOW_DONE);
-    if let Some((_, r)) = record_of(s) {
-        let window = s.window.load(Ordering::Relaxed);
-        // In this order: as in abandon().
-        s.arena.store(0, Ordering::Release);
-        leave(r, window);
+    if let Some(Parted { record, window, .. }) = part(s) {
+        leave(record, window);
     }
 }
 

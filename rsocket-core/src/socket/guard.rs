@@ -5,7 +5,7 @@
 //! state stands (`life-of-a-connection §6`).
 
 use super::slot::Slot;
-use crate::attach::link::Ends;
+use crate::attach::link::{self, Ends};
 use crate::attach::machine::{ReceiveMode, SendMode};
 use crate::attach::marks;
 use crate::device::shm::direction::Direction;
@@ -13,32 +13,44 @@ use crate::sync::lock::Taken;
 use crate::sync::thread::tid;
 
 /// Takes the receive lock. False when this very thread holds it: we are in a signal handler that
-/// interrupted it, and must not wait for ourselves.
+/// interrupted it, and must not wait for ourselves; and when the connection has not this window any more.
 #[inline]
 pub(crate) fn take_receive(s: &Slot, ends: &Ends) -> bool {
-    match s.receive.lock.lock(tid()) {
-        Taken::Clean => true,
-        Taken::Own => false,
-        Taken::Broken => {
-            // SAFETY: the lock is ours now.
-            unsafe { repair_receive(s, &ends.incoming) };
-            true
-        }
+    let taken = s.receive.lock.lock(tid());
+    if matches!(taken, Taken::Own) {
+        return false;
     }
+    if matches!(taken, Taken::Broken)
+        && let Some(now) = link::ends(s)
+    {
+        // SAFETY: the lock is ours now.
+        unsafe { repair_receive(s, &now.incoming) };
+    }
+    let theirs = ends.are_of(s);
+    if !theirs {
+        s.receive.lock.unlock(tid());
+    }
+    theirs
 }
 
 /// Takes the send lock; as [`take_receive`].
 #[inline]
 pub(crate) fn take_send(s: &Slot, ends: &Ends) -> bool {
-    match s.send.lock.lock(tid()) {
-        Taken::Clean => true,
-        Taken::Own => false,
-        Taken::Broken => {
-            // SAFETY: the lock is ours now.
-            unsafe { repair_send(s, &ends.outgoing) };
-            true
-        }
+    let taken = s.send.lock.lock(tid());
+    if matches!(taken, Taken::Own) {
+        return false;
     }
+    if matches!(taken, Taken::Broken)
+        && let Some(now) = link::ends(s)
+    {
+        // SAFETY: the lock is ours now.
+        unsafe { repair_send(s, &now.outgoing) };
+    }
+    let theirs = ends.are_of(s);
+    if !theirs {
+        s.send.lock.unlock(tid());
+    }
+    theirs
 }
 
 /// Rolls the receiving state forward if its last holder died after it had published an update.

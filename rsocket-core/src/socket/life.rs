@@ -160,6 +160,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     crate::log_debug!("connection closed by its last holder");
     crate::tap::over(id, s);
     crate::plain::rdma::closing(id, s, fd);
+    let mut window = None;
     if link::has_window(s) {
         detach::tail_or_reset(id, s, fd);
         if unread_at_close(s) {
@@ -175,19 +176,24 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
                 _ => relay::linger(s, seconds.unsigned_abs()),
             }
         }
-        link::release(s);
+        window = link::part(s);
     } else if s.has(flag::RSOCKET) && !s.has(flag::DATAGRAM) {
         // The peer must see the end of the connection before the end of the pairing.
         kernel::shut_sending(fd);
     }
     pairing::forget(s);
     fork_safe::forget(s);
-    // Threads that are inside with the locks finish first; those that sleep are found by their pins.
+    // Calls that go on find that it is not theirs.
+    s.generation.fetch_add(1, Ordering::AcqRel);
+    // Threads that are inside with the locks finish first; those that sleep are found by their pins. Only then may the window
+    // be another connection's, in which they would write otherwise.
     let _ = s.receive.lock.lock(tid());
     s.receive.lock.unlock(tid());
     let _ = s.send.lock.lock(tid());
     s.send.lock.unlock(tid());
-    s.generation.fetch_add(1, Ordering::AcqRel);
+    if let Some(window) = window {
+        window.close();
+    }
     tally::flush(s);
     crate::live::leave(s);
     let busy = s.pins.load(Ordering::Acquire) != 0

@@ -13,6 +13,8 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 mod beside;
+#[cfg(test)]
+mod closing_tests;
 pub mod family;
 #[cfg(test)]
 mod family_tests;

@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 
 use super::kernel;
 use super::lent::{self, Entered};
-use super::slot::{Slot, SlotId};
+use super::slot::{Slot, SlotId, flag};
 use super::wait::{SHORT_SPIN_NS, polling};
 use crate::errno::Errno;
 use crate::sync::signals::{self, Seen, Since};
@@ -142,6 +142,15 @@ impl Patience {
     #[cold]
     pub(crate) fn gone(&self, s: &Slot) -> bool {
         s.generation.load(Ordering::Acquire) != self.generation
+    }
+
+    /// `EBADF` if the connection is closed, or about to be: nothing of its slot is this call's any more.
+    #[inline]
+    pub(super) fn may_go_on(&self, s: &Slot) -> Result<(), Errno> {
+        if s.has(flag::OVER) || s.generation.load(Ordering::Acquire) != self.generation {
+            return Err(Errno::BADF);
+        }
+        Ok(())
     }
 
     /// Why the call fails: a closed connection's slot says anything, a closed descriptor one thing. (It may have been closed

@@ -135,6 +135,7 @@ pub(super) fn attempt(
     flags: i32,
     patience: &mut wait::Patience,
 ) -> Result<Got, Errno> {
+    patience.may_go_on(s)?;
     if s.has(flag::BROKEN) {
         return Err(Errno::CONNRESET);
     }
@@ -165,6 +166,8 @@ pub(super) fn attempt(
         return if s.has(flag::STRICT) && !link::has_window(s) {
             Ok(Got::Nothing)
         } else {
+            // Unless it was closed just now.
+            patience.may_go_on(s)?;
             Err(broken(s, fd, "its window cannot be reached"))
         };
     };
@@ -176,7 +179,7 @@ pub(super) fn attempt(
         }
     }
     if !guard::take_receive(s, &ends) {
-        return Err(Errno::AGAIN);
+        return patience.may_go_on(s).and(Err(Errno::AGAIN));
     }
     let before = s.receive_mode();
     let got = match before {

@@ -114,7 +114,7 @@ fn until_sent(
 }
 
 /// Sends what can be sent now, under the send lock.
-fn attempt(
+pub(super) fn attempt(
     id: SlotId,
     s: &Slot,
     fd: RawFd,
@@ -123,6 +123,7 @@ fn attempt(
     into: Into,
     patience: &mut wait::Patience,
 ) -> Result<(), Errno> {
+    patience.may_go_on(s)?;
     if s.has(flag::BROKEN) {
         return Err(relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE)));
     }
@@ -145,6 +146,8 @@ fn attempt(
         if s.send_mode().is_kernel() {
             return into_kernel(s, fd, from, flags);
         }
+        // Unless it was closed just now.
+        patience.may_go_on(s)?;
         detach::break_connection(s, fd, Reason::Inconsistent);
         return Err(Errno::CONNRESET);
     };
@@ -153,7 +156,7 @@ fn attempt(
     }
     reader::check(s, fd);
     if !guard::take_send(s, &ends) {
-        return Err(Errno::AGAIN);
+        return patience.may_go_on(s).and(Err(Errno::AGAIN));
     }
     let before = from.done();
     let r =

@@ -1,0 +1,87 @@
+//! A connection is closed by one thread while another is inside a call on it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::receive::Got;
+use super::send::Into;
+use super::slot::flag;
+use super::vectors::Cursor;
+use super::wait::Patience;
+use super::{family, guard, life, receive, send};
+use crate::attach::{link, marks};
+use crate::errno::Errno;
+use crate::relay::pump_tests::program;
+use crate::sync::thread::tid;
+
+/// Until the closing thread waits for the lock.
+fn until_closing(s: &super::Slot) {
+    let end = Instant::now() + Duration::from_secs(5);
+    while link::has_window(s) && Instant::now() < end {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+#[test]
+fn a_window_is_free_when_nobody_is_inside() {
+    for sending in [true, false] {
+        let (fd, _tie, id, _port) = program();
+        let number = fd.as_raw_fd();
+        let s = family::slot(id).unwrap();
+        let ends = link::ends(s).unwrap();
+        let closed = || (marks::sender_closed(&ends.outgoing), marks::receiver_closed(&ends.incoming));
+        if sending {
+            assert!(guard::take_send(s, &ends));
+        } else {
+            assert!(guard::take_receive(s, &ends));
+            // Else the closing thread would wait for us before it begins.
+            s.set_receive_mode(crate::attach::machine::ReceiveMode::Kernel);
+        }
+        std::thread::scope(|scope| {
+            let closer = scope.spawn(move || life::closing(id, number));
+            until_closing(s);
+            let too_early = closed();
+            if sending {
+                s.send.lock.unlock(tid());
+            } else {
+                s.receive.lock.unlock(tid());
+            }
+            closer.join().unwrap();
+            assert_eq!(too_early, (false, false), "the peer may give the window to another connection");
+        });
+        assert_eq!(closed(), (true, true));
+        // Who found the window before comes too late.
+        assert!(!guard::take_send(s, &ends) && !guard::take_receive(s, &ends));
+    }
+}
+
+/// It fails as on a closed descriptor. That its window is gone is no inconsistency: whatever has the slot, or the number, by
+/// now is left alone.
+#[test]
+fn a_call_that_was_awake_at_the_close_fails() {
+    let (fd, _tie, id, _port) = program();
+    let number = fd.as_raw_fd();
+    let s = family::slot(id).unwrap();
+    let mut receiving = Patience::new(s, libc::SO_RCVTIMEO);
+    let mut sending = Patience::new(s, libc::SO_SNDTIMEO);
+    let mut byte = 0_u8;
+    let list = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
+    let mut tries = || {
+        let got = receive::attempt(id, s, number, &mut Cursor::new(&list), 0, &mut receiving);
+        let into = Into::Stream;
+        (got, send::attempt(id, s, number, &mut Cursor::new(&list), 0, into, &mut sending))
+    };
+    assert_eq!(tries(), (Ok(Got::Nothing), Ok(())));
+    s.set(flag::OVER);
+    assert_eq!(tries(), (Err(Errno::BADF), Err(Errno::BADF)), "it is being closed");
+    s.clear(flag::OVER);
+    life::closing(id, number);
+    assert_eq!(tries(), (Err(Errno::BADF), Err(Errno::BADF)));
+    s.generation.fetch_add(1, Ordering::AcqRel);
+    s.clear(flag::OVER);
+    assert_eq!(tries(), (Err(Errno::BADF), Err(Errno::BADF)), "it is another connection's");
+    assert!(!s.has(flag::BROKEN) && !link::distrusted());
+}
