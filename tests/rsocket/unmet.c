@@ -2,6 +2,8 @@
 // RDMA's manager that brings the two together, and RS_ADDRESS is one of an otherwise empty network.
 #include "rs.h"
 
+#include <grp.h>
+
 // More connections than the library has places for such that wait to be accepted: peers that are killed before give theirs back.
 enum { CROWDS = 11, CROWD = 100 };
 
@@ -75,8 +77,56 @@ static void closed_meanwhile_solo(int l) {
   (void)l;
 }
 
+// A process that changes its credentials is a stranger to RDMA's manager, and begins anew.
+static void credentials_server(int l) {
+  for (int i = 0; i < 2; i++) {
+    int fd = raccept(l, NULL, NULL);
+    CHECK(fd >= 0);
+    get_stream(fd, i, 10, 10);
+    put(fd, "!", 1);
+    get_eof(fd);
+    EQ(rclose(fd), 0);
+  }
+  hear('d');
+}
+// What may go wrong goes wrong in the same way twice.
+static int connected(void) {
+  struct sockaddr_storage a;
+  socklen_t len = address(&a, port);
+  int fd = rsocket(family, SOCK_STREAM, 0);
+  CHECK(fd >= 0);
+  if (rconnect(fd, (struct sockaddr *)&a, len) == 0) return fd;
+  int first = errno;
+  if (rconnect(fd, (struct sockaddr *)&a, len) == 0) return fd;
+  int second = errno;
+  if (second != first) FAIL("%s, and then %s", strerror(first), strerror(second));
+  EQ(rclose(fd), 0);
+  return -1;
+}
+static void asks(int fd, int seed) {
+  char c;
+  put_stream(fd, seed, 10, 10);
+  get(fd, &c, 1);
+  EQ(rclose(fd), 0);
+  nap(1000);
+}
+static void credentials_client(int fd) {
+  asks(dial(), 0);
+  EQ(setgroups(0, NULL), 0);
+  fd = connected();
+  if (fd < 0) FAIL("rconnect: %s", strerror(errno));
+  asks(fd, 1);
+  EQ(setgroups(0, NULL), 0);
+  int other;
+  EQ(rclose(listener(&other)), 0);
+  EQ(setuid(65534), 0);
+  connected();
+  tell('d');
+}
+
 const rs_case CASES[] = {
     {"killed", killed_server, killed_client, RAW},
     {"closed_meanwhile", closed_meanwhile_solo, NULL, SOLO},
+    {"credentials", credentials_server, credentials_client, RAW},
     {0},
 };

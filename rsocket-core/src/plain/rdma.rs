@@ -97,10 +97,18 @@ pub fn bind(id: SlotId, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
     if wildcard(fd)?.is_ipv6() != name.is_ipv6() {
         return Err(Errno(libc::EAFNOSUPPORT));
     }
+    match bind_now(s, fd, name) {
+        Err(e) if service::outdated(e) => bind_now(s, fd, name),
+        bound => bound,
+    }
+}
+
+fn bind_now(s: &Slot, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
     service::start()?;
     let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
     match Connection::bound(relay.key(), name, options(fd), shape(s)) {
         Ok(connection) => {
+            let [ours, _] = &s.names;
             ours.set(connection.local_address().or(Some(*name)));
             relay.with(|c| *c = Some(connection));
             belong(s, relay);
@@ -219,8 +227,10 @@ fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) ->
     if wildcard(fd)?.is_ipv6() != to.is_ipv6() {
         return Err(Errno(libc::EAFNOSUPPORT));
     }
-    service::start()?;
-    dial(id, s, fd, to)?;
+    match dial(id, s, fd, to) {
+        Err(e) if service::outdated(e) => dial(id, s, fd, to)?,
+        dialled => dialled?,
+    }
     if crate::socket::kernel::nonblocking(fd) {
         return Err(Errno(libc::EINPROGRESS));
     }
@@ -280,10 +290,16 @@ fn give_up(s: &Slot, fd: RawFd) {
 
 /// The attempt is over: the socket is as if it had never been connected.
 fn begin_anew(s: &Slot, fd: RawFd) {
+    s.relay.store(0, Ordering::Release);
+    s.names.iter().for_each(|name| name.set(None));
+    disconnect(s, fd);
+}
+
+/// The socket has no connection, nor an attempt at one; if it has a name it keeps that.
+fn disconnect(s: &Slot, fd: RawFd) {
     if link::has_window(s) {
         link::release(s);
     }
-    s.relay.store(0, Ordering::Release);
     s.flags.fetch_and(
         !(flag::RELAYED
             | flag::PENDING
@@ -293,12 +309,13 @@ fn begin_anew(s: &Slot, fd: RawFd) {
             | flag::PEER_GONE),
         Ordering::AcqRel,
     );
-    s.names.iter().for_each(|name| name.set(None));
     connection::leave_window(s);
     loopback::untie(fd);
 }
 
+/// Begins to connect. If that fails, the socket is as before; but a name that it had may be lost.
 fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
+    service::start()?;
     let bound = relay::of(s).filter(|_| s.names.first().is_some_and(|n| n.get().is_some()));
     let relay = match bound {
         Some(relay) => relay,
@@ -324,6 +341,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
     if let Err(e) = connection::enter(id, s, record, window, flag::CONNECTING) {
         port.close();
         sys::close_private(end);
+        disconnect(s, fd);
         return Err(undo(e));
     }
     s.names.get(1).iter().for_each(|name| name.set(Some(*to)));
@@ -352,7 +370,10 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
             }
         }
     });
-    begun.unwrap_or(Err(Errno::AGAIN)).map_err(undo)
+    begun.unwrap_or(Err(Errno::AGAIN)).inspect_err(|_| {
+        relay.give_back();
+        begin_anew(s, fd);
+    })
 }
 
 /// What accept gave: the connection that knocked, in a slot of its own, with its peer's name. `None` when it

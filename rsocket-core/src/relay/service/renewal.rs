@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{SERVICE, STARTING, Service, running};
 use crate::attach::remote;
-use crate::device::rdma;
+use crate::device::rdma::{self, CmId};
 use crate::errno::Errno;
 use crate::relay::connection::Connection;
 use crate::relay::table::{self, Relay};
@@ -30,14 +30,19 @@ pub(super) const OUTDATED: Errno = Errno(libc::EACCES);
 const MOST: u32 = 32;
 static RENEWALS: AtomicU32 = AtomicU32::new(0);
 
-/// An errno of the manager's may mean that this process has changed its credentials: whether it is worth while to start once
-/// more, and to try again.
+/// An errno of the manager's may mean that this process has changed its credentials (or that it may not have the port that it
+/// asks for): whether it is worth while to start once more, and to try again.
 #[must_use]
 pub fn outdated(e: Errno) -> bool {
-    e == OUTDATED && running().is_some_and(Service::outdated)
+    e == OUTDATED && running().is_some_and(|service| service.is_refused() && service.outdated())
 }
 
 impl Service {
+    /// Whether the manager takes no commands from this process any more.
+    fn is_refused(&self) -> bool {
+        CmId::new(&self.channel, 0).is_err_and(|e| e.errno() == OUTDATED)
+    }
+
     /// Ends all of it while nothing but listeners is at stake, so that the next who needs it begins anew. Connections go
     /// on without the manager's news for as long as their devices let them; false if it goes on so.
     pub(super) fn outdated(&self) -> bool {
