@@ -55,8 +55,10 @@ impl Hearing {
             return;
         }
         let Some(ends) = link::ends(s) else { return };
-        self.relay.with(|_| {
-            if self.relay.key() != self.key || self.relay.heard.swap(0, Ordering::Relaxed) == 0 {
+        self.relay.with(|slot| {
+            // One that has ended keeps its key for a while; the number may be another device's channel by now.
+            let still = slot.as_mut().and_then(|c| c.event_fd()) == Some(self.fd);
+            if !still || self.relay.key() != self.key || self.relay.heard.swap(0, Ordering::Relaxed) == 0 {
                 return;
             }
             // Pairs with the fence of whoever puts a bell into the window and then looks at `heard` (by_service), or makes
