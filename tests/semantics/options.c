@@ -186,6 +186,29 @@ static void backlog_client(int fd) {
   }
   tell('e');
 }
+// Accept is to wait for the first bytes, by whatever way they come.
+static void deferred_server(int lfd) {
+  int seconds = 60;
+  char b[20];
+  CHECK(!setsockopt(lfd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds));
+  tell('r');
+  int fd = accept(lfd, NULL, NULL);
+  CHECK(fd >= 0);
+  get(fd, b, 20);
+  verify(b, 20, 3, 0);
+  put(fd, b, 20);
+  get_eof(fd);
+}
+static void deferred_client(int fd) {
+  char b[20];
+  hear('r');
+  fd = dial();
+  fill(b, 20, 3, 0);
+  put(fd, b, 20);
+  get(fd, b, 20);
+  verify(b, 20, 3, 0);
+  close(fd);
+}
 // A v6 listener that also takes v4 clients.
 static void dual_server(int lfd) {
   (void)lfd;
@@ -268,6 +291,7 @@ const test_case CASES[] = {
     {"fd_flags", fd_flags, NULL, SOLO},
     {"refused_and_again", refused, NULL, SOLO},
     {"bound_client", bound, NULL, SOLO},
+    {"deferred", deferred_server, deferred_client, RAW},
     {"backlog", backlog_server, backlog_client, RAW | EARLY},
     {"dual_stack", dual_server, dual_client, RAW},
     {"reuseport", reuseport_server, reuseport_client, RAW},

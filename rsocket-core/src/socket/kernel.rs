@@ -156,17 +156,18 @@ pub fn take_error(fd: RawFd) -> Option<Errno> {
 
 /// Makes the next close of the connection a reset.
 pub fn reset_on_close(fd: RawFd) {
-    let l = libc::linger { l_onoff: 1, l_linger: 0 };
-    // SAFETY: the kernel reads size_of::<linger>() bytes at a valid address.
+    set(fd, libc::SOL_SOCKET, libc::SO_LINGER, &libc::linger { l_onoff: 1, l_linger: 0 });
+}
+
+/// Has accept(2) give connections by which nothing has come yet, whatever `TCP_DEFER_ACCEPT` said.
+pub fn accept_at_once(fd: RawFd) {
+    set(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &0_i32);
+}
+
+fn set<T>(fd: RawFd, level: i32, option: i32, value: &T) {
+    // SAFETY: the kernel reads size_of::<T>() bytes at a valid address.
     unsafe {
-        libc::syscall(
-            libc::SYS_setsockopt,
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_LINGER,
-            &raw const l,
-            size_of::<libc::linger>(),
-        )
+        libc::syscall(libc::SYS_setsockopt, fd, level, option, core::ptr::from_ref(value), size_of::<T>())
     };
 }
 

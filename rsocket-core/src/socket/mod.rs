@@ -381,6 +381,14 @@ pub fn low_water(id: SlotId, fd: RawFd) {
     }
 }
 
+/// `TCP_DEFER_ACCEPT` was set: accept(2) is to wait for data that come by TCP. Where policy lets none come that way it would
+/// wait for ever, and so the option, which is a hint (tcp(7)), is taken back.
+pub fn accept_deferred(fd: RawFd) {
+    if policy::strict() {
+        kernel::accept_at_once(fd);
+    }
+}
+
 /// Before the real shutdown.
 pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
     let Some(s) = slot(id) else { return };

@@ -52,6 +52,11 @@ fn was_set(fd: c_int, level: c_int, name: c_int) {
         {
             socket::low_water(slot, fd);
         }
+        Entry::Connection(_) | Entry::Listener(_)
+            if (level, name) == (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) =>
+        {
+            socket::accept_deferred(fd);
+        }
         Entry::Connection(slot) if timers::concerns(level, name) => timers::changed(slot, fd),
         _ => {}
     }
