@@ -103,7 +103,7 @@ pub struct Ends {
 impl Ends {
     /// Whether this is the window that the connection has now. Who has waited for a lock asks under it: the connection may have
     /// been closed meanwhile, its slot and its window be somebody else's.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn are_of(&self, s: &Slot) -> bool {
         // Acquire: pairs with the release in start() and part().

@@ -14,43 +14,49 @@ use crate::sync::thread::tid;
 
 /// Takes the receive lock. False when this very thread holds it: we are in a signal handler that
 /// interrupted it, and must not wait for ourselves; and when the connection has not this window any more.
-#[inline]
+#[inline(always)]
 pub(crate) fn take_receive(s: &Slot, ends: &Ends) -> bool {
-    let taken = s.receive.lock.lock(tid());
-    if matches!(taken, Taken::Own) {
-        return false;
+    match s.receive.lock.lock(tid()) {
+        Taken::Clean => {}
+        Taken::Own => return false,
+        Taken::Broken => receive_of_the_dead(s),
     }
-    if matches!(taken, Taken::Broken)
-        && let Some(now) = link::ends(s)
-    {
-        // SAFETY: the lock is ours now.
-        unsafe { repair_receive(s, &now.incoming) };
-    }
-    let theirs = ends.are_of(s);
-    if !theirs {
+    ends.are_of(s) || {
         s.receive.lock.unlock(tid());
+        false
     }
-    theirs
 }
 
 /// Takes the send lock; as [`take_receive`].
-#[inline]
+#[inline(always)]
 pub(crate) fn take_send(s: &Slot, ends: &Ends) -> bool {
-    let taken = s.send.lock.lock(tid());
-    if matches!(taken, Taken::Own) {
-        return false;
+    match s.send.lock.lock(tid()) {
+        Taken::Clean => {}
+        Taken::Own => return false,
+        Taken::Broken => send_of_the_dead(s),
     }
-    if matches!(taken, Taken::Broken)
-        && let Some(now) = link::ends(s)
-    {
-        // SAFETY: the lock is ours now.
-        unsafe { repair_send(s, &now.outgoing) };
-    }
-    let theirs = ends.are_of(s);
-    if !theirs {
+    ends.are_of(s) || {
         s.send.lock.unlock(tid());
+        false
     }
-    theirs
+}
+
+/// The receive lock is ours now, of a holder that died. Whatever window the caller means, the state is that of this one.
+#[cold]
+fn receive_of_the_dead(s: &Slot) {
+    if let Some(ends) = link::ends(s) {
+        // SAFETY: the lock is ours now.
+        unsafe { repair_receive(s, &ends.incoming) };
+    }
+}
+
+/// As [`receive_of_the_dead`], of the send lock.
+#[cold]
+fn send_of_the_dead(s: &Slot) {
+    if let Some(ends) = link::ends(s) {
+        // SAFETY: the lock is ours now.
+        unsafe { repair_send(s, &ends.outgoing) };
+    }
 }
 
 /// Rolls the receiving state forward if its last holder died after it had published an update.
