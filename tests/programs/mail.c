@@ -99,6 +99,8 @@ static int worker(int listening) {
       else if (errno != EINTR && errno != ECONNABORTED) die("accept");
     }
   }
+  // The parent's death says so by a signal as well, whose exit() would wait for this one.
+  signal(SIGTERM, SIG_IGN);
   return 0;
 }
 
