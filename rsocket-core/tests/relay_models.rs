@@ -265,7 +265,13 @@ fn model(order: Order, hearing: bool) {
 
 /// A sleeper that nobody wakes deadlocks, which the scheduler reports.
 fn explore(model: fn()) {
-    let runs = std::env::var("SHM_MODEL_RUNS").ok().and_then(|v| v.parse().ok()).unwrap_or(20_000);
+    explore_at_most(std::env::var("SHM_MODEL_RUNS").ok().and_then(|v| v.parse().ok()).unwrap_or(RUNS), model);
+}
+
+/// As many as it takes to find the order that deadlocks, however little is asked for.
+const RUNS: usize = 20_000;
+
+fn explore_at_most(runs: usize, model: fn()) {
     shuttle::check_random(model, runs);
     shuttle::check_pct(model, runs, 3);
 }
@@ -284,5 +290,5 @@ fn who_is_rung_by_the_service_thread_is_rung() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_device_that_is_armed_before_the_bell_is_there_may_be_left_unarmed() {
-    explore(|| model(Order::ArmThenEnlist, true));
+    explore_at_most(RUNS, || model(Order::ArmThenEnlist, true));
 }
