@@ -93,6 +93,7 @@ impl Holders {
 
 impl Seen {
     /// Whether there was nobody at all.
+    #[cfg(test)]
     #[must_use]
     pub fn nobody(&self) -> bool {
         *self == Self::default()
