@@ -92,6 +92,8 @@ counters! {
     BytesSentRdma "bytes.sent.rdma",
     /// Bytes read from RDMA.
     BytesReceivedRdma "bytes.received.rdma",
+    /// Bytes that TCP took for a peer that had closed, to be told so: nobody reads them.
+    BytesSentUnread "bytes.sent.unread",
     /// Write calls that TCP took.
     MessagesSentTcp "messages.sent.tcp",
     /// Read calls that TCP served.

@@ -124,6 +124,15 @@ PY'
     check "seccomp after $warm bytes, both ends preloaded" "exit $rc (159 is SIGSYS)" test $rc = 0
     stop "$server" INT
   done
+  alike "words to a peer that has closed" "$PYTHON $HERE/late_words.py"
+  if [ "$MODE" = shm ]; then
+    # TCP takes them, to say that nobody reads them; it has not carried them.
+    tmpdir late
+    "${P[@]}" "RSOCKET_STATS=$late/%p" "$PYTHON" "$HERE/late_words.py" >late.out
+    check "words to a peer that has closed went nowhere" \
+      "$(stat_sum bytes.sent.shm "$late") by shm, $(stat_sum bytes.sent.tcp "$late") by tcp, $(stat_sum bytes.sent.unread "$late") unread" \
+      test "$(stat_sum bytes.sent.shm "$late") $(stat_sum bytes.sent.tcp "$late") $(stat_sum bytes.sent.unread "$late")" = "600000 0 1000"
+  fi
   # Nothing that our library links against may be missing where there is no RDMA.
   [ "$MODE" = tcp ] || check "needs no RDMA library" "$(readelf -d "$LIB" | grep NEEDED)" \
     test -z "$(readelf -d "$LIB" | grep NEEDED | grep -E 'verbs|rdma|mlx|nl-')"

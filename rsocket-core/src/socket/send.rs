@@ -303,21 +303,41 @@ pub(crate) fn stay(s: &Slot, ends: &Ends) {
 
 fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
     if s.has(flag::RSOCKET) {
-        // The peer has closed, or wants its bytes by TCP, which an rsocket has not.
+        // The peer wants its bytes by TCP, which an rsocket has not.
         return Err(relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE)));
     }
     let kept = libc::MSG_MORE | libc::MSG_OOB;
+    let before = from.done();
+    let r = pour(fd, from, flags & kept);
+    if from.done() > before {
+        tally::sent_tcp(s, from.done() - before);
+    }
+    r
+}
+
+/// Until TCP takes no more.
+fn pour(fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
     while from.left() > 0 {
-        match kernel::send(fd, from.rest().list(), flags & kept) {
-            Ok(n) => {
-                from.advance(n);
-                tally::sent_tcp(s, n);
-            }
+        match kernel::send(fd, from.rest().list(), flags) {
+            Ok(n) => from.advance(n),
             Err(Errno::AGAIN) => return Ok(()),
             Err(e) => return Err(e),
         }
     }
     Ok(())
+}
+
+/// Nobody will read. TCP underneath says what TCP says: the first send is taken and answered by a reset, the next one
+/// fails. What it takes is not carried anywhere, and not counted as if it were.
+#[cold]
+fn to_nobody(s: &Slot, fd: RawFd, from: &mut Cursor<'_>) -> Result<(), Errno> {
+    if s.has(flag::RSOCKET) {
+        return Err(relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE)));
+    }
+    let before = from.done();
+    let r = pour(fd, from, 0);
+    stats::add(Counter::BytesSentUnread, (from.done() - before) as u64);
+    r
 }
 
 /// Puts bytes into the peer's window until they or the room are used up, unless the peer has `gone`. Runs under the send lock.
@@ -336,10 +356,8 @@ fn into_device(
         return Err(relay::why(s, Errno::PIPE));
     }
     if gone {
-        // Nobody will read. TCP underneath says what TCP says: the first send is taken and answered by a
-        // reset, the next one fails.
         return match into {
-            Into::Stream => into_kernel(s, fd, from, 0),
+            Into::Stream => to_nobody(s, fd, from),
             Into::Mapping(_) => Err(kernel::take_error(fd).unwrap_or(Errno::PIPE)),
         };
     }
