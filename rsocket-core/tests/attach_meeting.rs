@@ -65,7 +65,7 @@ fn a_whole_meeting() {
     assert_eq!(got.nfds, 0);
     let message = Knock::parse(&buf[..got.len]).expect("a knock");
     let owner = trust::find(&tuple(&client).reversed()).expect("look-up").expect("found");
-    assert!(message.is_from(&owner) && message.process == me);
+    assert!(owner.is(message.inode, message.cookie) && message.process == me);
     assert!(trust::cred_matches(here.peer_uid().expect("uid"), &owner));
     assert!(trust::cred_matches(there.peer_uid().expect("uid"), &owner));
 
@@ -81,7 +81,7 @@ fn a_whole_meeting() {
     let welcome = Welcome::parse(&buf[..got.len]).expect("a welcome");
     assert!(welcome.with_arena() && welcome.arena == id && welcome.window == 3);
     let owner = trust::find(&tuple(&server).reversed()).expect("look-up").expect("found");
-    assert!(welcome.is_from(&owner));
+    assert!(owner.is(welcome.inode, welcome.cookie));
     let fd = fds[0].take().expect("the arena");
     assert_eq!(rustix::fs::fstat(&fd).expect("stat").st_ino, rustix::fs::fstat(&arena).expect("stat").st_ino);
     assert!(rustix::io::fcntl_getfd(&fd).expect("flags").contains(rustix::io::FdFlags::CLOEXEC));

@@ -16,7 +16,6 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::raw;
-use super::trust::Owner;
 use crate::errno::Errno;
 
 /// The version of everything that two processes share: these messages, the arena, its windows. To be
@@ -138,12 +137,6 @@ impl Knock {
         Ok(m)
     }
 
-    /// The kernel names the same socket as the message does.
-    #[must_use]
-    pub fn is_from(&self, owner: &Owner) -> bool {
-        owner.is(self.inode, self.cookie)
-    }
-
     /// The bytes to send.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -176,12 +169,6 @@ impl Welcome {
     #[must_use]
     pub const fn with_arena(&self) -> bool {
         self.flags & WITH_ARENA != 0
-    }
-
-    /// The kernel names the same socket as the message does.
-    #[must_use]
-    pub fn is_from(&self, owner: &Owner) -> bool {
-        owner.is(self.inode, self.cookie)
     }
 
     /// The bytes to send.
@@ -281,8 +268,7 @@ mod tests {
         let welcome = Welcome::new(id(1), id(3), 9, (7, 8), true);
         assert_eq!(Welcome::parse(welcome.bytes()), Ok(welcome));
         assert!(welcome.with_arena() && welcome.bytes().len() <= MESSAGE_MAX);
-        let owner = Owner { uid: 0, inode: 7, cookie: 8, state: 1 };
-        assert!(welcome.is_from(&owner) && !knock.is_from(&owner));
+        assert_eq!((knock.inode, knock.cookie, welcome.inode, welcome.cookie), (5, 6, 7, 8));
     }
 
     #[test]

@@ -384,6 +384,23 @@ fn trusted(tuple: &Tuple, channel: &Channel) -> Result<trust::Owner, Reason> {
     if trust::cred_matches(uid, &owner) { Ok(owner) } else { Err(Reason::UidMismatch) }
 }
 
+/// The message is of the socket that the kernel says is the other end. One that nobody holds any more was closed since the
+/// message was sent.
+fn identified(owner: &trust::Owner, said: (u32, u64)) -> Result<(), Reason> {
+    if owner.is(said.0, said.1) {
+        return Ok(());
+    }
+    crate::log_info!(
+        "the message is of socket {} (cookie {}), the other end is {} (cookie {}, state {})",
+        said.0,
+        said.1,
+        owner.inode,
+        owner.cookie,
+        owner.state
+    );
+    Err(if owner.cookie == said.1 { Reason::ShutDownEarly } else { Reason::IdentityMismatch })
+}
+
 fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if elsewhere(s) {
         return lapse_if_orphaned(s);
@@ -456,9 +473,7 @@ fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     let knock = Knock::parse(mail.text()).map_err(|_| Reason::LayoutMismatch)?;
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
     let owner = trusted(&tuple, &channel)?;
-    if !knock.is_from(&owner) {
-        return Err(Reason::IdentityMismatch);
-    }
+    identified(&owner, (knock.inode, knock.cookie))?;
     let claim = arenas::claim(knock.process, channel.peer_pid())?;
     link::start(id, s, claim.record, claim.window, 0, Beyond::Peer)?;
     let process = hello::process_id().map_err(|_| Reason::ResourceError)?;
@@ -493,9 +508,7 @@ fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     let welcome = Welcome::parse(mail.text()).map_err(|_| Reason::LayoutMismatch)?;
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
     let owner = trusted(&tuple, &channel)?;
-    if !welcome.is_from(&owner) {
-        return Err(Reason::IdentityMismatch);
-    }
+    identified(&owner, (welcome.inode, welcome.cookie))?;
     let [arena, ..] = mail.fds;
     let record = arenas::open(welcome.process, channel.peer_pid(), welcome.arena, arena, welcome.window)?;
     link::start(id, s, record, welcome.window, 1, Beyond::Peer)?;
