@@ -1,11 +1,16 @@
-// A client under a seccomp filter that kills on anything but read, write, poll, futex, mmap and exit.
+// A client that enters a sandbox: a seccomp filter that kills on anything but read, write, poll, futex, mmap and exit.
 //
-//   sandbox PORT WARM : connects, exchanges WARM bytes, installs the filter, takes an answer that came before it,
-//                       exchanges 300 messages, exits 0.
+//   sandbox PORT WARM HOW : connects, exchanges WARM bytes, enters the sandbox, takes an answer that came before it,
+//                           exchanges 300 messages, exits 0.
+//
+// HOW it is entered: `prctl`; `seccomp` (by number), without no_new_privs where the user may; `tsync`, the same for all threads;
+// `libseccomp`; `landlock`: no filter, but rules by which it cannot reach abstract sockets of others; it has a second
+// connection then. 77: not to be had here.
 //
 // The filter answers SECCOMP_RET_KILL_PROCESS, so one wrong system call shows as death by SIGSYS.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -19,8 +24,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#define LET(nr) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
 static unsigned char b[60000], c[60000];
 
@@ -49,34 +52,78 @@ static void echo(int fd, size_t n, unsigned char x) {
   answer(fd, n);
 }
 
-int main(int argc, char **argv) {
-  if (argc < 3) return 2;
-  struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1]))};
+static const int LET_THROUGH[] = {
+    SYS_read, SYS_write,
+#ifdef SYS_poll
+    SYS_poll,
+#else
+    SYS_ppoll,
+#endif
+    SYS_futex, SYS_mmap, SYS_exit, SYS_exit_group,
+};
+#define N (sizeof LET_THROUGH / sizeof *LET_THROUGH)
+
+static int by_libseccomp(void) {
+  void *lib = dlopen("libseccomp.so.2", RTLD_NOW);
+  if (!lib) return 77;
+  void *(*init)(unsigned) = (void *(*)(unsigned))dlsym(lib, "seccomp_init");
+  int (*add)(void *, unsigned, int, unsigned, ...) = (int (*)(void *, unsigned, int, unsigned, ...))dlsym(lib, "seccomp_rule_add");
+  int (*load)(void *) = (int (*)(void *))dlsym(lib, "seccomp_load");
+  void *filter = init(SECCOMP_RET_KILL_PROCESS);
+  for (size_t i = 0; i < N; i++)
+    if (add(filter, SECCOMP_RET_ALLOW, LET_THROUGH[i], 0)) return 6;
+  return load(filter) ? 7 : 0;
+}
+
+// The numbers are those of linux/landlock.h, which may be older than the kernel.
+static int by_landlock(void) {
+  struct { unsigned long files, net, scoped; } rules = {.scoped = 1 | 2};  // abstract sockets, signals
+  if (syscall(444, NULL, 0, 1) < 6) return 77;
+  int fd = syscall(444, &rules, sizeof rules, 0);
+  return fd < 0 || (geteuid() && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) || syscall(446, fd, 0) ? 8 : 0;
+}
+
+static int enter(const char *how) {
+  struct sock_filter f[2 + 2 * N] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
+  for (size_t i = 0; i < N; i++) {
+    f[1 + 2 * i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, LET_THROUGH[i], 0, 1);
+    f[2 + 2 * i] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  }
+  f[1 + 2 * N] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+  struct sock_fprog p = {sizeof f / sizeof *f, f};
+  if (!strcmp(how, "libseccomp")) return by_libseccomp();
+  if (!strcmp(how, "landlock")) return by_landlock();
+  if (!strcmp(how, "prctl") || geteuid())
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 4;
+  if (!strcmp(how, "prctl")) return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p, 0, 0) ? 5 : 0;
+  return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, strcmp(how, "tsync") ? 0 : SECCOMP_FILTER_FLAG_TSYNC, &p) ? 5 : 0;
+}
+
+static int dial(const char *port) {
+  struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(atoi(port))};
   a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   int fd = socket(AF_INET, SOCK_STREAM, 0);
-  if (connect(fd, (void *)&a, sizeof a)) return 3;
+  if (connect(fd, (void *)&a, sizeof a)) _exit(3);
+  return fd;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 4) return 2;
+  int fd = dial(argv[1]);
   for (long n = atol(argv[2]), i = 0; n > 0; n -= 10000, i++) echo(fd, n < 10000 ? n : 10000, i);
-  struct sock_filter f[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-      LET(SYS_read),
-      LET(SYS_write),
-#ifdef SYS_poll
-      LET(SYS_poll),
-#else
-      LET(SYS_ppoll),
-#endif
-      LET(SYS_futex),
-      LET(SYS_mmap),
-      LET(SYS_exit),
-      LET(SYS_exit_group),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-  };
-  struct sock_fprog p = {sizeof f / sizeof *f, f};
   ask(fd, 40000, 77);
   usleep(100000);
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 4;
-  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p, 0, 0)) return 5;
+  int bad = enter(argv[3]);
+  if (bad) return bad;
   answer(fd, 40000);
   for (int i = 0; i < 300; i++) echo(fd, 1 + i * 199, i);
+  if (!strcmp(argv[3], "landlock")) {
+    // New connections are allowed; whoever is at the other end may be asleep.
+    fd = dial(argv[1]);
+    for (int i = 0; i < 100; i++) {
+      if (i % 10 == 9) usleep(20000);
+      echo(fd, 1 + i * 199, i);
+    }
+  }
   return 0;  // through exit(): whatever runs there is under the filter too
 }

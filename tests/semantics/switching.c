@@ -2,6 +2,11 @@
 // case uses many fresh connections, since a connection changes once.
 #include "sem.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
 enum { CONNS = 60, BODY = 1200000 };
 
 // Sends BODY bytes on each connection, as fast as they are taken; on every fourth one the kernel's own are slowed
@@ -168,10 +173,83 @@ static void odd_peer(int fd) {
   EQ(epoll_wait(ep, &e, 1, 5), 0);
   tell('q');
 }
+// -- what comes before a sandbox, and is none
+static void give_up_privileges(void) { CHECK(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)); }
+// Whether there could be a filter, as libseccomp and others ask. Nothing is installed by that.
+static void ask_for_filters(void) {
+  unsigned action = SECCOMP_RET_KILL_PROCESS;
+  FAILS(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL, 0, 0), EFAULT);
+  FAILS(syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 1, NULL), EINVAL);
+  FAILS(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, NULL), EFAULT);
+  EQ(syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action), 0);
+}
+// To and fro, in pieces.
+static void exchange(int fd, int mine, uint64_t from, uint64_t to) {
+  for (; from < to; from += 16384) {
+    put_stream(fd, mine, from, from + 16384, 16384);
+    get_stream(fd, !mine, from, from + 16384, 16384);
+  }
+}
+enum { HALF = 1 << 20 };
+// One connection from before, and one from after it.
+static void unfiltered_server(int lfd, void (*first)(void)) {
+  for (int i = 0; i < 2; i++) {
+    int fd = accept(lfd, NULL, NULL);
+    CHECK(fd >= 0);
+    exchange(fd, 0, 0, HALF);
+    if (!i) first();
+    exchange(fd, 0, HALF, 2 * HALF);
+    get_eof(fd);
+    close(fd);
+  }
+}
+static void unfiltered_client(int fd) {
+  (void)fd;
+  for (int i = 0; i < 2; i++) {
+    fd = dial();
+    exchange(fd, 1, 0, 2 * HALF);
+    CHECK(!shutdown(fd, SHUT_WR));
+    get_eof(fd);
+    close(fd);
+  }
+}
+static void privileges_server(int lfd) { unfiltered_server(lfd, give_up_privileges); }
+static void questions_server(int lfd) { unfiltered_server(lfd, ask_for_filters); }
+// A filter that comes by an instruction of the program's own, which nobody can see. It kills for a question that only the library asks.
+static long raw(long n, long a, long b, void *c) {
+#if defined(__x86_64__)
+  long r;
+  __asm__ volatile("syscall" : "=a"(r) : "0"(n), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+  return r;
+#elif defined(__aarch64__)
+  register long r __asm__("x0") = a, x1 __asm__("x1") = b, x8 __asm__("x8") = n;
+  register void *x2 __asm__("x2") = c;
+  __asm__ volatile("svc 0" : "+r"(r) : "r"(x1), "r"(x2), "r"(x8) : "memory");
+  return r;
+#endif
+}
+static void no_netlink(void) {
+  struct sock_filter f[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog p = {sizeof f / sizeof *f, f};
+  give_up_privileges();
+  EQ(raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &p), 0);
+}
+static void unseen_server(int lfd) { unfiltered_server(lfd, no_netlink); }
+
 const test_case CASES[] = {
     {"true_alarms", bodies_server, true_alarms, RAW},
     {"edge_after_short_read", bodies_server, edge_after_short_read, RAW},
     {"two_threads", two_server, two_threads, RAW},
     {"odd_peer", odd_server, odd_peer, 0},
+    {"after_no_new_privs", privileges_server, unfiltered_client, RAW},
+    {"after_an_unseen_filter", unseen_server, unfiltered_client, RAW | NOSHM},
+    {"after_asking_for_filters", questions_server, unfiltered_client, RAW},
     {0},
 };

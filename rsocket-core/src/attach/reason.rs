@@ -48,7 +48,7 @@ reasons! {
     /// The configuration wants TCP.
     PolicyTcp "policy_tcp" => "the configuration keeps this connection on TCP",
     /// A system call filter, now or soon.
-    Sandboxed "sandboxed" => "the process is in a seccomp sandbox, or about to enter one",
+    Sandboxed "sandboxed" => "the process is in a sandbox (seccomp, Landlock), or about to enter one",
     /// No room for private descriptors.
     FdLimit "fd_limit" => "the limit on open files leaves no margin",
     /// No room for arenas.

@@ -2,7 +2,7 @@
 //! call outside the filter kills it), or in one that is about to run out of memory
 //! (`life-of-a-connection.md` §3, §8).
 //!
-//! Must not know connections. Entry points: [`sandboxed`], [`entering_sandbox`], [`inside`],
+//! Must not know connections. Entry points: [`sandboxed`], [`may_come`], [`entering_sandbox`], [`inside`],
 //! [`memory_pressure`], [`memory_left`].
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -52,10 +52,11 @@ fn number(text: &[u8]) -> Option<u64> {
     core::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
-/// What `/proc/self/status` said: 0 nothing read yet, else [`KNOWN`] with the bits below.
+/// What `/proc/thread-self/status` said: 0 nothing read yet, else [`KNOWN`] with the bits below.
 static STATUS: AtomicU8 = AtomicU8::new(0);
 const KNOWN: u8 = 1;
 const FILTERED: u8 = 2;
+/// What it said is not the last word.
 const NO_NEW_PRIVS: u8 = 4;
 
 /// A hook saw the process enter a sandbox, or prepare for it. Never taken back; a child inherits both the
@@ -89,37 +90,45 @@ pub fn inside() -> bool {
     INSIDE.load(Ordering::Relaxed)
 }
 
-/// Whether the process must be left alone. Reads `/proc/self/status` the first time, unless a hook has
-/// spoken (then reading could already be deadly). With `trust` the administrator has promised that the
+/// `no_new_privs` has been set: from here on the process may be filtered, at any time, without having been more
+/// before.
+pub fn may_come() {
+    // Relaxed: as in find_out().
+    STATUS.fetch_or(NO_NEW_PRIVS, Ordering::Relaxed);
+}
+
+/// Whether the process must be left alone. With `trust` the administrator has promised that the
 /// filter allows what we do (container run-times filter every process, with a wide list); what a hook saw
 /// counts all the same.
 ///
-/// `no_new_privs` alone is no sandbox: service managers set it for whole trees of processes. A program that
-/// sets it as the first step into a sandbox does so through `prctl`, which the hooks see.
+/// `no_new_privs` alone is no sandbox: service managers set it for whole trees of processes, and servers for
+/// themselves. But a process that has it may put itself into one by a system call of which no hook hears, so there
+/// `/proc/thread-self/status` is read anew each time. (Under a filter that kills for that, what follows would kill, too.)
 #[must_use]
 pub fn sandboxed(trust: bool) -> bool {
     if entered() {
         return true;
     }
-    !trust && status() & FILTERED != 0
+    !trust && find_out() & FILTERED != 0
 }
 
-/// Whether the process was started with, or has set, `no_new_privs`. For explanations.
-#[must_use]
-pub fn no_new_privs() -> bool {
-    !entered() && status() & NO_NEW_PRIVS != 0
-}
-
-fn status() -> u8 {
+/// What is known of this process. Reads `/proc/thread-self/status` if it has not been read yet, or if it may say something
+/// else by now, unless a hook has spoken: then reading could already be deadly. To be called once before the program can
+/// have changed its root directory to one without `/proc`; what was found then counts there.
+pub(crate) fn find_out() -> u8 {
     // Relaxed: the byte stands for itself, and two first readers store the same.
     let known = STATUS.load(Ordering::Relaxed);
-    if known != 0 {
+    if entered() || known & KNOWN != 0 && (known & FILTERED != 0 || known & NO_NEW_PRIVS == 0) {
         return known;
     }
     let mut buf = [0; 4096];
-    let new = KNOWN | read_file(c"/proc/self/status", &mut buf).map_or(FILTERED, parse_status);
-    STATUS.store(new, Ordering::Relaxed);
-    new
+    // A filter may be one thread's.
+    let found = match read_file(c"/proc/thread-self/status", &mut buf) {
+        Some(text) => parse_status(text),
+        None if known & KNOWN != 0 => 0,
+        None => FILTERED,
+    };
+    STATUS.fetch_or(KNOWN | found, Ordering::Relaxed) | KNOWN | found
 }
 
 /// A file that cannot be read, or does not say, counts as a filter: doubt means TCP. A kernel without
@@ -371,7 +380,8 @@ mod tests {
 
     #[test]
     fn this_process() {
-        assert!(!no_new_privs() || status() & NO_NEW_PRIVS != 0);
+        let first = find_out();
+        assert!(first & KNOWN != 0 && find_out() == first);
         let first = memory_pressure();
         assert_eq!(memory_pressure(), first);
         assert_eq!(memory_left() == Left::Nothing, first);

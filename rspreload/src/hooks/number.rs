@@ -1,6 +1,7 @@
 //! libc's `syscall`: the few numbers by which many programs do what we must know of. io_uring's is [`rings`]'; `close` is how libuv
 //! closes every descriptor, since libc's function is a cancellation point, and `close_range` is called so where libc is older than
-//! the kernel. All others jump on.
+//! the kernel. `seccomp` and Landlock have no function of libc's, and so sandboxes begin here ([`process`]; libseccomp's do). All
+//! others jump on.
 //!
 //! `syscall` carries everybody's futexes and the calls of sandboxes, with up to seven arguments, before any constructor and in any
 //! state. So it is wrapped by comparisons and jumps: no frame, no memory but the pointer, no register that could hold an argument.
@@ -8,7 +9,7 @@
 use core::ffi::{c_int, c_long, c_uint};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{life, rings};
+use super::{life, process, rings};
 use crate::real;
 
 /// The next definition of `syscall`; before that is known, what finds it.
@@ -45,6 +46,10 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         "je {closes_range}",
         "cmp rdi, {setup}",
         "je {sets_up}",
+        "cmp rdi, {seccomp}",
+        "je {filters}",
+        "cmp rdi, {landlock}",
+        "je {restricts}",
         "jmp qword ptr [rip + {next}]",
         ".cfi_endproc",
         close = const libc::SYS_close,
@@ -53,6 +58,10 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         closes_range = sym close_range_by_number,
         setup = const libc::SYS_io_uring_setup,
         sets_up = sym rings::setup_by_number,
+        seccomp = const libc::SYS_seccomp,
+        filters = sym process::seccomp_by_number,
+        landlock = const libc::SYS_landlock_restrict_self,
+        restricts = sym process::landlock_by_number,
         next = sym NEXT,
     );
     // SAFETY: as above.
@@ -65,6 +74,10 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         "b.eq {closes_range}",
         "cmp x0, {setup}",
         "b.eq {sets_up}",
+        "cmp x0, {seccomp}",
+        "b.eq {filters}",
+        "cmp x0, {landlock}",
+        "b.eq {restricts}",
         "adrp x16, {next}",
         "ldr x16, [x16, :lo12:{next}]",
         "br x16",
@@ -75,6 +88,10 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         closes_range = sym close_range_by_number,
         setup = const libc::SYS_io_uring_setup,
         sets_up = sym rings::setup_by_number,
+        seccomp = const libc::SYS_seccomp,
+        filters = sym process::seccomp_by_number,
+        landlock = const libc::SYS_landlock_restrict_self,
+        restricts = sym process::landlock_by_number,
         next = sym NEXT,
     );
 }

@@ -1,11 +1,17 @@
-//! Where the process itself changes: `fork`, `daemon`, `_exit` and `prctl`. (`exec` is next door.)
+//! Where the process itself changes: `fork`, `daemon`, `_exit`, and the calls by which it enters a sandbox. (`exec` is
+//! next door.)
+//!
+//! A sandbox begins with its filter: `prctl(PR_SET_SECCOMP)`, or `seccomp` by number. `no_new_privs`, which has to
+//! come before it, restricts nothing, and many programs set it that never filter anything. A filter that a program
+//! installs by an instruction of its own is not seen here; see [`sandbox::sandboxed`].
 
-use core::ffi::{c_int, c_ulong};
+use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::attach::sandbox;
 use rsocket_core::{process, readiness, socket, sys};
 
+use super::number;
 use crate::edge::keeping_errno;
 use crate::shadow::{self, Entry};
 use crate::{overheard, real};
@@ -44,6 +50,54 @@ fn before_sandbox() {
     sandbox::inside_from_now_on();
 }
 
+/// The program's next call may put it into a sandbox.
+fn sandbox_ahead() {
+    // Not for what a vfork child, in its parent's memory, does to itself.
+    if !sandbox::inside() && (!shadow::any() || shadow::mine()) {
+        keeping_errno(before_sandbox);
+    }
+}
+
+/// Whether a call of `seccomp` may install a filter; one that the kernel is going to refuse counts, too. Not those by
+/// which programs find out what it can do: other operations, and arguments that no filter can have.
+const fn filters(operation: c_uint, flags: c_uint, arguments: usize) -> bool {
+    match operation {
+        libc::SECCOMP_SET_MODE_STRICT => flags == 0 && arguments == 0,
+        libc::SECCOMP_SET_MODE_FILTER => arguments != 0,
+        _ => false,
+    }
+}
+
+/// `syscall(SYS_seccomp, operation, flags, arguments)`. With whatever flags: a filter for one thread is a filter for
+/// whatever that thread calls, and each thread calls us.
+pub(super) unsafe extern "C-unwind" fn seccomp_by_number(
+    number: c_long,
+    operation: c_uint,
+    flags: c_uint,
+    arguments: *mut c_void,
+) -> c_long {
+    if filters(operation, flags, arguments.addr()) {
+        sandbox_ahead();
+    }
+    // SAFETY: the arguments are the caller's.
+    unsafe { number::next()(number, operation, flags, arguments) }
+}
+
+/// `syscall(SYS_landlock_restrict_self, ruleset, flags)`. Nobody is killed for a call there; but a ruleset, which cannot
+/// be looked into, may forbid to ring a bell of a process outside, which then sleeps for good. Without a ruleset it is only
+/// about logs.
+pub(super) unsafe extern "C-unwind" fn landlock_by_number(
+    number: c_long,
+    ruleset: c_int,
+    flags: c_uint,
+) -> c_long {
+    if ruleset >= 0 {
+        sandbox_ahead();
+    }
+    // SAFETY: the arguments are the caller's.
+    unsafe { number::next()(number, ruleset, flags) }
+}
+
 hook! {
     /// The steps around a fork are `pthread_atfork`'s (`rsocket_core::process`), which other spellings of it run too;
     /// only that it failed is not among them.
@@ -77,10 +131,28 @@ hook! {
     }
 
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
-        let ahead = matches!(option, libc::PR_SET_SECCOMP | libc::PR_SET_NO_NEW_PRIVS);
-        if ahead && !sandbox::inside() && (!shadow::any() || shadow::mine()) {
-            keeping_errno(before_sandbox);
+        match option {
+            // As with `seccomp`: a filter that is none asks whether there could be one.
+            libc::PR_SET_SECCOMP if a != c_ulong::from(libc::SECCOMP_MODE_FILTER) || b != 0 => sandbox_ahead(),
+            libc::PR_SET_NO_NEW_PRIVS => sandbox::may_come(),
+            _ => {}
         }
         real::prctl(option, a, b, c, d)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_no_filters() {
+        let (strict, filter) = (libc::SECCOMP_SET_MODE_STRICT, libc::SECCOMP_SET_MODE_FILTER);
+        assert!(filters(strict, 0, 0) && filters(filter, 0, 4096));
+        assert!(filters(filter, libc::SECCOMP_FILTER_FLAG_TSYNC as c_uint, 4096));
+        // Whether there is a system call, a flag, an action; how large a notification is.
+        assert!(!filters(strict, 1, 0) && !filters(filter, 1, 0));
+        assert!(!filters(libc::SECCOMP_GET_ACTION_AVAIL, 0, 4096));
+        assert!(!filters(libc::SECCOMP_GET_NOTIF_SIZES, 0, 4096));
     }
 }
