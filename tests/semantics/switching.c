@@ -183,6 +183,15 @@ static void ask_for_filters(void) {
   FAILS(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, NULL), EFAULT);
   EQ(syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action), 0);
 }
+// A root directory in which there is nothing, as servers choose; only root may.
+static void lock_up(void) {
+  char dir[] = "/tmp/sem.XXXXXX";
+  int out = open("/", O_RDONLY | O_DIRECTORY);
+  CHECK(mkdtemp(dir));
+  CHECK(geteuid() || !chroot(dir));
+  CHECK(!unlinkat(out, dir + 1, AT_REMOVEDIR));
+  close(out);
+}
 // To and fro, in pieces.
 static void exchange(int fd, int mine, uint64_t from, uint64_t to) {
   for (; from < to; from += 16384) {
@@ -214,6 +223,11 @@ static void unfiltered_client(int fd) {
   }
 }
 static void privileges_server(int lfd) { unfiltered_server(lfd, give_up_privileges); }
+static void nothing(void) {}
+static void locked_server(int lfd) {
+  lock_up();
+  unfiltered_server(lfd, nothing);
+}
 static void questions_server(int lfd) { unfiltered_server(lfd, ask_for_filters); }
 // A filter that comes by an instruction of the program's own, which nobody can see. It kills for a question that only the library asks.
 static long raw(long n, long a, long b, void *c) {
@@ -249,6 +263,7 @@ const test_case CASES[] = {
     {"two_threads", two_server, two_threads, RAW},
     {"odd_peer", odd_server, odd_peer, 0},
     {"after_no_new_privs", privileges_server, unfiltered_client, RAW},
+    {"after_chroot", locked_server, unfiltered_client, RAW},
     {"after_an_unseen_filter", unseen_server, unfiltered_client, RAW | NOSHM},
     {"after_asking_for_filters", questions_server, unfiltered_client, RAW},
     {0},

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
 use super::options::Sizes;
+use crate::attach::sandbox;
 use crate::config::{Config, Transport};
 use crate::fork_safe::peers;
 
@@ -65,7 +66,10 @@ pub fn resolve(getenv: Getenv) {
     TCP.store(config.transports.allows(Transport::Tcp), Ordering::Relaxed);
     RDMA.store(config.transports.allows(Transport::Rdma), Ordering::Relaxed);
     REQUIRE.store(config.require, Ordering::Relaxed);
-    TRUST_SECCOMP.store(getenv(c"RSOCKET_SECCOMP") == Some(c"trust"), Ordering::Relaxed);
+    let trust = getenv(c"RSOCKET_SECCOMP") == Some(c"trust");
+    TRUST_SECCOMP.store(trust, Ordering::Relaxed);
+    // Not when the answer is needed: servers change their root directory before that.
+    let _ = sandbox::sandboxed(trust);
     match getenv(c"RSOCKET_IO_URING").map(CStr::to_bytes) {
         None | Some(b"" | b"refuse") => {}
         Some(b"tcp") => RINGS.store(true, Ordering::Relaxed),
