@@ -642,6 +642,40 @@ static void two_loops_client(int fd) {
   finish(fd);
 }
 
+// Parent and child each have a set of their own with the same connection: both hear of what comes, whoever is first.
+static void both_hear_server(int fd) {
+  int up[2], down[2];
+  char c;
+  CHECK(!pipe(up) && !pipe(down));
+  pid_t kid = fork();
+  int ep = set_of(fd, EPOLLIN);
+  if (!kid) {
+    for (int i = 0; i < 10; i++) {
+      only_7(ep, patience(2000), EPOLLIN);
+      EQ(write(up[1], "h", 1), 1);
+      EQ(read(down[0], &c, 1), 1);
+    }
+    _exit(0);
+  }
+  close(up[1]);
+  for (int i = 0; i < 10; i++) {
+    only_7(ep, patience(2000), EPOLLIN);
+    EQ(read(up[0], &c, 1), 1);
+    get(fd, &c, 1);
+    EQ(write(down[1], "r", 1), 1);
+    put(fd, &c, 1);
+  }
+  EQ(exit_status(kid), 0);
+  echo_all(fd);
+}
+static void both_hear_client(int fd) {
+  for (int i = 0; i < 10; i++) {
+    nap(100);
+    ask(fd, i, 1, 1);
+  }
+  finish(fd);
+}
+
 const test_case CASES[] = {
     {"gap_7_1_a_child_uses_the_connection", child_server, child_client, 0},
     {"gap_7_2_workers_accept_and_connect", prefork_server, prefork_client, RAW},
@@ -664,5 +698,6 @@ const test_case CASES[] = {
     {"a_child_uses_what_its_parent_sleeps_on", child_uses_server, child_uses_client, 0},
     {"a_child_takes_over_a_set", takes_over_server, takes_over_client, 0},
     {"parent_and_child_have_loops", two_loops_server, two_loops_client, RAW},
+    {"parent_and_child_hear_of_one", both_hear_server, both_hear_client, 0},
     {0},
 };

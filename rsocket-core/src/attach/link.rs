@@ -20,7 +20,7 @@ use crate::proto::{RecvHalf, RecvParams, Region, SendHalf};
 use crate::socket::family;
 use crate::socket::options::Size;
 use crate::socket::slot::{RecvState, SendState, Slot, SlotId, flag};
-use crate::socket::{receive, send};
+use crate::socket::{Meant, ready, receive, send};
 use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sync::thread::tid;
@@ -462,10 +462,8 @@ fn join(s: &Slot, index: u32) -> Option<Ends> {
     view(s, &arenas::arena(r, index)?)
 }
 
-/// Tells of the ready bits that peers set for connections which this process holds. Only what `f` takes, by its second
-/// argument, is taken: a relative that holds the connection too may be the one whom the bit is for. False: somebody else
-/// was first.
-pub fn collect_ready(f: &mut dyn FnMut(SlotId, &dyn Fn() -> bool)) {
+/// Tells of the ready bits that peers set for connections which this process holds, and whom each is for.
+pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {
     let Some(family) = family::get() else { return };
     for i in mapping::indices() {
         let Some(r) = record(family, i) else { continue };
@@ -518,7 +516,9 @@ pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
     }
 }
 
-fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(SlotId, &dyn Fn() -> bool)) {
+/// A bit says that bells were taken out of the window's words, not whose. It is for whoever does not find its bell there any
+/// more; and stays while relatives hold the connection too, whose bells may have been there beside ours.
+fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(SlotId, Meant<'_>)) {
     // Relaxed first look: the bit that a bell announced is visible after the bell was drained.
     let mut bits = word.load(Ordering::Relaxed);
     while bits != 0 {
@@ -529,8 +529,14 @@ fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(Slot
         let Some(id) = SlotId::from_raw(slot) else { continue };
         // A relative's connection keeps its bit: the relative looks too. So does one that is still to come.
         if family::held_here(id) {
-            // Acquire: pairs with the release in Sleepers::wake.
-            f(id, &|| word.fetch_and(!bit, Ordering::Acquire) & bit != 0);
+            f(id, &|bell, armed| {
+                if family::slot(id).is_some_and(|s| ready::is_armed(s, armed, bell)) {
+                    return false;
+                }
+                // Acquire: pairs with the release in Sleepers::wake.
+                let keep = if family::shared(id) { u64::MAX } else { !bit };
+                word.fetch_and(keep, Ordering::Acquire) & bit != 0
+            });
         }
     }
 }
@@ -552,6 +558,7 @@ pub fn outlasts_exec(s: &Slot) -> bool {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::socket::Events;
 
     #[test]
     fn a_ready_bit_stays_until_it_is_taken() {
@@ -564,7 +571,9 @@ mod tests {
         let mut found = vec![];
         take_bits(r, 1, &word, &mut |id, _| found.push(id));
         assert_eq!((found, word.load(Ordering::Relaxed)), (vec![id], 1 << 6 | 1 << 7), "a relative's");
-        take_bits(r, 1, &word, &mut |_, take| assert!(take() && !take()));
+        take_bits(r, 1, &word, &mut |_, meant| {
+            assert!(meant(1, Events::IN) && !meant(1, Events::IN));
+        });
         assert_eq!(word.load(Ordering::Relaxed), 1 << 7, "what we do not hold stays");
         r.slot_of.get(70).unwrap().store(0, Ordering::Relaxed);
     }

@@ -11,7 +11,7 @@
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-pub use crate::socket::{Events, Look, Progress, SlotId};
+pub use crate::socket::{Events, Look, Meant, Progress, SlotId};
 
 use crate::device::shm::bell::{self, BellRef};
 use crate::socket;
@@ -58,10 +58,9 @@ pub trait Source: Sync + 'static {
     fn arm_edge(&self, slot: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool;
     /// Takes the bell out of all of the slot's sleeper words.
     fn disarm(&self, slot: SlotId, bell: u64);
-    /// Tells of all ready bits that peers have set for sockets of this process. Whoever is meant takes them by the second
-    /// argument, before it looks at the socket; false when somebody else was first. One that nobody takes stays: a socket
-    /// can be another process's too.
-    fn collect_ready(&self, f: &mut dyn FnMut(SlotId, &dyn Fn() -> bool));
+    /// Tells of all ready bits that peers have set for sockets of this process. Whoever has armed a bell asks the second
+    /// argument whether it is meant, before it looks at the socket.
+    fn collect_ready(&self, f: &mut dyn FnMut(SlotId, Meant<'_>));
     /// A set's bell was drained, and nothing is collected: it has to be rung again from here on.
     fn hear(&self) {}
     /// Both directions are wholly on the device: `ask` stays empty until a way back.
@@ -150,7 +149,7 @@ impl Source for Sockets {
     fn disarm(&self, slot: SlotId, bell: u64) {
         socket::disarm(slot, bell);
     }
-    fn collect_ready(&self, f: &mut dyn FnMut(SlotId, &dyn Fn() -> bool)) {
+    fn collect_ready(&self, f: &mut dyn FnMut(SlotId, Meant<'_>)) {
         socket::collect_ready(f);
     }
     fn hear(&self) {

@@ -618,12 +618,14 @@ pub fn disarm(id: SlotId, bell: u64) {
     }
 }
 
-/// Tells of the ready bits that peers set for connections of this process; they are taken by the second argument, which is
-/// false when somebody else was first.
-pub fn collect_ready(f: &mut dyn FnMut(SlotId, &dyn Fn() -> bool)) {
+/// Whether a ready bit is for the epoll set with this bell, which it has armed for these directions.
+pub type Meant<'a> = &'a dyn Fn(u64, Events) -> bool;
+
+/// Tells of the ready bits that peers set for connections of this process, and whom each is for.
+pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {
     link::collect_ready(f);
     // Those of datagrams are this process's alone.
-    datagram::ready::collect(&mut |id| f(id, &|| true));
+    datagram::ready::collect(&mut |id| f(id, &|_, _| true));
 }
 
 /// Bells of this process that peers have rung have to be rung again.

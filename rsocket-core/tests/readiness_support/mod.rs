@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use rsocket_core::readiness::epoll::Registry;
-use rsocket_core::readiness::source::{Bell, Events, Look, Progress, SlotId, Source};
+use rsocket_core::readiness::source::{Bell, Events, Look, Meant, Progress, SlotId, Source};
 
 /// What the simulated socket is just now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -214,10 +214,10 @@ impl Source for Fake {
     fn disarm(&self, slot: SlotId, bell: u64) {
         state(slot, |s| s.disarm(bell));
     }
-    fn collect_ready(&self, f: &mut dyn FnMut(SlotId, &dyn Fn() -> bool)) {
+    fn collect_ready(&self, f: &mut dyn FnMut(SlotId, Meant<'_>)) {
         let all = READY.lock().unwrap().clone();
         for slot in all {
-            f(slot, &|| {
+            f(slot, &|_, _| {
                 let mut ready = READY.lock().unwrap();
                 let before = ready.len();
                 ready.retain(|s| *s != slot);

@@ -382,13 +382,15 @@ impl<S: Source> Registry<S> {
     /// Takes the ready bits of the process and gives each to the sets that its socket is in. No set's lock
     /// is held here.
     pub(crate) fn collect(&'static self, own: &Set<S>) {
-        self.source.collect_ready(&mut |slot, take| {
+        self.source.collect_ready(&mut |slot, meant| {
             let mut taken = false;
             self.homes(self.home_of_slot.get(slot.raw() as usize), |set| {
                 let ring = self.enter(set, |state| {
                     // A bit says that an armed word was taken. Where this process has armed none it was a relative's, who
                     // finds the bit where it is.
-                    taken = taken || state.awaits(slot) && take();
+                    let armed = state.armed(slot);
+                    let ours = |bell| !armed.is_empty() && meant(bell, armed);
+                    taken = taken || state.bell_id().is_some_and(ours);
                     if !taken {
                         return None;
                     }

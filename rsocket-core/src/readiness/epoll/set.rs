@@ -323,10 +323,11 @@ impl<S: Source> State<S> {
         }
     }
 
-    /// Whether this process has put the set's bell into words of the slot and not heard of it since.
-    pub(crate) fn awaits(&self, slot: SlotId) -> bool {
+    /// The directions into whose words this process has put the set's bell for the slot, and not heard of it since.
+    pub(crate) fn armed(&self, slot: SlotId) -> Events {
         core::iter::successors(self.first_of(slot), |index| self.next_of(*index))
-            .any(|index| self.get(index).is_some_and(|m| !m.armed.is_empty()))
+            .filter_map(|index| self.get(index))
+            .fold(Events::empty(), |all, member| all | member.armed)
     }
 
     /// The other side has rung for this slot: whatever was armed may not be armed any more.
