@@ -250,6 +250,38 @@ static void jump_out_often(int fd) {
   get(fd, &c, 1);
   verify(&c, 1, 17, 0);
 }
+// The same out of waits on any number of descriptors.
+static void wait_for_ever(int fd, int turn) {
+  struct pollfd p = {fd, POLLIN, 0};
+  fd_set set;
+  FD_ZERO(&set);
+  FD_SET(fd, &set);
+  if (turn == 0) poll(&p, 1, -1);
+  if (turn == 1) ppoll(&p, 1, NULL, NULL);
+  if (turn == 2) select(fd + 1, &set, NULL, NULL, NULL);
+  if (turn == 3) pselect(fd + 1, &set, NULL, NULL, NULL, NULL);
+}
+static void jump_out_of_waits(int fd) {
+  volatile int i, had = 0;
+  char c;
+  on_signal(SIGALRM, jump, 0);
+  for (i = 0; i < 100; i++) {
+    if (!sigsetjmp(out, 1)) {
+      struct itimerval one = {{0, 0}, {0, 2000}};
+      setitimer(ITIMER_REAL, &one, NULL);
+      wait_for_ever(fd, i % 4);
+      FAIL("it came back");
+    }
+    // One of another kind may be believed to be still below this one.
+    if (i == 7) had = count_fds("");
+  }
+  EQ(count_fds(""), had);
+  fill(&c, 1, 18, 0);
+  put(fd, &c, 1);
+  EQ(ready(fd, POLLIN, 1000), POLLIN);
+  get(fd, &c, 1);
+  verify(&c, 1, 18, 0);
+}
 // Out of sending and receiving, wherever that is; others are not held up. (What the interrupted calls had moved is not known.)
 static void drain_server(int fd) {
   static char b[60000];
@@ -345,6 +377,7 @@ const test_case CASES[] = {
     {"jump_out_then_close", end_server, jump_out_then_close, TOUCH},
     {"jump_out_then_close_again", end_server, jump_out_then_close_again, TOUCH},
     {"jump_out_often", echo_until_eof, jump_out_often, TOUCH},
+    {"jump_out_of_waits", echo_until_eof, jump_out_of_waits, TOUCH},
     {"jump_out_of_send", drain_server, jump_out_of_send, 0},
     {"exit_in_handler", echo_until_eof, exit_in_handler, TOUCH},
     {"fork_in_storm", echo_until_eof, fork_in_storm, 0},

@@ -7,8 +7,8 @@
 //! 3. Borrow a bell, put it into the sleeper words of what is wanted, look again, and sleep on the kernel's
 //!    descriptors, the TCP descriptors and the bell together.
 //!
-//! Nothing with a destructor is alive across the sleep, which is a cancellation point; a cancelled thread
-//! leaves its bell armed and borrowed, which costs one wake-up.
+//! Nothing with a destructor is alive across the sleep, which is a cancellation point; what a thread leaves behind that is
+//! cancelled there, or jumps out of it, is noted where the bell comes from.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::time::Duration;
@@ -226,7 +226,7 @@ impl<S: Source> Wait<'_, S> {
                 }
             }
             if bell.is_none() {
-                bell = self.source.borrow_bell();
+                bell = self.source.borrow_bell(core::ptr::from_ref(self).addr());
             }
             let nap = match bell {
                 Some(b) if self.arm(b) => None,

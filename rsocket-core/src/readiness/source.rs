@@ -76,12 +76,14 @@ pub trait Source: Sync + 'static {
     /// How far the two directions have come, for edge triggering.
     fn progress(&self, slot: SlotId) -> Progress;
 
-    /// A bell for one sleep.
-    fn borrow_bell(&self) -> Option<Self::Bell>;
+    /// A bell for one wait, which stands at `frame` on its thread's stack and may be left by a jump.
+    fn borrow_bell(&self, frame: usize) -> Option<Self::Bell>;
+    /// Returns it.
+    fn give_back_bell(&self, bell: Self::Bell);
     /// A bell for the life of an epoll set.
     fn borrow_set_bell(&self) -> Option<Self::Bell>;
-    /// Returns either kind.
-    fn give_back_bell(&self, bell: Self::Bell);
+    /// Returns it.
+    fn give_back_set_bell(&self, bell: Self::Bell);
     /// Closes a set's bell without returning it: in a forked child, where it is the parent's.
     fn forget_bell(&self, bell: Self::Bell);
     /// Rings a bell of this process, to pass the word on to another thread.
@@ -194,13 +196,16 @@ impl Source for Sockets {
     fn progress(&self, slot: SlotId) -> Progress {
         socket::progress(slot)
     }
-    fn borrow_bell(&self) -> Option<BellRef> {
-        bell::borrow()
+    fn borrow_bell(&self, frame: usize) -> Option<BellRef> {
+        socket::bell_of_wait(frame)
+    }
+    fn give_back_bell(&self, bell: BellRef) {
+        socket::give_back_bell_of_wait(bell);
     }
     fn borrow_set_bell(&self) -> Option<BellRef> {
         bell::borrow_for_set()
     }
-    fn give_back_bell(&self, bell: BellRef) {
+    fn give_back_set_bell(&self, bell: BellRef) {
         bell::give_back(bell);
     }
     fn forget_bell(&self, bell: BellRef) {

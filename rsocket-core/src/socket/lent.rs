@@ -6,12 +6,14 @@
 //! entered here; since a thread may leave its call by a jump out of a signal handler, or end in it, an entry counts
 //! only while the kernel says that the thread sleeps in the very array that it said.
 //!
-//! For the same reason what a sleep has borrowed, a bell and a pin, is noted in its entry. Which calls were left is told by
+//! For the same reason what a sleep has borrowed, a bell and a pin, is noted in its entry; a wait on any number of descriptors has
+//! an entry for that alone. Which calls were left is told by
 //! where they stood on their thread's stack: one that lives is above whatever the thread does next. Whoever gives something
 //! back takes it out of the entry first, so a call that was believed to be over, and is not, does no harm.
 //!
 //! Must not know what is waited for. Entry points: [`asleep`] and [`Entered::awake`] around a call's sleeps, [`descriptor`]
-//! after each, [`borrow_bell`] and [`pin`] and their opposites in them, [`lend`] before a descriptor is closed.
+//! after each, [`borrow_bell`] and [`pin`] and their opposites in them, [`bell_of_wait`] for a wait on several, [`lend`] before a
+//! descriptor is closed.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -37,7 +39,7 @@ const STRUCK: u64 = 1 << 31;
 /// A call. Relaxed throughout: entries come and go under [`LOCK`], and what a call has borrowed is its thread's own business
 /// while it lives.
 struct Call {
-    /// Slot above thread. 0 is free.
+    /// Slot, or 0 for a wait on several, above thread. 0 is free.
     who: AtomicU64,
     /// Where it stands on its thread's stack.
     frame: AtomicUsize,
@@ -129,7 +131,8 @@ impl Call {
 /// A call that is entered.
 #[derive(Clone, Copy)]
 pub(super) struct Entered {
-    id: SlotId,
+    /// With its thread: [`Call::who`].
+    who: u64,
     frame: usize,
     place: usize,
 }
@@ -139,7 +142,7 @@ impl Entered {
     fn call(self) -> Option<&'static Call> {
         let call = SLEEPERS.get(self.place)?;
         let who = call.who.load(Ordering::Relaxed) & !STRUCK;
-        (who == word(self.id, tid()) && call.frame.load(Ordering::Relaxed) == self.frame).then_some(call)
+        (who == self.who && call.frame.load(Ordering::Relaxed) == self.frame).then_some(call)
     }
 
     /// Whether it still is.
@@ -150,7 +153,7 @@ impl Entered {
     /// The descriptor by which the call goes on.
     #[inline]
     pub(super) fn descriptor(self, fd: RawFd) -> RawFd {
-        descriptor(self.id, fd)
+        SlotId::from_raw((self.who >> 32) as u32).map_or(fd, |id| descriptor(id, fd))
     }
 
     /// The call is over: the last one closes what was lent.
@@ -160,24 +163,28 @@ impl Entered {
 }
 
 /// `None` if there is no room. The caller holds the lock.
-fn enter(id: SlotId, frame: usize) -> Option<Entered> {
+fn enter(who: u64, frame: usize) -> Option<Entered> {
     let place = SLEEPERS.iter().position(|c| c.who.load(Ordering::Relaxed) == 0)?;
     let call = SLEEPERS.get(place)?;
     call.frame.store(frame, Ordering::Relaxed);
-    call.who.store(word(id, tid()), Ordering::Relaxed);
+    call.who.store(who, Ordering::Relaxed);
     USED.fetch_max(place + 1, Ordering::Relaxed);
-    Some(Entered { id, frame, place })
+    Some(Entered { who, frame, place })
 }
 
 /// A call of this thread, at this place of its stack, is about to sleep on the connection. [`Entered::awake`] must be called
 /// when it is over.
 #[must_use]
 pub(super) fn asleep(id: SlotId, frame: usize) -> Option<Entered> {
+    enters(word(id, tid()), frame)
+}
+
+fn enters(who: u64, frame: usize) -> Option<Entered> {
     if !watch_thread() {
         return None;
     }
     clear_away(frame);
-    locked(|| enter(id, frame)).flatten()
+    locked(|| enter(who, frame)).flatten()
 }
 
 /// Ends what this thread has left by a jump: it is at `frame` now.
@@ -210,28 +217,34 @@ fn leave(find: impl FnOnce() -> Option<&'static Call>) -> bool {
     thread::enter();
     let left = locked(|| {
         let call = find()?;
-        let id = call.slot()?;
-        let slot = family::slot(id);
+        let id = call.slot();
+        let slot = id.and_then(family::slot);
         if let Some(s) = slot {
             call.unpin(s);
         }
         if let Some(bell) = bell::find(call.bell.swap(0, Ordering::Relaxed)) {
-            if let Some(s) = slot {
-                ready::disarm(s, bell.id());
+            match slot {
+                Some(s) => disarm(s, bell),
+                // Nobody knows any more which ones it waited on.
+                None => family::each_local(|_, s| disarm(s, bell)),
             }
             bell::give_back(bell);
         }
-        let lent = call.shares(id);
+        let lent = id.filter(|id| call.shares(*id));
         call.who.store(0, Ordering::Relaxed);
-        let last = lent && !calls().iter().any(|c| c.shares(id));
-        Some((id, if last { take_back(id) } else { None }))
+        let last = lent.filter(|id| !calls().iter().any(|c| c.shares(*id)));
+        Some(last.and_then(|id| Some((id, take_back(id)?))))
     });
     thread::leave();
-    let Some(Some((id, loan))) = left else { return false };
-    if let Some(fd) = loan {
+    let Some(Some(loan)) = left else { return false };
+    if let Some((id, fd)) = loan {
         close(id, fd);
     }
     true
+}
+
+fn disarm(s: &Slot, bell: BellRef) {
+    let _ = ready::disarm(s, bell.id());
 }
 
 /// A bell for one sleep of a call.
@@ -252,6 +265,29 @@ pub(super) fn give_back_bell(call: Option<Entered>, bell: BellRef) {
         bell::give_back(bell);
     }
     thread::leave();
+}
+
+/// A bell for a wait on several descriptors, which stands at this place of its thread's stack; until [`give_back_bell_of_wait`].
+pub(crate) fn bell_of_wait(frame: usize) -> Option<BellRef> {
+    let call = enters(u64::from(tid()), frame);
+    let bell = borrow_bell(call);
+    if let (None, Some(call)) = (bell, call) {
+        call.awake();
+    }
+    bell
+}
+
+/// The wait is over, and its bell is in no word any more.
+pub(crate) fn give_back_bell_of_wait(bell: BellRef) {
+    let me = tid();
+    // No other thread has an entry with it.
+    let call = calls().iter().find(|c| c.thread() == me && c.bell.load(Ordering::Relaxed) == bell.id());
+    thread::enter();
+    if call.is_none_or(|c| c.bell.swap(0, Ordering::Relaxed) != 0) {
+        bell::give_back(bell);
+    }
+    thread::leave();
+    leave(|| call);
 }
 
 /// The call goes to sleep in the kernel: the pin keeps the slot from being given to another connection meanwhile.
@@ -474,6 +510,29 @@ mod tests {
         clear_away(usize::MAX);
         assert_eq!(entered(), 0);
         assert_eq!(take_back(id), None);
+    }
+
+    #[test]
+    fn a_wait_on_several_that_was_left_keeps_no_bell() {
+        // On a thread of its own: what other tests leave is not its business.
+        std::thread::spawn(|| {
+            let noted = |bell: BellRef| SLEEPERS.iter().any(|c| c.bell.load(Ordering::Relaxed) == bell.id());
+            let entered = || calls().iter().filter(|c| c.thread() == tid()).count();
+            let left = bell_of_wait(1000).unwrap();
+            assert!(noted(left));
+            let next = bell_of_wait(1000).unwrap();
+            assert!(noted(next) && entered() == 1, "the one that was left is over");
+            give_back_bell_of_wait(next);
+            assert!(!noted(next) && entered() == 0);
+            // One whose entry somebody believed to be over gives nothing back that it has not.
+            let below = bell_of_wait(2000).unwrap();
+            let above = bell_of_wait(1000).unwrap();
+            assert_eq!(entered(), 2);
+            clear_away(usize::MAX);
+            assert!(!noted(below) && !noted(above));
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

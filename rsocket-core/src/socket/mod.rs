@@ -50,6 +50,7 @@ pub mod vectors;
 pub mod wait;
 mod watch;
 
+pub(crate) use lent::{bell_of_wait, give_back_bell_of_wait};
 pub use life::{
     accepted, before_exec, closing, connect_failed, connected, connecting, created, created_datagram,
     duplicated, ending, exec_failed, fork_child, fork_failed, fork_parent, fork_prepare, heritable, leaving,

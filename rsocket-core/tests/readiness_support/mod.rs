@@ -249,13 +249,16 @@ impl Source for Fake {
     fn progress(&self, slot: SlotId) -> Progress {
         state(slot, |s| Progress { received: s.received, room: s.room })
     }
-    fn borrow_bell(&self) -> Option<FakeBell> {
+    fn borrow_bell(&self, _: usize) -> Option<FakeBell> {
         Some(bell())
     }
     fn borrow_set_bell(&self) -> Option<FakeBell> {
         Some(bell())
     }
     fn give_back_bell(&self, bell: FakeBell) {
+        FREE_BELLS.lock().unwrap().push(bell.0);
+    }
+    fn give_back_set_bell(&self, bell: FakeBell) {
         FREE_BELLS.lock().unwrap().push(bell.0);
     }
     fn forget_bell(&self, _: FakeBell) {}

@@ -261,7 +261,7 @@ impl<S: Source> State<S> {
             self.bell = Some(bell);
             self.blind = false;
         } else {
-            source.give_back_bell(bell);
+            source.give_back_set_bell(bell);
             self.blind = true;
         }
     }

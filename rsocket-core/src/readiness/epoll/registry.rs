@@ -240,7 +240,7 @@ impl<S: Source> Registry<S> {
             }
         }
         if let Some(bell) = state.bell {
-            self.source.give_back_bell(bell);
+            self.source.give_back_set_bell(bell);
         }
         let life = state.life.wrapping_add(1);
         *state = State::new();
