@@ -24,9 +24,11 @@ enum Order {
 struct Kernel {
     completions: u32,
     data: u32,
+    room: u32,
     armed: bool,
     event: bool,
     rung: bool,
+    napper_rung: bool,
     /// The descriptor is in the service thread's set.
     watched: bool,
     over: bool,
@@ -39,13 +41,17 @@ struct Relay {
     armed: AtomicU32,
     heard: AtomicU32,
     delivered: AtomicU32,
+    room: AtomicU32,
+    napper: AtomicU64,
+    /// Threads that have not got what they wait for.
+    waiting: AtomicU32,
     any: AtomicU32,
     words: [AtomicU64; SLEEPERS],
 }
 
 impl Relay {
     /// The service thread hears of it, and the device is armed.
-    fn new() -> Arc<Self> {
+    fn new(waiting: u32) -> Arc<Self> {
         let kernel = Kernel { armed: true, watched: true, ..Kernel::default() };
         Arc::new(Self {
             kernel: Mutex::new(kernel),
@@ -54,6 +60,9 @@ impl Relay {
             armed: AtomicU32::new(1),
             heard: AtomicU32::new(1),
             delivered: AtomicU32::new(0),
+            room: AtomicU32::new(0),
+            napper: AtomicU64::new(0),
+            waiting: AtomicU32::new(waiting),
             any: AtomicU32::new(0),
             words: std::array::from_fn(|_| AtomicU64::new(0)),
         })
@@ -86,6 +95,7 @@ impl Relay {
         self.kernel(|k| {
             k.completions += 1;
             k.data += data;
+            k.room += 1 - data;
             k.event |= std::mem::take(&mut k.armed);
         });
     }
@@ -97,8 +107,10 @@ impl Relay {
 
     /// Moves what there is; whether there was any.
     fn run(&self) -> bool {
-        let (some, data) =
-            self.kernel(|k| (std::mem::take(&mut k.completions) > 0, std::mem::take(&mut k.data)));
+        let (some, data) = self.kernel(|k| {
+            self.room.fetch_add(std::mem::take(&mut k.room), SeqCst);
+            (std::mem::take(&mut k.completions) > 0, std::mem::take(&mut k.data))
+        });
         if data > 0 {
             self.delivered.fetch_add(data, SeqCst);
             self.sleepers().wake_with(None, |_| self.kernel(|k| k.rung = true));
@@ -139,9 +151,16 @@ impl Relay {
         false
     }
 
+    /// `hearing::taken`.
+    fn taken(&self) {
+        if self.napper.load(SeqCst) != 0 && self.napper.swap(0, SeqCst) != 0 {
+            self.kernel(|k| k.napper_rung = true);
+        }
+    }
+
     /// `Service::look`.
     fn look(&self) {
-        let _lock = self.lock.lock().unwrap();
+        let lock = self.lock.lock().unwrap();
         self.take_event();
         loop {
             self.run();
@@ -153,6 +172,8 @@ impl Relay {
                 break;
             }
         }
+        drop(lock);
+        self.taken();
     }
 
     fn serve(&self) {
@@ -186,7 +207,7 @@ impl Relay {
     }
 
     /// `Hearing::settle`.
-    fn settle(&self) {
+    fn settle(&self, bell: u64) {
         if self.heard.load(SeqCst) == 0 {
             return;
         }
@@ -195,23 +216,63 @@ impl Relay {
             return;
         }
         fence(SeqCst);
-        if self.others(BELL) {
+        if self.others(bell) {
             self.heard.store(1, SeqCst);
         } else {
             self.hears(false);
         }
     }
 
-    /// `Hearing::heard`, for a thread that looks itself when it goes on.
-    fn hear(&self) {
-        let _lock = self.lock.lock().unwrap();
+    /// `Hearing::heard`, for a thread that looks itself when it goes on, or wants it done now.
+    fn hear(&self, now: bool) {
+        let lock = self.lock.lock().unwrap();
         self.take_event();
+        if now {
+            self.run();
+        }
         while self.others(0) {
             self.arm();
             self.armed.store(1, SeqCst);
             if !self.run() {
                 break;
             }
+        }
+        drop(lock);
+        self.taken();
+    }
+
+    /// `straight::send_on` with its `nap`, which ends by itself in the library: a thread that waits for the room that comes
+    /// with the device's news. Without `bell` nobody can ring it.
+    fn send(&self, bell: bool) {
+        let has_room = || {
+            let _lock = self.lock.lock().unwrap();
+            self.room.load(SeqCst) > 0
+        };
+        loop {
+            self.arm_once();
+            if has_room() {
+                break;
+            }
+            self.settle(0);
+            self.napper.store(u64::from(bell), SeqCst);
+            fence(SeqCst);
+            let mut event = false;
+            if (!bell || self.armed.load(SeqCst) != 0) && !has_room() {
+                event = self.sleep(|k| k.napper_rung || k.event).event;
+            }
+            self.napper.store(0, SeqCst);
+            self.kernel(|k| k.napper_rung = false);
+            if event {
+                self.hear(true);
+            }
+        }
+        self.done();
+    }
+
+    /// One thread less that waits.
+    fn done(&self) {
+        if self.waiting.fetch_sub(1, SeqCst) == 1 {
+            self.kernel(|k| k.over = true);
         }
     }
 
@@ -234,7 +295,7 @@ impl Relay {
                 break;
             }
             if hearing {
-                self.settle();
+                self.settle(BELL);
             } else if self.heard.load(SeqCst) == 0 {
                 // hearing::by_service
                 let _lock = self.lock.lock().unwrap();
@@ -244,22 +305,35 @@ impl Relay {
             self.sleepers().disarm(slot, BELL);
             self.kernel(|k| k.rung = false);
             if hearing && event {
-                self.hear();
+                self.hear(false);
             }
         }
-        self.kernel(|k| k.over = true);
+        self.done();
     }
 }
 
 /// A post of ours is reported, and then the peer's data come.
 fn model(order: Order, hearing: bool) {
-    let relay = Relay::new();
+    let relay = Relay::new(1);
     let (device, service) = (Arc::clone(&relay), Arc::clone(&relay));
     let threads = [
         thread::spawn(move || [0, 1].into_iter().for_each(|data| device.completes(data))),
         thread::spawn(move || service.serve()),
     ];
     relay.receive(order, hearing);
+    threads.into_iter().for_each(|t| t.join().unwrap());
+}
+
+/// As [`model`], with a thread that waits for the room of which the report tells.
+fn model_of_two(bell: bool) {
+    let relay = Relay::new(2);
+    let (device, service, sender) = (Arc::clone(&relay), Arc::clone(&relay), Arc::clone(&relay));
+    let threads = [
+        thread::spawn(move || [0, 1].into_iter().for_each(|data| device.completes(data))),
+        thread::spawn(move || service.serve()),
+        thread::spawn(move || sender.send(bell)),
+    ];
+    relay.receive(Order::EnlistThenArm, true);
     threads.into_iter().for_each(|t| t.join().unwrap());
 }
 
@@ -291,4 +365,16 @@ fn who_is_rung_by_the_service_thread_is_rung() {
 #[should_panic(expected = "deadlock")]
 fn a_device_that_is_armed_before_the_bell_is_there_may_be_left_unarmed() {
     explore_at_most(RUNS, || model(Order::ArmThenEnlist, true));
+}
+
+#[test]
+fn who_waits_for_room_hears_of_events_that_others_took() {
+    explore(|| model_of_two(true));
+}
+
+/// Why it has a bell: a thread that receives takes the event, and the room with it.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_a_bell_it_sleeps_on() {
+    explore_at_most(RUNS, || model_of_two(false));
 }

@@ -15,6 +15,7 @@ use super::connection::Connection;
 use super::service;
 use super::table::Relay;
 use crate::attach::link::{self, Ends};
+use crate::device::shm::bell;
 use crate::device::shm::park::MARK_READY;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, ready};
@@ -36,6 +37,12 @@ fn others(ends: &Ends, bell: u64) -> bool {
 }
 
 impl Hearing {
+    /// For tests: of a relay that need not have a connection.
+    #[cfg(test)]
+    pub(super) fn of(relay: &'static Relay, fd: RawFd) -> Self {
+        Self { relay, key: relay.key(), fd }
+    }
+
     /// Before a thread arms its bell to sleep on the connection. `None`: the service thread is to hear.
     #[must_use]
     pub fn begin(id: SlotId, s: &Slot) -> Option<Self> {
@@ -72,6 +79,24 @@ impl Hearing {
         });
     }
 
+    /// The thread goes to sleep with no bell in the window, for room alone: whoever takes the event away before it rings this
+    /// one. Whatever comes after the look that follows is heard, then; false if the event is taken away already. Where
+    /// another thread's bell is there, this one has to look again soon.
+    #[must_use]
+    pub fn naps(&self, bell: u64) -> bool {
+        // Relaxed: the fence orders it.
+        let _ = self.relay.napper.compare_exchange(0, bell, Ordering::Relaxed, Ordering::Relaxed);
+        // Pairs with the fence of whoever takes the mark of arming away and then looks for a bell (taken): one sees the other.
+        fence(Ordering::SeqCst);
+        self.relay.armed.load(Ordering::Relaxed) != 0
+    }
+
+    /// It has slept.
+    pub fn woke(&self, bell: u64) {
+        // Relaxed: nothing is published by leaving.
+        let _ = self.relay.napper.compare_exchange(bell, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// The thread has slept, and its bell is out of the window: takes the event. The news themselves are taken here if `now`,
     /// or if others wait, who hear of the next; else by the look with which the thread goes on.
     pub fn heard(&self, s: &Slot, now: bool) {
@@ -94,9 +119,20 @@ impl Hearing {
             }
             Some(ran.alive)
         });
+        taken(self.relay);
         if alive.flatten() == Some(false) {
             service::nudge();
         }
+    }
+}
+
+/// An event was taken away, and what it was about may have been as well: who waits for that alone looks for itself. To be
+/// called with the relay's lock given back, since that look needs it.
+#[inline]
+pub(super) fn taken(relay: &Relay) {
+    // Relaxed: ordered by the fence after `armed` was cleared, see Hearing::naps.
+    if relay.napper.load(Ordering::Relaxed) != 0 {
+        bell::ring(relay.napper.swap(0, Ordering::Relaxed));
     }
 }
 

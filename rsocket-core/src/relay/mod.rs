@@ -310,6 +310,8 @@ mod flood_tests;
 #[cfg(test)]
 mod guests_tests;
 #[cfg(test)]
+mod hearing_tests;
+#[cfg(test)]
 mod overtaken_tests;
 #[cfg(test)]
 mod placement_tests;

@@ -578,6 +578,7 @@ impl Service {
             again.map(|due| hot.insert(key, due));
             false
         });
+        hearing::taken(relay);
         if over == Some(true)
             && let Some(connection) = relay.clear(|c| c.over())
         {

@@ -70,6 +70,16 @@ pub fn waits_for_room(s: &Slot) -> bool {
     waits.flatten() == Some(true)
 }
 
+/// Whether some can go now; or perhaps, where another thread is at the relay.
+pub fn has_room(s: &Slot) -> bool {
+    let Some(relay) = super::of(s) else { return false };
+    let room = relay.try_with(|slot| {
+        let c = slot.as_mut().filter(|c| c.carries(s) && c.running())?;
+        c.pump_mut().map(|pump| pump.has_room())
+    });
+    room.is_none_or(|room| room == Some(true))
+}
+
 /// Somebody has waited for room, and the device had no news: [`waits_for_room`] is false until it has some.
 pub fn waited_in_vain(s: &Slot) {
     let Some(relay) = super::of(s) else { return };
@@ -128,6 +138,11 @@ impl<Q: QueuePair> Pump<Q> {
     /// See [`waits_for_room`].
     pub(super) fn waits_for_room(&self) -> bool {
         self.carries_on() && self.vain_at != Some(self.reports)
+    }
+
+    /// See [`has_room`].
+    fn has_room(&self) -> bool {
+        self.clear_to_send() && self.stream.room().min(self.pair.staging_room()) > 0
     }
 
     /// See [`waited_in_vain`].

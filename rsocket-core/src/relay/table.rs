@@ -31,6 +31,8 @@ pub struct Relay {
     pub spinners: AtomicU32,
     /// Nonzero while the device's next event is awaited, by whoever hears of it.
     pub armed: AtomicU32,
+    /// The bell of a thread that waits for the device's news alone ([`super::hearing::Hearing::naps`]); 0: nobody does.
+    pub napper: AtomicU64,
     /// Nonzero while the service thread hears of the device's events ([`super::hearing`]). Changed under the lock.
     pub heard: AtomicU32,
     /// Our end of the loopback connection, for the child of a fork, which may not take the lock; -1 when there is none.
@@ -77,6 +79,7 @@ pub fn take() -> Option<&'static Relay> {
     found.spinners.store(0, Ordering::Relaxed);
     found.armed.store(0, Ordering::Relaxed);
     found.heard.store(1, Ordering::Relaxed);
+    found.napper.store(0, Ordering::Relaxed);
     found.end.store(-1, Ordering::Relaxed);
     Some(found)
 }
@@ -96,6 +99,7 @@ fn make() -> Option<&'static Relay> {
         spinners: AtomicU32::new(0),
         armed: AtomicU32::new(0),
         heard: AtomicU32::new(1),
+        napper: AtomicU64::new(0),
         end: AtomicI32::new(-1),
         used: AtomicU32::new(1),
         index,

@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use super::patience::Patience;
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{guard, ready, tally, wait};
+use super::{guard, lent, ready, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
 use crate::device::shm::layout;
@@ -25,8 +25,7 @@ use crate::sync::thread::{self, tid};
 /// With any of these set the bytes go by the window, or nowhere.
 const OTHERWISE: u32 = flag::UNCOMMON & !flag::RELAYED | flag::BESIDE;
 
-/// How long a sender sleeps before it looks again, in nanoseconds: a thread that receives may have taken the event, and the
-/// room that came with it.
+/// How long a sender sleeps before it looks again, in nanoseconds.
 const NAP_NS: u64 = 5_000_000;
 
 /// Naps without news after which it uses the window: a peer that does not read is given that time once, and then the window is
@@ -106,15 +105,30 @@ fn nap(id: SlotId, s: &Slot, fd: RawFd, hearing: Hearing, patience: &mut Patienc
     let limit = patience.left(fd)?.unwrap_or(u64::MAX).min(NAP_NS);
     hearing.settle(id, s, 0);
     patience.sleeps(id);
-    stats::add(Counter::Sleeps, 1);
-    live::count(s, record::SLEEPS);
-    let mut fds = [libc::pollfd { fd: hearing.fd, events: libc::POLLIN, revents: 0 }];
-    wait::sleep_on(s, &mut fds, Some(limit), patience)?;
-    let news = fds.iter().any(|f| f.revents != 0);
-    if news {
+    let call = patience.entered();
+    let bell = lent::borrow_bell(call);
+    // A thread that receives may take the event, and with it the room that came.
+    let waits = bell.is_none_or(|b| hearing.naps(b.id())) && !relay::straight::has_room(s);
+    let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut fds = [heard(hearing.fd), heard(bell.map_or(-1, |b| b.fd()))];
+    let slept = if waits {
+        stats::add(Counter::Sleeps, 1);
+        live::count(s, record::SLEEPS);
+        wait::sleep_on(s, &mut fds, Some(limit), patience)
+    } else {
+        Ok(())
+    };
+    if let Some(b) = bell {
+        hearing.woke(b.id());
+        b.drain();
+        lent::give_back_bell(call, b);
+    }
+    slept?;
+    let [device, rung] = fds.map(|f| f.revents != 0);
+    if device {
         hearing.heard(s, true);
     }
-    Ok(news)
+    Ok(device || rung)
 }
 
 /// Sends at most [`layout::SMALL`] bytes, all of them; `None` if nothing has happened.
