@@ -383,10 +383,11 @@ pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
     let from = rustix::net::getpeername(sys::borrow(fd)).ok()??;
     let from = SocketAddr::try_from(from).ok()?;
     let own = || SocketAddr::try_from(rustix::net::getsockname(sys::borrow(fd)).ok()?).ok();
-    let guest = guests::take(&from, own)?;
-    let seated = seat(&guest, &from, fd);
-    if seated.is_none() {
-        link::nobody_comes((guest.record, guest.window));
+    let taken = guests::take(&from, own)?;
+    let seated = seat(&taken.guest, &from, fd);
+    match seated {
+        Some(_) => taken.seated(),
+        None => taken.turned_away(),
     }
     seated
 }

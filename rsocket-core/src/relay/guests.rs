@@ -2,7 +2,8 @@
 //!
 //! The relay knocks at the program's listening socket from an address of this host; whoever accepts it, in
 //! whatever process of the family, finds here which connection that is. Its window is kept for it as long as it is here,
-//! whatever becomes of the relay. Must not know relays. Entry points: [`enter`], [`take`].
+//! whatever becomes of the relay, and longer: a place says who is at it until what was in it is somebody else's, so that what
+//! a killed process leaves half done is given up by the next guest. Must not know relays. Entry points: [`enter`], [`take`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -21,14 +22,15 @@ use crate::sys;
 /// Connections that can wait at one time.
 pub const GUESTS: usize = 1024;
 
+/// What a place is. Anything else is the process that is at it.
 const FREE: u32 = 0;
-const BUSY: u32 = 1;
-const READY: u32 = 2;
+const READY: u32 = u32::MAX;
 
 /// One place. All zeroes is a free one.
 #[repr(C)]
 pub struct Place {
     state: AtomicU32,
+    /// One more than the number of the window's record; 0: no window is kept.
     record: AtomicU32,
     window: AtomicU32,
     relay: AtomicU32,
@@ -65,26 +67,46 @@ fn places() -> &'static [Place] {
 }
 
 impl Place {
-    fn window(&self) -> (u32, u32) {
-        (self.record.load(Ordering::Relaxed), self.window.load(Ordering::Relaxed))
+    fn window(&self) -> Option<(u32, u32)> {
+        let record = self.record.load(Ordering::Relaxed).checked_sub(1)?;
+        Some((record, self.window.load(Ordering::Relaxed)))
     }
 
-    /// Takes the place from the connection that waits there, which nobody will accept; false if another was faster. It is
-    /// the caller's then.
-    fn clear(&self) -> bool {
-        // Acquire: pairs with enter(). Whoever gets it has it to itself.
-        let cleared = self.state.compare_exchange(READY, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if cleared {
-            link::nobody_comes(self.window());
+    /// Takes the place, if it is in that state; false if another was faster.
+    fn seize(&self, from: u32) -> bool {
+        // Acquire: pairs with enter() and release(). Whoever gets it has it to itself.
+        self.state.compare_exchange(from, sys::pid(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Nobody will accept the connection. The caller is at the place.
+    fn give_up(&self) {
+        if let Some(window) = self.window() {
+            link::nobody_comes(window);
         }
-        cleared
     }
 
-    /// The same; it is free then.
+    /// The caller is at the place, and leaves nothing there. Its window first: whoever is killed in between must not be
+    /// believed to keep what may be another's by then.
+    fn release(&self) {
+        self.record.store(0, Ordering::Relaxed);
+        // Release: pairs with the acquire in seize().
+        self.state.store(FREE, Ordering::Release);
+    }
+
+    /// The connection that waits there will not be accepted, unless another was faster.
     fn free(&self) {
-        if self.clear() {
-            // Release: pairs with the acquire in enter().
-            self.state.store(FREE, Ordering::Release);
+        if self.seize(READY) {
+            self.give_up();
+            self.release();
+        }
+    }
+
+    /// Undoes what a process has begun here that is no more.
+    fn sweep(&self) {
+        let who = self.state.load(Ordering::Relaxed);
+        if !matches!(who, FREE | READY) && who != sys::pid() && !living::process(who) && self.seize(who) {
+            self.give_up();
+            self.release();
         }
     }
 
@@ -103,19 +125,19 @@ pub fn enter(from: &SocketAddr, door: &SocketAddr, guest: &Guest) -> bool {
     let Some(family) = family::get_or_map() else { return false };
     // Whoever knocked there from this address before is gone, or the kernel would not have given it away again.
     knocked(from).filter(|p| p.is_at(door)).for_each(Place::free);
-    let free = |p: &Place| {
-        // Acquire: pairs with the release in take().
-        p.state.compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok() || reclaimed(p)
-    };
+    // All of them, before the guest's window is kept: it may have been that of one who was taken by a process now dead.
+    places().iter().for_each(Place::sweep);
+    let free = |p: &Place| p.seize(FREE) || reclaimed(p);
     let Some((index, place)) = family.guests.iter().enumerate().find(|(_, p)| free(p)) else { return false };
     // Release: pairs with the acquire in places(); a place is looked at only when it is READY, which it becomes later.
     family.guests_used.fetch_max(index as u32 + 1, Ordering::Release);
+    // Before it is kept: see sweep().
+    place.window.store(guest.window, Ordering::Relaxed);
+    place.record.store(guest.record + 1, Ordering::Relaxed);
     if !link::keep((guest.record, guest.window)) {
-        place.state.store(FREE, Ordering::Release);
+        place.release();
         return false;
     }
-    place.record.store(guest.record, Ordering::Relaxed);
-    place.window.store(guest.window, Ordering::Relaxed);
     place.relay.store(guest.relay, Ordering::Relaxed);
     place.pid.store(guest.pid, Ordering::Relaxed);
     place.from.set(Some(*from));
@@ -130,7 +152,11 @@ pub fn enter(from: &SocketAddr, door: &SocketAddr, guest: &Guest) -> bool {
 
 /// A place whose relay's process has ended.
 fn reclaimed(p: &Place) -> bool {
-    p.is_ready() && !living::process(p.pid.load(Ordering::Relaxed)) && p.clear()
+    let found = p.is_ready() && !living::process(p.pid.load(Ordering::Relaxed)) && p.seize(READY);
+    if found {
+        p.give_up();
+    }
+    found
 }
 
 /// Whoever waits that knocked from there.
@@ -139,31 +165,56 @@ fn knocked(from: &SocketAddr) -> impl Iterator<Item = &'static Place> {
     places().iter().filter(move |p| p.is_ready() && p.from.get().map(|a| unmapped(&a)) == Some(plain))
 }
 
-/// The connection that knocked from `from` at what `door` says, if there is one; it waits no more. Its window is kept until a connection of the
-/// caller's has it ([`link::start`]), or the caller says that [nobody comes](link::nobody_comes).
+/// A guest who waits no more, and whose place is kept until the caller says what has become of it.
 #[must_use]
-pub fn take(from: &SocketAddr, door: impl Fn() -> Option<SocketAddr>) -> Option<Guest> {
-    knocked(from).filter(|p| door().is_some_and(|door| p.is_at(&door))).find_map(|p| {
-        // Acquire: pairs with enter(). Whoever gets it has it to itself.
-        p.state.compare_exchange(READY, BUSY, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        let [ours, theirs] = &p.names;
-        let guest = Guest {
-            record: p.record.load(Ordering::Relaxed),
-            window: p.window.load(Ordering::Relaxed),
-            relay: p.relay.load(Ordering::Relaxed),
-            pid: p.pid.load(Ordering::Relaxed),
-            names: [ours.get(), theirs.get()],
-        };
-        p.state.store(FREE, Ordering::Release);
-        Some(guest)
-    })
+pub struct Taken {
+    /// Who it is.
+    pub guest: Guest,
+    place: &'static Place,
+}
+
+impl Taken {
+    /// A connection of the caller's has its window ([`link::start`]).
+    pub fn seated(self) {
+        self.place.release();
+    }
+
+    /// There will be none.
+    pub fn turned_away(self) {
+        self.place.give_up();
+        self.place.release();
+    }
+}
+
+/// The connection that knocked from `from` at what `door` says, if there is one.
+pub fn take(from: &SocketAddr, door: impl Fn() -> Option<SocketAddr>) -> Option<Taken> {
+    let place = knocked(from).find(|p| door().is_some_and(|door| p.is_at(&door)) && p.seize(READY))?;
+    let [ours, theirs] = &place.names;
+    let (record, window) = place.window()?;
+    let guest = Guest {
+        record,
+        window,
+        relay: place.relay.load(Ordering::Relaxed),
+        pid: place.pid.load(Ordering::Relaxed),
+        names: [ours.get(), theirs.get()],
+    };
+    Some(Taken { guest, place })
+}
+
+/// For tests: whoever waits that knocked from `from` is taken by a process of that number, which goes no further.
+#[cfg(test)]
+pub fn taken_by(from: &SocketAddr, pid: u32) {
+    for place in knocked(from) {
+        place.state.store(pid, Ordering::Release);
+    }
 }
 
 /// The connection has broken, or nobody holds its other end any more: unless it was accepted, nobody will.
 pub fn forget(record: u32, window: u32) {
     let me = sys::pid();
-    let own =
-        |p: &&Place| p.is_ready() && p.pid.load(Ordering::Relaxed) == me && p.window() == (record, window);
+    let own = |p: &&Place| {
+        p.is_ready() && p.pid.load(Ordering::Relaxed) == me && p.window() == Some((record, window))
+    };
     places().iter().filter(own).for_each(Place::free);
 }
 

@@ -29,7 +29,15 @@ fn door() -> SocketAddr {
 }
 
 fn take(from: &SocketAddr) -> Option<Guest> {
-    guests::take(from, || Some(door()))
+    take_at(from, &door())
+}
+
+/// The caller goes on with the guest's window.
+fn take_at(from: &SocketAddr, door: &SocketAddr) -> Option<Guest> {
+    let taken = guests::take(from, || Some(*door))?;
+    let guest = taken.guest;
+    taken.seated();
+    Some(guest)
 }
 
 fn waiting_at(from: &SocketAddr, door: &SocketAddr) -> (Guest, Port) {
@@ -90,7 +98,7 @@ fn who_knocks_from_an_address_is_who_did_so_last() {
     assert_eq!(take(&from(2)), None, "nobody knocks from there any more");
     assert!(is_given_up(&gone) && !is_given_up(&guest));
     first.close();
-    assert_eq!(guests::take(&from(2), || Some(elsewhere)), Some(other), "but at another door");
+    assert_eq!(take_at(&from(2), &elsewhere), Some(other), "but at another door");
     for (guest, port) in [(guest, second), (other, third)] {
         link::nobody_comes(window(&guest));
         port.close();
@@ -106,10 +114,32 @@ fn guests_go_with_their_listener() {
     let elsewhere = SocketAddr::new(door.ip(), door.port() ^ 1);
     let (other, other_port) = waiting_at(&from(4), &elsewhere);
     guests::unlisten(listener.as_raw_fd());
-    assert_eq!(guests::take(&from(3), || Some(door)), None);
+    assert_eq!(take_at(&from(3), &door), None);
     assert!(is_given_up(&guest));
     port.close();
-    assert_eq!(guests::take(&from(4), || Some(elsewhere)), Some(other), "which waits at another door");
+    assert_eq!(take_at(&from(4), &elsewhere), Some(other), "which waits at another door");
     link::nobody_comes(window(&other));
     other_port.close();
+}
+
+#[test]
+fn who_was_taken_by_a_process_that_is_killed_is_given_up() {
+    let (_fd, _tie, id) = tied();
+    let mut dead = std::process::Command::new("true").spawn().unwrap();
+    dead.wait().unwrap();
+    let (guest, first) = waiting(&from(5));
+    let (seated, second) = waiting(&from(6));
+    guests::taken_by(&from(5), dead.id());
+    connection::enter(id, family::slot(id).unwrap(), seated.record, seated.window, 0).unwrap();
+    guests::taken_by(&from(6), dead.id());
+    assert_eq!(take(&from(5)), None, "somebody has it");
+    assert!(!is_given_up(&guest));
+    let (_, third) = waiting(&from(7));
+    assert!(is_given_up(&guest), "the next guest sweeps");
+    assert!(!is_given_up(&seated), "it has its connection");
+    assert!(take(&from(7)).is_some_and(|next| {
+        link::nobody_comes(window(&next));
+        true
+    }));
+    [first, second, third].into_iter().for_each(Port::close);
 }
