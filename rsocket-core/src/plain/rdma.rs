@@ -360,6 +360,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
                 {
                     crate::log_info!("no type of service {}: errno {}", tos, e.errno().0);
                 }
+                s.sizes.queues_have(MIN_QUEUE);
                 *place = Some(Connection::dial(relay.key(), cm, (id, s), *to, shape(s), (claim, port, end)));
                 Ok(())
             }
@@ -437,6 +438,7 @@ pub(super) fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId,
             Some((id, peer)) => {
                 if let (Some(s), Some(l)) = (family::slot(id), family::slot(listener)) {
                     s.sizes.copy_from(&l.sizes);
+                    s.sizes.queues_have(MIN_QUEUE);
                 }
                 return Ok((id, new, peer.map_or(from, SockAddr)));
             }

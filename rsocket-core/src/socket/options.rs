@@ -66,6 +66,13 @@ impl Sizes {
         }
     }
 
+    /// A queue pair is made, whose queues have at least so many entries: that is what is told from now on, as upstream does.
+    pub fn queues_have(&self, least: u16) {
+        for v in [Size::SendQueue, Size::ReceiveQueue].iter().filter_map(|q| self.0.get(*q as usize)) {
+            v.fetch_max(u32::from(least), Ordering::Relaxed);
+        }
+    }
+
     /// Takes over all of another's.
     pub fn copy_from(&self, other: &Self) {
         for (to, from) in self.0.iter().zip(&other.0) {
@@ -202,6 +209,10 @@ mod tests {
             sizes.set(size, asked);
             assert_eq!(sizes.get(size), kept, "{size:?} {asked}");
         }
+        sizes.set(Size::SendQueue, 3);
+        assert_eq!(sizes.get(Size::SendQueue), 3);
+        sizes.queues_have(16);
+        assert_eq!((sizes.get(Size::SendQueue), sizes.get(Size::ReceiveQueue)), (16, 32));
         let other = Sizes::new(&Config::DEFAULT);
         other.copy_from(&sizes);
         assert_eq!(other.get(Size::Iomap), 1024);
