@@ -37,6 +37,8 @@ enum Rule {
     Timer,
     /// The kernel socket's, and a queue pair's while it connects.
     WhileConnecting,
+    /// As [`Self::Kernels`]; a name that the kernel does not know is no error, since nothing goes by it.
+    Wish,
     /// The kernel's where the kernel knows the names.
     WithoutRdma,
     /// Can be asked for, of the kernel socket.
@@ -69,7 +71,8 @@ fn rule(level: c_int, name: c_int) -> Option<Rule> {
             _ => return None,
         },
         libc::IPPROTO_TCP => match name {
-            libc::TCP_NODELAY => Rule::Kernels,
+            libc::TCP_NODELAY | libc::TCP_CORK | libc::TCP_QUICKACK => Rule::Kernels,
+            libc::TCP_CONGESTION => Rule::Wish,
             libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT | libc::TCP_USER_TIMEOUT => {
                 Rule::Timer
             }
@@ -152,8 +155,10 @@ unsafe fn set(
     }
     // SAFETY: passed on as the caller gave it; the kernel checks.
     let r = unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, value, length) };
-    if r != 0 {
-        return Err(Errno(sys::errno()));
+    let refused = if r == 0 { 0 } else { sys::errno() };
+    let does_not_matter = rule == Some(Rule::Wish) && matches!(refused, libc::ENOENT | libc::EPERM);
+    if refused != 0 && !does_not_matter {
+        return Err(Errno(refused));
     }
     if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT) {
         socket::low_water(slot, fd);

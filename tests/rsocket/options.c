@@ -39,6 +39,29 @@ static void on_off_solo(int l) {
   (void)l;
 }
 
+// TCP_CORK, TCP_QUICKACK, TCP_CONGESTION: what programs ask of TCP for its speed alone is taken, and holds nothing back.
+static void speed_solo(int l) {
+  char name[16] = "", c;
+  socklen_t len = sizeof name;
+  int ends[2];
+  pair(l, ends);
+  EQ(option(ends[0], IPPROTO_TCP, TCP_CORK), 0);
+  set_option(ends[0], IPPROTO_TCP, TCP_CORK, 1);
+  EQ(option(ends[0], IPPROTO_TCP, TCP_CORK), 1);
+  set_option(ends[0], IPPROTO_TCP, TCP_QUICKACK, 1);
+  CHECK(option(ends[0], IPPROTO_TCP, TCP_QUICKACK) >= 0);
+  EQ(rgetsockopt(ends[0], IPPROTO_TCP, TCP_CONGESTION, name, &len), 0);
+  CHECK(name[0] > ' ');
+  EQ(rsetsockopt(ends[0], IPPROTO_TCP, TCP_CONGESTION, name, sizeof name), 0);
+#ifndef PLAIN
+  // Not here on every host.
+  EQ(rsetsockopt(ends[0], IPPROTO_TCP, TCP_CONGESTION, "no such thing", 13), 0);
+#endif
+  FAILS(rsetsockopt(ends[0], IPPROTO_TCP, TCP_CONGESTION, NULL, 4), EFAULT);
+  put(ends[0], "x", 1);
+  get(ends[1], &c, 1);
+}
+
 // SO_REUSEADDR: a server starts again where one has just ended, whose connections are not forgotten yet.
 static void reuse_solo(int l) {
   struct sockaddr_storage a;
@@ -463,7 +486,6 @@ static void rdma_solo(int l) {
 static void refused_solo(int l) {
   static const int all[][2] = {{SOL_SOCKET, SO_BROADCAST}, {SOL_SOCKET, SO_PRIORITY}, {SOL_SOCKET, SO_MARK},
                                {SOL_SOCKET, SO_BINDTODEVICE}, {SOL_SOCKET, SO_TIMESTAMP}, {SOL_SOCKET, SO_ATTACH_FILTER},
-                               {IPPROTO_TCP, TCP_CORK}, {IPPROTO_TCP, TCP_QUICKACK}, {IPPROTO_TCP, TCP_CONGESTION},
                                {IPPROTO_TCP, TCP_DEFER_ACCEPT}, {IPPROTO_TCP, TCP_FASTOPEN}, {IPPROTO_TCP, 31},
                                {IPPROTO_IP, IP_TTL}, {IPPROTO_IPV6, IPV6_MTU}, {SOL_RDMA, 5}, {SOL_RDMA, -1}, {77, 1}};
   int ends[2], value = 1;
@@ -603,6 +625,7 @@ static void modes_solo(int l) {
 
 const rs_case CASES[] = {
     {"on_off", on_off_solo, NULL, SOLO},
+    {"speed", speed_solo, NULL, SOLO},
     {"reuse", reuse_solo, NULL, SOLO},
     {"buffers", buffers_solo, NULL, SOLO},
     {"linger", linger_server, linger_client, RAW},
