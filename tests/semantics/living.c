@@ -1,6 +1,8 @@
 // Connections among processes that stop, die, come in numbers: SIGSTOP, kill -9, many in turn, many at once.
 #include "sem.h"
 
+#include <sched.h>
+
 enum { MIB = 1 << 20 };
 
 // ---------------------------------------------------------------- SIGSTOP
@@ -582,6 +584,30 @@ static void swarm_client(int none) {
     }
   }
 }
+// A peer that has said its last reads on; who sends to it has gone to another network meanwhile, where nobody knows of that.
+static void other_network_server(int fd) {
+  static char b[30000];
+  CHECK(!shutdown(fd, SHUT_WR));
+  for (uint64_t at = 0; at < 6 * MIB;) {
+    ssize_t k = recv(fd, b, sizeof b, MSG_DONTWAIT);
+    if (k < 0) {
+      CHECK(errno == EAGAIN);
+      nap(1);
+      continue;
+    }
+    CHECK(k > 0);
+    verify(b, k, 19, at);
+    at += k;
+  }
+  get_eof(fd);
+}
+static void other_network_client(int fd) {
+  get_eof(fd);
+  // Where that is not allowed there is nothing to be seen.
+  if (unshare(CLONE_NEWNET)) CHECK(errno == EPERM);
+  put_stream(fd, 19, 0, 6 * MIB, 30000);
+  CHECK(!shutdown(fd, SHUT_WR));
+}
 const test_case CASES[] = {
     {"stopped_and_continued", stop_server, stop_client, TOUCH},
     {"stopped_often", stops_server, stops_client, 0},
@@ -599,6 +625,7 @@ const test_case CASES[] = {
     {"server_exits", ks_exit_s, ks_exit_c, RAW},
     {"client_vanishes", kc_vanish_s, kc_vanish_c, RAW},
     {"kill_one_of_two_holders", sibling_server, sibling_client, 0},
+    {"half_closed_and_another_network", other_network_server, other_network_client, 0},
     {"requests_200", requests_server, requests_client, RAW},
     {"epoll_64_connections", swarm_server, swarm_client, RAW},
     {0},

@@ -372,6 +372,12 @@ pub fn share(s: &Slot) {
     }
 }
 
+/// Whether the process lives that had the other end of the connection's window when it attached.
+#[must_use]
+pub fn peer_lives(s: &Slot) -> bool {
+    record_of(s).is_some_and(|(_, r)| living::process(r.peer_pid.load(Ordering::Relaxed)))
+}
+
 fn record_of(s: &Slot) -> Option<(u32, &'static ArenaRecord)> {
     let index = s.arena.load(Ordering::Acquire).checked_sub(1)?;
     Some((index, record(family::get()?, index)?))

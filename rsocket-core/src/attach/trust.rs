@@ -7,14 +7,14 @@
 //!
 //! The look-up happens in the network namespace of the calling thread. A socket that was made in another
 //! one (`setns`) is not found, or a stranger's of the same addresses is: the identities, which both ends
-//! exchange and compare, do not agree then, and the connection stays on TCP.
+//! exchange and compare, do not agree then, and the connection stays on TCP. Of a connection that stands [`peer_of`] says so.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketAddrV4, SocketAddrV6, SocketFlags, SocketType,
@@ -23,6 +23,7 @@ use rustix::net::{
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::errno::Errno;
+use crate::socket::kernel;
 use crate::sys;
 
 /// One end of a connection: an address (IPv4 in the first four bytes, the rest zero) and a port.
@@ -323,7 +324,27 @@ fn parse(tuple: &Tuple, bytes: &[u8]) -> Result<Option<Owner>, Errno> {
 /// # Errors
 /// The kernel's: out of descriptors, or a sandbox that has no netlink (`EPERM`, `EAFNOSUPPORT`, …).
 pub fn find(tuple: &Tuple) -> Result<Option<Owner>, Errno> {
-    look_up(&request(tuple), |answer| parse(tuple, answer))
+    look_up(None, &request(tuple), |answer| parse(tuple, answer))
+}
+
+/// What [`peer_of`] says where it cannot know: the calling thread is in another network namespace than the socket.
+pub const ELSEWHERE: Errno = Errno(libc::EXDEV);
+
+/// The socket at the other end of a connected one of ours, in the namespace of that.
+///
+/// # Errors
+/// As [`find`], and [`ELSEWHERE`].
+pub fn peer_of(fd: RawFd, tuple: &Tuple) -> Result<Option<Owner>, Errno> {
+    let tuple = tuple.reversed();
+    look_up(namespace(fd), &request(&tuple), |answer| parse(&tuple, answer))
+}
+
+/// Which network namespace a socket is of, where the kernel says so (5.14).
+fn namespace(fd: RawFd) -> Option<u64> {
+    const SO_NETNS_COOKIE: i32 = 71;
+    let mut cookie = [0; 8];
+    let n = kernel::option(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut cookie).ok()?;
+    (n == cookie.len()).then(|| u64::from_ne_bytes(cookie))
 }
 
 /// How long ago, in nanoseconds, the other end of this network namespace's TCP connection last acknowledged anything;
@@ -333,7 +354,7 @@ pub fn find(tuple: &Tuple) -> Result<Option<Owner>, Errno> {
 /// As [`find`].
 pub fn silence(tuple: &Tuple) -> Result<Option<u64>, Errno> {
     let asked = Request { ext: 1 << (INET_DIAG_INFO - 1), ..request(tuple) };
-    look_up(&asked, |answer| {
+    look_up(None, &asked, |answer| {
         let found = parse(tuple, answer)?;
         let attributes = answer.get(size_of::<Header>() + size_of::<Answer>()..).unwrap_or_default();
         Ok(found.and_then(|_| last_heard(attributes)).map(|ms| u64::from(ms) * 1_000_000))
@@ -353,11 +374,17 @@ fn last_heard(mut attributes: &[u8]) -> Option<u32> {
     }
 }
 
-fn look_up<R>(request: &Request, read: impl FnOnce(&[u8]) -> Result<R, Errno>) -> Result<R, Errno> {
+/// Asks in the namespace where the thread is; with `of`, only if it is that one.
+fn look_up<R>(
+    of: Option<u64>,
+    request: &Request,
+    read: impl FnOnce(&[u8]) -> Result<R, Errno>,
+) -> Result<R, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let protocol = Some(netlink::SOCK_DIAG);
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
-    let result = ask(&socket, request, read);
+    let here = of.and_then(|_| namespace(socket.as_raw_fd()));
+    let result = if here == of { ask(&socket, request, read) } else { Err(ELSEWHERE) };
     sys::discard(socket);
     result
 }
