@@ -289,7 +289,7 @@ static RINGERS: [CachePadded<Shard>; SHARDS] = [const {
 pub enum Rang {
     /// The sleeper's poll is ready now (or was already: its queue is full).
     Yes,
-    /// There is no such bell: its owner is gone.
+    /// There is no such bell: its owner is gone, or the calling thread is in another network namespace.
     Gone,
     /// No descriptor or memory for it. The sleeper keeps sleeping unless somebody tries again.
     Failed,
