@@ -61,7 +61,7 @@ CONF
       [ "$got" = "$want" ] || bad=$((bad + 1))
     done
     check "sendfile $sendfile: a connection for each body" "$bad of 6 differ" same $bad 0
-    secs=3
+    secs=2
     [ "$QUICK" = 1 ] && secs=1
     for what in small big; do load "sendfile $sendfile: wrk $what" $what; done
     # Each connection carries one body, and changes its carrier in the middle of it.
