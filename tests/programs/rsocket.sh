@@ -74,33 +74,45 @@ check "every test that upstream-gaps.md names is there" "not:$missing" test -z "
 topic() {
   local t=$1 as=${VARIANT:-$1} name why rc
   shift
+  local program=$dir/$t$* out=$dir/out$*
   local link=("-L$(dirname "$RSOCKET")" -lrsocket "-Wl,-rpath,$(dirname "$RSOCKET")")
   [ "${WITH:-}" = -DPLAIN ] && link=()
   # shellcheck disable=SC2086
-  if ! cc -O2 -Wall -Wextra -Werror -pthread ${WITH:-} "-I$include" -o "$dir/$t" "$ROOT/tests/rsocket/$t.c" \
-    "$ROOT/tests/rsocket/rs.c" "${link[@]}" >"$dir/out" 2>&1; then
-    fail "$as" "it does not compile: $(head -3 "$dir/out")"
+  if ! cc -O2 -Wall -Wextra -Werror -pthread ${WITH:-} "-I$include" -o "$program" "$ROOT/tests/rsocket/$t.c" \
+    "$ROOT/tests/rsocket/rs.c" "${link[@]}" >"$out" 2>&1; then
+    fail "$as" "it does not compile: $(head -3 "$out")"
     return
   fi
-  limit 600 "$dir/$t" "$@" >"$dir/out" 2>&1
+  limit 600 "$program" "$@" >"$out" 2>&1
   rc=$?
   # 1 is one that said what failed.
-  [ $rc -le 1 ] || fail "$as $*" "it ended with $rc, after $(grep -c '^ok' "$dir/out") cases"
-  [ -s "$dir/out" ] || fail "$as $*" "it said nothing"
+  [ $rc -le 1 ] || fail "$as $*" "it ended with $rc, after $(grep -c '^ok' "$out") cases"
+  [ -s "$out" ] || fail "$as $*" "it said nothing"
   # One line for each case, also where both its sides have something to say.
   while read -r name; do
-    if grep -q "^ok $name\$" "$dir/out"; then ok "$as.$name"; continue; fi
-    why=$(grep "^FAIL $name:" "$dir/out")
+    if grep -q "^ok $name\$" "$out"; then ok "$as.$name"; continue; fi
+    why=$(grep "^FAIL $name:" "$out")
     fail "$as.$name" "$why"
-  done < <(sed -n 's/^\(ok\|FAIL\) \([^ :]*\).*/\2/p' "$dir/out" | awk '!seen[$0]++')
-  grep -qvE '^(ok|FAIL) ' "$dir/out" && fail "$as $*" "$(grep -vE '^(ok|FAIL) ' "$dir/out" | tail -3)"
+  done < <(sed -n 's/^\(ok\|FAIL\) \([^ :]*\).*/\2/p' "$out" | awk '!seen[$0]++')
+  grep -qvE '^(ok|FAIL) ' "$out" && fail "$as $*" "$(grep -vE '^(ok|FAIL) ' "$out" | tail -3)"
+}
+# both_families TOPIC : the same cases over IPv4 and IPv6, side by side: most of the time they sleep.
+both_families() {
+  local f pid pids=()
+  for f in "${families[@]}"; do
+    # shellcheck disable=SC2086
+    (trap - EXIT; topic "$1" $f) >"$dir/said$f" &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid"; done
+  for f in "${families[@]}"; do
+    cat "$dir/said$f"
+    ! grep -q '^FAIL ' "$dir/said$f" || BAD=1
+  done
 }
 families=("")
 grep -q . /proc/net/if_inet6 2>/dev/null && families+=(-6)
-for t in meeting bytes waiting epoll options placing gaps_streams gaps_placing; do
-  # shellcheck disable=SC2086
-  for f in "${families[@]}"; do topic $t $f; done
-done
+for t in meeting bytes waiting epoll options placing gaps_streams gaps_placing; do both_families $t; done
 carried
 # The specification: the same cases, but with the kernel's own sockets.
 for t in epoll options; do WITH=-DPLAIN VARIANT=$t.tcp topic $t; done
@@ -154,10 +166,7 @@ datagrams_carried() {
   shm=$(stat_sum messages.sent.shm "$STATS") udp=$(stat_sum datagrams.sent.udp "$STATS")
   check "$1 ($shm datagrams by shm, $udp by udp)" "too few" [ "$shm" -gt $((udp * 4)) ]
 }
-for t in datagrams datagrams_waiting gaps_datagrams; do
-  # shellcheck disable=SC2086
-  for f in "${families[@]}"; do topic $t $f; done
-done
+for t in datagrams datagrams_waiting gaps_datagrams; do both_families $t; done
 datagrams_carried "datagrams went by shared memory"
 check "nonsense was counted" "$(stat_sum datagrams.ignored "$STATS") packets" [ "$(stat_sum datagrams.ignored "$STATS")" -gt 1000 ]
 
