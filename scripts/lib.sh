@@ -144,6 +144,13 @@ stop() {
   return 1
 }
 
+# tree PID : its id, and those of all that it has started and that still run.
+tree() {
+  local p
+  echo "$1"
+  for p in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do tree "$p"; done
+}
+
 # Our own child may be a zombie that bash has not reaped yet: that counts as gone.
 gone_child() {
   local i n=$(($2 * 50)) st

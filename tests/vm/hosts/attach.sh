@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Two guests, each running this file: TCP connections between two hosts that leave TCP for RDMA. Host 2 serves,
 # host 1 asks. Alone: `tests/vm/run two attach`.
+#
+# alone
 . "$(dirname "$0")/../guest.sh"
 [ -n "${VM_HOST:-}" ] || die "this needs two guests"
 tmpdir tmp

@@ -2,6 +2,8 @@
 # Two guests, each running this file: the table of programs (tests/programs/rows.sh), servers on host 2, clients on host 1. By the default policy
 # connections begin on TCP and leave it for RDMA; every byte is compared. Alone: `[RSOCKET_TABLE_ROWS=REGEX] tests/vm/run two table`; with REGEX it is
 # those of all rows (RSOCKET_TABLE_SCP=MiB is what scp carries), and those that are in RDMA_ROWS also with RSOCKET_TRANSPORT=rdma, over both devices.
+#
+# alone
 . "$(dirname "$0")/../guest.sh"
 [ -n "${VM_HOST:-}" ] || die "this needs two guests"
 HERE=$ROOT/tests/programs
