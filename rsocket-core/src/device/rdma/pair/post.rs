@@ -14,8 +14,8 @@ use crate::wire::word::Word;
 /// Set in the number of a receive.
 pub(super) const RECEIVE: u64 = 1 << 63;
 
-/// Receives posted by one call.
-const CHAIN: usize = 32;
+/// Receives posted by one call; few, since all of them are made anew each time, and some five are once the pair stands.
+const CHAIN: usize = 8;
 
 /// Where the bytes of a request are.
 #[derive(Clone, Copy)]
