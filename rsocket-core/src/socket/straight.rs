@@ -223,11 +223,13 @@ pub(super) fn take(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32, born:
 }
 
 fn take_from_relay(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32, born: u32) -> bool {
-    if !may_receive(s, flags) || ready::data_waiting(s, ends) || !guard::take_receive(s, ends) {
-        relay::pump(s);
-        return false;
+    let mut looked = Looked::Otherwise;
+    if may_receive(s, flags) && guard::take_receive(s, ends) {
+        looked = look(s, ends, to, flags, born);
+        s.receive.lock.unlock(tid());
     }
-    let looked = look(s, ends, to, flags, born);
-    s.receive.lock.unlock(tid());
+    if looked == Looked::Otherwise {
+        relay::pump(s);
+    }
     matches!(looked, Looked::Bytes(_))
 }
