@@ -18,6 +18,7 @@ use crate::stats::{self, Counter};
 use crate::sync::thread;
 use crate::sys;
 
+mod answers;
 pub mod beside;
 pub mod connection;
 pub mod guests;

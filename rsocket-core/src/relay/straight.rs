@@ -10,8 +10,8 @@
 //! window stays empty. What does not fit goes into it by the caller, or by [`Pump::run`] here.
 //!
 //! Not beside a TCP connection, where both ends count what passes the window. Must not know sockets' modes and locks.
-//! Entry points: [`send`], [`receive`]; [`give_way`] for a call that has found nothing;
-//! [`waits_for_room`] for one that may sleep.
+//! Entry points: [`send`], [`receive`]; [`is_too_soon`] before the first look of a call, [`give_way`] for one that has found
+//! nothing; [`waits_for_room`] for one that may sleep.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
@@ -53,6 +53,7 @@ pub fn send(s: &Slot, from: &mut Cursor<'_>, whole: bool) -> usize {
         let sent = c.pump_mut()?.send_straight(from, whole);
         if sent > 0 {
             note(relay, true);
+            relay.answers.sent();
         }
         Some(sent)
     });
@@ -110,7 +111,24 @@ pub fn receive(s: &Slot, to: &mut Cursor<'_>, empty: impl Fn() -> bool) -> usize
     if alive.flatten() == Some(false) {
         service::nudge();
     }
-    to.done() - before
+    let received = to.done() - before;
+    if received > 0 {
+        relay.answers.received();
+    }
+    received
+}
+
+/// Before the first look of a call that is about to give the only CPU away: whether it may do so before it looks
+/// ([`super::answers`]).
+pub fn is_too_soon(s: &Slot) -> bool {
+    super::of(s).is_some_and(|relay| relay.answers.too_soon())
+}
+
+/// What that look has brought, where it was taken.
+pub fn looked_at_once(s: &Slot, found: bool) {
+    if let Some(relay) = super::of(s) {
+        relay.answers.looked(found);
+    }
 }
 
 /// Before another [`receive`] of a program that has found nothing again and again: gives the CPU away where there is only one,

@@ -9,6 +9,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
+use super::answers::Answers;
 use super::connection::Connection;
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sync::thread::tid;
@@ -27,6 +28,8 @@ pub struct Relay {
     pub polled_at: AtomicU64,
     /// Looks in vain since something moved.
     pub vain: AtomicU32,
+    /// How soon its program finds answers.
+    pub answers: Answers,
     /// Threads of the program that spin on it.
     pub spinners: AtomicU32,
     /// Nonzero while the device's next event is awaited, by whoever hears of it.
@@ -76,6 +79,7 @@ pub fn take() -> Option<&'static Relay> {
     found.generation.fetch_add(1, Ordering::AcqRel);
     found.polled_at.store(0, Ordering::Relaxed);
     found.vain.store(0, Ordering::Relaxed);
+    found.answers.forget();
     found.spinners.store(0, Ordering::Relaxed);
     found.armed.store(0, Ordering::Relaxed);
     found.heard.store(1, Ordering::Relaxed);
@@ -96,6 +100,7 @@ fn make() -> Option<&'static Relay> {
         generation: AtomicU32::new(0),
         polled_at: AtomicU64::new(0),
         vain: AtomicU32::new(0),
+        answers: Answers::new(),
         spinners: AtomicU32::new(0),
         armed: AtomicU32::new(0),
         heard: AtomicU32::new(1),

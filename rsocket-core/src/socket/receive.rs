@@ -4,6 +4,7 @@
 //! (`life-of-a-connection §4`). Each attempt runs under the receive lock and never sleeps; waiting is
 //! done by [`super::wait`] with no lock held.
 
+use core::mem;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
@@ -73,11 +74,12 @@ fn until_enough(
 ) -> Result<usize, Errno> {
     let enough = s.low_water.load(Ordering::Relaxed) as usize;
     let all = flags & libc::MSG_WAITALL != 0;
+    let mut new = true;
     loop {
         // Whether it is enough, this call decides: readiness goes by the low-water mark alone, however little is asked
         // for, or missing.
         let seen = if enough > 1 { ready::progress(s).received } else { 0 };
-        let got = match straight::first(s, cursor, flags, patience.born()) {
+        let got = match straight::first(s, cursor, flags, patience.born(), mem::take(&mut new)) {
             Looked::Bytes(n) => Ok(Got::Bytes(n)),
             // Nor would an attempt find anything: it begins with the same look.
             Looked::Nothing if cursor.done() == 0 => Ok(Got::Nothing),

@@ -184,10 +184,15 @@ pub(super) enum Looked {
     Otherwise,
 }
 
-/// The first look of a call that receives.
-pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32) -> Looked {
+/// The first look of a call that receives, or that after a wait. A `new` call on the only CPU may look only when it has given
+/// that away, which [`wait::readable`] does: then this says that there is nothing.
+pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: bool) -> Looked {
     if !may_receive(s, flags) || wait::kernel_was_heard(s) {
         return Looked::Otherwise;
+    }
+    let gives_way = new && wait::gives_way(s, flags);
+    if gives_way && relay::straight::is_too_soon(s) {
+        return Looked::Nothing;
     }
     relay::straight::give_way(s);
     let Some(ends) = link::ends(s).filter(|ends| guard::take_receive(s, ends)) else {
@@ -195,6 +200,9 @@ pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32) -> Loo
     };
     let looked = look(s, &ends, to, flags, born);
     s.receive.lock.unlock(tid());
+    if gives_way && looked != Looked::Otherwise {
+        relay::straight::looked_at_once(s, looked != Looked::Nothing);
+    }
     match looked {
         // The kernel may know of an end. A call that may sleep hears of it then.
         Looked::Nothing if flags & libc::MSG_DONTWAIT != 0 && wait::is_kernel_due(s) => Looked::Otherwise,

@@ -174,6 +174,14 @@ fn blocked(s: &Slot, flags: i32) -> bool {
     flags & libc::MSG_DONTWAIT == 0 && s.blocks.load(Ordering::Relaxed) != 0
 }
 
+/// Whether a call that receives over a relay gives the only CPU away before it sleeps, and found then what it waited for
+/// lately. (It looks at least once before it is told to sleep, or that it may not.)
+pub(super) fn gives_way(s: &Slot, flags: i32) -> bool {
+    // Relaxed: as in spin.
+    let adaptive = Adaptive::from_raw(s.receive_spin.load(Ordering::Relaxed));
+    adaptive.pays() && blocked(s, flags) && thread::has_one_cpu()
+}
+
 /// What comes before a sleep: [`spin`], where that is said to a relay, since meanwhile the device's events are this thread's;
 /// or, where there is one CPU and so nothing changes while we look, that is given to the device's threads and the peer. Not
 /// where the last sleeps were too long for it: whoever has looked in vain looks again when it has armed its bell.

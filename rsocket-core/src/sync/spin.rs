@@ -98,6 +98,12 @@ impl Adaptive {
         Self(raw)
     }
 
+    /// Whether the last spins brought what was waited for; then the next wait does not [rest](Self::rests).
+    #[must_use]
+    pub const fn pays(self) -> bool {
+        self.0 == u32::MAX
+    }
+
     /// Spins until `ready` says so, for at most `cap_ns` (0: one look and no more), with so many `looks` for each reading of
     /// the clock. `peer_cpu` is where the peer last said it runs ([`thread::cpu`] there; 0 when unknown).
     pub fn spin(
