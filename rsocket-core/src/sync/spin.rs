@@ -31,6 +31,12 @@ const TRIALS: u32 = 16;
 /// The number of an [`Adaptive`] whose next spin is that one.
 const TRIAL: u32 = u32::MAX - 1;
 
+/// Its number after the CPU was away for long, once; it is one less each time that this happens in a row, down to
+/// [`LAST_LATE`]. (A machine that is itself held up by others, as a virtual one is, is late now and then whatever we do, and
+/// a sleeper would be late too.)
+const LATE: u32 = TRIAL - 1;
+const LAST_LATE: u32 = LATE - 7;
+
 /// Its number with all of the short ones ahead; it is one less with each, down to [`LAST_SHORT`].
 const SHORT: u32 = RESTS + TRIALS;
 
@@ -101,7 +107,7 @@ impl Adaptive {
     /// Whether the last spins brought what was waited for; then the next wait does not [rest](Self::rests).
     #[must_use]
     pub const fn pays(self) -> bool {
-        self.0 == u32::MAX
+        matches!(self.0, u32::MAX | LAST_LATE..=LATE)
     }
 
     /// Spins until `ready` says so, for at most `cap_ns` (0: one look and no more), with so many `looks` for each reading of
@@ -162,12 +168,24 @@ impl Adaptive {
                 return true;
             }
             if ready || late {
-                self.failed(cap_ns);
+                self.late(cap_ns, ready);
                 return ready;
             }
         }
         self.failed(cap_ns);
         false
+    }
+
+    /// The CPU was away for long. If it is others that want it, a sleeper has it sooner: that is so when it is away each time.
+    fn late(&mut self, cap_ns: u32, ready: bool) {
+        match self.0 {
+            u32::MAX => self.0 = LATE,
+            // One that was to find out has found what it waited for, and is believed once.
+            TRIAL if ready => self.0 = LAST_LATE,
+            LAST_LATE => self.0 = SHORT,
+            late @ LAST_LATE..=LATE => self.0 = late - 1,
+            _ => self.failed(cap_ns),
+        }
     }
 
     /// The spin did not pay: the next one is half as long, or, if that one was the shortest, perhaps a long one.
@@ -299,8 +317,26 @@ mod tests {
         assert_eq!(rests, RESTS, "now and then it is tried");
         assert!(a.give_way_for(u64::MAX, 10_000, || true));
         assert_eq!(a.limit(10_000), 10_000);
-        assert!(a.give_way_for(0, 10_000, || true), "it is there");
-        assert_eq!(a.limit(10_000), 5_000, "but a sleeper would have had it sooner");
+        for _ in 0..=LATE - LAST_LATE {
+            assert!(a.give_way_for(0, 10_000, || true), "it is there");
+            assert!(a.pays(), "it may be the machine that was held up");
+        }
+        assert!(a.give_way_for(0, 10_000, || true));
+        assert!(!a.pays());
+        assert_eq!(a.limit(10_000), LEAST_NS, "but a sleeper would have had it sooner");
+        assert!(a.give_way_for(u64::MAX, 10_000, || true) && a.give_way_for(0, 10_000, || true));
+        assert!(a.give_way_for(u64::MAX, 10_000, || true));
+        assert_eq!(a.to_raw(), u32::MAX, "one that is in time ends the row");
+        let mut lates = 0;
+        while !a.rests() {
+            lates += 1;
+            assert!(lates < 20);
+            a.give_way_for(0, 10_000, || true);
+            a.slept(50_000, 10_000);
+        }
+        while a.rests() {}
+        assert!(a.give_way_for(0, 10_000, || true) && a.pays(), "a late trial is believed once");
+        assert!(a.give_way_for(0, 10_000, || true) && !a.pays());
         let mut looks = 0;
         let mut never = || {
             looks += 1;
