@@ -195,14 +195,14 @@ for dev in "${DEVICES[@]}"; do
     [ "$(stat_sum cpu.yields "$tmp/all")" -ge 100 ]
 done
 # And one that blocks does so before it sleeps, which often is enough: the peer answers meanwhile. (How often depends on the scheduler,
-# which shares the CPU out among sessions before it does among threads: 78 to 390 of 400 were seen.)
+# which shares the CPU out among sessions before it does among threads: 18 to 390 of 400 were seen; who spins and does not give way has none.)
 for dev in "${DEVICES[@]}"; do
   cell "$dev" ours ours "rstream -T b, giving way" rstream -S 64 -C 1 -I 200 -T b
   collect
   # There are 400 waits: many more would be one that goes round and round, as connecting once did.
   paid=$(stat_sum spins.paid "$tmp/all") yields=$(stat_sum cpu.yields "$tmp/all")
   check "$dev: one that blocks gives the CPU away ($yields times, $paid waits without a sleep)" "see above" \
-    [ "$paid" -ge 40 -a "$paid" -le 2000 -a "$yields" -ge 50 ]
+    [ "$paid" -ge 10 -a "$paid" -le 2000 -a "$yields" -ge 50 ]
 done
 check "nothing left" "see above" none_left 10
 finish
