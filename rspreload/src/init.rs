@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rsocket_core::{process, readiness, socket, succession, sys};
 
-use crate::{handlers, policy, real};
+use crate::hooks::standard;
+use crate::{handlers, policy, real, shadow};
 
 // Not in unit tests, which need their panic messages.
 #[cfg(not(test))]
@@ -46,10 +47,12 @@ extern "C" fn enter() {
         let enabled = policy::enabled();
         if succession::inherit() && enabled {
             succession::show();
+            (0..=2).filter(|fd| shadow::connection(*fd).is_some()).for_each(standard::stands);
         }
     }
 }
 
 extern "C" fn leave() {
+    standard::flush();
     process::leaving();
 }

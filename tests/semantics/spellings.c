@@ -207,6 +207,57 @@ static void reopened(int fd) {
   EQ(read(number, &c, 1), 1);
   fclose(f);
 }
+// A program that has its connection on 0 and 1, as inetd's have, speaks by stdio and by calls in turns.
+static void standard_server(int fd) {
+  char line[64], wanted[64];
+  fflush(stdout);
+  int in = dup(0), out = dup(1);
+  CHECK(in >= 0 && out >= 0);
+  EQ(dup2(fd, 0), 0);
+  EQ(dup2(fd, 1), 1);
+  for (int i = 0; i < 2000; i++) {
+    if (i % 3 == 2) {
+      int n = snprintf(wanted, sizeof wanted, "line %d\n", i);
+      get(0, line, n);
+      CHECK(!memcmp(line, wanted, n));
+      put(1, wanted, n);
+    } else {
+      int n = -1;
+      CHECK(fgets(line, sizeof line, stdin) && sscanf(line, "line %d", &n) == 1 && n == i);
+      CHECK(printf("line %d\n", n) > 0 && !fflush(stdout));
+    }
+  }
+  EQ(fileno(stdin), 0);
+  EQ(fileno(stdout), 1);
+  EQ(getchar(), EOF);
+  CHECK(feof(stdin) && !ferror(stdin) && !ferror(stdout));
+  FAILS(fseek(stdin, 1, SEEK_CUR), ESPIPE);
+  static char b[600000];
+  fill(b, sizeof b, 1, 0);
+  EQ(fwrite(b, 1, 300000, stdout), 300000);
+  CHECK(!fflush(stdout));
+  put(1, b + 300000, 100000);
+  EQ(fwrite(b + 400000, 1, 200000, stdout), 200000);
+  CHECK(!fflush(stdout));
+  EQ(dup2(in, 0), 0);
+  EQ(dup2(out, 1), 1);
+  CHECK(freopen("/dev/null", "r", stdin) == stdin);
+  EQ(getchar(), EOF);
+  EQ(fileno(stdin), 0);
+  close(in), close(out), close(fd);
+}
+static void standard_client(int fd) {
+  char line[64], seen[64];
+  for (int i = 0; i < 2000; i++) {
+    int n = snprintf(line, sizeof line, "line %d\n", i);
+    put(fd, line, n);
+    get(fd, seen, n);
+    CHECK(!memcmp(line, seen, n));
+  }
+  CHECK(!shutdown(fd, SHUT_WR));
+  get_stream(fd, 1, 0, 600000, 65536);
+  EQ(read(fd, line, 1), 0);
+}
 static void old_stdio(int fd) {
   FILE *f = _IO_fdopen(fd, "r+");
   CHECK(f);
@@ -229,5 +280,6 @@ const test_case CASES[] = {
   {"fionbio", echo_server, fionbio, TOUCH},
   {"stream_reopened", reopened_server, reopened, TOUCH},
   {"old_stdio", echo_server, old_stdio, NOSHM},
+  {"standard_streams", standard_server, standard_client, 0},
   {0},
 };

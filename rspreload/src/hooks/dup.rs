@@ -7,6 +7,7 @@ use rsocket_core::{readiness, socket, sys};
 
 use super::exec::meant_for_next;
 use super::life::before_close;
+use super::standard;
 use crate::edge::{fail, keeping_errno};
 use crate::real;
 use crate::shadow::{self, Entry};
@@ -26,6 +27,9 @@ pub(super) fn alias(old: c_int, new: c_int) -> c_int {
                 Entry::Foreign => {}
             }
             shadow::put(new, entry);
+            if matches!(entry, Entry::Connection(_)) {
+                standard::stands(new);
+            }
         });
     } else {
         // The number is only a vfork child's own.

@@ -20,6 +20,7 @@ pub(crate) mod recv;
 pub(crate) mod rings;
 pub(crate) mod send;
 pub(crate) mod signal;
+pub(crate) mod standard;
 pub(crate) mod stdio;
 pub(crate) mod transfer;
 pub(crate) mod twins;

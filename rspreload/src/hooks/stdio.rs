@@ -8,6 +8,7 @@ use rsocket_core::attach::reason::Reason;
 use rsocket_core::socket;
 
 use super::life::before_close;
+use super::standard;
 use crate::edge::keeping_errno;
 use crate::real;
 use crate::shadow::{self, Entry};
@@ -46,11 +47,13 @@ hook! {
     }
 
     fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
+        let file = standard::own(file);
         before_stream_closes(file);
         real::freopen(path, mode, file)
     }
 
     fn freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
+        let file = standard::own(file);
         before_stream_closes(file);
         real::freopen64(path, mode, file)
     }
