@@ -15,15 +15,17 @@
 //! closes is not closed here. Before a word that is ours changes, [`mine`] compares the process with the
 //! table's owner (127 ns, only on a hit). The owner is the process that tracked the first socket; a forked
 //! child takes over in its `pthread_atfork` step ([`inherit`]). A child made by a raw `clone` stays foreign:
-//! what it had stays as it was, and what it makes is never tracked.
+//! what it had stays as it was, and what it makes is never tracked. But its table is a copy, in which it forgets what it
+//! closes ([`forget_copy`]), since something else will have that number: a page that the kernel empties in every copy of
+//! this memory says so.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use crate::attach::sandbox;
 use crate::readiness;
 use crate::socket::{self, SlotId};
-use crate::sys::MAX_FDS;
+use crate::sys::{self, MAX_FDS};
 
 static TABLE: [AtomicU32; MAX_FDS] = [const { AtomicU32::new(0) }; MAX_FDS];
 
@@ -32,6 +34,10 @@ static END: AtomicU32 = AtomicU32::new(0);
 
 /// The process that the table describes; 0 until something is tracked.
 static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// A word that is 1 in the memory of the table's owner, which a `vfork` child shares, and 0 in a copy of it; null until something
+/// is tracked, or where the kernel cannot do that.
+static ORIGINAL: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
 const KIND: u32 = 0b11 << 30;
 const CONNECTION: u32 = 0b01 << 30;
@@ -132,7 +138,11 @@ pub fn claim() -> bool {
     }
     let me = process();
     match OWNER.compare_exchange(0, me, Relaxed, Relaxed) {
-        Ok(_) => true,
+        Ok(_) => {
+            ORIGINAL.store(sys::emptied_in_copies().map_or(core::ptr::null_mut(), <*mut _>::cast), Relaxed);
+            mark_original();
+            true
+        }
         Err(owner) => owner == me,
     }
 }
@@ -141,6 +151,26 @@ pub fn claim() -> bool {
 pub fn inherit() {
     if OWNER.load(Relaxed) != 0 {
         OWNER.store(process(), Relaxed);
+        mark_original();
+    }
+}
+
+fn original() -> Option<&'static AtomicU32> {
+    // SAFETY: null, or a page that stays mapped.
+    unsafe { ORIGINAL.load(Relaxed).as_ref() }
+}
+
+fn mark_original() {
+    if let Some(word) = original() {
+        word.store(1, Relaxed);
+    }
+}
+
+/// Where the table is not [`mine`]: forgets a number that is about to be, or was, closed, if this is a copy of the owner's memory.
+/// Nobody else is told: to the layers above this process holds nothing.
+pub fn forget_copy(fd: c_int) {
+    if original().is_some_and(|word| word.load(Relaxed) == 0) {
+        forget(fd);
     }
 }
 
@@ -175,6 +205,8 @@ pub fn fresh(fd: c_int) {
 fn stale(fd: c_int) {
     if mine() {
         crate::edge::keeping_errno(|| let_go(fd, forget(fd), -1));
+    } else {
+        forget_copy(fd);
     }
 }
 
@@ -220,11 +252,16 @@ mod tests {
     #[test]
     fn another_process_does_not_own_the_table() {
         assert!(claim() && mine());
+        put(800_000, Entry::Set);
+        forget_copy(800_000);
+        assert_eq!(entry(800_000), Entry::Set, "not in the original");
         // SAFETY: the child makes only calls that are async-signal-safe. No fork handler is registered here,
         // so that it is to the table what a raw clone or a vfork child is.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let code = i32::from(mine()) + 2 * i32::from(claim());
+            forget_copy(800_000);
+            let code = code + 8 * i32::from(entry(800_000) == Entry::Foreign);
             inherit();
             // SAFETY: ends the child.
             unsafe { libc::_exit(code + 4 * i32::from(mine())) };
@@ -232,8 +269,9 @@ mod tests {
         let mut status = 0;
         // SAFETY: waits for our own child.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(libc::WEXITSTATUS(status), 4, "foreign before it inherits, its own after");
+        assert_eq!(libc::WEXITSTATUS(status), 12, "foreign before it inherits, its own after");
         assert!(mine());
+        assert_eq!(forget(800_000), Entry::Set);
     }
 
     #[test]

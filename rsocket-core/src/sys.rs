@@ -135,6 +135,26 @@ pub fn next_private(from: RawFd) -> Option<RawFd> {
     })
 }
 
+/// Bytes in a page of the kernel's; more do no harm.
+pub const PAGE_SIZE: usize = 4096;
+
+/// A new page of zeros that the kernel empties in every copy of this memory: in each forked child, also where the fork went past
+/// libc (raw `clone`). A `vfork` child shares it with its parent, as it shares everything else. `None` where the kernel cannot
+/// do that.
+pub fn emptied_in_copies() -> Option<*mut core::ffi::c_void> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags};
+    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a fresh anonymous mapping at a place of the kernel's choice.
+    let page = unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), PAGE_SIZE, prot, flags) }.ok()?;
+    // SAFETY: the page is ours and nobody has seen it yet.
+    if unsafe { rustix::mm::madvise(page, PAGE_SIZE, Advice::LinuxWipeOnFork) }.is_err() {
+        // SAFETY: as above.
+        let _ = unsafe { rustix::mm::munmap(page, PAGE_SIZE) };
+        return None;
+    }
+    Some(page)
+}
+
 /// This process. Asked each time: a cached one is wrong in a child of vfork or of a raw clone.
 #[must_use]
 pub fn pid() -> u32 {

@@ -676,6 +676,39 @@ static void both_hear_client(int fd) {
   finish(fd);
 }
 
+// A child that was made past libc (as vsftpd makes its sessions) closes the connection; what has its number then is what it is.
+static void past_libc_server(int fd) {
+  int spare = open("/dev/null", O_RDONLY);
+  while (spare >= 0 && spare < fd) spare = open("/dev/null", O_RDONLY);
+  pid_t child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  CHECK(child >= 0);
+  if (child == 0) {
+    char b[16] = "zeros expected";
+    close(fd);
+    EQ(open("/dev/zero", O_RDONLY), fd);
+    EQ(read(fd, b, sizeof b), sizeof b);
+    for (unsigned i = 0; i < sizeof b; i++) EQ(b[i], 0);
+    close(fd);
+    EQ(socket(AF_INET, SOCK_DGRAM, 0), fd);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, from;
+    socklen_t n = sizeof at;
+    CHECK(!bind(fd, (struct sockaddr *)&at, n) && !getsockname(fd, (struct sockaddr *)&at, &n));
+    EQ(sendto(fd, "x", 1, 0, (struct sockaddr *)&at, sizeof at), 1);
+    n = sizeof from;
+    EQ(recvfrom(fd, b, sizeof b, 0, (struct sockaddr *)&from, &n), 1);
+    EQ(n, sizeof from);
+    EQ(from.sin_port, at.sin_port);
+    _exit(0);
+  }
+  int status = -1;
+  EQ(waitpid(child, &status, 0), child);
+  EQ(status, 0);
+  echo_all(fd);
+}
+static void past_libc_client(int fd) {
+  ask(fd, 3, 200000, 5000);
+  finish(fd);
+}
 const test_case CASES[] = {
     {"gap_7_1_a_child_uses_the_connection", child_server, child_client, 0},
     {"gap_7_2_workers_accept_and_connect", prefork_server, prefork_client, RAW},
@@ -692,6 +725,7 @@ const test_case CASES[] = {
     {"system_and_popen", system_server, system_client, NOSHM},
     {"the_first_thread_leaves", first_thread_server, first_thread_client, 0},
     {"hundreds_of_processes", hundreds_server, hundreds_client, 0},
+    {"a_child_made_past_libc", past_libc_server, past_libc_client, 0},
     {"threads_that_fork", echo_role, threads_client, 0},
     {"a_child_closes_its_parents_set", closes_server, closes_client, 0},
     {"a_sandboxed_child_and_its_parents_set", sandboxed_server, sandboxed_client, RAW},

@@ -12,11 +12,11 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::raw;
 use crate::errno::Errno;
+use crate::sys;
 
 /// The version of everything that two processes share: these messages, the arena, its windows. To be
 /// raised with any change to any of them; two versions that differ stay on TCP.
@@ -188,30 +188,15 @@ static PAGE: AtomicPtr<Halves> = AtomicPtr::new(ptr::null_mut());
 /// Instead of the page where the kernel cannot do that; then [`forked`] has to be called.
 static SPARE: Halves = Halves([const { AtomicU64::new(0) }; 2]);
 
-const PAGE_SIZE: usize = 4096;
-
-fn wiped_page() -> Option<*mut Halves> {
-    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a fresh anonymous mapping at a place of the kernel's choice.
-    let page = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), PAGE_SIZE, prot, flags) }.ok()?;
-    // SAFETY: the page is ours and nobody has seen it yet.
-    if unsafe { rustix::mm::madvise(page, PAGE_SIZE, Advice::LinuxWipeOnFork) }.is_err() {
-        // SAFETY: as above.
-        let _ = unsafe { rustix::mm::munmap(page, PAGE_SIZE) };
-        return None;
-    }
-    Some(page.cast())
-}
-
 fn halves() -> &'static Halves {
     // Acquire: pairs with the AcqRel exchange below. (The kernel made the page's zeros; there is nothing
     // else to see, but the pointer is followed.)
     let known = PAGE.load(Ordering::Acquire);
     if !known.is_null() {
-        // SAFETY: only wiped_page's result or SPARE is ever stored: aligned, zero or drawn, never unmapped.
+        // SAFETY: only such a page or SPARE is ever stored: aligned, zero or drawn, never unmapped.
         return unsafe { &*known };
     }
-    let mine = wiped_page();
+    let mine = sys::emptied_in_copies().map(<*mut _>::cast::<Halves>);
     let new = mine.unwrap_or((&raw const SPARE).cast_mut());
     match PAGE.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: as above; atomics are only ever reached through shared references.
@@ -219,7 +204,7 @@ fn halves() -> &'static Halves {
         Err(theirs) => {
             if let Some(page) = mine {
                 // SAFETY: the page lost the race, so nobody has seen it.
-                let _ = unsafe { rustix::mm::munmap(page.cast(), PAGE_SIZE) };
+                let _ = unsafe { rustix::mm::munmap(page.cast(), sys::PAGE_SIZE) };
             }
             // SAFETY: as above.
             unsafe { &*theirs }

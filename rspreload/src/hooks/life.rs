@@ -67,8 +67,13 @@ pub(super) fn close_by<R: From<c_int>>(fd: c_int, real: impl FnOnce() -> R) -> R
 /// Before `fd` is really closed. Its entry goes first: from the moment that the kernel has closed it, the
 /// number may be somebody else's.
 pub(super) fn before_close(fd: c_int) {
-    if shadow::entry(fd) != Entry::Foreign && shadow::mine() {
+    if shadow::entry(fd) == Entry::Foreign {
+        return;
+    }
+    if shadow::mine() {
         shadow::let_go(fd, shadow::forget(fd), fd);
+    } else {
+        shadow::forget_copy(fd);
     }
 }
 
@@ -212,14 +217,7 @@ fn before_close_range(first: c_uint, last: c_uint) {
     let end = shadow::end();
     let Ok(first) = c_int::try_from(first) else { return };
     let last = c_int::try_from(last).unwrap_or(c_int::MAX).min(end - 1);
-    if first > last || !shadow::mine() {
-        return;
-    }
-    for fd in first..=last {
-        if shadow::entry(fd) != Entry::Foreign {
-            shadow::let_go(fd, shadow::forget(fd), fd);
-        }
-    }
+    (first..=last).for_each(before_close);
 }
 
 #[cfg(test)]
