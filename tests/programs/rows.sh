@@ -20,6 +20,7 @@ ROWS=(
   nc-openbsd nc-traditional ncat
   asyncio selectors-epoll selectors-poll selectors-select socketserver-thread socketserver-fork
   node tls
+  memcached rsync git inetd-script
 )
 # The rows of rows_family.sh; for one host there are scripts of their own that see more (ssh.sh, prefork.sh, resync.sh, forking.sh, heirs.sh).
 FAMILY_ROWS=(ssh scp nginx-upgrade gunicorn redis-bgsave fork-echo socat-exec socat-nofork inetd inetd-static)
@@ -37,7 +38,8 @@ declare -A MAY_LEAVE=([inetd-static]=1)
 
 need_rows() {
   need curl /usr/bin/python3=python3 redis-server redis-cli=redis-tools redis-benchmark=redis-tools nginx wrk sockperf iperf3 \
-    nc.openbsd=netcat-openbsd nc.traditional=netcat-traditional ncat node=nodejs openssl
+    nc.openbsd=netcat-openbsd nc.traditional=netcat-traditional ncat node=nodejs openssl \
+    memcached memcslap=libmemcached-tools rsync git socat
   need_family
 }
 
@@ -378,3 +380,72 @@ tls_ask() {
   alike "$DATA/tls" "$DIR/asked"
 }
 tls_end() { stop_servers && nc_got tls; }
+
+# ---------------------------------------------------------------- memcached, rsync, git, a script that inetd starts
+
+memcached_serve() {
+  local user=()
+  [ "$(id -u)" = 0 ] && user=(-u www-data)
+  serve "${P[@]}" memcached "${user[@]}" -l "$ADDR" -p "$PORT" -U 0 -t 4 -I 4m
+}
+memcached_ask() {
+  quiet limit 60 "${P[@]}" memcslap --servers="$ADDR:$PORT" --concurrency=20 --execute-number=$((REQUESTS / 20)) --test=set || return
+  # It says on standard error what was not as it should be, and ends well.
+  ! grep -qi 'fail\|error' "$DIR/out" || because "$(tail -n 3 "$DIR/out")" || return
+  quiet limit 60 "${P[@]}" memcslap --servers="$ADDR:$PORT" --concurrency=10 --execute-number=200 --test=mget
+  (cd "$DATA" && limit 60 "${P[@]}" memccp --servers="$ADDR:$PORT" body) >"$DIR/out" 2>&1 || because "memccp: $(tail -n 2 "$DIR/out")" || return
+  limit 60 "${P[@]}" memccat --servers="$ADDR:$PORT" body >"$DIR/got" 2>"$DIR/err" || because "memccat: $(tail -n 2 "$DIR/err")" || return
+  # It adds a newline.
+  { cat "$DATA/body"; echo; } >"$DIR/want"
+  alike "$DIR/want" "$DIR/got"
+}
+
+rsync_serve() {
+  mkdir -p "$DIR/to"
+  printf 'use chroot = no\nuid = %s\ngid = %s\n[from]\npath = %s\n[to]\npath = %s\nread only = no\n' \
+    "$(id -u)" "$(id -g)" "$DATA" "$DIR/to" >"$DIR/conf"
+  serve "${P[@]}" rsync --daemon --no-detach --address="$ADDR" --port="$PORT" --config="$DIR/conf"
+}
+rsync_ask() {
+  local at="rsync://$ADDR:$PORT"
+  mkdir -p "$DIR/here"
+  quiet limit 120 "${P[@]}" rsync -t "$at/from/middle" "$at/from/body" "$DIR/here/" || return
+  alike "$DATA/middle" "$DIR/here/middle" && alike "$DATA/body" "$DIR/here/body" || return
+  # The differences alone, as it finds them by sums.
+  { head -c 5000000 "$DATA/middle"; echo changed; tail -c 5000000 "$DATA/middle"; } >"$DIR/here/middle"
+  quiet limit 120 "${P[@]}" rsync -c --no-whole-file "$at/from/middle" "$DIR/here/" && alike "$DATA/middle" "$DIR/here/middle" || return
+  quiet limit 120 "${P[@]}" rsync -z "$DIR/here/middle" "$at/to/"
+}
+rsync_end() { stop_servers && { [ ! -e "$DIR/to/middle" ] || alike "$DATA/middle" "$DIR/to/middle"; }; }
+
+# The server says its references by stdio, and everything else by calls.
+git_serve() {
+  quiet git init -q --bare "$DIR/there.git" || return
+  serve "${P[@]}" git -c safe.directory='*' daemon --reuseaddr --listen="$ADDR" --port="$PORT" --base-path="$DIR" --export-all --enable=receive-pack "$DIR"
+}
+git_ask() {
+  local at="git://$ADDR:$PORT/there.git" here="$DIR/here" i
+  quiet git init -q -b main "$here" || return
+  cp "$DATA/body" "$here"
+  quiet git -C "$here" add . && quiet git -C "$here" -c user.name=a -c user.email=a@b commit -q -m all || return
+  for i in $(seq 200); do printf 'create refs/tags/t%d HEAD\n' "$i"; done | git -C "$here" update-ref --stdin
+  quiet limit 120 "${P[@]}" git -C "$here" push -q "$at" main || return
+  quiet limit 120 "${P[@]}" git -C "$here" push -q --tags "$at" || return
+  quiet limit 120 "${P[@]}" git -c protocol.version=0 clone -q -b main "$at" "$DIR/old" && alike "$DATA/body" "$DIR/old/body" || return
+  quiet limit 120 "${P[@]}" git clone -q -b main "$at" "$DIR/new" && alike "$DATA/body" "$DIR/new/body" || return
+  [ "$(git -C "$DIR/old" tag | wc -l)" = 200 ] || because "$(git -C "$DIR/old" tag | wc -l) of 200 tags came"
+}
+
+# The shell's own commands write by stdio, the programs that it starts by calls, all to one connection.
+inetd-script_serve() {
+  printf 'read -r name\necho "begin $name"\ncat "%s"\necho middle\ncat "%s"\nprintf "end %%s\\n" "$name"\n' "$DATA/middle" "$DATA/body" >"$DIR/script"
+  serve "${P[@]}" socat "TCP-LISTEN:$PORT,bind=$ADDR,fork,reuseaddr" "EXEC:bash $DIR/script,nofork"
+}
+inetd-script_ask() {
+  local i
+  { echo 'begin x'; cat "$DATA/middle"; echo middle; cat "$DATA/body"; echo 'end x'; } >"$DIR/want"
+  for i in 1 2 3; do
+    echo x | limit 60 "${P[@]}" nc.openbsd "$ADDR" "$PORT" >"$DIR/got" 2>"$DIR/err" || because "nc: exit $? $(tail -n 2 "$DIR/err")" || return
+    alike "$DIR/want" "$DIR/got" || return
+  done
+}
