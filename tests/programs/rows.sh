@@ -13,7 +13,7 @@
 # In the order of the table.
 ROWS=(
   http-1k http-big http-100
-  iperf3 iperf3-P4 iperf3-R iperf3-bidir
+  iperf3 iperf3-P4 iperf3-R iperf3-bidir iperf2
   redis-cli redis-c1 redis-c50 redis-P16 redis-replica
   nginx-keepalive nginx-close nginx-sendfile nginx-reload nginx-wrk
   sockperf-pp sockperf-tp sockperf-ul
@@ -37,7 +37,7 @@ declare -A NOT_ALONE=([ssh]=1 [scp]=1 [inetd-static]=1)
 declare -A MAY_LEAVE=([inetd-static]=1)
 
 need_rows() {
-  need curl /usr/bin/python3=python3 redis-server redis-cli=redis-tools redis-benchmark=redis-tools nginx wrk sockperf iperf3 \
+  need curl /usr/bin/python3=python3 redis-server redis-cli=redis-tools redis-benchmark=redis-tools nginx wrk sockperf iperf3 iperf \
     nc.openbsd=netcat-openbsd nc.traditional=netcat-traditional ncat node=nodejs openssl \
     memcached memcslap=libmemcached-tools rsync git socat
   need_family
@@ -131,6 +131,16 @@ if "error" in r:
     sys.exit(r["error"])
 sums = [k for k in r["end"] if k.startswith("sum_received")]
 sys.exit(next(("nothing arrived: " + k for k in sums if not r["end"][k]["bytes"]), 0 if sums else "no sums"))
+PY
+}
+# It asks for the times of arrival, and does not look at them.
+iperf2_serve() { serve "${P[@]}" iperf -s -B "$ADDR" -p "$PORT"; }
+iperf2_ask() {
+  quiet limit 90 "${P[@]}" iperf -c "$ADDR" -p "$PORT" -t "$SECS" -P 2 -y C || return
+  "$PYTHON" - "$DIR/out" <<'PY'
+import sys
+lines = [l.split(",") for l in open(sys.argv[1]) if l.count(",") >= 8]
+sys.exit(0 if len(lines) >= 2 and all(int(l[7]) > 0 for l in lines) else f"no bytes: {lines}")
 PY
 }
 iperf3-P4_ask() { iperf3_ask -P 4; }

@@ -264,6 +264,51 @@ static void reuseport_client(int fd) {
     close(fd);
   }
 }
+// Times of arrival come to whoever gives room for them; nobody else is disturbed.
+static int stamp_of(int fd) {
+  char b[100], control[200];
+  struct iovec v = {b, sizeof b};
+  struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  EQ(recvmsg(fd, &m, MSG_WAITALL), sizeof b);
+  struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+  if (!c) return 0;
+  struct timeval then, now;
+  CHECK(c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_TIMESTAMP && c->cmsg_len >= CMSG_LEN(sizeof then));
+  memcpy(&then, CMSG_DATA(c), sizeof then);
+  CHECK(!gettimeofday(&now, NULL) && now.tv_sec - then.tv_sec >= 0 && now.tv_sec - then.tv_sec < 20);
+  return 1;
+}
+static void stamped(int fd) {
+  char b[100];
+  int on = 1;
+  EQ(stamp_of(fd), 0);
+  put(fd, b, 1);
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on));
+  EQ(opt(fd, SOL_SOCKET, SO_TIMESTAMP), 1);
+  for (int i = 0; i < 1000; i++) {
+    get(fd, b, sizeof b);
+    put(fd, b, 1);
+  }
+  // The kernel starts to note the time a moment after it was asked to; what it has taken before has none.
+  nap(100);
+  int times = 0;
+  for (int i = 0; i < 20; i++) {
+    times += stamp_of(fd);
+    put(fd, b, 1);
+  }
+  CHECK(times >= 18);
+  get_stream(fd, 1, 0, 100000, 5000);
+  EQ(read(fd, b, 1), 0);
+}
+static void stamped_client(int fd) {
+  char b[100] = {0};
+  for (int i = 0; i < 1021; i++) {
+    put(fd, b, sizeof b);
+    get(fd, b, 1);
+  }
+  put_stream(fd, 1, 0, 100000, 1000);
+  CHECK(!shutdown(fd, SHUT_WR));
+}
 // Other kinds of socket are not touched.
 static void others(int lfd) {
   char b[10];
@@ -295,6 +340,7 @@ const test_case CASES[] = {
     {"backlog", backlog_server, backlog_client, RAW | EARLY},
     {"dual_stack", dual_server, dual_client, RAW},
     {"reuseport", reuseport_server, reuseport_client, RAW},
+    {"times_of_arrival", stamped, stamped_client, NOSHM},
     {"other_sockets", others, NULL, SOLO},
     {0},
 };

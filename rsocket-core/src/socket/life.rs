@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use super::family::{self, Left};
 use super::slot::{RecvState, Slot, SlotId, flag};
-use super::{guard, kernel, lent, policy, receive, tally};
+use super::{guard, kernel, lent, policy, receive, stamps, tally};
 use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::attach::{arenas, detach, hello, link, pairing, remote, vault};
 use crate::device::shm::bell;
@@ -111,6 +111,7 @@ pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
         if l.low_water.load(Ordering::Relaxed) != 0 {
             super::low_water(id, fd);
         }
+        stamps::inherit(s, l);
     }
     established(id, s, 0);
     if let Some(l) = family::slot(listener) {

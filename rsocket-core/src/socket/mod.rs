@@ -40,6 +40,7 @@ mod short;
 #[cfg(test)]
 mod short_tests;
 pub mod slot;
+pub mod stamps;
 mod straight;
 #[cfg(test)]
 mod tail_tests;

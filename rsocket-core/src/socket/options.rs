@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use super::stamps;
 use crate::config::Config;
 use crate::device::shm::layout;
 use crate::wire::private_data::representable_iomap;
@@ -85,7 +86,7 @@ impl Sizes {
 #[must_use]
 pub fn harmless(level: i32, name: i32) -> bool {
     match level {
-        libc::SOL_SOCKET => harmless_socket(name),
+        libc::SOL_SOCKET => harmless_socket(name) || stamps::concerns(level, name),
         libc::IPPROTO_TCP => harmless_tcp(name),
         libc::IPPROTO_IP => matches!(
             name,
@@ -221,13 +222,15 @@ mod tests {
     #[test]
     fn what_changes_the_bytes_is_not_harmless() {
         assert!(harmless(libc::IPPROTO_TCP, libc::TCP_NODELAY));
-        assert!(harmless(libc::SOL_SOCKET, libc::SO_RCVTIMEO));
+        assert!(
+            harmless(libc::SOL_SOCKET, libc::SO_RCVTIMEO) && harmless(libc::SOL_SOCKET, libc::SO_TIMESTAMP)
+        );
         for name in
             [libc::TCP_ULP, libc::TCP_MD5SIG, libc::TCP_REPAIR, libc::TCP_INQ, libc::TCP_FASTOPEN_CONNECT]
         {
             assert!(!harmless(libc::IPPROTO_TCP, name), "{name}");
         }
-        for name in [libc::SO_ZEROCOPY, libc::SO_TIMESTAMPING, libc::SO_TIMESTAMP, libc::SO_TXTIME] {
+        for name in [libc::SO_ZEROCOPY, libc::SO_TIMESTAMPING, libc::SO_TXTIME] {
             assert!(!harmless(libc::SOL_SOCKET, name), "{name}");
         }
         // SOL_TLS

@@ -289,6 +289,9 @@ pub mod flag {
     /// A listener to which peers may come by RDMA beside TCP.
     pub const HEARD_BESIDE: u32 = 1 << 22;
 
+    /// The kernel notes when bytes arrive, for those who ask ([`super::super::stamps`]).
+    pub const STAMPED: u32 = 1 << 23;
+
     /// Copies of its descriptor are on their way in messages, or a stranger has one: it must not leave TCP.
     pub const TRAVELS: u32 = 1 << 28;
     /// There is memory for the large bank of the direction that we send in, or it is not asked about.
@@ -344,6 +347,7 @@ pub mod flag {
         TRAVELS,
         UNDECIDED,
         HEARD_BESIDE,
+        STAMPED,
     ];
 }
 

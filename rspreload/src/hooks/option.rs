@@ -9,7 +9,7 @@ use libc::socklen_t;
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::options::harmless;
-use rsocket_core::socket::timers;
+use rsocket_core::socket::{stamps, timers};
 use rsocket_core::{plain, socket, sys};
 
 use super::dup::alias;
@@ -56,6 +56,9 @@ fn was_set(fd: c_int, level: c_int, name: c_int) {
             if (level, name) == (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) =>
         {
             socket::accept_deferred(fd);
+        }
+        Entry::Connection(slot) | Entry::Listener(slot) if stamps::concerns(level, name) => {
+            stamps::changed(slot, fd)
         }
         Entry::Connection(slot) if timers::concerns(level, name) => timers::changed(slot, fd),
         _ => {}

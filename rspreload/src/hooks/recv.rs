@@ -6,7 +6,7 @@ use core::mem::MaybeUninit;
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
-use rsocket_core::socket::{self, Route, SlotId};
+use rsocket_core::socket::{self, Route, SlotId, stamps};
 use rsocket_core::sys;
 
 use super::passing::{came, may_bring};
@@ -134,6 +134,17 @@ unsafe fn no_address(r: ssize_t, address: *mut sockaddr, length: *mut socklen_t)
     }
 }
 
+/// What the kernel has to say beside the bytes is asked for, in the first message at least.
+///
+/// # Safety
+/// `message` points to a valid header.
+unsafe fn has_room(slot: SlotId, fd: c_int, message: *const msghdr) {
+    // SAFETY: the caller's promise.
+    if unsafe { (*message).msg_controllen } > 0 {
+        keeping_errno(|| stamps::wanted(slot, fd));
+    }
+}
+
 /// `recvmsg` on the device: a stream gives no address, no control data and no flags.
 ///
 /// # Safety
@@ -246,6 +257,7 @@ hook! {
         if flags & libc::MSG_ERRQUEUE != 0 {
             return real::recvmsg(fd, message, flags);
         }
+        has_room(slot, fd, message);
         match enter(slot, fd, flags) {
             Ok(Route::Kernel) => {
                 let r = real::recvmsg(fd, message, flags);
@@ -266,6 +278,9 @@ hook! {
         };
         if nowhere(list) || flags & libc::MSG_ERRQUEUE != 0 {
             return real::recvmmsg(fd, list, length, flags, timeout);
+        }
+        if length > 0 {
+            has_room(slot, fd, &raw const (*list).msg_hdr);
         }
         match enter(slot, fd, flags & !libc::MSG_WAITFORONE) {
             Ok(Route::Kernel) => {
