@@ -1,11 +1,11 @@
 // A client that enters a sandbox: a seccomp filter that kills on anything but read, write, poll, futex, mmap and exit.
 //
-//   sandbox PORT WARM HOW : connects, exchanges WARM bytes, enters the sandbox, takes an answer that came before it,
+//   sandbox PORT WARM HOW [once] : connects, exchanges WARM bytes, enters the sandbox, takes an answer that came before it,
 //                           exchanges 300 messages, exits 0.
 //
 // HOW it is entered: `prctl`; `seccomp` (by number), without no_new_privs where the user may; `tsync`, the same for all threads;
 // `libseccomp`; `landlock`: no filter, but rules by which it cannot reach abstract sockets of others; it has a second
-// connection then. 77: not to be had here.
+// connection then, without `once`. 77: not to be had here.
 //
 // The filter answers SECCOMP_RET_KILL_PROCESS, so one wrong system call shows as death by SIGSYS.
 #define _GNU_SOURCE
@@ -117,8 +117,8 @@ int main(int argc, char **argv) {
   if (bad) return bad;
   answer(fd, 40000);
   for (int i = 0; i < 300; i++) echo(fd, 1 + i * 199, i);
-  if (!strcmp(argv[3], "landlock")) {
-    // New connections are allowed; whoever is at the other end may be asleep.
+  if (!strcmp(argv[3], "landlock") && argc == 4) {
+    // New connections are allowed, by TCP; whoever is at the other end may be asleep.
     fd = dial(argv[1]);
     for (int i = 0; i < 100; i++) {
       if (i % 10 == 9) usleep(20000);
