@@ -179,7 +179,7 @@ fn blocked(s: &Slot, flags: i32) -> bool {
 pub(super) fn gives_way(s: &Slot, flags: i32) -> bool {
     // Relaxed: as in spin.
     let adaptive = Adaptive::from_raw(s.receive_spin.load(Ordering::Relaxed));
-    adaptive.pays() && blocked(s, flags) && thread::has_one_cpu()
+    adaptive.pays() && blocked(s, flags) && thread::had_one_cpu()
 }
 
 /// What comes before a sleep: [`spin`], where that is said to a relay, since meanwhile the device's events are this thread's;
@@ -203,10 +203,11 @@ fn spin_on(
     if !s.has(flag::RELAYED) {
         return spin(Some(s), learnt, ends, cap, peer_cpu, probe);
     }
-    if cap > 0 && thread::has_one_cpu() {
+    let now = sys::ticks();
+    if cap > 0 && thread::has_one_cpu_at(now) {
         // Whoever waits has just looked in vain, and on one CPU nothing has changed since.
         stats::add(Counter::CpuYields, 1);
-        let paid = adaptive.give_way(cap, probe);
+        let paid = adaptive.give_way(now, cap, probe);
         learnt.store(adaptive.to_raw(), Ordering::Relaxed);
         count_spin(Some(s), paid);
         return paid;

@@ -153,12 +153,13 @@ impl Adaptive {
     /// In place of a spin where there is one CPU for this thread and all that could make `ready` true (a device's own threads,
     /// a peer in another process): gives it to them, a few times. That is a sleep and a wake-up less if it is enough;
     /// it is not where others take the CPU for long.
-    pub fn give_way(&mut self, cap_ns: u32, ready: impl FnMut() -> bool) -> bool {
-        self.give_way_for(LONG_TURNS, cap_ns, ready)
+    /// `began` is the time now, in ticks.
+    pub fn give_way(&mut self, began: u64, cap_ns: u32, ready: impl FnMut() -> bool) -> bool {
+        self.give_way_for(LONG_TURNS, began, cap_ns, ready)
     }
 
-    fn give_way_for(&mut self, long: u64, cap_ns: u32, mut ready: impl FnMut() -> bool) -> bool {
-        let began = sys::ticks();
+    #[inline]
+    fn give_way_for(&mut self, long: u64, began: u64, cap_ns: u32, mut ready: impl FnMut() -> bool) -> bool {
         for _ in 0..TURNS {
             thread::yield_now();
             let ready = ready();
@@ -304,10 +305,10 @@ mod tests {
             turns += 1;
             turns == 2
         };
-        assert!(a.give_way_for(u64::MAX, 10_000, &mut second));
+        assert!(a.give_way_for(u64::MAX, sys::ticks(), 10_000, &mut second));
         assert_eq!(a.limit(10_000), 10_000);
         while !a.rests() {
-            assert!(!a.give_way(10_000, || false));
+            assert!(!a.give_way(sys::ticks(), 10_000, || false));
             a.slept(50_000, 10_000);
         }
         let mut rests = 2;
@@ -315,35 +316,41 @@ mod tests {
             rests += 1;
         }
         assert_eq!(rests, RESTS, "now and then it is tried");
-        assert!(a.give_way_for(u64::MAX, 10_000, || true));
+        assert!(a.give_way_for(u64::MAX, sys::ticks(), 10_000, || true));
         assert_eq!(a.limit(10_000), 10_000);
         for _ in 0..=LATE - LAST_LATE {
-            assert!(a.give_way_for(0, 10_000, || true), "it is there");
+            assert!(a.give_way_for(0, sys::ticks(), 10_000, || true), "it is there");
             assert!(a.pays(), "it may be the machine that was held up");
         }
-        assert!(a.give_way_for(0, 10_000, || true));
+        assert!(a.give_way_for(0, sys::ticks(), 10_000, || true));
         assert!(!a.pays());
         assert_eq!(a.limit(10_000), LEAST_NS, "but a sleeper would have had it sooner");
-        assert!(a.give_way_for(u64::MAX, 10_000, || true) && a.give_way_for(0, 10_000, || true));
-        assert!(a.give_way_for(u64::MAX, 10_000, || true));
+        assert!(
+            a.give_way_for(u64::MAX, sys::ticks(), 10_000, || true)
+                && a.give_way_for(0, sys::ticks(), 10_000, || true)
+        );
+        assert!(a.give_way_for(u64::MAX, sys::ticks(), 10_000, || true));
         assert_eq!(a.to_raw(), u32::MAX, "one that is in time ends the row");
         let mut lates = 0;
         while !a.rests() {
             lates += 1;
             assert!(lates < 20);
-            a.give_way_for(0, 10_000, || true);
+            a.give_way_for(0, sys::ticks(), 10_000, || true);
             a.slept(50_000, 10_000);
         }
         while a.rests() {}
-        assert!(a.give_way_for(0, 10_000, || true) && a.pays(), "a late trial is believed once");
-        assert!(a.give_way_for(0, 10_000, || true) && !a.pays());
+        assert!(
+            a.give_way_for(0, sys::ticks(), 10_000, || true) && a.pays(),
+            "a late trial is believed once"
+        );
+        assert!(a.give_way_for(0, sys::ticks(), 10_000, || true) && !a.pays());
         let mut looks = 0;
         let mut never = || {
             looks += 1;
             false
         };
-        assert!(!a.give_way_for(0, 10_000, &mut never), "others have the CPU for long");
-        assert!(!a.give_way_for(u64::MAX, 10_000, &mut never));
+        assert!(!a.give_way_for(0, sys::ticks(), 10_000, &mut never), "others have the CPU for long");
+        assert!(!a.give_way_for(u64::MAX, sys::ticks(), 10_000, &mut never));
         assert_eq!(looks, 1 + TURNS);
     }
 

@@ -149,17 +149,37 @@ pub fn yield_now() {
 /// Whether this process's threads have one CPU to run on and no other; as it was at some time within about the last second.
 #[must_use]
 pub fn has_one_cpu() -> bool {
-    /// When it was asked, in ticks; the lowest bit is the answer. 0: never.
-    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    has_one_cpu_at(crate::sys::ticks())
+}
+
+/// When it was asked, in ticks; the lowest bit is the answer. 0: never.
+static ONE_CPU: AtomicU64 = AtomicU64::new(0);
+
+/// What [`has_one_cpu`] said last, however long ago; for hints whose takers ask it before they act on them.
+#[must_use]
+#[inline]
+pub fn had_one_cpu() -> bool {
+    // Relaxed: as in has_one_cpu_at().
+    ONE_CPU.load(Relaxed) & 1 != 0
+}
+
+/// As [`has_one_cpu`], for whoever has the time, in ticks of [`crate::sys::ticks`].
+#[must_use]
+#[inline]
+pub fn has_one_cpu_at(now: u64) -> bool {
     const A_SECOND: u64 = 3_000_000_000;
-    let now = crate::sys::ticks();
     // Relaxed: a number of its own, and the threads of a process seldom differ.
-    let known = KNOWN.load(Relaxed);
+    let known = ONE_CPU.load(Relaxed);
     if known != 0 && now.wrapping_sub(known) < A_SECOND {
         return known & 1 != 0;
     }
+    ask_cpus(now)
+}
+
+#[cold]
+fn ask_cpus(now: u64) -> bool {
     let one = rustix::thread::sched_getaffinity(None).is_ok_and(|cpus| cpus.count() == 1);
-    KNOWN.store(now & !1 | u64::from(one), Relaxed);
+    ONE_CPU.store(now & !1 | u64::from(one), Relaxed);
     one
 }
 
