@@ -32,6 +32,7 @@ impl Ramp {
     /// The ramp doubles when it was smaller than what is left, even if the room was smaller still; that is
     /// what upstream does and what its observed sizes show.
     #[must_use]
+    #[inline]
     pub const fn next_len(&mut self, left: u32, room: u32) -> u32 {
         if room == 0 {
             return 0;

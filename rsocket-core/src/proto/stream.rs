@@ -310,12 +310,20 @@ impl Stream {
 
     /// How many bytes may be sent as one message now.
     #[must_use]
+    #[inline]
     pub fn room(&self) -> u32 {
         let writable = self.state.writable() && self.slots >= u16::from(self.mode.cost(true));
         if writable { self.send.room() } else { 0 }
     }
 
+    /// A message of all `len` bytes, if they may be sent as one now.
+    #[inline]
+    pub fn next_whole(&mut self, len: u32) -> Option<Post> {
+        if len <= self.room() { self.next_data(&mut Ramp::FLAT.clone(), len) } else { None }
+    }
+
     /// The next message of a send call that has `left` bytes to go.
+    #[inline]
     pub fn next_data(&mut self, ramp: &mut Ramp, left: u32) -> Option<Post> {
         let len = ramp.next_len(left, self.room());
         let write = self.send.next_data(len)?;
@@ -327,6 +335,13 @@ impl Stream {
             word: write.word,
             token: token(write.word, cost),
         })
+    }
+
+    /// Whether [`Self::next_control`] may have something to say; false if it has nothing.
+    #[inline]
+    #[must_use]
+    pub const fn owes_control(&self) -> bool {
+        self.farewell.is_some() || self.recv.owes()
     }
 
     /// The next message that is not data: SHUTDOWN or DISCONNECT, buffer, credit. With `grow`, buffers are
@@ -397,6 +412,7 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Self::on_word`]: the message does not fit where the peer was told to put it.
+    #[inline]
     pub fn next_read(&mut self) -> Result<Readable, Violation> {
         if self.violation.is_some() {
             return Ok(Readable::Broken);
@@ -414,6 +430,7 @@ impl Stream {
     }
 
     /// What is found when all that arrived was read.
+    #[inline(never)]
     fn dry(&mut self) -> Readable {
         if self.end_seen {
             self.recv.on_shutdown();

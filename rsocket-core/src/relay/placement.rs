@@ -108,6 +108,12 @@ impl Placements {
             answers: VecDeque::new(),
         }
     }
+
+    /// Whether there may be anything for [`Pump::unmappings`].
+    #[inline]
+    pub(super) fn owes_control(&self) -> bool {
+        !self.leaving.is_empty() || !self.answers.is_empty()
+    }
 }
 
 impl<Q: QueuePair> Pump<Q> {

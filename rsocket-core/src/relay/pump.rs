@@ -492,7 +492,19 @@ impl<Q: QueuePair> Pump<Q> {
     }
 
     /// Posts what is not data.
+    #[inline]
     pub(super) fn control(&mut self) -> bool {
+        self.owes_control() && self.pay_control()
+    }
+
+    /// Whether there may be anything to post that is not data; mostly there is not.
+    #[inline]
+    fn owes_control(&self) -> bool {
+        self.stream.owes_control() || self.placements.owes_control()
+    }
+
+    #[inline(never)]
+    fn pay_control(&mut self) -> bool {
         let mut any = self.unmappings();
         // Before asking: what the stream has said cannot be put back.
         while self.pair.staging_room() >= Sge::SIZE as u32

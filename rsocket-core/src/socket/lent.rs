@@ -157,6 +157,7 @@ impl Entered {
     }
 
     /// The call is over: the last one closes what was lent.
+    #[inline(never)]
     pub(super) fn awake(self) {
         leave(|| self.call());
     }

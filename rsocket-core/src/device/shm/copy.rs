@@ -72,8 +72,10 @@ pub unsafe fn near(dst: *mut u8, src: *const u8, len: usize) {
     let done = unsafe { x86::lines(dst, src, len) };
     #[cfg(not(target_arch = "x86_64"))]
     let done = 0;
-    // SAFETY: `done` is at most `len`; the rest is the caller's promise.
-    unsafe { core::ptr::copy_nonoverlapping(src.add(done), dst.add(done), len - done) };
+    if done < len {
+        // SAFETY: `done` is less than `len`; the rest is the caller's promise.
+        unsafe { core::ptr::copy_nonoverlapping(src.add(done), dst.add(done), len - done) };
+    }
 }
 
 /// Asks for the cache line behind a pointer, to be written soon: it comes while the caller goes on. Never faults, whatever
