@@ -200,6 +200,34 @@ pub trait QueuePair {
         post(self, &bytes)
     }
 
+    /// How many bytes [`post_at_once`](Self::post_at_once) takes.
+    fn most_at_once(&self) -> u32 {
+        64
+    }
+
+    /// As [`post_message`](Self::post_message), with 1 to [`most_at_once`](Self::most_at_once) bytes at `at`, which need not be kept
+    /// when it returns.
+    ///
+    /// # Errors
+    /// It was refused.
+    ///
+    /// # Safety
+    /// `at` is readable for `len` bytes.
+    unsafe fn post_at_once(
+        &mut self,
+        at: *const u8,
+        len: u32,
+        target: Sge,
+        word: Word,
+        token: u64,
+    ) -> Result<(), PostError> {
+        let mut bytes = [0; 64];
+        let bytes = bytes.get_mut(..len as usize).ok_or(PostError::Unsupported)?;
+        // SAFETY: the caller's promise, and as many bytes of our own.
+        unsafe { core::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), bytes.len()) };
+        self.post_message(bytes, target, word, token)
+    }
+
     /// Hands `sink` our own registered memory, `len` bytes from `addr` on, in pieces, in order: a pointer that
     /// may be read during the call and a length. The peer may be writing there: copy, then check (rule 2).
     ///

@@ -19,6 +19,7 @@ use core::sync::atomic::Ordering;
 
 use super::pump::{Pump, ROUNDS};
 use super::{FEW, note, service};
+use crate::device::rdma::RdmaPair;
 use crate::device::shm::copy;
 use crate::device::{PostError, QueuePair};
 use crate::proto::ramp::Ramp;
@@ -41,16 +42,25 @@ pub(super) struct Looked {
     pub(super) done: bool,
 }
 
-/// Posts bytes of the program's while the device takes them; with `whole` all or none. How many. To be called under the send
-/// lock; never waits.
-pub fn send(s: &Slot, from: &mut Cursor<'_>, whole: bool) -> usize {
+/// Posts bytes of the program's while the device takes them; how many. To be called under the send lock; never waits.
+pub fn send(s: &Slot, from: &mut Cursor<'_>) -> usize {
+    posted(s, |pump| pump.send_straight(from, false))
+}
+
+/// The same; all of them or none.
+pub fn send_whole(s: &Slot, from: &[libc::iovec]) -> usize {
+    posted(s, |pump| pump.send_whole(from))
+}
+
+#[inline(always)]
+fn posted(s: &Slot, post: impl FnOnce(&mut Pump<RdmaPair>) -> usize) -> usize {
     let Some(relay) = super::of(s) else { return 0 };
     let sent = relay.try_with(|slot| {
-        let c = slot.as_mut().filter(|c| c.carries(s) && c.running())?;
+        let c = slot.as_mut().filter(|c| c.carries(s))?;
         if c.pump_mut()?.outstanding >= UNHEARD && !super::run(relay, c) {
             service::nudge();
         }
-        let sent = c.pump_mut()?.send_straight(from, whole);
+        let sent = post(c.pump_mut()?);
         if sent > 0 {
             note(relay, true);
             relay.answers.sent();
@@ -168,7 +178,45 @@ impl<Q: QueuePair> Pump<Q> {
         self.vain_at = Some(self.reports);
     }
 
-    /// See [`send`].
+    /// See [`send_whole`]. What the device takes during the call goes there from where it is.
+    #[inline]
+    pub(super) fn send_whole(&mut self, from: &[libc::iovec]) -> usize {
+        match from {
+            [short] if short.iov_len <= self.pair.most_at_once() as usize => self.send_short(short),
+            _ => self.send_straight(&mut Cursor::new(from), true),
+        }
+    }
+
+    #[inline]
+    fn send_short(&mut self, short: &libc::iovec) -> usize {
+        let len = short.iov_len as u32;
+        if !self.clear_to_send() {
+            return 0;
+        }
+        let Some(post) = self.stream.next_whole(len) else { return 0 };
+        // SAFETY: the buffer is readable for `len` bytes, as the program vouched.
+        let done =
+            unsafe { self.pair.post_at_once(short.iov_base.cast(), len, post.target, post.word, post.token) };
+        if let Err(e) = done {
+            self.refused(e);
+            return 0;
+        }
+        self.outstanding += 1;
+        self.carried.0 += u64::from(len);
+        short.iov_len
+    }
+
+    #[cold]
+    fn refused(&mut self, e: PostError) {
+        match e {
+            // Its end will be polled, and is for the ordinary way to tell.
+            PostError::Ended => {}
+            // Slots are counted so that this cannot be; a connection that miscounts is not to be trusted.
+            PostError::Full | PostError::Unsupported => self.hang_up(),
+        }
+    }
+
+    /// See [`send`]; with `whole` all or none.
     pub(super) fn send_straight(&mut self, from: &mut Cursor<'_>, whole: bool) -> usize {
         let room = |pump: &Self| pump.stream.room().min(pump.pair.staging_room());
         if !self.clear_to_send() || whole && from.left() > room(self) as usize {
@@ -199,11 +247,8 @@ impl<Q: QueuePair> Pump<Q> {
                     self.carried.0 += n as u64;
                     from.advance(n);
                 }
-                // Its end will be polled, and is for the ordinary way to tell.
-                Err(PostError::Ended) => break,
-                // Slots are counted so that this cannot be; a connection that miscounts is not to be trusted.
-                Err(PostError::Full | PostError::Unsupported) => {
-                    self.hang_up();
+                Err(e) => {
+                    self.refused(e);
                     break;
                 }
             }

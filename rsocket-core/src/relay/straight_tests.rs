@@ -18,7 +18,7 @@ fn vector(bytes: &mut [u8]) -> [libc::iovec; 1] {
 /// As a sending call does that is inside the relay.
 fn send_straight(end: &mut End, bytes: &mut [u8], whole: bool) -> usize {
     let v = vector(bytes);
-    end.pump.send_straight(&mut Cursor::new(&v), whole)
+    if whole { end.pump.send_whole(&v) } else { end.pump.send_straight(&mut Cursor::new(&v), false) }
 }
 
 /// As a receiving call does that is inside the relay: `None` where the window has something that comes first.

@@ -51,7 +51,7 @@ fn may_send(s: &Slot) -> bool {
 
 /// How many bytes the buffers have together, if they are worth trying: one to [`layout::SMALL`], where memory can be.
 #[inline]
-fn few(list: &[libc::iovec]) -> Option<usize> {
+pub(super) fn few(list: &[libc::iovec]) -> Option<usize> {
     let mut len = 0;
     for buffer in list {
         if buffer.iov_len > layout::SMALL {

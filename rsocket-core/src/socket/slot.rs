@@ -569,6 +569,12 @@ impl Slot {
         self.flags.load(Ordering::Relaxed) & bit != 0
     }
 
+    /// Whether of `these` bits of [`flag`] exactly those in `set` are set.
+    #[inline]
+    pub fn has_just(&self, set: u32, these: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & these == set
+    }
+
     /// Sets `bit` of [`flag`].
     pub fn set(&self, bit: u32) {
         self.flags.fetch_or(bit, Ordering::AcqRel);

@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use super::patience::Patience;
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{guard, lent, ready, tally, wait};
+use super::{guard, lent, ready, short, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
 use crate::device::shm::layout;
@@ -35,14 +35,14 @@ const SOON: u32 = 4;
 /// Whether the connection is in the middle of its life over a relay.
 #[inline]
 fn common(s: &Slot) -> bool {
-    s.has(flag::RELAYED) && !s.has(OTHERWISE) && ready::settled(s)
+    s.has_just(flag::RELAYED, flag::RELAYED | OTHERWISE) && ready::settled(s)
 }
 
 /// Whether what a receive with these flags wants may come straight from the device.
 #[inline]
 pub(super) fn may_receive(s: &Slot, flags: i32) -> bool {
-    common(s)
-        && !s.has(flag::MAPPED)
+    s.has_just(flag::RELAYED, flag::RELAYED | OTHERWISE | flag::MAPPED)
+        && ready::settled(s)
         && flags & (libc::MSG_PEEK | libc::MSG_TRUNC) == 0
         && s.low_water.load(Ordering::Relaxed) <= 1
 }
@@ -50,7 +50,8 @@ pub(super) fn may_receive(s: &Slot, flags: i32) -> bool {
 /// Sends what the device takes now.
 pub(super) fn send(s: &Slot, from: &mut Cursor<'_>) {
     if common(s) && from.left() > 0 {
-        sent(s, from, false, s.generation.load(Ordering::Acquire));
+        let born = s.generation.load(Ordering::Acquire);
+        sent(s, born, || relay::straight::send(s, from));
     }
 }
 
@@ -77,7 +78,7 @@ pub(super) fn send_on(
         let Some(hearing) = Hearing::begin(id, s) else { return };
         relay::arm(s);
         let before = from.done();
-        sent(s, from, false, patience.born());
+        sent(s, patience.born(), || relay::straight::send(s, from));
         patience.moved(from.done() > 0);
         if from.done() > before {
             quiet = 0;
@@ -137,23 +138,18 @@ pub(super) fn send_at_once(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     if !common(s) {
         return None;
     }
-    let mut cursor = Cursor::new(from);
-    let all = cursor.left();
-    if all == 0 || all > layout::SMALL || !Cursor::plausible(from) {
-        return None;
-    }
-    (sent(s, &mut cursor, true, s.generation.load(Ordering::Acquire)) == all).then_some(all)
+    let all = short::few(from)?;
+    let born = s.generation.load(Ordering::Acquire);
+    (sent(s, born, || relay::straight::send_whole(s, from)) == all).then_some(all)
 }
 
-fn sent(s: &Slot, from: &mut Cursor<'_>, whole: bool, born: u32) -> usize {
+/// Lets `post` send, under the send lock, if the connection is the one that was `born` then; how many bytes it sent.
+#[inline]
+fn sent(s: &Slot, born: u32, post: impl FnOnce() -> usize) -> usize {
     let Some(ends) = link::ends(s).filter(|ends| guard::take_send(s, ends)) else { return 0 };
     // Asked now that nobody else changes it.
     let own = s.generation.load(Ordering::Acquire) == born;
-    let n = if own && common(s) && !marks::receiver_closed(&ends.outgoing) {
-        relay::straight::send(s, from, whole)
-    } else {
-        0
-    };
+    let n = if own && common(s) && !marks::receiver_closed(&ends.outgoing) { post() } else { 0 };
     if n > 0 {
         tally::sent_shm(s, live::record(s), n);
     }
@@ -163,6 +159,7 @@ fn sent(s: &Slot, from: &mut Cursor<'_>, whole: bool, born: u32) -> usize {
 
 /// Receives what the device has brought; how many bytes. The caller holds the receive lock, and has found the window empty
 /// and nothing to be done about it (`receive::quiet`), which is so no more after 0.
+#[inline]
 pub(super) fn receive(s: &Slot, ends: &Ends, to: &mut Cursor<'_>) -> usize {
     // SAFETY: the lock is our caller's, and this is used at once.
     let position = unsafe { s.receive.view() }.data_position;

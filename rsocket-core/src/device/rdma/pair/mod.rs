@@ -338,7 +338,8 @@ impl RdmaPair {
     }
 
     fn region(&self, addr: u64, len: usize) -> Result<*mut u8, MemoryError> {
-        self.regions.iter().find_map(|region| region.at(addr, len)).ok_or(MemoryError::Range)
+        // The buffer was made last, and is what is mostly asked for.
+        self.regions.iter().rev().find_map(|region| region.at(addr, len)).ok_or(MemoryError::Range)
     }
 }
 
@@ -439,6 +440,24 @@ impl QueuePair for RdmaPair {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), PostError> {
         self.filled(len, target, word, token, fill)
+    }
+
+    fn most_at_once(&self) -> u32 {
+        self.inline
+    }
+
+    unsafe fn post_at_once(
+        &mut self,
+        at: *const u8,
+        len: u32,
+        target: Sge,
+        word: Word,
+        token: u64,
+    ) -> Result<(), PostError> {
+        if len == 0 || len > self.inline {
+            return Err(PostError::Unsupported);
+        }
+        self.at_once(at, len, target, word, token)
     }
 
     fn poll(&mut self, into: &mut [Completion]) -> usize {

@@ -43,6 +43,7 @@ struct Request {
 }
 
 impl Request {
+    #[inline(always)]
     fn write(bytes: Bytes, target: Sge, word: Option<Word>, token: u64) -> Self {
         let opcode = match word {
             Some(_) => ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
@@ -56,11 +57,13 @@ impl Request {
     /// The first half of a message in message mode. The report of the second says as much as one of its own would. But
     /// where the device reads our memory later it has one all the same: soft-iWARP hands such memory to TCP without a copy
     /// if the request is not signalled, and calls it done while TCP still reads there.
+    #[inline(always)]
     fn first_half(bytes: Bytes, target: Sge) -> Self {
         let signalled = !matches!(bytes, Bytes::None | Bytes::Inline(..) | Bytes::Staged(.., true));
         Self { signalled, ..Self::write(bytes, target, None, HALF) }
     }
 
+    #[inline(always)]
     const fn send(word: Word, token: u64) -> Self {
         let target = Sge { addr: 0, rkey: 0, len: 0 };
         let opcode = ffi::ibv_wr_opcode::IBV_WR_SEND;
@@ -194,7 +197,27 @@ impl RdmaPair {
         })
     }
 
+    /// A message of so few bytes that the device takes them during the call.
+    #[inline]
+    pub(super) fn at_once(
+        &mut self,
+        at: *const u8,
+        len: u32,
+        target: Sge,
+        word: Word,
+        token: u64,
+    ) -> Result<(), PostError> {
+        let bytes = Bytes::Inline(at, len);
+        let mode = self.device.mode();
+        self.ready_for(mode.cost(true).into())?;
+        match mode {
+            Mode::Message => self.halves(bytes, target, word, token),
+            Mode::Immediate => self.post([Request::write(bytes, target, Some(word), token)]),
+        }
+    }
+
     /// A message in message mode: the write, and the word behind it.
+    #[inline]
     fn halves(&mut self, bytes: Bytes, target: Sge, word: Word, token: u64) -> Result<(), PostError> {
         self.post([Request::first_half(bytes, target), Request::send(word, token)])
     }
@@ -209,6 +232,7 @@ impl RdmaPair {
     }
 
     /// Where the device finds the bytes of a post, and whether it takes them at once.
+    #[inline(always)]
     fn located(&self, bytes: &Bytes, number: u64) -> Result<(ffi::ibv_sge, bool), PostError> {
         let staging = &self.staging_memory;
         Ok(match bytes {
@@ -223,6 +247,7 @@ impl RdmaPair {
     }
 
     /// Posts requests, with one doorbell. The pair is open and has room for them.
+    #[inline]
     fn post<const N: usize>(&mut self, requests: [Request; N]) -> Result<(), PostError> {
         let mut entries = [const { sge(0, 0, 0) }; N];
         // SAFETY: all zeroes is a value of these structures of numbers and pointers.
@@ -259,15 +284,16 @@ impl RdmaPair {
                 return Err(PostError::Ended);
             }
         }
-        for request in requests {
+        let mut at = (self.posted % u64::from(self.send_queue)) as usize;
+        for request in &requests {
             let piece = if let Bytes::Staged(piece, ..) = request.bytes { piece } else { Piece::default() };
-            let at = (self.posted % u64::from(self.send_queue)) as usize;
             if let Some(place) = self.pending.get_mut(at) {
                 *place = Pending { token: request.token, piece };
             }
-            self.posted += 1;
-            self.unreported += 1;
+            at = if at + 1 == usize::from(self.send_queue) { 0 } else { at + 1 };
         }
+        self.posted += N as u64;
+        self.unreported += N as u16;
         Ok(())
     }
 
@@ -297,8 +323,11 @@ impl RdmaPair {
             // SAFETY: all zeroes is a value of these structures of numbers and pointers.
             let mut chain: [ffi::ibv_recv_wr; CHAIN] = unsafe { core::mem::zeroed() };
             let mut next: *mut ffi::ibv_recv_wr = core::ptr::null_mut();
-            for (i, (wr, entry)) in chain.iter_mut().zip(&mut entries).enumerate().take(count).rev() {
-                let slot = self.slot(self.received + i as u64);
+            // From the last to the first, so that each can name its successor: the first is the last here.
+            let mut number = self.received + count as u64;
+            for (wr, entry) in chain.iter_mut().zip(&mut entries).take(count) {
+                number -= 1;
+                let slot = self.slot(number);
                 wr.wr_id = RECEIVE | u64::from(slot);
                 wr.next = next;
                 if let Some(slots) = &self.slots {

@@ -90,7 +90,7 @@ impl RdmaPair {
                 self.carried_out(completion, out);
             }
         }
-        if !more {
+        if !more && self.life != Life::Open {
             self.carry_on_ending(out);
         }
         more
@@ -132,21 +132,21 @@ impl RdmaPair {
         if number >= self.posted || number < self.completed {
             return;
         }
-        while self.completed < number {
-            self.complete(true, out);
-        }
         let success = completion.status == ffi::ibv_wc_status::IBV_WC_SUCCESS;
-        self.complete(success, out);
+        while self.completed <= number {
+            self.complete(success || self.completed < number, out);
+        }
         if !success {
             self.broke();
         }
     }
 
     /// Reports the oldest post that the device had.
+    #[inline]
     fn complete(&mut self, success: bool, out: &mut Out<'_>) {
         let at = (self.completed % u64::from(self.send_queue)) as usize;
-        let Some(done) = self.pending.get(at).copied() else { return };
         self.completed += 1;
+        let Some(done) = self.pending.get(at).copied() else { return };
         self.staging.give(done.piece);
         let token = done.token;
         self.found(if success { Completion::Sent { token } } else { Completion::Failed { token } }, out);
