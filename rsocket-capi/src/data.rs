@@ -15,10 +15,11 @@ const RECEIVING: c_int = libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_DONTWAIT
 const SENDING: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
 
 fn receive(fd: c_int, to: &[iovec], flags: c_int) -> Result<usize, Errno> {
-    if let Some(slot) = datagram::behind(fd) {
+    let slot = table::rsocket(fd)?;
+    if rsocket_core::datagram::is(slot) {
         return datagram::receive(slot, fd, to, flags);
     }
-    let slot = table::connection(fd)?;
+    plain::before_data(slot)?;
     if flags & libc::MSG_OOB != 0 {
         return Err(Errno::OPNOTSUPP);
     }
@@ -34,10 +35,11 @@ fn read(fd: c_int, to: &[iovec]) -> Result<usize, Errno> {
 }
 
 fn send(fd: c_int, from: &[iovec], flags: c_int) -> Result<usize, Errno> {
-    if let Some(slot) = datagram::behind(fd) {
+    let slot = table::rsocket(fd)?;
+    if rsocket_core::datagram::is(slot) {
         return datagram::send(slot, fd, from, flags);
     }
-    let slot = table::connection(fd)?;
+    plain::before_data(slot)?;
     if flags & libc::MSG_OOB != 0 {
         return Err(Errno::OPNOTSUPP);
     }
