@@ -323,7 +323,7 @@ impl Stream {
     }
 
     /// The next message of a send call that has `left` bytes to go.
-    #[inline]
+    #[inline(always)]
     pub fn next_data(&mut self, ramp: &mut Ramp, left: u32) -> Option<Post> {
         let len = ramp.next_len(left, self.room());
         let write = self.send.next_data(len)?;
@@ -412,7 +412,7 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Self::on_word`]: the message does not fit where the peer was told to put it.
-    #[inline]
+    #[inline(always)]
     pub fn next_read(&mut self) -> Result<Readable, Violation> {
         if self.violation.is_some() {
             return Ok(Readable::Broken);

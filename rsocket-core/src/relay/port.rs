@@ -265,6 +265,7 @@ impl Port {
 
     /// Whether anything waits to be taken out.
     #[must_use]
+    #[inline(always)]
     pub fn has_outgoing(&self) -> bool {
         self.recv.readable() > 0
             || self.ends.incoming.places_waiting(self.taken)

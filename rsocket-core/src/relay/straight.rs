@@ -48,6 +48,7 @@ pub fn send(s: &Slot, from: &mut Cursor<'_>) -> usize {
 }
 
 /// The same; all of them or none.
+#[inline]
 pub fn send_whole(s: &Slot, from: &[libc::iovec]) -> usize {
     posted(s, |pump| pump.send_whole(from))
 }
@@ -103,6 +104,7 @@ pub fn waited_in_vain(s: &Slot) {
 
 /// Looks at the device, and copies what it has brought into the program's buffers, if the window is still `empty`; how many
 /// bytes. To be called under the receive lock; never waits. With 0 the window may have something by now.
+#[inline(always)]
 pub fn receive(s: &Slot, to: &mut Cursor<'_>, empty: impl Fn() -> bool) -> usize {
     let Some(relay) = super::of(s) else { return 0 };
     let before = to.done();
@@ -187,7 +189,7 @@ impl<Q: QueuePair> Pump<Q> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_short(&mut self, short: &libc::iovec) -> usize {
         let len = short.iov_len as u32;
         if !self.clear_to_send() {

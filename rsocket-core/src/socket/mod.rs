@@ -297,6 +297,7 @@ pub fn send_at_once(id: SlotId, from: &[libc::iovec]) -> Option<usize> {
 ///
 /// # Errors
 /// As recv(2).
+#[inline]
 pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
     match receive_at_once(id, to, flags) {
         Some(n) => Ok(n),
@@ -324,6 +325,7 @@ pub fn receive_patiently(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) 
 ///
 /// # Errors
 /// As send(2).
+#[inline]
 pub fn send(id: SlotId, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
     match send_at_once(id, from) {
         Some(n) => Ok(n),

@@ -159,8 +159,12 @@ fn sent(s: &Slot, born: u32, post: impl FnOnce() -> usize) -> usize {
 
 /// Receives what the device has brought; how many bytes. The caller holds the receive lock, and has found the window empty
 /// and nothing to be done about it (`receive::quiet`), which is so no more after 0.
-#[inline]
 pub(super) fn receive(s: &Slot, ends: &Ends, to: &mut Cursor<'_>) -> usize {
+    brought(s, ends, to)
+}
+
+#[inline(always)]
+fn brought(s: &Slot, ends: &Ends, to: &mut Cursor<'_>) -> usize {
     // SAFETY: the lock is our caller's, and this is used at once.
     let position = unsafe { s.receive.view() }.data_position;
     let n = relay::straight::receive(s, to, || ends.incoming.poll_data(position).is_none());
@@ -208,12 +212,13 @@ pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: b
 }
 
 /// Under the receive lock.
+#[inline(never)]
 fn look(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32, born: u32) -> Looked {
     let own = s.generation.load(Ordering::Acquire) == born;
     if !(own && may_receive(s, flags) && super::receive::quiet(s, ends)) {
         return Looked::Otherwise;
     }
-    match receive(s, ends, to) {
+    match brought(s, ends, to) {
         0 if super::receive::quiet(s, ends) => Looked::Nothing,
         0 => Looked::Otherwise,
         n => Looked::Bytes(n),

@@ -198,7 +198,7 @@ impl RdmaPair {
     }
 
     /// A message of so few bytes that the device takes them during the call.
-    #[inline]
+    #[inline(always)]
     pub(super) fn at_once(
         &mut self,
         at: *const u8,
@@ -217,7 +217,7 @@ impl RdmaPair {
     }
 
     /// A message in message mode: the write, and the word behind it.
-    #[inline]
+    #[inline(always)]
     fn halves(&mut self, bytes: Bytes, target: Sge, word: Word, token: u64) -> Result<(), PostError> {
         self.post([Request::first_half(bytes, target), Request::send(word, token)])
     }
@@ -247,7 +247,7 @@ impl RdmaPair {
     }
 
     /// Posts requests, with one doorbell. The pair is open and has room for them.
-    #[inline]
+    #[inline(always)]
     fn post<const N: usize>(&mut self, requests: [Request; N]) -> Result<(), PostError> {
         let mut entries = [const { sge(0, 0, 0) }; N];
         // SAFETY: all zeroes is a value of these structures of numbers and pointers.

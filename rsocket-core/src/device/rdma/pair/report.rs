@@ -26,6 +26,7 @@ impl Out<'_> {
 
 impl RdmaPair {
     /// Hands out what was found, and looks for more until the device has none or `into` is full.
+    #[inline]
     pub(super) fn take(&mut self, into: &mut [Completion]) -> usize {
         let mut out = Out { into, count: 0 };
         while out.has_room()
@@ -45,6 +46,7 @@ impl RdmaPair {
     }
 
     /// Reports what was found behind all that was found before.
+    #[inline(always)]
     fn found(&mut self, found: Completion, out: &mut Out<'_>) {
         if self.ready.is_empty() && out.has_room() {
             self.hand_out(found, out);
@@ -53,6 +55,7 @@ impl RdmaPair {
         }
     }
 
+    #[inline(always)]
     fn hand_out(&mut self, found: Completion, out: &mut Out<'_>) {
         match found {
             Completion::Sent { .. } | Completion::Failed { .. } => {
@@ -68,6 +71,7 @@ impl RdmaPair {
     }
 
     /// Reads one batch; whether there may be more.
+    #[inline(always)]
     fn gather(&mut self, out: &mut Out<'_>) -> bool {
         if self.life == Life::Ended {
             return false;
@@ -97,6 +101,7 @@ impl RdmaPair {
     }
 
     /// A receive was used, or came back unused.
+    #[inline]
     fn arrived(&mut self, completion: &ffi::ibv_wc, out: &mut Out<'_>) {
         if completion.status != ffi::ibv_wc_status::IBV_WC_SUCCESS {
             self.broke();
@@ -127,6 +132,7 @@ impl RdmaPair {
     }
 
     /// A post was carried out, or not. Those before it were carried out: nothing is sent after a failure.
+    #[inline]
     fn carried_out(&mut self, completion: &ffi::ibv_wc, out: &mut Out<'_>) {
         let number = completion.wr_id;
         if number >= self.posted || number < self.completed {
@@ -160,6 +166,7 @@ impl RdmaPair {
     }
 
     /// With nothing left to read: the next step of the end, if there is one.
+    #[cold]
     fn carry_on_ending(&mut self, out: &mut Out<'_>) {
         if self.life == Life::Closing && self.completed == self.posted {
             self.life = Life::Broken;
