@@ -143,9 +143,18 @@ impl SendHalf {
     #[inline(always)]
     pub fn next_data(&mut self, wanted: u32) -> Option<DataWrite> {
         let len = wanted.min(self.room());
-        if len == 0 {
-            return None;
-        }
+        if len == 0 { None } else { self.take(len) }
+    }
+
+    /// As [`Self::next_data`], if that would take all `wanted` bytes.
+    #[inline(always)]
+    pub fn next_whole(&mut self, wanted: u32) -> Option<DataWrite> {
+        if wanted == 0 || wanted > self.room() { None } else { self.take(wanted) }
+    }
+
+    /// A message of `len` bytes, for which there is room.
+    #[inline(always)]
+    fn take(&mut self, len: u32) -> Option<DataWrite> {
         let entry = self.table.get_mut(self.current as usize)?;
         self.sent = self.sent.wrapping_add(1);
         let target = Sge { len, ..*entry };

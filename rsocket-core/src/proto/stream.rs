@@ -20,7 +20,7 @@ use super::control::{Control, Mode};
 use super::iomap::{self, Tables};
 use super::ramp::Ramp;
 use super::recv_half::{RecvHalf, RecvParams, Region};
-use super::send_half::SendHalf;
+use super::send_half::{DataWrite, SendHalf};
 use super::state::{Event, State, Step};
 use super::{MAX_SEGMENTS, Violation};
 use crate::wire::private_data::PrivateData;
@@ -312,14 +312,35 @@ impl Stream {
     #[must_use]
     #[inline]
     pub fn room(&self) -> u32 {
-        let writable = self.state.writable() && self.slots >= u16::from(self.mode.cost(true));
-        if writable { self.send.room() } else { 0 }
+        if self.may_send() { self.send.room() } else { 0 }
     }
 
     /// A message of all `len` bytes, if they may be sent as one now.
     #[inline]
     pub fn next_whole(&mut self, len: u32) -> Option<Post> {
-        if len <= self.room() { self.next_data(&mut Ramp::FLAT.clone(), len) } else { None }
+        if !self.may_send() {
+            return None;
+        }
+        let write = self.send.next_whole(len)?;
+        Some(self.data(write))
+    }
+
+    /// Whether the state and the work requests allow a message.
+    #[inline]
+    fn may_send(&self) -> bool {
+        self.state.writable() && self.slots >= u16::from(self.mode.cost(true))
+    }
+
+    #[inline(always)]
+    fn data(&mut self, write: DataWrite) -> Post {
+        let cost = self.mode.cost(true);
+        self.slots -= u16::from(cost);
+        Post {
+            payload: Payload::Data,
+            target: write.target,
+            word: write.word,
+            token: token(write.word, cost),
+        }
     }
 
     /// The next message of a send call that has `left` bytes to go.
@@ -327,14 +348,7 @@ impl Stream {
     pub fn next_data(&mut self, ramp: &mut Ramp, left: u32) -> Option<Post> {
         let len = ramp.next_len(left, self.room());
         let write = self.send.next_data(len)?;
-        let cost = self.mode.cost(true);
-        self.slots -= u16::from(cost);
-        Some(Post {
-            payload: Payload::Data,
-            target: write.target,
-            word: write.word,
-            token: token(write.word, cost),
-        })
+        Some(self.data(write))
     }
 
     /// Whether [`Self::next_control`] may have something to say; false if it has nothing.

@@ -55,6 +55,8 @@ pub struct Pump<Q> {
     pub(super) stream: Stream,
     table: Sge,
     buffer: Sge,
+    /// Where the device's news are taken to; means nothing between two looks.
+    batch: [Completion; BATCH],
     /// The program was told that the peer sends no more.
     end_delivered: bool,
     peer: PeerEnd,
@@ -136,6 +138,7 @@ impl<Q: QueuePair> Pump<Q> {
                 stream,
                 table: params.table,
                 buffer: params.buffer,
+                batch: [Completion::None; BATCH],
                 end_delivered: false,
                 peer: PeerEnd::Open,
                 closing: false,
@@ -254,11 +257,11 @@ impl<Q: QueuePair> Pump<Q> {
 
     /// Takes the device's news: whether there were any, and whether there may be more.
     pub(super) fn poll(&mut self) -> (bool, bool) {
-        let mut batch = [Completion::None; BATCH];
-        let count = self.pair.poll(&mut batch);
+        let count = self.pair.poll(&mut self.batch);
         self.reports += count as u64;
         let mut words = 0;
-        for completion in batch.iter().take(count) {
+        for i in 0..count {
+            let Some(completion) = self.batch.get(i) else { break };
             match *completion {
                 Completion::None | Completion::Sent { token: HALF } | Completion::Failed { token: HALF } => {}
                 Completion::Sent { token } => {

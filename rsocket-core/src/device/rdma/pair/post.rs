@@ -140,13 +140,13 @@ impl RdmaPair {
         self.ready_for(1)?;
         self.whole(|pair| {
             let bytes = pair.copied(bytes)?;
-            pair.post([Request::write(bytes, target, word, token)])
+            pair.post(Request::write(bytes, target, word, token))
         })
     }
 
     pub(super) fn send(&mut self, word: Word, token: u64) -> Result<(), PostError> {
         self.ready_for(1)?;
-        self.post([Request::send(word, token)])
+        self.post(Request::send(word, token))
     }
 
     pub(super) fn message(
@@ -192,7 +192,7 @@ impl RdmaPair {
             let bytes = Bytes::Staged(piece, len, len <= pair.inline);
             match (mode, word) {
                 (Mode::Message, Some(word)) => pair.halves(bytes, target, word, token),
-                _ => pair.post([Request::write(bytes, target, word, token)]),
+                _ => pair.post(Request::write(bytes, target, word, token)),
             }
         })
     }
@@ -212,14 +212,8 @@ impl RdmaPair {
         self.ready_for(mode.cost(true).into())?;
         match mode {
             Mode::Message => self.halves(bytes, target, word, token),
-            Mode::Immediate => self.post([Request::write(bytes, target, Some(word), token)]),
+            Mode::Immediate => self.post(Request::write(bytes, target, Some(word), token)),
         }
-    }
-
-    /// A message in message mode: the write, and the word behind it.
-    #[inline(always)]
-    fn halves(&mut self, bytes: Bytes, target: Sge, word: Word, token: u64) -> Result<(), PostError> {
-        self.post([Request::first_half(bytes, target), Request::send(word, token)])
     }
 
     /// Puts the word of a post to where the device reads it; not into the staging ring, all of whose room is promised to
@@ -246,55 +240,81 @@ impl RdmaPair {
         })
     }
 
-    /// Posts requests, with one doorbell. The pair is open and has room for them.
+    /// Posts one request. The pair is open and has room for it.
+    fn post(&mut self, request: Request) -> Result<(), PostError> {
+        let mut entry = sge(0, 0, 0);
+        let mut only = self.work_request(&request, &mut entry, self.posted, core::ptr::null_mut())?;
+        self.ring(&raw mut only)?;
+        self.accepted(&request);
+        Ok(())
+    }
+
+    /// A message in message mode: the write, and the word behind it, with one doorbell. The pair is open and has room for both.
     #[inline(always)]
-    fn post<const N: usize>(&mut self, requests: [Request; N]) -> Result<(), PostError> {
-        let mut entries = [const { sge(0, 0, 0) }; N];
-        // SAFETY: all zeroes is a value of these structures of numbers and pointers.
-        let mut chain: [ffi::ibv_send_wr; N] = unsafe { core::mem::zeroed() };
-        let mut next: *mut ffi::ibv_send_wr = core::ptr::null_mut();
-        // From the last to the first, so that each can name its successor.
-        for (i, ((request, entry), wr)) in requests.iter().zip(&mut entries).zip(&mut chain).enumerate().rev()
-        {
-            let number = self.posted + i as u64;
-            wr.wr_id = number & !RECEIVE;
-            wr.next = next;
-            wr.send_flags = if request.signalled { ffi::SIGNALED } else { 0 };
-            wr.opcode = request.opcode;
-            wr.imm_data_invalidated_rkey_union.imm_data =
-                u32::from_ne_bytes(request.immediate.to_immediate());
-            wr.wr.rdma.remote_addr = request.target.addr;
-            wr.wr.rdma.rkey = request.target.rkey;
-            let now;
-            (*entry, now) = self.located(&request.bytes, number)?;
-            wr.send_flags |= if now { ffi::INLINE } else { 0 };
-            if entry.length != 0 {
-                wr.sg_list = entry;
-                wr.num_sge = 1;
-            }
-            next = wr;
+    fn halves(&mut self, bytes: Bytes, target: Sge, word: Word, token: u64) -> Result<(), PostError> {
+        let (write, send) = (Request::first_half(bytes, target), Request::send(word, token));
+        let (mut first, mut second) = (sge(0, 0, 0), sge(0, 0, 0));
+        let mut last = self.work_request(&send, &mut second, self.posted + 1, core::ptr::null_mut())?;
+        let mut chain = self.work_request(&write, &mut first, self.posted, &raw mut last)?;
+        self.ring(&raw mut chain)?;
+        self.accepted(&write);
+        self.accepted(&send);
+        Ok(())
+    }
+
+    /// What the device reads of a request that is to be the post with this number, before `next`.
+    #[inline(always)]
+    fn work_request(
+        &self,
+        request: &Request,
+        entry: &mut ffi::ibv_sge,
+        number: u64,
+        next: *mut ffi::ibv_send_wr,
+    ) -> Result<ffi::ibv_send_wr, PostError> {
+        // SAFETY: all zeroes is a value of this structure of numbers and pointers.
+        let mut wr: ffi::ibv_send_wr = unsafe { core::mem::zeroed() };
+        wr.wr_id = number & !RECEIVE;
+        wr.next = next;
+        wr.opcode = request.opcode;
+        wr.imm_data_invalidated_rkey_union.imm_data = u32::from_ne_bytes(request.immediate.to_immediate());
+        wr.wr.rdma.remote_addr = request.target.addr;
+        wr.wr.rdma.rkey = request.target.rkey;
+        let now;
+        (*entry, now) = self.located(&request.bytes, number)?;
+        wr.send_flags = if request.signalled { ffi::SIGNALED } else { 0 } | if now { ffi::INLINE } else { 0 };
+        if entry.length != 0 {
+            wr.sg_list = entry;
+            wr.num_sge = 1;
         }
-        // SAFETY: the queue pair is alive; the chain, its entries and inline words live on this stack, inline bytes on
-        // the caller's, staged ones and other words in registered memory until they are reported.
-        match unsafe { ffi::post_send(self.qp, next) } {
-            Ok(()) => {}
-            Err(refused) if refused.errno == libc::ENOMEM && !refused.torn => return Err(PostError::Full),
+        Ok(wr)
+    }
+
+    /// Gives the device a chain of requests, all or none. What it points to lives in our caller's frame: the chain, its entries
+    /// and inline words; inline bytes are the caller's caller's, staged ones and other words in registered memory until they
+    /// are reported.
+    #[inline(always)]
+    fn ring(&mut self, chain: *mut ffi::ibv_send_wr) -> Result<(), PostError> {
+        // SAFETY: the queue pair is alive, and the chain as above.
+        match unsafe { ffi::post_send(self.qp, chain) } {
+            Ok(()) => Ok(()),
+            Err(refused) if refused.errno == libc::ENOMEM && !refused.torn => Err(PostError::Full),
             Err(_) => {
                 self.life = Life::Broken;
-                return Err(PostError::Ended);
+                Err(PostError::Ended)
             }
         }
-        let mut at = (self.posted % u64::from(self.send_queue)) as usize;
-        for request in &requests {
-            let piece = if let Bytes::Staged(piece, ..) = request.bytes { piece } else { Piece::default() };
-            if let Some(place) = self.pending.get_mut(at) {
-                *place = Pending { token: request.token, piece };
-            }
-            at = if at + 1 == usize::from(self.send_queue) { 0 } else { at + 1 };
+    }
+
+    /// The device has the next request.
+    #[inline(always)]
+    fn accepted(&mut self, request: &Request) {
+        let piece = if let Bytes::Staged(piece, ..) = request.bytes { piece } else { Piece::default() };
+        let at = (self.posted % u64::from(self.send_queue)) as usize;
+        if let Some(place) = self.pending.get_mut(at) {
+            *place = Pending { token: request.token, piece };
         }
-        self.posted += N as u64;
-        self.unreported += N as u16;
-        Ok(())
+        self.posted += 1;
+        self.unreported += 1;
     }
 
     /// More receives for the caller. The spare ones let us hand them to the device several at a time.
