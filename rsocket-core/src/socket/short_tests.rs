@@ -142,6 +142,8 @@ proptest! {
             prop_assert_eq!(a.state(), b.state(), "after {:?}", step);
         }
         let short = |step: &Step| matches!(step, Step::Send(..1000, _));
-        prop_assert!(a.taken[0] > 0 || !steps.iter().take(3).any(short), "the short way is never taken");
+        // The first goes the ordinary way, on which it is asked who reads it.
+        let several = steps.iter().take(3).filter(|step| short(step)).count() > 1;
+        prop_assert!(a.taken[0] > 0 || !several, "the short way is never taken");
     }
 }
