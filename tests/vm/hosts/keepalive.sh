@@ -3,6 +3,7 @@
 # they sleep in a read, a write, rpoll and repoll_wait. Host 2 dies. Alone: `tests/vm/run two keepalive`.
 #
 # dies: 2
+# alone
 . "$(dirname "$0")/../guest.sh"
 [ -n "${VM_HOST:-}" ] || die "this needs two guests"
 tmpdir tmp
