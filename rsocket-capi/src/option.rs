@@ -160,6 +160,9 @@ unsafe fn set(
     if refused != 0 && !does_not_matter {
         return Err(Errno(refused));
     }
+    if level == libc::SOL_SOCKET {
+        socket::known::changed(slot);
+    }
     if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT) {
         socket::low_water(slot, fd);
     }
@@ -233,6 +236,11 @@ fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int, Errno> 
     }
     // SAFETY: none of these commands takes a pointer.
     let r = unsafe { libc::syscall(libc::SYS_fcntl, fd, command, argument) };
+    if command == libc::F_SETFL
+        && let Some(slot) = slot
+    {
+        socket::known::changed(slot);
+    }
     let r = c_int::try_from(r).map_err(|_| Errno::INVAL)?;
     if r < 0 {
         return Err(Errno(sys::errno()));

@@ -220,6 +220,32 @@ static void signals_client(int fd) {
   took(t, 0.3, 0.4);
 }
 
+// What a call has slept by holds until another call changes it, and no longer.
+static void changes_client(int fd) {
+  struct timeval limit = {0, 200000}, none = {0, 0};
+  char c;
+  touch(fd, 1);
+  for (int i = 0; i < 2; i++) {
+    EQ(rsetsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+    double t = now();
+    FAILS(rrecv(fd, &c, 1, 0), EAGAIN);
+    took(t, 0.2, 0.4);
+    nonblock(fd, 1);
+    t = now();
+    FAILS(rrecv(fd, &c, 1, 0), EAGAIN);
+    took(t, 0, 0.1);
+    nonblock(fd, 0);
+    EQ(rsetsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none), 0);
+    struct sigaction a = {.sa_handler = on_signal};
+    struct itimerval timer = {.it_value = {.tv_usec = 400000}};
+    sigaction(SIGALRM, &a, NULL);
+    setitimer(ITIMER_REAL, &timer, NULL);
+    t = now();
+    FAILS(rrecv(fd, &c, 1, 0), EINTR);
+    took(t, 0.4, 0.6);
+  }
+}
+
 enum { MANY = 50, ROUNDS = 40, PIECE = 3000 };
 
 // One thread serves all.
@@ -295,6 +321,7 @@ const rs_case CASES[] = {
     {"select", select_server, select_client, 0},
     {"listener", listener_server, listener_client, RAW},
     {"signals", hold, signals_client, 0},
+    {"changes", hold, changes_client, 0},
     {"many", many_server, many_client, RAW},
     {"one_thread", one_thread, NULL, SOLO},
     {0},

@@ -112,7 +112,7 @@ fn spun(id: SlotId, s: &Slot, fd: RawFd) -> bool {
 
 /// Sleeps until something may have come.
 fn sleep(id: SlotId, s: &Slot, fd: RawFd, patience: &mut wait::Patience) -> Result<(), Errno> {
-    let mut left = patience.left(fd)?;
+    let mut left = patience.left(s, fd)?;
     let bell = bell::borrow();
     let armed = with(id, fd, |state| {
         let device = state.before_sleep(bell.map(|b| b.id()));

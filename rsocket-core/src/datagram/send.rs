@@ -134,7 +134,7 @@ fn named(six: bool, to: &SockAddr) -> Result<SocketAddr, Errno> {
 
 /// Waits for room.
 fn sleep(s: &Slot, fd: RawFd, room: &Room, patience: &mut wait::Patience) -> Result<(), Errno> {
-    let left = patience.left(fd)?;
+    let left = patience.left(s, fd)?;
     let (fd, events) = match room {
         Room::Kernel => (fd, libc::POLLOUT),
         Room::Device(events) => (*events, libc::POLLIN),

@@ -24,7 +24,7 @@ use crate::relay::{self, loopback, service, silent};
 use crate::socket::options::Size;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::timers::{self, Rules};
-use crate::socket::{family, policy, wait};
+use crate::socket::{family, life, policy, wait};
 use crate::stats::{self, Counter};
 use crate::sys;
 
@@ -395,7 +395,7 @@ pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
 
 /// Gives the connection its slot, and its side of the window.
 fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
-    let id = family::take(0, fd)?;
+    let id = family::take(life::kind(), fd)?;
     let s = family::slot(id)?;
     // The manager calls both by the peer's family.
     let names = guest.names.map(|known| known.map(|name| SockAddr(name).as_beside(from).0));

@@ -17,7 +17,7 @@ use crate::sync::thread::{self, tid};
 use crate::sys;
 
 /// What a new socket of this library is.
-fn kind() -> u32 {
+pub(crate) fn kind() -> u32 {
     if policy::are_rsockets() { flag::RSOCKET } else { 0 }
 }
 

@@ -23,6 +23,7 @@ pub mod guard;
 mod guarded;
 mod holders;
 pub mod kernel;
+pub mod known;
 mod lent;
 pub mod life;
 pub mod options;

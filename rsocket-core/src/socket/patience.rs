@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::kernel;
+use super::known::Fact;
 use super::lent::{self, Entered};
 use super::slot::{Slot, SlotId, flag};
 use super::wait::{SHORT_SPIN_NS, polling};
@@ -80,9 +81,14 @@ impl Patience {
     }
 
     /// Nanoseconds left; `None` for ever.
-    pub(crate) fn left(&mut self, fd: RawFd) -> Result<Option<u64>, Errno> {
+    pub(crate) fn left(&mut self, s: &Slot, fd: RawFd) -> Result<Option<u64>, Errno> {
         if self.deadline == 0 {
-            let limit = kernel::timeout(fd, self.option);
+            let fact = if self.option == libc::SO_RCVTIMEO { Fact::WaitsForData } else { Fact::WaitsForRoom };
+            let mut limit = None;
+            s.known.holds(fact, s.has(flag::RSOCKET), || {
+                limit = kernel::timeout(fd, self.option);
+                limit.is_none()
+            });
             self.deadline = limit.map_or(u64::MAX, |ns| sys::now_ns().saturating_add(ns));
         }
         if self.deadline == u64::MAX {
@@ -95,12 +101,12 @@ impl Patience {
     }
 
     /// How long a spin may last, in nanoseconds: no longer than the call may wait, where that could matter.
-    pub(super) fn spin(&mut self, fd: RawFd) -> Result<u32, Errno> {
+    pub(super) fn spin(&mut self, s: &Slot, fd: RawFd) -> Result<u32, Errno> {
         let cap = polling();
         if cap <= SHORT_SPIN_NS {
             return Ok(cap);
         }
-        Ok(self.left(fd)?.map_or(cap, |left| cap.min(u32::try_from(left).unwrap_or(u32::MAX))))
+        Ok(self.left(s, fd)?.map_or(cap, |left| cap.min(u32::try_from(left).unwrap_or(u32::MAX))))
     }
 
     fn limited(&self) -> bool {

@@ -12,6 +12,7 @@ use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 pub use super::guarded::Guarded;
+use super::known::Known;
 use super::options::Sizes;
 use super::pace::Pace;
 use super::policy;
@@ -445,8 +446,8 @@ pub struct Slot {
     pub low_water: AtomicU32,
     /// What spinning for data taught ([`crate::sync::spin::Adaptive`]).
     pub receive_spin: AtomicU32,
-    /// Nonzero: the last call that found nothing to do could sleep.
-    pub blocks: AtomicU32,
+    /// What the kernel said of the descriptor.
+    pub known: Known,
     /// How soon to look for more data.
     pub pace: Pace,
     /// What spinning for room taught.
@@ -609,7 +610,6 @@ impl Slot {
             &self.receive_spin,
             &self.low_water,
             &self.wake_due,
-            &self.blocks,
             &self.send_spin,
         ] {
             word.store(0, Ordering::Relaxed);
@@ -618,6 +618,7 @@ impl Slot {
         {
             word.store(0, Ordering::Relaxed);
         }
+        self.known.change();
         self.sizes.copy_from(policy::sizes());
         self.timers.reset();
         self.pace.reset();

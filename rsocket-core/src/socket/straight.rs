@@ -103,7 +103,7 @@ pub(super) fn send_on(
 /// # Errors
 /// When the call is to end.
 fn nap(id: SlotId, s: &Slot, fd: RawFd, hearing: Hearing, patience: &mut Patience) -> Result<bool, Errno> {
-    let limit = patience.left(fd)?.unwrap_or(u64::MAX).min(NAP_NS);
+    let limit = patience.left(s, fd)?.unwrap_or(u64::MAX).min(NAP_NS);
     hearing.settle(id, s, 0);
     patience.sleeps(id);
     let call = patience.entered();

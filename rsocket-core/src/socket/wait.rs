@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
 use super::Events;
+use super::known::Fact;
 pub use super::patience::Patience;
 use super::slot::{Slot, SlotId, flag};
 use super::{beside, kernel, lent, policy, reader, ready};
@@ -91,7 +92,14 @@ pub(crate) fn readable(
     }
     patience.waits(s)?;
     if let Some(ends) = &ends
-        && spin_on(s, &s.receive_spin, ends, patience.spin(fd)?, || marks::sender_cpu(&ends.incoming), probe)
+        && spin_on(
+            s,
+            &s.receive_spin,
+            ends,
+            patience.spin(s, fd)?,
+            || marks::sender_cpu(&ends.incoming),
+            probe,
+        )
     {
         return Ok(());
     }
@@ -138,7 +146,14 @@ pub(crate) fn writable(
     }
     patience.waits(s)?;
     if let Some(ends) = &ends
-        && spin_on(s, &s.send_spin, ends, patience.spin(fd)?, || marks::receiver_cpu(&ends.outgoing), probe)
+        && spin_on(
+            s,
+            &s.send_spin,
+            ends,
+            patience.spin(s, fd)?,
+            || marks::receiver_cpu(&ends.outgoing),
+            probe,
+        )
     {
         return Ok(());
     }
@@ -161,17 +176,14 @@ pub(super) fn blocks(s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
     if flags & libc::MSG_DONTWAIT != 0 {
         return Err(Errno::AGAIN);
     }
-    let blocks = !kernel::nonblocking(fd);
-    // Relaxed: a hint.
-    s.blocks.store(u32::from(blocks), Ordering::Relaxed);
+    let blocks = s.known.holds(Fact::Blocks, s.has(flag::RSOCKET), || !kernel::nonblocking(fd));
     if blocks { Ok(()) } else { Err(Errno::AGAIN) }
 }
 
 /// Whether the last call could sleep, so that this one asks only before it does. Whoever has changed that since gets his
 /// `EAGAIN` a spin later, once.
 fn blocked(s: &Slot, flags: i32) -> bool {
-    // Relaxed: as in blocks().
-    flags & libc::MSG_DONTWAIT == 0 && s.blocks.load(Ordering::Relaxed) != 0
+    flags & libc::MSG_DONTWAIT == 0 && s.known.held(Fact::Blocks)
 }
 
 /// Whether a call that receives over a relay gives the only CPU away before it sleeps, and found then what it waited for
@@ -261,7 +273,7 @@ fn sleep(
     patience: &mut Patience,
     learnt: &AtomicU32,
 ) -> Result<(), Errno> {
-    let mut left = patience.left(fd)?;
+    let mut left = patience.left(s, fd)?;
     if let Some(d) = super::attaching() {
         left = Some(left.map_or(d.as_nanos() as u64, |l| l.min(d.as_nanos() as u64)));
     }

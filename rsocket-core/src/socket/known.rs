@@ -1,0 +1,115 @@
+//! What the kernel said of a socket that matters before each sleep: whether calls may sleep, and for how long.
+//!
+//! The kernel is the authority: whoever else has the descriptor may change that at any time. So it is asked before each sleep, and
+//! what it has said is a hint for what comes before. But the descriptor of an rsocket means something to the calls of this
+//! library alone, which say when they have changed something: there an answer holds until then.
+//!
+//! Must not know how the kernel is asked. Entry points: [`Known::holds`] and [`Known::held`], [`changed`].
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::family;
+use super::slot::SlotId;
+
+/// Something that is so of most sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Fact {
+    /// `O_NONBLOCK` is not set.
+    Blocks = 1,
+    /// `SO_RCVTIMEO` is not set.
+    WaitsForData = 2,
+    /// `SO_SNDTIMEO` is not set.
+    WaitsForRoom = 4,
+}
+
+/// All of them. Above them the word counts the changes.
+const FACTS: u32 = 7;
+
+/// Facts that held when the kernel was last asked. Zero: it was not.
+#[derive(Default)]
+pub struct Known(AtomicU32);
+
+impl Known {
+    /// Whether the fact held when the kernel was last asked.
+    #[inline]
+    pub fn held(&self, fact: Fact) -> bool {
+        // Relaxed: a hint.
+        self.0.load(Ordering::Relaxed) & fact as u32 != 0
+    }
+
+    /// Whether the fact holds: `ask` asks the kernel, unless its last answer was yes and is `lasting`.
+    #[inline]
+    pub fn holds(&self, fact: Fact, lasting: bool, ask: impl FnOnce() -> bool) -> bool {
+        // Acquire: pairs with the release in change(), before which the kernel was told.
+        let before = self.0.load(Ordering::Acquire);
+        if lasting && before & fact as u32 != 0 {
+            return true;
+        }
+        let holds = ask();
+        let after = if holds { before | fact as u32 } else { before & !(fact as u32) };
+        if after != before {
+            // An answer that may be older than a change is not kept. Relaxed: nothing is published by it.
+            let _ = self.0.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        holds
+    }
+
+    /// The kernel was told something else, or the socket is another one.
+    pub fn change(&self) {
+        let next = |word: u32| Some((word | FACTS).wrapping_add(1));
+        // Release: pairs with the acquire in holds().
+        let _ = self.0.fetch_update(Ordering::Release, Ordering::Relaxed, next);
+    }
+}
+
+/// A call of ours may have changed one of the facts, and is over.
+pub fn changed(id: SlotId) {
+    if let Some(s) = family::slot(id) {
+        s.known.change();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_lasts_is_asked_for_once() {
+        let known = Known::default();
+        let mut asked = 0;
+        for lasting in [true, false] {
+            for _ in 0..3 {
+                assert!(known.holds(Fact::Blocks, lasting, || {
+                    asked += 1;
+                    true
+                }));
+            }
+        }
+        assert_eq!(asked, 1 + 3);
+        assert!(known.held(Fact::Blocks) && !known.held(Fact::WaitsForData));
+    }
+
+    #[test]
+    fn what_does_not_hold_is_asked_for_each_time() {
+        let known = Known::default();
+        assert!(known.holds(Fact::WaitsForRoom, true, || true));
+        assert!(!known.holds(Fact::WaitsForRoom, false, || false));
+        assert!(!known.held(Fact::WaitsForRoom));
+        assert!(known.holds(Fact::WaitsForRoom, true, || true), "it was not asked");
+    }
+
+    #[test]
+    fn an_answer_from_before_a_change_is_not_kept() {
+        let known = Known::default();
+        assert!(known.holds(Fact::WaitsForData, true, || true));
+        known.change();
+        assert!(!known.holds(Fact::WaitsForData, true, || false));
+        let answered_late = known.holds(Fact::Blocks, true, || {
+            known.change();
+            true
+        });
+        assert!(answered_late && !known.held(Fact::Blocks));
+    }
+}
