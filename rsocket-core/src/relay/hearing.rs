@@ -91,10 +91,10 @@ impl Hearing {
         self.relay.armed.load(Ordering::Relaxed) != 0
     }
 
-    /// It has slept.
-    pub fn woke(&self, bell: u64) {
+    /// It has slept, or was about to. Whether its bell was still there; if not, it has been rung, or is about to be.
+    pub fn woke(&self, bell: u64) -> bool {
         // Relaxed: nothing is published by leaving.
-        let _ = self.relay.napper.compare_exchange(bell, 0, Ordering::Relaxed, Ordering::Relaxed);
+        self.relay.napper.compare_exchange(bell, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// The thread has slept, and its bell is out of the window: takes the event. The news themselves are taken here if `now`,

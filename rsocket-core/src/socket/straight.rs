@@ -120,8 +120,9 @@ fn nap(id: SlotId, s: &Slot, fd: RawFd, hearing: Hearing, patience: &mut Patienc
         Ok(())
     };
     if let Some(b) = bell {
-        hearing.woke(b.id());
-        b.drain();
+        if !hearing.woke(b.id()) || fds.iter().skip(1).any(|bell| bell.revents != 0) {
+            b.drain();
+        }
         lent::give_back_bell(call, b);
     }
     slept?;

@@ -107,7 +107,7 @@ pub struct RdmaPair {
     channel: Option<Channel>,
     /// Events taken from the channel and not acknowledged.
     unacknowledged: u32,
-    /// How many events were asked for that have not been taken, at most.
+    /// How many events were asked for since some were last taken.
     asked: u32,
     id: Arc<Identifier>,
 
@@ -483,6 +483,8 @@ impl QueuePair for RdmaPair {
                 break;
             }
         }
+        // An event that was asked for twice comes once. One that is still to come is found by the next look.
+        self.asked = 0;
         if self.unacknowledged >= 64 {
             self.acknowledge();
         }
