@@ -4,7 +4,7 @@
 //! This variable lies in the block that every thread has from its start, at a distance from the thread pointer that the
 //! linker has written down (the initial-exec model of the ELF specification for thread-local storage). Rust cannot be told
 //! so in its stable version, hence the assembly; elsewhere than on x86-64, and under Miri, it is a `thread_local!`. A library
-//! with such a variable can still be loaded late: the C library keeps some room for them in each block, and this is 16 bytes.
+//! with such a variable can still be loaded late: the C library keeps some room for them in each block, and this is 32 bytes.
 //!
 //! Zero in a new thread, and copied by a fork as all memory is. Must not know what is kept in it. Entry point: [`with`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -27,6 +27,9 @@ pub(super) struct Own {
     pub(super) due: Cell<u32>,
     /// A vfork child runs in its place (`thread::as_guest`).
     pub(super) guest: Cell<bool>,
+    /// Handlers that have run on it, with `SA_RESTART` and without ([`super::signals`]).
+    pub(super) restarting: Cell<u32>,
+    pub(super) breaking: Cell<u32>,
 }
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
@@ -82,6 +85,8 @@ mod found {
                 entered: Cell::new(0),
                 due: Cell::new(0),
                 guest: Cell::new(false),
+                restarting: Cell::new(0),
+                breaking: Cell::new(0),
             }
         };
     }

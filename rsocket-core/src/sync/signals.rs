@@ -11,11 +11,12 @@
 //! [`arrived`]; then the counts stand still, and [`restarts`] has to guess.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::cell::{Cell, UnsafeCell};
+use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_long, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use super::own;
 use super::thread;
 use crate::sys;
 
@@ -64,7 +65,6 @@ thread_local! {
             registers: [0; _],
         })
     };
-    static RAN: Cell<Seen> = const { Cell::new(Seen { restarting: 0, breaking: 0 }) };
 }
 
 unsafe extern "C-unwind" {
@@ -93,7 +93,7 @@ pub enum Since {
 /// How many handlers have run on this thread so far.
 #[must_use]
 pub fn seen() -> Seen {
-    RAN.try_with(Cell::get).unwrap_or(Seen { restarting: 0, breaking: 0 })
+    own::with(|own| Seen { restarting: own.restarting.get(), breaking: own.breaking.get() })
 }
 
 impl Seen {
@@ -171,11 +171,9 @@ pub unsafe fn arrived(signal: &Signal) -> bool {
 
 /// The handler runs now.
 fn counted(restarts: bool) -> bool {
-    let _ = RAN.try_with(|cell| {
-        let mut ran = cell.get();
-        let count = if restarts { &mut ran.restarting } else { &mut ran.breaking };
-        *count = count.wrapping_add(1);
-        cell.set(ran);
+    own::with(|own| {
+        let count = if restarts { &own.restarting } else { &own.breaking };
+        count.set(count.get().wrapping_add(1));
     });
     true
 }
