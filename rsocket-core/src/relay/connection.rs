@@ -196,6 +196,21 @@ impl Connection {
         }
     }
 
+    /// For tests: one with this window and no device, which has a name only, or is over.
+    #[cfg(test)]
+    pub(crate) fn lifeless(key: u64, claim: (u32, u32), over: bool) -> Self {
+        let shape = Shape {
+            send_queue: 16,
+            receive_queue: 16,
+            inline: 0,
+            send_buffer: 0,
+            receive_buffer: 0,
+            iomaps: 0,
+        };
+        let stage = if over { Stage::Over } else { Stage::Bound };
+        Self { claim, ..Self::new(key, CmId::of_a_parent(), stage, shape) }
+    }
+
     /// Where it listens, or our end of the connection, as the connection manager knows it.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.id.local_address()

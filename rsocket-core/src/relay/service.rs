@@ -40,6 +40,8 @@ const TURNS: u32 = 16;
 const ROUND_NS: u64 = 50_000_000;
 
 mod renewal;
+#[cfg(test)]
+mod tests;
 
 pub use renewal::outdated;
 
@@ -124,6 +126,11 @@ fn open() -> Result<Service, Errno> {
         }
         Errno::from(e)
     })?;
+    beside_channel(channel)
+}
+
+/// All that a service has beside its channel.
+fn beside_channel(channel: EventChannel) -> Result<Service, Errno> {
     let epoll = sys::make_private(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
     let flags = rustix::event::EventfdFlags::CLOEXEC.union(rustix::event::EventfdFlags::NONBLOCK);
     let nudge = sys::make_private(rustix::event::eventfd(0, flags)?)?;

@@ -532,6 +532,28 @@ impl Identifier {
     }
 }
 
+/// For tests: what the child of a fork has of its parent's. Nothing happens to it, whatever is tried.
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+impl EventChannel {
+    pub(crate) fn of_a_parent() -> Self {
+        use std::os::fd::IntoRawFd;
+        let flags = rustix::event::EventfdFlags::CLOEXEC;
+        let fd = rustix::event::eventfd(0, flags).expect("a descriptor").into_raw_fd();
+        let raw = Box::leak(Box::new(ffi::rdma_event_channel { fd }));
+        let loaded = ffi::library().expect("the libraries with whose headers this was built");
+        Self { channel: Arc::new(Channel { raw, loaded, pid: 0 }) }
+    }
+}
+
+#[cfg(test)]
+impl CmId {
+    pub(crate) fn of_a_parent() -> Self {
+        let channel = EventChannel::of_a_parent().channel;
+        Self { id: Arc::new(Identifier::of(core::ptr::null_mut(), &channel, Parameters::default())) }
+    }
+}
+
 /// An address in the form that C takes.
 struct Raw {
     storage: libc::sockaddr_storage,

@@ -339,6 +339,18 @@ pub fn hang_up(id: u64) {
     shard.lock.unlock(tid);
 }
 
+/// For tests: whoever rings that bell meanwhile waits.
+#[cfg(test)]
+#[allow(clippy::indexing_slicing)]
+pub(crate) fn while_nobody_rings<R>(id: u64, f: impl FnOnce() -> R) -> R {
+    let lock = &RINGERS[(id >> 1) as usize % SHARDS].lock;
+    let tid = thread::tid();
+    assert!(!matches!(lock.lock(tid), Taken::Own));
+    let r = f();
+    lock.unlock(tid);
+    r
+}
+
 fn ring_cached(shard: &Shard, id: u64) -> Rang {
     // Relaxed throughout: the shard's lock orders it all.
     if let Some(way) = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id) {

@@ -1,0 +1,74 @@
+//! What the service thread does with a relay that ends, and with one whose place becomes another's.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+
+use super::*;
+use crate::relay::hearing::Hearing;
+use crate::relay::pump_tests::tied;
+use crate::socket::family;
+
+/// A service without a thread.
+fn service() -> &'static Service {
+    Box::leak(Box::new(beside_channel(EventChannel::of_a_parent()).unwrap()))
+}
+
+impl Service {
+    /// Whether the thread has been nudged since this was last asked.
+    fn was_nudged(&self) -> bool {
+        rustix::io::read(sys::borrow(self.nudge), &mut [0; 8]).is_ok()
+    }
+}
+
+/// A place with a connection that has a name only, or is over.
+fn placed(over: bool) -> &'static Relay {
+    let relay = table::take().unwrap();
+    relay.with(|place| *place = Some(Connection::lifeless(relay.key(), (0, 0), over)));
+    relay
+}
+
+/// Whoever runs a relay and finds its end leaves the rest to the service thread, which has to hear of it.
+#[test]
+fn the_thread_hears_of_an_end_that_others_find() {
+    let service = service();
+    SERVICE.store(core::ptr::from_ref(service).cast_mut(), Ordering::Release);
+    let (_fd, _tie, id) = tied();
+    let s = family::slot(id).unwrap();
+    let relay = placed(false);
+    s.relay.store(relay.index + 1, Ordering::Release);
+    let hearing = Hearing::of(relay, -1);
+    assert!(crate::relay::arm(s));
+    hearing.heard(s, true);
+    let too_early = service.was_nudged();
+    relay.with(|place| *place = Some(Connection::lifeless(relay.key(), (0, 0), true)));
+    let armed = crate::relay::arm(s);
+    let by_arming = service.was_nudged();
+    hearing.heard(s, true);
+    let by_hearing = service.was_nudged();
+    SERVICE.store(core::ptr::null_mut(), Ordering::Release);
+    assert!(!too_early && armed && by_arming && by_hearing, "{too_early} {armed} {by_arming} {by_hearing}");
+    let key = relay.key();
+    service.look(key, &mut Hot::new());
+    assert!(Relay::of_key(key).is_none(), "its place is given back");
+}
+
+/// Between the look that finds a relay over and the one that takes it out another thread may have done so, and a third
+/// may have the place.
+#[test]
+fn a_place_that_is_anothers_by_now_is_left_alone() {
+    let (service, relay) = (service(), placed(true));
+    let bell = bell::borrow().unwrap();
+    // Whoever waits for the device alone is rung between the two looks.
+    relay.napper.store(bell.id(), Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        bell::while_nobody_rings(bell.id(), || {
+            scope.spawn(|| service.look(relay.key(), &mut Hot::new()));
+            while relay.napper.load(Ordering::Relaxed) != 0 {
+                std::thread::yield_now();
+            }
+            relay.with(|place| *place = Some(Connection::lifeless(relay.key(), (0, 0), false)));
+        });
+    });
+    bell::give_back(bell);
+    assert!(relay.clear(|_| true).is_some());
+}
