@@ -548,14 +548,13 @@ impl Service {
             let polls = sys::ticks().wrapping_sub(relay.polled_at.load(Ordering::Relaxed)) < HOT;
             let recently = polls || relay.spinners.load(Ordering::Relaxed) > 0;
             let mut again = recently.then(|| sys::now_ns().saturating_add(LOOK_AGAIN_NS));
-            for turn in 1.. {
+            let last = turns(|| {
                 let ran = c.run();
                 if !ran.alive {
-                    return true;
+                    return Turn::Over;
                 }
                 if !c.running() {
-                    c.due().map(|due| hot.insert(key, due));
-                    return false;
+                    return Turn::Stands;
                 }
                 if let Some(at) = c.new_rules() {
                     self.heartbeat.fetch_min(at, Ordering::Relaxed);
@@ -569,19 +568,18 @@ impl Service {
                     relay.armed.store(1, Ordering::Relaxed);
                 }
                 // Once more after arming: what came before it rings nobody (device rule 10, park).
-                let ran = c.run();
-                if !ran.alive {
-                    return true;
+                match c.run() {
+                    ran if !ran.alive => Turn::Over,
+                    ran if ran.moved => Turn::News,
+                    _ => Turn::Quiet,
                 }
-                if !ran.moved {
-                    again = again.into_iter().chain(c.due()).min();
-                    break;
-                }
-                if turn == TURNS {
-                    again = Some(0);
-                    break;
-                }
-            }
+            });
+            let again = match last {
+                Turn::Over => return true,
+                Turn::Stands => c.due(),
+                Turn::Quiet => again.into_iter().chain(c.due()).min(),
+                Turn::News => Some(0),
+            };
             again.map(|due| hot.insert(key, due));
             false
         });
@@ -592,6 +590,30 @@ impl Service {
             connection.drop_all();
         }
     }
+}
+
+/// How a relay's turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// With the relay.
+    Over,
+    /// It carries nothing yet.
+    Stands,
+    /// There is nothing to do before something happens.
+    Quiet,
+    /// Something has happened meanwhile.
+    News,
+}
+
+/// Lets a relay have its turns until it is quiet, or others must have theirs.
+fn turns(mut turn: impl FnMut() -> Turn) -> Turn {
+    for _ in 1..TURNS {
+        let ended = turn();
+        if ended != Turn::News {
+            return ended;
+        }
+    }
+    turn()
 }
 
 fn time_until(due: u64) -> rustix::event::Timespec {

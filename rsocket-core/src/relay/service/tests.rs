@@ -1,4 +1,4 @@
-//! What the service thread does with a relay that ends, and with one whose place becomes another's.
+//! What the service thread does with a relay that ends, one whose place becomes another's, and one that is never quiet.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -71,4 +71,23 @@ fn a_place_that_is_anothers_by_now_is_left_alone() {
     });
     bell::give_back(bell);
     assert!(relay.clear(|_| true).is_some());
+}
+
+#[test]
+fn who_always_has_news_leaves_others_their_turn() {
+    let mut had = 0;
+    let mut until = |last: u32, ended| {
+        had = 0;
+        let how = turns(|| {
+            had += 1;
+            if had == last { ended } else { Turn::News }
+        });
+        (had, how)
+    };
+    for ended in [Turn::Over, Turn::Stands, Turn::Quiet] {
+        assert_eq!(until(1, ended), (1, ended));
+        assert_eq!(until(TURNS, ended), (TURNS, ended));
+    }
+    // The next turn is due at once, behind whatever else is.
+    assert_eq!(until(100 * TURNS, Turn::Over), (TURNS, Turn::News));
 }
