@@ -238,10 +238,20 @@ fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) ->
         Some(ns) => wait::Patience::until(s, sys::now_ns().saturating_add(ns)),
         None => wait::Patience::new(s, libc::SO_SNDTIMEO),
     };
-    let (fd, waited) = until_answered(id, s, fd, &mut patience);
+    reached(id, s, fd, &mut patience, limit.is_some())
+}
+
+/// Waits until it is known whether the peer was reached; the call is over then.
+fn reached(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    patience: &mut wait::Patience,
+    gives_up: bool,
+) -> Result<(), Errno> {
+    let (fd, waited) = until_answered(id, s, fd, patience);
     // Not of a slot that may be another connection's by now; and before the call is over, after which it may be.
-    let connected =
-        if patience.gone(s) { Err(Errno::BADF) } else { answered(s, fd, waited, limit.is_some()) };
+    let connected = if patience.gone(s) { Err(Errno::BADF) } else { answered(s, fd, waited, gives_up) };
     patience.over();
     connected
 }
@@ -509,3 +519,6 @@ pub fn closing(id: SlotId, s: &Slot, fd: RawFd) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,7 +65,7 @@ pub(crate) fn program() -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
 }
 
 /// A program's socket that has no window yet, and our end of it.
-pub(super) fn tied() -> (OwnedFd, OwnedFd, SlotId) {
+pub(crate) fn tied() -> (OwnedFd, OwnedFd, SlotId) {
     use rustix::net::{AddressFamily, SocketType, socket};
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::io::ioctl_fionbio(&fd, true).unwrap();
