@@ -201,12 +201,18 @@ pub fn take(from: &SocketAddr, door: impl Fn() -> Option<SocketAddr>) -> Option<
     Some(Taken { guest, place })
 }
 
-/// For tests: whoever waits that knocked from `from` is taken by a process of that number, which goes no further.
+/// For tests: a process of that number is at the place of whoever knocked from `from` last, and goes no further.
 #[cfg(test)]
-pub fn taken_by(from: &SocketAddr, pid: u32) {
-    for place in knocked(from) {
+pub fn seized_by(from: &SocketAddr, pid: u32) {
+    for place in places().iter().filter(|p| p.from.get() == Some(*from)) {
         place.state.store(pid, Ordering::Release);
     }
+}
+
+/// For tests: whether a place is still that of whoever knocked from `from`.
+#[cfg(test)]
+pub fn is_known(from: &SocketAddr) -> bool {
+    places().iter().any(|p| p.from.get() == Some(*from) && p.state.load(Ordering::Acquire) != FREE)
 }
 
 /// The connection has broken, or nobody holds its other end any more: unless it was accepted, nobody will.

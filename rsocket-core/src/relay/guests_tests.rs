@@ -113,6 +113,10 @@ fn guests_go_with_their_listener() {
     let (guest, port) = waiting_at(&from(3), &door);
     let elsewhere = SocketAddr::new(door.ip(), door.port() ^ 1);
     let (other, other_port) = waiting_at(&from(4), &elsewhere);
+    rustix::net::sockopt::set_socket_reuseport(&listener, true).unwrap();
+    guests::unlisten(listener.as_raw_fd());
+    assert!(!is_given_up(&guest), "it may wait at another's");
+    rustix::net::sockopt::set_socket_reuseport(&listener, false).unwrap();
     guests::unlisten(listener.as_raw_fd());
     assert_eq!(take_at(&from(3), &door), None);
     assert!(is_given_up(&guest));
@@ -122,24 +126,98 @@ fn guests_go_with_their_listener() {
     other_port.close();
 }
 
+/// A process of another program, to be killed.
+struct Other(std::process::Child);
+
+impl Other {
+    fn start() -> Self {
+        Self(std::process::Command::new("sleep").arg("600").spawn().unwrap())
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Somebody comes, and waits no more.
+fn next_guest(from: &SocketAddr) {
+    let (_, port) = waiting(from);
+    guests::take(from, || Some(door())).unwrap().turned_away();
+    port.close();
+}
+
 #[test]
 fn who_was_taken_by_a_process_that_is_killed_is_given_up() {
     let (_fd, _tie, id) = tied();
-    let mut dead = std::process::Command::new("true").spawn().unwrap();
-    dead.wait().unwrap();
+    let other = Other::start();
     let (guest, first) = waiting(&from(5));
     let (seated, second) = waiting(&from(6));
-    guests::taken_by(&from(5), dead.id());
+    guests::seized_by(&from(5), other.0.id());
     connection::enter(id, family::slot(id).unwrap(), seated.record, seated.window, 0).unwrap();
-    guests::taken_by(&from(6), dead.id());
+    guests::seized_by(&from(6), other.0.id());
     assert_eq!(take(&from(5)), None, "somebody has it");
+    next_guest(&from(7));
+    assert!(!is_given_up(&guest), "who lives");
+    drop(other);
     assert!(!is_given_up(&guest));
-    let (_, third) = waiting(&from(7));
+    next_guest(&from(7));
     assert!(is_given_up(&guest), "the next guest sweeps");
     assert!(!is_given_up(&seated), "it has its connection");
-    assert!(take(&from(7)).is_some_and(|next| {
-        link::nobody_comes(window(&next));
-        true
-    }));
-    [first, second, third].into_iter().for_each(Port::close);
+    assert!(!guests::is_known(&from(5)) && !guests::is_known(&from(6)), "the places are free");
+    [first, second].into_iter().for_each(Port::close);
+}
+
+/// What was in a place is another's business afterwards, also if somebody is killed there before anything new is in it.
+#[test]
+fn a_place_that_was_left_says_nothing_of_a_window() {
+    let _family = tied();
+    let (guest, port) = waiting(&from(8));
+    let other = Other::start();
+    guests::take(&from(8), || Some(door())).unwrap().seated();
+    assert!(!guests::is_known(&from(8)));
+    guests::seized_by(&from(8), other.0.id());
+    // The connection ends, and its window is the next guest's.
+    link::nobody_comes(window(&guest));
+    assert!(guests::enter(&from(9), &door(), &guest));
+    drop(other);
+    next_guest(&from(10));
+    assert!(!is_given_up(&guest));
+    assert_eq!(take(&from(9)), Some(guest));
+    link::nobody_comes(window(&guest));
+    port.close();
+}
+
+#[test]
+fn who_is_turned_away_is_given_up() {
+    let _family = tied();
+    let (guest, port) = waiting(&from(11));
+    let taken = guests::take(&from(11), || Some(door())).unwrap();
+    assert!(!is_given_up(&guest));
+    taken.turned_away();
+    assert!(is_given_up(&guest) && !guests::is_known(&from(11)));
+    port.close();
+}
+
+/// The first guest who finds no free place before it has the place of one whose relay is no more.
+#[test]
+fn who_comes_from_a_relay_that_is_killed_makes_room() {
+    let _family = tied();
+    let other = Other::start();
+    let (guest, port) = waiting(&from(12));
+    guests::take(&from(12), || Some(door())).unwrap().turned_away();
+    assert!(guests::enter(&from(12), &door(), &Guest { pid: other.0.id(), ..guest }));
+    guests::forget(guest.record, guest.window);
+    assert!(!is_given_up(&guest), "another process's relay");
+    drop(other);
+    let after: Vec<_> = (13..43).map(|n| (from(n), waiting(&from(n)))).collect();
+    assert!(is_given_up(&guest) && take(&from(12)).is_none());
+    for (_, (own, own_port)) in after {
+        guests::forget(own.record, own.window);
+        assert!(is_given_up(&own), "its relay has broken");
+        own_port.close();
+    }
+    port.close();
 }
