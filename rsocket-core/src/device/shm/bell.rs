@@ -455,6 +455,8 @@ fn close(fd: OwnedFd) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     fn readable(bell: &BellRef, ms: i64) -> bool {
@@ -492,8 +494,39 @@ mod tests {
         assert!(bell.stale());
         assert_eq!(bell.fd(), -1);
         assert_eq!(try_ring(bell.id()), Rang::Gone, "the cached socket is refused");
+        assert!(way_to(bell.id()).is_none(), "and forgotten");
         assert_eq!(try_ring(bell.id()), Rang::Gone, "and so is a new one");
         give_back(bell);
+    }
+
+    /// The way to it, if that is kept.
+    fn way_to(id: u64) -> Option<&'static Ringer> {
+        let shard = RINGERS.get((id >> 1) as usize % SHARDS).unwrap();
+        shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id)
+    }
+
+    #[test]
+    fn a_way_to_who_has_ended_is_forgotten() {
+        let bell = borrow_for_set().unwrap();
+        assert_eq!(try_ring(bell.id()), Rang::Yes);
+        assert!(way_to(bell.id()).is_some());
+        hang_up(bell.id());
+        assert!(way_to(bell.id()).is_none());
+        forget(bell);
+    }
+
+    #[test]
+    fn a_way_that_somebody_has_closed_is_found_again() {
+        let bell = borrow_for_set().unwrap();
+        assert_eq!(try_ring(bell.id()), Rang::Yes);
+        assert!(bell.drain());
+        // The number is another socket's.
+        let another = datagram_socket().unwrap();
+        sys::close_private(way_to(bell.id()).unwrap().fd.swap(another.as_raw_fd(), Ordering::Relaxed));
+        assert_eq!(try_ring(bell.id()), Rang::Yes);
+        assert!(bell.drain());
+        assert!(rustix::io::fcntl_getfd(&another).is_ok(), "which is left alone");
+        forget(bell);
     }
 
     #[test]
