@@ -466,6 +466,18 @@ static void rdma_solo(int l) {
     EQ(option(l, SOL_RDMA, RDMA_SQSIZE), 5);
     EQ(option(ends[1], SOL_RDMA, RDMA_RQSIZE), 16);
     EQ(option(ends[1], SOL_RDMA, RDMA_SQSIZE), 16);
+    // The end that connects, too.
+    struct sockaddr_storage a;
+    socklen_t size = sizeof a;
+    EQ(rgetsockname(l, (struct sockaddr *)&a, &size), 0);
+    int asks = rsocket(family, SOCK_STREAM, 0);
+    set_option(asks, SOL_RDMA, RDMA_RQSIZE, 5);
+    set_option(asks, SOL_RDMA, RDMA_SQSIZE, 3);
+    EQ(rconnect(asks, (struct sockaddr *)&a, size), 0);
+    EQ(option(asks, SOL_RDMA, RDMA_RQSIZE), 16);
+    EQ(option(asks, SOL_RDMA, RDMA_SQSIZE), 16);
+    EQ(rclose(raccept(l, NULL, NULL)), 0);
+    EQ(rclose(asks), 0);
   }
   set_option(l, SOL_RDMA, RDMA_RQSIZE, 100);
   set_option(l, SOL_RDMA, RDMA_SQSIZE, 120);
