@@ -26,6 +26,7 @@ use core::fmt;
 
 use crate::errno::Errno;
 
+mod address;
 mod cm;
 mod contexts;
 mod doorbell;
