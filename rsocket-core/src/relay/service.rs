@@ -25,7 +25,6 @@ use crate::device::rdma::{CmError, CmId, Event, EventChannel, Kind};
 use crate::device::shm::bell::{self, BellRef};
 use crate::device::shm::park::MARK_READY;
 use crate::errno::Errno;
-use crate::socket::SlotId;
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sync::thread::tid;
 use crate::sys;
@@ -39,10 +38,13 @@ const TURNS: u32 = 16;
 /// The least time between two rounds of heartbeats, and how soon one is tried again that was busy, in nanoseconds.
 const ROUND_NS: u64 = 50_000_000;
 
+mod known;
 mod renewal;
 #[cfg(test)]
 mod tests;
 
+use known::Known;
+pub use known::{belongs, forgotten, listener, listens, listens_for, unlisten};
 pub use renewal::outdated;
 
 /// Relays that are looked at although nothing happens, and when, on the clock of [`sys::now_ns`].
@@ -55,17 +57,6 @@ const END: u64 = 2 << 62;
 const MANAGER: u64 = 3 << 62;
 const BELL: u64 = (3 << 62) | 1;
 const NUDGE: u64 = (3 << 62) | 2;
-
-/// What is looked up.
-#[derive(Default)]
-struct Known {
-    /// Which relay a window belongs to.
-    windows: BTreeMap<(u32, u32), u64>,
-    /// Where peers on other hosts are listened for, and the port that it came to be.
-    listeners: BTreeMap<SocketAddr, u16>,
-    /// The relays that listen beside a listening socket of the program's, by its slot, and where.
-    programs: Vec<(SlotId, u64, SocketAddr)>,
-}
 
 /// What the thread and those who call it share.
 struct Service {
@@ -274,66 +265,6 @@ pub fn nudge() {
     }
 }
 
-/// The window belongs to this relay from now on.
-pub fn belongs(window: (u32, u32), key: u64) {
-    if let Some(service) = running() {
-        service.with(|known| known.windows.insert(window, key));
-    }
-}
-
-/// The window belongs to no relay any more.
-pub fn forgotten(window: (u32, u32)) {
-    if let Some(service) = running() {
-        service.with(|known| known.windows.remove(&window));
-    }
-}
-
-/// The port at which peers on other hosts are listened for at this address, if they are.
-pub fn listener(at: &SocketAddr) -> Option<u16> {
-    running()?.with(|known| known.listeners.get(at).copied()).flatten()
-}
-
-/// They are from now on.
-pub fn listens(at: &SocketAddr, port: u16) {
-    if let Some(service) = running() {
-        service.with(|known| known.listeners.insert(*at, port));
-    }
-}
-
-/// The relay of this key listens there beside the program's socket.
-pub fn listens_for(id: SlotId, key: u64, at: &SocketAddr) {
-    listens(at, at.port());
-    if let Some(service) = running() {
-        service.with(|known| known.programs.push((id, key, *at)));
-    }
-}
-
-/// The program's socket listens no more.
-pub fn unlisten(id: SlotId) {
-    let Some(service) = running() else { return };
-    let mut gone = Vec::new();
-    service.with(|known| {
-        known.programs.retain(|(owner, key, at)| {
-            if *owner == id {
-                gone.push(*key);
-                known.listeners.remove(at);
-            }
-            *owner != id
-        });
-    });
-    for relay in gone.into_iter().filter_map(Relay::of_key) {
-        if relay.with(|c| c.as_mut().is_some_and(Connection::outlives_its_socket)) == Some(true) {
-            nudge();
-            continue;
-        }
-        let connection = relay.with(Option::take).flatten();
-        relay.give_back();
-        if let Some(connection) = connection {
-            connection.drop_all();
-        }
-    }
-}
-
 /// What the program is told when an event means that there will be no connection.
 pub fn failure(kind: &Kind) -> Option<Errno> {
     match kind {
@@ -348,16 +279,6 @@ impl Service {
     fn add(&self, fd: RawFd, token: u64, events: epoll::EventFlags) -> Result<(), Errno> {
         let data = epoll::EventData::new_u64(token);
         Ok(epoll::add(sys::borrow(self.epoll), sys::borrow(fd).as_fd(), data, events)?)
-    }
-
-    fn with<R>(&self, f: impl FnOnce(&mut Known) -> R) -> Option<R> {
-        if matches!(self.lock.lock(tid()), Taken::Own) {
-            return None;
-        }
-        // SAFETY: the lock is ours.
-        let r = f(unsafe { &mut *self.known.get() });
-        self.lock.unlock(tid());
-        Some(r)
     }
 
     fn serve(&self) {

@@ -1,0 +1,97 @@
+//! What the service thread looks up: whose a window is, and who listens where.
+//!
+//! Must not know what a relay does. Entry points: [`belongs`], [`listener`], [`listens_for`] and their opposites.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::net::SocketAddr;
+use std::collections::BTreeMap;
+
+use super::{Service, nudge, running};
+use crate::relay::connection::Connection;
+use crate::relay::table::Relay;
+use crate::socket::SlotId;
+use crate::sync::lock::Taken;
+use crate::sync::thread::tid;
+
+/// What is looked up.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Which relay a window belongs to.
+    pub(super) windows: BTreeMap<(u32, u32), u64>,
+    /// Where peers on other hosts are listened for, and the port that it came to be.
+    listeners: BTreeMap<SocketAddr, u16>,
+    /// The relays that listen beside a listening socket of the program's, by its slot, and where.
+    programs: Vec<(SlotId, u64, SocketAddr)>,
+}
+
+/// The window belongs to this relay from now on.
+pub fn belongs(window: (u32, u32), key: u64) {
+    if let Some(service) = running() {
+        service.with(|known| known.windows.insert(window, key));
+    }
+}
+
+/// The window belongs to no relay any more.
+pub fn forgotten(window: (u32, u32)) {
+    if let Some(service) = running() {
+        service.with(|known| known.windows.remove(&window));
+    }
+}
+
+/// The port at which peers on other hosts are listened for at this address, if they are.
+pub fn listener(at: &SocketAddr) -> Option<u16> {
+    running()?.with(|known| known.listeners.get(at).copied()).flatten()
+}
+
+/// They are from now on.
+pub fn listens(at: &SocketAddr, port: u16) {
+    if let Some(service) = running() {
+        service.with(|known| known.listeners.insert(*at, port));
+    }
+}
+
+/// The relay of this key listens there beside the program's socket.
+pub fn listens_for(id: SlotId, key: u64, at: &SocketAddr) {
+    listens(at, at.port());
+    if let Some(service) = running() {
+        service.with(|known| known.programs.push((id, key, *at)));
+    }
+}
+
+/// The program's socket listens no more.
+pub fn unlisten(id: SlotId) {
+    let Some(service) = running() else { return };
+    let mut gone = Vec::new();
+    service.with(|known| {
+        known.programs.retain(|(owner, key, at)| {
+            if *owner == id {
+                gone.push(*key);
+                known.listeners.remove(at);
+            }
+            *owner != id
+        });
+    });
+    for relay in gone.into_iter().filter_map(Relay::of_key) {
+        if relay.with(|c| c.as_mut().is_some_and(Connection::outlives_its_socket)) == Some(true) {
+            nudge();
+            continue;
+        }
+        let connection = relay.with(Option::take).flatten();
+        relay.give_back();
+        if let Some(connection) = connection {
+            connection.drop_all();
+        }
+    }
+}
+
+impl Service {
+    pub(super) fn with<R>(&self, f: impl FnOnce(&mut Known) -> R) -> Option<R> {
+        if matches!(self.lock.lock(tid()), Taken::Own) {
+            return None;
+        }
+        // SAFETY: the lock is ours.
+        let r = f(unsafe { &mut *self.known.get() });
+        self.lock.unlock(tid());
+        Some(r)
+    }
+}
