@@ -13,16 +13,21 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::sys;
 use crate::sys::discard;
 
-fn open(dir: BorrowedFd<'_>, path: &CStr) -> Option<OwnedFd> {
-    rustix::fs::openat(dir, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty()).ok()
+fn open(dir: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(dir, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
 }
 
 /// The beginning of a small file, as much as the buffer takes.
 pub(crate) fn read_file<'a>(path: &CStr, buf: &'a mut [u8]) -> Option<&'a [u8]> {
+    try_read_file(path, buf).ok()
+}
+
+fn try_read_file<'a>(path: &CStr, buf: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     let fd = open(CWD, path)?;
     let mut len = 0;
     // Files of /proc may come in pieces.
@@ -30,15 +35,15 @@ pub(crate) fn read_file<'a>(path: &CStr, buf: &'a mut [u8]) -> Option<&'a [u8]> 
         match rustix::io::read(&fd, rest) {
             Ok(0) => break,
             Ok(n) => len += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => {
+            Err(Errno::INTR) => {}
+            Err(e) => {
                 discard(fd);
-                return None;
+                return Err(e);
             }
         }
     }
     discard(fd);
-    buf.get(..len)
+    Ok(buf.get(..len).unwrap_or_default())
 }
 
 /// The number after a `key` at the beginning of a line.
@@ -123,10 +128,12 @@ pub(crate) fn find_out() -> u8 {
     }
     let mut buf = [0; 4096];
     // A filter may be one thread's.
-    let found = match read_file(c"/proc/thread-self/status", &mut buf) {
-        Some(text) => parse_status(text),
-        None if known & KNOWN != 0 => 0,
-        None => FILTERED,
+    let found = match try_read_file(c"/proc/thread-self/status", &mut buf) {
+        Ok(text) => parse_status(text),
+        Err(_) if known & KNOWN != 0 => 0,
+        // That there is no descriptor, or memory, for the question now is no answer to be remembered.
+        Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return known | FILTERED,
+        Err(_) => FILTERED,
     };
     STATUS.fetch_or(KNOWN | found, Ordering::Relaxed) | KNOWN | found
 }
@@ -248,7 +255,7 @@ fn look_at_cgroups() -> Memory {
         return Memory::Unknown;
     };
     for mount in kind.mounts {
-        let Some(root) = open(CWD, mount) else { continue };
+        let Ok(root) = open(CWD, mount) else { continue };
         let memory = look_below(&root, kind, path);
         discard(root);
         if memory != Memory::Unknown {
@@ -270,7 +277,8 @@ fn look_below(root: &OwnedFd, kind: &Kind, path: &[u8]) -> Memory {
         // A name that does not fit is skipped; its parents are still looked at.
         if let Some(to) = name.get_mut(..whole.len()).filter(|to| to.len() < 512) {
             to.copy_from_slice(whole);
-            if let Some(dir) = CStr::from_bytes_until_nul(&name).ok().and_then(|n| open(root.as_fd(), n)) {
+            if let Some(dir) = CStr::from_bytes_until_nul(&name).ok().and_then(|n| open(root.as_fd(), n).ok())
+            {
                 worst = worst.max(look_at(&dir, kind));
                 discard(dir);
             }
@@ -313,7 +321,7 @@ const fn near(limit: u64, usage: u64, cache: u64) -> bool {
 }
 
 fn read_at<'a>(dir: &OwnedFd, name: &CStr, buf: &'a mut [u8]) -> Option<&'a [u8]> {
-    let fd = open(dir.as_fd(), name)?;
+    let fd = open(dir.as_fd(), name).ok()?;
     let read = rustix::io::read(&fd, &mut *buf);
     discard(fd);
     buf.get(..read.ok()?)
@@ -376,6 +384,30 @@ mod tests {
         let long = [b"/a".as_slice(), &[b'x'; 600]].concat();
         assert_eq!(look_below(&open_root(), &V2, &long), Memory::Unknown);
         std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    /// A process that has all its descriptors in use when its first socket appears is in no sandbox for that, later.
+    #[test]
+    fn what_could_not_be_asked_is_not_remembered() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        // SAFETY: the child makes a few system calls and leaves by _exit.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let usual = getrlimit(Resource::Nofile);
+            STATUS.store(0, Ordering::Relaxed);
+            let less = setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..usual });
+            let first = find_out();
+            let more = setrlimit(Resource::Nofile, usual);
+            let then = find_out();
+            let right =
+                less.is_ok() && more.is_ok() && first & FILTERED != 0 && then & (KNOWN | FILTERED) == KNOWN;
+            // SAFETY: ends the child without running the test harness's exit handlers.
+            unsafe { libc::_exit(i32::from(!right)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above, into a local.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 
     #[test]
