@@ -128,6 +128,8 @@ counters! {
     DatagramsIgnored "datagrams.ignored",
     /// Locks of dead holders that were broken.
     LocksBroken "locks_broken",
+    /// Knocks of others than the user at the other end of the connection, who were sent away.
+    Strangers "attach.strangers",
 }
 
 /// How bytes travel.

@@ -1,6 +1,6 @@
 """Another user of the same host, at the place where two ends of a connection meet.
 
-    knock.py knock             connects to every offer that the kernel lists, says what an accepting side would say
+    knock.py knock PORT        connects to every offer for a connection to PORT, says what an accepting side would say
     knock.py squat FROM PORT   binds the names of the offers of connections from FROM, and the hundred ports behind it, to PORT
 
 Says at SIGINT what came of it.
@@ -20,7 +20,9 @@ def name(client, server):
     return b"\0rsockets/" + (struct.pack(">HBI", 1, 4, 0) + address + address + ends).hex().encode()
 
 
-def knock():
+def knock(port):
+    """Other programs of this host are left alone."""
+    end_of_name = b"%04x" % port
     knocks = welcomes = 0
 
     def end(*_):
@@ -33,6 +35,7 @@ def knock():
     while True:
         with open("/proc/net/unix", "rb") as f:
             names = [line.split()[-1][1:] for line in f if b"@rsockets/" in line]
+        names = [n for n in names if n.endswith(end_of_name)]
         for n in names:
             if n in waiting:
                 continue
@@ -92,6 +95,6 @@ def squat(first, port):
 
 
 if sys.argv[1] == "knock":
-    knock()
+    knock(int(sys.argv[2]))
 else:
     squat(int(sys.argv[2]), int(sys.argv[3]))

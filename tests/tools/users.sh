@@ -45,16 +45,24 @@ check "and the connection attaches" "$(cat stats.planted)" grep -Eq '^attached.s
 rm -rf $mine
 
 # Another user knocks at every offer, faster than the one that is meant, and says the right things; or takes the names of offers to come.
-start attacker "${mallory[@]}" "$PYTHON" lib/knock.py knock >knocked 2>&1
-until_true 20 grep -q watching knocked
-for i in 1 2 3 4 5 6; do
-  limit 60 "${alice[@]}" lib/rsrun -S "$dir/stats.knocked" "${TALK[@]}" talk "$port" 300 3000 >out 2>&1
-  check "knocked at, round $i: every byte arrives" "$(cat out)" grep -q done out
+knocked() { awk '$1 == "attach.strangers" { s += $2 } END { print s + 0 }' stats.knocked; }
+for transport in shm,tcp shm; do
+  stop "$server"
+  serve server "${alice[@]}" lib/rsrun -t "$transport"
+  start attacker "${mallory[@]}" "$PYTHON" lib/knock.py knock "$port" >knocked 2>&1
+  until_true 20 grep -q watching knocked
+  rm -f stats.knocked
+  for i in 1 2 3 4 5 6; do
+    limit 60 "${alice[@]}" lib/rsrun -t "$transport" -S "$dir/stats.knocked" "${TALK[@]}" talk "$port" 300 3000 >out 2>&1
+    check "$transport, knocked at, round $i: every byte arrives" "$(cat out)" grep -q done out
+  done
+  stop "$attacker" INT
+  check "$transport: no welcome for a stranger" "$(cat knocked)" grep -Eq '^knocks [0-9]+ welcomes 0$' knocked
+  check "$transport: and each connection attaches" "$(grep -v ' 0$' stats.knocked)" test "$(grep -c '^attached.shm 1' stats.knocked)" = 6
+  say "($transport: $(tail -1 knocked); strangers sent away: $(knocked))"
 done
-stop "$attacker" INT
-# Who is quick enough to come first is refused for his user; who is not has found nobody. Either way he has got nothing.
-check "no welcome for a stranger" "$(cat knocked)" grep -Eq '^knocks [0-9]+ welcomes 0$' knocked
-say "(the stranger: $(tail -1 knocked); refused for his user: $(awk '$1 == "on_tcp.uid_mismatch" { s += $2 } END { print s + 0 }' stats.knocked))"
+stop "$server"
+serve server "${alice[@]}" lib/rsrun
 
 free_port from
 start attacker "${mallory[@]}" "$PYTHON" lib/knock.py squat "$from" "$port" >squat 2>&1

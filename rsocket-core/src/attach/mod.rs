@@ -21,4 +21,5 @@ mod retired;
 mod search;
 mod switch;
 pub mod vault;
+mod visitors;
 pub mod witness;

@@ -9,13 +9,15 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use super::arenas;
-use super::hello::{self, Knock, Welcome};
+use super::hello::{self, Id, Knock, Welcome};
 use super::link::{self, Beyond};
 use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use super::reason::Reason;
 use super::rendezvous::{self, Channel, Offer, ReceiveError};
 use super::trust::{self, Tuple};
+use super::visitors::{self, kernel, trusted};
 use super::{detach, remote, sandbox, switch};
+use crate::errno::Errno;
 use crate::live;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, policy, rings};
@@ -311,13 +313,16 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         later(s);
         return Ok(());
     };
-    match trust::find(&tuple.reversed()) {
-        Ok(Some(_)) if !policy::shm_allowed() => return Err(Reason::PolicyTcp),
-        Ok(Some(owner)) if owner.is_alive() || s.has(flag::CONNECTING) => {}
+    match trust::find(&tuple.reversed()).map_err(kernel("sock_diag"))? {
+        Some(_) if !policy::shm_allowed() => return Err(Reason::PolicyTcp),
+        Some(owner) if owner.is_alive() || s.has(flag::CONNECTING) => {}
         // The accepting side's peer may have closed already; the connecting side's has not accepted yet.
-        Ok(Some(_)) => return Err(Reason::ShutDownEarly),
-        Ok(None) => return remote::begin(id, s, &tuple),
-        Err(_) => return Err(Reason::ResourceError),
+        Some(_) => return Err(Reason::ShutDownEarly),
+        None => return remote::begin(id, s, &tuple),
+    }
+    // The peer would take us for strangers.
+    if !trust::is_own_user(fd) {
+        return Err(Reason::UidMismatch);
     }
     if s.has(flag::CONNECTING) { offer(s, &tuple) } else { knock(s, fd, &tuple) }
 }
@@ -335,9 +340,9 @@ fn offer(s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
             stats::add(Counter::Offers, 1);
             enter(s, PhaseEvent::OfferOpened)
         }
-        Err(_) => {
+        Err(e) => {
             OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
-            Err(Reason::ResourceError)
+            Err(kernel("an offer")(e))
         }
     }
 }
@@ -346,13 +351,14 @@ fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
     stats::add(Counter::Knocks, 1);
     let channel = match rendezvous::knock(tuple) {
         Ok(Some(channel)) => channel,
-        Ok(None) => {
+        // Or so many have knocked that there is no room for another one.
+        Ok(None) | Err(Errno::AGAIN) => {
             let tries = later(s);
             let strict = s.has(flag::STRICT);
             let late = tries >= KNOCK_TRIES || required_by_now(s);
             return if late && !strict { Err(Reason::NoOffer) } else { Ok(()) };
         }
-        Err(_) => return Err(Reason::ResourceError),
+        Err(e) => return Err(kernel("a knock")(e)),
     };
     let sent = introduce(fd, tuple, &channel);
     if let Err(reason) = sent {
@@ -365,40 +371,17 @@ fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
     enter(s, PhaseEvent::KnockSent)
 }
 
+/// Who we are: process and socket.
+fn introduction(fd: RawFd) -> Result<(Id, (u32, u64)), Reason> {
+    let process = hello::process_id().map_err(kernel("random bits"))?;
+    Ok((process, trust::own_identity(fd).map_err(kernel("the socket's identity"))?))
+}
+
 /// The accepting side's message, once it is sure that its reader owns the other end of the connection.
 fn introduce(fd: RawFd, tuple: &Tuple, channel: &Channel) -> Result<(), Reason> {
     trusted(tuple, channel)?;
-    let process = hello::process_id().map_err(|_| Reason::ResourceError)?;
-    let identity = trust::own_identity(fd).map_err(|_| Reason::ResourceError)?;
+    let (process, identity) = introduction(fd)?;
     channel.send(Knock::new(process, identity).bytes(), &[]).map_err(|_| Reason::OfferLapsed)
-}
-
-/// The user behind the channel owns the socket at the other end of the connection.
-fn trusted(tuple: &Tuple, channel: &Channel) -> Result<trust::Owner, Reason> {
-    let owner = match trust::find(&tuple.reversed()) {
-        Ok(Some(owner)) => owner,
-        Ok(None) => return Err(Reason::PeerElsewhere),
-        Err(_) => return Err(Reason::ResourceError),
-    };
-    let uid = channel.peer_uid().map_err(|_| Reason::ResourceError)?;
-    if trust::cred_matches(uid, &owner) { Ok(owner) } else { Err(Reason::UidMismatch) }
-}
-
-/// The message is of the socket that the kernel says is the other end. One that nobody holds any more was closed since the
-/// message was sent.
-fn identified(owner: &trust::Owner, said: (u32, u64)) -> Result<(), Reason> {
-    if owner.is(said.0, said.1) {
-        return Ok(());
-    }
-    crate::log_info!(
-        "the message is of socket {} (cookie {}), the other end is {} (cookie {}, state {})",
-        said.0,
-        said.1,
-        owner.inode,
-        owner.cookie,
-        owner.state
-    );
-    Err(if owner.cookie == said.1 { Reason::ShutDownEarly } else { Reason::IdentityMismatch })
 }
 
 fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
@@ -406,22 +389,15 @@ fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
         return lapse_if_orphaned(s);
     }
     let offer = Offer { fd: s.pairing_fd.load(Ordering::Relaxed) };
-    match offer.pick_up() {
-        Ok(Some(channel)) => {
-            close_pairing_fd(s);
-            hold(s, channel.fd);
-            s.tries.store(0, Ordering::Relaxed);
-            enter(s, PhaseEvent::PeerCame)?;
-            let _ = fd;
-            Ok(())
-        }
-        Ok(None) => {
-            let tries = later(s);
-            let late = tries >= OFFER_TRIES || required_by_now(s);
-            if !late || s.has(flag::STRICT) { Ok(()) } else { Err(Reason::OfferLapsed) }
-        }
-        Err(_) => Err(Reason::ResourceError),
+    if let Some(channel) = visitors::admit(&offer, fd)? {
+        close_pairing_fd(s);
+        hold(s, channel.fd);
+        s.tries.store(0, Ordering::Relaxed);
+        return enter(s, PhaseEvent::PeerCame);
     }
+    let tries = later(s);
+    let late = tries >= OFFER_TRIES || required_by_now(s);
+    if !late || s.has(flag::STRICT) { Ok(()) } else { Err(Reason::OfferLapsed) }
 }
 
 fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
@@ -473,11 +449,10 @@ fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     let knock = Knock::parse(mail.text()).map_err(|_| Reason::LayoutMismatch)?;
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
     let owner = trusted(&tuple, &channel)?;
-    identified(&owner, (knock.inode, knock.cookie))?;
+    visitors::identified(&owner, (knock.inode, knock.cookie))?;
+    let (process, identity) = introduction(fd)?;
     let claim = arenas::claim(knock.process, channel.peer_pid())?;
     link::start(id, s, claim.record, claim.window, 0, Beyond::Peer)?;
-    let process = hello::process_id().map_err(|_| Reason::ResourceError)?;
-    let identity = trust::own_identity(fd).map_err(|_| Reason::ResourceError)?;
     let welcome = Welcome::new(process, claim.id, claim.window, identity, true);
     let arena: BorrowedFd<'_> = sys::borrow(claim.fd);
     let sent = channel.send(welcome.bytes(), &[arena]);
@@ -508,7 +483,7 @@ fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     let welcome = Welcome::parse(mail.text()).map_err(|_| Reason::LayoutMismatch)?;
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
     let owner = trusted(&tuple, &channel)?;
-    identified(&owner, (welcome.inode, welcome.cookie))?;
+    visitors::identified(&owner, (welcome.inode, welcome.cookie))?;
     let [arena, ..] = mail.fds;
     let record = arenas::open(welcome.process, channel.peer_pid(), welcome.arena, arena, welcome.window)?;
     link::start(id, s, record, welcome.window, 1, Beyond::Peer)?;

@@ -2,7 +2,7 @@
 //! addresses. The connecting side offers (binds the name), the accepting side knocks (connects to it), one
 //! message goes each way. Nothing here ever waits (`life-of-a-connection.md` §3).
 //!
-//! Anybody in the network namespace may take the name first or knock; that costs the connection its chance
+//! Anybody in the network namespace may knock, or take the name first, which costs the connection its chance
 //! to attach, no more: who is really there is settled by [`super::trust`] and [`super::hello`].
 //!
 //! The handles are plain numbers with an explicit `close`, since they live in memory that processes share.
@@ -31,6 +31,9 @@ use crate::sys::discard;
 
 /// The most descriptors that one message can carry.
 pub const MAX_FDS: usize = 4;
+
+/// Those who may have knocked and not been picked up: the one who is meant, and some strangers.
+const QUEUE: i32 = 4;
 
 const PREFIX: &[u8] = b"rsockets/";
 /// Prefix, four digits of the version, two digits for each byte of the tuple. The kernel's limit is 107.
@@ -86,7 +89,7 @@ impl Offer {
     pub fn open(tuple: &Tuple) -> Result<Self, Errno> {
         let address = address(tuple)?;
         let socket = socket()?;
-        let ready = rustix::net::bind(&socket, &address).and_then(|()| rustix::net::listen(&socket, 1));
+        let ready = rustix::net::bind(&socket, &address).and_then(|()| rustix::net::listen(&socket, QUEUE));
         let fd = sys::make_private(or_discard(ready, socket)?)?;
         Ok(Self { fd })
     }

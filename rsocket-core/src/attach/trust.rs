@@ -420,6 +420,13 @@ pub fn own_identity(fd: RawFd) -> Result<(u32, u64), Errno> {
     Ok((inode, cookie))
 }
 
+/// Whether a socket of ours was made by the user that this process is: the one as whom it shows at a rendezvous. Yes, where
+/// the kernel does not say.
+#[must_use]
+pub fn is_own_user(fd: RawFd) -> bool {
+    rustix::fs::fstat(sys::borrow(fd)).map_or(true, |s| s.st_uid == rustix::process::geteuid().as_raw())
+}
+
 /// Whether the process behind a rendezvous (its user by `SO_PEERCRED`) and the owner of the other TCP
 /// socket are the same user. The overflow user never is: every user who has no number in our user
 /// namespace shows as that one.

@@ -1,0 +1,73 @@
+//! Who comes to where the two ends of a connection meet, and whether it is the one who has the other end.
+//!
+//! Anybody of the network namespace may knock at an offer. A stranger gets nothing, and costs the connection nothing: he is
+//! sent away, and the offer stands. Must not know phases. Entry points: [`admit`], then [`trusted`] and [`identified`].
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use std::os::fd::RawFd;
+
+use super::reason::Reason;
+use super::rendezvous::{Channel, Offer};
+use super::trust::{self, Owner, Tuple};
+use crate::errno::Errno;
+use crate::stats::{self, Counter};
+
+/// How many are looked at in one step: one who knocks again and again must not keep us here.
+const MOST: u32 = 16;
+
+/// What the kernel refused; its error is said here, since the reason does not.
+pub(super) fn kernel(what: &'static str) -> impl Fn(Errno) -> Reason {
+    move |e| {
+        crate::log_info!("{}: error {}", what, e.0);
+        Reason::ResourceError
+    }
+}
+
+/// The first of those who have knocked that is the user at the other end of the connection `fd`.
+pub(super) fn admit(offer: &Offer, fd: RawFd) -> Result<Option<Channel>, Reason> {
+    for _ in 0..MOST {
+        let Some(channel) = offer.pick_up().map_err(kernel("accept"))? else { break };
+        let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly);
+        match tuple.and_then(|tuple| trusted(&tuple, &channel)) {
+            Ok(_) => return Ok(Some(channel)),
+            Err(Reason::UidMismatch) => stats::add(Counter::Strangers, 1),
+            Err(reason) => {
+                channel.close();
+                return Err(reason);
+            }
+        }
+        channel.close();
+    }
+    Ok(None)
+}
+
+/// The user behind the channel owns the socket at the other end of the connection.
+pub(super) fn trusted(tuple: &Tuple, channel: &Channel) -> Result<Owner, Reason> {
+    let found = trust::find(&tuple.reversed()).map_err(kernel("sock_diag"))?;
+    let owner = found.ok_or(Reason::PeerElsewhere)?;
+    let uid = channel.peer_uid().map_err(kernel("SO_PEERCRED"))?;
+    if trust::cred_matches(uid, &owner) {
+        return Ok(owner);
+    }
+    crate::log_info!("user {} is where the two ends meet, the other end is user {}'s", uid, owner.uid);
+    Err(Reason::UidMismatch)
+}
+
+/// The message is of the socket that the kernel says is the other end. One that nobody holds any more was closed since the
+/// message was sent.
+pub(super) fn identified(owner: &Owner, said: (u32, u64)) -> Result<(), Reason> {
+    if owner.is(said.0, said.1) {
+        return Ok(());
+    }
+    crate::log_info!(
+        "the message is of socket {} (cookie {}), the other end is {} (cookie {}, state {})",
+        said.0,
+        said.1,
+        owner.inode,
+        owner.cookie,
+        owner.state
+    );
+    Err(if owner.cookie == said.1 { Reason::ShutDownEarly } else { Reason::IdentityMismatch })
+}
