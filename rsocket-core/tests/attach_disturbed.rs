@@ -8,13 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rsocket_core::attach::machine::Phase;
 use rsocket_core::attach::reason::Reason;
-use rsocket_core::attach::rendezvous::{self, Channel};
+use rsocket_core::attach::rendezvous::{self, Channel, Offer};
 use rsocket_core::attach::trust::Tuple;
 use rsocket_core::attach::{link, pairing};
 use rsocket_core::errno::Errno;
-use rsocket_core::socket::family;
 use rsocket_core::socket::slot::{Slot, SlotId, flag};
+use rsocket_core::socket::{family, send};
 use rsocket_core::stats::{self, Counter};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// One test at a time: some change what the whole process may do.
 fn alone() -> MutexGuard<'static, ()> {
@@ -149,4 +150,93 @@ fn strangers_crowd_the_door() {
     assert_eq!(server.step(), Phase::Young, "it looks again");
     attach(&client, &server);
     crowd.into_iter().for_each(Channel::close);
+}
+
+/// A relative that held the connection and is still ending, or a stranger for a while.
+#[test]
+fn the_name_is_taken_for_a_while() {
+    let _alone = alone();
+    let (client, server) = ends(flag::STRICT);
+    let taken = Offer::open(&client.tuple()).expect("offer");
+    assert_eq!((client.step(), client.reason()), (Phase::Young, Some(Reason::NameTaken)));
+    taken.close();
+    attach(&client, &server);
+
+    let (client, server) = ends(flag::STRICT);
+    let tuple = client.tuple();
+    let Some(taken) = as_stranger(|| Offer::open(&tuple).expect("offer")) else { return };
+    for end in [&client, &server] {
+        assert_eq!((end.step(), end.reason()), (Phase::Young, Some(Reason::NameTaken)));
+    }
+    taken.close();
+    attach(&client, &server);
+}
+
+/// Where there is TCP, the connection stays there, and says why.
+#[test]
+fn a_taken_name_is_said() {
+    let _alone = alone();
+    let (client, _server) = ends(0);
+    client.slot.next_step.store(0, Ordering::Relaxed);
+    let taken = Offer::open(&client.tuple()).expect("offer");
+    assert_eq!((client.step(), client.reason()), (Phase::Refused, Some(Reason::NameTaken)));
+    taken.close();
+}
+
+/// Runs `f` while the process may not do something.
+fn without<R>(what: Resource, f: impl FnOnce() -> R) -> R {
+    let usual = getrlimit(what);
+    setrlimit(what, Rlimit { current: Some(0), ..usual }).expect("less");
+    let r = f();
+    setrlimit(what, usual).expect("as before");
+    r
+}
+
+/// The arenas that there are become full, and there is no memory for another one; then there is.
+#[test]
+fn no_arena_for_a_while() {
+    let _alone = alone();
+    let mut attached = vec![];
+    let (client, server) = without(Resource::Fsize, || {
+        loop {
+            let (client, server) = ends(flag::STRICT);
+            assert_eq!([client.step(), server.step()], [Phase::Offered, Phase::Knocked]);
+            assert_eq!(client.step(), Phase::Greeted);
+            if client.step() == Phase::Paired {
+                attach(&client, &server);
+                attached.push((client, server));
+                continue;
+            }
+            assert_eq!((client.slot.phase(), client.reason()), (Phase::Young, Some(Reason::ResourceError)));
+            break (client, server);
+        }
+    });
+    attach(&client, &server);
+}
+
+/// Why nobody came is said, and counted, once.
+#[test]
+fn out_of_time_has_a_reason() {
+    let _alone = alone();
+    let (client, server) = ends(flag::STRICT);
+    let counted = |reason| stats::snapshot().on_tcp(reason);
+    let late = |end: &End| {
+        end.slot.waiting_since.store(1, Ordering::Relaxed);
+        let mut byte = 0_u8;
+        let list = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
+        let fd = end.stream.as_raw_fd();
+        let sent = || send::send(end.id, end.slot, fd, &list, libc::MSG_DONTWAIT);
+        assert_eq!([sent(), sent()], [Err(Errno::TIMEDOUT); 2]);
+    };
+    let before = [Reason::NoOffer, Reason::NameTaken, Reason::OfferLapsed].map(counted);
+    late(&server);
+    let taken = Offer::open(&client.tuple()).expect("offer");
+    late(&client);
+    taken.close();
+    assert_eq!(client.step(), Phase::Offered);
+    late(&client);
+    let after = [Reason::NoOffer, Reason::NameTaken, Reason::OfferLapsed].map(counted);
+    assert_eq!(after, before.map(|n| n + 1));
+    // Whoever comes late is welcome.
+    attach(&client, &server);
 }

@@ -70,6 +70,7 @@ until_true 30 grep -q squatting squat
 limit 60 "${alice[@]}" env TALK_FROM="$from" lib/rsrun -S "$dir/stats.squat" "${TALK[@]}" talk "$port" 300 3000 >out 2>&1
 check "its names taken: every byte arrives" "$(cat out)" grep -q done out
 check "by TCP" "$(grep -v ' 0$' stats.squat)" grep -Eq '^bytes.sent.shm 0' stats.squat
+check "which says so" "$(grep -v ' 0$' stats.squat)" grep -Eq '^on_tcp.name_taken 1' stats.squat
 stop "$attacker" INT
 check "and nobody told the squatter anything" "$(cat squat)" grep -Eq 'told 0$' squat
 stop "$server"

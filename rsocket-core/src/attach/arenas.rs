@@ -15,7 +15,8 @@ use super::hello::Id;
 use super::mapping::{self, Mapping, mapping};
 use super::reason::Reason;
 use super::retired;
-use crate::device::shm::arena::Arena;
+use super::visitors::kernel;
+use crate::device::shm::arena::{Arena, OpenError};
 use crate::device::shm::bell;
 use crate::socket::family::{self, Family};
 use crate::stats::{self, Counter};
@@ -124,9 +125,9 @@ pub struct Claim {
 pub fn claim(peer: Id, peer_pid: u32) -> Result<Claim, Reason> {
     let family = family::get().ok_or(Reason::ResourceError)?;
     lock();
-    let claim = claim_existing(family, peer).or_else(|| claim_new(family, peer, peer_pid));
+    let claim = claim_existing(family, peer).map_or_else(|| claim_new(family, peer, peer_pid), Ok);
     LOCK.unlock(tid());
-    claim.ok_or(Reason::ResourceError)
+    claim
 }
 
 fn claim_existing(family: &'static Family, peer: Id) -> Option<Claim> {
@@ -206,7 +207,7 @@ pub(super) fn settled(r: &ArenaRecord, window: u32) {
     }
 }
 
-fn claim_new(family: &'static Family, peer: Id, peer_pid: u32) -> Option<Claim> {
+fn claim_new(family: &'static Family, peer: Id, peer_pid: u32) -> Result<Claim, Reason> {
     sweep(family);
     let before =
         mapping::indices().filter(|&i| record(family, i).is_some_and(|r| mine(r, i, 0, peer))).count();
@@ -215,10 +216,10 @@ fn claim_new(family: &'static Family, peer: Id, peer_pid: u32) -> Option<Claim> 
         1 => 64,
         _ => MOST_WINDOWS as u32,
     };
-    let (arena, fd) = Arena::create(windows).ok()?;
+    let (arena, fd) = Arena::create(windows).map_err(kernel("a new arena"))?;
     stats::add(Counter::ArenasMade, 1);
     let index = adopt(family, arena, fd, 0, peer, peer_pid)?;
-    Some(claimed(record(family, index)?, index, 0))
+    Ok(claimed(record(family, index).ok_or(Reason::ResourceError)?, index, 0))
 }
 
 /// Enters a mapped arena into a free record. The caller holds the lock.
@@ -229,7 +230,7 @@ fn adopt(
     side: u32,
     peer: Id,
     peer_pid: u32,
-) -> Option<u32> {
+) -> Result<u32, Reason> {
     let free = || {
         (0..MAX_ARENAS as u32).find(|&i| {
             record(family, i).is_some_and(|r| {
@@ -241,16 +242,17 @@ fn adopt(
         free_orphans();
         free()
     });
-    let private = sys::make_private(fd);
+    let private = sys::make_private(fd).map_err(kernel("the arena's descriptor"));
     let (Some(index), Ok(fd)) = (found, private) else {
-        if let Some(r) = found.and_then(|i| record(family, i)) {
-            r.state.store(FREE, Ordering::Release);
+        match found.and_then(|i| record(family, i)) {
+            Some(r) => r.state.store(FREE, Ordering::Release),
+            None => crate::log_info!("all {} arenas are in use", MAX_ARENAS),
         }
         // SAFETY: no handle on it has left this function.
         unsafe { arena.unmap() };
-        return None;
+        return Err(Reason::ResourceError);
     };
-    let r = record(family, index)?;
+    let r = record(family, index).ok_or(Reason::ResourceError)?;
     // Release: pairs with the acquire in used_records; a record is looked at only when it is READY, which it becomes later.
     family.arenas_used.fetch_max(index + 1, Ordering::Release);
     r.side.store(side, Ordering::Relaxed);
@@ -268,7 +270,7 @@ fn adopt(
     set_own(index, true);
     // Release: pairs with the acquire in mine().
     r.state.store(READY, Ordering::Release);
-    Some(index)
+    Ok(index)
 }
 
 fn store_pair(words: &[AtomicU64; 2], [a, b]: [u64; 2]) {
@@ -310,14 +312,19 @@ pub fn open(peer: Id, peer_pid: u32, id: Id, fd: Option<OwnedFd>, window: u32) -
             sweep(family);
             match Arena::open(&fd) {
                 Ok(arena) if arena.id() == id.0 && arena.windows() as usize <= MOST_WINDOWS => {
-                    adopt(family, arena, fd, 1, peer, peer_pid).ok_or(Reason::ResourceError)
+                    adopt(family, arena, fd, 1, peer, peer_pid)
                 }
                 Ok(arena) => {
+                    crate::log_info!("the arena that came is not the one that was announced");
                     // SAFETY: no handle on it exists.
                     unsafe { arena.unmap() };
                     Err(Reason::ArenaRefused)
                 }
-                Err(_) => Err(Reason::ArenaRefused),
+                Err(OpenError::Kernel(e)) => Err(kernel("the peer's arena")(e)),
+                Err(e) => {
+                    crate::log_info!("the arena that came: {:?}", e);
+                    Err(Reason::ArenaRefused)
+                }
             }
         }
     };

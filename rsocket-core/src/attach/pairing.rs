@@ -143,9 +143,7 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
         };
         match done {
             Ok(()) => {}
-            // Whoever held the other end of the channel has ended, or given it up to a relative; where there is no
-            // TCP to stay on, the pairing begins again. (Had the peer closed, TCP would say so.)
-            Err(Reason::OfferLapsed) if s.has(flag::STRICT) && begin_again(s) => {}
+            Err(reason) if s.has(flag::STRICT) && may_pass(s, reason) && begin_again(s, reason) => {}
             Err(reason) => give_up(s, reason),
         }
         let phase = s.phase();
@@ -223,6 +221,8 @@ fn elsewhere(s: &Slot) -> bool {
 
 fn enter(s: &Slot, event: PhaseEvent) -> Result<(), Reason> {
     let next = s.phase().after(event).ok_or(Reason::Inconsistent)?;
+    // What was in the way is not, or not any more.
+    s.reason.store(0, Ordering::Relaxed);
     s.set_phase(next);
     Ok(())
 }
@@ -233,7 +233,34 @@ pub(super) fn give_up(s: &Slot, reason: Reason) {
     s.reason.store(reason as u32, Ordering::Relaxed);
     s.set_phase(Phase::Refused);
     stats::fell_back(reason);
-    crate::log_debug!("not attached: {}", reason.text());
+    if s.has(flag::STRICT) {
+        crate::log_warn!("refused, since TCP is excluded: {}", reason.text());
+    } else {
+        crate::log_debug!("not attached: {}", reason.text());
+    }
+}
+
+/// Where there is no TCP to stay on: whether what is in the way may pass, so that it is waited for as long as a peer is.
+fn may_pass(s: &Slot, reason: Reason) -> bool {
+    match reason {
+        // Whoever held the other end of the channel has ended, or given it up to a relative. (Had the peer closed, TCP
+        // would say so.)
+        Reason::OfferLapsed => true,
+        // The welcome has been taken: nobody would answer another knock.
+        _ if s.phase() == Phase::Knocked => false,
+        // Of descriptors, memory, places in tables: others give some back.
+        Reason::ResourceError | Reason::MemoryLimit | Reason::NameTaken => true,
+        _ => false,
+    }
+}
+
+/// A connection that has no TCP to stay on has waited for its peer in vain; said once for each such wait.
+#[cold]
+pub fn overdue(s: &Slot) {
+    let noted = Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).filter(|r| *r != Reason::TooYoung);
+    let reason = noted.unwrap_or(if s.has(flag::CONNECTING) { Reason::OfferLapsed } else { Reason::NoOffer });
+    stats::fell_back(reason);
+    crate::log_warn!("out of time, since TCP is excluded: {}", reason.text());
 }
 
 /// Tries again from the start, later. The caller holds the pairing lock.
@@ -262,10 +289,12 @@ pub(super) fn put_off(s: &Slot) {
     s.next_step.store(now.saturating_add(now.max(policy::MARK)), Ordering::Relaxed);
 }
 
-/// As [`lapse`], from any phase before the end; false when there is no such way.
-fn begin_again(s: &Slot) -> bool {
+/// As [`lapse`], from any phase before the end, for this reason; false when there is no such way.
+fn begin_again(s: &Slot, reason: Reason) -> bool {
     let again = s.phase() == Phase::Young || lapse(s).is_ok();
     if again {
+        s.reason.store(reason as u32, Ordering::Relaxed);
+        crate::log_debug!("not attached yet: {}", reason.text());
         later(s);
     }
     again
@@ -342,7 +371,8 @@ fn offer(s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
         }
         Err(e) => {
             OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
-            Err(kernel("an offer")(e))
+            // A stranger, or a relative that held the connection and is still ending.
+            Err(if e == Errno(libc::EADDRINUSE) { Reason::NameTaken } else { kernel("an offer")(e) })
         }
     }
 }
@@ -358,6 +388,7 @@ fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
             let late = tries >= KNOCK_TRIES || required_by_now(s);
             return if late && !strict { Err(Reason::NoOffer) } else { Ok(()) };
         }
+        Err(Errno(libc::EPROTOTYPE)) => return Err(Reason::NameTaken),
         Err(e) => return Err(kernel("a knock")(e)),
     };
     let sent = introduce(fd, tuple, &channel);
@@ -379,7 +410,7 @@ fn introduction(fd: RawFd) -> Result<(Id, (u32, u64)), Reason> {
 
 /// The accepting side's message, once it is sure that its reader owns the other end of the connection.
 fn introduce(fd: RawFd, tuple: &Tuple, channel: &Channel) -> Result<(), Reason> {
-    trusted(tuple, channel)?;
+    trusted(tuple, channel).map_err(|e| if e == Reason::UidMismatch { Reason::NameTaken } else { e })?;
     let (process, identity) = introduction(fd)?;
     channel.send(Knock::new(process, identity).bytes(), &[]).map_err(|_| Reason::OfferLapsed)
 }

@@ -451,6 +451,9 @@ fn after_sleep(
     }
 }
 
+/// In [`Slot::waiting_since`]: it has been said that the wait was too long.
+const OVERDUE: u64 = u64::MAX;
+
 /// A strict connection without a window: fine while it may still attach, an error once that took too long
 /// and nobody came.
 ///
@@ -472,7 +475,7 @@ pub(crate) fn strict_verdict(s: &Slot, fd: RawFd) -> Result<(), Errno> {
             if since == 0 {
                 s.waiting_since.store(now, Ordering::Relaxed);
                 Ok(())
-            } else if now.saturating_sub(since) <= policy::STRICT_PATIENCE_NS {
+            } else if since != OVERDUE && now.saturating_sub(since) <= policy::STRICT_PATIENCE_NS {
                 Ok(())
             } else if fd < 0 {
                 // Nobody can be asked; whoever has the descriptor will.
@@ -481,6 +484,9 @@ pub(crate) fn strict_verdict(s: &Slot, fd: RawFd) -> Result<(), Errno> {
                 s.waiting_since.store(now, Ordering::Relaxed);
                 Ok(())
             } else {
+                if s.waiting_since.swap(OVERDUE, Ordering::Relaxed) != OVERDUE {
+                    pairing::overdue(s);
+                }
                 Err(Errno::TIMEDOUT)
             }
         }
