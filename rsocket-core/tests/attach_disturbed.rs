@@ -6,14 +6,15 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rsocket_core::attach::link::{self, Beyond};
 use rsocket_core::attach::machine::Phase;
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::attach::rendezvous::{self, Channel, Offer};
 use rsocket_core::attach::trust::Tuple;
-use rsocket_core::attach::{link, pairing};
+use rsocket_core::attach::{marks, pairing};
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::slot::{Slot, SlotId, flag};
-use rsocket_core::socket::{family, send};
+use rsocket_core::socket::{Events, family, ready, send};
 use rsocket_core::stats::{self, Counter};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -239,4 +240,31 @@ fn out_of_time_has_a_reason() {
     assert_eq!(after, before.map(|n| n + 1));
     // Whoever comes late is welcome.
     attach(&client, &server);
+}
+
+/// The end that accepted closes. From then on its peer may give the window to another connection, which another thread
+/// accepts before the first one has done anything else.
+#[test]
+fn a_window_is_free_here_before_the_peer_may_use_it() {
+    let _alone = alone();
+    for _ in 0..200 {
+        let (client, server) = ends(flag::STRICT);
+        attach(&client, &server);
+        // Somebody to be woken holds the one that closes up.
+        ready::arm(client.id, client.slot, Events::IN, 5, false);
+        let record = server.slot.arena.load(Ordering::Relaxed) - 1;
+        let window = server.slot.window.load(Ordering::Relaxed);
+        let outgoing = link::ends(server.slot).expect("a window").outgoing;
+        let (_other, next) = ends(flag::STRICT);
+        std::thread::scope(|scope| {
+            let started = scope.spawn(|| {
+                while !marks::sender_closed(&outgoing) {
+                    std::hint::spin_loop();
+                }
+                link::start(next.id, next.slot, record, window, 1, Beyond::Peer)
+            });
+            link::release(server.slot);
+            assert_eq!(started.join().expect("a thread"), Ok(()));
+        });
+    }
 }

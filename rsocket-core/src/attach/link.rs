@@ -325,6 +325,11 @@ fn begin(
     let user = r.slot_of.get(window as usize).map(|w| w.load(Ordering::Acquire));
     let kept = beyond == Beyond::Relay && user == Some(GUEST);
     if window >= r.windows.load(Ordering::Relaxed) || !(kept || user == Some(0)) {
+        crate::log_info!(
+            "window {} of {} is in use, or there is none",
+            window,
+            r.windows.load(Ordering::Relaxed)
+        );
         return Err(Reason::ArenaRefused);
     }
     let (recv, send) = fresh(beyond)?;
@@ -340,6 +345,7 @@ fn begin(
     s.unread_hint.store(0, Ordering::Relaxed);
     s.room_hint.store(send::hint_word(&send, send.room()), Ordering::Relaxed);
     if !mapped(r, index) && !map_found(r, index) {
+        crate::log_info!("the arena was not found");
         return Err(Reason::ArenaRefused);
     }
     let arena = arenas::arena(r, index).ok_or(Reason::ArenaRefused)?;
@@ -401,10 +407,16 @@ pub fn abandon(s: &Slot) {
 
 /// The window has no user any more.
 fn leave(r: &ArenaRecord, window: u32) {
+    free(r, window);
+    r.live.fetch_sub(1, Ordering::AcqRel);
+}
+
+/// It may be another connection's.
+fn free(r: &ArenaRecord, window: u32) {
     if let Some(w) = r.slot_of.get(window as usize) {
+        // Release: pairs with the acquire in begin() and in free_window().
         w.store(0, Ordering::Release);
     }
-    r.live.fetch_sub(1, Ordering::AcqRel);
 }
 
 /// A window that its connection does not have any more ([`part`]), and that is not free yet.
@@ -417,13 +429,23 @@ pub(crate) struct Parted {
 impl Parted {
     /// Says to the peer that this side neither reads nor writes any more, and frees the window: to be called when no thread is
     /// inside that found it before.
+    ///
+    /// The side that connects gives windows away, so it says of its own last that the window is free. The other side says so
+    /// first: from the marks on the peer may give the window to a connection that another thread of ours accepts.
     pub(crate) fn close(self) {
+        let accepts = self.ends.as_ref().is_some_and(|ends| ends.peer == 0);
+        if accepts {
+            free(self.record, self.window);
+        }
         if let Some(ends) = &self.ends {
             super::marks::close(ends);
             ends.wake_reader();
             ends.wake_writer();
         }
-        leave(self.record, self.window);
+        if !accepts {
+            free(self.record, self.window);
+        }
+        self.record.live.fetch_sub(1, Ordering::AcqRel);
         if let Some(family) = family::get() {
             lock();
             sweep(family);
