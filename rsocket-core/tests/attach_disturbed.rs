@@ -1,20 +1,21 @@
 //! Two ends that meet although something is in the way for a while: strangers, or a kernel that has nothing to give just now.
 //! Where there is no TCP to stay on, nothing of this may cost a connection.
 
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rsocket_core::attach::link::{self, Beyond};
-use rsocket_core::attach::machine::Phase;
+use rsocket_core::attach::machine::{Phase, ReceiveMode};
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::attach::rendezvous::{self, Channel, Offer};
 use rsocket_core::attach::trust::Tuple;
-use rsocket_core::attach::{marks, pairing};
+use rsocket_core::attach::{arenas, counters, marks, pairing};
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::slot::{Slot, SlotId, flag};
-use rsocket_core::socket::{Events, family, ready, send};
+use rsocket_core::socket::{Events, family, ready, receive, send};
 use rsocket_core::stats::{self, Counter};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -266,5 +267,61 @@ fn a_window_is_free_here_before_the_peer_may_use_it() {
             link::release(server.slot);
             assert_eq!(started.join().expect("a thread"), Ok(()));
         });
+    }
+}
+
+fn received(end: &End) -> Result<usize, Errno> {
+    let mut bytes = [0_u8; 4096];
+    let list = [libc::iovec { iov_base: (&raw mut bytes).cast(), iov_len: bytes.len() }];
+    receive::receive(end.id, end.slot, end.stream.as_raw_fd(), &list, libc::MSG_DONTWAIT)
+}
+
+/// A peer that is killed between the cut and its last bytes takes those with it. The reset was reported to whoever asked
+/// first, and is no reason to distrust anybody.
+#[test]
+fn a_reset_before_the_switch_is_no_inconsistency() {
+    let _alone = alone();
+    let (client, server) = ends(0);
+    client.stream.set_nonblocking(true).expect("non-blocking");
+    while (&client.stream).write(&[7; 65536]).is_ok() {}
+    for end in [&client, &server] {
+        end.slot.position.store(u64::MAX / 2, Ordering::Relaxed);
+    }
+    attach(&client, &server);
+    assert_eq!(server.slot.receive_mode(), ReceiveMode::Acknowledged);
+    let n = counters::put(client.stream.as_raw_fd(), true).expect("a count");
+    marks::publish_cut(&link::ends(client.slot).expect("a window").outgoing, n);
+    rsocket_core::socket::kernel::disconnect(client.stream.as_raw_fd());
+    assert!(server.stream.take_error().expect("SO_ERROR").is_some());
+    let mut all = 0;
+    let end = loop {
+        match received(&server) {
+            Ok(some @ 1..) => all += some as u64,
+            other => break other,
+        }
+    };
+    assert_eq!(end, Err(Errno::CONNRESET));
+    assert!(0 < all && all < n, "{all} of {n}");
+    assert!(!link::distrusted());
+}
+
+/// A holder that cannot get at the window just now loses the connection, and nothing else.
+#[test]
+fn a_window_that_cannot_be_reached_is_no_inconsistency() {
+    let _alone = alone();
+    for sending in [false, true] {
+        let (client, server) = ends(flag::STRICT);
+        attach(&client, &server);
+        let arena = server.slot.arena.swap(arenas::MAX_ARENAS as u32, Ordering::Relaxed);
+        let byte = [libc::iovec { iov_base: (&raw const sending).cast_mut().cast(), iov_len: 1 }];
+        let fd = server.stream.as_raw_fd();
+        let tried = match sending {
+            true => send::send(server.id, server.slot, fd, &byte, libc::MSG_DONTWAIT),
+            false => received(&server),
+        };
+        server.slot.arena.store(arena, Ordering::Relaxed);
+        assert_eq!(tried, Err(Errno::CONNRESET));
+        assert_eq!(server.reason(), Some(Reason::ResourceError));
+        assert!(!link::distrusted());
     }
 }

@@ -20,6 +20,7 @@ use super::vectors::Cursor;
 use super::{beside, guard, ready, straight, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveEvent, ReceiveMode};
+use crate::attach::trust::state;
 use crate::attach::{counters, detach, marks, pairing, reason::Reason, sandbox};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
@@ -170,7 +171,8 @@ pub(super) fn attempt(
         } else {
             // Unless it was closed just now.
             patience.may_go_on(s)?;
-            Err(broken(s, fd, "its window cannot be reached"))
+            detach::break_connection(s, fd, Reason::ResourceError);
+            Err(Errno::CONNRESET)
         };
     };
     if s.has(flag::RELAYED) && !ready::data_waiting(s, &ends) {
@@ -318,6 +320,8 @@ fn up_to_the_cut(
             Err(e) => return Err(e),
         };
         match from_kernel(s, fd, to, left, flags) {
+            // A reset, whose error somebody has taken: bytes may be missing.
+            Ok(Got::End) if counters::tcp_state(fd) == Ok(state::CLOSE) => return Err(Errno::CONNRESET),
             // The stream ended before the cut that its sender fixed: bytes are missing.
             Ok(Got::End) => return Err(broken(s, fd, "TCP has ended before the switch")),
             Ok(Got::Bytes(k)) if k == left && flags & libc::MSG_PEEK == 0 => {}

@@ -148,7 +148,7 @@ pub(super) fn attempt(
         }
         // Unless it was closed just now.
         patience.may_go_on(s)?;
-        detach::break_connection(s, fd, Reason::Inconsistent);
+        detach::break_connection(s, fd, Reason::ResourceError);
         return Err(Errno::CONNRESET);
     };
     if from.left() > layout::SMALL && !s.has(flag::LARGE_OPEN) && s.send_mode() == SendMode::Device {
