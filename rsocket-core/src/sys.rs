@@ -106,6 +106,26 @@ pub fn discard(fd: OwnedFd) {
     unsafe { rustix::io::close(fd.into_raw_fd()) };
 }
 
+/// Which network namespace a socket is of, where the kernel says so (5.14).
+#[must_use]
+pub fn network_namespace(socket: RawFd) -> Option<u64> {
+    const SO_NETNS_COOKIE: i32 = 71;
+    let mut cookie = 0_u64;
+    let mut len = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the word is writable for its length, which the kernel is told.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            socket,
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            &raw mut cookie,
+            &raw mut len,
+        )
+    };
+    (r == 0 && len as usize == size_of::<u64>()).then_some(cookie)
+}
+
 /// Marks the number as no longer ours, without closing it.
 pub fn forget_private(fd: RawFd) {
     if fd >= 0

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Two network namespaces joined by a veth pair: there the peer is another host, and the connection is TCP's, at once.
+# Two network namespaces joined by a veth pair: there the peer is another host, and the connection is TCP's, at once. And a
+# process that goes to another one, and takes along what has left TCP.
 . "$(dirname "$0")/common.sh"
+need_cc
 need ip=iproute2 ss=iproute2
 AS=()
 [ "$(id -u)" = 0 ] || AS=(sudo -n)
@@ -11,6 +13,8 @@ remove() {
 }
 on_exit() { cleanup; remove; }
 MODE=tcp
+tmpdir tools
+gcc -O2 -o "$tools/elsewhere" "$HERE/elsewhere.c" -lpthread || die "the helper does not compile"
 if ! as_root ip netns add "$A" 2>/dev/null || ! as_root ip netns add "$B" ||
   ! as_root ip link add "v$$" netns "$A" type veth peer name "w$$" netns "$B"; then
   say "SKIP $NAME: no network namespaces here"
@@ -22,6 +26,23 @@ for n in "$A" "$B"; do as_root ip -n "$n" link set lo up; done
 as_root ip -n "$A" link set "v$$" up
 as_root ip -n "$B" link set "w$$" up
 for m in $(modes_of "$@"); do
+  mode "$m"
+  # What is begun at the other place stays on TCP.
+  only_one=()
+  [ "$m" != shm ] || only_one=(once)
+  for how in stay unshare setns hop; do
+    free_port port
+    start server "${P[@]}" "$tools/elsewhere" server "$port"
+    wait_port "$port" "$server" || fail "server" "it does not listen"
+    limit 60 "${AS[@]}" "${P[@]}" "$tools/elsewhere" client "$port" $how "${only_one[@]}"
+    rc=$?
+    if [ $rc = 77 ]; then say "SKIP $NAME $MODE $how: not permitted here"
+    else check "a process that goes elsewhere: $how" "exit $rc" test $rc = 0; fi
+    stop "$server" TERM
+  done
+  # The last program of each did that.
+  [ "$m" != default ] || check "what had left TCP went on so" "$(stat_sum bytes.sent.shm "$STATS") bytes by shm" \
+    test "$(stat_sum bytes.sent.shm "$STATS")" -ge 24000
   [ "$m" = shm ] && continue # there is no way but TCP
   mode "$m"
   tmpdir dir

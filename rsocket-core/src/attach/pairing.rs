@@ -17,6 +17,7 @@ use super::rendezvous::{self, Channel, Offer, ReceiveError};
 use super::trust::{self, Tuple};
 use super::visitors::{self, kernel, trusted};
 use super::{detach, remote, sandbox, switch};
+use crate::device::shm::home;
 use crate::errno::Errno;
 use crate::live;
 use crate::socket::slot::{Slot, SlotId, flag};
@@ -411,8 +412,15 @@ fn introduction(fd: RawFd) -> Result<(Id, (u32, u64)), Reason> {
 /// The accepting side's message, once it is sure that its reader owns the other end of the connection.
 fn introduce(fd: RawFd, tuple: &Tuple, channel: &Channel) -> Result<(), Reason> {
     trusted(tuple, channel).map_err(|e| if e == Reason::UidMismatch { Reason::NameTaken } else { e })?;
+    at_home(fd)?;
     let (process, identity) = introduction(fd)?;
     channel.send(Knock::new(process, identity).bytes(), &[]).map_err(|_| Reason::OfferLapsed)
+}
+
+/// The process's threads can wake the peer, and be found by it, wherever they go.
+fn at_home(fd: RawFd) -> Result<(), Reason> {
+    home::settle(fd)
+        .map_err(|e| if e == home::ELSEWHERE { Reason::PeerElsewhere } else { Reason::ResourceError })
 }
 
 fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
@@ -481,6 +489,7 @@ fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
     let owner = trusted(&tuple, &channel)?;
     visitors::identified(&owner, (knock.inode, knock.cookie))?;
+    at_home(fd)?;
     let (process, identity) = introduction(fd)?;
     let claim = arenas::claim(knock.process, channel.peer_pid())?;
     link::start(id, s, claim.record, claim.window, 0, Beyond::Peer)?;

@@ -37,7 +37,7 @@ macro_rules! reasons {
 reasons! {
     /// Too few bytes so far.
     TooYoung "too_young" => "the connection has not moved enough bytes yet to be worth attaching",
-    /// Another host, or another network namespace.
+    /// Another host, or another network namespace than the peer's or than what has attached before.
     PeerElsewhere "peer_elsewhere" => "the other end is not in this host's network namespace",
     /// Nobody offers at the rendezvous.
     NoOffer "no_offer" => "the other end did not offer: it does not use the library, or chose not to",

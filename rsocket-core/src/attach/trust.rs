@@ -23,7 +23,6 @@ use rustix::net::{
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::errno::Errno;
-use crate::socket::kernel;
 use crate::sys;
 
 /// One end of a connection: an address (IPv4 in the first four bytes, the rest zero) and a port.
@@ -336,15 +335,7 @@ pub const ELSEWHERE: Errno = Errno(libc::EXDEV);
 /// As [`find`], and [`ELSEWHERE`].
 pub fn peer_of(fd: RawFd, tuple: &Tuple) -> Result<Option<Owner>, Errno> {
     let tuple = tuple.reversed();
-    look_up(namespace(fd), &request(&tuple), |answer| parse(&tuple, answer))
-}
-
-/// Which network namespace a socket is of, where the kernel says so (5.14).
-fn namespace(fd: RawFd) -> Option<u64> {
-    const SO_NETNS_COOKIE: i32 = 71;
-    let mut cookie = [0; 8];
-    let n = kernel::option(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut cookie).ok()?;
-    (n == cookie.len()).then(|| u64::from_ne_bytes(cookie))
+    look_up(sys::network_namespace(fd), &request(&tuple), |answer| parse(&tuple, answer))
 }
 
 /// How long ago, in nanoseconds, the other end of this network namespace's TCP connection last acknowledged anything;
@@ -383,7 +374,7 @@ fn look_up<R>(
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let protocol = Some(netlink::SOCK_DIAG);
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
-    let here = of.and_then(|_| namespace(socket.as_raw_fd()));
+    let here = of.and_then(|_| sys::network_namespace(socket.as_raw_fd()));
     let result = if here == of { ask(&socket, request, read) } else { Err(ELSEWHERE) };
     sys::discard(socket);
     result

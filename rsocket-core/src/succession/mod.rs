@@ -22,7 +22,7 @@ use crate::attach::machine::Phase;
 use crate::attach::reason::Reason;
 use crate::attach::{arenas, detach, link, pairing, remote, vault};
 use crate::descriptors::{self, Entry};
-use crate::device::shm::layout;
+use crate::device::shm::{home, layout};
 use crate::socket::family::{self, Family};
 use crate::socket::slot::Slot;
 use crate::socket::{self, SlotId};
@@ -33,7 +33,7 @@ pub const VARIABLE: &CStr = c"RSOCKET_HEIR";
 const ASSIGNED: &[u8] = b"RSOCKET_HEIR=";
 const MAGIC: u64 = u64::from_le_bytes(*b"rs-heirs");
 /// To be raised with any change of what is in the family's memory that does not change its size.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// The head of the list.
 #[repr(C)]
@@ -49,7 +49,7 @@ struct Head {
     entry: u32,
     vault: [i32; 2],
     count: u32,
-    _pad: u32,
+    home: i32,
 }
 
 impl Head {
@@ -65,7 +65,7 @@ impl Head {
             entry,
             vault: vault::ends(),
             count,
-            _pad: 0,
+            home: home::descriptor(),
         }
     }
 }
@@ -104,6 +104,7 @@ impl Will {
         sys::close_private(self.list);
         sys::keep_across_exec(self.family, false);
         vault::keep_across_exec(false);
+        home::keep_across_exec(false);
         arenas::keep_across_exec(false);
         socket::exec_failed();
         // SAFETY: our own mapping, of which exec has kept nothing.
@@ -145,6 +146,7 @@ pub unsafe fn prepare(environment: *const *const c_char) -> Result<Will, &'stati
         sys::keep_across_exec(fd, true);
     }
     vault::keep_across_exec(true);
+    home::keep_across_exec(true);
     arenas::keep_across_exec(true);
     socket::pass_on(&|id| listed(list, id));
     Ok(Will { list, family, environment, bytes })
@@ -294,6 +296,7 @@ pub fn inherit() -> bool {
     sys::inherit_private(list);
     sys::inherit_private(head.family);
     vault::inherit(head.vault);
+    home::inherit(head.home);
     let known = head == Head::new(head.family, head.entry, head.count)
         && family::inherit(head.family, head.entry)
         && descriptors::claim();

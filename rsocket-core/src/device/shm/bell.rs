@@ -15,11 +15,12 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
-use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno as KernelErrno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
+use super::home;
 use super::park::BELL;
 use crate::errno::Errno;
 use crate::sync::lock::{OwnedLock, Taken};
@@ -245,7 +246,7 @@ fn address(id: u64) -> Result<SocketAddrUnix, KernelErrno> {
     SocketAddrUnix::new_abstract_name(&name)
 }
 
-fn datagram_socket() -> Result<OwnedFd, KernelErrno> {
+pub(super) fn datagram_socket() -> Result<OwnedFd, KernelErrno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
 }
@@ -253,6 +254,10 @@ fn datagram_socket() -> Result<OwnedFd, KernelErrno> {
 /// A new bound socket, at a private number.
 fn socket() -> Result<(RawFd, u64), Errno> {
     let socket = datagram_socket()?;
+    if let Err(e) = home::settle(socket.as_raw_fd()) {
+        close(socket);
+        return Err(e);
+    }
     // Never 0, which is a free sleeper word.
     let id = super::random::bits()? as u64 & BELL | 1;
     rustix::net::bind(&socket, &address(id)?)?;
@@ -284,12 +289,15 @@ static RINGERS: [CachePadded<Shard>; SHARDS] = [const {
     })
 }; SHARDS];
 
+/// All that a ring says.
+const RING: &[u8] = b"!";
+
 /// What became of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rang {
     /// The sleeper's poll is ready now (or was already: its queue is full).
     Yes,
-    /// There is no such bell: its owner is gone, or the calling thread is in another network namespace.
+    /// There is no such bell: its owner is gone.
     Gone,
     /// No descriptor or memory for it. The sleeper keeps sleeping unless somebody tries again.
     Failed,
@@ -307,6 +315,14 @@ pub fn try_ring(id: u64) -> Rang {
     if id == 0 {
         return Rang::Gone;
     }
+    match ring_here(id) {
+        Rang::Gone => ring_from_home(id),
+        rang => rang,
+    }
+}
+
+/// By a connected socket, old or new.
+fn ring_here(id: u64) -> Rang {
     if thread::is_guest() {
         return ring_once(id);
     }
@@ -412,6 +428,12 @@ fn ring_once(id: u64) -> Rang {
     }
 }
 
+/// The name may be one of another network namespace than that of the calling thread.
+fn ring_from_home(id: u64) -> Rang {
+    let (Some(home), Ok(address)) = (home::socket(), address(id)) else { return Rang::Gone };
+    answer(send_by(|| rustix::net::sendto(sys::borrow(home), RING, SendFlags::NOSIGNAL, &address)))
+}
+
 fn connected(id: u64) -> Result<OwnedFd, Rang> {
     let address = address(id).map_err(|_| Rang::Failed)?;
     let socket = datagram_socket().map_err(|_| Rang::Failed)?;
@@ -426,8 +448,12 @@ fn connected(id: u64) -> Result<OwnedFd, Rang> {
 
 /// One byte. A plain write to a datagram socket raises no SIGPIPE, and the socket is non-blocking.
 fn send(socket: std::os::fd::BorrowedFd<'_>) -> Result<(), KernelErrno> {
+    send_by(|| rustix::io::write(socket, RING))
+}
+
+fn send_by(once: impl Fn() -> Result<usize, KernelErrno>) -> Result<(), KernelErrno> {
     loop {
-        return match rustix::io::write(socket, b"!") {
+        return match once() {
             // A full queue: the bell has been rung, and nobody has looked yet.
             Ok(_) | Err(KernelErrno::AGAIN | KernelErrno::NOBUFS) => Ok(()),
             Err(KernelErrno::INTR) => continue,

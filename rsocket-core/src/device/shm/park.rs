@@ -236,7 +236,6 @@ impl Sleepers<'_> {
 /// Rings the bell, for which `ready` was announced.
 #[cold]
 pub fn ring(id: u64, ready: Option<Announce<'_>>) {
-    // Gone is as good as failed: a bell of the same name may be found by a thread in another network namespace.
     if super::bell::try_ring(id) != Rang::Yes
         && let Some(ready) = ready
     {
