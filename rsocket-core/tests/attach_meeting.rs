@@ -57,7 +57,7 @@ fn a_whole_meeting() {
     assert_eq!(there.receive(&mut [0; MESSAGE_MAX], &mut none()), Err(ReceiveError::NothingYet));
     let me = Id::random().expect("id");
     let own = own_identity(server.as_raw_fd()).expect("identity");
-    there.send(Knock::new(me, own).bytes(), &[]).expect("send");
+    there.send(Knock::new(me, own, 0).bytes(), &[]).expect("send");
 
     let here = offer.pick_up().expect("accept").expect("knocked");
     let (mut buf, mut fds) = ([0; MESSAGE_MAX], none());
@@ -208,7 +208,7 @@ fn cost() {
         time(if with_arena { "whole exchange, with an fd" } else { "whole exchange" }, &mut || {
             let offer = Offer::open(&ct).expect("offer");
             let there = knock(&st).expect("knock").expect("offered");
-            there.send(Knock::new(Id([1, 1]), (1, 1)).bytes(), &[]).expect("send");
+            there.send(Knock::new(Id([1, 1]), (1, 1), 0).bytes(), &[]).expect("send");
             let here = offer.pick_up().expect("accept").expect("knocked");
             let (mut buf, mut fds) = ([0; MESSAGE_MAX], none());
             here.receive(&mut buf, &mut fds).expect("knock");

@@ -17,7 +17,7 @@ def name(client, server):
     """The name of an offer for a connection over 127.0.0.1: the library's rendezvous::name."""
     address = socket.inet_aton("127.0.0.1") + bytes(12)
     ends = struct.pack(">HH", client, server)
-    return b"\0rsockets/" + (struct.pack(">HBI", 1, 4, 0) + address + address + ends).hex().encode()
+    return b"\0rsockets/" + (struct.pack(">HBI", 2, 4, 0) + address + address + ends).hex().encode()
 
 
 def knock(port):
@@ -43,8 +43,8 @@ def knock(port):
             s.setblocking(False)
             try:
                 s.connect(b"\0" + n)
-                # Version 1, no flags, some process, an inode and a cookie that might be right.
-                s.send(struct.pack("=IHHQQIIQ", 0x72734B6E, 1, 0, 7, 7, 4242, 0, 4242))
+                # Version 2, no flags, some process, an inode and a cookie that might be right, no bell.
+                s.send(struct.pack("=IHHQQIIQQ", 0x72734B6E, 2, 0, 7, 7, 4242, 0, 4242, 0))
                 waiting[n] = s
                 knocks += 1
             except OSError:

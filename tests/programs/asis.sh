@@ -23,10 +23,10 @@ alike() {
   else fail "$n" "exit $rc2, not $rc1; $(diff want.out got.out | head -3) $(diff want.err got.err | head -3)"; fi
 }
 
-# echo_server : an ordinary or preloaded server for the C clients, its port in $port, its id in $server
+# echo_server [COMMAND...] : an ordinary or preloaded server for the C clients, its port in $port, its id in $server
 echo_server() {
   free_port port
-  start server "${P[@]}" "$PYTHON" "$HERE/asyncio_echo.py" server 127.0.0.1 "$port" >server.out 2>&1
+  start server "$@" "${P[@]}" "$PYTHON" "$HERE/asyncio_echo.py" server 127.0.0.1 "$port" >server.out 2>&1
   wait_port "$port" "$server" || fail "echo server" "$(tail -3 server.out)"
 }
 
@@ -130,6 +130,23 @@ PY'
       stop "$server" INT
     done
   done
+  if [ "$MODE" != shm ]; then
+    # Started in a sandbox by another program, a connection stays on TCP.
+    ./sandbox within true
+    if [ $? = 77 ]; then say "SKIP $NAME $MODE a program that is started in a Landlock domain: none here"
+    else
+      echo_server
+      limit 30 ./sandbox within "${P[@]}" ./sandbox "$port" 3000000 stay
+      rc=$?
+      check "a client in a Landlock domain, its server outside" "exit $rc" test $rc = 0
+      stop "$server" INT
+      echo_server ./sandbox within
+      limit 30 "${P[@]}" ./sandbox "$port" 3000000 stay
+      rc=$?
+      check "a server in a Landlock domain, its client outside" "exit $rc" test $rc = 0
+      stop "$server" INT
+    fi
+  fi
   alike "words to a peer that has closed" "$PYTHON $HERE/late_words.py"
   if [ "$MODE" = shm ]; then
     # TCP takes them, to say that nobody reads them; it has not carried them.

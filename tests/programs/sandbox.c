@@ -3,9 +3,11 @@
 //   sandbox PORT WARM HOW [once] : connects, exchanges WARM bytes, enters the sandbox, takes an answer that came before it,
 //                           exchanges 300 messages, exits 0.
 //
+//   sandbox within COMMAND... : becomes another program in a Landlock domain as below.
+//
 // HOW it is entered: `prctl`; `seccomp` (by number), without no_new_privs where the user may; `tsync`, the same for all threads;
 // `libseccomp`; `landlock`: no filter, but rules by which it cannot reach abstract sockets of others; it has a second
-// connection then, without `once`. 77: not to be had here.
+// connection then, without `once`; `stay`: not at all. 77: not to be had here.
 //
 // The filter answers SECCOMP_RET_KILL_PROCESS, so one wrong system call shows as death by SIGSYS.
 #define _GNU_SOURCE
@@ -91,6 +93,7 @@ static int enter(const char *how) {
   }
   f[1 + 2 * N] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
   struct sock_fprog p = {sizeof f / sizeof *f, f};
+  if (!strcmp(how, "stay")) return 0;
   if (!strcmp(how, "libseccomp")) return by_libseccomp();
   if (!strcmp(how, "landlock")) return by_landlock();
   if (!strcmp(how, "prctl") || geteuid())
@@ -108,6 +111,11 @@ static int dial(const char *port) {
 }
 
 int main(int argc, char **argv) {
+  if (argc > 2 && !strcmp(argv[1], "within")) {
+    int bad = by_landlock();
+    if (!bad) execvp(argv[2], argv + 2);
+    return bad ? bad : 9;
+  }
   if (argc < 4) return 2;
   int fd = dial(argv[1]);
   for (long n = atol(argv[2]), i = 0; n > 0; n -= 10000, i++) echo(fd, n < 10000 ? n : 10000, i);

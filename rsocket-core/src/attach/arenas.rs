@@ -78,7 +78,9 @@ const RUNG: usize = 8;
 /// Serialises changes to this process's records and mappings. Never held across a sleep.
 pub(super) static LOCK: OwnedLock = OwnedLock::new();
 
-pub(super) fn note_bell(r: &ArenaRecord, id: u64) {
+/// A bell of the peer's that has been found: forgotten when the peer has ended.
+pub(super) fn note_bell(index: u32, id: u64) {
+    let Some(r) = family::get().and_then(|f| record(f, index)) else { return };
     if r.rung.iter().any(|b| b.load(Ordering::Relaxed) == id) {
         return;
     }

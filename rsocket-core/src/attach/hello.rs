@@ -20,7 +20,7 @@ use crate::sys;
 
 /// The version of everything that two processes share: these messages, the arena, its windows. To be
 /// raised with any change to any of them; two versions that differ stay on TCP.
-pub const LAYOUT_VERSION: u16 = 1;
+pub const LAYOUT_VERSION: u16 = 2;
 
 const KNOCK: u32 = u32::from_be_bytes(*b"rsKn");
 const WELCOME: u32 = u32::from_be_bytes(*b"rsWe");
@@ -60,6 +60,9 @@ pub struct Knock {
     zero: u32,
     /// Cookie of its TCP socket.
     pub cookie: u64,
+    /// One of its bells, 0 if it has none. Whoever answers makes sure that it may ring there; that it may ring the one who
+    /// answers, the sender has found out by knocking.
+    pub bell: u64,
 }
 
 /// The connecting side's answer: who it is, and where in shared memory the connection goes on.
@@ -81,7 +84,7 @@ pub struct Welcome {
     pub cookie: u64,
 }
 
-const _: () = assert!(size_of::<Knock>() == 40 && size_of::<Welcome>() == 56);
+const _: () = assert!(size_of::<Knock>() == 48 && size_of::<Welcome>() == 56);
 
 /// A buffer of this size holds either message, and shows when one is longer.
 pub const MESSAGE_MAX: usize = 64;
@@ -120,8 +123,8 @@ fn blank(process: Id, inode: u32, cookie: u64) -> bool {
 impl Knock {
     /// A message about the TCP socket with this identity ([`super::trust::own_identity`]).
     #[must_use]
-    pub fn new(process: Id, (inode, cookie): (u32, u64)) -> Self {
-        Self { magic: KNOCK, version: LAYOUT_VERSION, flags: 0, process, inode, zero: 0, cookie }
+    pub fn new(process: Id, (inode, cookie): (u32, u64), bell: u64) -> Self {
+        Self { magic: KNOCK, version: LAYOUT_VERSION, flags: 0, process, inode, zero: 0, cookie, bell }
     }
 
     /// Reads a message.
@@ -248,7 +251,7 @@ mod tests {
 
     #[test]
     fn messages_survive_the_journey() {
-        let knock = Knock::new(id(1), (5, 6));
+        let knock = Knock::new(id(1), (5, 6), 4);
         assert_eq!(Knock::parse(knock.bytes()), Ok(knock));
         let welcome = Welcome::new(id(1), id(3), 9, (7, 8), true);
         assert_eq!(Welcome::parse(welcome.bytes()), Ok(welcome));
@@ -258,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_message() {
-        let knock = Knock::new(id(1), (5, 6));
+        let knock = Knock::new(id(1), (5, 6), 4);
         let welcome = Welcome::new(id(1), id(3), 9, (7, 8), false);
         assert_eq!(Knock::parse(welcome.bytes()), Err(HelloError::NotOurs));
         assert_eq!(Welcome::parse(knock.bytes()), Err(HelloError::NotOurs));
@@ -272,8 +275,8 @@ mod tests {
         assert_eq!(Knock::parse(&other), Err(HelloError::Version(7)));
         other.truncate(10);
         assert_eq!(Knock::parse(&other), Err(HelloError::Version(7)));
-        assert_eq!(Knock::parse(Knock::new(id(1), (0, 6)).bytes()), Err(HelloError::Malformed));
-        assert_eq!(Knock::parse(Knock::new(Id([0, 3]), (1, 6)).bytes()), Err(HelloError::Malformed));
+        assert_eq!(Knock::parse(Knock::new(id(1), (0, 6), 4).bytes()), Err(HelloError::Malformed));
+        assert_eq!(Knock::parse(Knock::new(Id([0, 3]), (1, 6), 4).bytes()), Err(HelloError::Malformed));
         let mut flags = welcome.bytes().to_vec();
         flags[6] = 2;
         assert_eq!(Welcome::parse(&flags), Err(HelloError::Malformed));

@@ -164,9 +164,7 @@ impl Ends {
     fn ring(&self, id: u64, ready: Announce<'_>) {
         stats::add(Counter::BellsRung, 1);
         park::ring(id, Some(ready));
-        if let Some(r) = family::get().and_then(|f| record(f, self.record)) {
-            note_bell(r, id);
-        }
+        note_bell(self.record, id);
     }
 }
 

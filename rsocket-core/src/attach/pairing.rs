@@ -17,6 +17,7 @@ use super::rendezvous::{self, Channel, Offer, ReceiveError};
 use super::trust::{self, Tuple};
 use super::visitors::{self, kernel, trusted};
 use super::{detach, remote, sandbox, switch};
+use crate::device::shm::bell::{self, Rang};
 use crate::device::shm::home;
 use crate::errno::Errno;
 use crate::live;
@@ -389,6 +390,7 @@ fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
             let late = tries >= KNOCK_TRIES || required_by_now(s);
             return if late && !strict { Err(Reason::NoOffer) } else { Ok(()) };
         }
+        Err(Errno(libc::EPERM | libc::EACCES)) => return Err(Reason::Sandboxed),
         Err(Errno(libc::EPROTOTYPE)) => return Err(Reason::NameTaken),
         Err(e) => return Err(kernel("a knock")(e)),
     };
@@ -414,7 +416,7 @@ fn introduce(fd: RawFd, tuple: &Tuple, channel: &Channel) -> Result<(), Reason> 
     trusted(tuple, channel).map_err(|e| if e == Reason::UidMismatch { Reason::NameTaken } else { e })?;
     at_home(fd)?;
     let (process, identity) = introduction(fd)?;
-    channel.send(Knock::new(process, identity).bytes(), &[]).map_err(|_| Reason::OfferLapsed)
+    channel.send(Knock::new(process, identity, bell::some()).bytes(), &[]).map_err(|_| Reason::OfferLapsed)
 }
 
 /// The process's threads can wake the peer, and be found by it, wherever they go.
@@ -490,9 +492,17 @@ fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     let owner = trusted(&tuple, &channel)?;
     visitors::identified(&owner, (knock.inode, knock.cookie))?;
     at_home(fd)?;
+    // Before anybody could sleep who cannot be woken.
+    let reached = bell::reach(knock.bell);
+    if reached == Rang::Forbidden {
+        return Err(Reason::Sandboxed);
+    }
     let (process, identity) = introduction(fd)?;
     let claim = arenas::claim(knock.process, channel.peer_pid())?;
     link::start(id, s, claim.record, claim.window, 0, Beyond::Peer)?;
+    if reached == Rang::Yes {
+        arenas::note_bell(claim.record, knock.bell);
+    }
     let welcome = Welcome::new(process, claim.id, claim.window, identity, true);
     let arena: BorrowedFd<'_> = sys::borrow(claim.fd);
     let sent = channel.send(welcome.bytes(), &[arena]);

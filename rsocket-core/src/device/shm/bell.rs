@@ -15,7 +15,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno as KernelErrno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -174,6 +174,14 @@ pub fn give_back(bell: BellRef) {
     }
 }
 
+/// The id of some bell of this process, by which others may find out whether they can ring here ([`reach`]); 0 if there is none.
+#[must_use]
+pub fn some() -> u64 {
+    let Some(bell) = borrow() else { return 0 };
+    give_back(bell);
+    bell.id
+}
+
 /// The bell with this id, if it is one of this process.
 pub(crate) fn find(id: u64) -> Option<BellRef> {
     // Relaxed: as in `BellRef::entry`.
@@ -299,6 +307,8 @@ pub enum Rang {
     Yes,
     /// There is no such bell: its owner is gone.
     Gone,
+    /// This process may not ring it: a sandbox (Landlock) or a security module forbids it.
+    Forbidden,
     /// No descriptor or memory for it. The sleeper keeps sleeping unless somebody tries again.
     Failed,
 }
@@ -315,26 +325,35 @@ pub fn try_ring(id: u64) -> Rang {
     if id == 0 {
         return Rang::Gone;
     }
-    match ring_here(id) {
+    match by_socket(id, send) {
         Rang::Gone => ring_from_home(id),
         rang => rang,
     }
 }
 
+/// Finds out whether the bell `id` can be rung, without ringing it. The first ring then finds its socket connected.
+pub fn reach(id: u64) -> Rang {
+    let id = id & BELL;
+    if id == 0 { Rang::Gone } else { by_socket(id, |_| Ok(())) }
+}
+
+/// What is said by a socket that is connected to a bell.
+type Say = fn(BorrowedFd<'_>) -> Result<(), KernelErrno>;
+
 /// By a connected socket, old or new.
-fn ring_here(id: u64) -> Rang {
+fn by_socket(id: u64, say: Say) -> Rang {
     if thread::is_guest() {
-        return ring_once(id);
+        return once(id, say);
     }
     // The low bit is always 1: the shard comes from the others.
     let Some(shard) = RINGERS.get((id >> 1) as usize % SHARDS) else { return Rang::Failed };
     let tid = thread::tid();
     match shard.lock.lock(tid) {
         // A signal handler interrupted a ring: go without the cache.
-        Taken::Own => ring_once(id),
-        // Every entry is valid at each step of `ring_cached`, so a dead holder leaves nothing to repair.
+        Taken::Own => once(id, say),
+        // Every entry is valid at each step of `cached`, so a dead holder leaves nothing to repair.
         Taken::Clean | Taken::Broken => {
-            let rang = ring_cached(shard, id);
+            let rang = cached(shard, id, say);
             shard.lock.unlock(tid);
             rang
         }
@@ -367,10 +386,10 @@ pub(crate) fn while_nobody_rings<R>(id: u64, f: impl FnOnce() -> R) -> R {
     r
 }
 
-fn ring_cached(shard: &Shard, id: u64) -> Rang {
+fn cached(shard: &Shard, id: u64, say: Say) -> Rang {
     // Relaxed throughout: the shard's lock orders it all.
     if let Some(way) = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id) {
-        match send(sys::borrow(way.fd.load(Ordering::Relaxed))) {
+        match say(sys::borrow(way.fd.load(Ordering::Relaxed))) {
             Ok(()) => return Rang::Yes,
             Err(KernelErrno::BADF | KernelErrno::NOTSOCK | KernelErrno::NOTCONN) => {
                 // Somebody closed the number behind our back; it may be somebody else's now.
@@ -387,7 +406,7 @@ fn ring_cached(shard: &Shard, id: u64) -> Rang {
         Ok(socket) => socket,
         Err(rang) => return rang,
     };
-    let sent = send(socket.as_fd());
+    let sent = say(socket.as_fd());
     let hand = shard.hand.load(Ordering::Relaxed);
     let free = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == 0);
     let way = free.or_else(|| {
@@ -417,10 +436,10 @@ fn empty(way: &Ringer) {
     }
 }
 
-fn ring_once(id: u64) -> Rang {
+fn once(id: u64, say: Say) -> Rang {
     match connected(id) {
         Ok(socket) => {
-            let sent = send(socket.as_fd());
+            let sent = say(socket.as_fd());
             close(socket);
             answer(sent)
         }
@@ -447,7 +466,7 @@ fn connected(id: u64) -> Result<OwnedFd, Rang> {
 }
 
 /// One byte. A plain write to a datagram socket raises no SIGPIPE, and the socket is non-blocking.
-fn send(socket: std::os::fd::BorrowedFd<'_>) -> Result<(), KernelErrno> {
+fn send(socket: BorrowedFd<'_>) -> Result<(), KernelErrno> {
     send_by(|| rustix::io::write(socket, RING))
 }
 
@@ -468,6 +487,7 @@ fn answer(sent: Result<(), KernelErrno>) -> Rang {
         Err(KernelErrno::CONNREFUSED | KernelErrno::NOENT | KernelErrno::CONNRESET | KernelErrno::PIPE) => {
             Rang::Gone
         }
+        Err(KernelErrno::PERM | KernelErrno::ACCESS) => Rang::Forbidden,
         Err(_) => Rang::Failed,
     }
 }
@@ -510,6 +530,15 @@ mod tests {
         }
         assert!(bell.drain());
         give_back(bell);
+    }
+
+    #[test]
+    fn to_reach_a_bell_is_not_to_ring_it() {
+        let bell = borrow().unwrap();
+        assert_eq!((reach(bell.id()), reach(bell.id()), bell.drain()), (Rang::Yes, Rang::Yes, false));
+        assert_eq!((try_ring(bell.id()), bell.drain()), (Rang::Yes, true));
+        give_back(bell);
+        assert_eq!((reach(0), reach(some()), reach(77)), (Rang::Gone, Rang::Yes, Rang::Gone));
     }
 
     #[test]

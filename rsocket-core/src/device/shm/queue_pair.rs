@@ -301,7 +301,7 @@ impl ShmPair {
 
 /// Rings a bell, or remembers that it has to be rung.
 fn ring(id: u64, owed: &mut u64) {
-    if bell::try_ring(id) == Rang::Failed {
+    if matches!(bell::try_ring(id), Rang::Failed | Rang::Forbidden) {
         *owed = id;
     }
 }
