@@ -120,7 +120,7 @@ PY'
     [ "$MODE" = shm ] && [ $warm = 0 ] && continue
     only_one=()
     [ "$MODE" != shm ] || only_one=(once)
-    for how in prctl seccomp tsync libseccomp landlock; do
+    for how in prctl prctl-number seccomp tsync libseccomp landlock; do
       echo_server
       # Nor can a second one be made inside.
       limit 30 "${P[@]}" ./sandbox "$port" $warm $how "${only_one[@]}"

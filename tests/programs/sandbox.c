@@ -5,7 +5,7 @@
 //
 //   sandbox within COMMAND... : becomes another program in a Landlock domain as below.
 //
-// HOW it is entered: `prctl`; `seccomp` (by number), without no_new_privs where the user may; `tsync`, the same for all threads;
+// HOW it is entered: `prctl`, `prctl-number` (by `syscall`); `seccomp` (by number), without no_new_privs where the user may; `tsync`, the same for all threads;
 // `libseccomp`; `landlock`: no filter, but rules by which it cannot reach abstract sockets of others; it has a second
 // connection then, without `once`; `stay`: not at all. 77: not to be had here.
 //
@@ -96,6 +96,10 @@ static int enter(const char *how) {
   if (!strcmp(how, "stay")) return 0;
   if (!strcmp(how, "libseccomp")) return by_libseccomp();
   if (!strcmp(how, "landlock")) return by_landlock();
+  if (!strcmp(how, "prctl-number"))
+    return syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1L, 0L, 0L, 0L)              ? 4
+           : syscall(SYS_prctl, PR_SET_SECCOMP, (long)SECCOMP_MODE_FILTER, &p, 0L, 0L) ? 5
+                                                                                 : 0;
   if (!strcmp(how, "prctl") || geteuid())
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 4;
   if (!strcmp(how, "prctl")) return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p, 0, 0) ? 5 : 0;

@@ -1,7 +1,7 @@
 //! libc's `syscall`: the few numbers by which many programs do what we must know of. io_uring's is [`rings`]'; `close` is how libuv
 //! closes every descriptor, since libc's function is a cancellation point, and `close_range` is called so where libc is older than
-//! the kernel. `seccomp` and Landlock have no function of libc's, and so sandboxes begin here ([`process`]; libseccomp's do). All
-//! others jump on.
+//! the kernel. `seccomp` and Landlock have no function of libc's, and so sandboxes begin here ([`process`]; libseccomp's do), some of them
+//! by `prctl`. All others jump on.
 //!
 //! `syscall` carries everybody's futexes and the calls of sandboxes, with up to seven arguments, before any constructor and in any
 //! state. So it is wrapped by comparisons and jumps: no frame, no memory but the pointer, no register that could hold an argument.
@@ -50,6 +50,8 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         "je {filters}",
         "cmp rdi, {landlock}",
         "je {restricts}",
+        "cmp rdi, {prctl}",
+        "je {controls}",
         "jmp qword ptr [rip + {next}]",
         ".cfi_endproc",
         close = const libc::SYS_close,
@@ -62,6 +64,8 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         filters = sym process::seccomp_by_number,
         landlock = const libc::SYS_landlock_restrict_self,
         restricts = sym process::landlock_by_number,
+        prctl = const libc::SYS_prctl,
+        controls = sym process::prctl_by_number,
         next = sym NEXT,
     );
     // SAFETY: as above.
@@ -78,6 +82,8 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         "b.eq {filters}",
         "cmp x0, {landlock}",
         "b.eq {restricts}",
+        "cmp x0, {prctl}",
+        "b.eq {controls}",
         "adrp x16, {next}",
         "ldr x16, [x16, :lo12:{next}]",
         "br x16",
@@ -92,6 +98,8 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         filters = sym process::seccomp_by_number,
         landlock = const libc::SYS_landlock_restrict_self,
         restricts = sym process::landlock_by_number,
+        prctl = const libc::SYS_prctl,
+        controls = sym process::prctl_by_number,
         next = sym NEXT,
     );
 }

@@ -1,7 +1,7 @@
 //! Where the process itself changes: `fork`, `daemon`, `_exit`, and the calls by which it enters a sandbox. (`exec` is
 //! next door.)
 //!
-//! A sandbox begins with its filter: `prctl(PR_SET_SECCOMP)`, or `seccomp` by number. `no_new_privs`, which has to
+//! A sandbox begins with its filter: `prctl(PR_SET_SECCOMP)`, by libc's function or by number, or `seccomp` by number. `no_new_privs`, which has to
 //! come before it, restricts nothing, and many programs set it that never filter anything. A filter that a program
 //! installs by an instruction of its own is not seen here; see [`sandbox::sandboxed`].
 
@@ -98,6 +98,30 @@ pub(super) unsafe extern "C-unwind" fn landlock_by_number(
     unsafe { number::next()(number, ruleset, flags) }
 }
 
+/// `syscall(SYS_prctl, option, …)`.
+pub(super) unsafe extern "C-unwind" fn prctl_by_number(
+    number: c_long,
+    option: c_int,
+    a: c_ulong,
+    b: c_ulong,
+    c: c_ulong,
+    d: c_ulong,
+) -> c_long {
+    before_prctl(option, a, b);
+    // SAFETY: the arguments are the caller's.
+    unsafe { number::next()(number, option, a, b, c, d) }
+}
+
+/// What the program's next call says about its sandbox, if it is about that.
+fn before_prctl(option: c_int, a: c_ulong, b: c_ulong) {
+    match option {
+        // As with `seccomp`: a filter that is none asks whether there could be one.
+        libc::PR_SET_SECCOMP if a != c_ulong::from(libc::SECCOMP_MODE_FILTER) || b != 0 => sandbox_ahead(),
+        libc::PR_SET_NO_NEW_PRIVS => sandbox::may_come(),
+        _ => {}
+    }
+}
+
 hook! {
     /// The steps around a fork are `pthread_atfork`'s (`rsocket_core::process`), which other spellings of it run too;
     /// only that it failed is not among them.
@@ -131,12 +155,7 @@ hook! {
     }
 
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
-        match option {
-            // As with `seccomp`: a filter that is none asks whether there could be one.
-            libc::PR_SET_SECCOMP if a != c_ulong::from(libc::SECCOMP_MODE_FILTER) || b != 0 => sandbox_ahead(),
-            libc::PR_SET_NO_NEW_PRIVS => sandbox::may_come(),
-            _ => {}
-        }
+        before_prctl(option, a, b);
         real::prctl(option, a, b, c, d)
     }
 }
