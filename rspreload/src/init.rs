@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rsocket_core::{process, readiness, socket, succession, sys};
 
-use crate::hooks::standard;
+use crate::hooks::{standard, streams};
 use crate::{handlers, policy, real, shadow};
 
 // Not in unit tests, which need their panic messages.
@@ -53,6 +53,6 @@ extern "C" fn enter() {
 }
 
 extern "C" fn leave() {
-    standard::flush();
+    streams::flush();
     process::leaving();
 }

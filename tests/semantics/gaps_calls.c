@@ -333,7 +333,7 @@ static void g6_19_raw_calls(int lfd) {
 #define CASE(name, flags) {#name, name, NULL, SOLO | (flags)}
 const test_case CASES[] = {
   CASE(g6_01_no_placeholder, 0),
-  CASE(g6_01_stdio, NOSHM),
+  CASE(g6_01_stdio, 0),
   CASE(g6_02_fortified, 0),
   CASE(g6_03_fstat, 0),
   CASE(g6_04_dup, 0),

@@ -268,6 +268,78 @@ static void old_stdio(int fd) {
   EQ(_IO_fclose(f), 0);
   EQ(fcntl(fd, F_GETFD), -1);
 }
+// Two streams on one number, of which one is closed, and calls between them.
+static void streams_server(int fd) {
+  char line[64], wanted[64];
+  FILE *in = fdopen(fd, "r"), *out = fdopen(fd, "wb");
+  CHECK(in && out && in != out);
+  EQ(fileno(in), fd);
+  EQ(fileno(out), fd);
+  for (int i = 0; i < 600; i++) {
+    int n = snprintf(wanted, sizeof wanted, "line %d\n", i);
+    if (i % 3 == 2) {
+      get(fd, line, n);
+      put(fd, line, n);
+    } else {
+      CHECK(fgets(line, sizeof line, in));
+      CHECK(fputs(line, out) >= 0 && !fflush(out));
+    }
+    EQ(strncmp(line, wanted, n), 0);
+  }
+  EQ(fgetc(in), EOF);
+  CHECK(feof(in) && !ferror(in));
+  static char b[600000];
+  fill(b, sizeof b, 1, 0);
+  EQ(fwrite(b, 1, 300000, out), 300000);
+  CHECK(!fflush(out));
+  put(fd, b + 300000, 100000);
+  EQ(fwrite(b + 400000, 1, 200000, out), 200000);
+  EQ(fclose(out), 0);
+  EQ(fcntl(fd, F_GETFD), -1);
+  EQ(fclose(in), EOF);
+}
+static void streams_client(int fd) {
+  char line[64], seen[64];
+  for (int i = 0; i < 600; i++) {
+    int n = snprintf(line, sizeof line, "line %d\n", i);
+    put(fd, line, n);
+    get(fd, seen, n);
+    CHECK(!memcmp(line, seen, n));
+  }
+  CHECK(!shutdown(fd, SHUT_WR));
+  get_stream(fd, 1, 0, 600000, 65536);
+  EQ(read(fd, line, 1), 0);
+}
+// A socket's stream opened as something else: that may fail, and the socket is closed either way.
+static void became_another_server(int fd) {
+  char b[16];
+  get(fd, b, 5);
+  put(fd, "there", 5);
+  get_eof(fd);
+}
+static void became_another_client(int fd) {
+  char line[16];
+  FILE *f = fdopen(fd, "r+");
+  CHECK(f && fputs("here\n", f) >= 0 && !fflush(f));
+  EQ(fread(line, 1, 5, f), 5);
+  FILE *g = freopen("/dev/zero", "r", f);
+  CHECK(!g || (g == f && fgetc(g) == 0 && !fclose(g)));
+  EQ(fcntl(fd, F_GETFD), -1);
+}
+// What a stream still holds when its program ends goes out, as it does with a file.
+static void left_server(int fd) {
+  char b[16];
+  get(fd, b, 5);
+  FILE *f = fdopen(fd, "r+");
+  CHECK(f && fputs("the rest\n", f) >= 0);
+}
+static void left_client(int fd) {
+  char b[16];
+  put(fd, "begin", 5);
+  get(fd, b, 9);
+  CHECK(!memcmp(b, "the rest\n", 9));
+  get_eof(fd);
+}
 
 const test_case CASES[] = {
   {"libc_twins", echo_server, twins, 0},
@@ -279,7 +351,11 @@ const test_case CASES[] = {
   {"fioasync", echo_server, fioasync, NOSHM},
   {"fionbio", echo_server, fionbio, TOUCH},
   {"stream_reopened", reopened_server, reopened, TOUCH},
-  {"old_stdio", echo_server, old_stdio, NOSHM},
+  {"old_stdio", echo_server, old_stdio, 0},
+  {"streams_and_calls", streams_server, streams_client, 0},
+  {"streams_from_the_start", streams_server, streams_client, COLD},
+  {"stream_of_a_socket_reopened", became_another_server, became_another_client, COLD},
+  {"stream_left_at_the_end", left_server, left_client, 0},
   {"standard_streams", standard_server, standard_client, 0},
   {0},
 };

@@ -383,7 +383,7 @@ const test_case CASES[] = {
     {"slow_tail_write_nonblocking", slow_tail_server, slow_write_nb_client, NOSHM},
     {"slow_tail_splice", slow_tail_server, slow_splice_client, NOSHM},
     {"slow_tail_splice_nonblocking", slow_tail_server, slow_splice_nb_client, NOSHM},
-    {"stdio", stdio_server, stdio_client, NOSHM},
+    {"stdio", stdio_server, stdio_client, 0},
     {"dprintf", dprintf_server, dprintf_client, NOSHM},
     {0},
 };

@@ -68,6 +68,16 @@ pub fn connecting(id: SlotId, _fd: RawFd) {
     }
 }
 
+/// Whether the connection has no TCP that it could stay on or go back to.
+#[must_use]
+pub fn without_tcp(id: SlotId, fd: RawFd) -> bool {
+    let Some(s) = family::slot(id) else { return false };
+    if s.has(flag::UNDECIDED) {
+        fork_safe::insist(id, s, fd);
+    }
+    policy::strict() || s.has(flag::RSOCKET) || s.has(flag::RELAYED) && !s.has(flag::BESIDE)
+}
+
 /// After connect(2): a connection, now or as soon as the kernel says so.
 pub fn connected(id: SlotId, fd: RawFd, result: i32, errno: i32) {
     let Some(s) = family::slot(id) else { return };

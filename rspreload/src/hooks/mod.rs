@@ -22,5 +22,6 @@ pub(crate) mod send;
 pub(crate) mod signal;
 pub(crate) mod standard;
 pub(crate) mod stdio;
+pub(crate) mod streams;
 pub(crate) mod transfer;
 pub(crate) mod twins;

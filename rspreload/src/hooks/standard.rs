@@ -3,54 +3,24 @@
 //!
 //! libc reads and writes for its streams by calls of its own, which no hook sees: their bytes would travel by TCP while
 //! those of the program's `read` and `write` have left it. So when a connection comes to stand on such a number, the
-//! stream is replaced by one whose reads and writes are our hooks (`fopencookie`). It says the same descriptor, is buffered
-//! in the same way, and stays when something else comes to stand there: the hooks pass on what is not ours.
+//! stream is replaced by one of ours (`streams`), which is buffered in the same way.
 //!
 //! A stream that holds bytes already, or has been used for wide characters, is left as it is. Must not know what a
-//! connection is. Entry points: [`stands`], [`own`] before `freopen`, and [`flush`] at the end.
+//! connection is. Entry points: [`stands`], and [`own`] before `freopen`.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::c_int;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use libc::{FILE, off64_t, size_t, ssize_t};
+use libc::FILE;
 
-use super::{recv, send};
-use crate::real;
-
-/// How a stream made by `fopencookie` reads, writes, seeks and closes.
-#[repr(C)]
-struct Ways {
-    read: unsafe extern "C-unwind" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
-    write: unsafe extern "C-unwind" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
-    seek: unsafe extern "C-unwind" fn(*mut c_void, *mut off64_t, c_int) -> c_int,
-    close: unsafe extern "C-unwind" fn(*mut c_void) -> c_int,
-}
+use super::streams::{self, Shown};
 
 unsafe extern "C" {
     static mut stdin: *mut FILE;
     static mut stdout: *mut FILE;
     static mut stderr: *mut FILE;
-    fn fopencookie(cookie: *mut c_void, mode: *const c_char, ways: Ways) -> *mut FILE;
-    fn fflush_unlocked(file: *mut FILE) -> c_int;
     fn fwide(file: *mut FILE, mode: c_int) -> c_int;
-}
-
-/// What libc's headers show of a stream, up to its descriptor (`bits/types/struct_FILE.h`).
-#[repr(C)]
-struct Shown {
-    flags: c_int,
-    read_at: *mut c_char,
-    read_end: *mut c_char,
-    read_base: *mut c_char,
-    write_base: *mut c_char,
-    write_at: *mut c_char,
-    write_end: *mut c_char,
-    buffer: [*mut c_char; 2],
-    saved: [*mut c_char; 3],
-    markers: *mut c_void,
-    chain: *mut FILE,
-    fileno: c_int,
 }
 
 /// `flags`: not buffered.
@@ -100,15 +70,13 @@ fn replace(fd: c_int) {
         return;
     }
     let mode = if fd == 0 { c"r" } else { c"w" };
-    let ways = Ways { read, write, seek, close };
-    // SAFETY: the functions know what the cookie is: the number.
-    let new = unsafe { fopencookie(ptr::without_provenance_mut(fd as usize), mode.as_ptr(), ways) };
+    // SAFETY: the mode is a string.
+    let new = unsafe { streams::open(fd, mode.as_ptr()) };
     if new.is_null() {
         return;
     }
     // SAFETY: two streams, of which nobody else has the new one; libc's headers show these fields.
     unsafe {
-        (*new.cast::<Shown>()).fileno = fd;
         let buffering = match (*old.cast::<Shown>()).flags & (UNBUFFERED | BY_LINES) {
             0 => libc::_IOFBF,
             BY_LINES => libc::_IOLBF,
@@ -139,63 +107,14 @@ unsafe fn is_fresh(file: *mut FILE, fd: c_int) -> bool {
     }
 }
 
-/// At the end of the program, before its connections are: libc would write what its streams hold only after that. Without
-/// their locks, as libc does then: a thread may sleep with one.
-pub(crate) fn flush() {
-    for stream in &STREAMS {
-        let file = stream.by.load(Relaxed);
-        if !file.is_null() {
-            // SAFETY: our stream, which stands here until it is closed.
-            unsafe { fflush_unlocked(file) };
-        }
-    }
-}
-
-fn number(cookie: *mut c_void) -> c_int {
-    cookie.addr() as c_int
-}
-
-unsafe extern "C-unwind" fn read(cookie: *mut c_void, to: *mut c_char, length: size_t) -> ssize_t {
-    // SAFETY: the stream's buffer.
-    unsafe { recv::read(number(cookie), to.cast(), length) }
-}
-
-/// All of it, or what went before an error: a stream counts fewer as one.
-unsafe extern "C-unwind" fn write(cookie: *mut c_void, from: *const c_char, length: size_t) -> ssize_t {
-    let mut done = 0;
-    while done < length {
-        // SAFETY: the stream's buffer, of which `done` bytes are through.
-        let n = unsafe { send::write(number(cookie), from.add(done).cast(), length - done) };
-        match usize::try_from(n) {
-            Ok(n @ 1..) => done += n,
-            _ => break,
-        }
-    }
-    done.cast_signed()
-}
-
-/// A connection has no position, but a file may stand there later.
-unsafe extern "C-unwind" fn seek(cookie: *mut c_void, position: *mut off64_t, whence: c_int) -> c_int {
-    // SAFETY: libc gives a pointer to the position that is wanted.
-    unsafe {
-        let reached = libc::lseek64(number(cookie), *position, whence);
-        if reached < 0 {
-            return -1;
-        }
-        *position = reached;
-    }
-    0
-}
-
-/// The stream is gone after this; a program may name it once more all the same. The hook of `fclose` has told the table.
-unsafe extern "C-unwind" fn close(cookie: *mut c_void) -> c_int {
-    let fd = number(cookie);
-    if let Some((stream, variable)) = place(fd) {
+/// The stream of ours on `fd` is gone after this; a program may name it once more all the same.
+pub(super) fn closed(fd: c_int, file: *mut FILE) {
+    if let Some((stream, variable)) = place(fd)
+        && stream.by.load(Relaxed) == file
+    {
         // SAFETY: libc's variable for the stream.
         unsafe { put_back(stream, variable) };
     }
-    // SAFETY: the number is the stream's to close.
-    unsafe { real::close(fd) }
 }
 
 /// The stream that ours has replaced has its name again.

@@ -1,15 +1,17 @@
 //! Sockets that are handed to libc's own input and output, where no hook sees the bytes: they stay on, or go
-//! back to, TCP.
+//! back to, TCP. One that has no TCP gets a stream whose bytes come by our hooks.
 
 use core::ffi::{c_char, c_int, c_void};
+use core::ptr;
 
 use libc::FILE;
 use rsocket_core::attach::reason::Reason;
+use rsocket_core::errno::Errno;
 use rsocket_core::socket;
 
 use super::life::before_close;
-use super::standard;
-use crate::edge::keeping_errno;
+use super::{standard, streams};
+use crate::edge::{fail, keeping_errno};
 use crate::real;
 use crate::shadow::{self, Entry};
 
@@ -27,6 +29,9 @@ pub(super) fn unseen(fd: c_int) {
 
 hook! {
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+        if let Some(slot) = shadow::connection(fd) && keeping_errno(|| socket::without_tcp(slot, fd)) {
+            return streams::open(fd, mode);
+        }
         unseen(fd);
         real::fdopen(fd, mode)
     }
@@ -47,15 +52,11 @@ hook! {
     }
 
     fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
-        let file = standard::own(file);
-        before_stream_closes(file);
-        real::freopen(path, mode, file)
+        opened_anew(file, |file| real::freopen(path, mode, file))
     }
 
     fn freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
-        let file = standard::own(file);
-        before_stream_closes(file);
-        real::freopen64(path, mode, file)
+        opened_anew(file, |file| real::freopen64(path, mode, file))
     }
 }
 
@@ -74,6 +75,25 @@ unsafe fn before_stream_closes(file: *mut FILE) {
                 before_close(fd);
             });
         }
+    }
+}
+
+/// The stream is opened anew by `real`. Of ours libc can do that with those in whose place it has one of its own; any other is
+/// closed, as one that cannot be opened is.
+///
+/// # Safety
+/// `file` is null or an open stream.
+unsafe fn opened_anew(file: *mut FILE, real: impl FnOnce(*mut FILE) -> *mut FILE) -> *mut FILE {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let file = standard::own(file);
+        if streams::is_ours(file) {
+            fclose(file);
+            fail(Errno::OPNOTSUPP);
+            return ptr::null_mut();
+        }
+        before_stream_closes(file);
+        real(file)
     }
 }
 
