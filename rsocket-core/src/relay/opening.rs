@@ -5,6 +5,10 @@
 //! the accepting end waits for the first word, but not for ever; and until a word has come from the
 //! peer, each end sends an empty write now and then, which no program sees.
 //!
+//! What comes before its own end of the connection stands fails the peer's attempt: soft-iWARP finds it behind the answer that it
+//! waits for, and says `EINVAL`. The answer may have been lost and sent again, or the peer's processor be busy. One of ours
+//! speaks as soon as it is connected, and again if it hears nothing, so it is waited for much longer than any other.
+//!
 //! Must not know pumps, pairs or clocks: times are the caller's, in nanoseconds. Entry point: [`Opening`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -12,7 +16,12 @@
 
 /// How long nothing is heard before the first empty write; each wait after it is twice as long.
 pub const PATIENCE_NS: u64 = 20_000_000;
-/// Empty writes in all. The last is sent twenty seconds after the beginning.
+/// The same at the end that was asked: longer than TCP takes to send a lost answer again, but no more, since a peer's
+/// first word may have been missed here, and it may have no other.
+pub const STRANGER_NS: u64 = 300_000_000;
+/// The same where the peer is one of ours.
+pub const OURS_NS: u64 = 5_000_000_000;
+/// Empty writes in all. The last is sent twenty seconds after the beginning, or a little later.
 const MOST: u32 = 10;
 
 /// A connection whose peer has not said anything yet.
@@ -26,10 +35,15 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// One that begins now; `asked` at the accepting end.
+    /// One that begins now; `asked` at the accepting end, `ours` where the peer does as we do.
     #[must_use]
-    pub const fn new(asked: bool, now: u64) -> Self {
-        Self { listens: asked, next: now.saturating_add(PATIENCE_NS), sent: 0 }
+    pub const fn new(asked: bool, ours: bool, now: u64) -> Self {
+        let patience = match (asked, ours) {
+            (false, _) => PATIENCE_NS,
+            (true, false) => STRANGER_NS,
+            (true, true) => OURS_NS,
+        };
+        Self { listens: asked, next: now.saturating_add(patience), sent: 0 }
     }
 
     /// Whether anything may be sent.
@@ -62,18 +76,20 @@ mod tests {
 
     #[test]
     fn who_was_asked_is_silent_for_a_while() {
-        let mut o = Opening::new(true, 5);
-        assert!(!o.may_speak());
-        assert!(!o.knock(5 + PATIENCE_NS - 1));
-        assert!(!o.may_speak());
-        assert!(o.knock(5 + PATIENCE_NS));
-        assert!(o.may_speak());
-        assert!(Opening::new(false, 5).may_speak());
+        for (ours, patience) in [(false, STRANGER_NS), (true, OURS_NS)] {
+            let mut o = Opening::new(true, ours, 5);
+            assert!(!o.may_speak());
+            assert!(!o.knock(5 + patience - 1));
+            assert!(!o.may_speak());
+            assert!(o.knock(5 + patience));
+            assert!(o.may_speak());
+        }
+        assert!(Opening::new(false, true, 5).may_speak());
     }
 
     #[test]
     fn the_waits_grow_and_end() {
-        let mut o = Opening::new(false, 0);
+        let mut o = Opening::new(false, true, 0);
         let mut times = Vec::new();
         while let Some(next) = o.next() {
             assert!(!o.knock(next - 1));

@@ -169,7 +169,8 @@ impl<Q: QueuePair> Pump<Q> {
 
     /// The connection stands from now on; `asked` at the accepting end.
     pub fn begin(&mut self, asked: bool) {
-        self.opening = (self.pair.mode() == Mode::Message).then(|| Opening::new(asked, sys::now_ns()));
+        let ours = self.reader.is_some();
+        self.opening = (self.pair.mode() == Mode::Message).then(|| Opening::new(asked, ours, sys::now_ns()));
     }
 
     /// When it must be run again although nothing happens, on the clock of [`sys::now_ns`].
