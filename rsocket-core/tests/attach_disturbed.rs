@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -194,9 +195,23 @@ fn without<R>(what: Resource, f: impl FnOnce() -> R) -> R {
     r
 }
 
-/// The arenas that there are become full, and there is no memory for another one; then there is.
+/// The arenas that there are become full, and there is no memory for another one; then there is. In a process of its own, whose
+/// output goes into pipes: the limit is for all files, also for one that the tests' output may go to.
 #[test]
 fn no_arena_for_a_while() {
+    const NAME: &str = "no_arena_for_a_while";
+    if std::env::var_os(NAME).is_none() {
+        let own = std::env::current_exe().expect("own path");
+        let run =
+            Command::new(own).args([NAME, "--exact", "--nocapture"]).env(NAME, "").output().expect("run");
+        assert!(
+            run.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&run.stdout),
+            String::from_utf8_lossy(&run.stderr)
+        );
+        return;
+    }
     let _alone = alone();
     let mut attached = vec![];
     let (client, server) = without(Resource::Fsize, || {
