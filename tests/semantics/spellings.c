@@ -246,9 +246,9 @@ static void standard_server(int fd) {
   EQ(fileno(stdin), 0);
   close(in), close(out), close(fd);
 }
-static void standard_client(int fd) {
+static void line_client(int fd, int lines) {
   char line[64], seen[64];
-  for (int i = 0; i < 2000; i++) {
+  for (int i = 0; i < lines; i++) {
     int n = snprintf(line, sizeof line, "line %d\n", i);
     put(fd, line, n);
     get(fd, seen, n);
@@ -258,6 +258,7 @@ static void standard_client(int fd) {
   get_stream(fd, 1, 0, 600000, 65536);
   EQ(read(fd, line, 1), 0);
 }
+static void standard_client(int fd) { line_client(fd, 2000); }
 static void old_stdio(int fd) {
   FILE *f = _IO_fdopen(fd, "r+");
   CHECK(f);
@@ -298,18 +299,7 @@ static void streams_server(int fd) {
   EQ(fcntl(fd, F_GETFD), -1);
   EQ(fclose(in), EOF);
 }
-static void streams_client(int fd) {
-  char line[64], seen[64];
-  for (int i = 0; i < 600; i++) {
-    int n = snprintf(line, sizeof line, "line %d\n", i);
-    put(fd, line, n);
-    get(fd, seen, n);
-    CHECK(!memcmp(line, seen, n));
-  }
-  CHECK(!shutdown(fd, SHUT_WR));
-  get_stream(fd, 1, 0, 600000, 65536);
-  EQ(read(fd, line, 1), 0);
-}
+static void streams_client(int fd) { line_client(fd, 600); }
 // A socket's stream opened as something else: that may fail, and the socket is closed either way.
 static void became_another_server(int fd) {
   char b[16];

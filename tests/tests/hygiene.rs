@@ -143,9 +143,16 @@ fn the_data_path_is_in_one_place() {
         "4post17h",
         "9post_send",
         "post_receives",
+        "receive_patiently",
+        "8try_with",
+        "12post_at_once",
     ];
     for name in &names {
         assert!(inside.iter().any(|l| l.contains(name)), "{name} is not among {inside:?}");
+    }
+    let tables: Vec<_> = text.lines().filter(|l| l.contains(" .bss.data_path")).collect();
+    for name in ["6FAMILY", "8WATCHERS", "5STATS", "6CHUNKS", "8MAPPINGS"] {
+        assert!(tables.iter().any(|l| l.contains(name)), "{name} is not among {tables:?}");
     }
     let size =
         |line: &&str| line.split_whitespace().rev().nth(1).and_then(|n| usize::from_str_radix(n, 16).ok());

@@ -13,9 +13,8 @@ use std::os::fd::OwnedFd;
 
 use super::hello::Id;
 use super::mapping::{self, Mapping, mapping};
-use super::reason::Reason;
+use super::reason::{Reason, refused};
 use super::retired;
-use super::visitors::kernel;
 use crate::device::shm::arena::{Arena, OpenError};
 use crate::device::shm::bell;
 use crate::socket::family::{self, Family};
@@ -218,7 +217,7 @@ fn claim_new(family: &'static Family, peer: Id, peer_pid: u32) -> Result<Claim, 
         1 => 64,
         _ => MOST_WINDOWS as u32,
     };
-    let (arena, fd) = Arena::create(windows).map_err(kernel("a new arena"))?;
+    let (arena, fd) = Arena::create(windows).map_err(refused("a new arena"))?;
     stats::add(Counter::ArenasMade, 1);
     let index = adopt(family, arena, fd, 0, peer, peer_pid)?;
     Ok(claimed(record(family, index).ok_or(Reason::ResourceError)?, index, 0))
@@ -244,7 +243,7 @@ fn adopt(
         free_orphans();
         free()
     });
-    let private = sys::make_private(fd).map_err(kernel("the arena's descriptor"));
+    let private = sys::make_private(fd).map_err(refused("the arena's descriptor"));
     let (Some(index), Ok(fd)) = (found, private) else {
         match found.and_then(|i| record(family, i)) {
             Some(r) => r.state.store(FREE, Ordering::Release),
@@ -322,7 +321,7 @@ pub fn open(peer: Id, peer_pid: u32, id: Id, fd: Option<OwnedFd>, window: u32) -
                     unsafe { arena.unmap() };
                     Err(Reason::ArenaRefused)
                 }
-                Err(OpenError::Kernel(e)) => Err(kernel("the peer's arena")(e)),
+                Err(OpenError::Kernel(e)) => Err(refused("the peer's arena")(e)),
                 Err(e) => {
                     crate::log_info!("the arena that came: {:?}", e);
                     Err(Reason::ArenaRefused)

@@ -12,10 +12,10 @@ use super::arenas;
 use super::hello::{self, Id, Knock, Welcome};
 use super::link::{self, Beyond};
 use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
-use super::reason::Reason;
+use super::reason::{Reason, refused};
 use super::rendezvous::{self, Channel, Offer, ReceiveError};
 use super::trust::{self, Tuple};
-use super::visitors::{self, kernel, trusted};
+use super::visitors::{self, trusted};
 use super::{detach, remote, sandbox, switch};
 use crate::device::shm::bell::{self, Rang};
 use crate::device::shm::home;
@@ -344,7 +344,7 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         later(s);
         return Ok(());
     };
-    match trust::find(&tuple.reversed()).map_err(kernel("sock_diag"))? {
+    match trust::find(&tuple.reversed()).map_err(refused("sock_diag"))? {
         Some(_) if !policy::shm_allowed() => return Err(Reason::PolicyTcp),
         Some(owner) if owner.is_alive() || s.has(flag::CONNECTING) => {}
         // The accepting side's peer may have closed already; the connecting side's has not accepted yet.
@@ -374,7 +374,7 @@ fn offer(s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
         Err(e) => {
             OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
             // A stranger, or a relative that held the connection and is still ending.
-            Err(if e == Errno(libc::EADDRINUSE) { Reason::NameTaken } else { kernel("an offer")(e) })
+            Err(if e == Errno(libc::EADDRINUSE) { Reason::NameTaken } else { refused("an offer")(e) })
         }
     }
 }
@@ -392,7 +392,7 @@ fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
         }
         Err(Errno(libc::EPERM | libc::EACCES)) => return Err(Reason::Sandboxed),
         Err(Errno(libc::EPROTOTYPE)) => return Err(Reason::NameTaken),
-        Err(e) => return Err(kernel("a knock")(e)),
+        Err(e) => return Err(refused("a knock")(e)),
     };
     let sent = introduce(fd, tuple, &channel);
     if let Err(reason) = sent {
@@ -407,8 +407,8 @@ fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
 
 /// Who we are: process and socket.
 fn introduction(fd: RawFd) -> Result<(Id, (u32, u64)), Reason> {
-    let process = hello::process_id().map_err(kernel("random bits"))?;
-    Ok((process, trust::own_identity(fd).map_err(kernel("the socket's identity"))?))
+    let process = hello::process_id().map_err(refused("random bits"))?;
+    Ok((process, trust::own_identity(fd).map_err(refused("the socket's identity"))?))
 }
 
 /// The accepting side's message, once it is sure that its reader owns the other end of the connection.

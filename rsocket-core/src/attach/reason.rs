@@ -1,9 +1,11 @@
 //! Why a connection is on TCP, or went back to it: one value for each reason, so that every one can be
-//! counted, shown and tested for. Pure.
+//! counted, shown and tested for. Pure, but for the log.
 //!
-//! Entry points: [`Reason`], [`Reason::text`], [`Reason::ALL`].
+//! Entry points: [`Reason`], [`Reason::text`], [`Reason::ALL`]; [`refused`].
 
 #![forbid(unsafe_code)]
+
+use crate::errno::Errno;
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $name:ident $text:literal => $explanation:literal,)+) => {
@@ -104,6 +106,14 @@ impl Reason {
     #[must_use]
     pub fn from_u8(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// The kernel has refused this; its error is said in the log, since the reason does not say it.
+pub(super) fn refused(what: &'static str) -> impl Fn(Errno) -> Reason {
+    move |e| {
+        crate::log_info!("{}: error {}", what, e.0);
+        Reason::ResourceError
     }
 }
 

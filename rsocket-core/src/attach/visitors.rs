@@ -8,27 +8,18 @@
 
 use std::os::fd::RawFd;
 
-use super::reason::Reason;
+use super::reason::{Reason, refused};
 use super::rendezvous::{Channel, Offer};
 use super::trust::{self, Owner, Tuple};
-use crate::errno::Errno;
 use crate::stats::{self, Counter};
 
 /// How many are looked at in one step: one who knocks again and again must not keep us here.
 const MOST: u32 = 16;
 
-/// What the kernel refused; its error is said here, since the reason does not.
-pub(super) fn kernel(what: &'static str) -> impl Fn(Errno) -> Reason {
-    move |e| {
-        crate::log_info!("{}: error {}", what, e.0);
-        Reason::ResourceError
-    }
-}
-
 /// The first of those who have knocked that is the user at the other end of the connection `fd`.
 pub(super) fn admit(offer: &Offer, fd: RawFd) -> Result<Option<Channel>, Reason> {
     for _ in 0..MOST {
-        let Some(channel) = offer.pick_up().map_err(kernel("accept"))? else { break };
+        let Some(channel) = offer.pick_up().map_err(refused("accept"))? else { break };
         let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly);
         match tuple.and_then(|tuple| trusted(&tuple, &channel)) {
             Ok(_) => return Ok(Some(channel)),
@@ -45,9 +36,9 @@ pub(super) fn admit(offer: &Offer, fd: RawFd) -> Result<Option<Channel>, Reason>
 
 /// The user behind the channel owns the socket at the other end of the connection.
 pub(super) fn trusted(tuple: &Tuple, channel: &Channel) -> Result<Owner, Reason> {
-    let found = trust::find(&tuple.reversed()).map_err(kernel("sock_diag"))?;
+    let found = trust::find(&tuple.reversed()).map_err(refused("sock_diag"))?;
     let owner = found.ok_or(Reason::PeerElsewhere)?;
-    let uid = channel.peer_uid().map_err(kernel("SO_PEERCRED"))?;
+    let uid = channel.peer_uid().map_err(refused("SO_PEERCRED"))?;
     if trust::cred_matches(uid, &owner) {
         return Ok(owner);
     }
