@@ -43,6 +43,10 @@ struct Relay {
     delivered: AtomicU32,
     room: AtomicU32,
     napper: AtomicU64,
+    /// In the device's memory, of what a call has left there; and the mark that says so, if anybody heeds it.
+    left: AtomicU32,
+    keeps: AtomicU32,
+    heeded: bool,
     /// Threads that have not got what they wait for.
     waiting: AtomicU32,
     any: AtomicU32,
@@ -52,8 +56,12 @@ struct Relay {
 impl Relay {
     /// The service thread hears of it, and the device is armed.
     fn new(waiting: u32) -> Arc<Self> {
+        Arc::new(Self::made(waiting, true))
+    }
+
+    fn made(waiting: u32, heeded: bool) -> Self {
         let kernel = Kernel { armed: true, watched: true, ..Kernel::default() };
-        Arc::new(Self {
+        Self {
             kernel: Mutex::new(kernel),
             changed: Condvar::new(),
             lock: Mutex::new(()),
@@ -62,10 +70,13 @@ impl Relay {
             delivered: AtomicU32::new(0),
             room: AtomicU32::new(0),
             napper: AtomicU64::new(0),
+            left: AtomicU32::new(0),
+            keeps: AtomicU32::new(0),
+            heeded,
             waiting: AtomicU32::new(waiting),
             any: AtomicU32::new(0),
             words: std::array::from_fn(|_| AtomicU64::new(0)),
-        })
+        }
     }
 
     fn kernel<R>(&self, f: impl FnOnce(&mut Kernel) -> R) -> R {
@@ -95,7 +106,7 @@ impl Relay {
         self.kernel(|k| {
             k.completions += 1;
             k.data += data;
-            k.room += 1 - data;
+            k.room += u32::from(data == 0);
             k.event |= std::mem::take(&mut k.armed);
         });
     }
@@ -105,16 +116,24 @@ impl Relay {
         self.kernel(|k| k.armed = true);
     }
 
-    /// Moves what there is; whether there was any.
-    fn run(&self) -> bool {
-        let (some, data) = self.kernel(|k| {
+    /// Takes the device's news: whether there were any, and what has come.
+    fn poll(&self) -> (bool, u32) {
+        self.kernel(|k| {
             self.room.fetch_add(std::mem::take(&mut k.room), SeqCst);
             (std::mem::take(&mut k.completions) > 0, std::mem::take(&mut k.data))
-        });
+        })
+    }
+
+    /// Moves what there is; whether there was any.
+    fn run(&self) -> bool {
+        let (some, data) = self.poll();
+        let data = data + self.left.swap(0, SeqCst);
         if data > 0 {
             self.delivered.fetch_add(data, SeqCst);
             self.sleepers().wake_with(None, |_| self.kernel(|k| k.rung = true));
         }
+        // Behind what it is about: whoever sees no mark looks at the window.
+        self.keeps.store(0, SeqCst);
         some
     }
 
@@ -189,19 +208,49 @@ impl Relay {
     /// `relay::arm`.
     fn arm_once(&self) {
         fence(SeqCst);
-        if self.armed.load(SeqCst) != 0 {
+        if self.armed.load(SeqCst) != 0 && !self.kept() {
             return;
         }
         let _lock = self.lock.lock().unwrap();
-        if self.armed.swap(1, SeqCst) == 0 {
+        let armed = self.armed.swap(1, SeqCst) != 0;
+        if !armed {
             self.arm();
+        }
+        if !armed || self.kept() {
             self.run();
         }
     }
 
+    /// `kept::any`.
+    fn kept(&self) -> bool {
+        self.heeded && self.keeps.load(SeqCst) != 0
+    }
+
+    /// `Relay::in_turn`.
+    fn in_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        if self.kept() { Some(self.lock.lock().unwrap()) } else { self.lock.try_lock().ok() }
+    }
+
     /// `relay::pump`.
     fn pump(&self) {
-        if let Ok(_lock) = self.lock.try_lock() {
+        if let Some(_lock) = self.in_turn() {
+            self.run();
+        }
+    }
+
+    /// A call with room for one, when two have come: from the window, or past it, and then the other stays if it may
+    /// (`kept::may_stay`).
+    fn take_one(&self) {
+        let _lock = self.lock.lock().unwrap();
+        if self.delivered.load(SeqCst) > 0 {
+            self.delivered.fetch_sub(1, SeqCst);
+            return;
+        }
+        let (_, data) = self.poll();
+        self.left.store(data - 1, SeqCst);
+        self.keeps.store(1, SeqCst);
+        fence(SeqCst);
+        if self.others(0) {
             self.run();
         }
     }
@@ -337,6 +386,34 @@ fn model_of_two(bell: bool) {
     threads.into_iter().for_each(|t| t.join().unwrap());
 }
 
+/// Two bytes come at once. A call takes one, and a thread that waits gets the other.
+fn model_of_a_rest(hearing: bool) {
+    let relay = Relay::new(1);
+    let (device, service) = (Arc::clone(&relay), Arc::clone(&relay));
+    let threads = [
+        thread::spawn(move || {
+            device.completes(2);
+            device.take_one();
+        }),
+        thread::spawn(move || service.serve()),
+    ];
+    relay.receive(Order::EnlistThenArm, hearing);
+    threads.into_iter().for_each(|t| t.join().unwrap());
+}
+
+/// As [`model_of_a_rest`], but nobody sleeps: the call that takes the first byte is followed by a look for the other, while
+/// another thread is at the relay.
+fn model_of_a_look(heeded: bool) {
+    let relay = Arc::new(Relay::made(1, heeded));
+    relay.completes(2);
+    relay.take_one();
+    let other = Arc::clone(&relay);
+    let other = thread::spawn(move || other.pump());
+    relay.pump();
+    assert_eq!(relay.delivered.load(SeqCst), 1, "the other is there");
+    other.join().unwrap();
+}
+
 /// A sleeper that nobody wakes deadlocks, which the scheduler reports.
 fn explore(model: fn()) {
     explore_at_most(std::env::var("SHM_MODEL_RUNS").ok().and_then(|v| v.parse().ok()).unwrap_or(RUNS), model);
@@ -377,4 +454,22 @@ fn who_waits_for_room_hears_of_events_that_others_took() {
 #[should_panic(expected = "deadlock")]
 fn without_a_bell_it_sleeps_on() {
     explore_at_most(RUNS, || model_of_two(false));
+}
+
+#[test]
+fn who_sleeps_finds_what_a_call_has_left() {
+    explore(|| model_of_a_rest(true));
+    explore(|| model_of_a_rest(false));
+}
+
+#[test]
+fn who_looks_finds_what_a_call_has_left() {
+    explore(|| model_of_a_look(true));
+}
+
+/// Why there is a mark: whoever looks passes by where another thread is at the relay, and would say that there is nothing.
+#[test]
+#[should_panic(expected = "the other is there")]
+fn what_is_left_without_a_mark_may_not_be_found() {
+    explore_at_most(RUNS, || model_of_a_look(false));
 }

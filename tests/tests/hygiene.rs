@@ -144,7 +144,7 @@ fn the_data_path_is_in_one_place() {
         "9post_send",
         "post_receives",
         "receive_patiently",
-        "8try_with",
+        "7in_turn",
         "12post_at_once",
     ];
     for name in &names {

@@ -19,8 +19,8 @@ cases() {
 
 # How a stream ends, and who is told of it, is what differs most from one device to another.
 # (The rest takes too long for every run.)
-declare -A SOME=([rxe0]="ending waiting flags timing.sndtimeo timing.write_eintr echo.both_write_first crowds.close_leaves_a_reader" [siw0]="ending gaps_ready.g4_08_flags crowds.close_and_cancel")
-[ "$QUICK" = 1 ] && SOME=([rxe0]="ending" [siw0]="echo.server_speaks_first ending.half_close_by_client ending.half_close_by_server")
+declare -A SOME=([rxe0]="ending waiting flags timing.sndtimeo timing.write_eintr echo.both_write_first crowds.close_leaves_a_reader rest" [siw0]="ending rest gaps_ready.g4_08_flags crowds.close_and_cancel")
+[ "$QUICK" = 1 ] && SOME=([rxe0]="ending rest.by_a_child rest.closed" [siw0]="echo.server_speaks_first ending.half_close_by_client ending.half_close_by_server")
 for dev in "${DEVICES[@]}"; do
   # shellcheck disable=SC2086
   case ${RSOCKET_SEMANTICS:-} in

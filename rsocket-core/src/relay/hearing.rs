@@ -30,7 +30,7 @@ pub struct Hearing {
 }
 
 /// Whether anybody of the program's side has a bell in the window, but for the one with this id.
-fn others(ends: &Ends, bell: u64) -> bool {
+pub(super) fn others(ends: &Ends, bell: u64) -> bool {
     [ends.incoming.data_waiters(), ends.outgoing.room_waiters()]
         .iter()
         .any(|sleepers| sleepers.any_but(|word| word & !MARK_READY == bell))

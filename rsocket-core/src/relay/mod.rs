@@ -25,6 +25,7 @@ pub mod guests;
 pub mod hearing;
 mod heartbeat;
 pub mod interfaces;
+pub mod kept;
 pub mod loopback;
 pub mod migrate;
 pub mod notes;
@@ -50,13 +51,13 @@ pub fn of(s: &Slot) -> Option<&'static table::Relay> {
 }
 
 /// Lets the connection's relay run, if it is in this process and nobody else runs it at the moment; whether
-/// it ran. Never waits.
+/// it ran. Waits for nobody, or for whoever is at bytes that have stayed in the device's memory ([`kept`]).
 #[inline]
 pub fn pump(s: &Slot) -> bool {
     let Some(relay) = of(s) else {
         return false;
     };
-    let ran = relay.try_with(|slot| {
+    let ran = relay.in_turn(|slot| {
         // The number may be another connection's by now, or another process's relay.
         let c = slot.as_mut().filter(|c| c.carries(s) && c.running())?;
         Some(run(relay, c))
@@ -75,6 +76,7 @@ pub fn pump(s: &Slot) -> bool {
 /// service thread to see to. What cannot be sent now is left to whoever hears of the device.
 fn run(relay: &table::Relay, c: &mut connection::Connection) -> bool {
     let ran = c.run();
+    kept::none(relay);
     note(relay, ran.moved);
     if ran.alive && c.backlog() {
         hearing::again(relay, c);
@@ -151,15 +153,21 @@ pub fn arm(s: &Slot) -> bool {
     relay.polled_at.store(0, Ordering::Relaxed);
     relay.vain.store(0, Ordering::Relaxed);
     // Pairs with the fence of whoever takes the mark away (Service::look, Hearing::heard) and then reads the time and the
-    // bells: either we see that it is gone, or he sees that nobody polls and that our bell is there, and arms.
+    // bells: either we see that it is gone, or he sees that nobody polls and that our bell is there, and arms. And with the
+    // one in kept::may_stay().
     fence(Ordering::SeqCst);
-    if relay.armed.load(Ordering::Relaxed) != 0 {
+    if relay.armed.load(Ordering::Relaxed) != 0 && !kept::any(relay) {
         return false;
     }
     let ran = relay.with(|slot| {
-        let c = slot.as_mut().filter(|_| relay.armed.swap(1, Ordering::Relaxed) == 0)?;
-        c.arm();
-        Some(c.run().alive)
+        let armed = relay.armed.swap(1, Ordering::Relaxed) != 0;
+        let c = slot.as_mut().filter(|_| !armed || kept::any(relay))?;
+        if !armed {
+            c.arm();
+        }
+        let ran = c.run();
+        kept::none(relay);
+        Some(ran.alive)
     });
     if ran.flatten() == Some(false) {
         service::nudge();
@@ -290,13 +298,19 @@ fn short_sleep() {
     let _ = sys::wait(&mut [], Some(&limit), core::ptr::null());
 }
 
-/// Relatives may wait for this process's connections from now on, whom the service thread rings.
+/// Relatives may wait for this process's connections from now on, whom the service thread rings, and read them.
 pub fn shared() {
+    kept::out();
     // Pairs with the one in Hearing::settle.
     fence(Ordering::SeqCst);
     if table::all().any(|relay| relay.heard.load(Ordering::Relaxed) == 0) {
         service::nudge();
     }
+}
+
+/// Before a fork, when the child is a holder of this process's connections.
+pub fn fork_prepare() {
+    kept::out();
 }
 
 /// In the child of a fork: all relays are the parent's.
@@ -312,6 +326,8 @@ mod flood_tests;
 mod guests_tests;
 #[cfg(test)]
 mod hearing_tests;
+#[cfg(test)]
+mod kept_tests;
 #[cfg(test)]
 mod overtaken_tests;
 #[cfg(test)]

@@ -7,7 +7,8 @@
 //!
 //! Nothing overtakes anything: the caller holds the lock of the connection's direction, so that nobody else of the program's
 //! side is at it, and here the relay's lock is held, so that nobody moves bytes between window and device; then an empty
-//! window stays empty. What does not fit goes into it by the caller, or by [`Pump::run`] here.
+//! window stays empty. What does not fit stays where it is ([`super::kept`]), or goes into the window by the caller, or by
+//! [`Pump::run`] here.
 //!
 //! Not beside a TCP connection, where both ends count what passes the window. Must not know sockets' modes and locks.
 //! Entry points: [`send`], [`receive`]; [`is_too_soon`] before the first look of a call, [`give_way`] for one that has found
@@ -18,7 +19,7 @@
 use core::sync::atomic::Ordering;
 
 use super::pump::{Pump, ROUNDS};
-use super::{FEW, note, service};
+use super::{FEW, kept, note, service};
 use crate::device::rdma::RdmaPair;
 use crate::device::shm::copy;
 use crate::device::{PostError, QueuePair};
@@ -34,12 +35,14 @@ use crate::sync::thread;
 const UNHEARD: u32 = 16;
 
 /// What came of a look at the device for a thread that receives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Looked {
     /// The device had news, or something was said to the peer.
     pub(super) moved: bool,
     /// There is nothing left that only [`Pump::run`] does.
     pub(super) done: bool,
+    /// There are bytes left for which the buffers have no room.
+    pub(super) left: bool,
 }
 
 /// Posts bytes of the program's while the device takes them; how many. To be called under the send lock; never waits.
@@ -103,18 +106,21 @@ pub fn waited_in_vain(s: &Slot) {
 }
 
 /// Looks at the device, and copies what it has brought into the program's buffers, if the window is still `empty`; how many
-/// bytes. To be called under the receive lock; never waits. With 0 the window may have something by now.
+/// bytes. To be called under the receive lock; waits as [`super::pump`]. With 0 the window may have something by now.
 #[inline(always)]
 pub fn receive(s: &Slot, to: &mut Cursor<'_>, empty: impl Fn() -> bool) -> usize {
     let Some(relay) = super::of(s) else { return 0 };
     let before = to.done();
-    let alive = relay.try_with(|slot| {
+    let alive = relay.in_turn(|slot| {
         let c = slot.as_mut().filter(|c| c.carries(s) && c.running())?;
         let looked = match c.pump_mut().filter(|_| empty()) {
             Some(pump) => pump.receive_straight(to),
-            None => Looked { moved: false, done: false },
+            None => Looked::default(),
         };
-        if looked.done {
+        if looked.done && !looked.left {
+            kept::none(relay);
+        }
+        if looked.done && (!looked.left || kept::may_stay(relay, c)) {
             note(relay, looked.moved);
             return Some(true);
         }
@@ -260,11 +266,10 @@ impl<Q: QueuePair> Pump<Q> {
 
     /// See [`receive`]. The window is empty.
     pub(super) fn receive_straight(&mut self, to: &mut Cursor<'_>) -> Looked {
-        let mut moved = false;
         if self.beside.is_some() || self.opening.is_some() || self.has_ended_delivering() {
-            return Looked { moved, done: false };
+            return Looked::default();
         }
-        let mut more = true;
+        let (mut moved, mut more) = (false, true);
         for _ in 0..ROUNDS {
             let polled;
             (polled, more) = self.poll();
@@ -276,9 +281,11 @@ impl<Q: QueuePair> Pump<Q> {
         }
         moved |= self.control();
         // What is still to be taken may be words without end, which run() knows.
-        let left = more && to.left() > 0;
-        let done = !(left || self.stream.has_unread() || self.ending() || self.port.has_outgoing());
-        Looked { moved, done }
+        let words = more && to.left() > 0;
+        let left = self.stream.has_unread();
+        // Where there was room for it, it is no more than an end.
+        let done = !(words || left && to.left() > 0 || self.ending() || self.port.has_outgoing());
+        Looked { moved, done, left }
     }
 
     /// From the device's buffer into the program's.

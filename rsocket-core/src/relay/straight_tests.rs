@@ -21,8 +21,9 @@ fn send_straight(end: &mut End, bytes: &mut [u8], whole: bool) -> usize {
     if whole { end.pump.send_whole(&v) } else { end.pump.send_straight(&mut Cursor::new(&v), false) }
 }
 
-/// As a receiving call does that is inside the relay: `None` where the window has something that comes first.
-fn receive_straight(end: &mut End, most: usize) -> Option<Vec<u8>> {
+/// As a receiving call does that is inside the relay: `None` where the window has something that comes first. What it leaves may
+/// stay in the device's memory, or goes into the window.
+fn receive_straight(end: &mut End, most: usize, may_stay: bool) -> Option<Vec<u8>> {
     let s = family::slot(end.id).unwrap();
     if ready::data_waiting(s, &link::ends(s).unwrap()) {
         return None;
@@ -30,7 +31,8 @@ fn receive_straight(end: &mut End, most: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; most];
     let v = vector(&mut bytes);
     let mut cursor = Cursor::new(&v);
-    if !end.pump.receive_straight(&mut cursor).done {
+    let looked = end.pump.receive_straight(&mut cursor);
+    if !looked.done || looked.left && !may_stay {
         end.pump.run();
     }
     let n = cursor.done();
@@ -44,7 +46,7 @@ enum Step {
     Send(usize),
     SendStraight(usize, bool),
     Receive(usize),
-    ReceiveStraight(usize),
+    ReceiveStraight(usize, bool),
     Device(usize),
     Pump(bool),
 }
@@ -55,7 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
         size().prop_map(Step::Send),
         (size(), any::<bool>()).prop_map(|(n, whole)| Step::SendStraight(n, whole)),
         size().prop_map(Step::Receive),
-        size().prop_map(Step::ReceiveStraight),
+        (size(), any::<bool>()).prop_map(|(n, may_stay)| Step::ReceiveStraight(n, may_stay)),
         (1..20usize).prop_map(Step::Device),
         any::<bool>().prop_map(Step::Pump),
     ]
@@ -91,8 +93,8 @@ fn carry(mode: Mode, queue: u16, buffer: u32, steps: &[Step]) -> (usize, usize) 
             Step::Receive(most) => {
                 check(&from_window(&b, most), &mut got);
             }
-            Step::ReceiveStraight(most) => {
-                past_in += check(&receive_straight(&mut b, most).unwrap_or_default(), &mut got);
+            Step::ReceiveStraight(most, may_stay) => {
+                past_in += check(&receive_straight(&mut b, most, may_stay).unwrap_or_default(), &mut got);
             }
             Step::Device(n) => (0..n).for_each(|_| _ = world.borrow_mut().step()),
             Step::Pump(true) => _ = a.pump.run(),
@@ -128,7 +130,7 @@ fn a_chat_never_touches_the_window() {
         let round = [
             Step::SendStraight(64, true),
             Step::Device(20),
-            Step::ReceiveStraight(64),
+            Step::ReceiveStraight(64, true),
             Step::Device(20),
             Step::Pump(true),
         ];
@@ -137,17 +139,32 @@ fn a_chat_never_touches_the_window() {
     }
 }
 
-/// What the program's buffer has no room for is in the window afterwards, where everybody finds it.
+/// What the program's buffer has no room for stays in the device's memory, as long as it may.
+#[test]
+fn the_rest_of_a_message_waits_for_the_next_call() {
+    let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
+    assert_eq!(send_straight(&mut a, &mut b"0123456789".to_vec(), true), 10);
+    while world.borrow_mut().step() {}
+    assert_eq!(receive_straight(&mut b, 4, true).unwrap(), b"0123");
+    assert_eq!(b.receive(100), Err(Errno::AGAIN), "nothing is in the window");
+    assert_eq!(receive_straight(&mut b, 4, true).unwrap(), b"4567");
+    b.pump.run();
+    assert_eq!(receive_straight(&mut b, 4, true), None, "the window comes first");
+    assert_eq!(b.receive(100).unwrap(), b"89");
+    assert_eq!(receive_straight(&mut b, 4, true).unwrap(), b"");
+}
+
+/// Then it is in the window, where everybody finds it.
 #[test]
 fn the_rest_of_a_message_is_in_the_window() {
     let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
     let mut text = *b"0123456789";
     assert_eq!(send_straight(&mut a, &mut text, true), 10);
     while world.borrow_mut().step() {}
-    assert_eq!(receive_straight(&mut b, 4).unwrap(), b"0123");
-    assert_eq!(receive_straight(&mut b, 4), None, "the window comes first");
+    assert_eq!(receive_straight(&mut b, 4, false).unwrap(), b"0123");
+    assert_eq!(receive_straight(&mut b, 4, false), None, "the window comes first");
     assert_eq!(b.receive(100).unwrap(), b"456789");
-    assert_eq!(receive_straight(&mut b, 4).unwrap(), b"");
+    assert_eq!(receive_straight(&mut b, 4, false).unwrap(), b"");
 }
 
 /// Nothing goes past bytes that wait in the window, nor past the end of the stream.

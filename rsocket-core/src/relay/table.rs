@@ -2,7 +2,7 @@
 //!
 //! A relay's place is never given back to the allocator, so that a thread of the program may look at it at any
 //! time; what is in it belongs to whoever holds its lock. Must not know what a relay does. Entry points:
-//! [`find`], [`take`], [`Relay::try_with`], [`Relay::with`].
+//! [`find`], [`take`], [`Relay::try_with`], [`Relay::in_turn`], [`Relay::with`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::cell::UnsafeCell;
@@ -11,6 +11,7 @@ use std::os::fd::RawFd;
 
 use super::answers::Answers;
 use super::connection::Connection;
+use super::kept;
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sync::thread::tid;
 use crate::sys;
@@ -36,6 +37,8 @@ pub struct Relay {
     pub armed: AtomicU32,
     /// The bell of a thread that waits for the device's news alone ([`super::hearing::Hearing::naps`]); 0: nobody does.
     pub napper: AtomicU64,
+    /// Nonzero while the program's bytes may be in the device's memory, and nowhere else ([`super::kept`]). Changed under the lock.
+    pub keeps: AtomicU32,
     /// Nonzero while the service thread hears of the device's events ([`super::hearing`]). Changed under the lock.
     pub heard: AtomicU32,
     /// Our end of the loopback connection, for the child of a fork, which may not take the lock; -1 when there is none.
@@ -82,6 +85,7 @@ pub fn take() -> Option<&'static Relay> {
     found.answers.forget();
     found.spinners.store(0, Ordering::Relaxed);
     found.armed.store(0, Ordering::Relaxed);
+    found.keeps.store(0, Ordering::Relaxed);
     found.heard.store(1, Ordering::Relaxed);
     found.napper.store(0, Ordering::Relaxed);
     found.end.store(-1, Ordering::Relaxed);
@@ -103,6 +107,7 @@ fn make() -> Option<&'static Relay> {
         answers: Answers::new(),
         spinners: AtomicU32::new(0),
         armed: AtomicU32::new(0),
+        keeps: AtomicU32::new(0),
         heard: AtomicU32::new(1),
         napper: AtomicU64::new(0),
         end: AtomicI32::new(-1),
@@ -158,6 +163,14 @@ impl Relay {
     #[inline]
     pub fn try_with<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
         let taken = self.lock.try_lock(tid())?;
+        self.inside(taken, f)
+    }
+
+    /// As [`Self::try_with`], but waits for its turn while bytes of the program's are kept here: whoever finds none says that
+    /// there are none.
+    #[inline]
+    pub fn in_turn<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
+        let taken = if kept::any(self) { self.lock.lock(tid()) } else { self.lock.try_lock(tid())? };
         self.inside(taken, f)
     }
 

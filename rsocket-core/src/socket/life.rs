@@ -223,6 +223,7 @@ fn unread_at_close(s: &Slot) -> bool {
         return false;
     }
     let Some(ends) = link::ends(s) else { return false };
+    relay::kept::out_of(s);
     if !guard::take_receive(s, &ends) {
         return false;
     }
@@ -239,6 +240,7 @@ pub fn fork_prepare() {
     vault::open();
     arenas::fork_prepare();
     family::fork_prepare();
+    relay::fork_prepare();
 }
 
 /// pthread_atfork, in the parent.

@@ -1,0 +1,115 @@
+//! Who is waited for, and who lets the relay run, while bytes of the program's are in the device's memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use super::connection::{self, Connection};
+use super::pump_tests::tied;
+use super::table::{self, Relay};
+use super::{arm, hearing, kept};
+use crate::attach::link;
+use crate::socket::slot::Slot;
+use crate::socket::{family, ready};
+
+/// A place with a connection that has a name only.
+fn placed() -> &'static Relay {
+    let relay = table::take().unwrap();
+    relay.with(|place| *place = Some(Connection::lifeless(relay.key(), (0, 0), false)));
+    relay
+}
+
+fn keeps(relay: &Relay) -> bool {
+    relay.keeps.load(Ordering::Relaxed) != 0
+}
+
+fn leave_some(relay: &Relay) {
+    relay.keeps.store(1, Ordering::Relaxed);
+}
+
+fn related(relay: &Relay) -> &'static Slot {
+    let (_fd, _tie, id) = tied();
+    let s = family::slot(id).unwrap();
+    s.relay.store(relay.index + 1, Ordering::Release);
+    s
+}
+
+/// The device is armed already, and no event would tell of what has come before.
+#[test]
+fn who_is_about_to_sleep_lets_an_armed_relay_run() {
+    let relay = placed();
+    let s = related(relay);
+    assert!(arm(s));
+    assert!(!arm(s), "it is armed");
+    leave_some(relay);
+    assert!(arm(s) && !keeps(relay));
+    assert!(!arm(s));
+    assert_eq!(relay.armed.load(Ordering::Relaxed), 1);
+    relay.clear(|_| true);
+}
+
+#[test]
+fn who_looks_for_what_was_left_waits_for_his_turn() {
+    let relay = placed();
+    for some in [false, true] {
+        if some {
+            leave_some(relay);
+        }
+        let (taken, is_taken) = channel();
+        let (done, is_done) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                relay.with(|_| {
+                    taken.send(()).unwrap();
+                    let _ = is_done.recv_timeout(Duration::from_millis(50));
+                })
+            });
+            is_taken.recv().unwrap();
+            assert_eq!(relay.in_turn(|_| ()), some.then_some(()));
+            let _ = done.send(());
+        });
+    }
+    relay.clear(|_| true);
+}
+
+#[test]
+fn before_others_hold_connections_nothing_is_left() {
+    let relays = [placed(), placed()];
+    leave_some(relays[0]);
+    kept::out();
+    assert!(!relays.iter().any(|relay| keeps(relay)));
+    leave_some(relays[1]);
+    let s = related(relays[1]);
+    kept::out_of(s);
+    assert!(!keeps(relays[1]));
+    relays.iter().for_each(|relay| drop(relay.clear(|_| true)));
+}
+
+#[test]
+fn nothing_stays_where_anybody_waits() {
+    let (_fd, _tie, id) = tied();
+    let s = family::slot(id).unwrap();
+    let (claim, port) = connection::window().unwrap();
+    connection::enter(id, s, claim.record, claim.window, 0).unwrap();
+    let relay = placed();
+    let stays = || {
+        let answer = relay.with(|place| kept::may_stay(relay, place.as_mut().unwrap())).unwrap();
+        assert!(keeps(relay), "the mark is there before the look");
+        answer
+    };
+    assert!(!stays(), "nobody knows who may wait");
+    relay.with(|place| place.as_mut().unwrap().slot = Some((id, s.generation.load(Ordering::Acquire))));
+    assert!(stays());
+    let ends = link::ends(s).unwrap();
+    assert!(ready::enlist(&ends.incoming.data_waiters(), 7));
+    assert!(hearing::others(&ends, 0) && !stays());
+    ready::disarm(s, 7);
+    assert!(stays());
+    // A process beyond the table.
+    s.holders.add(usize::MAX);
+    assert!(family::shared(id) && !stays());
+    assert!(s.holders.remove(usize::MAX) && stays());
+    relay.clear(|_| true);
+    port.close();
+}
