@@ -626,6 +626,10 @@ impl<Q: QueuePair> Pump<Q> {
 
     /// The peer is taken for gone: nothing is waited for any more. Its pair is to be ended by the caller, at once.
     pub fn give_up(&mut self) {
+        // What has come is the program's. A window that is not to be believed takes nothing, and no more is said to it.
+        if self.deliver().is_ok_and(|moved| moved) {
+            self.port.wake_reader();
+        }
         self.stream.on_event(Event::Failed);
         self.closing = true;
         self.end_delivered = true;

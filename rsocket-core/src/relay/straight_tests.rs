@@ -154,6 +154,17 @@ fn the_rest_of_a_message_waits_for_the_next_call() {
     assert_eq!(receive_straight(&mut b, 4, true).unwrap(), b"");
 }
 
+/// It came before its sender was given up, and is read before that is said.
+#[test]
+fn the_rest_of_a_message_outlives_its_sender() {
+    let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
+    assert_eq!(send_straight(&mut a, &mut b"0123456789".to_vec(), true), 10);
+    while world.borrow_mut().step() {}
+    assert_eq!(receive_straight(&mut b, 4, true).unwrap(), b"0123");
+    b.pump.give_up();
+    assert_eq!(b.receive(100).unwrap(), b"456789");
+}
+
 /// Then it is in the window, where everybody finds it.
 #[test]
 fn the_rest_of_a_message_is_in_the_window() {
