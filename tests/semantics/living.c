@@ -275,9 +275,8 @@ static void survive_sleeping(int fd, int round) {
   close(fd);
 }
 // The dead one was reading, and nobody is inside a send: whoever waits for room is told, if that is all it waits for.
-static void fill_up(int fd) {
+static uint64_t fill_up(int fd, uint64_t n) {
   static char b[100000];
-  uint64_t n = 0;
   nonblock(fd, 1);
   for (int quiet = 0; quiet < 10;) {  // the victim reads 3 MiB; then what TCP still finds room for a moment later
     fill(b, sizeof b, 3, n);
@@ -287,6 +286,7 @@ static void fill_up(int fd) {
     else nap(10), quiet += n > 3 * MIB;
     CHECK(n < 256u * MIB);
   }
+  return n;
 }
 // Poll, select, epoll by level and by edge, in turns; whether `fd` was writable within that time.
 static int wait_for_room(int fd, int kind, int ep, int ms) {
@@ -317,7 +317,12 @@ static void survive_full(int fd, int round, int when) {
   pthread_t t;
   struct epoll_event e = {.events = EPOLLOUT | (kind == 3 ? EPOLLET : 0)};
   CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
-  fill_up(fd);
+  uint64_t n = fill_up(fd, 0);
+  if (when == HALF) {
+    // However long it was kept from reading: now it has read all that it will.
+    hear('r');
+    fill_up(fd, n);
+  }
   while (epoll_wait(ep, &e, 1, 0) > 0) CHECK(kind == 3);  // an edge from before
   if (when == HALF) {
     double c = cpu_used();
@@ -341,6 +346,7 @@ static void half_closed_victim(int fd) {
   tell_int(getpid());
   get_stream(fd, 3, 0, 3 * MIB, 40000);
   CHECK(!shutdown(fd, SHUT_WR));
+  tell('r');
   for (;;) pause();
 }
 // Nobody reads any more, and there is room for a long time: who writes a little now and then is told soon all the same.
