@@ -351,12 +351,14 @@ static void half_closed_victim(int fd) {
 }
 // Nobody reads any more, and there is room for a long time: who writes a little now and then is told soon all the same.
 static void survive_trickling(int fd, int round) {
-  pid_t p = hear_int();
+  pid_t p = hear_int();  // less than 0: it ends by itself
   static char b[10000];
   put_stream(fd, 3, 0, MIB, 30000);
   hear('r');
   nap(20);
   if (p > 0) CHECK(!kill(p, SIGKILL));
+  // It has to be given a processor to end.
+  for (double end = now() + 10; !kill(abs(p), 0) && now() < end;) nap(1);
   nap(patience(50));
   size_t n = round % 2 ? 1 : sizeof b;
   ssize_t k = 0;
@@ -376,11 +378,11 @@ static void idle_victim(int fd) {
   for (;;) pause();
 }
 static void leaving_victim(int fd) {
-  trickle_to(fd, 0);
+  trickle_to(fd, -getpid());
   exit(0);
 }
 static void vanishing_victim(int fd) {
-  trickle_to(fd, 0);
+  trickle_to(fd, -getpid());
   _exit(0);
 }
 // The victims are children of one side, one for each round; the other side survives them all.
