@@ -6,6 +6,8 @@
 //! "who still holds this connection" survives deaths that nobody announced. All of it may only ever err
 //! towards "somebody still holds it", which costs a slot, never a byte.
 
+mod fork;
+
 use core::num::NonZeroUsize;
 use core::sync::atomic::{AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{OwnedFd, RawFd};
@@ -17,6 +19,8 @@ use super::slot::{Slot, SlotId, flag};
 use crate::sync::living;
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sys;
+
+pub use fork::{fork_child, fork_failed, fork_parent, fork_prepare, leave_all, rejoin_all};
 
 /// Connections that a family can have at one time; further ones are plain TCP.
 pub const MAX_SLOTS: usize = 32768;
@@ -538,81 +542,4 @@ pub fn each_used(mut f: impl FnMut(SlotId, &'static Slot)) {
             f(id, s);
         }
     }
-}
-
-/// Before fork: the child is entered as a holder of everything that this process holds, so that it can
-/// never find a slot freed under it.
-pub fn fork_prepare() {
-    let Some(family) = get() else { return };
-    let child = take_entry(family, EXPECTED);
-    CHILD.set(child as u32 + 1);
-    each_local(|_, s| s.holders.add(child));
-}
-
-/// In the parent after fork: the child's entry is the child's. If fork failed nobody takes it over, and
-/// [`fork_failed`] undoes it.
-pub fn fork_parent() {}
-
-/// After a fork that failed.
-pub fn fork_failed() {
-    let (Some(family), child) = (get(), CHILD.take()) else { return };
-    let Some(entry) = (child as usize).checked_sub(1) else { return };
-    if entry == BEYOND {
-        each_local(|_, s| {
-            s.holders.remove(BEYOND);
-        });
-    } else {
-        forget_bit(family, entry);
-        free_entry(family, entry);
-    }
-}
-
-/// In the child after fork: takes over the entry that the parent made. Where it made none, since it has no socket, the child
-/// takes one when it needs it.
-pub fn fork_child() {
-    let Some(family) = get() else { return };
-    let child = CHILD.take();
-    ME.store(child, Ordering::Relaxed);
-    if let Some(e) = (child as usize).checked_sub(1).and_then(|i| family.processes.get(i)) {
-        e.store(pid(), Ordering::Release);
-    }
-}
-
-/// Before exec, in a process that is to become another program: it stops being a holder as far as we
-/// can tell. The kernel keeps what is inherited open; the peer's FIN stays right.
-///
-/// What `kept` says yes to is passed on to that program, which goes on as a holder.
-pub fn leave_all(kept: impl Fn(SlotId) -> bool) {
-    let Some(family) = get() else { return };
-    let mine = me(family);
-    each_local(|id, s| {
-        if !kept(id) && s.holders.remove(mine) {
-            mark_left(id, true);
-        }
-    });
-}
-
-/// After an exec that failed.
-pub fn rejoin_all() {
-    let Some(family) = get() else { return };
-    let mine = me(family);
-    each_local(|id, s| {
-        if mark_left(id, false) {
-            s.holders.add(mine);
-        }
-    });
-}
-
-/// Slots that this process has left before an `exec`, a bit for each.
-static LEFT: [AtomicU64; MAX_SLOTS / 64] = [const { AtomicU64::new(0) }; MAX_SLOTS / 64];
-
-/// Whether it had left the slot before.
-fn mark_left(id: SlotId, left: bool) -> bool {
-    let bit = 1 << (id.raw() % 64);
-    // Relaxed: only the thread that calls exec asks.
-    LEFT.get(id.raw() as usize / 64).is_some_and(|w| {
-        let before =
-            if left { w.fetch_or(bit, Ordering::Relaxed) } else { w.fetch_and(!bit, Ordering::Relaxed) };
-        before & bit != 0
-    })
 }

@@ -1,0 +1,162 @@
+//! What those who wait ask of a socket, connection or datagrams: whether it is ready, and to be rung.
+//!
+//! A part of the socket layer's face ([`super`]), by number; whose answers they are is [`super::ready`]'s and
+//! [`crate::datagram::ready`]'s to know. Entry points: [`look`], [`arm`], [`progress`].
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use super::slot::flag;
+use super::{Events, Look, Progress, SlotId, family, policy, reader, ready, slot, wait};
+use crate::attach::{link, pairing};
+use crate::{datagram, relay};
+
+/// Looks what is ready; see [`Look`].
+#[must_use]
+pub fn look(id: SlotId, fd: RawFd) -> Look {
+    match slot(id) {
+        Some(s) if s.has(flag::DATAGRAM) => datagram::ready::look(id, fd),
+        Some(s) => ready::look(id, s, fd),
+        None => Look { ready: Events::empty(), ask: Events::IN | Events::OUT },
+    }
+}
+
+/// There will be a [`look`] soon: a hint, which changes nothing.
+#[inline]
+pub fn foresee(id: SlotId) {
+    if let Some(s) = slot(id) {
+        ready::foresee(s);
+    }
+}
+
+/// What the kernel said about the TCP socket, as the program may see it.
+#[must_use]
+pub fn heard(id: SlotId, fd: RawFd, kernel: Events) -> Events {
+    match slot(id) {
+        Some(s) if s.has(flag::DATAGRAM) => datagram::ready::heard(id, fd, kernel),
+        Some(s) => ready::heard(s, fd, kernel),
+        None => kernel,
+    }
+}
+
+/// Puts a bell into the words that the peer looks at; false when something became ready meanwhile.
+#[must_use]
+pub fn arm(id: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
+    if datagram::is(id) {
+        return datagram::ready::arm(id, interest, bell, mark_ready);
+    }
+    slot(id).is_none_or(|s| match ready::arm(id, s, interest, bell, mark_ready) {
+        ready::Armed::Armed => {
+            relay::hearing::by_service(s);
+            true
+        }
+        ready::Armed::Ready => false,
+        // Without a window nobody could ring: then it is the kernel that will speak, or patience.
+        ready::Armed::Crowded if !link::has_window(s) => true,
+        ready::Armed::Crowded => {
+            ready::disarm(s, bell);
+            false
+        }
+    })
+}
+
+/// As [`arm`] for the receiving direction, but what was there already does not count: false only when
+/// [`Progress::received`] is no longer `seen`.
+#[must_use]
+pub fn arm_edge(id: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool {
+    if datagram::is(id) {
+        return datagram::ready::arm_edge(id, seen, bell, mark_ready);
+    }
+    slot(id).is_none_or(|s| {
+        let armed = ready::arm_edge(s, seen, bell, mark_ready);
+        if armed {
+            relay::hearing::by_service(s);
+        }
+        armed
+    })
+}
+
+/// Takes the bell out again.
+pub fn disarm(id: SlotId, bell: u64) {
+    if datagram::is(id) {
+        datagram::ready::disarm(id, bell);
+    } else if let Some(s) = slot(id) {
+        ready::disarm(s, bell);
+    }
+}
+
+/// Whether a ready bit is for the epoll set with this bell, which it has armed for these directions.
+pub type Meant<'a> = &'a dyn Fn(u64, Events) -> bool;
+
+/// Tells of the ready bits that peers set for connections of this process, and whom each is for.
+pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {
+    link::collect_ready(f);
+    // Those of datagrams are this process's alone.
+    datagram::ready::collect(&mut |id| f(id, &|_, _| true));
+}
+
+/// Bells of this process that peers have rung have to be rung again.
+pub fn hear() {
+    link::hear();
+}
+
+/// Whether both directions are wholly on the device.
+#[must_use]
+pub fn settled(id: SlotId) -> bool {
+    slot(id).is_some_and(ready::settled)
+}
+
+/// Changes whenever [`Look::ask`] or [`on_device`] does.
+#[must_use]
+pub fn mode_epoch(id: SlotId) -> u32 {
+    slot(id).map_or(0, |s| s.mode_epoch.load(Ordering::Acquire))
+}
+
+/// Where TCP is excluded, pairing is all that a process can wait for, and it takes both ends: any wait, on
+/// whatever descriptors, goes on with all pairings of the process. How soon it must come back, if at all.
+pub fn attaching() -> Option<Duration> {
+    if !policy::strict() {
+        return None;
+    }
+    let mut soonest: Option<Duration> = None;
+    family::each_local(|id, s| {
+        if ready::patience(id, s).is_some() {
+            pairing::advance_unasked(id, s);
+            if let Some(d) = ready::patience(id, s) {
+                soonest = Some(soonest.map_or(d, |x| x.min(d)));
+            }
+        }
+    });
+    soonest
+}
+
+/// How soon a waiter must look again: while a connection that may not use TCP attaches, or because nobody rings where a
+/// half-closed peer dies.
+#[must_use]
+pub fn patience(id: SlotId) -> Option<Duration> {
+    if datagram::is(id) {
+        return datagram::ready::patience(id);
+    }
+    slot(id).and_then(|s| ready::patience(id, s).or_else(|| reader::patience(s)))
+}
+
+/// How far the two directions have come.
+#[must_use]
+pub fn progress(id: SlotId) -> Progress {
+    if datagram::is(id) {
+        return datagram::ready::progress(id);
+    }
+    let Some(s) = slot(id) else { return Progress::default() };
+    // What the look that follows would have the relay bring belongs to this, or it would be news once more.
+    relay::bring(s);
+    ready::progress(s)
+}
+
+/// Spins while that pays: true as soon as `probe` is.
+pub fn spin(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
+    if slots.first().is_some_and(|id| datagram::is(*id)) {
+        return datagram::ready::spin(probe);
+    }
+    wait::spin_for(probe, slots)
+}
