@@ -668,12 +668,23 @@ static void both_hear_server(int fd) {
   EQ(exit_status(kid), 0);
   echo_all(fd);
 }
+// The same, half an exchange later: the connection leaves TCP while one of them has nothing to do with that.
+static void both_hear_later_server(int fd) {
+  char c;
+  get(fd, &c, 1);
+  both_hear_server(fd);
+}
 static void both_hear_client(int fd) {
   for (int i = 0; i < 10; i++) {
     nap(100);
     ask(fd, i, 1, 1);
   }
   finish(fd);
+}
+
+static void both_hear_later_client(int fd) {
+  put(fd, "o", 1);
+  both_hear_client(fd);
 }
 
 // A child that was made past libc (as vsftpd makes its sessions) closes the connection; what has its number then is what it is.
@@ -733,5 +744,6 @@ const test_case CASES[] = {
     {"a_child_takes_over_a_set", takes_over_server, takes_over_client, 0},
     {"parent_and_child_have_loops", two_loops_server, two_loops_client, RAW},
     {"parent_and_child_hear_of_one", both_hear_server, both_hear_client, 0},
+    {"parent_and_child_hear_of_one_later", both_hear_later_server, both_hear_later_client, 0},
     {0},
 };

@@ -67,6 +67,10 @@ pub trait Source: Sync + 'static {
     fn settled(&self, slot: SlotId) -> bool;
     /// While this is some duration a waiter must look again after it at the latest.
     fn patience(&self, slot: SlotId) -> Option<Duration>;
+    /// A relative holds the socket, which is TCP's alone, and may take it to a device: of that no set of this process is told.
+    fn may_be_taken(&self, _slot: SlotId) -> bool {
+        false
+    }
     /// Spins as long as that pays; true as soon as `probe` is.
     fn spin(&self, probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool;
     /// Changes whenever `ask` or `on_device` changes.
@@ -162,6 +166,9 @@ impl Source for Sockets {
     }
     fn patience(&self, slot: SlotId) -> Option<Duration> {
         socket::patience(slot)
+    }
+    fn may_be_taken(&self, slot: SlotId) -> bool {
+        socket::may_be_taken(slot)
     }
     fn enter_wait(&self, slot: SlotId) -> bool {
         socket::enter_wait(slot)

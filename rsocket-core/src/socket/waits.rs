@@ -9,6 +9,7 @@ use std::os::fd::RawFd;
 
 use super::slot::flag;
 use super::{Events, Look, Progress, SlotId, family, policy, reader, ready, slot, wait};
+use crate::attach::machine::Phase;
 use crate::attach::{link, pairing};
 use crate::{datagram, relay};
 
@@ -139,6 +140,15 @@ pub fn patience(id: SlotId) -> Option<Duration> {
         return datagram::ready::patience(id);
     }
     slot(id).and_then(|s| ready::patience(id, s).or_else(|| reader::patience(s)))
+}
+
+/// Whether a relative may take a connection out of TCP, as all calls on it may, without anybody in this process hearing of it.
+#[must_use]
+pub fn may_be_taken(id: SlotId) -> bool {
+    // Who holds it comes first: a relative that holds it no more has done what it did.
+    let others = slot(id).filter(|_| family::shared(id));
+    others
+        .is_some_and(|s| !s.has(flag::DATAGRAM) && !matches!(s.phase(), Phase::Unconnected | Phase::Refused))
 }
 
 /// How far the two directions have come.

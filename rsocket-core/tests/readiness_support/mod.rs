@@ -31,6 +31,8 @@ pub struct State {
     pub full: bool,
     pub room: u64,
     pub patience: Option<Duration>,
+    /// A relative holds the socket too.
+    pub related: bool,
     /// The next look finds that the switch is complete.
     pub settle_at_look: bool,
     /// How long that look takes.
@@ -55,6 +57,7 @@ static STATES: [Mutex<State>; SLOTS] = [const {
         full: false,
         room: 0,
         patience: None,
+        related: false,
         settle_at_look: false,
         look_takes: Duration::ZERO,
         crowded: false,
@@ -231,6 +234,9 @@ impl Source for Fake {
     fn patience(&self, slot: SlotId) -> Option<Duration> {
         state(slot, |s| s.patience)
     }
+    fn may_be_taken(&self, slot: SlotId) -> bool {
+        state(slot, |s| s.related && s.mode == Mode::Plain)
+    }
     fn spin(&self, probe: &mut dyn FnMut() -> bool, _: &[SlotId]) -> bool {
         let start = std::time::Instant::now();
         while start.elapsed() < Duration::from_micros(SPIN_US.load(SeqCst)) {
@@ -320,6 +326,15 @@ impl Conn {
             s.epoch += 1;
         });
         SETS.mode_changed(self.slot);
+    }
+
+    /// As [`Self::mode`], by another process, and nobody says so here.
+    pub fn taken(&self, mode: Mode) {
+        state(self.slot, |s| (s.mode, s.epoch) = (mode, s.epoch + 1));
+    }
+
+    pub fn related(&self, so: bool) {
+        state(self.slot, |s| s.related = so);
     }
 
     /// The peer's bytes, over the device.

@@ -113,6 +113,9 @@ impl<S: Source> Registry<S> {
             (member.events, member.data) = (events, data);
         }
         self.joined(set, fd, slot);
+        if self.source.may_be_taken(slot) {
+            self.related(set);
+        }
         // After the note: a change of mode is seen here, or finds the member.
         if self.source.special(slot) {
             self.mark(set, slot);

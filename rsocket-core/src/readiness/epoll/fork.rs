@@ -25,6 +25,7 @@ impl<S: Source> Registry<S> {
     /// See [`super::fork_parent`].
     pub fn fork_parent(&'static self) {
         for set in self.all() {
+            self.related(set);
             if set.fork_held.swap(false, Ordering::Relaxed) {
                 set.state.lock.release();
                 // Other threads have left here what they could not wait for.
@@ -87,5 +88,6 @@ impl<S: Source> Registry<S> {
             }
         }
         set.special.store(special, Ordering::SeqCst);
+        self.related(set);
     }
 }

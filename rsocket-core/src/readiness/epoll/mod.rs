@@ -29,6 +29,7 @@ mod kernel;
 mod lock;
 mod peek;
 mod registry;
+mod relatives;
 mod set;
 mod wait;
 

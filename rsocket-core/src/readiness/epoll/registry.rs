@@ -40,6 +40,9 @@ pub(crate) struct Set<S: Source> {
     pub(crate) nests: AtomicBool,
     /// Copied by a fork and not used here since ([`super::fork`]).
     pub(crate) dormant: AtomicBool,
+    /// Members may be a relative's as well, and when they were last looked at ([`super::relatives`]), in nanoseconds.
+    pub(super) related: AtomicBool,
+    pub(super) looked_at: AtomicU64,
     later: [AtomicU64; LATER],
     any_later: AtomicBool,
     pub(super) fork_held: AtomicBool,
@@ -176,6 +179,8 @@ impl<S: Source> Registry<S> {
             sleepers: AtomicU32::new(0),
             nests: AtomicBool::new(false),
             dormant: AtomicBool::new(false),
+            related: AtomicBool::new(false),
+            looked_at: AtomicU64::new(0),
             later: [const { AtomicU64::new(0) }; LATER],
             any_later: AtomicBool::new(false),
             fork_held: AtomicBool::new(false),
@@ -248,6 +253,7 @@ impl<S: Source> Registry<S> {
         set.special.store(false, Ordering::Relaxed);
         set.nests.store(false, Ordering::Relaxed);
         set.dormant.store(false, Ordering::Relaxed);
+        set.related.store(false, Ordering::Relaxed);
         true
     }
 

@@ -118,6 +118,7 @@ impl<S: Source> Registry<S> {
         if set.nests.load(Ordering::Relaxed) {
             self.peek_inside(set);
         }
+        self.looks_for_taken(set);
         // Relaxed: `wait_plain` looks again when it is counted as a sleeper, and after the sleep.
         if !set.special.load(Ordering::Relaxed) && self.source.attaching().is_none() {
             return self.wait_plain(set, call, timeout);
@@ -141,7 +142,10 @@ impl<S: Source> Registry<S> {
             set.sleepers.fetch_sub(1, Ordering::SeqCst);
             return self.wait_special(set, call, deadline);
         }
-        let result = call.sleep(timeout);
+        let result = match self.looks_for_taken(set) {
+            None => call.sleep(timeout),
+            Some(pause) => self.sleep_in_parts(set, call, deadline, pause),
+        };
         set.sleepers.fetch_sub(1, Ordering::SeqCst);
         if !set.special.load(Ordering::SeqCst) {
             return result;
@@ -164,6 +168,37 @@ impl<S: Source> Registry<S> {
         self.wait_special(set, call, deadline)
     }
 
+    /// The kernel's call, interrupted by looks for what relatives have done, of which one has just been.
+    fn sleep_in_parts(
+        &'static self,
+        set: &'static Set<S>,
+        call: Call,
+        deadline: Deadline,
+        mut pause: Duration,
+    ) -> Result<usize, Errno> {
+        let seen = signals::seen();
+        loop {
+            let left = deadline.left();
+            let result = call.sleep(sooner(left, Some(pause)));
+            if result != Ok(0) || left.is_some_and(|left| left <= pause) || set.special.load(Ordering::SeqCst)
+            {
+                return result;
+            }
+            let next = self.looks_for_taken(set);
+            if set.special.load(Ordering::SeqCst) {
+                return Ok(0);
+            }
+            if !matches!(seen.since(), Since::Nothing) {
+                // A handler ran between two of them.
+                return Err(Errno::INTR);
+            }
+            match next {
+                Some(next) => pause = next,
+                None => return call.sleep(deadline.left()),
+            }
+        }
+    }
+
     fn wait_special(
         &'static self,
         set: &'static Set<S>,
@@ -178,6 +213,7 @@ impl<S: Source> Registry<S> {
         let seen = signals::seen();
         loop {
             let left = deadline.left();
+            let pause = self.looks_for_taken(set);
             let n = match self.sweep(set, call, may_spin && left.is_none_or(|t| !t.is_zero())) {
                 Some(result) => result?,
                 // A signal handler inside a section of its own thread: the kernel's word must do.
@@ -203,7 +239,7 @@ impl<S: Source> Registry<S> {
                 continue;
             }
             let nap = if sleep.ready { sooner(sleep.nap, Some(NAP)) } else { sleep.nap };
-            let nap = sooner(nap, self.source.wake_up_interval());
+            let nap = sooner(sooner(nap, pause), self.source.wake_up_interval());
             let result = match seen.since() {
                 Since::Nothing => call.sleep(sooner(left, nap)),
                 // A handler ran while we were looking and spinning.
