@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
 # nginx with two pre-forked workers, asked by wrk and by curl, with and without sendfile.
+#
+# A connection that is over with one body, before its ends could have met, makes no offer to meet; one that carries many
+# requests, or a body that goes on for long, attaches, also after many of the others.
 . "$(dirname "$0")/common.sh"
 need nginx wrk curl
 
@@ -16,15 +19,21 @@ load() {
     fail "$name" "$(tail -6 "$dir/wrk") $(cat "$dir/wrk.log" 2>/dev/null)"
   fi
 }
+# by_default NAME WHY CONDITION... : a check of what the default policy does.
+by_default() { [ "$MODE" != default ] || check "$1" "$2" test "${@:3}"; }
+offers() { stat_sum attach.offers "$STATS"; }
+met() { stat_sum attach.welcomes_sent "$STATS"; }
+
 for m in $(modes_of "$@"); do
   mode "$m"
   tmpdir dir
   mkdir -p "$dir/www" "$dir/t"
   chmod 755 "$dir"
   head -c 1048576 /dev/urandom >"$dir/www/big"
+  head -c 33554432 /dev/urandom >"$dir/www/huge"
   head -c 1000 /dev/urandom >"$dir/www/small"
   chmod -R a+rX "$dir/www"
-  want=$(sha256sum <"$dir/www/big")
+  want=$(sha256sum <"$dir/www/huge")
   # Not nginx's default, nobody: that is also the user of everything that has no user here, and never trusted.
   user=
   [ "$(id -u)" = 0 ] && user='user www-data;'
@@ -56,16 +65,26 @@ CONF
     five=$(for _ in 1 2 3 4 5; do cat "$dir/www/big"; done | sha256sum)
     check "sendfile $sendfile: five bodies of 1 MiB on one connection" "checksums differ" same "$got" "$five"
     bad=0
+    before=$(met)
     for _ in 1 2 3 4 5 6; do
-      got=$(limit 30 "${P[@]}" curl -sS "http://127.0.0.1:$port/big" 2>&1 | sha256sum)
+      got=$(limit 30 "${P[@]}" curl -sS "http://127.0.0.1:$port/huge" 2>&1 | sha256sum)
       [ "$got" = "$want" ] || bad=$((bad + 1))
     done
-    check "sendfile $sendfile: a connection for each body" "$bad of 6 differ" same $bad 0
+    check "sendfile $sendfile: a connection for each long body" "$bad of 6 differ" same $bad 0
+    # These change their carrier in the middle of the body.
+    by_default "sendfile $sendfile: they attached" "$(stat_reasons "$STATS")" "$(met)" -gt "$before"
     secs=2
     [ "$QUICK" = 1 ] && secs=1
     for what in small big; do load "sendfile $sendfile: wrk $what" $what; done
-    # Each connection carries one body, and changes its carrier in the middle of it.
+    made=$(offers)
     load "sendfile $sendfile: wrk big, a connection for each" big -H 'Connection: close'
+    made=$(($(offers) - made))
+    by_default "sendfile $sendfile: no offers in vain" "$made offers" $made -le 3
+    before=$(met)
+    got=$(for _ in {1..200}; do echo "url=http://127.0.0.1:$port/small"; echo output=-; done |
+      limit 30 "${P[@]}" curl -sS -K - 2>&1 | wc -c)
+    check "sendfile $sendfile: 200 requests on one connection" "$got bytes" same "$got" 200000
+    by_default "sendfile $sendfile: it attached" "$(stat_reasons "$STATS")" "$(met)" -gt "$before"
     # shellcheck disable=SC2086
     [ "$QUICK" = 1 ] || [ $sendfile = on ] || idle "$server" $workers
     stop "$server" QUIT 10 || fail "stop, sendfile $sendfile" "nginx did not end"

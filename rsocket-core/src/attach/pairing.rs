@@ -585,7 +585,7 @@ pub fn restart(s: &Slot) -> bool {
         let attempt = flag::CONNECTING | flag::STRICT | flag::PEER_FIN | flag::PEER_GONE | flag::CONNECT_NEWS;
         s.flags.fetch_and(!attempt, Ordering::AcqRel);
         s.tries.store(0, Ordering::Relaxed);
-        for word in [&s.position, &s.next_step, &s.waiting_since] {
+        for word in [&s.position, &s.answered, &s.next_step, &s.waiting_since] {
             word.store(0, Ordering::Relaxed);
         }
         // What was refused was mostly so for what the program does with the socket, and stays refused.

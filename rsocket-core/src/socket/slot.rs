@@ -375,6 +375,8 @@ pub struct Slot {
     pub pins: AtomicU32,
     /// Bytes and calls that hooks saw, both directions, scaled; a guess that only times the attach.
     pub position: AtomicU64,
+    /// As much of it, unscaled, the side that accepted has sent since the other one last did.
+    pub answered: AtomicU64,
     /// The position at which the next attach step is due.
     pub next_step: AtomicU64,
 
@@ -614,8 +616,14 @@ impl Slot {
         ] {
             word.store(0, Ordering::Relaxed);
         }
-        for word in [&self.position, &self.next_step, &self.asked_at, &self.room_epoch, &self.reader_asked_at]
-        {
+        for word in [
+            &self.position,
+            &self.answered,
+            &self.next_step,
+            &self.asked_at,
+            &self.room_epoch,
+            &self.reader_asked_at,
+        ] {
             word.store(0, Ordering::Relaxed);
         }
         self.known.change();
