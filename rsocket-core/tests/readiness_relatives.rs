@@ -34,16 +34,21 @@ fn hears(ep: &Ep) {
     assert!(began.elapsed() < PATIENCE / 4, "{:?}", began.elapsed());
 }
 
-#[test]
-fn a_set_that_sleeps_hears_of_what_a_relative_did() {
-    let _one = alone();
-    let (ep, c) = shared();
+/// The same of a set that sleeps when a relative takes the socket out of TCP.
+fn hears_asleep(ep: &Ep, c: &Conn) {
     std::thread::scope(|scope| {
-        scope.spawn(|| hears(&ep));
+        scope.spawn(|| hears(ep));
         std::thread::sleep(Duration::from_millis(50));
         c.taken(Mode::Settled);
         c.deliver(5);
     });
+}
+
+#[test]
+fn a_set_that_sleeps_hears_of_what_a_relative_did() {
+    let _one = alone();
+    let (ep, c) = shared();
+    hears_asleep(&ep, &c);
 }
 
 /// Also if other members were special before.
@@ -54,12 +59,7 @@ fn and_so_does_one_with_members_on_device() {
     let other = Conn::settled();
     ep.add(other.fd(), IN, 9);
     assert_eq!(ep.wait(8, Some(Duration::ZERO)), []);
-    std::thread::scope(|scope| {
-        scope.spawn(|| hears(&ep));
-        std::thread::sleep(Duration::from_millis(50));
-        c.taken(Mode::Settled);
-        c.deliver(5);
-    });
+    hears_asleep(&ep, &c);
 }
 
 /// Taken while nobody slept, by a relative that is gone since.

@@ -439,6 +439,14 @@ pub fn shared(id: SlotId) -> bool {
     others_alive(family, s)
 }
 
+/// Whether it may be so: the dead count as well, until somebody asks the kernel. Makes no system call.
+#[must_use]
+pub fn may_be_shared(id: SlotId) -> bool {
+    let (Some(family), Some(s)) = (get(), slot(id)) else { return false };
+    let (mine, seen) = (me(family), s.holders.see());
+    seen.beyond() > 0 || seen.entries().any(|entry| entry != mine)
+}
+
 /// Whether copies of the slot's descriptor are on their way.
 fn on_the_way(family: &Family, s: &Slot) -> bool {
     id_of(family, s).is_some_and(|id| family.parcels.holds(id))

@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use super::slot::flag;
 use super::{Events, Look, Progress, SlotId, family, policy, reader, ready, slot, wait};
 use crate::attach::machine::Phase;
-use crate::attach::{link, pairing};
+use crate::attach::{link, pairing, sandbox};
 use crate::{datagram, relay};
 
 /// Looks what is ready; see [`Look`].
@@ -145,8 +145,11 @@ pub fn patience(id: SlotId) -> Option<Duration> {
 /// Whether a relative may take a connection out of TCP, as all calls on it may, without anybody in this process hearing of it.
 #[must_use]
 pub fn may_be_taken(id: SlotId) -> bool {
-    // Who holds it comes first: a relative that holds it no more has done what it did.
-    let others = slot(id).filter(|_| family::shared(id));
+    // What may need no question comes first, and none is asked where one could be deadly: there nothing attaches, and relatives
+    // attach nothing that such a process holds. Who holds it comes before what it is by now: a relative that holds it no more
+    // has done what it did.
+    let asks = family::may_be_shared(id) && !sandbox::sandboxed(policy::trust_seccomp());
+    let others = slot(id).filter(|_| asks && family::shared(id));
     others
         .is_some_and(|s| !s.has(flag::DATAGRAM) && !matches!(s.phase(), Phase::Unconnected | Phase::Refused))
 }

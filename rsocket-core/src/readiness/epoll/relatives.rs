@@ -47,8 +47,9 @@ impl<S: Source> Registry<S> {
                 else {
                     continue;
                 };
-                // In this order: a relative that is seen no more has done what it did.
-                related |= self.source.may_be_taken(slot);
+                // In this order: a relative that is seen no more has done what it did. One is enough: whether a process
+                // lives is the kernel's to say, and there may be thousands of members.
+                related = related || self.source.may_be_taken(slot);
                 if self.source.special(slot) {
                     self.mark(set, slot);
                     state.refresh(&self.source, index);
