@@ -371,6 +371,7 @@ impl Connection {
 
     /// Nothing more is to be carried: the window, the pair and the program's socket end.
     fn finish(&mut self, peer: PeerEnd) {
+        let mut pair = None;
         if let Stage::Running { pump } = core::mem::replace(&mut self.stage, Stage::Over) {
             if let Some(violation) = pump.violation() {
                 crate::log_warn!("a peer broke the protocol ({:?}): its connection is reset", violation);
@@ -379,6 +380,8 @@ impl Connection {
             if peer == PeerEnd::Broken && self.watch.asked() {
                 // The question was what failed, or would have next.
                 self.say_timed_out();
+            } else if peer == PeerEnd::Broken {
+                self.holder().inspect(|(_, s)| super::was_reset(s));
             }
             if self.beside
                 && peer == PeerEnd::Broken
@@ -387,7 +390,7 @@ impl Connection {
                 remote::lost(s, pump.committed());
                 self.news = Some(id);
             }
-            Pump::close(*pump);
+            pair = Some(Pump::close(*pump));
         }
         // One whose peer has closed waits on: its bytes are in the window.
         if peer == PeerEnd::Broken || self.fin || self.reset {
@@ -403,6 +406,8 @@ impl Connection {
             }
             self.end = -1;
         }
+        // Taking it down is long work for the kernel: the program has been told by now.
+        drop(pair);
     }
 
     /// If it was not accepted yet, it will not be.

@@ -20,7 +20,7 @@ use crate::sys;
 
 impl Connection {
     /// The program's socket, in whatever process of the family it was accepted.
-    fn holder(&mut self) -> Option<(SlotId, &'static Slot)> {
+    pub(super) fn holder(&mut self) -> Option<(SlotId, &'static Slot)> {
         if let Some(known) = self.program() {
             return Some(known);
         }

@@ -218,6 +218,16 @@ pub fn why(s: &Slot, heard: Errno) -> Errno {
     }
 }
 
+/// Before the window of a connection that broke is closed: the next call of an rsocket says that it was reset. It may find the
+/// window closed before the kernel says why, and would take that for a peer that has closed. Other programs' bytes go into TCP
+/// then, which knows.
+pub fn was_reset(s: &Slot) {
+    if s.has(flag::RSOCKET) {
+        // Release: pairs with `why`, behind the mark of a closed window. What is known better stays.
+        let _ = s.relay_error.compare_exchange(0, Errno::CONNRESET.0, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
 /// A call found out why the connection broke, but had done a part, which it reports: the next one says why.
 pub fn unsaid(s: &Slot, e: Errno) {
     if s.has(flag::RELAYED) && !matches!(e, Errno::AGAIN | Errno::INTR | Errno::PIPE) {

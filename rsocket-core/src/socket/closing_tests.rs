@@ -13,7 +13,7 @@ use super::wait::Patience;
 use super::{family, guard, life, receive, send};
 use crate::attach::{link, marks};
 use crate::errno::Errno;
-use crate::relay::pump_tests::program;
+use crate::relay::{self, pump_tests::program};
 use crate::sync::thread::tid;
 
 /// Until the closing thread waits for the lock.
@@ -84,4 +84,24 @@ fn a_call_that_was_awake_at_the_close_fails() {
     s.clear(flag::OVER);
     assert_eq!(tries(), (Err(Errno::BADF), Err(Errno::BADF)), "it is another connection's");
     assert!(!s.has(flag::BROKEN) && !link::distrusted());
+}
+
+/// A broken connection says so first, as in TCP: only who goes on sending hears of a broken pipe, which is a signal that kills. The
+/// window is closed before the kernel knows anything.
+#[test]
+fn a_reset_is_said_before_a_broken_pipe() {
+    for (broken, said) in [(true, Errno::CONNRESET), (false, Errno::PIPE)] {
+        let (fd, _tie, id, port) = program();
+        let s = family::slot(id).unwrap();
+        s.set(flag::RSOCKET);
+        let mut byte = 0_u8;
+        let list = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
+        let send = || send::send(id, s, fd.as_raw_fd(), &list, libc::MSG_DONTWAIT);
+        assert_eq!(send(), Ok(1));
+        if broken {
+            relay::was_reset(s);
+        }
+        port.close();
+        assert_eq!((send(), send()), (Err(said), Err(Errno::PIPE)));
+    }
 }

@@ -125,7 +125,7 @@ pub(super) fn attempt(
 ) -> Result<(), Errno> {
     patience.may_go_on(s)?;
     if s.has(flag::BROKEN) {
-        return Err(relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE)));
+        return Err(closed(s, fd));
     }
     if s.has(flag::PENDING | flag::UNREACHED) {
         return relay::not_connected(s, Errno::PIPE);
@@ -258,7 +258,7 @@ pub fn tail(id: SlotId, s: &Slot, mut fd: RawFd, flags: i32) -> Result<(), Errno
 fn before_the_device(s: &Slot, fd: RawFd) -> Result<(), Errno> {
     // A direction that was shut first never switches.
     if s.has(flag::PEER_GONE | flag::WRITE_SHUT) {
-        return Err(relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE)));
+        return Err(closed(s, fd));
     }
     wait::strict_verdict(s, fd)
 }
@@ -304,7 +304,7 @@ pub(crate) fn stay(s: &Slot, ends: &Ends) {
 fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
     if s.has(flag::RSOCKET) {
         // The peer wants its bytes by TCP, which an rsocket has not.
-        return Err(relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE)));
+        return Err(closed(s, fd));
     }
     let kept = libc::MSG_MORE | libc::MSG_OOB;
     let before = from.done();
@@ -327,12 +327,18 @@ fn pour(fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Why nothing can be sent any more: what the relay or the kernel knows, once; after that, that the pipe is broken.
+#[cold]
+fn closed(s: &Slot, fd: RawFd) -> Errno {
+    relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE))
+}
+
 /// Nobody will read. TCP underneath says what TCP says: the first send is taken and answered by a reset, the next one
 /// fails. What it takes is not carried anywhere, and not counted as if it were.
 #[cold]
 fn to_nobody(s: &Slot, fd: RawFd, from: &mut Cursor<'_>) -> Result<(), Errno> {
     if s.has(flag::RSOCKET) {
-        return Err(relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE)));
+        return Err(closed(s, fd));
     }
     let before = from.done();
     let r = pour(fd, from, 0);
@@ -350,7 +356,7 @@ fn into_device(
     gone: bool,
 ) -> Result<(), Errno> {
     if s.has(flag::WRITE_SHUT) {
-        return Err(relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE)));
+        return Err(closed(s, fd));
     }
     if s.has(flag::LOST) {
         return Err(relay::why(s, Errno::PIPE));
@@ -358,7 +364,7 @@ fn into_device(
     if gone {
         return match into {
             Into::Stream => to_nobody(s, fd, from),
-            Into::Mapping(_) => Err(kernel::take_error(fd).unwrap_or(Errno::PIPE)),
+            Into::Mapping(_) => Err(closed(s, fd)),
         };
     }
     if let Into::Mapping(offset) = into {
