@@ -218,14 +218,17 @@ pub fn why(s: &Slot, heard: Errno) -> Errno {
     }
 }
 
-/// Before the window of a connection that broke is closed: the next call of an rsocket says that it was reset. It may find the
-/// window closed before the kernel says why, and would take that for a peer that has closed. Other programs' bytes go into TCP
-/// then, which knows.
+/// Whether [`why`] would say more than was heard.
+#[must_use]
+pub fn knows_why(s: &Slot) -> bool {
+    s.has(flag::RELAYED) && s.relay_error.load(Ordering::Acquire) != 0
+}
+
+/// Before a connection that broke is marked as such: the next call says that it was reset, which none may take for a peer that
+/// has closed. What is known better stays.
 pub fn was_reset(s: &Slot) {
-    if s.has(flag::RSOCKET) {
-        // Release: pairs with `why`, behind the mark of a closed window. What is known better stays.
-        let _ = s.relay_error.compare_exchange(0, Errno::CONNRESET.0, Ordering::Release, Ordering::Relaxed);
-    }
+    // Release: pairs with `why`, behind the mark that the caller makes.
+    let _ = s.relay_error.compare_exchange(0, Errno::CONNRESET.0, Ordering::Release, Ordering::Relaxed);
 }
 
 /// A call found out why the connection broke, but had done a part, which it reports: the next one says why.

@@ -337,7 +337,8 @@ fn closed(s: &Slot, fd: RawFd) -> Errno {
 /// fails. What it takes is not carried anywhere, and not counted as if it were.
 #[cold]
 fn to_nobody(s: &Slot, fd: RawFd, from: &mut Cursor<'_>) -> Result<(), Errno> {
-    if s.has(flag::RSOCKET) {
+    // Acquire inside: pairs with relay::was_reset, before the mark that brought us here.
+    if s.has(flag::RSOCKET) || relay::knows_why(s) {
         return Err(closed(s, fd));
     }
     let before = from.done();

@@ -57,7 +57,7 @@ tell blocked
 for who in beside_receive beside_send plain_receive plain_send; do
   while alive "${!who}" && [ $SECONDS -lt $((died + 90)) ]; do sleep 0.2; done
   check "$here $who learns of the loss of power after $((SECONDS - died)) s: $(tail -1 "$tmp/$who")" "$(cat "$tmp/$who")" \
-    grep -Eq '^(ECONNRESET|ETIMEDOUT|EPIPE) ' "$tmp/$who"
+    grep -Eq '^(ECONNRESET|ETIMEDOUT) ' "$tmp/$who"
 done
 check "$here within a minute" "$((SECONDS - died)) s" [ $((SECONDS - died)) -lt 60 ]
 check "$here nothing left" "see above" none_left 30
