@@ -2,23 +2,45 @@
 // RDMA's manager that brings the two together, and RS_ADDRESS is one of an otherwise empty network.
 #include "rs.h"
 
+#include <dirent.h>
 #include <grp.h>
+
+// How many sockets this process has, the library's own with them.
+static int sockets(void) {
+  int n = 0;
+  char what[64];
+  DIR *d = opendir("/proc/self/fd");
+  CHECK(d != NULL);
+  for (struct dirent *e; (e = readdir(d)) != NULL;)
+    n += readlinkat(dirfd(d), e->d_name, what, sizeof what) > 7 && strncmp(what, "socket:", 7) == 0;
+  closedir(d);
+  return n;
+}
 
 // More connections than the library has places for such that wait to be accepted: peers that are killed before give theirs back.
 enum { CROWDS = 11, CROWD = 100 };
 
 static void killed_server(int l) {
   char buf[100];
+  // Whatever is opened with the first of all is open.
+  int fd = raccept(l, NULL, NULL);
+  CHECK(fd >= 0);
+  get_eof(fd);
+  EQ(rclose(fd), 0);
+  nap(1000);
+  int before = sockets();
+  tell('b');
   nonblock(l, 1);
   for (int i = 0; i < CROWDS; i++) {
     hear('k');
-    // By then it is known of all of them.
     nap(500);
+    // A connection that is known to be over has no socket any more.
+    for (double since = now(); sockets() > before; nap(50)) took(since, 0, 1);
     FAILS(raccept(l, NULL, NULL), EAGAIN);
     tell('n');
   }
   nonblock(l, 0);
-  int fd = raccept(l, NULL, NULL);
+  fd = raccept(l, NULL, NULL);
   CHECK(fd >= 0);
   get(fd, buf, sizeof buf);
   verify(buf, sizeof buf, 1, 0);
@@ -26,6 +48,8 @@ static void killed_server(int l) {
   get_eof(fd);
 }
 static void killed_client(int fd) {
+  EQ(rclose(dial()), 0);
+  hear('b');
   for (int i = 0; i < CROWDS; i++) {
     int status;
     pid_t crowd = fork();
