@@ -5,10 +5,11 @@
 //! socket; after them the two ends talk through words in shared memory only. The connection works on
 //! TCP all the while.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use super::arenas;
+use super::held;
 use super::hello::{self, Id, Knock, Welcome};
 use super::link::{self, Beyond};
 use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
@@ -27,7 +28,7 @@ use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sync::lock::Taken;
 use crate::sync::thread::tid;
-use crate::sys::{self, MAX_FDS};
+use crate::sys;
 
 /// Offers that this process has open.
 static OPEN_OFFERS: AtomicU32 = AtomicU32::new(0);
@@ -167,32 +168,11 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     sys::set_errno(errno);
 }
 
-/// One bit for each descriptor that a pairing of this program holds open. The slots say so too; but when a child has
-/// come so far that it can look, its parent may have changed them, and after `exec` they speak of descriptors of the last
-/// program, which another thread may have opened when that had begun: the process is the same, and the numbers are others' now.
-static HELD: [AtomicU64; MAX_FDS / 64] = [const { AtomicU64::new(0) }; MAX_FDS / 64];
-
-fn held(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
-    let fd = usize::try_from(fd).ok()?;
-    Some((HELD.get(fd / 64)?, 1 << (fd % 64)))
-}
-
 /// The phase holds this open, for this process.
 fn hold(s: &Slot, fd: RawFd) {
-    if let Some((word, bit)) = held(fd) {
-        word.fetch_or(bit, Ordering::Relaxed);
-    }
+    held::hold(fd);
     s.pairing_fd.store(fd, Ordering::Relaxed);
     s.pairing_pid.store(sys::pid(), Ordering::Relaxed);
-}
-
-/// Closes a descriptor that [`hold`] was told of; false, and nothing done, if it was not.
-fn let_go(fd: RawFd) -> bool {
-    let ours = held(fd).is_some_and(|(word, bit)| word.fetch_and(!bit, Ordering::Relaxed) & bit != 0);
-    if ours {
-        sys::close_private(fd);
-    }
-    ours
 }
 
 /// Closes what the phase holds open, when it is this process's.
@@ -201,7 +181,7 @@ fn close_pairing_fd(s: &Slot) {
     // Most have none, and asking the kernel who we are is dear.
     if fd >= 0
         && s.pairing_pid.load(Ordering::Relaxed) == sys::pid()
-        && let_go(fd)
+        && held::let_go(fd)
         && s.phase() == Phase::Offered
     {
         OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
@@ -210,9 +190,7 @@ fn close_pairing_fd(s: &Slot) {
 
 /// Whether the phase's descriptor is this program's.
 pub fn is_here(s: &Slot) -> bool {
-    s.pairing_pid.load(Ordering::Relaxed) == sys::pid()
-        && held(s.pairing_fd.load(Ordering::Relaxed))
-            .is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    s.pairing_pid.load(Ordering::Relaxed) == sys::pid() && held::is_held(s.pairing_fd.load(Ordering::Relaxed))
 }
 
 /// Whether it belongs to another process of the family, or to another program: then it is theirs to go on, or, if they have
@@ -564,13 +542,7 @@ pub fn fork_child() {
     for count in [&OPEN_OFFERS, &STEPPING, &FORKING] {
         count.store(0, Ordering::Relaxed);
     }
-    for (i, word) in HELD.iter().enumerate() {
-        let mut bits = word.load(Ordering::Relaxed);
-        while bits != 0 {
-            let _ = let_go((i * 64) as RawFd + bits.trailing_zeros() as RawFd);
-            bits &= bits - 1;
-        }
-    }
+    held::let_all_go();
 }
 
 /// The attempt to connect failed: forgets what belonged to it. False when there is a window, which no failed

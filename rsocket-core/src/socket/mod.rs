@@ -14,10 +14,12 @@ use std::os::fd::RawFd;
 mod beside;
 #[cfg(test)]
 mod closing_tests;
+mod cut;
 pub mod family;
 #[cfg(test)]
 mod family_tests;
 pub mod file;
+pub mod flag;
 pub mod guard;
 mod guarded;
 mod holders;
@@ -73,7 +75,7 @@ use crate::attach::{detach, link, marks, pairing, remote};
 use crate::errno::Errno;
 use crate::succession::parcels;
 use crate::{fork_safe, relay, sys, tap};
-use slot::{Slot, flag};
+use slot::Slot;
 
 bitflags::bitflags! {
     /// What a socket is ready for, in the bits of poll(2) and epoll(7), which are the same.

@@ -8,6 +8,8 @@ use core::mem;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::cut::bytes_ahead;
+pub(crate) use super::cut::{at_the_cut, pass_the_cut};
 use super::kernel::{self, Ending};
 use super::peek::{nothing_wanted, peek};
 pub(crate) use super::room::{Due, give_back};
@@ -347,67 +349,6 @@ fn up_to_the_cut(
     }
     commit(s, ends, state, to.done() - from_tcp);
     Ok(Got::Bytes(to.done() - before))
-}
-
-/// Beside a relay TCP has given all that it will: once the cut is known the device is next, and only what it has brought
-/// is something to read.
-pub(crate) fn pass_the_cut(s: &Slot, fd: RawFd, ends: &Ends) {
-    let Some(n) = marks::cut(&ends.incoming) else { return };
-    if !guard::take_receive(s, ends) {
-        return;
-    }
-    let next = match s.receive_mode() {
-        mode @ ReceiveMode::Acknowledged if bytes_ahead(fd, n) == Ok(Some(0)) => {
-            mode.after(ReceiveEvent::CutReached)
-        }
-        _ => None,
-    };
-    if let Some(mode) = next {
-        s.set_receive_mode(mode);
-        stats::add(Counter::SwitchedReceiving, 1);
-    }
-    s.receive.lock.unlock(tid());
-    if next.is_some() {
-        // As after a receive that reached the cut.
-        ends.wake_own_readers();
-    }
-}
-
-/// How many of the first `n` bytes of the stream TCP still has to give; too few while more of them arrive, but
-/// 0 only when all were taken. `None`: more than `n` were taken. Nobody else may be taking any.
-fn bytes_ahead(fd: RawFd, n: u64) -> Result<Option<usize>, Errno> {
-    let mut taken = counters::taken_at_most(fd);
-    if taken.is_ok_and(|most| most >= n) {
-        taken = counters::taken(fd).map(|t| t.bytes);
-    }
-    match taken {
-        Ok(taken) => Ok(n.checked_sub(taken).map(|left| usize::try_from(left).unwrap_or(usize::MAX))),
-        // Both sides have ended. There may be bytes behind the cut already, of a sender that went back.
-        Err(Errno::NOTCONN) => {
-            let left = counters::left_at_the_end(fd, n)?;
-            Ok(left.map(|left| usize::try_from(left).unwrap_or(usize::MAX)))
-        }
-        Err(e) => Err(e),
-    }
-}
-
-/// Before the switch, with bytes in the window: whether they are next, that is, whether TCP's have all been
-/// read. Without a descriptor the answer is what was found last, and yes if nobody has looked.
-pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
-    let Some(n) = marks::cut(&ends.incoming) else { return false };
-    // A low-water mark counts both together, which only the window's part can be waited for.
-    if s.low_water.load(Ordering::Relaxed) > 1 {
-        return true;
-    }
-    if fd >= 0 {
-        match bytes_ahead(fd, n) {
-            Ok(Some(1..)) | Err(Errno::AGAIN) if !s.has(flag::TCP_AHEAD) => s.set(flag::TCP_AHEAD),
-            Ok(Some(1..)) | Err(Errno::AGAIN) => {}
-            // Trouble is for whoever reads to find.
-            _ => return true,
-        }
-    }
-    !s.has(flag::TCP_AHEAD)
 }
 
 /// The sender has gone back to TCP: so does the receiver once the window is empty, before anybody takes the
