@@ -1,7 +1,7 @@
 //! How bytes get into the peer's window and out of one's own.
 //!
 //! A store into a line that the other core has in its cache first fetches the line; a streaming store does
-//! not, and from a few KiB up is up to twice as fast when bytes flow one way between two cores. On one core,
+//! not, and from a few KiB up may be the faster when bytes flow one way between two cores ([`super::stores`]). On one core,
 //! and for a reply that the peer waits for, ordinary stores win. So the caller says which it is, and this
 //! module, which knows nothing but bytes, chooses the instructions. Entry points: [`into_window`],
 //! [`out_of_window`] and [`near`].
@@ -26,15 +26,15 @@ pub enum CopyHint {
     Near,
 }
 
-/// Copies `len` bytes into memory that another process will read. `elsewhere`: it runs on another CPU, so
-/// that long copies stream.
+/// Copies `len` bytes into memory that another process will read. `streams`: long copies are to be made with streaming
+/// stores.
 ///
 /// # Safety
 /// `src` is readable and `dst` writable for `len` bytes, and they do not overlap. Another process may write
 /// to `dst` at the same time; no reference to it may exist.
 #[inline]
-pub unsafe fn into_window(dst: *mut u8, src: *const u8, len: usize, elsewhere: bool) {
-    if elsewhere && len >= STREAM_FROM {
+pub unsafe fn into_window(dst: *mut u8, src: *const u8, len: usize, streams: bool) {
+    if streams && len >= STREAM_FROM {
         // SAFETY: passes on the caller's promises.
         unsafe { streaming(dst, src, len) };
     } else {
@@ -281,12 +281,12 @@ mod tests {
         let sizes = (0..130).chain([4095, 4096, 4097, 4159, 4160, 8191, 16_384, 65_535, 65_536]);
         for len in sizes {
             for (skew_to, skew_from) in [(0, 0), (1, 0), (0, 1), (63, 5), (64, 64), (33, 31), (17, 47)] {
-                for elsewhere in [false, true] {
+                for streams in [false, true] {
                     let mut dst = vec![0xee_u8; len + 256];
                     let at = dst.as_ptr().align_offset(64) + skew_to;
                     // SAFETY: at + len and skew_from + len lie inside the two vectors.
                     unsafe {
-                        into_window(dst.as_mut_ptr().add(at), src.as_ptr().add(skew_from), len, elsewhere);
+                        into_window(dst.as_mut_ptr().add(at), src.as_ptr().add(skew_from), len, streams);
                     }
                     assert_eq!(dst[at..at + len], src[skew_from..skew_from + len]);
                     assert!(dst[..at].iter().chain(&dst[at + len..]).all(|&b| b == 0xee));

@@ -18,6 +18,7 @@ use super::layout::{
     PLACES, PLACES_AT, PlacedLine, PlacingLine, ReceiverLine, SenderLine, SleeperLine, TargetEntry,
 };
 use super::park::Sleepers;
+use super::stores;
 use crate::sync::thread;
 use crate::wire::sge::Sge;
 
@@ -178,7 +179,10 @@ impl Direction {
         // Relaxed: a hint about where the peer runs.
         let elsewhere = self.page().receiver.receiver_cpu.load(Ordering::Relaxed) != thread::cpu();
         // SAFETY: as above.
-        unsafe { copy::into_window(to, src, len, elsewhere) };
+        unsafe { copy::into_window(to, src, len, elsewhere && stores::streams()) };
+        if elsewhere {
+            stores::copied(len);
+        }
         true
     }
 

@@ -18,3 +18,4 @@ pub mod park;
 pub mod places;
 pub mod queue_pair;
 pub(crate) mod random;
+mod stores;
