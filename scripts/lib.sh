@@ -37,19 +37,31 @@ need() {
 
 apt_install() {
   say "installing: $*"
+  # Not in this shell, which would keep the lock.
+  (one_apt && apt_install_now "$@") || exit 1
+}
+
+# One of our scripts at a time. apt would wait for its lock too, but not with an update, which removes what another apt is about to
+# install where its configuration says that packages are not kept; nor with the file that keeps services from starting.
+one_apt() {
+  exec 9>>"${TMPDIR:-/tmp}/rsocket-apt.$(id -u)" && flock 9
+}
+
+apt_update() {
+  (one_apt && as_root apt-get update -q) >/dev/null </dev/null
+}
+
+apt_install_now() {
   local log policy=/usr/sbin/policy-rc.d made=0 rc=0
+  local install=(env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -q --no-install-recommends "$@")
   log=$(mktemp)
   # The packages' own services must not start: the tests start what they need. Debian asks this file.
   if [ ! -e $policy ]; then
     printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null && as_root chmod 755 $policy && made=1
   fi
-  if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" \
-    >"$log" 2>&1 </dev/null; then
+  if ! as_root "${install[@]}" >"$log" 2>&1 </dev/null; then
     # Most often the package lists are missing or old: fetch them once and try again.
-    {
-      as_root apt-get update -q </dev/null &&
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" </dev/null
-    } >>"$log" 2>&1 || rc=1
+    { as_root apt-get update -q </dev/null && as_root "${install[@]}" </dev/null; } >>"$log" 2>&1 || rc=1
   fi
   [ $made = 1 ] && as_root rm -f $policy
   if [ $rc != 0 ]; then tail -20 "$log" >&2; rm -f "$log"; die "could not install: $*"; fi

@@ -41,7 +41,7 @@ vm_prepare_kernel() {
   need make gcc-12 xz=xz-utils
   tmpdir work
   image=$(vm_kernel_package)
-  [ -n "$image" ] || { as_root apt-get update -q >/dev/null </dev/null; image=$(vm_kernel_package); }
+  [ -n "$image" ] || { apt_update; image=$(vm_kernel_package); }
   [ -n "$image" ] || die "no package linux-image-6.12-amd64: add bookworm-security or bookworm-backports to apt's sources"
   version=${image#linux-image-}
   debian=$(apt-cache show --no-all-versions "$image" | sed -n 's/^Version: //p' | head -1)
@@ -73,7 +73,7 @@ vm_fetch() {
   local dir=$1
   shift
   (cd "$dir" && apt-get download -q "$@" >log 2>&1 </dev/null) && return
-  as_root apt-get update -q >/dev/null </dev/null
+  apt_update
   (cd "$dir" && apt-get download -q "$@" >log 2>&1 </dev/null) && return
   tail -5 "$dir/log" >&2
   die "could not download: $*"

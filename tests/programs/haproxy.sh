@@ -13,7 +13,7 @@ until_true() {
   return 1
 }
 # went PID WHAT : what that process's counter says. It reports from within its root directory.
-went() { cat "$STATS/$1" "$dir/empty$STATS/$1" 2>/dev/null | awk -v k="$2" '$1 == k { s += $2 } END { print s + 0 }'; }
+went() { cat "$STATS/$1" "$dir/empty$STATS/$1" 2>/dev/null | awk -v k="$2" '$1 == k { s += $2 } END { printf "%.0f\n", s }'; }
 # by_shm NAME PID : that process moved bytes over shared memory, to its peers and from them, and where TCP is excluded nothing else.
 by_shm() {
   [ "$MODE" = tcp ] && return
