@@ -64,7 +64,7 @@ dpkg -i rsocket.deb && echo INSTALLED
 echo "WHERE $(rsrun -e | awk '$1 == "library" { print $2 }')"
 for page in "1 rsrun" "1 rsstat"; do set -- $page; man -w "$1" "$2" >/dev/null && echo "PAGE $2"; done
 # More than the kernel's buffers hold, so that nginx goes on calling in, and slowly, so that rsstat can look.
-mkdir www && head -c 20000000 /dev/urandom >www/file && head -c 1000 /dev/urandom >www/small
+mkdir www && head -c 50000000 /dev/urandom >www/file && head -c 1000 /dev/urandom >www/small
 cat >nginx.conf <<E2
 daemon off; user www-data; pid /tmp/nginx.pid; error_log /tmp/error.log; events { }
 http { access_log off; keepalive_requests 100000; client_body_temp_path /tmp/a; proxy_temp_path /tmp/b; fastcgi_temp_path /tmp/c;
