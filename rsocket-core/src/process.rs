@@ -80,6 +80,7 @@ unsafe extern "C" fn prepare() {
         socket::fork_prepare();
         readiness::epoll::fork_prepare();
         rdma::fork_prepare();
+        relay::ends::fork_prepare();
         prepared(true);
     }
 }
@@ -87,6 +88,7 @@ unsafe extern "C" fn prepare() {
 /// Also after a fork that failed.
 unsafe extern "C" fn parent() {
     if prepared(false) {
+        relay::ends::fork_parent();
         rdma::fork_parent();
         readiness::epoll::fork_parent();
         socket::fork_parent();

@@ -20,7 +20,7 @@ use crate::errno::Errno;
 use crate::relay::connection::{self, Connection, Options, Shape};
 use crate::relay::guests::{self, Guest};
 use crate::relay::table::{self, Relay};
-use crate::relay::{self, loopback, service, silent};
+use crate::relay::{self, ends, loopback, service, silent};
 use crate::socket::options::Size;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::timers::{self, Rules};
@@ -338,7 +338,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
         e
     };
     let (claim, port) = connection::window().map_err(undo)?;
-    let end = match loopback::tie(fd).and_then(loopback::keep) {
+    let end = match ends::made(|| loopback::tie(fd)) {
         Ok(end) => end,
         Err(e) => {
             port.close();
@@ -350,7 +350,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
     let (record, window) = (claim.record, claim.window);
     if let Err(e) = connection::enter(id, s, record, window, flag::CONNECTING) {
         port.close();
-        sys::close_private(end);
+        ends::close(end);
         disconnect(s, fd);
         return Err(undo(e));
     }
@@ -376,7 +376,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
             }
             Err(e) => {
                 port.close();
-                sys::close_private(end);
+                ends::close(end);
                 Err(e)
             }
         }

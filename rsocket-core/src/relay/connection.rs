@@ -10,13 +10,13 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::beside::{Open, Request};
+use super::ends;
 use super::guests;
 use super::loopback::{self, DoorWay};
 use super::migrate;
 use super::port::Port;
 use super::pump::{PeerEnd, Pump};
 use super::service;
-use super::table::Relay;
 use super::watch::Watch;
 use crate::attach::arenas::{self, Claim};
 use crate::attach::link::{self, Beyond};
@@ -398,12 +398,11 @@ impl Connection {
             self.waits_no_more();
         }
         if self.end >= 0 {
-            Relay::tell_end(self.key, -1);
             // The window is closed before FIN or RST says that it is worth a look.
             if peer == PeerEnd::Broken {
-                loopback::say_reset(self.end)
+                ends::reset(self.end)
             } else {
-                sys::close_private(self.end)
+                ends::close(self.end)
             }
             self.end = -1;
         }
@@ -488,8 +487,7 @@ impl Connection {
             }
         }
         if self.end >= 0 {
-            Relay::tell_end(self.key, -1);
-            sys::close_private(self.end);
+            ends::close(self.end);
         }
     }
 }

@@ -152,13 +152,7 @@ pub fn say_fin(fd: RawFd) {
     let _ = shutdown(sys::borrow(fd), Shutdown::Write);
 }
 
-/// The peer is gone in the middle: the program's socket sees RST. Gives the descriptor up.
-pub fn say_reset(fd: RawFd) {
-    crate::socket::kernel::reset_on_close(fd);
-    sys::close_private(fd);
-}
-
-/// Dissolves the loopback connection of a program's socket, so that it can be connected anew.
+/// Dissolves a loopback connection by a reset. A program's socket can be connected anew then.
 pub fn untie(fd: RawFd) {
     let unspecified = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
     // SAFETY: the kernel reads the family of a valid sockaddr.
@@ -237,14 +231,6 @@ pub fn reach(fd: RawFd, door: &SocketAddr) -> Result<SocketAddr, Errno> {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => own_address(program),
         Err(e) => Err(e.into()),
     }
-}
-
-/// A number for the socket, private from now on.
-///
-/// # Errors
-/// No descriptor is left.
-pub fn keep(fd: OwnedFd) -> Result<RawFd, Errno> {
-    sys::make_private(fd)
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 
-use super::beside;
 use super::connection::{self, Connection, Granted, Stage, To};
-use super::loopback::{self, DoorWay};
+use super::loopback::DoorWay;
 use super::pump::Pump;
+use super::{beside, ends};
 use super::{service, table};
 use crate::attach::link;
 use crate::device::rdma::{CmId, RdmaPair};
@@ -156,7 +156,7 @@ impl Connection {
             return;
         };
         let Stage::Inviting { door, .. } = &mut self.stage else { return };
-        let Some(end) = door.let_in(fork_safe::tied(s)).and_then(|end| loopback::keep(end).ok()) else {
+        let Some(end) = door.let_in(fork_safe::tied(s)).and_then(|end| ends::made(|| Ok(end)).ok()) else {
             return;
         };
         if let Stage::Inviting { pump, door } = core::mem::replace(&mut self.stage, Stage::Over) {

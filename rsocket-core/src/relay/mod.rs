@@ -21,6 +21,7 @@ use crate::sys;
 mod answers;
 pub mod beside;
 pub mod connection;
+pub mod ends;
 pub mod guests;
 pub mod hearing;
 mod heartbeat;
@@ -328,6 +329,7 @@ pub fn fork_prepare() {
 
 /// In the child of a fork: all relays are the parent's.
 pub fn forked() {
+    ends::fork_child();
     service::forked();
 }
 

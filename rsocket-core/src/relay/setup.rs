@@ -9,16 +9,15 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::beside;
 use super::connection::{Connection, Courtship, Dialled, Door, Granted, Options, Shape, Stage, To, window};
 use super::guests::{self, Guest};
-use super::loopback::{self, Near};
+use super::loopback::Near;
 use super::port::Port;
 use super::pump::{self, Pump};
 use super::service;
 use super::silent;
-use super::table::Relay;
 use super::watch::Watch;
+use super::{beside, ends};
 use crate::address::SockAddr;
 use crate::attach::arenas::Claim;
 use crate::attach::reason::Reason;
@@ -59,7 +58,6 @@ impl Connection {
         new.claim = (claim.record, claim.window);
         new.port = Some(port);
         new.end = end;
-        Relay::tell_end(key, end);
         service::watch(&service::Watch::end(key, end));
         if let Err(e) = new.id.resolve_address(None, &to, RESOLVE_MS) {
             new.stage = new.unreached(Stage::Over, e.into());
@@ -440,13 +438,12 @@ impl Connection {
             if !guests::enter(&near.address, door, &guest) {
                 return Err(Errno(libc::ENOBUFS));
             }
-            near.knock(door).and_then(loopback::keep)
+            ends::made(|| near.knock(door))
         });
         match knocked {
             Ok(end) => {
                 self.end = end;
                 self.knocked = true;
-                Relay::tell_end(self.key, end);
                 service::watch(&service::Watch::end(self.key, end));
                 stats::add(Counter::AttachedRdma, 1);
                 self.started(pump)

@@ -6,8 +6,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::os::fd::RawFd;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::answers::Answers;
 use super::connection::Connection;
@@ -41,8 +40,6 @@ pub struct Relay {
     pub keeps: AtomicU32,
     /// Nonzero while the service thread hears of the device's events ([`super::hearing`]). Changed under the lock.
     pub heard: AtomicU32,
-    /// Our end of the loopback connection, for the child of a fork, which may not take the lock; -1 when there is none.
-    end: AtomicI32,
     used: AtomicU32,
     /// Its number.
     pub index: u32,
@@ -88,7 +85,6 @@ pub fn take() -> Option<&'static Relay> {
     found.keeps.store(0, Ordering::Relaxed);
     found.heard.store(1, Ordering::Relaxed);
     found.napper.store(0, Ordering::Relaxed);
-    found.end.store(-1, Ordering::Relaxed);
     Some(found)
 }
 
@@ -110,7 +106,6 @@ fn make() -> Option<&'static Relay> {
         keeps: AtomicU32::new(0),
         heard: AtomicU32::new(1),
         napper: AtomicU64::new(0),
-        end: AtomicI32::new(-1),
         used: AtomicU32::new(1),
         index,
     }));
@@ -125,17 +120,11 @@ pub fn all() -> impl Iterator<Item = &'static Relay> {
 }
 
 /// In the child of a fork: the parent's relays are the parent's. What the device library keeps for them is
-/// left alone, and their places are not used again. Our ends of loopback connections are given up: a copy here would keep
-/// FIN and RST from the program when the parent closes its own.
+/// left alone, and their places are not used again.
 pub fn forked() {
     let high = HIGH.swap(0, Ordering::AcqRel);
     for entry in TABLE.iter().take(high as usize) {
-        let p = entry.swap(core::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: once stored, a place is never freed.
-        let end = unsafe { p.as_ref() }.map_or(-1, |relay| relay.end.load(Ordering::Relaxed));
-        if end >= 0 {
-            sys::close_private(end);
-        }
+        entry.store(core::ptr::null_mut(), Ordering::Release);
     }
     OWNER.store(0, Ordering::Relaxed);
 }
@@ -144,13 +133,6 @@ impl Relay {
     /// What names this connection and no later one in this place.
     pub fn key(&self) -> u64 {
         u64::from(self.generation.load(Ordering::Acquire)) << 32 | u64::from(self.index)
-    }
-
-    /// Its end of the loopback connection is `end`, or about to be closed (-1). Relaxed: a fork copies what its thread sees.
-    pub fn tell_end(key: u64, end: RawFd) {
-        if let Some(relay) = Self::of_key(key) {
-            relay.end.store(end, Ordering::Relaxed);
-        }
     }
 
     /// The relay that a key names, if it is still that one.

@@ -1,0 +1,204 @@
+//! Our ends of loopback connections ([`super::loopback`]): which numbers they have, and how they end.
+//!
+//! A child of a fork gets a copy of each, which would keep the last close, and with it FIN and RST, from the program's socket. So it
+//! closes its copies; none is made or closed while a fork copies the table, or the child would not know of one. And an end is ended
+//! as a connection before its number is closed: a copy that nobody knows of, made by a process that is none of ours, keeps nothing
+//! from the program then.
+//!
+//! Must not know whose they are. Entry points: [`made`], [`close`], [`reset`]; [`fork_prepare`], [`fork_parent`], [`fork_child`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::fd::{OwnedFd, RawFd};
+
+use rustix::net::{Shutdown, shutdown};
+
+use super::loopback;
+use crate::errno::Errno;
+use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::thread::tid;
+use crate::sys;
+
+/// One bit for each descriptor number that is an end. Relaxed: changed under [`LOCK`], read by a child that was made under it.
+static HELD: [AtomicU64; sys::MAX_FDS / 64] = [const { AtomicU64::new(0) }; sys::MAX_FDS / 64];
+
+/// Held while an end is made or closed, and by whoever forks, as the last of what a fork waits for: under it no other lock is
+/// taken, and the kernel alone is called.
+static LOCK: OwnedLock = OwnedLock::new();
+
+/// [`LOCK`] is held by [`fork_prepare`]. Relaxed: changed by whoever holds it.
+static FORKING: AtomicBool = AtomicBool::new(false);
+
+fn unforked<R>(f: impl FnOnce() -> R) -> R {
+    let own = matches!(LOCK.lock(tid()), Taken::Own);
+    let r = f();
+    if !own {
+        LOCK.unlock(tid());
+    }
+    r
+}
+
+fn mark(fd: RawFd, held: bool) {
+    if let Ok(number) = usize::try_from(fd)
+        && let Some(word) = HELD.get(number / 64)
+    {
+        let bit = 1 << (number % 64);
+        if held {
+            word.fetch_or(bit, Ordering::Relaxed)
+        } else {
+            word.fetch_and(!bit, Ordering::Relaxed)
+        };
+    }
+}
+
+/// An end that `make` makes, under a private number from now on.
+///
+/// # Errors
+/// As `make`; no descriptor is left.
+pub fn made(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<RawFd, Errno> {
+    unforked(|| {
+        let fd = sys::make_private(make()?)?;
+        mark(fd, true);
+        Ok(fd)
+    })
+}
+
+fn give_up(fd: RawFd) {
+    unforked(|| {
+        mark(fd, false);
+        sys::close_private(fd);
+    });
+}
+
+/// Nothing more comes from the peer, and it takes nothing: the program's socket sees FIN, unless it has, and what is written to
+/// it is answered by RST (tcp(7): data for a socket that is shut both ways). Gives the descriptor up.
+pub fn close(fd: RawFd) {
+    let _ = shutdown(sys::borrow(fd), Shutdown::Both);
+    give_up(fd);
+}
+
+/// The peer is gone in the middle: the program's socket sees RST. Gives the descriptor up.
+pub fn reset(fd: RawFd) {
+    // Dissolving a connection resets it, whoever else has the socket (connect(2), AF_UNSPEC).
+    loopback::untie(fd);
+    give_up(fd);
+}
+
+/// `pthread_atfork`, before, after all that may wait for others: no end comes or goes until [`fork_parent`].
+pub fn fork_prepare() {
+    // Not in a handler that interrupted the section: the lock is the section's, in the child too.
+    if !matches!(LOCK.lock(tid()), Taken::Own) {
+        FORKING.store(true, Ordering::Relaxed);
+    }
+}
+
+/// `pthread_atfork`, in the parent; also when the fork failed.
+pub fn fork_parent() {
+    if LOCK.owner() == tid() && FORKING.swap(false, Ordering::Relaxed) {
+        LOCK.unlock(tid());
+    }
+}
+
+/// `pthread_atfork`, in the child: its copies are closed, and nothing is said to anybody. The connections are the parent's.
+pub fn fork_child() {
+    FORKING.store(false, Ordering::Relaxed);
+    LOCK.reset();
+    for (index, word) in HELD.iter().enumerate() {
+        let mut bits = word.swap(0, Ordering::Relaxed);
+        while bits != 0 {
+            sys::close_private((index * 64) as RawFd + bits.trailing_zeros() as RawFd);
+            bits &= bits - 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::kernel;
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socket_with};
+    use std::os::fd::AsRawFd;
+    use std::time::{Duration, Instant};
+
+    /// A program's socket, our end, and a copy of that which nobody closes.
+    fn tied() -> (OwnedFd, RawFd, OwnedFd) {
+        let program =
+            socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        let end = made(|| loopback::tie(program.as_raw_fd())).unwrap();
+        let copy = rustix::io::fcntl_dupfd_cloexec(sys::borrow(end), 0).unwrap();
+        (program, end, copy)
+    }
+
+    fn held(fd: RawFd) -> bool {
+        HELD[fd as usize / 64].load(Ordering::Relaxed) >> (fd as usize % 64) & 1 == 1
+    }
+
+    #[test]
+    fn a_copy_keeps_no_end_from_the_program() {
+        let (program, end, _copy) = tied();
+        loopback::say_fin(end);
+        assert!(held(end));
+        close(end);
+        assert_eq!(rustix::io::read(&program, &mut [0; 1]), Ok(0));
+        // The first is taken, and answered by a reset.
+        assert_eq!(send(&program, b"x", SendFlags::NOSIGNAL), Ok(1));
+        assert_eq!(send(&program, b"x", SendFlags::NOSIGNAL), Err(rustix::io::Errno::PIPE));
+    }
+
+    #[test]
+    fn a_copy_keeps_no_reset_from_the_program() {
+        for fin_first in [false, true] {
+            let (program, end, _copy) = tied();
+            if fin_first {
+                loopback::say_fin(end);
+            }
+            reset(end);
+            assert!(kernel::take_error(program.as_raw_fd()).is_some());
+        }
+    }
+
+    #[test]
+    fn a_child_closes_its_copies() {
+        let (program, end, copy) = tied();
+        fork_prepare();
+        // SAFETY: the child calls nothing but this module, which allocates nothing, and the kernel.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            fork_child();
+            // SAFETY: asks for flags of numbers that may or may not be open; ends the child at once.
+            unsafe {
+                let (gone, stays) =
+                    (libc::fcntl(end, libc::F_GETFD), libc::fcntl(copy.as_raw_fd(), libc::F_GETFD));
+                libc::_exit(i32::from(gone != -1 || stays == -1));
+            }
+        }
+        fork_parent();
+        let mut status = -1;
+        // SAFETY: writes one integer.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        assert!(held(end), "the parent's is as it was");
+        assert_eq!(send(&program, b"x", SendFlags::NOSIGNAL), Ok(1));
+        close(end);
+    }
+
+    #[test]
+    fn a_fork_waits_for_one_that_is_on_its_way() {
+        let began = Instant::now();
+        let (inside, waits) = std::sync::mpsc::channel();
+        let other = std::thread::spawn(move || {
+            unforked(|| {
+                inside.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(50));
+            });
+        });
+        waits.recv().unwrap();
+        fork_prepare();
+        assert!(began.elapsed() >= Duration::from_millis(50));
+        fork_parent();
+        other.join().unwrap();
+        let (_program, end, _copy) = tied();
+        close(end);
+    }
+}
