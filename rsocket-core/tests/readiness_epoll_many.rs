@@ -71,6 +71,32 @@ fn costs_what_is_ready() {
 }
 
 #[test]
+fn bits_that_are_many_are_found_all_the_same() {
+    let _one = alone();
+    // As if each look came right after another.
+    BITS_SERVE.store(u64::MAX, SeqCst);
+    let ep = Ep::new();
+    let busy = Conn::settled();
+    ep.add(busy.fd(), IN, 100);
+    // More than are looked at without being told of.
+    let quiet: Vec<_> = (0..64).map(|_| Conn::settled()).collect();
+    quiet.iter().zip(0..).for_each(|(c, i)| ep.add(c.fd(), IN, i));
+    for round in 0..200 {
+        let (c, i) = (&quiet[round % 64], round as u64 % 64);
+        // It sleeps, so that both are armed.
+        assert_eq!(ep.wait(64, Some(MS)), []);
+        busy.deliver(1);
+        assert_eq!(ep.wait(64, None), [(IN, 100)]);
+        busy.consume(1);
+        c.deliver(1);
+        let patience = if round % 2 == 0 { None } else { Some(Duration::ZERO) };
+        assert_eq!(ep.wait(64, patience), [(IN, i)], "round {round}");
+        c.consume(1);
+    }
+    BITS_SERVE.store(0, SeqCst);
+}
+
+#[test]
 fn two_threads_share_the_work() {
     let _one = alone();
     let ep = Ep::new();

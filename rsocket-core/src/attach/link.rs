@@ -507,6 +507,15 @@ pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {
     }
 }
 
+/// So many arenas are looked through in a small part of the time that a round trip takes: some thousand connections.
+const FEW_ARENAS: usize = 8;
+
+/// Whether there are so many arenas that [`collect_ready`] is not for every call.
+#[must_use]
+pub fn has_many_bits() -> bool {
+    mapping::indices().len() > FEW_ARENAS
+}
+
 /// This process's bells have to be rung again from here on: for who drained one and does not collect at once.
 pub fn hear() {
     let Some(family) = family::get() else { return };

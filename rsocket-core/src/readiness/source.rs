@@ -61,6 +61,10 @@ pub trait Source: Sync + 'static {
     /// Tells of all ready bits that peers have set for sockets of this process. Whoever has armed a bell asks the second
     /// argument whether it is meant, before it looks at the socket.
     fn collect_ready(&self, f: &mut dyn FnMut(SlotId, Meant<'_>));
+    /// For how many ticks a look at all ready bits serves the calls that may wait. 0: the bits are few, each call looks at them.
+    fn bits_serve(&self) -> u64 {
+        0
+    }
     /// A set's bell was drained, and nothing is collected: it has to be rung again from here on.
     fn hear(&self) {}
     /// Both directions are wholly on the device: `ask` stays empty until a way back.
@@ -157,6 +161,9 @@ impl Source for Sockets {
     }
     fn collect_ready(&self, f: &mut dyn FnMut(SlotId, Meant<'_>)) {
         socket::collect_ready(f);
+    }
+    fn bits_serve(&self) -> u64 {
+        socket::bits_serve()
     }
     fn hear(&self) {
         socket::hear();

@@ -97,6 +97,15 @@ pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {
     datagram::ready::collect(&mut |id| f(id, &|_, _| true));
 }
 
+/// A few microseconds, in ticks.
+const LATELY: u64 = 10_000;
+
+/// How long a busy caller does without [`collect_ready`], in ticks; 0 where that has little to look through.
+#[must_use]
+pub fn bits_serve() -> u64 {
+    if link::has_many_bits() { LATELY } else { 0 }
+}
+
 /// Bells of this process that peers have rung have to be rung again.
 pub fn hear() {
     link::hear();

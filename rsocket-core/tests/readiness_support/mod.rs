@@ -77,6 +77,8 @@ pub static LOOKS: AtomicU64 = AtomicU64::new(0);
 pub static RINGS: AtomicU64 = AtomicU64::new(0);
 /// Microseconds that `spin` spins.
 pub static SPIN_US: AtomicU64 = AtomicU64::new(0);
+/// For how many ticks a look at all ready bits serves.
+pub static BITS_SERVE: AtomicU64 = AtomicU64::new(0);
 
 pub static SETS: Registry<Fake> = Registry::new(Fake);
 
@@ -227,6 +229,9 @@ impl Source for Fake {
                 ready.len() != before
             });
         }
+    }
+    fn bits_serve(&self) -> u64 {
+        BITS_SERVE.load(SeqCst)
     }
     fn settled(&self, slot: SlotId) -> bool {
         state(slot, |s| s.mode == Mode::Settled)

@@ -13,7 +13,7 @@ use super::kernel;
 use super::lock::{Guarded, inside_any};
 use super::set::{Entry, State};
 use crate::readiness::source::{Bell, SlotId, Source};
-use crate::sys::MAX_FDS;
+use crate::sys::{self, MAX_FDS};
 
 /// The most sets at a time; further ones are the kernel's alone.
 const MAX_SETS: usize = 1 << 16;
@@ -65,6 +65,8 @@ pub struct Registry<S: Source> {
     by_id: [AtomicPtr<Set<S>>; MAX_SETS],
     home_of_fd: [AtomicU32; MAX_FDS],
     home_of_slot: [AtomicU32; MAX_FDS],
+    /// When all ready bits were last looked at, in ticks, where they are many. Relaxed: a hint.
+    collected: AtomicU64,
     pub(super) lists: Guarded<Lists>,
 }
 
@@ -94,6 +96,7 @@ impl<S: Source> Registry<S> {
             by_id: [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SETS],
             home_of_fd: [const { AtomicU32::new(0) }; MAX_FDS],
             home_of_slot: [const { AtomicU32::new(0) }; MAX_FDS],
+            collected: AtomicU64::new(0),
             lists: Guarded::new(Lists { count: 0, free: 0 }),
         }
     }
@@ -385,9 +388,19 @@ impl<S: Source> Registry<S> {
         }
     }
 
+    /// Whether a call that may wait can do without looking at all ready bits: they are many, and were looked at a moment ago.
+    /// What was set since is found by the next such call, or before the thread sleeps.
+    pub(crate) fn collected_lately(&self) -> bool {
+        let serve = self.source.bits_serve();
+        serve != 0 && sys::ticks().wrapping_sub(self.collected.load(Ordering::Relaxed)) < serve
+    }
+
     /// Takes the ready bits of the process and gives each to the sets that its socket is in. No set's lock
     /// is held here.
     pub(crate) fn collect(&'static self, own: &Set<S>) {
+        if self.source.bits_serve() != 0 {
+            self.collected.store(sys::ticks(), Ordering::Relaxed);
+        }
         self.source.collect_ready(&mut |slot, meant| {
             let mut taken = false;
             self.homes(self.home_of_slot.get(slot.raw() as usize), |set| {

@@ -214,7 +214,11 @@ impl<S: Source> Registry<S> {
         loop {
             let left = deadline.left();
             let pause = self.looks_for_taken(set);
-            let n = match self.sweep(set, call, may_spin && left.is_none_or(|t| !t.is_zero())) {
+            let waits = left.is_none_or(|t| !t.is_zero());
+            if !(waits && self.collected_lately()) {
+                self.collect(set);
+            }
+            let n = match self.sweep(set, call, may_spin && waits) {
                 Some(result) => result?,
                 // A signal handler inside a section of its own thread: the kernel's word must do.
                 None => return call.sleep(left),
@@ -231,6 +235,9 @@ impl<S: Source> Registry<S> {
                 if self.spin(set, deadline) {
                     continue;
                 }
+            }
+            if self.source.bits_serve() != 0 {
+                self.collect(set);
             }
             let Some(sleep) = self.prepare(set) else { return call.sleep(left) };
             if sleep.ready && vain < 3 {
@@ -254,11 +261,10 @@ impl<S: Source> Registry<S> {
         }
     }
 
-    /// Everything that can be had without sleeping. When a spin comes next (`lazy`) and there is something to
+    /// Everything that can be had without sleeping, when the ready bits were collected. When a spin comes next (`lazy`) and there is something to
     /// spin over, the kernel is asked on its time basis only: the sleep after the spin asks it anyway. `None`
     /// from inside.
     fn sweep(&'static self, set: &'static Set<S>, call: Call, lazy: bool) -> Option<Result<usize, Errno>> {
-        self.collect(set);
         let found = self.enter(set, |state| {
             state.waits = state.waits.wrapping_add(1);
             for i in 0..state.patient.len() {
