@@ -34,18 +34,20 @@ pub enum CopyHint {
 /// to `dst` at the same time; no reference to it may exist.
 #[inline]
 pub unsafe fn into_window(dst: *mut u8, src: *const u8, len: usize, streams: bool) {
-    if streams && len >= STREAM_FROM {
-        // SAFETY: passes on the caller's promises.
-        unsafe { streaming(dst, src, len) };
-    } else {
-        // SAFETY: the caller's promises.
-        unsafe { core::ptr::copy_nonoverlapping(src, dst, len) };
+    // SAFETY: the caller's promises, passed on.
+    unsafe {
+        if len < STREAM_FROM {
+            core::ptr::copy_nonoverlapping(src, dst, len);
+        } else if streams {
+            streaming(dst, src, len);
+        } else {
+            near(dst, src, len);
+        }
     }
 }
 
-/// Copies `len` bytes that another process has written: long stretches as [`near`] does, since where the program's buffer is not
-/// aligned as the window is, the C library's way was nine times as slow on one processor. Prefetching ahead gained half as much
-/// again at 4 KiB, nothing at 8, and lost a tenth from 16 KiB up.
+/// Copies `len` bytes that another process has written. Prefetching ahead gained half as much again at 4 KiB, nothing at 8, and
+/// lost a tenth from 16 KiB up.
 ///
 /// # Safety
 /// As for [`into_window`], with the roles changed.
@@ -62,7 +64,7 @@ pub unsafe fn out_of_window(dst: *mut u8, src: *const u8, len: usize, hint: Copy
 }
 
 /// Copies `len` bytes that are in this CPU's cache or are wanted there, by loads and stores of 16 bytes. The C library moves
-/// long stretches by the processor's string moves, which is as fast on many processors, much slower on some where the addresses
+/// long stretches by the processor's string moves, which is as fast on many processors, a tenth as fast on some where the addresses
 /// are a few bytes apart modulo a page, and on an emulated one a step for each byte.
 ///
 /// # Safety
