@@ -2,7 +2,7 @@
 //! come earlier, from another library's constructor.
 
 use rsocket_core::socket::{self, policy};
-use rsocket_core::{process, readiness};
+use rsocket_core::{environment, process, readiness};
 
 // Not in unit tests, which need their panic messages.
 #[cfg(not(test))]
@@ -18,6 +18,7 @@ static LEAVE: extern "C" fn() = leave;
 extern "C" fn enter() {
     // No panic can be reached from a call by design; should one be after all, it must not print into the program.
     std::panic::set_hook(Box::new(|_| {}));
+    environment::remember();
     // Linked with `-z nodelete`: never unloaded.
     process::watch_forks();
 }
@@ -30,5 +31,5 @@ extern "C" fn leave() {
 pub(crate) fn settle() {
     socket::set_listeners(readiness::epoll::mode_changed, readiness::epoll::starved);
     policy::rsockets();
-    policy::resolve(process::variable);
+    policy::resolve(environment::variable);
 }

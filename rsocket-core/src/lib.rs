@@ -9,7 +9,7 @@
 //!
 //! [`fork_safe`] is upstream's fork mode, in which a TCP connection becomes one over RDMA before its first byte.
 //!
-//! Beside them: [`config`], [`stats`], [`live`] (what `rsstat` shows), [`tap`] (packets for Wireshark), [`log`].
+//! Beside them: [`config`], [`environment`] (the variables), [`stats`], [`live`] (what `rsstat` shows), [`tap`] (packets for Wireshark), [`log`].
 //!
 //! Shared by the libraries that export C functions, and used by nothing else in here: [`descriptors`] (what
 //! each number stands for), [`edge`] (return values and `errno`), [`process`] (forks and the end).
@@ -27,6 +27,7 @@ pub mod datagram;
 pub mod descriptors;
 pub mod device;
 pub mod edge;
+pub mod environment;
 pub mod errno;
 pub mod fork_safe;
 #[cfg(fuzzing)]

@@ -1,27 +1,16 @@
-//! The life of a process that one of our libraries is loaded into: its environment, forks, its end.
+//! The life of a process that one of our libraries is loaded into: forks, its end.
 //!
 //! The same for every library that exports C functions; each calls [`watch_forks`] when it is loaded and
 //! [`leaving`] at `exit`. Must not know which functions those are. Nothing here is needed before the first
 //! socket is tracked, and nothing happens where none is.
 
 use core::cell::Cell;
-use core::ffi::CStr;
 
 use crate::attach::sandbox;
 use crate::device::rdma;
+use crate::environment::variable;
 use crate::sync::thread;
 use crate::{datagram, descriptors, live, readiness, relay, socket, stats};
-
-/// A variable of the environment, without allocating.
-#[must_use]
-pub fn variable(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: getenv takes a C string and gives null or one that lives in the environment. A program that
-    // changes its environment in another thread at this moment races with every getenv of libc's own too.
-    unsafe {
-        let value = libc::getenv(name.as_ptr());
-        (!value.is_null()).then(|| CStr::from_ptr(value))
-    }
-}
 
 /// Registers the steps around `fork`. To be called once, when the library is loaded; it must never be
 /// unloaded after that.

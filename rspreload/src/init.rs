@@ -2,12 +2,13 @@
 //!
 //! Nothing here is needed for hooks to be right: they may run earlier (from another library's constructor,
 //! or from an allocator that starts up inside the loader) and then look up what they need themselves. The
-//! constructor only takes that work out of the program's first calls. It makes no system call of its own;
-//! the configuration is read with the first TCP socket, or if the last program left some ([`crate::policy`]).
+//! constructor only takes that work out of the program's first calls, and copies our variables before the
+//! program can change them. It makes no system call of its own; the configuration is read with the first TCP
+//! socket, or if the last program left some ([`crate::policy`]).
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use rsocket_core::{process, readiness, socket, succession, sys};
+use rsocket_core::{environment, process, readiness, socket, succession, sys};
 
 use crate::hooks::{standard, streams};
 use crate::{handlers, policy, real, shadow};
@@ -36,6 +37,7 @@ extern "C" fn enter() {
     // No panic can be reached from a hook by design; should one be after all, it must not print through the
     // hooked `write` (crates.md H4). A closure without captures is boxed without an allocation.
     std::panic::set_hook(Box::new(|_| {}));
+    environment::remember();
     real::resolve_all();
     sys::install_ppoll(real::ppoll);
     socket::set_listeners(readiness::epoll::mode_changed, readiness::epoll::starved);

@@ -6,7 +6,7 @@
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
-use rsocket_core::process::variable;
+use rsocket_core::environment::{privileged, variable};
 use rsocket_core::rules::Rules;
 
 /// 0 not read yet, 1 take part, 2 pass everything through. Reading twice gives the same answer, so that
@@ -23,13 +23,13 @@ unsafe extern "C" {
 }
 
 /// Whether the environment can be read. Before libc's own constructor ran it looks empty, and an answer that was
-/// found then would be remembered. (A program may empty it later, too; then empty is what it is.)
+/// found then would be remembered. (What the program does to it after our constructor has no effect.)
 fn readable() -> bool {
     // SAFETY: libc's variable, read as getenv reads it.
     crate::init::entered() || !unsafe { environ }.is_null()
 }
 
-/// False if `RSOCKET_DISABLE` says to pass everything through and track nothing.
+/// False if everything is to be passed through and nothing tracked ([`disabled`]).
 pub(crate) fn enabled() -> bool {
     match STATE.load(Relaxed) {
         0 if !readable() => false,
@@ -46,9 +46,10 @@ pub(crate) fn enabled() -> bool {
     }
 }
 
-/// Whether `RSOCKET_DISABLE` says to leave the process alone. The environment is read each time.
+/// Whether to leave the process alone: because `RSOCKET_DISABLE` says so, or because it has privileges that its
+/// caller has not. Then nothing attaches, no file is written, and no variable counts.
 pub(crate) fn disabled() -> bool {
-    disables(variable(c"RSOCKET_DISABLE"))
+    privileged() || disables(variable(c"RSOCKET_DISABLE"))
 }
 
 /// Whether a TCP socket of this address family is for us. To be asked after [`enabled`].

@@ -198,6 +198,21 @@ fn disabled_means_nothing_is_tracked() {
     assert_eq!(outcome.status, 0, "{outcome:?}");
 }
 
+#[test]
+fn settings_outlive_the_programs_environment() {
+    let path = compile("own_environment", "own_environment", &[]);
+    let report = path.with_extension("stats");
+    let _ = std::fs::remove_file(&report);
+    let mut program = Command::new(&path);
+    program.env("LD_PRELOAD", preload_library()).env("RSOCKET_STATS", &report);
+    // More than the library has room for without a mapping.
+    program.env("RSOCKET_FORK_PEERS", "10.0.0.1,".repeat(600));
+    let outcome = run(&mut program, LIMIT);
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+    let text = std::fs::read_to_string(&report).expect("a report was written");
+    assert!(text.contains("\nbytes.sent.tcp "), "{text}");
+}
+
 /// A shell script that forks, pipes and redirects, in the manner of a configure script.
 #[test]
 fn a_shell_script_works() {

@@ -10,8 +10,8 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::layout::{self, CHUNK_BYTES, HEAD_BYTES, PLACES, SUFFIX, head};
+use crate::environment::variable;
 use crate::log::Text;
-use crate::process::variable;
 use crate::sys::{self, discard};
 
 const PATH_MAX: usize = 192;
@@ -27,7 +27,7 @@ type Path = Text<PATH_MAX>;
 /// Makes the file of this process and maps its head and its first chunk.
 pub(super) fn create() -> Option<(*mut u8, *mut u8)> {
     let uid = rustix::process::geteuid().as_raw();
-    let runtime = variable(c"XDG_RUNTIME_DIR").map(|v| v.to_bytes()).filter(|v| v.starts_with(b"/"));
+    let runtime = variable(c"XDG_RUNTIME_DIR").map(|v| v.to_bytes()).filter(|v| is_own(v, uid));
     let in_runtime = runtime.and_then(|r| {
         let mut path = Path::new();
         path.push(r);
@@ -50,6 +50,15 @@ pub(super) fn create() -> Option<(*mut u8, *mut u8)> {
     Some((base, unsafe { base.add(HEAD_BYTES) }))
 }
 
+/// Whether a directory that a variable names is one that nobody but this user can have prepared.
+fn is_own(directory: &[u8], uid: u32) -> bool {
+    directory.starts_with(b"/") && rustix::fs::stat(directory).is_ok_and(|st| is_private(&st, uid))
+}
+
+fn is_private(status: &rustix::fs::Stat, uid: u32) -> bool {
+    status.st_uid == uid && status.st_mode & 0o077 == 0
+}
+
 /// Makes the file in a directory of the user's own, making that too if need be. `None` where anybody else could
 /// have a hand in it.
 fn in_directory(mut path: Path, uid: u32) -> Option<OwnedFd> {
@@ -60,7 +69,7 @@ fn in_directory(mut path: Path, uid: u32) -> Option<OwnedFd> {
     let _ = rustix::fs::mkdirat(CWD, path.as_bytes(), Mode::RWXU);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = rustix::fs::openat(CWD, path.as_bytes(), flags, Mode::empty()).ok()?;
-    let ours = rustix::fs::fstat(&dir).is_ok_and(|st| st.st_uid == uid && st.st_mode & 0o077 == 0);
+    let ours = rustix::fs::fstat(&dir).is_ok_and(|st| is_private(&st, uid));
     let file = if ours { in_own_directory(&dir, &mut path) } else { None };
     discard(dir);
     file

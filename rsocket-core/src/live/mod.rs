@@ -17,6 +17,7 @@ use std::os::fd::RawFd;
 
 use crate::attach::sandbox;
 use crate::attach::trust::Tuple;
+use crate::environment;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::stats::{self, Stats};
 use crate::sys;
@@ -264,7 +265,9 @@ fn begin() -> bool {
     if STATE.compare_exchange(NONE, MAKING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return false;
     }
-    let wanted = crate::process::variable(c"RSOCKET_LIVE").is_none_or(|v| v.to_bytes() != b"0");
+    // A privileged process writes no file.
+    let wanted = !environment::privileged()
+        && environment::variable(c"RSOCKET_LIVE").is_none_or(|v| v.to_bytes() != b"0");
     let made = if wanted && !sandbox::sandboxed(false) { file::create() } else { None };
     let Some((head, first)) = made else {
         STATE.store(IMPOSSIBLE, Ordering::Release);

@@ -276,7 +276,7 @@ fn give_back_one(slot: SlotId, fd: RawFd) {
 /// Whether the last program of this process says that it left something.
 #[must_use]
 pub fn announced() -> bool {
-    crate::process::variable(VARIABLE).is_some()
+    crate::environment::variable(VARIABLE).is_some()
 }
 
 /// In the constructor: takes over what the last program of this process left, if the environment says so. True if
@@ -285,7 +285,7 @@ pub fn announced() -> bool {
 /// Something that is not what it should be is left alone; a connection that cannot be gone on with is reset, since
 /// its bytes would be missing.
 pub fn inherit() -> bool {
-    let Some(value) = crate::process::variable(VARIABLE) else { return false };
+    let Some(value) = crate::environment::variable(VARIABLE) else { return false };
     let list = value.to_str().ok().and_then(|v| v.parse::<RawFd>().ok()).filter(|fd| *fd > 2);
     // SAFETY: constructors run before the program's threads; the string is libc's to keep.
     unsafe { libc::unsetenv(VARIABLE.as_ptr()) };

@@ -155,7 +155,7 @@ fn open_path(path: &CStr) -> Result<OwnedFd, Errno> {
 
 /// The first file of the name in `PATH` that may be executed.
 fn open_name(name: &[u8]) -> Result<OwnedFd, Errno> {
-    let search = crate::process::variable(c"PATH").map_or(&b"/bin:/usr/bin"[..], CStr::to_bytes);
+    let search = crate::environment::current(c"PATH").map_or(&b"/bin:/usr/bin"[..], CStr::to_bytes);
     let mut space = [0; PATH];
     for directory in search.split(|c| *c == b':') {
         let path = join(&mut space, directory, name).ok_or(Errno::INVAL)?;

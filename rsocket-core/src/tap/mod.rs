@@ -81,8 +81,8 @@ pub fn open<'a>(env: impl Fn(&CStr) -> Option<&'a CStr>) -> bool {
 /// In a forked child: a file that is to be each process's own is opened anew.
 pub fn forked() {
     let own = |v: &CStr| v.to_bytes().windows(2).any(|w| w == b"%p");
-    if FD.load(Ordering::Relaxed) >= 0 && crate::process::variable(c"RSOCKET_PCAP").is_some_and(own) {
-        open(crate::process::variable);
+    if FD.load(Ordering::Relaxed) >= 0 && crate::environment::variable(c"RSOCKET_PCAP").is_some_and(own) {
+        open(crate::environment::variable);
     }
 }
 
