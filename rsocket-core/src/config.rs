@@ -46,6 +46,9 @@ pub struct Config {
     pub wake_up_ms: u32,
     /// `RSOCKET_TRANSPORT`: what may carry a connection, the best first.
     pub transports: Transports,
+    /// `RSOCKET_ATTACH=eager`: a connection tries to leave TCP from its first byte, not only once it has
+    /// shown that it will live.
+    pub eager: bool,
     /// `RSOCKET_REQUIRE`: a connection that stays on TCP for good, or goes back to it, is broken instead.
     pub require: bool,
     /// `RSOCKET_DISABLE`: leave every socket to the kernel.
@@ -246,6 +249,7 @@ impl Config {
         // Upstream's is 500. Here nothing depends on it, and a process at rest shall rest.
         wake_up_ms: 0,
         transports: Transports::ALL,
+        eager: false,
         require: false,
         disabled: false,
         log: Log::Off,
@@ -339,6 +343,11 @@ impl Config {
         let yes = |name| env(name).is_some_and(|t| !matches!(t.trim_ascii(), b"" | b"0"));
         self.disabled = yes("RSOCKET_DISABLE");
         self.require = yes("RSOCKET_REQUIRE");
+        match env("RSOCKET_ATTACH").map(<[u8]>::trim_ascii) {
+            None | Some(b"" | b"lazy") => {}
+            Some(b"eager") => self.eager = true,
+            Some(other) => complaints.add("RSOCKET_ATTACH", other),
+        }
         match env("RSOCKET_LOG").map(<[u8]>::trim_ascii) {
             None | Some(b"") => {}
             Some(b"warn") => self.log = Log::Warn,
@@ -559,6 +568,10 @@ mod tests {
     fn the_other_variables() {
         assert!(load_env("RSOCKET_REQUIRE", "1").0.require);
         assert!(!load_env("RSOCKET_REQUIRE", "0").0.require);
+        assert!(load_env("RSOCKET_ATTACH", "eager").0.eager);
+        assert!(!load_env("RSOCKET_ATTACH", "lazy").0.eager);
+        let (config, complaints) = load_env("RSOCKET_ATTACH", "soon");
+        assert!(!config.eager && complaints == ["RSOCKET_ATTACH"]);
         assert!(load_env("RSOCKET_DISABLE", "1").0.disabled);
         assert!(!load_env("RSOCKET_DISABLE", "0").0.disabled);
         assert!(!load_env("RSOCKET_DISABLE", "").0.disabled);

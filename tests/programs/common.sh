@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # What the tests of unmodified programs share. Each test is runnable alone: `tests/programs/NAME.sh [MODE...]`
-# with the modes tcp (no library), shm (TCP excluded) and default; it prints one line for each thing it saw,
+# with the modes tcp (no library), shm (TCP excluded), default and eager (attached from the first byte); it prints one line for each thing it saw,
 # `ok name` or `FAIL name: why`, and ends with non-zero if anything failed.
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
 HERE=$ROOT/tests/programs
@@ -30,6 +30,7 @@ mode() {
     tcp) P=(env) ;;
     shm) P=(env "LD_PRELOAD=$LIB" RSOCKET_TRANSPORT=shm "RSOCKET_STATS=$STATS/%p") ;;
     default) P=(env "LD_PRELOAD=$LIB" "RSOCKET_STATS=$STATS/%p") ;;
+    eager) P=(env "LD_PRELOAD=$LIB" RSOCKET_ATTACH=eager "RSOCKET_STATS=$STATS/%p") ;;
     *) die "no such mode: $MODE" ;;
   esac
   [ "$MODE" = tcp ] || [ -f "$LIB" ] || build_lib

@@ -242,7 +242,8 @@ static void jump_out_often(int fd) {
       recv(fd, &c, 1, 0);
       FAIL("it came back");
     }
-    if (i == 0) had = count_fds("");
+    // By then a connection that attaches from its first byte has all that it needs.
+    if (i == 20) had = count_fds("");
   }
   EQ(count_fds(""), had);
   fill(&c, 1, 17, 0);

@@ -255,7 +255,7 @@ pub(super) fn later(s: &Slot) -> u32 {
     let now = s.position.load(Ordering::Relaxed);
     let distance = match s.phase() {
         // Whoever accepted looks again at positions that double.
-        Phase::Young => now.max(policy::MARK),
+        Phase::Young => now.max(policy::step_distance()),
         _ if tries < 16 => 0,
         _ => now / 4,
     };
@@ -266,7 +266,7 @@ pub(super) fn later(s: &Slot) -> u32 {
 /// Whoever would ask now looks again when the connection is twice as old; it has not tried.
 pub(super) fn put_off(s: &Slot) {
     let now = s.position.load(Ordering::Relaxed);
-    s.next_step.store(now.saturating_add(now.max(policy::MARK)), Ordering::Relaxed);
+    s.next_step.store(now.saturating_add(now.max(policy::step_distance())), Ordering::Relaxed);
 }
 
 /// As [`lapse`], from any phase before the end, for this reason; false when there is no such way.

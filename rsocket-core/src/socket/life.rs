@@ -51,7 +51,7 @@ fn established(id: SlotId, s: &Slot, flags: u32) {
     }
     if let Some(phase) = s.phase().after(PhaseEvent::Established) {
         // Relaxed: the mark only times the first step; a strict connection takes it at once.
-        s.next_step.store(policy::MARK, Ordering::Relaxed);
+        s.next_step.store(policy::first_step(), Ordering::Relaxed);
         s.set_phase(phase);
     }
     if s.has(flag::STRICT | flag::UNDECIDED) {
@@ -83,7 +83,7 @@ pub fn connected(id: SlotId, fd: RawFd, result: i32, errno: i32) {
     let Some(s) = family::slot(id) else { return };
     if result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
         established(id, s, flag::CONNECTING);
-        if s.has(flag::STRICT) && result == 0 {
+        if (s.has(flag::STRICT) || policy::eager()) && result == 0 {
             pairing::advance(id, s, fd);
         }
     } else if errno != libc::EALREADY && errno != libc::EISCONN {

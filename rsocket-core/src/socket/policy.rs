@@ -20,6 +20,7 @@ static STATE: AtomicU32 = AtomicU32::new(UNREAD);
 static SHM: AtomicBool = AtomicBool::new(true);
 static TCP: AtomicBool = AtomicBool::new(true);
 static RDMA: AtomicBool = AtomicBool::new(true);
+static EAGER: AtomicBool = AtomicBool::new(false);
 static REQUIRE: AtomicBool = AtomicBool::new(false);
 static TRUST_SECCOMP: AtomicBool = AtomicBool::new(false);
 static RINGS: AtomicBool = AtomicBool::new(false);
@@ -69,6 +70,7 @@ pub fn resolve(getenv: Getenv) {
     SHM.store(config.transports.allows(Transport::Shm), Ordering::Relaxed);
     TCP.store(config.transports.allows(Transport::Tcp), Ordering::Relaxed);
     RDMA.store(config.transports.allows(Transport::Rdma), Ordering::Relaxed);
+    EAGER.store(config.eager, Ordering::Relaxed);
     REQUIRE.store(config.require, Ordering::Relaxed);
     let trust = getenv(c"RSOCKET_SECCOMP") == Some(c"trust");
     TRUST_SECCOMP.store(trust, Ordering::Relaxed);
@@ -112,8 +114,8 @@ fn short_name(name: &str, getenv: Getenv) -> Option<&'static [u8]> {
 #[inline]
 #[must_use]
 pub fn answer(more: u64, before: u64) -> u64 {
-    // Where staying on TCP is a failure, the attach is not there to save time.
-    if required() {
+    // Where staying on TCP is a failure, or the attach is wanted at once, it is not there to save time.
+    if required() || eager() {
         return more;
     }
     let full = more.min(ANSWER.saturating_sub(before));
@@ -166,6 +168,26 @@ pub fn fork_safe() -> bool {
 #[inline]
 pub fn plain_rdma() -> bool {
     rdma_allowed() && strict() && !shm_allowed()
+}
+
+/// Whether a connection tries to attach from its first byte.
+#[inline]
+pub fn eager() -> bool {
+    EAGER.load(Ordering::Relaxed)
+}
+
+/// The position at which a connection takes its first step towards the attach.
+#[inline]
+#[must_use]
+pub fn first_step() -> u64 {
+    if eager() { 0 } else { MARK }
+}
+
+/// The shortest distance from a step that found no peer to the next one.
+#[inline]
+#[must_use]
+pub fn step_distance() -> u64 {
+    if eager() { PER_CALL } else { MARK }
 }
 
 /// Whether a connection that stays on TCP for good, or goes back to it, is to be broken.

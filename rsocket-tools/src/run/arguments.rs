@@ -20,6 +20,10 @@ pub struct Arguments {
     #[arg(short, long, value_name = "LIST", value_parser = transports)]
     pub transport: Option<String>,
 
+    /// Attach connections from their first byte, not only those that have shown that they will live
+    #[arg(short, long)]
+    pub eager: bool,
+
     /// Break a connection that would stay on TCP for good, or go back to it
     #[arg(short = 'R', long)]
     pub require: bool,

@@ -16,6 +16,7 @@ pub fn environment(a: &Arguments) -> Result<Vec<(&'static str, OsString)>, Strin
     let mut set: Vec<(&'static str, OsString)> = Vec::new();
     let mut put = |name, value: Option<OsString>| set.extend(value.map(|v| (name, v)));
     put("RSOCKET_TRANSPORT", a.transport.as_ref().map(Into::into));
+    put("RSOCKET_ATTACH", a.eager.then(|| "eager".into()));
     put("RSOCKET_REQUIRE", a.require.then(|| "1".into()));
     put("RDMAV_FORK_SAFE", a.fork_safe.then(|| "1".into()));
     put("RSOCKET_SECCOMP", a.trust_seccomp.then(|| "trust".into()));
@@ -100,6 +101,7 @@ pub fn resolve(set: &[(&'static str, OsString)], get: impl Fn(&str) -> Option<Os
     let names: Vec<String> = config.transports.iter().map(|t| format!("{t:?}").to_lowercase()).collect();
     out.push(Resolved { name: "transport".into(), value: names.join(","), source });
     for (name, variable) in [
+        ("attach", "RSOCKET_ATTACH"),
         ("require", "RSOCKET_REQUIRE"),
         ("disable", "RSOCKET_DISABLE"),
         ("fork safe", "RDMAV_FORK_SAFE"),
