@@ -5,4 +5,6 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={layout}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-T,{layout}");
+    // The library looks its own functions up there (`rebind.rs`).
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--hash-style=gnu");
 }

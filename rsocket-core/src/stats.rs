@@ -130,6 +130,12 @@ counters! {
     LocksBroken "locks_broken",
     /// Knocks of others than the user at the other end of the connection, who were sent away.
     Strangers "attach.strangers",
+    /// Slots of libraries loaded with `RTLD_DEEPBIND` that were pointed at our hooks.
+    DeepbindRebound "deepbind.rebound",
+    /// Such slots, or whole libraries, that could not be.
+    DeepbindLeft "deepbind.left",
+    /// Libraries opened in a namespace of their own, where no hook is.
+    Namespaces "dlmopen.namespaces",
 }
 
 /// How bytes travel.

@@ -44,6 +44,7 @@ mod init;
 mod overheard;
 mod policy;
 mod real;
+mod rebind;
 // Elsewhere libgcc_s comes with the library; unit tests have it anyway.
 #[cfg(all(target_arch = "x86_64", not(test)))]
 mod unwind;

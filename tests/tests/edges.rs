@@ -198,6 +198,41 @@ fn disabled_means_nothing_is_tracked() {
     assert_eq!(outcome.status, 0, "{outcome:?}");
 }
 
+/// What a report says of a counter.
+fn counted(report: &str, name: &str) -> u64 {
+    let line = report.lines().find_map(|l| l.strip_prefix(name)).and_then(|l| l.strip_prefix(' '));
+    line.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("no {name} in {report}"))
+}
+
+#[test]
+fn a_plug_in_that_binds_past_us_is_followed() {
+    let program = compile("deepbind", "deepbind", &[]);
+    let (relro, lazy) = ("-Wl,-z,relro,-z,now", "-Wl,-z,lazy");
+    for (linking, loading) in [(relro, "now"), (lazy, "now"), (lazy, "lazy")] {
+        let plug = |name: &str| {
+            let name = format!("{name}-{}-{loading}.so", linking.len());
+            compile("deepbind", &name, &["-shared", "-fPIC", "-DPLUG", linking])
+        };
+        let (first, second) = (plug("plug"), plug("plug-again"));
+        for release in [false, true] {
+            let report = program.with_extension(format!("{}-{loading}-{release}", linking.len()));
+            let _ = std::fs::remove_file(&report);
+            let make = || {
+                let mut command = Command::new(&program);
+                command.arg(&first).arg(&second).arg(loading).env("RSOCKET_STATS", &report);
+                command
+            };
+            let library = build_preload_library(release);
+            let outcome = same_plain_and_preloaded(make, &library, &[], &[], LIMIT);
+            assert_eq!(outcome.status, 0, "{outcome:?}");
+            let text = std::fs::read_to_string(&report).expect("a report was written");
+            assert!(counted(&text, "deepbind.rebound") >= 3, "{text}");
+            assert_eq!(counted(&text, "deepbind.left"), 0, "{text}");
+            assert!(counted(&text, "bytes.sent.shm") > 50_000, "{text}");
+        }
+    }
+}
+
 #[test]
 fn settings_outlive_the_programs_environment() {
     let path = compile("own_environment", "own_environment", &[]);

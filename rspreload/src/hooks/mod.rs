@@ -9,6 +9,7 @@ pub(crate) mod dup;
 pub(crate) mod epoll;
 pub(crate) mod exec;
 pub(crate) mod life;
+pub(crate) mod load;
 pub(crate) mod name;
 pub(crate) mod number;
 pub(crate) mod option;

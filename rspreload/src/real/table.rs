@@ -247,6 +247,8 @@ address! {
     fn dprintf;
     fn __dprintf_chk;
     fn syscall;
+    fn dlopen;
+    fn dlmopen;
 }
 
 /// Hands every symbol to `each`.
