@@ -11,6 +11,9 @@ chmod 755 "$work"
 cc -O2 -Wall -Wextra -Werror -o "$work/inherit" "$HERE/inherit.c" || die "inherit.c does not compile"
 cc -O2 -Wall -Wextra -Werror -o "$work/mail" "$HERE/mail.c" || die "mail.c does not compile"
 cc -O2 -Wall -Wextra -Werror -static -o "$work/mail.static" "$HERE/mail.c" || die "mail.c does not compile without libraries"
+cc -O2 -Wall -Wextra -Werror -o "$work/raw" "$HERE/rawcat.c" && cc -O2 -Wall -Wextra -Werror -DPRINTS -o "$work/raw.prints" "$HERE/rawcat.c" ||
+  die "rawcat.c does not compile"
+printf '#!%s\n' "$work/raw" >"$work/raw.script"
 busybox=$(command -v busybox)
 file -L "$busybox" 2>/dev/null | grep -q dynamically && die "busybox is not static"
 printf '#!%s sh\nexec %s cat\n' "$busybox" "$busybox" >"$work/static.script"
@@ -67,6 +70,9 @@ for m in $(modes_of "$@"); do
   left_tcp "listener passed" serve "workers get the listening socket by message" "" "$work/mail" PORT listener "$work/mail"
   if [ "$m" != shm ]; then  # without the library there is only TCP
     becomes "a static program" "$busybox" cat
+    becomes "a program with system calls of its own" "$work/raw"
+    becomes "one that imports libc's as well" "$work/raw.prints"
+    becomes "a script whose interpreter has system calls of its own" "$work/raw.script"
     becomes "a cleared environment" env -i cat
     becomes "a script whose interpreter is static" "$work/static.script"
     becomes "a script without an interpreter" "$work/no.interpreter"

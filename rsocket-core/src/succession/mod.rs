@@ -9,6 +9,7 @@
 //! Must not know hooks. Entry points: [`prepare`] before `exec` and [`Will::undo`] if it failed; [`inherit`], then
 //! [`show`].
 
+mod image;
 pub mod parcels;
 pub mod target;
 

@@ -3,7 +3,8 @@
 //! The answer "yes" must be right, since then connections stay where only the library can reach them; so anything
 //! unusual is a "no", which costs no more than the way back to TCP. Yes takes: a program for the same dynamic
 //! linker as ours, not marked to change user, group or capabilities (the linker then ignores `LD_PRELOAD`), readable,
-//! perhaps behind `#!`; and an environment that names this very file and does not turn it off.
+//! perhaps behind `#!`; and an environment that names this very file and does not turn it off. If a connection on a
+//! device is inherited, the program must also move bytes through libc, as far as its file tells ([`super::image`]).
 //!
 //! Entry point: [`judge`].
 
@@ -13,7 +14,9 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::sys;
+use super::image;
+use crate::descriptors::{self, Entry};
+use crate::{socket, sys};
 
 /// Scripts whose interpreter is a script again, at most.
 const DEPTH: usize = 4;
@@ -179,7 +182,25 @@ fn join<'a>(space: &'a mut [u8; PATH], directory: &[u8], name: &[u8]) -> Option<
 
 /// Whether the program in this file begins with our dynamic linker, which will load us.
 fn loads(file: &OwnedFd, depth: usize) -> bool {
-    unmarked(file) && (is_ours(file).unwrap_or(false) || interpreter_loads(file, depth))
+    unmarked(file)
+        && (is_ours(file).unwrap_or(false) && can_be_followed(file) || interpreter_loads(file, depth))
+}
+
+/// Whether what it does with what it inherits goes through hooks. Connections that are on TCP need no answer.
+fn can_be_followed(file: &OwnedFd) -> bool {
+    !leaves_a_device_connection() || image::goes_through_libc(file).unwrap_or(false)
+}
+
+/// Whether `exec` leaves a connection open that is on a device.
+fn leaves_a_device_connection() -> bool {
+    (0..descriptors::end()).any(|fd| match descriptors::entry(fd) {
+        Entry::Connection(slot) => {
+            socket::on_device(slot)
+                && rustix::io::fcntl_getfd(sys::borrow(fd))
+                    .is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
+        }
+        _ => false,
+    })
 }
 
 /// Whether executing it changes neither user nor group nor capabilities.
@@ -235,7 +256,7 @@ fn is_ours(file: &OwnedFd) -> Option<bool> {
     Some(false)
 }
 
-fn read_exactly(file: impl AsFd, at: u64, into: &mut [u8]) -> Option<()> {
+pub(super) fn read_exactly(file: impl AsFd, at: u64, into: &mut [u8]) -> Option<()> {
     let wanted = into.len();
     (rustix::io::pread(file, into, at).ok()? == wanted).then_some(())
 }
