@@ -1,8 +1,9 @@
 //! Back to TCP (`life-of-a-connection §5`), and the loud end when something does not add up.
 //!
 //! A way back is one-sided. For the bytes it sends, a side marks "the window ends at M, the rest is TCP".
-//! For the bytes it receives, it says how many it took; the peer then sends what is unread in the window
-//! by TCP, and everything after it too.
+//! For the bytes it receives, it asks the peer to set that mark at its next call, and reads up to it: what is in the
+//! channel is never lost, whatever becomes of the peer. Only where the next reader knows nothing of this library does
+//! it say how many bytes it took; the peer then sends what is unread by TCP, and everything after it too ([`Scope`]).
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
@@ -61,8 +62,19 @@ fn end_instead(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     crate::sys::set_errno(errno);
 }
 
-/// Goes back to TCP in both directions, or never leaves it.
-pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
+/// How much of a connection goes back to TCP, and who reads afterwards what the channel still has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// What this side sends. Receiving stays as it is.
+    Sending,
+    /// Both directions. This library goes on reading, first what is in the channel.
+    Both,
+    /// Both directions, for a reader that has only the kernel: another program, or a thread of libc's.
+    Stranger,
+}
+
+/// Goes back to TCP as far as `scope` says, or never leaves it.
+pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     if s.has(flag::RELAYED) {
         if s.has(flag::BESIDE) {
             leave_relay(s, fd, reason);
@@ -71,17 +83,26 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
         return;
     }
     pairing::refuse(s, reason);
-    if s.phase() != Phase::Paired {
+    let first = s.phase() == Phase::Paired;
+    if !first && !has_more_to_return(s, scope) {
         // Already back; but the peer may have asked for its unread bytes since.
         give_tail_away(id, s, fd, reason);
         return;
     }
     let Some(ends) = link::ends(s) else { return };
-    stats::fell_back(reason);
-    stats::add(Counter::Detached, 1);
-    s.reason.store(reason as u32, Ordering::Relaxed);
+    if first {
+        stats::fell_back(reason);
+        stats::add(Counter::Detached, 1);
+        s.reason.store(reason as u32, Ordering::Relaxed);
+    }
     return_outgoing(s, fd, &ends);
-    let awaited = return_incoming(s, fd, &ends, reason);
+    let awaited = match scope {
+        Scope::Sending | Scope::Both => {
+            end_incoming(s, &ends, scope);
+            None
+        }
+        Scope::Stranger => return_incoming(s, fd, &ends, reason),
+    };
     s.set_phase(Phase::Refused);
     give_tail_away(id, s, fd, reason);
     ends.wake_reader();
@@ -94,6 +115,16 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
         && !awaited::comes(fd, all)
     {
         cut_off(s, fd);
+    }
+}
+
+/// Whether an earlier way back left the receiving direction on its device, and this one goes further.
+fn has_more_to_return(s: &Slot, scope: Scope) -> bool {
+    let receives = || matches!(s.receive_mode(), ReceiveMode::Device | ReceiveMode::Acknowledged);
+    match scope {
+        Scope::Sending => false,
+        Scope::Both => receives() && link::ends(s).is_some_and(|ends| marks::is_undecided(&ends.incoming)),
+        Scope::Stranger => receives() && link::has_window(s),
     }
 }
 
@@ -153,21 +184,37 @@ fn return_outgoing(s: &Slot, fd: RawFd, ends: &Ends) {
     s.send.lock.unlock(crate::sync::thread::tid());
 }
 
+/// The peer's next bytes are to come by TCP, if both directions go back. It learns that at its next call; those that the
+/// channel has are read there.
+fn end_incoming(s: &Slot, ends: &Ends, scope: Scope) {
+    if !guard::take_receive(s, ends) {
+        return;
+    }
+    if !stays_in_kernel(s) && scope == Scope::Both {
+        marks::want_end(&ends.incoming);
+    }
+    s.receive.lock.unlock(crate::sync::thread::tid());
+}
+
+/// Whether the receiving direction never leaves TCP, since its sender was not told yet that it may. Before the
+/// direction is acknowledged there is nothing to tell the peer; but another thread may be about to, under a lock that is
+/// not ours.
+fn stays_in_kernel(s: &Slot) -> bool {
+    loop {
+        match s.receive_mode() {
+            ReceiveMode::Device | ReceiveMode::Acknowledged => return false,
+            mode if s.shift_receive_mode(mode, ReceiveMode::Returned) => return true,
+            _ => {}
+        }
+    }
+}
+
 /// What the peer sent and we did not read comes by TCP: how many bytes TCP will have brought in all, if there are any.
 fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Option<u64> {
     if !guard::take_receive(s, ends) {
         return None;
     }
-    // Before the direction is acknowledged there is nothing to tell the peer; but another thread may be about to, under
-    // a lock that is not ours.
-    let told = loop {
-        match s.receive_mode() {
-            ReceiveMode::Device | ReceiveMode::Acknowledged => break true,
-            mode if s.shift_receive_mode(mode, ReceiveMode::Returned) => break false,
-            _ => {}
-        }
-    };
-    let back = if told { ask_back(s, fd, ends) } else { Back::Nothing };
+    let back = if stays_in_kernel(s) { Back::Nothing } else { ask_back(s, fd, ends) };
     s.receive.lock.unlock(crate::sync::thread::tid());
     match back {
         Back::Nothing => None,
@@ -227,12 +274,16 @@ fn over(state: &RecvState, ends: &Ends) -> bool {
     state.ended != 0 || receive::ended_ahead(state, ends)
 }
 
-/// The peer wants to go back: what it did not read is sent by TCP, then everything. The caller holds the
-/// send lock, and the mode is Device.
+/// The peer wants to go back: what it did not read is sent by TCP, then everything; or it reads up to the mark that is
+/// set now. The caller holds the send lock.
 ///
 /// # Errors
 /// As [`send_tail`].
 pub fn give_way(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
+    // SAFETY: our caller holds the send lock.
+    let total = unsafe { s.send.load() }.total();
+    // Refused when the peer has said how many bytes it read, which the tail goes by.
+    let _ = marks::return_wanted(&ends.outgoing).is_some() || marks::publish_end(&ends.outgoing, total);
     s.set_send_mode(SendMode::Returned);
     send_tail(s, fd, ends)
 }
@@ -356,23 +407,11 @@ pub fn finish_tail(id: SlotId, s: &Slot, fd: RawFd) -> bool {
 
 /// The peer asked for its bytes by TCP and nobody here is sending: does it now. Called by whoever was woken.
 pub fn serve_return(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
-    if marks::return_wanted(&ends.outgoing).is_none() || !guard::take_send(s, ends) {
+    if !marks::is_asked_back(&ends.outgoing) || !guard::take_send(s, ends) {
         return;
     }
-    let changed = match s.send_mode() {
-        SendMode::Device => {
-            let _ = give_way(s, fd, ends);
-            true
-        }
-        SendMode::Returned => {
-            let _ = send_tail(s, fd, ends);
-            false
-        }
-        _ => {
-            s.set_send_mode(SendMode::Returned);
-            true
-        }
-    };
+    let changed = s.send_mode() != SendMode::Returned;
+    let _ = if changed { give_way(s, fd, ends) } else { send_tail(s, fd, ends) };
     s.send.lock.unlock(crate::sync::thread::tid());
     if changed {
         crate::socket::mode_changed(id);

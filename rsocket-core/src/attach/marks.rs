@@ -32,15 +32,35 @@ pub fn cut(d: &Direction) -> Option<u64> {
     d.sender().cut.load(Ordering::Acquire).checked_sub(1)
 }
 
-/// In the end word: the receiver went back first, and the rest of the word says how many bytes it had read.
+/// In the end word: the receiver spoke first. The rest of the word says how many bytes it had read, or is 0 when it
+/// reads what is in the channel itself, and only asks the sender to put nothing more there ([`want_end`]).
 const RETURN: u64 = 1 << 63;
 
-/// Who goes back first decides from which byte on TCP carries the rest: one word, written once. AcqRel: the
-/// loser sees what the winner did before.
+/// Who goes back first decides from which byte on TCP carries the rest: one word, decided once. A receiver that only
+/// asked ([`want_end`]) has decided nothing. AcqRel: the loser sees what the winner did before.
 fn decide(d: &Direction, word: u64) -> bool {
     let end = &d.sender().end;
-    let seen = end.compare_exchange(0, word, Ordering::AcqRel, Ordering::Acquire);
-    seen.is_ok() || seen == Err(word)
+    [0, RETURN].into_iter().any(|undecided| {
+        let seen = end.compare_exchange(undecided, word, Ordering::AcqRel, Ordering::Acquire);
+        seen.is_ok() || seen == Err(word)
+    })
+}
+
+/// Receiver: the sender is to go back at its next call. What it has put into the channel by then the receiver reads
+/// there. Nothing happens when either side has gone back. Release: pairs with [`is_asked_back`].
+pub fn want_end(d: &Direction) {
+    let _ = d.sender().end.compare_exchange(0, RETURN, Ordering::Release, Ordering::Relaxed);
+}
+
+/// Whether neither side has said anything of a way back.
+pub fn is_undecided(d: &Direction) -> bool {
+    d.sender().end.load(Ordering::Acquire) == 0
+}
+
+/// Sender: whether the receiver wants TCP to carry what comes next, whatever becomes of what it has not read.
+#[inline]
+pub fn is_asked_back(d: &Direction) -> bool {
+    d.sender().end.load(Ordering::Acquire) & RETURN != 0
 }
 
 /// Sender: the device ends after `m` bytes, the rest is TCP's. False when the receiver went back first: then
@@ -64,7 +84,8 @@ pub fn want_return(d: &Direction, r: u64) -> bool {
     decide(d, r.wrapping_add(1) | RETURN)
 }
 
-/// Sender: how many bytes the receiver had read when it asked for the rest by TCP.
+/// Sender: how many bytes the receiver had read when it asked for the rest by TCP. `None`, too, when it asked for what comes
+/// next alone.
 #[inline]
 pub fn return_wanted(d: &Direction) -> Option<u64> {
     let word = d.sender().end.load(Ordering::Acquire);
@@ -129,5 +150,45 @@ pub fn say_cpu(ends: &Ends, cpu: u32) {
     let sender = &ends.outgoing.sender().sender_cpu;
     if sender.load(Ordering::Relaxed) != cpu {
         sender.store(cpu, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ptr::NonNull;
+
+    use super::*;
+    use crate::device::shm::layout::DIRECTION_LEN;
+
+    /// A direction in memory of its own, whatever becomes of that.
+    fn direction() -> Direction {
+        let words = vec![0_u128; DIRECTION_LEN / 16 + 4096 / 16].leak();
+        let at = words.as_mut_ptr().cast::<u8>();
+        let base = NonNull::new(at.wrapping_add(at.align_offset(4096))).expect("memory");
+        // SAFETY: page-aligned, long enough, never freed, and nobody else's.
+        unsafe { Direction::from_base(base) }
+    }
+
+    #[test]
+    fn a_wish_decides_nothing() {
+        let d = direction();
+        want_end(&d);
+        assert!(is_asked_back(&d) && !is_undecided(&d));
+        assert_eq!((end(&d), return_wanted(&d)), (None, None));
+        assert!(publish_end(&d, 7));
+        assert_eq!((end(&d), is_asked_back(&d)), (Some(7), false));
+        want_end(&d);
+        assert!(!want_return(&d, 3), "the sender was first");
+        assert_eq!(end(&d), Some(7));
+    }
+
+    #[test]
+    fn the_receiver_may_ask_for_more() {
+        let d = direction();
+        want_end(&d);
+        assert!(want_return(&d, 3));
+        want_end(&d);
+        assert_eq!((return_wanted(&d), is_asked_back(&d)), (Some(3), true));
+        assert!(!publish_end(&d, 7), "the receiver was first");
     }
 }

@@ -89,7 +89,7 @@ fn attempt(s: &Slot, file: RawFd, at: u64, length: usize) -> Step {
     if !guard::take_send(s, &ends) {
         return Step::Ordinary;
     }
-    let over = marks::return_wanted(&ends.outgoing).is_some() || marks::receiver_closed(&ends.outgoing);
+    let over = marks::is_asked_back(&ends.outgoing) || marks::receiver_closed(&ends.outgoing);
     // Asked again, now that nobody else changes it.
     let step = if over || !common(s) { Step::Ordinary } else { fill(s, &ends, file, at, length) };
     s.send.lock.unlock(tid());

@@ -71,7 +71,8 @@ pub use watch::{tapped, unwitnessed, watching, witnessed, witnessing};
 
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::reason::Reason;
-use crate::attach::{detach, link, marks, pairing, remote};
+use crate::attach::detach::{self, Scope};
+use crate::attach::{link, marks, pairing, remote};
 use crate::errno::Errno;
 use crate::succession::parcels;
 use crate::{fork_safe, relay, sys, tap};
@@ -474,14 +475,29 @@ pub fn unsent(id: SlotId, fd: RawFd) -> Option<usize> {
     send::unsent(slot(id)?, fd)
 }
 
-/// Never attach; if attached, go back to TCP.
+/// Never attach; if attached, go back to TCP. What the channel has by then can still be received here.
 pub fn refuse(id: SlotId, fd: RawFd, reason: Reason) {
+    go_back(id, fd, reason, Scope::Both);
+}
+
+/// Before the kernel itself sends something: as [`refuse`], of that direction alone. The other one stays as it is.
+pub fn refuse_sending(id: SlotId, fd: RawFd, reason: Reason) {
+    go_back(id, fd, reason, Scope::Sending);
+}
+
+/// As [`refuse`], before somebody receives who has only the kernel: what the channel has is to come by TCP. The peer sends
+/// it at its next call; when it has ended, it stays where [`receive()`] finds it, or the connection ends with an error.
+pub fn give_away(id: SlotId, fd: RawFd, reason: Reason) {
+    go_back(id, fd, reason, Scope::Stranger);
+}
+
+fn go_back(id: SlotId, fd: RawFd, reason: Reason, scope: Scope) {
     if let Some(s) = slot(id) {
         let errno = sys::errno();
         if s.has(flag::UNDECIDED) {
             fork_safe::insist(id, s, fd);
         }
-        detach::refuse(id, s, fd, reason);
+        detach::refuse(id, s, fd, reason, scope);
         sys::set_errno(errno);
     }
 }
@@ -492,7 +508,7 @@ pub fn passing(id: SlotId, fd: RawFd) {
     if parcels::send_off(id, fd) {
         relay::shared();
     } else {
-        refuse(id, fd, Reason::PassedAway);
+        give_away(id, fd, Reason::PassedAway);
     }
 }
 
@@ -557,7 +573,7 @@ pub fn refuse_for_good(id: SlotId, fd: RawFd, reason: Reason) -> bool {
             return true;
         }
     }
-    refuse(id, fd, reason);
+    give_away(id, fd, reason);
     let kernels = s.receive_mode().is_kernel() && s.send_mode().is_kernel();
     let owed = link::has_window(s) && send::tail_is_due(s);
     // One that never attached and may not use TCP goes on to say so.

@@ -65,7 +65,7 @@ pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
     hint as u32 != 0
         || ends.outgoing.poll_control((hint >> 32) as u32).is_some()
         || marks::receiver_closed(&ends.outgoing)
-        || marks::return_wanted(&ends.outgoing).is_some()
+        || marks::is_asked_back(&ends.outgoing)
 }
 
 /// The look at a connection that is wholly on its device, in the middle of its life, which most are. `None` for any
@@ -90,7 +90,7 @@ fn common(s: &Slot) -> Option<Look> {
         ready |= Events::IN;
     }
     let over = marks::end(&ends.incoming).is_some()
-        || marks::return_wanted(&ends.outgoing).is_some()
+        || marks::is_asked_back(&ends.outgoing)
         || marks::receiver_closed(&ends.outgoing);
     if over || s.low_water.load(Ordering::Relaxed) > 1 {
         return None;
@@ -158,7 +158,7 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
     let strict = s.has(flag::STRICT);
     let ends = link::ends(s);
     if let Some(e) = &ends
-        && marks::return_wanted(&e.outgoing).is_some()
+        && marks::is_asked_back(&e.outgoing)
         && fd >= 0
     {
         detach::serve_return(id, s, fd, e);

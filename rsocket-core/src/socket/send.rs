@@ -11,6 +11,7 @@ use super::kernel;
 use super::slot::{LARGE, SMALL, SendState, Slot, SlotId, flag};
 use super::vectors::Cursor;
 use super::{guard, reader, straight, tally, wait};
+use crate::attach::detach::Scope;
 use crate::attach::link::{self, Beyond, Ends};
 use crate::attach::machine::{SendEvent, SendMode};
 use crate::attach::sandbox::{self, Left};
@@ -180,7 +181,7 @@ pub(super) fn attempt(
 fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     match sandbox::memory_left() {
         Left::Nothing if !s.has(flag::STRICT | flag::RSOCKET | flag::RELAYED) => {
-            return detach::refuse(id, s, fd, Reason::MemoryLimit);
+            return detach::refuse(id, s, fd, Reason::MemoryLimit, Scope::Both);
         }
         // Now, so that whoever looks next sees what is left.
         Left::Room => ends.outgoing.touch_large(Beyond::of(s).bank_len(LARGE)),
@@ -204,7 +205,7 @@ fn attempt_locked(
         SendMode::Device => {
             // First: whoever goes back and then closes has said before what was not read.
             let gone = s.has(flag::PEER_GONE) || marks::receiver_closed(&ends.outgoing);
-            if marks::return_wanted(&ends.outgoing).is_some() {
+            if marks::is_asked_back(&ends.outgoing) {
                 return after_tail(detach::give_way(s, fd, ends), s, fd, from, flags);
             }
             into_device(s, fd, ends, from, into, gone)
@@ -270,9 +271,8 @@ pub(crate) fn cut(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
     if s.inside_send.load(Ordering::SeqCst) != 0 || s.has(flag::WRITE_SHUT) {
         return Ok(());
     }
-    if marks::return_wanted(&ends.outgoing).is_some() {
-        s.set_send_mode(SendMode::Returned);
-        return Ok(());
+    if marks::is_asked_back(&ends.outgoing) {
+        return detach::give_way(s, fd, ends);
     }
     match counters::put(fd, s.has(flag::CONNECTING)) {
         Ok(n) => {
@@ -520,7 +520,7 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
             // Pairs with the fence in return_incoming: a receiver that asks for its bytes by TCP sees the
             // word above, or we see that it asked, while TCP can still carry them.
             core::sync::atomic::fence(Ordering::SeqCst);
-            if marks::return_wanted(&ends.outgoing).is_some() {
+            if marks::is_asked_back(&ends.outgoing) {
                 let _ = detach::give_way(s, fd, &ends);
             }
         }

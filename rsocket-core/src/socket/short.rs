@@ -87,7 +87,7 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
 /// One message of all `total` bytes, if the current segment has room for it. Runs under the send lock.
 #[inline(always)]
 fn into_window(s: &Slot, ends: &Ends, from: &[libc::iovec], total: usize) -> bool {
-    if marks::return_wanted(&ends.outgoing).is_some() || marks::receiver_closed(&ends.outgoing) {
+    if marks::is_asked_back(&ends.outgoing) || marks::receiver_closed(&ends.outgoing) {
         return false;
     }
     // SAFETY: our caller holds the send lock, and the state was set when the window was. As in send::into_device the spare

@@ -168,7 +168,7 @@ fn write_list(list: RawFd, family: RawFd, entry: u32) -> Option<u32> {
         if !socket::heritable(slot, fd) {
             if socket::on_shared_memory(slot) {
                 // The next program is as likely to use it as this one was.
-                socket::refuse(slot, fd, Reason::Executed);
+                socket::give_away(slot, fd, Reason::Executed);
             } else {
                 give_back_one(slot, fd);
             }
@@ -257,7 +257,7 @@ pub fn give_back(all: bool) {
             && inherited(fd) == Some(true)
         {
             if all {
-                socket::refuse(slot, fd, Reason::Executed);
+                socket::give_away(slot, fd, Reason::Executed);
             } else {
                 give_back_one(slot, fd);
             }
@@ -270,7 +270,7 @@ pub fn give_back(all: bool) {
 /// open, while a relative goes on with it.
 fn give_back_one(slot: SlotId, fd: RawFd) {
     if fd <= 2 || socket::on_device(slot) && !family::shared(slot) {
-        socket::refuse(slot, fd, Reason::Executed);
+        socket::give_away(slot, fd, Reason::Executed);
     }
 }
 

@@ -203,7 +203,7 @@ pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
     table.locked(take).flatten().or_else(|| {
         let id = slot_of(cookie)?;
         family::join(id, fd);
-        socket::refuse(id, fd, Reason::PassedAway);
+        socket::give_away(id, fd, Reason::PassedAway);
         Some(id)
     })
 }

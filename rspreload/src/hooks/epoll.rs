@@ -83,7 +83,7 @@ hook! {
         if op != libc::EPOLL_CTL_DEL
             && let Some(slot) = shadow::connection(fd)
         {
-            keeping_errno(|| socket::refuse(slot, fd, Reason::OddUse));
+            keeping_errno(|| socket::give_away(slot, fd, Reason::OddUse));
         }
         real::epoll_ctl(set, op, fd, event)
     }

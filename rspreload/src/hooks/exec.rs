@@ -36,9 +36,9 @@ pub(super) fn give_away(fd: c_int) {
         || socket::kernel::integer(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP);
     let Some(slot) = shadow::connection(fd) else { return };
     if shadow::mine() {
-        socket::refuse(slot, fd, Reason::Executed);
+        socket::give_away(slot, fd, Reason::Executed);
     } else if is_tcp() {
-        thread::as_guest(|| socket::refuse(slot, fd, Reason::Executed));
+        thread::as_guest(|| socket::give_away(slot, fd, Reason::Executed));
     }
 }
 

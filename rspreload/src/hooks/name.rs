@@ -199,7 +199,7 @@ hook! {
     fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, with slot of fd => {
         if dissolves(address, length) {
             // The socket may become another connection, or a listener.
-            socket::refuse(slot, fd, Reason::OddUse);
+            socket::give_away(slot, fd, Reason::OddUse);
             return real::connect(fd, address, length);
         }
         if policy::plain_rdma() {

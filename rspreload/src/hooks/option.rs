@@ -14,7 +14,6 @@ use rsocket_core::{plain, socket, sys};
 
 use super::dup::alias;
 use super::exec::meant_for_next;
-use super::stdio::unseen;
 use crate::edge::{fail, keeping_errno};
 use crate::shadow::Entry;
 use crate::{real, shadow};
@@ -90,7 +89,7 @@ hook! {
             meant_for_next(fd);
         }
         if request == libc::FIOASYNC && !argument.is_null() && argument.cast::<c_int>().read_unaligned() != 0 {
-            unseen(fd);
+            signalled(fd);
         }
         let known = match request {
             libc::FIONREAD => socket::unread(slot, fd),
@@ -104,6 +103,13 @@ hook! {
             }
             _ => real::ioctl(fd, request, argument),
         }
+    }
+}
+
+/// The kernel sends the signals, for what TCP brings: the peer's next bytes are to be of those.
+fn signalled(fd: c_int) {
+    if let Some(slot) = shadow::connection(fd) {
+        keeping_errno(|| socket::refuse(slot, fd, Reason::OddUse));
     }
 }
 
@@ -135,7 +141,7 @@ fn control(fd: c_int, command: c_int, real: impl FnOnce() -> c_int) -> c_int {
     }
     match command {
         libc::F_SETFD => meant_for_next(fd),
-        _ => unseen(fd),
+        _ => signalled(fd),
     }
     real()
 }

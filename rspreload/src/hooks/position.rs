@@ -4,7 +4,8 @@
 use core::ffi::c_int;
 
 use libc::{iovec, off_t, ssize_t};
-use rsocket_core::socket::{self, SlotId};
+use rsocket_core::errno::Errno;
+use rsocket_core::socket::{self, Route, SlotId};
 
 use super::{recv, send};
 use crate::edge::{fail, iovecs};
@@ -39,13 +40,14 @@ unsafe fn read(
         (Some(to), Some(flags)) => recv::read_like(slot, fd, to, flags, real),
         (None, _) => real(),
         (_, None) => match recv::enter_kernel(slot, fd) {
-            Ok(()) => {
+            Route::Kernel => {
                 let r = real();
                 socket::leave_receive(slot, fd, r);
                 socket::unwitnessed(slot, true);
                 r
             }
-            Err(e) => fail(e) as ssize_t,
+            // What the kernel says of most of them.
+            Route::Device => fail(Errno::OPNOTSUPP) as ssize_t,
         },
     }
 }

@@ -10,7 +10,7 @@ use rsocket_core::socket::{self, Route, SlotId, stamps};
 use rsocket_core::sys;
 
 use super::passing::{came, may_bring};
-use crate::edge::{self, count, fail, iovecs, keeping_errno, nowhere, one, small};
+use crate::edge::{self, count, iovecs, keeping_errno, nowhere, one, small};
 use crate::{real, shadow};
 
 /// Flags that the socket layer understands or that mean nothing on TCP. `MSG_TRUNC` is [`discard`]ed here.
@@ -21,30 +21,30 @@ const KNOWN: c_int = libc::MSG_PEEK
     | libc::MSG_CMSG_CLOEXEC
     | libc::MSG_TRUNC;
 
-/// Who does this call, and [`socket::enter_receive`] done if it is the kernel. Calls that the device cannot
-/// do take the connection back to TCP first.
-fn enter(slot: SlotId, fd: c_int, flags: c_int) -> Result<Route, Errno> {
+/// Who does this call, and [`socket::enter_receive`] done if it is the kernel. After a call with flags that the device
+/// does not know the peer sends by TCP; what the device has is received from there.
+fn enter(slot: SlotId, fd: c_int, flags: c_int) -> Route {
     match socket::enter_receive(slot, fd) {
-        Route::Device if flags & !KNOWN != 0 => back_to_kernel(slot, fd).map(|()| Route::Kernel),
-        route => Ok(route),
+        Route::Device if flags & !KNOWN != 0 => back_to_kernel(slot, fd),
+        route => route,
     }
 }
 
 /// [`socket::enter_receive`] for a call that only the kernel can do.
-pub(super) fn enter_kernel(slot: SlotId, fd: c_int) -> Result<(), Errno> {
+pub(super) fn enter_kernel(slot: SlotId, fd: c_int) -> Route {
     match socket::enter_receive(slot, fd) {
-        Route::Kernel => Ok(()),
-        Route::Device => back_to_kernel(slot, fd),
+        Route::Device => {
+            socket::give_away(slot, fd, Reason::OddUse);
+            socket::enter_receive(slot, fd)
+        }
+        route => route,
     }
 }
 
 #[cold]
-fn back_to_kernel(slot: SlotId, fd: c_int) -> Result<(), Errno> {
+fn back_to_kernel(slot: SlotId, fd: c_int) -> Route {
     socket::refuse(slot, fd, Reason::OddUse);
-    match socket::enter_receive(slot, fd) {
-        Route::Kernel => Ok(()),
-        Route::Device => Err(Errno::OPNOTSUPP),
-    }
+    socket::enter_receive(slot, fd)
 }
 
 /// `socket::receive` with `MSG_TRUNC`, which on TCP takes bytes from the stream and copies none of them.
@@ -94,17 +94,16 @@ fn receive(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int, real: impl FnOnc
         return real();
     }
     match enter(slot, fd, flags) {
-        Ok(Route::Kernel) => {
+        Route::Kernel => {
             let r = real();
             socket::leave_receive(slot, fd, r);
             saw(slot, to, flags, r);
             r
         }
-        Ok(Route::Device) if flags & libc::MSG_TRUNC != 0 => {
+        Route::Device if flags & libc::MSG_TRUNC != 0 => {
             count(discard(slot, fd, edge::length(to), flags))
         }
-        Ok(Route::Device) => count(socket::receive_patiently(slot, fd, to, flags)),
-        Err(e) => fail(e) as ssize_t,
+        Route::Device => count(socket::receive_patiently(slot, fd, to, flags)),
     }
 }
 
@@ -259,14 +258,13 @@ hook! {
         }
         has_room(slot, fd, message);
         match enter(slot, fd, flags) {
-            Ok(Route::Kernel) => {
+            Route::Kernel => {
                 let r = real::recvmsg(fd, message, flags);
                 socket::leave_receive(slot, fd, r);
                 saw(slot, to, flags, r);
                 r
             }
-            Ok(Route::Device) => count(message_from_device(slot, fd, message, to, flags)),
-            Err(e) => fail(e) as ssize_t,
+            Route::Device => count(message_from_device(slot, fd, message, to, flags)),
         }
     }
 
@@ -283,14 +281,13 @@ hook! {
             has_room(slot, fd, &raw const (*list).msg_hdr);
         }
         match enter(slot, fd, flags & !libc::MSG_WAITFORONE) {
-            Ok(Route::Kernel) => {
+            Route::Kernel => {
                 let r = real::recvmmsg(fd, list, length, flags, timeout);
                 socket::leave_receive(slot, fd, total(r, list));
                 saw_each(slot, true, list, r, flags);
                 r
             }
-            Ok(Route::Device) => small(messages_from_device(slot, fd, list, length, flags, timeout)),
-            Err(e) => fail(e),
+            Route::Device => small(messages_from_device(slot, fd, list, length, flags, timeout)),
         }
     }
 }

@@ -44,7 +44,7 @@ fn refused() -> bool {
         if rings::open_from_now_on() && shadow::any() && shadow::mine() {
             for fd in 0..shadow::end() {
                 if let Entry::Connection(slot) = shadow::entry(fd) {
-                    socket::refuse(slot, fd, Reason::IoUring);
+                    socket::give_away(slot, fd, Reason::IoUring);
                 }
             }
         }

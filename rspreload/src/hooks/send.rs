@@ -25,11 +25,11 @@ const KNOWN: c_int = libc::MSG_DONTWAIT
 /// take the connection back to TCP first; `odd` says that this is one.
 fn enter(slot: SlotId, fd: c_int, flags: c_int, odd: bool) -> Result<Route, Errno> {
     if flags & libc::MSG_OOB != 0 {
-        socket::refuse(slot, fd, Reason::Urgent);
+        socket::refuse_sending(slot, fd, Reason::Urgent);
     }
     if flags & (libc::MSG_FASTOPEN | libc::MSG_ZEROCOPY) != 0 {
         // A connect that no `connect` hook sees; buffers that the kernel reads after the call.
-        socket::refuse(slot, fd, Reason::OddUse);
+        socket::refuse_sending(slot, fd, Reason::OddUse);
     }
     match socket::enter_send(slot, fd) {
         Route::Device if odd || flags & !KNOWN != 0 => {
@@ -49,7 +49,7 @@ pub(super) fn enter_kernel(slot: SlotId, fd: c_int) -> Result<(), Errno> {
 
 #[cold]
 fn back_to_kernel(slot: SlotId, fd: c_int, flags: c_int) -> Result<(), Errno> {
-    socket::refuse(slot, fd, Reason::OddUse);
+    socket::refuse_sending(slot, fd, Reason::OddUse);
     // The peer may be on its way back, too, and want its unread bytes first: since before, since our first look, or, when
     // another thread has just sent them, no more. Each of that happens once.
     for _ in 0..3 {

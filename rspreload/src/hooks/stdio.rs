@@ -23,26 +23,36 @@ unsafe extern "C" {
 #[inline(always)]
 pub(super) fn unseen(fd: c_int) {
     if let Some(slot) = shadow::connection(fd) {
-        keeping_errno(|| socket::refuse(slot, fd, Reason::OddUse));
+        keeping_errno(|| socket::give_away(slot, fd, Reason::OddUse));
+    }
+}
+
+/// No hook will see what is sent on `fd` next.
+#[inline(always)]
+fn sends_unseen(fd: c_int) {
+    if let Some(slot) = shadow::connection(fd) {
+        keeping_errno(|| socket::refuse_sending(slot, fd, Reason::OddUse));
     }
 }
 
 hook! {
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-        if let Some(slot) = shadow::connection(fd) && keeping_errno(|| socket::without_tcp(slot, fd)) {
-            return streams::open(fd, mode);
+        if let Some(slot) = shadow::connection(fd) {
+            if keeping_errno(|| socket::without_tcp(slot, fd) || socket::on_device(slot)) {
+                return streams::open(fd, mode);
+            }
+            keeping_errno(|| socket::refuse(slot, fd, Reason::OddUse));
         }
-        unseen(fd);
         real::fdopen(fd, mode)
     }
 
     fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
-        unseen(fd);
+        sends_unseen(fd);
         real::vdprintf(fd, format, list)
     }
 
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void) -> c_int {
-        unseen(fd);
+        sends_unseen(fd);
         real::__vdprintf_chk(fd, flag, format, list)
     }
 
@@ -98,12 +108,12 @@ unsafe fn opened_anew(file: *mut FILE, real: impl FnOnce(*mut FILE) -> *mut FILE
 }
 
 extern "C-unwind" fn before_dprintf(fd: c_int) -> *const () {
-    unseen(fd);
+    sends_unseen(fd);
     real::dprintf()
 }
 
 extern "C-unwind" fn before_dprintf_chk(fd: c_int) -> *const () {
-    unseen(fd);
+    sends_unseen(fd);
     real::__dprintf_chk()
 }
 

@@ -167,8 +167,8 @@ hook! {
         let pass = || real::splice(from, from_offset, to, to_offset, length, flags);
         let r;
         if let Some(slot) = shadow::connection(from) {
-            if let Err(e) = recv::enter_kernel(slot, from) {
-                return fail(e) as ssize_t;
+            if recv::enter_kernel(slot, from) == Route::Device {
+                return fail(Errno::OPNOTSUPP) as ssize_t;
             }
             r = pass();
             socket::leave_receive(slot, from, r);

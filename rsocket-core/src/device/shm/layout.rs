@@ -112,7 +112,7 @@ pub struct SenderLine {
     pub cut: AtomicU64,
     /// The way back to TCP, written once by whoever goes first: the sender, with the bytes of this direction
     /// after which the rest goes by TCP, plus 1; or the receiver, with the bytes that it has read, plus 1, and
-    /// the highest bit.
+    /// the highest bit. Before that the receiver may set the highest bit alone: the sender is to go first.
     pub end: AtomicU64,
     /// Bytes that TCP had taken when the receiver's unread tail began to be sent by it, plus 1.
     pub returned: AtomicU64,
