@@ -58,7 +58,7 @@ reasons! {
     /// A socket option that TCP alone can honour.
     OddOption "odd_option" => "a socket option is set that only TCP can honour",
     /// A use that no hook can follow.
-    OddUse "odd_use" => "the descriptor is used by stdio, dprintf, io_uring or splice",
+    OddUse "odd_use" => "the descriptor is used by stdio, dprintf, io_uring or asynchronous I/O",
     /// Out-of-band data.
     Urgent "urgent" => "urgent (out-of-band) data was sent or received",
     /// Another user at the rendezvous than at the socket.

@@ -10,11 +10,12 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::send::{PIECE, Placed, hint_word, next_message, refresh};
-use super::slot::{LARGE, SendState, Slot, SlotId, flag};
+use super::slot::{LARGE, SMALL, SendState, Slot, SlotId, flag};
 use super::{guard, reader, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::SendMode;
 use crate::attach::marks;
+use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::live;
 use crate::proto::SendHalf;
@@ -32,8 +33,8 @@ pub enum Sent {
 }
 
 /// What one attempt came to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
     /// So many bytes were sent.
     Sent(usize),
     /// The file has no more.
@@ -91,7 +92,11 @@ fn attempt(s: &Slot, file: RawFd, at: u64, length: usize) -> Step {
     }
     let over = marks::is_asked_back(&ends.outgoing) || marks::receiver_closed(&ends.outgoing);
     // Asked again, now that nobody else changes it.
-    let step = if over || !common(s) { Step::Ordinary } else { fill(s, &ends, file, at, length) };
+    let step = if over || !common(s) {
+        Step::Ordinary
+    } else {
+        fill(s, &ends, length, |to, len| read(to, len, file, at))
+    };
     s.send.lock.unlock(tid());
     if let Step::Sent(_) = step {
         relay::carry_out(s, &ends);
@@ -99,8 +104,14 @@ fn attempt(s: &Slot, file: RawFd, at: u64, length: usize) -> Step {
     step
 }
 
-/// Reads one message into the window and publishes it. Runs under the send lock.
-fn fill(s: &Slot, ends: &Ends, file: RawFd, at: u64, length: usize) -> Step {
+/// Has one message read into the window and publishes it. `read` says how many bytes it put there, 0 at the end, and `None` where
+/// the caller has to go on in another way. Runs under the send lock.
+pub(super) fn fill(
+    s: &Slot,
+    ends: &Ends,
+    length: usize,
+    read: impl FnOnce(*mut u8, usize) -> Option<usize>,
+) -> Step {
     // SAFETY: our caller holds the send lock, and the state was set when the window was. As in send::into_device it is edited in
     // the spare copy, which counts for nothing until it is flipped.
     let mut state = unsafe { s.send.draft() };
@@ -118,14 +129,14 @@ fn fill(s: &Slot, ends: &Ends, file: RawFd, at: u64, length: usize) -> Step {
             s.clear(flag::PLACES_FULL);
             Step::Full
         }
-        Some(message) => match read(ends, file, at, &message) {
+        Some(message) => match target(ends, &message).and_then(|(to, len)| read(to, len)) {
             None => return Step::Ordinary,
             Some(0) => return Step::End,
             Some(n) if n < message.target.len as usize => {
                 // A shorter message, whose bytes are in place already.
                 // SAFETY: as above.
                 state = unsafe { s.send.draft() };
-                match next_message(state, n as u32) {
+                match shorter(state, &message, n as u32) {
                     Some(shorter) if shorter.target.addr == message.target.addr => {
                         publish(s, ends, state, &shorter)
                     }
@@ -138,6 +149,13 @@ fn fill(s: &Slot, ends: &Ends, file: RawFd, at: u64, length: usize) -> Step {
     // Valid now, or a draft without a change.
     s.room_hint.store(hint_word(state, state.room()), Ordering::Release);
     step
+}
+
+/// The message, with `n` of its bytes. In the same bank, where they are by now, however few they are.
+fn shorter(state: &mut SendState, message: &Placed, n: u32) -> Option<Placed> {
+    let bank = message.word & layout::LARGE_BANK;
+    let half = state.banks.get_mut(if bank != 0 { LARGE } else { SMALL })?;
+    half.next_data(n).map(|w| Placed { target: w.target, word: w.word.0 | bank })
 }
 
 fn publish(s: &Slot, ends: &Ends, state: &mut SendState, message: &Placed) -> Step {
@@ -155,11 +173,15 @@ fn publish(s: &Slot, ends: &Ends, state: &mut SendState, message: &Placed) -> St
     Step::Sent(n)
 }
 
-/// How many of the message's bytes the file had in memory, which are in their place now; `None` if that cannot be said without
-/// waiting.
-fn read(ends: &Ends, file: RawFd, at: u64, message: &Placed) -> Option<usize> {
+/// Where the message's bytes go, and how many they are.
+fn target(ends: &Ends, message: &Placed) -> Option<(*mut u8, usize)> {
     let len = message.target.len as usize;
-    let to = ends.outgoing.payload(u64::from(link::offset_of(&message.target)?), len)?;
+    Some((ends.outgoing.payload(u64::from(link::offset_of(&message.target)?), len)?, len))
+}
+
+/// How many of `len` bytes the file had in memory, which are in their place now; `None` if that cannot be said without
+/// waiting.
+fn read(to: *mut u8, len: usize, file: RawFd, at: u64) -> Option<usize> {
     let place = libc::iovec { iov_base: to.cast(), iov_len: len };
     let errno = sys::errno();
     // SAFETY: the window has `len` bytes at `to` (Direction::payload), which are the sender's to write until it publishes

@@ -42,6 +42,7 @@ mod short;
 #[cfg(test)]
 mod short_tests;
 pub mod slot;
+pub mod splice;
 pub mod stamps;
 mod straight;
 #[cfg(test)]
@@ -69,9 +70,9 @@ pub use waits::{
 pub(crate) use watch::{TAP, WITNESS, watch};
 pub use watch::{tapped, unwitnessed, watching, witnessed, witnessing};
 
+use crate::attach::detach::{self, Scope};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::reason::Reason;
-use crate::attach::detach::{self, Scope};
 use crate::attach::{link, marks, pairing, remote};
 use crate::errno::Errno;
 use crate::succession::parcels;

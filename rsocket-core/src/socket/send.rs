@@ -178,7 +178,7 @@ pub(super) fn attempt(
 /// Before the first long message: two megabytes, or before a relay half of one, are about to become memory. Where a cgroup has no room for them the
 /// connection goes back to TCP, whose buffers the kernel can keep small; one that has no TCP is served all the same.
 #[cold]
-fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
+pub(super) fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     match sandbox::memory_left() {
         Left::Nothing if !s.has(flag::STRICT | flag::RSOCKET | flag::RELAYED) => {
             return detach::refuse(id, s, fd, Reason::MemoryLimit, Scope::Both);

@@ -33,10 +33,7 @@ fn enter(slot: SlotId, fd: c_int, flags: c_int) -> Route {
 /// [`socket::enter_receive`] for a call that only the kernel can do.
 pub(super) fn enter_kernel(slot: SlotId, fd: c_int) -> Route {
     match socket::enter_receive(slot, fd) {
-        Route::Device => {
-            socket::give_away(slot, fd, Reason::OddUse);
-            socket::enter_receive(slot, fd)
-        }
+        Route::Device => back_to_kernel(slot, fd),
         route => route,
     }
 }
@@ -100,9 +97,7 @@ fn receive(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int, real: impl FnOnc
             saw(slot, to, flags, r);
             r
         }
-        Route::Device if flags & libc::MSG_TRUNC != 0 => {
-            count(discard(slot, fd, edge::length(to), flags))
-        }
+        Route::Device if flags & libc::MSG_TRUNC != 0 => count(discard(slot, fd, edge::length(to), flags)),
         Route::Device => count(socket::receive_patiently(slot, fd, to, flags)),
     }
 }

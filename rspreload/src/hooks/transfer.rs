@@ -6,11 +6,12 @@ use core::mem::MaybeUninit;
 use libc::{loff_t, off_t, size_t, ssize_t};
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::file::Sent;
+use rsocket_core::socket::splice::{self, Pipe};
 use rsocket_core::socket::{self, Route, SlotId};
 use rsocket_core::sys;
 
-use super::{recv, send};
-use crate::edge::{fail, one, sent};
+use super::send;
+use crate::edge::{fail, keeping_errno, one, sent};
 use crate::{real, shadow};
 
 /// How much is read from the file at a time. On the stack, so that a hook in a small thread still fits.
@@ -160,29 +161,84 @@ hook! {
     }
 }
 
+/// The pipe's end of a call, if the kernel would look further than at the arguments: anything else fails there, before a byte is
+/// moved.
+fn end_of(
+    pipe: c_int,
+    access: c_int,
+    offsets: [*mut loff_t; 2],
+    length: size_t,
+    flags: c_uint,
+) -> Option<Pipe> {
+    const KNOWN: c_uint =
+        libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
+    let odd = length == 0 || flags & !KNOWN != 0 || offsets.iter().any(|offset| !offset.is_null());
+    if odd || sys::is_private(pipe) {
+        return None;
+    }
+    Pipe::of(pipe, access, flags & libc::SPLICE_F_NONBLOCK == 0)
+}
+
+/// From a connection into a pipe; `real` is the kernel's way.
+fn splice_out(
+    slot: SlotId,
+    fd: c_int,
+    pipe: Option<Pipe>,
+    length: usize,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    loop {
+        if socket::enter_receive(slot, fd) == Route::Kernel {
+            let r = real();
+            socket::leave_receive(slot, fd, r);
+            socket::unwitnessed(slot, true);
+            return r;
+        }
+        let Some(pipe) = pipe else { return real() };
+        match splice::to_pipe(slot, fd, pipe, length.min(MOST)) {
+            Ok(None) => {}
+            Ok(Some(n)) => return sent(Ok(n), 0),
+            Err(e) => return sent(Err(e), 0),
+        }
+    }
+}
+
+/// From a pipe into a connection; `real` is the kernel's way.
+fn splice_in(
+    slot: SlotId,
+    fd: c_int,
+    pipe: Option<Pipe>,
+    length: usize,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    if socket::enter_send(slot, fd) == Route::Device {
+        let Some(pipe) = pipe else { return real() };
+        match splice::from_pipe(slot, fd, pipe, length.min(MOST)) {
+            Ok(Some(n)) => return sent(Ok(n), 0),
+            Err(e) => return sent(Err(e), 0),
+            Ok(None) => {
+                if let Err(e) = send::enter_kernel(slot, fd) {
+                    return fail(e) as ssize_t;
+                }
+            }
+        }
+    }
+    let r = real();
+    socket::leave_send(slot, fd, r);
+    socket::unwitnessed(slot, false);
+    r
+}
+
 hook! {
     fn splice(from: c_int, from_offset: *mut loff_t, to: c_int, to_offset: *mut loff_t, length: size_t, flags: c_uint) -> ssize_t, when shadow::tracked(from) || shadow::tracked(to) => {
-        // One end is a pipe, whose pages the kernel moves: on a device there is nothing that it could move
-        // them to, so that such a connection goes back to TCP.
         let pass = || real::splice(from, from_offset, to, to_offset, length, flags);
-        let r;
+        let with = |pipe, access| keeping_errno(|| end_of(pipe, access, [from_offset, to_offset], length, flags));
         if let Some(slot) = shadow::connection(from) {
-            if recv::enter_kernel(slot, from) == Route::Device {
-                return fail(Errno::OPNOTSUPP) as ssize_t;
-            }
-            r = pass();
-            socket::leave_receive(slot, from, r);
-            socket::unwitnessed(slot, true);
+            splice_out(slot, from, with(to, libc::O_WRONLY), length, pass)
         } else if let Some(slot) = shadow::connection(to) {
-            if let Err(e) = send::enter_kernel(slot, to) {
-                return fail(e) as ssize_t;
-            }
-            r = pass();
-            socket::leave_send(slot, to, r);
-            socket::unwitnessed(slot, false);
+            splice_in(slot, to, with(from, libc::O_RDONLY), length, pass)
         } else {
-            r = pass();
+            pass()
         }
-        r
     }
 }

@@ -1,0 +1,340 @@
+//! `splice` between a pipe and a connection that is on its device: the pipe is written from the channel, and read into it.
+//!
+//! Nothing is taken from either side that the other one does not take: the pipe is written and read without waiting while
+//! the lock is held, and what it took is what counts. Waiting is done with no lock held. Must not know of hooks, or of what the
+//! kernel checks before it moves a byte. Entry points: [`to_pipe`], [`from_pipe`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::file::{Step, fill};
+use super::receive::accept_word;
+use super::room::publish;
+use super::send::{Into, open_large};
+use super::slot::{Slot, SlotId, flag};
+use super::vectors::Cursor;
+use super::{Route, family, guard, reader, send, wait};
+use crate::attach::link::{self, Ends};
+use crate::attach::machine::{ReceiveMode, SendMode};
+use crate::attach::marks;
+use crate::errno::Errno;
+use crate::sync::thread::tid;
+use crate::wire::word::{Message, Word};
+use crate::{relay, sys};
+
+/// As much of the stream as goes by way of memory of ours, where the channel is not all there is: a free place of a pipe takes
+/// it whole.
+const FEW: usize = 512;
+/// What a pipe takes in one piece where `poll` says that it takes something (pipe(7)).
+const PIPE_BUF: usize = 4096;
+
+/// The pipe's end of a call.
+#[derive(Clone, Copy)]
+pub struct Pipe {
+    /// Its descriptor.
+    fd: RawFd,
+    /// Whether a pipe that is full or empty is waited for.
+    waits: bool,
+}
+
+impl Pipe {
+    /// `fd`, if it is a pipe that is open for `access` (`O_RDONLY`, `O_WRONLY`) or for both. It is waited for where the call
+    /// says so and the pipe's own flags do, too.
+    #[must_use]
+    pub fn of(fd: RawFd, access: i32, waits: bool) -> Option<Self> {
+        let pipe = sys::borrow(fd);
+        let mode = rustix::fs::fstat(pipe).ok()?.st_mode;
+        let flags = rustix::fs::fcntl_getfl(pipe).ok()?;
+        let open = flags.bits() as i32 & libc::O_ACCMODE;
+        let usable = mode & libc::S_IFMT == libc::S_IFIFO && (open == access || open == libc::O_RDWR);
+        usable.then(|| Self { fd, waits: waits && !flags.contains(rustix::fs::OFlags::NONBLOCK) })
+    }
+
+    /// Whether it is ready for `events` now, or will be: then it was waited for.
+    ///
+    /// # Errors
+    /// `EAGAIN` where it is not waited for; `EPIPE` when nobody reads it; `EINTR`, `EBADF`.
+    fn ready(self, events: i16, waits: bool) -> Result<(), Errno> {
+        let mut one = [libc::pollfd { fd: self.fd, events, revents: 0 }];
+        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        match sys::wait(&mut one, (!waits).then_some(&at_once), core::ptr::null())? {
+            0 => Err(Errno::AGAIN),
+            _ if one[0].revents & libc::POLLNVAL != 0 => Err(Errno::BADF),
+            _ if events == libc::POLLOUT && one[0].revents & libc::POLLERR != 0 => Err(Errno::PIPE),
+            _ => Ok(()),
+        }
+    }
+
+    /// How much of `len` bytes at `from` it takes without waiting; 0 where it takes none.
+    fn put(self, from: *mut u8, len: usize) -> usize {
+        self.at_once(libc::SYS_pwritev2, from, len, libc::POLLOUT).unwrap_or(0)
+    }
+
+    /// How many bytes it has given to `to`, without waiting; 0 at its end.
+    fn take(self, to: *mut u8, len: usize) -> Result<usize, Errno> {
+        self.at_once(libc::SYS_preadv2, to, len, libc::POLLIN)
+    }
+
+    /// `call` with `RWF_NOWAIT`, which kernels before 6.4 do not know for pipes: there it is as much as goes without
+    /// waiting as long as nobody else uses the same end.
+    fn at_once(self, call: i64, at: *mut u8, len: usize, events: i16) -> Result<usize, Errno> {
+        let errno = sys::errno();
+        let step = |len: usize, flags: i32| {
+            let place = libc::iovec { iov_base: at.cast(), iov_len: len };
+            // SAFETY: the callers' memory: `len` bytes of the channel, or of a buffer of theirs. No cancellation point.
+            let n = unsafe {
+                libc::syscall(call, self.fd, &raw const place, 1_usize, usize::MAX, 0_usize, flags)
+            };
+            usize::try_from(n).map_err(|_| Errno(sys::errno()))
+        };
+        let mut done = step(len, libc::RWF_NOWAIT);
+        if done == Err(Errno(libc::EOPNOTSUPP)) {
+            done = self.ready(events, false).and_then(|()| step(len.min(PIPE_BUF), 0));
+        }
+        sys::set_errno(errno);
+        done
+    }
+
+    /// All of what was taken from the stream already.
+    fn put_all(self, bytes: &mut [u8]) -> Result<(), Errno> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let n = self.put(rest.as_mut_ptr(), rest.len());
+            if n == 0 {
+                match self.ready(libc::POLLOUT, true) {
+                    Ok(()) | Err(Errno::INTR) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            rest = rest.get_mut(n..).unwrap_or_default();
+        }
+        Ok(())
+    }
+}
+
+/// Moves up to `length` bytes from the connection into the pipe, waiting for the first as recv(2) does. `None` when the kernel
+/// has to do it.
+///
+/// # Errors
+/// As splice(2).
+pub fn to_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Option<usize>, Errno> {
+    let mut moved = 0;
+    let result = loop {
+        if moved == length {
+            break Ok(());
+        }
+        if let Err(e) = pipe.ready(libc::POLLOUT, pipe.waits && moved == 0) {
+            break Err(e);
+        }
+        let Some(s) = family::slot(id) else { break Err(Errno::BADF) };
+        match out_of_channel(s, pipe, length - moved) {
+            0 => {}
+            n => {
+                moved += n;
+                continue;
+            }
+        }
+        match step_to_pipe(id, fd, pipe, length - moved, moved > 0) {
+            Ok(Some(0)) => break Ok(()),
+            Ok(Some(n)) => moved += n,
+            Ok(None) if moved == 0 => return Ok(None),
+            Ok(None) => break Ok(()),
+            Err(e) => break Err(e),
+        }
+    };
+    if moved > 0 { Ok(Some(moved)) } else { result.map(|()| Some(0)) }
+}
+
+/// A few bytes in the ordinary way, which knows everything that can happen.
+fn step_to_pipe(
+    id: SlotId,
+    fd: RawFd,
+    pipe: Pipe,
+    length: usize,
+    at_once: bool,
+) -> Result<Option<usize>, Errno> {
+    if super::enter_receive(id, fd) == Route::Kernel {
+        super::leave_receive(id, fd, 0);
+        return Ok(None);
+    }
+    let mut few = [0_u8; FEW];
+    let to = [libc::iovec { iov_base: few.as_mut_ptr().cast(), iov_len: length.min(FEW) }];
+    let n = super::receive(id, fd, &to, if at_once { libc::MSG_DONTWAIT } else { 0 })?;
+    pipe.put_all(few.get_mut(..n).unwrap_or_default())?;
+    Ok(Some(n))
+}
+
+/// What the channel has, as far as the pipe takes it; 0 where the ordinary way is to find out why.
+fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
+    let ordinary = flag::BROKEN | flag::UNDECIDED | flag::READ_SHUT | flag::MAPPED | flag::DATAGRAM;
+    if super::tapped() || s.has(ordinary) || s.receive_mode() != ReceiveMode::Device {
+        return 0;
+    }
+    let Some(ends) = link::ends(s) else { return 0 };
+    if !guard::take_receive(s, &ends) {
+        return 0;
+    }
+    let moved =
+        if s.receive_mode() == ReceiveMode::Device { take_messages(s, &ends, pipe, length) } else { 0 };
+    s.receive.lock.unlock(tid());
+    // As in receive::attempt.
+    if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
+        relay::carry_back(s, &ends);
+    }
+    moved
+}
+
+/// Writes messages into the pipe until it takes no more or none is left. Runs under the receive lock.
+fn take_messages(s: &Slot, ends: &Ends, pipe: Pipe, length: usize) -> usize {
+    let mut moved = 0;
+    while moved < length {
+        // SAFETY: the receive lock is our caller's, and the state was set when the window was. It is edited in the spare
+        // copy, which counts for nothing until it is published, and each is used until then only.
+        let state = unsafe { s.receive.draft() };
+        while state.readable() == 0 {
+            let Some(word) = ends.incoming.poll_data(state.data_position) else { return moved };
+            // An end, or nonsense, is for the ordinary way.
+            if !matches!(Word(word).message(), Ok(Message::Data(_))) || state.ended != 0 {
+                return moved;
+            }
+            state.data_position = state.data_position.wrapping_add(1);
+            if !accept_word(state, word) {
+                return moved;
+            }
+        }
+        let region = state.half().next_read();
+        let n = (region.len as usize).min(length - moved);
+        let offset = link::bank_start(state.current) + u64::from(region.offset);
+        let Some(from) = ends.incoming.payload(offset, n) else { return moved };
+        let taken = pipe.put(from, n).min(n);
+        if taken == 0 {
+            return moved;
+        }
+        state.half().on_read(taken as u32);
+        publish(s, ends, taken);
+        moved += taken;
+        if taken < n {
+            return moved;
+        }
+    }
+    moved
+}
+
+/// Moves up to `length` bytes from the pipe into the connection, waiting for the first as read(2) of the pipe does, and for
+/// room as send(2) does. `None` when the kernel has to do it.
+///
+/// # Errors
+/// As splice(2); `EPIPE` without a signal, which is the caller's to raise.
+pub fn from_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Option<usize>, Errno> {
+    let Some(s) = family::slot(id).filter(|_| !super::tapped()) else { return Ok(None) };
+    s.pace.sent();
+    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let mut moved = 0;
+    let result = into_channel(id, s, fd, pipe, length, &mut moved, &mut patience);
+    patience.over();
+    if moved < length && result != Err(Stop::Kernel) {
+        super::STARVED_LISTENER.tell(id);
+    }
+    match result {
+        _ if moved > 0 => Ok(Some(moved)),
+        Ok(()) => Ok(Some(0)),
+        Err(Stop::Kernel) => Ok(None),
+        Err(Stop::Error(e)) => Err(e),
+    }
+}
+
+/// Why no more is moved.
+#[derive(PartialEq, Eq)]
+enum Stop {
+    /// The rest is the kernel's.
+    Kernel,
+    Error(Errno),
+}
+
+impl From<Errno> for Stop {
+    fn from(e: Errno) -> Self {
+        Self::Error(e)
+    }
+}
+
+fn into_channel(
+    id: SlotId,
+    s: &Slot,
+    mut fd: RawFd,
+    pipe: Pipe,
+    length: usize,
+    moved: &mut usize,
+    patience: &mut wait::Patience,
+) -> Result<(), Stop> {
+    let mut advanced = false;
+    while *moved < length {
+        reader::check(s, fd);
+        let mut refusal = None;
+        match message(s, pipe, length - *moved, &mut refusal) {
+            Step::Sent(n) => {
+                *moved += n;
+                advanced = false;
+            }
+            Step::End => return Ok(()),
+            Step::Full => fd = room(id, s, fd, patience)?,
+            Step::Ordinary => match refusal {
+                Some(Errno::AGAIN) if *moved > 0 => return Ok(()),
+                Some(Errno::AGAIN) => pipe.ready(libc::POLLIN, pipe.waits)?,
+                Some(e) => return Err(e.into()),
+                None if advanced => return Err(Stop::Kernel),
+                None => {
+                    send::attempt(id, s, fd, &mut Cursor::new(&[]), 0, Into::Stream, patience)?;
+                    match s.send_mode() {
+                        SendMode::Device => advanced = prepare(id, s, fd),
+                        _ if !s.has(flag::STRICT) || link::has_window(s) => return Err(Stop::Kernel),
+                        _ => fd = room(id, s, fd, patience)?,
+                    }
+                }
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Waits until there may be room to send.
+fn room(id: SlotId, s: &Slot, fd: RawFd, patience: &mut wait::Patience) -> Result<RawFd, Errno> {
+    wait::writable(id, s, fd, 0, patience)?;
+    Ok(patience.descriptor(fd))
+}
+
+/// Before the first long message. Always true: what can be done ahead of a message has been done.
+fn prepare(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+    if !s.has(flag::LARGE_OPEN)
+        && let Some(ends) = link::ends(s)
+    {
+        open_large(id, s, fd, &ends);
+    }
+    true
+}
+
+/// Whether bytes may be put into the channel with no more questions.
+fn sends(s: &Slot) -> bool {
+    let received = flag::RELAYED | flag::ENDED | flag::READ_SHUT | flag::FIN_FIRST | flag::CONNECT_NEWS;
+    !s.has(flag::UNCOMMON & !received) && s.has(flag::LARGE_OPEN) && s.send_mode() == SendMode::Device
+}
+
+/// One message, under the send lock; `refusal` is why the pipe gave nothing.
+fn message(s: &Slot, pipe: Pipe, length: usize, refusal: &mut Option<Errno>) -> Step {
+    let Some(ends) = link::ends(s).filter(|_| sends(s)) else { return Step::Ordinary };
+    if !guard::take_send(s, &ends) {
+        return Step::Ordinary;
+    }
+    let over = marks::is_asked_back(&ends.outgoing) || marks::receiver_closed(&ends.outgoing);
+    // Asked again, now that nobody else changes it.
+    let step = if over || !sends(s) {
+        Step::Ordinary
+    } else {
+        fill(s, &ends, length, |to, len| pipe.take(to, len).map_err(|e| *refusal = Some(e)).ok())
+    };
+    s.send.lock.unlock(tid());
+    if let Step::Sent(_) = step {
+        relay::carry_out(s, &ends);
+    }
+    step
+}
