@@ -21,7 +21,7 @@ pub struct Arguments {
     pub transport: Option<String>,
 
     /// Attach connections from their first byte, not only those that have shown that they will live
-    #[arg(short, long)]
+    #[arg(long)]
     pub eager: bool,
 
     /// Break a connection that would stay on TCP for good, or go back to it
