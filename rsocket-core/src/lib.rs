@@ -9,7 +9,7 @@
 //!
 //! [`fork_safe`] is upstream's fork mode, in which a TCP connection becomes one over RDMA before its first byte.
 //!
-//! Beside them: [`config`], [`environment`] (the variables), [`stats`], [`live`] (what `rsstat` shows), [`tap`] (packets for Wireshark), [`log`].
+//! Beside them: [`config`], [`environment`] (the variables), [`libdir`] (`$LIB`), [`stats`], [`live`] (what `rsstat` shows), [`tap`] (packets for Wireshark), [`log`].
 //!
 //! Shared by the libraries that export C functions, and used by nothing else in here: [`descriptors`] (what
 //! each number stands for), [`edge`] (return values and `errno`), [`process`] (forks and the end).
@@ -32,6 +32,7 @@ pub mod errno;
 pub mod fork_safe;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+pub mod libdir;
 pub mod live;
 pub mod log;
 pub mod placement;

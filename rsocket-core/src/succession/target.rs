@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::image;
 use crate::descriptors::{self, Entry};
-use crate::{socket, sys};
+use crate::{libdir, socket, sys};
 
 /// Scripts whose interpreter is a script again, at most.
 const DEPTH: usize = 4;
@@ -121,7 +121,8 @@ fn own_name() -> Option<&'static CStr> {
 
 /// Whether a list as of `LD_PRELOAD` has this name in it.
 fn names(list: &[u8], name: &[u8]) -> bool {
-    list.split(|c| matches!(c, b' ' | b':' | b'\t' | b'\n')).any(|item| item == name)
+    list.split(|c| matches!(c, b' ' | b':' | b'\t' | b'\n'))
+        .any(|item| libdir::means(item, name, libdir::directory()))
 }
 
 fn for_all_programs(name: &[u8]) -> bool {

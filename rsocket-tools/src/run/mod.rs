@@ -56,7 +56,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         _ => None,
     };
     let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-    let preload = preload::order(&before, &library, needs.as_deref())?;
+    let preload = preload::order(&before, preload::portable(&library).as_ref(), needs.as_deref())?;
     let set = settings::environment(arguments)?;
     if arguments.explain {
         print!("{}", explain::report(&library, &preload, &set, found.as_ref()));

@@ -5,8 +5,21 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+use rsocket_core::libdir;
+
 /// Beginnings of the names of libraries that must be first.
 const FIRST: [&[u8]; 5] = [b"libasan.so", b"libtsan.so", b"libubsan.so", b"liblsan.so", b"libclang_rt."];
+
+/// The library's path as it goes into `LD_PRELOAD`: with `$LIB`, where the linker then finds the same file. Programs of
+/// another C library (musl) find none there, and start; with the plain path they would not.
+#[must_use]
+pub fn portable(library: &Path) -> OsString {
+    let path = library.as_os_str().as_bytes();
+    match libdir::directory().filter(|d| libdir::is_right(d)).and_then(|d| libdir::with_variable(path, d)) {
+        Some([before, after]) => OsString::from_vec([before, b"$LIB", after].concat()),
+        None => library.into(),
+    }
+}
 
 fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|b| *b == b'/').next().unwrap_or(path)
