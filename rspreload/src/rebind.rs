@@ -9,7 +9,7 @@
 //! forbidden, the process attaches no more. Must not know sockets or what a hook does.
 //! Entry points: [`Before::now`], [`Before::rebind`].
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::os::fd::OwnedFd;
 
@@ -60,10 +60,9 @@ impl Before {
         unsafe { core::slice::from_raw_parts(self.list, self.count) }.contains(&identity)
     }
 
-    /// Points what binds past us at our hooks, and ends the snapshot.
-    pub(crate) fn rebind(self) {
-        let mut found = Found { own: None, libc: [(0, 0); 4], libcs: 0 };
-        each_object(&mut |object| found.look(&object));
+    /// Points what binds past us at our hooks, and ends the snapshot. `dlsym` is for these libraries alone.
+    pub(crate) fn rebind(self, dlsym: *const ()) {
+        let found = Found::now();
         if let Some(own) = found.own {
             let mut writer = Writer { memory: None, done: 0, left: 0 };
             each_object(&mut |object| {
@@ -71,7 +70,7 @@ impl Before {
                     let new = !self.has(object.identity());
                     object.each_slot(&mut |slot| {
                         if found.goes_past_us(&object, new, &slot)
-                            && let Some(hook) = own.function(slot.name)
+                            && let Some(hook) = instead_of(&own, slot.name, dlsym)
                         {
                             writer.write(slot.address, hook, object.is_read_only(slot.address));
                         }
@@ -87,6 +86,31 @@ impl Before {
             let _ = unsafe { munmap(self.list.cast(), MOST * size_of::<usize>()) };
         }
     }
+}
+
+/// What a library that binds past us is to have in place of libc's function.
+fn instead_of(own: &Object, name: &[u8], dlsym: *const ()) -> Option<usize> {
+    if name == b"dlsym" { Some(dlsym as usize) } else { own.function(name) }
+}
+
+/// Our hook of this name.
+///
+/// # Safety
+/// `name` is a C string.
+pub(crate) unsafe fn hook(name: *const c_char) -> Option<usize> {
+    // SAFETY: the caller's promise.
+    Found::now().own?.function(unsafe { CStr::from_ptr(name) }.to_bytes())
+}
+
+/// Our hook of this name, if the address is in libc.
+///
+/// # Safety
+/// As [`hook`].
+pub(crate) unsafe fn hook_instead_of(address: usize, name: *const c_char) -> Option<usize> {
+    let found = Found::now();
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    found.own.filter(|_| found.is_libcs(address))?.function(name)
 }
 
 /// A call may go past us from now on.
@@ -118,6 +142,12 @@ struct Found {
 }
 
 impl Found {
+    fn now() -> Self {
+        let mut found = Self { own: None, libc: [(0, 0); 4], libcs: 0 };
+        each_object(&mut |object| found.look(&object));
+        found
+    }
+
     fn look(&mut self, object: &Object) {
         let here: fn(u64) = left;
         if object.has(here as usize) {
@@ -187,7 +217,7 @@ impl Writer {
 ///
 /// # Safety
 /// `name` is null or a C string.
-pub(crate) unsafe fn may_stand_in(name: *const core::ffi::c_char, caller: usize) -> bool {
+pub(crate) unsafe fn may_stand_in(name: *const c_char, caller: usize) -> bool {
     if name.is_null() {
         return false;
     }

@@ -1,4 +1,5 @@
-//! `dlopen` and `dlmopen`: what they bring with `RTLD_DEEPBIND` binds past us, and is mended afterwards ([`rebind`]).
+//! `dlopen` and `dlmopen`: what they bring with `RTLD_DEEPBIND` binds past us, and is mended afterwards ([`rebind`]). Such
+//! libraries also get a `dlsym` of ours, which nobody else sees.
 //!
 //! They go by the place that they are called from: its search path, its namespace. So a hook must jump there with
 //! the caller's return address on the stack; it stands in for the caller only where that makes no difference.
@@ -23,7 +24,6 @@ macro_rules! by_caller {
         ///
         /// # Safety
         /// The contract of libc's function of this name.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         pub(crate) unsafe extern "C-unwind" fn $name() {
             // SAFETY: saves and restores the registers that hold arguments, keeps the stack aligned for the call,
@@ -74,9 +74,13 @@ macro_rules! by_caller {
 
 by_caller! {
     /// `dlopen`, as in its manual page.
+    #[cfg_attr(not(test), unsafe(no_mangle))]
     dlopen => before_dlopen;
     /// `dlmopen`, as in its manual page.
+    #[cfg_attr(not(test), unsafe(no_mangle))]
     dlmopen => before_dlmopen;
+    /// `dlsym` for the libraries that bind past us, and for nobody else: what it finds in libc has its hook.
+    dlsym_beside => before_dlsym;
 }
 
 /// Whether what is opened so binds past us, and that is any business of ours.
@@ -118,7 +122,7 @@ unsafe extern "C-unwind" fn open_and_rebind(name: *const c_char, mode: c_int) ->
     let before = keeping_errno(rebind::Before::now);
     // SAFETY: the next definition of dlopen, or what stands for it; the arguments are the caller's.
     let handle = unsafe { transmute::<*const (), Open>(real::dlopen())(name, mode) };
-    keeping_errno(|| before.rebind());
+    keeping_errno(|| before.rebind(dlsym_beside as *const ()));
     handle
 }
 
@@ -130,6 +134,24 @@ unsafe extern "C-unwind" fn open_in_and_rebind(
     let before = keeping_errno(rebind::Before::now);
     // SAFETY: as above.
     let handle = unsafe { transmute::<*const (), OpenIn>(real::dlmopen())(space, name, mode) };
-    keeping_errno(|| before.rebind());
+    keeping_errno(|| before.rebind(dlsym_beside as *const ()));
     handle
+}
+
+extern "C-unwind" fn before_dlsym(handle: *mut c_void, name: *const c_char, _: usize, _: usize) -> *const () {
+    // Everything that goes by the caller's place is libc's; of the names without a handle, only ours do not.
+    let by_place = handle == libc::RTLD_NEXT || name.is_null();
+    // SAFETY: dlsym's argument.
+    if by_place || handle == libc::RTLD_DEFAULT && unsafe { rebind::hook(name) }.is_none() {
+        return libc::dlsym as *const ();
+    }
+    find_and_follow as *const ()
+}
+
+unsafe extern "C-unwind" fn find_and_follow(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    // SAFETY: the caller's arguments.
+    let found = unsafe { libc::dlsym(handle, name) };
+    // SAFETY: as above.
+    let hook = keeping_errno(|| unsafe { rebind::hook_instead_of(found as usize, name) });
+    hook.map_or(found, |address| address as *mut c_void)
 }
