@@ -6,14 +6,17 @@
 //!
 //! Slots in pages that the linker has made read-only are written through `/proc/self/mem`: changing the
 //! protection could take a page from a thread that is just relocating its object. Where that is
-//! forbidden, the process attaches no more. Must not know sockets or what a hook does.
+//! forbidden, everything goes back to TCP, and the process attaches no more. Must not know what a hook does.
 //! Entry points: [`Before::now`], [`Before::rebind`].
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::os::fd::OwnedFd;
 
+use rsocket_core::attach::reason::Reason;
 use rsocket_core::attach::{link, sandbox};
+use rsocket_core::descriptors::Entry;
+use rsocket_core::socket;
 use rsocket_core::stats::{self, Counter};
 use rsocket_core::sys;
 use rustix::fs::{Mode, OFlags};
@@ -22,6 +25,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 mod object;
 
 use object::{Object, Slot};
+
+use crate::shadow;
 
 /// Objects that a snapshot has room for. With more, none counts as new.
 const MOST: usize = 8192;
@@ -113,13 +118,20 @@ pub(crate) unsafe fn hook_instead_of(address: usize, name: *const c_char) -> Opt
     found.own.filter(|_| found.is_libcs(address))?.function(name)
 }
 
-/// A call may go past us from now on.
+/// A call may go past us from now on: what is on a device goes back to TCP, and nothing attaches any more.
 pub(crate) fn left(slots: u64) {
     stats::add(Counter::DeepbindLeft, slots);
     rsocket_core::log_warn!(
         "a library that was loaded with RTLD_DEEPBIND cannot be followed: nothing attaches any more"
     );
     link::distrust();
+    if shadow::any() && shadow::mine() {
+        for fd in 0..shadow::end() {
+            if let Entry::Connection(slot) = shadow::entry(fd) {
+                socket::give_away(slot, fd, Reason::OddUse);
+            }
+        }
+    }
 }
 
 /// Shows each object of the process, under the linker's lock: none comes or goes meanwhile.
@@ -213,7 +225,7 @@ impl Writer {
 }
 
 /// Whether `dlopen` of this name by the code at `caller` does the same when we call it instead: then neither the
-/// caller's own search path counts, nor where the caller lies.
+/// caller's own search path counts, nor where the caller lies. (The program's RPATH counts in either case.)
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -226,7 +238,10 @@ pub(crate) unsafe fn may_stand_in(name: *const c_char, caller: usize) -> bool {
     let mut paths = None;
     each_object(&mut |object| {
         if object.has(caller) {
-            paths = Some((object.has_tag(object::RPATH), object.has_tag(object::RUNPATH)));
+            paths = Some((
+                object.has_tag(object::RPATH) && !object.is_program(),
+                object.has_tag(object::RUNPATH),
+            ));
         }
     });
     let path = name.contains(&b'/');

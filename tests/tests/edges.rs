@@ -233,6 +233,29 @@ fn a_plug_in_that_binds_past_us_is_followed() {
     }
 }
 
+/// A library with a search path of its own opens another one: nobody can do that in its place.
+#[test]
+fn where_it_cannot_be_followed_everything_is_on_tcp() {
+    let path = "-Wl,--disable-new-dtags,-rpath,/nonexistent";
+    // The program's own path changes nothing.
+    let program = compile("deepbind", "deepbind-path", &[path]);
+    let first = compile("deepbind", "plug-path.so", &["-shared", "-fPIC", "-DPLUG", path]);
+    let second = compile("deepbind", "plug-no-path.so", &["-shared", "-fPIC", "-DPLUG"]);
+    let report = program.with_extension("path");
+    let _ = std::fs::remove_file(&report);
+    let make = || {
+        let mut command = Command::new(&program);
+        command.arg(&first).arg(&second).arg("now").env("RSOCKET_STATS", &report);
+        command
+    };
+    let outcome = same_plain_and_preloaded(make, preload_library(), &[], &[], LIMIT);
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+    let text = std::fs::read_to_string(&report).expect("a report was written");
+    assert_eq!(counted(&text, "deepbind.left"), 1, "{text}");
+    assert!(counted(&text, "deepbind.rebound") >= 3, "{text}");
+    assert!(counted(&text, "detached") >= 1, "{text}");
+}
+
 #[test]
 fn settings_outlive_the_programs_environment() {
     let path = compile("own_environment", "own_environment", &[]);

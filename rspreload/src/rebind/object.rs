@@ -18,6 +18,8 @@ const SYMBOLS: i64 = 6;
 const RELA: i64 = 7;
 const RELA_SIZE: i64 = 8;
 const STRINGS_SIZE: i64 = 10;
+/// The debugger's entry, which programs have.
+const PROGRAM: i64 = 21;
 const PLT_RELA: i64 = 23;
 const GNU_HASH: i64 = 0x6fff_fef5;
 /// Where the object's dependencies are looked for; the first also counts for what they need.
@@ -100,6 +102,12 @@ impl Object {
     /// Whether the linker has made the page of this address read-only after relocation.
     pub(super) fn is_read_only(&self, address: usize) -> bool {
         self.segments(PT_GNU_RELRO).any(|(from, to, _)| (from..to).contains(&address))
+    }
+
+    /// Whether it is the program itself, which has no name.
+    pub(super) fn is_program(&self) -> bool {
+        // SAFETY: the linker's name of the object.
+        !self.name.is_null() && unsafe { *self.name } == 0 && self.has_tag(PROGRAM)
     }
 
     /// Whether it is libc, or a library that has libc's calls for threads; or the linker, or the kernel's own.
