@@ -198,6 +198,62 @@ static void goes_on_client(int fd) {
   get_stream(fd, 6, 0, 1 << 20, 30000);
 }
 
+// Bytes that were sent before the way back and bytes that were sent after it are one stream for every call: `part` and as many more.
+enum { PART = 1000 };
+static void both_sides(int fd, int waits) {
+  int n = 8 | 16, k = 0;
+  told();
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPING, &n, sizeof n));
+  tell('g');
+  if (!waits) {
+    hear('h');
+    nap(patience(50));
+  }
+  char b[2 * PART + 100];
+  // Waits for what has not been sent yet.
+  EQ(recv(fd, b, 2 * PART, MSG_PEEK | MSG_WAITALL), 2 * PART);
+  verify(b, 2 * PART, 5, 0);
+  EQ(recv(fd, b, sizeof b, MSG_PEEK), 2 * PART);
+  verify(b, 2 * PART, 5, 0);
+  EQ(recv(fd, b, PART + 1, MSG_PEEK | MSG_DONTWAIT), PART + 1);
+  CHECK(!ioctl(fd, FIONREAD, &k));
+  EQ(k, 2 * PART);
+  n = PART + 1;
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n));
+  EQ(ready(fd, POLLIN, 2000), POLLIN);
+  n = 1;
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n));
+  EQ(recv(fd, b, PART / 2, 0), PART / 2);
+  verify(b, PART / 2, 5, 0);
+  EQ(recv(fd, b, sizeof b, 0), 2 * PART - PART / 2);
+  verify(b, 2 * PART - PART / 2, 5, PART / 2);
+  FAILS(recv(fd, b, sizeof b, MSG_DONTWAIT), EAGAIN);
+  tell('d');
+  // And so with the low-water mark, of which the first half is there before.
+  n = 2 * PART;
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n));
+  EQ(recv(fd, b, sizeof b, 0), 2 * PART);
+  get_eof(fd);
+}
+static void both_sides_server(int fd) { both_sides(fd, 0); }
+static void both_sides_wait_server(int fd) { both_sides(fd, 1); }
+static void both_sides_of(int fd, int late) {
+  char b[2 * PART];
+  fill(b, sizeof b, 5, 0);
+  put(fd, b, PART);
+  tell('s');
+  hear('g');
+  if (late) nap(patience(100));
+  put(fd, b + PART, PART);
+  if (!late) tell('h');
+  hear('d');
+  put(fd, b, PART);
+  nap(patience(100));
+  put(fd, b, PART);
+}
+static void both_sides_client(int fd) { both_sides_of(fd, 0); }
+static void both_sides_late_client(int fd) { both_sides_of(fd, 1); }
+
 // -- splice as splice(2) says
 static int pipe_of(int p[2], int flags) {
   CHECK(!pipe2(p, flags));
@@ -330,6 +386,8 @@ const test_case CASES[] = {
     FOUR("fdopen", stream, 0),
     {"lines_by_streams", lines_server, lines_client, 0},
     {"what_follows", goes_on_server, goes_on_client, 0},
+    {"one_stream", both_sides_server, both_sides_client, 0},
+    {"one_stream_late", both_sides_wait_server, both_sides_late_client, 0},
     {"splice_out_edges", out_edges_server, out_edges_client, 0},
     {"splice_into_full", in_full_server, in_full_client, 0},
     {"splice_echo", echo_server, echo_client, 0},

@@ -6,12 +6,13 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::kernel::{self, Ending};
-use super::receive::{Got, attempt, no_more_fits};
+use super::receive::{Got, attempt, in_window, no_more_fits};
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
 use super::{Events, guard, ready, wait};
 use crate::attach::link;
 use crate::attach::machine::ReceiveMode;
+use crate::attach::marks;
 use crate::errno::Errno;
 use crate::relay;
 use crate::sync::thread::tid;
@@ -55,6 +56,11 @@ fn until_enough(
             {
                 return Ok(cursor.done());
             }
+            Got::Bytes(_) if has_end(s) => {
+                if wait::blocks(s, fd, flags).is_err() || !comes_by_tcp(s, fd, target) {
+                    return Ok(cursor.done());
+                }
+            }
             Got::Bytes(_) => {
                 if wait::more(id, s, fd, flags, seen, patience).is_err() {
                     return Ok(cursor.done());
@@ -62,6 +68,24 @@ fn until_enough(
             }
         }
     }
+}
+
+/// Whether the sender has gone back to TCP: what follows the window's bytes comes from there.
+fn has_end(s: &Slot) -> bool {
+    link::ends(s).is_some_and(|ends| marks::end(&ends.incoming).is_some())
+}
+
+/// Waits until TCP has what the window's unread bytes leave of the first `target`. False when it will not be there.
+fn comes_by_tcp(s: &Slot, fd: RawFd, target: usize) -> bool {
+    let Some(ends) = link::ends(s) else { return false };
+    if !guard::take_receive(s, &ends) {
+        return false;
+    }
+    // SAFETY: the lock was taken above.
+    let here = in_window(&unsafe { s.receive.load() }, &ends);
+    s.receive.lock.unlock(tid());
+    let missing = target.saturating_sub(here);
+    kernel::peek_all(fd, missing).is_ok_and(|n| n >= missing)
 }
 
 /// Whether nothing more will come before what is there is taken.

@@ -426,13 +426,32 @@ fn from_device(
         return Err(broken(s, fd, "a message or a placement breaks the protocol"));
     }
     let ended = state.ended != 0;
+    let over = n > 0 && to.left() > 0 && is_over(state, ends);
     if !peek {
         publish(s, ends, n);
     }
     match n {
+        n if over => Ok(Got::Bytes(n + behind_the_end(s, fd, to, flags))),
         0 if ended || s.has(flag::READ_SHUT) => Ok(Got::End),
         0 => Ok(Got::Nothing),
         n => Ok(Got::Bytes(n)),
+    }
+}
+
+/// Whether the sender has gone back to TCP, and the window has no more than `state` has taken.
+fn is_over(state: &RecvState, ends: &Ends) -> bool {
+    marks::end(&ends.incoming) == Some(state.total())
+        && ends.incoming.poll_data(state.data_position).is_none()
+}
+
+/// What TCP has behind the window's last byte belongs to the same call. An end or an error is the next one's.
+fn behind_the_end(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i32) -> usize {
+    if !counters::in_queue(fd).is_ok_and(|n| n > 0) {
+        return 0;
+    }
+    match from_kernel(s, fd, to, usize::MAX, flags) {
+        Ok(Got::Bytes(n)) => n,
+        _ => 0,
     }
 }
 

@@ -63,7 +63,8 @@ pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {
     // SAFETY: the lock was taken above.
     let state = unsafe { s.receive.load() };
     let enough = in_window(&state, ends) >= s.low_water.load(Ordering::Relaxed) as usize;
-    let all = no_more_fits(&state, ends);
+    // What follows the end comes by TCP, with which it cannot be waited for together.
+    let all = no_more_fits(&state, ends) || marks::end(&ends.incoming).is_some();
     s.receive.lock.unlock(tid());
     enough || all
 }
