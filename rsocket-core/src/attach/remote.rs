@@ -18,9 +18,9 @@ use super::trust::{End, Tuple};
 use super::witness::{Proof, Who};
 use crate::errno::Errno;
 use crate::live;
-use crate::relay::{self, beside};
+use crate::relay::beside;
 use crate::socket::slot::{Slot, SlotId, flag};
-use crate::socket::{family, guard, policy, send};
+use crate::socket::{family, guard, pending, policy, send};
 use crate::stats::{self, Counter};
 use crate::sync::lock::Taken;
 use crate::sync::thread::tid;
@@ -233,7 +233,7 @@ pub fn failed(id: SlotId, s: &Slot, reason: Reason, again: bool) {
 /// had never been; else bytes may be missing, and the program is told (`life-of-a-connection §1`).
 pub fn lost(s: &Slot, committed: bool) {
     if committed || !back_to_tcp(s) {
-        relay::was_reset(s);
+        pending::note_reset(s);
         s.set(flag::LOST);
     }
 }

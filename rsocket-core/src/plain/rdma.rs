@@ -218,7 +218,7 @@ fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) ->
         if !s.has(flag::UNREACHED) {
             return Err(Errno(libc::EISCONN));
         }
-        let told = s.relay_error.swap(0, Ordering::AcqRel);
+        let told = s.pending_error.swap(0, Ordering::AcqRel);
         begin_anew(s, fd);
         if told != 0 {
             return Err(Errno(told));
@@ -283,7 +283,7 @@ fn answered(s: &Slot, fd: RawFd, waited: Result<(), Errno>, gives_up: bool) -> R
         other => other?,
     }
     if s.has(flag::UNREACHED) {
-        let e = s.relay_error.swap(0, Ordering::AcqRel);
+        let e = s.pending_error.swap(0, Ordering::AcqRel);
         begin_anew(s, fd);
         return Err(Errno(if e == 0 { libc::ECONNREFUSED } else { e }));
     }
@@ -483,14 +483,14 @@ pub fn error(id: SlotId, fd: RawFd) -> Option<i32> {
         return Some(0);
     }
     if s.has(flag::UNREACHED) {
-        return Some(s.relay_error.swap(0, Ordering::AcqRel));
+        return Some(s.pending_error.swap(0, Ordering::AcqRel));
     }
-    if s.relay_error.load(Ordering::Relaxed) == 0 {
+    if s.pending_error.load(Ordering::Relaxed) == 0 {
         return None;
     }
     // Both say that the connection broke; the relay knows why.
     let _ = crate::socket::kernel::take_error(fd);
-    Some(s.relay_error.swap(0, Ordering::AcqRel))
+    Some(s.pending_error.swap(0, Ordering::AcqRel))
 }
 
 /// The socket's own name and its peer's, where the kernel does not know them.

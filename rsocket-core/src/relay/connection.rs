@@ -29,6 +29,7 @@ use crate::errno::Errno;
 use crate::fork_safe;
 use crate::proto::stream::StreamParams;
 use crate::socket::family;
+use crate::socket::pending;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::timers::Rules;
 use crate::sys;
@@ -382,7 +383,7 @@ impl Connection {
                 self.say_timed_out();
             } else if peer == PeerEnd::Broken && !self.beside {
                 // Its next call may find the window closed before the kernel says anything.
-                self.holder().inspect(|(_, s)| super::was_reset(s));
+                self.holder().inspect(|(_, s)| pending::note_reset(s));
             }
             if self.beside
                 && peer == PeerEnd::Broken

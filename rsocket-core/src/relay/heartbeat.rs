@@ -93,8 +93,8 @@ impl Connection {
     /// The program's next call says that the peer did not answer in time.
     pub(super) fn say_timed_out(&mut self) {
         if let Some((_, s)) = self.holder() {
-            // Release: pairs with relay::why, behind the reset that the program's socket gets next.
-            s.relay_error.store(Errno::TIMEDOUT.0, Ordering::Release);
+            // Release: pairs with pending::take, behind the reset that the program's socket gets next.
+            s.pending_error.store(Errno::TIMEDOUT.0, Ordering::Release);
         }
     }
 

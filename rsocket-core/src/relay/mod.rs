@@ -201,41 +201,9 @@ pub fn not_connected(s: &Slot, then: Errno) -> Result<(), Errno> {
     if s.has(flag::PENDING) {
         return Ok(());
     }
-    match s.relay_error.swap(0, Ordering::AcqRel) {
+    match s.pending_error.swap(0, Ordering::AcqRel) {
         0 => Err(then),
         e => Err(Errno(e)),
-    }
-}
-
-/// Why a connection broke: its relay may know better than `heard`, which is what the kernel or a mark says. Said once.
-#[must_use]
-pub fn why(s: &Slot, heard: Errno) -> Errno {
-    if !s.has(flag::RELAYED) {
-        return heard;
-    }
-    match s.relay_error.swap(0, Ordering::AcqRel) {
-        0 => heard,
-        e => Errno(e),
-    }
-}
-
-/// Whether [`why`] would say more than was heard.
-#[must_use]
-pub fn knows_why(s: &Slot) -> bool {
-    s.has(flag::RELAYED) && s.relay_error.load(Ordering::Acquire) != 0
-}
-
-/// Before a connection that broke is marked as such: the next call says that it was reset, which none may take for a peer that
-/// has closed. What is known better stays.
-pub fn was_reset(s: &Slot) {
-    // Release: pairs with `why`, behind the mark that the caller makes.
-    let _ = s.relay_error.compare_exchange(0, Errno::CONNRESET.0, Ordering::Release, Ordering::Relaxed);
-}
-
-/// A call found out why the connection broke, but had done a part, which it reports: the next one says why.
-pub fn unsaid(s: &Slot, e: Errno) {
-    if s.has(flag::RELAYED) && !matches!(e, Errno::AGAIN | Errno::INTR | Errno::PIPE) {
-        s.relay_error.store(e.0, Ordering::Release);
     }
 }
 

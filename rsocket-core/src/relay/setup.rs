@@ -495,7 +495,7 @@ impl Connection {
             return Stage::Over;
         }
         if let Some((id, s)) = self.program() {
-            s.relay_error.store(e.0, Ordering::Release);
+            s.pending_error.store(e.0, Ordering::Release);
             s.set(flag::UNREACHED);
             s.flags.fetch_and(!flag::PENDING, Ordering::AcqRel);
             self.news = Some(id);

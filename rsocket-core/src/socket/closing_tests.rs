@@ -10,11 +10,11 @@ use super::send::Into;
 use super::slot::flag;
 use super::vectors::Cursor;
 use super::wait::Patience;
-use super::{family, guard, life, receive, send};
+use super::{family, guard, life, pending, receive, send};
 use crate::attach::{link, marks, remote};
 use crate::errno::Errno;
 use crate::plain;
-use crate::relay::{self, pump_tests::program};
+use crate::relay::pump_tests::program;
 use crate::sync::thread::tid;
 
 /// Until the closing thread waits for the lock.
@@ -106,7 +106,7 @@ fn a_reset_is_said_before_a_broken_pipe() {
         let send = || send::send(id, s, fd.as_raw_fd(), &list, libc::MSG_DONTWAIT);
         assert_eq!(send(), Ok(1));
         if broken {
-            relay::was_reset(s);
+            pending::note_reset(s);
         }
         port.close();
         assert_eq!([send(), send()], said);

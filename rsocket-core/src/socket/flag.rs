@@ -37,7 +37,7 @@ pub const CONNECT_NEWS: u32 = 1 << 13;
 pub const RELAYED: u32 = 1 << 14;
 /// The relay is still connecting: nothing is ready.
 pub const PENDING: u32 = 1 << 15;
-/// The relay could not connect; [`super::slot::Slot::relay_error`] says why.
+/// The relay could not connect; [`super::slot::Slot::pending_error`] says why.
 pub const UNREACHED: u32 = 1 << 16;
 /// Listens by way of a relay.
 pub const RELAY_LISTENS: u32 = 1 << 17;

@@ -121,6 +121,8 @@ pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
         if l.low_water.load(Ordering::Relaxed) != 0 {
             super::low_water(id, fd);
         }
+        // As the kernel's socket has its listener's time-outs.
+        s.unwaiting.store(l.unwaiting.load(Ordering::Relaxed), Ordering::Relaxed);
         stamps::inherit(s, l);
     }
     established(id, s, 0);

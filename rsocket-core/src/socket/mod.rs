@@ -31,6 +31,7 @@ pub mod options;
 mod pace;
 mod patience;
 mod peek;
+pub mod pending;
 pub mod policy;
 mod reader;
 pub mod ready;
@@ -73,7 +74,7 @@ pub use watch::{tapped, unwitnessed, watching, witnessed, witnessing};
 use crate::attach::detach::{self, Scope};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::reason::Reason;
-use crate::attach::{link, marks, pairing, remote};
+use crate::attach::{counters, link, marks, pairing, remote, trust};
 use crate::errno::Errno;
 use crate::succession::parcels;
 use crate::{fork_safe, relay, sys, tap};
@@ -395,12 +396,42 @@ pub(crate) fn after_send(
     sent
 }
 
+/// The error that the socket has to say before anything else (recvmmsg(2)): ours, or the kernel's.
+///
+/// # Errors
+/// That error, which is taken.
+pub fn pending_error(id: SlotId, fd: RawFd) -> Result<(), Errno> {
+    let Some(s) = slot(id) else { return Ok(()) };
+    pending::check(s)?;
+    kernel::take_error(fd).map_or(Ok(()), Err)
+}
+
+/// A call that has done a part met this error: the next one says it, if it is how the connection ended.
+pub fn leave_error(id: SlotId, e: Errno) {
+    if let Some(s) = slot(id) {
+        pending::note(s, e);
+    }
+}
+
 /// SO_RCVLOWAT was set: what the kernel made of it counts.
 pub fn low_water(id: SlotId, fd: RawFd) {
     if let Some(s) = slot(id)
         && let Some(bytes) = kernel::integer(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT)
     {
         s.low_water.store(bytes.unsigned_abs(), Ordering::Relaxed);
+    }
+}
+
+/// `SO_RCVTIMEO` or `SO_SNDTIMEO` was set to so many seconds: fewer than none say that calls do not wait (socket(7)). The kernel
+/// heeds that, and then gives back 0, which is what it gives back where calls wait for ever.
+pub fn timeout_set(id: SlotId, option: i32, seconds: i64) {
+    let Some(s) = slot(id) else { return };
+    let bit = patience::unwaiting(option);
+    // Relaxed: a call that runs meanwhile may go by either, as with the kernel.
+    if seconds < 0 {
+        s.unwaiting.fetch_or(bit, Ordering::Relaxed);
+    } else {
+        s.unwaiting.fetch_and(!bit, Ordering::Relaxed);
     }
 }
 
@@ -429,7 +460,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
             ends.wake_own_readers();
         }
     }
-    if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
+    if (how == libc::SHUT_WR || how == libc::SHUT_RDWR) && !was_reset(s, fd) {
         if link::has_window(s) && !s.has(flag::BESIDE) {
             send::say_shutdown(id, s, fd);
         }
@@ -441,6 +472,11 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
             send::say_shutdown(id, s, fd);
         }
     }
+}
+
+/// Whether the kernel will refuse a shutdown, since the TCP connection was reset: then the peer is told of no end.
+fn was_reset(s: &Slot, fd: RawFd) -> bool {
+    !s.has(flag::RELAYED) && link::has_window(s) && counters::tcp_state(fd) == Ok(trust::state::CLOSE)
 }
 
 /// After the real shutdown: once both directions are shut nobody takes what still comes, and who sends it must not wait for

@@ -31,6 +31,11 @@ pub struct Patience {
     slept: Option<Entered>,
 }
 
+/// The bit of [`Slot::unwaiting`] for this time-out.
+pub(super) fn unwaiting(option: i32) -> u32 {
+    if option == libc::SO_RCVTIMEO { 1 } else { 2 }
+}
+
 impl Patience {
     /// `option` is `SO_RCVTIMEO` or `SO_SNDTIMEO`.
     #[must_use]
@@ -93,7 +98,13 @@ impl Patience {
                     limit.is_none()
                 });
             }
-            self.deadline = limit.map_or(u64::MAX, |ns| sys::now_ns().saturating_add(ns));
+            // Relaxed: as in timeout_set.
+            let unwaiting = s.unwaiting.load(Ordering::Relaxed) & unwaiting(self.option) != 0;
+            self.deadline = match limit {
+                None if unwaiting => 1,
+                None => u64::MAX,
+                Some(ns) => sys::now_ns().saturating_add(ns),
+            };
         }
         if self.deadline == u64::MAX {
             return Ok(None);

@@ -9,7 +9,7 @@ use super::kernel::{self, Ending};
 use super::receive::{Got, attempt, in_window, no_more_fits};
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{Events, guard, ready, wait};
+use super::{Events, guard, pending, ready, wait};
 use crate::attach::link;
 use crate::attach::machine::ReceiveMode;
 use crate::attach::marks;
@@ -126,9 +126,14 @@ fn until_there(
     loop {
         fd = patience.descriptor(fd);
         let look = ready::look(id, s, fd);
-        let kernel = || matches!(kernel::ending(fd), Ending::Fin | Ending::Bytes);
-        if look.ready.contains(Events::IN) || kernel() {
+        pending::check(s)?;
+        if look.ready.contains(Events::IN) {
             return Ok(0);
+        }
+        match kernel::ending(fd) {
+            Ending::Fin | Ending::Bytes => return Ok(0),
+            Ending::Failed(e) => return Err(e),
+            Ending::Open => {}
         }
         wait::readable(id, s, fd, flags, patience, |_| relay::bring(s))?;
     }

@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 
 use super::slot::{Slot, SlotId, flag};
 use super::{Events, Progress};
-use super::{beside, reader, receive, wait};
+use super::{beside, pending, reader, receive, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{detach, marks, pairing};
@@ -179,6 +179,9 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
     let (receive_mode, send_mode) = (s.receive_mode(), s.send_mode());
     // Whoever set the modes gave it the window before: another thread may have done both since.
     let ends = ends.or_else(|| link::ends(s));
+    if pending::exists(s) {
+        ready |= Events::IN | Events::OUT | Events::ERR;
+    }
     match receive_mode {
         ReceiveMode::Device => {
             if ends.as_ref().is_none_or(|e| data_waiting(s, e)) || s.has(flag::READ_SHUT) {

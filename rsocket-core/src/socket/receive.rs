@@ -19,7 +19,7 @@ use super::straight::Looked;
 pub use super::unread::unread;
 pub(crate) use super::unread::{ended_ahead, in_window, no_more_fits, reaches_low_water};
 use super::vectors::Cursor;
-use super::{beside, guard, ready, straight, tally, wait};
+use super::{beside, guard, pending, ready, straight, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveEvent, ReceiveMode};
 use crate::attach::trust::state;
@@ -54,7 +54,8 @@ pub fn receive(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i32) 
     if cursor.left() == 0 {
         return nothing_wanted(id, s, fd, flags);
     }
-    if !Cursor::plausible(to) {
+    // What is thrown away is written nowhere.
+    if flags & libc::MSG_TRUNC == 0 && !Cursor::plausible(to) {
         return Err(Errno(libc::EFAULT));
     }
     if flags & libc::MSG_PEEK != 0 {
@@ -123,7 +124,7 @@ fn until_enough(
                 }
             }
             Err(e) if cursor.done() > 0 => {
-                relay::unsaid(s, e);
+                pending::note(s, e);
                 return Ok(cursor.done());
             }
             Err(e) => return Err(patience.why(s, fd, e)),
@@ -195,7 +196,7 @@ pub(super) fn attempt(
             let lost = s.has(flag::LOST);
             match up_to_the_cut(id, s, fd, &ends, to, flags) {
                 // Where TCP was left, or whether, nobody will say any more.
-                Ok(Got::Nothing) if lost => Err(relay::why(s, Errno::CONNRESET)),
+                Ok(Got::Nothing) if lost => Err(pending::take(s, Errno::CONNRESET)),
                 got => got,
             }
         }
@@ -414,7 +415,9 @@ fn from_device(
                 intact = take_messages(state, ends, to, copying, placer);
                 n = to.done() - before;
                 if n == 0 && intact && state.ended == 0 {
-                    return Ok(Got::End);
+                    // From here on each call says so, however soon after the kernel was asked.
+                    s.set(flag::ENDED);
+                    return pending::check(s).map(|()| Got::End);
                 }
             }
             Silence::Left => return from_kernel(s, fd, to, usize::MAX, flags),
@@ -528,22 +531,25 @@ enum Silence {
 }
 
 /// The device has nothing. Has the connection ended, or the sender gone back to TCP?
-fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, state: RecvState) -> Result<Silence, Errno> {
+fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: RecvState) -> Result<Silence, Errno> {
     // Acquire inside: pairs with the sender's release of its end mark, after its last message.
     if let Some(end) = marks::end(&ends.incoming)
-        && ends.incoming.poll_data(state.data_position).is_none()
+        && ends.incoming.poll_data(at.data_position).is_none()
     {
-        if end != state.total() {
+        if end != at.total() {
             return Err(broken(s, fd, "the sender's end mark is not where its messages end"));
         }
-        commit(s, ends, state, 0);
+        commit(s, ends, at, 0);
         s.set_receive_mode(ReceiveMode::Returned);
         return Ok(Silence::Left);
     }
     if s.has(flag::LOST) {
         // Looked at before the lane: what the relay put in came before.
-        let more = ends.incoming.poll_data(state.data_position).is_some();
-        return if more { Ok(Silence::LookAgain) } else { Err(relay::why(s, Errno::CONNRESET)) };
+        let more = ends.incoming.poll_data(at.data_position).is_some();
+        return if more { Ok(Silence::LookAgain) } else { Err(pending::take(s, Errno::CONNRESET)) };
+    }
+    if s.has(flag::ENDED) || pending::exists(s) {
+        return Ok(Silence::LookAgain);
     }
     if !wait::kernel_due(s) {
         return Ok(Silence::Nothing);
@@ -563,8 +569,17 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, state: RecvState) -> Result<S
         // Bytes beyond the cut: only right when the sender has gone back, which it says first.
         Ending::Bytes if marks::end(&ends.incoming).is_some() => Ok(Silence::Nothing),
         Ending::Bytes => Err(broken(s, fd, "TCP has bytes behind the switch")),
-        Ending::Failed(_) if ends.incoming.poll_data(state.data_position).is_some() => Ok(Silence::LookAgain),
-        Ending::Failed(e) => Err(relay::why(s, e)),
+        Ending::Failed(e) if ends.incoming.poll_data(at.data_position).is_some() => {
+            // What came before the reset is read first; the kernel says the error only once.
+            pending::note(s, e);
+            Ok(Silence::LookAgain)
+        }
+        Ending::Failed(e) => {
+            if counters::tcp_state(fd) == Ok(state::CLOSE) {
+                s.set(flag::ENDED);
+            }
+            Err(pending::take(s, e))
+        }
     }
 }
 
@@ -580,5 +595,5 @@ pub(super) fn quiet(s: &Slot, ends: &Ends) -> bool {
         && state.readable() == 0
         && ends.incoming.poll_data(state.data_position).is_none()
         && marks::end(&ends.incoming).is_none()
-        && !s.has(flag::LOST | flag::READ_SHUT | flag::MAPPED)
+        && !s.has(flag::LOST | flag::READ_SHUT | flag::MAPPED | flag::ENDED | flag::PEER_GONE)
 }

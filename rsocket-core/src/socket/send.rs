@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use super::kernel;
 use super::slot::{LARGE, SMALL, SendState, Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{guard, reader, straight, tally, wait};
+use super::{guard, pending, reader, straight, tally, wait};
 use crate::attach::detach::Scope;
 use crate::attach::link::{self, Beyond, Ends};
 use crate::attach::machine::{SendEvent, SendMode};
@@ -98,7 +98,7 @@ fn until_sent(
             Ok(()) if cursor.left() == 0 => return Ok(cursor.done()),
             Ok(()) => {}
             Err(e) if cursor.done() > 0 => {
-                relay::unsaid(s, e);
+                pending::note(s, e);
                 return Ok(cursor.done());
             }
             Err(e) => return Err(patience.why(s, fd, e)),
@@ -330,16 +330,22 @@ fn pour(fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
 /// Why nothing can be sent any more: what the relay or the kernel knows, once; after that, that the pipe is broken.
 #[cold]
 fn closed(s: &Slot, fd: RawFd) -> Errno {
-    relay::why(s, kernel::take_error(fd).unwrap_or(Errno::PIPE))
+    // The kernel's first: both say the same, and it is said once.
+    let heard = kernel::take_error(fd).unwrap_or(Errno::PIPE);
+    pending::take(s, heard)
 }
 
 /// Nobody will read. TCP underneath says what TCP says: the first send is taken and answered by a reset, the next one
 /// fails. What it takes is not carried anywhere, and not counted as if it were.
 #[cold]
 fn to_nobody(s: &Slot, fd: RawFd, from: &mut Cursor<'_>) -> Result<(), Errno> {
-    // Acquire inside: pairs with relay::was_reset, before the mark that brought us here.
-    if s.has(flag::RSOCKET) || relay::knows_why(s) {
+    // Acquire inside: pairs with pending::note_reset, before the mark that brought us here.
+    if s.has(flag::RSOCKET) || pending::exists(s) {
         return Err(closed(s, fd));
+    }
+    if from.left() == 0 {
+        // A send of nothing is no news for the peer, but the kernel says whether the pipe is broken.
+        return kernel::send(fd, &[], 0).map(drop);
     }
     let before = from.done();
     let r = pour(fd, from, 0);
@@ -360,7 +366,7 @@ fn into_device(
         return Err(closed(s, fd));
     }
     if s.has(flag::LOST) {
-        return Err(relay::why(s, Errno::PIPE));
+        return Err(pending::take(s, Errno::PIPE));
     }
     if gone {
         return match into {

@@ -288,8 +288,10 @@ pub struct Slot {
     pub relay: AtomicU32,
     /// The process that the relay is in.
     pub relay_pid: AtomicU32,
-    /// Why the relay could not connect, until somebody asked (`SO_ERROR`).
-    pub relay_error: AtomicI32,
+    /// Time-outs that were set to less than nothing ([`super::timeout_set`]).
+    pub unwaiting: AtomicU32,
+    /// The error that is still to be said, an errno ([`super::pending`]); 0 for none.
+    pub pending_error: AtomicI32,
     /// The first bytes that were sent and received over TCP, for an end on another host to know us by.
     pub witness: [Prefix; 2],
     /// Where this end, in process `relay_pid`, can be asked over RDMA: a port; 0 for nowhere.
@@ -513,7 +515,8 @@ impl Slot {
         self.reason.store(0, Ordering::Relaxed);
         self.relay.store(0, Ordering::Relaxed);
         self.relay_pid.store(0, Ordering::Relaxed);
-        self.relay_error.store(0, Ordering::Relaxed);
+        self.pending_error.store(0, Ordering::Relaxed);
+        self.unwaiting.store(0, Ordering::Relaxed);
         self.asked_at_port.store(0, Ordering::Relaxed);
         self.witness.iter().for_each(Prefix::reset);
         self.names.iter().for_each(|name| name.set(None));

@@ -36,9 +36,34 @@ hook! {
         }
         let r = real::setsockopt(fd, level, name, value, length);
         if r == 0 {
-            keeping_errno(|| was_set(fd, level, name));
+            keeping_errno(|| {
+                was_set(fd, level, name);
+                timeout_was_set(fd, level, name, value);
+            });
         }
         r
+    }
+}
+
+/// `SO_RCVTIMEO` and `SO_SNDTIMEO` as programs with 64-bit time on 32-bit machines name them.
+const SO_RCVTIMEO_NEW: c_int = 66;
+const SO_SNDTIMEO_NEW: c_int = 67;
+
+/// Takes note of a time-out that the kernel has just set.
+///
+/// # Safety
+/// The kernel has read the option's value at `value`.
+unsafe fn timeout_was_set(fd: c_int, level: c_int, name: c_int, value: *const c_void) {
+    let option = match name {
+        libc::SO_RCVTIMEO | SO_RCVTIMEO_NEW => libc::SO_RCVTIMEO,
+        libc::SO_SNDTIMEO | SO_SNDTIMEO_NEW => libc::SO_SNDTIMEO,
+        _ => return,
+    };
+    if level == libc::SOL_SOCKET
+        && let Entry::Connection(slot) | Entry::Listener(slot) = shadow::entry(fd)
+    {
+        // SAFETY: the kernel has read a timeval there, which begins with the seconds.
+        socket::timeout_set(slot, option, unsafe { value.cast::<i64>().read_unaligned() });
     }
 }
 

@@ -1,7 +1,6 @@
 //! Bytes in: `read`, `recv` and their relatives.
 
 use core::ffi::{c_int, c_uint, c_void};
-use core::mem::MaybeUninit;
 
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rsocket_core::attach::reason::Reason;
@@ -10,25 +9,12 @@ use rsocket_core::socket::{self, Route, SlotId, stamps};
 use rsocket_core::sys;
 
 use super::passing::{came, may_bring};
-use crate::edge::{self, count, iovecs, keeping_errno, nowhere, one, small};
+use crate::edge::{self, count, fail, iovecs, keeping_errno, nowhere, one, small};
 use crate::{real, shadow};
 
-/// Flags that the socket layer understands or that mean nothing on TCP. `MSG_TRUNC` is [`discard`]ed here.
-const KNOWN: c_int = libc::MSG_PEEK
-    | libc::MSG_WAITALL
-    | libc::MSG_DONTWAIT
-    | libc::MSG_NOSIGNAL
-    | libc::MSG_CMSG_CLOEXEC
-    | libc::MSG_TRUNC;
-
-/// Who does this call, and [`socket::enter_receive`] done if it is the kernel. After a call with flags that the device
-/// does not know the peer sends by TCP; what the device has is received from there.
-fn enter(slot: SlotId, fd: c_int, flags: c_int) -> Route {
-    match socket::enter_receive(slot, fd) {
-        Route::Device if flags & !KNOWN != 0 => back_to_kernel(slot, fd),
-        route => route,
-    }
-}
+/// Flags that are no receive of the stream: reports, and the urgent byte. TCP looks at five others (`MSG_PEEK`,
+/// `MSG_WAITALL`, `MSG_DONTWAIT`, `MSG_TRUNC`, `MSG_CMSG_CLOEXEC`), and ignores the rest (recv(2)).
+const OTHER_QUEUES: c_int = libc::MSG_ERRQUEUE | libc::MSG_OOB;
 
 /// [`socket::enter_receive`] for a call that only the kernel can do.
 pub(super) fn enter_kernel(slot: SlotId, fd: c_int) -> Route {
@@ -42,28 +28,6 @@ pub(super) fn enter_kernel(slot: SlotId, fd: c_int) -> Route {
 fn back_to_kernel(slot: SlotId, fd: c_int) -> Route {
     socket::refuse(slot, fd, Reason::OddUse);
     socket::enter_receive(slot, fd)
-}
-
-/// `socket::receive` with `MSG_TRUNC`, which on TCP takes bytes from the stream and copies none of them.
-#[cold]
-fn discard(slot: SlotId, fd: c_int, wanted: usize, flags: c_int) -> Result<usize, Errno> {
-    let mut scrap = [MaybeUninit::<u8>::uninit(); 4096];
-    let base: *mut c_void = scrap.as_mut_ptr().cast();
-    // Sixteen times the same scrap: one call takes at most 64 KiB, which a stream allows.
-    let mut list = [iovec { iov_base: base, iov_len: 0 }; 16];
-    let mut left = wanted;
-    for piece in &mut list {
-        piece.iov_len = left.min(scrap.len());
-        left -= piece.iov_len;
-    }
-    socket::receive(slot, fd, &list, flags & !libc::MSG_TRUNC)
-}
-
-fn from_device(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int) -> Result<usize, Errno> {
-    if flags & libc::MSG_TRUNC != 0 {
-        return discard(slot, fd, edge::length(to), flags);
-    }
-    socket::receive(slot, fd, to, flags)
 }
 
 /// What libc has just received may be the beginning by which an end on another host knows us.
@@ -80,24 +44,23 @@ fn saw(slot: SlotId, to: &[iovec], flags: c_int, r: ssize_t) {
 /// One receiving call: `real` is the pass-through.
 #[inline]
 fn receive(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int, real: impl FnOnce() -> ssize_t) -> ssize_t {
-    if flags & !KNOWN == 0
+    if flags & OTHER_QUEUES == 0
         && let Some(n) = socket::receive_at_once(slot, to, flags)
     {
         return n.cast_signed();
     }
-    if flags & (libc::MSG_ERRQUEUE | libc::MSG_OOB) != 0 {
+    if flags & OTHER_QUEUES != 0 {
         // Reads reports, or the urgent byte, which is the kernel's business: whoever sends one has gone
         // back to TCP before. Not bytes of the stream, and never sleeps.
         return real();
     }
-    match enter(slot, fd, flags) {
+    match socket::enter_receive(slot, fd) {
         Route::Kernel => {
             let r = real();
             socket::leave_receive(slot, fd, r);
             saw(slot, to, flags, r);
             r
         }
-        Route::Device if flags & libc::MSG_TRUNC != 0 => count(discard(slot, fd, edge::length(to), flags)),
         Route::Device => count(socket::receive_patiently(slot, fd, to, flags)),
     }
 }
@@ -117,15 +80,21 @@ pub(super) fn read_like(
     receive(slot, fd, to, flags, real)
 }
 
-/// After a stream has given bytes, `recvfrom` says that there was no address to give.
+/// After a stream has given bytes, `recvfrom` says that there was no address to give; as the kernel does, and with its errors,
+/// when the bytes are taken.
 ///
 /// # Safety
 /// `length` is null or points to the caller's `socklen_t`.
-unsafe fn no_address(r: ssize_t, address: *mut sockaddr, length: *mut socklen_t) {
-    if r >= 0 && !address.is_null() && !length.is_null() {
-        // SAFETY: the caller's promise; the kernel writes the same 0 on TCP.
-        unsafe { length.write(0) };
+unsafe fn no_address(r: ssize_t, address: *mut sockaddr, length: *mut socklen_t) -> ssize_t {
+    if r < 0 || address.is_null() {
+        return r;
     }
+    if nowhere(length) {
+        return fail(Errno(libc::EFAULT)) as ssize_t;
+    }
+    // SAFETY: somewhere, and the caller's promise.
+    let room = unsafe { length.replace(0) };
+    if room.cast_signed() < 0 { fail(Errno::INVAL) as ssize_t } else { r }
 }
 
 /// What the kernel has to say beside the bytes is asked for, in the first message at least.
@@ -150,7 +119,7 @@ unsafe fn message_from_device(
     to: &[iovec],
     flags: c_int,
 ) -> Result<usize, Errno> {
-    let n = from_device(slot, fd, to, flags)?;
+    let n = socket::receive(slot, fd, to, flags)?;
     // SAFETY: the caller's promise.
     let message = unsafe { &mut *message };
     if !message.msg_name.is_null() {
@@ -179,6 +148,8 @@ unsafe fn messages_from_device(
     let end = time.map(|t| sys::now_ns().saturating_add(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)));
     let for_one = flags & libc::MSG_WAITFORONE != 0;
     flags &= !libc::MSG_WAITFORONE;
+    // Before the first message, bytes or not.
+    socket::pending_error(slot, fd)?;
     let mut done = 0;
     while done < length as usize {
         // SAFETY: below `length`, so inside what the caller promises; and so is the scatter list in it.
@@ -191,7 +162,11 @@ unsafe fn messages_from_device(
         match unsafe { message_from_device(slot, fd, &raw mut (*entry).msg_hdr, to, flags) } {
             // SAFETY: as above.
             Ok(n) => unsafe { (*entry).msg_len = u32::try_from(n).unwrap_or(u32::MAX) },
-            Err(e) => return if done > 0 { Ok(done) } else { Err(e) },
+            Err(e) if done == 0 => return Err(e),
+            Err(e) => {
+                socket::leave_error(slot, e);
+                return Ok(done);
+            }
         }
         done += 1;
         if for_one {
@@ -230,13 +205,13 @@ hook! {
 
     fn recvfrom(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int, from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t, with slot of fd => {
         let r = receive(slot, fd, &one(buffer, length), flags, || real::recvfrom(fd, buffer, length, flags, from, from_length));
-        no_address(r, from, from_length);
-        r
+        no_address(r, from, from_length)
     }
 }
 
 hook! {
-    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t, when shadow::tracked(fd) || may_bring(message) => {
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t, when !nowhere(message) => {
+        // Of a socket that is none of ours nothing is read before the kernel has found that it is there.
         let Some(slot) = shadow::connection(fd) else {
             let r = real::recvmsg(fd, message, flags);
             if r >= 0 && may_bring(message) {
@@ -244,15 +219,13 @@ hook! {
             }
             return r;
         };
-        if nowhere(message) {
-            return real::recvmsg(fd, message, flags);
-        }
         let Some(to) = iovecs((*message).msg_iov, (*message).msg_iovlen) else { return real::recvmsg(fd, message, flags) };
-        if flags & libc::MSG_ERRQUEUE != 0 {
+        // The sign bit is the kernel's own, for programs of 32 bits: it refuses the call.
+        if flags & OTHER_QUEUES != 0 || flags < 0 {
             return real::recvmsg(fd, message, flags);
         }
         has_room(slot, fd, message);
-        match enter(slot, fd, flags) {
+        match socket::enter_receive(slot, fd) {
             Route::Kernel => {
                 let r = real::recvmsg(fd, message, flags);
                 socket::leave_receive(slot, fd, r);
@@ -263,19 +236,19 @@ hook! {
         }
     }
 
-    fn recvmmsg(fd: c_int, list: *mut mmsghdr, length: c_uint, flags: c_int, timeout: *mut timespec) -> c_int, when shadow::tracked(fd) || length > 0 && may_bring(list.cast()) => {
+    fn recvmmsg(fd: c_int, list: *mut mmsghdr, length: c_uint, flags: c_int, timeout: *mut timespec) -> c_int, when !nowhere(list) => {
         let Some(slot) = shadow::connection(fd) else {
             let r = real::recvmmsg(fd, list, length, flags, timeout);
             keeping_errno(|| (0..usize::try_from(r).unwrap_or(0)).for_each(|i| came(&raw const (*list.add(i)).msg_hdr, flags)));
             return r;
         };
-        if nowhere(list) || flags & libc::MSG_ERRQUEUE != 0 {
+        if flags & OTHER_QUEUES != 0 || flags < 0 {
             return real::recvmmsg(fd, list, length, flags, timeout);
         }
         if length > 0 {
             has_room(slot, fd, &raw const (*list).msg_hdr);
         }
-        match enter(slot, fd, flags & !libc::MSG_WAITFORONE) {
+        match socket::enter_receive(slot, fd) {
             Route::Kernel => {
                 let r = real::recvmmsg(fd, list, length, flags, timeout);
                 socket::leave_receive(slot, fd, total(r, list));

@@ -10,16 +10,12 @@ use rsocket_core::socket::{self, Route, SlotId};
 
 use super::passing::{before_passing, not_passed};
 use super::recv::{saw_each, total};
-use crate::edge::{fail, iovecs, keeping_errno, nowhere, one, sent};
+use crate::edge::{self, fail, iovecs, keeping_errno, nowhere, one, sent};
 use crate::{real, shadow};
 
-/// Flags that the socket layer understands, or that mean nothing on a connected TCP socket.
-const KNOWN: c_int = libc::MSG_DONTWAIT
-    | libc::MSG_NOSIGNAL
-    | libc::MSG_MORE
-    | libc::MSG_EOR
-    | libc::MSG_CONFIRM
-    | libc::MSG_DONTROUTE;
+/// Flags that need the kernel: urgent data, a connect that no `connect` hook sees, buffers that are read after the call. TCP
+/// looks at `MSG_DONTWAIT`, `MSG_NOSIGNAL`, `MSG_MORE` and `MSG_EOR` beside them, and ignores the rest (send(2)).
+const KERNELS: c_int = libc::MSG_OOB | libc::MSG_FASTOPEN | libc::MSG_ZEROCOPY;
 
 /// Who does this call, and [`socket::enter_send`] done if it is the kernel. Calls that the device cannot do
 /// take the connection back to TCP first; `odd` says that this is one.
@@ -32,7 +28,7 @@ fn enter(slot: SlotId, fd: c_int, flags: c_int, odd: bool) -> Result<Route, Errn
         socket::refuse_sending(slot, fd, Reason::OddUse);
     }
     match socket::enter_send(slot, fd) {
-        Route::Device if odd || flags & !KNOWN != 0 => {
+        Route::Device if odd || flags & KERNELS != 0 => {
             back_to_kernel(slot, fd, flags).map(|()| Route::Kernel)
         }
         route => Ok(route),
@@ -72,7 +68,7 @@ pub(super) fn transmit(
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
     if !odd
-        && flags & !KNOWN == 0
+        && flags & KERNELS == 0
         && let Some(n) = socket::send_at_once(slot, from)
     {
         return n.cast_signed();
@@ -154,8 +150,9 @@ hook! {
 
     fn writev(fd: c_int, list: *const iovec, length: c_int) -> ssize_t, with slot of fd => {
         match usize::try_from(length).ok().and_then(|n| iovecs(list, n)) {
-            Some(from) => transmit(slot, fd, from, 0, false, || real::writev(fd, list, length)),
-            None => real::writev(fd, list, length),
+            // Of nothing the file layer itself says that it was written; the socket is not asked.
+            Some(from) if edge::length(from) > 0 => transmit(slot, fd, from, 0, false, || real::writev(fd, list, length)),
+            _ => real::writev(fd, list, length),
         }
     }
 
@@ -182,6 +179,10 @@ hook! {
             }
             return r;
         };
+        // The sign bit is the kernel's own, for programs of 32 bits: it refuses the call.
+        if flags < 0 {
+            return real::sendmsg(fd, message, flags);
+        }
         let odd = (*message).msg_controllen != 0;
         match iovecs((*message).msg_iov, (*message).msg_iovlen) {
             Some(from) => transmit(slot, fd, from, flags, odd, || real::sendmsg(fd, message, flags)),
@@ -190,7 +191,7 @@ hook! {
     }
 
     fn sendmmsg(fd: c_int, list: *mut mmsghdr, length: c_uint, flags: c_int) -> c_int, when shadow::any() => {
-        if nowhere(list) {
+        if nowhere(list) || flags < 0 {
             return real::sendmmsg(fd, list, length, flags);
         }
         // The kernel sends no more than this in one call.

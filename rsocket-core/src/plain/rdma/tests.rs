@@ -34,10 +34,10 @@ fn a_slot_that_is_anothers_is_not_looked_at() {
     let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     s.generation.fetch_add(1, Ordering::AcqRel);
     s.set(flag::UNREACHED);
-    s.relay_error.store(libc::ETIMEDOUT, Ordering::Release);
+    s.pending_error.store(libc::ETIMEDOUT, Ordering::Release);
     assert_eq!(reached(id, s, fd.as_raw_fd(), &mut patience, true), Err(Errno::BADF));
     assert!(s.has(flag::UNREACHED));
-    assert_eq!(s.relay_error.load(Ordering::Relaxed), libc::ETIMEDOUT);
+    assert_eq!(s.pending_error.load(Ordering::Relaxed), libc::ETIMEDOUT);
 }
 
 /// As long as the call lasts the slot is its connection's; with it the connection ends.
@@ -58,7 +58,7 @@ fn the_answer_is_found_before_the_call_is_over() {
         std::thread::sleep(core::time::Duration::from_millis(50));
         socket::closing(id, number);
         assert_eq!(s.generation.load(Ordering::Acquire), generation, "it is lent to the thread that sleeps");
-        s.relay_error.store(libc::EHOSTUNREACH, Ordering::Release);
+        s.pending_error.store(libc::EHOSTUNREACH, Ordering::Release);
         s.set(flag::UNREACHED);
         s.clear(flag::PENDING);
         link::ends(s).unwrap().wake_own();
