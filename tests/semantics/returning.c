@@ -254,6 +254,71 @@ static void both_sides_of(int fd, int late) {
 static void both_sides_client(int fd) { both_sides_of(fd, 0); }
 static void both_sides_late_client(int fd) { both_sides_of(fd, 1); }
 
+// An edge is reported once, whichever way its bytes went, and a way back is none.
+static int edge(int ep, int ms) {
+  struct epoll_event e = {0};
+  return epoll_wait(ep, &e, 1, ms) == 1 ? (int)e.events : 0;
+}
+static void edges_server(int fd) {
+  char b[4 * PART];
+  int n = 8 | 16, ep = epoll_create1(EPOLL_CLOEXEC);
+  struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET};
+  CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
+  EQ(edge(ep, 2000), EPOLLOUT);
+  EQ(edge(ep, 0), 0);
+  tell('1');
+  hear('s');
+  EQ(edge(ep, 2000), EPOLLIN | EPOLLOUT);
+  EQ(edge(ep, 0), 0);
+  EQ(dprintf(fd, "0123456789"), 10);  // sends by TCP from here on
+  hear('2');
+  nap(patience(50));
+  EQ(edge(ep, 0), 0);
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPING, &n, sizeof n));
+  nap(patience(50));
+  EQ(edge(ep, 0), 0);
+  tell('3');
+  hear('s');
+  EQ(edge(ep, 2000), EPOLLIN | EPOLLOUT);
+  nap(patience(50));
+  EQ(edge(ep, 0), 0);
+  get(fd, b, PART / 2);
+  EQ(edge(ep, 0), 0);
+  get(fd, b, PART / 2 + PART);
+  EQ(edge(ep, 0), 0);
+  EQ(edge(ep, 0), 0);
+  tell('4');
+  EQ(edge(ep, 2000), EPOLLIN | EPOLLOUT);
+  EQ(edge(ep, 0), 0);
+  get(fd, b, PART);
+  EQ(edge(ep, 0), 0);
+  tell('5');
+  hear('6');
+  nap(patience(50));
+  EQ(edge(ep, 2000), EPOLLIN | EPOLLOUT | EPOLLRDHUP);
+  EQ(edge(ep, 0), 0);
+  get_eof(fd);
+  EQ(edge(ep, 0), 0);
+}
+static void edges_client(int fd) {
+  char b[PART];
+  fill(b, sizeof b, 5, 0);
+  hear('1');
+  put(fd, b, PART);
+  tell('s');
+  get(fd, b, 10);
+  tell('2');
+  hear('3');
+  put(fd, b, PART);
+  tell('s');
+  hear('4');
+  put(fd, b, PART);
+  hear('5');
+  CHECK(!shutdown(fd, SHUT_WR));
+  tell('6');
+  get_eof(fd);
+}
+
 // -- splice as splice(2) says
 static int pipe_of(int p[2], int flags) {
   CHECK(!pipe2(p, flags));
@@ -388,6 +453,7 @@ const test_case CASES[] = {
     {"what_follows", goes_on_server, goes_on_client, 0},
     {"one_stream", both_sides_server, both_sides_client, 0},
     {"one_stream_late", both_sides_wait_server, both_sides_late_client, 0},
+    {"edges", edges_server, edges_client, 0},
     {"splice_out_edges", out_edges_server, out_edges_client, 0},
     {"splice_into_full", in_full_server, in_full_client, 0},
     {"splice_echo", echo_server, echo_client, 0},

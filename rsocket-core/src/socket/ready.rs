@@ -360,7 +360,9 @@ pub fn progress(s: &Slot) -> Progress {
     let position = (s.unread_hint.load(Ordering::Acquire) >> 32) as u32;
     let ahead = ends.incoming.data_ready(position, u32::MAX);
     let room = s.room_epoch.load(Ordering::Relaxed) << 1 | u64::from(room_waiting(s, &ends));
-    Progress { received: u64::from(position.wrapping_add(ahead)), room }
+    // A sender that goes back sends by TCP at once: behind unread bytes, where nobody asks the kernel yet.
+    let behind = u64::from(marks::end(&ends.incoming).is_some()) << 32;
+    Progress { received: u64::from(position.wrapping_add(ahead)) | behind, room }
 }
 
 /// Whether `look().ask` will not change any more, short of a way back.

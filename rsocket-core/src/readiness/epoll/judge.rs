@@ -43,7 +43,7 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     // What the kernel answers for is news when its entry says so, and only then: the entry was set anew with
     // whatever set `edge`, and would tell the same once more.
     let told = member.told || member.entry != Entry::Between;
-    let out = ready.contains(Events::OUT) && (told || look.ready.contains(Events::OUT));
+    let out = ready.contains(Events::OUT) && (told || member.returned || look.ready.contains(Events::OUT));
     let news = member.edge
         || fin
         || wanted.intersects(Events::IN | Events::RDHUP) && progress.received != member.seen.received
@@ -136,6 +136,9 @@ impl<S: Source> State<S> {
     /// The kernel said something about a member of ours.
     pub(crate) fn told(&mut self, index: u32, said: Events) {
         let Some(member) = self.get_mut(index) else { return };
+        if core::mem::take(&mut member.echo) && said == Events::OUT && member.was_out {
+            return;
+        }
         if said.intersects(Events::HUP | Events::RDHUP | Events::ERR) {
             member.dead = true;
         }
@@ -163,7 +166,12 @@ impl<S: Source> State<S> {
             self.give_back(source, index);
             return;
         }
-        member.edge = true;
+        let settled = source.settled(slot);
+        // All that was there on the device has been told; what the kernel has beside that, its entry will say.
+        member.returned =
+            member.edge_triggered() && !settled && (member.returned || member.entry == Entry::Detector);
+        member.echo = member.returned && member.was_out;
+        member.edge |= !member.returned;
         if member.entry == Entry::Program && member.events & kernel::ONESHOT != 0 {
             // Whoever got the event owns the socket until it sets the entry again.
             member.disabled = kernel::disarmed(set, fd);
@@ -172,7 +180,6 @@ impl<S: Source> State<S> {
             // Where there was no window yet nothing was armed in truth.
             self.unarm(source, slot);
         }
-        let settled = source.settled(slot);
         self.need_bell(source);
         if settled {
             let token = self.token(index);

@@ -460,7 +460,7 @@ impl<S: Source> Registry<S> {
             let Some(member) = state.get_mut(index) else { continue };
             let waits = member.edge_triggered() && member.wanted().contains(crate::socket::Events::OUT);
             if waits && member.live() {
-                member.was_out = false;
+                (member.was_out, member.echo) = (false, false);
                 // Judged by the next wait, or armed now for one that goes on.
                 self.nudge(set, state, index, false);
             }

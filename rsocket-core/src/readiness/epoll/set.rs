@@ -52,6 +52,10 @@ pub(crate) struct Member {
     pub(crate) fin: bool,
     /// The kernel's entry has spoken since the member was last judged.
     pub(crate) told: bool,
+    /// Edge triggered, and back from its device: what the program was told there is not news when the kernel says it.
+    pub(crate) returned: bool,
+    /// The kernel's entry was set anew since, and will say at once that there is room, which is known.
+    pub(crate) echo: bool,
     /// The kernel has reported an end of the connection.
     pub(crate) dead: bool,
     pub(crate) seen: Progress,
@@ -222,6 +226,8 @@ impl<S: Source> State<S> {
             dead: false,
             seen: Progress::default(),
             was_out: false,
+            returned: false,
+            echo: false,
             armed: Events::empty(),
             queued: false,
             warm: false,
