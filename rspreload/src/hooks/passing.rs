@@ -9,7 +9,7 @@ use libc::msghdr;
 use rsocket_core::attach::sandbox;
 use rsocket_core::socket::{self, Came, family};
 
-use crate::edge::nowhere;
+use crate::edge::{nowhere, readable};
 use crate::policy;
 use crate::shadow::{self, Entry};
 
@@ -22,6 +22,9 @@ unsafe fn each_passed(message: *const msghdr, mut f: impl FnMut(c_int)) {
     // it, and `data` is inside the header's own length, which is checked against the end.
     unsafe {
         if (*message).msg_control.is_null() {
+            return;
+        }
+        if !readable((*message).msg_control, (*message).msg_controllen) {
             return;
         }
         let end = (*message).msg_control as usize + (*message).msg_controllen;

@@ -10,7 +10,7 @@ use rsocket_core::socket::{self, Route, SlotId};
 
 use super::passing::{before_passing, not_passed};
 use super::recv::{saw_each, total};
-use crate::edge::{self, fail, iovecs, keeping_errno, nowhere, one, sent};
+use crate::edge::{self, fail, iovecs, keeping_errno, nowhere, one, readable, sent};
 use crate::{real, shadow};
 
 /// Flags that need the kernel: urgent data, a connect that no `connect` hook sees, buffers that are read after the call. TCP
@@ -89,14 +89,12 @@ pub(super) fn transmit(
     }
 }
 
-/// Whether a message carries control data that may pass a connection of ours away.
-///
-/// # Safety
-/// `message` is null or points to a valid header.
-#[inline(always)]
-unsafe fn may_pass(message: *const msghdr) -> bool {
-    // SAFETY: not null; the caller's promise.
-    !nowhere(message) && unsafe { (*message).msg_controllen } != 0 && shadow::any()
+/// Whether a message carries control data that may pass a connection of ours away. The header may be nowhere: the socket
+/// is none of ours.
+#[inline]
+fn may_pass(message: *const msghdr) -> bool {
+    // SAFETY: the header can be read, which was asked just before; all of it is integers and pointers.
+    readable(message, size_of::<msghdr>()) && unsafe { (*message).msg_controllen } != 0
 }
 
 /// `sendmmsg` on the device, message by message: an error after the first is left to the next call, and so is what follows a message
@@ -167,7 +165,7 @@ hook! {
 }
 
 hook! {
-    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t, when shadow::tracked(fd) || may_pass(message) => {
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t, when shadow::any() => {
         let (Some(slot), false) = (shadow::connection(fd), nowhere(message)) else {
             if !may_pass(message) {
                 return real::sendmsg(fd, message, flags);
@@ -197,7 +195,7 @@ hook! {
         // The kernel sends no more than this in one call.
         let most = (length as usize).min(1024);
         let Some(slot) = shadow::connection(fd) else {
-            if !any_control(list, most) {
+            if !readable(list, most * size_of::<mmsghdr>()) || !any_control(list, most) {
                 return real::sendmmsg(fd, list, length, flags);
             }
             let each = |from: usize, f: unsafe fn(*const msghdr)| keeping_errno(|| (from..most).for_each(|i| f(&raw const (*list.add(i)).msg_hdr)));

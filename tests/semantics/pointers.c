@@ -1,0 +1,105 @@
+// Bad pointers: the kernel answers with EFAULT, and kills nobody. On sockets that have nothing to do with the library, in a
+// program that has a connection as well.
+#include "pair.h"
+
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+
+static void *bad;
+static int udp, un[2];
+static struct iovec one_byte;
+static char c;
+
+static long m_recvmmsg(void) { return recvmmsg(udp, bad, 1, MSG_DONTWAIT, NULL); }
+static long m_sendmmsg(void) { return sendmmsg(udp, bad, 1, 0); }
+static long m_sendmsg(void) { return sendmsg(un[0], bad, 0); }
+static long m_recvmsg(void) { return recvmsg(un[0], bad, MSG_DONTWAIT); }
+static long m_send_control(void) {
+  struct msghdr m = {.msg_iov = &one_byte, .msg_iovlen = 1, .msg_control = bad, .msg_controllen = 24};
+  return sendmsg(un[0], &m, 0);
+}
+static long m_send_vectors(void) {
+  struct msghdr m = {.msg_iov = bad, .msg_iovlen = 1};
+  return sendmsg(un[0], &m, 0);
+}
+static long m_recv_vectors(void) {
+  struct mmsghdr m = {.msg_hdr = {.msg_iov = bad, .msg_iovlen = 1}};
+  return recvmmsg(udp, &m, 1, MSG_DONTWAIT, NULL);
+}
+// A list whose first header is good, and whose second lies behind the end of what is mapped.
+static long m_across(void) {
+  struct mmsghdr *list = (struct mmsghdr *)((char *)bad - sizeof *list);
+  memset(list, 0, sizeof *list);
+  list->msg_hdr = (struct msghdr){.msg_iov = &one_byte, .msg_iovlen = 1};
+  EQ(sendmmsg(un[0], list, 2, 0), 1);
+  return sendmmsg(un[0], list + 1, 1, 0);
+}
+static long m_epoll_ctl(void) { return epoll_ctl(epoll_create1(0), EPOLL_CTL_ADD, udp, bad); }
+static long m_epoll_wait(void) {
+  int e = epoll_create1(0);
+  struct epoll_event v = {.events = EPOLLOUT};
+  CHECK(!epoll_ctl(e, EPOLL_CTL_ADD, un[0], &v));
+  return epoll_wait(e, bad, 1, 0);
+}
+static long m_connect(void) { return connect(udp, bad, 16); }
+static long m_bind(void) { return bind(socket(AF_INET, SOCK_DGRAM, 0), bad, 16); }
+static long m_name(void) {
+  socklen_t l = 16;
+  return getsockname(udp, bad, &l);
+}
+static long m_option(void) { return setsockopt(udp, SOL_SOCKET, SO_RCVBUF, bad, 4); }
+static long m_option_back(void) {
+  socklen_t l = 4;
+  return getsockopt(udp, SOL_SOCKET, SO_ERROR, bad, &l);
+}
+static long m_readv(void) { return readv(un[0], bad, 1); }
+static long m_writev(void) { return writev(un[0], bad, 1); }
+static long m_sendto(void) {
+  struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = 9, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  return sendto(udp, bad, 4, 0, (void *)&to, sizeof to);
+}
+static long m_sendfile(void) {
+  int f = open("/proc/self/exe", O_RDONLY);
+  return sendfile(un[0], f, bad, 10);
+}
+static long m_ioctl(void) { return ioctl(udp, FIONREAD, bad); }
+static long m_pipe(void) { return pipe(bad); }
+static long m_pair(void) { return socketpair(AF_UNIX, SOCK_STREAM, 0, bad); }
+
+static void answers_efault(int lfd) {
+  static const struct {
+    const char *name;
+    long (*call)(void);
+  } all[] = {
+#define C(f) {#f, m_##f}
+    C(recvmmsg), C(sendmmsg), C(sendmsg), C(recvmsg), C(send_control), C(send_vectors), C(recv_vectors), C(across),
+    C(epoll_ctl), C(epoll_wait), C(connect), C(bind),
+    C(name), C(option), C(option_back), C(readv), C(writev), C(sendto), C(sendfile), C(ioctl), C(pipe), C(pair),
+  };
+  int s[2];
+  two(lfd, s);
+  char *two_pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(two_pages != MAP_FAILED);
+  bad = two_pages + 4096;
+  CHECK(!mprotect(bad, 4096, PROT_NONE));
+  one_byte = (struct iovec){&c, 1};
+  udp = socket(AF_INET, SOCK_DGRAM, 0);
+  CHECK(udp >= 0 && !socketpair(AF_UNIX, SOCK_STREAM, 0, un));
+  struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  CHECK(!bind(udp, (void *)&any, sizeof any));
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    // The parent's own calls would be judged by what an earlier one left.
+    pid_t p = fork();
+    if (!p) {
+      errno = 0;
+      long r = all[i].call();
+      _exit(r == -1 && errno == EFAULT ? 0 : r == -1 ? errno : 200);
+    }
+    int status = exit_status(p);
+    if (status) FAIL("%s: %d, not EFAULT", all[i].name, status);
+  }
+}
+
+const test_case CASES[] = {{"answers_efault", answers_efault, NULL, SOLO}, {0}};
