@@ -117,6 +117,17 @@ EACH(by_splice_in, {
   if (how != 'e' && how != 'c') EQ(splice(p[0], NULL, fd, NULL, 3, 0), 3);
 })
 
+EACH(by_zerocopy_receive, {
+  struct {
+    uint64_t address;
+    uint32_t length, recv_skip_hint;
+  } z = {.length = 4096};
+  socklen_t n = sizeof z;
+  CHECK(!getsockopt(fd, IPPROTO_TCP, 35, &z, &n));  // TCP_ZEROCOPY_RECEIVE
+  EQ(z.length, 0);
+  EQ(z.recv_skip_hint, UNREAD);
+})
+
 // A stream over the descriptor finds what had arrived, then a clean end.
 static void stream(int fd, char how) {
   char b[UNREAD + 100];
@@ -448,6 +459,7 @@ const test_case CASES[] = {
     FOUR("odd_flag", by_flag, 0),
     FOUR("splice_out", by_splice, 0),
     FOUR("splice_in", by_splice_in, 0),
+    FOUR("zerocopy_receive", by_zerocopy_receive, 0),
     FOUR("fdopen", stream, 0),
     {"lines_by_streams", lines_server, lines_client, 0},
     {"what_follows", goes_on_server, goes_on_client, 0},

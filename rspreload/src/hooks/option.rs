@@ -95,6 +95,11 @@ hook! {
         // The one option that takes bytes from the stream.
         if level == libc::IPPROTO_TCP && name == libc::TCP_ZEROCOPY_RECEIVE {
             keeping_errno(|| socket::refuse(slot, fd, Reason::OddOption));
+            if let Some(unread) = keeping_errno(|| socket::unread(slot, fd))
+                && nothing_to_map(value, length, unread)
+            {
+                return 0;
+            }
         }
         if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR)
             && let Some(error) = plain::rdma::error(slot, fd)
@@ -136,6 +141,31 @@ fn signalled(fd: c_int) {
     if let Some(slot) = shadow::connection(fd) {
         keeping_errno(|| socket::refuse(slot, fd, Reason::OddUse));
     }
+}
+
+/// Answers `TCP_ZEROCOPY_RECEIVE` where bytes lie that the kernel does not have: nothing was mapped, and so many bytes are there for
+/// recv(2). False where the kernel is to say what is wrong with the question.
+///
+/// # Safety
+/// The pointers are null or the caller's, as getsockopt(2) asks.
+unsafe fn nothing_to_map(value: *mut c_void, length: *mut socklen_t, unread: usize) -> bool {
+    /// The fields that every version of `struct tcp_zerocopy_receive` has (linux/tcp.h).
+    #[repr(C)]
+    struct Asked {
+        address: u64,
+        length: u32,
+        recv_skip_hint: u32,
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if value.is_null() || length.is_null() || (length.read_unaligned() as usize) < size_of::<Asked>() {
+            return false;
+        }
+        let asked = value.cast::<Asked>();
+        (&raw mut (*asked).length).write_unaligned(0);
+        (&raw mut (*asked).recv_skip_hint).write_unaligned(u32::try_from(unread).unwrap_or(u32::MAX));
+    }
+    true
 }
 
 /// An `fcntl` that asks for a signal whenever something is ready: the kernel sends it, for what it sees.
