@@ -222,8 +222,8 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
         SendMode::Kernel | SendMode::Asked if strict => match s.phase() {
             Phase::Paired if send_mode == SendMode::Asked => ready |= Events::OUT,
             Phase::Refused => ready |= Events::OUT | Events::IN,
-            // Sending fails now. Receiving goes on waiting: the peer may merely be busy elsewhere.
-            _ if wait::strict_verdict(s, fd).is_err() => ready |= Events::OUT,
+            // Both fail now.
+            _ if wait::strict_verdict(s, fd).is_err() => ready |= Events::OUT | Events::IN,
             _ => {}
         },
         SendMode::Kernel | SendMode::Asked | SendMode::Returned => ask |= Events::OUT,

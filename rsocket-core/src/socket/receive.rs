@@ -165,6 +165,8 @@ pub(super) fn attempt(
         } {
             // Nobody will ever send anything that this end may take.
             Ok(Got::Nothing) if refused() => Err(Errno(libc::ECONNREFUSED)),
+            // Nor is it waited for longer than a sender waits.
+            Ok(Got::Nothing) => wait::strict_verdict(s, fd).map(|()| Got::Nothing),
             got => got,
         };
     }
