@@ -33,11 +33,12 @@ pub fn leaving() {
     }
 }
 
-/// At `_exit`, which no handler of `exit` sees: what the program has sent goes all the same, and what relatives go on
-/// with is handed over. Does nothing but that, since it may be inside a signal handler.
+/// At `_exit`, which no handler of `exit` sees: what the program has sent goes all the same, also where the peer wants it
+/// by TCP, and what relatives go on with is handed over. Does nothing but that, since it may be inside a signal handler.
 pub fn vanishing() {
     if descriptors::any() && !sandbox::inside() && descriptors::mine() {
         socket::ending();
+        socket::leaving();
         relay::drain(true);
         live::ended();
     }

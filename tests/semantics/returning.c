@@ -148,6 +148,29 @@ static void stream_e(int fd) { stream(fd, 'e'); }
 static void stream_c(int fd) { stream(fd, 'c'); }
 static void stream_b(int fd) { stream(fd, 'b'); }
 
+// A program that knows nothing of the library inherits what is unread; the peer is busy until then, and ends by _exit.
+static int role(const char *what, const char *arg) {
+  (void)what, (void)arg;
+  rest(0, 0, 'e');
+  return 0;
+}
+__attribute__((constructor)) static void set_role(void) { extra_role = role; }
+static void inherited_server(int fd) {
+  told();
+  pid_t p = spawn_self(0, "rest", fd, NULL);
+  nap(patience(300));
+  tell('x');
+  EQ(exit_status(p), 0);
+}
+static void inherited_client(int fd) {
+  char b[UNREAD];
+  fill(b, sizeof b, 5, 0);
+  put(fd, b, sizeof b);
+  tell('s');
+  hear('x');
+  _exit(0);
+}
+
 // Lines to and fro by two streams over duplicates, as programs do that speak a protocol of lines.
 static void lines_server(int fd) {
   char b[200];
@@ -461,6 +484,7 @@ const test_case CASES[] = {
     FOUR("splice_in", by_splice_in, 0),
     FOUR("zerocopy_receive", by_zerocopy_receive, 0),
     FOUR("fdopen", stream, 0),
+    {"inherited_peer_calls__exit", inherited_server, inherited_client, 0},
     {"lines_by_streams", lines_server, lines_client, 0},
     {"what_follows", goes_on_server, goes_on_client, 0},
     {"one_stream", both_sides_server, both_sides_client, 0},
