@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A program that worked still works: the same command with and without the library has the same output and exit code.
-# Modes: default, shm, disabled (RSOCKET_DISABLE=1). `tcp` compares a command with itself, which checks this script.
+# Modes: default, shm, eager, disabled (RSOCKET_DISABLE=1). `tcp` compares a command with itself, which checks this script.
 . "$(dirname "$0")/common.sh"
 need_cc
 need /usr/bin/python3=python3 git unshare=util-linux openssl setpriv=util-linux readelf=binutils

@@ -13,7 +13,9 @@ for m in $(modes_of "$@"); do
   library=$LIB time=$seconds
   # Without the library only the test itself is tested: a quarter is enough to have met every act of it.
   [ "$m" = tcp ] && library=- time=$(((seconds + 3) / 4))
-  RSOCKET_STATS="$STATS/%p" RSOCKET_LOG=warn RSOCKET_LOG_FILE="$work/log" limit $((time + 120)) \
+  attach=lazy
+  [ "$m" = eager ] && attach=eager
+  RSOCKET_ATTACH=$attach RSOCKET_STATS="$STATS/%p" RSOCKET_LOG=warn RSOCKET_LOG_FILE="$work/log" limit $((time + 120)) \
     "$work/stress" run "$time" "$seed" "$library" >"$work/out" 2>"$work/err"
   rc=$?
   if [ $rc = 0 ]; then ok "seed $seed, $time s: $(head -1 "$work/out")"
