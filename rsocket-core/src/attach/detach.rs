@@ -16,7 +16,7 @@ use crate::device::shm::direction::Direction;
 use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::socket::slot::{RecvState, SendState, Slot, SlotId, flag};
-use crate::socket::{guard, kernel, policy, receive, send};
+use crate::socket::{family, guard, kernel, policy, receive, send};
 use crate::stats::{self, Counter};
 use crate::wire::word::{Message, Word};
 
@@ -112,10 +112,21 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     crate::socket::mode_changed(id);
     if let Some(all) = awaited
         && matches!(reason, Reason::Executed | Reason::PassedAway)
-        && !awaited::comes(fd, all)
     {
-        cut_off(s, fd);
+        serve_own_returns();
+        if !awaited::comes(fd, all) {
+            cut_off(s, fd);
+        }
     }
+}
+
+/// The peer that is to send by TCP may be this process, which makes no other call while it waits for itself.
+fn serve_own_returns() {
+    family::each_local(|id, s| {
+        if let Some(ends) = link::ends(s) {
+            serve_return(id, s, family::descriptor(id), &ends);
+        }
+    });
 }
 
 /// Whether an earlier way back left the receiving direction on its device, and this one goes further.
