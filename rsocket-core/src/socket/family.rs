@@ -16,6 +16,7 @@ use once_cell::race::OnceNonZeroUsize;
 
 use super::holders::{BEYOND, ENTRIES, ON_THE_WAY, Seen};
 use super::slot::{Slot, SlotId, flag};
+use crate::descriptors;
 use crate::sync::living;
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sys;
@@ -78,7 +79,18 @@ static DESCRIPTOR: [AtomicU32; MAX_SLOTS] = [const { AtomicU32::new(0) }; MAX_SL
 /// A descriptor of this process for the slot, if one is known; else -1.
 #[must_use]
 pub fn descriptor(id: SlotId) -> i32 {
-    DESCRIPTOR.get(id.raw() as usize).map_or(0, |d| d.load(Ordering::Relaxed)) as i32 - 1
+    // Relaxed: a number, which carries no data with it.
+    match DESCRIPTOR.get(id.raw() as usize).map_or(0, |d| d.load(Ordering::Relaxed)) {
+        0 if held_here(id) => another(id),
+        known => known as i32 - 1,
+    }
+}
+
+/// The descriptor that was known is closed, and the connection has others.
+#[cold]
+fn another(id: SlotId) -> i32 {
+    let found = (0..descriptors::end()).find(|fd| descriptors::connection(*fd) == Some(id));
+    found.inspect(|fd| moved_to(id, *fd)).unwrap_or(-1)
 }
 
 /// The family's memory, if a TCP socket was ever seen.
