@@ -21,6 +21,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::errno::Errno;
+use crate::sync::stack;
 use crate::sys;
 
 /// How much is said. Each level includes those before it.
@@ -116,6 +117,10 @@ pub fn close() {
 
 /// Opens a file for appending; `%p` in its name stands for the process id, `%%` for `%`.
 pub(crate) fn open_append(pattern: &[u8]) -> Result<OwnedFd, Errno> {
+    stack::on_own(|| open_named(pattern))
+}
+
+fn open_named(pattern: &[u8]) -> Result<OwnedFd, Errno> {
     let mut path = Text::<1024>::new();
     let mut bytes = pattern.iter().copied();
     while let Some(byte) = bytes.next() {
@@ -165,6 +170,10 @@ pub fn write(level: Level, message: fmt::Arguments<'_>) {
     if fd < 0 || crate::attach::sandbox::inside() {
         return;
     }
+    stack::on_own(|| write_line(fd, level, message));
+}
+
+fn write_line(fd: RawFd, level: Level, message: fmt::Arguments<'_>) {
     let mut line = Text::<512>::new();
     let pid = PID.load(Ordering::Relaxed);
     let _ = writeln!(line, "rsockets[{pid}]: {}: {message}", level.name());

@@ -9,6 +9,7 @@ use core::cell::Cell;
 use crate::attach::sandbox;
 use crate::device::rdma;
 use crate::environment::variable;
+use crate::sync::stack;
 use crate::sync::thread;
 use crate::{datagram, descriptors, live, readiness, relay, socket, stats};
 
@@ -48,7 +49,7 @@ pub fn vanishing() {
 pub fn report() {
     if descriptors::any() && variable(c"RSOCKET_STATS").is_some() {
         socket::tally::flush_all();
-        stats::report_at_exit(variable);
+        stack::on_own(|| stats::report_at_exit(variable));
     }
 }
 

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use rsocket_core::environment::{privileged, variable};
 use rsocket_core::rules::Rules;
+use rsocket_core::sync::stack;
 
 /// 0 not read yet, 1 take part, 2 pass everything through. Reading twice gives the same answer, so that
 /// relaxed is enough and nobody waits.
@@ -36,8 +37,10 @@ pub(crate) fn enabled() -> bool {
         0 => {
             let yes = !disabled();
             if yes {
-                rsocket_core::socket::policy::resolve(variable);
-                read_rules();
+                stack::on_own(|| {
+                    rsocket_core::socket::policy::resolve(variable);
+                    read_rules();
+                });
             }
             STATE.store(if yes { 1 } else { 2 }, Relaxed);
             yes

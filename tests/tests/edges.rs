@@ -185,6 +185,51 @@ fn aliases_relatives_and_bulk_calls_are_those_of_tcp() {
     same("aliases");
 }
 
+/// And so does every message, report and packet that it can be told to write.
+#[test]
+fn every_call_fits_into_the_smallest_stack() {
+    assert_eq!(same("small_stack").stdout, "all of them\n");
+    let path = compile("small_stack", "small_stack-telling", &[]);
+    let told = |what: &str| path.with_extension(format!("{}.{what}", std::process::id()));
+    let mut command = Command::new(&path);
+    command.env("LD_PRELOAD", preload_library()).env("RSOCKET_LOG", "debug");
+    command
+        .env("RSOCKET_LOG_FILE", told("log"))
+        .env("RSOCKET_PCAP", told("pcap"))
+        .env("RSOCKET_STATS", told("stats"));
+    let outcome = run(&mut command, LIMIT);
+    assert_eq!(outcome.status, 0, "{outcome:?}");
+    let stats = std::fs::read_to_string(told("stats")).expect("the report is written");
+    let moved = stats.lines().filter_map(|l| l.strip_prefix("bytes.sent.shm ")?.parse::<u64>().ok());
+    assert!(moved.max() > Some(4_000_000), "{stats}");
+    for what in ["log", "pcap", "stats"] {
+        std::fs::remove_file(told(what)).expect("it was written");
+    }
+}
+
+/// Of names that mean the same function (with underscores, `_chk` or 64; the old names of `signal`) one is enough; liburing's are not
+/// libc's.
+#[test]
+fn no_call_is_left_out_there() {
+    let read =
+        |path: &str| std::fs::read_to_string(rs_tests::workspace().join(path)).expect("a part of the source");
+    let (calls, program) = (read("rspreload/calls.txt"), read("tests/edge/small_stack.c"));
+    let alias = |n: &str| {
+        n.starts_with("__") || n.starts_with("_IO") || n.contains("64") || n.starts_with("io_uring")
+    };
+    let other = ["vdprintf", "fclose", "bsd_signal", "sysv_signal", "sigset", "siginterrupt", "_exit"];
+    let hooked = calls.lines().filter(|l| l.starts_with('+')).filter_map(|l| l.split_whitespace().nth(2));
+    let missing: Vec<_> = hooked
+        .filter(|n| {
+            !alias(n)
+                && !other.contains(n)
+                && !program.contains(&format!(" {n}("))
+                && !program.contains(&format!("({n}("))
+        })
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 #[test]
 fn one_thread_may_hold_both_ends() {
     same("one_thread");

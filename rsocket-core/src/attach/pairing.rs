@@ -27,6 +27,7 @@ use crate::socket::{family, policy, rings};
 use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sync::lock::Taken;
+use crate::sync::stack;
 use crate::sync::thread::tid;
 use crate::sys;
 
@@ -124,7 +125,7 @@ pub fn fork_parent() {
 fn step(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     STEPPING.fetch_add(1, Ordering::SeqCst);
     if FORKING.load(Ordering::SeqCst) == 0 {
-        step_now(id, s, fd);
+        stack::on_own(|| step_now(id, s, fd));
     }
     STEPPING.fetch_sub(1, Ordering::SeqCst);
 }

@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::sync::stack;
 use crate::sys;
 use crate::sys::discard;
 
@@ -126,16 +127,20 @@ pub(crate) fn find_out() -> u8 {
     if entered() || known & KNOWN != 0 && (known & FILTERED != 0 || known & NO_NEW_PRIVS == 0) {
         return known;
     }
-    let mut buf = [0; 4096];
-    // A filter may be one thread's.
-    let found = match try_read_file(c"/proc/thread-self/status", &mut buf) {
-        Ok(text) => parse_status(text),
+    let found = match stack::on_own(read_status) {
+        Ok(found) => found,
         Err(_) if known & KNOWN != 0 => 0,
         // That there is no descriptor, or memory, for the question now is no answer to be remembered.
         Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return known | FILTERED,
         Err(_) => FILTERED,
     };
     STATUS.fetch_or(KNOWN | found, Ordering::Relaxed) | KNOWN | found
+}
+
+/// A filter may be one thread's, so it is the thread that is asked about.
+fn read_status() -> Result<u8, Errno> {
+    let mut buf = [0; 4096];
+    try_read_file(c"/proc/thread-self/status", &mut buf).map(parse_status)
 }
 
 /// A file that cannot be read, or does not say, counts as a filter: doubt means TCP. A kernel without
@@ -177,7 +182,7 @@ pub fn memory_pressure() -> bool {
     if last != 0 && now.saturating_sub(last) < seconds * 1_000_000_000 {
         return last & 3 == Memory::Near as u64;
     }
-    let memory = look_at_cgroups();
+    let memory = stack::on_own(look_at_cgroups);
     PRESSURE.store(now | memory as u64, Ordering::Relaxed);
     memory == Memory::Near
 }

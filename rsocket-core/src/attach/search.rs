@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags, RawDir};
 
 use crate::device::shm::arena::Arena;
 use crate::sync::living;
+use crate::sync::stack;
 
 /// The memfds that arenas live in are called this (`device::shm::arena`).
 const LINK: &[u8] = b"/memfd:rsockets";
@@ -16,6 +17,10 @@ const LINK: &[u8] = b"/memfd:rsockets";
 /// Maps the arena with this name out of the descriptors of a process, if we may look at them.
 #[must_use]
 pub(super) fn arena_of(pid: u32, id: [u64; 2]) -> Option<Arena> {
+    stack::on_own(|| arena_of_process(pid, id))
+}
+
+fn arena_of_process(pid: u32, id: [u64; 2]) -> Option<Arena> {
     let mut found = arena_of_thread(pid, id);
     // Where the thread that the process began with has left, /proc says that the process has no descriptors.
     if found.is_none() {

@@ -23,6 +23,7 @@ use rustix::net::{
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::errno::Errno;
+use crate::sync::stack;
 use crate::sys;
 
 /// One end of a connection: an address (IPv4 in the first four bytes, the rest zero) and a port.
@@ -367,6 +368,14 @@ fn last_heard(mut attributes: &[u8]) -> Option<u32> {
 
 /// Asks in the namespace where the thread is; with `of`, only if it is that one.
 fn look_up<R>(
+    of: Option<u64>,
+    request: &Request,
+    read: impl FnOnce(&[u8]) -> Result<R, Errno>,
+) -> Result<R, Errno> {
+    stack::on_own(|| look_up_here(of, request, read))
+}
+
+fn look_up_here<R>(
     of: Option<u64>,
     request: &Request,
     read: impl FnOnce(&[u8]) -> Result<R, Errno>,

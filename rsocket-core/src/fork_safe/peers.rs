@@ -93,11 +93,16 @@ impl Peers {
     /// What this says of a peer.
     #[must_use]
     pub fn kind(&self, ip: &IpAddr) -> Kind {
-        match (self.said, self.networks.iter().take(self.count).any(|n| n.has(ip))) {
-            (false, _) => Kind::Unknown,
-            (true, true) => Kind::Named,
-            (true, false) => Kind::Stranger,
-        }
+        kind_of(self.said, self.networks.iter().take(self.count).any(|n| n.has(ip)))
+    }
+}
+
+/// What is known of a peer that is, or is not, in one of the networks that the setting names, if there is one.
+fn kind_of(said: bool, named: bool) -> Kind {
+    match (said, named) {
+        (false, _) => Kind::Unknown,
+        (true, true) => Kind::Named,
+        (true, false) => Kind::Stranger,
     }
 }
 
@@ -123,13 +128,13 @@ pub fn remember(peers: &Peers) {
 #[must_use]
 pub fn kind(ip: &IpAddr) -> Kind {
     // Acquire: pairs with remember().
-    let mut peers = Peers { said: SAID.load(Ordering::Acquire) != 0, ..Peers::default() };
-    peers.count = COUNT.load(Ordering::Relaxed) as usize;
-    for (network, words) in peers.networks.iter_mut().zip(&WORDS) {
+    let said = SAID.load(Ordering::Acquire) != 0;
+    // One after the other: all of them together would be a kilobyte of somebody's stack.
+    let named = WORDS.iter().take(COUNT.load(Ordering::Relaxed) as usize).any(|words| {
         let [high, low, bits] = words.each_ref().map(|w| w.load(Ordering::Relaxed));
-        *network = Network { address: u128::from(high) << 64 | u128::from(low), bits: bits as u32 };
-    }
-    peers.kind(ip)
+        Network { address: u128::from(high) << 64 | u128::from(low), bits: bits as u32 }.has(ip)
+    });
+    kind_of(said, named)
 }
 
 #[cfg(test)]
@@ -137,7 +142,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn kind_of(text: &str, ip: &str) -> Kind {
+    fn kind_in(text: &str, ip: &str) -> Kind {
         let (peers, clean) = Peers::parse(text.as_bytes());
         assert!(clean, "{text}");
         peers.kind(&ip.parse().unwrap())
@@ -145,17 +150,17 @@ mod tests {
 
     #[test]
     fn networks_have_their_addresses() {
-        assert_eq!(kind_of("", "10.0.0.1"), Kind::Unknown);
-        assert_eq!(kind_of("none", "10.0.0.1"), Kind::Stranger);
-        assert_eq!(kind_of("all", "10.0.0.1"), Kind::Named);
-        assert_eq!(kind_of("all", "fd00::1"), Kind::Named);
-        assert_eq!(kind_of("10.0.0.0/8", "10.9.8.7"), Kind::Named);
-        assert_eq!(kind_of("10.0.0.0/8", "11.9.8.7"), Kind::Stranger);
-        assert_eq!(kind_of("10.0.0.0/8", "::ffff:10.1.1.1"), Kind::Named, "IPv4 through an IPv6 socket");
-        assert_eq!(kind_of("0.0.0.0/0", "1.2.3.4"), Kind::Named);
-        assert_eq!(kind_of("0.0.0.0/0", "fd00::1"), Kind::Stranger);
-        assert_eq!(kind_of("10.0.0.1, fd00::/16", "fd00:1::2"), Kind::Named);
-        assert_eq!(kind_of("10.0.0.1, fd00::/16", "10.0.0.2"), Kind::Stranger);
+        assert_eq!(kind_in("", "10.0.0.1"), Kind::Unknown);
+        assert_eq!(kind_in("none", "10.0.0.1"), Kind::Stranger);
+        assert_eq!(kind_in("all", "10.0.0.1"), Kind::Named);
+        assert_eq!(kind_in("all", "fd00::1"), Kind::Named);
+        assert_eq!(kind_in("10.0.0.0/8", "10.9.8.7"), Kind::Named);
+        assert_eq!(kind_in("10.0.0.0/8", "11.9.8.7"), Kind::Stranger);
+        assert_eq!(kind_in("10.0.0.0/8", "::ffff:10.1.1.1"), Kind::Named, "IPv4 through an IPv6 socket");
+        assert_eq!(kind_in("0.0.0.0/0", "1.2.3.4"), Kind::Named);
+        assert_eq!(kind_in("0.0.0.0/0", "fd00::1"), Kind::Stranger);
+        assert_eq!(kind_in("10.0.0.1, fd00::/16", "fd00:1::2"), Kind::Named);
+        assert_eq!(kind_in("10.0.0.1, fd00::/16", "10.0.0.2"), Kind::Stranger);
     }
 
     #[test]

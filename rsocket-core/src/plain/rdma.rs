@@ -26,6 +26,7 @@ use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::timers::{self, Rules};
 use crate::socket::{family, life, policy, wait};
 use crate::stats::{self, Counter};
+use crate::sync::stack;
 use crate::sys;
 
 /// The smallest queue: control messages alone take four places, twice that over iWARP (`wire-protocol §5.5`).
@@ -97,10 +98,10 @@ pub fn bind(id: SlotId, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
     if wildcard(fd)?.is_ipv6() != name.is_ipv6() {
         return Err(Errno(libc::EAFNOSUPPORT));
     }
-    match bind_now(s, fd, name) {
+    stack::on_own(|| match bind_now(s, fd, name) {
         Err(e) if service::outdated(e) => bind_now(s, fd, name),
         bound => bound,
-    }
+    })
 }
 
 fn bind_now(s: &Slot, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
@@ -227,10 +228,10 @@ fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) ->
     if wildcard(fd)?.is_ipv6() != to.is_ipv6() {
         return Err(Errno(libc::EAFNOSUPPORT));
     }
-    match dial(id, s, fd, to) {
-        Err(e) if service::outdated(e) => dial(id, s, fd, to)?,
-        dialled => dialled?,
-    }
+    stack::on_own(|| match dial(id, s, fd, to) {
+        Err(e) if service::outdated(e) => dial(id, s, fd, to),
+        dialled => dialled,
+    })?;
     if crate::socket::kernel::nonblocking(fd) {
         return Err(Errno(libc::EINPROGRESS));
     }
@@ -292,9 +293,11 @@ fn answered(s: &Slot, fd: RawFd, waited: Result<(), Errno>, gives_up: bool) -> R
 
 /// Nobody waits for the attempt any more.
 fn give_up(s: &Slot, fd: RawFd) {
-    if let Some(connection) = relay::of(s).and_then(|relay| relay.clear(|c| c.carries(s))) {
-        connection.drop_all();
-    }
+    stack::on_own(|| {
+        if let Some(connection) = relay::of(s).and_then(|relay| relay.clear(|c| c.carries(s))) {
+            connection.drop_all();
+        }
+    });
     begin_anew(s, fd);
 }
 

@@ -29,6 +29,9 @@ use crate::sys;
 /// always there and never wanted): rare, and better than a busy loop or a missed event.
 const NAP: Duration = Duration::from_millis(5);
 
+/// Descriptors of one wait for which there is room on the stack.
+pub(crate) const FEW: usize = 8;
+
 /// One descriptor of the wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
@@ -184,7 +187,9 @@ pub(crate) fn wait<S: Source>(
     find: Finder,
 ) -> Result<usize, Errno> {
     let none = pollfd { fd: -1, events: 0, revents: 0 };
-    let Some(mut kernel) = Room::new(2 * entries.len() + 1, none) else { return Err(Errno::NOMEM) };
+    let Some(mut kernel) = Room::<_, { 2 * FEW + 1 }>::new(2 * entries.len() + 1, none) else {
+        return Err(Errno::NOMEM);
+    };
     let source = &sets.source;
     let mut wait =
         Wait { source, sets, find, entries, kernel: kernel.slice(), patience: None, seen: signals::seen() };

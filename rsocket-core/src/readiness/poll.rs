@@ -7,7 +7,7 @@ use libc::{POLLERR, POLLHUP, POLLNVAL, pollfd};
 
 use super::Finder;
 use super::epoll::{REGISTRY, Registry};
-use super::mixed::{self, Entry};
+use super::mixed::{self, Entry, FEW};
 use super::scratch::Room;
 use super::source::Source;
 use crate::errno::Errno;
@@ -38,7 +38,7 @@ pub fn poll_with<S: Source>(
     mask: *const libc::sigset_t,
     find: Finder,
 ) -> Result<usize, Errno> {
-    let Some(mut entries) = Room::new(fds.len(), Entry::NONE) else { return Err(Errno::NOMEM) };
+    let Some(mut entries) = Room::<_, FEW>::new(fds.len(), Entry::NONE) else { return Err(Errno::NOMEM) };
     for (entry, fd) in entries.slice().iter_mut().zip(fds.iter()) {
         *entry = Entry::new(fd.fd, fd.events, fd.events | POLLERR | POLLHUP | POLLNVAL);
     }

@@ -12,7 +12,7 @@ use libc::{
 
 use super::Finder;
 use super::epoll::{REGISTRY, Registry};
-use super::mixed::{self, Entry};
+use super::mixed::{self, Entry, FEW};
 use super::scratch::Room;
 use super::source::Source;
 use crate::errno::Errno;
@@ -97,7 +97,7 @@ pub unsafe fn select_with<S: Source>(
         bit(read, IN_SET) | bit(write, OUT_SET) | bit(except, EX_SET)
     };
     let any = |fd: &usize| asks(*fd) != 0;
-    let Some(mut entries) = Room::new((0..nfds).filter(any).count(), Entry::NONE) else {
+    let Some(mut entries) = Room::<_, FEW>::new((0..nfds).filter(any).count(), Entry::NONE) else {
         return Err(Errno::NOMEM);
     };
     for (entry, fd) in entries.slice().iter_mut().zip((0..nfds).filter(any)) {

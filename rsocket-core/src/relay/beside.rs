@@ -19,6 +19,7 @@ use crate::errno::Errno;
 use crate::socket::family;
 use crate::socket::options::Size;
 use crate::socket::slot::{Slot, SlotId, flag};
+use crate::sync::stack;
 use crate::sys;
 use crate::wire::private_data::PrivateData;
 
@@ -158,10 +159,10 @@ pub fn is_closed(theirs: &SocketAddr) -> bool {
 /// `EAGAIN` when enough peers are being asked, `EHOSTUNREACH` when this host did not answer lately; there is no RDMA
 /// here after all, or no memory.
 pub fn ask(id: SlotId, s: &Slot, names: [SocketAddr; 2], proof: Proof, expected: Proof) -> Result<(), Errno> {
-    match ask_now(id, s, names, proof, expected) {
+    stack::on_own(|| match ask_now(id, s, names, proof, expected) {
         Err(e) if service::outdated(e) => ask_now(id, s, names, proof, expected),
         asked => asked,
-    }
+    })
 }
 
 fn ask_now(id: SlotId, s: &Slot, names: [SocketAddr; 2], proof: Proof, expected: Proof) -> Result<(), Errno> {
@@ -205,10 +206,10 @@ fn ask_now(id: SlotId, s: &Slot, names: [SocketAddr; 2], proof: Proof, expected:
 /// # Errors
 /// No RDMA device has that address, or one that shares TCP's ports (iWARP).
 pub fn be_asked(ours: &SocketAddr) -> Result<u16, Errno> {
-    match be_asked_now(ours) {
+    stack::on_own(|| match be_asked_now(ours) {
         Err(e) if service::outdated(e) => be_asked_now(ours),
         port => port,
-    }
+    })
 }
 
 fn be_asked_now(ours: &SocketAddr) -> Result<u16, Errno> {
@@ -238,6 +239,10 @@ pub fn wait_for_peers(id: SlotId, fd: RawFd) {
         return;
     }
     s.asked_at.store(now.saturating_add(LOOK_AGAIN_NS), Ordering::Relaxed);
+    stack::on_own(|| listen_everywhere(id, s, fd));
+}
+
+fn listen_everywhere(id: SlotId, s: &Slot, fd: RawFd) {
     let Some(own) = rustix::net::getsockname(sys::borrow(fd)).ok().and_then(|a| SocketAddr::try_from(a).ok())
     else {
         return;

@@ -32,6 +32,7 @@ use crate::socket::family;
 use crate::socket::pending;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::timers::Rules;
+use crate::sync::stack;
 use crate::sys;
 use crate::wire::private_data::PrivateData;
 
@@ -257,23 +258,39 @@ impl Connection {
         self.reset |= reset;
         if (fin || reset) && !matches!(self.stage, Stage::Running { .. } | Stage::Over) {
             // Nobody waits for it any more.
-            let stage = core::mem::replace(&mut self.stage, Stage::Over);
-            self.stage = self.unreached(stage, Errno(libc::ECONNABORTED));
+            self.lapse(Errno(libc::ECONNABORTED));
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn be_over(&mut self) {
+        stack::on_own(|| self.stage = Stage::Over);
+    }
+
+    /// The attempt, whatever it has come to, has failed.
+    #[cold]
+    #[inline(never)]
+    fn lapse(&mut self, why: Errno) {
+        stack::on_own(|| {
+            let stage = core::mem::replace(&mut self.stage, Stage::Over);
+            self.stage = self.unreached(stage, why);
+        });
     }
 
     /// Moves what can be moved.
     pub fn run(&mut self) -> Ran {
-        self.admit();
+        if matches!(self.stage, Stage::Inviting { .. }) {
+            stack::on_own(|| self.admit());
+        }
         if matches!(self.stage, Stage::Listening { to: Door::Migrants })
             && !self.local_address().is_some_and(|at| fork_safe::any_accepted_at(&at))
         {
-            self.stage = Stage::Over;
+            self.be_over();
         }
         let until = self.courtship.as_ref().map(|c| c.until).or(self.deadline);
         if !self.running() && until.is_some_and(|until| sys::now_ns() >= until) {
-            let stage = core::mem::replace(&mut self.stage, Stage::Over);
-            self.stage = self.unreached(stage, Errno::TIMEDOUT);
+            self.lapse(Errno::TIMEDOUT);
         }
         let Stage::Running { pump } = &mut self.stage else {
             return Ran { alive: !matches!(self.stage, Stage::Over), moved: false };
@@ -295,7 +312,7 @@ impl Connection {
             loopback::say_fin(self.end);
         }
         if pump.finished() {
-            self.finish(peer);
+            stack::on_own(|| self.finish(peer));
             return Ran { alive: false, moved: true };
         }
         Ran { alive: true, moved }

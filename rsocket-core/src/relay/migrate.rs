@@ -21,6 +21,7 @@ use crate::fork_safe::{self, Invitation};
 use crate::socket::family;
 use crate::socket::slot::{Name, Slot, SlotId};
 use crate::stats::{self, Counter};
+use crate::sync::stack;
 use crate::sys;
 
 /// How long it may take to be established, and then to be wanted, in nanoseconds.
@@ -40,6 +41,10 @@ fn unmapped(a: SocketAddr) -> SocketAddr {
 /// # Errors
 /// There is no RDMA here after all, no memory, or no place.
 pub fn dial(id: SlotId, s: &Slot) -> Result<(), Errno> {
+    stack::on_own(|| dial_now(id, s))
+}
+
+fn dial_now(id: SlotId, s: &Slot) -> Result<(), Errno> {
     let theirs = s.names.get(1).and_then(Name::get).ok_or(Errno::NOTCONN)?;
     service::start()?;
     let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;

@@ -13,6 +13,7 @@ use crate::fork_safe;
 use crate::placement;
 use crate::relay;
 use crate::sync::living;
+use crate::sync::stack;
 use crate::sync::thread::{self, tid};
 use crate::sys;
 
@@ -162,7 +163,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
         }
         Left::Nobody => {
             let errno = sys::errno();
-            end(id, s, fd);
+            stack::on_own(|| end(id, s, fd));
             sys::set_errno(errno);
         }
     }

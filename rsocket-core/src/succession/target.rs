@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use super::image;
 use crate::descriptors::{self, Entry};
+use crate::sync::stack;
 use crate::{libdir, socket, sys};
 
 /// Scripts whose interpreter is a script again, at most.
@@ -53,6 +54,13 @@ pub enum Verdict {
 /// What `program` points to is a C string; `environment` is null or a list of C strings that ends with a null pointer.
 #[must_use]
 pub unsafe fn judge(program: Program, environment: *const *const c_char) -> Verdict {
+    // SAFETY: the caller's promise.
+    stack::on_own(|| unsafe { judge_here(program, environment) })
+}
+
+/// # Safety
+/// As [`judge`].
+unsafe fn judge_here(program: Program, environment: *const *const c_char) -> Verdict {
     // SAFETY: the caller's promise.
     let file = match unsafe { open(program) } {
         Ok(file) => file,

@@ -13,6 +13,8 @@ use rustix::fs::{CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
+use super::stack;
+
 /// Room for "/proc/PID/task/TID/statm".
 const PATH: usize = 48;
 
@@ -56,7 +58,11 @@ fn has_memory(pid: u32, tid: Option<u32>) -> bool {
 }
 
 /// Whether `f` holds for any thread of the process, as far as /proc lists them; no more are asked then.
-pub fn any_thread(pid: u32, mut f: impl FnMut(u32) -> bool) -> bool {
+pub fn any_thread(pid: u32, f: impl FnMut(u32) -> bool) -> bool {
+    stack::on_own(|| any_listed(pid, f))
+}
+
+fn any_listed(pid: u32, mut f: impl FnMut(u32) -> bool) -> bool {
     let mut path = [0_u8; PATH];
     let Some(path) = join(&mut path, &[b"/proc/", decimal(pid, &mut [0; 10]), b"/task\0"]) else {
         return false;

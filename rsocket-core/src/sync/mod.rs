@@ -3,7 +3,7 @@
 //! The algorithms (the lock here, the sleeper's handshake in [`crate::device::shm::park`]) are written
 //! over the traits of [`atom`], so that the model tests run the very same code over a scheduler's atomics.
 //! Entry points: [`lock::OwnedLock`], [`spin::Adaptive`], [`thread::tid`], [`thread::cpu`],
-//! [`living::process`], [`signals::arrived`]. After a fork
+//! [`living::process`], [`signals::arrived`], [`stack::on_own`]. After a fork
 //! the child calls [`thread::forked`] before it takes any lock.
 
 pub mod atom;
@@ -12,4 +12,5 @@ pub mod lock;
 mod own;
 pub mod signals;
 pub mod spin;
+pub mod stack;
 pub mod thread;

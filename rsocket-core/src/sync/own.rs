@@ -27,6 +27,8 @@ pub(super) struct Own {
     pub(super) due: Cell<u32>,
     /// A vfork child runs in its place (`thread::as_guest`).
     pub(super) guest: Cell<bool>,
+    /// It runs on a stack of the library's own (`super::stack`).
+    pub(super) deep: Cell<bool>,
     /// Handlers that have run on it, with `SA_RESTART` and without ([`super::signals`]).
     pub(super) restarting: Cell<u32>,
     pub(super) breaking: Cell<u32>,
@@ -85,6 +87,7 @@ mod found {
                 entered: Cell::new(0),
                 due: Cell::new(0),
                 guest: Cell::new(false),
+                deep: Cell::new(false),
                 restarting: Cell::new(0),
                 breaking: Cell::new(0),
             }

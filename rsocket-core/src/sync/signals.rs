@@ -294,6 +294,8 @@ unsafe fn give_back() -> Option<Mask> {
 ///
 /// # Safety
 /// A signal is kept, everything is blocked, and the thread is in no section.
+#[cold]
+#[inline(never)]
 unsafe fn run() {
     type Handler = unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void);
     // SAFETY: as in `give_back`; others are let in only after these are copies.

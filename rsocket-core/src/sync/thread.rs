@@ -60,6 +60,22 @@ pub fn forked() {
     signals::forked(due);
 }
 
+/// This thread goes to a stack of the library's own, which is a section of its own kind; false if it is on one.
+pub(super) fn deepen() -> bool {
+    let already = own::with(|t| t.deep.replace(true));
+    compiler_fence(SeqCst);
+    !already
+}
+
+/// It comes back.
+pub(super) fn surface() {
+    compiler_fence(SeqCst);
+    own::with(|t| {
+        t.deep.set(false);
+        at_the_end(t);
+    });
+}
+
 /// How many of our locks this thread holds, or is in the middle of taking or giving back.
 #[must_use]
 #[inline]
@@ -69,7 +85,7 @@ pub fn held() -> u32 {
 
 /// Whether this thread is inside a section of any kind.
 pub(super) fn inside() -> bool {
-    own::with(|t| t.held.get() | t.entered.get()) != 0
+    own::with(|t| t.held.get() | t.entered.get() | u32::from(t.deep.get())) != 0
 }
 
 /// What is due at the end of the section.
@@ -128,7 +144,7 @@ pub(crate) fn entered() -> bool {
 fn at_the_end(t: &Own) {
     // A signal that comes before the count went down is seen here, one that comes later finds no section.
     compiler_fence(SeqCst);
-    if t.due.get() != 0 && t.held.get() | t.entered.get() == 0 {
+    if t.due.get() != 0 && t.held.get() | t.entered.get() == 0 && !t.deep.get() {
         signals::section_over();
     }
 }

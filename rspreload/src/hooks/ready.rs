@@ -6,12 +6,14 @@
 
 use core::ffi::{c_int, c_long};
 use core::mem::MaybeUninit;
+use core::ptr::null_mut;
 use core::time::Duration;
 
 use libc::{fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::{self, SlotId};
+use rsocket_core::sync::stack;
 use rsocket_core::{readiness, sys};
 
 use super::name::about_to_wait;
@@ -19,41 +21,63 @@ use crate::edge::{keeping_errno, leave_rest, micros, millis, small, span};
 use crate::shadow::Entry;
 use crate::{real, shadow};
 
-/// The most waiters that one call counts. They stand on the stack: 1 KiB.
+/// The most waiters that one call counts.
 const MOST_COUNTED: usize = 256;
+/// How many of them stand on the stack.
+const FEW_COUNTED: usize = 32;
+const _: () = assert!((MOST_COUNTED - FEW_COUNTED) * size_of::<SlotId>() <= stack::LENT);
 
-/// The connections that the calling thread is counted as a waiter of.
+/// The connections that the calling thread is counted as a waiter of. Without a destructor: the thread may be cancelled while it sleeps.
 struct Counted {
-    slots: [MaybeUninit<SlotId>; MOST_COUNTED],
+    few: [MaybeUninit<SlotId>; FEW_COUNTED],
+    /// Lent, or null.
+    more: *mut SlotId,
     n: usize,
 }
 
 impl Counted {
     const fn new() -> Self {
-        Self { slots: [const { MaybeUninit::uninit() }; MOST_COUNTED], n: 0 }
+        Self { few: [const { MaybeUninit::uninit() }; FEW_COUNTED], more: null_mut(), n: 0 }
+    }
+
+    /// Where the place of this number is, if there is one.
+    fn place(&mut self, n: usize) -> Option<*mut SlotId> {
+        if let Some(place) = self.few.get_mut(n) {
+            return Some(place.as_mut_ptr());
+        }
+        if self.more.is_null() {
+            self.more = stack::lend()?.cast();
+        }
+        (n < MOST_COUNTED).then(|| self.more.wrapping_add(n - FEW_COUNTED))
     }
 
     /// Counts the thread in; false if the connection is on a device now. Beyond what has room the connection
     /// stays on TCP: a set that large is for epoll.
     fn enter(&mut self, slot: SlotId, fd: c_int) -> bool {
-        let Some(place) = self.slots.get_mut(self.n) else {
+        let Some(place) = self.place(self.n) else {
             socket::refuse(slot, fd, Reason::OddUse);
             return !socket::on_device(slot);
         };
         if !socket::enter_wait(slot) {
             return false;
         }
-        place.write(slot);
+        // SAFETY: a place of ours, aligned and with room for it.
+        unsafe { place.write(slot) };
         self.n += 1;
         true
     }
 
     fn leave(&mut self) {
-        for place in self.slots.iter().take(self.n) {
-            // SAFETY: the first n places were written by enter().
-            socket::leave_wait(unsafe { place.assume_init_read() });
+        for n in 0..self.n {
+            if let Some(place) = self.place(n) {
+                // SAFETY: the first n places were written by enter().
+                socket::leave_wait(unsafe { place.read() });
+            }
         }
         self.n = 0;
+        if !self.more.is_null() {
+            stack::take_back(core::mem::replace(&mut self.more, null_mut()).cast());
+        }
     }
 }
 

@@ -8,14 +8,17 @@ use rsocket_core::errno::Errno;
 use rsocket_core::socket::file::Sent;
 use rsocket_core::socket::splice::{self, Pipe};
 use rsocket_core::socket::{self, Route, SlotId};
+use rsocket_core::sync::stack;
 use rsocket_core::sys;
 
 use super::send;
 use crate::edge::{fail, keeping_errno, one, sent};
 use crate::{real, shadow};
 
-/// How much is read from the file at a time. On the stack, so that a hook in a small thread still fits.
+/// How much is read from the file at a time.
 const PIECE: usize = 16 * 1024;
+const _: () = assert!(PIECE <= stack::LENT);
+
 /// The most that one call moves, as in the kernel.
 const MOST: usize = 0x7fff_f000;
 
@@ -34,8 +37,31 @@ fn file_to_device(
         // A pipe or a socket has no position; the kernel says EINVAL there.
         None => rustix::fs::tell(source).map_err(|_| Errno::INVAL)?,
     };
-    let length = length.min(MOST);
-    let mut piece = [MaybeUninit::<u8>::uninit(); PIECE];
+    // Not on the stack, and without a destructor: the send may sleep, and be cancelled.
+    let Some(room) = stack::lend() else { return Err(Errno::NOMEM) };
+    // SAFETY: so much was lent at least, to us alone, and bytes need no alignment and no value.
+    let piece = unsafe { &mut *room.cast::<[MaybeUninit<u8>; PIECE]>() };
+    let result = file_by_pieces(slot, fd, file, start, length.min(MOST), piece);
+    stack::take_back(room);
+    if at.is_none()
+        && let Ok(moved @ 1..) = result
+    {
+        let end = rustix::fs::SeekFrom::Start(start.saturating_add(moved as u64));
+        rustix::fs::seek(source, end)?;
+    }
+    result
+}
+
+/// The same from a position, through room for a piece.
+fn file_by_pieces(
+    slot: SlotId,
+    fd: c_int,
+    file: c_int,
+    start: u64,
+    length: usize,
+    piece: &mut [MaybeUninit<u8>; PIECE],
+) -> Result<usize, Errno> {
+    let source = sys::borrow(file);
     let mut moved = 0;
     let mut failure = None;
     while moved < length {
@@ -80,10 +106,6 @@ fn file_to_device(
             }
         }
     }
-    if at.is_none() && moved > 0 {
-        let end = rustix::fs::SeekFrom::Start(start.saturating_add(moved as u64));
-        rustix::fs::seek(source, end)?;
-    }
     match failure {
         Some(e) if moved == 0 => Err(e),
         _ => Ok(moved),
@@ -93,6 +115,10 @@ fn file_to_device(
 /// What the kernel has sent of a file, for the packet tap.
 #[cold]
 fn show_file(slot: SlotId, file: c_int, start: u64, length: usize) {
+    stack::on_own(|| show_pieces(slot, file, start, length));
+}
+
+fn show_pieces(slot: SlotId, file: c_int, start: u64, length: usize) {
     let mut piece = [MaybeUninit::<u8>::uninit(); PIECE];
     let mut shown = 0;
     while shown < length {

@@ -18,6 +18,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use crate::attach::sandbox;
 use crate::errno::Errno;
 use crate::readiness::source::Events;
+use crate::sync::stack;
 use crate::sys;
 
 /// Serials below this bit.
@@ -79,10 +80,11 @@ pub(crate) fn remove(set: RawFd, fd: RawFd) -> Result<(), Errno> {
 /// alone; its lines are `tfd: NUMBER events: HEX ...`. What cannot be read counts as armed: an event may then
 /// be told twice, but none is lost.
 pub(crate) fn disarmed(set: RawFd, fd: RawFd) -> bool {
+    !sandbox::entered() && stack::on_own(|| reads_as_disarmed(set, fd))
+}
+
+fn reads_as_disarmed(set: RawFd, fd: RawFd) -> bool {
     use std::io::Write;
-    if sandbox::entered() {
-        return false;
-    }
     let mut path = [0_u8; 48];
     let mut rest: &mut [u8] = &mut path;
     // Not of `self`: that is the thread that the process began with, which may have left.

@@ -18,6 +18,7 @@ use super::registry::{Registry, Set};
 use super::set::{State, WARM};
 use crate::errno::Errno;
 use crate::readiness::mixed::{Deadline, sooner, timespec};
+use crate::readiness::scratch::Room;
 use crate::readiness::source::{Bell, Events, SlotId, Source};
 use crate::sync::signals::{self, Since};
 use crate::sys;
@@ -417,12 +418,28 @@ impl<S: Source> Registry<S> {
     /// Spins over the warm members, if there are any.
     fn spin(&'static self, set: &'static Set<S>, deadline: Deadline) -> bool {
         let Some(none) = SlotId::from_raw(1) else { return false };
-        let mut slots = [none; WARM];
-        let mut ask = [(0, Events::empty(), false, 0_u64); WARM];
+        let Some(mut slots) = Room::<_, 0>::new(WARM, none) else { return false };
+        let spun = Room::<_, 0>::new(WARM, (0, Events::empty(), false, 0_u64)).is_some_and(|mut ask| {
+            let found = self.spin_over(set, deadline, slots.slice(), ask.slice());
+            ask.release();
+            found
+        });
+        slots.release();
+        spun
+    }
+
+    /// The same, with room for what is known of them.
+    fn spin_over(
+        &'static self,
+        set: &'static Set<S>,
+        deadline: Deadline,
+        slots: &mut [SlotId],
+        ask: &mut [(RawFd, Events, bool, u64)],
+    ) -> bool {
         let taken = self.enter(set, |state| {
             let live = state.warm.iter().filter_map(|i| state.get(*i)).filter(|m| m.live());
             let mut n = 0;
-            for ((member, slot), ask) in live.zip(&mut slots).zip(&mut ask) {
+            for ((member, slot), ask) in live.zip(slots.iter_mut()).zip(ask.iter_mut()) {
                 *slot = member.slot;
                 *ask = (member.fd, member.wanted(), member.edge_triggered(), member.seen.received);
                 n += 1;
