@@ -1,5 +1,6 @@
 /* Every call that is hooked, each in a thread of its own with the smallest stack that there is: the process's first socket, the
  * connection's whole life, and then one call after the other on a connection that is on a device. */
+#include <dlfcn.h>
 #include "net.h"
 #include <aio.h>
 #include <errno.h>
@@ -162,6 +163,9 @@ CALL(lio_listio, static struct aiocb a; a = (struct aiocb){.aio_fildes = fds[0],
      .aio_lio_opcode = LIO_WRITE}; MUST(lio_listio(LIO_WAIT, (struct aiocb *[]){&a}, 1, NULL) == 0); SENDS(aio_return(&a)))
 CALL(fdopen, FILE *f = fdopen(dup(fds[0]), "w"); MUST(f); SENDS(fputs("ping", f) >= 0 && fflush(f) == 0 ? 4 : 0); MUST(fclose(f) == 0))
 CALL(freopen, FILE *f = fopen("/dev/null", "r"); MUST(f && freopen("/dev/zero", "r", f)); MUST(fclose(f) == 0))
+/* The linker itself is content with what is left of the smallest stack, for a library of libc's own. */
+CALL(dlopen, void *h = dlopen("libresolv.so.2", RTLD_NOW | RTLD_DEEPBIND); MUST(h && dlclose(h) == 0))
+CALL(dlmopen, void *h = dlmopen(LM_ID_BASE, "libresolv.so.2", RTLD_NOW); MUST(h && dlclose(h) == 0))
 CALL(closefrom, pid_t c = fork(); if (c == 0) { closefrom(3); _exit(3); } ends(c))
 
 #define RUN(n) small(call_##n)
@@ -180,7 +184,7 @@ int main(void) {
     RUN(fork), RUN(execv), RUN(execve), RUN(execvp), RUN(execvpe), RUN(execl), RUN(execlp), RUN(execle), RUN(execveat), RUN(fexecve);
     RUN(_Exit), RUN(posix_spawn), RUN(posix_spawnp), RUN(system), RUN(popen), RUN(daemon), RUN(shutdown), RUN(close);
     RUN(again), RUN(splice), RUN(again), RUN(dprintf), RUN(again), RUN(aio_write), RUN(aio_read), RUN(lio_listio);
-    RUN(again), RUN(fdopen), RUN(freopen), RUN(closefrom), RUN(shutdown), RUN(close);
+    RUN(again), RUN(fdopen), RUN(freopen), RUN(dlopen), RUN(dlmopen), RUN(closefrom), RUN(shutdown), RUN(close);
     if (write(1, "all of them\n", 12) != 12) return 1;
     return 0;
 }
