@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use super::family::{self, Left};
 use super::slot::{RecvState, Slot, SlotId, flag};
-use super::{guard, kernel, lent, policy, receive, stamps, tally};
+use super::{guard, inq, kernel, lent, policy, receive, stamps, tally};
 use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::attach::{arenas, detach, hello, link, pairing, remote, vault};
 use crate::device::shm::bell;
@@ -124,6 +124,7 @@ pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
         }
         // As the kernel's socket has its listener's time-outs.
         s.unwaiting.store(l.unwaiting.load(Ordering::Relaxed), Ordering::Relaxed);
+        inq::inherit(s, l);
         stamps::inherit(s, l);
     }
     established(id, s, 0);

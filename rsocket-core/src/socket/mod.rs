@@ -23,6 +23,7 @@ pub mod flag;
 pub mod guard;
 mod guarded;
 mod holders;
+pub mod inq;
 pub mod kernel;
 pub mod known;
 mod lent;

@@ -5,8 +5,9 @@
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::RawFd;
 
-use super::stamps;
+use super::{kernel, stamps};
 use crate::config::Config;
 use crate::device::shm::layout;
 use crate::wire::private_data::representable_iomap;
@@ -98,6 +99,16 @@ pub fn harmless(level: i32, name: i32) -> bool {
                 | libc::IP_BIND_ADDRESS_NO_PORT
                 | libc::IP_MINTTL
                 | libc::IP_RECVERR
+                // TCP delivers none of these with its bytes (ip(7)).
+                | libc::IP_RECVOPTS
+                | libc::IP_RETOPTS
+                | libc::IP_PKTINFO
+                | libc::IP_RECVTTL
+                | libc::IP_RECVTOS
+                | libc::IP_RECVORIGDSTADDR
+                | libc::IP_PASSSEC
+                | libc::IP_CHECKSUM
+                | libc::IP_RECVFRAGSIZE
                 | libc::IP_UNICAST_IF
                 | 51 // IP_LOCAL_PORT_RANGE
         ),
@@ -114,9 +125,48 @@ pub fn harmless(level: i32, name: i32) -> bool {
                 | libc::IPV6_ADDR_PREFERENCES
                 | libc::IPV6_AUTOFLOWLABEL
                 | libc::IPV6_MINHOPCOUNT
+                | libc::IPV6_RECVPKTINFO
+                | libc::IPV6_RECVHOPLIMIT
+                | libc::IPV6_RECVTCLASS
+                | libc::IPV6_RECVPATHMTU
+                | libc::IPV6_RECVRTHDR
+                | libc::IPV6_RECVHOPOPTS
+                | libc::IPV6_RECVDSTOPTS
+                | libc::IPV6_RECVORIGDSTADDR
+                | libc::IPV6_RECVFRAGSIZE
         ),
         _ => false,
     }
+}
+
+/// An option that may not be [`harmless`], before the program's call sets it: what it is now.
+pub struct Before {
+    level: i32,
+    name: i32,
+    /// Its bytes, and how many they are; `None` where the kernel does not say.
+    value: Option<([u8; 32], usize)>,
+}
+
+impl Before {
+    /// Asks the kernel.
+    #[cold]
+    #[must_use]
+    pub fn ask(fd: RawFd, level: i32, name: i32) -> Self {
+        Self { level, name, value: value(fd, level, name) }
+    }
+
+    /// Whether the call that has just succeeded has changed something, as far as can be told.
+    #[must_use]
+    pub fn has_changed(&self, fd: RawFd) -> bool {
+        self.value.is_none() || value(fd, self.level, self.name) != self.value
+    }
+}
+
+/// Longer ones are not compared.
+fn value(fd: RawFd, level: i32, name: i32) -> Option<([u8; 32], usize)> {
+    let mut bytes = [0; 32];
+    let n = kernel::option(fd, level, name, &mut bytes).ok()?;
+    (n < bytes.len()).then_some((bytes, n))
 }
 
 fn harmless_socket(name: i32) -> bool {
@@ -158,6 +208,11 @@ fn harmless_socket(name: i32) -> bool {
             | 72 // SO_BUF_LOCK
             | 73 // SO_RESERVE_MEM
             | 74 // SO_TXREHASH
+            // A call that uses it says so (MSG_ZEROCOPY).
+            | libc::SO_ZEROCOPY
+            | libc::SO_SNDLOWAT
+            | libc::SO_PASSCRED
+            | libc::SO_RXQ_OVFL
     )
 }
 
@@ -185,6 +240,7 @@ fn harmless_tcp(name: i32) -> bool {
             | libc::TCP_TIMESTAMP
             | libc::TCP_NOTSENT_LOWAT
             | libc::TCP_SAVE_SYN
+            | libc::TCP_INQ
             | 37 // TCP_TX_DELAY
     )
 }
@@ -225,12 +281,10 @@ mod tests {
         assert!(
             harmless(libc::SOL_SOCKET, libc::SO_RCVTIMEO) && harmless(libc::SOL_SOCKET, libc::SO_TIMESTAMP)
         );
-        for name in
-            [libc::TCP_ULP, libc::TCP_MD5SIG, libc::TCP_REPAIR, libc::TCP_INQ, libc::TCP_FASTOPEN_CONNECT]
-        {
+        for name in [libc::TCP_ULP, libc::TCP_MD5SIG, libc::TCP_REPAIR, libc::TCP_FASTOPEN_CONNECT] {
             assert!(!harmless(libc::IPPROTO_TCP, name), "{name}");
         }
-        for name in [libc::SO_ZEROCOPY, libc::SO_TIMESTAMPING, libc::SO_TXTIME] {
+        for name in [libc::SO_TIMESTAMPING, libc::SO_TXTIME] {
             assert!(!harmless(libc::SOL_SOCKET, name), "{name}");
         }
         // SOL_TLS

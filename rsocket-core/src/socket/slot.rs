@@ -288,6 +288,8 @@ pub struct Slot {
     pub relay: AtomicU32,
     /// The process that the relay is in.
     pub relay_pid: AtomicU32,
+    /// Whether `TCP_INQ` is set ([`super::inq`]).
+    pub tells_inq: AtomicU32,
     /// Time-outs that were set to less than nothing ([`super::timeout_set`]).
     pub unwaiting: AtomicU32,
     /// The error that is still to be said, an errno ([`super::pending`]); 0 for none.
@@ -516,6 +518,7 @@ impl Slot {
         self.relay.store(0, Ordering::Relaxed);
         self.relay_pid.store(0, Ordering::Relaxed);
         self.pending_error.store(0, Ordering::Relaxed);
+        self.tells_inq.store(0, Ordering::Relaxed);
         self.unwaiting.store(0, Ordering::Relaxed);
         self.asked_at_port.store(0, Ordering::Relaxed);
         self.witness.iter().for_each(Prefix::reset);

@@ -8,8 +8,8 @@ use core::ffi::{c_int, c_long, c_ulong, c_void};
 use libc::socklen_t;
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
-use rsocket_core::socket::options::harmless;
-use rsocket_core::socket::{stamps, timers};
+use rsocket_core::socket::options::{Before, harmless};
+use rsocket_core::socket::{inq, stamps, timers};
 use rsocket_core::{plain, socket, sys};
 
 use super::dup::alias;
@@ -29,13 +29,14 @@ fn duplicates(command: c_int) -> bool {
 
 hook! {
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int, when shadow::tracked(fd) => {
-        if !harmless(level, name)
-            && let Some(slot) = shadow::connection(fd)
-        {
-            keeping_errno(|| socket::refuse(slot, fd, Reason::OddOption));
-        }
+        let odd = if harmless(level, name) { None } else { shadow::connection(fd) };
+        let before = odd.map(|slot| (slot, keeping_errno(|| Before::ask(fd, level, name))));
         let r = real::setsockopt(fd, level, name, value, length);
         if r == 0 {
+            // What the kernel refuses, or what is so already, changes nothing.
+            if let Some((slot, before)) = before {
+                keeping_errno(|| if before.has_changed(fd) { socket::refuse(slot, fd, Reason::OddOption) });
+            }
             keeping_errno(|| {
                 was_set(fd, level, name);
                 timeout_was_set(fd, level, name, value);
@@ -80,6 +81,9 @@ fn was_set(fd: c_int, level: c_int, name: c_int) {
             if (level, name) == (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) =>
         {
             socket::accept_deferred(fd);
+        }
+        Entry::Connection(slot) | Entry::Listener(slot) if inq::concerns(level, name) => {
+            inq::changed(slot, fd)
         }
         Entry::Connection(slot) | Entry::Listener(slot) if stamps::concerns(level, name) => {
             stamps::changed(slot, fd)

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
-use rsocket_core::socket::{self, Route, SlotId, stamps};
+use rsocket_core::socket::{self, Route, SlotId, inq, stamps};
 use rsocket_core::sys;
 
 use super::passing::{came, may_bring};
@@ -125,9 +125,51 @@ unsafe fn message_from_device(
     if !message.msg_name.is_null() {
         message.msg_namelen = 0;
     }
+    let room = message.msg_controllen;
     message.msg_controllen = 0;
     message.msg_flags = 0;
+    if inq::is_told(slot) {
+        // SAFETY: the caller's header says where there is room for so many bytes.
+        unsafe { tell_inq(message, room, inq::hint(slot, fd)) };
+    }
     Ok(n)
+}
+
+/// Puts `TCP_INQ`'s control message into a header, or as much of it as there is room for, as the kernel does.
+///
+/// # Safety
+/// The header's control buffer has `room` bytes, or is null.
+unsafe fn tell_inq(message: &mut msghdr, room: usize, unread: c_int) {
+    // SAFETY: these only count.
+    let (whole, space) = unsafe {
+        let size = size_of::<c_int>() as c_uint;
+        (libc::CMSG_LEN(size) as usize, libc::CMSG_SPACE(size) as usize)
+    };
+    if room < size_of::<libc::cmsghdr>() || message.msg_control.is_null() {
+        message.msg_flags |= libc::MSG_CTRUNC;
+        return;
+    }
+    let length = whole.min(room);
+    if length < whole {
+        message.msg_flags |= libc::MSG_CTRUNC;
+    }
+    // SAFETY: there is room for the header, which was asked above, and for the data up to `length`.
+    unsafe {
+        let header = message.msg_control.cast::<libc::cmsghdr>();
+        let mut said: libc::cmsghdr = core::mem::zeroed();
+        said.cmsg_len = length as _;
+        said.cmsg_level = libc::IPPROTO_TCP;
+        said.cmsg_type = libc::TCP_INQ;
+        header.write_unaligned(said);
+        let data = libc::CMSG_DATA(header);
+        let bytes = unread.to_ne_bytes();
+        core::ptr::copy_nonoverlapping(
+            bytes.as_ptr(),
+            data,
+            length.saturating_sub(size_of::<libc::cmsghdr>()).min(bytes.len()),
+        );
+    }
+    message.msg_controllen = space.min(room);
 }
 
 /// `recvmmsg` on the device, message by message as the kernel does it: the time is looked at after each

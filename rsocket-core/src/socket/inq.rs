@@ -1,0 +1,53 @@
+//! `TCP_INQ` (linux/tcp.h): each `recvmsg` tells how much can be read after it, in a control message. On a device it is
+//! served here: what TCP and the channel have together. Must not know how a control message is laid out. Entry points:
+//! [`concerns`], [`changed`], [`is_told`], [`hint`].
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::slot::Slot;
+use super::{Events, SlotId, family, kernel};
+use crate::attach::counters;
+
+/// Whether the option is this one.
+#[inline]
+#[must_use]
+pub fn concerns(level: i32, name: i32) -> bool {
+    (level, name) == (libc::IPPROTO_TCP, libc::TCP_INQ)
+}
+
+/// The program has set it on a connection or a listener: the kernel's word is what counts.
+pub fn changed(id: SlotId, fd: RawFd) {
+    if let Some(s) = family::slot(id) {
+        let on = kernel::integer(fd, libc::IPPROTO_TCP, libc::TCP_INQ).is_some_and(|on| on != 0);
+        // Relaxed: a call that runs meanwhile may go by either, as with the kernel.
+        s.tells_inq.store(on.into(), Ordering::Relaxed);
+    }
+}
+
+/// What a listener gives has its options.
+pub(super) fn inherit(s: &Slot, listener: &Slot) {
+    s.tells_inq.store(listener.tells_inq.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// Whether the program wants to be told.
+#[inline]
+#[must_use]
+pub fn is_told(id: SlotId) -> bool {
+    family::slot(id).is_some_and(|s| s.tells_inq.load(Ordering::Relaxed) != 0)
+}
+
+/// What the control message says: the bytes that can be read now, and 1 where there are none and the stream has ended, so
+/// that the program reads its end.
+#[must_use]
+pub fn hint(id: SlotId, fd: RawFd) -> i32 {
+    let unread = super::unread(id, fd)
+        .unwrap_or_else(|| usize::try_from(counters::in_queue(fd).unwrap_or(0)).unwrap_or(usize::MAX));
+    let ended = || super::look(id, fd).ready.contains(Events::RDHUP);
+    match unread {
+        0 => i32::from(ended()),
+        n => i32::try_from(n).unwrap_or(i32::MAX),
+    }
+}

@@ -1,0 +1,38 @@
+"""An echo of small messages, both ends in one process, with socket options set on both ends: LEVEL NAME VALUE in each argument,
+or LEVEL NAME = for the value that there is. One that the kernel refuses is as good as none."""
+import socket
+import sys
+import threading
+
+
+def set_all(s):
+    for argument in sys.argv[1:]:
+        level, name, value = argument.split()
+        try:
+            same = s.getsockopt(int(level), int(name), 16) if value == "=" else int(value)
+            s.setsockopt(int(level), int(name), same)
+        except OSError:
+            pass
+
+
+listener = socket.create_server(("127.0.0.1", 0))
+
+
+def serve():
+    c, _ = listener.accept()
+    set_all(c)
+    while data := c.recv(65536):
+        c.sendall(data)
+
+
+thread = threading.Thread(target=serve)
+thread.start()
+c = socket.create_connection(listener.getsockname())
+set_all(c)
+for i in range(100):
+    c.sendall(b"x" * 1000)
+    n = 0
+    while n < 1000:
+        n += len(c.recv(1000 - n)) or sys.exit("the end")
+c.close()
+thread.join()

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Options that change nothing keep no connection on TCP: each that TCP knows set to the value that it has, those that the kernel
+# refuses, and those that ip(7) and ipv6(7) have for packets, of which a stream delivers nothing. One that does change something keeps
+# it there, and says so.
+. "$(dirname "$0")/common.sh"
+need /usr/bin/python3=python3
+# attaches NAME OPTION... : with these set the bytes go over shared memory
+attaches() {
+  local name=$1 out
+  shift
+  mode default
+  out=$(limit 20 "${P[@]}" "$PYTHON" "$HERE/options.py" "$@" 2>&1)
+  check "$name: attaches" "$out $(stat_reasons "$STATS")" test "$(stat_sum bytes.sent.shm "$STATS")" -gt 50000
+}
+all=()
+for n in {1..80}; do all+=("1 $n ="); done
+attaches "SOL_SOCKET as it is" "${all[@]}"
+all=()
+# 35 is TCP_ZEROCOPY_RECEIVE: to ask for it takes bytes.
+for n in {1..45}; do [ "$n" = 35 ] || all+=("6 $n ="); done
+attaches "TCP as it is" "${all[@]}"
+all=()
+for n in {1..52}; do all+=("0 $n ="); done
+attaches "IP as it is" "${all[@]}"
+attaches "what the kernel refuses" "1 19 5" "6 99 1" "6 23 70000" "41 36 1"
+attaches "Erlang's" "0 13 0" "0 12 0"
+attaches "gRPC's" "6 36 1" "1 60 1"
+attaches "of packets" "0 6 1" "0 7 1" "0 8 1" "0 12 1" "0 13 1" "0 20 1"
+mode default
+limit 20 "${P[@]}" "$PYTHON" "$HERE/options.py" "1 37 64" >/dev/null 2>&1
+check "SO_TIMESTAMPING that is new: stays on TCP" "$(stat_reasons "$STATS")" test "$(stat_sum on_tcp.odd_option "$STATS")" -gt 0
+exit $BAD
