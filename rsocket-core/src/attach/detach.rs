@@ -425,6 +425,8 @@ pub fn serve_return(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     let _ = if changed { give_way(s, fd, ends) } else { send_tail(s, fd, ends) };
     s.send.lock.unlock(crate::sync::thread::tid());
     if changed {
+        // The receiver sleeps until the channel has something for it: from here on it is TCP that has.
+        ends.wake_reader();
         crate::socket::mode_changed(id);
     }
 }

@@ -160,13 +160,15 @@ pub(super) fn attempt(
         return patience.may_go_on(s).and(Err(Errno::AGAIN));
     }
     let before = from.done();
+    let on_device = s.send_mode() == SendMode::Device;
     let r =
         if patience.cut_short() { Err(Errno::INTR) } else { attempt_locked(s, fd, &ends, from, flags, into) };
     if from.left() > 0 {
         patience.begin();
     }
     s.send.lock.unlock(tid());
-    if from.done() > before {
+    if from.done() > before || on_device && s.send_mode() != SendMode::Device {
+        // The second: a receiver that sleeps must hear that TCP has the rest.
         relay::carry_out(s, &ends);
     } else if s.has(flag::RELAYED) {
         // The device may have room for what fills the window.
