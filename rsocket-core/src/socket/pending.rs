@@ -32,7 +32,9 @@ pub fn note(s: &Slot, e: Errno) {
     if ends_connection(e) {
         // Release: pairs with `take`. The flag after it: it keeps later calls off the short way.
         s.pending_error.store(e.0, Ordering::Release);
-        s.set(flag::PEER_GONE);
+        if !s.has(flag::RELAYED) {
+            s.set(flag::PEER_GONE);
+        }
     }
 }
 
@@ -66,6 +68,14 @@ pub fn check(s: &Slot) -> Result<(), Errno> {
         0 => Ok(()),
         e => Err(Errno(e)),
     }
+}
+
+/// Whether there is one that the kernel has given away. What a relay knows is said with the flag that it sets behind it, when all
+/// that had come is in the window.
+#[inline]
+#[must_use]
+pub fn is_kernels(s: &Slot) -> bool {
+    exists(s) && !s.has(flag::RELAYED)
 }
 
 /// Whether there is one.

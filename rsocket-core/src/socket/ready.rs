@@ -179,7 +179,7 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
     let (receive_mode, send_mode) = (s.receive_mode(), s.send_mode());
     // Whoever set the modes gave it the window before: another thread may have done both since.
     let ends = ends.or_else(|| link::ends(s));
-    if pending::exists(s) {
+    if pending::is_kernels(s) {
         ready |= Events::IN | Events::OUT | Events::ERR;
     }
     match receive_mode {

@@ -418,7 +418,9 @@ fn from_device(
                 n = to.done() - before;
                 if n == 0 && intact && state.ended == 0 {
                     // From here on each call says so, however soon after the kernel was asked.
-                    s.set(flag::ENDED);
+                    if !s.has(flag::RELAYED) {
+                        s.set(flag::ENDED);
+                    }
                     return pending::check(s).map(|()| Got::End);
                 }
             }
@@ -550,7 +552,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: RecvState) -> Result<Sile
         let more = ends.incoming.poll_data(at.data_position).is_some();
         return if more { Ok(Silence::LookAgain) } else { Err(pending::take(s, Errno::CONNRESET)) };
     }
-    if s.has(flag::ENDED) || pending::exists(s) {
+    if !s.has(flag::RELAYED) && s.has(flag::ENDED) || pending::is_kernels(s) {
         return Ok(Silence::LookAgain);
     }
     if !wait::kernel_due(s) {
@@ -577,7 +579,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: RecvState) -> Result<Sile
             Ok(Silence::LookAgain)
         }
         Ending::Failed(e) => {
-            if counters::tcp_state(fd) == Ok(state::CLOSE) {
+            if !s.has(flag::RELAYED) && counters::tcp_state(fd) == Ok(state::CLOSE) {
                 s.set(flag::ENDED);
             }
             Err(pending::take(s, e))
@@ -597,5 +599,6 @@ pub(super) fn quiet(s: &Slot, ends: &Ends) -> bool {
         && state.readable() == 0
         && ends.incoming.poll_data(state.data_position).is_none()
         && marks::end(&ends.incoming).is_none()
-        && !s.has(flag::LOST | flag::READ_SHUT | flag::MAPPED | flag::ENDED | flag::PEER_GONE)
+        && !s.has(flag::LOST | flag::READ_SHUT | flag::MAPPED | flag::ENDED)
+        && !pending::is_kernels(s)
 }
