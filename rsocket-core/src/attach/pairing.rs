@@ -23,7 +23,7 @@ use crate::device::shm::home;
 use crate::errno::Errno;
 use crate::live;
 use crate::socket::slot::{Slot, SlotId, flag};
-use crate::socket::{family, policy, rings};
+use crate::socket::{family, kernel, policy, rings};
 use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sync::lock::Taken;
@@ -313,8 +313,26 @@ pub(super) fn relative_in_sandbox(id: SlotId, s: &Slot) -> bool {
     s.has(flag::SANDBOXED_HOLDER) && (family::shared(id) || !s.clear(flag::SANDBOXED_HOLDER))
 }
 
+/// Whether the program may wait for the socket where no hook sees it: no call of its blocks, and none of the library's has
+/// waited. Where there is no TCP to stay on, nothing is asked: it would fail instead.
+fn is_unseen(s: &Slot, fd: RawFd) -> bool {
+    !s.has(flag::WAITED | flag::STRICT | flag::RSOCKET) && kernel::nonblocking(fd)
+}
+
+/// A connection ends that never attached: counted, if that was because no wait was seen.
+pub fn ended_young(s: &Slot) {
+    if s.phase() == Phase::Young && s.reason.load(Ordering::Relaxed) == Reason::UnseenWait as u32 {
+        stats::fell_back(Reason::UnseenWait);
+    }
+}
+
 fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     permitted(s)?;
+    if is_unseen(s, fd) {
+        s.reason.store(Reason::UnseenWait as u32, Ordering::Relaxed);
+        put_off(s);
+        return Ok(());
+    }
     if relative_in_sandbox(id, s) || s.has(flag::TRAVELS) {
         put_off(s);
         return Ok(());

@@ -99,6 +99,8 @@ reasons! {
     IoUring "io_uring" => "the process has an io_uring, and RSOCKET_IO_URING allows that",
     /// Not yet, or no more, connected.
     NotConnected "not_connected" => "the socket is not connected",
+    /// The program may wait where no hook sees it.
+    UnseenWait "unseen_wait" => "no wait for the socket was seen: the program may wait by system calls of its own",
 }
 
 impl Reason {

@@ -104,6 +104,8 @@ pub trait Source: Sync + 'static {
     }
     /// After it.
     fn leave_wait(&self, _slot: SlotId) {}
+    /// A wait that would hear of the socket was seen.
+    fn waited(&self, _slot: SlotId) {}
 
     /// Goes on with pairings that a process without TCP waits for; how soon the next look is due.
     fn attaching(&self) -> Option<Duration> {
@@ -182,6 +184,9 @@ impl Source for Sockets {
     }
     fn leave_wait(&self, slot: SlotId) {
         socket::leave_wait(slot);
+    }
+    fn waited(&self, slot: SlotId) {
+        socket::waited(slot);
     }
     fn attaching(&self) -> Option<Duration> {
         socket::attaching()

@@ -72,6 +72,10 @@ pub const TRAVELS: u32 = 1 << 28;
 /// There is memory for the large bank of the direction that we send in, or it is not asked about.
 pub const LARGE_OPEN: u32 = 1 << 29;
 
+/// A call of the library's has waited for it, or may: what becomes ready on a device is heard. A process that waits by
+/// system calls of its own would sleep for ever.
+pub const WAITED: u32 = 1 << 31;
+
 /// None of these is set in the middle of a life on shared memory.
 pub const UNCOMMON: u32 = BROKEN
     | UNTRACKED
@@ -123,4 +127,5 @@ pub(super) const ALL: &[u32] = &[
     UNDECIDED,
     HEARD_BESIDE,
     STAMPED,
+    WAITED,
 ];

@@ -173,6 +173,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
 /// The last holder closes.
 fn end(id: SlotId, s: &Slot, fd: RawFd) {
     crate::log_debug!("connection closed by its last holder");
+    pairing::ended_young(s);
     crate::tap::over(id, s);
     crate::plain::rdma::closing(id, s, fd);
     let mut window = None;

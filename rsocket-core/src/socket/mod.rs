@@ -218,6 +218,8 @@ pub fn leave_receive(id: SlotId, _fd: RawFd, result: isize) {
     if let Ok(n @ 1..) = usize::try_from(result) {
         tally::received_tcp(s, n);
         count(s, n, !s.has(flag::CONNECTING));
+    } else if result < 0 {
+        looked(s);
     }
 }
 
@@ -282,6 +284,7 @@ pub fn waits_on_listener(id: SlotId, fd: RawFd) {
 #[must_use]
 pub fn enter_wait(id: SlotId) -> bool {
     let Some(s) = slot(id) else { return true };
+    s.waits_seen();
     pairing::advance(id, s, -1);
     s.inside_wait.fetch_add(1, Ordering::SeqCst);
     if s.receive_mode_fenced() == ReceiveMode::Kernel && s.send_mode_fenced() == SendMode::Kernel {
@@ -289,6 +292,29 @@ pub fn enter_wait(id: SlotId) -> bool {
     }
     s.inside_wait.fetch_sub(1, Ordering::SeqCst);
     false
+}
+
+/// A call of the library's waits for the socket, or looks whether it is ready.
+#[inline]
+pub fn waited(id: SlotId) {
+    if let Some(s) = slot(id) {
+        s.waits_seen();
+    }
+}
+
+/// So many calls that found nothing, and no wait between them, are a wait: by looking.
+const LOOKS: u32 = 256;
+
+/// A call that does not wait has found nothing, on TCP.
+#[cold]
+fn looked(s: &Slot) {
+    if sys::errno() == libc::EAGAIN
+        && !s.has(flag::WAITED)
+        // Relaxed: a count.
+        && s.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS
+    {
+        s.waits_seen();
+    }
 }
 
 /// After a wait that [`enter_wait`] allowed.

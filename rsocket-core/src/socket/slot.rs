@@ -288,6 +288,8 @@ pub struct Slot {
     pub relay: AtomicU32,
     /// The process that the relay is in.
     pub relay_pid: AtomicU32,
+    /// Calls that found nothing before any wait was seen ([`flag::WAITED`]).
+    pub looks: AtomicU32,
     /// Whether `TCP_INQ` is set ([`super::inq`]).
     pub tells_inq: AtomicU32,
     /// Time-outs that were set to less than nothing ([`super::timeout_set`]).
@@ -464,6 +466,14 @@ impl Slot {
         self.flags.fetch_or(bit, Ordering::AcqRel);
     }
 
+    /// A wait for the socket was seen.
+    #[inline]
+    pub fn waits_seen(&self) {
+        if !self.has(flag::WAITED) {
+            self.set(flag::WAITED);
+        }
+    }
+
     /// Sets `bit` of [`flag`]; whether it was not set before.
     pub fn set_first(&self, bit: u32) -> bool {
         self.flags.fetch_or(bit, Ordering::AcqRel) & bit == 0
@@ -518,6 +528,7 @@ impl Slot {
         self.relay.store(0, Ordering::Relaxed);
         self.relay_pid.store(0, Ordering::Relaxed);
         self.pending_error.store(0, Ordering::Relaxed);
+        self.looks.store(0, Ordering::Relaxed);
         self.tells_inq.store(0, Ordering::Relaxed);
         self.unwaiting.store(0, Ordering::Relaxed);
         self.asked_at_port.store(0, Ordering::Relaxed);

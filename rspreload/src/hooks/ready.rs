@@ -104,7 +104,9 @@ fn survey(fds: impl Iterator<Item = c_int> + Clone, sleeps: bool, counted: &mut 
     if ours.clone().any(|(_, slot)| socket::on_device(slot) || socket::patience(slot).is_some()) {
         return Set::Device;
     }
-    if sleeps {
+    if !sleeps {
+        ours.for_each(|(_, slot)| socket::waited(slot));
+    } else {
         for (fd, slot) in ours {
             if !counted.enter(slot, fd) {
                 counted.leave();

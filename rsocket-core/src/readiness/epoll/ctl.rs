@@ -112,6 +112,10 @@ impl<S: Source> Registry<S> {
         if let Some(member) = state.get_mut(index) {
             (member.events, member.data) = (events, data);
         }
+        set.unwaited.store(true, Ordering::Relaxed);
+        if state.watched {
+            self.source.waited(slot);
+        }
         self.joined(set, fd, slot);
         if self.source.may_be_taken(slot) {
             self.related(set);
@@ -268,6 +272,8 @@ impl<S: Source> Registry<S> {
     fn watch(&'static self, epfd: RawFd) {
         if let Some(set) = self.get(epfd) {
             self.enter(set, |state| state.watched = true);
+            set.unwaited.store(true, Ordering::Relaxed);
+            self.saw_wait(set);
             self.peek(epfd);
         }
     }

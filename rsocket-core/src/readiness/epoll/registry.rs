@@ -38,6 +38,8 @@ pub(crate) struct Set<S: Source> {
     pub(crate) sleepers: AtomicU32,
     /// There are sets in it. Relaxed: whoever waits has put them in, or was told by whoever did.
     pub(crate) nests: AtomicBool,
+    /// A member was added since a wait was last seen. Relaxed: a member's next wait tells of it.
+    pub(super) unwaited: AtomicBool,
     /// Copied by a fork and not used here since ([`super::fork`]).
     pub(crate) dormant: AtomicBool,
     /// Members may be a relative's as well, and when they were last looked at ([`super::relatives`]), in nanoseconds.
@@ -130,6 +132,7 @@ impl<S: Source> Registry<S> {
     /// See [`super::polled`].
     pub fn polled(&'static self, epfd: RawFd) -> bool {
         let Some(set) = self.get(epfd) else { return false };
+        self.saw_wait(set);
         // Relaxed, here and below: `special` is set under the lock, so whoever does it later finds the set watched.
         if !set.special.load(Ordering::Relaxed) {
             self.enter(set, |state| state.watched = true);
@@ -179,6 +182,7 @@ impl<S: Source> Registry<S> {
             id: lists.count,
             state: Guarded::new(State::new()),
             special: AtomicBool::new(false),
+            unwaited: AtomicBool::new(false),
             sleepers: AtomicU32::new(0),
             nests: AtomicBool::new(false),
             dormant: AtomicBool::new(false),

@@ -110,6 +110,7 @@ impl<S: Source> Registry<S> {
             let n = unsafe { real(epfd, events, max, spec, mask) };
             return usize::try_from(n).map_err(|_| Errno(sys::errno()));
         };
+        self.saw_wait(set);
         if max <= 0 || max > MOST {
             return Err(Errno::INVAL);
         }
@@ -125,6 +126,22 @@ impl<S: Source> Registry<S> {
             return self.wait_plain(set, call, timeout);
         }
         self.wait_special(set, call, Deadline::after(timeout))
+    }
+
+    /// The program waits for the set's members by calls that are seen.
+    #[inline]
+    pub(super) fn saw_wait(&'static self, set: &'static Set<S>) {
+        if set.unwaited.load(Ordering::Relaxed) {
+            self.tell_members(set);
+        }
+    }
+
+    #[cold]
+    fn tell_members(&'static self, set: &'static Set<S>) {
+        set.unwaited.store(false, Ordering::Relaxed);
+        self.enter(set, |state| {
+            state.members.iter().flatten().for_each(|member| self.source.waited(member.slot));
+        });
     }
 
     /// The kernel's own set: its call, and a look whether it still was its own at the end.
