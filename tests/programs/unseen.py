@@ -1,0 +1,62 @@
+"""An echo server whose bytes go through libc and whose waits do not: `unseen.py wait|all PORT-FILE`. With `wait` only the wait is a
+system call by number (as Bun's is), with `all` epoll_create1 and epoll_ctl are, too (as those of Rust's rustix are)."""
+import ctypes
+import os
+import select
+import socket
+import struct
+import sys
+
+libc = ctypes.CDLL(None, use_errno=True)
+CREATE1, CTL, PWAIT2 = 291, 233, 441
+
+
+def call(*arguments):
+    r = libc.syscall(*[ctypes.c_long(a) if isinstance(a, int) else a for a in arguments])
+    if r < 0:
+        raise OSError(ctypes.get_errno(), "by number")
+    return r
+
+
+by_number = sys.argv[1] == "all"
+epoll = None if by_number else select.epoll()
+number = call(CREATE1, 0) if by_number else epoll.fileno()
+ours = {}
+
+
+def add(s):
+    ours[s.fileno()] = s
+    s.setblocking(False)
+    if by_number:
+        call(CTL, number, 1, s.fileno(), ctypes.c_char_p(struct.pack("<Iq", select.EPOLLIN, s.fileno())))
+    else:
+        epoll.register(s.fileno(), select.EPOLLIN)
+
+
+listener = socket.create_server(("127.0.0.1", 0))
+add(listener)
+with open(sys.argv[2] + ".new", "w") as f:
+    f.write(str(listener.getsockname()[1]))
+os.rename(sys.argv[2] + ".new", sys.argv[2])
+room = ctypes.create_string_buffer(12 * 16)
+while True:
+    for i in range(call(PWAIT2, number, room, 16, None, None, 8)):
+        # Python leaves the upper half of the data as it finds it.
+        _, data = struct.unpack_from("<Ii", room, 12 * i)
+        if data not in ours:
+            sys.exit(f"an event for {data:#x}, which nobody asked for")
+        s = ours[data]
+        if s is listener:
+            add(s.accept()[0])
+            continue
+        try:
+            said = s.recv(65536)
+        except BlockingIOError:
+            continue
+        if said:
+            s.sendall(said)
+        else:
+            del ours[data]
+            s.close()
+            if len(ours) == 1:
+                sys.exit(0)
