@@ -29,4 +29,11 @@ attaches "of packets" "0 6 1" "0 7 1" "0 8 1" "0 12 1" "0 13 1" "0 20 1"
 mode default
 limit 20 "${P[@]}" "$PYTHON" "$HERE/options.py" "1 37 64" >/dev/null 2>&1
 check "SO_TIMESTAMPING that is new: stays on TCP" "$(stat_reasons "$STATS")" test "$(stat_sum on_tcp.odd_option "$STATS")" -gt 0
+for ends in listener client "listener client"; do
+  mode default
+  # shellcheck disable=SC2086
+  out=$(limit 20 "${P[@]}" "$PYTHON" "$HERE/bound.py" $ends 2>&1)
+  check "bound to a device, $ends: all bytes" "$out" test "$out" = ok
+  check "bound to a device, $ends: attaches" "$(stat_reasons "$STATS")" test "$(stat_sum bytes.sent.shm "$STATS")" -gt 50000
+done
 exit $BAD

@@ -210,6 +210,8 @@ const NLM_F_REQUEST: u16 = 1;
 const INET_DIAG_INFO: u8 = 2;
 const LAST_ACK_RECEIVED: usize = 56;
 const ANY_COOKIE: [u32; 2] = [u32::MAX; 2];
+/// The index of `lo` in every network namespace. Packets between two sockets of one host arrive there.
+const LOOPBACK: u32 = 1;
 
 /// `struct nlmsghdr`.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -284,7 +286,8 @@ fn request(tuple: &Tuple) -> Request {
             dport: tuple.remote.port.to_be_bytes(),
             src: tuple.local.addr,
             dst: tuple.remote.addr,
-            interface: tuple.scope,
+            // With no interface the kernel passes over a socket that is bound to one (SO_BINDTODEVICE).
+            interface: if tuple.scope == 0 { LOOPBACK } else { tuple.scope },
             cookie: ANY_COOKIE,
         },
     }
