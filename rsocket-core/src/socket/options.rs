@@ -139,6 +139,13 @@ pub fn harmless(level: i32, name: i32) -> bool {
     }
 }
 
+/// Options that change how TCP sends: what is to be sent by TCP when the connection goes back goes before they are set.
+#[must_use]
+pub fn changes_sending(level: i32, name: i32) -> bool {
+    const TCP_MD5SIG_EXT: i32 = 38;
+    level == libc::IPPROTO_TCP && matches!(name, libc::TCP_REPAIR | libc::TCP_MD5SIG | TCP_MD5SIG_EXT)
+}
+
 /// An option that may not be [`harmless`], before the program's call sets it: what it is now.
 pub struct Before {
     level: i32,

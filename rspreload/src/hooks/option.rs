@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_long, c_ulong, c_void};
 use libc::socklen_t;
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
-use rsocket_core::socket::options::{Before, harmless};
+use rsocket_core::socket::options::{Before, changes_sending, harmless};
 use rsocket_core::socket::{inq, stamps, timers};
 use rsocket_core::{plain, socket, sys};
 
@@ -30,6 +30,9 @@ fn duplicates(command: c_int) -> bool {
 hook! {
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int, when shadow::tracked(fd) => {
         let odd = if harmless(level, name) { None } else { shadow::connection(fd) };
+        if let Some(slot) = odd && changes_sending(level, name) {
+            keeping_errno(|| socket::refuse(slot, fd, Reason::OddOption));
+        }
         let before = odd.map(|slot| (slot, keeping_errno(|| Before::ask(fd, level, name))));
         let r = real::setsockopt(fd, level, name, value, length);
         if r == 0 {
