@@ -16,8 +16,8 @@ all=()
 for n in {1..80}; do all+=("1 $n ="); done
 attaches "SOL_SOCKET as it is" "${all[@]}"
 all=()
-# 35 is TCP_ZEROCOPY_RECEIVE: to ask for it takes bytes.
-for n in {1..45}; do [ "$n" = 35 ] || all+=("6 $n ="); done
+# 35 is TCP_ZEROCOPY_RECEIVE: to ask for it takes bytes. 14, 19 and 38 change how TCP sends: the connection goes back first.
+for n in {1..45}; do [[ $n =~ ^(14|19|35|38)$ ]] || all+=("6 $n ="); done
 attaches "TCP as it is" "${all[@]}"
 all=()
 for n in {1..52}; do all+=("0 $n ="); done
