@@ -319,10 +319,13 @@ fn is_unseen(s: &Slot, fd: RawFd) -> bool {
     !s.has(flag::WAITED | flag::STRICT | flag::RSOCKET) && kernel::nonblocking(fd)
 }
 
-/// A connection ends that never attached: counted, if that was because no wait was seen.
+/// A connection ends that never attached: counted, if that was put off until its end.
 pub fn ended_young(s: &Slot) {
-    if s.phase() == Phase::Young && s.reason.load(Ordering::Relaxed) == Reason::UnseenWait as u32 {
-        stats::fell_back(Reason::UnseenWait);
+    let noted = Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8);
+    if let Some(reason @ (Reason::UnseenWait | Reason::UidMismatch)) = noted
+        && s.phase() == Phase::Young
+    {
+        stats::fell_back(reason);
     }
 }
 
@@ -350,7 +353,11 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     }
     // The peer would take us for strangers.
     if !trust::is_own_user(fd) {
-        // For now: a server may act for somebody for a moment.
+        // Where there is no TCP meanwhile, for good.
+        if s.has(flag::STRICT) {
+            return Err(Reason::UidMismatch);
+        }
+        // Else for now: a server may act for somebody for a moment.
         s.reason.store(Reason::UidMismatch as u32, Ordering::Relaxed);
         put_off(s);
         return Ok(());
