@@ -7,9 +7,10 @@ if [ "$(uname -m)" != x86_64 ]; then
   say "SKIP unseen: its system calls have other numbers here"
   exit 0
 fi
-CLIENT='import socket, sys
+CLIENT='import socket, sys, time
 c = socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=20)
-for i in range(300):
+for i in range(600):
+    if i == 100: time.sleep(0.6)
     c.sendall(bytes([i % 251]) * 1000)
     got = b""
     while len(got) < 1000:
@@ -20,7 +21,7 @@ for i in range(300):
 print("all as sent")'
 # shellcheck disable=SC2046
 for m in $(if [ $# -gt 0 ]; then echo "$@"; else echo tcp default eager; fi); do
-  for how in wait all; do
+  for how in wait all dry tick look; do
     mode "$m"
     tmpdir dir
     start server "${P[@]}" "$PYTHON" "$HERE/unseen.py" $how "$dir/port"
@@ -30,6 +31,10 @@ for m in $(if [ $# -gt 0 ]; then echo "$@"; else echo tcp default eager; fi); do
     check "$how by number: the server ends as it should" "it does not" gone "$server" 10
     stop "$server"
     [ "$m" = tcp ] && continue
+    if [ $how = look ]; then
+      check "$how by number: leaves TCP" "$(stat_reasons "$STATS")" [ "$(stat_sum bytes.sent.shm "$STATS")" -gt 0 ]
+      continue
+    fi
     check "$how by number: stays on TCP" "$(stat_reasons "$STATS")" [ "$(stat_sum bytes.sent.shm "$STATS")" = 0 ]
     check "$how by number: says why" "$(stat_reasons "$STATS")" [ "$(stat_sum on_tcp.unseen_wait "$STATS")" -ge 1 ]
   done

@@ -28,6 +28,7 @@ pub mod kernel;
 pub mod known;
 mod lent;
 pub mod life;
+mod looking;
 pub mod options;
 mod pace;
 mod patience;
@@ -218,8 +219,11 @@ pub fn leave_receive(id: SlotId, _fd: RawFd, result: isize) {
     if let Ok(n @ 1..) = usize::try_from(result) {
         tally::received_tcp(s, n);
         count(s, n, !s.has(flag::CONNECTING));
+        if !s.has(flag::WAITED) {
+            looking::found(s);
+        }
     } else if result < 0 {
-        looked(s);
+        looking::in_vain(s);
     }
 }
 
@@ -298,21 +302,6 @@ pub fn enter_wait(id: SlotId) -> bool {
 #[inline]
 pub fn waited(id: SlotId) {
     if let Some(s) = slot(id) {
-        s.waits_seen();
-    }
-}
-
-/// So many calls that found nothing, and no wait between them, are a wait: by looking.
-const LOOKS: u32 = 256;
-
-/// A call that does not wait has found nothing, on TCP.
-#[cold]
-fn looked(s: &Slot) {
-    if sys::errno() == libc::EAGAIN
-        && !s.has(flag::WAITED)
-        // Relaxed: a count.
-        && s.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS
-    {
         s.waits_seen();
     }
 }

@@ -288,8 +288,10 @@ pub struct Slot {
     pub relay: AtomicU32,
     /// The process that the relay is in.
     pub relay_pid: AtomicU32,
-    /// Calls that found nothing before any wait was seen ([`flag::WAITED`]).
+    /// Calls that found nothing before any wait was seen ([`super::looking`]).
     pub looks: AtomicU32,
+    /// When the first of them was, in nanoseconds.
+    pub looks_began: AtomicU64,
     /// Whether `TCP_INQ` is set ([`super::inq`]).
     pub tells_inq: AtomicU32,
     /// Time-outs that were set to less than nothing ([`super::timeout_set`]).
@@ -529,6 +531,7 @@ impl Slot {
         self.relay_pid.store(0, Ordering::Relaxed);
         self.pending_error.store(0, Ordering::Relaxed);
         self.looks.store(0, Ordering::Relaxed);
+        self.looks_began.store(0, Ordering::Relaxed);
         self.tells_inq.store(0, Ordering::Relaxed);
         self.unwaiting.store(0, Ordering::Relaxed);
         self.asked_at_port.store(0, Ordering::Relaxed);
