@@ -1,6 +1,7 @@
 // What a connection remembers of its end, and what calls make of flags and times that few programs use.
 #include "pair.h"
 
+#include <sys/syscall.h>
 #include <sys/uio.h>
 
 static char x[70000];
@@ -164,39 +165,83 @@ static void thrown_away(int lfd) {
   EQ(recv(s[1], NULL, 70000, MSG_TRUNC), 70000);
   FAILS(recv(s[1], x, 1, MSG_DONTWAIT), EAGAIN);
 }
+// The flags of docs/flags.md that mean something; all others of the 32 mean nothing to TCP.
+enum { RECV_MEANS = MSG_OOB | MSG_PEEK | MSG_WAITALL | MSG_ERRQUEUE, SEND_MEANS = MSG_OOB | MSG_FASTOPEN | MSG_MORE };
+static struct mmsghdr one_message(struct iovec *v) {
+  return (struct mmsghdr){.msg_hdr = {.msg_iov = v, .msg_iovlen = 1, .msg_flags = MSG_CTRUNC}};
+}
 // Flags that mean nothing to TCP are nothing to wait for.
 static void all_flags(int lfd) {
   int s[2];
-  const unsigned mean = MSG_OOB | MSG_PEEK | MSG_WAITALL | MSG_ERRQUEUE | MSG_ZEROCOPY | MSG_FASTOPEN;
   signal(SIGPIPE, SIG_IGN);
   two(lfd, s);
-  for (int i = 0; i < 32; i++) {
-    int flag = (int)(1u << i);
+  for (int i = 31; i >= 0; i--) {
+    int flag = (int)(1u << i), out = flag & SEND_MEANS ? 0 : flag, in = flag & RECV_MEANS ? 0 : flag;
     struct iovec v = {x, 64};
-    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
-    struct mmsghdr mm = {.msg_hdr = m};
-    if (mean & (1u << i)) continue;
-    EQ(send(s[0], x, 64, flag & ~MSG_MORE), 64);
+    struct mmsghdr m = one_message(&v);
+    EQ(send(s[0], x, 64, out), 64);
     EQ(ready(s[1], POLLIN, 2000), POLLIN);
-    EQ(recv(s[1], x, 64, flag), 64);
-    EQ(sendto(s[0], x, 64, flag & ~MSG_MORE, NULL, 0), 64);
+    EQ(recv(s[1], x, 64, in), 64);
+    EQ(sendto(s[0], x, 64, out, NULL, 0), 64);
     EQ(ready(s[1], POLLIN, 2000), POLLIN);
-    EQ(recvfrom(s[1], x, 64, flag, NULL, NULL), 64);
+    EQ(recvfrom(s[1], x, 64, in, NULL, NULL), 64);
     if (flag < 0) {
-      FAILS(sendmsg(s[0], &m, flag), EINVAL);
-      FAILS(recvmsg(s[1], &m, flag), EINVAL);
-      FAILS(recvmmsg(s[1], &mm, 1, flag, NULL), EINVAL);
+      FAILS(sendmsg(s[0], &m.msg_hdr, flag), EINVAL);
+      FAILS(sendmmsg(s[0], &m, 1, flag), EINVAL);
+      FAILS(recvmsg(s[1], &m.msg_hdr, flag), EINVAL);
+      FAILS(recvmmsg(s[1], &m, 1, flag, NULL), EINVAL);
       continue;
     }
-    EQ(sendmsg(s[0], &m, flag & ~MSG_MORE), 64);
+    EQ(sendmsg(s[0], &m.msg_hdr, out), 64);
     EQ(ready(s[1], POLLIN, 2000), POLLIN);
-    EQ(recvmsg(s[1], &m, flag), 64);
-    put(s[0], x, 64);
+    EQ(recvmsg(s[1], &m.msg_hdr, in), 64);
+    // The only one that the header gives back.
+    EQ(m.msg_hdr.msg_flags, in & MSG_CMSG_CLOEXEC);
+    m = one_message(&v);
+    EQ(sendmmsg(s[0], &m, 1, out), 1);
+    EQ(m.msg_len, 64);
     EQ(ready(s[1], POLLIN, 2000), POLLIN);
-    EQ(recvmmsg(s[1], &mm, 1, flag, NULL), 1);
-    EQ(mm.msg_len, 64);
+    m = one_message(&v);
+    EQ(recvmmsg(s[1], &m, 1, in, NULL), 1);
+    EQ(m.msg_len, 64);
+    EQ(m.msg_hdr.msg_flags, in & MSG_CMSG_CLOEXEC);
   }
   FAILS(recv(s[1], x, 1, MSG_DONTWAIT), EAGAIN);
+}
+// Where nothing is here, one flag says not to wait, and two ask for what is not of the stream.
+static void all_flags_of_nothing(int lfd) {
+  int s[2];
+  struct timeval t = {0, 30000};
+  two(lfd, s);
+  CHECK(!setsockopt(s[1], SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
+  for (int i = 0; i < 31; i++) {
+    int flag = 1 << i, error = flag == MSG_OOB ? EINVAL : EAGAIN;
+    struct iovec v = {x, 64};
+    struct mmsghdr m = one_message(&v);
+    double began = now();
+    FAILS(recv(s[1], x, 64, flag), error);
+    FAILS(recvfrom(s[1], x, 64, flag, NULL, NULL), error);
+    FAILS(recvmsg(s[1], &m.msg_hdr, flag), error);
+    FAILS(recvmmsg(s[1], &m, 1, flag, NULL), error);
+    if (!(flag & (MSG_OOB | MSG_ERRQUEUE | MSG_DONTWAIT))) CHECK(now() - began > 0.1);
+  }
+}
+// A connection is not connected again, and stays what it is.
+static void connected_already(int lfd) {
+  int s[2];
+  two(lfd, s);
+  struct iovec v = {x, 8};
+  struct mmsghdr m = one_message(&v);
+  // What this host's kernel says, which no library hears.
+  CHECK(syscall(SYS_sendto, s[0], x, 8, MSG_FASTOPEN, NULL, 0) == -1);
+  const int refused = errno;
+  FAILS(send(s[0], x, 8, MSG_FASTOPEN), refused);
+  FAILS(sendto(s[0], x, 8, MSG_FASTOPEN, NULL, 0), refused);
+  FAILS(sendmsg(s[0], &m.msg_hdr, MSG_FASTOPEN), refused);
+  FAILS(sendmmsg(s[0], &m, 1, MSG_FASTOPEN), refused);
+  FAILS(recv(s[1], x, 1, MSG_DONTWAIT), EAGAIN);
+  put(s[0], x, 8);
+  get(s[1], x, 8);
 }
 // Less than no time is no time.
 static void negative_times(int lfd) {
@@ -245,6 +290,8 @@ const test_case CASES[] = {
   CASE(zero_receives),
   CASE(thrown_away),
   CASE(all_flags),
+  CASE(all_flags_of_nothing),
+  CASE(connected_already),
   CASE(negative_times),
   CASE(address_of_no_length),
   {0},

@@ -10,6 +10,7 @@ use std::os::fd::RawFd;
 use super::{kernel, stamps};
 use crate::config::Config;
 use crate::device::shm::layout;
+use crate::sys;
 use crate::wire::private_data::representable_iomap;
 
 /// What a queue pair is made with.
@@ -144,6 +145,23 @@ pub fn harmless(level: i32, name: i32) -> bool {
 pub fn changes_sending(level: i32, name: i32) -> bool {
     const TCP_MD5SIG_EXT: i32 = 38;
     level == libc::IPPROTO_TCP && matches!(name, libc::TCP_REPAIR | libc::TCP_MD5SIG | TCP_MD5SIG_EXT)
+}
+
+/// A call's flags without `MSG_ZEROCOPY`, where the kernel ignores that one: the program has not set `SO_ZEROCOPY`.
+#[inline]
+#[must_use]
+pub fn heeded(fd: RawFd, flags: i32) -> i32 {
+    if flags & libc::MSG_ZEROCOPY != 0 && !may_borrow(fd) { flags & !libc::MSG_ZEROCOPY } else { flags }
+}
+
+/// Whether the kernel may send from the program's buffers. Preserves `errno`.
+#[cold]
+fn may_borrow(fd: RawFd) -> bool {
+    let errno = sys::errno();
+    let asked = kernel::integer(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY);
+    sys::set_errno(errno);
+    // Where it does not say, the kernel is left to the call itself.
+    asked != Some(0)
 }
 
 /// An option that may not be [`harmless`], before the program's call sets it: what it is now.

@@ -127,7 +127,8 @@ unsafe fn message_from_device(
     }
     let room = message.msg_controllen;
     message.msg_controllen = 0;
-    message.msg_flags = 0;
+    // The kernel gives this one back as it came (recvmsg(2)).
+    message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
     if inq::is_told(slot) {
         // SAFETY: the caller's header says where there is room for so many bytes.
         unsafe { tell_inq(message, room, inq::hint(slot, fd)) };

@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
+use rsocket_core::socket::options::heeded;
 use rsocket_core::socket::vectors::Cursor;
 use rsocket_core::socket::{self, Route, SlotId};
 
@@ -33,6 +34,11 @@ fn enter(slot: SlotId, fd: c_int, flags: c_int, odd: bool) -> Result<Route, Errn
         }
         route => Ok(route),
     }
+}
+
+/// Whether the call would connect what is connected: the kernel refuses it, and moves nothing.
+fn connects_again(slot: SlotId, flags: c_int) -> bool {
+    flags & libc::MSG_FASTOPEN != 0 && socket::on_shared_memory(slot)
 }
 
 /// [`socket::enter_send`] for a call that only the kernel can do.
@@ -67,11 +73,15 @@ pub(super) fn transmit(
     odd: bool,
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
+    let flags = heeded(fd, flags);
     if !odd
         && flags & KERNELS == 0
         && let Some(n) = socket::send_at_once(slot, from)
     {
         return n.cast_signed();
+    }
+    if connects_again(slot, flags) {
+        return real();
     }
     match enter(slot, fd, flags, odd) {
         Ok(Route::Kernel) => {
@@ -204,7 +214,11 @@ hook! {
             each(usize::try_from(r).unwrap_or(0), not_passed);
             return r;
         };
-        match enter(slot, fd, flags, any_control(list, most)) {
+        let heeded = heeded(fd, flags);
+        if connects_again(slot, heeded) {
+            return real::sendmmsg(fd, list, length, flags);
+        }
+        match enter(slot, fd, heeded, any_control(list, most)) {
             Ok(Route::Kernel) => {
                 let r = real::sendmmsg(fd, list, length, flags);
                 socket::leave_send(slot, fd, total(r, list));
