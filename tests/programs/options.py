@@ -1,12 +1,16 @@
 """An echo of small messages, both ends in one process, with socket options set on both ends: LEVEL NAME VALUE in each argument,
-or LEVEL NAME = for the value that there is. One that the kernel refuses is as good as none."""
+or LEVEL NAME = for the value that there is; after --listener on the listening socket alone. One that the kernel refuses is as good as none."""
 import socket
 import sys
 import threading
 
 
+of_listener = sys.argv[1:2] == ["--listener"]
+options = sys.argv[2:] if of_listener else sys.argv[1:]
+
+
 def set_all(s):
-    for argument in sys.argv[1:]:
+    for argument in options:
         level, name, value = argument.split()
         try:
             same = s.getsockopt(int(level), int(name), 16) if value == "=" else int(value)
@@ -16,11 +20,14 @@ def set_all(s):
 
 
 listener = socket.create_server(("127.0.0.1", 0))
+if of_listener:
+    set_all(listener)
 
 
 def serve():
     c, _ = listener.accept()
-    set_all(c)
+    if not of_listener:
+        set_all(c)
     while data := c.recv(65536):
         c.sendall(data)
 
@@ -28,7 +35,8 @@ def serve():
 thread = threading.Thread(target=serve)
 thread.start()
 c = socket.create_connection(listener.getsockname())
-set_all(c)
+if not of_listener:
+    set_all(c)
 for i in range(100):
     c.sendall(b"x" * 1000)
     n = 0

@@ -36,4 +36,9 @@ for ends in listener client "listener client"; do
   check "bound to a device, $ends: all bytes" "$out" test "$out" = ok
   check "bound to a device, $ends: attaches" "$(stat_reasons "$STATS")" test "$(stat_sum bytes.sent.shm "$STATS")" -gt 50000
 done
+# What a listener gives has its options.
+mode default
+limit 20 "${P[@]}" "$PYTHON" "$HERE/options.py" --listener "1 37 64" >/dev/null 2>&1
+check "SO_TIMESTAMPING of a listener: stays on TCP" "$(stat_reasons "$STATS")" test "$(stat_sum bytes.sent.shm "$STATS")" = 0
+check "SO_TIMESTAMPING of a listener: says why" "$(stat_reasons "$STATS")" test "$(stat_sum on_tcp.odd_option "$STATS")" -gt 0
 exit $BAD

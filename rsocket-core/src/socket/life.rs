@@ -7,6 +7,7 @@ use super::family::{self, Left};
 use super::slot::{RecvState, Slot, SlotId, flag};
 use super::{guard, inq, kernel, lent, policy, receive, stamps, tally};
 use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
+use crate::attach::reason::Reason;
 use crate::attach::{arenas, detach, hello, link, pairing, remote, vault};
 use crate::device::shm::bell;
 use crate::fork_safe;
@@ -130,6 +131,10 @@ pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
     established(id, s, 0);
     if let Some(l) = family::slot(listener) {
         fork_safe::accepted(s, fd, l);
+        // An option that only TCP can honour is the new socket's, too.
+        if l.phase() == Phase::Refused && l.reason.load(Ordering::Relaxed) == Reason::OddOption as u32 {
+            pairing::refuse(s, Reason::OddOption);
+        }
     }
     Some(id)
 }

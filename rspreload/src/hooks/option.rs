@@ -9,12 +9,12 @@ use libc::socklen_t;
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::options::{Before, changes_sending, harmless};
-use rsocket_core::socket::{inq, stamps, timers};
+use rsocket_core::socket::{SlotId, inq, stamps, timers};
 use rsocket_core::{plain, socket, sys};
 
 use super::dup::alias;
 use super::exec::meant_for_next;
-use crate::edge::{fail, keeping_errno};
+use crate::edge::{fail, keeping_errno, readable};
 use crate::shadow::Entry;
 use crate::{real, shadow};
 
@@ -29,7 +29,7 @@ fn duplicates(command: c_int) -> bool {
 
 hook! {
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int, when shadow::tracked(fd) => {
-        let odd = if harmless(level, name) { None } else { shadow::connection(fd) };
+        let odd = if harmless(level, name) { None } else { endpoint(fd) };
         if let Some(slot) = odd && changes_sending(level, name) {
             keeping_errno(|| socket::refuse(slot, fd, Reason::OddOption));
         }
@@ -46,6 +46,14 @@ hook! {
             });
         }
         r
+    }
+}
+
+/// A connection, or a listener, whose options the sockets that it gives will have.
+fn endpoint(fd: c_int) -> Option<SlotId> {
+    match shadow::entry(fd) {
+        Entry::Connection(slot) | Entry::Listener(slot) => Some(slot),
+        Entry::Set | Entry::Foreign => None,
     }
 }
 
@@ -125,7 +133,7 @@ hook! {
         if request == libc::FIONCLEX {
             meant_for_next(fd);
         }
-        if request == libc::FIOASYNC && !argument.is_null() && argument.cast::<c_int>().read_unaligned() != 0 {
+        if request == libc::FIOASYNC && readable(argument, size_of::<c_int>()) && argument.cast::<c_int>().read_unaligned() != 0 {
             signalled(fd);
         }
         let known = match request {
@@ -134,7 +142,8 @@ hook! {
             _ => None,
         };
         match known {
-            Some(n) if !argument.is_null() => {
+            // A bad pointer is for the kernel to refuse.
+            Some(n) if readable(argument, size_of::<c_int>()) => {
                 argument.cast::<c_int>().write_unaligned(c_int::try_from(n).unwrap_or(c_int::MAX));
                 0
             }
