@@ -180,9 +180,9 @@ note_time talk $t
 over_rdma user 2 bytes.sent.rdma=1900000
 over_rdma pair_both 1 bytes.sent.rdma=5900000 bytes.received.rdma=2900000
 over_rdma back_option 2 bytes.sent.rdma=900000 detached=1
-over_rdma back_splice 2 bytes.sent.rdma=900000 detached=1
+over_rdma back_splice 2 bytes.sent.rdma=1900000
 check "$here back_option says why" "$(figures back_option)" [ "$(total back_option on_tcp.odd_option)" -ge 1 ]
-check "$here back_splice says why" "$(figures back_splice)" [ "$(total back_splice on_tcp.odd_use)" -ge 1 ]
+check "$here back_splice stays over RDMA" "$(figures back_splice)" [ "$(total back_splice detached)" = 0 ]
 over_rdma whole_exit 1 bytes.received.rdma=2900000
 over_rdma whole__exit 1 bytes.received.rdma=2900000
 

@@ -3,7 +3,7 @@
     serve HOST PORT                        a process for each connection; answers orders, one line each
     answer HOST PORT                       one process, one connection at a time: short answers to short questions
     pair HOST PORT                         both send at once, and half a close
-    back HOST PORT how                     goes back to TCP while it sends, by `option` or by `splice`; then the peer
+    back HOST PORT how                     while it sends: an `option` that only TCP can honour, or `splice`; then the peer
     whole HOST PORT how BYTES              a body whose sender ends right after its last write, by `exit` or `_exit`
     fetch HOST PORT PATH TIMES             HTTP bodies on connections that two workers hold, two each
     time HOST PORT,... CONNECTIONS:ROUNDS...   medians of connecting and asking so often, in microseconds: for each
@@ -26,7 +26,7 @@ import threading
 import time
 
 BLOCK = 65536
-TCP_ULP = 31
+SO_TIMESTAMPING, SOF_TIMESTAMPING_TX_SCHED = 37, 1 << 8
 
 
 def body(n):
@@ -101,12 +101,9 @@ def splice(s, data):
 
 
 def leave_tcp_alone(s, how, data):
-    """Does what only TCP can, then sends."""
+    """Does what only TCP can, or what a device does as well, then sends."""
     if how == "option":
-        try:
-            s.setsockopt(socket.IPPROTO_TCP, TCP_ULP, b"none")
-        except OSError:
-            pass
+        s.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, SOF_TIMESTAMPING_TX_SCHED)
         s.sendall(data)
     else:
         splice(s, data)
