@@ -382,7 +382,7 @@ pub(crate) fn lend(id: SlotId, fd: RawFd) -> bool {
     let last = family::descriptors(id) <= 1;
     // Its pins are in the way of the slot's next connection.
     clear_away(core::ptr::from_ref(&fd).addr());
-    locked(|| {
+    let lent = locked(|| {
         let me = tid();
         if LENT.iter().any(|w| is_of(w.load(Ordering::Relaxed), id)) {
             return false;
@@ -417,7 +417,20 @@ pub(crate) fn lend(id: SlotId, fd: RawFd) -> bool {
         }
         true
     })
-    .unwrap_or(false)
+    .unwrap_or(false);
+    if lent {
+        wake(id);
+    }
+    lent
+}
+
+/// Wakes the sleepers for whom something was lent: ppoll(2) looks its numbers up anew whenever it is
+/// woken, and by then this one may be another file's. A ring too many does no harm.
+fn wake(id: SlotId) {
+    let me = tid();
+    for call in calls().iter().filter(|c| c.shares(id) && c.thread() != me) {
+        bell::ring(call.bell.load(Ordering::Relaxed));
+    }
 }
 
 /// The array in which the thread sleeps in ppoll(2), if that is where it is.
