@@ -38,6 +38,7 @@ compile_error!("variadic hooks are sound on 64-bit Linux ABIs only: see hook.rs"
 
 #[macro_use]
 mod hook;
+mod adopted;
 mod handlers;
 mod hooks;
 mod init;

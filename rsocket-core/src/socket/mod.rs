@@ -11,6 +11,7 @@
 use core::sync::atomic::{AtomicPtr, Ordering, fence};
 use std::os::fd::RawFd;
 
+pub mod adopted;
 mod beside;
 #[cfg(test)]
 mod closing_tests;
@@ -576,38 +577,6 @@ pub fn passing_listener(id: SlotId, fd: RawFd) {
 /// The message was not sent.
 pub fn not_passed(id: SlotId) {
     parcels::take_back(id);
-}
-
-/// What a TCP socket is that came in a message; see [`parcels::receive`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Came {
-    /// A socket that listens, whoever sent it: as if made here.
-    Listener(SlotId),
-    /// A relative's connection.
-    Connection(SlotId),
-    /// The kernel's business.
-    Stranger,
-}
-
-/// A TCP socket came in a message, which is still there if it was only `peeked` at.
-#[must_use]
-pub fn came(fd: RawFd, peeked: bool) -> Came {
-    if kernel::integer(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(1) {
-        // A relative's, to which relays knock ([`passing_listener`]), or as good as a new one.
-        let known = parcels::receive(fd, peeked);
-        return known.or_else(|| created(fd)).map_or(Came::Stranger, Came::Listener);
-    }
-    let Some(id) = parcels::receive(fd, peeked) else { return Came::Stranger };
-    // Its first bytes are remembered from here on, should this process be the first of its family that could need them.
-    remote::find_out();
-    Came::Connection(id)
-}
-
-/// The address family of a TCP socket; `None` for any other descriptor.
-#[must_use]
-pub fn tcp_domain(fd: RawFd) -> Option<i32> {
-    let of = |option| kernel::integer(fd, libc::SOL_SOCKET, option);
-    (of(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)).then(|| of(libc::SO_DOMAIN)).flatten()
 }
 
 /// Back to TCP, since this process will not be able to do anything more about the connection: a sandbox is ahead in

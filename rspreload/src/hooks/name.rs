@@ -13,6 +13,7 @@ use rsocket_core::errno::Errno;
 use rsocket_core::socket::{SlotId, policy};
 use rsocket_core::{plain, socket, sys};
 
+use crate::adopted;
 use crate::edge::{fail, keeping_errno};
 use crate::real;
 use crate::shadow::{self, Entry};
@@ -24,6 +25,10 @@ use crate::shadow::{self, Entry};
 unsafe fn accepted(listener: c_int, fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     if fd >= 0 {
         shadow::fresh(fd);
+        if shadow::entry(listener) == Entry::Foreign {
+            // SAFETY: the caller's pointers, and the call has succeeded.
+            unsafe { adopted::has_given(listener, address, length) };
+        }
         // A descriptor that is another name of the listener's may still stand as a connection.
         if let Entry::Listener(slot) | Entry::Connection(slot) = shadow::entry(listener)
             && !sandbox::inside()
@@ -148,6 +153,9 @@ hook! {
             return r;
         }
         let r = real::listen(fd, backlog);
+        if r == 0 && shadow::entry(fd) == Entry::Foreign {
+            adopted::listens(fd);
+        }
         if r == 0
             && let Some(slot) = shadow::connection(fd)
             && shadow::mine()

@@ -7,7 +7,8 @@ use core::ffi::c_int;
 
 use libc::msghdr;
 use rsocket_core::attach::sandbox;
-use rsocket_core::socket::{self, Came, family};
+use rsocket_core::socket::adopted::{self, Came};
+use rsocket_core::socket::{self, family};
 
 use crate::edge::{nowhere, readable};
 use crate::policy;
@@ -102,11 +103,11 @@ fn one_came(fd: c_int, peeked: bool) {
     if sandbox::inside() || family::get().is_none() {
         return;
     }
-    let Some(domain) = socket::tcp_domain(fd) else { return };
+    let Some(domain) = adopted::tcp_domain(fd) else { return };
     if !policy::enabled() || !policy::takes(domain) || !shadow::claim() {
         return;
     }
-    match socket::came(fd, peeked) {
+    match adopted::came(fd, peeked) {
         Came::Listener(slot) => {
             shadow::put(fd, Entry::Listener(slot));
             socket::listening(slot, fd);

@@ -1,0 +1,70 @@
+//! Listening sockets that this process did not make: by `vfork` and `exec`, from a service manager, or
+//! in a message. They are tracked from the first call that shows that they listen.
+//!
+//! Only `listen` and `accept` ask, which are rare: the way past a foreign descriptor stays as short as
+//! it is everywhere else. Must not know how connections are accepted. Entry points: [`listens`],
+//! [`has_given`].
+
+use core::ffi::c_int;
+
+use libc::{sa_family_t, sockaddr, socklen_t};
+use rsocket_core::attach::sandbox;
+use rsocket_core::socket::{self, adopted};
+
+use crate::edge::keeping_errno;
+use crate::policy;
+use crate::shadow::{self, Entry};
+
+/// `listen` has succeeded on a descriptor of which nothing is known.
+#[cold]
+pub(crate) fn listens(fd: c_int) {
+    keeping_errno(|| {
+        if is_wanted() {
+            adopt(fd);
+        }
+    });
+}
+
+/// `accept` on such a descriptor has given a connection, and its peer's name where that was asked for.
+///
+/// # Safety
+/// The pointers are those of an `accept` that has succeeded.
+#[cold]
+pub(crate) unsafe fn has_given(fd: c_int, name: *const sockaddr, length: *const socklen_t) {
+    // SAFETY: the caller's promise.
+    if unsafe { family(name, length) } != Some(libc::AF_UNIX) {
+        listens(fd);
+    }
+}
+
+/// The address family that the kernel has said, if there was room for it.
+///
+/// # Safety
+/// As [`has_given`].
+unsafe fn family(name: *const sockaddr, length: *const socklen_t) -> Option<c_int> {
+    if name.is_null() || length.is_null() {
+        return None;
+    }
+    // SAFETY: the kernel has written the length, and as much of the name.
+    unsafe {
+        let said = length.read_unaligned() as usize >= size_of::<sa_family_t>();
+        said.then(|| c_int::from((&raw const (*name).sa_family).read_unaligned()))
+    }
+}
+
+/// Whether anything new is tracked in this process. Makes no system call.
+fn is_wanted() -> bool {
+    !sandbox::inside() && !policy::disabled()
+}
+
+fn adopt(fd: c_int) {
+    if let Some(domain) = adopted::tcp_domain(fd)
+        && policy::enabled()
+        && policy::takes(domain)
+        && shadow::claim()
+        && let Some(slot) = adopted::listener(fd)
+    {
+        shadow::put(fd, Entry::Listener(slot));
+        socket::listening(slot, fd);
+    }
+}
