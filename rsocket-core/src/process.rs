@@ -31,6 +31,8 @@ pub fn leaving() {
         live::ended();
     } else if sandbox::inside() {
         live::ending(true);
+    } else if socket::adopted::any_left() {
+        stack::on_own(|| stats::report_at_exit(variable));
     }
 }
 

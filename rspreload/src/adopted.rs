@@ -1,14 +1,17 @@
-//! Listening sockets that this process did not make: by `vfork` and `exec`, from a service manager, or
-//! in a message. They are tracked from the first call that shows that they listen.
+//! Sockets that this process did not make: by `vfork` and `exec`, from a service manager, or in a
+//! message. Those that listen are tracked from the first call that shows it; connections are counted.
 //!
 //! Only `listen` and `accept` ask, which are rare: the way past a foreign descriptor stays as short as
 //! it is everywhere else. Must not know how connections are accepted. Entry points: [`listens`],
-//! [`has_given`].
+//! [`has_given`], [`count_inherited`].
 
 use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use libc::{sa_family_t, sockaddr, socklen_t};
 use rsocket_core::attach::sandbox;
+use rsocket_core::environment::variable;
+use rsocket_core::socket::policy::trust_seccomp;
 use rsocket_core::socket::{self, adopted};
 
 use crate::edge::keeping_errno;
@@ -66,5 +69,51 @@ fn adopt(fd: c_int) {
     {
         shadow::put(fd, Entry::Listener(slot));
         socket::listening(slot, fd);
+        count_inherited();
     }
+}
+
+/// Set when the descriptors that the process began with have been looked at.
+static COUNTED: AtomicBool = AtomicBool::new(false);
+
+/// When the library is loaded: if somebody is to hear of it, each connection that another program left
+/// open is counted. (Else that is done with the first socket, [`count_inherited`].)
+pub(crate) fn begin() {
+    if variable(c"RSOCKET_STATS").is_some_and(|file| !file.is_empty())
+        && !policy::disabled()
+        && !sandbox::sandboxed(false)
+    {
+        count_inherited();
+    }
+}
+
+/// Counts, once, the connections that were here before anything was tracked. They stay on TCP.
+#[cold]
+pub(crate) fn count_inherited() {
+    // Relaxed: one thread is to do it, and whoever comes later does not need the outcome.
+    if COUNTED.load(Relaxed) || COUNTED.swap(true, Relaxed) {
+        return;
+    }
+    adopted::each_socket(|fd| {
+        if shadow::entry(fd) == Entry::Foreign {
+            count_if_connected(fd);
+        }
+    });
+}
+
+fn count_if_connected(fd: c_int) {
+    if let Some(domain) = adopted::tcp_domain(fd)
+        && adopted::is_connected(fd)
+        && policy::enabled()
+        && policy::takes(domain)
+        && !sandbox::sandboxed(trust_seccomp())
+    {
+        adopted::left_to_kernel();
+    }
+}
+
+/// A TCP socket has come in a message to a process that has nothing else to do with TCP.
+#[cold]
+pub(crate) fn came_alone(fd: c_int) {
+    keeping_errno(|| count_if_connected(fd));
 }

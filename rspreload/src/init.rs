@@ -4,14 +4,14 @@
 //! or from an allocator that starts up inside the loader) and then look up what they need themselves. The
 //! constructor only takes that work out of the program's first calls, and copies our variables before the
 //! program can change them. It makes no system call of its own; the configuration is read with the first TCP
-//! socket, or if the last program left some ([`crate::policy`]).
+//! socket, or if the last program left some ([`crate::policy`]), or if there are statistics to be written.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rsocket_core::{environment, process, readiness, socket, succession, sys};
 
 use crate::hooks::{standard, streams};
-use crate::{handlers, policy, real, shadow};
+use crate::{adopted, handlers, policy, real, shadow};
 
 // Not in unit tests, which need their panic messages.
 #[cfg(not(test))]
@@ -52,6 +52,7 @@ extern "C" fn enter() {
             (0..=2).filter(|fd| shadow::connection(*fd).is_some()).for_each(standard::stands);
         }
     }
+    adopted::begin();
 }
 
 extern "C" fn leave() {

@@ -1,9 +1,14 @@
-"""inherited_server.py KIND PORT COUNT : an echo server whose listening socket was made by another program. Ends after COUNT connections.
+"""inherited_server.py KIND PORT COUNT : an echo server whose listening socket another program made.
 
-KIND: vfork (subprocess with pass_fds), fork (the same with a preexec_fn), spawn, forkserver (multiprocessing), message (SCM_RIGHTS to a
-program that is no relative), activation (LISTEN_FDS, from a launcher without the library).
+Ends after COUNT connections. KIND: vfork (subprocess with pass_fds), fork (the same with a
+preexec_fn), spawn, forkserver (multiprocessing), message (SCM_RIGHTS to a program that is no
+relative), activation (LISTEN_FDS, from a launcher without the library); odd (as vfork, with an option
+that only TCP can honour). And those that get a connection: given (as vfork), sent (as message), inetd
+(from a launcher without the library, as standard input and output).
 """
 import array, multiprocessing, os, socket, subprocess, sys, threading
+
+SO_TIMESTAMPING = 37
 
 
 def echo(c):
@@ -25,6 +30,27 @@ def run(*arguments, **how):
     sys.exit(subprocess.run([sys.executable, __file__, *map(str, arguments)], **how).returncode)
 
 
+def receive(channel):
+    _, control, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(4))
+    return socket.socket(fileno=array.array("i", control[0][2])[0])
+
+
+def send_to_another(role, s, count):
+    """By a message to a program that is no relative."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    command = [sys.executable, __file__, role, str(theirs.fileno()), str(count)]
+    child = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+    socket.send_fds(ours, [b"x"], [s.fileno()])
+    s.close()
+    sys.exit(child.wait())
+
+
+def without_library():
+    """This program again, without the library, which is for the program that it starts."""
+    library = os.environ.pop("LD_PRELOAD", "")
+    os.execvpe(sys.executable, [sys.executable, *sys.argv], os.environ | {"PRELOAD": library})
+
+
 def main():
     kind, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     if kind == "number":
@@ -32,13 +58,13 @@ def main():
     if kind == "activated":
         return serve(socket.socket(fileno=3), count)
     if kind == "receiver":
-        s = socket.socket(fileno=port)
-        _, control, _, _ = s.recvmsg(1, socket.CMSG_SPACE(4))
-        return serve(socket.socket(fileno=array.array("i", control[0][2])[0]), count)
-    if kind == "activation" and "PRELOAD" not in os.environ:
-        # The launcher itself goes without the library.
-        library = os.environ.pop("LD_PRELOAD", "")
-        os.execvpe(sys.executable, [sys.executable, *sys.argv], os.environ | {"PRELOAD": library})
+        return serve(receive(socket.socket(fileno=port)), count)
+    if kind == "connection":
+        return echo(socket.socket(fileno=port))
+    if kind == "connection receiver":
+        return echo(receive(socket.socket(fileno=port)))
+    if kind in ("activation", "inetd") and "PRELOAD" not in os.environ:
+        without_library()
     listener = socket.create_server(("127.0.0.1", port), backlog=64)
     if kind == "vfork":
         run("number", listener.fileno(), count, pass_fds=[listener.fileno()])
@@ -49,15 +75,24 @@ def main():
         child.start()
         child.join()
     if kind == "message":
-        ours, theirs = socket.socketpair(socket.AF_UNIX)
-        child = subprocess.Popen([sys.executable, __file__, "receiver", str(theirs.fileno()), str(count)], pass_fds=[theirs.fileno()])
-        socket.send_fds(ours, [b"x"], [listener.fileno()])
-        child.wait()
+        send_to_another("receiver", listener, count)
+    if kind == "odd":
+        listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, 64)
+        run("number", listener.fileno(), count, pass_fds=[listener.fileno()])
+    if kind == "given":
+        c, _ = listener.accept()
+        run("connection", c.fileno(), 1, pass_fds=[c.fileno()])
+    if kind == "sent":
+        send_to_another("connection receiver", listener.accept()[0], 1)
+    preload = {"LD_PRELOAD": os.environ["PRELOAD"]} if os.environ.get("PRELOAD") else {}
+    if kind == "inetd":
+        c, _ = listener.accept()
+        run("connection", 0, 1, stdin=c, stdout=c, env=os.environ | preload)
     if kind == "activation":
         os.dup2(listener.fileno(), 3)
         os.set_inheritable(3, True)
-        preload = {"LD_PRELOAD": os.environ["PRELOAD"]} if os.environ["PRELOAD"] else {}
-        os.execvpe(sys.executable, [sys.executable, __file__, "activated", "0", str(count)], os.environ | preload | {"LISTEN_FDS": "1"})
+        environment = os.environ | preload | {"LISTEN_FDS": "1"}
+        os.execvpe(sys.executable, [sys.executable, __file__, "activated", "0", str(count)], environment)
 
 
 if __name__ == "__main__":

@@ -101,6 +101,8 @@ reasons! {
     NotConnected "not_connected" => "the socket is not connected",
     /// The program may wait where no hook sees it.
     UnseenWait "unseen_wait" => "no wait for the socket was seen: the program may wait by system calls of its own",
+    /// It came with `exec` or in a message, and this library knows nothing of whoever had it before.
+    NotHandedOver "not_handed_over" => "another program made the connection, and did not hand it over",
 }
 
 impl Reason {

@@ -3,16 +3,23 @@
 //!
 //! A socket that listens is as good as one that was made here, since what it gives is made by
 //! `accept`. A connection is not: nobody knows who else has it. Must not know where a descriptor
-//! stands in the table. Entry points: [`tcp_domain`], [`listener`], [`came`].
+//! stands in the table. Entry points: [`tcp_domain`], [`listener`], [`came`], [`each_socket`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
+use rustix::fs::{FileType, Mode, OFlags, RawDir};
+
 use super::slot::SlotId;
-use super::{inq, kernel, life, low_water, stamps};
-use crate::attach::remote;
+use super::{family, inq, kernel, life, low_water, options, stamps};
+use crate::attach::reason::Reason;
+use crate::attach::{pairing, remote};
+use crate::stats;
 use crate::succession::parcels;
+use crate::sync::stack;
+use crate::sys;
 
 /// What a TCP socket is that came in a message; see [`parcels::receive`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +51,11 @@ pub fn listener(fd: RawFd) -> Option<SlotId> {
     low_water(id, fd);
     stamps::changed(id, fd);
     inq::changed(id, fd);
+    if options::is_odd(fd)
+        && let Some(s) = family::slot(id)
+    {
+        pairing::refuse(s, Reason::OddOption);
+    }
     Some(id)
 }
 
@@ -59,9 +71,62 @@ pub fn came(fd: RawFd, peeked: bool) -> Came {
         let known = parcels::receive(fd, peeked);
         return known.or_else(|| listener(fd)).map_or(Came::Stranger, Came::Listener);
     }
-    let Some(id) = parcels::receive(fd, peeked) else { return Came::Stranger };
+    let Some(id) = parcels::receive(fd, peeked) else {
+        if !peeked && is_connected(fd) {
+            left_to_kernel();
+        }
+        return Came::Stranger;
+    };
     // Its first bytes are remembered from here on, should this process be the first of its family that
     // could need them.
     remote::find_out();
     Came::Connection(id)
+}
+
+/// Whether a TCP socket is a connection. One system call.
+#[must_use]
+pub fn is_connected(fd: RawFd) -> bool {
+    rustix::net::getpeername(sys::borrow(fd)).is_ok_and(|peer| peer.is_some())
+}
+
+/// A connection is another program's, of which nobody here knows enough to take it from TCP: that is
+/// counted.
+pub fn left_to_kernel() {
+    // Relaxed, here and below: only this process's own word counts for it.
+    COUNTING.store(sys::pid(), Ordering::Relaxed);
+    stats::fell_back(Reason::NotHandedOver);
+}
+
+/// The process that has counted one, which has something to report though it may track nothing.
+static COUNTING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this process has counted one.
+#[must_use]
+pub fn any_left() -> bool {
+    match COUNTING.load(Ordering::Relaxed) {
+        0 => false,
+        pid => pid == sys::pid(),
+    }
+}
+
+/// Calls `f` for each socket among the descriptors that this process has open.
+pub fn each_socket(f: impl FnMut(RawFd)) {
+    stack::on_own(|| list_sockets(f));
+}
+
+fn list_sockets(mut f: impl FnMut(RawFd)) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else { return };
+    let mut space = [core::mem::MaybeUninit::uninit(); 2048];
+    let mut entries = RawDir::new(&directory, &mut space);
+    while let Some(Ok(entry)) = entries.next() {
+        let number = entry.file_name().to_str().ok().and_then(|name| name.parse::<RawFd>().ok());
+        if let Some(fd) = number
+            && rustix::fs::fstat(sys::borrow(fd))
+                .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Socket)
+        {
+            f(fd);
+        }
+    }
+    sys::discard(directory);
 }

@@ -140,6 +140,41 @@ pub fn harmless(level: i32, name: i32) -> bool {
     }
 }
 
+/// Options that are not [`harmless`], that a socket has from the one that listens, and that the kernel
+/// tells of: level, name, and the value of a socket of which nothing was asked. (`TCP_MD5SIG` it does
+/// not tell.)
+const INHERITED: [(i32, i32, i32); 12] = [
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0),
+    (libc::SOL_SOCKET, 65, 0), // SO_TIMESTAMPING_NEW
+    (libc::SOL_SOCKET, libc::SO_TXTIME, 0),
+    (libc::SOL_SOCKET, libc::SO_WIFI_STATUS, 0),
+    (libc::SOL_SOCKET, libc::SO_NOFCS, 0),
+    (libc::SOL_SOCKET, libc::SO_PEEK_OFF, -1),
+    (libc::SOL_SOCKET, libc::SO_SELECT_ERR_QUEUE, 0),
+    (libc::SOL_SOCKET, libc::SO_PASSSEC, 0),
+    (libc::SOL_SOCKET, 75, 0), // SO_RCVMARK
+    (libc::IPPROTO_TCP, libc::TCP_ULP, 0),
+    (libc::IPPROTO_TCP, libc::TCP_REPAIR, 0),
+    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 0),
+];
+
+/// Whether a socket on which another program may have set options has one that only TCP can honour.
+/// A dozen system calls.
+#[cold]
+#[must_use]
+pub fn is_odd(fd: RawFd) -> bool {
+    INHERITED.iter().any(|(level, name, usual)| {
+        let mut bytes = [0; 32];
+        // One that the kernel does not know nobody has set; one that it has no value of is off.
+        let Ok(n) = kernel::option(fd, *level, *name, &mut bytes) else { return false };
+        let told = bytes.iter().take(n);
+        match usual {
+            0 => told.clone().any(|b| *b != 0),
+            _ => told.ne(&usual.to_ne_bytes()),
+        }
+    })
+}
+
 /// Options that change how TCP sends: what is to be sent by TCP when the connection goes back goes before they are set.
 #[must_use]
 pub fn changes_sending(level: i32, name: i32) -> bool {

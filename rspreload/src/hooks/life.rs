@@ -10,7 +10,7 @@ use rsocket_core::{socket as core_socket, sys};
 use super::process::leave_to_kernel;
 use crate::edge::{fail, keeping_errno};
 use crate::shadow::{self, Entry};
-use crate::{policy, real};
+use crate::{adopted, policy, real};
 
 /// Closes the range, and leaves what is inside it alone: no descriptor, only an entry in the kernel's table.
 const CLOSE_RANGE_CLOEXEC: c_int = 4;
@@ -51,6 +51,7 @@ fn track(fd: c_int, domain: c_int) {
         && let Some(slot) = core_socket::created(fd)
     {
         shadow::put(fd, Entry::Connection(slot));
+        adopted::count_inherited();
     }
 }
 

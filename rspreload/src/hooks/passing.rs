@@ -10,6 +10,7 @@ use rsocket_core::attach::sandbox;
 use rsocket_core::socket::adopted::{self, Came};
 use rsocket_core::socket::{self, family};
 
+use crate::adopted as here;
 use crate::edge::{nowhere, readable};
 use crate::policy;
 use crate::shadow::{self, Entry};
@@ -98,10 +99,15 @@ pub(super) unsafe fn came(message: *const msghdr, flags: c_int) {
 
 fn one_came(fd: c_int, peeked: bool) {
     shadow::fresh(fd);
-    // A process that has nothing to do with TCP, nor had its relatives, is not asked: it may be in a sandbox of its own
-    // making, where our system calls are fatal.
-    if sandbox::inside() || family::get().is_none() {
+    // A process that has nothing to do with TCP, nor had its relatives, may be in a sandbox of its own
+    // making, where our system calls are fatal: there it is asked only where no hook has seen one.
+    let alone = family::get().is_none();
+    if sandbox::inside() || alone && (peeked || sandbox::entered()) {
         return;
+    }
+    if alone {
+        // One that listens is found by its first `accept`.
+        return here::came_alone(fd);
     }
     let Some(domain) = adopted::tcp_domain(fd) else { return };
     if !policy::enabled() || !policy::takes(domain) || !shadow::claim() {
