@@ -15,6 +15,7 @@ use super::link::{self, Beyond};
 use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use super::reason::{Reason, refused};
 use super::rendezvous::{self, Channel, Offer, ReceiveError};
+use super::retry::{later, may_pass, put_off};
 use super::trust::{self, Tuple};
 use super::visitors::{self, trusted};
 use super::{detach, remote, sandbox, switch};
@@ -221,20 +222,6 @@ pub(super) fn give_up(s: &Slot, reason: Reason) {
     }
 }
 
-/// Where there is no TCP to stay on: whether what is in the way may pass, so that it is waited for as long as a peer is.
-fn may_pass(s: &Slot, reason: Reason) -> bool {
-    match reason {
-        // Whoever held the other end of the channel has ended, or given it up to a relative. (Had the peer closed, TCP
-        // would say so.)
-        Reason::OfferLapsed => true,
-        // The welcome has been taken: nobody would answer another knock.
-        _ if s.phase() == Phase::Knocked => false,
-        // Of descriptors, memory, places in tables: others give some back.
-        Reason::ResourceError | Reason::MemoryLimit | Reason::NameTaken => true,
-        _ => false,
-    }
-}
-
 /// A connection that has no TCP to stay on has waited for its peer in vain; said once for each such wait.
 #[cold]
 pub fn overdue(s: &Slot) {
@@ -248,26 +235,6 @@ pub fn overdue(s: &Slot) {
 fn lapse(s: &Slot) -> Result<(), Reason> {
     close_pairing_fd(s);
     enter(s, PhaseEvent::Lapsed)
-}
-
-/// Sets when the next step is due: soon at first, then at growing distances.
-pub(super) fn later(s: &Slot) -> u32 {
-    let tries = s.tries.fetch_add(1, Ordering::Relaxed);
-    let now = s.position.load(Ordering::Relaxed);
-    let distance = match s.phase() {
-        // Whoever accepted looks again at positions that double.
-        Phase::Young => now.max(policy::step_distance()),
-        _ if tries < 16 => 0,
-        _ => now / 4,
-    };
-    s.next_step.store(now + distance, Ordering::Relaxed);
-    tries
-}
-
-/// Whoever would ask now looks again when the connection is twice as old; it has not tried.
-pub(super) fn put_off(s: &Slot) {
-    let now = s.position.load(Ordering::Relaxed);
-    s.next_step.store(now.saturating_add(now.max(policy::step_distance())), Ordering::Relaxed);
 }
 
 /// As [`lapse`], from any phase before the end, for this reason; false when there is no such way.

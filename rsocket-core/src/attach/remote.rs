@@ -14,6 +14,7 @@ use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use super::marks;
 use super::pairing;
 use super::reason::Reason;
+use super::retry;
 use super::trust::{End, Tuple};
 use super::witness::{Proof, Who};
 use crate::errno::Errno;
@@ -82,7 +83,7 @@ pub(super) fn begin(id: SlotId, s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
     }
     if s.has(flag::CONNECTING) {
         if beside::is_closed(&theirs) {
-            pairing::put_off(s);
+            retry::put_off(s);
             return Ok(());
         }
         let [sent, received] = &s.witness;
@@ -131,7 +132,7 @@ pub fn ask_anew() {
 }
 
 fn later(s: &Slot) -> Result<(), Reason> {
-    if pairing::later(s) >= ASK_TRIES { Err(Reason::NoOffer) } else { Ok(()) }
+    if retry::later(s) >= ASK_TRIES { Err(Reason::NoOffer) } else { Ok(()) }
 }
 
 /// Who was asked for.
@@ -216,7 +217,7 @@ pub fn failed(id: SlotId, s: &Slot, reason: Reason, again: bool) {
         match lapsed {
             Some(next) if again => {
                 s.set_phase(next);
-                if pairing::later(s) >= ASK_TRIES {
+                if retry::later(s) >= ASK_TRIES {
                     pairing::give_up(s, reason);
                 }
             }
