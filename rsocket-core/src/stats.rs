@@ -130,6 +130,8 @@ counters! {
     LocksBroken "locks_broken",
     /// Knocks of others than the user at the other end of the connection, who were sent away.
     Strangers "attach.strangers",
+    /// Times that the kernel was asked who has the other end of a connection (a netlink socket each).
+    LookUps "attach.look_ups",
     /// Slots of libraries loaded with `RTLD_DEEPBIND` that were pointed at our hooks.
     DeepbindRebound "deepbind.rebound",
     /// Such slots, or whole libraries, that could not be.

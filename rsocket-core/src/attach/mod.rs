@@ -19,7 +19,7 @@ pub mod marks;
 pub mod pairing;
 pub mod remote;
 mod retired;
-mod retry;
+pub mod retry;
 mod search;
 mod switch;
 pub mod vault;

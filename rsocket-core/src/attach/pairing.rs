@@ -13,9 +13,9 @@ use super::held;
 use super::hello::{self, Id, Knock, Welcome};
 use super::link::{self, Beyond};
 use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
-use super::reason::{Reason, refused};
+use super::reason::{Reason, not_asked, refused};
 use super::rendezvous::{self, Channel, Offer, ReceiveError};
-use super::retry::{later, may_pass, put_off};
+use super::retry::{self, later, may_pass, put_off};
 use super::trust::{self, Tuple};
 use super::visitors::{self, trusted};
 use super::{detach, remote, sandbox, switch};
@@ -24,7 +24,7 @@ use crate::device::shm::home;
 use crate::errno::Errno;
 use crate::live;
 use crate::socket::slot::{Slot, SlotId, flag};
-use crate::socket::{family, kernel, policy, rings};
+use crate::socket::{family, kernel, policy, rings, wait};
 use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sync::lock::Taken;
@@ -49,11 +49,7 @@ pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
         Phase::Refused => detach::insist(id, s, fd),
         Phase::Unconnected | Phase::Dialling => {}
         Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
-            // Relaxed: only times the attempt.
-            if fd >= 0
-                && (s.has(flag::STRICT)
-                    || s.position.load(Ordering::Relaxed) >= s.next_step.load(Ordering::Relaxed))
-            {
+            if fd >= 0 && retry::is_due(s) {
                 step(id, s, Some(fd));
             }
         }
@@ -63,7 +59,8 @@ pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
 /// As [`advance`] of a connection that attaches, by a thread to which nobody gave a descriptor: another one may close
 /// the connection, and open another, at any moment.
 pub fn advance_unasked(id: SlotId, s: &Slot) {
-    if matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked) {
+    let steps = matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked);
+    if steps && retry::is_due(s) {
         step(id, s, None);
     }
 }
@@ -205,6 +202,7 @@ fn enter(s: &Slot, event: PhaseEvent) -> Result<(), Reason> {
     let next = s.phase().after(event).ok_or(Reason::Inconsistent)?;
     // What was in the way is not, or not any more.
     s.reason.store(0, Ordering::Relaxed);
+    s.next_try.store(0, Ordering::Relaxed);
     s.set_phase(next);
     Ok(())
 }
@@ -237,15 +235,14 @@ fn lapse(s: &Slot) -> Result<(), Reason> {
     enter(s, PhaseEvent::Lapsed)
 }
 
-/// As [`lapse`], from any phase before the end, for this reason; false when there is no such way.
+/// As [`lapse`], from any phase before the end, for this reason; false when there is no such way, or it was gone often enough.
 fn begin_again(s: &Slot, reason: Reason) -> bool {
     let again = s.phase() == Phase::Young || lapse(s).is_ok();
     if again {
         s.reason.store(reason as u32, Ordering::Relaxed);
         crate::log_debug!("not attached yet: {}", reason.text());
-        later(s);
     }
-    again
+    again && retry::set_back(s)
 }
 
 /// What every process must be able to say before it attaches anything.
@@ -286,11 +283,12 @@ fn is_unseen(s: &Slot, fd: RawFd) -> bool {
     !s.has(flag::WAITED | flag::STRICT | flag::RSOCKET) && kernel::nonblocking(fd)
 }
 
-/// A connection ends that never attached: counted, if that was put off until its end.
+/// A connection ends that never attached: what was in the way last is counted, if that was put off until its end.
 pub fn ended_young(s: &Slot) {
     let noted = Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8);
-    if let Some(reason @ (Reason::UnseenWait | Reason::UidMismatch)) = noted
-        && s.phase() == Phase::Young
+    if let Some(reason) = noted.filter(|r| *r != Reason::TooYoung)
+        && matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked)
+        && !wait::is_overdue(s)
     {
         stats::fell_back(reason);
     }
@@ -311,7 +309,10 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         later(s);
         return Ok(());
     };
-    match trust::find(&tuple.reversed()).map_err(refused("sock_diag"))? {
+    if !retry::looks_anew(s) {
+        return if s.has(flag::CONNECTING) { offer(s, &tuple) } else { knock(s, fd, &tuple) };
+    }
+    match trust::find(&tuple.reversed()).map_err(not_asked)? {
         Some(_) if !policy::shm_allowed() => return Err(Reason::PolicyTcp),
         Some(owner) if owner.is_alive() || s.has(flag::CONNECTING) => {}
         // The accepting side's peer may have closed already; the connecting side's has not accepted yet.
@@ -335,6 +336,7 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
 fn offer(s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
     if OPEN_OFFERS.fetch_add(1, Ordering::Relaxed) >= MAX_OFFERS {
         OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
+        s.reason.store(Reason::TooManyOffers as u32, Ordering::Relaxed);
         later(s);
         return Ok(());
     }
@@ -361,6 +363,9 @@ fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
         Ok(None) | Err(Errno::AGAIN) => {
             let tries = later(s);
             let strict = s.has(flag::STRICT);
+            if strict {
+                s.reason.store(Reason::NoOffer as u32, Ordering::Relaxed);
+            }
             let late = tries >= KNOCK_TRIES || required_by_now(s);
             return if late && !strict { Err(Reason::NoOffer) } else { Ok(()) };
         }
@@ -375,7 +380,7 @@ fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
     }
     hold(s, channel.fd);
     s.tries.store(0, Ordering::Relaxed);
-    s.next_step.store(0, Ordering::Relaxed);
+    retry::now(s);
     enter(s, PhaseEvent::KnockSent)
 }
 
@@ -553,7 +558,9 @@ pub fn restart(s: &Slot) -> bool {
         let attempt = flag::CONNECTING | flag::STRICT | flag::PEER_FIN | flag::PEER_GONE | flag::CONNECT_NEWS;
         s.flags.fetch_and(!attempt, Ordering::AcqRel);
         s.tries.store(0, Ordering::Relaxed);
-        for word in [&s.position, &s.answered, &s.next_step, &s.waiting_since] {
+        s.set_backs.store(0, Ordering::Relaxed);
+        retry::now(s);
+        for word in [&s.position, &s.answered, &s.waiting_since] {
             word.store(0, Ordering::Relaxed);
         }
         // What was refused was mostly so for what the program does with the socket, and stays refused.
@@ -619,7 +626,7 @@ fn conclude(id: SlotId, s: &Slot, fd: RawFd) {
     if matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked) && !elsewhere(s) {
         let _ = lapse(s);
         s.tries.store(0, Ordering::Relaxed);
-        s.next_step.store(0, Ordering::Relaxed);
+        retry::now(s);
     }
     s.pairing.unlock(tid());
 }

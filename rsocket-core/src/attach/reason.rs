@@ -1,7 +1,7 @@
 //! Why a connection is on TCP, or went back to it: one value for each reason, so that every one can be
 //! counted, shown and tested for. Pure, but for the log.
 //!
-//! Entry points: [`Reason`], [`Reason::text`], [`Reason::ALL`]; [`refused`].
+//! Entry points: [`Reason`], [`Reason::text`], [`Reason::ALL`]; [`refused`], [`not_asked`].
 
 #![forbid(unsafe_code)]
 
@@ -103,6 +103,8 @@ reasons! {
     UnseenWait "unseen_wait" => "no wait for the socket was seen: the program may wait by system calls of its own",
     /// It came with `exec` or in a message, and this library knows nothing of whoever had it before.
     NotHandedOver "not_handed_over" => "another program made the connection, and did not hand it over",
+    /// Nobody can be asked who has the other end.
+    NoNetlink "no_netlink" => "the kernel lets this process make no netlink socket to ask for the other end",
 }
 
 impl Reason {
@@ -118,6 +120,19 @@ pub(super) fn refused(what: &'static str) -> impl Fn(Errno) -> Reason {
     move |e| {
         crate::log_info!("{}: error {}", what, e.0);
         Reason::ResourceError
+    }
+}
+
+/// The kernel cannot be asked who has the other end: now, since there is no room for the question, or ever.
+pub(super) fn not_asked(e: Errno) -> Reason {
+    match e.0 {
+        libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::EAGAIN | libc::EINTR => {
+            refused("sock_diag")(e)
+        }
+        _ => {
+            crate::log_info!("sock_diag: error {}", e.0);
+            Reason::NoNetlink
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! When a connection that has not attached yet tries again, and whether what is in the way may pass.
 //!
-//! Must not know what a step does ([`super::pairing`]). Entry points: [`later`], [`put_off`], [`may_pass`].
+//! Where there is TCP to stay on, distances are counted in bytes, and tries by whoever takes the step. Where there is none,
+//! the calls of a waiting program say nothing about how soon a try may pay, so that distances are times.
+//! Must not know what a step does ([`super::pairing`]). Entry points: [`is_due`], [`later`], [`put_off`], [`set_back`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::Ordering;
@@ -8,7 +10,66 @@ use core::sync::atomic::Ordering;
 use super::machine::Phase;
 use super::reason::Reason;
 use crate::socket::policy;
-use crate::socket::slot::Slot;
+use crate::socket::slot::{Slot, flag};
+use crate::sys;
+
+/// Times that what is in the way is waited for, and the first and the longest of these waits, in nanoseconds: each is twice
+/// as long as the one before, and all of them longer than a connection's patience
+/// ([`policy::STRICT_PATIENCE_NS`](crate::socket::policy::STRICT_PATIENCE_NS)).
+const SET_BACKS: u32 = 24;
+const FIRST_WAIT_NS: u64 = 500_000;
+const LONGEST_WAIT_NS: u64 = 512_000_000;
+
+/// Tries after which a peer that has not come is looked for seldom.
+const SELDOM_AFTER: u32 = 400;
+
+/// Whether the next step may be taken now.
+#[inline]
+pub(super) fn is_due(s: &Slot) -> bool {
+    // Relaxed here and below: only times the attempt.
+    if s.has(flag::STRICT) {
+        let next = s.next_try.load(Ordering::Relaxed);
+        return next == 0 || sys::now_ns() >= next;
+    }
+    s.position.load(Ordering::Relaxed) >= s.next_step.load(Ordering::Relaxed)
+}
+
+/// The next step is taken as soon as somebody could.
+pub(super) fn now(s: &Slot) {
+    s.next_step.store(0, Ordering::Relaxed);
+    s.next_try.store(0, Ordering::Relaxed);
+}
+
+/// How long until the next step may be taken, in nanoseconds, where there is no TCP.
+#[must_use]
+pub fn due_in(s: &Slot) -> u64 {
+    s.next_try.load(Ordering::Relaxed).saturating_sub(sys::now_ns())
+}
+
+/// How long after so many tries in vain the next one is, in nanoseconds.
+fn nap(tries: u32) -> u64 {
+    let tries = u64::from(tries);
+    if tries >= u64::from(SELDOM_AFTER) {
+        return LONGEST_WAIT_NS;
+    }
+    (100_000 + tries * tries * 10_000).min(20_000_000)
+}
+
+/// Something was in the way that may pass: the next step is further away each time. False when it has been so often enough.
+pub(super) fn set_back(s: &Slot) -> bool {
+    let before = s.set_backs.fetch_add(1, Ordering::Relaxed);
+    let wait = FIRST_WAIT_NS.checked_shl(before).unwrap_or(LONGEST_WAIT_NS).min(LONGEST_WAIT_NS);
+    s.next_try.store(sys::now_ns().saturating_add(wait), Ordering::Relaxed);
+    before < SET_BACKS
+}
+
+/// Whether the peer's socket is to be looked for anew: an answer of the kernel's is good for as many tries as it took to get
+/// to it, since TCP itself says when that socket has gone.
+pub(super) fn looks_anew(s: &Slot) -> bool {
+    let noted = Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8);
+    let found = matches!(noted, Some(Reason::NoOffer | Reason::TooManyOffers));
+    !(found && s.has(flag::STRICT)) || s.tries.load(Ordering::Relaxed).is_power_of_two()
+}
 
 /// Where there is no TCP to stay on: whether what is in the way may pass, so that it is waited for as long as a peer is.
 pub(super) fn may_pass(s: &Slot, reason: Reason) -> bool {
@@ -24,9 +85,13 @@ pub(super) fn may_pass(s: &Slot, reason: Reason) -> bool {
     }
 }
 
-/// Sets when the next step is due: soon at first, then at growing distances.
+/// Sets when the next step is due: soon at first, then at growing distances. The tries before.
 pub(super) fn later(s: &Slot) -> u32 {
     let tries = s.tries.fetch_add(1, Ordering::Relaxed);
+    if s.has(flag::STRICT) {
+        s.next_try.store(sys::now_ns().saturating_add(nap(tries)), Ordering::Relaxed);
+        return tries;
+    }
     let now = s.position.load(Ordering::Relaxed);
     let distance = match s.phase() {
         // Whoever accepted looks again at positions that double.
@@ -40,6 +105,33 @@ pub(super) fn later(s: &Slot) -> u32 {
 
 /// Whoever would ask now looks again when the connection is twice as old; it has not tried.
 pub(super) fn put_off(s: &Slot) {
+    if s.has(flag::STRICT) {
+        s.next_try.store(sys::now_ns().saturating_add(nap(SELDOM_AFTER - 1)), Ordering::Relaxed);
+        return;
+    }
     let now = s.position.load(Ordering::Relaxed);
     s.next_step.store(now.saturating_add(now.max(policy::step_distance())), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patience_has_few_tries() {
+        let all: u64 = (0..SET_BACKS).map(|n| (FIRST_WAIT_NS << n).min(LONGEST_WAIT_NS)).sum();
+        assert!(all > policy::STRICT_PATIENCE_NS && all < 2 * policy::STRICT_PATIENCE_NS);
+        let (mut at, mut tries) = (0, 0);
+        while at < policy::STRICT_PATIENCE_NS {
+            at += nap(tries);
+            tries += 1;
+        }
+        assert!(tries < SELDOM_AFTER && tries > 100, "{tries}");
+        assert!((0..tries).filter(|n| n.is_power_of_two()).count() < 10);
+    }
+
+    #[test]
+    fn a_peer_that_is_there_soon_is_met_soon() {
+        assert!((0..10).map(nap).sum::<u64>() < 5_000_000);
+    }
 }

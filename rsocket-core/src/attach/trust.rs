@@ -23,6 +23,7 @@ use rustix::net::{
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::errno::Errno;
+use crate::stats::{self, Counter};
 use crate::sync::stack;
 use crate::sys;
 
@@ -383,6 +384,7 @@ fn look_up_here<R>(
     request: &Request,
     read: impl FnOnce(&[u8]) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
+    stats::add(Counter::LookUps, 1);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let protocol = Some(netlink::SOCK_DIAG);
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;

@@ -8,7 +8,7 @@
 
 use std::os::fd::RawFd;
 
-use super::reason::{Reason, refused};
+use super::reason::{Reason, not_asked, refused};
 use super::rendezvous::{Channel, Offer};
 use super::trust::{self, Owner, Tuple};
 use crate::stats::{self, Counter};
@@ -36,7 +36,7 @@ pub(super) fn admit(offer: &Offer, fd: RawFd) -> Result<Option<Channel>, Reason>
 
 /// The user behind the channel owns the socket at the other end of the connection.
 pub(super) fn trusted(tuple: &Tuple, channel: &Channel) -> Result<Owner, Reason> {
-    let found = trust::find(&tuple.reversed()).map_err(refused("sock_diag"))?;
+    let found = trust::find(&tuple.reversed()).map_err(not_asked)?;
     let owner = found.ok_or(Reason::PeerElsewhere)?;
     let uid = channel.peer_uid().map_err(refused("SO_PEERCRED"))?;
     if trust::cred_matches(uid, &owner) {

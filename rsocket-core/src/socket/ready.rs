@@ -13,7 +13,7 @@ use super::{Events, Progress};
 use super::{beside, pending, reader, receive, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
-use crate::attach::{detach, marks, pairing};
+use crate::attach::{detach, marks, pairing, retry};
 use crate::device::shm::layout::SLEEPERS;
 use crate::device::shm::park::{MARK_READY, Sleepers};
 use crate::fork_safe;
@@ -371,6 +371,9 @@ pub fn settled(s: &Slot) -> bool {
     s.receive_mode() == ReceiveMode::Device && s.send_mode() == SendMode::Device
 }
 
+/// A step that is due is taken by somebody who is taking one now.
+const SOONEST_NS: u64 = 100_000;
+
 /// How soon a waiter must look again because nobody will ring: only while a strict connection attaches.
 #[must_use]
 pub fn patience(_id: SlotId, s: &Slot) -> Option<Duration> {
@@ -382,8 +385,7 @@ pub fn patience(_id: SlotId, s: &Slot) -> Option<Duration> {
     }
     match s.phase() {
         Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
-            let tries = u64::from(s.tries.load(Ordering::Relaxed).min(64));
-            Some(Duration::from_micros((100 + tries * tries * 10).min(20_000)))
+            Some(Duration::from_nanos(retry::due_in(s).max(SOONEST_NS)))
         }
         // From here on the peer rings.
         _ => None,

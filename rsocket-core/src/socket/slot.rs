@@ -254,7 +254,7 @@ pub struct Slot {
     pub position: AtomicU64,
     /// As much of it, unscaled, the side that accepted has sent since the other one last did.
     pub answered: AtomicU64,
-    /// The position at which the next attach step is due.
+    /// The position at which the next attach step is due, where there is TCP to stay on.
     pub next_step: AtomicU64,
 
     // Pairing.
@@ -268,6 +268,10 @@ pub struct Slot {
     pub pairing_pid: AtomicU32,
     /// Steps tried so far in this phase.
     pub tries: AtomicU32,
+    /// Times that pairing began again because of something that may pass ([`crate::attach::retry`]).
+    pub set_backs: AtomicU32,
+    /// Monotonic nanoseconds at which the next step of a connection without TCP is due; 0 for now.
+    pub next_try: AtomicU64,
     /// Why not attached ([`crate::attach::reason::Reason`] as a number).
     pub reason: AtomicU32,
     /// Which arena record of the family, plus one; 0 for none.
@@ -501,6 +505,7 @@ impl Slot {
             &self.inside_wait,
             &self.pins,
             &self.tries,
+            &self.set_backs,
             &self.step_missed,
             &self.receive_spin,
             &self.low_water,
@@ -513,6 +518,7 @@ impl Slot {
             &self.position,
             &self.answered,
             &self.next_step,
+            &self.next_try,
             &self.asked_at,
             &self.room_epoch,
             &self.reader_asked_at,

@@ -454,6 +454,11 @@ fn after_sleep(
 /// In [`Slot::waiting_since`]: it has been said that the wait was too long.
 const OVERDUE: u64 = u64::MAX;
 
+/// Whether it has been said already that a strict connection's wait was too long.
+pub(crate) fn is_overdue(s: &Slot) -> bool {
+    s.waiting_since.load(Ordering::Relaxed) == OVERDUE
+}
+
 /// A strict connection without a window: fine while it may still attach, an error once that took too long
 /// and nobody came.
 ///

@@ -1,0 +1,82 @@
+"""Ends of one connection that cannot attach, and what is in the way: `squatter.py HOW PORT SECONDS`.
+
+HOW is what one side does: `serve` accepts one connection and looks at it, again and again, without blocking; `ask` connects to
+PORT and does the same; `nobody` accepts connections and leaves them alone. `ask-taken` connects from a port whose name at the
+rendezvous it has taken before, and at which it does not listen. Prints how the looking ended, and after how many seconds.
+
+`squatter.py confined COMMAND...` becomes that program under a filter that forbids AF_NETLINK, as a service manager's
+RestrictAddressFamilies does."""
+import ctypes
+import errno
+import os
+import socket
+import struct
+import sys
+import time
+
+LAYOUT_VERSION = 3
+
+
+def name(local, remote):
+    """The rendezvous name of an IPv4 connection, as its connecting side sees it (attach/rendezvous.rs)."""
+    addresses = b"".join(socket.inet_aton(a).ljust(16, b"\0") for a in (local[0], remote[0]))
+    tuple_ = struct.pack(">BI", 4, 0) + addresses + struct.pack(">HH", local[1], remote[1])
+    return "\0rsockets/%04x" % LAYOUT_VERSION + tuple_.hex()
+
+
+def confine():
+    """socket(AF_NETLINK) answers EAFNOSUPPORT; everything else is let through."""
+    filters = [
+        (0x20, 0, 0, 0),  # the number
+        (0x15, 0, 3, 41 if os.uname().machine == "x86_64" else 198),  # socket
+        (0x20, 0, 0, 16),  # its first argument
+        (0x15, 0, 1, socket.AF_NETLINK),
+        (0x06, 0, 0, 0x00050000 | errno.EAFNOSUPPORT),
+        (0x06, 0, 0, 0x7FFF0000),
+    ]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *f) for f in filters))
+    program = struct.pack("HxxxxxxP", len(filters), ctypes.addressof(code))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):
+        sys.exit("no filter: %s" % os.strerror(ctypes.get_errno()))
+
+
+def look(c, seconds):
+    """Sends and receives what it can, as a program does that has other things to do, and never waits for the socket."""
+    c.setblocking(False)
+    began = time.monotonic()
+    told = "EAGAIN"
+    while time.monotonic() - began < seconds and told == "EAGAIN":
+        for call in (lambda: c.recv(4096), lambda: c.send(b"x")):
+            try:
+                told = "EAGAIN" if call() else "end"
+            except OSError as e:
+                told = errno.errorcode[e.errno]
+            if told != "EAGAIN":
+                break
+    return "%s %d" % (told, time.monotonic() - began)
+
+
+def main():
+    how = sys.argv[1]
+    if how == "confined":
+        confine()
+        os.execvp(sys.argv[2], sys.argv[2:])
+    port, seconds = int(sys.argv[2]), float(sys.argv[3])
+    if how in ("serve", "nobody"):
+        listener = socket.create_server(("127.0.0.1", port))
+        kept = [listener.accept()[0]]
+        while how == "nobody":
+            kept.append(listener.accept()[0])
+        c = kept[0]
+    else:
+        c = socket.socket()
+        if how == "ask-taken":
+            c.bind(("127.0.0.1", 0))
+            taken = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            taken.bind(name(c.getsockname(), ("127.0.0.1", port)))
+        c.connect(("127.0.0.1", port))
+    print(look(c, seconds), flush=True)
+
+
+main()
