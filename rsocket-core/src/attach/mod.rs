@@ -11,6 +11,7 @@ pub mod sandbox;
 pub mod trust;
 
 pub mod detach;
+pub mod heirs;
 mod held;
 pub mod link;
 pub mod machine;

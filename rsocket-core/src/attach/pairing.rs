@@ -194,7 +194,7 @@ pub fn is_here(s: &Slot) -> bool {
 
 /// Whether it belongs to another process of the family, or to another program: then it is theirs to go on, or, if they have
 /// gone, ours to begin again.
-fn elsewhere(s: &Slot) -> bool {
+pub(super) fn elsewhere(s: &Slot) -> bool {
     !is_here(s)
 }
 
@@ -230,7 +230,7 @@ pub fn overdue(s: &Slot) {
 }
 
 /// Tries again from the start, later. The caller holds the pairing lock.
-fn lapse(s: &Slot) -> Result<(), Reason> {
+pub(super) fn lapse(s: &Slot) -> Result<(), Reason> {
     close_pairing_fd(s);
     enter(s, PhaseEvent::Lapsed)
 }
@@ -503,7 +503,7 @@ fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     Ok(())
 }
 
-fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+pub(super) fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if elsewhere(s) {
         return lapse_if_orphaned(s);
     }
@@ -572,27 +572,6 @@ pub fn restart(s: &Slot) -> bool {
     fresh
 }
 
-/// Before `exec`, which closes what this process holds of an unfinished pairing: it begins again in the next
-/// program. Blocks as [`forget`].
-pub fn before_exec(id: SlotId, s: &Slot, fd: RawFd) {
-    let unfinished = matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked);
-    if !unfinished || elsewhere(s) {
-        return;
-    }
-    conclude(id, s, fd);
-}
-
-/// After `exec`, in a process that has one thread: what the last program held open of pairings is closed, though its threads
-/// may have begun one after [`before_exec`].
-pub fn after_exec() {
-    family::each_used(|_, s| {
-        // Relatives touch it only where the process has ended.
-        if s.pairing_pid.load(Ordering::Relaxed) == sys::pid() {
-            s.pairing_fd.store(-1, Ordering::Relaxed);
-        }
-    });
-}
-
 /// The last descriptor goes: close what the pairing holds open. Blocks only for another thread's step in
 /// progress.
 pub fn forget(s: &Slot) {
@@ -601,32 +580,5 @@ pub fn forget(s: &Slot) {
     }
     close_pairing_fd(s);
     s.set_phase(Phase::Refused);
-    s.pairing.unlock(tid());
-}
-
-/// This process gives the connection up, and relatives go on with it: what it alone has of an unfinished pairing
-/// goes. Where there is no TCP to stay on, the pairing is finished if the peer has done its part, and begins again
-/// if not. `fd` is still open. Blocks as [`forget`].
-pub fn hand_over(id: SlotId, s: &Slot, fd: RawFd) {
-    if s.has(flag::STRICT) { conclude(id, s, fd) } else { forget(s) }
-}
-
-/// An unfinished pairing of this process is finished, if the peer has done its part, or begins again. Blocks as
-/// [`forget`].
-fn conclude(id: SlotId, s: &Slot, fd: RawFd) {
-    if matches!(s.pairing.lock(tid()), Taken::Own) {
-        return;
-    }
-    if s.phase() == Phase::Knocked && !elsewhere(s) {
-        // From here on the peer cannot send its welcome any more: either it is here, or the peer learns that it
-        // has to begin again too.
-        Channel { fd: s.pairing_fd.load(Ordering::Relaxed) }.hear_no_more();
-        let _ = finish(id, s, fd);
-    }
-    if matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked) && !elsewhere(s) {
-        let _ = lapse(s);
-        s.tries.store(0, Ordering::Relaxed);
-        retry::now(s);
-    }
     s.pairing.unlock(tid());
 }

@@ -8,7 +8,7 @@ use super::slot::{RecvState, Slot, SlotId, flag};
 use super::{guard, inq, kernel, lent, policy, receive, stamps, tally};
 use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::attach::reason::Reason;
-use crate::attach::{arenas, detach, hello, link, pairing, remote, vault};
+use crate::attach::{arenas, detach, heirs, hello, link, pairing, remote, vault};
 use crate::device::shm::bell;
 use crate::fork_safe;
 use crate::placement;
@@ -162,7 +162,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
         Left::Elsewhere => {
             // What this process alone holds of an unfinished pairing goes with it.
             if pairing::is_here(s) && s.phase() != Phase::Paired {
-                pairing::hand_over(id, s, fd);
+                heirs::hand_over(id, s, fd);
             } else {
                 pairing::let_finish(s);
             }
@@ -316,7 +316,7 @@ fn give_up_pairings() {
             && matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked)
             && family::shared(id)
         {
-            pairing::hand_over(id, s, family::descriptor(id));
+            heirs::hand_over(id, s, family::descriptor(id));
         }
     });
 }
@@ -344,7 +344,7 @@ pub fn heritable(id: SlotId, fd: RawFd) -> bool {
     if relay && (pid == sys::pid() || !living::process(pid)) || !link::outlasts_exec(s) {
         return false;
     }
-    pairing::before_exec(id, s, fd);
+    heirs::before_exec(id, s, fd);
     true
 }
 

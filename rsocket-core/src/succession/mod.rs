@@ -21,7 +21,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::attach::machine::Phase;
 use crate::attach::reason::Reason;
-use crate::attach::{arenas, detach, link, pairing, remote, vault};
+use crate::attach::{arenas, detach, heirs, link, remote, vault};
 use crate::descriptors::{self, Entry};
 use crate::device::shm::{home, layout};
 use crate::socket::family::{self, Family};
@@ -303,7 +303,7 @@ pub fn inherit() -> bool {
         && descriptors::claim();
     if known {
         arenas::inherit();
-        pairing::after_exec();
+        heirs::after_exec();
         let inherited = items(list, head.count).filter_map(|item| family::slot(SlotId::from_raw(item.slot)?));
         inherited.for_each(live::forget_last_program);
     }

@@ -21,7 +21,7 @@ use std::os::fd::RawFd;
 
 use crate::attach::machine::Phase;
 use crate::attach::reason::Reason;
-use crate::attach::{link, pairing};
+use crate::attach::{heirs, link, pairing};
 use crate::socket;
 use crate::socket::family::{self, Family};
 use crate::socket::slot::{Slot, SlotId, flag};
@@ -103,7 +103,7 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
         return false;
     }
     // What this process alone has of an unfinished pairing.
-    pairing::before_exec(id, s, fd);
+    heirs::before_exec(id, s, fd);
     if !hold_still(s) {
         return false;
     }

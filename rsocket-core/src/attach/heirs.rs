@@ -1,0 +1,66 @@
+//! A pairing that is not finished, and whoever goes on with it: another process of the family, or the next program.
+//!
+//! What the phase holds open is one program's, of one process. Whoever gives that up finishes the pairing, if the peer has
+//! done its part, or sees to it that it can begin again. Must not know how a pairing is made ([`super::pairing`]). Entry
+//! points: [`hand_over`]; [`before_exec`], [`after_exec`].
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::machine::Phase;
+use super::pairing::{elsewhere, finish, forget, lapse};
+use super::rendezvous::Channel;
+use super::retry;
+use crate::socket::family;
+use crate::socket::slot::{Slot, SlotId, flag};
+use crate::sync::lock::Taken;
+use crate::sync::thread::tid;
+use crate::sys;
+
+/// Before `exec`, which closes what this process holds of an unfinished pairing: it begins again in the next
+/// program. Blocks as [`forget`].
+pub fn before_exec(id: SlotId, s: &Slot, fd: RawFd) {
+    let unfinished = matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked);
+    if !unfinished || elsewhere(s) {
+        return;
+    }
+    conclude(id, s, fd);
+}
+
+/// After `exec`, in a process that has one thread: what the last program held open of pairings is closed, though its threads
+/// may have begun one after [`before_exec`].
+pub fn after_exec() {
+    family::each_used(|_, s| {
+        // Relatives touch it only where the process has ended.
+        if s.pairing_pid.load(Ordering::Relaxed) == sys::pid() {
+            s.pairing_fd.store(-1, Ordering::Relaxed);
+        }
+    });
+}
+
+/// This process gives the connection up, and relatives go on with it: what it alone has of an unfinished pairing
+/// goes. Where there is no TCP to stay on, the pairing is finished if the peer has done its part, and begins again
+/// if not. `fd` is still open. Blocks as [`forget`].
+pub fn hand_over(id: SlotId, s: &Slot, fd: RawFd) {
+    if s.has(flag::STRICT) { conclude(id, s, fd) } else { forget(s) }
+}
+
+/// An unfinished pairing of this process is finished, if the peer has done its part, or begins again. Blocks as
+/// [`forget`].
+fn conclude(id: SlotId, s: &Slot, fd: RawFd) {
+    if matches!(s.pairing.lock(tid()), Taken::Own) {
+        return;
+    }
+    if s.phase() == Phase::Knocked && !elsewhere(s) {
+        // From here on the peer cannot send its welcome any more: either it is here, or the peer learns that it
+        // has to begin again too.
+        Channel { fd: s.pairing_fd.load(Ordering::Relaxed) }.hear_no_more();
+        let _ = finish(id, s, fd);
+    }
+    if matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked) && !elsewhere(s) {
+        let _ = lapse(s);
+        s.tries.store(0, Ordering::Relaxed);
+        retry::now(s);
+    }
+    s.pairing.unlock(tid());
+}
