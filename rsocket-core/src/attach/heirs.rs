@@ -2,29 +2,29 @@
 //!
 //! What the phase holds open is one program's, of one process. Whoever gives that up finishes the pairing, if the peer has
 //! done its part, or sees to it that it can begin again. Must not know how a pairing is made ([`super::pairing`]). Entry
-//! points: [`hand_over`]; [`before_exec`], [`after_exec`].
+//! points: [`hand_over`]; [`fork_prepare`]; [`before_exec`], [`after_exec`].
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::held;
 use super::machine::Phase;
-use super::pairing::{elsewhere, finish, forget, lapse};
+use super::pairing::{elsewhere, finish, lapse};
 use super::rendezvous::Channel;
 use super::retry;
 use crate::socket::family;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::sync::lock::Taken;
+use crate::sync::stack;
 use crate::sync::thread::tid;
 use crate::sys;
 
 /// Before `exec`, which closes what this process holds of an unfinished pairing: it begins again in the next
-/// program. Blocks as [`forget`].
+/// program. Blocks as [`super::pairing::forget`].
 pub fn before_exec(id: SlotId, s: &Slot, fd: RawFd) {
-    let unfinished = matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked);
-    if !unfinished || elsewhere(s) {
-        return;
+    if is_unfinished(s) && !elsewhere(s) {
+        conclude(id, s, fd);
     }
-    conclude(id, s, fd);
 }
 
 /// After `exec`, in a process that has one thread: what the last program held open of pairings is closed, though its threads
@@ -38,15 +38,36 @@ pub fn after_exec() {
     });
 }
 
-/// This process gives the connection up, and relatives go on with it: what it alone has of an unfinished pairing
-/// goes. Where there is no TCP to stay on, the pairing is finished if the peer has done its part, and begins again
-/// if not. `fd` is still open. Blocks as [`forget`].
+/// This process gives the connection up, and relatives go on with it: what it alone has of an unfinished pairing is
+/// finished, if the peer has done its part, and begins again if not. `fd` is still open. Blocks as [`super::pairing::forget`].
 pub fn hand_over(id: SlotId, s: &Slot, fd: RawFd) {
-    if s.has(flag::STRICT) { conclude(id, s, fd) } else { forget(s) }
+    conclude(id, s, fd);
+}
+
+/// Before a fork, while no step is under way: nobody knows which of the two processes will go on with a connection. The
+/// parent may well sleep until a program that its child becomes has sent everything (a shell does), and its pairing
+/// would be nobody's. Where there is no TCP meanwhile, whoever goes on waits for the parent as for a peer.
+pub fn fork_prepare() {
+    if !held::any() {
+        return;
+    }
+    let errno = sys::errno();
+    stack::on_own(|| {
+        family::each_local(|id, s| {
+            if is_unfinished(s) && !s.has(flag::STRICT) {
+                conclude(id, s, family::descriptor(id));
+            }
+        });
+    });
+    sys::set_errno(errno);
+}
+
+fn is_unfinished(s: &Slot) -> bool {
+    matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked)
 }
 
 /// An unfinished pairing of this process is finished, if the peer has done its part, or begins again. Blocks as
-/// [`forget`].
+/// [`super::pairing::forget`].
 fn conclude(id: SlotId, s: &Slot, fd: RawFd) {
     if matches!(s.pairing.lock(tid()), Taken::Own) {
         return;
@@ -57,7 +78,7 @@ fn conclude(id: SlotId, s: &Slot, fd: RawFd) {
         Channel { fd: s.pairing_fd.load(Ordering::Relaxed) }.hear_no_more();
         let _ = finish(id, s, fd);
     }
-    if matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked) && !elsewhere(s) {
+    if is_unfinished(s) && !elsewhere(s) {
         let _ = lapse(s);
         s.tries.store(0, Ordering::Relaxed);
         retry::now(s);

@@ -146,6 +146,9 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
         match done {
             Ok(()) => {}
             Err(reason) if s.has(flag::STRICT) && may_pass(s, reason) && begin_again(s, reason) => {}
+            Err(Reason::OfferLapsed) if is_handed_over(s) && begin_again(s, Reason::OfferLapsed) => {
+                let _ = later(s);
+            }
             Err(reason) => give_up(s, reason),
         }
         let phase = s.phase();
@@ -243,6 +246,12 @@ fn begin_again(s: &Slot, reason: Reason) -> bool {
         crate::log_debug!("not attached yet: {}", reason.text());
     }
     again && retry::set_back(s)
+}
+
+/// Whether the other end, having met this one, gave up what it held of the pairing: for whoever goes on with the connection
+/// after a fork or `exec`, who will begin again. It has not closed, or TCP would say so.
+fn is_handed_over(s: &Slot) -> bool {
+    !s.has(flag::STRICT) && matches!(s.phase(), Phase::Greeted | Phase::Knocked)
 }
 
 /// What every process must be able to say before it attaches anything.

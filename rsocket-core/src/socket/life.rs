@@ -247,6 +247,7 @@ fn unread_at_close(s: &Slot) -> bool {
 /// pthread_atfork, before: the child is entered as a holder.
 pub fn fork_prepare() {
     pairing::fork_prepare();
+    heirs::fork_prepare();
     vault::open();
     arenas::fork_prepare();
     family::fork_prepare();
