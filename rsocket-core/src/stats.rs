@@ -116,6 +116,8 @@ counters! {
     SpinsPaid "spins.paid",
     /// Spins that ended in a sleep.
     SpinsFailed "spins.failed",
+    /// Waits that found others on their CPU: late ones, and those that slept at once because of that.
+    SpinsWanted "spins.cpu_wanted",
     /// Times that the only CPU was given away: after some looks in vain, or before a sleep.
     CpuYields "cpu.yields",
     /// Datagrams sent by UDP.

@@ -20,7 +20,7 @@ use crate::socket::family::{self, MAX_SLOTS};
 use crate::socket::policy;
 use crate::socket::slot::flag;
 use crate::socket::{Events, Look, Progress, SlotId};
-use crate::sync::spin::{Adaptive, CHEAP_LOOKS, Spun};
+use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 
 /// How soon a poller looks by itself whose wake-up a relative by fork may take.
 const SHARED: Duration = Duration::from_millis(20);
@@ -117,7 +117,7 @@ pub(crate) fn spin(probe: &mut dyn FnMut() -> bool) -> bool {
     let cap = u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX);
     let spun = adaptive.spin(cap, CHEAP_LOOKS, || 0, probe);
     LEARNT.store(adaptive.to_raw(), Ordering::Relaxed);
-    spun == Spun::Ready
+    spun.found()
 }
 
 /// Takes the bell out again.

@@ -14,7 +14,7 @@ use crate::socket::slot::{Slot, flag};
 use crate::socket::vectors::Cursor;
 use crate::socket::{SlotId, family, kernel, policy, wait};
 use crate::stats::{self, Counter, Transport};
-use crate::sync::spin::{Adaptive, CHEAP_LOOKS, Spun};
+use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 
 /// The longest sleep of a thread whose wake-up a relative by fork may take, or that has no bell, in nanoseconds.
 const SHARED_NS: u64 = 20_000_000;
@@ -105,9 +105,8 @@ fn spun(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     let mut adaptive = Adaptive::from_raw(s.receive_spin.load(Ordering::Relaxed));
     let spun = adaptive.spin(cap, CHEAP_LOOKS, || 0, || with(id, fd, State::stirs).unwrap_or(true));
     s.receive_spin.store(adaptive.to_raw(), Ordering::Relaxed);
-    let paid = spun == Spun::Ready;
-    stats::add(if paid { Counter::SpinsPaid } else { Counter::SpinsFailed }, 1);
-    paid
+    wait::count_spin(None, spun);
+    spun.found()
 }
 
 /// Sleeps until something may have come.

@@ -15,8 +15,9 @@ use crate::device::shm::bell::{self, BellRef};
 use crate::device::shm::places::Nonsense;
 use crate::socket::slot::SlotId;
 use crate::socket::{family, policy, ready};
+use crate::sync::backoff;
 use crate::sync::lock::{OwnedLock, Taken};
-use crate::sync::thread::tid;
+use crate::sync::thread::{self, tid};
 use crate::sys;
 
 const STACK: usize = 128 * 1024;
@@ -108,14 +109,20 @@ fn run() {
     BELL.store(bell.map_or(0, |b| b.id()), Ordering::Release);
     let mut list = Vec::new();
     let mut worked_at = sys::now_ns();
+    let (mut looked_at, mut cpu) = (u64::MAX, backoff::of(thread::cpu()));
     loop {
         WATCHED.with(|watched| list.clone_from(watched));
         let found = list.iter().fold(Found::Nothing, |found, id| found.max(look(*id, None)));
         if found == Found::Something {
-            worked_at = sys::now_ns();
+            (worked_at, looked_at) = (sys::now_ns(), u64::MAX);
             continue;
         }
-        if sys::now_ns().saturating_sub(worked_at) < policy::polling_ns() {
+        // As any spin: not beside others that want this CPU.
+        let now = sys::ticks();
+        let wanted = cpu.holds(|| now) || cpu.was_late(looked_at, now);
+        if !wanted && sys::now_ns().saturating_sub(worked_at) < policy::polling_ns() {
+            looked_at = now;
+            cpu = backoff::of(thread::cpu());
             core::hint::spin_loop();
             continue;
         }
@@ -126,11 +133,12 @@ fn run() {
         }
         let found = list.iter().fold(Found::Nothing, |found, id| found.max(look(*id, bell)));
         if found == Found::Something {
-            worked_at = sys::now_ns();
+            (worked_at, looked_at) = (sys::now_ns(), u64::MAX);
             continue;
         }
         sleep(bell, found == Found::Crowded);
-        worked_at = sys::now_ns();
+        // Work and sleep are no measure of anything: the next look is in time.
+        (worked_at, looked_at, cpu) = (sys::now_ns(), u64::MAX, backoff::of(thread::cpu()));
     }
 }
 

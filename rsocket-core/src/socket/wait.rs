@@ -221,7 +221,7 @@ fn spin_on(
         stats::add(Counter::CpuYields, 1);
         let paid = adaptive.give_way(now, cap, probe);
         learnt.store(adaptive.to_raw(), Ordering::Relaxed);
-        count_spin(Some(s), paid);
+        count_spin(Some(s), if paid { Spun::Ready } else { Spun::TimeOut });
         return paid;
     }
     relay::spinning(s, true);
@@ -252,12 +252,21 @@ fn spin(
     let looks = if s.is_some_and(|s| s.has(flag::RELAYED)) { spin::DEAR_LOOKS } else { spin::CHEAP_LOOKS };
     let spun = adaptive.spin(cap, looks, peer_cpu, probe);
     learnt.store(adaptive.to_raw(), Ordering::Relaxed);
-    count_spin(s, spun == Spun::Ready);
-    spun == Spun::Ready
+    count_spin(s, spun);
+    spun.found()
 }
 
-fn count_spin(s: Option<&Slot>, paid: bool) {
-    stats::add(if paid { Counter::SpinsPaid } else { Counter::SpinsFailed }, 1);
+/// Counts how a spin ended.
+pub(crate) fn count_spin(s: Option<&Slot>, spun: Spun) {
+    let paid = spun == Spun::Ready;
+    stats::add(
+        match spun {
+            Spun::Ready => Counter::SpinsPaid,
+            Spun::TimeOut | Spun::SameCpu => Counter::SpinsFailed,
+            Spun::Late | Spun::Wanted => Counter::SpinsWanted,
+        },
+        1,
+    );
     if let Some(s) = s {
         live::count(s, if paid { record::SPINS_PAID } else { record::SPINS_FAILED });
     }

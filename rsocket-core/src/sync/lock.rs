@@ -211,7 +211,7 @@ impl Os<AtomicU32> for Kernel {
     }
 
     fn yield_now(&self) {
-        thread::yield_now();
+        super::backoff::yield_now();
     }
 
     fn sleep(&self, word: &AtomicU32, expected: u32) -> bool {

@@ -6,6 +6,7 @@
 //! neither what is waited for nor what sleeping is.
 #![forbid(unsafe_code)]
 
+use super::backoff::{self, Backoff};
 use super::thread;
 use crate::sys;
 
@@ -31,8 +32,8 @@ const TRIALS: u32 = 16;
 /// The number of an [`Adaptive`] whose next spin is that one.
 const TRIAL: u32 = u32::MAX - 1;
 
-/// Its number after the CPU was away for long, once; it is one less each time that this happens in a row, down to
-/// [`LAST_LATE`]. (A machine that is itself held up by others, as a virtual one is, is late now and then whatever we do, and
+/// Its number after the CPU was given away and was away for long, once; it is one less each time that this happens in a row,
+/// down to [`LAST_LATE`], from where on there is a back-off each time. (A machine that is itself held up by others, as a virtual one is, is late now and then whatever we do, and
 /// a sleeper would be late too.)
 const LATE: u32 = TRIAL - 1;
 const LAST_LATE: u32 = LATE - 7;
@@ -66,6 +67,64 @@ pub enum Spun {
     TimeOut,
     /// It is not, and the peer runs on this very CPU: it was given the CPU once.
     SameCpu,
+    /// It is there, but the CPU was away for long meanwhile: a sleeper would have had it sooner.
+    Late,
+    /// It is not, and others want this CPU.
+    Wanted,
+}
+
+impl Spun {
+    /// Whether what was waited for is there.
+    #[must_use]
+    pub const fn found(self) -> bool {
+        matches!(self, Self::Ready | Self::Late)
+    }
+}
+
+/// What a spin goes by: clocks, the CPU, and what is known of it. Tests have one of their own.
+trait Machine {
+    fn cpu(&self) -> u32;
+    fn yield_now(&self);
+    fn now_ns(&self) -> u64;
+    fn ticks(&self) -> u64;
+    fn backoff(&self, cpu: u32) -> &Backoff;
+}
+
+/// This one.
+struct Real;
+
+impl Machine for Real {
+    #[inline]
+    fn cpu(&self) -> u32 {
+        thread::cpu()
+    }
+    fn yield_now(&self) {
+        thread::yield_now();
+    }
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        sys::now_ns()
+    }
+    #[inline]
+    fn ticks(&self) -> u64 {
+        sys::ticks()
+    }
+    #[inline]
+    fn backoff(&self, cpu: u32) -> &Backoff {
+        backoff::of(cpu)
+    }
+}
+
+/// Gives the CPU to the peer, which runs on this one, and looks.
+fn yield_once<M: Machine>(machine: &M, backoff: &Backoff, mut ready: impl FnMut() -> bool) -> Spun {
+    let began = machine.ticks();
+    machine.yield_now();
+    match (ready(), backoff.was_late(began, machine.ticks())) {
+        (true, false) => Spun::Ready,
+        (true, true) => Spun::Late,
+        (false, false) => Spun::SameCpu,
+        (false, true) => Spun::Wanted,
+    }
 }
 
 /// How long the next spin may last, learnt from the last ones. 0 means that nothing is known, so that fresh shared memory is a
@@ -111,7 +170,8 @@ impl Adaptive {
     }
 
     /// Spins until `ready` says so, for at most `cap_ns` (0: one look and no more), with so many `looks` for each reading of
-    /// the clock. `peer_cpu` is where the peer last said it runs ([`thread::cpu`] there; 0 when unknown).
+    /// the clock. `peer_cpu` is where the peer last said it runs ([`thread::cpu`] there; 0 when unknown). Where
+    /// others want the CPU ([`super::backoff`]) there is one look.
     pub fn spin(
         &mut self,
         cap_ns: u32,
@@ -125,51 +185,83 @@ impl Adaptive {
         if cap_ns == 0 {
             return Spun::TimeOut;
         }
+        self.spin_by(&Real, (cap_ns, looks), peer_cpu, ready)
+    }
+
+    /// The same after the first look, by this machine's clock and CPUs.
+    fn spin_by<M: Machine>(
+        &mut self,
+        machine: &M,
+        (cap_ns, looks): (u32, u32),
+        peer_cpu: impl Fn() -> u32,
+        mut ready: impl FnMut() -> bool,
+    ) -> Spun {
         let limit = u64::from(self.limit(cap_ns));
-        let mut start = 0;
+        let (mut start, mut seen) = (0, 0);
         loop {
-            if thread::cpu() == peer_cpu() {
-                thread::yield_now();
-                return if ready() { Spun::Ready } else { Spun::SameCpu };
+            let cpu = machine.cpu();
+            let backoff = machine.backoff(cpu);
+            if backoff.holds(|| machine.ticks()) {
+                return Spun::Wanted;
+            }
+            if cpu == peer_cpu() {
+                return yield_once(machine, backoff, ready);
             }
             for _ in 0..looks {
                 if ready() {
+                    if seen != 0 && backoff.was_late(seen, machine.ticks()) {
+                        return Spun::Late;
+                    }
                     self.0 = u32::MAX;
                     return Spun::Ready;
                 }
                 core::hint::spin_loop();
             }
-            let now = sys::now_ns();
+            let (now, ticks) = (machine.now_ns(), machine.ticks());
             if start == 0 {
                 // The clock is read only now: most spins that succeed end before this.
                 start = now;
+            } else if backoff.was_late(seen, ticks) {
+                return Spun::Wanted;
             } else if now.wrapping_sub(start) >= limit {
                 self.failed(cap_ns);
                 return Spun::TimeOut;
             }
+            seen = ticks;
         }
     }
 
     /// In place of a spin where there is one CPU for this thread and all that could make `ready` true (a device's own threads,
     /// a peer in another process): gives it to them, a few times. That is a sleep and a wake-up less if it is enough;
-    /// it is not where others take the CPU for long.
+    /// it is not where others take the CPU for long, and where they did so lately it is not tried.
     /// `began` is the time now, in ticks.
     pub fn give_way(&mut self, began: u64, cap_ns: u32, ready: impl FnMut() -> bool) -> bool {
-        self.give_way_for(LONG_TURNS, began, cap_ns, ready)
+        self.give_way_by(&Real, began, cap_ns, ready)
     }
 
     #[inline]
-    fn give_way_for(&mut self, long: u64, began: u64, cap_ns: u32, mut ready: impl FnMut() -> bool) -> bool {
+    fn give_way_by<M: Machine>(
+        &mut self,
+        machine: &M,
+        began: u64,
+        cap_ns: u32,
+        mut ready: impl FnMut() -> bool,
+    ) -> bool {
+        let backoff = machine.backoff(machine.cpu());
+        if backoff.holds(|| began) {
+            return false;
+        }
         for _ in 0..TURNS {
-            thread::yield_now();
+            machine.yield_now();
             let ready = ready();
-            let late = sys::ticks().wrapping_sub(began) > long;
+            let gone = machine.ticks().wrapping_sub(began);
+            let late = gone > LONG_TURNS;
             if ready && !late {
                 self.0 = u32::MAX;
                 return true;
             }
             if ready || late {
-                self.late(cap_ns, ready);
+                self.late(backoff, gone, began.wrapping_add(gone));
                 return ready;
             }
         }
@@ -178,14 +270,13 @@ impl Adaptive {
     }
 
     /// The CPU was away for long. If it is others that want it, a sleeper has it sooner: that is so when it is away each time.
-    fn late(&mut self, cap_ns: u32, ready: bool) {
+    fn late(&mut self, backoff: &Backoff, gone: u64, now: u64) {
         match self.0 {
             u32::MAX => self.0 = LATE,
-            // One that was to find out has found what it waited for, and is believed once.
-            TRIAL if ready => self.0 = LAST_LATE,
-            LAST_LATE => self.0 = SHORT,
+            LAST_LATE => backoff.back_off(gone, now),
             late @ LAST_LATE..=LATE => self.0 = late - 1,
-            _ => self.failed(cap_ns),
+            // Where it has not paid before, once is enough.
+            _ => self.0 = LAST_LATE,
         }
     }
 
@@ -224,6 +315,10 @@ impl Adaptive {
         false
     }
 }
+
+#[cfg(test)]
+#[path = "spin_tests.rs"]
+mod simulated;
 
 #[cfg(test)]
 mod tests {
@@ -298,66 +393,11 @@ mod tests {
     }
 
     #[test]
-    fn gives_way_as_long_as_that_brings_something() {
-        let mut a = Adaptive::new();
-        let mut turns = 0;
-        let mut second = || {
-            turns += 1;
-            turns == 2
-        };
-        assert!(a.give_way_for(u64::MAX, sys::ticks(), 10_000, &mut second));
-        assert_eq!(a.limit(10_000), 10_000);
-        while !a.rests() {
-            assert!(!a.give_way(sys::ticks(), 10_000, || false));
-            a.slept(50_000, 10_000);
-        }
-        let mut rests = 2;
-        while a.rests() {
-            rests += 1;
-        }
-        assert_eq!(rests, RESTS, "now and then it is tried");
-        assert!(a.give_way_for(u64::MAX, sys::ticks(), 10_000, || true));
-        assert_eq!(a.limit(10_000), 10_000);
-        for _ in 0..=LATE - LAST_LATE {
-            assert!(a.give_way_for(0, sys::ticks(), 10_000, || true), "it is there");
-            assert!(a.pays(), "it may be the machine that was held up");
-        }
-        assert!(a.give_way_for(0, sys::ticks(), 10_000, || true));
-        assert!(!a.pays());
-        assert_eq!(a.limit(10_000), LEAST_NS, "but a sleeper would have had it sooner");
-        assert!(
-            a.give_way_for(u64::MAX, sys::ticks(), 10_000, || true)
-                && a.give_way_for(0, sys::ticks(), 10_000, || true)
-        );
-        assert!(a.give_way_for(u64::MAX, sys::ticks(), 10_000, || true));
-        assert_eq!(a.to_raw(), u32::MAX, "one that is in time ends the row");
-        let mut lates = 0;
-        while !a.rests() {
-            lates += 1;
-            assert!(lates < 20);
-            a.give_way_for(0, sys::ticks(), 10_000, || true);
-            a.slept(50_000, 10_000);
-        }
-        while a.rests() {}
-        assert!(
-            a.give_way_for(0, sys::ticks(), 10_000, || true) && a.pays(),
-            "a late trial is believed once"
-        );
-        assert!(a.give_way_for(0, sys::ticks(), 10_000, || true) && !a.pays());
-        let mut looks = 0;
-        let mut never = || {
-            looks += 1;
-            false
-        };
-        assert!(!a.give_way_for(0, sys::ticks(), 10_000, &mut never), "others have the CPU for long");
-        assert!(!a.give_way_for(u64::MAX, sys::ticks(), 10_000, &mut never));
-        assert_eq!(looks, 1 + TURNS);
-    }
-
-    #[test]
     fn yields_to_a_neighbour() {
         let mut a = Adaptive::new();
         // Wherever we are moved to meanwhile, the "peer" is there too.
-        assert_eq!(a.spin(1_000_000_000, CHEAP_LOOKS, thread::cpu, || false), Spun::SameCpu);
+        let spun = a.spin(1_000_000_000, CHEAP_LOOKS, thread::cpu, || false);
+        // The second one where the machine has other work.
+        assert!(matches!(spun, Spun::SameCpu | Spun::Wanted), "{spun:?}");
     }
 }
