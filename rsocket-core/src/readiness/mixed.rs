@@ -29,6 +29,9 @@ use crate::sys;
 /// always there and never wanted): rare, and better than a busy loop or a missed event.
 const NAP: Duration = Duration::from_millis(5);
 
+/// No time.
+const NOW: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+
 /// Descriptors of one wait for which there is room on the stack.
 pub(crate) const FEW: usize = 8;
 
@@ -163,6 +166,19 @@ pub(crate) fn timespec(d: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(d.subsec_nanos()),
+    }
+}
+
+/// What a look has just found to be the kernel's business, which it was not asked about: said
+/// beside what is `ready`. (Where nothing is, the next look asks.)
+fn further<S: Source>(source: &S, e: &Entry, slot: SlotId, ask: Events, ready: Events) -> Events {
+    let ask = (ask & e.wanted()).difference(e.ask);
+    if ask.is_empty() || spelled(ready) as i16 & e.accept == 0 {
+        return Events::empty();
+    }
+    match crate::socket::kernel::poll_now(e.fd, ask) {
+        said if said.is_empty() => said,
+        said => source.heard(slot, e.fd, said),
     }
 }
 
@@ -336,10 +352,12 @@ impl<S: Source> Wait<'_, S> {
             let mut revents = answer | e.revents;
             if let (true, Some(slot)) = (e.special, e.slot) {
                 let said = Events::from_bits_truncate(u32::from(answer as u16));
-                let mut ready = self.source.look(slot, e.fd).ready;
+                let look = self.source.look(slot, e.fd);
+                let mut ready = look.ready;
                 if !said.is_empty() {
                     ready |= self.source.heard(slot, e.fd, said);
                 }
+                ready |= further(self.source, e, slot, look.ask, ready);
                 revents = (answer & libc::POLLNVAL) | spelled(ready) as i16 | e.revents;
             }
             e.revents = revents & e.accept;
@@ -370,9 +388,10 @@ impl<S: Source> Wait<'_, S> {
         let spec = time.map(timespec);
         let waits = time.is_none_or(|t| !t.is_zero());
         let entered = if waits { self.enter() } else { Some(0) };
+        // While we were looking and spinning. As in the kernel, what is ready counts more.
+        let interrupted = waits && self.seen.since() != Since::Nothing;
+        let (spec, mask) = if interrupted { (Some(NOW), core::ptr::null()) } else { (spec, mask) };
         let result = match entered {
-            // While we were looking and spinning.
-            Some(_) if waits && self.seen.since() != Since::Nothing => Err(Errno::INTR),
             Some(_) => sys::wait(self.kernel.get_mut(..used).unwrap_or_default(), spec.as_ref(), mask),
             // One of them has just left TCP.
             None => Err(Errno::AGAIN),
@@ -385,7 +404,10 @@ impl<S: Source> Wait<'_, S> {
             }
         }
         match result {
-            Ok(_) => Ok(self.merge()),
+            Ok(_) => match self.merge() {
+                0 if interrupted => Err(Errno::INTR),
+                n => Ok(n),
+            },
             Err(Errno::AGAIN) => Ok(0),
             // What the devices said before counts more than a signal, as in the kernel.
             Err(Errno::INTR) if self.entries.iter().any(|e| e.revents != 0) => {

@@ -7,11 +7,13 @@ use std::os::fd::RawFd;
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, c_int, epoll_event};
 
 use super::RealCtl;
+use super::judge::detector;
 use super::kernel::{self, EDGE, EXCLUSIVE, WAKEUP};
 use super::registry::{Registry, Set};
 use super::set::{Entry, State};
 use crate::errno::Errno;
 use crate::readiness::Finder;
+use crate::readiness::mixed::wanted;
 use crate::readiness::source::{Events, SlotId, Source};
 use crate::sys;
 
@@ -212,15 +214,19 @@ impl<S: Source> Registry<S> {
         (member.events, member.data) = wish;
         member.present = call.op != EPOLL_CTL_DEL;
         member.disabled = false;
-        member.edge = true;
+        // What the entry says from here on is told anew.
+        (member.edge, member.echo) = (true, false);
         let after = (member.wanted(), member.edge_triggered());
-        let (slot, between) = (member.slot, member.entry == Entry::Between);
+        let (slot, entry) = (member.slot, member.entry);
         if member.present && before != after && !member.armed.is_empty() {
             // Armed for other conditions: what is wanted now is armed anew.
             state.unarm(&self.source, slot);
         }
-        if between {
+        if entry == Entry::Between {
             state.set_between(&self.source, epfd, index);
+        } else if (before.0 ^ after.0).contains(Events::PRI) {
+            let token = state.token(index);
+            kernel::change(epfd, call.fd, detector(after.0), token)?;
         }
         self.nudge(set, state, index, false);
         Ok(())
@@ -239,7 +245,7 @@ impl<S: Source> Registry<S> {
         state.need_bell(&self.source);
         let Some(index) = state.insert(call.fd, slot, events, data) else { return Err(Errno::NOMEM) };
         let token = state.token(index);
-        if let Err(e) = kernel::add(call.epfd, call.fd, Events::RDHUP.bits() | EDGE, token) {
+        if let Err(e) = kernel::add(call.epfd, call.fd, detector(wanted(events)), token) {
             state.drop_member(&self.source, index);
             return Err(e);
         }

@@ -16,6 +16,7 @@ pub(crate) struct Verdict {
     pub(crate) due: bool,
     progress: Progress,
     out: bool,
+    urgent: bool,
 }
 
 /// Judges a member without changing anything.
@@ -30,10 +31,12 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let device = spelled(ready) & member.events & 0xffff != 0;
     let fin = member.fin && (wanted.contains(Events::RDHUP) || !ready.contains(Events::RDHUP));
     let ask = look.ask & wanted & (Events::IN | Events::OUT);
-    if member.dead || !ask.is_empty() {
+    let mut urgent = false;
+    if member.dead || member.urgent || !ask.is_empty() {
         // Asked each time, since an error may have been fetched or the state moved on.
         let said =
             crate::socket::kernel::poll_now(member.fd, ask | end_of(wanted, ask) | wanted & Events::PRI);
+        urgent = said.contains(Events::PRI);
         if !said.is_empty() {
             ready |= source.heard(member.slot, member.fd, said);
         }
@@ -49,7 +52,7 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
         || wanted.intersects(Events::IN | Events::RDHUP) && progress.received != member.seen.received
         || wanted.contains(Events::OUT) && (progress.room != member.seen.room || out && !member.was_out);
     let due = level != 0 && (!member.edge_triggered() || news && (device || told));
-    Verdict { level, due, progress, out }
+    Verdict { level, due, progress, out, urgent }
 }
 
 /// Whether a member waits for new bytes, not for unread ones: edge triggering, and whoever wants only the end.
@@ -61,6 +64,12 @@ fn by_edge(member: &Member, wanted: Events) -> bool {
 /// a caller who waits for OUT alone is not woken by it for ever.
 fn end_of(wanted: Events, ask: Events) -> Events {
     if listens_for_end(wanted, ask) { Events::RDHUP } else { Events::empty() }
+}
+
+/// What the kernel is asked about a socket that is wholly on its device: the end of the
+/// connection, and urgent data, which only TCP carries.
+pub(crate) fn detector(wanted: Events) -> u32 {
+    (Events::RDHUP | wanted & Events::PRI).bits() | kernel::EDGE
 }
 
 impl<S: Source> State<S> {
@@ -77,9 +86,16 @@ impl<S: Source> State<S> {
         if !member.live() {
             return None;
         }
-        let (verdict, slot) = (judge(source, member), member.slot);
+        let (mut verdict, slot) = (judge(source, member), member.slot);
+        if source.mode_epoch(slot) != member.epoch {
+            // The look itself has found the way back. What is the kernel's from here on its entry
+            // will say, once.
+            self.refresh(source, index);
+            verdict = judge(source, self.get(index).filter(|m| m.live())?);
+        }
+        let member = self.get_mut(index)?;
         member.seen = verdict.progress;
-        member.was_out = verdict.out;
+        (member.was_out, member.urgent) = (verdict.out, verdict.urgent);
         (member.edge, member.fin, member.told) = (false, false, false);
         // Only what is not settled can have patience, and what has no room in a window that nobody may read any more.
         let lonely = member.entry == Entry::Between || member.dead && member.wanted().contains(Events::OUT);
@@ -136,9 +152,10 @@ impl<S: Source> State<S> {
     /// The kernel said something about a member of ours.
     pub(crate) fn told(&mut self, index: u32, said: Events) {
         let Some(member) = self.get_mut(index) else { return };
-        if core::mem::take(&mut member.echo) && said == Events::OUT && member.was_out {
+        if core::mem::take(&mut member.echo) && member.known().contains(said) {
             return;
         }
+        member.urgent |= said.contains(Events::PRI);
         if said.intersects(Events::HUP | Events::RDHUP | Events::ERR) {
             member.dead = true;
         }
@@ -170,7 +187,7 @@ impl<S: Source> State<S> {
         // All that was there on the device has been told; what the kernel has beside that, its entry will say.
         member.returned =
             member.edge_triggered() && !settled && (member.returned || member.entry == Entry::Detector);
-        member.echo = member.returned && member.was_out;
+        member.echo = member.returned && !member.known().is_empty();
         member.edge |= !member.returned;
         if member.entry == Entry::Program && member.events & kernel::ONESHOT != 0 {
             // Whoever got the event owns the socket until it sets the entry again.
@@ -183,9 +200,9 @@ impl<S: Source> State<S> {
         self.need_bell(source);
         if settled {
             let token = self.token(index);
-            let known = self.get(index).is_some_and(|m| m.entry == Entry::Detector);
-            if !known {
-                let events = Events::RDHUP.bits() | kernel::EDGE;
+            let Some(member) = self.get(index) else { return };
+            if member.entry != Entry::Detector {
+                let events = detector(member.wanted());
                 if kernel::change(set, fd, events, token).is_err() {
                     // Closed behind our back, or never in the kernel's set.
                     self.drop_member(source, index);
@@ -197,6 +214,13 @@ impl<S: Source> State<S> {
                 }
             }
         } else {
+            if let Some(member) = self.get_mut(index)
+                && !member.dead
+                && core::mem::take(&mut member.told)
+            {
+                // What the old entry said the new one says again; the program has not heard it yet.
+                member.echo = false;
+            }
             self.set_between(source, set, index);
         }
         self.enqueue(index);

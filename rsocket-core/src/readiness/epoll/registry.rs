@@ -438,6 +438,11 @@ impl<S: Source> Registry<S> {
         let mut at = state.first_of(slot);
         while let Some(index) = at {
             at = state.next_of(index);
+            let epoch = self.source.mode_epoch(slot);
+            if state.get(index).is_some_and(|m| m.entry != Entry::Program && m.epoch == epoch) {
+                // Whoever judged the member has seen it.
+                continue;
+            }
             self.mark(set, slot);
             state.refresh(&self.source, index);
         }

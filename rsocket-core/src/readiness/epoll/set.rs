@@ -26,7 +26,8 @@ pub(crate) enum Entry {
     Program,
     /// Asks for what is not on the device yet, under a token.
     Between,
-    /// Only listens for the end of the connection, under a token. Stays so until close.
+    /// Only listens for the end of the connection, and for urgent data where they are wanted,
+    /// under a token. Stays so until close.
     Detector,
 }
 
@@ -54,10 +55,13 @@ pub(crate) struct Member {
     pub(crate) told: bool,
     /// Edge triggered, and back from its device: what the program was told there is not news when the kernel says it.
     pub(crate) returned: bool,
-    /// The kernel's entry was set anew since, and will say at once that there is room, which is known.
+    /// The kernel's entry was set anew since, and will say at once what is known: that there is
+    /// room, or urgent data.
     pub(crate) echo: bool,
     /// The kernel has reported an end of the connection.
     pub(crate) dead: bool,
+    /// The kernel has reported urgent data. Each judgement asks again, until they are gone.
+    pub(crate) urgent: bool,
     pub(crate) seen: Progress,
     pub(crate) was_out: bool,
     pub(crate) armed: Events,
@@ -76,6 +80,14 @@ impl Member {
 
     pub(crate) fn wanted(&self) -> Events {
         crate::readiness::mixed::wanted(self.events)
+    }
+
+    /// What an edge-triggered member has told of what the kernel says.
+    pub(crate) fn known(&self) -> Events {
+        let mut known = Events::empty();
+        known.set(Events::OUT, self.was_out);
+        known.set(Events::PRI, self.urgent);
+        known
     }
 
     pub(crate) fn live(&self) -> bool {
@@ -224,6 +236,7 @@ impl<S: Source> State<S> {
             fin: false,
             told: false,
             dead: false,
+            urgent: false,
             seen: Progress::default(),
             was_out: false,
             returned: false,
@@ -364,7 +377,7 @@ impl<S: Source> State<S> {
         if member.warm {
             return true;
         }
-        if member.entry != Entry::Detector || member.dead {
+        if member.entry != Entry::Detector || member.dead || member.urgent {
             // Judging it takes a system call: not by every wait.
             return false;
         }

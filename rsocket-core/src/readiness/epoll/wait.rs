@@ -265,16 +265,19 @@ impl<S: Source> Registry<S> {
             }
             let nap = if sleep.ready { sooner(sleep.nap, Some(NAP)) } else { sleep.nap };
             let nap = sooner(sooner(nap, pause), self.source.wake_up_interval());
-            let result = match seen.since() {
-                Since::Nothing => call.sleep(sooner(left, nap)),
-                // A handler ran while we were looking and spinning.
-                _ => Err(Errno::INTR),
-            };
+            // A handler ran while we were looking and spinning. As in the kernel, what is ready counts
+            // more.
+            let interrupted = !matches!(seen.since(), Since::Nothing);
+            let time = if interrupted { Some(Duration::ZERO) } else { sooner(left, nap) };
+            let result = call.sleep(time);
             set.sleepers.fetch_sub(1, Ordering::SeqCst);
             vain = 0;
             let n = self.digest(set, call, &sleep, result?)?;
             if n > 0 {
                 return Ok(n);
+            }
+            if interrupted {
+                return Err(Errno::INTR);
             }
         }
     }
