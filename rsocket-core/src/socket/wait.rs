@@ -345,10 +345,13 @@ fn sleep(
     };
     let ns = sys::now_ns().saturating_sub(began);
     if let Some(b) = bell {
-        // Where arm() has put it. What is rung late is heard by whoever sleeps with this bell next.
+        // Where arm() has put it. Whoever has taken it out rings it once.
         let places = if interest.contains(Events::OUT) && seen.is_none() { 2 } else { 1 };
-        let untouched = ready::disarm(s, b.id()) == places && matches!(slept, Ok([_, 0, _]));
-        if !untouched && b.drain() {
+        let taken = places - ready::disarm(s, b.id()).min(places);
+        let rung = taken != 0 || !matches!(slept, Ok([_, 0, _]));
+        // A relay's events make others ring as well.
+        let due = if s.has(flag::RELAYED) { u32::MAX } else { taken.max(1) as u32 };
+        if rung && b.take(due) {
             stats::add(Counter::BellsHeard, 1);
             live::count(s, record::WOKEN);
         }

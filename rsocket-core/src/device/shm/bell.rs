@@ -92,13 +92,20 @@ impl BellRef {
     /// Takes all bytes out; true when there were any. To be called *before* the look that decides whether to
     /// sleep again.
     pub fn drain(&self) -> bool {
+        self.take(u32::MAX)
+    }
+
+    /// As [`drain`](Self::drain) where so many rings are due at most: the read that finds nothing more is left
+    /// out. What others have rung is heard by whoever sleeps with this bell next, and means nothing.
+    pub fn take(&self, due: u32) -> bool {
         if self.stale() {
             return false;
         }
         let mut byte = [0_u8; 8];
         // The socket is non-blocking; one datagram for each read, until EAGAIN (or anything else) ends it. The
         // bound is beyond any queue's length: a stranger that floods the bell must not keep us here.
-        let reads = (0..MOST_RINGS).take_while(|_| rustix::io::read(sys::borrow(self.fd), &mut byte).is_ok());
+        let reads = (0..due.min(MOST_RINGS))
+            .take_while(|_| rustix::io::read(sys::borrow(self.fd), &mut byte).is_ok());
         reads.count() != 0
     }
 }
@@ -184,9 +191,11 @@ pub fn some() -> u64 {
 
 /// The bell with this id, if it is one of this process.
 pub(crate) fn find(id: u64) -> Option<BellRef> {
+    if id == 0 {
+        return None;
+    }
     // Relaxed: as in `BellRef::entry`.
-    let (index, bell) =
-        POOL.iter().enumerate().find(|(_, b)| id != 0 && b.id.load(Ordering::Relaxed) == id)?;
+    let (index, bell) = POOL.iter().enumerate().find(|(_, b)| b.id.load(Ordering::Relaxed) == id)?;
     Some(BellRef { index: index as u32, fd: bell.fd.load(Ordering::Relaxed), id })
 }
 
@@ -529,6 +538,17 @@ mod tests {
             assert_eq!(try_ring(bell.id()), Rang::Yes);
         }
         assert!(bell.drain());
+        give_back(bell);
+    }
+
+    #[test]
+    fn what_was_not_due_stays_for_the_next_sleep() {
+        let bell = borrow().unwrap();
+        for _ in 0..3 {
+            assert_eq!(try_ring(bell.id()), Rang::Yes);
+        }
+        assert!(bell.take(1) && bell.take(2) && !bell.take(1));
+        assert_eq!((find(bell.id()), find(0)), (Some(bell), None));
         give_back(bell);
     }
 

@@ -151,8 +151,9 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
     /// waker one look.
     pub fn disarm(&self, slot: usize, id: u64) -> bool {
         self.words.get(slot).is_some_and(|word| {
-            // Relaxed: nothing is published by leaving.
-            word.compare_exchange(id, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            // Relaxed: nothing is published by leaving, and only we put our own id there. Most words have another one.
+            word.load(Ordering::Relaxed) == id
+                && word.compare_exchange(id, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         })
     }
 
