@@ -13,6 +13,7 @@ use std::os::fd::RawFd;
 
 pub mod adopted;
 mod beside;
+mod boundary;
 #[cfg(test)]
 mod closing_tests;
 mod cut;

@@ -8,6 +8,7 @@ use core::mem;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::boundary::{behind_the_end, is_over};
 use super::cut::bytes_ahead;
 pub(crate) use super::cut::{at_the_cut, pass_the_cut};
 use super::kernel::{self, Ending};
@@ -237,7 +238,13 @@ fn broken(s: &Slot, fd: RawFd, what: &str) -> Errno {
 }
 
 /// Takes up to `limit` bytes from TCP without blocking.
-fn from_kernel(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, limit: usize, flags: i32) -> Result<Got, Errno> {
+pub(super) fn from_kernel(
+    s: &Slot,
+    fd: RawFd,
+    to: &mut Cursor<'_>,
+    limit: usize,
+    flags: i32,
+) -> Result<Got, Errno> {
     if s.has(flag::RSOCKET) {
         return only_the_end(s, fd);
     }
@@ -442,23 +449,6 @@ fn from_device(
         0 if ended || s.has(flag::READ_SHUT) => Ok(Got::End),
         0 => Ok(Got::Nothing),
         n => Ok(Got::Bytes(n)),
-    }
-}
-
-/// Whether the sender has gone back to TCP, and the window has no more than `state` has taken.
-fn is_over(state: &RecvState, ends: &Ends) -> bool {
-    marks::end(&ends.incoming) == Some(state.total())
-        && ends.incoming.poll_data(state.data_position).is_none()
-}
-
-/// What TCP has behind the window's last byte belongs to the same call. An end or an error is the next one's.
-fn behind_the_end(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i32) -> usize {
-    if !counters::in_queue(fd).is_ok_and(|n| n > 0) {
-        return 0;
-    }
-    match from_kernel(s, fd, to, usize::MAX, flags) {
-        Ok(Got::Bytes(n)) => n,
-        _ => 0,
     }
 }
 
