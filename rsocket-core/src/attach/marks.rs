@@ -57,6 +57,12 @@ pub fn is_undecided(d: &Direction) -> bool {
     d.sender().end.load(Ordering::Acquire) == 0
 }
 
+/// Receiver: whether either side has said anything of a way back. Relaxed: whoever goes by it asks again ([`end`]).
+#[inline(always)]
+pub fn is_decided(d: &Direction) -> bool {
+    d.sender().end.load(Ordering::Relaxed) != 0
+}
+
 /// Sender: whether the receiver wants TCP to carry what comes next, whatever becomes of what it has not read.
 #[inline]
 pub fn is_asked_back(d: &Direction) -> bool {

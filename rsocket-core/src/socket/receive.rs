@@ -8,7 +8,7 @@ use core::mem;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::boundary::{behind_the_end, is_over};
+use super::boundary::{behind_the_end, is_over, peek_behind_the_cut};
 use super::cut::bytes_ahead;
 pub(crate) use super::cut::{at_the_cut, pass_the_cut};
 use super::kernel::{self, Ending};
@@ -337,6 +337,9 @@ fn up_to_the_cut(
             // The stream ended before the cut that its sender fixed: bytes are missing.
             Ok(Got::End) => return Err(broken(s, fd, "TCP has ended before the switch")),
             Ok(Got::Bytes(k)) if k == left && flags & libc::MSG_PEEK == 0 => {}
+            Ok(Got::Bytes(k)) if k == left => {
+                return Ok(Got::Bytes(k + peek_behind_the_cut(s, ends, to, flags)));
+            }
             _ if to.done() > before => return Ok(Got::Bytes(to.done() - before)),
             got => return got,
         }
@@ -358,7 +361,9 @@ fn up_to_the_cut(
         return Err(broken(s, fd, "a message breaks the protocol"));
     }
     commit(s, ends, state, to.done() - from_tcp);
-    Ok(Got::Bytes(to.done() - before))
+    // The sender may have gone back already: then TCP has more behind the window's last byte.
+    let behind = if to.left() > 0 && is_over(&state, ends) { behind_the_end(s, fd, to, flags) } else { 0 };
+    Ok(Got::Bytes(to.done() - before + behind))
 }
 
 /// The sender has gone back to TCP: so does the receiver once the window is empty, before anybody takes the
@@ -453,13 +458,13 @@ fn from_device(
 }
 
 /// How what is taken is copied; `None` where it is thrown away.
-fn copying(s: &Slot, flags: i32) -> Option<CopyHint> {
+pub(super) fn copying(s: &Slot, flags: i32) -> Option<CopyHint> {
     let hint = if s.has(flag::RELAYED) { CopyHint::Near } else { CopyHint::Ordinary };
     (flags & libc::MSG_TRUNC == 0).then_some(hint)
 }
 
 /// Copies messages out until the buffers are full or none is left. False when the peer broke a rule.
-fn take_messages(
+pub(super) fn take_messages(
     state: &mut RecvState,
     ends: &Ends,
     to: &mut Cursor<'_>,

@@ -188,7 +188,13 @@ fn from_window(s: &Slot, ends: &Ends, buffer: &libc::iovec) -> Option<usize> {
     let mut done = 0;
     while done < buffer.iov_len {
         if state.readable() == 0 {
-            let Some(word) = next.take().or_else(|| data_at(ends, state.data_position)) else { break };
+            let Some(word) = next.take().or_else(|| data_at(ends, state.data_position)) else {
+                // Behind the last byte of a sender that has gone back, the same call goes on with TCP's.
+                if marks::is_decided(&ends.incoming) {
+                    return None;
+                }
+                break;
+            };
             state.data_position = state.data_position.wrapping_add(1);
             if !accept_word(state, word) {
                 // What broke a rule the ordinary way finds again: nothing was published.

@@ -1,0 +1,109 @@
+// One call of the program's reads across the boundary between TCP and a device, either way: it gets all that is here, as from
+// one stream.
+#include "pair.h"
+
+enum { BEFORE = 3000, BEHIND = 2000, ALL = BEFORE + BEHIND, ROOM = 6000, STEP = 700, STEPS = 4 };
+
+static void arrived(int fd, int n) {
+  int here = 0;
+  for (double end = now() + 10; here < n;) {
+    CHECK(now() < end && !ioctl(fd, FIONREAD, &here));
+  }
+  EQ(here, n);
+}
+// BEFORE bytes by whatever carries them, and BEHIND by a call that only the kernel can do.
+static void send_both(int fd) {
+  static char b[ALL + 1];
+  fill(b, ALL, 4, 0);
+  for (int i = 0; i < ALL; i++) b[i] |= 1;  // text
+  put(fd, b, BEFORE);
+  EQ(dprintf(fd, "%s", b + BEFORE), BEHIND);
+}
+static ssize_t by(int how, int fd, char *b, size_t n, int flags) {
+  struct iovec v[4] = {{b, 10}, {b + 10, 0}, {b + 10, n / 2}, {b + 10 + n / 2, n - 10 - n / 2}};
+  struct msghdr m = {.msg_iov = v, .msg_iovlen = 4};
+  struct mmsghdr mm = {.msg_hdr = m};
+  switch (how) {
+    case 0: return read(fd, b, n);
+    case 1: return recv(fd, b, n, flags);
+    case 2: return recvfrom(fd, b, n, flags, NULL, NULL);
+    case 3: return readv(fd, v, 4);
+    case 4: return recvmsg(fd, &m, flags);
+    default: return recvmmsg(fd, &mm, 1, flags, NULL) == 1 ? (ssize_t)mm.msg_len : -1;
+  }
+}
+static void right(const char *b) {
+  char want[ALL];
+  fill(want, ALL, 4, 0);
+  for (int i = 0; i < ALL; i++) want[i] |= 1;
+  CHECK(!memcmp(b, want, ALL));
+}
+// From a device to TCP: the sender has gone back.
+static void back(int lfd, int flags, int takes) {
+  static char b[ROOM];
+  for (int how = 0; how < 6; how++) {
+    int s[2];
+    two(lfd, s);
+    send_both(s[0]);
+    arrived(s[1], ALL);
+    nonblock(s[1], 1);
+    memset(b, 0, sizeof b);
+    EQ(by(how, s[1], b, sizeof b, flags), ALL);
+    right(b);
+    if (!takes && how != 0 && how != 3) arrived(s[1], ALL);
+    else FAILS(recv(s[1], b, 1, 0), EAGAIN);
+    close(s[0]), close(s[1]);
+  }
+}
+static void plain(int lfd) { back(lfd, 0, 1); }
+static void all(int lfd) { back(lfd, MSG_WAITALL, 1); }
+static void peeked(int lfd) { back(lfd, MSG_PEEK, 0); }
+static void in_pieces(int lfd) {
+  static char b[ALL];
+  int s[2];
+  two(lfd, s);
+  send_both(s[0]);
+  arrived(s[1], ALL);
+  EQ(read(s[1], b, BEFORE - 100), BEFORE - 100);
+  EQ(read(s[1], b + BEFORE - 100, 200), 200);
+  EQ(recv(s[1], b + BEFORE + 100, BEHIND - 100, MSG_WAITALL), BEHIND - 100);
+  right(b);
+}
+// From TCP to a device, wherever on the way it is that the connection changes.
+static void forth(int lfd) {
+  static char b[ROOM], c[STEP];
+  for (int calls = 0; calls < 60; calls++) {
+    int s[2];
+    uint64_t at = 0;
+    two(lfd, s);
+    for (int i = 0; i < calls; i++, at += STEP) {
+      fill(c, STEP, 6, at);
+      put(s[0], c, STEP);
+      get(s[1], b, STEP);
+      put(s[1], "a", 1);
+      get(s[0], b, 1);
+    }
+    for (int i = 0; i < STEPS; i++) {
+      fill(c, STEP, 6, at + (uint64_t)i * STEP);
+      put(s[0], c, STEP);
+      put(s[1], "a", 1);
+      get(s[0], b, 1);
+    }
+    arrived(s[1], STEPS * STEP);
+    EQ(recv(s[1], b, sizeof b, MSG_PEEK), STEPS * STEP);
+    verify(b, STEPS * STEP, 6, at);
+    memset(b, 0, sizeof b);
+    EQ(by(calls % 6, s[1], b, sizeof b, 0), STEPS * STEP);
+    verify(b, STEPS * STEP, 6, at);
+    close(s[0]), close(s[1]);
+  }
+}
+
+const test_case CASES[] = {
+    {"back_to_tcp", plain, NULL, RAW | SOLO},
+    {"back_to_tcp_waitall", all, NULL, RAW | SOLO},
+    {"back_to_tcp_peeked", peeked, NULL, RAW | SOLO},
+    {"back_to_tcp_in_pieces", in_pieces, NULL, RAW | SOLO},
+    {"away_from_tcp", forth, NULL, RAW | SOLO},
+    {0},
+};
