@@ -49,6 +49,20 @@ static void reset_after_low_water(int lfd) {
   EQ(recv(fd, x, 9000, 0), 100);
   then_reset(fd);
 }
+static void reset_after_splice(int lfd) {
+  int fd = reset_behind(lfd), p[2];
+  CHECK(!pipe(p));
+  EQ(splice(fd, NULL, p[1], NULL, 1000, 0), 100);
+  FAILS(splice(fd, NULL, p[1], NULL, 1000, 0), ECONNRESET);
+  EQ(splice(fd, NULL, p[1], NULL, 1000, 0), 0);
+  close(fd);
+  // What the last one takes is less than the pipe could.
+  fd = reset_behind(lfd);
+  EQ(splice(fd, NULL, p[1], NULL, 60, 0), 60);
+  EQ(splice(fd, NULL, p[1], NULL, 1000, SPLICE_F_NONBLOCK), 40);
+  then_reset(fd);
+  close(p[0]), close(p[1]);
+}
 static void reset_is_an_error_to_ask_for(int lfd) {
   int fd = reset_behind(lfd), e = -1;
   socklen_t l = sizeof e;
@@ -282,6 +296,7 @@ const test_case CASES[] = {
   CASE(reset_after_part),
   CASE(reset_after_waitall),
   CASE(reset_after_low_water),
+  CASE(reset_after_splice),
   CASE(reset_is_an_error_to_ask_for),
   CASE(reset_before_messages),
   CASE(reset_before_shutdown),

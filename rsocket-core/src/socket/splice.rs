@@ -14,7 +14,7 @@ use super::room::publish;
 use super::send::{Into, open_large};
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{Route, family, guard, reader, send, wait};
+use super::{Route, family, guard, pending, reader, send, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{ReceiveMode, SendMode};
 use crate::attach::marks;
@@ -143,7 +143,20 @@ pub fn to_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Optio
             Err(e) => break Err(e),
         }
     };
-    if moved > 0 { Ok(Some(moved)) } else { result.map(|()| Some(0)) }
+    match result {
+        Err(e) if moved > 0 => {
+            note(id, e);
+            Ok(Some(moved))
+        }
+        result => result.map(|()| Some(moved)),
+    }
+}
+
+/// The connection ended after a part had been moved, which is reported: the next call says how.
+fn note(id: SlotId, e: Errno) {
+    if let Some(s) = family::slot(id) {
+        pending::note(s, e);
+    }
 }
 
 /// A few bytes in the ordinary way, which knows everything that can happen.
@@ -237,6 +250,10 @@ pub fn from_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Opt
         super::STARVED_LISTENER.tell(id);
     }
     match result {
+        Err(Stop::Error(e)) if moved > 0 => {
+            note(id, e);
+            Ok(Some(moved))
+        }
         _ if moved > 0 => Ok(Some(moved)),
         Ok(()) => Ok(Some(0)),
         Err(Stop::Kernel) => Ok(None),
