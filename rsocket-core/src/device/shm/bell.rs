@@ -13,18 +13,21 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod ways;
+
+#[cfg(test)]
+pub(crate) use ways::while_nobody_rings;
+pub use ways::{Rang, hang_up, reach, ring, try_ring};
+
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use crossbeam_utils::CachePadded;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno as KernelErrno;
-use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::home;
 use super::park::BELL;
 use crate::errno::Errno;
-use crate::sync::lock::{OwnedLock, Taken};
-use crate::sync::thread;
 use crate::sys;
 
 /// The most bells of one process.
@@ -230,9 +233,7 @@ pub fn forked() {
             _ => discard(bell),
         }
     }
-    for shard in &RINGERS {
-        shard.lock.reset();
-    }
+    ways::forked();
 }
 
 /// How many bells exist, and how many of them are lent out.
@@ -272,7 +273,7 @@ pub(super) fn datagram_socket() -> Result<OwnedFd, KernelErrno> {
 fn socket() -> Result<(RawFd, u64), Errno> {
     let socket = datagram_socket()?;
     if let Err(e) = home::settle(socket.as_raw_fd()) {
-        close(socket);
+        ways::close(socket);
         return Err(e);
     }
     // Never 0, which is a free sleeper word.
@@ -281,237 +282,12 @@ fn socket() -> Result<(RawFd, u64), Errno> {
     Ok((sys::make_private(socket)?, id))
 }
 
-/// Connected sockets, cached by the id of the bell at their other end. A shard is chosen by the id, which is
-/// random, and used under its lock: the descriptor must not be replaced while it is written to.
-struct Ringer {
-    id: AtomicU64,
-    fd: AtomicI32,
-}
-
-const SHARDS: usize = 16;
-const WAYS: usize = 8;
-
-struct Shard {
-    lock: OwnedLock,
-    /// The next way to be replaced.
-    hand: AtomicU32,
-    ways: [Ringer; WAYS],
-}
-
-static RINGERS: [CachePadded<Shard>; SHARDS] = [const {
-    CachePadded::new(Shard {
-        lock: OwnedLock::new(),
-        hand: AtomicU32::new(0),
-        ways: [const { Ringer { id: AtomicU64::new(0), fd: AtomicI32::new(-1) } }; WAYS],
-    })
-}; SHARDS];
-
-/// All that a ring says.
-const RING: &[u8] = b"!";
-
-/// What became of a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rang {
-    /// The sleeper's poll is ready now (or was already: its queue is full).
-    Yes,
-    /// There is no such bell: its owner is gone.
-    Gone,
-    /// This process may not ring it: a sandbox (Landlock) or a security module forbids it.
-    Forbidden,
-    /// No descriptor or memory for it. The sleeper keeps sleeping unless somebody tries again.
-    Failed,
-}
-
-/// Rings the bell `id`, as found in a sleeper word.
-#[cold]
-pub fn ring(id: u64) {
-    let _ = try_ring(id);
-}
-
-/// As [`ring`], and says what became of it.
-pub fn try_ring(id: u64) -> Rang {
-    let id = id & BELL;
-    if id == 0 {
-        return Rang::Gone;
-    }
-    match by_socket(id, send) {
-        Rang::Gone => ring_from_home(id),
-        rang => rang,
-    }
-}
-
-/// Finds out whether the bell `id` can be rung, without ringing it. The first ring then finds its socket connected.
-pub fn reach(id: u64) -> Rang {
-    let id = id & BELL;
-    if id == 0 { Rang::Gone } else { by_socket(id, |_| Ok(())) }
-}
-
-/// What is said by a socket that is connected to a bell.
-type Say = fn(BorrowedFd<'_>) -> Result<(), KernelErrno>;
-
-/// By a connected socket, old or new.
-fn by_socket(id: u64, say: Say) -> Rang {
-    if thread::is_guest() {
-        return once(id, say);
-    }
-    // The low bit is always 1: the shard comes from the others.
-    let Some(shard) = RINGERS.get((id >> 1) as usize % SHARDS) else { return Rang::Failed };
-    let tid = thread::tid();
-    match shard.lock.lock(tid) {
-        // A signal handler interrupted a ring: go without the cache.
-        Taken::Own => once(id, say),
-        // Every entry is valid at each step of `cached`, so a dead holder leaves nothing to repair.
-        Taken::Clean | Taken::Broken => {
-            let rang = cached(shard, id, say);
-            shard.lock.unlock(tid);
-            rang
-        }
-    }
-}
-
-/// Forgets the way to a bell whose owner has ended.
-pub fn hang_up(id: u64) {
-    let id = id & BELL;
-    let Some(shard) = RINGERS.get((id >> 1) as usize % SHARDS) else { return };
-    let tid = thread::tid();
-    if id == 0 || matches!(shard.lock.lock(tid), Taken::Own) {
-        return;
-    }
-    if let Some(way) = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id) {
-        empty(way);
-    }
-    shard.lock.unlock(tid);
-}
-
-/// For tests: whoever rings that bell meanwhile waits.
-#[cfg(test)]
-#[allow(clippy::indexing_slicing)]
-pub(crate) fn while_nobody_rings<R>(id: u64, f: impl FnOnce() -> R) -> R {
-    let lock = &RINGERS[(id >> 1) as usize % SHARDS].lock;
-    let tid = thread::tid();
-    assert!(!matches!(lock.lock(tid), Taken::Own));
-    let r = f();
-    lock.unlock(tid);
-    r
-}
-
-fn cached(shard: &Shard, id: u64, say: Say) -> Rang {
-    // Relaxed throughout: the shard's lock orders it all.
-    if let Some(way) = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id) {
-        match say(sys::borrow(way.fd.load(Ordering::Relaxed))) {
-            Ok(()) => return Rang::Yes,
-            Err(KernelErrno::BADF | KernelErrno::NOTSOCK | KernelErrno::NOTCONN) => {
-                // Somebody closed the number behind our back; it may be somebody else's now.
-                way.id.store(0, Ordering::Relaxed);
-                sys::forget_private(way.fd.swap(-1, Ordering::Relaxed));
-            }
-            Err(_) => {
-                empty(way);
-                return Rang::Gone;
-            }
-        }
-    }
-    let socket = match connected(id) {
-        Ok(socket) => socket,
-        Err(rang) => return rang,
-    };
-    let sent = say(socket.as_fd());
-    let hand = shard.hand.load(Ordering::Relaxed);
-    let free = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == 0);
-    let way = free.or_else(|| {
-        shard.hand.store(hand.wrapping_add(1), Ordering::Relaxed);
-        shard.ways.get(hand as usize % WAYS)
-    });
-    match way {
-        Some(way) if sent.is_ok() => {
-            empty(way);
-            if let Ok(fd) = sys::make_private(socket) {
-                way.fd.store(fd, Ordering::Relaxed);
-                way.id.store(id, Ordering::Relaxed);
-            }
-        }
-        _ => close(socket),
-    }
-    answer(sent)
-}
-
-/// Closes what a way holds. The id goes first: a holder that dies in between leaks a descriptor of a process
-/// that is dying, and nothing else.
-fn empty(way: &Ringer) {
-    way.id.store(0, Ordering::Relaxed);
-    let fd = way.fd.swap(-1, Ordering::Relaxed);
-    if fd >= 0 {
-        sys::close_private(fd);
-    }
-}
-
-fn once(id: u64, say: Say) -> Rang {
-    match connected(id) {
-        Ok(socket) => {
-            let sent = say(socket.as_fd());
-            close(socket);
-            answer(sent)
-        }
-        Err(rang) => rang,
-    }
-}
-
-/// The name may be one of another network namespace than that of the calling thread.
-fn ring_from_home(id: u64) -> Rang {
-    let (Some(home), Ok(address)) = (home::socket(), address(id)) else { return Rang::Gone };
-    answer(send_by(|| rustix::net::sendto(sys::borrow(home), RING, SendFlags::NOSIGNAL, &address)))
-}
-
-fn connected(id: u64) -> Result<OwnedFd, Rang> {
-    let address = address(id).map_err(|_| Rang::Failed)?;
-    let socket = datagram_socket().map_err(|_| Rang::Failed)?;
-    match rustix::net::connect(&socket, &address) {
-        Ok(()) => Ok(socket),
-        Err(e) => {
-            close(socket);
-            Err(answer(Err(e)))
-        }
-    }
-}
-
-/// One byte. A plain write to a datagram socket raises no SIGPIPE, and the socket is non-blocking.
-fn send(socket: BorrowedFd<'_>) -> Result<(), KernelErrno> {
-    send_by(|| rustix::io::write(socket, RING))
-}
-
-fn send_by(once: impl Fn() -> Result<usize, KernelErrno>) -> Result<(), KernelErrno> {
-    loop {
-        return match once() {
-            // A full queue: the bell has been rung, and nobody has looked yet.
-            Ok(_) | Err(KernelErrno::AGAIN | KernelErrno::NOBUFS) => Ok(()),
-            Err(KernelErrno::INTR) => continue,
-            Err(e) => Err(e),
-        };
-    }
-}
-
-fn answer(sent: Result<(), KernelErrno>) -> Rang {
-    match sent {
-        Ok(()) => Rang::Yes,
-        Err(KernelErrno::CONNREFUSED | KernelErrno::NOENT | KernelErrno::CONNRESET | KernelErrno::PIPE) => {
-            Rang::Gone
-        }
-        Err(KernelErrno::PERM | KernelErrno::ACCESS) => Rang::Forbidden,
-        Err(_) => Rang::Failed,
-    }
-}
-
-/// Closes by the kernel's call: the one of the C library is hooked.
-fn close(fd: OwnedFd) {
-    // The number has never been private, and forgetting it is harmless.
-    sys::close_private(fd.into_raw_fd());
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use std::os::fd::AsRawFd;
 
+    use super::ways::{RINGERS, Ringer, SHARDS};
     use super::*;
 
     fn readable(bell: &BellRef, ms: i64) -> bool {
