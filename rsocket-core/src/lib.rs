@@ -32,6 +32,7 @@ pub mod errno;
 pub mod fork_safe;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+pub mod headroom;
 pub mod libdir;
 pub mod live;
 pub mod log;

@@ -6,11 +6,14 @@
 //! behalf of the program must stay a cancellation point; the preload library installs libc's own
 //! definition there.
 //!
-//! Private descriptors are numbered high, are close-on-exec, and are marked in a bitmap so that the
-//! hooks on `close`, `dup2` and `close_range` can spare them.
+//! Private descriptors are numbered above the program's limit where that is possible ([`above`]), else
+//! high, are close-on-exec, and are marked in a bitmap so that the hooks on `close`, `dup2` and
+//! `close_range` can spare them.
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+pub mod above;
+
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use crate::errno::Errno;
 
@@ -22,17 +25,69 @@ pub const MAX_FDS: usize = 1 << 20;
 /// relaxed is enough.
 static PRIVATE: [AtomicU64; MAX_FDS / 64] = [const { AtomicU64::new(0) }; MAX_FDS / 64];
 
-/// A lower bound for private numbers: high, but low enough that the kernel's descriptor table, which is
-/// copied by every fork, stays small.
-fn private_base() -> RawFd {
-    let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(4096);
-    (soft.min(4096) * 3 / 4) as RawFd
+/// The program's soft limit on open files.
+fn soft_limit() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// True when the soft limit leaves room for private descriptors beside the program's own.
+/// Whether the program may have that number.
+#[must_use]
+pub fn is_below_limit(fd: RawFd) -> bool {
+    u64::try_from(fd).is_ok_and(|fd| fd < soft_limit())
+}
+
+/// A lower bound for private numbers below the limit: high, but low enough that the kernel's descriptor
+/// table, which is copied by every fork, stays small.
+fn private_base() -> RawFd {
+    (soft_limit().min(4096) * 3 / 4) as RawFd
+}
+
+/// True when there is room for private descriptors above the soft limit, or below it beside the program's
+/// own.
 #[must_use]
 pub fn fd_margin() -> bool {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX) >= 128
+    // Relaxed: a moment, which orders nothing.
+    let until = USED_UP_UNTIL.load(Ordering::Relaxed);
+    above::is_possible() || soft_limit() >= 128 && (until == 0 || now_ns() >= until)
+}
+
+/// Until when none of ours is to be added below the limit; 0 if there was never a reason.
+static USED_UP_UNTIL: AtomicU64 = AtomicU64::new(0);
+/// How long that is, in nanoseconds.
+const RESPITE: u64 = 5_000_000_000;
+
+/// The program has met its limit.
+pub fn used_up() {
+    USED_UP_UNTIL.store(now_ns().saturating_add(RESPITE), Ordering::Relaxed);
+}
+
+/// The number from which on the program nears its limit, while one of ours has been put below it.
+static CROWDED_FROM: AtomicI32 = AtomicI32::new(i32::MAX);
+
+/// See [`crate::headroom::is_crowded`]. Relaxed: a number that orders nothing.
+#[inline]
+#[must_use]
+pub fn crowded_from() -> RawFd {
+    CROWDED_FROM.load(Ordering::Relaxed)
+}
+
+/// Another number for what `fd` names where the program could have one, too.
+fn below(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let copy = rustix::io::fcntl_dupfd_cloexec(fd, private_base())?;
+    let limit = i32::try_from(soft_limit()).unwrap_or(i32::MAX);
+    if copy.as_raw_fd() < limit - limit / 16 {
+        watch_for_crowds();
+    } else {
+        // Ours have filled what is above the program's. The next one of its makes room for more of them.
+        CROWDED_FROM.store(0, Ordering::Relaxed);
+    }
+    Ok(copy)
+}
+
+/// From now on the program's descriptors are few while they are below three quarters of the limit.
+pub fn watch_for_crowds() {
+    let crowded = i32::try_from(soft_limit().saturating_mul(3) / 4).unwrap_or(i32::MAX);
+    CROWDED_FROM.store(crowded, Ordering::Relaxed);
 }
 
 /// Whether a file may become so many bytes long here. To make a longer one, also one that is memory, is a `SIGXFSZ` for the
@@ -69,7 +124,12 @@ pub fn make_private(fd: OwnedFd) -> Result<RawFd, Errno> {
 /// # Errors
 /// As for [`make_private`].
 pub fn private_copy(fd: impl AsFd) -> Result<RawFd, Errno> {
-    let number = rustix::io::fcntl_dupfd_cloexec(fd, private_base())?.into_raw_fd();
+    let fd = fd.as_fd();
+    let copy = match above::copy(fd) {
+        Some(copy) => copy,
+        None => below(fd)?,
+    };
+    let number = copy.into_raw_fd();
     if let Some(word) = PRIVATE.get(number as usize / 64) {
         word.fetch_or(1 << (number % 64), Ordering::Relaxed);
     }

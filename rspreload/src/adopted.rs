@@ -1,8 +1,9 @@
 //! Sockets that this process did not make: by `vfork` and `exec`, from a service manager, or in a
-//! message. Those that listen are tracked from the first call that shows it; connections are counted.
+//! message. Those that listen are tracked from the first call that shows it; connections are
+//! counted.
 //!
-//! Only `listen` and `accept` ask, which are rare: the way past a foreign descriptor stays as short as
-//! it is everywhere else. Must not know how connections are accepted. Entry points: [`listens`],
+//! Only `listen` and `accept` ask, which are rare: the way past a foreign descriptor stays as short
+//! as it is everywhere else. Must not know how connections are accepted. Entry points: [`listens`],
 //! [`has_given`], [`count_inherited`].
 
 use core::ffi::c_int;
@@ -28,7 +29,8 @@ pub(crate) fn listens(fd: c_int) {
     });
 }
 
-/// `accept` on such a descriptor has given a connection, and its peer's name where that was asked for.
+/// `accept` on such a descriptor has given a connection, and its peer's name where that was asked
+/// for.
 ///
 /// # Safety
 /// The pointers are those of an `accept` that has succeeded.
@@ -76,8 +78,8 @@ fn adopt(fd: c_int) {
 /// Set when the descriptors that the process began with have been looked at.
 static COUNTED: AtomicBool = AtomicBool::new(false);
 
-/// When the library is loaded: if somebody is to hear of it, each connection that another program left
-/// open is counted. (Else that is done with the first socket, [`count_inherited`].)
+/// When the library is loaded: if somebody is to hear of it, each connection that another program
+/// left open is counted. (Else that is done with the first socket, [`count_inherited`].)
 pub(crate) fn begin() {
     if variable(c"RSOCKET_STATS").is_some_and(|file| !file.is_empty())
         && !policy::disabled()

@@ -46,6 +46,7 @@ mod overheard;
 mod policy;
 mod real;
 mod rebind;
+mod room;
 // Elsewhere libgcc_s comes with the library; unit tests have it anyway.
 #[cfg(all(target_arch = "x86_64", not(test)))]
 mod unwind;

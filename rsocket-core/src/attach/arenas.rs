@@ -15,6 +15,7 @@ use super::hello::Id;
 use super::mapping::{self, Mapping, mapping};
 use super::reason::{Reason, refused};
 use super::retired;
+use super::spare::{self, Loan};
 use crate::device::shm::arena::{Arena, OpenError};
 use crate::device::shm::bell;
 use crate::socket::family::{self, Family};
@@ -117,6 +118,8 @@ pub struct Claim {
     pub id: Id,
     /// Its descriptor, private, still ours.
     pub fd: i32,
+    /// As long as it may be sent it is not given away.
+    _loan: Loan,
 }
 
 /// Connecting side: a free window between this process and the peer, wiped.
@@ -134,7 +137,8 @@ pub fn claim(peer: Id, peer_pid: u32) -> Result<Claim, Reason> {
 fn claim_existing(family: &'static Family, peer: Id) -> Option<Claim> {
     mapping::indices().find_map(|i| {
         let r = record(family, i)?;
-        if !mine(r, i, 0, peer) || !mapped(r, i) {
+        // Without a descriptor it cannot be shown to the peer, which may have forgotten it.
+        if !mine(r, i, 0, peer) || !mapped(r, i) || r.fd.load(Ordering::Relaxed) < 0 {
             return None;
         }
         let window = free_window(r, i)?;
@@ -190,7 +194,7 @@ fn claimed(r: &ArenaRecord, index: u32, window: u32) -> Claim {
         w.wipe();
     }
     let id = Id(load_pair(&r.id));
-    Claim { record: index, window, id, fd: r.fd.load(Ordering::Relaxed) }
+    Claim { record: index, window, id, fd: r.fd.load(Ordering::Relaxed), _loan: Loan::new() }
 }
 
 /// The caller holds the lock.
@@ -412,7 +416,7 @@ fn drop_record(r: &ArenaRecord, index: u32) {
         return;
     }
     leave_vault(r);
-    sys::close_private(r.fd.load(Ordering::Relaxed));
+    close_descriptor(r);
     r.rung.iter().for_each(|b| bell::hang_up(b.swap(0, Ordering::Relaxed)));
     if let Some(m) = mapping(index)
         && let Some(arena) = m.take()
@@ -424,6 +428,14 @@ fn drop_record(r: &ArenaRecord, index: u32) {
     }
     r.generation.fetch_add(1, Ordering::AcqRel);
     r.state.store(FREE, Ordering::Release);
+}
+
+/// Closes the descriptor, if it is still there; the mapping stays. The caller holds the lock.
+pub(super) fn close_descriptor(r: &ArenaRecord) {
+    let fd = r.fd.swap(-1, Ordering::Relaxed);
+    if fd >= 0 {
+        sys::close_private(fd);
+    }
 }
 
 /// Maps an arena that another process made or opened; false if it cannot be found.
@@ -447,7 +459,7 @@ pub(super) fn map_found(r: &ArenaRecord, index: u32) -> bool {
     here || still
 }
 
-pub(super) fn each_own(f: impl Fn(u32, &'static ArenaRecord)) {
+pub(super) fn each_own(mut f: impl FnMut(u32, &'static ArenaRecord)) {
     let Some(family) = family::get() else { return };
     for (i, r) in used_records(family).enumerate() {
         if r.state.load(Ordering::Acquire) == READY && own(r, i as u32) {
@@ -458,7 +470,17 @@ pub(super) fn each_own(f: impl Fn(u32, &'static ArenaRecord)) {
 
 /// Whether `exec` leaves this process's arenas open.
 pub fn keep_across_exec(keep: bool) {
-    each_own(|_, r| sys::keep_across_exec(r.fd.load(Ordering::Relaxed), keep));
+    // Under the lock, so that no number is another file's meanwhile.
+    let taken = LOCK.lock(tid());
+    each_own(|_, r| {
+        let fd = r.fd.load(Ordering::Relaxed);
+        if fd >= 0 {
+            sys::keep_across_exec(fd, keep);
+        }
+    });
+    if !matches!(taken, Taken::Own) {
+        LOCK.unlock(tid());
+    }
 }
 
 /// After `exec`: maps the arenas that the last program of this process had. One that another thread made when `exec` had begun
@@ -492,6 +514,7 @@ pub fn inherit() {
 /// In the child of a fork.
 pub fn fork_child() {
     LOCK.reset();
+    spare::forked();
     for i in mapping::indices() {
         set_own(i, false);
     }

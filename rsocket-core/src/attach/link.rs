@@ -585,8 +585,10 @@ pub fn outlasts_exec(s: &Slot) -> bool {
     }
     let owner = r.owner.load(Ordering::Relaxed);
     r.in_vault.load(Ordering::Relaxed) != 0
-        || (owner != sys::pid() && living::process(owner))
-        || living::process(r.peer_pid.load(Ordering::Relaxed))
+        // Else whoever has it open is asked for it. One that had to close it says so, but for the peer.
+        || r.fd.load(Ordering::Relaxed) >= 0
+            && (owner != sys::pid() && living::process(owner)
+                || living::process(r.peer_pid.load(Ordering::Relaxed)))
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub mod remote;
 mod retired;
 pub mod retry;
 mod search;
+pub mod spare;
 mod switch;
 pub mod vault;
 mod visitors;

@@ -119,7 +119,7 @@ impl Reason {
 pub(super) fn refused(what: &'static str) -> impl Fn(Errno) -> Reason {
     move |e| {
         crate::log_info!("{}: error {}", what, e.0);
-        Reason::ResourceError
+        if e.0 == libc::EMFILE { Reason::FdLimit } else { Reason::ResourceError }
     }
 }
 

@@ -39,8 +39,8 @@ pub fn tcp_domain(fd: RawFd) -> Option<i32> {
     (of(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)).then(|| of(libc::SO_DOMAIN)).flatten()
 }
 
-/// A place for a TCP socket that listens, with what was asked of it elsewhere. `None` if it does not
-/// listen, or there is no place left.
+/// A place for a TCP socket that listens, with what was asked of it elsewhere. `None` if it does
+/// not listen, or there is no place left.
 #[must_use]
 pub fn listener(fd: RawFd) -> Option<SlotId> {
     if !listens(fd) {
@@ -67,7 +67,8 @@ fn listens(fd: RawFd) -> bool {
 #[must_use]
 pub fn came(fd: RawFd, peeked: bool) -> Came {
     if listens(fd) {
-        // A relative's, to which relays knock ([`super::passing_listener`]), or as good as a new one.
+        // A relative's, to which relays knock ([`super::passing_listener`]), or as good as a new
+        // one.
         let known = parcels::receive(fd, peeked);
         return known.or_else(|| listener(fd)).map_or(Came::Stranger, Came::Listener);
     }
@@ -77,8 +78,8 @@ pub fn came(fd: RawFd, peeked: bool) -> Came {
         }
         return Came::Stranger;
     };
-    // Its first bytes are remembered from here on, should this process be the first of its family that
-    // could need them.
+    // Its first bytes are remembered from here on, should this process be the first of its family
+    // that could need them.
     remote::find_out();
     Came::Connection(id)
 }
@@ -89,8 +90,8 @@ pub fn is_connected(fd: RawFd) -> bool {
     rustix::net::getpeername(sys::borrow(fd)).is_ok_and(|peer| peer.is_some())
 }
 
-/// A connection is another program's, of which nobody here knows enough to take it from TCP: that is
-/// counted.
+/// A connection is another program's, of which nobody here knows enough to take it from TCP: that
+/// is counted.
 pub fn left_to_kernel() {
     // Relaxed, here and below: only this process's own word counts for it.
     COUNTING.store(sys::pid(), Ordering::Relaxed);

@@ -10,6 +10,7 @@ use super::life::before_close;
 use super::standard;
 use crate::edge::{fail, keeping_errno};
 use crate::real;
+use crate::room::with_room;
 use crate::shadow::{self, Entry};
 
 /// After a real call made `new` another name of `old`.
@@ -40,13 +41,13 @@ pub(super) fn alias(old: c_int, new: c_int) -> c_int {
 
 /// Before a real call that puts another name of `old` on the number `new`, closing what is there. An error
 /// if one of the two is a private descriptor of ours: to the program the old one does not exist, and the
-/// new one is a number that the kernel would call busy.
+/// new one is a number that the kernel would call busy, or beyond the limit.
 fn before_replacing(old: c_int, new: c_int) -> Result<(), Errno> {
     if sys::is_private(old) {
         return Err(Errno::BADF);
     }
     if sys::is_private(new) {
-        return Err(Errno(libc::EBUSY));
+        return Err(if sys::is_below_limit(new) { Errno(libc::EBUSY) } else { Errno::BADF });
     }
     // Only a call that will succeed closes `new`.
     if old != new && shadow::entry(new) != Entry::Foreign && rustix::io::fcntl_getfd(sys::borrow(old)).is_ok()
@@ -61,7 +62,7 @@ hook! {
         if sys::is_private(fd) {
             return fail(Errno::BADF);
         }
-        alias(fd, real::dup(fd))
+        alias(fd, with_room(|| real::dup(fd)))
     }
 
     fn dup2(old: c_int, new: c_int) -> c_int {

@@ -10,6 +10,7 @@ use rsocket_core::{readiness, socket};
 
 use super::name::about_to_wait;
 use crate::edge::{fail, keeping_errno, millis, small, span};
+use crate::room::with_room;
 use crate::shadow::{self, Entry};
 use crate::{policy, real};
 
@@ -60,11 +61,11 @@ unsafe fn wait(
 
 hook! {
     fn epoll_create(size: c_int) -> c_int {
-        made(real::epoll_create(size))
+        made(with_room(|| real::epoll_create(size)))
     }
 
     fn epoll_create1(flags: c_int) -> c_int {
-        made(real::epoll_create1(flags))
+        made(with_room(|| real::epoll_create1(flags)))
     }
 }
 

@@ -9,6 +9,7 @@ use rsocket_core::{socket as core_socket, sys};
 
 use super::process::leave_to_kernel;
 use crate::edge::{fail, keeping_errno};
+use crate::room::{self, with_room};
 use crate::shadow::{self, Entry};
 use crate::{adopted, policy, real};
 
@@ -80,9 +81,10 @@ pub(super) fn before_close(fd: c_int) {
 
 hook! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-        let fd = real::socket(domain, kind, protocol);
+        let fd = with_room(|| real::socket(domain, kind, protocol));
         if fd >= 0 {
             shadow::fresh(fd);
+            room::made(fd);
             if is_tcp(domain, kind, protocol) {
                 keeping_errno(|| track(fd, domain));
             }
@@ -91,28 +93,28 @@ hook! {
     }
 
     fn socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int {
-        plain_pair(real::socketpair(domain, kind, protocol, pair), pair)
+        plain_pair(with_room(|| real::socketpair(domain, kind, protocol, pair)), pair)
     }
 
     fn pipe(pair: *mut c_int) -> c_int {
-        plain_pair(real::pipe(pair), pair)
+        plain_pair(with_room(|| real::pipe(pair)), pair)
     }
 
     fn pipe2(pair: *mut c_int, flags: c_int) -> c_int {
-        plain_pair(real::pipe2(pair, flags), pair)
+        plain_pair(with_room(|| real::pipe2(pair, flags)), pair)
     }
 
     fn eventfd(value: c_uint, flags: c_int) -> c_int {
-        plain(real::eventfd(value, flags))
+        plain(with_room(|| real::eventfd(value, flags)))
     }
 
     fn timerfd_create(clock: c_int, flags: c_int) -> c_int {
-        plain(real::timerfd_create(clock, flags))
+        plain(with_room(|| real::timerfd_create(clock, flags)))
     }
 
     fn signalfd(fd: c_int, mask: *const sigset_t, flags: c_int) -> c_int {
         // With a descriptor it changes that one and gives it back; a signalfd never has an entry.
-        plain(real::signalfd(fd, mask, flags))
+        plain(with_room(|| real::signalfd(fd, mask, flags)))
     }
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {

@@ -16,6 +16,7 @@ use rsocket_core::{plain, socket, sys};
 use crate::adopted;
 use crate::edge::{fail, keeping_errno};
 use crate::real;
+use crate::room::{self, with_room};
 use crate::shadow::{self, Entry};
 
 /// Begins to track what a listener has given. Where a peer came by RDMA, its own address is said.
@@ -25,6 +26,7 @@ use crate::shadow::{self, Entry};
 unsafe fn accepted(listener: c_int, fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     if fd >= 0 {
         shadow::fresh(fd);
+        room::made(fd);
         if shadow::entry(listener) == Entry::Foreign {
             // SAFETY: the caller's pointers, and the call has succeeded.
             unsafe { adopted::has_given(listener, address, length) };
@@ -182,7 +184,7 @@ hook! {
             }
         }
         about_to_wait(fd);
-        accepted(fd, real::accept(fd, address, length), address, length)
+        accepted(fd, with_room(|| real::accept(fd, address, length)), address, length)
     }
 
     fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
@@ -199,7 +201,7 @@ hook! {
             }
         }
         about_to_wait(fd);
-        accepted(fd, real::accept4(fd, address, length, flags), address, length)
+        accepted(fd, with_room(|| real::accept4(fd, address, length, flags)), address, length)
     }
 }
 

@@ -15,6 +15,7 @@ use rsocket_core::{plain, socket, sys};
 use super::dup::alias;
 use super::exec::meant_for_next;
 use crate::edge::{fail, keeping_errno, readable};
+use crate::room::with_room;
 use crate::shadow::Entry;
 use crate::{real, shadow};
 
@@ -203,12 +204,12 @@ fn concerns(fd: c_int, command: c_int, argument: c_long) -> bool {
 }
 
 /// What an `fcntl` that is ours does; `real` passes it on.
-fn control(fd: c_int, command: c_int, real: impl FnOnce() -> c_int) -> c_int {
+fn control(fd: c_int, command: c_int, real: impl Fn() -> c_int) -> c_int {
     if sys::is_private(fd) {
         return fail(Errno::BADF);
     }
     if duplicates(command) {
-        return alias(fd, real());
+        return alias(fd, with_room(real));
     }
     match command {
         libc::F_SETFD => meant_for_next(fd),

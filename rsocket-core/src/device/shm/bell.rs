@@ -17,7 +17,7 @@ mod ways;
 
 #[cfg(test)]
 pub(crate) use ways::while_nobody_rings;
-pub use ways::{Rang, hang_up, reach, ring, try_ring};
+pub use ways::{Rang, give_way, hang_up, reach, ring, try_ring};
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

@@ -1,6 +1,7 @@
 //! The ways to other processes' bells: how they are rung, and the sockets that are kept for it.
 //!
-//! Must not know who sleeps on a bell. Entry points: [`try_ring`], [`reach`], [`hang_up`].
+//! Must not know who sleeps on a bell. Entry points: [`try_ring`], [`reach`], [`hang_up`],
+//! [`give_way`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -18,8 +19,9 @@ use crate::sync::lock::{OwnedLock, Taken};
 use crate::sync::thread;
 use crate::sys;
 
-/// Connected sockets, cached by the id of the bell at their other end. A shard is chosen by the id, which is
-/// random, and used under its lock: the descriptor must not be replaced while it is written to.
+/// Connected sockets, cached by the id of the bell at their other end. A shard is chosen by the id,
+/// which is random, and used under its lock: the descriptor must not be replaced while it is
+/// written to.
 pub(super) struct Ringer {
     pub(super) id: AtomicU64,
     pub(super) fd: AtomicI32,
@@ -73,11 +75,14 @@ pub fn try_ring(id: u64) -> Rang {
     }
     match by_socket(id, send) {
         Rang::Gone => ring_from_home(id),
+        // There is no descriptor for a way to it.
+        Rang::Failed if home::socket().is_some() => ring_from_home(id),
         rang => rang,
     }
 }
 
-/// Finds out whether the bell `id` can be rung, without ringing it. The first ring then finds its socket connected.
+/// Finds out whether the bell `id` can be rung, without ringing it. The first ring then finds its
+/// socket connected.
 pub fn reach(id: u64) -> Rang {
     let id = id & BELL;
     if id == 0 { Rang::Gone } else { by_socket(id, |_| Ok(())) }
@@ -172,8 +177,8 @@ fn cached(shard: &Shard, id: u64, say: Say) -> Rang {
     answer(sent)
 }
 
-/// Closes what a way holds. The id goes first: a holder that dies in between leaks a descriptor of a process
-/// that is dying, and nothing else.
+/// Closes what a way holds. The id goes first: a holder that dies in between leaks a descriptor of
+/// a process that is dying, and nothing else.
 fn empty(way: &Ringer) {
     way.id.store(0, Ordering::Relaxed);
     let fd = way.fd.swap(-1, Ordering::Relaxed);
@@ -236,6 +241,27 @@ fn answer(sent: Result<(), KernelErrno>) -> Rang {
         Err(KernelErrno::PERM | KernelErrno::ACCESS) => Rang::Forbidden,
         Err(_) => Rang::Failed,
     }
+}
+
+/// Closes those that stand where the program could have a descriptor, which are found again by the
+/// next ring. How many there were.
+pub fn give_way() -> usize {
+    let mut closed = 0;
+    let tid = thread::tid();
+    for shard in &RINGERS {
+        if matches!(shard.lock.lock(tid), Taken::Own) {
+            continue;
+        }
+        for way in &shard.ways {
+            let fd = way.fd.load(Ordering::Relaxed);
+            if fd >= 0 && sys::is_below_limit(fd) {
+                empty(way);
+                closed += 1;
+            }
+        }
+        shard.lock.unlock(tid);
+    }
+    closed
 }
 
 /// In the child of a fork: frees the locks of threads that do not exist here.
