@@ -423,10 +423,13 @@ pub fn serve_return(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     }
     let changed = s.send_mode() != SendMode::Returned;
     let _ = if changed { give_way(s, fd, ends) } else { send_tail(s, fd, ends) };
-    s.send.lock.unlock(crate::sync::thread::tid());
+    s.send.lock.unlock_then(crate::sync::thread::tid(), || {
+        if changed {
+            // The receiver sleeps until the channel has something for it: from here on it is TCP that has.
+            ends.wake_reader();
+        }
+    });
     if changed {
-        // The receiver sleeps until the channel has something for it: from here on it is TCP that has.
-        ends.wake_reader();
         crate::socket::mode_changed(id);
     }
 }

@@ -209,16 +209,17 @@ pub(super) fn attempt(
     if flags & libc::MSG_WAITALL != 0 {
         patience.begin();
     }
-    s.receive.lock.unlock(tid());
-    if before == ReceiveMode::Acknowledged && s.receive_mode() == ReceiveMode::Device {
-        // Others of this side may have gone to sleep until TCP brings more. A fence inside, after the new mode:
-        // pairs with the one in ready::arm, whose caller sees that mode or is seen here.
-        ends.wake_own_readers();
-    }
-    if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
-        // After the lock was released: ringing is a system call.
-        relay::carry_back(s, &ends);
-    }
+    // After the lock was released, since ringing is a system call, but whatever a handler does that came meanwhile.
+    s.receive.lock.unlock_then(tid(), || {
+        if before == ReceiveMode::Acknowledged && s.receive_mode() == ReceiveMode::Device {
+            // Others of this side may have gone to sleep until TCP brings more. A fence inside, after the new mode:
+            // pairs with the one in ready::arm, whose caller sees that mode or is seen here.
+            ends.wake_own_readers();
+        }
+        if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
+            relay::carry_back(s, &ends);
+        }
+    });
     got
 }
 

@@ -166,11 +166,15 @@ pub(super) fn attempt(
     if from.left() > 0 {
         patience.begin();
     }
-    s.send.lock.unlock(tid());
-    if from.done() > before || on_device && s.send_mode() != SendMode::Device {
-        // The second: a receiver that sleeps must hear that TCP has the rest.
-        relay::carry_out(s, &ends);
-    } else if s.has(flag::RELAYED) {
+    // The second: a receiver that sleeps must hear that TCP has the rest.
+    let news = from.done() > before || on_device && s.send_mode() != SendMode::Device;
+    // Whatever a handler does that came meanwhile.
+    s.send.lock.unlock_then(tid(), || {
+        if news {
+            relay::carry_out(s, &ends);
+        }
+    });
+    if !news && s.has(flag::RELAYED) {
         // The device may have room for what fills the window.
         relay::look(s);
     }
@@ -534,8 +538,7 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
         }
         s.room_hint.store(hint_word(&state, state.room()), Ordering::Release);
     }
-    s.send.lock.unlock(tid());
-    relay::carry_out(s, &ends);
+    s.send.lock.unlock_then(tid(), || relay::carry_out(s, &ends));
     detach::tail_or_reset(id, s, fd);
 }
 

@@ -75,11 +75,15 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     }
     // Asked now that nobody else changes it.
     let sent = sends(s) && into_window(s, &ends, from, len);
-    s.send.lock.unlock(tid());
+    // Whatever a handler does that came meanwhile: what was published is rung for.
+    s.send.lock.unlock_then(tid(), || {
+        if sent {
+            ends.wake_reader_unlocked();
+        }
+    });
     if !sent {
         return None;
     }
-    ends.wake_reader_unlocked();
     s.pace.sent();
     Some(len)
 }
@@ -158,10 +162,11 @@ pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize>
         return None;
     }
     let got = if receives(s) { from_window(s, &ends, buffer) } else { None };
-    s.receive.lock.unlock(tid());
-    if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
-        ends.wake_writer();
-    }
+    s.receive.lock.unlock_then(tid(), || {
+        if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
+            ends.wake_writer();
+        }
+    });
     got
 }
 

@@ -190,11 +190,12 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
     }
     let moved =
         if s.receive_mode() == ReceiveMode::Device { take_messages(s, &ends, pipe, length) } else { 0 };
-    s.receive.lock.unlock(tid());
     // As in receive::attempt.
-    if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
-        relay::carry_back(s, &ends);
-    }
+    s.receive.lock.unlock_then(tid(), || {
+        if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
+            relay::carry_back(s, &ends);
+        }
+    });
     moved
 }
 

@@ -169,6 +169,13 @@ pub fn try_acquire<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O) -> Option<Ta
 /// of a fork inside a signal handler that interrupted the section.
 #[inline]
 pub fn release<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O) {
+    free(word, tid, os);
+    os.left();
+}
+
+/// The same, but for the end of the section.
+#[inline(always)]
+fn free<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O) {
     // Release: pairs with the Acquire of the next taker; the state is published before the lock is free.
     match word.compare_exchange(tid, 0, Ordering::Release, Ordering::Relaxed) {
         Ok(_) => {}
@@ -179,7 +186,6 @@ pub fn release<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O) {
         }
         Err(_) => {}
     }
-    os.left();
 }
 
 /// The kernel, for real locks.
@@ -268,6 +274,16 @@ impl OwnedLock {
     #[inline]
     pub fn unlock(&self, tid: u32) {
         release(&self.0, tid, &Kernel);
+    }
+
+    /// As [`Self::unlock`], and does what must not be left out, such as waking the peer, before handlers run that
+    /// came meanwhile: one of them may jump out of the call.
+    #[inline(always)]
+    pub fn unlock_then<R>(&self, tid: u32, then: impl FnOnce() -> R) -> R {
+        free(&self.0, tid, &Kernel);
+        let r = then();
+        Os::<AtomicU32>::left(&Kernel);
+        r
     }
 
     /// Who holds it, for diagnostics and for prepare-fork code; 0 is nobody.
