@@ -40,6 +40,7 @@ pub mod policy;
 mod reader;
 pub mod ready;
 pub mod receive;
+mod returned;
 pub mod rings;
 mod room;
 pub mod send;

@@ -13,6 +13,7 @@ use super::cut::bytes_ahead;
 pub(crate) use super::cut::{at_the_cut, pass_the_cut};
 use super::kernel::{self, Ending};
 use super::peek::{nothing_wanted, peek};
+pub(crate) use super::returned::follow_back;
 pub(crate) use super::room::{Due, give_back};
 use super::room::{commit, publish, unread_word};
 use super::slot::{RecvState, Slot, SlotId, flag};
@@ -365,29 +366,6 @@ fn up_to_the_cut(
     // The sender may have gone back already: then TCP has more behind the window's last byte.
     let behind = if to.left() > 0 && is_over(&state, ends) { behind_the_end(s, fd, to, flags) } else { 0 };
     Ok(Got::Bytes(to.done() - before + behind))
-}
-
-/// The sender has gone back to TCP: so does the receiver once the window is empty, before anybody takes the
-/// sender's mark for something to read. One that says so without a cut has never left.
-pub(crate) fn follow_back(id: SlotId, s: &Slot, ends: &Ends) {
-    let on_device = || s.receive_mode() == ReceiveMode::Device;
-    // The end before the cut, which is published first.
-    let stays = || s.receive_mode() == ReceiveMode::Acknowledged && marks::cut(&ends.incoming).is_none();
-    if !(on_device() || stays()) || !guard::take_receive(s, ends) {
-        return;
-    }
-    // SAFETY: the lock was taken above.
-    let state = unsafe { s.receive.load() };
-    let empty = state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
-    let done = empty && marks::end(&ends.incoming) == Some(state.total()) && (on_device() || stays());
-    if done {
-        commit(s, ends, state, 0);
-        s.set_receive_mode(ReceiveMode::Returned);
-    }
-    s.receive.lock.unlock(tid());
-    if done {
-        crate::socket::mode_changed(id);
-    }
 }
 
 /// After the cut: the device has the bytes. Runs under the receive lock.
