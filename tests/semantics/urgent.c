@@ -2,15 +2,29 @@
 // of an epoll set is registered before the connection has reason to leave TCP, and after it.
 #include "pair.h"
 
+int sockatmark(int);
+
+static int marked(int fd) {
+  int at = -1;
+  CHECK(!ioctl(fd, SIOCATMARK, &at));
+  EQ(sockatmark(fd), at);
+  return at;
+}
 // So much goes to and fro that the connection has had reason to leave TCP.
-static void live(int fd, int starts) {
-  char b[1024], c[1024];
-  for (int i = 0; i < 48; i++) {
+enum { ROUNDS = 48, PART = 1024 };
+static void rounds(int fd, int starts, int from, int to) {
+  char b[PART], c[PART];
+  for (int i = from; i < to; i++) {
     fill(b, sizeof b, 4, i * sizeof b);
     if (starts) put(fd, b, sizeof b), get(fd, c, sizeof c);
     else get(fd, c, sizeof c), put(fd, b, sizeof b);
     verify(c, sizeof c, 4, i * sizeof c);
   }
+}
+static void live(int fd, int starts) { rounds(fd, starts, 0, ROUNDS); }
+static void inlined(int fd) {
+  int one = 1;
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &one, sizeof one));
 }
 static void took(int fd, char wanted) {
   char c = 0;
@@ -253,6 +267,264 @@ static void signal_thread(int fd) { signalled(fd, BY_THREAD); }
 static void signal_ioctl(int fd) { signalled(fd, BY_IOCTL); }
 static void signal_number(int fd) { signalled(fd, BY_NUMBER); }
 
+// -- the mark
+// What stands before the urgent byte was sent by other means than the byte, and is unread when it comes.
+static void before_client(int fd) {
+  live(fd, 1);
+  hear('w');
+  say(fd, "abc");
+  urge(fd, "!");
+  say(fd, "more");
+  tell('s');
+  hear('d');
+  live(fd, 1);
+}
+static void begin_marked(int fd) {
+  live(fd, 0);
+  EQ(marked(fd), 0);
+  tell('w');
+  hear('s');
+  nap(patience(50));
+  EQ(marked(fd), 0);
+  EQ(ready(fd, POLLIN | POLLPRI, 0), POLLIN | POLLPRI);
+}
+static void end_marked(int fd) {
+  EQ(marked(fd), 0);
+  EQ(ready(fd, POLLIN | POLLPRI, 0), 0);
+  tell('d');
+  live(fd, 0);
+}
+// How far one read comes: to the mark, and past it from there.
+static void stops(int fd, int flags) {
+  char b[100];
+  int n;
+  begin_marked(fd);
+  CHECK(!ioctl(fd, FIONREAD, &n));
+  EQ(n, 3);
+  EQ(recv(fd, b, 2, flags), 2);
+  EQ(marked(fd), 0);
+  EQ(recv(fd, b + 2, 50, flags), 1);
+  CHECK(!memcmp(b, "abc", 3));
+  EQ(marked(fd), 1);
+  EQ(ready(fd, POLLIN | POLLPRI, 0), POLLIN | POLLPRI);
+  EQ(recv(fd, b, 4, flags), 4);
+  CHECK(!memcmp(b, "more", 4));
+  FAILS(recv(fd, b, 1, MSG_OOB), EINVAL);
+  end_marked(fd);
+}
+static void stops_read(int fd) { stops(fd, 0); }
+static void stops_waitall(int fd) { stops(fd, MSG_WAITALL); }
+static void stops_dontwait(int fd) { stops(fd, MSG_DONTWAIT); }
+static void stops_vector(int fd) {
+  char b[3][2];
+  struct iovec v[] = {{b[0], 2}, {b[1], 2}, {b[2], 2}};
+  struct msghdr m = {.msg_iov = v, .msg_iovlen = 3};
+  begin_marked(fd);
+  EQ(recvmsg(fd, &m, MSG_WAITALL), 3);
+  EQ(marked(fd), 1);
+  EQ(readv(fd, v, 3), 4);
+  CHECK(!memcmp(b, "more", 4));
+  end_marked(fd);
+}
+static void stops_peek(int fd) {
+  char b[100];
+  begin_marked(fd);
+  for (int i = 0; i < 2; i++) EQ(recv(fd, b, 50, MSG_PEEK), 3);
+  EQ(recv(fd, b, 1, MSG_OOB | MSG_PEEK), 1);
+  EQ(*b, '!');
+  EQ(recv(fd, b, 7, MSG_PEEK | MSG_WAITALL), 3);
+  expect(fd, "abc");
+  EQ(marked(fd), 1);
+  took(fd, '!');
+  FAILS(recv(fd, b, 1, MSG_OOB), EINVAL);
+  EQ(marked(fd), 1);
+  expect(fd, "more");
+  end_marked(fd);
+}
+// A read that waits for more than there is before the mark has what it gets when the byte comes.
+static void stops_blocked(int fd) {
+  char b[100];
+  live(fd, 0);
+  EQ(recv(fd, b, 50, MSG_WAITALL), 3);
+  EQ(marked(fd), 1);
+  EQ(ready(fd, POLLIN | POLLPRI, 0), POLLPRI);
+  took(fd, '!');
+  tell('n');
+  expect(fd, "more");
+  tell('d');
+  live(fd, 0);
+}
+static void blocked_client(int fd) {
+  live(fd, 1);
+  nap(patience(50));
+  say(fd, "abc");
+  nap(patience(50));
+  urge(fd, "!");
+  hear('n');
+  say(fd, "more");
+  hear('d');
+  live(fd, 1);
+}
+// The byte is one of the stream.
+static void stops_inline(int fd) {
+  char b[100];
+  int n;
+  inlined(fd);
+  begin_marked(fd);
+  FAILS(recv(fd, b, 1, MSG_OOB), EINVAL);
+  CHECK(!ioctl(fd, FIONREAD, &n));
+  EQ(n, 8);
+  EQ(recv(fd, b, 50, 0), 3);
+  EQ(marked(fd), 1);
+  EQ(recv(fd, b, 5, MSG_WAITALL), 5);
+  CHECK(!memcmp(b, "!more", 5));
+  end_marked(fd);
+}
+// A mark is passed by who asks for it when it is there, and when bytes before it come from elsewhere.
+static void mark_loop(int fd) {
+  char b[2];
+  int n = 0;
+  begin_marked(fd);
+  while (!marked(fd)) n += recv(fd, b, 1, 0);
+  EQ(n, 3);
+  took(fd, '!');
+  expect(fd, "more");
+  end_marked(fd);
+}
+static void nothing_urgent(int fd) {
+  char b[2];
+  live(fd, 0);
+  FAILS(recv(fd, b, 1, MSG_OOB), EINVAL);
+  FAILS(recv(fd, b, 1, MSG_OOB | MSG_DONTWAIT), EINVAL);
+  EQ(marked(fd), 0);
+  inlined(fd);
+  FAILS(recv(fd, b, 1, MSG_OOB), EINVAL);
+  tell('d');
+  live(fd, 0);
+}
+static void nothing_client(int fd) {
+  live(fd, 1);
+  hear('d');
+  live(fd, 1);
+}
+
+// -- when it is sent
+// After so many rounds of a connection's life one end sends an urgent byte, or both do, and then goes on.
+enum { STEPS = 24 };
+enum { BY_CLIENT = 1, BY_SERVER = 2, INLINE = 4 };
+static void at_any_time(int lfd, int who) {
+  for (int at = 0; at < STEPS; at++) {
+    int fd = ctx.is_client ? dial() : accept(lfd, NULL, NULL);
+    CHECK(fd >= 0);
+    if (who & INLINE) inlined(fd);
+    rounds(fd, ctx.is_client, 0, at);
+    // Whoever speaks first sends its byte among what the other has not read yet.
+    int mine = who & (ctx.is_client ? BY_CLIENT : BY_SERVER), theirs = who & (ctx.is_client ? BY_SERVER : BY_CLIENT);
+    if (mine) say(fd, "abc"), urge(fd, "!"), say(fd, "more");
+    if (theirs && who & INLINE) expect(fd, "abc!more");
+    else if (theirs) {
+      by_poll(fd);
+      took(fd, '!');
+      expect(fd, "abc");
+      EQ(marked(fd), 1);
+      expect(fd, "more");
+    }
+    rounds(fd, ctx.is_client, at, ROUNDS);
+    if (ctx.is_client) CHECK(!shutdown(fd, SHUT_WR));
+    get_eof(fd);
+    close(fd);
+  }
+}
+#define AT_ANY_TIME(name, who) \
+  static void name(int fd) { at_any_time(fd, who); }
+AT_ANY_TIME(time_client, BY_CLIENT)
+AT_ANY_TIME(time_server, BY_SERVER)
+AT_ANY_TIME(time_both, BY_CLIENT | BY_SERVER)
+AT_ANY_TIME(time_inline, BY_CLIENT | BY_SERVER | INLINE)
+
+// A long stream with urgent bytes among it, read by who has them inline.
+enum { LONG = 4 << 20 };
+static void *sends_long(void *at) {
+  int fd = *(int *)at;
+  static char b[50000];
+  for (long n = 0; n < LONG;) {
+    size_t k = LONG - n < (long)sizeof b ? LONG - n : (long)sizeof b;
+    fill(b, k, 8, n);
+    put(fd, b, k - 1);
+    EQ(send(fd, b + k - 1, 1, n > 100000 ? MSG_OOB : 0), 1);
+    n += k;
+  }
+  return NULL;
+}
+static void long_stream(int fd) {
+  pthread_t t;
+  inlined(fd);
+  CHECK(!pthread_create(&t, NULL, sends_long, &fd));
+  get_stream(fd, 8, 0, LONG, 30000);
+  CHECK(!pthread_join(t, NULL));
+}
+
+// -- who may not send any
+// Where TCP is excluded urgent data are refused, but what TCP says first is said first.
+static void may_send(int fd) {
+  live(fd, 0);
+  if (no_tcp()) {
+    for (int i = 0; i < 2; i++) FAILS(send(fd, "!", 1, MSG_OOB | MSG_NOSIGNAL), EOPNOTSUPP);
+    FAILS(send(fd, "!", 1, MSG_OOB | MSG_DONTWAIT), EOPNOTSUPP);
+    put(fd, "!", 1);
+  } else {
+    urge(fd, "!");
+  }
+  tell('s');
+  live(fd, 0);
+  CHECK(!shutdown(fd, SHUT_WR));
+  for (int i = 0; i < 2; i++) FAILS(send(fd, "!", 1, MSG_OOB | MSG_NOSIGNAL), EPIPE);
+  tell('d');
+}
+static void may_send_client(int fd) {
+  inlined(fd);
+  live(fd, 1);
+  hear('s');
+  expect(fd, "!");
+  live(fd, 1);
+  hear('d');
+  get_eof(fd);
+}
+static void reset_client(int fd) {
+  struct linger l = {1, 0};
+  live(fd, 1);
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l));
+  close(fd);
+  tell('r');
+}
+static void after_reset(int fd) {
+  live(fd, 0);
+  hear('r');
+  nap(patience(50));
+  FAILS(send(fd, "!", 1, MSG_OOB | MSG_NOSIGNAL), ECONNRESET);
+  FAILS(send(fd, "!", 1, MSG_OOB | MSG_NOSIGNAL), EPIPE);
+  EQ(recv(fd, (char[1]){0}, 1, 0), 0);
+}
+static void closing_client(int fd) {
+  live(fd, 1);
+  close(fd);
+  tell('r');
+  hear('d');
+}
+// The peer has closed: the first is sent, and answered by a reset.
+static void after_close(int fd) {
+  live(fd, 0);
+  hear('r');
+  nap(patience(50));
+  if (no_tcp()) FAILS(send(fd, "!", 1, MSG_OOB | MSG_NOSIGNAL), EOPNOTSUPP);
+  else EQ(send(fd, "!", 1, MSG_OOB | MSG_NOSIGNAL), 1);
+  if (!no_tcp()) {
+    nap(patience(50));
+    FAILS(send(fd, "!", 1, MSG_OOB | MSG_NOSIGNAL), EPIPE);
+  }
+  tell('d');
+}
+
 const test_case CASES[] = {
 #define EACH(name) {"epoll_first_" #name, first_##name, urge_client, COLD | NOSHM}, {"epoll_then_" #name, then_##name, urge_client, COLD | NOSHM}
     EACH(alone),
@@ -272,5 +544,22 @@ const test_case CASES[] = {
     {"signal_thread", signal_thread, urge_client, NOSHM},
     {"signal_ioctl", signal_ioctl, urge_client, NOSHM},
     {"signal_number", signal_number, urge_client, NOSHM},
+    {"stops_read", stops_read, before_client, NOSHM},
+    {"stops_waitall", stops_waitall, before_client, NOSHM},
+    {"stops_dontwait", stops_dontwait, before_client, NOSHM},
+    {"stops_vector", stops_vector, before_client, NOSHM},
+    {"stops_peek", stops_peek, before_client, NOSHM},
+    {"stops_blocked", stops_blocked, blocked_client, NOSHM},
+    {"stops_inline", stops_inline, before_client, NOSHM},
+    {"mark_loop", mark_loop, before_client, NOSHM},
+    {"nothing", nothing_urgent, nothing_client, 0},
+    {"time_client", time_client, time_client, RAW | NOSHM},
+    {"time_server", time_server, time_server, RAW | NOSHM},
+    {"time_both", time_both, time_both, RAW | NOSHM},
+    {"time_inline", time_inline, time_inline, RAW | NOSHM},
+    {"long_stream", long_stream, long_stream, NOSHM},
+    {"may_send", may_send, may_send_client, 0},
+    {"after_reset", after_reset, reset_client, 0},
+    {"after_close", after_close, closing_client, 0},
     {0},
 };

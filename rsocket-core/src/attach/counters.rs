@@ -9,7 +9,8 @@
 //! What the kernel counts besides the program's bytes (seen): `tcpi_bytes_acked` has our SYN on the side
 //! that sent one (connecting), and our FIN, so that [`put`] refuses once we have sent FIN;
 //! `tcpi_bytes_received` has the peer's FIN and no SYN; `SIOCOUTQ` has an unacknowledged FIN and no SYN;
-//! `FIONREAD` has neither. Urgent bytes upset `FIONREAD`: connections that had any are not measured.
+//! `FIONREAD` has neither. It stops at an urgent byte: where there may be one, [`taken_exactly`]
+//! counts past it.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
@@ -23,6 +24,7 @@ use crate::errno::Errno;
 
 const SIOCOUTQ: u32 = 0x5411;
 const FIONREAD: u32 = 0x541b;
+const SIOCATMARK: u32 = 0x8905;
 /// The option that makes the kernel say beside each receive what then waits, and the kind of that control message
 /// (Linux 4.18). In sequence numbers: FIN is one of them, unlike in the answer to `FIONREAD`.
 const TCP_INQ: i32 = 36;
@@ -118,6 +120,31 @@ pub fn taken(fd: RawFd) -> Result<Taken, Errno> {
     Err(Errno::AGAIN)
 }
 
+/// As [`taken`], of a connection whose queue may have an urgent byte.
+///
+/// # Errors
+/// As of [`taken`].
+pub fn taken_exactly(fd: RawFd) -> Result<u64, Errno> {
+    for _ in 0..TRIES {
+        let before = info(fd)?;
+        let fin = u64::from(has_fin(before.state)?);
+        let waiting = match noted(fd) {
+            // FIN is behind unread bytes, and so unread itself.
+            Ok(Some(numbers)) => numbers.saturating_sub(fin),
+            Ok(None) => in_queue(fd)?,
+            // Nothing but an urgent byte that is kept apart.
+            Err(Errno::AGAIN) => u64::from(at_mark(fd)?),
+            Err(e) => return Err(e),
+        };
+        let after = info(fd)?;
+        if (after.bytes_received, after.state) == (before.bytes_received, before.state) {
+            let arrived = before.bytes_received.checked_sub(fin).ok_or(Errno::INVAL)?;
+            return arrived.checked_sub(waiting).ok_or(Errno::INVAL);
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
 /// At most how many bytes have been taken out of the connection at this end: exact unless something arrived
 /// just now. Unlike [`taken`] it never has to try again, however busy the sender is.
 ///
@@ -150,8 +177,14 @@ pub fn left_at_the_end(fd: RawFd, n: u64) -> Result<Option<u64>, Errno> {
 /// How many sequence numbers the queue still has, in which there are `bytes`: FIN is one of them, if it came. Of a kernel that
 /// does not say so it is believed, since most connections end by it.
 fn numbers_waiting(fd: RawFd, bytes: u64) -> Result<u64, Errno> {
+    Ok(noted(fd)?.unwrap_or(bytes + 1))
+}
+
+/// The sequence numbers that wait to be read, FIN and urgent bytes among them. `None` where the
+/// kernel does not say; `EAGAIN` where there are no bytes to receive.
+fn noted(fd: RawFd) -> Result<Option<u64>, Errno> {
     let Ok((before, _)) = raw::getsockopt::<i32>(fd, libc::IPPROTO_TCP, TCP_INQ) else {
-        return Ok(bytes + 1);
+        return Ok(None);
     };
     if before == 0 {
         raw::setsockopt_int(fd, libc::IPPROTO_TCP, TCP_INQ, 1)?;
@@ -160,7 +193,15 @@ fn numbers_waiting(fd: RawFd, bytes: u64) -> Result<u64, Errno> {
     if before == 0 {
         raw::setsockopt_int(fd, libc::IPPROTO_TCP, TCP_INQ, 0)?;
     }
-    Ok(note?.and_then(|n| u64::try_from(n).ok()).unwrap_or(bytes + 1))
+    Ok(note?.and_then(|n| u64::try_from(n).ok()))
+}
+
+/// Whether the next byte is the urgent one, taken or not.
+///
+/// # Errors
+/// Those of the ioctl.
+pub fn at_mark(fd: RawFd) -> Result<bool, Errno> {
+    Ok(raw::ioctl_int(fd, SIOCATMARK)? != 0)
 }
 
 /// Whether a socket in this state has received FIN.
@@ -202,4 +243,58 @@ pub fn out_queue(fd: RawFd) -> Result<u64, Errno> {
 /// Those of the ioctl.
 pub fn in_queue(fd: RawFd) -> Result<u64, Errno> {
     u64::try_from(raw::ioctl_int(fd, FIONREAD)?).map_err(|_| Errno::INVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    fn urge(s: &TcpStream) {
+        // SAFETY: one byte is readable there.
+        assert_eq!(unsafe { libc::send(s.as_raw_fd(), b"!".as_ptr().cast(), 1, libc::MSG_OOB) }, 1);
+    }
+
+    fn arrived(fd: RawFd, n: u64) {
+        while info(fd).unwrap().bytes_received != n {
+            std::thread::yield_now();
+        }
+    }
+
+    /// What was read is counted exactly, however much of the rest is before an urgent byte.
+    #[test]
+    fn urgent_bytes_are_counted() {
+        for inline in [0, 1] {
+            let l = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut there = TcpStream::connect(l.local_addr().unwrap()).unwrap();
+            let (mut here, _) = l.accept().unwrap();
+            let fd = here.as_raw_fd();
+            raw::setsockopt_int(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE, inline).unwrap();
+            assert_eq!(taken_exactly(fd), Ok(0));
+            there.write_all(b"abc").unwrap();
+            urge(&there);
+            arrived(fd, 4);
+            assert_eq!((taken_exactly(fd), at_mark(fd)), (Ok(0), Ok(false)));
+            let mut b = [0; 3];
+            here.read_exact(&mut b).unwrap();
+            // Nothing but the urgent byte.
+            assert_eq!((taken_exactly(fd), at_mark(fd)), (Ok(3), Ok(true)));
+            there.write_all(b"more").unwrap();
+            arrived(fd, 8);
+            assert_eq!((taken_exactly(fd), at_mark(fd)), (Ok(3), Ok(true)));
+            // It is passed by, or is the first of them.
+            here.read_exact(&mut b).unwrap();
+            assert_eq!(taken_exactly(fd), Ok(if inline == 0 { 7 } else { 6 }));
+            drop(there);
+            while !fin_received(fd).unwrap() {
+                std::thread::yield_now();
+            }
+            assert_eq!(taken_exactly(fd), Ok(if inline == 0 { 7 } else { 6 }));
+            let mut rest = Vec::new();
+            here.read_to_end(&mut rest).unwrap();
+            assert_eq!(taken_exactly(fd), Ok(8));
+        }
+    }
 }

@@ -18,10 +18,15 @@ use crate::sync::thread::tid;
 
 /// How many of the first `n` bytes of the stream TCP still has to give; too few while more of them arrive, but
 /// 0 only when all were taken. `None`: more than `n` were taken. Nobody else may be taking any.
-pub(super) fn bytes_ahead(fd: RawFd, n: u64) -> Result<Option<usize>, Errno> {
+pub(super) fn bytes_ahead(fd: RawFd, ends: &Ends, n: u64) -> Result<Option<usize>, Errno> {
     let mut taken = counters::taken_at_most(fd);
     if taken.is_ok_and(|most| most >= n) {
         taken = counters::taken(fd).map(|t| t.bytes);
+    }
+    // A sender of urgent bytes goes back first. Its mark is looked at after the queue: before it is
+    // set none of them was in there.
+    if taken.is_ok() && marks::end(&ends.incoming).is_some() {
+        taken = counters::taken_exactly(fd);
     }
     match taken {
         Ok(taken) => Ok(n.checked_sub(taken).map(|left| usize::try_from(left).unwrap_or(usize::MAX))),
@@ -43,7 +48,7 @@ pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
         return true;
     }
     if fd >= 0 {
-        match bytes_ahead(fd, n) {
+        match bytes_ahead(fd, ends, n) {
             Ok(Some(1..)) | Err(Errno::AGAIN) if !s.has(flag::TCP_AHEAD) => s.set(flag::TCP_AHEAD),
             Ok(Some(1..)) | Err(Errno::AGAIN) => {}
             // Trouble is for whoever reads to find.
@@ -61,7 +66,7 @@ pub(crate) fn pass_the_cut(s: &Slot, fd: RawFd, ends: &Ends) {
         return;
     }
     let next = match s.receive_mode() {
-        mode @ ReceiveMode::Acknowledged if bytes_ahead(fd, n) == Ok(Some(0)) => {
+        mode @ ReceiveMode::Acknowledged if bytes_ahead(fd, ends, n) == Ok(Some(0)) => {
             mode.after(ReceiveEvent::CutReached)
         }
         _ => None,

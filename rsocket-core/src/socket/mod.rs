@@ -56,6 +56,7 @@ mod tail_tests;
 pub mod tally;
 pub mod timers;
 pub mod unread;
+pub mod urgent;
 pub mod vectors;
 pub mod wait;
 mod waits;

@@ -133,6 +133,11 @@ impl Patience {
         self.moved = so;
     }
 
+    /// Whether the call has moved bytes already.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.moved
+    }
+
     /// The call waits from here on, or goes on waiting: what handlers do is its business. One that ran before and ends the
     /// call still does.
     pub(crate) fn begin(&mut self) {

@@ -12,7 +12,7 @@ use super::vectors::Cursor;
 use super::{Events, guard, pending, ready, wait};
 use crate::attach::link;
 use crate::attach::machine::ReceiveMode;
-use crate::attach::marks;
+use crate::attach::{counters, marks};
 use crate::errno::Errno;
 use crate::relay;
 use crate::sync::thread::tid;
@@ -85,7 +85,9 @@ fn comes_by_tcp(s: &Slot, fd: RawFd, target: usize) -> bool {
     let here = in_window(&unsafe { s.receive.load() }, &ends);
     s.receive.lock.unlock(tid());
     let missing = target.saturating_sub(here);
-    kernel::peek_all(fd, missing).is_ok_and(|n| n >= missing)
+    // No call reads past an urgent byte that bytes stand before.
+    let stops = here > 0 && counters::at_mark(fd) == Ok(true);
+    !stops && kernel::peek_all(fd, missing).is_ok_and(|n| n >= missing)
 }
 
 /// Whether nothing more will come before what is there is taken.

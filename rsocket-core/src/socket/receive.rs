@@ -251,6 +251,10 @@ pub(super) fn from_kernel(
         return only_the_end(s, fd);
     }
     let kept = libc::MSG_PEEK | libc::MSG_TRUNC;
+    if to.done() > 0 && counters::at_mark(fd) == Ok(true) {
+        // As TCP: what comes after an urgent byte is another call's.
+        return Ok(Got::End);
+    }
     match kernel::receive(fd, to.rest().list(), limit, flags & kept) {
         Ok(0) => Ok(Got::End),
         Ok(n) => {
@@ -290,10 +294,13 @@ fn before_the_cut(
 ) -> Result<Got, Errno> {
     let waiting = usize::try_from(counters::in_queue(fd)?).unwrap_or(usize::MAX);
     let ending = if waiting == 0 { kernel::ending(fd) } else { Ending::Bytes };
+    // At an urgent byte nothing seems to wait. Its sender leaves TCP no more.
+    let stays = waiting == 0 && counters::at_mark(fd)?;
     if marks::cut(&ends.incoming).is_some() {
         return up_to_the_cut(id, s, fd, ends, to, flags);
     }
     match ending {
+        Ending::Bytes if stays => from_kernel(s, fd, to, usize::MAX, flags),
         Ending::Bytes if waiting > 0 => from_kernel(s, fd, to, waiting, flags),
         Ending::Bytes | Ending::Open => Ok(Got::Nothing),
         Ending::Fin if beside::fin_is_the_end(s, ends) => {
@@ -323,7 +330,7 @@ fn up_to_the_cut(
     let Some(n) = marks::cut(&ends.incoming) else { return before_the_cut(id, s, fd, ends, to, flags) };
     let before = to.done();
     loop {
-        let left = match bytes_ahead(fd, n) {
+        let left = match bytes_ahead(fd, ends, n) {
             Ok(Some(0)) => break,
             // The buffers are full: a receive of nothing would look like the end of the stream.
             Ok(Some(_)) if to.left() == 0 => return Ok(Got::Bytes(to.done() - before)),

@@ -338,7 +338,8 @@ fn sleep(
         Err(Errno::INTR)
     } else {
         let device = hearing.map_or(-1, |h| h.fd);
-        let tcp = asked(s, fd, interest, look.ask, half_closed);
+        let mut tcp = asked(s, fd, interest, look.ask, half_closed);
+        tcp.events |= ended_by_urgent(interest, look.ask, patience);
         let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut fds = [tcp, heard(bell.map_or(-1, |b| b.fd())), heard(device)];
         nap(s, &mut fds, left, patience).map(|()| fds.map(|f| f.revents))
@@ -380,6 +381,12 @@ fn lonely(s: &Slot) -> Option<u64> {
         return fork_safe::patience(s).map(|d| d.as_nanos() as u64);
     }
     (s.migration.was_begun() && !s.has(flag::STRICT) && !link::has_window(s)).then_some(LONELY_NS)
+}
+
+/// An urgent byte ends a call that has taken some bytes before it, and alone is nothing to read.
+fn ended_by_urgent(interest: Events, ask: Events, patience: &Patience) -> i16 {
+    let reads = interest == Events::IN && ask.contains(Events::IN);
+    if reads && patience.has_moved() { libc::POLLPRI } else { 0 }
 }
 
 /// What the kernel is asked about the TCP socket.

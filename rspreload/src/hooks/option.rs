@@ -9,7 +9,7 @@ use libc::socklen_t;
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::options::{Before, changes_sending, harmless};
-use rsocket_core::socket::{SlotId, inq, stamps, timers};
+use rsocket_core::socket::{SlotId, inq, stamps, timers, urgent};
 use rsocket_core::{plain, socket, sys};
 
 use super::dup::alias;
@@ -21,6 +21,8 @@ use crate::{real, shadow};
 
 /// `SIOCOUTQNSD`: like `SIOCOUTQ`, but only what has not been sent at all.
 const SIOCOUTQNSD: c_ulong = 0x894B;
+/// Whether the next byte is the urgent one.
+const SIOCATMARK: c_ulong = 0x8905;
 
 /// The `fcntl` commands that make another name for a descriptor.
 #[inline(always)]
@@ -140,6 +142,7 @@ hook! {
         let known = match request {
             libc::FIONREAD => socket::unread(slot, fd),
             libc::TIOCOUTQ | SIOCOUTQNSD => socket::unsent(slot, fd),
+            SIOCATMARK if urgent::stands_before_mark(slot) => Some(0),
             _ => None,
         };
         match known {
@@ -150,6 +153,12 @@ hook! {
             }
             _ => real::ioctl(fd, request, argument),
         }
+    }
+}
+
+hook! {
+    fn sockatmark(fd: c_int) -> c_int, with slot of fd => {
+        if urgent::stands_before_mark(slot) { 0 } else { real::sockatmark(fd) }
     }
 }
 

@@ -7,7 +7,7 @@ use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::options::heeded;
 use rsocket_core::socket::vectors::Cursor;
-use rsocket_core::socket::{self, Route, SlotId};
+use rsocket_core::socket::{self, Route, SlotId, urgent};
 
 use super::passing::{before_passing, not_passed};
 use super::recv::{saw_each, total};
@@ -22,6 +22,9 @@ const KERNELS: c_int = libc::MSG_OOB | libc::MSG_FASTOPEN | libc::MSG_ZEROCOPY;
 /// take the connection back to TCP first; `odd` says that this is one.
 fn enter(slot: SlotId, fd: c_int, flags: c_int, odd: bool) -> Result<Route, Errno> {
     if flags & libc::MSG_OOB != 0 {
+        if urgent::is_refused(slot) {
+            return Err(urgent::refused(slot, fd));
+        }
         socket::refuse_sending(slot, fd, Reason::Urgent);
     }
     if flags & (libc::MSG_FASTOPEN | libc::MSG_ZEROCOPY) != 0 {
@@ -60,7 +63,7 @@ fn back_to_kernel(slot: SlotId, fd: c_int, flags: c_int) -> Result<(), Errno> {
         }
         socket::send_tail(slot, fd, flags)?;
     }
-    Err(Errno::OPNOTSUPP)
+    Err(urgent::refused(slot, fd))
 }
 
 /// One sending call: `real` is the pass-through.

@@ -140,6 +140,7 @@ real! {
     certain fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;
     certain fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
     certain fn shutdown(fd: c_int, how: c_int) -> c_int;
+    certain fn sockatmark(fd: c_int) -> c_int;
     certain fn close(fd: c_int) -> c_int;
     optional fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     optional fn closefrom(first: c_int);

@@ -1,0 +1,47 @@
+//! Urgent data, which only TCP carries: who sends some takes what it sends back there first. So the
+//! kernel knows the urgent byte and its mark; but not what the window still has before it.
+//!
+//! Must not know how a direction goes back. Entry points: [`stands_before_mark`], [`refused`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::os::fd::RawFd;
+
+use super::slot::{SlotId, flag};
+use super::{guard, receive, send_patiently, slot};
+use crate::attach::link;
+use crate::attach::machine::ReceiveMode;
+use crate::errno::Errno;
+
+/// Whether the device has bytes for the receiver, which stand before whatever the kernel has after
+/// the cut: the next byte is not the urgent one, whatever the kernel says of the mark.
+#[must_use]
+pub fn stands_before_mark(id: SlotId) -> bool {
+    let Some(s) = slot(id) else { return false };
+    if !matches!(s.receive_mode(), ReceiveMode::Acknowledged | ReceiveMode::Device) {
+        return false;
+    }
+    let Some(ends) = link::ends(s) else { return false };
+    if !guard::take_receive(s, &ends) {
+        return false;
+    }
+    // SAFETY: the lock was taken above.
+    let unread = receive::in_window(&unsafe { s.receive.load() }, &ends);
+    s.receive.lock.unlock(crate::sync::thread::tid());
+    unread > 0
+}
+
+/// Why urgent data cannot be sent, where TCP is excluded. What TCP says first is said first:
+/// `EPIPE`, and the error of a reset.
+#[must_use]
+pub fn refused(id: SlotId, fd: RawFd) -> Errno {
+    match send_patiently(id, fd, &[], libc::MSG_DONTWAIT) {
+        Err(e) if e != Errno::AGAIN => e,
+        _ => Errno::OPNOTSUPP,
+    }
+}
+
+/// Whether TCP is excluded for this connection, which then stays where it is.
+#[must_use]
+pub fn is_refused(id: SlotId) -> bool {
+    slot(id).is_some_and(|s| s.has(flag::STRICT) && !s.has(flag::UNTRACKED))
+}
