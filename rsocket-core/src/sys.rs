@@ -11,6 +11,8 @@
 //! `close_range` can spare them.
 
 pub mod above;
+pub mod locking;
+pub mod unlocked;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};

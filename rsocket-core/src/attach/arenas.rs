@@ -468,6 +468,13 @@ pub(super) fn each_own(mut f: impl FnMut(u32, &'static ArenaRecord)) {
     }
 }
 
+/// Calls `f` with the address and length of each arena that is mapped here. One that goes meanwhile, or
+/// comes, may be among them or not.
+pub fn each_mapping(f: &mut dyn FnMut(usize, usize)) {
+    let all = mapping::indices().filter_map(mapping);
+    all.filter_map(Mapping::range).for_each(|(at, length)| f(at, length));
+}
+
 /// Whether `exec` leaves this process's arenas open.
 pub fn keep_across_exec(keep: bool) {
     // Under the lock, so that no number is another file's meanwhile.

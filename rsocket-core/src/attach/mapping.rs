@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use super::arenas::MAX_ARENAS;
 use super::retired;
 use crate::device::shm::arena::Arena;
+use crate::device::shm::layout;
 
 /// Where this process has one arena.
 pub(super) struct Mapping {
@@ -80,6 +81,14 @@ impl Mapping {
         let base = self.base.load(Ordering::Acquire);
         // SAFETY: address and windows belong together, by the order in put(); it stays mapped while our caller uses it.
         unsafe { Arena::from_parts(base, self.windows.load(Ordering::Relaxed), [0; 2]) }
+    }
+
+    /// Its address and length, if anything is mapped.
+    pub(super) fn range(&self) -> Option<(usize, usize)> {
+        // Acquire: as in arena().
+        let base = self.base.load(Ordering::Acquire);
+        let length = layout::arena_len(self.windows.load(Ordering::Relaxed))?;
+        (base != 0).then_some((base, length))
     }
 
     /// What is mapped is not to be found any more. The caller holds the lock.

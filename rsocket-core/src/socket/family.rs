@@ -117,6 +117,12 @@ pub fn get_or_map() -> Option<&'static Family> {
     get()
 }
 
+/// The address and length of the family's memory, if it is mapped.
+#[must_use]
+pub fn range() -> Option<(usize, usize)> {
+    FAMILY.get().map(|at| (at.get(), size_of::<Family>()))
+}
+
 /// The file that all threads map, if there is one.
 fn settled_file() -> Option<RawFd> {
     let known = || Some(FILE.load(Ordering::Acquire)).filter(|f| *f != UNSETTLED);
@@ -152,18 +158,11 @@ fn new_file() -> Option<OwnedFd> {
 }
 
 fn map(file: Option<impl std::os::fd::AsFd>) -> Option<NonZeroUsize> {
-    use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+    use rustix::mm::MapFlags;
+    let file = file.as_ref().map(std::os::fd::AsFd::as_fd);
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-    let (any, len, protection) =
-        (core::ptr::null_mut(), size_of::<Family>(), ProtFlags::READ | ProtFlags::WRITE);
-    // SAFETY: a new mapping at an address of the kernel's choice; the file has that size, and nobody changes it.
-    let p = unsafe {
-        match file {
-            Some(file) => mmap(any, len, protection, flags, file, 0),
-            None => mmap_anonymous(any, len, protection, flags),
-        }
-    };
-    NonZeroUsize::new(p.ok()? as usize)
+    let at = sys::unlocked::map(file, size_of::<Family>(), flags).ok()?;
+    NonZeroUsize::new(at.as_ptr().expose_provenance())
 }
 
 /// What the next program of this process needs to find the family again: the file, and this process's entry.

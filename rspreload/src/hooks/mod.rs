@@ -10,6 +10,7 @@ pub(crate) mod epoll;
 pub(crate) mod exec;
 pub(crate) mod life;
 pub(crate) mod load;
+mod memory;
 pub(crate) mod name;
 pub(crate) mod number;
 pub(crate) mod option;

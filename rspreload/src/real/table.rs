@@ -144,6 +144,7 @@ real! {
     certain fn close(fd: c_int) -> c_int;
     optional fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     optional fn closefrom(first: c_int);
+    certain fn mlockall(flags: c_int) -> c_int;
     certain fn pipe(pair: *mut c_int) -> c_int;
     certain fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
     certain fn eventfd(value: c_uint, flags: c_int) -> c_int;

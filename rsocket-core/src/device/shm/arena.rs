@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno as KernelErrno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 use super::direction::Direction;
 use super::layout::{
@@ -190,6 +190,26 @@ impl Arena {
     /// Gives the memory back and keeps the addresses, at which everything is zero from now on. Stores there stay private.
     /// False if there is no room for that; then everything is as it was.
     pub fn hollow(&self) -> bool {
+        arena_len(self.windows).is_some_and(|size| self.replaced(size) || self.overlaid())
+    }
+
+    /// By memory that is made elsewhere, and moved here in one step.
+    fn replaced(&self, size: usize) -> bool {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let Ok(new) = sys::unlocked::map(None, size, flags) else { return false };
+        let (new, at) = (new.as_ptr().cast(), self.base.as_ptr().cast());
+        // SAFETY: replaces a mapping of ours of just that size. All that is ever looked at there are atomics
+        // and bytes, for which zeroes are valid.
+        let moved = unsafe { rustix::mm::mremap_fixed(new, size, size, MremapFlags::MAYMOVE, at) }.is_ok();
+        if !moved {
+            // SAFETY: the mapping just made, which nobody has seen.
+            let _ = unsafe { rustix::mm::munmap(new, size) };
+        }
+        moved
+    }
+
+    /// Where there are not the addresses for that.
+    fn overlaid(&self) -> bool {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: replaces a mapping of ours of just that size, in one step. All that is ever looked at there are atomics and
@@ -246,11 +266,7 @@ fn memfd() -> Result<OwnedFd, Errno> {
 
 /// Maps the whole, shared, without touching it.
 pub(super) fn map(fd: impl AsFd, size: usize) -> Result<NonNull<u8>, KernelErrno> {
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing that exists.
-    let address =
-        unsafe { rustix::mm::mmap(core::ptr::null_mut(), size, protection, MapFlags::SHARED, fd, 0) }?;
-    NonNull::new(address.cast()).ok_or(KernelErrno::NOMEM)
+    sys::unlocked::map(Some(fd.as_fd()), size, MapFlags::SHARED)
 }
 
 /// A handle on one window: a copy of plain pointers, valid while its arena stays mapped.
