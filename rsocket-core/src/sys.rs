@@ -15,7 +15,7 @@ pub mod locking;
 pub mod unlocked;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use crate::errno::Errno;
 
@@ -143,6 +143,20 @@ pub fn close_private(fd: RawFd) {
     forget_private(fd);
     // SAFETY: the number came from make_private and is closed once; its owner gives it up here.
     unsafe { rustix::io::close(fd) };
+}
+
+/// Makes the program's number `at` a name of what `fd` names, in place of what it named.
+///
+/// # Errors
+/// As dup3(2). `fd` is closed in any case.
+pub fn put_at(fd: OwnedFd, at: RawFd, closes_on_exec: bool) -> Result<(), Errno> {
+    use rustix::io::DupFlags;
+    let flags = if closes_on_exec { DupFlags::CLOEXEC } else { DupFlags::empty() };
+    // SAFETY: `at` stays the program's, since this owner of it is never dropped.
+    let mut place = core::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(at) });
+    let put = rustix::io::dup3(&fd, &mut place, flags);
+    discard(fd);
+    Ok(put?)
 }
 
 /// Marks a private descriptor that the process's last program left open, close-on-exec again.

@@ -11,18 +11,25 @@ use std::os::fd::RawFd;
 use super::link::{self, Beyond, Ends};
 use super::machine::{Phase, ReceiveMode, SendMode};
 use super::reason::Reason;
-use super::{awaited, counters, marks, pairing};
+use super::{awaited, counters, marks, pairing, sandbox};
 use crate::device::shm::direction::Direction;
 use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::socket::slot::{RecvState, SendState, Slot, SlotId, flag};
-use crate::socket::{family, guard, kernel, policy, receive, send};
+use crate::socket::{family, guard, kernel, policy, reader, receive, send, stand_in};
 use crate::stats::{self, Counter};
 use crate::wire::word::{Message, Word};
 
 /// Ends the connection for both sides with `ECONNRESET`: an inconsistency after the switch. From now on
 /// this process attaches nothing more.
 pub fn break_connection(s: &Slot, fd: RawFd, reason: Reason) {
+    mark_broken(s, reason);
+    kernel::reset_on_close(fd);
+    kernel::shut_both(fd);
+    tell_broken(s);
+}
+
+fn mark_broken(s: &Slot, reason: Reason) {
     s.set(flag::BROKEN | flag::PEER_GONE);
     s.reason.store(reason as u32, Ordering::Relaxed);
     stats::fell_back(reason);
@@ -31,8 +38,9 @@ pub fn break_connection(s: &Slot, fd: RawFd, reason: Reason) {
         link::distrust();
     }
     crate::log_warn!("connection reset: {}", reason.text());
-    kernel::reset_on_close(fd);
-    kernel::shut_both(fd);
+}
+
+fn tell_broken(s: &Slot) {
     if let Some(ends) = link::ends(s) {
         marks::close(&ends);
         ends.wake_writer();
@@ -151,8 +159,10 @@ fn cut_short(s: &Slot, fd: RawFd, reason: Reason) {
 
 /// The same, for whoever has either end.
 fn cut_off(s: &Slot, fd: RawFd) {
+    mark_broken(s, Reason::ShutDownEarly);
+    // Not shut down as well: of a connection that both sides have ended a reader would hear of an end.
     kernel::disconnect(fd);
-    break_connection(s, fd, Reason::ShutDownEarly);
+    tell_broken(s);
 }
 
 /// Between hosts the way back is the sender's alone: our bytes go by TCP from here on. What the peer sends stays on
@@ -225,7 +235,7 @@ fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Option<u
     if !guard::take_receive(s, ends) {
         return None;
     }
-    let back = if stays_in_kernel(s) { Back::Nothing } else { ask_back(s, fd, ends) };
+    let back = if stays_in_kernel(s) { Back::Nothing } else { ask_back(s, fd, ends, reason) };
     s.receive.lock.unlock(crate::sync::thread::tid());
     match back {
         Back::Nothing => None,
@@ -251,15 +261,20 @@ enum Back {
 
 /// Tells the peer what was taken of the device; before the cut was reached, that is nothing. The caller holds the receive
 /// lock.
-fn ask_back(s: &Slot, fd: RawFd, ends: &Ends) -> Back {
+fn ask_back(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Back {
     // SAFETY: the receive lock is our caller's.
-    let state = unsafe { s.receive.load() };
+    let mut state = unsafe { s.receive.load() };
     let unread = receive::in_window(&state, ends);
     // The sender has shut down, or is gone: its FIN ends what TCP can carry.
-    let too_late =
-        || over(&state, ends) || matches!(counters::fin_received(fd), Ok(true) | Err(Errno::NOTCONN));
-    if unread > 0 && marks::end(&ends.incoming).is_none() && too_late() {
-        return Back::Lost;
+    let fin = || matches!(counters::fin_received(fd), Ok(true) | Err(Errno::NOTCONN));
+    let returned = marks::end(&ends.incoming).is_some();
+    if unread > 0 && (fin() || !returned && over(&state, ends)) {
+        if may_stand_in(s, fd, reason) && stand_in::replace(s, fd, ends, unread) {
+            // SAFETY: as above; what was unread has been taken.
+            state = unsafe { s.receive.load() };
+        } else if !returned {
+            return Back::Lost;
+        }
     }
     if marks::want_return(&ends.incoming, state.total()) {
         s.set_receive_mode(ReceiveMode::Returned);
@@ -278,6 +293,18 @@ fn ask_back(s: &Slot, fd: RawFd, ends: &Ends) -> Back {
         return Back::Nothing;
     }
     Back::Lost
+}
+
+/// Whether another socket may take the number from one whose stream is over. It leads nowhere: where the
+/// next reader is likely to answer by the same number, the peer must have gone.
+fn may_stand_in(s: &Slot, fd: RawFd, reason: Reason) -> bool {
+    let nobody_listens = || reader::peer_gone(s, fd, 0);
+    !sandbox::inside()
+        && match reason {
+            Reason::Executed => true,
+            Reason::PassedAway => nobody_listens(),
+            _ => false,
+        }
 }
 
 /// Whether the sender has ended the stream, as the lane says.

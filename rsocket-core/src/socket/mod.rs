@@ -37,7 +37,7 @@ mod patience;
 mod peek;
 pub mod pending;
 pub mod policy;
-mod reader;
+pub(crate) mod reader;
 pub mod ready;
 pub mod receive;
 mod returned;
@@ -50,6 +50,7 @@ mod short_tests;
 pub mod slot;
 pub mod splice;
 pub mod stamps;
+pub(crate) mod stand_in;
 mod straight;
 #[cfg(test)]
 mod tail_tests;

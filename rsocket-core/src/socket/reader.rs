@@ -74,7 +74,7 @@ pub(super) fn patience(s: &Slot) -> Option<Duration> {
 
 /// The peer's FIN was seen. Did it close for good, or only half? A closed socket that the kernel still
 /// keeps is an orphan: no inode.
-pub(super) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
+pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
     if s.has(flag::BESIDE) && !s.has(flag::LOST) {
         // Its relay says so in the window, behind all that is still on its way.
         return link::ends(s).is_some_and(|e| marks::receiver_closed(&e.outgoing));

@@ -51,6 +51,11 @@ impl Pipe {
         usable.then(|| Self { fd, waits: waits && !flags.contains(rustix::fs::OFlags::NONBLOCK) })
     }
 
+    /// A stream that takes bytes as a pipe does, and is never waited for.
+    pub(super) fn taking(fd: RawFd) -> Self {
+        Self { fd, waits: false }
+    }
+
     /// Whether it is ready for `events` now, or will be: then it was waited for.
     ///
     /// # Errors
@@ -200,7 +205,7 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
 }
 
 /// Writes messages into the pipe until it takes no more or none is left. Runs under the receive lock.
-fn take_messages(s: &Slot, ends: &Ends, pipe: Pipe, length: usize) -> usize {
+pub(super) fn take_messages(s: &Slot, ends: &Ends, pipe: Pipe, length: usize) -> usize {
     let mut moved = 0;
     while moved < length {
         // SAFETY: the receive lock is our caller's, and the state was set when the window was. It is edited in the spare

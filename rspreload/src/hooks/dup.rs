@@ -13,8 +13,15 @@ use crate::real;
 use crate::room::with_room;
 use crate::shadow::{self, Entry};
 
+/// Makes another name of `old` by the real call. A vfork child's name is for its next program, for which
+/// another socket may have to take the number of the old one first.
+pub(super) fn alias(old: c_int, real: impl FnOnce() -> c_int) -> c_int {
+    meant_for_next(old);
+    named(old, real())
+}
+
 /// After a real call made `new` another name of `old`.
-pub(super) fn alias(old: c_int, new: c_int) -> c_int {
+fn named(old: c_int, new: c_int) -> c_int {
     if new < 0 || new == old {
         return new;
     }
@@ -32,9 +39,6 @@ pub(super) fn alias(old: c_int, new: c_int) -> c_int {
                 standard::stands(new);
             }
         });
-    } else {
-        // The number is only a vfork child's own.
-        meant_for_next(old);
     }
     new
 }
@@ -62,12 +66,12 @@ hook! {
         if sys::is_private(fd) {
             return fail(Errno::BADF);
         }
-        alias(fd, with_room(|| real::dup(fd)))
+        alias(fd, || with_room(|| real::dup(fd)))
     }
 
     fn dup2(old: c_int, new: c_int) -> c_int {
         match before_replacing(old, new) {
-            Ok(()) => alias(old, real::dup2(old, new)),
+            Ok(()) => alias(old, || real::dup2(old, new)),
             Err(e) => fail(e),
         }
     }
@@ -77,7 +81,7 @@ hook! {
             return real::dup3(old, new, flags);
         }
         match before_replacing(old, new) {
-            Ok(()) => alias(old, real::dup3(old, new, flags)),
+            Ok(()) => alias(old, || real::dup3(old, new, flags)),
             Err(e) => fail(e),
         }
     }

@@ -218,7 +218,7 @@ fn control(fd: c_int, command: c_int, real: impl Fn() -> c_int) -> c_int {
         return fail(Errno::BADF);
     }
     if duplicates(command) {
-        return alias(fd, with_room(real));
+        return alias(fd, || with_room(real));
     }
     match command {
         libc::F_SETFD => meant_for_next(fd),
