@@ -9,7 +9,7 @@ use super::kernel::{self, Ending};
 use super::receive::{Got, attempt, in_window, no_more_fits};
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{Events, guard, pending, ready, wait};
+use super::{Events, guard, patience, pending, ready, wait};
 use crate::attach::link;
 use crate::attach::machine::ReceiveMode;
 use crate::attach::{counters, marks};
@@ -137,6 +137,16 @@ fn until_there(
             Ending::Failed(e) => return Err(e),
             Ending::Open => {}
         }
-        wait::readable(id, s, fd, flags, patience, |_| relay::bring(s))?;
+        match wait::readable(id, s, fd, flags, patience, |_| relay::bring(s)) {
+            // The kernel waits once, and has received nothing then, whatever has ended the wait.
+            Err(Errno::AGAIN | Errno::INTR) if may_wait(s, fd, flags) => return Ok(0),
+            waited => waited?,
+        }
     }
+}
+
+/// Whether the call sleeps at all (a negative `SO_RCVTIMEO` says that it does not).
+fn may_wait(s: &Slot, fd: RawFd, flags: i32) -> bool {
+    wait::blocks(s, fd, flags).is_ok()
+        && s.unwaiting.load(Ordering::Relaxed) & patience::unwaiting(libc::SO_RCVTIMEO) == 0
 }

@@ -61,7 +61,7 @@ pub fn transfer(
 ) -> Result<usize, Errno> {
     let mut cursor = Cursor::new(from);
     if !Cursor::plausible(from) {
-        return Err(Errno(libc::EFAULT));
+        return Err(before_bytes(id, s, fd, flags));
     }
     if into == Into::Stream {
         straight::send(s, &mut cursor);
@@ -81,6 +81,15 @@ pub fn transfer(
     };
     patience.over();
     sent
+}
+
+/// What is wrong with a send whose bytes are nowhere: an end or an error of the connection comes first, as with the kernel.
+#[cold]
+fn before_bytes(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Errno {
+    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let sent = until_sent(id, s, fd, &mut Cursor::new(&[]), flags, Into::Stream, &mut patience);
+    patience.over();
+    sent.err().unwrap_or(Errno(libc::EFAULT))
 }
 
 /// Sends and waits in turns.

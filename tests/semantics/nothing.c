@@ -1,0 +1,53 @@
+// Calls that move nothing, or cannot: what they say goes by the state of the connection first, as with the kernel.
+#include "pair.h"
+
+// A send of bytes that are nowhere: an end or an error is said first.
+static void sends_from_nowhere(int lfd) {
+  int s[2], e = 0;
+  socklen_t n = sizeof e;
+  struct linger now_ = {1, 0};
+  signal(SIGPIPE, SIG_IGN);
+  two(lfd, s);
+  FAILS(send(s[0], NULL, 10, 0), EFAULT);
+  FAILS(write(s[0], (void *)-4096L, 10), EFAULT);
+  CHECK(!shutdown(s[0], SHUT_WR));
+  FAILS(send(s[0], NULL, 10, 0), EPIPE);
+  FAILS(send(s[0], NULL, 10, MSG_NOSIGNAL | MSG_DONTWAIT), EPIPE);
+  close(s[0]), close(s[1]);
+  two(lfd, s);
+  CHECK(!setsockopt(s[1], SOL_SOCKET, SO_LINGER, &now_, sizeof now_));
+  close(s[1]);
+  until(s[0], POLLIN, POLLIN | POLLERR | POLLHUP);
+  FAILS(send(s[0], NULL, 10, MSG_NOSIGNAL), ECONNRESET);
+  CHECK(!getsockopt(s[0], SOL_SOCKET, SO_ERROR, &e, &n));
+  EQ(e, 0);
+  FAILS(send(s[0], NULL, 10, MSG_NOSIGNAL), EPIPE);
+}
+
+// A receive of no bytes waits for some, and has received nothing when its time is over. One that may not wait says so.
+static void waits_for_nothing(int lfd) {
+  struct timeval little = {0, 30000}, never = {-1, 0};
+  char c;
+  int s[2];
+  two(lfd, s);
+  CHECK(!setsockopt(s[0], SOL_SOCKET, SO_RCVTIMEO, &little, sizeof little));
+  double before = now();
+  EQ(recv(s[0], &c, 0, 0), 0);
+  CHECK(now() - before > 0.02);
+  FAILS(recv(s[0], &c, 1, 0), EAGAIN);
+  FAILS(recv(s[0], &c, 0, MSG_DONTWAIT), EAGAIN);
+  CHECK(!setsockopt(s[0], SOL_SOCKET, SO_RCVTIMEO, &never, sizeof never));
+  FAILS(recv(s[0], &c, 0, 0), EAGAIN);
+  nonblock(s[0], 1);
+  FAILS(recv(s[0], &c, 0, 0), EAGAIN);
+  put(s[1], "x", 1);
+  until(s[0], POLLIN, POLLIN);
+  EQ(recv(s[0], &c, 0, 0), 0);
+  EQ(recv(s[0], &c, 1, 0), 1);
+}
+
+const test_case CASES[] = {
+    {"sends_from_nowhere", sends_from_nowhere, NULL, RAW | SOLO},
+    {"waits_for_nothing", waits_for_nothing, NULL, RAW | SOLO},
+    {0},
+};
