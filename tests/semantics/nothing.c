@@ -46,7 +46,30 @@ static void waits_for_nothing(int lfd) {
   EQ(recv(s[0], &c, 1, 0), 1);
 }
 
+// A reset that comes behind this side's own shutdown is said once.
+static void reset_behind_shutdown(int lfd) {
+  char c, b[500] = {0};
+  int s[2], e = 0;
+  for (int closes = 0; closes < 2; closes++) {
+    two(lfd, s);
+    if (closes) put(s[0], b, sizeof b);
+    CHECK(!shutdown(s[0], SHUT_RDWR));
+    EQ(recv(s[0], &c, 1, 0), 0);
+    if (closes) {
+      for (double end = now() + 10; e < (int)sizeof b;) CHECK(now() < end && !ioctl(s[1], FIONREAD, &e));
+      close(s[1]);  // with bytes unread
+    } else EQ(send(s[1], b, 2, MSG_NOSIGNAL), 2);
+    for (double end = now() + 10; !(ready(s[0], POLLIN, 1) & POLLERR);) CHECK(now() < end);
+    FAILS(recv(s[0], &c, 1, 0), ECONNRESET);
+    EQ(recv(s[0], &c, 1, 0), 0);
+    EQ(recv(s[0], &c, 1, MSG_DONTWAIT), 0);
+    close(s[0]);
+    if (!closes) close(s[1]);
+  }
+}
+
 const test_case CASES[] = {
+    {"reset_behind_shutdown", reset_behind_shutdown, NULL, RAW | SOLO},
     {"sends_from_nowhere", sends_from_nowhere, NULL, RAW | SOLO},
     {"waits_for_nothing", waits_for_nothing, NULL, RAW | SOLO},
     {0},

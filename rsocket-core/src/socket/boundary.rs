@@ -2,16 +2,18 @@
 //! that is there.
 //!
 //! Must not know how a boundary came to be. Entry points, for who holds the receive
-//! lock: [`is_over`], [`behind_the_end`], [`peek_behind_the_cut`].
+//! lock: [`is_over`], [`behind_the_end`], [`peek_behind_the_cut`]; and where the stream is over [`the_end`], [`own_end`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;
 
 use super::receive::{Got, copying, from_kernel, take_messages};
-use super::slot::{RecvState, Slot};
+use super::slot::{RecvState, Slot, flag};
 use super::vectors::Cursor;
+use super::{kernel, pending};
 use crate::attach::link::Ends;
 use crate::attach::{counters, marks};
+use crate::errno::Errno;
 
 /// Whether the sender has gone back to TCP, and the window has no more than `state` has taken.
 pub(super) fn is_over(state: &RecvState, ends: &Ends) -> bool {
@@ -39,4 +41,22 @@ pub(super) fn peek_behind_the_cut(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, fl
     // bytes from TCP.
     let _ = take_messages(&mut state, ends, to, copying(s, flags), None);
     to.done() - before
+}
+
+/// The kernel says that nothing more will come. From here on each call says so, however soon after the kernel was asked.
+pub(super) fn the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
+    if s.has(flag::READ_SHUT) && !s.has(flag::ENDED) {
+        return own_end(s, fd);
+    }
+    if !s.has(flag::RELAYED) {
+        s.set(flag::ENDED);
+    }
+    pending::check(s).map(|()| Got::End)
+}
+
+/// This side has shut down what it receives. A reset that comes behind that is said all the same, once.
+pub(super) fn own_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
+    pending::check(s)?;
+    let error = if s.has(flag::RELAYED | flag::ENDED) { None } else { kernel::take_error(fd) };
+    error.map_or(Ok(Got::End), Err)
 }

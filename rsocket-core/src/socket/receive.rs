@@ -8,7 +8,7 @@ use core::mem;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::boundary::{behind_the_end, is_over, peek_behind_the_cut};
+use super::boundary::{behind_the_end, is_over, own_end, peek_behind_the_cut, the_end};
 use super::cut::bytes_ahead;
 pub(crate) use super::cut::{at_the_cut, pass_the_cut};
 use super::kernel::{self, Ending};
@@ -415,11 +415,7 @@ fn from_device(
                 intact = take_messages(state, ends, to, copying, placer);
                 n = to.done() - before;
                 if n == 0 && intact && state.ended == 0 {
-                    // From here on each call says so, however soon after the kernel was asked.
-                    if !s.has(flag::RELAYED) {
-                        s.set(flag::ENDED);
-                    }
-                    return pending::check(s).map(|()| Got::End);
+                    return the_end(s, fd);
                 }
             }
             Silence::Left => return from_kernel(s, fd, to, usize::MAX, flags),
@@ -437,7 +433,8 @@ fn from_device(
     }
     match n {
         n if over => Ok(Got::Bytes(n + behind_the_end(s, fd, to, flags))),
-        0 if ended || s.has(flag::READ_SHUT) => Ok(Got::End),
+        0 if ended => Ok(Got::End),
+        0 if s.has(flag::READ_SHUT) => own_end(s, fd),
         0 => Ok(Got::Nothing),
         n => Ok(Got::Bytes(n)),
     }
