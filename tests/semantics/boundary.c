@@ -99,7 +99,37 @@ static void forth(int lfd) {
   }
 }
 
+// From a pipe, behind a call that only the kernel could do, and when the peer has gone.
+static void from_pipe(int lfd) {
+  static char b[STEP];
+  int s[2], p[2];
+  signal(SIGPIPE, SIG_IGN);
+  two(lfd, s);
+  CHECK(!pipe(p));
+  EQ(dprintf(s[0], "text"), 4);
+  for (int i = 0; i < 3; i++) {
+    fill(b, STEP, 7, (uint64_t)i * STEP);
+    EQ(write(p[1], b, STEP), STEP);
+    EQ(splice(p[0], NULL, s[0], NULL, STEP, 0), STEP);
+  }
+  get(s[1], b, 4);
+  get_stream(s[1], 7, 0, 3 * STEP, STEP);
+  for (int first = 0; first < 2; first++) {
+    if (first) two(lfd, s);
+    close(s[1]);
+    until(s[0], POLLRDHUP, POLLRDHUP);
+    EQ(write(p[1], b, STEP), STEP);
+    EQ(splice(p[0], NULL, s[0], NULL, STEP, 0), STEP);
+    for (double end = now() + 10; !(ready(s[0], POLLIN, 1) & POLLHUP);) CHECK(now() < end);
+    EQ(write(p[1], b, STEP), STEP);
+    FAILS(splice(p[0], NULL, s[0], NULL, STEP, 0), EPIPE);
+    EQ(read(p[0], b, STEP) > 0, 1);
+    close(s[0]);
+  }
+}
+
 const test_case CASES[] = {
+    {"from_a_pipe", from_pipe, NULL, RAW | SOLO},
     {"back_to_tcp", plain, NULL, RAW | SOLO},
     {"back_to_tcp_waitall", all, NULL, RAW | SOLO},
     {"back_to_tcp_peeked", peeked, NULL, RAW | SOLO},

@@ -68,7 +68,26 @@ static void reset_behind_shutdown(int lfd) {
   }
 }
 
+// Behind the peer's end a reset is news for senders alone.
+static void reset_behind_end(int lfd) {
+  char c, b[500] = {0};
+  int s[2];
+  two(lfd, s);
+  put(s[0], b, sizeof b);
+  get(s[1], b, sizeof b);
+  close(s[1]);
+  until(s[0], POLLRDHUP, POLLRDHUP);
+  shutdown(s[0], SHUT_RD);
+  EQ(send(s[0], b, 2, MSG_NOSIGNAL), 2);
+  for (double end = now() + 10; !(ready(s[0], POLLIN, 1) & POLLHUP);) CHECK(now() < end);
+  EQ(recv(s[0], &c, 1, 0), 0);
+  FAILS(send(s[0], b, 0, MSG_NOSIGNAL), EPIPE);
+  FAILS(send(s[0], NULL, 2, MSG_NOSIGNAL), EPIPE);
+  FAILS(send(s[0], b, 2, MSG_NOSIGNAL), EPIPE);
+}
+
 const test_case CASES[] = {
+    {"reset_behind_end", reset_behind_end, NULL, RAW | SOLO},
     {"reset_behind_shutdown", reset_behind_shutdown, NULL, RAW | SOLO},
     {"sends_from_nowhere", sends_from_nowhere, NULL, RAW | SOLO},
     {"waits_for_nothing", waits_for_nothing, NULL, RAW | SOLO},

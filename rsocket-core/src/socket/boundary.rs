@@ -54,9 +54,15 @@ pub(super) fn the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
     pending::check(s).map(|()| Got::End)
 }
 
-/// This side has shut down what it receives. A reset that comes behind that is said all the same, once.
+/// This side has shut down what it receives. A reset that comes behind that is said all the same, once. (Behind a FIN the
+/// kernel has the error for senders alone.)
 pub(super) fn own_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
     pending::check(s)?;
-    let error = if s.has(flag::RELAYED | flag::ENDED) { None } else { kernel::take_error(fd) };
-    error.map_or(Ok(Got::End), Err)
+    if s.has(flag::RELAYED | flag::ENDED) {
+        return Ok(Got::End);
+    }
+    match kernel::take_error(fd) {
+        Some(e) if e != Errno::PIPE => Err(e),
+        _ => Ok(Got::End),
+    }
 }

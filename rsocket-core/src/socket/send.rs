@@ -321,6 +321,10 @@ fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result
         // The peer wants its bytes by TCP, which an rsocket has not.
         return Err(closed(s, fd));
     }
+    if from.left() == 0 {
+        // As in to_nobody.
+        return kernel::send(fd, &[], 0).map(drop);
+    }
     let kept = libc::MSG_MORE | libc::MSG_OOB;
     let before = from.done();
     let r = pour(fd, from, flags & kept);

@@ -267,6 +267,19 @@ pub fn from_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Opt
     }
 }
 
+/// Of a connection that left TCP and may not use it of its own accord: whether what it sends goes to the kernel all the
+/// same, since it has gone back ([`super::refuse_sending`]), or since nobody reads any more and TCP is to say so.
+#[must_use]
+pub fn goes_by_kernel(id: SlotId) -> bool {
+    let Some(s) = family::slot(id).filter(|s| s.has(flag::STRICT)) else { return false };
+    if s.has(flag::RSOCKET | flag::RELAYED) {
+        return false;
+    }
+    let Some(ends) = link::ends(s) else { return false };
+    let back = s.send_mode() == SendMode::Returned && !send::tail_is_due(s);
+    back || marks::receiver_closed(&ends.outgoing)
+}
+
 /// Why no more is moved.
 #[derive(PartialEq, Eq)]
 enum Stop {

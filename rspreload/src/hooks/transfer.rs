@@ -242,6 +242,7 @@ fn splice_in(
         match splice::from_pipe(slot, fd, pipe, length.min(MOST)) {
             Ok(Some(n)) => return sent(Ok(n), 0),
             Err(e) => return sent(Err(e), 0),
+            Ok(None) if splice::goes_by_kernel(slot) => return real(),
             Ok(None) => {
                 if let Err(e) = send::enter_kernel(slot, fd) {
                     return fail(e) as ssize_t;
