@@ -86,7 +86,27 @@ static void reset_behind_end(int lfd) {
   FAILS(send(s[0], b, 2, MSG_NOSIGNAL), EPIPE);
 }
 
+// A receive of no bytes says an error, if there are no bytes before it.
+static void nothing_and_a_reset(int lfd) {
+  struct linger now_ = {1, 0};
+  char c, b[100] = {0};
+  int s[2];
+  for (int bytes = 0; bytes < 2; bytes++) {
+    two(lfd, s);
+    if (bytes) put(s[1], b, sizeof b);
+    CHECK(!setsockopt(s[1], SOL_SOCKET, SO_LINGER, &now_, sizeof now_));
+    close(s[1]);
+    until(s[0], POLLIN, POLLIN | POLLERR | POLLHUP);
+    if (bytes) EQ(recv(s[0], &c, 0, 0), 0);
+    if (bytes) get(s[0], b, sizeof b);
+    FAILS(recv(s[0], &c, 0, 0), ECONNRESET);
+    EQ(recv(s[0], &c, 1, 0), 0);
+    close(s[0]);
+  }
+}
+
 const test_case CASES[] = {
+    {"nothing_and_a_reset", nothing_and_a_reset, NULL, RAW | SOLO},
     {"reset_behind_end", reset_behind_end, NULL, RAW | SOLO},
     {"reset_behind_shutdown", reset_behind_shutdown, NULL, RAW | SOLO},
     {"sends_from_nowhere", sends_from_nowhere, NULL, RAW | SOLO},

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::kernel::{self, Ending};
-use super::receive::{Got, attempt, in_window, no_more_fits};
+use super::receive::{Got, attempt, in_window, no_more_fits, unread};
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
 use super::{Events, guard, patience, pending, ready, wait};
@@ -130,7 +130,7 @@ fn until_there(
         let look = ready::look(id, s, fd);
         pending::check(s)?;
         if look.ready.contains(Events::IN) {
-            return Ok(0);
+            return no_error(id, s, fd);
         }
         match kernel::ending(fd) {
             Ending::Fin | Ending::Bytes => return Ok(0),
@@ -149,4 +149,16 @@ fn until_there(
 fn may_wait(s: &Slot, fd: RawFd, flags: i32) -> bool {
     wait::blocks(s, fd, flags).is_ok()
         && s.unwaiting.load(Ordering::Relaxed) & patience::unwaiting(libc::SO_RCVTIMEO) == 0
+}
+
+/// There are bytes, an end or an error to be had: bytes first, and an error before an end, unless it is for senders alone
+/// ([`super::boundary::own_end`]).
+fn no_error(id: SlotId, s: &Slot, fd: RawFd) -> Result<usize, Errno> {
+    if s.has(flag::RELAYED) || unread(id, s, fd).is_some_and(|n| n > 0) {
+        return Ok(0);
+    }
+    match kernel::take_error(fd) {
+        Some(e) if e != Errno::PIPE => Err(e),
+        _ => Ok(0),
+    }
 }
