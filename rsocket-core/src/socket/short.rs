@@ -74,16 +74,12 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
         return None;
     }
     // Asked now that nobody else changes it.
-    let sent = sends(s) && into_window(s, &ends, from, len);
-    // Whatever a handler does that came meanwhile: what was published is rung for.
-    s.send.lock.unlock_then(tid(), || {
-        if sent {
-            ends.wake_reader_unlocked();
-        }
-    });
-    if !sent {
+    if !(sends(s) && into_window(s, &ends, from, len)) {
+        s.send.lock.unlock(tid());
         return None;
     }
+    // Whatever a handler does that came meanwhile: what was published is rung for.
+    s.send.lock.unlock_then(tid(), || ends.wake_reader_unlocked());
     s.pace.sent();
     Some(len)
 }

@@ -7,6 +7,9 @@ import subprocess
 import time
 
 
+CPUS = len(os.sched_getaffinity(0))
+
+
 def bench(name):
     return os.path.join(os.environ["BENCH"], name)
 
@@ -100,3 +103,21 @@ class Others:
         # Two ticks of each core are the clock's own grain.
         foreign -= 0.02 * os.cpu_count()
         self.share = max(0.0, foreign / (spent * os.cpu_count()))
+
+
+class BusyLoops:
+    """So many busy loops run inside; all on one processor, if it says on which."""
+
+    def __init__(self, count, pinned=None):
+        self.count, self.pinned, self.running = count, pinned, []
+
+    def __enter__(self):
+        on = ["taskset", "-c", str(self.pinned)] if self.pinned is not None else []
+        for _ in range(self.count):
+            self.running.append(subprocess.Popen([*on, "sh", "-c", "while :; do :; done"], stdin=subprocess.DEVNULL))
+        return self
+
+    def __exit__(self, *_):
+        for p in self.running:
+            p.kill()
+            p.wait()

@@ -1,5 +1,8 @@
 """Cells of our own programs (`tests/bench/*.c`): each checks its bytes and prints its figures."""
 
+import os
+import sys
+
 from .machine import bench
 from .run import fields
 
@@ -52,3 +55,9 @@ def memory(bed):
 def paced(bed):
     f = fields(bed.client(bench("paced"), int(1000 * bed.seconds), int(500 * bed.seconds)))
     return {"cpu": f["cpu_us"], "idle": f["idle_us"] / (0.5 * bed.seconds)}
+
+
+def rounds(bed):
+    """A Python program that knows nothing of us, for so long: one that collapses takes no longer."""
+    f = fields(bed.client(sys.executable, os.path.join(os.getcwd(), "rounds.py"), bed.seconds))
+    return {"rate": f["rate"] / 1e3, "p99": f["p99"] / 1e3}

@@ -57,7 +57,7 @@ def iperf3(bed, *how):
     return {"rate": sum(w["bits_per_second"] for w in ways) / 8e6}
 
 
-def redis(bed, clients, pipeline, tcp, ours):
+def redis(bed, clients, pipeline, tcp, ours, what=("GET", "SET")):
     port = free_port()
     s = bed.server(
         port,
@@ -67,10 +67,10 @@ def redis(bed, clients, pipeline, tcp, ours):
     number = max(1000, int((tcp if bed.library is None else ours) * bed.seconds / 2))
     out = bed.client(
         *("redis-benchmark", "-h", "127.0.0.1", "-p", port, "-c", clients, "-P", pipeline),
-        *("-n", number, "-t", "get,set", "--csv"),
+        *("-n", number, "-t", ",".join(what).lower(), "--csv"),
     )
     bed.stop(s)
-    return {w: _found(rf'"{w}","([\d.]+)"', out, "redis-benchmark") / 1e3 for w in ("GET", "SET")}
+    return {w: _found(rf'"{w}","([\d.]+)"', out, "redis-benchmark") / 1e3 for w in what}
 
 
 NGINX = """{user}
