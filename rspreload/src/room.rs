@@ -1,7 +1,8 @@
 //! Calls of the program's that make descriptors: where it meets its limit, descriptors of ours give
 //! way.
 //!
-//! Must not know which those are (`rsocket_core::headroom`). Entry points: [`with_room`], [`made`].
+//! Must not know which those are (`rsocket_core::headroom`). Entry points: [`with_room`],
+//! [`pointer_with_room`], [`made`].
 
 use core::ffi::c_int;
 
@@ -16,6 +17,13 @@ use crate::shadow;
 pub(crate) fn with_room(call: impl Fn() -> c_int) -> c_int {
     let fd = call();
     if fd < 0 && no_room() { call() } else { fd }
+}
+
+/// The same for a call that gives a pointer.
+#[inline(always)]
+pub(crate) fn pointer_with_room<T>(call: impl Fn() -> *mut T) -> *mut T {
+    let made = call();
+    if made.is_null() && no_room() { call() } else { made }
 }
 
 /// The call that has just failed has met the limit, and can succeed now. Preserves `errno`.

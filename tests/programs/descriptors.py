@@ -1,10 +1,11 @@
 """descriptors.py WHAT PORT SOFT HARD : what a client may do with its descriptors.
 
 The limits are SOFT and HARD. Each connection to the echo server moves 40 KB. WHAT: count (how many
-connections there can be, and files after ten of them are closed), lowest (numbers are the lowest free
+connections there can be, and files after ten of them are closed), files (how many there can be beside
+twenty connections, and other descriptors after ten of them are closed), lowest (numbers are the lowest free
 ones), close (everything else is closed, in every way that there is), exec (what children inherit).
 """
-import ctypes, json, os, resource, socket, subprocess, sys, threading
+import ctypes, errno, json, os, resource, select, socket, subprocess, sys, threading
 
 what, port, soft, hard = sys.argv[1], *map(int, sys.argv[2:])
 os.closerange(3, 65536)
@@ -45,6 +46,40 @@ def count():
     for c in sockets:
         echo(c, 3)
     print("all bytes as sent")
+
+
+def number_of(make):
+    made = []
+    try:
+        while True:
+            made.append(make())
+    except OSError as e:
+        if e.errno != errno.EMFILE:
+            raise
+    return made
+
+
+def files():
+    sockets = [connect() for _ in range(20)]
+    opened = number_of(lambda: os.open("/dev/null", os.O_RDONLY))
+    print(len(opened), end=" ")
+    kept = []
+    for make in (
+        lambda: os.dup(0),
+        lambda: open("/dev/null"),
+        lambda: os.memfd_create("x"),
+        lambda: select.epoll(),
+        lambda: socket.socket(socket.AF_UNIX),
+        lambda: os.eventfd(0),
+    ):
+        for _ in range(10):
+            os.close(opened.pop())
+        more = number_of(make)
+        print(len(more), end=" ")
+        kept.append(more)
+    print()
+    for c in sockets:
+        echo(c, 3)
 
 
 def lowest():
@@ -97,5 +132,5 @@ if what == "exec":
     wanted = [str(soft), str(hard), "[0, 1, 2, 3]"]
     print("as without" if all(s == wanted for s in seen) and len(seen) == 6 else seen)
 else:
-    {"count": count, "lowest": lowest, "close": close}[what]()
+    {"count": count, "lowest": lowest, "files": files, "close": close}[what]()
 print("limits", resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard))

@@ -31,13 +31,27 @@ counts() {
   check "$name: every byte" "$out" grep -q "all bytes as sent" <<<"$out"
   check "$name: the limits stay" "$out" grep -q "limits True" <<<"$out"
 }
+# beside SOFT HARD LESS : files and other descriptors beside some connections, as over TCP; LESS fewer
+# files are enough.
+beside() {
+  local name="limits $1 and $2" out files rest
+  out=$(client files "$1" "$2")
+  read -r files rest <<<"$out"
+  if [ "$MODE" = tcp ]; then
+    BESIDE[$1]=$files OTHERS[$1]=$rest
+    return
+  fi
+  check "$name: $files files beside connections, ${BESIDE[$1]} over TCP" "$out" \
+    test "${files:-0}" -ge $((${BESIDE[$1]} - $3))
+  check "$name: others in their place, $rest" "not ${OTHERS[$1]}; $out" same "$rest" "${OTHERS[$1]}"
+}
 # says WHAT SOFT HARD LINE : prints just that, and that the limits are as they were.
 says() {
   local out
   out=$(client "$1" "$2" "$3")
   check "$1, limits $2 and $3" "$out" same "$out" "$4"$'\n'"limits True"
 }
-declare -A OVER_TCP FILES
+declare -A OVER_TCP FILES BESIDE OTHERS
 # What is right is seen over TCP.
 modes=" ${*:-default eager} "
 for m in tcp ${modes/ tcp / }; do
@@ -47,6 +61,8 @@ for m in tcp ${modes/ tcp / }; do
   wait_port "$port" "$SERVER" || die "the server does not listen: $(tail -n 3 "$work/log")"
   counts 128 4096 0
   counts 256 256 4
+  beside 128 4096 0
+  beside 256 256 4
   [ "$QUICK" = 1 ] || counts 1024 2048 0
   for limits in "256 4096" "256 256"; do
     # shellcheck disable=SC2086

@@ -7,9 +7,9 @@ use core::mem::transmute;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    FILE, aiocb, epoll_event, fd_set, iovec, loff_t, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd,
-    posix_spawn_file_actions_t, posix_spawnattr_t, sigevent, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
-    timespec, timeval,
+    DIR, FILE, aiocb, epoll_event, fd_set, iovec, loff_t, mmsghdr, mode_t, msghdr, nfds_t, off_t, pid_t,
+    pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, sigevent, sigset_t, size_t, sockaddr, socklen_t,
+    ssize_t, timespec, timeval,
 };
 
 use super::resolve::{self, Symbol, answer_absent};
@@ -193,6 +193,10 @@ real! {
     certain fn dup2(old: c_int, new: c_int) -> c_int;
     certain fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
     // stdio
+    certain fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    certain fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    certain fn opendir(path: *const c_char) -> *mut DIR;
+    certain fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
     certain fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     certain fn fclose(file: *mut FILE) -> c_int;
     certain fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE;
@@ -239,6 +243,10 @@ real! {
 }
 
 variadic! {
+    fn open(path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
+    fn open64(path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
+    fn openat(dir: c_int, path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
+    fn openat64(dir: c_int, path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
     fn fcntl(fd: c_int, command: c_int; argument: c_long) -> c_int;
     fn fcntl64(fd: c_int, command: c_int; argument: c_long) -> c_int;
     fn ioctl(fd: c_int, request: c_ulong; argument: *mut c_void) -> c_int;
