@@ -22,6 +22,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
+use crate::attach::reason::Reason;
 use crate::attach::sandbox;
 use crate::readiness;
 use crate::socket::{self, SlotId};
@@ -220,6 +221,9 @@ pub fn let_go(number: c_int, entry: Entry, fd: c_int) {
         Entry::Foreign => {}
         Entry::Set => readiness::epoll::closed(number),
         Entry::Connection(slot) | Entry::Listener(slot) => {
+            if let Some(other) = readiness::epoll::outlives_in_kernel(slot, number) {
+                socket::refuse(slot, other, Reason::OddUse);
+            }
             readiness::epoll::member_closing(number);
             socket::closing(slot, fd);
         }

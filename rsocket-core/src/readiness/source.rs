@@ -75,6 +75,10 @@ pub trait Source: Sync + 'static {
     fn may_be_taken(&self, _slot: SlotId) -> bool {
         false
     }
+    /// Another number of this process for the socket, one of whose is about to be closed.
+    fn another_name(&self, _slot: SlotId, _closing: RawFd) -> Option<RawFd> {
+        None
+    }
     /// Spins as long as that pays; true as soon as `probe` is.
     fn spin(&self, probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool;
     /// Changes whenever `ask` or `on_device` changes.
@@ -178,6 +182,9 @@ impl Source for Sockets {
     }
     fn may_be_taken(&self, slot: SlotId) -> bool {
         socket::may_be_taken(slot)
+    }
+    fn another_name(&self, slot: SlotId, closing: RawFd) -> Option<RawFd> {
+        socket::family::another_name(slot, closing)
     }
     fn enter_wait(&self, slot: SlotId) -> bool {
         socket::enter_wait(slot)

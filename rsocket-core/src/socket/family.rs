@@ -93,6 +93,12 @@ fn another(id: SlotId) -> i32 {
     found.inspect(|fd| moved_to(id, *fd)).unwrap_or(-1)
 }
 
+/// Another descriptor of this process for the slot than `closing`, which still counts as one.
+pub(crate) fn another_name(id: SlotId, closing: RawFd) -> Option<RawFd> {
+    let names = |fd: &RawFd| *fd != closing && descriptors::connection(*fd) == Some(id);
+    if descriptors(id) > 1 { (0..descriptors::end()).find(names) } else { None }
+}
+
 /// The family's memory, if a TCP socket was ever seen.
 #[inline]
 pub fn get() -> Option<&'static Family> {

@@ -239,6 +239,9 @@ impl Source for Fake {
     fn patience(&self, slot: SlotId) -> Option<Duration> {
         state(slot, |s| s.patience)
     }
+    fn another_name(&self, slot: SlotId, closing: RawFd) -> Option<RawFd> {
+        (0..2048).find(|fd| *fd != closing && BY_FD[*fd as usize].load(SeqCst) == slot.raw())
+    }
     fn may_be_taken(&self, slot: SlotId) -> bool {
         state(slot, |s| s.related && s.mode == Mode::Plain)
     }

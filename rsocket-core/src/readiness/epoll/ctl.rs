@@ -148,6 +148,9 @@ impl<S: Source> Registry<S> {
             self.left(set, state, call.fd, old);
             known = None;
         }
+        if known.is_none() && !state.outliving.is_empty() {
+            known = self.readopt(set, state, call.fd, slot);
+        }
         match known {
             Some(index) if state.get(index).is_some_and(|m| m.entry != Entry::Program) => {
                 self.in_mirror(set, state, call, index)
@@ -182,7 +185,6 @@ impl<S: Source> Registry<S> {
         call: Call,
         index: u32,
     ) -> Result<(), Errno> {
-        let epfd = state.epfd();
         let wish = if call.op == EPOLL_CTL_DEL { (0, 0) } else { call.wish()? };
         let Some(member) = state.get_mut(index) else { return Err(Errno(libc::ENOENT)) };
         match call.op {
@@ -223,10 +225,10 @@ impl<S: Source> Registry<S> {
             state.unarm(&self.source, slot);
         }
         if entry == Entry::Between {
-            state.set_between(&self.source, epfd, index);
+            state.set_between(&self.source, index);
         } else if (before.0 ^ after.0).contains(Events::PRI) {
             let token = state.token(index);
-            kernel::change(epfd, call.fd, detector(after.0), token)?;
+            state.change(index, detector(after.0), token)?;
         }
         self.nudge(set, state, index, false);
         Ok(())
@@ -255,7 +257,7 @@ impl<S: Source> Registry<S> {
         }
         self.joined(set, call.fd, slot);
         if !self.source.settled(slot) {
-            state.set_between(&self.source, call.epfd, index);
+            state.set_between(&self.source, index);
         }
         self.nudge(set, state, index, false);
         Ok(())

@@ -8,6 +8,7 @@
 
 use core::sync::atomic::Ordering;
 
+use super::outliving::NOWHERE;
 use super::registry::{Registry, Set};
 use super::set::{Entry, State};
 use crate::readiness::source::{Events, Source};
@@ -57,6 +58,7 @@ impl<S: Source> Registry<S> {
         // What is armed is the parent's bell.
         for member in state.members.iter_mut().flatten() {
             member.armed = Events::empty();
+            State::<S>::give_up_place(core::mem::replace(&mut member.place, NOWHERE));
         }
         // Special as well: nobody marks it while it is dormant, and who polls it has to wake it. (Relaxed: there is one thread.)
         set.special.store(true, Ordering::Relaxed);

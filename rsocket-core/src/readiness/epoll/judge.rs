@@ -111,7 +111,6 @@ impl<S: Source> State<S> {
             self.blind = true;
             return false;
         };
-        let set = self.epfd();
         let Some(member) = self.get_mut(index) else { return true };
         if !member.live() {
             return true;
@@ -144,7 +143,7 @@ impl<S: Source> State<S> {
         }
         // A dead member's entry would fire at once, and judging it asks the kernel each time anyway.
         if member.entry == Entry::Between && member.fired && !member.dead {
-            self.set_between(source, set, index);
+            self.set_between(source, index);
         }
         true
     }
@@ -203,7 +202,7 @@ impl<S: Source> State<S> {
             let Some(member) = self.get(index) else { return };
             if member.entry != Entry::Detector {
                 let events = detector(member.wanted());
-                if kernel::change(set, fd, events, token).is_err() {
+                if self.change(index, events, token).is_err() {
                     // Closed behind our back, or never in the kernel's set.
                     self.drop_member(source, index);
                     return;
@@ -221,14 +220,14 @@ impl<S: Source> State<S> {
                 // What the old entry said the new one says again; the program has not heard it yet.
                 member.echo = false;
             }
-            self.set_between(source, set, index);
+            self.set_between(source, index);
         }
         self.enqueue(index);
     }
 
     /// Asks the kernel for what is not on the device yet. Level triggering is played with one-shot entries,
     /// so that an event which the program does not take cannot keep a waiter running.
-    pub(crate) fn set_between(&mut self, source: &S, set: i32, index: u32) {
+    pub(crate) fn set_between(&mut self, source: &S, index: u32) {
         let token = self.token(index);
         let Some(member) = self.get_mut(index) else { return };
         let wanted = member.wanted();
@@ -245,29 +244,27 @@ impl<S: Source> State<S> {
         let how = if edge { kernel::EDGE } else { kernel::ONESHOT };
         member.entry = Entry::Between;
         member.fired = false;
-        let fd = member.fd;
         self.entry_news |= edge;
-        if kernel::change(set, fd, ask.bits() | how, token).is_err() {
+        if self.change(index, ask.bits() | how, token).is_err() {
             self.drop_member(source, index);
         }
     }
 
     /// The way back: the kernel answers for the member again, as the program asked.
     fn give_back(&mut self, source: &S, index: u32) {
-        let set = self.epfd();
         let Some(member) = self.get_mut(index) else { return };
         if member.entry == Entry::Program {
             return;
         }
         if !member.present || member.disabled {
             // The kernel has no such state to be put back into; the next ADD or MOD comes by here.
-            self.set_between(source, set, index);
+            self.set_between(source, index);
             return;
         }
         member.entry = Entry::Program;
         let (slot, armed) = (member.slot, !member.armed.is_empty());
-        let (fd, events, data) = (member.fd, member.events & !kernel::EXCLUSIVE, member.data);
-        if kernel::change(set, fd, events, data).is_err() {
+        let (events, data) = (member.events & !kernel::EXCLUSIVE, member.data);
+        if self.change(index, events, data).is_err() {
             self.drop_member(source, index);
         }
         if armed {

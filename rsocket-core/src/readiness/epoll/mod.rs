@@ -27,6 +27,7 @@ mod fork;
 mod judge;
 mod kernel;
 mod lock;
+mod outliving;
 mod peek;
 mod registry;
 mod relatives;
@@ -135,10 +136,19 @@ pub unsafe fn wait(
     unsafe { REGISTRY.wait(epfd, events, max, timeout, mask, real) }
 }
 
-/// A descriptor of a tracked socket is about to be closed: it leaves all sets.
+/// A descriptor of a tracked socket is about to be closed: it leaves all sets, but where its file
+/// has another name ([`outliving`]).
 #[inline]
 pub fn member_closing(fd: RawFd) {
     REGISTRY.member_closing(fd);
+}
+
+/// Before [`member_closing`]: another number of the connection, if it is a member that outlives this
+/// one and whose events the kernel tells. That it goes on to do if the connection stays on TCP.
+#[must_use]
+#[inline]
+pub fn outlives_in_kernel(slot: SlotId, closing: RawFd) -> Option<RawFd> {
+    if REGISTRY.housed(closing) { REGISTRY.outlives_in_kernel(slot, closing) } else { None }
 }
 
 /// The socket's `on_device`, `ask` or `settled` has changed (and already says so).

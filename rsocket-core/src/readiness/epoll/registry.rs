@@ -477,7 +477,11 @@ impl<S: Source> Registry<S> {
     }
 
     fn expel(&'static self, set: &Set<S>, state: &mut State<S>, fd: RawFd) {
+        self.rename(set, state, fd);
         let Some(index) = state.find(fd) else { return };
+        if !set.dormant.load(Ordering::Relaxed) && self.outlive(set, state, index) {
+            return;
+        }
         let Some(member) = state.get(index) else { return };
         let (slot, between) = (member.slot, member.entry == Entry::Between);
         if between && !set.dormant.load(Ordering::Relaxed) {
@@ -534,10 +538,10 @@ impl<S: Source> Registry<S> {
                         (Entry::Program, ..) => Ok(()),
                         // The parent may sleep on it.
                         _ if dormant => Ok(()),
-                        (_, false, _) => kernel::remove(epfd, fd),
+                        (_, false, _) => state.remove(index),
                         // Spent: silent but for what cannot be silenced.
-                        (_, true, true) => kernel::change(epfd, fd, kernel::ONESHOT, member.data),
-                        _ => kernel::change(epfd, fd, member.events & !kernel::EXCLUSIVE, member.data),
+                        (_, true, true) => state.change(index, kernel::ONESHOT, member.data),
+                        _ => state.change(index, member.events & !kernel::EXCLUSIVE, member.data),
                     };
                     state.drop_member(&self.source, index);
                     self.left(set, state, fd, slot);

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 
 use super::kernel;
+use super::outliving::NOWHERE;
 use crate::readiness::source::{Bell, Events, Progress, SlotId, Source};
 
 /// Members whose sockets are looked at directly by each wait.
@@ -34,7 +35,13 @@ pub(crate) enum Entry {
 /// One descriptor of the program in one set.
 #[derive(Debug)]
 pub(crate) struct Member {
+    /// A number of its file, to be used by us.
     pub(crate) fd: RawFd,
+    /// The number that the program registered; closed, or another file's, while the member
+    /// outlives it.
+    pub(crate) key: RawFd,
+    /// Where the kernel's entry is, if not under `fd` ([`super::outliving`]).
+    pub(crate) place: RawFd,
     pub(crate) slot: SlotId,
     /// Conditions and flags as the program gave them.
     pub(crate) events: u32,
@@ -103,6 +110,8 @@ pub(crate) struct State<S: Source> {
     pub(crate) life: u32,
     pub(crate) members: Vec<Option<Member>>,
     free: Vec<u32>,
+    /// Members whose number was closed.
+    pub(crate) outliving: Vec<u32>,
     /// fd → member + 1.
     by_fd: Vec<u32>,
     /// slot → first member + 1.
@@ -146,6 +155,7 @@ impl<S: Source> State<S> {
             life: 0,
             members: Vec::new(),
             free: Vec::new(),
+            outliving: Vec::new(),
             by_fd: Vec::new(),
             by_slot: Vec::new(),
             by_serial: BTreeMap::new(),
@@ -224,6 +234,8 @@ impl<S: Source> State<S> {
         *self.by_fd.get_mut(key)? = index + 1;
         *self.members.get_mut(index as usize)? = Some(Member {
             fd,
+            key: fd,
+            place: NOWHERE,
             slot,
             events,
             data,
@@ -251,10 +263,28 @@ impl<S: Source> State<S> {
         Some(index)
     }
 
+    /// The member is not found by its number any more.
+    pub(crate) fn unname(&mut self, index: u32) {
+        let key = self.get(index).map_or(-1, |m| m.key);
+        if let Some(place) = self.by_fd.get_mut(key as usize).filter(|i| **i == index + 1) {
+            *place = 0;
+        }
+    }
+
+    /// It is found by it again.
+    pub(crate) fn name(&mut self, index: u32) {
+        let key = self.get(index).map_or(-1, |m| m.key);
+        if let Some(place) = self.by_fd.get_mut(key as usize) {
+            *place = index + 1;
+        }
+    }
+
     /// Forgets a member; the kernel's entry is the caller's business.
     pub(crate) fn drop_member(&mut self, source: &S, index: u32) {
         let Some(member) = self.members.get_mut(index as usize).and_then(Option::take) else { return };
-        if let Some(place) = self.by_fd.get_mut(member.fd as usize) {
+        Self::give_up_place(member.place);
+        self.outliving.retain(|i| *i != index);
+        if let Some(place) = self.by_fd.get_mut(member.key as usize).filter(|i| **i == index + 1) {
             *place = 0;
         }
         let place = member.slot.raw() as usize;
