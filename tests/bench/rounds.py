@@ -1,9 +1,10 @@
-"""Request and answer of 64 bytes between two processes, blocking: `rounds.py SECONDS`.
+"""Request and answer of 64 bytes between two processes: `rounds.py SECONDS [recv|poll|select|epoll]`.
 
-Prints `rate N p50 NS p99 NS`: rounds a second, and what one takes in nanoseconds. It knows no library.
+Both wait in recv, or in that call before each. Prints `rate N p50 NS p99 NS`: rounds a second, and what one takes in nanoseconds. It knows no library.
 """
 
 import os
+import select
 import socket
 import sys
 import time
@@ -11,9 +12,21 @@ import time
 SIZE = 64
 
 
-def receive(s):
+def waiter(s, how):
+    """A function that waits until something may be received."""
+    if how == "select":
+        return lambda: select.select([s], [], [])
+    if how in ("poll", "epoll"):
+        p = getattr(select, how)()
+        p.register(s, 1)  # POLLIN, EPOLLIN
+        return p.poll
+    return lambda: None
+
+
+def receive(s, wait):
     left = SIZE
     while left:
+        wait()
         got = s.recv(left)
         if not got:
             return False
@@ -21,22 +34,22 @@ def receive(s):
     return True
 
 
-def serve(listener):
+def serve(listener, how):
     s, _ = listener.accept()
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    answer = b"a" * SIZE
-    while receive(s):
+    answer, wait = b"a" * SIZE, waiter(s, how)
+    while receive(s, wait):
         s.sendall(answer)
 
 
-def ask(address, seconds):
+def ask(address, seconds, how):
     s = socket.create_connection(address)
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    question, took = b"q" * SIZE, []
+    question, wait, took = b"q" * SIZE, waiter(s, how), []
     began = now = time.perf_counter_ns()
     while now - began < seconds * 1e9:
         s.sendall(question)
-        if not receive(s):
+        if not receive(s, wait):
             sys.exit("the server is gone")
         before, now = now, time.perf_counter_ns()
         took.append(now - before)
@@ -45,14 +58,15 @@ def ask(address, seconds):
 
 
 def main():
+    how = sys.argv[2] if len(sys.argv) > 2 else "recv"
     listener = socket.create_server(("127.0.0.1", 0))
     pid = os.fork()
     if pid == 0:
-        serve(listener)
+        serve(listener, how)
         sys.exit(0)
     address = listener.getsockname()
     listener.close()
-    rate, took = ask(address, float(sys.argv[1]))
+    rate, took = ask(address, float(sys.argv[1]), how)
     if os.waitpid(pid, 0)[1]:
         sys.exit("the server failed")
     print(f"rate {rate:.0f} p50 {took[len(took) // 2]} p99 {took[len(took) * 99 // 100]}")
