@@ -43,6 +43,9 @@ static void waits_for_nothing(int lfd) {
   put(s[1], "x", 1);
   until(s[0], POLLIN, POLLIN);
   EQ(recv(s[0], &c, 0, 0), 0);
+  int low = 15;
+  CHECK(!setsockopt(s[0], SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low));
+  EQ(recv(s[0], &c, 0, 0), 0);
   EQ(recv(s[0], &c, 1, 0), 1);
 }
 

@@ -129,7 +129,8 @@ fn until_there(
         fd = patience.descriptor(fd);
         let look = ready::look(id, s, fd);
         pending::check(s)?;
-        if look.ready.contains(Events::IN) {
+        // Any byte will do, whatever SO_RCVLOWAT says of readiness.
+        if look.ready.contains(Events::IN) || unread(id, s, fd).is_some_and(|n| n > 0) {
             return no_error(id, s, fd);
         }
         match kernel::ending(fd) {
