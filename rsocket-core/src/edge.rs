@@ -8,6 +8,7 @@ use core::time::Duration;
 
 use crate::attach::sandbox;
 use crate::errno::Errno;
+use crate::probe::present;
 use crate::sys;
 use libc::{iovec, ssize_t, timespec, timeval};
 
@@ -77,7 +78,7 @@ pub unsafe fn iovecs<'a>(list: *const iovec, len: usize) -> Option<&'a [iovec]> 
     if len == 0 {
         return Some(&[]);
     }
-    if nowhere(list) || len > MOST_IOVECS {
+    if nowhere(list) || len > MOST_IOVECS || !present(list, len) {
         return None;
     }
     // SAFETY: not null, and the caller promises the length. The elements are plain integers and pointers.

@@ -38,6 +38,7 @@ pub mod live;
 pub mod log;
 pub mod placement;
 pub mod plain;
+pub mod probe;
 pub mod process;
 pub mod proto;
 pub mod readiness;

@@ -1,5 +1,5 @@
 // Bad pointers: the kernel answers with EFAULT, and kills nobody. On sockets that have nothing to do with the library, in a
-// program that has a connection as well.
+// program that has a connection as well; and headers and lists of calls on the connection itself.
 #include "pair.h"
 
 #include <sys/mman.h>
@@ -8,7 +8,7 @@
 #include <sys/un.h>
 
 static void *bad;
-static int udp, un[2];
+static int udp, un[2], own, peer;
 static struct iovec one_byte;
 static char c;
 
@@ -68,6 +68,45 @@ static long m_ioctl(void) { return ioctl(udp, FIONREAD, bad); }
 static long m_pipe(void) { return pipe(bad); }
 static long m_pair(void) { return socketpair(AF_UNIX, SOCK_STREAM, 0, bad); }
 
+#define OWN(name, call) \
+  static long m_own_##name(void) { return call; }
+#define WITH_BAD_LIST(m) struct msghdr m = {.msg_iov = bad, .msg_iovlen = 1}
+OWN(recvmsg, recvmsg(own, bad, MSG_DONTWAIT))
+OWN(sendmsg, sendmsg(own, bad, 0))
+OWN(recvmmsg, recvmmsg(own, bad, 1, MSG_DONTWAIT, NULL))
+OWN(sendmmsg, sendmmsg(own, bad, 1, 0))
+OWN(readv, readv(own, bad, 1))
+OWN(writev, writev(own, bad, 1))
+OWN(poll, poll(bad, 1, 0))
+OWN(select, select(own + 1, bad, NULL, NULL, &(struct timeval){0, 0}))
+OWN(select_write, select(own + 1, NULL, bad, NULL, &(struct timeval){0, 0}))
+static long m_own_recv_list(void) {
+  WITH_BAD_LIST(m);
+  return recvmsg(own, &m, MSG_DONTWAIT);
+}
+static long m_own_send_list(void) {
+  WITH_BAD_LIST(m);
+  return sendmsg(own, &m, 0);
+}
+static long m_own_recv_lists(void) {
+  struct mmsghdr m = {.msg_hdr = {.msg_iov = bad, .msg_iovlen = 1}};
+  return recvmmsg(own, &m, 1, MSG_DONTWAIT, NULL);
+}
+static long m_own_send_lists(void) {
+  struct mmsghdr m = {.msg_hdr = {.msg_iov = bad, .msg_iovlen = 1}};
+  return sendmmsg(own, &m, 1, 0);
+}
+// The second header is nowhere: the first message goes all the same.
+static long m_own_second(void) {
+  struct mmsghdr *m = (struct mmsghdr *)((char *)bad - sizeof *m);
+  m->msg_hdr = (struct msghdr){.msg_iov = &one_byte, .msg_iovlen = 1};
+  if (sendmmsg(own, m, 2, 0) != 1) return 0;
+  m->msg_hdr = (struct msghdr){.msg_iov = &one_byte, .msg_iovlen = 1};
+  if (send(peer, "xy", 2, 0) != 2 || recvmmsg(own, m, 2, MSG_WAITALL, NULL) != 1) return 0;
+  errno = EFAULT;
+  return -1;
+}
+
 static void answers_efault(int lfd) {
   static const struct {
     const char *name;
@@ -77,9 +116,13 @@ static void answers_efault(int lfd) {
     C(recvmmsg), C(sendmmsg), C(sendmsg), C(recvmsg), C(send_control), C(send_vectors), C(recv_vectors), C(across),
     C(epoll_ctl), C(epoll_wait), C(connect), C(bind),
     C(name), C(option), C(option_back), C(readv), C(writev), C(sendto), C(sendfile), C(ioctl), C(pipe), C(pair),
+    C(own_recvmsg), C(own_sendmsg), C(own_recvmmsg), C(own_sendmmsg), C(own_readv), C(own_writev), C(own_poll),
+    C(own_select), C(own_select_write), C(own_recv_list), C(own_send_list), C(own_recv_lists), C(own_send_lists),
+    C(own_second),
   };
   int s[2];
   two(lfd, s);
+  own = s[0], peer = s[1];
   char *two_pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(two_pages != MAP_FAILED);
   bad = two_pages + 4096;

@@ -12,6 +12,7 @@ use core::time::Duration;
 use libc::{fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
+use rsocket_core::probe::present;
 use rsocket_core::socket::{self, SlotId};
 use rsocket_core::sync::stack;
 use rsocket_core::{readiness, sys};
@@ -131,7 +132,7 @@ unsafe fn poll_ours(
     let (Ok(timeout), Ok(n), false) = (timeout, usize::try_from(length), list.is_null()) else {
         return real();
     };
-    if n > sys::MAX_FDS {
+    if n > sys::MAX_FDS || !present(list, n) {
         return real();
     }
     // SAFETY: not null, and valid for its length by the caller's promise.
@@ -177,7 +178,9 @@ unsafe fn select_ours(
     rest: impl FnOnce(u64),
 ) -> c_int {
     let Ok(timeout) = timeout else { return real() };
-    if n < 0 {
+    // The kernel reads whole words of them.
+    let words = (n.cast_unsigned() as usize).div_ceil(64);
+    if n < 0 || sets.iter().any(|set| !set.is_null() && !present(set.cast::<u64>().cast_const(), words)) {
         return real();
     }
     let mut counted = Counted::new();

@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
+use rsocket_core::probe::present;
 use rsocket_core::socket::{self, Route, SlotId, inq, stamps};
 use rsocket_core::sys;
 
@@ -173,6 +174,12 @@ unsafe fn tell_inq(message: &mut msghdr, room: usize, unread: c_int) {
     message.msg_controllen = space.min(room);
 }
 
+/// Why a scatter list is none.
+pub(super) fn bad_list(message: &msghdr) -> Errno {
+    let there = present(message.msg_iov, message.msg_iovlen.min(1024));
+    Errno(if there { libc::EMSGSIZE } else { libc::EFAULT })
+}
+
 /// `recvmmsg` on the device, message by message as the kernel does it: the time is looked at after each
 /// message only, and an error after the first message is left to the next call.
 ///
@@ -195,12 +202,19 @@ unsafe fn messages_from_device(
     socket::pending_error(slot, fd)?;
     let mut done = 0;
     while done < length as usize {
+        if !present(list.wrapping_add(done), 1) {
+            return if done > 0 { Ok(done) } else { Err(Errno(libc::EFAULT)) };
+        }
         // SAFETY: below `length`, so inside what the caller promises; and so is the scatter list in it.
         let (entry, to) = unsafe {
             let entry = list.add(done);
             (entry, iovecs((*entry).msg_hdr.msg_iov, (*entry).msg_hdr.msg_iovlen))
         };
-        let Some(to) = to else { return if done > 0 { Ok(done) } else { Err(Errno(libc::EMSGSIZE)) } };
+        let Some(to) = to else {
+            // SAFETY: as above.
+            let why = bad_list(unsafe { &(*entry).msg_hdr });
+            return if done > 0 { Ok(done) } else { Err(why) };
+        };
         // SAFETY: the header in `entry` is valid, and `to` is its list.
         match unsafe { message_from_device(slot, fd, &raw mut (*entry).msg_hdr, to, flags) } {
             // SAFETY: as above.
@@ -262,11 +276,11 @@ hook! {
             }
             return r;
         };
-        let Some(to) = iovecs((*message).msg_iov, (*message).msg_iovlen) else { return real::recvmsg(fd, message, flags) };
         // The sign bit is the kernel's own, for programs of 32 bits: it refuses the call.
-        if flags & OTHER_QUEUES != 0 || flags < 0 {
+        if flags & OTHER_QUEUES != 0 || flags < 0 || !present(message, 1) {
             return real::recvmsg(fd, message, flags);
         }
+        let Some(to) = iovecs((*message).msg_iov, (*message).msg_iovlen) else { return real::recvmsg(fd, message, flags) };
         has_room(slot, fd, message);
         match socket::enter_receive(slot, fd) {
             Route::Kernel => {
@@ -285,7 +299,7 @@ hook! {
             keeping_errno(|| (0..usize::try_from(r).unwrap_or(0)).for_each(|i| came(&raw const (*list.add(i)).msg_hdr, flags)));
             return r;
         };
-        if flags & OTHER_QUEUES != 0 || flags < 0 {
+        if flags & OTHER_QUEUES != 0 || flags < 0 || !present(list, 1) {
             return real::recvmmsg(fd, list, length, flags, timeout);
         }
         if length > 0 {

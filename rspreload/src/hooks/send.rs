@@ -5,12 +5,13 @@ use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
+use rsocket_core::probe::present;
 use rsocket_core::socket::options::heeded;
 use rsocket_core::socket::vectors::Cursor;
 use rsocket_core::socket::{self, Route, SlotId, urgent};
 
 use super::passing::{before_passing, not_passed};
-use super::recv::{saw_each, total};
+use super::recv::{bad_list, saw_each, total};
 use crate::edge::{self, fail, iovecs, keeping_errno, nowhere, one, readable, sent};
 use crate::{real, shadow};
 
@@ -124,6 +125,9 @@ unsafe fn messages_to_device(
 ) -> c_int {
     let mut done: c_int = 0;
     for i in 0..length {
+        if !present(list.wrapping_add(i), 1) {
+            return if done > 0 { done } else { fail(Errno(libc::EFAULT)) };
+        }
         // SAFETY: below `length`; the scatter list in it is valid too.
         let (entry, from) = unsafe {
             let entry = list.add(i);
@@ -131,7 +135,8 @@ unsafe fn messages_to_device(
         };
         let result = match from {
             Some(from) => socket::send(slot, fd, from, flags),
-            None => Err(Errno(libc::EMSGSIZE)),
+            // SAFETY: as above.
+            None => Err(bad_list(unsafe { &(*entry).msg_hdr })),
         };
         let n = sent(result, flags);
         let Ok(n) = u32::try_from(n) else { return if done > 0 { done } else { -1 } };
@@ -150,8 +155,10 @@ unsafe fn messages_to_device(
 /// # Safety
 /// `list` points to `length` valid headers.
 unsafe fn any_control(list: *const mmsghdr, length: usize) -> bool {
-    // SAFETY: the caller's promise.
-    (0..length).any(|i| unsafe { (*list.add(i)).msg_hdr.msg_controllen != 0 })
+    // SAFETY: the caller's promise, and each was asked for before.
+    (0..length)
+        .take_while(|i| present(list.wrapping_add(*i), 1))
+        .any(|i| unsafe { (*list.add(i)).msg_hdr.msg_controllen != 0 })
 }
 
 hook! {
@@ -191,7 +198,7 @@ hook! {
             return r;
         };
         // The sign bit is the kernel's own, for programs of 32 bits: it refuses the call.
-        if flags < 0 {
+        if flags < 0 || !present(message, 1) {
             return real::sendmsg(fd, message, flags);
         }
         let odd = (*message).msg_controllen != 0;
@@ -218,7 +225,7 @@ hook! {
             return r;
         };
         let heeded = heeded(fd, flags);
-        if connects_again(slot, heeded) {
+        if connects_again(slot, heeded) || !present(list, 1) {
             return real::sendmmsg(fd, list, length, flags);
         }
         match enter(slot, fd, heeded, any_control(list, most)) {

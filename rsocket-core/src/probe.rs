@@ -1,0 +1,68 @@
+//! Whether memory that a program names is there, for headers and lists that hooks read before the kernel does: a bad one is
+//! then the kernel's to answer (`EFAULT`).
+//!
+//! The stack is there, and so is, as far as is remembered, a page that was there before: the kernel is asked once for each. A
+//! page that has gone since is not noticed. Must not know what is read. Entry point: [`present`].
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::edge::readable;
+
+/// So far above the caller's frame its stack goes on.
+const STACK: usize = 8 * 1024;
+/// The smallest page, as a number of bits.
+const PAGE: usize = 12;
+/// How many pages are remembered.
+const KNOWN: usize = 16;
+
+/// The numbers of pages that were there, each at the place that its own bits say.
+static PAGES: [AtomicUsize; KNOWN] = [const { AtomicUsize::new(0) }; KNOWN];
+
+/// Whether `count` items can be read at `p`; of a long list the first and the last page are looked at. True for none.
+#[inline]
+#[must_use]
+pub fn present<T>(p: *const T, count: usize) -> bool {
+    let bytes = count.saturating_mul(size_of::<T>());
+    let here = 0_u8;
+    let above = (p as usize).wrapping_sub(core::ptr::from_ref(&here) as usize);
+    bytes == 0
+        || above.saturating_add(bytes) < STACK
+        || page_is_there(p as usize) && page_is_there((p as usize).saturating_add(bytes - 1))
+}
+
+fn page_is_there(at: usize) -> bool {
+    let page = at >> PAGE;
+    let Some(known) = PAGES.get(page % KNOWN) else { return true };
+    // Relaxed: the word is all that is said.
+    if known.load(Ordering::Relaxed) == page {
+        return true;
+    }
+    let there = readable(at as *const u8, 1);
+    if there {
+        known.store(page, Ordering::Relaxed);
+    }
+    there
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stack_the_heap_and_nothing() {
+        let (stack, heap) = ([0_u64; 4], vec![0_u64; 4096]);
+        assert!(present(stack.as_ptr(), 4) && present(heap.as_ptr(), 4096));
+        assert!(present(heap.as_ptr(), 4096), "remembered");
+        assert!(!present(core::ptr::null::<u64>(), 1) && present(core::ptr::null::<u64>(), 0));
+        assert!(!present(usize::MAX as *const u8, 9));
+    }
+
+    #[test]
+    fn a_page_that_nobody_may_read_is_not_there() {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        let at = core::ptr::null_mut();
+        // SAFETY: new mappings at addresses of the kernel's choice.
+        let none = unsafe { mmap_anonymous(at, 8192, ProtFlags::empty(), MapFlags::PRIVATE) }.unwrap();
+        assert!(!present(none.cast::<u64>(), 1));
+    }
+}
