@@ -128,7 +128,30 @@ static void from_pipe(int lfd) {
   }
 }
 
+// A call that takes all, and meets a reset behind it, leaves that to the next one.
+static void reset_behind(int lfd) {
+  static char b[ROOM];
+  struct linger now_ = {1, 0};
+  for (int tail = 0; tail < 2; tail++) {
+    int s[2];
+    two(lfd, s);
+    fill(b, BEFORE, 8, 0);
+    put(s[0], b, BEFORE);
+    if (tail) EQ(dprintf(s[0], "text"), 4);
+    arrived(s[1], BEFORE + 4 * tail);
+    CHECK(!setsockopt(s[0], SOL_SOCKET, SO_LINGER, &now_, sizeof now_));
+    close(s[0]);
+    for (double end = now() + 10; !(ready(s[1], POLLIN, 1) & POLLERR);) CHECK(now() < end);
+    EQ(recv(s[1], b, sizeof b, MSG_WAITALL), BEFORE + 4 * tail);
+    verify(b, BEFORE, 8, 0);
+    FAILS(recv(s[1], b, sizeof b, 0), ECONNRESET);
+    EQ(recv(s[1], b, sizeof b, 0), 0);
+    close(s[1]);
+  }
+}
+
 const test_case CASES[] = {
+    {"reset_behind", reset_behind, NULL, RAW | SOLO},
     {"from_a_pipe", from_pipe, NULL, RAW | SOLO},
     {"back_to_tcp", plain, NULL, RAW | SOLO},
     {"back_to_tcp_waitall", all, NULL, RAW | SOLO},

@@ -2,7 +2,7 @@
 //! that is there.
 //!
 //! Must not know how a boundary came to be. Entry points, for who holds the receive
-//! lock: [`is_over`], [`behind_the_end`], [`peek_behind_the_cut`]; and where the stream is over [`the_end`], [`own_end`].
+//! lock: [`is_over`], [`behind_the_end`], [`peek_behind_the_cut`], [`by_kernel`]; and where the stream is over [`the_end`], [`own_end`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;
@@ -14,6 +14,7 @@ use super::{kernel, pending};
 use crate::attach::link::Ends;
 use crate::attach::{counters, marks};
 use crate::errno::Errno;
+use crate::sys;
 
 /// Whether the sender has gone back to TCP, and the window has no more than `state` has taken.
 pub(super) fn is_over(state: &RecvState, ends: &Ends) -> bool {
@@ -41,6 +42,24 @@ pub(super) fn peek_behind_the_cut(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, fl
     // bytes from TCP.
     let _ = take_messages(&mut state, ends, to, copying(s, flags), None);
     to.done() - before
+}
+
+/// What TCP has, of a direction that is not on a device. A call that has moved bytes leaves an error where it is: the next
+/// one may be the kernel's own.
+pub(super) fn by_kernel(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i32) -> Result<Got, Errno> {
+    if to.done() > 0 && has_failed(fd) {
+        return Ok(Got::End);
+    }
+    from_kernel(s, fd, to, usize::MAX, flags)
+}
+
+/// Whether an error is all that the kernel has.
+fn has_failed(fd: RawFd) -> bool {
+    let mut one = [libc::pollfd { fd, events: 0, revents: 0 }];
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let looked = sys::wait(&mut one, Some(&at_once), core::ptr::null()).is_ok();
+    let [one] = one;
+    looked && one.revents & libc::POLLERR != 0 && counters::in_queue(fd) == Ok(0)
 }
 
 /// The kernel says that nothing more will come. From here on each call says so, however soon after the kernel was asked.

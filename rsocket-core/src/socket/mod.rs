@@ -472,6 +472,10 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
     }
     // First, so that a relay that is told of the other direction knows.
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
+        // Behind FIN an error is news for senders alone ([`boundary::own_end`]).
+        if link::has_window(s) && !s.has(flag::RELAYED) && counters::fin_received(fd) == Ok(true) {
+            s.set(flag::ENDED);
+        }
         s.set(flag::READ_SHUT);
         wait::ask_kernel_next(s);
         // Who waits for a relay's word does not listen to TCP.

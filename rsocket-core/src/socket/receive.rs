@@ -8,7 +8,7 @@ use core::mem;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::boundary::{behind_the_end, is_over, own_end, peek_behind_the_cut, the_end};
+use super::boundary::{behind_the_end, by_kernel, is_over, own_end, peek_behind_the_cut, the_end};
 use super::cut::bytes_ahead;
 pub(crate) use super::cut::{at_the_cut, pass_the_cut};
 use super::kernel::{self, Ending};
@@ -157,14 +157,10 @@ pub(super) fn attempt(
     let mode = s.receive_mode();
     if mode.is_kernel() {
         if !s.has(flag::STRICT) || link::has_window(s) {
-            return from_kernel(s, fd, to, usize::MAX, flags);
+            return by_kernel(s, fd, to, flags);
         }
         let refused = || s.phase() == Phase::Refused;
-        return match if sandbox::inside() {
-            Ok(Got::Nothing)
-        } else {
-            from_kernel(s, fd, to, usize::MAX, flags)
-        } {
+        return match if sandbox::inside() { Ok(Got::Nothing) } else { by_kernel(s, fd, to, flags) } {
             // Nobody will ever send anything that this end may take.
             Ok(Got::Nothing) if refused() => Err(Errno(libc::ECONNREFUSED)),
             // Nor is it waited for longer than a sender waits.
@@ -205,7 +201,7 @@ pub(super) fn attempt(
             }
         }
         ReceiveMode::Device => from_device(id, s, fd, &ends, to, flags),
-        ReceiveMode::Kernel | ReceiveMode::Returned => from_kernel(s, fd, to, usize::MAX, flags),
+        ReceiveMode::Kernel | ReceiveMode::Returned => by_kernel(s, fd, to, flags),
     };
     if flags & libc::MSG_WAITALL != 0 {
         patience.begin();
@@ -418,7 +414,7 @@ fn from_device(
                     return the_end(s, fd);
                 }
             }
-            Silence::Left => return from_kernel(s, fd, to, usize::MAX, flags),
+            Silence::Left => return by_kernel(s, fd, to, flags),
         }
     }
     // What was written before the end is in place when the end is seen.
