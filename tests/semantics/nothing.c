@@ -83,7 +83,10 @@ static void reset_behind_end(int lfd) {
   shutdown(s[0], SHUT_RD);
   EQ(send(s[0], b, 2, MSG_NOSIGNAL), 2);
   for (double end = now() + 10; !(ready(s[0], POLLIN, 1) & POLLHUP);) CHECK(now() < end);
+  struct mmsghdr none = {0};
   EQ(recv(s[0], &c, 1, 0), 0);
+  EQ(recv(s[0], &c, 0, 0), 0);
+  FAILS(recvmmsg(s[0], &none, 1, 0, NULL), EPIPE);  // which asks for an error first
   FAILS(send(s[0], b, 0, MSG_NOSIGNAL), EPIPE);
   FAILS(send(s[0], NULL, 2, MSG_NOSIGNAL), EPIPE);
   FAILS(send(s[0], b, 2, MSG_NOSIGNAL), EPIPE);

@@ -155,7 +155,7 @@ fn may_wait(s: &Slot, fd: RawFd, flags: i32) -> bool {
 /// There are bytes, an end or an error to be had: bytes first, and an error before an end, unless it is for senders alone
 /// ([`super::boundary::own_end`]).
 fn no_error(id: SlotId, s: &Slot, fd: RawFd) -> Result<usize, Errno> {
-    if s.has(flag::RELAYED) || unread(id, s, fd).is_some_and(|n| n > 0) {
+    if s.has(flag::RELAYED | flag::ENDED) || unread(id, s, fd).is_some_and(|n| n > 0) {
         return Ok(0);
     }
     match kernel::take_error(fd) {
