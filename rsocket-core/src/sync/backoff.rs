@@ -9,7 +9,7 @@
 //!
 //! That time is a multiple of what was lost, so that what others take costs a bounded share of all time: a
 //! machine that is itself held up now and then, as a virtual one is, spins all the same. Where it shows
-//! again soon the time doubles, since to find out costs a slice each time.
+//! again soon the time grows fast, since to find out costs a slice each time.
 //!
 //! Each process learns this for each CPU: threads move, and what wants one CPU leaves the others alone. The
 //! words are written when something was late and when the time is over, and only read by all others.
@@ -36,6 +36,10 @@ pub const LATE: u64 = MS / 2;
 /// How many times as long as what was lost the first time is: others then cost a fifth of all time at most,
 /// if it does not show again soon.
 const SHARE: u64 = 4;
+
+/// How many times as long as before where it shows again soon: beside a busy loop the longest time is reached in
+/// four slices.
+const GROWTH: u64 = 4;
 
 /// The longest time. To find out costs a slice of each CPU: less than a hundredth of this.
 const LONGEST: u64 = 1000 * MS;
@@ -101,7 +105,7 @@ impl Backoff {
         let last = self.length.load(Relaxed);
         let ended = until.max(self.ended.load(Relaxed));
         let goes_on = last != 0 && now.saturating_sub(ended) <= last.saturating_add(lost);
-        let again = if goes_on { last.saturating_mul(2) } else { 0 };
+        let again = if goes_on { last.saturating_mul(GROWTH) } else { 0 };
         let length = lost.saturating_mul(SHARE).max(again).min(LONGEST);
         self.length.store(length, Relaxed);
         self.until.store(now.saturating_add(length), Relaxed);
@@ -178,7 +182,7 @@ mod tests {
             now += 4 * MS;
             let until = b.until.load(Relaxed);
             let length = until - now;
-            assert!(length == last * 2 || last == 0 || length == LONGEST, "{last} {length}");
+            assert!(length == last * GROWTH || last == 0 || length == LONGEST, "{last} {length}");
             last = length;
             now = until;
             assert!(!b.holds(|| now), "it is found out again");

@@ -189,14 +189,14 @@ fn gives_way_no_more_where_others_have_the_cpu_each_time() {
     m.pass(5 * SLICE);
     assert!(give_way(&mut a, &m, SLICE, || true) && m.yielded.get() == yielded + 1, "it is found out again");
     assert!(!give_way(&mut a, &m, SLICE, || true), "once");
-    m.pass(10 * SLICE);
+    m.pass(20 * SLICE);
     let mut looks = 0;
     let mut never = || {
         looks += 1;
         false
     };
     assert!(!give_way(&mut a, &m, SLICE, &mut never), "others have the CPU for long");
-    m.pass(30 * SLICE);
+    m.pass(100 * SLICE);
     assert!(!give_way(&mut a, &m, TURN, &mut never));
     assert_eq!(looks, 1 + TURNS);
 }
