@@ -15,7 +15,7 @@ const PAGE: usize = 12;
 /// How many pages are remembered.
 const KNOWN: usize = 16;
 
-/// The numbers of pages that were there, each at the place that its own bits say.
+/// The numbers of pages that were there, each at the place that its own bits say; 0 is none.
 static PAGES: [AtomicUsize; KNOWN] = [const { AtomicUsize::new(0) }; KNOWN];
 
 /// Whether `count` items can be read at `p`; of a long list the first and the last page are looked at. True for none.
@@ -34,7 +34,7 @@ fn page_is_there(at: usize) -> bool {
     let page = at >> PAGE;
     let Some(known) = PAGES.get(page % KNOWN) else { return true };
     // Relaxed: the word is all that is said.
-    if known.load(Ordering::Relaxed) == page {
+    if page != 0 && known.load(Ordering::Relaxed) == page {
         return true;
     }
     let there = readable(at as *const u8, 1);

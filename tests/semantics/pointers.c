@@ -79,6 +79,9 @@ OWN(readv, readv(own, bad, 1))
 OWN(writev, writev(own, bad, 1))
 OWN(poll, poll(bad, 1, 0))
 OWN(select, select(own + 1, bad, NULL, NULL, &(struct timeval){0, 0}))
+OWN(poll_low, poll((void *)16, 1, 0))
+OWN(select_low, select(own + 1, (void *)16, NULL, NULL, &(struct timeval){0, 0}))
+OWN(writev_low, writev(own, (void *)16, 1))
 OWN(select_write, select(own + 1, NULL, bad, NULL, &(struct timeval){0, 0}))
 static long m_own_recv_list(void) {
   WITH_BAD_LIST(m);
@@ -118,7 +121,7 @@ static void answers_efault(int lfd) {
     C(name), C(option), C(option_back), C(readv), C(writev), C(sendto), C(sendfile), C(ioctl), C(pipe), C(pair),
     C(own_recvmsg), C(own_sendmsg), C(own_recvmmsg), C(own_sendmmsg), C(own_readv), C(own_writev), C(own_poll),
     C(own_select), C(own_select_write), C(own_recv_list), C(own_send_list), C(own_recv_lists), C(own_send_lists),
-    C(own_second),
+    C(own_second), C(own_poll_low), C(own_select_low), C(own_writev_low),
   };
   int s[2];
   two(lfd, s);
