@@ -7,7 +7,7 @@
 #include <sys/uio.h>
 #include <sys/un.h>
 
-static void *bad;
+static void *bad, *volatile low = (void *)16;
 static int udp, un[2], own, peer;
 static struct iovec one_byte;
 static char c;
@@ -79,9 +79,9 @@ OWN(readv, readv(own, bad, 1))
 OWN(writev, writev(own, bad, 1))
 OWN(poll, poll(bad, 1, 0))
 OWN(select, select(own + 1, bad, NULL, NULL, &(struct timeval){0, 0}))
-OWN(poll_low, poll((void *)16, 1, 0))
-OWN(select_low, select(own + 1, (void *)16, NULL, NULL, &(struct timeval){0, 0}))
-OWN(writev_low, writev(own, (void *)16, 1))
+OWN(poll_low, poll(low, 1, 0))
+OWN(select_low, select(own + 1, low, NULL, NULL, &(struct timeval){0, 0}))
+OWN(writev_low, writev(own, low, 1))
 OWN(select_write, select(own + 1, NULL, bad, NULL, &(struct timeval){0, 0}))
 static long m_own_recv_list(void) {
   WITH_BAD_LIST(m);
