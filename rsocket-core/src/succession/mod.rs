@@ -119,6 +119,15 @@ fn inherited(fd: RawFd) -> Option<bool> {
     Some(!flags.contains(rustix::io::FdFlags::CLOEXEC))
 }
 
+/// Whether the next program inherits a socket of ours at all.
+#[must_use]
+pub fn leaves_anything() -> bool {
+    (0..descriptors::end()).any(|fd| {
+        matches!(descriptors::entry(fd), Entry::Connection(_) | Entry::Listener(_))
+            && inherited(fd) == Some(true)
+    })
+}
+
 /// Before `exec` of a program that will have this library: everything that it inherits is passed on. What cannot
 /// be goes back to TCP if the program is meant to use it ([`give_back`]).
 ///

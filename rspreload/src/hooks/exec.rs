@@ -82,8 +82,11 @@ unsafe fn exec(program: Program, environment: Strings, real: impl FnOnce(Option<
             // SAFETY: as above.
             match unsafe { succession::prepare(environment) } {
                 Ok(will) => return Some(will),
+                // A child that has closed all that it has, ours too, leaves nothing behind.
+                Err(_) if !succession::leaves_anything() => {}
                 Err(missing) => rsocket_core::log_warn!(
-                    "nothing can be passed on to the next program, for want of {missing}: its connections go back to TCP"
+                    "nothing can be passed on to the next program, for want of {missing}: \
+                     its connections go back to TCP"
                 ),
             }
         }
