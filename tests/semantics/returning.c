@@ -471,6 +471,60 @@ static void echo_client(int fd) {
   pump(fd, 9, 9, 8 << 20, 100000);
 }
 
+// A thread that sleeps until something new comes hears of it by whatever way, also when another thread has read up to
+// the end of the window meanwhile.
+static volatile int heard, polled;
+static int watched, watcher;
+static void *sleeps_on_set(void *unused) {
+  struct epoll_event e;
+  while (epoll_wait(watcher, &e, 1, -1) == 1) heard++;
+  return unused;
+}
+static void *sleeps_in_poll(void *unused) {
+  struct pollfd p = {watched, POLLIN, 0};
+  while (poll(&p, 1, -1) == 1) polled++, nap(2);
+  return unused;
+}
+static void sleepers_server(int fd) {
+  char b[PART];
+  pthread_t t[2];
+  struct epoll_event e = {.events = EPOLLIN | EPOLLET};
+  watched = fd, watcher = epoll_create1(0);
+  CHECK(!epoll_ctl(watcher, EPOLL_CTL_ADD, fd, &e));
+  CHECK(!pthread_create(&t[0], NULL, sleeps_on_set, NULL) && !pthread_create(&t[1], NULL, sleeps_in_poll, NULL));
+  for (int i = 0; i < 4; i++) {
+    tell('g');
+    hear('s');
+    for (double end = now() + patience(10); !(heard && polled) && now() < end;) nap(1);
+    CHECK(heard && polled);
+    nap(patience(20));
+    get(fd, b, PART);
+    verify(b, PART, 5, 0);
+    FAILS(recv(fd, b, 1, MSG_DONTWAIT), EAGAIN);
+    nap(patience(20));
+    heard = polled = 0;
+    tell('m');
+    for (double end = now() + patience(10); !(heard && polled) && now() < end;) nap(1);
+    CHECK(heard && polled);
+    get(fd, b, 1);
+    heard = polled = 0;
+  }
+  tell('d');
+}
+static void sleepers_client(int fd) {
+  char b[PART];
+  fill(b, sizeof b, 5, 0);
+  for (int i = 0; i < 4; i++) {
+    hear('g');
+    put(fd, b, PART - 1);
+    EQ(dprintf(fd, "%c", b[PART - 1]), 1);
+    tell('s');
+    hear('m');
+    put(fd, "z", 1);
+  }
+  hear('d');
+}
+
 const test_case CASES[] = {
     FOUR("dprintf", by_dprintf, 0),
     FOUR("refused_option", by_option, 0),
@@ -490,6 +544,7 @@ const test_case CASES[] = {
     {"one_stream", both_sides_server, both_sides_client, 0},
     {"one_stream_late", both_sides_wait_server, both_sides_late_client, 0},
     {"edges", edges_server, edges_client, 0},
+    {"sleepers", sleepers_server, sleepers_client, 0},
     {"splice_out_edges", out_edges_server, out_edges_client, 0},
     {"splice_into_full", in_full_server, in_full_client, 0},
     {"splice_echo", echo_server, echo_client, 0},

@@ -208,9 +208,10 @@ pub(super) fn attempt(
     }
     // After the lock was released, since ringing is a system call, but whatever a handler does that came meanwhile.
     s.receive.lock.unlock_then(tid(), || {
-        if before == ReceiveMode::Acknowledged && s.receive_mode() == ReceiveMode::Device {
-            // Others of this side may have gone to sleep until TCP brings more. A fence inside, after the new mode:
-            // pairs with the one in ready::arm, whose caller sees that mode or is seen here.
+        if before != s.receive_mode() {
+            // Others of this side may have gone to sleep until TCP brings more, or the device, which is the
+            // other's business now. A fence inside, after the new mode: pairs with the one in ready::arm,
+            // whose caller sees that mode or is seen here.
             ends.wake_own_readers();
         }
         if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
