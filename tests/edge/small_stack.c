@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
+#include <dirent.h>
 #include <sys/sendfile.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -115,6 +116,10 @@ CALL(pipe2, int p[2]; MUST(pipe2(p, O_CLOEXEC) == 0 && close(p[0]) == 0 && close
 CALL(eventfd, int e = eventfd(0, 0); MUST(e >= 0 && close(e) == 0))
 CALL(timerfd_create, int e = timerfd_create(CLOCK_MONOTONIC, 0); MUST(e >= 0 && close(e) == 0))
 CALL(signalfd, sigset_t s; sigemptyset(&s); int e = signalfd(-1, &s, 0); MUST(e >= 0 && close(e) == 0))
+CALL(openat, int f = openat(AT_FDCWD, "/dev/null", O_RDONLY); MUST(f >= 0 && close(f) == 0))
+CALL(opendir, DIR *d = opendir("/"); MUST(d && closedir(d) == 0))
+CALL(sockatmark, MUST(sockatmark(fds[0]) == 0))
+CALL(mlockall, if (mlockall(MCL_CURRENT | MCL_ONFAULT) == 0) MUST(munlockall() == 0))
 CALL(close_range, int d = dup(null); MUST(close_range((unsigned)d, (unsigned)d, 0) == 0))
 static void handler(int n) { (void)n; }
 CALL(sigaction, struct sigaction s = {.sa_handler = handler}; MUST(sigaction(SIGUSR1, &s, NULL) == 0); MUST(raise(SIGUSR1) == 0))
@@ -179,7 +184,7 @@ int main(void) {
     RUN(getsockopt), RUN(setsockopt), RUN(ioctl), RUN(fcntl), RUN(dup), RUN(dup2), RUN(dup3);
     RUN(poll), RUN(many_poll), RUN(ppoll), RUN(select), RUN(pselect), RUN(epoll_create), RUN(epoll_create1), RUN(epoll_ctl);
     RUN(epoll_wait), RUN(epoll_pwait), RUN(epoll_pwait2), RUN(epoll_once);
-    RUN(socketpair), RUN(pipe), RUN(pipe2), RUN(eventfd), RUN(timerfd_create), RUN(signalfd), RUN(close_range);
+    RUN(socketpair), RUN(pipe), RUN(pipe2), RUN(eventfd), RUN(timerfd_create), RUN(signalfd), RUN(openat), RUN(opendir), RUN(sockatmark), RUN(mlockall), RUN(close_range);
     RUN(sigaction), RUN(signal), RUN(ssignal), RUN(syscall), RUN(prctl);
     RUN(fork), RUN(execv), RUN(execve), RUN(execvp), RUN(execvpe), RUN(execl), RUN(execlp), RUN(execle), RUN(execveat), RUN(fexecve);
     RUN(_Exit), RUN(posix_spawn), RUN(posix_spawnp), RUN(system), RUN(popen), RUN(daemon), RUN(shutdown), RUN(close);

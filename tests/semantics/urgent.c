@@ -459,6 +459,8 @@ static void *sends_long(void *at) {
 static void long_stream(int fd) {
   pthread_t t;
   inlined(fd);
+  tell('i');
+  hear('i');
   CHECK(!pthread_create(&t, NULL, sends_long, &fd));
   get_stream(fd, 8, 0, LONG, 30000);
   CHECK(!pthread_join(t, NULL));
