@@ -37,11 +37,14 @@ pub const LATE: u64 = MS / 2;
 /// if it does not show again soon.
 const SHARE: u64 = 4;
 
-/// How many times as long as before where it shows again soon: beside a busy loop the longest time is reached in
-/// four slices.
+/// How many times as long as before where it shows again soon.
 const GROWTH: u64 = 4;
 
-/// The longest time. To find out costs a slice of each CPU: less than a hundredth of this.
+/// How many times as long as what was lost at most: to find out costs a slice, and so a 64th of all time.
+/// Longer would be cheaper beside a busy loop, and dearer beside work that comes and goes.
+const MOST: u64 = 64;
+
+/// The longest time of all.
 const LONGEST: u64 = 1000 * MS;
 
 /// What one process knows of one CPU, all times in ticks. All zero: nothing was late.
@@ -105,7 +108,8 @@ impl Backoff {
         let last = self.length.load(Relaxed);
         let ended = until.max(self.ended.load(Relaxed));
         let goes_on = last != 0 && now.saturating_sub(ended) <= last.saturating_add(lost);
-        let again = if goes_on { last.saturating_mul(GROWTH) } else { 0 };
+        let most = lost.saturating_mul(MOST);
+        let again = if goes_on { last.saturating_mul(GROWTH).min(most) } else { 0 };
         let length = lost.saturating_mul(SHARE).max(again).min(LONGEST);
         self.length.store(length, Relaxed);
         self.until.store(now.saturating_add(length), Relaxed);
@@ -174,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_while_that_goes_on_and_not_beyond_a_second() {
+    fn it_grows_while_that_goes_on_and_not_for_ever() {
         let b = Backoff::new();
         let (mut now, mut last) = (MS, 0);
         for _ in 0..20 {
@@ -182,16 +186,18 @@ mod tests {
             now += 4 * MS;
             let until = b.until.load(Relaxed);
             let length = until - now;
-            assert!(length == last * GROWTH || last == 0 || length == LONGEST, "{last} {length}");
+            assert!(length == last * GROWTH || last == 0 || length == 4 * MOST * MS, "{last} {length}");
             last = length;
             now = until;
             assert!(!b.holds(|| now), "it is found out again");
         }
-        assert_eq!(last, LONGEST);
+        assert_eq!(last, 4 * MOST * MS);
         // After a while without it begins small.
         now += 2 * LONGEST;
         assert!(b.was_late(now, now + 4 * MS));
         assert_eq!(b.length.load(Relaxed), 4 * SHARE * MS);
+        b.back_off(1000 * LONGEST, now + LONGEST);
+        assert_eq!(b.length.load(Relaxed), LONGEST);
     }
 
     #[test]
