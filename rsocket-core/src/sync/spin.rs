@@ -329,7 +329,9 @@ mod tests {
         let mut a = Adaptive::new();
         assert_eq!((a.limit(5_000), a.limit(50_000)), (5_000, FIRST_NS));
         assert_eq!(a.limit(10_000), 10_000);
-        assert_eq!(a.spin(10_000, CHEAP_LOOKS, || 0, || false), Spun::TimeOut);
+        // On a machine with other work it is not tried, now and then, and nothing is learnt.
+        let spun = || a.spin(10_000, CHEAP_LOOKS, || 0, || false);
+        assert!(std::iter::repeat_with(spun).any(|spun| spun == Spun::TimeOut));
         assert_eq!(a.limit(10_000), 5_000);
         for _ in 0..5 {
             a.failed(10_000);
