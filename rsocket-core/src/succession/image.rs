@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
+#[cfg(target_arch = "x86_64")]
+use super::lengths::begins_at;
 use super::target::read_exactly;
 
 const PT_LOAD: u32 = 1;
@@ -19,11 +21,10 @@ const SYMBOLS: u64 = 6;
 /// Entries of the dynamic section, and imported symbols, that are looked at. A program with more is a big one.
 const ENTRIES: u64 = 256;
 const IMPORTS: u64 = 4096;
-/// Bytes of instructions that are looked at, in pieces of so many, which overlap by what an instruction and the
-/// setting of its number may take.
+/// Bytes of instructions that are looked at, in pieces of so many, which overlap by what judging one may take.
 const TEXT: u64 = 16 << 20;
 const PIECE: usize = 64 << 10;
-const OVERLAP: usize = 32;
+const OVERLAP: usize = 96;
 /// The longest name of interest, in bytes.
 const NAME: usize = 24;
 
@@ -201,7 +202,8 @@ impl<'a> Image<'a> {
         while done < bytes {
             let n = rustix::io::pread(self.file, &mut *piece, from.checked_add(done)?).ok()?;
             let n = n.min(usize::try_from(bytes - done).ok()?);
-            if makes_calls(piece.get(..n)?) {
+            let judged = if done == 0 { 0 } else { OVERLAP - 1 };
+            if makes_calls(piece.get(..n)?, judged) {
                 return Some(true);
             }
             if n <= OVERLAP {
@@ -227,15 +229,16 @@ fn is_mover(name: &[u8]) -> bool {
 }
 
 /// Whether these instructions have a system call that moves bytes, or one whose number they are given.
+/// Those that begin among the first `judged` bytes are left out.
 ///
-/// The two bytes of the instruction also occur inside others, mostly in short distances, before a 0 or 255.
+/// The two bytes of the instruction also occur inside others, in distances above all.
 #[cfg(target_arch = "x86_64")]
-fn makes_calls(text: &[u8]) -> bool {
+fn makes_calls(text: &[u8], judged: usize) -> bool {
     const BEFORE: usize = 24;
-    let calls = text.windows(3).enumerate().filter(|(_, w)| matches!(w, [0x0f, 0x05, 1..=254]));
-    calls.into_iter().any(|(at, _)| {
+    let mut calls = text.windows(2).enumerate().skip(judged).filter(|(_, w)| *w == [0x0f, 0x05]);
+    calls.any(|(at, _)| {
         let before = text.get(at.saturating_sub(BEFORE)..at).unwrap_or_default();
-        number_before(before).map_or_else(|| is_given(before), moves)
+        number_before(before).map_or_else(|| is_given(before), moves) && begins_at(text, at)
     })
 }
 
@@ -292,8 +295,11 @@ fn moves(number: u32) -> bool {
 
 /// As above; here the instruction is a word that nothing else looks like, and libc has it for everybody else.
 #[cfg(not(target_arch = "x86_64"))]
-fn makes_calls(text: &[u8]) -> bool {
-    text.chunks_exact(4).any(|word| word == 0xd400_0001u32.to_le_bytes())
+fn makes_calls(text: &[u8], judged: usize) -> bool {
+    text.get(judged.next_multiple_of(4)..)
+        .unwrap_or_default()
+        .chunks_exact(4)
+        .any(|word| word == 0xd400_0001u32.to_le_bytes())
 }
 
 #[cfg(test)]
@@ -328,15 +334,16 @@ mod tests {
             b"\x4c\x89\xd0\x4c\x89\xd7\x4c\x29\xc2\x0f\x05\x48", // mov rax, r10
             b"\x48\x8b\x45\xf8\x48\x8b\x7d\xf0\x0f\x05\x48", // mov rax, [rbp-8]
         ];
-        assert!(yes.into_iter().all(makes_calls));
-        let no: [&[u8]; 5] = [
-            b"\xb8\xca\0\0\0\x0f\x05\x48",         // futex
-            b"\x31\xc0\x48\x8d\x3d\x10\x0f\x05\0", // a distance
+        assert!(yes.into_iter().all(|text| makes_calls(text, 0)));
+        let no: [&[u8]; 6] = [
+            b"\x90\x31\xc0\x48\x8d\x35\x0f\x05\x17\0\x90\x90", // lea rsi, [rip + distance]
+            b"\xb8\xca\0\0\0\x0f\x05\x48",                     // futex
+            b"\x31\xc0\x48\x8d\x3d\x10\x0f\x05\0",             // a distance
             b"\x0f\x05",
             b"\x48\x01\xc8\x0f\x05\xc3",
             b"",
         ];
-        assert!(!no.into_iter().any(makes_calls));
+        assert!(!no.into_iter().any(|text| makes_calls(text, 0)));
     }
 
     #[test]

@@ -10,6 +10,8 @@
 //! [`show`].
 
 mod image;
+#[cfg(target_arch = "x86_64")]
+mod lengths;
 pub mod parcels;
 pub mod target;
 
