@@ -41,4 +41,19 @@ mode default
 limit 20 "${P[@]}" "$PYTHON" "$HERE/options.py" --listener "1 37 64" >/dev/null 2>&1
 check "SO_TIMESTAMPING of a listener: stays on TCP" "$(stat_reasons "$STATS")" test "$(stat_sum bytes.sent.shm "$STATS")" = 0
 check "SO_TIMESTAMPING of a listener: says why" "$(stat_reasons "$STATS")" test "$(stat_sum on_tcp.odd_option "$STATS")" -gt 0
+# Each that this kernel has, in the middle of a connection's life. These alone bring it back to TCP: SO_TIMESTAMPING, SO_PEEK_OFF,
+# SO_TXTIME, SO_TIMESTAMPING_NEW, TCP_MD5SIG, TCP_REPAIR, TCP_MD5SIG_EXT.
+tmpdir TMP
+for family in AF_INET AF_INET6; do
+  for option in "1 37" "1 42" "1 61" "1 65" "6 14" "6 19" "6 32"; do echo "$family $option new"; done
+done >"$TMP/expected"
+for how in default eager; do
+  mode $how
+  limit 60 "${P[@]}" "$PYTHON" "$HERE/each_option.py" >"$TMP/each" 2>&1
+  check "each option, three values, two families" "$(tail -1 "$TMP/each")" test "$(sed -n 's/^tried //p' "$TMP/each")" -gt 1000
+  # Without the privilege, or in an older kernel, some of the seven are refused; none but these may go back.
+  others=$(grep -v ^tried "$TMP/each" | grep -vxF -f "$TMP/expected")
+  check "no other brings a connection back to TCP" "$others" test -z "$others"
+  check "SO_TIMESTAMPING does" "$(cat "$TMP/each")" test "$(grep -c '^AF_INET6* 1 37 new$' "$TMP/each")" = 2
+done
 exit $BAD

@@ -1,8 +1,9 @@
 //! The TCP socket underneath: the few calls we make on it ourselves, none of which blocks.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::Events;
 use crate::attach::sandbox;
@@ -153,6 +154,22 @@ pub fn option(fd: RawFd, level: i32, option: i32, into: &mut [u8]) -> Result<usi
     let r =
         unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, option, into.as_mut_ptr(), &raw mut len) };
     result(r).map(|_| into.len().min(len as usize))
+}
+
+/// Whether the kernel would refuse to set an option of this socket to what stands at an address of the
+/// program's, as it refuses a new socket of the same family. One that cannot be made says nothing.
+#[cold]
+pub fn would_refuse(fd: RawFd, level: i32, option: i32, value: (usize, u32)) -> bool {
+    let (value, length) = value;
+    let Some(family) = integer(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) else { return false };
+    let family = AddressFamily::from_raw(family as u16);
+    let Ok(like) = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None) else {
+        return false;
+    };
+    // SAFETY: the kernel checks the address, from which it only reads.
+    let r = unsafe { libc::syscall(libc::SYS_setsockopt, like.as_raw_fd(), level, option, value, length) };
+    sys::discard(like);
+    r < 0
 }
 
 /// `SO_LINGER`: the seconds, where it is on.

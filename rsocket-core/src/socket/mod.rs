@@ -31,6 +31,7 @@ pub mod known;
 mod lent;
 pub mod life;
 mod looking;
+pub mod option_table;
 pub mod options;
 mod pace;
 mod patience;

@@ -7,7 +7,8 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-use super::{kernel, stamps};
+use super::kernel;
+use super::option_table::{self, Kind};
 use crate::config::Config;
 use crate::device::shm::layout;
 use crate::sys;
@@ -84,82 +85,28 @@ impl Sizes {
     }
 }
 
-/// Options that change neither which bytes arrive nor what a call returns beside them.
+/// Options that change neither which bytes arrive nor what a call returns beside them, as long as no call
+/// asks for times of arrival.
 #[must_use]
 pub fn harmless(level: i32, name: i32) -> bool {
-    match level {
-        libc::SOL_SOCKET => harmless_socket(name) || stamps::concerns(level, name),
-        libc::IPPROTO_TCP => harmless_tcp(name),
-        libc::IPPROTO_IP => matches!(
-            name,
-            libc::IP_TOS
-                | libc::IP_TTL
-                | libc::IP_MTU_DISCOVER
-                | libc::IP_FREEBIND
-                | libc::IP_TRANSPARENT
-                | libc::IP_BIND_ADDRESS_NO_PORT
-                | libc::IP_MINTTL
-                | libc::IP_RECVERR
-                // TCP delivers none of these with its bytes (ip(7)).
-                | libc::IP_RECVOPTS
-                | libc::IP_RETOPTS
-                | libc::IP_PKTINFO
-                | libc::IP_RECVTTL
-                | libc::IP_RECVTOS
-                | libc::IP_RECVORIGDSTADDR
-                | libc::IP_PASSSEC
-                | libc::IP_CHECKSUM
-                | libc::IP_RECVFRAGSIZE
-                | libc::IP_UNICAST_IF
-                | 51 // IP_LOCAL_PORT_RANGE
-        ),
-        libc::IPPROTO_IPV6 => matches!(
-            name,
-            libc::IPV6_V6ONLY
-                | libc::IPV6_TCLASS
-                | libc::IPV6_UNICAST_HOPS
-                | libc::IPV6_MTU_DISCOVER
-                | libc::IPV6_MTU
-                | libc::IPV6_FREEBIND
-                | libc::IPV6_TRANSPARENT
-                | libc::IPV6_RECVERR
-                | libc::IPV6_ADDR_PREFERENCES
-                | libc::IPV6_AUTOFLOWLABEL
-                | libc::IPV6_MINHOPCOUNT
-                | libc::IPV6_RECVPKTINFO
-                | libc::IPV6_RECVHOPLIMIT
-                | libc::IPV6_RECVTCLASS
-                | libc::IPV6_RECVPATHMTU
-                | libc::IPV6_RECVRTHDR
-                | libc::IPV6_RECVHOPOPTS
-                | libc::IPV6_RECVDSTOPTS
-                | libc::IPV6_RECVORIGDSTADDR
-                | libc::IPV6_RECVFRAGSIZE
-        ),
-        _ => false,
-    }
+    option_table::kind(level, name) != Kind::Tcp
 }
 
 /// Options that are not [`harmless`], that a socket has from the one that listens, and that the kernel
 /// tells of: level, name, and the value of a socket of which nothing was asked. (`TCP_MD5SIG` it does
 /// not tell.)
-const INHERITED: [(i32, i32, i32); 12] = [
+const INHERITED: [(i32, i32, i32); 7] = [
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0),
     (libc::SOL_SOCKET, 65, 0), // SO_TIMESTAMPING_NEW
     (libc::SOL_SOCKET, libc::SO_TXTIME, 0),
-    (libc::SOL_SOCKET, libc::SO_WIFI_STATUS, 0),
-    (libc::SOL_SOCKET, libc::SO_NOFCS, 0),
     (libc::SOL_SOCKET, libc::SO_PEEK_OFF, -1),
-    (libc::SOL_SOCKET, libc::SO_SELECT_ERR_QUEUE, 0),
-    (libc::SOL_SOCKET, libc::SO_PASSSEC, 0),
-    (libc::SOL_SOCKET, 75, 0), // SO_RCVMARK
     (libc::IPPROTO_TCP, libc::TCP_ULP, 0),
     (libc::IPPROTO_TCP, libc::TCP_REPAIR, 0),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 0),
 ];
 
 /// Whether a socket on which another program may have set options has one that only TCP can honour.
-/// A dozen system calls.
+/// Seven system calls.
 #[cold]
 #[must_use]
 pub fn is_odd(fd: RawFd) -> bool {
@@ -178,8 +125,27 @@ pub fn is_odd(fd: RawFd) -> bool {
 /// Options that change how TCP sends: what is to be sent by TCP when the connection goes back goes before they are set.
 #[must_use]
 pub fn changes_sending(level: i32, name: i32) -> bool {
-    const TCP_MD5SIG_EXT: i32 = 38;
     level == libc::IPPROTO_TCP && matches!(name, libc::TCP_REPAIR | libc::TCP_MD5SIG | TCP_MD5SIG_EXT)
+}
+
+/// linux/tcp.h has it.
+const TCP_MD5SIG_EXT: i32 = 32;
+
+/// Whether setting an option that [`changes_sending`] would change nothing: the kernel refuses the value, of
+/// whatever socket, or it is there already. `value` is an address of the program's and a length; `number`
+/// what stands there, of four bytes.
+#[cold]
+#[must_use]
+pub fn would_change_nothing(
+    fd: RawFd,
+    level: i32,
+    name: i32,
+    value: (usize, u32),
+    number: Option<i32>,
+) -> bool {
+    // -1 switches TCP_REPAIR off, too.
+    let is_so = || number.is_some() && kernel::integer(fd, level, name) == number.map(|n| n.max(0));
+    kernel::would_refuse(fd, level, name, value) || name == libc::TCP_REPAIR && is_so()
 }
 
 /// A call's flags without `MSG_ZEROCOPY`, where the kernel ignores that one: the program has not set `SO_ZEROCOPY`.
@@ -227,82 +193,6 @@ fn value(fd: RawFd, level: i32, name: i32) -> Option<([u8; 32], usize)> {
     let mut bytes = [0; 32];
     let n = kernel::option(fd, level, name, &mut bytes).ok()?;
     (n < bytes.len()).then_some((bytes, n))
-}
-
-fn harmless_socket(name: i32) -> bool {
-    matches!(
-        name,
-        libc::SO_DEBUG
-            | libc::SO_REUSEADDR
-            | libc::SO_REUSEPORT
-            | libc::SO_DONTROUTE
-            | libc::SO_BROADCAST
-            | libc::SO_SNDBUF
-            | libc::SO_RCVBUF
-            | libc::SO_SNDBUFFORCE
-            | libc::SO_RCVBUFFORCE
-            | libc::SO_KEEPALIVE
-            | libc::SO_OOBINLINE
-            | libc::SO_PRIORITY
-            | libc::SO_LINGER
-            | libc::SO_RCVLOWAT
-            | libc::SO_RCVTIMEO
-            | libc::SO_SNDTIMEO
-            | 66 // SO_RCVTIMEO_NEW
-            | 67 // SO_SNDTIMEO_NEW
-            | libc::SO_BINDTODEVICE
-            | libc::SO_BINDTOIFINDEX
-            | libc::SO_MARK
-            | libc::SO_BUSY_POLL
-            | libc::SO_PREFER_BUSY_POLL
-            | libc::SO_BUSY_POLL_BUDGET
-            | libc::SO_INCOMING_CPU
-            | libc::SO_MAX_PACING_RATE
-            | libc::SO_ATTACH_FILTER
-            | libc::SO_DETACH_FILTER
-            | libc::SO_LOCK_FILTER
-            | libc::SO_ATTACH_BPF
-            | libc::SO_ATTACH_REUSEPORT_CBPF
-            | libc::SO_ATTACH_REUSEPORT_EBPF
-            | 68 // SO_DETACH_REUSEPORT_BPF
-            | 72 // SO_BUF_LOCK
-            | 73 // SO_RESERVE_MEM
-            | 74 // SO_TXREHASH
-            // A call that uses it says so (MSG_ZEROCOPY).
-            | libc::SO_ZEROCOPY
-            | libc::SO_SNDLOWAT
-            | libc::SO_PASSCRED
-            | libc::SO_RXQ_OVFL
-    )
-}
-
-fn harmless_tcp(name: i32) -> bool {
-    matches!(
-        name,
-        libc::TCP_NODELAY
-            | libc::TCP_MAXSEG
-            | libc::TCP_CORK
-            | libc::TCP_KEEPIDLE
-            | libc::TCP_KEEPINTVL
-            | libc::TCP_KEEPCNT
-            | libc::TCP_SYNCNT
-            | libc::TCP_LINGER2
-            | libc::TCP_DEFER_ACCEPT
-            | libc::TCP_WINDOW_CLAMP
-            | libc::TCP_QUICKACK
-            | libc::TCP_CONGESTION
-            | libc::TCP_THIN_LINEAR_TIMEOUTS
-            | libc::TCP_THIN_DUPACK
-            | libc::TCP_USER_TIMEOUT
-            | libc::TCP_FASTOPEN
-            | libc::TCP_FASTOPEN_KEY
-            | libc::TCP_FASTOPEN_NO_COOKIE
-            | libc::TCP_TIMESTAMP
-            | libc::TCP_NOTSENT_LOWAT
-            | libc::TCP_SAVE_SYN
-            | libc::TCP_INQ
-            | 37 // TCP_TX_DELAY
-    )
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_long, c_ulong, c_void};
 use libc::socklen_t;
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
-use rsocket_core::socket::options::{Before, changes_sending, harmless};
+use rsocket_core::socket::options::{Before, changes_sending, harmless, would_change_nothing};
 use rsocket_core::socket::{SlotId, inq, stamps, timers, urgent};
 use rsocket_core::{plain, socket, sys};
 
@@ -33,7 +33,10 @@ fn duplicates(command: c_int) -> bool {
 hook! {
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int, when shadow::tracked(fd) => {
         let odd = if harmless(level, name) { None } else { endpoint(fd) };
-        if let Some(slot) = odd && changes_sending(level, name) {
+        if let Some(slot) = odd
+            && changes_sending(level, name)
+            && !keeping_errno(|| would_change_nothing(fd, level, name, (value.addr(), length), integer_at(value, length)))
+        {
             keeping_errno(|| socket::refuse(slot, fd, Reason::OddOption));
         }
         let before = odd.map(|slot| (slot, keeping_errno(|| Before::ask(fd, level, name))));
@@ -50,6 +53,16 @@ hook! {
         }
         r
     }
+}
+
+/// An option's value, if it is an integer that can be read.
+///
+/// # Safety
+/// `value` is null or the caller's, as setsockopt(2) asks.
+unsafe fn integer_at(value: *const c_void, length: socklen_t) -> Option<c_int> {
+    let is_one = length as usize >= size_of::<c_int>() && readable(value, size_of::<c_int>());
+    // SAFETY: the bytes are there, which was asked just before; an integer may have any value.
+    is_one.then(|| unsafe { value.cast::<c_int>().read_unaligned() })
 }
 
 /// A connection, or a listener, whose options the sockets that it gives will have.
