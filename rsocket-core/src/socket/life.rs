@@ -63,6 +63,12 @@ fn established(id: SlotId, s: &Slot, flags: u32) {
     }
 }
 
+/// Whether the socket has not been connected yet, as far as is known.
+#[must_use]
+pub fn is_new(id: SlotId) -> bool {
+    family::slot(id).is_some_and(|s| s.phase() == Phase::Unconnected)
+}
+
 /// Before the real connect.
 pub fn connecting(id: SlotId, _fd: RawFd) {
     if let Some(s) = family::slot(id) {

@@ -112,7 +112,7 @@ const TCP: &[Row] = &[
     (25, "TCP_NOTSENT_LOWAT", Stays),
     (27, "TCP_SAVE_SYN", Stays),
     (29, "TCP_REPAIR_WINDOW", Tcp),
-    (30, "TCP_FASTOPEN_CONNECT", Tcp),
+    (30, "TCP_FASTOPEN_CONNECT", Stays),
     (31, "TCP_ULP", Tcp),
     (32, "TCP_MD5SIG_EXT", Tcp),
     (33, "TCP_FASTOPEN_KEY", Stays),

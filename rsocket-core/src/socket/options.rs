@@ -95,18 +95,17 @@ pub fn harmless(level: i32, name: i32) -> bool {
 /// Options that are not [`harmless`], that a socket has from the one that listens, and that the kernel
 /// tells of: level, name, and the value of a socket of which nothing was asked. (`TCP_MD5SIG` it does
 /// not tell.)
-const INHERITED: [(i32, i32, i32); 7] = [
+const INHERITED: [(i32, i32, i32); 6] = [
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0),
     (libc::SOL_SOCKET, 65, 0), // SO_TIMESTAMPING_NEW
     (libc::SOL_SOCKET, libc::SO_TXTIME, 0),
     (libc::SOL_SOCKET, libc::SO_PEEK_OFF, -1),
     (libc::IPPROTO_TCP, libc::TCP_ULP, 0),
     (libc::IPPROTO_TCP, libc::TCP_REPAIR, 0),
-    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 0),
 ];
 
 /// Whether a socket on which another program may have set options has one that only TCP can honour.
-/// Seven system calls.
+/// Six system calls.
 #[cold]
 #[must_use]
 pub fn is_odd(fd: RawFd) -> bool {
@@ -231,7 +230,7 @@ mod tests {
         assert!(
             harmless(libc::SOL_SOCKET, libc::SO_RCVTIMEO) && harmless(libc::SOL_SOCKET, libc::SO_TIMESTAMP)
         );
-        for name in [libc::TCP_ULP, libc::TCP_MD5SIG, libc::TCP_REPAIR, libc::TCP_FASTOPEN_CONNECT] {
+        for name in [libc::TCP_ULP, libc::TCP_MD5SIG, libc::TCP_REPAIR] {
             assert!(!harmless(libc::IPPROTO_TCP, name), "{name}");
         }
         for name in [libc::SO_TIMESTAMPING, libc::SO_TXTIME] {

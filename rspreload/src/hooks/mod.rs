@@ -8,6 +8,7 @@ pub(crate) mod aio;
 pub(crate) mod dup;
 pub(crate) mod epoll;
 pub(crate) mod exec;
+mod fastopen;
 mod files;
 pub(crate) mod life;
 pub(crate) mod load;

@@ -13,6 +13,7 @@ use rsocket_core::errno::Errno;
 use rsocket_core::socket::{SlotId, policy};
 use rsocket_core::{plain, socket, sys};
 
+use super::fastopen;
 use crate::adopted;
 use crate::edge::{fail, keeping_errno};
 use crate::real;
@@ -215,6 +216,7 @@ hook! {
         if policy::plain_rdma() {
             return answer(SockAddr::read(address, length).and_then(|to| plain::rdma::connect(slot, fd, &to.0)));
         }
+        fastopen::connect_first(fd);
         socket::connecting(slot, fd);
         let r = real::connect(fd, address, length);
         keeping_errno(|| socket::connected(slot, fd, r, sys::errno()));
@@ -233,7 +235,7 @@ hook! {
 ///
 /// # Safety
 /// `address` is null or points to `length` bytes.
-unsafe fn dissolves(address: *const sockaddr, length: socklen_t) -> bool {
+pub(super) unsafe fn dissolves(address: *const sockaddr, length: socklen_t) -> bool {
     if address.is_null() || (length as usize) < size_of::<libc::sa_family_t>() {
         return false;
     }

@@ -10,6 +10,7 @@ use rsocket_core::socket::options::heeded;
 use rsocket_core::socket::vectors::Cursor;
 use rsocket_core::socket::{self, Route, SlotId, urgent};
 
+use super::fastopen;
 use super::passing::{before_passing, not_passed};
 use super::recv::{bad_list, saw_each, total};
 use crate::edge::{self, fail, iovecs, keeping_errno, nowhere, one, readable, sent};
@@ -28,8 +29,8 @@ fn enter(slot: SlotId, fd: c_int, flags: c_int, odd: bool) -> Result<Route, Errn
         }
         socket::refuse_sending(slot, fd, Reason::Urgent);
     }
-    if flags & (libc::MSG_FASTOPEN | libc::MSG_ZEROCOPY) != 0 {
-        // A connect that no `connect` hook sees; buffers that the kernel reads after the call.
+    if flags & libc::MSG_ZEROCOPY != 0 {
+        // Buffers that the kernel reads after the call.
         socket::refuse_sending(slot, fd, Reason::OddUse);
     }
     match socket::enter_send(slot, fd) {
@@ -38,11 +39,6 @@ fn enter(slot: SlotId, fd: c_int, flags: c_int, odd: bool) -> Result<Route, Errn
         }
         route => Ok(route),
     }
-}
-
-/// Whether the call would connect what is connected: the kernel refuses it, and moves nothing.
-fn connects_again(slot: SlotId, flags: c_int) -> bool {
-    flags & libc::MSG_FASTOPEN != 0 && socket::on_shared_memory(slot)
 }
 
 /// [`socket::enter_send`] for a call that only the kernel can do.
@@ -67,6 +63,28 @@ fn back_to_kernel(slot: SlotId, fd: c_int, flags: c_int) -> Result<(), Errno> {
     Err(urgent::refused(slot, fd))
 }
 
+/// Before a call that may ask for TCP Fast Open: its flags, or what connect(2) has said instead of it.
+///
+/// # Safety
+/// The address is null or has as many bytes as is said beside it.
+#[inline]
+unsafe fn connect_first(
+    slot: SlotId,
+    fd: c_int,
+    flags: c_int,
+    to: (*const sockaddr, socklen_t),
+) -> Result<c_int, c_int> {
+    if !fastopen::asks(flags) {
+        return Ok(flags);
+    }
+    // SAFETY: the caller's promise.
+    match unsafe { fastopen::by_connect(slot, fd, to.0, to.1) } {
+        None => Ok(flags),
+        Some(0) => Ok(flags & !libc::MSG_FASTOPEN),
+        Some(r) => Err(r),
+    }
+}
+
 /// One sending call: `real` is the pass-through.
 #[inline]
 pub(super) fn transmit(
@@ -84,8 +102,8 @@ pub(super) fn transmit(
     {
         return n.cast_signed();
     }
-    if connects_again(slot, flags) {
-        return real();
+    if fastopen::asks(flags) {
+        return fastopen::transmit(slot, fd, from, flags, real);
     }
     match enter(slot, fd, flags, odd) {
         Ok(Route::Kernel) => {
@@ -179,6 +197,10 @@ hook! {
     }
 
     fn sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int, to: *const sockaddr, to_length: socklen_t) -> ssize_t, with slot of fd => {
+        let flags = match connect_first(slot, fd, flags, (to, to_length)) {
+            Ok(flags) => flags,
+            Err(r) => return r as ssize_t,
+        };
         // The address is ignored on a connected stream, as Linux does.
         transmit(slot, fd, &one(buffer, length), flags, false, || real::sendto(fd, buffer, length, flags, to, to_length))
     }
@@ -201,6 +223,10 @@ hook! {
         if flags < 0 || !present(message, 1) {
             return real::sendmsg(fd, message, flags);
         }
+        let flags = match connect_first(slot, fd, flags, ((*message).msg_name.cast(), (*message).msg_namelen)) {
+            Ok(flags) => flags,
+            Err(r) => return r as ssize_t,
+        };
         let odd = (*message).msg_controllen != 0;
         match iovecs((*message).msg_iov, (*message).msg_iovlen) {
             Some(from) => transmit(slot, fd, from, flags, odd, || real::sendmsg(fd, message, flags)),
@@ -224,9 +250,24 @@ hook! {
             each(usize::try_from(r).unwrap_or(0), not_passed);
             return r;
         };
-        let heeded = heeded(fd, flags);
-        if connects_again(slot, heeded) || !present(list, 1) {
+        if !present(list, 1) {
             return real::sendmmsg(fd, list, length, flags);
+        }
+        let to = &raw const (*list).msg_hdr;
+        let flags = match connect_first(slot, fd, flags, ((*to).msg_name.cast(), (*to).msg_namelen)) {
+            // A second one that asks would find a connection.
+            Ok(less) if less != flags => return messages_to_device(slot, fd, list, most.min(1), less),
+            Ok(flags) => flags,
+            Err(r) => return r,
+        };
+        let heeded = heeded(fd, flags);
+        if fastopen::asks(heeded) {
+            return match fastopen::list(slot, fd, list, || real::sendmmsg(fd, list, length, flags)) {
+                // As above.
+                Ok(0) => messages_to_device(slot, fd, list, most.min(1), flags & !libc::MSG_FASTOPEN),
+                Ok(r) => r,
+                Err(e) => fail(e),
+            };
         }
         match enter(slot, fd, heeded, any_control(list, most)) {
             Ok(Route::Kernel) => {
