@@ -24,7 +24,7 @@ use crate::device::shm::home;
 use crate::errno::Errno;
 use crate::live;
 use crate::socket::slot::{Slot, SlotId, flag};
-use crate::socket::{family, kernel, policy, rings, wait};
+use crate::socket::{family, kernel, policy, rings, verdict};
 use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sync::lock::Taken;
@@ -297,7 +297,7 @@ pub fn ended_young(s: &Slot) {
     let noted = Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8);
     if let Some(reason) = noted.filter(|r| *r != Reason::TooYoung)
         && matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked)
-        && !wait::is_overdue(s)
+        && !verdict::is_overdue(s)
     {
         stats::fell_back(reason);
     }

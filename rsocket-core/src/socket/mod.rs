@@ -60,6 +60,7 @@ pub mod timers;
 pub mod unread;
 pub mod urgent;
 pub mod vectors;
+pub(crate) mod verdict;
 pub mod wait;
 mod waits;
 mod watch;

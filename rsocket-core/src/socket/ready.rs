@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 
 use super::slot::{Slot, SlotId, flag};
 use super::{Events, Progress};
-use super::{beside, pending, reader, receive, wait};
+use super::{beside, pending, reader, receive, verdict, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{detach, marks, pairing, retry};
@@ -223,7 +223,7 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
             Phase::Paired if send_mode == SendMode::Asked => ready |= Events::OUT,
             Phase::Refused => ready |= Events::OUT | Events::IN,
             // Both fail now.
-            _ if wait::strict_verdict(s, fd).is_err() => ready |= Events::OUT | Events::IN,
+            _ if verdict::strict(s, fd).is_err() => ready |= Events::OUT | Events::IN,
             _ => {}
         },
         SendMode::Kernel | SendMode::Asked | SendMode::Returned => ask |= Events::OUT,

@@ -21,7 +21,7 @@ use super::straight::Looked;
 pub use super::unread::unread;
 pub(crate) use super::unread::{ended_ahead, in_window, no_more_fits, reaches_low_water};
 use super::vectors::Cursor;
-use super::{beside, guard, pending, ready, straight, tally, wait};
+use super::{beside, guard, pending, ready, straight, tally, verdict, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveEvent, ReceiveMode};
 use crate::attach::trust::state;
@@ -164,7 +164,7 @@ pub(super) fn attempt(
             // Nobody will ever send anything that this end may take.
             Ok(Got::Nothing) if refused() => Err(Errno(libc::ECONNREFUSED)),
             // Nor is it waited for longer than a sender waits.
-            Ok(Got::Nothing) => wait::strict_verdict(s, fd).map(|()| Got::Nothing),
+            Ok(Got::Nothing) => verdict::strict(s, fd).map(|()| Got::Nothing),
             got => got,
         };
     }

@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use super::kernel;
 use super::slot::{LARGE, SMALL, SendState, Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{guard, pending, reader, straight, tally, wait};
+use super::{guard, pending, reader, straight, tally, verdict, wait};
 use crate::attach::detach::Scope;
 use crate::attach::link::{self, Beyond, Ends};
 use crate::attach::machine::{SendEvent, SendMode};
@@ -276,7 +276,7 @@ fn before_the_device(s: &Slot, fd: RawFd) -> Result<(), Errno> {
     if s.has(flag::PEER_GONE | flag::WRITE_SHUT) {
         return Err(closed(s, fd));
     }
-    wait::strict_verdict(s, fd)
+    verdict::strict(s, fd)
 }
 
 /// Fixes the byte at which this direction leaves TCP, once nobody is inside the kernel to send. The

@@ -11,10 +11,10 @@ use super::Events;
 use super::known::Fact;
 pub use super::patience::Patience;
 use super::slot::{Slot, SlotId, flag};
-use super::{beside, kernel, lent, policy, reader, ready};
+use super::{beside, kernel, lent, policy, reader, ready, verdict};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
-use crate::attach::{marks, pairing, trust};
+use crate::attach::{marks, pairing};
 use crate::device::shm::bell::BellRef;
 use crate::errno::Errno;
 use crate::fork_safe;
@@ -470,68 +470,6 @@ fn after_sleep(
     }
 }
 
-/// In [`Slot::waiting_since`]: it has been said that the wait was too long.
-const OVERDUE: u64 = u64::MAX;
-
-/// Whether it has been said already that a strict connection's wait was too long.
-pub(crate) fn is_overdue(s: &Slot) -> bool {
-    s.waiting_since.load(Ordering::Relaxed) == OVERDUE
-}
-
-/// A strict connection without a window: fine while it may still attach, an error once that took too long
-/// and nobody came.
-///
-/// # Errors
-/// `ETIMEDOUT` after [`policy::STRICT_PATIENCE_NS`], `ECONNREFUSED` when it can never attach.
-pub(crate) fn strict_verdict(s: &Slot, fd: RawFd) -> Result<(), Errno> {
-    match s.phase() {
-        Phase::Refused if s.has(flag::RSOCKET) => Err(match kernel::ending(fd) {
-            // That the peer has gone is why there was nobody to attach to.
-            kernel::Ending::Fin => Errno::PIPE,
-            kernel::Ending::Failed(e) => e,
-            kernel::Ending::Open | kernel::Ending::Bytes => Errno(libc::ECONNREFUSED),
-        }),
-        Phase::Refused => Err(Errno(libc::ECONNREFUSED)),
-        Phase::Paired | Phase::Unconnected => Ok(()),
-        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked | Phase::Dialling => {
-            let now = sys::now_ns();
-            let since = s.waiting_since.load(Ordering::Relaxed);
-            if since == 0 {
-                s.waiting_since.store(now, Ordering::Relaxed);
-                Ok(())
-            } else if since != OVERDUE && now.saturating_sub(since) <= policy::STRICT_PATIENCE_NS {
-                Ok(())
-            } else if fd < 0 {
-                // Nobody can be asked; whoever has the descriptor will.
-                Ok(())
-            } else if peer_expected(s, fd) {
-                s.waiting_since.store(now, Ordering::Relaxed);
-                Ok(())
-            } else {
-                if s.waiting_since.swap(OVERDUE, Ordering::Relaxed) != OVERDUE {
-                    pairing::overdue(s);
-                }
-                Err(Errno::TIMEDOUT)
-            }
-        }
-    }
-}
-
-/// Whether a peer that has not attached may still do: it has spoken to us, or has not accepted the connection
-/// yet.
-fn peer_expected(s: &Slot, fd: RawFd) -> bool {
-    if matches!(s.phase(), Phase::Greeted | Phase::Knocked) {
-        return true;
-    }
-    let accepted = || match trust::Tuple::of(fd).map(|t| trust::find(&t.reversed())) {
-        // Not even connected: that is between the kernel and its own patience.
-        None => false,
-        Some(Ok(Some(owner))) => owner.is_alive(),
-        Some(Ok(None) | Err(_)) => true,
-    };
-    s.has(flag::CONNECTING) && !accepted()
-}
-
 /// Says on which CPU this side waits, so that the other does not spin against it.
 pub(crate) fn say_cpu(ends: &Ends) {
     marks::say_cpu(ends, thread::cpu());
@@ -544,7 +482,7 @@ const ATTACH_LOOK_NS: i64 = 200_000;
 /// own side.
 ///
 /// # Errors
-/// `ENOTCONN` for one that has ended, `ETIMEDOUT` and `ECONNREFUSED` as [`strict_verdict`], `EINTR`.
+/// `ENOTCONN` for one that has ended, `ETIMEDOUT` and `ECONNREFUSED` as [`verdict::strict`], `EINTR`.
 pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Errno> {
     let over =
         flag::BROKEN | flag::LOST | flag::PENDING | flag::UNREACHED | flag::PEER_GONE | flag::WINDOW_DONE;
@@ -567,7 +505,7 @@ pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Errno> {
                 return Err(Errno::TIMEDOUT);
             }
         } else {
-            strict_verdict(s, fd)?;
+            verdict::strict(s, fd)?;
         }
         pairing::advance(id, s, fd);
         let time = libc::timespec { tv_sec: 0, tv_nsec: ATTACH_LOOK_NS };
