@@ -242,7 +242,8 @@ fn out_of_time_has_a_reason() {
     let (client, server) = ends(flag::STRICT);
     let counted = |reason| stats::snapshot().on_tcp(reason);
     let late = |end: &End| {
-        end.slot.waiting_since.store(1, Ordering::Relaxed);
+        // More than all patience.
+        end.slot.waiting_since.store((1 << 30) - 1, Ordering::Relaxed);
         let mut byte = 0_u8;
         let list = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
         let fd = end.stream.as_raw_fd();

@@ -1,5 +1,6 @@
 //! The TCP socket underneath: the few calls we make on it ourselves, none of which blocks.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags};
@@ -170,6 +171,12 @@ pub fn would_refuse(fd: RawFd, level: i32, option: i32, value: (usize, u32)) -> 
     let r = unsafe { libc::syscall(libc::SYS_setsockopt, like.as_raw_fd(), level, option, value, length) };
     sys::discard(like);
     r < 0
+}
+
+/// The port of the socket's own name.
+pub fn local_port(fd: RawFd) -> Option<u16> {
+    let name = rustix::net::getsockname(sys::borrow(fd)).ok()?;
+    SocketAddr::try_from(name).ok().map(|name| name.port())
 }
 
 /// `SO_LINGER`: the seconds, where it is on.

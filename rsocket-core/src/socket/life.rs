@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use super::family::{self, Left};
 use super::slot::{RecvState, Slot, SlotId, flag};
-use super::{guard, inq, kernel, lent, policy, receive, stamps, tally};
+use super::{guard, inq, kernel, lent, policy, receive, stamps, tally, verdict};
 use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::attach::reason::Reason;
 use crate::attach::{arenas, detach, heirs, hello, link, pairing, remote, vault};
@@ -207,6 +207,8 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     } else if s.has(flag::RSOCKET) && !s.has(flag::DATAGRAM) {
         // The peer must see the end of the connection before the end of the pairing.
         kernel::shut_sending(fd);
+    } else if verdict::is_cut_short(s) {
+        kernel::reset_on_close(fd);
     }
     pairing::forget(s);
     fork_safe::forget(s);
@@ -299,6 +301,8 @@ pub fn leaving() {
             } else {
                 detach::tail_or_reset(id, s, fd);
             }
+        } else if verdict::is_cut_short(s) && !family::shared(id) {
+            kernel::reset_on_close(family::descriptor(id));
         }
     });
 }

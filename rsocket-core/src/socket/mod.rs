@@ -73,6 +73,7 @@ pub use life::{
 };
 pub use ready::Look;
 pub use slot::SlotId;
+pub use verdict::unattached;
 pub use waits::{
     Meant, arm, arm_edge, attaching, bits_serve, collect_ready, disarm, foresee, hear, heard, look,
     may_be_taken, mode_epoch, patience, progress, settled, spin,

@@ -221,10 +221,7 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
         }
         SendMode::Kernel | SendMode::Asked if strict => match s.phase() {
             Phase::Paired if send_mode == SendMode::Asked => ready |= Events::OUT,
-            Phase::Refused => ready |= Events::OUT | Events::IN,
-            // Both fail now.
-            _ if verdict::strict(s, fd).is_err() => ready |= Events::OUT | Events::IN,
-            _ => {}
+            _ => ready |= verdict::ready(s, fd),
         },
         SendMode::Kernel | SendMode::Asked | SendMode::Returned => ask |= Events::OUT,
     }

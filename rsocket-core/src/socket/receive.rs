@@ -23,7 +23,7 @@ pub(crate) use super::unread::{ended_ahead, in_window, no_more_fits, reaches_low
 use super::vectors::Cursor;
 use super::{beside, guard, pending, ready, straight, tally, verdict, wait};
 use crate::attach::link::{self, Ends};
-use crate::attach::machine::{Phase, ReceiveEvent, ReceiveMode};
+use crate::attach::machine::{ReceiveEvent, ReceiveMode};
 use crate::attach::trust::state;
 use crate::attach::{counters, detach, marks, pairing, reason::Reason, sandbox};
 use crate::device::shm::copy::CopyHint;
@@ -159,11 +159,8 @@ pub(super) fn attempt(
         if !s.has(flag::STRICT) || link::has_window(s) {
             return by_kernel(s, fd, to, flags);
         }
-        let refused = || s.phase() == Phase::Refused;
         return match if sandbox::inside() { Ok(Got::Nothing) } else { by_kernel(s, fd, to, flags) } {
-            // Nobody will ever send anything that this end may take.
-            Ok(Got::Nothing) if refused() => Err(Errno(libc::ECONNREFUSED)),
-            // Nor is it waited for longer than a sender waits.
+            // Nobody will ever send anything that this end may take, or has in the time that a sender waits.
             Ok(Got::Nothing) => verdict::strict(s, fd).map(|()| Got::Nothing),
             got => got,
         };

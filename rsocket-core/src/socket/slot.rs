@@ -284,7 +284,7 @@ pub struct Slot {
     pub sizes: Sizes,
     /// How long a silent peer is waited for, as far as a relay must know.
     pub timers: Timers,
-    /// Monotonic nanoseconds since when a strict connection waits to attach.
+    /// How long a strict connection has waited to attach ([`super::verdict`]).
     pub waiting_since: AtomicU64,
     /// The processes of the family that hold it.
     pub holders: super::holders::Holders,

@@ -1,76 +1,269 @@
 //! Where TCP is excluded: how long a connection is waited for that has not attached, and what is said then.
 //!
-//! Must not know how a pairing goes ([`pairing`]) or how a thread waits ([`super::wait`]). Entry point: [`strict`].
+//! A peer that is known, and at work on the pairing, is waited for without a limit. Any other has the patience of
+//! [`policy::STRICT_PATIENCE_NS`], and twice that before it has accepted the connection, unless nobody but the waiting
+//! thread could accept it. What was said once stays, short of a peer that attaches all the same.
+//! Must not know how a pairing goes ([`pairing`]) or how a thread waits ([`super::wait`]). Entry points: [`strict`], [`ready`].
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
-use super::slot::{Slot, flag};
-use super::{kernel, policy};
-use crate::attach::machine::Phase;
-use crate::attach::{pairing, trust};
+use super::slot::{Slot, SlotId, flag};
+use super::{Events, family, kernel, policy, waits};
+use crate::attach::machine::{Phase, SendMode};
+use crate::attach::trust::{self, Tuple};
+use crate::attach::{link, pairing};
 use crate::errno::Errno;
 use crate::sys;
 
-/// In [`Slot::waiting_since`]: it has been said that the wait was too long.
+/// In [`Slot::waiting_since`]: it has been said that the wait was too long, or in vain.
 const OVERDUE: u64 = u64::MAX;
 
-/// Whether it has been said already that a strict connection's wait was too long.
+/// How long each stage of a wait is, in milliseconds.
+const PATIENCE_MS: u32 = (policy::STRICT_PATIENCE_NS / 1_000_000) as u32;
+
+/// So much of the time between two looks counts, in milliseconds: where a process or a machine has stood still, its peer may
+/// have done so, too.
+const MOST_MS: i32 = 1000;
+
+/// What a look says where every call fails.
+const FAILED: Events =
+    Events::IN.union(Events::OUT).union(Events::RDHUP).union(Events::ERR).union(Events::HUP);
+
+/// What was found out when a stage of the wait was over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// Nothing yet.
+    First = 0,
+    /// Somebody else may still accept the connection.
+    Queued = 1,
+    /// He has done so since.
+    Accepted = 2,
+}
+
+/// How long a connection has been waited for, as [`Slot::waiting_since`] has it: the time that counts in the lower 30 bits,
+/// the stage in the next two, when it was last looked at in the upper half; both times in milliseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Waited {
+    ms: u32,
+    stage: Stage,
+    seen: u32,
+}
+
+impl Waited {
+    const MOST: u32 = (1 << 30) - 1;
+
+    fn from_raw(raw: u64) -> Self {
+        let stage = match raw >> 30 & 3 {
+            1 => Stage::Queued,
+            2 => Stage::Accepted,
+            _ => Stage::First,
+        };
+        Self { ms: raw as u32 & Self::MOST, stage, seen: (raw >> 32) as u32 }
+    }
+
+    fn to_raw(self) -> u64 {
+        u64::from(self.seen) << 32 | (self.stage as u64) << 30 | u64::from(self.ms.min(Self::MOST))
+    }
+
+    /// The same at a later look. (Another thread's may be the later one.)
+    fn at(self, now: u32) -> Self {
+        match now.wrapping_sub(self.seen).cast_signed().min(MOST_MS) {
+            since @ 1.. => Self { ms: self.ms.saturating_add(since.cast_unsigned()), seen: now, ..self },
+            _ => self,
+        }
+    }
+}
+
+/// Whether it has been said already that a connection was waited for in vain.
 pub(crate) fn is_overdue(s: &Slot) -> bool {
+    // Relaxed here and below: the word stands for itself.
     s.waiting_since.load(Ordering::Relaxed) == OVERDUE
+}
+
+/// Whether a call has failed since the connection cannot attach, or did not in time, and it never did: what its peer sent, or
+/// was to get, is lost, which must not look like the end of a stream.
+pub(crate) fn is_cut_short(s: &Slot) -> bool {
+    is_overdue(s) && s.has(flag::STRICT) && !s.has(flag::RSOCKET) && never_attached(s)
+}
+
+fn never_attached(s: &Slot) -> bool {
+    !link::has_window(s) && !s.has(flag::WINDOW_DONE)
 }
 
 /// A strict connection without a window: fine while it may still attach, an error once that took too long
 /// and nobody came.
 ///
 /// # Errors
-/// `ETIMEDOUT` after [`policy::STRICT_PATIENCE_NS`], `ECONNREFUSED` when it can never attach.
+/// `ETIMEDOUT` when its patience is over, `ECONNREFUSED` when it can never attach.
 pub(crate) fn strict(s: &Slot, fd: RawFd) -> Result<(), Errno> {
     match s.phase() {
-        Phase::Refused if s.has(flag::RSOCKET) => Err(match kernel::ending(fd) {
-            // That the peer has gone is why there was nobody to attach to.
-            kernel::Ending::Fin => Errno::PIPE,
-            kernel::Ending::Failed(e) => e,
-            kernel::Ending::Open | kernel::Ending::Bytes => Errno(libc::ECONNREFUSED),
-        }),
-        Phase::Refused => Err(Errno(libc::ECONNREFUSED)),
-        Phase::Paired | Phase::Unconnected => Ok(()),
-        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked | Phase::Dialling => {
-            let now = sys::now_ns();
-            let since = s.waiting_since.load(Ordering::Relaxed);
-            if since == 0 {
-                s.waiting_since.store(now, Ordering::Relaxed);
-                Ok(())
-            } else if since != OVERDUE && now.saturating_sub(since) <= policy::STRICT_PATIENCE_NS {
-                Ok(())
-            } else if fd < 0 {
-                // Nobody can be asked; whoever has the descriptor will.
-                Ok(())
-            } else if peer_expected(s, fd) {
-                s.waiting_since.store(now, Ordering::Relaxed);
-                Ok(())
-            } else {
-                if s.waiting_since.swap(OVERDUE, Ordering::Relaxed) != OVERDUE {
-                    pairing::overdue(s);
-                }
-                Err(Errno::TIMEDOUT)
-            }
+        Phase::Refused => {
+            let e = refusal(s, fd);
+            s.waiting_since.store(OVERDUE, Ordering::Relaxed);
+            Err(e)
         }
+        Phase::Paired | Phase::Unconnected => Ok(()),
+        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked | Phase::Dialling => in_time(s, fd),
     }
 }
 
-/// Whether a peer that has not attached may still do: it has spoken to us, or has not accepted the connection
-/// yet.
-fn peer_expected(s: &Slot, fd: RawFd) -> bool {
-    if matches!(s.phase(), Phase::Greeted | Phase::Knocked) {
-        return true;
+fn refusal(s: &Slot, fd: RawFd) -> Errno {
+    if !s.has(flag::RSOCKET) {
+        return Errno(libc::ECONNREFUSED);
     }
-    let accepted = || match trust::Tuple::of(fd).map(|t| trust::find(&t.reversed())) {
-        // Not even connected: that is between the kernel and its own patience.
-        None => false,
-        Some(Ok(Some(owner))) => owner.is_alive(),
-        Some(Ok(None) | Err(_)) => true,
-    };
-    s.has(flag::CONNECTING) && !accepted()
+    match kernel::ending(fd) {
+        // That the peer has gone is why there was nobody to attach to.
+        kernel::Ending::Fin => Errno::PIPE,
+        kernel::Ending::Failed(e) => e,
+        kernel::Ending::Open | kernel::Ending::Bytes => Errno(libc::ECONNREFUSED),
+    }
+}
+
+fn in_time(s: &Slot, fd: RawFd) -> Result<(), Errno> {
+    let now = (sys::now_ns() / 1_000_000) as u32;
+    let raw = s.waiting_since.load(Ordering::Relaxed);
+    if raw == OVERDUE {
+        return Err(Errno::TIMEDOUT);
+    }
+    let before = Waited::from_raw(raw);
+    let mut waited = if raw == 0 { Waited { seen: now, ..before } } else { before.at(now) };
+    // Without a descriptor nobody can be asked; whoever has one will.
+    if waited.ms > PATIENCE_MS && fd >= 0 {
+        let Some(stage) = next(s, fd, waited.stage) else {
+            if s.waiting_since.swap(OVERDUE, Ordering::Relaxed) != OVERDUE {
+                pairing::overdue(s);
+                // News for sets that report each only once.
+                s.next_epoch();
+            }
+            return Err(Errno::TIMEDOUT);
+        };
+        waited = Waited { ms: 0, stage, ..waited };
+    }
+    // Who comes second has seen the same, or that it is over.
+    let _ = s.waiting_since.compare_exchange(raw, waited.to_raw(), Ordering::Relaxed, Ordering::Relaxed);
+    Ok(())
+}
+
+/// How far the peer's end of a connection has come.
+enum Peer {
+    /// Not even connected: that is between the kernel and its own patience.
+    Unreached,
+    /// It waits to be accepted.
+    Queued(Tuple),
+    /// Somebody has it, as far as is known.
+    Accepted,
+}
+
+fn peer(fd: RawFd) -> Peer {
+    let Some(tuple) = Tuple::of(fd) else { return Peer::Unreached };
+    match trust::find(&tuple.reversed()) {
+        Ok(Some(owner)) if !owner.is_alive() => Peer::Queued(tuple),
+        Ok(_) | Err(_) => Peer::Accepted,
+    }
+}
+
+/// What comes after a stage that is over; `None` when the whole wait is.
+fn next(s: &Slot, fd: RawFd, stage: Stage) -> Option<Stage> {
+    if matches!(s.phase(), Phase::Greeted | Phase::Knocked) {
+        return Some(stage);
+    }
+    if !s.has(flag::CONNECTING) {
+        return None;
+    }
+    match peer(fd) {
+        Peer::Unreached => Some(stage),
+        // Upstream's connect itself waits for the other program to accept.
+        Peer::Queued(_) if s.has(flag::RSOCKET) => Some(stage),
+        Peer::Queued(tuple) if stage == Stage::First && !accepts_itself(&tuple) => Some(Stage::Queued),
+        Peer::Accepted if stage == Stage::Queued => Some(Stage::Accepted),
+        Peer::Queued(_) | Peer::Accepted => None,
+    }
+}
+
+/// Whether nobody but the calling thread could accept the connection.
+fn accepts_itself(tuple: &Tuple) -> bool {
+    let mut own = false;
+    if !sys::has_threads() {
+        family::each_local(|id, _| {
+            own = own || listens_at(family::descriptor(id), tuple.remote.port) && !family::shared(id);
+        });
+    }
+    own
+}
+
+fn listens_at(fd: RawFd, port: u16) -> bool {
+    fd >= 0
+        && kernel::integer(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(1)
+        && kernel::local_port(fd) == Some(port)
+}
+
+/// What a connection without a window is ready for: all that fails, once calls do.
+pub(super) fn ready(s: &Slot, fd: RawFd) -> Events {
+    let fails = s.phase() == Phase::Refused || strict(s, fd).is_err();
+    match fails {
+        false => Events::empty(),
+        // What TCP has, the end above all, comes first.
+        true if fd < 0 || s.has(flag::RSOCKET) || !is_quiet(fd) => Events::IN | Events::OUT,
+        true => FAILED,
+    }
+}
+
+fn is_quiet(fd: RawFd) -> bool {
+    kernel::poll_now(fd, Events::IN | Events::RDHUP).is_empty()
+}
+
+/// The error of a connection that has never attached, and will not, or not in time; `None` where the kernel is to be asked.
+#[must_use]
+pub fn unattached(id: SlotId, fd: RawFd) -> Option<Errno> {
+    let s = family::slot(id)?;
+    let waits = s.has(flag::STRICT)
+        && !s.has(flag::RSOCKET)
+        && matches!(s.send_mode(), SendMode::Kernel | SendMode::Asked)
+        && never_attached(s);
+    let over = waits && (s.phase() == Phase::Refused || is_overdue(s)) && is_quiet(fd);
+    if over { strict(s, fd).err() } else { None }
+}
+
+/// When [`help`] was last called, in nanoseconds.
+static HELPED: AtomicU64 = AtomicU64::new(0);
+/// How long it is not called again after that.
+const HELP_EVERY_NS: u64 = 200_000;
+
+/// A call that may not sleep has found nothing: its thread may be the one that has the other end, too, and asks for nothing
+/// else before this call has succeeded.
+#[cold]
+pub(super) fn help(s: &Slot) {
+    if !s.has(flag::STRICT) || !never_attached(s) {
+        return;
+    }
+    let (now, before) = (sys::now_ns(), HELPED.load(Ordering::Relaxed));
+    if now.saturating_sub(before) >= HELP_EVERY_NS {
+        HELPED.store(now, Ordering::Relaxed);
+        let _ = waits::attaching();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_says_all() {
+        for stage in [Stage::First, Stage::Queued, Stage::Accepted] {
+            let waited = Waited { ms: 4999, stage, seen: u32::MAX };
+            assert_eq!(Waited::from_raw(waited.to_raw()), waited);
+        }
+        let most = Waited { ms: u32::MAX, stage: Stage::Accepted, seen: u32::MAX };
+        assert_ne!(most.to_raw(), OVERDUE);
+    }
+
+    #[test]
+    fn a_standstill_is_not_waiting() {
+        let start = Waited { ms: 0, stage: Stage::First, seen: u32::MAX - 10 };
+        assert_eq!(start.at(9).ms, 20);
+        assert_eq!(start.at(60_000).ms, 1000);
+        assert_eq!(start.at(u32::MAX - 20), start, "another thread has looked since");
+    }
 }

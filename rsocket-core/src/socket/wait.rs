@@ -174,10 +174,17 @@ fn connected(s: &Slot) -> Option<Ends> {
 /// `EAGAIN` if not.
 pub(super) fn blocks(s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
     if flags & libc::MSG_DONTWAIT != 0 {
-        return Err(Errno::AGAIN);
+        return Err(not_now(s));
     }
     let blocks = s.known.holds(Fact::Blocks, s.has(flag::RSOCKET), || !kernel::nonblocking(fd));
-    if blocks { Ok(()) } else { Err(Errno::AGAIN) }
+    if blocks { Ok(()) } else { Err(not_now(s)) }
+}
+
+fn not_now(s: &Slot) -> Errno {
+    if !ready::settled(s) {
+        verdict::help(s);
+    }
+    Errno::AGAIN
 }
 
 /// Whether the last call could sleep, so that this one asks only before it does. Whoever has changed that since gets his

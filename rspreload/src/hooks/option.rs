@@ -120,6 +120,11 @@ fn was_set(fd: c_int, level: c_int, name: c_int) {
     }
 }
 
+/// `SO_ERROR` of a connection that has no TCP to stay on, and did not attach.
+fn unattached(slot: SlotId, fd: c_int) -> Option<c_int> {
+    keeping_errno(|| socket::unattached(slot, fd)).map(|e| e.0)
+}
+
 hook! {
 
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int, with slot of fd => {
@@ -133,7 +138,7 @@ hook! {
             }
         }
         if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR)
-            && let Some(error) = plain::rdma::error(slot, fd)
+            && let Some(error) = plain::rdma::error(slot, fd).or_else(|| unattached(slot, fd))
             && !value.is_null()
             && !length.is_null()
             && length.read_unaligned() as usize >= size_of::<c_int>()

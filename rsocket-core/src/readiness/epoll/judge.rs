@@ -28,7 +28,8 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let progress = if counts { source.progress(member.slot) } else { member.seen };
     let look = source.look(member.slot, member.fd);
     let mut ready = look.ready;
-    let device = spelled(ready) & member.events & 0xffff != 0;
+    let always = Events::ERR | Events::HUP;
+    let device = spelled(ready) & (member.events | always.bits()) & 0xffff != 0;
     let fin = member.fin && (wanted.contains(Events::RDHUP) || !ready.contains(Events::RDHUP));
     let ask = look.ask & wanted & (Events::IN | Events::OUT);
     let mut urgent = false;
@@ -41,7 +42,6 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
             ready |= source.heard(member.slot, member.fd, said);
         }
     }
-    let always = Events::ERR | Events::HUP;
     let level = spelled(ready) & (member.events | always.bits()) & 0xffff;
     // What the kernel answers for is news when its entry says so, and only then: the entry was set anew with
     // whatever set `edge`, and would tell the same once more.
