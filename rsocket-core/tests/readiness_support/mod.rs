@@ -77,6 +77,8 @@ pub static LOOKS: AtomicU64 = AtomicU64::new(0);
 pub static RINGS: AtomicU64 = AtomicU64::new(0);
 /// Microseconds that `spin` spins.
 pub static SPIN_US: AtomicU64 = AtomicU64::new(0);
+/// What a peer does as soon as a look at the ready bits has found a set's bell still armed.
+pub static MEANWHILE: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 /// For how many ticks a look at all ready bits serves.
 pub static BITS_SERVE: AtomicU64 = AtomicU64::new(0);
 
@@ -222,7 +224,13 @@ impl Source for Fake {
     fn collect_ready(&self, f: &mut dyn FnMut(SlotId, Meant<'_>)) {
         let all = READY.lock().unwrap().clone();
         for slot in all {
-            f(slot, &|_, _| {
+            f(slot, &|bell, _| {
+                if state(slot, |s| s.sleep_in.contains(&(bell, true))) {
+                    if let Some(act) = MEANWHILE.lock().unwrap().take() {
+                        act();
+                    }
+                    return false;
+                }
                 let mut ready = READY.lock().unwrap();
                 let before = ready.len();
                 ready.retain(|s| *s != slot);
@@ -376,17 +384,39 @@ impl Conn {
         self.wake(rings);
     }
 
+    /// The same, by a peer that has found two sets' bells, and is held up when it has rung the one at `first`; it goes on
+    /// as [`MEANWHILE`] says.
+    pub fn deliver_in_two_steps(&self, n: u64, first: usize) {
+        let (now, later) = state(self.slot, |s| {
+            s.received += n;
+            let now = s.sleep_in.remove(first);
+            (now, s.sleep_in.first().copied().unwrap())
+        });
+        wake(self.slot, vec![now]);
+        let slot = self.slot;
+        *MEANWHILE.lock().unwrap() = Some(Box::new(move || {
+            state(slot, |s| s.sleep_in.retain(|word| *word != later));
+            wake(slot, vec![later]);
+        }));
+    }
+
     fn wake(&self, rings: Vec<(u64, bool)>) {
-        for (bell, mark) in rings {
-            if mark {
-                READY.lock().unwrap().push(self.slot);
-            }
-            ring(bell);
-        }
+        wake(self.slot, rings);
     }
 
     pub fn armed(&self) -> bool {
         state(self.slot, |s| !s.sleep_in.is_empty())
+    }
+}
+
+fn wake(slot: SlotId, rings: Vec<(u64, bool)>) {
+    for (bell, mark) in rings {
+        let mut ready = READY.lock().unwrap();
+        if mark && !ready.contains(&slot) {
+            ready.push(slot);
+        }
+        drop(ready);
+        ring(bell);
     }
 }
 

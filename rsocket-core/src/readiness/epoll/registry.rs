@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use super::kernel;
 use super::lock::{Guarded, inside_any};
 use super::set::{Entry, State};
-use crate::readiness::source::{Bell, SlotId, Source};
+use crate::readiness::source::{Bell, Events, SlotId, Source};
 use crate::sys::{self, MAX_FDS};
 
 /// The most sets at a time; further ones are the kernel's alone.
@@ -406,29 +406,46 @@ impl<S: Source> Registry<S> {
             self.collected.store(sys::ticks(), Ordering::Relaxed);
         }
         self.source.collect_ready(&mut |slot, meant| {
-            let mut taken = false;
-            self.homes(self.home_of_slot.get(slot.raw() as usize), |set| {
-                let ring = self.enter(set, |state| {
-                    // A bit says that an armed word was taken. Where this process has armed none it was a relative's, who
-                    // finds the bit where it is.
-                    let armed = state.armed(slot);
-                    let ours = |bell| !armed.is_empty() && meant(bell, armed);
-                    taken = taken || state.bell_id().is_some_and(ours);
-                    if !taken {
-                        return None;
-                    }
-                    state.rung(&self.source, slot);
-                    // A sleeper that was woken by its bell may have looked before this bit was handed over.
-                    // The count is read under the lock, under which a sleeper looks after it has counted
-                    // itself.
-                    let foreign = !core::ptr::eq(set, own);
-                    state.bell_id().filter(|_| foreign && set.sleepers.load(Ordering::SeqCst) > 0)
+            let (mut taken, mut passed) = (false, false);
+            let home = self.home_of_slot.get(slot.raw() as usize);
+            self.homes(home, |set| {
+                self.hand_over(own, set, slot, |bell, armed| {
+                    taken = taken || meant(bell, armed);
+                    passed |= !taken;
+                    taken
                 });
-                if let Some(Some(bell)) = ring {
-                    self.source.ring(bell);
-                }
             });
+            // A set that was still armed when it was asked may have been rung before the bit was taken, which
+            // was then its bit as well. One that was not is judged for nothing.
+            if taken && passed {
+                self.homes(home, |set| self.hand_over(own, set, slot, |_, _| true));
+            }
         });
+    }
+
+    /// Tells the set that it was rung for the slot, if `meant` says so of what it has armed.
+    fn hand_over(
+        &'static self,
+        own: &Set<S>,
+        set: &'static Set<S>,
+        slot: SlotId,
+        meant: impl FnOnce(u64, Events) -> bool,
+    ) {
+        let ring = self.enter(set, |state| {
+            // A bit says that an armed word was taken. Where this process has armed none it was a relative's, who
+            // finds the bit where it is.
+            let armed = state.armed(slot);
+            let bell = state.bell_id().filter(|bell| !armed.is_empty() && meant(*bell, armed))?;
+            state.rung(&self.source, slot);
+            // A sleeper that was woken by its bell may have looked before this bit was handed over.
+            // The count is read under the lock, under which a sleeper looks after it has counted
+            // itself.
+            let foreign = !core::ptr::eq(set, own);
+            Some(bell).filter(|_| foreign && set.sleepers.load(Ordering::SeqCst) > 0)
+        });
+        if let Some(Some(bell)) = ring {
+            self.source.ring(bell);
+        }
     }
 
     fn remode(&'static self, set: &Set<S>, state: &mut State<S>, slot: SlotId) {
@@ -467,7 +484,7 @@ impl<S: Source> Registry<S> {
         while let Some(index) = at {
             at = state.next_of(index);
             let Some(member) = state.get_mut(index) else { continue };
-            let waits = member.edge_triggered() && member.wanted().contains(crate::socket::Events::OUT);
+            let waits = member.edge_triggered() && member.wanted().contains(Events::OUT);
             if waits && member.live() {
                 (member.was_out, member.echo) = (false, false);
                 // Judged by the next wait, or armed now for one that goes on.

@@ -1,0 +1,28 @@
+//! One socket in two epoll sets of a process, as when a proxy's threads take idle connections over from
+//! one another: one ready bit speaks for both.
+#![allow(clippy::unwrap_used)]
+
+mod readiness_support;
+
+use readiness_support::*;
+
+/// The peer rings one set, and the other one only while the first looks for whom the bit is: which may have
+/// passed the second by then.
+#[test]
+fn each_hears_however_the_peer_is_held_up() {
+    for first in [0, 1] {
+        let (a, b, c) = (Ep::new(), Ep::new(), Conn::settled());
+        a.add(c.fd(), IN, 1);
+        b.add(c.fd(), IN, 2);
+        assert!(a.soon().is_empty() && b.soon().is_empty(), "both sleep, and are armed");
+        c.deliver_in_two_steps(5, first);
+        let (earlier, later) = if first == 0 { (&a, &b) } else { (&b, &a) };
+        let (one, other) = if first == 0 { (1, 2) } else { (2, 1) };
+        assert_eq!(earlier.soon(), [(IN, one)]);
+        // Where the other set was not looked at in between, the peer goes on now.
+        if let Some(act) = MEANWHILE.lock().unwrap().take() {
+            act();
+        }
+        assert_eq!(later.soon(), [(IN, other)], "first {first}");
+    }
+}
