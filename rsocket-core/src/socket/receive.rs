@@ -203,19 +203,31 @@ pub(super) fn attempt(
     if flags & libc::MSG_WAITALL != 0 {
         patience.begin();
     }
-    // After the lock was released, since ringing is a system call, but whatever a handler does that came meanwhile.
+    let moved = before != s.receive_mode();
+    // Both change under the lock.
+    if moved || s.wake_due.load(Ordering::Relaxed) != 0 {
+        unlock_and_tell(s, &ends, moved);
+    } else {
+        s.receive.lock.unlock(tid());
+    }
+    got
+}
+
+/// After the lock was released, since ringing is a system call, but whatever a handler does that came meanwhile. Most
+/// calls have nobody to tell.
+#[inline(never)]
+fn unlock_and_tell(s: &Slot, ends: &Ends, moved: bool) {
     s.receive.lock.unlock_then(tid(), || {
-        if before != s.receive_mode() {
+        if moved {
             // Others of this side may have gone to sleep until TCP brings more, or the device, which is the
             // other's business now. A fence inside, after the new mode: pairs with the one in ready::arm,
             // whose caller sees that mode or is seen here.
             ends.wake_own_readers();
         }
-        if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
-            relay::carry_back(s, &ends);
+        if s.wake_due.swap(0, Ordering::Relaxed) != 0 {
+            relay::carry_back(s, ends);
         }
     });
-    got
 }
 
 /// No error is the end of the stream.

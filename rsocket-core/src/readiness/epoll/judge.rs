@@ -17,6 +17,8 @@ pub(crate) struct Verdict {
     progress: Progress,
     out: bool,
     urgent: bool,
+    /// What of it is the kernel's to say.
+    asks: Events,
 }
 
 /// Judges a member without changing anything.
@@ -33,7 +35,7 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let fin = member.fin && (wanted.contains(Events::RDHUP) || !ready.contains(Events::RDHUP));
     let ask = look.ask & wanted & (Events::IN | Events::OUT);
     let mut urgent = false;
-    if member.dead || member.urgent || !ask.is_empty() {
+    if member.dead | member.urgent | !ask.is_empty() {
         // Asked each time, since an error may have been fetched or the state moved on.
         let said =
             crate::socket::kernel::poll_now(member.fd, ask | end_of(wanted, ask) | wanted & Events::PRI);
@@ -52,7 +54,7 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
         || wanted.intersects(Events::IN | Events::RDHUP) && progress.received != member.seen.received
         || wanted.contains(Events::OUT) && (progress.room != member.seen.room || out && !member.was_out);
     let due = level != 0 && (!member.edge_triggered() || news && (device || told));
-    Verdict { level, due, progress, out, urgent }
+    Verdict { level, due, progress, out, urgent, asks: look.ask }
 }
 
 /// Whether a member waits for new bytes, not for unread ones: edge triggering, and whoever wants only the end.
@@ -72,6 +74,18 @@ pub(crate) fn detector(wanted: Events) -> u32 {
     (Events::RDHUP | wanted & Events::PRI).bits() | kernel::EDGE
 }
 
+impl Member {
+    /// Remembers what it showed; whether it can have patience. Only what is not settled can, and what has no room in a
+    /// window that nobody may read any more.
+    #[inline(always)]
+    fn take_note(&mut self, verdict: &Verdict) -> bool {
+        self.seen = verdict.progress;
+        (self.was_out, self.urgent) = (verdict.out, verdict.urgent);
+        (self.edge, self.fin, self.told) = (false, false, false);
+        self.entry == Entry::Between || self.dead && self.wanted().contains(Events::OUT)
+    }
+}
+
 impl<S: Source> State<S> {
     /// Judges a member and takes note of what it showed.
     pub(crate) fn consult(&mut self, source: &S, index: u32) -> Option<Verdict> {
@@ -86,23 +100,35 @@ impl<S: Source> State<S> {
         if !member.live() {
             return None;
         }
-        let (mut verdict, slot) = (judge(source, member), member.slot);
-        if source.mode_epoch(slot) != member.epoch {
-            // The look itself has found the way back. What is the kernel's from here on its entry
-            // will say, once.
-            self.refresh(source, index);
-            verdict = judge(source, self.get(index).filter(|m| m.live())?);
+        let verdict = judge(source, member);
+        // A look that has found the way back asks the kernel.
+        if !verdict.asks.is_empty() && source.mode_epoch(member.slot) != member.epoch {
+            return self.consult_anew(source, index);
         }
-        let member = self.get_mut(index)?;
-        member.seen = verdict.progress;
-        (member.was_out, member.urgent) = (verdict.out, verdict.urgent);
-        (member.edge, member.fin, member.told) = (false, false, false);
-        // Only what is not settled can have patience, and what has no room in a window that nobody may read any more.
-        let lonely = member.entry == Entry::Between || member.dead && member.wanted().contains(Events::OUT);
-        if lonely && source.patience(slot).is_some() && !self.patient.contains(&index) {
-            self.patient.push(index);
+        if member.take_note(&verdict) {
+            self.be_patient(source, index);
         }
         Some(verdict)
+    }
+
+    /// The look itself has found the way back: what is the kernel's from here on its entry will say, once.
+    #[cold]
+    #[inline(never)]
+    fn consult_anew(&mut self, source: &S, index: u32) -> Option<Verdict> {
+        self.refresh(source, index);
+        let member = self.get_mut(index).filter(|m| m.live())?;
+        let verdict = judge(source, member);
+        if member.take_note(&verdict) {
+            self.be_patient(source, index);
+        }
+        Some(verdict)
+    }
+
+    fn be_patient(&mut self, source: &S, index: u32) {
+        let Some(slot) = self.get(index).map(|m| m.slot) else { return };
+        if source.patience(slot).is_some() && !self.patient.contains(&index) {
+            self.patient.push(index);
+        }
     }
 
     /// Arms a member that has nothing to report. False when it became ready meanwhile (or cannot be armed).
