@@ -86,8 +86,9 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     if s.has(flag::RELAYED) {
         if s.has(flag::BESIDE) {
             leave_relay(s, fd, reason);
+        } else {
+            leave_window(id, s, fd, reason, scope);
         }
-        // Else there is no TCP connection to the peer to go back to.
         return;
     }
     pairing::refuse(s, reason);
@@ -180,6 +181,33 @@ fn leave_relay(s: &Slot, fd: RawFd, reason: Reason) {
     }
 }
 
+/// Without a TCP connection to the peer there is still the loopback connection to the relay, which carries on what the
+/// program sends by it, and brings what comes to a reader who has only the kernel. Otherwise what is received stays on the
+/// device.
+fn leave_window(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
+    let sends = s.send_mode() == SendMode::Device;
+    let receives = scope == Scope::Stranger && s.receive_mode() == ReceiveMode::Device;
+    let Some(ends) = link::ends(s).filter(|_| sends || receives) else { return };
+    if sends {
+        stats::fell_back(reason);
+        stats::add(Counter::Detached, 1);
+        return_outgoing(s, fd, &ends);
+    }
+    let awaited = if receives { return_incoming(s, fd, &ends, reason) } else { None };
+    crate::relay::carry_out(s, &ends);
+    crate::relay::carry_back(s, &ends);
+    // From here on threads of the program's sleep in the kernel.
+    crate::relay::hearing::by_service(s);
+    ends.wake_own();
+    crate::socket::mode_changed(id);
+    if let Some(all) = awaited
+        && matches!(reason, Reason::Executed | Reason::PassedAway)
+        && !awaited::comes(fd, all)
+    {
+        cut_off(s, fd);
+    }
+}
+
 /// Our bytes go by TCP from here on.
 fn return_outgoing(s: &Slot, fd: RawFd, ends: &Ends) {
     if !guard::take_send(s, ends) {
@@ -239,7 +267,11 @@ fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Option<u
     s.receive.lock.unlock(crate::sync::thread::tid());
     match back {
         Back::Nothing => None,
-        Back::Bytes(n) => marks::cut(&ends.incoming).map(|cut| cut.saturating_add(n as u64)),
+        Back::Bytes(n) => {
+            // A loopback connection has carried nothing before.
+            let cut = if s.has(flag::RELAYED) { Some(0) } else { marks::cut(&ends.incoming) };
+            cut.map(|cut| cut.saturating_add(n as u64))
+        }
         Back::Lost => {
             if matches!(reason, Reason::Executed | Reason::PassedAway | Reason::OddUse) {
                 cut_short(s, fd, reason);

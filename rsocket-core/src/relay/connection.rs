@@ -245,6 +245,9 @@ impl Connection {
     }
 
     pub(super) fn started(&mut self, mut pump: Box<Pump<RdmaPair>>) -> Stage {
+        if !self.beside {
+            pump.port().lies_over(self.end);
+        }
         service::watch(&service::Watch::completions(self.key, pump.pair().event_fd()));
         service::belongs(self.claim, self.key);
         self.watch = Watch::new(sys::now_ns());
@@ -342,7 +345,10 @@ impl Connection {
     #[must_use]
     pub fn due(&self) -> Option<u64> {
         match &self.stage {
-            Stage::Running { pump } => pump.due(),
+            Stage::Running { pump } => {
+                let looks = pump.waits_under().then(|| sys::now_ns().saturating_add(ROOM_LOOK_NS));
+                pump.due().into_iter().chain(looks).min()
+            }
             Stage::Over => None,
             Stage::Listening { to: Door::Migrants } => {
                 Some(sys::now_ns().saturating_add(migrate::LINGER_LOOK_NS))
@@ -509,6 +515,9 @@ impl Connection {
         }
     }
 }
+
+/// How soon it looks again whether the loopback connection has room, in nanoseconds.
+const ROOM_LOOK_NS: u64 = 2_000_000;
 
 /// What came of running a relay.
 #[derive(Clone, Copy, Debug)]

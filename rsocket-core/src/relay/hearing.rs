@@ -46,7 +46,7 @@ impl Hearing {
     /// Before a thread arms its bell to sleep on the connection. `None`: the service thread is to hear.
     #[must_use]
     pub fn begin(id: SlotId, s: &Slot) -> Option<Self> {
-        if !s.has(flag::RELAYED) || s.has(flag::BESIDE) && !ready::settled(s) || family::shared(id) {
+        if !s.has(flag::RELAYED) || !ready::settled(s) || family::shared(id) {
             return None;
         }
         let relay = super::of(s)?;
@@ -152,13 +152,14 @@ pub fn by_service(s: &Slot) {
 }
 
 /// Whether the service thread must hear of this connection's device: something waits to be sent, the peer was asked whether it is there,
-/// somebody is to be rung, or nobody knows who could be. A connection that is leaving TCP is moved along by the device's news alone.
+/// somebody is to be rung, or nobody knows who could be. A connection that is leaving TCP is moved along by the device's news alone,
+/// and so is one that has gone back to the kernel.
 fn needed(c: &Connection) -> bool {
     let Some((id, s)) = c.program() else { return true };
     c.backlog()
         || c.asks()
         || s.has(flag::PENDING | flag::UNDECIDED)
-        || s.has(flag::BESIDE) && !ready::settled(s)
+        || !ready::settled(s)
         || link::ends(s).is_none_or(|ends| others(&ends, 0))
         || family::shared(id)
 }

@@ -40,6 +40,7 @@ pub mod silent;
 pub mod straight;
 pub mod table;
 mod telling;
+mod under;
 pub mod watch;
 
 /// The connection's relay, if it is in this process. Its place may be another connection's by now: whoever holds its lock
@@ -319,3 +320,5 @@ mod placement_tests;
 pub(crate) mod pump_tests;
 #[cfg(test)]
 mod straight_tests;
+#[cfg(test)]
+mod under_tests;

@@ -6,6 +6,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+use super::under::Under;
 use crate::attach::arenas::Claim;
 use crate::attach::link::{self, Beyond, Ends};
 use crate::attach::marks;
@@ -28,6 +29,8 @@ pub struct Port {
     done: u32,
     /// Room was given back there since the program's threads were last woken.
     gave: bool,
+    /// The loopback connection under the window, for what goes by it.
+    under: Under,
 }
 
 /// A part of a direct write that the program has put in.
@@ -71,7 +74,7 @@ impl Port {
     pub fn new(claim: &Claim) -> Result<Self, Reason> {
         let (recv, send) = link::fresh(Beyond::Relay)?;
         let ends = link::hold(claim).ok_or(Reason::ResourceError)?;
-        let mut port = Self { ends, recv, send, taken: 0, done: 0, gave: false };
+        let mut port = Self { ends, recv, send, taken: 0, done: 0, gave: false, under: Under::default() };
         port.give_back();
         Ok(port)
     }
@@ -80,6 +83,33 @@ impl Port {
     #[must_use]
     pub fn ends(&self) -> &Ends {
         &self.ends
+    }
+
+    /// Bytes that are not in the window go by the loopback connection whose end this is, from now on.
+    pub fn lies_over(&mut self, end: std::os::fd::RawFd) {
+        self.under = Under::of(end);
+    }
+
+    /// Whether the program sends by the loopback connection and has not ended that: its side of the window says nothing of
+    /// its end.
+    #[must_use]
+    pub fn goes_on_under(&self) -> bool {
+        self.under.goes_on(&self.ends.incoming, self.recv.total())
+    }
+
+    /// Whether bytes wait until the loopback connection has room for them: nobody says when.
+    #[must_use]
+    pub fn waits_under(&self) -> bool {
+        self.under.is_full()
+    }
+
+    /// Sends by the loopback connection what a reader who has only the kernel was told would come so. False: it has no
+    /// room for the rest now.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn hand_back(&mut self) -> Result<bool, Broken> {
+        self.under.hand_back(&self.send, &self.ends.outgoing)
     }
 
     /// What comes next from the program.
@@ -92,7 +122,7 @@ impl Port {
                 return Ok(Outgoing::End);
             }
             let Some(word) = self.ends.incoming.poll_data(self.recv.data_position) else {
-                return Ok(Outgoing::Nothing);
+                return Ok(self.under.outgoing(&self.ends.incoming, self.recv.total()));
             };
             self.recv.data_position = self.recv.data_position.wrapping_add(1);
             if !receive::accept_word(&mut self.recv, word) {
@@ -109,6 +139,9 @@ impl Port {
     /// since; at most `most`. Where direct writes wait, which go between messages, there are none.
     #[must_use]
     pub fn behind(&mut self, most: u32) -> u32 {
+        if self.under.carries() {
+            return 0;
+        }
         let most = most.min(self.recv.half().behind());
         let mut bytes = 0;
         for n in 0..layout::DATA_RING {
@@ -139,6 +172,10 @@ impl Port {
     /// # Errors
     /// [`Broken`].
     pub fn consumed(&mut self, mut n: u32) -> Result<(), Broken> {
+        if self.under.carries() {
+            self.under.consumed(n);
+            return Ok(());
+        }
         loop {
             let part = n.min(self.recv.readable());
             self.recv.half().on_read(part);
@@ -222,6 +259,10 @@ impl Port {
     /// # Safety
     /// `from` is readable for `len` bytes and outside the window.
     pub unsafe fn deliver(&mut self, from: *const u8, len: u32) -> Result<u32, Broken> {
+        if self.under.delivers() {
+            // SAFETY: our caller's promise.
+            return Ok(unsafe { self.under.deliver(from, len) });
+        }
         let suits = if len as usize > layout::SMALL { LARGE } else { SMALL };
         if self.send.banks.get(suits).is_none_or(|half| half.room() == 0) && self.room()? == 0 {
             return Ok(0);
@@ -244,6 +285,10 @@ impl Port {
 
     /// Says that the peer sends no more, behind all that was delivered.
     pub fn deliver_end(&mut self) {
+        if self.under.delivers() {
+            // The FIN says so.
+            return;
+        }
         let [small, large] = &mut self.send.banks;
         let word = small.shut();
         large.shut();
@@ -270,12 +315,14 @@ impl Port {
         self.recv.readable() > 0
             || self.ends.incoming.places_waiting(self.taken)
             || self.recv.ended == 0 && self.ends.incoming.poll_data(self.recv.data_position).is_some()
+            || marks::is_decided(&self.ends.incoming)
+                && self.under.has_outgoing(&self.ends.incoming, self.recv.total())
     }
 
     /// Whether the program said that it sends no more, and all before it was taken.
     #[must_use]
     pub fn ended(&self) -> bool {
-        self.recv.ended != 0
+        self.recv.ended != 0 || self.under.has_ended()
     }
 
     /// Done with the window.

@@ -191,6 +191,12 @@ impl<Q: QueuePair> Pump<Q> {
         &mut self.port
     }
 
+    /// As [`Port::waits_under`].
+    #[must_use]
+    pub fn waits_under(&self) -> bool {
+        self.port.waits_under()
+    }
+
     /// How the peer's side ended.
     #[must_use]
     pub fn peer(&self) -> PeerEnd {
@@ -343,6 +349,9 @@ impl<Q: QueuePair> Pump<Q> {
     /// From the device's buffer into the window.
     fn deliver(&mut self) -> Result<bool, Broken> {
         let mut moved = false;
+        if !self.port.hand_back()? {
+            return Ok(false);
+        }
         while !self.end_delivered {
             let region = match self.stream.next_read() {
                 Ok(Readable::Bytes(region)) => region,
@@ -473,6 +482,7 @@ impl<Q: QueuePair> Pump<Q> {
                 }
                 Outgoing::Nothing => {
                     // A direction that went back to TCP ends there, and says nothing here.
+                    let closed = self.gone || closed && !self.port.goes_on_under();
                     if closed || self.went_back() && self.takes_nothing() {
                         moved |= self.shut(closed);
                     }

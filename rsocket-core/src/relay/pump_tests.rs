@@ -24,7 +24,7 @@ pub(super) const IOMAPS: u16 = 4;
 /// A program's end: its socket and its slot, and the pump behind them.
 pub(super) struct End {
     pub(super) fd: OwnedFd,
-    _tie: OwnedFd,
+    pub(super) tie: OwnedFd,
     pub(super) id: SlotId,
     pub(super) pump: Pump<SimPair>,
 }
@@ -52,7 +52,7 @@ impl End {
         socket::has_shut(self.id);
     }
 
-    fn close(&self) {
+    pub(super) fn close(&self) {
         socket::closing(self.id, self.fd.as_raw_fd());
     }
 }
@@ -93,7 +93,7 @@ pub(super) fn ends_with(
     let end = |pair: SimPair, own, other| {
         let (fd, tie, id, port) = program();
         let pump = Pump::new(port, pair, &own, &heard(other)).unwrap();
-        End { fd, _tie: tie, id, pump }
+        End { fd, tie, id, pump }
     };
     (world, end(a, pa, pb.private_data()), end(b, pb, pa.private_data()))
 }
@@ -196,7 +196,7 @@ fn an_entry_counts_from_its_word_on() {
         let theirs = prepare(&mut peer, 384, 2 * HALF, send_queue, IOMAPS).unwrap();
         let (fd, tie, id, port) = program();
         let pump = Pump::new(port, pair, &ours, &theirs.private_data()).unwrap();
-        let mut end = End { fd, _tie: tie, id, pump };
+        let mut end = End { fd, tie, id, pump };
         let enter = |peer: &mut SimPair, index: u32| {
             let half = Sge { addr: theirs.buffer.addr + u64::from(index * HALF), len: HALF, ..theirs.buffer };
             let place = Sge { addr: ours.table.addr + u64::from(index * 16), len: 16, ..ours.table };

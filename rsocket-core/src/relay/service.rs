@@ -215,7 +215,8 @@ impl Watch {
 
     /// The kernel's news of the program's socket.
     pub fn end(key: u64, fd: RawFd) -> Self {
-        let events = epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        // Bytes come there only from a program that has gone back to the kernel.
+        let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         Self { fd, token: END | key & !WHAT, events }
     }
 }
@@ -368,7 +369,8 @@ impl Service {
                 if let Some(relay) = Relay::of_key(token & !WHAT) {
                     // HUP alone: both sides have said FIN, which is a clean end.
                     let reset = flags.contains(epoll::EventFlags::ERR);
-                    with_news(relay, |c| c.iter_mut().for_each(|c| c.on_end(true, reset)));
+                    let fin = reset || flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
+                    with_news(relay, |c| c.iter_mut().for_each(|c| c.on_end(fin, reset)));
                     self.look(relay.key(), hot);
                 }
             }
