@@ -3,7 +3,8 @@
 //! A child of a fork gets a copy of each, which would keep the last close, and with it FIN and RST, from the program's socket. So it
 //! closes its copies; none is made or closed while a fork copies the table, or the child would not know of one. And an end is ended
 //! as a connection before its number is closed: a copy that nobody knows of, made by a process that is none of ours, keeps nothing
-//! from the program then.
+//! from the program then. One that the kernel closes, since its process has ended or is another program's, ends by a reset: a
+//! stream that was cut short must not look like one that has ended to those who still have the program's socket.
 //!
 //! Must not know whose they are. Entry points: [`made`], [`close`], [`reset`]; [`fork_prepare`], [`fork_parent`], [`fork_child`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -59,6 +60,8 @@ fn mark(fd: RawFd, held: bool) {
 pub fn made(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<RawFd, Errno> {
     unforked(|| {
         let fd = sys::make_private(make()?)?;
+        // Who ends without a word (`exec`, a signal) has not brought all that the peer sent.
+        loopback::resets_at_close(fd, true);
         mark(fd, true);
         Ok(fd)
     })
@@ -74,6 +77,7 @@ fn give_up(fd: RawFd) {
 /// Nothing more comes from the peer, and it takes nothing: the program's socket sees FIN, unless it has, and what is written to
 /// it is answered by RST (tcp(7): data for a socket that is shut both ways). Gives the descriptor up.
 pub fn close(fd: RawFd) {
+    loopback::resets_at_close(fd, false);
     let _ = shutdown(sys::borrow(fd), Shutdown::Both);
     give_up(fd);
 }
@@ -144,6 +148,21 @@ mod tests {
         // The first is taken, and answered by a reset.
         assert_eq!(send(&program, b"x", SendFlags::NOSIGNAL), Ok(1));
         assert_eq!(send(&program, b"x", SendFlags::NOSIGNAL), Err(rustix::io::Errno::PIPE));
+    }
+
+    #[test]
+    fn an_end_that_nobody_ended_is_a_reset() {
+        for fin_first in [false, true] {
+            let (program, end, copy) = tied();
+            if fin_first {
+                loopback::say_fin(end);
+            }
+            drop(copy);
+            // As the kernel does at the end of a process.
+            give_up(end);
+            assert_eq!(kernel::take_error(program.as_raw_fd()), (!fin_first).then_some(Errno::CONNRESET));
+            assert_eq!(rustix::io::read(&program, &mut [0; 1]), Ok(0), "and after the error an end");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The kernel's part of a relayed connection: a TCP connection on the loopback interface between the program's
-//! socket and one of ours, over which no byte travels.
+//! socket and one of ours, over which no byte travels but what goes past the library ([`super::under`]).
 //!
 //! It gives the program what only the kernel can give: a descriptor that is connected, FIN and RST, the accept
 //! queue, the last close. Must not know relays or queue pairs. Entry points: [`tie`], [`Near::open`],
@@ -147,8 +147,14 @@ impl Near {
     }
 }
 
+/// Whether a reset is what the kernel says when our end is closed, by whatever.
+pub fn resets_at_close(fd: RawFd, so: bool) {
+    let _ = sockopt::set_socket_linger(sys::borrow(fd), so.then_some(core::time::Duration::ZERO));
+}
+
 /// The peer sends no more: the program's socket sees FIN.
 pub fn say_fin(fd: RawFd) {
+    resets_at_close(fd, false);
     let _ = shutdown(sys::borrow(fd), Shutdown::Write);
 }
 
