@@ -93,6 +93,51 @@ static void connecting_nonblocking(int lfd) {
   put(s, "two!", 4);
   get(c, b, 4);
 }
+// Whether it is writable: 0 by poll, 1 by select, 2 and 3 by a set of its own, which is kept, by level and by edge.
+static int is_writable(int how, int fd, int *ep) {
+  struct epoll_event e = {.events = how == 3 ? EPOLLIN | EPOLLOUT | EPOLLET : EPOLLOUT};
+  if (how == 0) return ready(fd, POLLOUT, 5000) == POLLOUT;
+  if (how == 1) {
+    fd_set out;
+    FD_ZERO(&out);
+    FD_SET(fd, &out);
+    struct timeval t = {.tv_sec = 5};
+    return select(fd + 1, NULL, &out, NULL, &t) == 1 && FD_ISSET(fd, &out);
+  }
+  if (*ep < 0) {
+    *ep = epoll_create1(0);
+    CHECK(!epoll_ctl(*ep, EPOLL_CTL_ADD, fd, &e));
+  }
+  return epoll_wait(*ep, &e, 1, 5000) == 1 && e.events == EPOLLOUT;
+}
+// Who connects without waiting is told that he is connected before anybody accepts, and may do what has the peer do it.
+static void told_before_accept(int lfd) {
+  struct sockaddr_storage a;
+  socklen_t n = address(&a, ctx.port);
+  for (int how = 0; how < 8; how++) {
+    int c = socket(ctx.family, SOCK_STREAM | SOCK_NONBLOCK, 0), ep = -1, e = -1;
+    FAILS(connect(c, (void *)&a, n), EINPROGRESS);
+    CHECK(is_writable(how & 3, c, &ep));
+    if (how < 4) {
+      socklen_t l = sizeof e;
+      CHECK(!getsockopt(c, SOL_SOCKET, SO_ERROR, &e, &l) && e == 0);
+    } else {
+      CHECK(!connect(c, (void *)&a, n) || errno == EISCONN);
+    }
+    int s = accept(lfd, NULL, NULL);
+    CHECK(s >= 0);
+    ssize_t sent;
+    while ((sent = send(c, "one", 3, 0)) < 0 && errno == EAGAIN) CHECK(is_writable(how & 3, c, &ep));
+    EQ(sent, 3);
+    char b[100];
+    get(s, b, 3);
+    put(s, "two!", 4);
+    CHECK(ready(c, POLLIN, 5000) & POLLIN);
+    get(c, b, 4);
+    close(c), close(s);
+    if (ep >= 0) close(ep);
+  }
+}
 static void one_epoll(int lfd) {
   int ep = epoll_create1(0), fd[2];
   pair(lfd, fd);
@@ -123,5 +168,6 @@ static void one_epoll(int lfd) {
 const test_case CASES[] = {
     {"blocking_small", small_blocking, 0, SOLO}, {"crossing", crossing, 0, SOLO},
     {"nonblocking_16MiB", nonblocking, 0, SOLO}, {"nonblocking_connect", connecting_nonblocking, 0, SOLO | NOSHM},
-    {"one_epoll_set", one_epoll, 0, SOLO},       {0},
+    {"one_epoll_set", one_epoll, 0, SOLO},       {"told_before_accept", told_before_accept, 0, SOLO},
+    {0},
 };

@@ -46,7 +46,8 @@ pub fn hand_over(id: SlotId, s: &Slot, fd: RawFd) {
 
 /// Before a fork, while no step is under way: nobody knows which of the two processes will go on with a connection. The
 /// parent may well sleep until a program that its child becomes has sent everything (a shell does), and its pairing
-/// would be nobody's. Where there is no TCP meanwhile, whoever goes on waits for the parent as for a peer.
+/// would be nobody's. Where there is no TCP meanwhile, and the peer has come already, whoever goes on waits for the parent
+/// as for a peer.
 pub fn fork_prepare() {
     if !held::any() {
         return;
@@ -54,7 +55,8 @@ pub fn fork_prepare() {
     let errno = sys::errno();
     stack::on_own(|| {
         family::each_local(|id, s| {
-            if is_unfinished(s) && !s.has(flag::STRICT) {
+            let alone = s.phase() == Phase::Offered && !s.has(flag::RSOCKET);
+            if is_unfinished(s) && (alone || !s.has(flag::STRICT)) {
                 conclude(id, s, family::descriptor(id));
             }
         });

@@ -307,6 +307,9 @@ pub(crate) fn fresh(beyond: Beyond) -> Result<(RecvState, SendState), Reason> {
 pub fn start(id: SlotId, s: &Slot, index: u32, window: u32, side: u32, beyond: Beyond) -> Result<(), Reason> {
     let r = family::get().and_then(|f| record(f, index)).ok_or(Reason::ResourceError)?;
     let result = begin(id, s, (r, index), window, side, beyond);
+    if result.is_ok() && !s.has(flag::RSOCKET) {
+        s.clear(flag::CONNECT_NEWS);
+    }
     arenas::settled(r, window);
     result
 }

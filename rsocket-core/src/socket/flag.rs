@@ -31,7 +31,7 @@ pub const UNTRACKED: u32 = 1 << 11;
 /// An rsocket from the start: strict, and bytes that come by TCP are a stranger's.
 pub const RSOCKET: u32 = 1 << 12;
 /// A connection attempt runs or has ended, and the program has not asked yet how it went: until then a socket
-/// whose TCP connection stands is writable.
+/// whose TCP connection stands is writable. Where TCP is excluded, until it attaches, if that is sooner.
 pub const CONNECT_NEWS: u32 = 1 << 13;
 /// Beyond the window is a relay, not a peer process: [`crate::relay`].
 pub const RELAYED: u32 = 1 << 14;

@@ -89,6 +89,11 @@ pub fn without_tcp(id: SlotId, fd: RawFd) -> bool {
 /// After connect(2): a connection, now or as soon as the kernel says so.
 pub fn connected(id: SlotId, fd: RawFd, result: i32, errno: i32) {
     let Some(s) = family::slot(id) else { return };
+    if result == 0 || errno == libc::EISCONN {
+        verdict::noticed(s, fd);
+    } else if errno == libc::EINPROGRESS && policy::strict() {
+        s.set(flag::CONNECT_NEWS);
+    }
     if result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
         established(id, s, flag::CONNECTING);
         if (s.has(flag::STRICT) || policy::eager()) && result == 0 {

@@ -159,6 +159,7 @@ pub(super) fn attempt(
         if !s.has(flag::STRICT) || link::has_window(s) {
             return by_kernel(s, fd, to, flags);
         }
+        verdict::noticed(s, fd);
         return match if sandbox::inside() { Ok(Got::Nothing) } else { by_kernel(s, fd, to, flags) } {
             // Nobody will ever send anything that this end may take, or has in the time that a sender waits.
             Ok(Got::Nothing) => verdict::strict(s, fd).map(|()| Got::Nothing),

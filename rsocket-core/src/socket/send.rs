@@ -276,6 +276,7 @@ fn before_the_device(s: &Slot, fd: RawFd) -> Result<(), Errno> {
     if s.has(flag::PEER_GONE | flag::WRITE_SHUT) {
         return Err(closed(s, fd));
     }
+    verdict::noticed(s, fd);
     verdict::strict(s, fd)
 }
 

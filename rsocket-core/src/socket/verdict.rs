@@ -199,6 +199,16 @@ fn listens_at(fd: RawFd, port: u16) -> bool {
         && kernel::local_port(fd) == Some(port)
 }
 
+/// The program has asked how its attempt to connect went, or uses the connection. Before that the socket is writable as soon
+/// as TCP's connection stands, whether or not anybody has accepted it: only then it may do what makes the peer accept. From
+/// here on only what can be sent makes it so.
+pub(super) fn noticed(s: &Slot, fd: RawFd) {
+    if s.has(flag::CONNECT_NEWS) && !s.has(flag::RSOCKET) && Tuple::of(fd).is_some() {
+        s.clear(flag::CONNECT_NEWS);
+        s.next_epoch();
+    }
+}
+
 /// What a connection without a window is ready for: all that fails, once calls do.
 pub(super) fn ready(s: &Slot, fd: RawFd) -> Events {
     let fails = s.phase() == Phase::Refused || strict(s, fd).is_err();
@@ -214,10 +224,11 @@ fn is_quiet(fd: RawFd) -> bool {
     kernel::poll_now(fd, Events::IN | Events::RDHUP).is_empty()
 }
 
-/// The error of a connection that has never attached, and will not, or not in time; `None` where the kernel is to be asked.
+/// `SO_ERROR` of a connection that has never attached, and will not, or not in time; `None` where the kernel is to be asked.
 #[must_use]
 pub fn unattached(id: SlotId, fd: RawFd) -> Option<Errno> {
     let s = family::slot(id)?;
+    noticed(s, fd);
     let waits = s.has(flag::STRICT)
         && !s.has(flag::RSOCKET)
         && matches!(s.send_mode(), SendMode::Kernel | SendMode::Asked)
