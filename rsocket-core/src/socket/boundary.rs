@@ -80,8 +80,5 @@ pub(super) fn own_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
     if s.has(flag::RELAYED | flag::ENDED) {
         return Ok(Got::End);
     }
-    match kernel::take_error(fd) {
-        Some(e) if e != Errno::PIPE => Err(e),
-        _ => Ok(Got::End),
-    }
+    kernel::receivers_error(fd).map_or(Ok(Got::End), Err)
 }

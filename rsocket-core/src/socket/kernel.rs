@@ -123,6 +123,18 @@ pub fn ending(fd: RawFd) -> Ending {
     }
 }
 
+/// The error that the TCP socket has for a receiver, which is taken. Behind FIN it has none: what came after that stays where
+/// it is, for a sender, for poll(2) and for `SO_ERROR`.
+pub fn receivers_error(fd: RawFd) -> Option<Errno> {
+    if sandbox::inside() {
+        return None;
+    }
+    match ending(fd) {
+        Ending::Failed(e) => Some(e),
+        Ending::Open | Ending::Fin | Ending::Bytes => None,
+    }
+}
+
 /// Whether the descriptor is non-blocking right now. The kernel is asked: another holder may change it.
 pub fn nonblocking(fd: RawFd) -> bool {
     // SAFETY: F_GETFL takes no argument and touches no memory.

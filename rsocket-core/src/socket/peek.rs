@@ -158,8 +158,5 @@ fn no_error(id: SlotId, s: &Slot, fd: RawFd) -> Result<usize, Errno> {
     if s.has(flag::RELAYED | flag::ENDED) || unread(id, s, fd).is_some_and(|n| n > 0) {
         return Ok(0);
     }
-    match kernel::take_error(fd) {
-        Some(e) if e != Errno::PIPE => Err(e),
-        _ => Ok(0),
-    }
+    kernel::receivers_error(fd).map_or(Ok(0), Err)
 }
