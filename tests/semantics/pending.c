@@ -110,6 +110,57 @@ static void nothing_takes_it_client(int fd) {
   EQ(so_error(fd), 0);
 }
 
+// A call that has bytes to report leaves the error to the next one: here one that the kernel does, of an end whose sending
+// has gone back to it.
+static void reads_half(int fd) {
+  char b[344];
+  fill(b, sizeof b, 5, 0);
+  EQ(send(fd, b, sizeof b, 0), sizeof b);  // in one piece, which waits for nothing
+  EQ(ready(fd, POLLIN, patience(2000)), POLLIN);
+}
+static void unread_server(int fd) {
+  reads_half(fd);
+  close(fd);
+  tell('c');
+}
+static void unread_reset_server(int fd) {
+  reads_half(fd);
+  linger0(fd);
+  tell('c');
+}
+static void bytes_first(int fd) {
+  char b[2000];
+  signal(SIGPIPE, SIG_IGN);
+  EQ(dprintf(fd, "text"), 4);
+  hear('c');
+  await_failure(fd);
+  EQ(recv(fd, b, sizeof b, MSG_WAITALL), 344);
+  verify(b, 344, 5, 0);
+}
+static void then_send_client(int fd) {
+  bytes_first(fd);
+  FAILS(send(fd, "x", 1, 0), ECONNRESET);
+  FAILS(send(fd, "x", 1, 0), EPIPE);
+}
+static void then_dprintf_client(int fd) {
+  bytes_first(fd);
+  FAILS(dprintf(fd, "text"), ECONNRESET);
+  FAILS(send(fd, "x", 1, 0), EPIPE);
+}
+static void then_ready_client(int fd) {
+  bytes_first(fd);
+  EQ(ready(fd, POLLOUT, 0), POLLOUT | POLLERR | POLLHUP);
+  EQ(so_error(fd), ECONNRESET);
+  FAILS(send(fd, "x", 1, 0), EPIPE);
+}
+static void then_recv_client(int fd) {
+  char b[10];
+  bytes_first(fd);
+  FAILS(recv(fd, b, sizeof b, MSG_DONTWAIT), ECONNRESET);
+  EQ(recv(fd, b, sizeof b, 0), 0);
+  FAILS(send(fd, "x", 1, 0), EPIPE);
+}
+
 const test_case CASES[] = {
     {"receivers_leave_it", closes_server, receivers_leave_it_client, TOUCH},
     {"after_shutdown", closes_server, after_shutdown_client, TOUCH},
@@ -118,5 +169,10 @@ const test_case CASES[] = {
     {"deaf_peer", deaf_server, to_deaf_client, TOUCH},
     {"end_then_reset", fin_then_reset_server, fin_then_reset_client, TOUCH},
     {"receive_of_nothing_takes_it", reset_server, nothing_takes_it_client, TOUCH},
+    {"behind_bytes_for_send", unread_server, then_send_client, TOUCH},
+    {"behind_bytes_for_send_by_reset", unread_reset_server, then_send_client, TOUCH},
+    {"behind_bytes_for_dprintf", unread_server, then_dprintf_client, TOUCH},
+    {"behind_bytes_for_poll", unread_reset_server, then_ready_client, TOUCH},
+    {"behind_bytes_for_recv", unread_server, then_recv_client, TOUCH},
     {0},
 };

@@ -54,7 +54,7 @@ pub(super) fn by_kernel(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i32) ->
 }
 
 /// Whether an error is all that the kernel has.
-fn has_failed(fd: RawFd) -> bool {
+pub(super) fn has_failed(fd: RawFd) -> bool {
     let mut one = [libc::pollfd { fd, events: 0, revents: 0 }];
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let looked = sys::wait(&mut one, Some(&at_once), core::ptr::null()).is_ok();

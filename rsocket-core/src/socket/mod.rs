@@ -241,7 +241,7 @@ pub fn leave_receive(id: SlotId, _fd: RawFd, result: isize) {
 pub fn enter_send(id: SlotId, fd: RawFd) -> Route {
     let Some(s) = slot(id) else { return Route::Kernel };
     if s.send_mode().is_kernel() && !s.has(flag::STRICT | flag::UNDECIDED) {
-        if s.send_mode() == SendMode::Returned && send::tail_is_due(s) {
+        if s.send_mode() == SendMode::Returned && send::tail_is_due(s) || pending::is_kernels(s) {
             return Route::Device;
         }
         pairing::advance(id, s, fd);

@@ -8,7 +8,9 @@ use core::mem;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::boundary::{behind_the_end, by_kernel, is_over, own_end, peek_behind_the_cut, the_end};
+use super::boundary::{
+    behind_the_end, by_kernel, has_failed, is_over, own_end, peek_behind_the_cut, the_end,
+};
 use super::cut::bytes_ahead;
 pub(crate) use super::cut::{at_the_cut, pass_the_cut};
 use super::kernel::{self, Ending};
@@ -415,7 +417,14 @@ fn from_device(
     let before = to.done();
     let mut intact = take_messages(state, ends, to, copying, placer);
     let mut n = to.done() - before;
-    if n == 0 && intact && state.ended == 0 {
+    if n == 0 && intact && state.ended == 0 && before > 0 && fails_later(s, fd) {
+        // What came before it, and after the look above.
+        intact = take_messages(state, ends, to, copying, placer);
+        n = to.done() - before;
+        if n == 0 && intact && state.ended == 0 {
+            return Ok(Got::End);
+        }
+    } else if n == 0 && intact && state.ended == 0 {
         match after_silence(s, fd, ends, *state)? {
             Silence::Nothing => {}
             Silence::LookAgain => {
@@ -445,6 +454,13 @@ fn from_device(
         0 => Ok(Got::Nothing),
         n => Ok(Got::Bytes(n)),
     }
+}
+
+/// The connection has failed, and the call has bytes to report: the kernel keeps the error for the next call, which may be one
+/// that only the kernel does.
+#[cold]
+fn fails_later(s: &Slot, fd: RawFd) -> bool {
+    !s.has(flag::RELAYED | flag::ENDED) && wait::is_kernel_due(s) && has_failed(fd)
 }
 
 /// How what is taken is copied; `None` where it is thrown away.

@@ -257,6 +257,9 @@ pub(super) fn tail_is_due(s: &Slot) -> bool {
 /// # Errors
 /// As send(2).
 pub fn tail(id: SlotId, s: &Slot, mut fd: RawFd, flags: i32) -> Result<(), Errno> {
+    if pending::is_kernels(s) {
+        pending::check(s)?;
+    }
     let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
     let mut result = Ok(());
     while result.is_ok() && tail_is_due(s) {
@@ -324,7 +327,7 @@ fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result
     }
     if from.left() == 0 {
         // As in to_nobody.
-        return kernel::send(fd, &[], 0).map(drop);
+        return kernel::send(fd, &[], 0).map(drop).map_err(|e| first_said(s, e));
     }
     let kept = libc::MSG_MORE | libc::MSG_OOB;
     let before = from.done();
@@ -332,7 +335,14 @@ fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result
     if from.done() > before {
         tally::sent_tcp(s, from.done() - before);
     }
-    r
+    r.map_err(|e| first_said(s, e))
+}
+
+/// Why TCP takes nothing: the kernel has given its error away once, to a call that reported bytes instead. That call left it
+/// for this one.
+#[cold]
+fn first_said(s: &Slot, e: Errno) -> Errno {
+    if e == Errno::PIPE && pending::is_kernels(s) { pending::take(s, e) } else { e }
 }
 
 /// Until TCP takes no more.
