@@ -10,7 +10,7 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rsocket_core::live::layout::{CHUNK_BYTES, HEAD_BYTES, MAX_CHUNKS, PLACES, SUFFIX};
+use rsocket_core::live::layout::{CHUNK_BYTES, HEAD_BYTES, MAX_CHUNKS, PLACES, SUFFIX, head};
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -26,6 +26,7 @@ const KEPT_NS: u64 = 24 * 3600 * 1_000_000_000;
 pub fn all() -> (Vec<Process>, Vec<Process>) {
     let (mut alive, mut dead) = (Vec::new(), Vec::new());
     for directory in directories() {
+        unfinished(&directory).iter().for_each(|p| remove(p));
         let mut killed = Vec::new();
         for (path, process) in read_directory(&directory) {
             match fate(&process) {
@@ -43,13 +44,35 @@ pub fn all() -> (Vec<Process>, Vec<Process>) {
     (alive, dead)
 }
 
-/// Removes the files of all killed processes; how many there were.
+/// Removes the files of all killed processes; how many there were. What else nobody wants any more goes, too: one that
+/// was killed when it had said that it ends had no time to remove its file, nor had one that was killed when it made it.
 #[must_use]
 pub fn forget_dead(directories: &[PathBuf]) -> usize {
-    let files = directories.iter().flat_map(|d| read_directory(d));
-    let dead: Vec<PathBuf> = files.filter(|(_, p)| fate(p) == Fate::Killed).map(|(path, _)| path).collect();
-    dead.iter().for_each(|p| remove(p));
-    dead.len()
+    let mut killed = 0;
+    for directory in directories {
+        unfinished(directory).iter().for_each(|p| remove(p));
+        for (path, process) in read_directory(directory) {
+            let fate = fate(&process);
+            killed += usize::from(fate == Fate::Killed);
+            if fate != Fate::Runs {
+                remove(&path);
+            }
+        }
+    }
+    killed
+}
+
+/// The files of one directory that nobody has written into, whose process is no more.
+fn unfinished(directory: &Path) -> Vec<PathBuf> {
+    let Some((entries, owner)) = own_files(directory) else { return Vec::new() };
+    let gone = |path: &PathBuf| {
+        let name = path.file_name().and_then(|n| n.to_str()?.strip_suffix(SUFFIX)?.parse().ok());
+        name.is_some_and(|pid| started_since_boot(pid).is_none())
+    };
+    let blank = |path: &PathBuf| {
+        read(path, owner).is_some_and(|words| words.get(head::MAGIC).is_none_or(|magic| *magic == 0))
+    };
+    entries.filter(|path| gone(path) && blank(path)).collect()
 }
 
 fn remove(path: &Path) {
@@ -83,20 +106,25 @@ pub fn directories() -> Vec<PathBuf> {
     found.into_iter().collect()
 }
 
-/// The files of one directory that are what they should be.
-fn read_directory(directory: &Path) -> Vec<(PathBuf, Process)> {
-    let Ok(meta) = fs::symlink_metadata(directory) else { return Vec::new() };
+/// What one directory has that bears the name of such a file, and who owns it; `None` where it is not to be looked into.
+fn own_files(directory: &Path) -> Option<(impl Iterator<Item = PathBuf> + use<>, u32)> {
+    let meta = fs::symlink_metadata(directory).ok()?;
     let uid = rustix::process::geteuid();
     if !meta.is_dir() || meta.mode() & 0o022 != 0 || !(uid.is_root() || meta.uid() == uid.as_raw()) {
-        return Vec::new();
+        return None;
     }
     let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|e| e.path());
-    let ours = entries.filter(|p| p.to_str().is_some_and(|p| p.ends_with(SUFFIX)));
-    ours.filter_map(|path| {
-        let process = view::understand(&read(&path, meta.uid())?, meta.uid(), since_boot())?;
+    Some((entries.filter(|p| p.to_str().is_some_and(|p| p.ends_with(SUFFIX))), meta.uid()))
+}
+
+/// The files of one directory that are what they should be.
+fn read_directory(directory: &Path) -> Vec<(PathBuf, Process)> {
+    let Some((entries, owner)) = own_files(directory) else { return Vec::new() };
+    let understood = |path: PathBuf| {
+        let process = view::understand(&read(&path, owner)?, owner, since_boot())?;
         Some((path, process))
-    })
-    .collect()
+    };
+    entries.filter_map(understood).collect()
 }
 
 /// The words of one file.
@@ -157,12 +185,57 @@ fn since_boot() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rsocket_core::live::layout::{MAGIC, VERSION};
 
     #[test]
     fn a_process_began_before_now() {
         let began = started_since_boot(std::process::id()).unwrap();
         assert!(began > 0 && began <= since_boot());
         assert!(started_since_boot(u32::MAX).is_none());
+    }
+
+    /// A directory of this user's with one file for each process: its number, and the words at its head.
+    fn directory(name: &str, files: &[(u32, &[(usize, u64)])]) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("rsstat-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        for (pid, set) in files {
+            let mut words = vec![0_u64; (HEAD_BYTES + CHUNK_BYTES) / 8];
+            set.iter().for_each(|(number, value)| words[*number] = *value);
+            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+            fs::write(dir.join(format!("{pid}{SUFFIX}")), bytes).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn what_nobody_wants_any_more_is_forgotten() {
+        let (own, nobody) = (std::process::id(), u32::MAX - 1);
+        let of = |pid: u32, ended: u64| {
+            [
+                (head::MAGIC, MAGIC),
+                (head::VERSION, VERSION),
+                (head::PID, u64::from(pid)),
+                (head::MADE_SINCE_BOOT, since_boot()),
+                (head::ENDED, ended),
+            ]
+        };
+        for (left, killed, pid, words) in [
+            (1, 0, own, of(own, 0).as_slice()),
+            (0, 1, nobody, of(nobody, 0).as_slice()),
+            // Killed between its last word and the removal of its file; another program by now.
+            (0, 0, nobody, of(nobody, 1).as_slice()),
+            (0, 0, own, of(own, 1).as_slice()),
+            // Killed before its first word; about to say it.
+            (0, 0, nobody, [].as_slice()),
+            (1, 0, own, [].as_slice()),
+            // Another build's.
+            (1, 0, nobody, [(head::MAGIC, MAGIC), (head::VERSION, VERSION + 1)].as_slice()),
+        ] {
+            let dir = directory("forget", &[(pid, words)]);
+            assert_eq!(forget_dead(std::slice::from_ref(&dir)), killed);
+            assert_eq!(fs::read_dir(&dir).unwrap().count(), left, "{words:?}");
+            fs::remove_dir_all(&dir).unwrap();
+        }
     }
 
     #[test]
