@@ -44,7 +44,9 @@ impl Default for Under {
 impl Under {
     /// Over this end; -1 where the window has no such connection.
     pub(super) fn of(end: RawFd) -> Self {
-        Self { end, sent: Vec::new(), taken: 0, ended: false, given: None, full: false }
+        // Reserved now, since a relay runs in the program's calls, too.
+        let sent = Vec::with_capacity(if end < 0 { 0 } else { CHUNK });
+        Self { end, sent, taken: 0, ended: false, given: None, full: false }
     }
 
     /// Whether the program's direction has left the window, all of which was taken: `total` bytes.
