@@ -17,6 +17,7 @@ pub mod link;
 pub mod machine;
 mod mapping;
 pub mod marks;
+pub mod meet;
 pub mod pairing;
 pub mod remote;
 mod retired;

@@ -47,6 +47,7 @@ pub fn listener(fd: RawFd) -> Option<SlotId> {
         return None;
     }
     let id = life::created(fd)?;
+    life::about_to_listen(id, fd);
     // What it gives has these options, too.
     low_water(id, fd);
     stamps::changed(id, fd);

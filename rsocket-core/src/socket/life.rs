@@ -35,6 +35,27 @@ pub fn created_datagram(fd: RawFd) -> Option<SlotId> {
     family::take(flag::RSOCKET | flag::STRICT | flag::DATAGRAM, fd)
 }
 
+/// Before the real listen.
+pub fn about_to_listen(id: SlotId, fd: RawFd) {
+    if let Some(s) = family::slot(id) {
+        s.handshake.listens(fd);
+    }
+}
+
+/// Before the program asks for an option of a connection or a listener; true where the kernel would say 1, and the
+/// program has never set it and is to be told 0.
+#[must_use]
+pub fn option_asked(id: SlotId, fd: RawFd, level: i32, name: i32) -> bool {
+    family::slot(id).is_some_and(|s| s.handshake.asked(fd, level, name))
+}
+
+/// The program has set an option of a connection or a listener.
+pub fn option_was_set(id: SlotId, fd: RawFd, level: i32, name: i32) {
+    if let Some(s) = family::slot(id) {
+        s.handshake.was_set(fd, level, name);
+    }
+}
+
 /// listen(2) succeeded.
 pub fn listening(_id: SlotId, _fd: RawFd) {
     remote::find_out();
@@ -73,6 +94,10 @@ pub fn is_new(id: SlotId) -> bool {
 pub fn connecting(id: SlotId, _fd: RawFd) {
     if let Some(s) = family::slot(id) {
         s.set(flag::CONNECTING);
+        // Else it says how an attempt goes that an earlier call has begun.
+        if s.phase() == Phase::Unconnected {
+            s.handshake.dials();
+        }
     }
 }
 
@@ -95,6 +120,7 @@ pub fn connected(id: SlotId, fd: RawFd, result: i32, errno: i32) {
         s.set(flag::CONNECT_NEWS);
     }
     if result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
+        s.handshake.has_dialled();
         established(id, s, flag::CONNECTING);
         if (s.has(flag::STRICT) || policy::eager()) && result == 0 {
             pairing::advance(id, s, fd);
@@ -136,6 +162,7 @@ pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
         }
         // As the kernel's socket has its listener's time-outs.
         s.unwaiting.store(l.unwaiting.load(Ordering::Relaxed), Ordering::Relaxed);
+        s.handshake.accepted(&l.handshake);
         inq::inherit(s, l);
         stamps::inherit(s, l);
     }

@@ -67,9 +67,9 @@ mod watch;
 
 pub(crate) use lent::{bell_of_wait, give_back_bell_of_wait};
 pub use life::{
-    accepted, before_exec, closing, connect_failed, connected, connecting, created, created_datagram,
-    duplicated, ending, exec_failed, fork_child, fork_failed, fork_parent, fork_prepare, heritable, is_new,
-    leaving, listening, pass_on, without_tcp,
+    about_to_listen, accepted, before_exec, closing, connect_failed, connected, connecting, created,
+    created_datagram, duplicated, ending, exec_failed, fork_child, fork_failed, fork_parent, fork_prepare,
+    heritable, is_new, leaving, listening, option_asked, option_was_set, pass_on, without_tcp,
 };
 pub use ready::Look;
 pub use slot::SlotId;

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
 use super::options::Sizes;
+use crate::attach::meet::place;
 use crate::attach::sandbox;
 use crate::config::{Config, Transport};
 use crate::fork_safe::peers;
@@ -75,7 +76,9 @@ pub fn resolve(getenv: Getenv) {
     let trust = getenv(c"RSOCKET_SECCOMP") == Some(c"trust");
     TRUST_SECCOMP.store(trust, Ordering::Relaxed);
     // Not when the answer is needed: servers change their root directory before that.
-    let _ = sandbox::sandboxed(trust);
+    let attaches = !sandbox::sandboxed(trust) && shm_allowed();
+    let meet = getenv(c"RSOCKET_MEET").map(CStr::to_bytes);
+    place::find_out(if attaches { meet } else { Some(b"") });
     match getenv(c"RSOCKET_IO_URING").map(CStr::to_bytes) {
         None | Some(b"" | b"refuse") => {}
         Some(b"tcp") => RINGS.store(true, Ordering::Relaxed),

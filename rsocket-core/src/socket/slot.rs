@@ -21,6 +21,7 @@ use super::tally::Tally;
 use super::timers::Timers;
 use crate::attach::link::bank_start;
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
+use crate::attach::meet::Handshake;
 use crate::attach::witness::Prefix;
 use crate::fork_safe::Migration;
 use crate::proto::{RecvHalf, SendHalf};
@@ -306,6 +307,8 @@ pub struct Slot {
     pub witness: [Prefix; 2],
     /// Where this end, in process `relay_pid`, can be asked over RDMA: a port; 0 for nowhere.
     pub asked_at_port: AtomicU32,
+    /// What is known of the handshake ([`crate::attach::meet`]).
+    pub handshake: Handshake,
     /// The kernel's name for the socket, from the first time that its descriptor was sent in a message; 0 before
     /// ([`crate::succession::parcels`]).
     pub cookie: AtomicU64,
@@ -545,6 +548,7 @@ impl Slot {
         self.names.iter().for_each(|name| name.set(None));
         self.placement.reset();
         self.migration.reset();
+        self.handshake.reset();
         self.arena.store(0, Ordering::Relaxed);
         self.unread_hint.store(0, Ordering::Relaxed);
         self.next_bytes.store(0, Ordering::Relaxed);

@@ -155,6 +155,9 @@ hook! {
             }
             return r;
         }
+        if let Some(slot) = shadow::connection(fd) && shadow::mine() {
+            keeping_errno(|| socket::about_to_listen(slot, fd));
+        }
         let r = real::listen(fd, backlog);
         if r == 0 && shadow::entry(fd) == Entry::Foreign {
             adopted::listens(fd);

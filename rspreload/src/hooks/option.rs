@@ -6,6 +6,7 @@
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 
 use libc::socklen_t;
+use rsocket_core::attach::meet::handshake;
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::options::{Before, changes_sending, harmless, would_change_nothing};
@@ -53,6 +54,15 @@ hook! {
         }
         r
     }
+}
+
+/// The kernel's answer to a question for an integer becomes 0.
+///
+/// # Safety
+/// The kernel has written that answer at `value`, and its length at `length`.
+unsafe fn say_nothing(value: *mut c_void, length: *mut socklen_t) {
+    // SAFETY: the caller's promise; the kernel writes no more than an integer.
+    unsafe { value.cast::<u8>().write_bytes(0, (length.read_unaligned() as usize).min(size_of::<c_int>())) };
 }
 
 /// An option's value, if it is an integer that can be read.
@@ -115,6 +125,9 @@ fn was_set(fd: c_int, level: c_int, name: c_int) {
         Entry::Connection(slot) | Entry::Listener(slot) if stamps::concerns(level, name) => {
             stamps::changed(slot, fd)
         }
+        Entry::Connection(slot) | Entry::Listener(slot) if handshake::concerns(level, name) => {
+            socket::option_was_set(slot, fd, level, name)
+        }
         Entry::Connection(slot) if timers::concerns(level, name) => timers::changed(slot, fd),
         _ => {}
     }
@@ -127,7 +140,18 @@ fn unattached(slot: SlotId, fd: c_int) -> Option<c_int> {
 
 hook! {
 
-    fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int, with slot of fd => {
+    fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int, when shadow::tracked(fd) => {
+        if handshake::concerns(level, name)
+            && let Some(slot) = endpoint(fd)
+            && keeping_errno(|| socket::option_asked(slot, fd, level, name))
+        {
+            let r = real::getsockopt(fd, level, name, value, length);
+            if r == 0 {
+                say_nothing(value, length);
+            }
+            return r;
+        }
+        let Some(slot) = shadow::connection(fd) else { return real::getsockopt(fd, level, name, value, length) };
         // The one option that takes bytes from the stream.
         if level == libc::IPPROTO_TCP && name == libc::TCP_ZEROCOPY_RECEIVE {
             keeping_errno(|| socket::refuse(slot, fd, Reason::OddOption));
@@ -149,7 +173,9 @@ hook! {
         }
         real::getsockopt(fd, level, name, value, length)
     }
+}
 
+hook! {
     fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int, with slot of fd => {
         if request == libc::FIONCLEX {
             meant_for_next(fd);
