@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::time::Duration;
 
 use rsocket_core::attach::meet::dialled::Bounds;
-use rsocket_core::attach::meet::{Handshake, place};
+use rsocket_core::attach::meet::{Handshake, offsets, place};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 fn begin() {
@@ -51,6 +51,8 @@ fn accept(l: &TcpListener, listener: &Handshake) -> (TcpStream, Handshake) {
 #[test]
 fn both_ends_agree() {
     begin();
+    // Of a kernel that has one offset for many connections, nothing is believed.
+    let own = offsets::are_each_ones_own();
     let mut known = 0;
     for at in ["127.0.0.1:0", "[::1]:0"] {
         let Ok(l) = TcpListener::bind(at) else { continue };
@@ -71,7 +73,7 @@ fn both_ends_agree() {
             }
         }
     }
-    assert!(known > 10, "{known}");
+    assert_eq!(known > 10, own, "{known}");
 }
 
 /// An IPv4 connection that an IPv6 listener has accepted.
@@ -88,7 +90,7 @@ fn a_listener_for_both_families() {
         let timestamp = accepted.accepted_timestamp(s.as_raw_fd()).unwrap();
         dialled.dialled_bounds(c.as_raw_fd()).is_some_and(|b| b.hold(timestamp))
     });
-    assert!(met.count() > 0);
+    assert_eq!(met.count() > 0, offsets::are_each_ones_own());
 }
 
 #[test]

@@ -12,13 +12,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use super::dialled::{self, Bounds, Span};
-use super::{place, saved};
+use super::{offsets, place, saved};
 use crate::attach::raw;
 use crate::socket::kernel;
 use crate::sys;
 
 /// Options of tcp(7) that libc has no name for.
-const TCP_TIMESTAMP: i32 = 24;
+pub(super) const TCP_TIMESTAMP: i32 = 24;
 const TCP_SAVE_SYN: i32 = 27;
 const TCP_SAVED_SYN: i32 = 28;
 
@@ -97,11 +97,11 @@ impl Handshake {
         self.to.store(0, Ordering::Relaxed);
     }
 
-    /// Where the timestamp of the SYN lies that this end has sent.
+    /// Where the timestamp of the SYN lies that this end has sent; `None` where other connections may have the same.
     #[must_use]
     pub fn dialled_bounds(&self, fd: RawFd) -> Option<Bounds> {
         let sent = Span { from: self.from.load(Ordering::Relaxed), to: self.to.load(Ordering::Relaxed) };
-        if sent.from == 0 || sent.to == 0 {
+        if sent.from == 0 || sent.to == 0 || !offsets::are_each_ones_own() {
             return None;
         }
         let from = sys::now_ns();

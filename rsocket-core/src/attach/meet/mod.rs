@@ -9,6 +9,7 @@
 
 pub mod dialled;
 pub mod handshake;
+pub mod offsets;
 pub mod place;
 pub mod saved;
 
