@@ -187,6 +187,7 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
             if ends.as_ref().is_none_or(|e| data_waiting(s, e)) || s.has(flag::READ_SHUT) {
                 ready |= Events::IN;
             }
+            ready |= shut_here(s);
             if s.has(flag::ENDED) || ends.as_ref().is_some_and(|e| end_is_next(s, e)) {
                 ready |= Events::IN | Events::RDHUP;
                 // Both directions have ended. A relay's FIN, by which the kernel would know, comes a moment later.
@@ -232,6 +233,17 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
         ask |= Events::OUT;
     }
     Look { ready, ask }
+}
+
+/// What this side's own shutdown says, which nobody need ask the kernel about. (A relay's end may still have news.)
+fn shut_here(s: &Slot) -> Events {
+    if !s.has(flag::READ_SHUT) || s.has(flag::RELAYED) {
+        Events::empty()
+    } else if s.has(flag::WRITE_SHUT) {
+        Events::RDHUP | Events::HUP
+    } else {
+        Events::RDHUP
+    }
 }
 
 /// What the kernel said about the TCP socket, as the program may see it.

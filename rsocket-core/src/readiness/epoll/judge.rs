@@ -51,10 +51,17 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let out = ready.contains(Events::OUT) && (told || member.returned || look.ready.contains(Events::OUT));
     let news = member.edge
         || fin
-        || wanted.intersects(Events::IN | Events::RDHUP) && progress.received != member.seen.received
+        || wanted.intersects(Events::IN | Events::RDHUP) && received(member, &progress)
         || wanted.contains(Events::OUT) && (progress.room != member.seen.room || out && !member.was_out);
     let due = level != 0 && (!member.edge_triggered() || news && (device || told));
     Verdict { level, due, progress, out, urgent, asks: look.ask }
+}
+
+/// Whether something came since the member was last judged. A sender that goes back to TCP behind the end of its stream has
+/// nothing more to send there.
+fn received(member: &Member, progress: &Progress) -> bool {
+    let messages = |received: u64| if member.dead { received as u32 as u64 } else { received };
+    messages(progress.received) != messages(member.seen.received)
 }
 
 /// Whether a member waits for new bytes, not for unread ones: edge triggering, and whoever wants only the end.
