@@ -63,8 +63,31 @@ static void reset_client(int fd) {
   EQ(send(fd, "nobody", 6, 0), 6);
   await_events(fd, POLLERR);
   int after = set_of(fd, EPOLLOUT);
+  // At once, without a call in between.
+  for (int i = 0; i < 20; i++) EQ(said(after, 0), EPOLLOUT | EPOLLERR | EPOLLHUP);
   EQ(said(before, 0), EPOLLOUT | EPOLLERR | EPOLLHUP);
   EQ(said(after, 0), EPOLLOUT | EPOLLERR | EPOLLHUP);
+}
+
+// The same as soon as it is there, within what a set that has just been asked is believed: no sleep, and no poll.
+static void reset_soon_client(int fd) {
+  char b[1];
+  hear('c');
+  signal(SIGPIPE, SIG_IGN);
+  await_events(fd, POLLRDHUP);
+  EQ(recv(fd, b, 1, 0), 0);
+  int ep = set_of(fd, EPOLLOUT);
+  EQ(said(ep, 0), EPOLLOUT);
+  EQ(send(fd, "nobody", 6, 0), 6);
+  int e = 0, n = 0;
+  while (n++ < 1000000 && !e) {
+    struct tcp_info info;
+    socklen_t l = sizeof info;
+    CHECK(!getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &l));
+    e = info.tcpi_state == TCP_CLOSE;
+  }
+  CHECK(e);
+  EQ(said(ep, 0), EPOLLOUT | EPOLLERR | EPOLLHUP);
 }
 
 static void passes_server(int fd) {
@@ -108,6 +131,7 @@ const test_case CASES[] = {
     {"own_shutdown_of_reading", talks_server, own_read_client, 0},
     {"own_shutdown_in_turn", talks_server, own_in_turn_client, 0},
     {"reset_beside_room", closes_server, reset_client, TOUCH},
+    {"reset_beside_room_soon", closes_server, reset_soon_client, TOUCH},
     {"edge_of_the_end_once", passes_server, edge_client, TOUCH},
     {0},
 };

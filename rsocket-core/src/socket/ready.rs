@@ -219,6 +219,10 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
             if room || s.has(flag::PEER_GONE) || over() {
                 ready |= Events::OUT;
             }
+            if s.has(flag::PEER_GONE) && !s.has(flag::RELAYED) {
+                // What is sent now brings a reset, which must be seen beside all that is ready.
+                ask |= Events::IN | Events::OUT;
+            }
         }
         SendMode::Kernel | SendMode::Asked if strict => match s.phase() {
             Phase::Paired if send_mode == SendMode::Asked => ready |= Events::OUT,
