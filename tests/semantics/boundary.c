@@ -150,8 +150,58 @@ static void reset_behind(int lfd) {
   }
 }
 
+// SO_RCVLOWAT counts what is here, whoever has brought it.
+static int readable(int how, int fd, int ms) {
+  struct timeval t = {ms / 1000, ms % 1000 * 1000};
+  struct epoll_event e = {.events = EPOLLIN};
+  fd_set set;
+  if (how == 0) return ready(fd, POLLIN, ms) & POLLIN;
+  if (how == 1) {
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    return select(fd + 1, &set, NULL, NULL, &t);
+  }
+  int ep = epoll_create1(EPOLL_CLOEXEC);
+  CHECK(ep >= 0 && !epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
+  int n = epoll_wait(ep, &e, 1, ms);
+  close(ep);
+  return n;
+}
+static void *later(void *p) {
+  nap(30);
+  put(*(int *)p, "twenty-five more of these", 25);
+  return NULL;
+}
+static void low_water(int lfd) {
+  char b[40];
+  int mark = 31;
+  for (int how = 0; how < 6; how++) {
+    pthread_t t;
+    int s[2];
+    two(lfd, s);
+    CHECK(!setsockopt(s[1], SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark));
+    put(s[0], "ab", 2);
+    EQ(dprintf(s[0], "text"), 4);
+    arrived(s[1], 6);
+    for (int i = 0; i < 5; i++) EQ(readable(how % 3, s[1], 0), 0);
+    if (how < 3) {
+      // Whoever sleeps hears of the rest.
+      CHECK(!pthread_create(&t, NULL, later, &s[0]));
+      CHECK(readable(how, s[1], 10000) > 0);
+      pthread_join(t, NULL);
+      EQ(recv(s[1], b, sizeof b, 0), 31);
+    } else {
+      CHECK(!shutdown(s[0], SHUT_WR));
+      CHECK(readable(how % 3, s[1], 10000) > 0);
+      EQ(recv(s[1], b, sizeof b, 0), 6);
+    }
+    close(s[0]), close(s[1]);
+  }
+}
+
 const test_case CASES[] = {
     {"reset_behind", reset_behind, NULL, RAW | SOLO},
+    {"low_water", low_water, NULL, RAW | SOLO},
     {"from_a_pipe", from_pipe, NULL, RAW | SOLO},
     {"back_to_tcp", plain, NULL, RAW | SOLO},
     {"back_to_tcp_waitall", all, NULL, RAW | SOLO},

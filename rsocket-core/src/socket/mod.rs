@@ -41,6 +41,7 @@ pub mod policy;
 pub(crate) mod reader;
 pub mod ready;
 pub mod receive;
+mod rest;
 mod returned;
 pub mod rings;
 mod room;

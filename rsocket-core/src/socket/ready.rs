@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 
 use super::slot::{Slot, SlotId, flag};
 use super::{Events, Progress};
-use super::{beside, pending, reader, receive, verdict, wait};
+use super::{beside, pending, reader, receive, rest, verdict, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{detach, marks, pairing, retry};
@@ -184,7 +184,10 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
     }
     match receive_mode {
         ReceiveMode::Device => {
-            if ends.as_ref().is_none_or(|e| data_waiting(s, e)) || s.has(flag::READ_SHUT) {
+            let here = ends.as_ref().is_none_or(|e| data_waiting(s, e));
+            if here && !s.has(flag::READ_SHUT | flag::ENDED) && rest::is_awaited(s, fd, ends.as_ref()) {
+                ask |= Events::IN;
+            } else if here || s.has(flag::READ_SHUT) {
                 ready |= Events::IN;
             }
             ready |= shut_here(s);
@@ -394,7 +397,7 @@ pub fn patience(_id: SlotId, s: &Slot) -> Option<Duration> {
         return fork_safe::patience(s);
     }
     if !s.has(flag::STRICT) {
-        return None;
+        return rest::patience(s);
     }
     match s.phase() {
         Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {

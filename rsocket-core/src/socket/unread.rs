@@ -54,6 +54,18 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     Some(total + if kernels { in_tcp()? } else { 0 })
 }
 
+/// Unread bytes in the window; `None` where the lock is not to be had.
+pub(crate) fn in_window_now(s: &Slot, ends: &Ends) -> Option<usize> {
+    if !guard::take_receive(s, ends) {
+        return None;
+    }
+    // SAFETY: the lock was taken above.
+    let state = unsafe { s.receive.load() };
+    let n = in_window(&state, ends);
+    s.receive.lock.unlock(tid());
+    Some(n)
+}
+
 /// Whether the window has as much as SO_RCVLOWAT asks for, or all there will be.
 #[must_use]
 pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {

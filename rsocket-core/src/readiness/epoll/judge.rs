@@ -89,7 +89,8 @@ impl Member {
         self.seen = verdict.progress;
         (self.was_out, self.urgent) = (verdict.out, verdict.urgent);
         (self.edge, self.fin, self.told) = (false, false, false);
-        self.entry == Entry::Between || self.dead && self.wanted().contains(Events::OUT)
+        let asks = self.entry == Entry::Between || !verdict.asks.is_empty();
+        asks || self.dead && self.wanted().contains(Events::OUT)
     }
 }
 

@@ -1,0 +1,52 @@
+//! `SO_RCVLOWAT` across the way back: what is unread in the window is too little, and what follows it comes by TCP.
+//!
+//! Only the sum of both says whether the socket is readable, and nobody is told when it is enough: the kernel knows of its own
+//! bytes alone. So a look adds up, and whoever waits looks again soon. Must not know who waits.
+//! Entry points: [`is_awaited`], [`patience`].
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use super::slot::{Slot, flag};
+use super::{Events, kernel, receive};
+use crate::attach::link::{self, Ends};
+use crate::attach::machine::ReceiveMode;
+use crate::attach::{counters, marks};
+
+/// How soon a waiter looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Whether the sender has gone back to TCP, and the program wants more at once than a byte.
+fn is_divided(s: &Slot, ends: &Ends) -> bool {
+    // Relaxed: as in ready::data_waiting.
+    s.low_water.load(Ordering::Relaxed) > 1
+        && !s.has(flag::RELAYED)
+        && s.receive_mode() == ReceiveMode::Device
+        && marks::end(&ends.incoming).is_some()
+}
+
+/// Whether what is unread in the window, of which there is some, and in TCP is less than the program wants at once, and more
+/// may come. Without a descriptor nobody can say, and then it is.
+pub(super) fn is_awaited(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> bool {
+    let Some(ends) = ends.filter(|ends| is_divided(s, ends)) else { return false };
+    let Some(here) = receive::in_window_now(s, ends) else { return false };
+    let wanted = s.low_water.load(Ordering::Relaxed) as usize;
+    if here >= wanted {
+        return false;
+    }
+    if fd < 0 {
+        return true;
+    }
+    let in_tcp = counters::in_queue(fd).map_or(0, |n| n as usize);
+    here.saturating_add(in_tcp) < wanted && kernel::poll_now(fd, Events::RDHUP).is_empty()
+}
+
+/// How soon whoever waits must look again, where nobody will ring.
+pub(super) fn patience(s: &Slot) -> Option<Duration> {
+    // Relaxed: as above. First, since most connections want any byte.
+    let may_be = s.low_water.load(Ordering::Relaxed) > 1;
+    (may_be && link::ends(s).is_some_and(|ends| is_divided(s, &ends))).then_some(LOOK_AGAIN)
+}
