@@ -20,6 +20,7 @@ use crate::attach::sandbox;
 use crate::errno::Errno;
 use crate::live;
 use crate::log::{Text, open_append};
+use crate::socket::option_table;
 use crate::sys::{self, discard};
 
 macro_rules! counters {
@@ -208,6 +209,28 @@ pub fn fell_back(reason: Reason) {
     stats().fell_back(reason);
 }
 
+/// By [`option_table::number`]: connections that one option brought to TCP.
+static ODD_OPTIONS: [AtomicU64; option_table::COUNT + 1] =
+    [const { AtomicU64::new(0) }; option_table::COUNT + 1];
+
+/// Counts, beside its reason, the option for which a connection is on TCP.
+pub fn odd_option(number: u8) {
+    if let Some(n) = ODD_OPTIONS.get(usize::from(number)) {
+        n.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A line for each option that has brought a connection to TCP.
+fn write_options(out: &mut impl Write) -> core::fmt::Result {
+    for (number, n) in ODD_OPTIONS.iter().enumerate() {
+        let n = n.load(Ordering::Relaxed);
+        if n > 0 {
+            writeln!(out, "on_tcp.odd_option.{} {n}", option_table::name(number as u8))?;
+        }
+    }
+    Ok(())
+}
+
 /// Counts bytes and messages that were sent.
 #[inline]
 pub fn sent(transport: Transport, bytes: u64, messages: u64) {
@@ -236,6 +259,7 @@ pub fn received(transport: Transport, bytes: u64, messages: u64) {
 pub fn forked() {
     live::forked();
     STATS.reset();
+    ODD_OPTIONS.iter().for_each(|n| n.store(0, Ordering::Relaxed));
 }
 
 impl Default for Stats {
@@ -348,6 +372,7 @@ pub fn write_report(file: &[u8]) -> Result<(), Errno> {
     let mut text = Text::<8192>::new();
     let _ = writeln!(text, "pid {}", rustix::process::getpid().as_raw_nonzero());
     let _ = snapshot().write_to(&mut text);
+    let _ = write_options(&mut text);
     let file = open_append(file)?;
     let written = if sys::may_append(&file, text.as_bytes().len()) {
         rustix::io::write(&file, text.as_bytes()).map_err(Errno::from)

@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use super::link::{self, Beyond, Ends};
 use super::machine::{Phase, ReceiveMode, SendMode};
 use super::reason::Reason;
-use super::{awaited, counters, marks, pairing, sandbox};
+use super::{awaited, cause, counters, marks, pairing, sandbox};
 use crate::device::shm::direction::Direction;
 use crate::device::shm::layout;
 use crate::errno::Errno;
@@ -32,7 +32,7 @@ pub fn break_connection(s: &Slot, fd: RawFd, reason: Reason) {
 fn mark_broken(s: &Slot, reason: Reason) {
     s.set(flag::BROKEN | flag::PEER_GONE);
     s.reason.store(reason as u32, Ordering::Relaxed);
-    stats::fell_back(reason);
+    cause::count(s, reason);
     stats::add(Counter::Resets, 1);
     if reason == Reason::Inconsistent {
         link::distrust();
@@ -99,8 +99,9 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
         return;
     }
     let Some(ends) = link::ends(s) else { return };
+    cause::say(s, &ends, reason);
     if first {
-        stats::fell_back(reason);
+        cause::count(s, reason);
         stats::add(Counter::Detached, 1);
         s.reason.store(reason as u32, Ordering::Relaxed);
     }
@@ -171,7 +172,7 @@ fn cut_off(s: &Slot, fd: RawFd) {
 fn leave_relay(s: &Slot, fd: RawFd, reason: Reason) {
     let Some(ends) = link::ends(s) else { return };
     if s.send_mode() != SendMode::Returned {
-        stats::fell_back(reason);
+        cause::count(s, reason);
         stats::add(Counter::Detached, 1);
         return_outgoing(s, fd, &ends);
         crate::relay::carry_out(s, &ends);
@@ -354,6 +355,7 @@ pub fn give_way(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
     let total = unsafe { s.send.load() }.total();
     // Refused when the peer has said how many bytes it read, which the tail goes by.
     let _ = marks::return_wanted(&ends.outgoing).is_some() || marks::publish_end(&ends.outgoing, total);
+    cause::heard(s, ends);
     s.set_send_mode(SendMode::Returned);
     send_tail(s, fd, ends)
 }

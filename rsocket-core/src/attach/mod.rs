@@ -2,6 +2,7 @@
 
 pub mod arenas;
 pub mod awaited;
+pub mod cause;
 pub mod counters;
 pub mod hello;
 mod raw;

@@ -18,7 +18,7 @@ use super::rendezvous::{self, Channel, Offer, ReceiveError};
 use super::retry::{self, later, may_pass, put_off};
 use super::trust::{self, Tuple};
 use super::visitors::{self, trusted};
-use super::{detach, remote, sandbox, switch};
+use super::{cause, detach, remote, sandbox, switch};
 use crate::device::shm::bell::{self, Rang};
 use crate::device::shm::home;
 use crate::errno::Errno;
@@ -215,7 +215,7 @@ pub(super) fn give_up(s: &Slot, reason: Reason) {
     close_pairing_fd(s);
     s.reason.store(reason as u32, Ordering::Relaxed);
     s.set_phase(Phase::Refused);
-    stats::fell_back(reason);
+    cause::count(s, reason);
     if s.has(flag::STRICT) {
         crate::log_warn!("refused, since TCP is excluded: {}", reason.text());
     } else {
@@ -292,15 +292,9 @@ fn is_unseen(s: &Slot, fd: RawFd) -> bool {
     !s.has(flag::WAITED | flag::STRICT | flag::RSOCKET) && kernel::nonblocking(fd)
 }
 
-/// A connection ends that never attached: what was in the way last is counted, if that was put off until its end.
-pub fn ended_young(s: &Slot) {
-    let noted = Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8);
-    if let Some(reason) = noted.filter(|r| *r != Reason::TooYoung)
-        && matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked)
-        && !verdict::is_overdue(s)
-    {
-        stats::fell_back(reason);
-    }
+/// A connection ends: what kept it on TCP is counted, if nothing was yet.
+pub fn ended(s: &Slot) {
+    cause::at_the_end(s, verdict::is_overdue(s));
 }
 
 fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
@@ -323,6 +317,7 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     }
     match trust::find(&tuple.reversed()).map_err(not_asked)? {
         Some(_) if !policy::shm_allowed() => return Err(Reason::PolicyTcp),
+        Some(owner) if trust::is_nobody(owner.uid) => return Err(Reason::UserNobody),
         Some(owner) if owner.is_alive() || s.has(flag::CONNECTING) => {}
         // The accepting side's peer may have closed already; the connecting side's has not accepted yet.
         Some(_) => return Err(Reason::ShutDownEarly),
@@ -338,6 +333,9 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         s.reason.store(Reason::UidMismatch as u32, Ordering::Relaxed);
         put_off(s);
         return Ok(());
+    }
+    if trust::is_nobody(rustix::process::geteuid().as_raw()) {
+        return Err(Reason::UserNobody);
     }
     if s.has(flag::CONNECTING) { offer(s, &tuple) } else { knock(s, fd, &tuple) }
 }

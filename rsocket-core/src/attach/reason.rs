@@ -105,6 +105,10 @@ reasons! {
     NotHandedOver "not_handed_over" => "another program made the connection, and did not hand it over",
     /// Nobody can be asked who has the other end.
     NoNetlink "no_netlink" => "the kernel lets this process make no netlink socket to ask for the other end",
+    /// Nobody can tell whose an end is.
+    UserNobody "user_nobody" => "an end is of user nobody, which is what the kernel calls every unknown user",
+    /// The other end went back, and did not say why.
+    PeerReturned "peer_returned" => "the other end has gone back to TCP",
 }
 
 impl Reason {

@@ -448,6 +448,12 @@ pub const fn same_user(peer_uid: u32, owner_uid: u32, overflow: u32) -> bool {
     peer_uid == owner_uid && peer_uid != overflow && peer_uid != 65534 && peer_uid != u32::MAX
 }
 
+/// Whether this is what the kernel calls every user that it has no number for here, so that it is no proof of anything.
+#[must_use]
+pub fn is_nobody(uid: u32) -> bool {
+    !same_user(uid, uid, overflow_uid())
+}
+
 /// The overflow uid plus 1 << 32, once it has been read. Two readers store the same.
 static OVERFLOW: AtomicU64 = AtomicU64::new(0);
 

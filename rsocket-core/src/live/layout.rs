@@ -61,7 +61,7 @@ pub mod record {
     pub const PEER: usize = 5;
     /// When the record was made, in nanoseconds since the host was booted.
     pub const MADE_SINCE_BOOT: usize = 9;
-    /// From the low end, 16 bits each: receive mode, send mode, phase, reason (0, "too young", is none yet).
+    /// From the low end, 16 bits each: receive mode, send mode, phase, reason (0, "too young", is none yet; [`crate::attach::cause::shown`]).
     pub const STATE: usize = 10;
     /// Flags of the connection.
     pub const FLAGS: usize = 11;

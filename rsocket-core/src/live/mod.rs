@@ -15,6 +15,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
+use crate::attach::cause;
 use crate::attach::sandbox;
 use crate::attach::trust::Tuple;
 use crate::environment;
@@ -126,7 +127,7 @@ pub(crate) fn counters() -> Option<&'static Stats> {
 #[inline]
 pub fn changed(s: &Slot) {
     if let Some(r) = record(s) {
-        let reason = s.reason.load(Ordering::Relaxed) & 0xffff;
+        let reason = cause::shown(s);
         let state = s.receive_mode() as u32 | (s.send_mode() as u32) << 16;
         r.set(word::STATE, u64::from(reason) << 48 | (s.phase() as u64) << 32 | u64::from(state));
         r.set(word::FLAGS, u64::from(s.flags.load(Ordering::Relaxed)));

@@ -15,7 +15,7 @@ use rustix::fs::{FileType, Mode, OFlags, RawDir};
 use super::slot::SlotId;
 use super::{family, inq, kernel, life, low_water, options, stamps};
 use crate::attach::reason::Reason;
-use crate::attach::{pairing, remote};
+use crate::attach::{cause, pairing, remote};
 use crate::stats;
 use crate::succession::parcels;
 use crate::sync::stack;
@@ -52,9 +52,10 @@ pub fn listener(fd: RawFd) -> Option<SlotId> {
     low_water(id, fd);
     stamps::changed(id, fd);
     inq::changed(id, fd);
-    if options::is_odd(fd)
+    if let Some((level, name)) = options::odd_one(fd)
         && let Some(s) = family::slot(id)
     {
+        cause::of_option(s, level, name);
         pairing::refuse(s, Reason::OddOption);
     }
     Some(id)

@@ -8,7 +8,7 @@ use super::slot::{RecvState, Slot, SlotId, flag};
 use super::{guard, inq, kernel, lent, policy, receive, stamps, tally, verdict};
 use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::attach::reason::Reason;
-use crate::attach::{arenas, detach, heirs, hello, link, pairing, remote, vault};
+use crate::attach::{arenas, cause, detach, heirs, hello, link, pairing, remote, vault};
 use crate::device::shm::bell;
 use crate::fork_safe;
 use crate::placement;
@@ -171,6 +171,7 @@ pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
         fork_safe::accepted(s, fd, l);
         // An option that only TCP can honour is the new socket's, too.
         if l.phase() == Phase::Refused && l.reason.load(Ordering::Relaxed) == Reason::OddOption as u32 {
+            cause::inherit(s, l);
             pairing::refuse(s, Reason::OddOption);
         }
     }
@@ -216,7 +217,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
 /// The last holder closes.
 fn end(id: SlotId, s: &Slot, fd: RawFd) {
     crate::log_debug!("connection closed by its last holder");
-    pairing::ended_young(s);
+    pairing::ended(s);
     crate::tap::over(id, s);
     crate::plain::rdma::closing(id, s, fd);
     let mut window = None;
@@ -325,6 +326,9 @@ pub fn fork_failed() {
 /// At exit: what peers asked for by TCP is sent while there is somebody to send it.
 pub fn leaving() {
     family::each_local(|id, s| {
+        if !family::shared(id) {
+            pairing::ended(s);
+        }
         if link::has_window(s) && !s.has(flag::TAIL_SENT) {
             let fd = family::descriptor(id);
             // Relatives go on with what is left.

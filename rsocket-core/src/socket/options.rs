@@ -7,8 +7,11 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-use super::kernel;
 use super::option_table::{self, Kind};
+use super::slot::SlotId;
+use super::{family, kernel};
+use crate::attach::cause;
+use crate::attach::reason::Reason;
 use crate::config::Config;
 use crate::device::shm::layout;
 use crate::sys;
@@ -104,12 +107,12 @@ const INHERITED: [(i32, i32, i32); 6] = [
     (libc::IPPROTO_TCP, libc::TCP_REPAIR, 0),
 ];
 
-/// Whether a socket on which another program may have set options has one that only TCP can honour.
+/// The option that only TCP can honour, on a socket on which another program may have set some: its level and number.
 /// Six system calls.
 #[cold]
 #[must_use]
-pub fn is_odd(fd: RawFd) -> bool {
-    INHERITED.iter().any(|(level, name, usual)| {
+pub fn odd_one(fd: RawFd) -> Option<(i32, i32)> {
+    let set = INHERITED.iter().find(|(level, name, usual)| {
         let mut bytes = [0; 32];
         // One that the kernel does not know nobody has set; one that it has no value of is off.
         let Ok(n) = kernel::option(fd, *level, *name, &mut bytes) else { return false };
@@ -118,7 +121,8 @@ pub fn is_odd(fd: RawFd) -> bool {
             0 => told.clone().any(|b| *b != 0),
             _ => told.ne(&usual.to_ne_bytes()),
         }
-    })
+    });
+    set.map(|(level, name, _)| (*level, *name))
 }
 
 /// Options that change how TCP sends: what is to be sent by TCP when the connection goes back goes before they are set.
@@ -162,6 +166,14 @@ fn may_borrow(fd: RawFd) -> bool {
     sys::set_errno(errno);
     // Where it does not say, the kernel is left to the call itself.
     asked != Some(0)
+}
+
+/// An option is, or is about to be, set that only TCP can honour: as [`super::refuse`].
+pub fn refuse_for(id: SlotId, fd: RawFd, level: i32, name: i32) {
+    if let Some(s) = family::slot(id) {
+        cause::of_option(s, level, name);
+        super::refuse(id, fd, Reason::OddOption);
+    }
 }
 
 /// An option that may not be [`harmless`], before the program's call sets it: what it is now.

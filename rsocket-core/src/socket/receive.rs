@@ -27,7 +27,7 @@ use super::{beside, guard, pending, ready, straight, tally, verdict, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{ReceiveEvent, ReceiveMode};
 use crate::attach::trust::state;
-use crate::attach::{counters, detach, marks, pairing, reason::Reason, sandbox};
+use crate::attach::{cause, counters, detach, marks, pairing, reason::Reason, sandbox};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::errno::Errno;
@@ -545,6 +545,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: RecvState) -> Result<Sile
             return Err(broken(s, fd, "the sender's end mark is not where its messages end"));
         }
         commit(s, ends, at, 0);
+        cause::heard(s, ends);
         s.set_receive_mode(ReceiveMode::Returned);
         return Ok(Silence::Left);
     }

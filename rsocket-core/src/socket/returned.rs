@@ -8,7 +8,7 @@ use super::room::commit;
 use super::slot::{Slot, SlotId};
 use crate::attach::link::Ends;
 use crate::attach::machine::ReceiveMode;
-use crate::attach::marks;
+use crate::attach::{cause, marks};
 use crate::sync::thread::tid;
 
 /// The sender has gone back to TCP: so does the receiver once the window is empty, before anybody takes the
@@ -26,6 +26,7 @@ pub(crate) fn follow_back(id: SlotId, s: &Slot, ends: &Ends) {
     let done = empty && marks::end(&ends.incoming) == Some(state.total()) && (on_device() || stays());
     if done {
         commit(s, ends, state, 0);
+        cause::heard(s, ends);
         s.set_receive_mode(ReceiveMode::Returned);
     }
     s.receive.lock.unlock(tid());

@@ -15,7 +15,7 @@ use crate::attach::detach::Scope;
 use crate::attach::link::{self, Beyond, Ends};
 use crate::attach::machine::{SendEvent, SendMode};
 use crate::attach::sandbox::{self, Left};
-use crate::attach::{counters, detach, marks, pairing, reason::Reason};
+use crate::attach::{cause, counters, detach, marks, pairing, reason::Reason};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::errno::Errno;
@@ -304,6 +304,7 @@ pub(crate) fn cut(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
             }
         }
         Err(_) => {
+            cause::stays(s, ends, Reason::ShutDownEarly);
             stay(s, ends);
             s.set_send_mode(SendMode::Returned);
         }

@@ -275,6 +275,8 @@ pub struct Slot {
     pub next_try: AtomicU64,
     /// Why not attached ([`crate::attach::reason::Reason`] as a number).
     pub reason: AtomicU32,
+    /// What more is known of it ([`crate::attach::cause`]).
+    pub cause: AtomicU32,
     /// Which arena record of the family, plus one; 0 for none.
     pub arena: AtomicU32,
     /// Which window in it.
@@ -536,6 +538,7 @@ impl Slot {
         self.pairing_fd.store(-1, Ordering::Relaxed);
         self.pairing_pid.store(0, Ordering::Relaxed);
         self.reason.store(0, Ordering::Relaxed);
+        self.cause.store(0, Ordering::Relaxed);
         self.relay.store(0, Ordering::Relaxed);
         self.relay_pid.store(0, Ordering::Relaxed);
         self.pending_error.store(0, Ordering::Relaxed);

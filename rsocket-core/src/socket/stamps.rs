@@ -7,8 +7,7 @@
 use std::os::fd::RawFd;
 
 use super::slot::{Slot, flag};
-use super::{SlotId, family, kernel, refuse};
-use crate::attach::reason::Reason;
+use super::{SlotId, family, kernel, options};
 
 /// The two options, and their spellings with seconds of 64 bits.
 const OPTIONS: [i32; 4] = [libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS, 63, 64];
@@ -41,6 +40,8 @@ pub(super) fn inherit(s: &Slot, listener: &Slot) {
 /// The program is about to receive, and has room for control messages.
 pub fn wanted(id: SlotId, fd: RawFd) {
     if family::slot(id).is_some_and(|s| s.has(flag::STAMPED)) {
-        refuse(id, fd, Reason::OddOption);
+        let is_on = |name: &&i32| kernel::integer(fd, libc::SOL_SOCKET, **name).is_some_and(|on| on != 0);
+        let name = OPTIONS.iter().find(is_on).copied().unwrap_or(libc::SO_TIMESTAMP);
+        options::refuse_for(id, fd, libc::SOL_SOCKET, name);
     }
 }

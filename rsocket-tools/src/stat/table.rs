@@ -54,7 +54,11 @@ fn row(p: &Process, c: &Connection) -> [String; 11] {
     let name = |a: Option<SocketAddr>| a.map_or("-".to_owned(), |a| a.to_string());
     let via = match (&c.device, c.reason) {
         (Some(device), _) => format!("{}:{device}", c.transport),
-        (None, Some(reason)) => format!("{} ({reason})", c.transport),
+        (None, Some(reason)) => {
+            let option = c.option.map_or(String::new(), |option| format!(" {option}"));
+            let who = if c.by_peer { ", by the other end" } else { "" };
+            format!("{} ({reason}{option}{who})", c.transport)
+        }
         (None, None) => c.transport.to_owned(),
     };
     [

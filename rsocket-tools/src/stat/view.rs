@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use rsocket_core::attach::cause;
 use rsocket_core::attach::machine::{Phase, ReceiveMode, SendMode};
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::live::layout::{HEAD_BYTES, MAGIC, RECORD_WORDS, VERSION, Via, head, record};
@@ -91,6 +92,10 @@ pub struct Connection {
     pub device: Option<String>,
     /// Why it is on TCP.
     pub reason: Option<&'static str>,
+    /// The option that only TCP can honour, if it is that.
+    pub option: Option<&'static str>,
+    /// Whether the other end went back first.
+    pub by_peer: bool,
     /// Sent over TCP.
     pub sent_tcp: Moved,
     /// Received over TCP.
@@ -185,7 +190,7 @@ fn connection(r: &[u64; RECORD_WORDS], now: u64) -> Connection {
     };
     let state = state(r[record::STATE], r[record::FLAGS]);
     let via = Via::from_raw((r[record::FD] >> 32) as u32);
-    let reason = Reason::from_u8((r[record::STATE] >> 48) as u8).filter(|n| *n != Reason::TooYoung);
+    let why = cause::text((r[record::STATE] >> 48) as u16);
     let local = address(r, record::LOCAL, 0);
     Connection {
         fd: Some(r[record::FD] as u32).filter(|fd| *fd != u32::MAX),
@@ -198,7 +203,9 @@ fn connection(r: &[u64; RECORD_WORDS], now: u64) -> Connection {
             Via::Rdma => "rdma",
         },
         device: if via == Via::Rdma { local.and_then(|a| super::device::of(a.ip())) } else { None },
-        reason: reason.map(Reason::name),
+        reason: why.map(|(reason, ..)| reason),
+        option: why.and_then(|(_, option, _)| option),
+        by_peer: why.is_some_and(|(.., by_peer)| by_peer),
         sent_tcp: plus(moved(record::TCP_OUT), moved(record::BEFORE + 2)),
         received_tcp: plus(moved(record::TCP_IN), moved(record::BEFORE)),
         sent: moved(record::DEVICE_OUT),

@@ -9,7 +9,7 @@ use libc::socklen_t;
 use rsocket_core::attach::meet::handshake;
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
-use rsocket_core::socket::options::{Before, changes_sending, harmless, would_change_nothing};
+use rsocket_core::socket::options::{Before, changes_sending, harmless, refuse_for, would_change_nothing};
 use rsocket_core::socket::{SlotId, inq, stamps, timers, urgent};
 use rsocket_core::{plain, socket, sys};
 
@@ -38,14 +38,14 @@ hook! {
             && changes_sending(level, name)
             && !keeping_errno(|| would_change_nothing(fd, level, name, (value.addr(), length), integer_at(value, length)))
         {
-            keeping_errno(|| socket::refuse(slot, fd, Reason::OddOption));
+            keeping_errno(|| refuse_for(slot, fd, level, name));
         }
         let before = odd.map(|slot| (slot, keeping_errno(|| Before::ask(fd, level, name))));
         let r = real::setsockopt(fd, level, name, value, length);
         if r == 0 {
             // What the kernel refuses, or what is so already, changes nothing.
             if let Some((slot, before)) = before {
-                keeping_errno(|| if before.has_changed(fd) { socket::refuse(slot, fd, Reason::OddOption) });
+                keeping_errno(|| if before.has_changed(fd) { refuse_for(slot, fd, level, name) });
             }
             keeping_errno(|| {
                 was_set(fd, level, name);
@@ -154,7 +154,7 @@ hook! {
         let Some(slot) = shadow::connection(fd) else { return real::getsockopt(fd, level, name, value, length) };
         // The one option that takes bytes from the stream.
         if level == libc::IPPROTO_TCP && name == libc::TCP_ZEROCOPY_RECEIVE {
-            keeping_errno(|| socket::refuse(slot, fd, Reason::OddOption));
+            keeping_errno(|| refuse_for(slot, fd, level, name));
             if let Some(unread) = keeping_errno(|| socket::unread(slot, fd))
                 && nothing_to_map(value, length, unread)
             {
