@@ -1,7 +1,8 @@
 //! What both ends of a TCP connection know of its SYN's timestamp agrees, in this kernel.
 //!
-//! The ignored tests are two ends of many connections in two processes, for `tests/programs/handshake.sh`, which puts them
-//! into network namespaces of their own: `HANDSHAKE` is the address to listen on, or to dial.
+//! The ignored tests are two ends of many connections in two processes, for
+//! `tests/programs/handshake.sh`, which puts them into network namespaces of their own: `HANDSHAKE`
+//! is the address to listen on, or to dial.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::io::{Read, Write};
@@ -148,8 +149,8 @@ fn address() -> SocketAddr {
     std::env::var("HANDSHAKE").expect("HANDSHAKE").parse().expect("an address")
 }
 
-/// Says, by the connection, what it knows, and is told by one letter what the other end thinks of it: y, n, or - where one
-/// of them knows nothing.
+/// Says, by the connection, what it knows, and is told by one letter what the other end thinks of
+/// it: y, n, or - where one of them knows nothing.
 #[test]
 #[ignore = "one of two processes"]
 fn dials() {

@@ -1,13 +1,13 @@
-//! One socket in two epoll sets of a process, as when a proxy's threads take idle connections over from
-//! one another: one ready bit speaks for both.
+//! One socket in two epoll sets of a process, as when a proxy's threads take idle connections over
+//! from one another: one ready bit speaks for both.
 #![allow(clippy::unwrap_used)]
 
 mod readiness_support;
 
 use readiness_support::*;
 
-/// The peer rings one set, and the other one only while the first looks for whom the bit is: which may have
-/// passed the second by then.
+/// The peer rings one set, and the other one only while the first looks for whom the bit is: which
+/// may have passed the second by then.
 #[test]
 fn each_hears_however_the_peer_is_held_up() {
     for first in [0, 1] {

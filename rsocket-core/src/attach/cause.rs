@@ -1,7 +1,9 @@
-//! What is known of why a connection is on TCP beside its [`Reason`]: which option it was, and whether the
-//! other end went back first. That end leaves word in the window, so that both name the same cause.
+//! What is known of why a connection is on TCP beside its [`Reason`]: which option it was, and
+//! whether the other end went back first. That end leaves word in the window, so that both name the
+//! same cause.
 //!
-//! Must not know how a connection goes back. Entry points: [`of_option`], [`count`], [`say`], [`heard`], [`at_the_end`].
+//! Must not know how a connection goes back. Entry points: [`of_option`], [`count`], [`say`],
+//! [`heard`], [`at_the_end`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -21,10 +23,12 @@ const BY_PEER: u32 = 1 << 8;
 /// The end of a connection that never attached was counted.
 const ENDED: u32 = 1 << 9;
 
-// Relaxed throughout: words for people, that order nothing. The word in the window is stored before the
-// mark by which the other end learns of the way back, whose release and acquire (`marks`) bring it along.
+// Relaxed throughout: words for people, that order nothing. The word in the window is stored before
+// the mark by which the other end learns of the way back, whose release and acquire (`marks`) bring
+// it along.
 
-/// The option that is about to bring the connection back, or to keep it on TCP. The first one is remembered.
+/// The option that is about to bring the connection back, or to keep it on TCP. The first one is
+/// remembered.
 pub fn of_option(s: &Slot, level: i32, name: i32) {
     let word = u32::from(option_table::number(level, name)) + 1;
     let none_yet = |cause: u32| (cause & OPTION == 0).then_some(cause | word);
@@ -73,7 +77,8 @@ pub fn say(s: &Slot, ends: &Ends, reason: Reason) {
     ends.outgoing.sender().why.store(reason as u32 | option << 8, Ordering::Relaxed);
 }
 
-/// The other end has gone back, and this one follows: it notes why, unless it has a reason of its own.
+/// The other end has gone back, and this one follows: it notes why, unless it has a reason of its
+/// own.
 #[cold]
 pub fn heard(s: &Slot, ends: &Ends) {
     let said = ends.incoming.sender().why.load(Ordering::Relaxed);
@@ -96,7 +101,8 @@ pub fn stays(s: &Slot, ends: &Ends, reason: Reason) {
     }
 }
 
-/// A connection ends: what it was that kept it on TCP until then is counted, once, if nothing was yet.
+/// A connection ends: what it was that kept it on TCP until then is counted, once, if nothing was
+/// yet.
 pub fn at_the_end(s: &Slot, overdue: bool) {
     let noted = Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).filter(|r| *r != Reason::TooYoung);
     let reason = match s.phase() {

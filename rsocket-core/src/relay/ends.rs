@@ -1,12 +1,16 @@
-//! Our ends of loopback connections ([`super::loopback`]): which numbers they have, and how they end.
+//! Our ends of loopback connections ([`super::loopback`]): which numbers they have, and how they
+//! end.
 //!
-//! A child of a fork gets a copy of each, which would keep the last close, and with it FIN and RST, from the program's socket. So it
-//! closes its copies; none is made or closed while a fork copies the table, or the child would not know of one. And an end is ended
-//! as a connection before its number is closed: a copy that nobody knows of, made by a process that is none of ours, keeps nothing
-//! from the program then. One that the kernel closes, since its process has ended or is another program's, ends by a reset: a
-//! stream that was cut short must not look like one that has ended to those who still have the program's socket.
+//! A child of a fork gets a copy of each, which would keep the last close, and with it FIN and RST,
+//! from the program's socket. So it closes its copies; none is made or closed while a fork copies
+//! the table, or the child would not know of one. And an end is ended as a connection before its
+//! number is closed: a copy that nobody knows of, made by a process that is none of ours, keeps
+//! nothing from the program then. One that the kernel closes, since its process has ended or is
+//! another program's, ends by a reset: a stream that was cut short must not look like one that has
+//! ended to those who still have the program's socket.
 //!
-//! Must not know whose they are. Entry points: [`made`], [`close`], [`reset`]; [`fork_prepare`], [`fork_parent`], [`fork_child`].
+//! Must not know whose they are. Entry points: [`made`], [`close`], [`reset`]; [`fork_prepare`],
+//! [`fork_parent`], [`fork_child`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
@@ -21,11 +25,12 @@ use crate::sync::lock::{OwnedLock, Taken};
 use crate::sync::thread::tid;
 use crate::sys;
 
-/// One bit for each descriptor number that is an end. Relaxed: changed under [`LOCK`], read by a child that was made under it.
+/// One bit for each descriptor number that is an end. Relaxed: changed under [`LOCK`], read by a
+/// child that was made under it.
 static HELD: [AtomicU64; sys::MAX_FDS / 64] = [const { AtomicU64::new(0) }; sys::MAX_FDS / 64];
 
-/// Held while an end is made or closed, and by whoever forks, as the last of what a fork waits for: under it no other lock is
-/// taken, and the kernel alone is called.
+/// Held while an end is made or closed, and by whoever forks, as the last of what a fork waits for:
+/// under it no other lock is taken, and the kernel alone is called.
 static LOCK: OwnedLock = OwnedLock::new();
 
 /// [`LOCK`] is held by [`fork_prepare`]. Relaxed: changed by whoever holds it.
@@ -74,8 +79,9 @@ fn give_up(fd: RawFd) {
     });
 }
 
-/// Nothing more comes from the peer, and it takes nothing: the program's socket sees FIN, unless it has, and what is written to
-/// it is answered by RST (tcp(7): data for a socket that is shut both ways). Gives the descriptor up.
+/// Nothing more comes from the peer, and it takes nothing: the program's socket sees FIN, unless it
+/// has, and what is written to it is answered by RST (tcp(7): data for a socket that is shut both
+/// ways). Gives the descriptor up.
 pub fn close(fd: RawFd) {
     loopback::resets_at_close(fd, false);
     let _ = shutdown(sys::borrow(fd), Shutdown::Both);
@@ -89,7 +95,8 @@ pub fn reset(fd: RawFd) {
     give_up(fd);
 }
 
-/// `pthread_atfork`, before, after all that may wait for others: no end comes or goes until [`fork_parent`].
+/// `pthread_atfork`, before, after all that may wait for others: no end comes or goes until
+/// [`fork_parent`].
 pub fn fork_prepare() {
     // Not in a handler that interrupted the section: the lock is the section's, in the child too.
     if !matches!(LOCK.lock(tid()), Taken::Own) {
@@ -104,7 +111,8 @@ pub fn fork_parent() {
     }
 }
 
-/// `pthread_atfork`, in the child: its copies are closed, and nothing is said to anybody. The connections are the parent's.
+/// `pthread_atfork`, in the child: its copies are closed, and nothing is said to anybody. The
+/// connections are the parent's.
 pub fn fork_child() {
     FORKING.store(false, Ordering::Relaxed);
     LOCK.reset();
@@ -185,7 +193,8 @@ mod tests {
         let child = unsafe { libc::fork() };
         if child == 0 {
             fork_child();
-            // SAFETY: asks for flags of numbers that may or may not be open; ends the child at once.
+            // SAFETY: asks for flags of numbers that may or may not be open; ends the child at
+            // once.
             unsafe {
                 let (gone, stays) =
                     (libc::fcntl(end, libc::F_GETFD), libc::fcntl(copy.as_raw_fd(), libc::F_GETFD));

@@ -1,8 +1,8 @@
 //! The relay's side of a window: what a peer process would be, in this process.
 //!
-//! Takes out what the program put in, and puts in what the program is to take out, by the same rules as any
-//! peer ([`crate::socket::send`], [`crate::socket::receive`]); but its state is its own, since nobody shares
-//! it. Must not know queue pairs. Entry point: [`Port`].
+//! Takes out what the program put in, and puts in what the program is to take out, by the same
+//! rules as any peer ([`crate::socket::send`], [`crate::socket::receive`]); but its state is its
+//! own, since nobody shares it. Must not know queue pairs. Entry point: [`Port`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
@@ -49,7 +49,8 @@ pub struct Piece {
 /// What the program has put in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outgoing {
-    /// Bytes of one message: `len` at `at`, readable until [`Port::consumed`] says that they were taken.
+    /// Bytes of one message: `len` at `at`, readable until [`Port::consumed`] says that they were
+    /// taken.
     Bytes {
         /// Where.
         at: *const u8,
@@ -85,13 +86,14 @@ impl Port {
         &self.ends
     }
 
-    /// Bytes that are not in the window go by the loopback connection whose end this is, from now on.
+    /// Bytes that are not in the window go by the loopback connection whose end this is, from now
+    /// on.
     pub fn lies_over(&mut self, end: std::os::fd::RawFd) {
         self.under = Under::of(end);
     }
 
-    /// Whether the program sends by the loopback connection and has not ended that: its side of the window says nothing of
-    /// its end.
+    /// Whether the program sends by the loopback connection and has not ended that: its side of the
+    /// window says nothing of its end.
     #[must_use]
     pub fn goes_on_under(&self) -> bool {
         self.under.goes_on(&self.ends.incoming, self.recv.total())
@@ -103,8 +105,8 @@ impl Port {
         self.under.is_full()
     }
 
-    /// Sends by the loopback connection what a reader who has only the kernel was told would come so. False: it has no
-    /// room for the rest now.
+    /// Sends by the loopback connection what a reader who has only the kernel was told would come
+    /// so. False: it has no room for the rest now.
     ///
     /// # Errors
     /// [`Broken`].
@@ -135,8 +137,9 @@ impl Port {
         Ok(Outgoing::Bytes { at, len: region.len })
     }
 
-    /// How many bytes more lie right behind those that [`Self::outgoing`] showed, in messages that the program has put in
-    /// since; at most `most`. Where direct writes wait, which go between messages, there are none.
+    /// How many bytes more lie right behind those that [`Self::outgoing`] showed, in messages that
+    /// the program has put in since; at most `most`. Where direct writes wait, which go between
+    /// messages, there are none.
     #[must_use]
     pub fn behind(&mut self, most: u32) -> u32 {
         if self.under.carries() {
@@ -166,8 +169,8 @@ impl Port {
         if inside { bytes } else { 0 }
     }
 
-    /// The first `n` bytes of what [`Self::outgoing`] showed, and of what was [`behind`](Self::behind) it, were taken: their
-    /// room goes back to the program.
+    /// The first `n` bytes of what [`Self::outgoing`] showed, and of what was
+    /// [`behind`](Self::behind) it, were taken: their room goes back to the program.
     ///
     /// # Errors
     /// [`Broken`].
@@ -250,8 +253,8 @@ impl Port {
         Ok(self.send.room())
     }
 
-    /// Puts at most `len` bytes before the program, as one message; how many. The program's threads are not
-    /// woken: [`Self::wake_reader`].
+    /// Puts at most `len` bytes before the program, as one message; how many. The program's threads
+    /// are not woken: [`Self::wake_reader`].
     ///
     /// # Errors
     /// [`Broken`].

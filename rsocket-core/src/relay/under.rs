@@ -1,10 +1,12 @@
-//! What goes by the loopback connection under a window, where no byte travels otherwise: what a program sends that has
-//! gone back to the kernel, and what is sent to a reader who has only the kernel.
+//! What goes by the loopback connection under a window, where no byte travels otherwise: what a
+//! program sends that has gone back to the kernel, and what is sent to a reader who has only the
+//! kernel.
 //!
-//! The marks say from which byte on ([`marks`]), as between two processes: the program's end mark, behind which its bytes
-//! come from the kernel; and how many of the window's bytes the program had read when it asked for the rest by the kernel.
-//! Each direction is one stream that way, and ends where the loopback connection does. Must not know queue pairs. Entry
-//! point: [`Under`], for [`super::port`] only.
+//! The marks say from which byte on ([`marks`]), as between two processes: the program's end mark,
+//! behind which its bytes come from the kernel; and how many of the window's bytes the program had
+//! read when it asked for the rest by the kernel. Each direction is one stream that way, and ends
+//! where the loopback connection does. Must not know queue pairs. Entry point: [`Under`], for
+//! [`super::port`] only.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;
@@ -24,12 +26,14 @@ const CHUNK: usize = 16 * 1024;
 /// Our end of the loopback connection, and what is on its way over it.
 pub(super) struct Under {
     end: RawFd,
-    /// What the program has sent so, and how much of it was taken on: nothing before the first byte.
+    /// What the program has sent so, and how much of it was taken on: nothing before the first
+    /// byte.
     sent: Vec<u8>,
     taken: usize,
     /// The program sends no more.
     ended: bool,
-    /// How many bytes of the window's and the kernel's the program was given, once it has asked for them by the kernel.
+    /// How many bytes of the window's and the kernel's the program was given, once it has asked for
+    /// them by the kernel.
     given: Option<u64>,
     /// The kernel takes no more just now.
     full: bool,
@@ -118,8 +122,8 @@ impl Under {
         self.given.is_some()
     }
 
-    /// Gives the kernel what the program has not read in the window, if it asked for that; `state` is the sender's. False:
-    /// the kernel takes no more now.
+    /// Gives the kernel what the program has not read in the window, if it asked for that; `state`
+    /// is the sender's. False: the kernel takes no more now.
     #[inline]
     pub(super) fn hand_back(&mut self, state: &SendState, outgoing: &Direction) -> Result<bool, Broken> {
         if self.end < 0 || !marks::is_decided(outgoing) { Ok(true) } else { self.give(state, outgoing) }
@@ -135,8 +139,8 @@ impl Under {
         while at < state.total() {
             let (offset, len) = detach::locate(state, outgoing, at, Beyond::Relay).ok_or(Broken)?;
             let from = outgoing.payload(offset, len as usize).ok_or(Broken)?;
-            // SAFETY: the direction has that many bytes there. Its other side may write there meanwhile: it only spoils
-            // what it reads.
+            // SAFETY: the direction has that many bytes there. Its other side may write there
+            // meanwhile: it only spoils what it reads.
             let n = unsafe { self.deliver(from, len) };
             if n == 0 {
                 return Ok(false);
@@ -147,8 +151,8 @@ impl Under {
         Ok(true)
     }
 
-    /// Gives the kernel up to `len` bytes; how many it took. What nobody can read any more is gone, as bytes for a socket
-    /// that was closed are.
+    /// Gives the kernel up to `len` bytes; how many it took. What nobody can read any more is gone,
+    /// as bytes for a socket that was closed are.
     ///
     /// # Safety
     /// `from` is readable for `len` bytes.

@@ -1,4 +1,5 @@
-//! What goes by the loopback connection under a window, over the simulated device: one stream with what went by the window.
+//! What goes by the loopback connection under a window, over the simulated device: one stream with
+//! what went by the window.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::cell::RefCell;

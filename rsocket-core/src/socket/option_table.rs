@@ -1,6 +1,7 @@
-//! The options of a TCP socket, by the names that the kernel's headers give them, and what each does to
-//! a connection on a device. `docs/options.md` is the same for people; a test holds the two together.
-//! Pure. Must not know what is done about it. Entry points: [`kind`], [`name`], [`number`].
+//! The options of a TCP socket, by the names that the kernel's headers give them, and what each
+//! does to a connection on a device. `docs/options.md` is the same for people; a test holds the two
+//! together. Pure. Must not know what is done about it. Entry points: [`kind`], [`name`],
+//! [`number`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]

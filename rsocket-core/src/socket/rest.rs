@@ -1,8 +1,9 @@
-//! `SO_RCVLOWAT` across the way back: what is unread in the window is too little, and what follows it comes by TCP.
+//! `SO_RCVLOWAT` across the way back: what is unread in the window is too little, and what follows
+//! it comes by TCP.
 //!
-//! Only the sum of both says whether the socket is readable, and nobody is told when it is enough: the kernel knows of its own
-//! bytes alone. So a look adds up, and whoever waits looks again soon. Must not know who waits.
-//! Entry points: [`is_awaited`], [`patience`].
+//! Only the sum of both says whether the socket is readable, and nobody is told when it is enough:
+//! the kernel knows of its own bytes alone. So a look adds up, and whoever waits looks again soon.
+//! Must not know who waits. Entry points: [`is_awaited`], [`patience`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -28,8 +29,8 @@ fn is_divided(s: &Slot, ends: &Ends) -> bool {
         && marks::end(&ends.incoming).is_some()
 }
 
-/// Whether what is unread in the window, of which there is some, and in TCP is less than the program wants at once, and more
-/// may come. Without a descriptor nobody can say, and then it is.
+/// Whether what is unread in the window, of which there is some, and in TCP is less than the
+/// program wants at once, and more may come. Without a descriptor nobody can say, and then it is.
 pub(super) fn is_awaited(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> bool {
     let Some(ends) = ends.filter(|ends| is_divided(s, ends)) else { return false };
     let Some(here) = receive::in_window_now(s, ends) else { return false };

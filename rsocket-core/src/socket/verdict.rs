@@ -1,9 +1,11 @@
-//! Where TCP is excluded: how long a connection is waited for that has not attached, and what is said then.
+//! Where TCP is excluded: how long a connection is waited for that has not attached, and what is
+//! said then.
 //!
-//! A peer that is known, and at work on the pairing, is waited for without a limit. Any other has the patience of
-//! [`policy::STRICT_PATIENCE_NS`], and twice that before it has accepted the connection, unless nobody but the waiting
-//! thread could accept it. What was said once stays, short of a peer that attaches all the same.
-//! Must not know how a pairing goes ([`pairing`]) or how a thread waits ([`super::wait`]). Entry points: [`strict`], [`ready`].
+//! A peer that is known, and at work on the pairing, is waited for without a limit. Any other has
+//! the patience of [`policy::STRICT_PATIENCE_NS`], and twice that before it has accepted the
+//! connection, unless nobody but the waiting thread could accept it. What was said once stays,
+//! short of a peer that attaches all the same. Must not know how a pairing goes ([`pairing`]) or
+//! how a thread waits ([`super::wait`]). Entry points: [`strict`], [`ready`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -23,8 +25,8 @@ const OVERDUE: u64 = u64::MAX;
 /// How long each stage of a wait is, in milliseconds.
 const PATIENCE_MS: u32 = (policy::STRICT_PATIENCE_NS / 1_000_000) as u32;
 
-/// So much of the time between two looks counts, in milliseconds: where a process or a machine has stood still, its peer may
-/// have done so, too.
+/// So much of the time between two looks counts, in milliseconds: where a process or a machine has
+/// stood still, its peer may have done so, too.
 const MOST_MS: i32 = 1000;
 
 /// What a look says where every call fails.
@@ -42,8 +44,9 @@ enum Stage {
     Accepted = 2,
 }
 
-/// How long a connection has been waited for, as [`Slot::waiting_since`] has it: the time that counts in the lower 30 bits,
-/// the stage in the next two, when it was last looked at in the upper half; both times in milliseconds.
+/// How long a connection has been waited for, as [`Slot::waiting_since`] has it: the time that
+/// counts in the lower 30 bits, the stage in the next two, when it was last looked at in the upper
+/// half; both times in milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Waited {
     ms: u32,
@@ -82,8 +85,8 @@ pub(crate) fn is_overdue(s: &Slot) -> bool {
     s.waiting_since.load(Ordering::Relaxed) == OVERDUE
 }
 
-/// Whether a call has failed since the connection cannot attach, or did not in time, and it never did: what its peer sent, or
-/// was to get, is lost, which must not look like the end of a stream.
+/// Whether a call has failed since the connection cannot attach, or did not in time, and it never
+/// did: what its peer sent, or was to get, is lost, which must not look like the end of a stream.
 pub(crate) fn is_cut_short(s: &Slot) -> bool {
     is_overdue(s) && s.has(flag::STRICT) && !s.has(flag::RSOCKET) && never_attached(s)
 }
@@ -92,8 +95,8 @@ fn never_attached(s: &Slot) -> bool {
     !link::has_window(s) && !s.has(flag::WINDOW_DONE)
 }
 
-/// A strict connection without a window: fine while it may still attach, an error once that took too long
-/// and nobody came.
+/// A strict connection without a window: fine while it may still attach, an error once that took
+/// too long and nobody came.
 ///
 /// # Errors
 /// `ETIMEDOUT` when its patience is over, `ECONNREFUSED` when it can never attach.
@@ -199,9 +202,9 @@ fn listens_at(fd: RawFd, port: u16) -> bool {
         && kernel::local_port(fd) == Some(port)
 }
 
-/// The program has asked how its attempt to connect went, or uses the connection. Before that the socket is writable as soon
-/// as TCP's connection stands, whether or not anybody has accepted it: only then it may do what makes the peer accept. From
-/// here on only what can be sent makes it so.
+/// The program has asked how its attempt to connect went, or uses the connection. Before that the
+/// socket is writable as soon as TCP's connection stands, whether or not anybody has accepted it:
+/// only then it may do what makes the peer accept. From here on only what can be sent makes it so.
 pub(super) fn noticed(s: &Slot, fd: RawFd) {
     if s.has(flag::CONNECT_NEWS) && !s.has(flag::RSOCKET) && Tuple::of(fd).is_some() {
         s.clear(flag::CONNECT_NEWS);
@@ -224,7 +227,8 @@ fn is_quiet(fd: RawFd) -> bool {
     kernel::poll_now(fd, Events::IN | Events::RDHUP).is_empty()
 }
 
-/// `SO_ERROR` of a connection that has never attached, and will not, or not in time; `None` where the kernel is to be asked.
+/// `SO_ERROR` of a connection that has never attached, and will not, or not in time; `None` where
+/// the kernel is to be asked.
 #[must_use]
 pub fn unattached(id: SlotId, fd: RawFd) -> Option<Errno> {
     let s = family::slot(id)?;
@@ -242,8 +246,8 @@ static HELPED: AtomicU64 = AtomicU64::new(0);
 /// How long it is not called again after that.
 const HELP_EVERY_NS: u64 = 200_000;
 
-/// A call that may not sleep has found nothing: its thread may be the one that has the other end, too, and asks for nothing
-/// else before this call has succeeded.
+/// A call that may not sleep has found nothing: its thread may be the one that has the other end,
+/// too, and asks for nothing else before this call has succeeded.
 #[cold]
 pub(super) fn help(s: &Slot) {
     if !s.has(flag::STRICT) || !never_attached(s) {

@@ -1,9 +1,9 @@
 //! TCP Fast Open of a client (tcp(7)): `MSG_FASTOPEN`, a connect that no `connect` hook sees, and
 //! `TCP_FASTOPEN_CONNECT`, which puts the first packet off until something is sent.
 //!
-//! The kernel does both, and such a connection attaches later like any other. Where no byte may travel
-//! by TCP it is connect(2), and a send after it. Entry points: [`transmit`], [`list`]; [`connect_first`],
-//! [`by_connect`].
+//! The kernel does both, and such a connection attaches later like any other. Where no byte may
+//! travel by TCP it is connect(2), and a send after it. Entry points: [`transmit`], [`list`];
+//! [`connect_first`], [`by_connect`].
 
 use core::ffi::c_int;
 
@@ -27,7 +27,8 @@ fn no_early_bytes() -> bool {
     policy::strict() || policy::fork_safe() || policy::plain_rdma()
 }
 
-/// Before connect(2): a first packet that waits for bytes would wait for ever where they go another way.
+/// Before connect(2): a first packet that waits for bytes would wait for ever where they go another
+/// way.
 pub(super) fn connect_first(fd: c_int) {
     let off: c_int = 0;
     if no_early_bytes()
@@ -47,8 +48,8 @@ pub(super) fn connect_first(fd: c_int) {
     }
 }
 
-/// Where a connection's first bytes may not go with TCP's first packet: what connect(2) says, which was called
-/// instead. `None` where the call is to be done as it is.
+/// Where a connection's first bytes may not go with TCP's first packet: what connect(2) says, which
+/// was called instead. `None` where the call is to be done as it is.
 ///
 /// # Safety
 /// `to` is null or points to `length` bytes.
@@ -96,8 +97,8 @@ pub(super) fn transmit(
     r
 }
 
-/// The same of `sendmmsg`. On a device: whether the first message may be sent, by which the program has been told
-/// that there is a connection.
+/// The same of `sendmmsg`. On a device: whether the first message may be sent, by which the program
+/// has been told that there is a connection.
 ///
 /// # Safety
 /// The list has as many headers as `real` says that it has sent.
@@ -117,8 +118,8 @@ pub(super) unsafe fn list(
     Ok(r)
 }
 
-/// The kernel's call, after [`socket::enter_send`], and what it means for the connection; `bytes` is how many of them its
-/// result stands for.
+/// The kernel's call, after [`socket::enter_send`], and what it means for the connection; `bytes`
+/// is how many of them its result stands for.
 fn connecting<R: Copy + Default + PartialOrd>(
     slot: SlotId,
     fd: c_int,
@@ -140,8 +141,8 @@ fn connecting<R: Copy + Default + PartialOrd>(
     r
 }
 
-/// What the kernel says to one who asks for a connection that there is. Of one that was made without waiting it says so
-/// only the second time, and sends the first.
+/// What the kernel says to one who asks for a connection that there is. Of one that was made
+/// without waiting it says so only the second time, and sends the first.
 fn once_more(fd: c_int) -> Result<(), Errno> {
     // SAFETY: nothing is sent, and no address is read.
     let r = unsafe {

@@ -1,9 +1,10 @@
 //! What the timestamp of a SYN must have been, as the end that sent it knows.
 //!
-//! `TCP_TIMESTAMP` says what a timestamp of the connection would be now; the SYN's is earlier by the time since `connect`, which
-//! was noted. Bounds, not a number: the clock was read before and after each, the kernel says neither the lowest bit nor what is
-//! below a millisecond, and where the process has a clock of its own (a time namespace) the milliseconds of the two begin
-//! at different moments. Must not know slots. Entry point: [`bounds`].
+//! `TCP_TIMESTAMP` says what a timestamp of the connection would be now; the SYN's is earlier by
+//! the time since `connect`, which was noted. Bounds, not a number: the clock was read before and
+//! after each, the kernel says neither the lowest bit nor what is below a millisecond, and where
+//! the process has a clock of its own (a time namespace) the milliseconds of the two begin at
+//! different moments. Must not know slots. Entry point: [`bounds`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
@@ -36,15 +37,16 @@ impl Bounds {
 
 /// In what `TCP_TIMESTAMP` says: this connection's clock counts microseconds (Linux 6.7).
 const MICROSECONDS: u32 = 1;
-/// Bounds as wide as this say nothing any more: `connect` has waited, for a handshake that took long or for a SYN that was
-/// lost, whose successor has a timestamp of its own.
+/// Bounds as wide as this say nothing any more: `connect` has waited, for a handshake that took
+/// long or for a SYN that was lost, whose successor has a timestamp of its own.
 pub const WIDEST: u32 = 15;
 
 const MS: u64 = 1_000_000;
 
-/// Where the timestamp of a SYN that was sent during `sent` lies, given `now`, what the kernel said during `asked`.
-/// `None` where that is too wide to say anything, where the two spans are in no order, and where the clock is not of
-/// milliseconds. (Kernels before 6.7 say the lowest bit, and half of the time this takes them for such a clock.)
+/// Where the timestamp of a SYN that was sent during `sent` lies, given `now`, what the kernel said
+/// during `asked`. `None` where that is too wide to say anything, where the two spans are in no
+/// order, and where the clock is not of milliseconds. (Kernels before 6.7 say the lowest bit, and
+/// half of the time this takes them for such a clock.)
 #[must_use]
 pub fn bounds(sent: Span, now: u32, asked: Span) -> Option<Bounds> {
     if now & MICROSECONDS != 0 {

@@ -1,9 +1,11 @@
 //! What a connection, or a listener, remembers of the handshake, in memory that relatives share.
 //!
-//! The kernel keeps the SYN of a connection if its listener was told to (`TCP_SAVE_SYN`), and gives it away once. A program may
-//! use the same option: then it is the program's alone, and nothing is known here. Where it does not, it sees neither that the
-//! option is set nor a SYN that was kept. Entry points: [`Handshake::listens`], [`Handshake::accepted`],
-//! [`Handshake::dials`], [`Handshake::has_dialled`]; then [`Handshake::accepted_timestamp`] and [`Handshake::dialled_bounds`].
+//! The kernel keeps the SYN of a connection if its listener was told to (`TCP_SAVE_SYN`), and gives
+//! it away once. A program may use the same option: then it is the program's alone, and nothing is
+//! known here. Where it does not, it sees neither that the option is set nor a SYN that was kept.
+//! Entry points: [`Handshake::listens`], [`Handshake::accepted`], [`Handshake::dials`],
+//! [`Handshake::has_dialled`]; then [`Handshake::accepted_timestamp`] and
+//! [`Handshake::dialled_bounds`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
@@ -39,8 +41,8 @@ const TAKEN: u32 = 2;
 /// In `timestamp`: there is one, in the low half.
 const KNOWN: u64 = 1 << 32;
 
-/// See the module. Relaxed throughout: each word stands for itself, and whoever has the connection has it from whoever
-/// wrote them.
+/// See the module. Relaxed throughout: each word stands for itself, and whoever has the connection
+/// has it from whoever wrote them.
 #[repr(C)]
 #[derive(Default)]
 pub struct Handshake {
@@ -97,7 +99,8 @@ impl Handshake {
         self.to.store(0, Ordering::Relaxed);
     }
 
-    /// Where the timestamp of the SYN lies that this end has sent; `None` where other connections may have the same.
+    /// Where the timestamp of the SYN lies that this end has sent; `None` where other connections
+    /// may have the same.
     #[must_use]
     pub fn dialled_bounds(&self, fd: RawFd) -> Option<Bounds> {
         let sent = Span { from: self.from.load(Ordering::Relaxed), to: self.to.load(Ordering::Relaxed) };
@@ -132,8 +135,9 @@ impl Handshake {
         }
     }
 
-    /// Before the program asks for an option: what is ours of it is put out of its sight. True where the kernel would say
-    /// 1 of an option that the program has never set, and it is to be told 0.
+    /// Before the program asks for an option: what is ours of it is put out of its sight. True
+    /// where the kernel would say 1 of an option that the program has never set, and it is to be
+    /// told 0.
     #[must_use]
     pub fn asked(&self, fd: RawFd, level: i32, name: i32) -> bool {
         if level != libc::IPPROTO_TCP || self.saving.load(Ordering::Relaxed) == THEIRS {

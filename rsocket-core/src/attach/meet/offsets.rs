@@ -1,8 +1,9 @@
-//! Whether this kernel gives each connection's timestamps an offset of its own: else they say little of which one it is.
+//! Whether this kernel gives each connection's timestamps an offset of its own: else they say
+//! little of which one it is.
 //!
-//! Some kernels have one offset for all connections of two hosts. With
-//! `tcp_timestamps` at 2 or 0 there is none. Nothing says so, so two connections over the loopback interface are compared, once
-//! in a process. Must not know whose evidence it is. Entry point: [`are_each_ones_own`].
+//! Some kernels have one offset for all connections of two hosts. With `tcp_timestamps` at 2 or 0
+//! there is none. Nothing says so, so two connections over the loopback interface are compared,
+//! once in a process. Must not know whose evidence it is. Entry point: [`are_each_ones_own`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
@@ -24,12 +25,12 @@ const YES: u8 = 2;
 /// Relaxed everywhere: the byte stands for itself, and two first askers find the same.
 static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Two timestamps that are so near, beside the milliseconds between the questions, have one offset: the lowest bit is not
-/// said, and a millisecond may begin in between.
+/// Two timestamps that are so near, beside the milliseconds between the questions, have one offset:
+/// the lowest bit is not said, and a millisecond may begin in between.
 const NEAR: u64 = 3;
 
-/// Whether they are. No, where that could not be found out; that is asked again. Some fifteen system calls the first time;
-/// does not block.
+/// Whether they are. No, where that could not be found out; that is asked again. Some fifteen
+/// system calls the first time; does not block.
 #[must_use]
 pub fn are_each_ones_own() -> bool {
     match KNOWN.load(Ordering::Relaxed) {
@@ -102,7 +103,8 @@ mod tests {
         let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         let before = open();
         let found = compare();
-        // Other tests of this process open and close files meanwhile, but not a hundred times three.
+        // Other tests of this process open and close files meanwhile, but not a hundred times
+        // three.
         for _ in 0..100 {
             assert_eq!(compare().is_ok(), found.is_ok());
         }

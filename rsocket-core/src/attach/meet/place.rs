@@ -1,7 +1,8 @@
-//! The directory in which ends of different network namespaces meet: `RSOCKET_MEET`, else [`DEFAULT`] where there is one.
+//! The directory in which ends of different network namespaces meet: `RSOCKET_MEET`, else
+//! [`DEFAULT`] where there is one.
 //!
-//! Who can write there is who may meet. Looked for once in a process, before it may change its root directory.
-//! Must not know what is in it. Entry points: [`find_out`], then [`is_there`].
+//! Who can write there is who may meet. Looked for once in a process, before it may change its root
+//! directory. Must not know what is in it. Entry points: [`find_out`], then [`is_there`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
@@ -12,14 +13,16 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 /// Where administrators put it.
 pub const DEFAULT: &str = "/run/rsocket/meet";
-/// A longer name leaves no room for the names of sockets in it, of which the kernel takes 107 bytes.
+/// A longer name leaves no room for the names of sockets in it, of which the kernel takes 107
+/// bytes.
 pub const LONGEST: usize = 72;
 
 /// Relaxed everywhere: stands for nothing but itself, and every thread would find the same.
 static THERE: AtomicBool = AtomicBool::new(false);
 
-/// Looks whether the directory is there: a system call, or four where it is. `named` is what `RSOCKET_MEET` says; an empty
-/// word, or a name that is none of a directory, says that there is to be none.
+/// Looks whether the directory is there: a system call, or four where it is. `named` is what
+/// `RSOCKET_MEET` says; an empty word, or a name that is none of a directory, says that there is to
+/// be none.
 pub fn find_out(named: Option<&[u8]>) {
     THERE.store(is_usable(named.unwrap_or(DEFAULT.as_bytes())), Ordering::Relaxed);
 }

@@ -1,7 +1,8 @@
-//! The timestamp of the SYN that began an accepted connection, out of the headers that the kernel has kept of it.
+//! The timestamp of the SYN that began an accepted connection, out of the headers that the kernel
+//! has kept of it.
 //!
-//! What is read came from the network, and is what anybody may have sent. Must not know sockets' options or slots.
-//! Entry point: [`timestamp`].
+//! What is read came from the network, and is what anybody may have sent. Must not know sockets'
+//! options or slots. Entry point: [`timestamp`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
@@ -21,7 +22,8 @@ const TIMESTAMP_LEN: usize = 10;
 const FLAGS: u8 = 0x17;
 const SYN: u8 = 0x02;
 
-/// `TSval` of a SYN, given its IP and TCP headers; `None` where there is none, or the bytes are no SYN.
+/// `TSval` of a SYN, given its IP and TCP headers; `None` where there is none, or the bytes are no
+/// SYN.
 #[must_use]
 pub fn timestamp(headers: &[u8]) -> Option<u32> {
     let tcp = match headers.first()? >> 4 {
