@@ -22,6 +22,7 @@ use rsocket_core::sys;
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
+mod followed;
 mod object;
 
 use object::{Object, Slot};
@@ -72,7 +73,8 @@ impl Before {
             let mut writer = Writer { memory: None, done: 0, left: 0 };
             each_object(&mut |object| {
                 if object.identity() != own.identity() && !object.is_libcs() {
-                    let new = !self.has(object.identity());
+                    let new = !self.has(object.identity()) || followed::has(object.path());
+                    let before = writer.done;
                     object.each_slot(&mut |slot| {
                         if found.goes_past_us(&object, new, &slot)
                             && let Some(hook) = instead_of(&own, slot.name, dlsym)
@@ -80,6 +82,9 @@ impl Before {
                             writer.write(slot.address, hook, object.is_read_only(slot.address));
                         }
                     });
+                    if new && writer.done > before {
+                        followed::add(object.path());
+                    }
                 }
             });
             writer.end();

@@ -110,14 +110,18 @@ impl Object {
         !self.name.is_null() && unsafe { *self.name } == 0 && self.has_tag(PROGRAM)
     }
 
-    /// Whether it is libc, or a library that has libc's calls for threads; or the linker, or the kernel's own.
-    pub(super) fn is_libcs(&self) -> bool {
+    /// Where it was loaded from; empty for the program.
+    pub(super) fn path(&self) -> &[u8] {
         if self.name.is_null() {
-            return false;
+            return b"";
         }
         // SAFETY: the linker's name of the object.
-        let path = unsafe { CStr::from_ptr(self.name) }.to_bytes();
-        let name = path.rsplit(|c| *c == b'/').next().unwrap_or_default();
+        unsafe { CStr::from_ptr(self.name) }.to_bytes()
+    }
+
+    /// Whether it is libc, or a library that has libc's calls for threads; or the linker, or the kernel's own.
+    pub(super) fn is_libcs(&self) -> bool {
+        let name = self.path().rsplit(|c| *c == b'/').next().unwrap_or_default();
         const NAMES: [&[u8]; 6] = [b"libc.so", b"libc-2", b"libpthread", b"ld-linux", b"ld-2", b"linux-vdso"];
         NAMES.iter().any(|known| name.starts_with(known))
     }
