@@ -236,7 +236,7 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
     if strict && s.phase() == Phase::Unconnected {
         ask |= Events::IN | Events::OUT;
     }
-    if s.has(flag::CONNECT_NEWS) {
+    if s.has(flag::CONNECT_NEWS) && verdict::tells_connected(s) {
         ask |= Events::OUT;
     }
     Look { ready, ask }

@@ -70,6 +70,11 @@ impl Waited {
         u64::from(self.seen) << 32 | (self.stage as u64) << 30 | u64::from(self.ms.min(Self::MOST))
     }
 
+    /// Whether it is time to say that TCP, at least, has connected.
+    fn is_long(self) -> bool {
+        self.ms >= NEWS_MS || self.stage != Stage::First
+    }
+
     /// The same at a later look. (Another thread's may be the later one.)
     fn at(self, now: u32) -> Self {
         match now.wrapping_sub(self.seen).cast_signed().min(MOST_MS) {
@@ -145,7 +150,12 @@ fn in_time(s: &Slot, fd: RawFd) -> Result<(), Errno> {
         waited = Waited { ms: 0, stage, ..waited };
     }
     // Who comes second has seen the same, or that it is over.
-    let _ = s.waiting_since.compare_exchange(raw, waited.to_raw(), Ordering::Relaxed, Ordering::Relaxed);
+    let noted =
+        s.waiting_since.compare_exchange(raw, waited.to_raw(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    if noted && waited.is_long() && !before.is_long() && s.has(flag::CONNECT_NEWS) {
+        // As above.
+        s.next_epoch();
+    }
     Ok(())
 }
 
@@ -203,13 +213,25 @@ fn listens_at(fd: RawFd, port: u16) -> bool {
 }
 
 /// The program has asked how its attempt to connect went, or uses the connection. Before that the
-/// socket is writable as soon as TCP's connection stands, whether or not anybody has accepted it:
-/// only then it may do what makes the peer accept. From here on only what can be sent makes it so.
+/// socket is writable when [`tells_connected`] says so, whether or not anybody has accepted it: only
+/// then it may do what makes the peer accept. From here on only what can be sent makes it so.
 pub(super) fn noticed(s: &Slot, fd: RawFd) {
     if s.has(flag::CONNECT_NEWS) && !s.has(flag::RSOCKET) && Tuple::of(fd).is_some() {
         s.clear(flag::CONNECT_NEWS);
         s.next_epoch();
     }
+}
+
+/// How long the program is kept waiting, in milliseconds, before it is told that TCP alone has connected.
+const NEWS_MS: u32 = 1000;
+
+/// Whether who has not asked yet is told that TCP has connected: at once, or where TCP is excluded
+/// only if the peer has not attached for a while. Whoever is told before may not send yet, which TCP
+/// never says of a new connection.
+pub(super) fn tells_connected(s: &Slot) -> bool {
+    !s.has(flag::STRICT)
+        || s.has(flag::RSOCKET)
+        || Waited::from_raw(s.waiting_since.load(Ordering::Relaxed)).is_long()
 }
 
 /// What a connection without a window is ready for: all that fails, once calls do.
