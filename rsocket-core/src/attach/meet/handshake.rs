@@ -14,13 +14,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use super::dialled::{self, Bounds, Span};
-use super::{offsets, place, saved};
+use super::offsets::{self, TCP_TIMESTAMP};
+use super::{place, saved};
 use crate::attach::raw;
 use crate::socket::kernel;
 use crate::sys;
 
 /// Options of tcp(7) that libc has no name for.
-pub(super) const TCP_TIMESTAMP: i32 = 24;
 const TCP_SAVE_SYN: i32 = 27;
 const TCP_SAVED_SYN: i32 = 28;
 

@@ -14,10 +14,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::handshake::TCP_TIMESTAMP;
 use crate::attach::raw;
 use crate::errno::Errno;
 use crate::sys;
+
+/// An option of tcp(7) that libc has no name for.
+pub(super) const TCP_TIMESTAMP: i32 = 24;
 
 const UNKNOWN: u8 = 0;
 const NO: u8 = 1;
