@@ -215,8 +215,7 @@ mod tests {
         assert!(!begins_at(&text, 103));
     }
 
-    /// What the disassembler says of every instruction of a program, when there is one on this
-    /// machine.
+    /// What the disassembler, which comes with the linker, says of every instruction of a program.
     #[test]
     fn agrees_with_the_disassembler() {
         let program = std::env::current_exe().unwrap();
