@@ -5,6 +5,7 @@
 //! socket is tracked, and nothing happens where none is.
 
 use core::cell::Cell;
+use core::sync::atomic::{AtomicI32, Ordering};
 
 use crate::attach::sandbox;
 use crate::device::rdma;
@@ -38,19 +39,28 @@ pub fn leaving() {
 }
 
 /// At `_exit`, which no handler of `exit` sees: what the program has sent goes all the same, also where the peer wants it
-/// by TCP, and what relatives go on with is handed over. Does nothing but that, since it may be inside a signal handler.
+/// by TCP, what relatives go on with is handed over, and the report is written. It takes nothing that a signal handler
+/// may not have, since it may be inside one.
 pub fn vanishing() {
     if descriptors::any() && !sandbox::inside() && descriptors::mine() {
         socket::ending();
         socket::leaving();
         relay::drain(true);
+        report();
         live::ended();
     }
 }
 
+/// The process that has reported: a handler of `exit` may end it by `_exit`, behind [`leaving`]. It orders nothing.
+static REPORTED: AtomicI32 = AtomicI32::new(0);
+
 /// What this process moved, to where `RSOCKET_STATS` says: at its end, or before a sandbox closes around it.
 pub fn report() {
-    if descriptors::any() && variable(c"RSOCKET_STATS").is_some() {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    if descriptors::any()
+        && variable(c"RSOCKET_STATS").is_some()
+        && REPORTED.swap(own, Ordering::Relaxed) != own
+    {
         socket::tally::flush_all();
         stack::on_own(|| stats::report_at_exit(variable));
     }

@@ -29,7 +29,11 @@ for m in $(modes_of "$@"); do
   free_port port
   serve "a child for each connection, in C" '' "$work/inherit" "$port" echo
   free_port port
+  before=$(stat_sum bytes.received.shm "$STATS")
   serve "socketserver.ForkingTCPServer" '' "$PYTHON" "$HERE/forking_server.py" "$port"
+  # Its children end by _exit. The client alone received half of what this is.
+  here=$(($(stat_sum bytes.received.shm "$STATS") - before))
+  [ "$MODE" = tcp ] || check "who ends by _exit reports" "$here bytes reported" test $here -gt $((many * size * 3 / 2))
   free_port port
   serve "socat EXEC: through a socket pair" '' socat "TCP-LISTEN:$port,bind=127.0.0.1,fork,backlog=64" EXEC:cat
   free_port port

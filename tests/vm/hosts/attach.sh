@@ -113,7 +113,6 @@ if [ "$VM_HOST" = 2 ]; then
   over_rdma http6 1 bytes.sent.rdma=$MIB
   over_rdma redis 5 bytes.sent.rdma=4000 bytes.received.rdma=40000
   over_rdma asyncio 8 bytes.sent.rdma=1000000 bytes.received.rdma=1000000
-  # One process of eight ended by _exit, and said nothing.
   over_rdma talk 6 bytes.sent.rdma=6000000 bytes.received.rdma=6000000
   over_rdma nginx 4 bytes.sent.rdma=$((20 * MIB))
   workers=0
