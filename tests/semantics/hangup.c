@@ -90,6 +90,108 @@ static void reset_soon_client(int fd) {
   EQ(said(ep, 0), EPOLLOUT | EPOLLERR | EPOLLHUP);
 }
 
+// A reset that a call on the connection itself has told of: no call behind it may know less, least of all one that has
+// something to say anyway.
+enum { RESETS = 20 };  // of which each comes at another moment
+static void resets_server(int lfd) {
+  struct linger l = {1, 0};
+  for (int i = 0; i < RESETS; i++) {
+    int fd = accept(lfd, NULL, NULL);
+    CHECK(fd >= 0);
+    warm(fd, 0);
+    get(fd, &(char){0}, 1);
+    put(fd, "some bytes", 10);
+    hear('n');
+    CHECK(!setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l));
+    close(fd);
+    hear('e');
+  }
+}
+static int state_of(int fd) {
+  struct tcp_info info;
+  socklen_t l = sizeof info;
+  CHECK(!getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &l));
+  return info.tcpi_state;
+}
+static int told_by_info(int fd) { return state_of(fd) == TCP_CLOSE; }
+static int told_by_name(int fd) {
+  struct sockaddr_storage a;
+  socklen_t l = sizeof a;
+  return getpeername(fd, (void *)&a, &l) && errno == ENOTCONN;
+}
+static int told_by_error(int fd) {
+  int e = 0;
+  socklen_t l = sizeof e;
+  CHECK(!getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &l));
+  // The kernel notes the error a moment before the end.
+  for (double limit = now() + patience(3000) / 1000.0; e && state_of(fd) != TCP_CLOSE;) CHECK(now() < limit);
+  return e == ECONNRESET;
+}
+// Sets that have just been asked, each in another way; then the call, and the sets once more without a call in between.
+static void reset_told_once(int (*told)(int), unsigned end) {
+  static const unsigned wanted[] = {EPOLLIN, EPOLLOUT, EPOLLIN | EPOLLRDHUP, EPOLLIN | EPOLLOUT};
+  int sets[4], fd = dial();
+  warm(fd, 1);
+  put(fd, "t", 1);
+  EQ(ready(fd, POLLIN, patience(2000)), POLLIN);
+  for (int i = 0; i < 4; i++) sets[i] = set_of(fd, wanted[i]);
+  tell('n');
+  for (double limit = now() + patience(3000) / 1000.0; !told(fd);) {
+    CHECK(now() < limit);
+    for (int i = 0; i < 4; i++) said(sets[i], 0);
+  }
+  for (int i = 0; i < 4; i++) EQ(said(sets[i], 0), wanted[i] | end);
+  FAILS(send(fd, "nobody", 6, MSG_NOSIGNAL), end & EPOLLERR ? ECONNRESET : EPIPE);
+  for (int i = 0; i < 4; i++) {
+    EQ(said(sets[i], 0), wanted[i] | EPOLLHUP);
+    close(sets[i]);
+  }
+  close(fd);
+  tell('e');
+}
+static void reset_told(int (*told)(int), unsigned end) {
+  for (int i = 0; i < RESETS; i++) reset_told_once(told, end);
+}
+static void reset_info_client(int fd) { (void)fd, reset_told(told_by_info, EPOLLERR | EPOLLHUP); }
+static void reset_name_client(int fd) { (void)fd, reset_told(told_by_name, EPOLLERR | EPOLLHUP); }
+static void reset_error_client(int fd) { (void)fd, reset_told(told_by_error, EPOLLHUP); }
+
+// The end of one that is killed, who has said nothing of it himself.
+static void killed_server(int lfd) {
+  pid_t p = fork();
+  CHECK(p >= 0);
+  if (!p) {
+    int fd = accept(lfd, NULL, NULL);
+    CHECK(fd >= 0);
+    warm(fd, 0);
+    put(fd, "some bytes", 10);
+    tell_int(getpid());
+    for (;;) pause();
+  }
+  EQ(exit_status(p), 128 + SIGKILL);
+}
+static void killed_client(int fd) {
+  char b[10];
+  fd = dial();
+  warm(fd, 1);
+  EQ(ready(fd, POLLIN, patience(2000)), POLLIN);
+  int both = set_of(fd, EPOLLIN | EPOLLRDHUP), end = set_of(fd, EPOLLOUT | EPOLLRDHUP);
+  pid_t p = hear_int();
+  for (int k = 0; k < 20; k++) EQ(said(both, 0), EPOLLIN);
+  EQ(said(end, 0), EPOLLOUT);
+  CHECK(!kill(p, SIGKILL));
+  double limit = now() + patience(3000) / 1000.0;
+  while (state_of(fd) != TCP_CLOSE_WAIT) {
+    CHECK(now() < limit);
+    // So that the set has just been asked.
+    EQ(said(both, 0) & EPOLLIN, EPOLLIN);
+  }
+  EQ(said(both, 0), EPOLLIN | EPOLLRDHUP);
+  EQ(said(end, 0), EPOLLOUT | EPOLLRDHUP);
+  EQ(recv(fd, b, 10, MSG_DONTWAIT), 10);
+  EQ(recv(fd, b, 10, MSG_DONTWAIT), 0);
+}
+
 static void passes_server(int fd) {
   int p[2], other = -1;
   char c = 'x', room[CMSG_SPACE(sizeof(int))] = {0};
@@ -132,6 +234,10 @@ const test_case CASES[] = {
     {"own_shutdown_in_turn", talks_server, own_in_turn_client, 0},
     {"reset_beside_room", closes_server, reset_client, TOUCH},
     {"reset_beside_room_soon", closes_server, reset_soon_client, TOUCH},
+    {"reset_told_by_tcp_info", resets_server, reset_info_client, RAW},
+    {"reset_told_by_its_name", resets_server, reset_name_client, RAW},
+    {"reset_told_by_its_error", resets_server, reset_error_client, RAW},
+    {"end_of_one_that_was_killed", killed_server, killed_client, RAW},
     {"edge_of_the_end_once", passes_server, edge_client, TOUCH},
     {0},
 };

@@ -10,7 +10,7 @@ use super::send::Into;
 use super::slot::flag;
 use super::vectors::Cursor;
 use super::wait::Patience;
-use super::{family, guard, life, pending, receive, send};
+use super::{Events, family, guard, life, pending, ready, receive, send};
 use crate::attach::{link, marks, remote};
 use crate::errno::Errno;
 use crate::plain;
@@ -128,4 +128,16 @@ fn a_loss_is_said_before_a_broken_pipe() {
     remote::lost(s, true);
     assert_eq!(plain::rdma::error(id, fd.as_raw_fd()), Some(libc::ECONNRESET));
     assert_eq!(send(), Err(Errno::PIPE));
+}
+
+/// What is sent from then on goes to TCP, which may answer by a reset before any look has heard of the end.
+#[test]
+fn a_look_asks_the_kernel_as_soon_as_the_peer_has_closed() {
+    let (fd, _tie, id, port) = program();
+    let s = family::slot(id).unwrap();
+    let asked = || ready::look(id, s, fd.as_raw_fd()).ask;
+    s.clear(flag::RELAYED);
+    assert!(asked().is_empty());
+    port.close();
+    assert!(asked().contains(Events::IN | Events::OUT));
 }

@@ -24,6 +24,7 @@ pub mod file;
 pub mod flag;
 pub mod guard;
 mod guarded;
+pub mod heard;
 mod holders;
 pub mod inq;
 pub mod kernel;

@@ -25,7 +25,8 @@ use crate::wire::word::{Ctrl, Message, Word};
 pub struct Look {
     /// Ready now.
     pub ready: Events,
-    /// To be asked of the kernel about the TCP socket; `RDHUP` always beside it.
+    /// To be asked of the kernel about the TCP socket; `RDHUP` always beside it. With `RDHUP` it has something to say,
+    /// and is asked whatever is ready.
     pub ask: Events,
 }
 
@@ -72,7 +73,7 @@ pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
 /// other: [`look`] goes the long way then.
 #[inline]
 fn common(s: &Slot) -> Option<Look> {
-    if s.has(flag::UNCOMMON) || !settled(s) || s.phase() != Phase::Paired {
+    if s.has(flag::UNCOMMON | flag::PEER_FIN) || !settled(s) || s.phase() != Phase::Paired {
         return None;
     }
     let ends = link::ends(s)?;
@@ -99,8 +100,6 @@ fn common(s: &Slot) -> Option<Look> {
     let hint = s.room_hint.load(Ordering::Acquire);
     if hint as u32 != 0 || ends.outgoing.poll_control((hint >> 32) as u32).is_some() {
         ready |= Events::OUT;
-    } else if s.has(flag::PEER_FIN) {
-        return None;
     }
     Some(Look { ready, ask: Events::empty() })
 }
@@ -214,6 +213,10 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
         }
         ReceiveMode::Kernel | ReceiveMode::Asked | ReceiveMode::Returned => ask |= Events::IN,
     }
+    if s.has(flag::PEER_FIN) && !s.has(flag::RELAYED) && !ready.contains(Events::RDHUP) {
+        // TCP has said it before the device does, if that ever does: a killed peer says nothing there.
+        ask |= Events::RDHUP;
+    }
     match send_mode {
         SendMode::Device => {
             let room = ends.as_ref().is_none_or(|e| room_waiting(s, e));
@@ -222,7 +225,8 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
             if room || s.has(flag::PEER_GONE) || over() {
                 ready |= Events::OUT;
             }
-            if s.has(flag::PEER_GONE) && !s.has(flag::RELAYED) {
+            let closed = || ends.as_ref().is_some_and(|e| marks::receiver_closed(&e.outgoing));
+            if !s.has(flag::RELAYED) && (s.has(flag::PEER_GONE) || closed()) {
                 // What is sent now brings a reset, which must be seen beside all that is ready.
                 ask |= Events::IN | Events::OUT;
             }

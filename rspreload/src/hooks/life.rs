@@ -144,8 +144,12 @@ hook! {
             core_socket::shutdown(slot, fd, how);
         }
         let r = real::shutdown(fd, how);
-        if r == 0 && let Some(slot) = shadow::connection(fd) {
-            core_socket::has_shut(slot);
+        if let Some(slot) = shadow::connection(fd) {
+            if r == 0 {
+                core_socket::has_shut(slot);
+            } else if sys::errno() == libc::ENOTCONN {
+                core_socket::heard::closed(slot);
+            }
         }
         r
     }

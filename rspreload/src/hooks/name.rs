@@ -128,9 +128,20 @@ hook! {
                 0
             }
             Some([Some(_), None]) => fail(Errno::NOTCONN),
-            _ => real::getpeername(fd, address, length),
+            _ => no_more(fd, real::getpeername(fd, address, length)),
         }
     }
+}
+
+/// Takes note of a peer without a name: the program knows then that its connection is no more. Passes the result on.
+fn no_more(fd: c_int, r: c_int) -> c_int {
+    if r < 0
+        && sys::errno() == libc::ENOTCONN
+        && let Some(slot) = shadow::connection(fd)
+    {
+        socket::heard::closed(slot);
+    }
+    r
 }
 
 /// The names of a socket, where the kernel does not know them.

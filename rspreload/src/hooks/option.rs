@@ -10,7 +10,7 @@ use rsocket_core::attach::meet::handshake;
 use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::options::{Before, changes_sending, harmless, refuse_for, would_change_nothing};
-use rsocket_core::socket::{SlotId, inq, stamps, timers, urgent};
+use rsocket_core::socket::{SlotId, heard, inq, stamps, timers, urgent};
 use rsocket_core::{plain, socket, sys};
 
 use super::dup::alias;
@@ -171,7 +171,35 @@ hook! {
             length.write_unaligned(size_of::<c_int>() as socklen_t);
             return 0;
         }
-        real::getsockopt(fd, level, name, value, length)
+        let r = real::getsockopt(fd, level, name, value, length);
+        if r == 0 {
+            tells((slot, fd), (level, name), value, length);
+        }
+        r
+    }
+}
+
+/// Takes note of what the kernel's answer tells the program of the connection's end.
+///
+/// # Safety
+/// The kernel has written that answer at `value`, and its length at `length`.
+unsafe fn tells(
+    (slot, fd): (SlotId, c_int),
+    option: (c_int, c_int),
+    value: *const c_void,
+    length: *const socklen_t,
+) {
+    // SAFETY: the caller's promise.
+    let length = || unsafe { length.read_unaligned() as usize };
+    if option == (libc::IPPROTO_TCP, libc::TCP_INFO) && length() > 0 {
+        // SAFETY: `tcpi_state` is the first byte, and is there.
+        heard::state(slot, unsafe { value.cast::<u8>().read() });
+    } else if option == (libc::SOL_SOCKET, libc::SO_ERROR) && length() == size_of::<c_int>() {
+        // SAFETY: an integer is there.
+        let error = unsafe { value.cast::<c_int>().read_unaligned() };
+        if error != 0 {
+            keeping_errno(|| heard::error(slot, fd));
+        }
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let fin = member.fin && (wanted.contains(Events::RDHUP) || !ready.contains(Events::RDHUP));
     let ask = look.ask & wanted & (Events::IN | Events::OUT);
     let mut urgent = false;
-    if member.dead | member.urgent | !ask.is_empty() {
+    if member.dead | member.urgent | !ask.is_empty() | look.ask.contains(Events::RDHUP) {
         // Asked each time, since an error may have been fetched or the state moved on.
         let said =
             crate::socket::kernel::poll_now(member.fd, ask | end_of(wanted, ask) | wanted & Events::PRI);
