@@ -89,6 +89,14 @@ pub fn put(fd: RawFd, connecting: bool) -> Result<u64, Errno> {
     Err(Errno::AGAIN)
 }
 
+/// How much has arrived at this end, FIN included: it changes with each arrival.
+///
+/// # Errors
+/// As `getsockopt`.
+pub fn arrived(fd: RawFd) -> Result<u64, Errno> {
+    info(fd).map(|info| info.bytes_received)
+}
+
 /// What has been taken out of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {

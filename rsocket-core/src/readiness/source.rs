@@ -79,6 +79,14 @@ pub trait Source: Sync + 'static {
     fn another_name(&self, _slot: SlotId, _closing: RawFd) -> Option<RawFd> {
         None
     }
+    /// How much has come by TCP, in numbers that change with each arrival; `before`: when the receiving direction left TCP.
+    fn arrived(&self, _slot: SlotId, _fd: RawFd, _before: bool) -> u64 {
+        0
+    }
+    /// Whether the device has brought the end of the stream, whatever is unread before it.
+    fn is_over(&self, _slot: SlotId) -> bool {
+        false
+    }
     /// Spins as long as that pays; true as soon as `probe` is.
     fn spin(&self, probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool;
     /// Changes whenever `ask` or `on_device` changes.
@@ -221,6 +229,12 @@ impl Source for Sockets {
     #[inline]
     fn progress(&self, slot: SlotId) -> Progress {
         socket::progress(slot)
+    }
+    fn arrived(&self, slot: SlotId, fd: RawFd, before: bool) -> u64 {
+        socket::arrived(slot, fd, before)
+    }
+    fn is_over(&self, slot: SlotId) -> bool {
+        socket::is_over(slot)
     }
     fn borrow_bell(&self, frame: usize) -> Option<BellRef> {
         socket::bell_of_wait(frame)

@@ -77,8 +77,8 @@ pub use ready::Look;
 pub use slot::SlotId;
 pub use verdict::unattached;
 pub use waits::{
-    Meant, arm, arm_edge, attaching, bits_serve, collect_ready, disarm, foresee, hear, heard, look,
-    may_be_taken, mode_epoch, patience, progress, settled, spin,
+    Meant, arm, arm_edge, arrived, attaching, bits_serve, collect_ready, disarm, foresee, hear, heard,
+    is_over, look, may_be_taken, mode_epoch, patience, progress, settled, spin,
 };
 pub(crate) use watch::{TAP, WITNESS, watch};
 pub use watch::{tapped, unwitnessed, watching, witnessed, witnessing};

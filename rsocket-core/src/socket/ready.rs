@@ -55,6 +55,20 @@ pub(crate) fn end_is_next(s: &Slot, ends: &Ends) -> bool {
         })
 }
 
+/// Whether the end of the stream stands in the lane, whatever is unread before it: TCP tells of a FIN when it comes.
+pub(crate) fn end_is_ahead(s: &Slot, ends: &Ends) -> bool {
+    // Acquire: pairs with the release in room::publish.
+    let position = (s.unread_hint.load(Ordering::Acquire) >> 32) as u32;
+    receive::ended_behind(position, ends)
+}
+
+/// Whether the window has or had the end of the stream.
+#[must_use]
+pub fn is_over(s: &Slot) -> bool {
+    s.has(flag::ENDED)
+        || s.receive_mode() == ReceiveMode::Device && link::ends(s).is_some_and(|ends| end_is_ahead(s, &ends))
+}
+
 /// Whether the sender has room, or news that may mean room.
 #[inline]
 pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
@@ -190,12 +204,13 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
                 ready |= Events::IN;
             }
             ready |= shut_here(s);
-            if s.has(flag::ENDED) || ends.as_ref().is_some_and(|e| end_is_next(s, e)) {
-                ready |= Events::IN | Events::RDHUP;
-                // Both directions have ended. A relay's FIN, by which the kernel would know, comes a moment later.
-                if s.has(flag::WRITE_SHUT) {
-                    ready |= Events::HUP;
+            // Both directions have ended. A relay's FIN, by which the kernel would know, comes a moment later.
+            if s.has(flag::WRITE_SHUT) {
+                if s.has(flag::ENDED) || ends.as_ref().is_some_and(|e| end_is_ahead(s, e)) {
+                    ready |= Events::IN | Events::RDHUP | Events::HUP;
                 }
+            } else if s.has(flag::ENDED) || ends.as_ref().is_some_and(|e| end_is_next(s, e)) {
+                ready |= Events::IN | Events::RDHUP;
             }
         }
         ReceiveMode::Acknowledged => {
@@ -381,8 +396,43 @@ pub fn progress(s: &Slot) -> Progress {
     let ahead = ends.incoming.data_ready(position, u32::MAX);
     let room = s.room_epoch.load(Ordering::Relaxed) << 1 | u64::from(room_waiting(s, &ends));
     // A sender that goes back sends by TCP at once: behind unread bytes, where nobody asks the kernel yet.
-    let behind = u64::from(marks::end(&ends.incoming).is_some()) << 32;
-    Progress { received: u64::from(position.wrapping_add(ahead)) | behind, room }
+    let behind = if marks::end(&ends.incoming).is_some() { BEHIND } else { 0 };
+    let over = s.has(flag::ENDED) || ahead > 0 && receive::is_end(position.wrapping_add(ahead - 1), &ends);
+    let over = if over { OVER } else { 0 };
+    Progress { received: u64::from(position.wrapping_add(ahead)) | behind | over, room }
+}
+
+/// In [`Progress::received`]: the sender has gone back to TCP.
+const BEHIND: u64 = 1 << 63;
+/// In [`Progress::received`]: the end of the stream has come, whatever is unread before it.
+const OVER: u64 = 1 << 62;
+
+impl Progress {
+    /// Whether the sender has gone back to TCP: what it sends from here on the kernel knows of.
+    #[inline]
+    #[must_use]
+    pub fn is_behind(self) -> bool {
+        self.received & BEHIND != 0
+    }
+
+    /// Whether the end of the stream has come, whatever is unread before it.
+    #[inline]
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        self.received & OVER != 0
+    }
+
+    /// Changes whenever something new came by the device.
+    #[inline]
+    #[must_use]
+    pub fn by_device(self) -> u64 {
+        self.received & !(BEHIND | OVER)
+    }
+}
+
+/// How much of the stream TCP had carried when it went to the device, in the terms of [`counters::arrived`].
+pub fn cut(s: &Slot) -> u64 {
+    link::ends(s).and_then(|ends| marks::cut(&ends.incoming)).unwrap_or(0)
 }
 
 /// Whether `look().ask` will not change any more, short of a way back.

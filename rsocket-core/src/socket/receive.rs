@@ -21,7 +21,9 @@ use super::room::{commit, publish, unread_word};
 use super::slot::{RecvState, Slot, SlotId, flag};
 use super::straight::Looked;
 pub use super::unread::unread;
-pub(crate) use super::unread::{ended_ahead, in_window, in_window_now, no_more_fits, reaches_low_water};
+pub(crate) use super::unread::{
+    ended_ahead, ended_behind, in_window, in_window_now, is_end, no_more_fits, reaches_low_water,
+};
 use super::vectors::Cursor;
 use super::{beside, guard, pending, ready, straight, tally, verdict, wait};
 use crate::attach::link::{self, Ends};

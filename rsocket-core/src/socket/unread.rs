@@ -94,10 +94,18 @@ pub(crate) fn no_more_fits(state: &RecvState, ends: &Ends) -> bool {
 
 /// Whether the end of the stream stands in the lane behind what is unread.
 pub(crate) fn ended_ahead(state: &RecvState, ends: &Ends) -> bool {
-    let ahead = ends.incoming.data_ready(state.data_position, u32::MAX);
-    let last = state.data_position.wrapping_add(ahead.wrapping_sub(1));
-    ahead > 0
-        && matches!(ends.incoming.poll_data(last).map(|w| Word(w).message()), Some(Ok(Message::Ctrl(_))))
+    ended_behind(state.data_position, ends)
+}
+
+/// The same of the words from this position on.
+pub(crate) fn ended_behind(position: u32, ends: &Ends) -> bool {
+    let ahead = ends.incoming.data_ready(position, u32::MAX);
+    ahead > 0 && is_end(position.wrapping_add(ahead - 1), ends)
+}
+
+/// Whether the word at this position ends the stream.
+pub(crate) fn is_end(position: u32, ends: &Ends) -> bool {
+    matches!(ends.incoming.poll_data(position).map(|w| Word(w).message()), Some(Ok(Message::Ctrl(_))))
 }
 
 /// Unread bytes in the window, counted on a copy of the state.

@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use super::slot::flag;
 use super::{Events, Look, Progress, SlotId, family, policy, reader, ready, slot, wait};
 use crate::attach::machine::Phase;
-use crate::attach::{link, pairing, sandbox};
+use crate::attach::{counters, link, pairing, sandbox};
 use crate::{datagram, relay};
 
 /// Looks what is ready; see [`Look`].
@@ -173,6 +173,19 @@ pub fn progress(id: SlotId) -> Progress {
     // What the look that follows would have the relay bring belongs to this, or it would be news once more.
     relay::bring(s);
     ready::progress(s)
+}
+
+/// How much has arrived by TCP: changes with each arrival. `before`: that was all when the direction left TCP.
+#[must_use]
+pub fn arrived(id: SlotId, fd: RawFd, before: bool) -> u64 {
+    let Some(s) = slot(id) else { return 0 };
+    if before { ready::cut(s) } else { counters::arrived(fd).unwrap_or(0) }
+}
+
+/// Whether the end of the stream came by the device, whatever is unread before it.
+#[must_use]
+pub fn is_over(id: SlotId) -> bool {
+    !datagram::is(id) && slot(id).is_some_and(ready::is_over)
 }
 
 /// Spins while that pays: true as soon as `probe` is.

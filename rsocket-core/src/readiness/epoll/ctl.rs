@@ -220,13 +220,14 @@ impl<S: Source> Registry<S> {
         (member.edge, member.echo) = (true, false);
         let after = (member.wanted(), member.edge_triggered());
         let (slot, entry) = (member.slot, member.entry);
+        let beside = core::mem::take(&mut member.beside);
         if member.present && before != after && !member.armed.is_empty() {
             // Armed for other conditions: what is wanted now is armed anew.
             state.unarm(&self.source, slot);
         }
         if entry == Entry::Between {
             state.set_between(&self.source, index);
-        } else if (before.0 ^ after.0).contains(Events::PRI) {
+        } else if beside || (before.0 ^ after.0).contains(Events::PRI) {
             let token = state.token(index);
             state.change(index, detector(after.0), token)?;
         }

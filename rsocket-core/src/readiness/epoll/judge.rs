@@ -2,6 +2,7 @@
 //! the set's lock; nothing here waits.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use super::behind;
 use super::kernel;
 use super::set::{Entry, Member, State};
 use crate::readiness::mixed::{listens_for_end, spelled};
@@ -19,6 +20,8 @@ pub(crate) struct Verdict {
     urgent: bool,
     /// What of it is the kernel's to say.
     asks: Events,
+    /// What has come by TCP behind unread bytes, where that counts.
+    pub(super) behind: Option<u64>,
 }
 
 /// Judges a member without changing anything.
@@ -28,11 +31,15 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     // nothing but the end alone, which is armed by it.
     let counts = member.edge_triggered() || by_edge(member, wanted);
     let progress = if counts { source.progress(member.slot) } else { member.seen };
+    let behind = behind::arrived(source, member, progress, wanted);
     let look = source.look(member.slot, member.fd);
     let mut ready = look.ready;
+    let is_over = || if counts { progress.is_over() } else { source.is_over(member.slot) };
+    if ready.contains(Events::IN) && wanted.contains(Events::RDHUP) && is_over() {
+        ready |= Events::RDHUP;
+    }
     let always = Events::ERR | Events::HUP;
     let device = spelled(ready) & (member.events | always.bits()) & 0xffff != 0;
-    let fin = member.fin && (wanted.contains(Events::RDHUP) || !ready.contains(Events::RDHUP));
     let ask = look.ask & wanted & (Events::IN | Events::OUT);
     let mut urgent = false;
     if member.dead | member.urgent | !ask.is_empty() | look.ask.contains(Events::RDHUP) {
@@ -50,18 +57,12 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let told = member.told || member.entry != Entry::Between;
     let out = ready.contains(Events::OUT) && (told || member.returned || look.ready.contains(Events::OUT));
     let news = member.edge
-        || fin
-        || wanted.intersects(Events::IN | Events::RDHUP) && received(member, &progress)
+        || member.fin
+        || wanted.intersects(Events::IN | Events::RDHUP) && progress.by_device() != member.seen.by_device()
+        || behind.is_some_and(|arrived| behind::is_news(source, member, arrived))
         || wanted.contains(Events::OUT) && (progress.room != member.seen.room || out && !member.was_out);
     let due = level != 0 && (!member.edge_triggered() || news && (device || told));
-    Verdict { level, due, progress, out, urgent, asks: look.ask }
-}
-
-/// Whether something came since the member was last judged. A sender that goes back to TCP behind the end of its stream has
-/// nothing more to send there.
-fn received(member: &Member, progress: &Progress) -> bool {
-    let messages = |received: u64| if member.dead { received as u32 as u64 } else { received };
-    messages(progress.received) != messages(member.seen.received)
+    Verdict { level, due, progress, out, urgent, asks: look.ask, behind }
 }
 
 /// Whether a member waits for new bytes, not for unread ones: edge triggering, and whoever wants only the end.
@@ -89,8 +90,28 @@ impl Member {
         self.seen = verdict.progress;
         (self.was_out, self.urgent) = (verdict.out, verdict.urgent);
         (self.edge, self.fin, self.told) = (false, false, false);
+        self.note_end(verdict);
+        self.arrived = verdict.behind.unwrap_or(self.arrived);
         let asks = self.entry == Entry::Between || !verdict.asks.is_empty();
         asks || self.dead && self.wanted().contains(Events::OUT)
+    }
+}
+
+impl Member {
+    /// The end that the device has brought is told, before the kernel has heard of it.
+    #[inline(always)]
+    fn note_end(&mut self, verdict: &Verdict) {
+        let told = verdict.due && verdict.progress.is_over() && !self.dead;
+        if told && self.edge_triggered() && self.wanted().intersects(Events::IN | Events::RDHUP) {
+            self.over = Events::RDHUP | Events::from_bits_truncate(verdict.level) & Events::HUP;
+        }
+    }
+
+    /// The kernel says so much; whether that is an end which was told, and nothing else.
+    fn knows(&mut self, said: Events) -> bool {
+        let end = said & (Events::HUP | Events::RDHUP | Events::ERR);
+        self.dead |= !end.is_empty();
+        !end.is_empty() && core::mem::take(&mut self.over).contains(said - Events::IN)
     }
 }
 
@@ -113,8 +134,12 @@ impl<S: Source> State<S> {
         if !verdict.asks.is_empty() && source.mode_epoch(member.slot) != member.epoch {
             return self.consult_anew(source, index);
         }
+        let asks_beside = verdict.behind.is_some() && !member.beside;
         if member.take_note(&verdict) {
             self.be_patient(source, index);
+        }
+        if asks_beside {
+            self.ask_beside(source, index);
         }
         Some(verdict)
     }
@@ -189,12 +214,12 @@ impl<S: Source> State<S> {
             return;
         }
         member.urgent |= said.contains(Events::PRI);
-        if said.intersects(Events::HUP | Events::RDHUP | Events::ERR) {
-            member.dead = true;
-        }
+        let known = member.knows(said);
         member.fired = member.entry == Entry::Between && !member.edge_triggered();
         member.told = true;
-        if said.difference(Events::IN | Events::RDHUP).is_empty() {
+        if known || said == Events::IN && member.beside {
+            // Whether there are new bytes the count of what has come says.
+        } else if said.difference(Events::IN | Events::RDHUP).is_empty() {
             member.fin = true;
         } else {
             member.edge = true;
@@ -235,7 +260,7 @@ impl<S: Source> State<S> {
             let token = self.token(index);
             let Some(member) = self.get(index) else { return };
             if member.entry != Entry::Detector {
-                let events = detector(member.wanted());
+                let events = member.detector();
                 if self.change(index, events, token).is_err() {
                     // Closed behind our back, or never in the kernel's set.
                     self.drop_member(source, index);
@@ -268,7 +293,7 @@ impl<S: Source> State<S> {
         let mut ask = Events::empty();
         if member.present && !member.disabled {
             ask = source.look(member.slot, member.fd).ask & wanted & (Events::IN | Events::OUT);
-            ask |= end_of(wanted, ask) | wanted & Events::PRI;
+            ask |= end_of(wanted, ask) | wanted & Events::PRI | member.asked_beside();
         }
         if member.dead {
             // It has been heard, and judging asks again each time.

@@ -22,6 +22,7 @@
 //! waits on the set, changes or polls it ([`fork`]). A set that a child uses beside its parent, with members that are on
 //! device, misbehaves as such sets mostly do: events may be seen by one of the two.
 
+mod behind;
 mod ctl;
 mod fork;
 mod judge;

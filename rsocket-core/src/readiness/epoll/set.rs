@@ -56,8 +56,11 @@ pub(crate) struct Member {
     pub(crate) fired: bool,
     /// Something happened that edge triggering must report, beside what the progress counters say.
     pub(crate) edge: bool,
-    /// The peer's FIN has come: to be reported like `edge`, unless the device has told the end before.
+    /// The peer's FIN has come: to be reported like `edge`.
     pub(crate) fin: bool,
+    /// What an edge-triggered member has told of an end that the device has brought: the kernel says
+    /// the same of FIN.
+    pub(crate) over: Events,
     /// The kernel's entry has spoken since the member was last judged.
     pub(crate) told: bool,
     /// Edge triggered, and back from its device: what the program was told there is not news when the kernel says it.
@@ -65,6 +68,11 @@ pub(crate) struct Member {
     /// The kernel's entry was set anew since, and will say at once what is known: that there is
     /// room, or urgent data.
     pub(crate) echo: bool,
+    /// Edge triggered, and the sender has gone back to TCP behind unread bytes: the kernel is asked
+    /// beside the device ([`super::behind`]).
+    pub(crate) beside: bool,
+    /// How much had come by TCP when it was last judged, while `beside`.
+    pub(crate) arrived: u64,
     /// The kernel has reported an end of the connection.
     pub(crate) dead: bool,
     /// The kernel has reported urgent data. Each judgement asks again, until they are gone.
@@ -246,6 +254,7 @@ impl<S: Source> State<S> {
             fired: false,
             edge: true,
             fin: false,
+            over: Events::empty(),
             told: false,
             dead: false,
             urgent: false,
@@ -253,6 +262,8 @@ impl<S: Source> State<S> {
             was_out: false,
             returned: false,
             echo: false,
+            beside: false,
+            arrived: 0,
             armed: Events::empty(),
             queued: false,
             warm: false,
@@ -407,7 +418,7 @@ impl<S: Source> State<S> {
         if member.warm {
             return true;
         }
-        if member.entry != Entry::Detector || member.dead || member.urgent {
+        if member.entry != Entry::Detector || member.dead || member.urgent || member.beside {
             // Judging it takes a system call: not by every wait.
             return false;
         }

@@ -1,0 +1,175 @@
+// Edges of epoll where the sender goes back to TCP behind unread bytes, or ends the stream there: one for each arrival, and none
+// for what was told before.
+#include "pair.h"
+
+#include <sys/syscall.h>
+
+static int set_of(int fd, uint32_t events) {
+  int ep = epoll_create1(EPOLL_CLOEXEC);
+  struct epoll_event e = {.events = events};
+  CHECK(ep >= 0 && !epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
+  return ep;
+}
+static unsigned said(int ep, int ms) {
+  struct epoll_event e = {0};
+  int n = epoll_wait(ep, &e, 1, ms);
+  CHECK(n >= 0);
+  return n ? e.events : 0;
+}
+static void quiet(int ep) {
+  for (int i = 0; i < 20; i++) EQ(said(ep, 0), 0);
+  EQ(said(ep, 2), 0);
+}
+static void here(int fd, int n) {
+  int seen = -1;
+  for (double end = now() + 10; seen != n;) CHECK(now() < end && !ioctl(fd, FIONREAD, &seen));
+}
+
+// The sender goes back by a call that only the kernel can do; what it sends then comes behind what is unread.
+static void behind(int lfd, uint32_t more, int before) {
+  static char b[3000];
+  int s[2], n = 1000;
+  two(lfd, s);
+  int early = before ? set_of(s[1], EPOLLIN | EPOLLET | more) : -1;
+  put(s[0], b, 1000);
+  here(s[1], n);
+  if (before) {
+    EQ(said(early, patience(2000)), EPOLLIN);
+    quiet(early);
+  }
+  EQ(dprintf(s[0], "%s", "back"), 4);
+  here(s[1], n += 4);
+  int late = set_of(s[1], EPOLLIN | EPOLLET | more), sets[2] = {late, early};
+  for (int i = 0; i < 1 + before; i++) {
+    EQ(said(sets[i], patience(2000)), EPOLLIN);
+    quiet(sets[i]);
+  }
+  for (int round = 0; round < 5; round++) {
+    put(s[0], b, 100);
+    here(s[1], n += 100);
+    for (int i = 0; i < 1 + before; i++) {
+      EQ(said(sets[i], round & 1 ? 0 : patience(2000)), EPOLLIN);
+      quiet(sets[i]);
+    }
+    // What is read of the unread makes no news.
+    get(s[1], b, 50);
+    n -= 50;
+    for (int i = 0; i < 1 + before; i++) quiet(sets[i]);
+  }
+  CHECK(!shutdown(s[0], SHUT_WR));
+  until(s[1], POLLRDHUP, POLLRDHUP);
+  for (int i = 0; i < 1 + before; i++) {
+    EQ(said(sets[i], patience(2000)), EPOLLIN | (more & EPOLLRDHUP));
+    quiet(sets[i]);
+  }
+  get(s[1], b, n);
+  EQ(recv(s[1], b, 1, 0), 0);
+}
+static void behind_unread(int lfd) { behind(lfd, 0, 1); }
+static void behind_unread_and_end(int lfd) { behind(lfd, EPOLLRDHUP, 1); }
+static void added_behind_unread(int lfd) { behind(lfd, 0, 0); }
+
+
+// The same for one that sleeps on the set when the bytes come.
+static void goes_back_server(int fd) {
+  static char b[1000];
+  put(fd, b, sizeof b);
+  hear('a');
+  nap(20);
+  EQ(dprintf(fd, "%s", "back"), 4);
+  for (int round = 0; round < 5; round++) {
+    hear('n');
+    nap(20);
+    put(fd, b, 100);
+  }
+  hear('e');
+}
+static void sleeps_client(int fd) {
+  here(fd, 1000);
+  int ep = set_of(fd, EPOLLIN | EPOLLET);
+  EQ(said(ep, patience(2000)), EPOLLIN);
+  quiet(ep);
+  tell('a');
+  EQ(said(ep, patience(5000)), EPOLLIN);
+  here(fd, 1004);
+  for (int round = 0; round < 5; round++) {
+    quiet(ep);
+    tell('n');
+    EQ(said(ep, patience(5000)), EPOLLIN);
+    here(fd, 1104 + 100 * round);
+  }
+  quiet(ep);
+  tell('e');
+}
+
+// FIN is here: seen by a call of which the library does not learn.
+static void fin(int fd) {
+  struct tcp_info info = {0};
+  socklen_t l = sizeof info;
+  for (double end = now() + 10; info.tcpi_state != TCP_CLOSE_WAIT && info.tcpi_state != TCP_CLOSING;) {
+    if (info.tcpi_state == TCP_TIME_WAIT || info.tcpi_state == TCP_CLOSE) return;
+    CHECK(now() < end && !syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_INFO, &info, &l));
+  }
+}
+// The end of the stream is told at once, whatever is unread before it and however soon the set was asked before.
+static void end_beside_unread(int lfd, int mine, unsigned end) {
+  static const unsigned wanted[] = {EPOLLIN, EPOLLIN | EPOLLRDHUP, EPOLLIN | EPOLLOUT | EPOLLRDHUP,
+                                    EPOLLIN | EPOLLRDHUP | EPOLLET};
+  static char b[3000];
+  for (int i = 0; i < 4; i++) {
+    int s[2];
+    unsigned room = wanted[i] & EPOLLOUT;
+    two(lfd, s);
+    put(s[0], b, 2000);
+    put(s[0], b, 1000);
+    here(s[1], 3000);
+    if (mine) CHECK(!shutdown(s[1], SHUT_WR));
+    int ep = set_of(s[1], wanted[i]);
+    EQ(said(ep, patience(2000)), EPOLLIN | room);
+    EQ(said(ep, 0), wanted[i] & EPOLLET ? 0 : EPOLLIN | room);
+    CHECK(!shutdown(s[0], SHUT_WR));
+    fin(s[1]);
+    unsigned all = EPOLLIN | room | (end & (wanted[i] | EPOLLHUP));
+    EQ(said(ep, 0), all);
+    for (int k = 0; k < 20; k++) EQ(said(ep, 0), wanted[i] & EPOLLET ? 0 : all);
+    get(s[1], b, 2500);
+    for (int k = 0; k < 20; k++) EQ(said(ep, 0), wanted[i] & EPOLLET ? 0 : all);
+    close(ep), close(s[0]), close(s[1]);
+  }
+}
+static void half_closed(int lfd) { end_beside_unread(lfd, 0, EPOLLRDHUP); }
+static void closed_both_ways(int lfd) { end_beside_unread(lfd, 1, EPOLLRDHUP | EPOLLHUP); }
+
+// The end was told. What the peer does behind it, which has no more to send, is no news.
+static void after_the_end(int lfd) {
+  static const unsigned wanted[] = {EPOLLIN | EPOLLET, EPOLLIN | EPOLLRDHUP | EPOLLET, EPOLLRDHUP | EPOLLET};
+  signal(SIGPIPE, SIG_IGN);
+  for (int i = 0; i < 6; i++) {
+    int s[2], unread = i >= 3;
+    two(lfd, s);
+    if (unread) put(s[0], "unread", 6), here(s[1], 6);
+    int ep = set_of(s[1], wanted[i % 3]);
+    if (unread) EQ(said(ep, patience(2000)), wanted[i % 3] & EPOLLIN);
+    CHECK(!shutdown(s[0], SHUT_WR));
+    fin(s[1]);
+    EQ(said(ep, patience(2000)), wanted[i % 3] & (EPOLLIN | EPOLLRDHUP));
+    EQ(said(ep, 0), 0);
+    FAILS(dprintf(s[0], "%s", "back"), EPIPE);
+    quiet(ep);
+    int again = dup(s[0]);
+    CHECK(again >= 0 && !close(s[0]));
+    quiet(ep);
+    close(ep), close(again), close(s[1]);
+  }
+}
+
+const test_case CASES[] = {
+    {"behind_unread", behind_unread, NULL, SOLO | NOSHM},
+    {"behind_unread_and_end", behind_unread_and_end, NULL, SOLO | NOSHM},
+    {"added_behind_unread", added_behind_unread, NULL, SOLO | NOSHM},
+    {"sleeps_behind_unread", goes_back_server, sleeps_client, TOUCH | NOSHM},
+    {"end_beside_unread", half_closed, NULL, SOLO},
+    {"end_of_both_beside_unread", closed_both_ways, NULL, SOLO},
+    {"nothing_after_the_end", after_the_end, NULL, SOLO},
+    {0},
+};
