@@ -257,10 +257,50 @@ static void no_netlink(void) {
 }
 static void unseen_server(int lfd) { unfiltered_server(lfd, no_netlink); }
 
+// A low-water mark counts what was sent before the switch and what was sent behind it together.
+static void calls_on(int fd) {
+  // Calls that change nothing, by which the connection may leave TCP.
+  for (int k = 0, n; k < 30; k++, nap(1)) CHECK(!ioctl(fd, FIONREAD, &n));
+}
+static void low_water_server(int lfd) {
+  int mark = 10;
+  CHECK(!setsockopt(lfd, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark));
+  tell('l');
+  for (int i = 0; i < 6; i++) {
+    int fd = accept(lfd, NULL, NULL), ep = epoll_create1(0);
+    char b[20];
+    CHECK(fd >= 0);
+    struct epoll_event e = {.events = EPOLLIN | (i % 3 == 2 ? EPOLLET : 0)};
+    CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
+    calls_on(fd);
+    EQ(i % 3 ? epoll_wait(ep, &e, 1, 0) : ready(fd, POLLIN, 0), 0);
+    tell('m');
+    EQ(i % 3 ? epoll_wait(ep, &e, 1, 5000) : ready(fd, POLLIN, 5000), 1);
+    EQ(recv(fd, b, sizeof b, MSG_DONTWAIT), 10);
+    close(ep);
+    close(fd);
+    tell('d');
+  }
+}
+static void low_water_client(int fd) {
+  hear('l');
+  for (int i = 0; i < 6; i++) {
+    fd = dial();
+    put(fd, "12345", 5);
+    calls_on(fd);
+    hear('m');
+    nap(i < 3 ? 0 : 100);
+    put(fd, "67890", 5);
+    hear('d');
+    close(fd);
+  }
+}
+
 const test_case CASES[] = {
     {"true_alarms", bodies_server, true_alarms, RAW},
     {"edge_after_short_read", bodies_server, edge_after_short_read, RAW},
     {"two_threads", two_server, two_threads, RAW},
+    {"low_water_across_the_switch", low_water_server, low_water_client, RAW | COLD},
     {"odd_peer", odd_server, odd_peer, 0},
     {"after_no_new_privs", privileges_server, unfiltered_client, RAW},
     {"after_chroot", locked_server, unfiltered_client, RAW},

@@ -43,7 +43,7 @@ pub(super) fn bytes_ahead(fd: RawFd, ends: &Ends, n: u64) -> Result<Option<usize
 /// read. Without a descriptor the answer is what was found last, and yes if nobody has looked.
 pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     let Some(n) = marks::cut(&ends.incoming) else { return false };
-    // A low-water mark counts both together, which only the window's part can be waited for.
+    // A low-water mark counts both together ([`super::rest::is_enough`]); if the window alone has as much, so have both.
     if s.low_water.load(Ordering::Relaxed) > 1 {
         return true;
     }

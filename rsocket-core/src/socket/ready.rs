@@ -219,7 +219,8 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
                 // Before the cut the kernel knows, even if the window has its first bytes already.
                 ask |= Events::IN;
             }
-            if ends.as_ref().is_some_and(|e| data_waiting(s, e) && receive::at_the_cut(s, fd, e)) {
+            let next = |e| data_waiting(s, e) && receive::at_the_cut(s, fd, e) || rest::is_enough(s, fd, e);
+            if ends.as_ref().is_some_and(next) {
                 ready |= Events::IN;
             }
             if let Some(e) = &ends {

@@ -1,9 +1,9 @@
-//! `SO_RCVLOWAT` across the way back: what is unread in the window is too little, and what follows
-//! it comes by TCP.
+//! `SO_RCVLOWAT` across a boundary: what is unread in the window is too little, and what follows
+//! it comes by TCP; or what comes before it is still there.
 //!
 //! Only the sum of both says whether the socket is readable, and nobody is told when it is enough:
 //! the kernel knows of its own bytes alone. So a look adds up, and whoever waits looks again soon.
-//! Must not know who waits. Entry points: [`is_awaited`], [`patience`].
+//! Must not know who waits. Entry points: [`is_awaited`], [`is_enough`], [`patience`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -29,6 +29,27 @@ fn is_divided(s: &Slot, ends: &Ends) -> bool {
         && marks::end(&ends.incoming).is_some()
 }
 
+/// Whether the sender has left TCP where the program has unread bytes, and it wants more at once than a byte.
+fn is_ahead(s: &Slot, ends: &Ends) -> bool {
+    // Relaxed: as in ready::data_waiting.
+    s.low_water.load(Ordering::Relaxed) > 1
+        && !s.has(flag::RELAYED)
+        && s.receive_mode() == ReceiveMode::Acknowledged
+        && marks::cut(&ends.incoming).is_some()
+}
+
+/// Before the switch: whether TCP's bytes and the window's, which follow them, are together as many as the program wants at
+/// once. Without a descriptor nobody can say, and then they are not.
+pub(super) fn is_enough(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
+    if fd < 0 || !is_ahead(s, ends) {
+        return false;
+    }
+    let Some(here) = receive::in_window_now(s, ends) else { return false };
+    let in_tcp = counters::in_queue(fd).map_or(0, |n| n as usize);
+    // Relaxed: as above.
+    here > 0 && here.saturating_add(in_tcp) >= s.low_water.load(Ordering::Relaxed) as usize
+}
+
 /// Whether what is unread in the window, of which there is some, and in TCP is less than the
 /// program wants at once, and more may come. Without a descriptor nobody can say, and then it is.
 pub(super) fn is_awaited(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> bool {
@@ -49,5 +70,6 @@ pub(super) fn is_awaited(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> bool {
 pub(super) fn patience(s: &Slot) -> Option<Duration> {
     // Relaxed: as above. First, since most connections want any byte.
     let may_be = s.low_water.load(Ordering::Relaxed) > 1;
-    (may_be && link::ends(s).is_some_and(|ends| is_divided(s, &ends))).then_some(LOOK_AGAIN)
+    let divided = || link::ends(s).is_some_and(|ends| is_divided(s, &ends) || is_ahead(s, &ends));
+    (may_be && divided()).then_some(LOOK_AGAIN)
 }
