@@ -233,7 +233,7 @@ static void survive_both(int fd, int round) {
   close(fd);
 }
 // The dead one was reading: a blocked writer is told.
-static void reading_victim(int fd) {
+static void victim_of(int fd, int says) {
   static char b[40000];
   uint64_t got = 0;
   tell_int(getpid());
@@ -242,9 +242,13 @@ static void reading_victim(int fd) {
     if (k <= 0) _exit(1);
     verify(b, k, 3, got);
     got += k;
-    if (got > 3 * MIB) pause();
+    if (got <= 3 * MIB) continue;
+    if (says) tell('r');
+    for (;;) pause();
   }
 }
+static void reading_victim(int fd) { victim_of(fd, 0); }
+static void full_victim(int fd) { victim_of(fd, 1); }
 static void survive_writing(int fd, int round) {
   (void)round;
   execution e;
@@ -329,11 +333,9 @@ static void survive_full(int fd, int round, int when) {
   struct epoll_event event = {.events = EPOLLOUT | (kind == 3 ? EPOLLET : 0)};
   CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, fd, &event));
   uint64_t n = fill_up(fd, 0);
-  if (when == HALF) {
-    // However long it was kept from reading: now it has read all that it will.
-    hear('r');
-    fill_up(fd, n);
-  }
+  // However long it was kept from reading: now it has read all that it will.
+  hear('r');
+  fill_up(fd, n);
   while (epoll_wait(ep, &event, 1, 0) > 0) CHECK(kind == 3);  // an edge from before
   if (when == HALF) {
     double c = cpu_used();
@@ -439,8 +441,8 @@ static void ks_read_c(int fd) { survivors(fd, survive_writing); }
 static void kc_sleep_s(int l) { survivors(l, survive_sleeping); }
 static void kc_sleep_c(int fd) { victims(fd, sleeping_victim); }
 static void kc_full_s(int l) { survivors(l, survive_full_dead); }
-static void kc_full_c(int fd) { victims(fd, reading_victim); }
-static void ks_full_s(int l) { victims(l, reading_victim); }
+static void kc_full_c(int fd) { victims(fd, full_victim); }
+static void ks_full_s(int l) { victims(l, full_victim); }
 static void ks_full_c(int fd) { survivors(fd, survive_full_dies); }
 static void kc_half_s(int l) { survivors(l, survive_full_half); }
 static void kc_half_c(int fd) { victims(fd, half_closed_victim); }
