@@ -1,6 +1,6 @@
 //! `TCP_INQ` (linux/tcp.h): each `recvmsg` tells how much can be read after it, in a control message. On a device it is
 //! served here: what TCP and the channel have together. Must not know how a control message is laid out. Entry points:
-//! [`concerns`], [`changed`], [`is_told`], [`hint`].
+//! [`concerns`], [`changed`], [`is_told`], [`hint`], [`beside_tcp`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -37,6 +37,17 @@ pub(super) fn inherit(s: &Slot, listener: &Slot) {
 #[must_use]
 pub fn is_told(id: SlotId) -> bool {
     family::slot(id).is_some_and(|s| s.tells_inq.load(Ordering::Relaxed) != 0)
+}
+
+/// What the control message of a message that TCP gave has to say, or `None` where the kernel knows: beside the cut both
+/// have bytes.
+#[must_use]
+pub fn beside_tcp(id: SlotId, fd: RawFd) -> Option<i32> {
+    match super::unread(id, fd)? {
+        // The kernel tells of an end by itself.
+        0 => None,
+        n => Some(i32::try_from(n).unwrap_or(i32::MAX)),
+    }
 }
 
 /// What the control message says: the bytes that can be read now, and 1 where there are none and the stream has ended, so

@@ -174,6 +174,27 @@ unsafe fn tell_inq(message: &mut msghdr, room: usize, unread: c_int) {
     message.msg_controllen = space.min(room);
 }
 
+/// `TCP_INQ` of a message that the kernel gave: what the channel has behind TCP's bytes can be read, too.
+///
+/// # Safety
+/// The kernel has filled the header.
+unsafe fn tell_of_both(slot: SlotId, fd: c_int, message: *const msghdr) {
+    let Some(unread) = inq::beside_tcp(slot, fd) else { return };
+    // SAFETY: the kernel's messages, as its header says; the last check is that there is room for what is written.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            let said = header.read_unaligned();
+            if (said.cmsg_level, said.cmsg_type) == (libc::IPPROTO_TCP, libc::TCP_INQ)
+                && said.cmsg_len as usize >= libc::CMSG_LEN(size_of::<c_int>() as c_uint) as usize
+            {
+                libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(unread);
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+}
+
 /// Why a scatter list is none.
 pub(super) fn bad_list(message: &msghdr) -> Errno {
     let there = present(message.msg_iov, message.msg_iovlen.min(1024));
@@ -287,6 +308,9 @@ hook! {
                 let r = real::recvmsg(fd, message, flags);
                 socket::leave_receive(slot, fd, r);
                 saw(slot, to, flags, r);
+                if r >= 0 && inq::is_told(slot) {
+                    keeping_errno(|| tell_of_both(slot, fd, message));
+                }
                 r
             }
             Route::Device => count(message_from_device(slot, fd, message, to, flags)),
@@ -310,6 +334,10 @@ hook! {
                 let r = real::recvmmsg(fd, list, length, flags, timeout);
                 socket::leave_receive(slot, fd, total(r, list));
                 saw_each(slot, true, list, r, flags);
+                // What the program goes by is the last one.
+                if inq::is_told(slot) && let Some(last) = usize::try_from(r).ok().and_then(|n| n.checked_sub(1)) {
+                    keeping_errno(|| tell_of_both(slot, fd, &raw const (*list.add(last)).msg_hdr));
+                }
                 r
             }
             Route::Device => small(messages_from_device(slot, fd, list, length, flags, timeout)),
