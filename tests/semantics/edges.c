@@ -67,6 +67,26 @@ static void behind(int lfd, uint32_t more, int before) {
 }
 static void behind_unread(int lfd) { behind(lfd, 0, 1); }
 static void behind_unread_and_end(int lfd) { behind(lfd, EPOLLRDHUP, 1); }
+// With nothing unread before it.
+static void behind_nothing(int lfd) {
+  char b[300];
+  for (int round = 0; round < 4; round++) {
+    int s[2];
+    two(lfd, s);
+    int ep = set_of(s[1], EPOLLIN | EPOLLET);
+    if (round & 1) quiet(ep);
+    EQ(dprintf(s[0], "%s", "back"), 4);
+    here(s[1], 4);
+    if (round & 2) until(s[1], POLLIN, POLLIN);
+    EQ(said(ep, 0), EPOLLIN);
+    quiet(ep);
+    put(s[0], b, 300);
+    here(s[1], 304);
+    EQ(said(ep, 0), EPOLLIN);
+    quiet(ep);
+    close(ep), close(s[0]), close(s[1]);
+  }
+}
 static void added_behind_unread(int lfd) { behind(lfd, 0, 0); }
 
 
@@ -140,12 +160,29 @@ static void end_beside_unread(int lfd, int mine, unsigned end) {
 static void half_closed(int lfd) { end_beside_unread(lfd, 0, EPOLLRDHUP); }
 static void closed_both_ways(int lfd) { end_beside_unread(lfd, 1, EPOLLRDHUP | EPOLLHUP); }
 
-// The end was told. What the peer does behind it, which has no more to send, is no news.
-static void after_the_end(int lfd) {
+// Another number for the connection, by a message, which leaves the device.
+static int passed(int fd) {
+  int p[2], other = -1;
+  char c = 'x', room[CMSG_SPACE(sizeof(int))] = {0};
+  struct iovec v = {&c, 1};
+  struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+  struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+  CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, p));
+  h->cmsg_level = SOL_SOCKET, h->cmsg_type = SCM_RIGHTS, h->cmsg_len = CMSG_LEN(sizeof(int));
+  memcpy(CMSG_DATA(h), &fd, sizeof fd);
+  EQ(sendmsg(p[0], &m, 0), 1);
+  EQ(recvmsg(p[1], &m, 0), 1);
+  memcpy(&other, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof other);
+  close(p[0]), close(p[1]), close(fd);
+  return other;
+}
+// The end was told. What either end does with its descriptor behind it is no news.
+static void end_and(int lfd, int by_message, int own, int reads) {
   static const unsigned wanted[] = {EPOLLIN | EPOLLET, EPOLLIN | EPOLLRDHUP | EPOLLET, EPOLLRDHUP | EPOLLET};
   signal(SIGPIPE, SIG_IGN);
   for (int i = 0; i < 6; i++) {
-    int s[2], unread = i >= 3;
+    char b[6];
+    int s[2], unread = i >= 3 && !by_message;
     two(lfd, s);
     if (unread) put(s[0], "unread", 6), here(s[1], 6);
     int ep = set_of(s[1], wanted[i % 3]);
@@ -153,8 +190,12 @@ static void after_the_end(int lfd) {
     CHECK(!shutdown(s[0], SHUT_WR));
     fin(s[1]);
     EQ(said(ep, patience(2000)), wanted[i % 3] & (EPOLLIN | EPOLLRDHUP));
-    EQ(said(ep, 0), 0);
-    FAILS(dprintf(s[0], "%s", "back"), EPIPE);
+    if (i & 1) quiet(ep);
+    if (reads) EQ(recv(s[1], b, 6, MSG_DONTWAIT), unread ? 6 : 0);
+    if (reads) EQ(recv(s[1], b, 6, MSG_DONTWAIT), 0);
+    if (own) EQ(dprintf(s[1], "%s", "back"), 4);
+    else if (by_message) s[0] = passed(s[0]);
+    else FAILS(dprintf(s[0], "%s", "back"), EPIPE);
     quiet(ep);
     int again = dup(s[0]);
     CHECK(again >= 0 && !close(s[0]));
@@ -162,14 +203,26 @@ static void after_the_end(int lfd) {
     close(ep), close(again), close(s[1]);
   }
 }
+static void after_the_end(int lfd) {
+  for (int reads = 0; reads < 2; reads++) end_and(lfd, 0, 0, reads);
+}
+static void passed_after_the_end(int lfd) {
+  for (int reads = 0; reads < 2; reads++) end_and(lfd, 1, 0, reads);
+}
+static void own_after_the_end(int lfd) {
+  for (int reads = 0; reads < 2; reads++) end_and(lfd, 0, 1, reads);
+}
 
 const test_case CASES[] = {
     {"behind_unread", behind_unread, NULL, SOLO | NOSHM},
     {"behind_unread_and_end", behind_unread_and_end, NULL, SOLO | NOSHM},
+    {"behind_nothing", behind_nothing, NULL, SOLO | NOSHM},
     {"added_behind_unread", added_behind_unread, NULL, SOLO | NOSHM},
     {"sleeps_behind_unread", goes_back_server, sleeps_client, TOUCH | NOSHM},
     {"end_beside_unread", half_closed, NULL, SOLO},
     {"end_of_both_beside_unread", closed_both_ways, NULL, SOLO},
     {"nothing_after_the_end", after_the_end, NULL, SOLO},
+    {"nothing_when_passed_after_the_end", passed_after_the_end, NULL, SOLO | NOSHM},
+    {"nothing_by_an_own_call_after_the_end", own_after_the_end, NULL, SOLO | NOSHM},
     {0},
 };

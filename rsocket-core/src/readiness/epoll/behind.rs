@@ -48,11 +48,15 @@ impl Member {
 }
 
 impl<S: Source> State<S> {
-    /// From here on the kernel is asked. What has come since the count was taken it reports at once.
+    /// From here on the kernel is asked. What has come since the count was taken it reports at once, and what the member
+    /// could not tell (`due`) until the kernel has said so.
     #[cold]
-    pub(super) fn ask_beside(&mut self, source: &S, index: u32) {
+    pub(super) fn ask_beside(&mut self, source: &S, index: u32, due: bool) {
         let token = self.token(index);
         let Some(member) = self.get_mut(index) else { return };
+        if !due {
+            member.arrived = source.arrived(member.slot, member.fd, true);
+        }
         member.beside = true;
         if member.entry == Entry::Between {
             self.set_between(source, index);

@@ -91,7 +91,9 @@ impl Member {
         (self.was_out, self.urgent) = (verdict.out, verdict.urgent);
         (self.edge, self.fin, self.told) = (false, false, false);
         self.note_end(verdict);
-        self.arrived = verdict.behind.unwrap_or(self.arrived);
+        if verdict.due {
+            self.arrived = verdict.behind.unwrap_or(self.arrived);
+        }
         let asks = self.entry == Entry::Between || !verdict.asks.is_empty();
         asks || self.dead && self.wanted().contains(Events::OUT)
     }
@@ -139,7 +141,7 @@ impl<S: Source> State<S> {
             self.be_patient(source, index);
         }
         if asks_beside {
-            self.ask_beside(source, index);
+            self.ask_beside(source, index, verdict.due);
         }
         Some(verdict)
     }

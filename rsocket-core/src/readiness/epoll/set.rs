@@ -66,7 +66,7 @@ pub(crate) struct Member {
     /// Edge triggered, and back from its device: what the program was told there is not news when the kernel says it.
     pub(crate) returned: bool,
     /// The kernel's entry was set anew since, and will say at once what is known: that there is
-    /// room, or urgent data.
+    /// room, or urgent data, or an end.
     pub(crate) echo: bool,
     /// Edge triggered, and the sender has gone back to TCP behind unread bytes: the kernel is asked
     /// beside the device ([`super::behind`]).
@@ -102,6 +102,8 @@ impl Member {
         let mut known = Events::empty();
         known.set(Events::OUT, self.was_out);
         known.set(Events::PRI, self.urgent);
+        // Behind the peer's FIN nothing comes.
+        known.set(Events::IN, self.dead);
         known
     }
 

@@ -306,7 +306,8 @@ impl<S: Source> Registry<S> {
                 (n, rang) = state.ask_kernel(call.epfd, call.out, limit)?;
             }
             n = state.gather(&self.source, call.out, n);
-            if n == 0 && !asked {
+            // An entry that was set anew just now has its say in this call.
+            if n == 0 && (!asked || state.entry_news) {
                 let again;
                 (n, again) = state.ask_kernel(call.epfd, call.out, call.out.max)?;
                 rang |= again;
