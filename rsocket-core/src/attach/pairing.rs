@@ -24,7 +24,7 @@ use crate::device::shm::home;
 use crate::errno::Errno;
 use crate::live;
 use crate::socket::slot::{Slot, SlotId, flag};
-use crate::socket::{family, kernel, policy, rings, verdict};
+use crate::socket::{family, kernel, own_waits, policy, rings, verdict};
 use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sync::lock::Taken;
@@ -299,6 +299,9 @@ pub fn ended(s: &Slot) {
 
 fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     permitted(s)?;
+    if own_waits::concern(s) {
+        return Err(Reason::UnseenWait);
+    }
     if is_unseen(s, fd) {
         s.reason.store(Reason::UnseenWait as u32, Ordering::Relaxed);
         put_off(s);

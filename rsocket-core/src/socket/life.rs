@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use super::family::{self, Left};
 use super::slot::{RecvState, Slot, SlotId, flag};
-use super::{guard, inq, kernel, lent, policy, receive, stamps, tally, verdict};
+use super::{guard, inq, kernel, lent, own_waits, policy, receive, stamps, tally, verdict};
 use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::attach::reason::Reason;
 use crate::attach::{arenas, cause, detach, heirs, hello, link, pairing, remote, vault};
@@ -57,8 +57,9 @@ pub fn option_was_set(id: SlotId, fd: RawFd, level: i32, name: i32) {
 }
 
 /// listen(2) succeeded.
-pub fn listening(_id: SlotId, _fd: RawFd) {
+pub fn listening(id: SlotId, _fd: RawFd) {
     remote::find_out();
+    own_waits::listens(id);
 }
 
 fn established(id: SlotId, s: &Slot, flags: u32) {

@@ -34,6 +34,7 @@ pub mod life;
 mod looking;
 pub mod option_table;
 pub mod options;
+pub mod own_waits;
 mod pace;
 mod patience;
 mod peek;

@@ -1,15 +1,16 @@
 //! How a program file moves bytes: by libc's functions, which hooks see, or by system call instructions of its own.
 //!
 //! A guess from the file, in favour of the second: what the program imports, and which instructions it has. Libraries that
-//! it needs are not looked into. Every read is bounded. Must not know connections. Entry point: [`goes_through_libc`].
+//! it needs are not looked into. Every read is bounded. Must not know connections. Entry points: [`goes_through_libc`],
+//! and [`waits`] for a part of any file that is mapped.
 
 use std::os::fd::OwnedFd;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-#[cfg(target_arch = "x86_64")]
-use super::lengths::begins_at;
 use super::target::read_exactly;
+#[cfg(target_arch = "x86_64")]
+use super::{find, lengths::begins_at};
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
@@ -23,6 +24,8 @@ const ENTRIES: u64 = 256;
 const IMPORTS: u64 = 4096;
 /// Bytes of instructions that are looked at, in pieces of so many, which overlap by what judging one may take.
 const TEXT: u64 = 16 << 20;
+/// As many of a program that runs: some have everything in one file.
+const ALL: u64 = 256 << 20;
 const PIECE: usize = 64 << 10;
 const OVERLAP: usize = 96;
 /// The longest name of interest, in bytes.
@@ -181,38 +184,73 @@ impl<'a> Image<'a> {
 
     /// Whether its own instructions move bytes.
     fn has_calls_of_its_own(&self) -> Option<bool> {
-        let rw = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let memory = unsafe { mmap_anonymous(core::ptr::null_mut(), PIECE, rw, MapFlags::PRIVATE) }.ok()?;
-        // SAFETY: the mapping, which is ours alone.
-        let piece = unsafe { core::slice::from_raw_parts_mut(memory.cast::<u8>(), PIECE) };
         let mut found = Some(false);
-        for text in self.segments(PT_LOAD).filter(|s| s.p_flags & PF_X != 0) {
-            if found == Some(false) {
-                found = self.look_through(text.p_offset, text.p_filesz.min(TEXT), piece);
+        with_piece(|piece| {
+            for text in self.segments(PT_LOAD).filter(|s| s.p_flags & PF_X != 0) {
+                if found == Some(false) {
+                    let bytes = text.p_filesz.min(TEXT);
+                    found = look_through(self.file, text.p_offset, bytes, piece, |text, judged| {
+                        makes_calls(text, judged, true, moves)
+                    });
+                }
             }
-        }
-        // SAFETY: nothing refers to it any more.
-        let _ = unsafe { munmap(memory, PIECE) };
+        })?;
         found
     }
+}
 
-    fn look_through(&self, from: u64, bytes: u64, piece: &mut [u8]) -> Option<bool> {
-        let mut done = 0;
-        while done < bytes {
-            let n = rustix::io::pread(self.file, &mut *piece, from.checked_add(done)?).ok()?;
-            let n = n.min(usize::try_from(bytes - done).ok()?);
-            let judged = if done == 0 { 0 } else { OVERLAP - 1 };
-            if makes_calls(piece.get(..n)?, judged) {
-                return Some(true);
-            }
-            if n <= OVERLAP {
-                break;
-            }
-            done += (n - OVERLAP) as u64;
+/// Calls `f` with room for a piece of a file. `None`, and no call, where there is no memory.
+pub(crate) fn with_piece(f: impl FnOnce(&mut [u8])) -> Option<()> {
+    let rw = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let memory = unsafe { mmap_anonymous(core::ptr::null_mut(), PIECE, rw, MapFlags::PRIVATE) }.ok()?;
+    // SAFETY: the mapping, which is ours alone.
+    f(unsafe { core::slice::from_raw_parts_mut(memory.cast::<u8>(), PIECE) });
+    // SAFETY: nothing refers to it any more.
+    let _ = unsafe { munmap(memory, PIECE) };
+    Some(())
+}
+
+/// Whose instructions are looked at.
+#[derive(Clone, Copy)]
+pub(crate) enum Owner {
+    Program,
+    /// A library has system calls for a purpose of its own (OpenMP's futexes), and functions that make any call that the
+    /// program asks for, or nobody does. So it waits where the number says so, and not where that is given. Rings are
+    /// asked for by functions that have hooks.
+    Library,
+}
+
+/// Whether the instructions that stand in the file from there on wait for sockets, as far as they can be read.
+pub(crate) fn waits(file: &OwnedFd, from: u64, bytes: u64, owner: Owner, piece: &mut [u8]) -> bool {
+    let program = matches!(owner, Owner::Program);
+    let bytes = bytes.min(if program { ALL } else { TEXT });
+    let is_one = |number| is_wait(number) || program && takes_over(number);
+    look_through(file, from, bytes, piece, |text, judged| makes_calls(text, judged, program, is_one))
+        .unwrap_or(false)
+}
+
+fn look_through(
+    file: &OwnedFd,
+    from: u64,
+    bytes: u64,
+    piece: &mut [u8],
+    is_it: impl Fn(&[u8], usize) -> bool,
+) -> Option<bool> {
+    let mut done = 0;
+    while done < bytes {
+        let n = rustix::io::pread(file, &mut *piece, from.checked_add(done)?).ok()?;
+        let n = n.min(usize::try_from(bytes - done).ok()?);
+        let judged = if done == 0 { 0 } else { OVERLAP - 1 };
+        if is_it(piece.get(..n)?, judged) {
+            return Some(true);
         }
-        Some(false)
+        if n <= OVERLAP {
+            break;
+        }
+        done += (n - OVERLAP) as u64;
     }
+    Some(false)
 }
 
 /// Whether the name is one of the functions, or of their variants (`__read_chk`, `fgets_unlocked`, `_IO_getc`).
@@ -228,17 +266,16 @@ fn is_mover(name: &[u8]) -> bool {
     MOVERS.contains(&plain)
 }
 
-/// Whether these instructions have a system call that moves bytes, or one whose number they are given.
-/// Those that begin among the first `judged` bytes are left out.
+/// Whether these instructions have a system call with such a number, or, where `given` says that it counts, one whose
+/// number they are given. Those that begin among the first `judged` bytes are left out.
 ///
 /// The two bytes of the instruction also occur inside others, in distances above all.
 #[cfg(target_arch = "x86_64")]
-fn makes_calls(text: &[u8], judged: usize) -> bool {
+fn makes_calls(text: &[u8], judged: usize, given: bool, is_one: impl Fn(u32) -> bool) -> bool {
     const BEFORE: usize = 24;
-    let mut calls = text.windows(2).enumerate().skip(judged).filter(|(_, w)| *w == [0x0f, 0x05]);
-    calls.any(|(at, _)| {
+    find::pairs(text, judged, [0x0f, 0x05]).any(|at| {
         let before = text.get(at.saturating_sub(BEFORE)..at).unwrap_or_default();
-        number_before(before).map_or_else(|| is_given(before), moves) && begins_at(text, at)
+        number_before(before).map_or_else(|| given && is_given(before), &is_one) && begins_at(text, at)
     })
 }
 
@@ -247,6 +284,11 @@ fn makes_calls(text: &[u8], judged: usize) -> bool {
 fn number_before(before: &[u8]) -> Option<u32> {
     let mut last = None;
     for i in 0..before.len() {
+        // Into `r8d`, which these bytes would mean behind a prefix.
+        let elsewhere = i.checked_sub(1).and_then(|i| before.get(i));
+        if elsewhere.is_some_and(|prefix| matches!(prefix, 0x41 | 0x44 | 0x45 | 0x49 | 0x4d)) {
+            continue;
+        }
         last = match before.get(i..).unwrap_or_default() {
             [0xb8, a, b, 0, 0, ..] => Some(u32::from(*b) << 8 | u32::from(*a)).filter(|n| *n < 600).or(last),
             [0x31 | 0x33, 0xc0, ..] => Some(0),
@@ -262,6 +304,7 @@ fn number_before(before: &[u8]) -> Option<u32> {
 fn is_given(before: &[u8]) -> bool {
     let near = before.get(before.len().saturating_sub(10)..).unwrap_or_default();
     near.windows(2).any(|w| matches!(w, [0x89, 0xc8 | 0xd0 | 0xd8 | 0xe8 | 0xf0 | 0xf8]))
+        || near.windows(3).any(|w| matches!(w, [0x44 | 0x4c, 0x89, 0xc0]))
         || before.windows(3).any(|w| w == [0x48, 0x8b, 0x45])
         || before.windows(4).any(|w| w == [0x48, 0x8b, 0x44, 0x24])
 }
@@ -293,13 +336,47 @@ fn moves(number: u32) -> bool {
     NUMBERS.contains(&number.into())
 }
 
+/// Whether the system call of this number waits for sockets, or may.
+fn is_wait(number: u32) -> bool {
+    const NUMBERS: &[i64] = &[
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_poll,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_select,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_epoll_wait,
+        libc::SYS_ppoll,
+        libc::SYS_pselect6,
+        libc::SYS_epoll_pwait,
+        libc::SYS_epoll_pwait2,
+        libc::SYS_io_submit,
+    ];
+    NUMBERS.contains(&number.into())
+}
+
+/// Whether it receives itself, or has a ring do so: then nothing but TCP will do for it.
+fn takes_over(number: u32) -> bool {
+    const NUMBERS: [i64; 3] = [libc::SYS_recvfrom, libc::SYS_recvmsg, libc::SYS_io_uring_enter];
+    NUMBERS.contains(&number.into())
+}
+
 /// As above; here the instruction is a word that nothing else looks like, and libc has it for everybody else.
 #[cfg(not(target_arch = "x86_64"))]
-fn makes_calls(text: &[u8], judged: usize) -> bool {
-    text.get(judged.next_multiple_of(4)..)
-        .unwrap_or_default()
-        .chunks_exact(4)
-        .any(|word| word == 0xd400_0001u32.to_le_bytes())
+fn moves(_: u32) -> bool {
+    true
+}
+
+/// As above: `svc 0`, and before it `mov x8, NUMBER`, or a number that it is given.
+#[cfg(not(target_arch = "x86_64"))]
+fn makes_calls(text: &[u8], judged: usize, given: bool, is_one: impl Fn(u32) -> bool) -> bool {
+    let words = || text.chunks_exact(4).map(|w| w.iter().rev().fold(0_u32, |n, b| n << 8 | u32::from(*b)));
+    words().enumerate().skip(judged.div_ceil(4)).any(|(at, word)| {
+        let first = at.saturating_sub(6);
+        // movz x8 or w8, a number of 16 bits.
+        let set = |w: &u32| w & 0x7fe0_001f == 0x5280_0008;
+        let number = || words().skip(first).take(at - first).filter(set).last().map(|w| w >> 5 & 0xffff);
+        word == 0xd400_0001 && number().map_or(given, &is_one)
+    })
 }
 
 #[cfg(test)]
@@ -334,7 +411,7 @@ mod tests {
             b"\x4c\x89\xd0\x4c\x89\xd7\x4c\x29\xc2\x0f\x05\x48", // mov rax, r10
             b"\x48\x8b\x45\xf8\x48\x8b\x7d\xf0\x0f\x05\x48", // mov rax, [rbp-8]
         ];
-        assert!(yes.into_iter().all(|text| makes_calls(text, 0)));
+        assert!(yes.into_iter().all(|text| makes_calls(text, 0, true, moves)));
         let no: [&[u8]; 6] = [
             b"\x90\x31\xc0\x48\x8d\x35\x0f\x05\x17\0\x90\x90", // lea rsi, [rip + distance]
             b"\xb8\xca\0\0\0\x0f\x05\x48",                     // futex
@@ -343,7 +420,15 @@ mod tests {
             b"\x48\x01\xc8\x0f\x05\xc3",
             b"",
         ];
-        assert!(!no.into_iter().any(|text| makes_calls(text, 0)));
+        assert!(!no.into_iter().any(|text| makes_calls(text, 0, true, moves)));
+        assert!(makes_calls(b"\xb8\xd1\0\0\0\x0f\x05\xc3", 0, true, is_wait), "io_submit");
+        let epoll = b"\xb8\x19\x01\0\0\x45\x31\xc0\x0f\x05\x49\x89"; // mov eax, 281; xor r8d, r8d
+        assert!(
+            makes_calls(epoll, 0, true, is_wait)
+                && !makes_calls(b"\x41\xb8\x07\0\0\0\x0f\x05\x48", 0, true, is_wait)
+        );
+        assert!(!makes_calls(yes[1], 0, true, is_wait) && makes_calls(yes[3], 0, true, is_wait));
+        assert!(!makes_calls(yes[3], 0, false, is_wait) && makes_calls(epoll, 0, false, is_wait));
     }
 
     #[test]

@@ -9,7 +9,9 @@
 //! Must not know hooks. Entry points: [`prepare`] before `exec` and [`Will::undo`] if it failed; [`inherit`], then
 //! [`show`].
 
-mod image;
+#[cfg(target_arch = "x86_64")]
+mod find;
+pub(crate) mod image;
 #[cfg(target_arch = "x86_64")]
 mod lengths;
 pub mod parcels;

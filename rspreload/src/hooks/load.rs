@@ -8,6 +8,7 @@ use core::ffi::{c_char, c_int, c_long, c_void};
 use core::mem::transmute;
 
 use rsocket_core::attach::sandbox;
+use rsocket_core::socket::own_waits;
 use rsocket_core::stats::{self, Counter};
 
 use crate::edge::keeping_errno;
@@ -100,6 +101,7 @@ fn stands_in(name: *const c_char, caller: usize) -> bool {
 }
 
 extern "C-unwind" fn before_dlopen(name: *const c_char, mode: c_int, _: usize, caller: usize) -> *const () {
+    own_waits::files_changed();
     if binds_past_us(mode) && stands_in(name, caller) { open_and_rebind as *const () } else { real::dlopen() }
 }
 
@@ -109,6 +111,7 @@ extern "C-unwind" fn before_dlmopen(
     mode: c_int,
     caller: usize,
 ) -> *const () {
+    own_waits::files_changed();
     if space != 0 {
         // Another namespace has a libc of its own, with an `errno` of its own: our hooks are not for it.
         stats::add(Counter::Namespaces, 1);

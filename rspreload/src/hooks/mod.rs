@@ -29,3 +29,4 @@ pub(crate) mod stdio;
 pub(crate) mod streams;
 pub(crate) mod transfer;
 pub(crate) mod twins;
+mod waits;

@@ -1,7 +1,7 @@
 //! libc's `syscall`: the few numbers by which many programs do what we must know of. io_uring's is [`rings`]'; `close` is how libuv
 //! closes every descriptor, since libc's function is a cancellation point, and `close_range` is called so where libc is older than
 //! the kernel. `seccomp` and Landlock have no function of libc's, and so sandboxes begin here ([`process`]; libseccomp's do), some of them
-//! by `prctl`. All others jump on.
+//! by `prctl`. By others a program waits past every hook ([`waits`]). All the rest jump on.
 //!
 //! `syscall` carries everybody's futexes and the calls of sandboxes, with up to seven arguments, before any constructor and in any
 //! state. So it is wrapped by comparisons and jumps: no frame, no memory but the pointer, no register that could hold an argument.
@@ -9,7 +9,7 @@
 use core::ffi::{c_int, c_long, c_uint};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{life, process, rings};
+use super::{life, process, rings, waits};
 use crate::real;
 
 /// The next definition of `syscall`; before that is known, what finds it.
@@ -52,6 +52,11 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         "je {restricts}",
         "cmp rdi, {prctl}",
         "je {controls}",
+        "cmp rdi, {waits_end}",
+        "jae 2f",
+        "bt qword ptr [rip + {waits}], rdi",
+        "jc {waits_so}",
+        "2:",
         "jmp qword ptr [rip + {next}]",
         ".cfi_endproc",
         close = const libc::SYS_close,
@@ -66,6 +71,9 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         restricts = sym process::landlock_by_number,
         prctl = const libc::SYS_prctl,
         controls = sym process::prctl_by_number,
+        waits_end = const waits::END,
+        waits = sym waits::NUMBERS,
+        waits_so = sym waits::by_number,
         next = sym NEXT,
     );
     // SAFETY: as above.
@@ -84,6 +92,16 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         "b.eq {restricts}",
         "cmp x0, {prctl}",
         "b.eq {controls}",
+        "cmp x0, {submit}",
+        "b.eq {waits_so}",
+        "cmp x0, {pselect}",
+        "b.eq {waits_so}",
+        "cmp x0, {ppoll}",
+        "b.eq {waits_so}",
+        "cmp x0, {pwait}",
+        "b.eq {waits_so}",
+        "cmp x0, {pwait2}",
+        "b.eq {waits_so}",
         "adrp x16, {next}",
         "ldr x16, [x16, :lo12:{next}]",
         "br x16",
@@ -100,6 +118,12 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         restricts = sym process::landlock_by_number,
         prctl = const libc::SYS_prctl,
         controls = sym process::prctl_by_number,
+        submit = const libc::SYS_io_submit,
+        pselect = const libc::SYS_pselect6,
+        ppoll = const libc::SYS_ppoll,
+        pwait = const libc::SYS_epoll_pwait,
+        pwait2 = const libc::SYS_epoll_pwait2,
+        waits_so = sym waits::by_number,
         next = sym NEXT,
     );
 }

@@ -35,6 +35,7 @@ mod relatives;
 mod set;
 mod wait;
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::os::fd::RawFd;
 
@@ -114,6 +115,11 @@ pub unsafe fn ctl(
     find: Finder,
     real: RealCtl,
 ) -> Result<(), Errno> {
+    if KERNELS.load(Ordering::Relaxed) {
+        // SAFETY: the caller's promises.
+        let done = unsafe { real(epfd, op, fd, event.cast_mut()) } == 0;
+        return if done { Ok(()) } else { Err(Errno(crate::sys::errno())) };
+    }
     // SAFETY: the caller's promises, passed on.
     unsafe { REGISTRY.ctl(epfd, op, fd, event, find, real) }
 }
@@ -169,6 +175,17 @@ pub fn starved(slot: SlotId) {
 pub fn dissolve() {
     REGISTRY.dissolve();
 }
+
+/// Every connection is going back to TCP, and the program waits past us: as [`dissolve`], and what it changes from here on is
+/// told to the kernel alone.
+pub fn leave_to_kernel() {
+    // Relaxed, here and where it is read: who sees it late goes by a mirror that is dissolved next, or was empty.
+    KERNELS.store(true, Ordering::Relaxed);
+    REGISTRY.dissolve();
+}
+
+/// Set by [`leave_to_kernel`], for good; a child inherits it.
+static KERNELS: AtomicBool = AtomicBool::new(false);
 
 /// Before a fork: takes all locks, so that the child's mirrors are whole.
 pub fn fork_prepare() {

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Programs that wait for their sockets past libc's functions, or half the time: by instructions of their own or through libc's
+# `syscall`, by io_submit or epoll, on sockets that block and that do not. They never hang, and are told of no event but their
+# own. Such a program stays on TCP, and says why; one that begins to wait so goes back to it. With RUNTIMES=1 also servers on
+# smol and async-std, which cargo builds (once; it takes a minute).
+. "$(dirname "$0")/common.sh"
+need cc=gcc /usr/bin/python3=python3
+MEGABYTES=${MEGABYTES:-2}
+STARTS=${STARTS:-1}
+tmpdir built
+cc -O2 -Wall -Wextra -o "$built/instruction" "$HERE/own_waits.c" || die "own_waits.c does not build"
+cc -O2 -Wall -Wextra -DBY_LIBC -o "$built/libc" "$HERE/own_waits.c" || die "own_waits.c does not build"
+
+# runtimes: builds them where they stay until their sources change.
+runtimes() {
+  local sources=$HERE/runtimes
+  RUNTIMES_AT=${XDG_CACHE_HOME:-$HOME/.cache}/rsocket-runtimes
+  (cd "$sources" && env -u CARGO_BUILD_TARGET CARGO_TARGET_DIR="$RUNTIMES_AT" cargo build -q --release --locked) ||
+    die "the runtimes' servers do not build"
+}
+
+# talk NAME PROGRAM [ARGS]: the server with a port file before its ARGS, and one who asks it, STARTS times.
+talk() {
+  local name=$1 program=$2 said k
+  shift 2
+  for ((k = 0; k < STARTS; k++)); do
+    rm -f "$dir/port"
+    start server "${P[@]}" "$program" "$dir/port" "$@"
+    for ((i = 0; i < 500; i++)); do [ -s "$dir/port" ] && break; sleep 0.02; done
+    said=$(limit 40 "${P[@]}" "$PYTHON" "$HERE/echo_ask.py" "$(cat "$dir/port")" "$MEGABYTES" 2>&1)
+    check "$name: every byte" "$said" same "$said" "all as sent"
+    check "$name: the server ends as it should" "it does not" gone "$server" 10
+    stop "$server"
+  done
+}
+
+# shm COMPARISON NUMBER: what both ends sent over shared memory.
+shm() { [ "$(stat_sum bytes.sent.shm "$STATS")" "$1" "$2" ]; }
+
+# shellcheck disable=SC2046
+for m in $(if [ $# -gt 0 ]; then echo "$@"; else echo tcp default eager; fi); do
+  for how in aio aio-block epoll mix late; do
+    for by in instruction libc; do
+      mode "$m"
+      tmpdir dir
+      talk "$how by $by" "$built/$by" $how
+      [ "$m" = tcp ] && continue
+      # Only a wait that libc is asked for cannot be known before.
+      if [ $how-$by = late-libc ]; then
+        check "late by libc: leaves TCP" "$(stat_reasons "$STATS")" shm -ge $((100000 * STARTS))
+        check "late by libc: comes back" "$(stat_reasons "$STATS")" [ "$(stat_sum detached "$STATS")" -ge "$STARTS" ]
+      else check "$how by $by: stays on TCP" "$(stat_reasons "$STATS")" shm -eq 0; fi
+      check "$how by $by: says why" "$(stat_reasons "$STATS")" [ "$(stat_sum on_tcp.unseen_wait "$STATS")" -ge "$STARTS" ]
+    done
+  done
+  [ "${RUNTIMES:-0}" = 1 ] || continue
+  runtimes
+  for runtime in smol async_std; do
+    mode "$m"
+    tmpdir dir
+    talk $runtime "$RUNTIMES_AT/release/${runtime}_echo"
+    [ "$m" = tcp ] && continue
+    check "$runtime: stays on TCP" "$(stat_reasons "$STATS")" shm -eq 0
+    check "$runtime: says why" "$(stat_reasons "$STATS")" [ "$(stat_sum on_tcp.unseen_wait "$STATS")" -ge "$STARTS" ]
+  done
+done
+exit $BAD
