@@ -2,9 +2,10 @@
 # Programs that wait for their sockets past libc's functions, or half the time: by instructions of their own or through libc's
 # `syscall`, by io_submit or epoll, on sockets that block and that do not. They never hang, and are told of no event but their
 # own. Such a program stays on TCP, and says why; one that begins to wait so goes back to it. With RUNTIMES=1 also servers on
-# smol and async-std, which cargo builds (once; it takes a minute).
+# smol and async-std, which cargo builds (once; it takes a minute), and on Bun, which npm brings, asked by curl and wrk.
 . "$(dirname "$0")/common.sh"
 need cc=gcc /usr/bin/python3=python3
+# STARTS: of each; HOW: which of own_waits.c's ways, none with an empty one.
 MEGABYTES=${MEGABYTES:-2}
 STARTS=${STARTS:-1}
 tmpdir built
@@ -18,6 +19,37 @@ runtimes() {
   (cd "$sources" && env -u CARGO_BUILD_TARGET CARGO_TARGET_DIR="$RUNTIMES_AT" cargo build -q --release --locked) ||
     die "the runtimes' servers do not build"
 }
+
+# bun_of_npm: brings it where the servers are.
+bun_of_npm() {
+  BUN=$RUNTIMES_AT/package/bin/bun
+  [ -x "$BUN" ] && return
+  (cd "$RUNTIMES_AT" && npm pack --silent "@oven/bun-linux-x64-baseline@1" | xargs -n 1 tar xzf && chmod +x "$BUN") ||
+    die "npm does not bring bun"
+}
+
+# bun: serves 300,000 bytes at a time, STARTS times; its first answer and its last are looked at, and those between are many.
+bun() {
+  local k port said
+  for ((k = 0; k < STARTS; k++)); do
+    rm -f "$dir/port"
+    start server "${P[@]}" "$BUN" "$HERE/bun_serve.js" "$dir/port"
+    for ((i = 0; i < 500; i++)); do [ -s "$dir/port" ] && break; sleep 0.02; done
+    port=$(cat "$dir/port")
+    said=$(limit 20 "${P[@]}" curl -s "http://127.0.0.1:$port/"{1,2} | tr -d x | wc -c)
+    check "bun: every byte to curl" "$said others" same "$said" 0
+    said=$(limit 20 "${P[@]}" curl -s "http://127.0.0.1:$port/"{1,2} | wc -c)
+    check "bun: all bytes to curl" "$said" same "$said" 600000
+    said=$(limit 20 "${P[@]}" wrk -t1 -c4 -d1s "http://127.0.0.1:$port/" 2>&1)
+    check "bun: answers wrk" "$said" answers "$said"
+    limit 20 "${P[@]}" curl -s -o "$dir/bye" "http://127.0.0.1:$port/stop"
+    check "bun: ends when it is asked to" "it does not" gone "$server" 10
+    stop "$server"
+  done
+}
+
+# answers SAID: wrk had answers, and no error.
+answers() { [[ $1 =~ Requests/sec:\ +[1-9] ]] && [[ ! $1 =~ (Socket|Non-2xx) ]]; }
 
 # talk NAME PROGRAM [ARGS]: the server with a port file before its ARGS, and one who asks it, STARTS times.
 talk() {
@@ -39,7 +71,7 @@ shm() { [ "$(stat_sum bytes.sent.shm "$STATS")" "$1" "$2" ]; }
 
 # shellcheck disable=SC2046
 for m in $(if [ $# -gt 0 ]; then echo "$@"; else echo tcp default eager; fi); do
-  for how in aio aio-block epoll mix late; do
+  for how in ${HOW-aio aio-block epoll mix late}; do
     for by in instruction libc; do
       mode "$m"
       tmpdir dir
@@ -54,7 +86,15 @@ for m in $(if [ $# -gt 0 ]; then echo "$@"; else echo tcp default eager; fi); do
     done
   done
   [ "${RUNTIMES:-0}" = 1 ] || continue
+  need curl wrk npm
   runtimes
+  if [ "$(uname -m)" = x86_64 ]; then
+    bun_of_npm
+    mode "$m"
+    tmpdir dir
+    bun
+    [ "$m" = tcp ] || check "bun: stays on TCP" "$(stat_reasons "$STATS")" shm -eq 0
+  fi
   for runtime in smol async_std; do
     mode "$m"
     tmpdir dir
