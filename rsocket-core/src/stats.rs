@@ -113,6 +113,8 @@ counters! {
     BellsHeard "wakeups.received",
     /// Sleeps in the kernel.
     Sleeps "sleeps",
+    /// Those of them that were on a sleeper word alone.
+    BriefSleeps "sleeps.brief",
     /// Spins that saw something come.
     SpinsPaid "spins.paid",
     /// Spins that ended in a sleep.

@@ -22,10 +22,14 @@ pub enum Fact {
     WaitsForData = 2,
     /// `SO_SNDTIMEO` is not set.
     WaitsForRoom = 4,
+    /// The last sleep for data was brief, which nobody is asked for; see [`super::brief`].
+    SleepsBriefly = 8,
+    /// A peer has not woken who slept so: it is in a sandbox, or does not know how.
+    NotWoken = 16,
 }
 
 /// All of them. Above them the word counts the changes.
-const FACTS: u32 = 7;
+const FACTS: u32 = 31;
 
 /// Facts that held when the kernel was last asked. Zero: it was not.
 #[derive(Default)]
@@ -39,6 +43,30 @@ impl Known {
         self.0.load(Ordering::Relaxed) & fact as u32 != 0
     }
 
+    /// Whether all of them held when the kernel was last asked, with nothing changed since by a call of ours.
+    #[inline]
+    pub fn all_held(&self, facts: &[Fact]) -> bool {
+        let wanted = facts.iter().fold(0, |bits, fact| bits | *fact as u32);
+        // Acquire: as in holds().
+        self.0.load(Ordering::Acquire) & wanted == wanted
+    }
+
+    /// Notes what nobody needs to be asked for.
+    #[inline]
+    pub fn keep(&self, fact: Fact, holds: bool) {
+        let before = self.0.load(Ordering::Relaxed);
+        self.note(before, fact, holds);
+    }
+
+    /// An answer that may be older than a change is not kept.
+    fn note(&self, before: u32, fact: Fact, holds: bool) {
+        let after = if holds { before | fact as u32 } else { before & !(fact as u32) };
+        if after != before {
+            // Relaxed: nothing is published by it.
+            let _ = self.0.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the fact holds: `ask` asks the kernel, unless its last answer was yes and is `lasting`.
     #[inline]
     pub fn holds(&self, fact: Fact, lasting: bool, ask: impl FnOnce() -> bool) -> bool {
@@ -48,11 +76,7 @@ impl Known {
             return true;
         }
         let holds = ask();
-        let after = if holds { before | fact as u32 } else { before & !(fact as u32) };
-        if after != before {
-            // An answer that may be older than a change is not kept. Relaxed: nothing is published by it.
-            let _ = self.0.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
-        }
+        self.note(before, fact, holds);
         holds
     }
 
@@ -98,6 +122,20 @@ mod tests {
         assert!(!known.holds(Fact::WaitsForRoom, false, || false));
         assert!(!known.held(Fact::WaitsForRoom));
         assert!(known.holds(Fact::WaitsForRoom, true, || true), "it was not asked");
+    }
+
+    #[test]
+    fn several_are_forgotten_together() {
+        let known = Known::default();
+        let both = [Fact::Blocks, Fact::SleepsBriefly];
+        assert!(known.holds(Fact::Blocks, false, || true) && !known.all_held(&both));
+        known.keep(Fact::SleepsBriefly, true);
+        assert!(known.all_held(&both));
+        known.keep(Fact::SleepsBriefly, false);
+        assert!(!known.all_held(&both) && known.held(Fact::Blocks));
+        known.keep(Fact::SleepsBriefly, true);
+        known.change();
+        assert!(!known.all_held(&[Fact::SleepsBriefly]) && !known.held(Fact::Blocks));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! The closing thread lends the sleepers a private copy of the descriptor, which counts as the program's in place of the one
 //! that it closes. Whoever of them is the last to finish closes it, and with it the connection. Every sleeping call is
 //! entered here; since a thread may leave its call by a jump out of a signal handler, or end in it, an entry counts
-//! only while the kernel says that the thread sleeps in the very array that it said.
+//! only while the kernel says that the thread sleeps with the very memory that it said.
 //!
 //! For the same reason what a sleep has borrowed, a bell and a pin, is noted in its entry; a wait on any number of descriptors has
 //! an entry for that alone. Which calls were left is told by
@@ -43,8 +43,8 @@ struct Call {
     who: AtomicU64,
     /// Where it stands on its thread's stack.
     frame: AtomicUsize,
-    /// The array in which it sleeps in the kernel, with the slot pinned. 0: it does not.
-    array: AtomicUsize,
+    /// With what memory it sleeps in the kernel (an array, or a word), with the slot pinned. 0: it does not.
+    at: AtomicUsize,
     /// The bell that it has borrowed. 0: none.
     bell: AtomicU64,
 }
@@ -53,7 +53,7 @@ static SLEEPERS: [Call; CALLS] = [const {
     Call {
         who: AtomicU64::new(0),
         frame: AtomicUsize::new(0),
-        array: AtomicUsize::new(0),
+        at: AtomicUsize::new(0),
         bell: AtomicU64::new(0),
     }
 }; CALLS];
@@ -117,14 +117,14 @@ impl Call {
 
     /// Takes its pin away, if it has one.
     fn unpin(&self, s: &Slot) {
-        if self.array.swap(0, Ordering::Relaxed) != 0 {
+        if self.at.swap(0, Ordering::Relaxed) != 0 {
             s.pins.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    /// Whether its thread is inside the kernel in its sleep, all of which are ppoll(2).
+    /// Whether its thread is inside the kernel in its sleep.
     fn sleeps(&self) -> bool {
-        asleep_in(self.thread()).is_some_and(|array| array == self.array.load(Ordering::Relaxed))
+        asleep_with(self.thread()).is_some_and(|at| at == self.at.load(Ordering::Relaxed))
     }
 }
 
@@ -292,11 +292,11 @@ pub(crate) fn give_back_bell_of_wait(bell: BellRef) {
 }
 
 /// The call goes to sleep in the kernel: the pin keeps the slot from being given to another connection meanwhile.
-pub(super) fn pin(call: Option<Entered>, s: &Slot, fds: &[libc::pollfd]) {
+pub(super) fn pin(call: Option<Entered>, s: &Slot, at: usize) {
     thread::enter();
     s.pins.fetch_add(1, Ordering::AcqRel);
     if let Some(call) = call.and_then(Entered::call) {
-        call.array.store(fds.as_ptr().addr(), Ordering::Relaxed);
+        call.at.store(at, Ordering::Relaxed);
     }
     thread::leave();
 }
@@ -433,8 +433,9 @@ fn wake(id: SlotId) {
     }
 }
 
-/// The array in which the thread sleeps in ppoll(2), if that is where it is.
-fn asleep_in(thread: u32) -> Option<usize> {
+/// With what memory the thread sleeps, if it is in one of the calls by which we do: the array of ppoll(2), or the word
+/// of futex(2).
+fn asleep_with(thread: u32) -> Option<usize> {
     let mut path = [0_u8; 48];
     let mut rest: &mut [u8] = &mut path;
     write!(rest, "/proc/self/task/{thread}/syscall\0").ok()?;
@@ -442,9 +443,9 @@ fn asleep_in(thread: u32) -> Option<usize> {
     let mut text = [0_u8; 48];
     let text = sandbox::read_file(core::ffi::CStr::from_bytes_until_nul(&path).ok()?, &mut text)?;
     let mut words = core::str::from_utf8(text).ok()?.split(' ');
-    let ppoll = words.next()?.parse::<i64>().ok()? == libc::SYS_ppoll;
-    let array = words.next()?.strip_prefix("0x")?;
-    usize::from_str_radix(array, 16).ok().filter(|_| ppoll)
+    let call = words.next()?.parse::<i64>().ok()?;
+    let at = words.next()?.strip_prefix("0x")?;
+    usize::from_str_radix(at, 16).ok().filter(|_| matches!(call, libc::SYS_ppoll | libc::SYS_futex))
 }
 
 /// In the child of a fork: the calls were those of the parent's threads, and what was lent to them is closed here.
@@ -452,7 +453,7 @@ pub(crate) fn fork_child() {
     LOCK.reset();
     for call in calls() {
         call.who.store(0, Ordering::Relaxed);
-        call.array.store(0, Ordering::Relaxed);
+        call.at.store(0, Ordering::Relaxed);
         call.bell.store(0, Ordering::Relaxed);
     }
     USED.store(0, Ordering::Relaxed);
@@ -490,13 +491,13 @@ mod tests {
             sys::wait(&mut fds, None, core::ptr::null()).unwrap();
         });
         let (thread, array) = from.recv().unwrap();
-        while asleep_in(thread) != Some(array) {
+        while asleep_with(thread) != Some(array) {
             std::thread::yield_now();
         }
-        assert_eq!(asleep_in(tid()), None);
+        assert_eq!(asleep_with(tid()), None);
         drop(go);
         sleeper.join().unwrap();
-        assert_eq!(asleep_in(thread), None);
+        assert_eq!(asleep_with(thread), None);
     }
 
     #[test]
@@ -556,14 +557,14 @@ mod tests {
         let s = family::slot(id).unwrap();
         let pins = || s.pins.load(Ordering::Relaxed);
         let left = asleep(id, 1000);
-        pin(left, s, &[]);
+        pin(left, s, 8);
         assert_eq!(pins(), 1);
         clear_away(usize::MAX);
         assert_eq!(pins(), 0);
         // A call that was believed to be over, and one that nobody knows.
         unpin(left, s);
         assert_eq!(pins(), 0);
-        pin(None, s, &[]);
+        pin(None, s, 8);
         unpin(None, s);
         assert_eq!(pins(), 0);
         life::closing(id, std::os::fd::AsRawFd::as_raw_fd(&end));

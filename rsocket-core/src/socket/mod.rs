@@ -14,6 +14,7 @@ use std::os::fd::RawFd;
 pub mod adopted;
 mod beside;
 mod boundary;
+mod brief;
 #[cfg(test)]
 mod closing_tests;
 mod cut;
@@ -484,8 +485,8 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
         }
         s.set(flag::READ_SHUT);
         wait::ask_kernel_next(s);
-        // Who waits for a relay's word does not listen to TCP.
-        if s.has(flag::BESIDE)
+        // Who waits for a relay's word does not listen to TCP, nor does who sleeps briefly.
+        if (s.has(flag::BESIDE) || s.known.held(known::Fact::SleepsBriefly))
             && let Some(ends) = link::ends(s)
         {
             ends.wake_own_readers();

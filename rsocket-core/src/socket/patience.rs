@@ -124,6 +124,13 @@ impl Patience {
         Ok(self.left(s, fd)?.map_or(cap, |left| cap.min(u32::try_from(left).unwrap_or(u32::MAX))))
     }
 
+    /// Whether nothing limits the call's waiting, as far as that is known without asking the kernel.
+    #[inline]
+    pub(super) fn has_all_time(&self, s: &Slot) -> bool {
+        // Relaxed: as in timeout_set.
+        (self.deadline == 0 || self.deadline == u64::MAX) && s.unwaiting.load(Ordering::Relaxed) == 0
+    }
+
     fn limited(&self) -> bool {
         self.deadline != u64::MAX && self.deadline != 0
     }

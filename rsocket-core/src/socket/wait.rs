@@ -11,7 +11,7 @@ use super::Events;
 use super::known::Fact;
 pub use super::patience::Patience;
 use super::slot::{Slot, SlotId, flag};
-use super::{beside, kernel, lent, policy, reader, ready, verdict};
+use super::{beside, brief, kernel, lent, policy, reader, ready, verdict};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{marks, pairing};
@@ -104,6 +104,11 @@ pub(crate) fn readable(
         return Ok(());
     }
     if asked_later {
+        if ends.is_some()
+            && let Some(slept) = brief::sleep(id, s, fd, patience, &s.receive_spin)
+        {
+            return slept;
+        }
         blocks(s, fd, flags)?;
     }
     sleep(id, s, fd, Events::IN, None, patience, &s.receive_spin)
@@ -370,6 +375,9 @@ fn sleep(
     {
         hearing.heard(s, interest == Events::OUT);
     }
+    if interest == Events::IN {
+        brief::over(s, ns, matches!(slept, Ok([0, rung, 0]) if rung != 0));
+    }
     let slept = slept.map(|[tcp, ..]| tcp);
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
     adaptive.slept(ns, polling());
@@ -420,15 +428,26 @@ fn nap(s: &Slot, fds: &mut [libc::pollfd], left: Option<u64>, patience: &Patienc
         tv_sec: (ns / 1_000_000_000) as i64,
         tv_nsec: (ns % 1_000_000_000) as i64,
     });
+    let at = fds.as_ptr().addr();
+    asleep_at(s, at, patience, || sys::wait(fds, time.as_ref(), core::ptr::null()).map(|_| ()))
+}
+
+/// Sleeps by `sleep`, a system call with the memory at `at`. As [`nap`], nothing with a destructor is alive in here.
+pub(super) fn asleep_at<T>(
+    s: &Slot,
+    at: usize,
+    patience: &Patience,
+    sleep: impl FnOnce() -> Result<T, Errno>,
+) -> Result<T, Errno> {
     let generation = s.generation.load(Ordering::Acquire);
     let call = patience.entered();
-    lent::pin(call, s, fds);
-    let result = sys::wait(fds, time.as_ref(), core::ptr::null());
+    lent::pin(call, s, at);
+    let result = sleep();
     lent::unpin(call, s);
-    if result != Err(Errno::INTR) && s.generation.load(Ordering::Acquire) != generation {
+    if !matches!(result, Err(Errno::INTR)) && s.generation.load(Ordering::Acquire) != generation {
         return Err(Errno::BADF);
     }
-    result.map(|_| ())
+    result
 }
 
 /// One sleep on whatever the caller says, for a socket without a bell.
@@ -447,7 +466,8 @@ pub(crate) fn sleep_on(
     }
 }
 
-fn after_sleep(
+/// What a sleep has told, for the call that goes on or ends.
+pub(super) fn after_sleep(
     s: &Slot,
     fd: RawFd,
     interest: Events,

@@ -10,6 +10,7 @@ pub mod atom;
 pub mod backoff;
 pub mod living;
 pub mod lock;
+pub mod on_word;
 mod own;
 pub mod signals;
 pub mod spin;

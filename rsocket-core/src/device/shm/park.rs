@@ -24,7 +24,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::bell::Rang;
 use super::layout::{RUNG_WORDS, SLEEPERS};
+use crate::attach::sandbox;
+use crate::stats::{self, Counter};
 use crate::sync::atom::{Word32, Word64, full_fence, full_fence_after_exchange};
+use crate::sync::on_word;
 use crate::sync::thread::tid;
 
 /// In a sleeper word: also set the window's ready bit for the sleeper's side. Used by epoll sets, which find
@@ -33,6 +36,15 @@ pub const MARK_READY: u64 = 1 << 63;
 
 /// The bits of a sleeper word that name the bell.
 pub const BELL: u64 = (1 << 62) - 1;
+
+/// In a sleeper word: there is no bell, the thread sleeps on the word itself.
+pub const ON_WORD: u64 = 1 << 62;
+
+/// What such a thread puts into it.
+#[must_use]
+pub fn on_word(tid: u32) -> u64 {
+    ON_WORD | u64::from(tid) << 1 | 1
+}
 
 /// How an epoll set is told which window it was rung for: a bit of the ready bitmap of its side, and whether its bell is
 /// ringing already.
@@ -157,6 +169,12 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
         })
     }
 
+    /// The word at this place, for who sleeps on it.
+    #[must_use]
+    pub fn word(&self, slot: usize) -> Option<&'a W> {
+        self.words.get(slot)
+    }
+
     /// Whether there is a bell for which `but` does not hold.
     #[must_use]
     pub fn any_but(&self, but: impl Fn(u64) -> bool) -> bool {
@@ -216,6 +234,11 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
             if id == 0 {
                 continue;
             }
+            if id & ON_WORD != 0 {
+                wake_on_word(word);
+                rung = true;
+                continue;
+            }
             let due = id & MARK_READY == 0 || ready.is_none_or(|ready| ready.must_ring(id & BELL));
             if due {
                 ring(id & BELL);
@@ -231,6 +254,15 @@ impl Sleepers<'_> {
     #[inline(always)]
     pub fn wake(&self, ready: Option<Announce<'_>>) -> bool {
         self.wake_with(ready, |id| ring(id, ready))
+    }
+}
+
+/// Wakes who sleeps on this word. In a sandbox it is woken by its time-out, and will not do it again.
+#[cold]
+fn wake_on_word<W>(word: &W) {
+    if !sandbox::inside() {
+        stats::add(Counter::BellsRung, 1);
+        on_word::wake(word);
     }
 }
 
@@ -308,6 +340,21 @@ mod tests {
         assert!(ready.must_ring(77) && !ready.must_ring(77));
         ring(77, Some(ready));
         assert!(ready.must_ring(77), "the next one tries again");
+    }
+
+    #[test]
+    fn who_sleeps_on_its_word_is_woken_there() {
+        let (any, words) = words();
+        let s = Sleepers::new(&any, &words);
+        let me = on_word(77);
+        let word = s.word(s.arm(me).unwrap()).unwrap();
+        std::thread::scope(|scope| {
+            let sleeper =
+                scope.spawn(|| while on_word::sleep(word, me, 900_000_000) != Ok(on_word::Woken::Rung) {});
+            assert!(s.wake_with(None, |_| unreachable!("it has no bell")));
+            sleeper.join().unwrap();
+        });
+        assert!(!s.disarm(0, me) && !s.wake_with(None, |_| unreachable!()));
     }
 
     #[test]

@@ -1,0 +1,120 @@
+//! Sleeps that are likely to be brief: those of two ends that ask and answer while others want the CPU.
+//!
+//! A sleep is dear by what surrounds it: the kernel is asked for `O_NONBLOCK` and `SO_RCVTIMEO`, polls the
+//! TCP socket and a bell, which is a socket, too, and then the bell is read. None of that changes from one
+//! answer to the next. So where the last sleep was brief and nothing was changed since, the next one is on
+//! the sleeper word itself ([`on_word`]), for [`LONGEST`] at most. Whoever changes something by a call of this
+//! library changes [`Known`](super::known::Known), too. What others change, and what TCP alone says (a peer
+//! that was killed), is heard that much later, once: a whole sleep follows one that was not brief.
+//!
+//! Must not know what is waited for. Entry points: [`sleep`] in place of a whole sleep, [`over`] after one.
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::os::fd::RawFd;
+
+use super::known::Fact;
+use super::slot::{Slot, SlotId, flag};
+use super::wait::Patience;
+use super::{Events, family, ready, wait};
+use crate::attach::link;
+use crate::attach::{machine::Phase, sandbox};
+use crate::device::shm::park;
+use crate::errno::Errno;
+use crate::live::{self, layout::record};
+use crate::stats::{self, Counter};
+use crate::sync::on_word::{self, Woken};
+use crate::sync::spin::Adaptive;
+use crate::sync::thread;
+use crate::sys;
+
+/// How long such a sleep lasts at most, in nanoseconds: a tick or two of the scheduler.
+const LONGEST: u32 = 4_000_000;
+
+/// What is brief, in nanoseconds. A peer that takes longer does not gain by what is left out.
+const BRIEF: u64 = 500_000;
+
+/// Whether the next sleep for data may be on the word alone: all that the kernel would be asked for is known,
+/// this process alone has the connection, over shared memory, and the peer wakes who sleeps so.
+#[inline]
+fn expected(id: SlotId, s: &Slot, patience: &Patience) -> bool {
+    s.known.all_held(&[Fact::SleepsBriefly, Fact::Blocks, Fact::WaitsForData])
+        && !s.known.held(Fact::NotWoken)
+        && !s.has(flag::UNCOMMON | flag::BESIDE | flag::PEER_FIN | flag::TRAVELS)
+        && ready::settled(s)
+        && s.phase() == Phase::Paired
+        && patience.has_all_time(s)
+        && !family::may_be_shared(id)
+        && super::attaching().is_none()
+        && !sandbox::entered()
+}
+
+/// A sleep for data is over, which has lasted so many nanoseconds; `rung` by the peer alone.
+#[inline]
+pub(super) fn over(s: &Slot, ns: u64, rung: bool) {
+    s.known.keep(Fact::SleepsBriefly, rung && ns < BRIEF);
+}
+
+/// Sleeps until data may have come, in place of a whole sleep. `None` where that is due.
+///
+/// # Errors
+/// As [`wait::readable`].
+pub(super) fn sleep(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    patience: &mut Patience,
+    learnt: &AtomicU32,
+) -> Option<Result<(), Errno>> {
+    if fd < 0 || !expected(id, s, patience) {
+        return None;
+    }
+    // Acquire: pairs with the changes of the modes.
+    let epoch = s.mode_epoch.load(Ordering::Acquire);
+    let ends = link::ends(s)?;
+    wait::say_cpu(&ends);
+    patience.sleeps(id);
+    let me = park::on_word(thread::tid());
+    let waiters = ends.incoming.data_waiters();
+    let word = waiters.word(waiters.arm(me)?)?;
+    // As in a whole sleep: who changed something may have rung before we armed.
+    let here = ready::look(id, s, -1).ready.intersects(Events::IN);
+    if here || s.mode_epoch.load(Ordering::Acquire) != epoch {
+        ready::disarm(s, me);
+        return Some(Ok(()));
+    }
+    match on(s, word, me, patience, learnt) {
+        Err(e) => Some(wait::after_sleep(s, fd, Events::IN, Err(e), patience)),
+        Ok(()) => Some(Ok(())),
+    }
+}
+
+/// The sleep itself, on a word in which `me` stands.
+fn on(s: &Slot, word: &AtomicU64, me: u64, patience: &Patience, learnt: &AtomicU32) -> Result<(), Errno> {
+    if patience.broken() {
+        // While we were looking and spinning.
+        ready::disarm(s, me);
+        return Err(Errno::INTR);
+    }
+    let began = sys::now_ns();
+    stats::add(Counter::Sleeps, 1);
+    stats::add(Counter::BriefSleeps, 1);
+    live::count(s, record::SLEEPS);
+    let slept = wait::asleep_at(s, on_word::place(word), patience, || on_word::sleep(word, me, LONGEST));
+    let ns = sys::now_ns().saturating_sub(began);
+    let taken = ready::disarm(s, me) == 0;
+    if slept == Ok(Woken::TimeOut) && taken {
+        s.known.keep(Fact::NotWoken, true);
+    }
+    if taken {
+        stats::add(Counter::BellsHeard, 1);
+        live::count(s, record::WOKEN);
+    }
+    over(s, ns, taken);
+    // Relaxed: what one thread learnt is a hint to the others.
+    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
+    adaptive.slept(ns, wait::polling());
+    learnt.store(adaptive.to_raw(), Ordering::Relaxed);
+    slept.map(|_| ())
+}

@@ -1,0 +1,92 @@
+//! Sleeps on a word of memory that two processes share: a futex, which needs no descriptor.
+//!
+//! The sleeper has put a value into the word that is not 0 in its low half, and sleeps while it is there.
+//! Who takes it out wakes it. Both are system calls that a sandbox need not allow: the callers know that.
+//! Must not know what the word means. Entry points: [`sleep`], [`wake`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::AtomicU64;
+
+use crate::errno::Errno;
+use crate::sys;
+
+/// How a sleep ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// The value is not there any more, or somebody said so.
+    Rung,
+    /// The time has passed.
+    TimeOut,
+}
+
+/// The kernel compares 32 bits: where the low half of the word is.
+fn low_half<W>(word: &W) -> usize {
+    core::ptr::from_ref(word).addr() + if cfg!(target_endian = "big") { 4 } else { 0 }
+}
+
+/// What a thread that sleeps on the word gives to the kernel.
+#[must_use]
+pub fn place(word: &AtomicU64) -> usize {
+    low_half(word)
+}
+
+unsafe extern "C-unwind" {
+    // A thread that was cancelled ends in here, which unwinds through us.
+    fn pthread_testcancel();
+}
+
+/// Sleeps while the word is `value`, for so many nanoseconds (below a second) at most. A cancellation point, as
+/// [`sys::wait`], but for a thread that is cancelled while it sleeps.
+///
+/// # Errors
+/// `EINTR` after a handler.
+pub fn sleep(word: &AtomicU64, value: u64, ns: u32) -> Result<Woken, Errno> {
+    // SAFETY: it takes nothing; what unwinds from here is as in sys::wait.
+    unsafe { pthread_testcancel() };
+    let time = libc::timespec { tv_sec: 0, tv_nsec: ns.into() };
+    // SAFETY: the word is borrowed, which the kernel reads; the time lives until it is back.
+    let r = unsafe {
+        libc::syscall(libc::SYS_futex, low_half(word), libc::FUTEX_WAIT, value as u32, &raw const time)
+    };
+    match r {
+        0 => Ok(Woken::Rung),
+        _ => match sys::errno() {
+            libc::EINTR => Err(Errno::INTR),
+            libc::ETIMEDOUT => Ok(Woken::TimeOut),
+            // EAGAIN: it is not there any more. Anything else comes from a word that is no more, with its connection.
+            _ => Ok(Woken::Rung),
+        },
+    }
+}
+
+/// Wakes whoever sleeps on the word. It keeps `errno`.
+#[cold]
+pub fn wake<W>(word: &W) {
+    let errno = sys::errno();
+    // SAFETY: the kernel looks who sleeps at this address, and reads nothing there.
+    unsafe { libc::syscall(libc::SYS_futex, low_half(word), libc::FUTEX_WAKE, i32::MAX) };
+    sys::set_errno(errno);
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering;
+
+    #[test]
+    fn sleeps_while_the_value_is_there() {
+        let word = AtomicU64::new(7 << 32 | 5);
+        let value = word.load(Ordering::Relaxed);
+        assert_eq!(sleep(&word, value, 1_000_000), Ok(Woken::TimeOut));
+        assert_eq!(sleep(&word, value + 1, 999_999_999), Ok(Woken::Rung));
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| while sleep(&word, value, 900_000_000) != Ok(Woken::Rung) {});
+            word.store(0, Ordering::Relaxed);
+            while !sleeper.is_finished() {
+                wake(&word);
+                std::thread::yield_now();
+            }
+        });
+    }
+}
