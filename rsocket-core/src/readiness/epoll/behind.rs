@@ -58,6 +58,8 @@ impl<S: Source> State<S> {
             member.arrived = source.arrived(member.slot, member.fd, true);
         }
         member.beside = true;
+        // Where the other direction is the kernel's, that there is room is said again.
+        member.echo = true;
         if member.entry == Entry::Between {
             self.set_between(source, index);
             return;

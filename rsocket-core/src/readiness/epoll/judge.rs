@@ -212,14 +212,16 @@ impl<S: Source> State<S> {
     /// The kernel said something about a member of ours.
     pub(crate) fn told(&mut self, index: u32, said: Events) {
         let Some(member) = self.get_mut(index) else { return };
-        if core::mem::take(&mut member.echo) && member.known().contains(said) {
+        let echo = core::mem::take(&mut member.echo);
+        if echo && member.known().contains(said) {
             return;
         }
+        let told_before = if echo { member.known() | Events::IN } else { Events::IN };
         member.urgent |= said.contains(Events::PRI);
         let known = member.knows(said);
         member.fired = member.entry == Entry::Between && !member.edge_triggered();
         member.told = true;
-        if known || said == Events::IN && member.beside {
+        if known || member.beside && told_before.contains(said) {
             // Whether there are new bytes the count of what has come says.
         } else if said.difference(Events::IN | Events::RDHUP).is_empty() {
             member.fin = true;
