@@ -78,7 +78,7 @@ static void behind_nothing(int lfd) {
     EQ(dprintf(s[0], "%s", "back"), 4);
     here(s[1], 4);
     if (round & 2) until(s[1], POLLIN, POLLIN);
-    EQ(said(ep, 0), EPOLLIN);
+    EQ(said(ep, patience(2000)), EPOLLIN);
     quiet(ep);
     put(s[0], b, 300);
     here(s[1], 304);

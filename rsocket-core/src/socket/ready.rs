@@ -397,7 +397,8 @@ pub fn progress(s: &Slot) -> Progress {
     let ahead = ends.incoming.data_ready(position, u32::MAX);
     let room = s.room_epoch.load(Ordering::Relaxed) << 1 | u64::from(room_waiting(s, &ends));
     // A sender that goes back sends by TCP at once: behind unread bytes, where nobody asks the kernel yet.
-    let behind = if marks::end(&ends.incoming).is_some() { BEHIND } else { 0 };
+    let back = marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device;
+    let behind = if back { BEHIND } else { 0 };
     let over = s.has(flag::ENDED) || ahead > 0 && receive::is_end(position.wrapping_add(ahead - 1), &ends);
     let over = if over { OVER } else { 0 };
     Progress { received: u64::from(position.wrapping_add(ahead)) | behind | over, room }

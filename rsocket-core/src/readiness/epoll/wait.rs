@@ -306,8 +306,7 @@ impl<S: Source> Registry<S> {
                 (n, rang) = state.ask_kernel(call.epfd, call.out, limit)?;
             }
             n = state.gather(&self.source, call.out, n);
-            // An entry that was set anew just now has its say in this call.
-            if n == 0 && (!asked || state.entry_news) {
+            if n == 0 && !asked {
                 let again;
                 (n, again) = state.ask_kernel(call.epfd, call.out, call.out.max)?;
                 rang |= again;
