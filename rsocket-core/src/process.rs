@@ -1,8 +1,8 @@
 //! The life of a process that one of our libraries is loaded into: forks, its end.
 //!
-//! The same for every library that exports C functions; each calls [`watch_forks`] when it is loaded and
-//! [`leaving`] at `exit`. Must not know which functions those are. Nothing here is needed before the first
-//! socket is tracked, and nothing happens where none is.
+//! The same for every library that exports C functions; each calls [`watch_forks`] when it is
+//! loaded and [`leaving`] at `exit`. Must not know which functions those are. Nothing here is
+//! needed before the first socket is tracked, and nothing happens where none is.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -15,8 +15,8 @@ use crate::sync::thread;
 use crate::sys::above;
 use crate::{datagram, descriptors, live, readiness, relay, socket, stats};
 
-/// Registers the steps around `fork`. To be called once, when the library is loaded; it must never be
-/// unloaded after that.
+/// Registers the steps around `fork`. To be called once, when the library is loaded; it must never
+/// be unloaded after that.
 pub fn watch_forks() {
     // SAFETY: three functions that live as long as the library does, by the caller's promise.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
@@ -38,9 +38,9 @@ pub fn leaving() {
     }
 }
 
-/// At `_exit`, which no handler of `exit` sees: what the program has sent goes all the same, also where the peer wants it
-/// by TCP, what relatives go on with is handed over, and the report is written. It takes nothing that a signal handler
-/// may not have, since it may be inside one.
+/// At `_exit`, which no handler of `exit` sees: what the program has sent goes all the same, also
+/// where the peer wants it by TCP, what relatives go on with is handed over, and the report is
+/// written. It takes nothing that a signal handler may not have, since it may be inside one.
 pub fn vanishing() {
     if descriptors::any() && !sandbox::inside() && descriptors::mine() {
         socket::ending();
@@ -51,10 +51,12 @@ pub fn vanishing() {
     }
 }
 
-/// The process that has reported: a handler of `exit` may end it by `_exit`, behind [`leaving`]. It orders nothing.
+/// The process that has reported: a handler of `exit` may end it by `_exit`, behind [`leaving`]. It
+/// orders nothing.
 static REPORTED: AtomicI32 = AtomicI32::new(0);
 
-/// What this process moved, to where `RSOCKET_STATS` says: at its end, or before a sandbox closes around it.
+/// What this process moved, to where `RSOCKET_STATS` says: at its end, or before a sandbox closes
+/// around it.
 pub fn report() {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     if descriptors::any()
@@ -67,8 +69,8 @@ pub fn report() {
 }
 
 thread_local! {
-    /// Whether this thread's fork has been prepared: another thread may track the first socket between the
-    /// steps, and a step without its first one would undo what was not done.
+    /// Whether this thread's fork has been prepared: another thread may track the first socket
+    /// between the steps, and a step without its first one would undo what was not done.
     static PREPARED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -78,7 +80,8 @@ fn prepared(now: bool) -> bool {
 
 unsafe extern "C" fn prepare() {
     if descriptors::any() && !sandbox::inside() {
-        // One section up to the end of the last step: a handler in between might fork, or leave by a jump.
+        // One section up to the end of the last step: a handler in between might fork, or leave by
+        // a jump.
         thread::enter();
         // It waits for threads that are inside a step, and those may wait for a set.
         socket::fork_prepare();

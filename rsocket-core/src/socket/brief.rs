@@ -1,13 +1,16 @@
-//! Sleeps that are likely to be brief: those of two ends that ask and answer while others want the CPU.
+//! Sleeps that are likely to be brief: those of two ends that ask and answer while others want the
+//! CPU.
 //!
-//! A sleep is dear by what surrounds it: the kernel is asked for `O_NONBLOCK` and `SO_RCVTIMEO`, polls the
-//! TCP socket and a bell, which is a socket, too, and then the bell is read. None of that changes from one
-//! answer to the next. So where the last sleep was brief and nothing was changed since, the next one is on
-//! the sleeper word itself ([`on_word`]), for [`LONGEST`] at most. Whoever changes something by a call of this
-//! library changes [`Known`](super::known::Known), too. What others change, and what TCP alone says (a peer
-//! that was killed), is heard that much later, once: a whole sleep follows one that was not brief.
+//! A sleep is dear by what surrounds it: the kernel is asked for `O_NONBLOCK` and `SO_RCVTIMEO`,
+//! polls the TCP socket and a bell, which is a socket, too, and then the bell is read. None of that
+//! changes from one answer to the next. So where the last sleep was brief and nothing was changed
+//! since, the next one is on the sleeper word itself ([`on_word`]), for [`LONGEST`] at most.
+//! Whoever changes something by a call of this library changes [`Known`](super::known::Known), too.
+//! What others change, and what TCP alone says (a peer that was killed), is heard that much later,
+//! once: a whole sleep follows one that was not brief.
 //!
-//! Must not know what is waited for. Entry points: [`sleep`] in place of a whole sleep, [`over`] after one.
+//! Must not know what is waited for. Entry points: [`sleep`] in place of a whole sleep, [`over`]
+//! after one.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -35,8 +38,9 @@ const LONGEST: u32 = 4_000_000;
 /// What is brief, in nanoseconds. A peer that takes longer does not gain by what is left out.
 const BRIEF: u64 = 500_000;
 
-/// Whether the next sleep for data may be on the word alone: all that the kernel would be asked for is known,
-/// this process alone has the connection, over shared memory, and the peer wakes who sleeps so.
+/// Whether the next sleep for data may be on the word alone: all that the kernel would be asked for
+/// is known, this process alone has the connection, over shared memory, and the peer wakes who
+/// sleeps so.
 #[inline]
 fn expected(id: SlotId, s: &Slot, patience: &Patience) -> bool {
     s.known.all_held(&[Fact::SleepsBriefly, Fact::Blocks, Fact::WaitsForData])

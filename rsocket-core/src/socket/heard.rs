@@ -1,8 +1,9 @@
-//! What a program has heard of a connection's end by a call that the kernel answers: `TCP_INFO`, `SO_ERROR`, a name or
-//! a shutdown of what is connected no more.
+//! What a program has heard of a connection's end by a call that the kernel answers: `TCP_INFO`,
+//! `SO_ERROR`, a name or a shutdown of what is connected no more.
 //!
-//! The kernel may know of an end that no look of the library's has seen yet. Once a program has heard of it, no later
-//! call may know less. Must not know hooks. Entry points: [`state`], [`error`], [`closed`].
+//! The kernel may know of an end that no look of the library's has seen yet. Once a program has
+//! heard of it, no later call may know less. Must not know hooks. Entry points: [`state`],
+//! [`error`], [`closed`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -13,7 +14,8 @@ use super::{family, reader, wait};
 use crate::attach::trust::state as tcp;
 use crate::attach::{counters, link};
 
-/// The connection, if the kernel's word about its end counts for it. Between hosts FIN overtakes what is on its way.
+/// The connection, if the kernel's word about its end counts for it. Between hosts FIN overtakes
+/// what is on its way.
 fn attached(id: SlotId) -> Option<&'static Slot> {
     family::slot(id).filter(|s| link::has_window(s) && !s.has(flag::RELAYED | flag::DATAGRAM))
 }
@@ -32,7 +34,8 @@ pub fn state(id: SlotId, state: u8) {
     }
 }
 
-/// The program was told an error of the connection's. Not each is its end: an unreachable network may be reachable again.
+/// The program was told an error of the connection's. Not each is its end: an unreachable network
+/// may be reachable again.
 pub fn error(id: SlotId, fd: RawFd) {
     if attached(id).is_some() && counters::tcp_state(fd) == Ok(tcp::CLOSE) {
         closed(id);

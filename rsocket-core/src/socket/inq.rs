@@ -1,6 +1,7 @@
-//! `TCP_INQ` (linux/tcp.h): each `recvmsg` tells how much can be read after it, in a control message. On a device it is
-//! served here: what TCP and the channel have together. Must not know how a control message is laid out. Entry points:
-//! [`concerns`], [`changed`], [`is_told`], [`hint`], [`beside_tcp`].
+//! `TCP_INQ` (linux/tcp.h): each `recvmsg` tells how much can be read after it, in a control
+//! message. On a device it is served here: what TCP and the channel have together. Must not know
+//! how a control message is laid out. Entry points: [`concerns`], [`changed`], [`is_told`],
+//! [`hint`], [`beside_tcp`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -39,8 +40,8 @@ pub fn is_told(id: SlotId) -> bool {
     family::slot(id).is_some_and(|s| s.tells_inq.load(Ordering::Relaxed) != 0)
 }
 
-/// What the control message of a message that TCP gave has to say, or `None` where the kernel knows: beside the cut both
-/// have bytes.
+/// What the control message of a message that TCP gave has to say, or `None` where the kernel
+/// knows: beside the cut both have bytes.
 #[must_use]
 pub fn beside_tcp(id: SlotId, fd: RawFd) -> Option<i32> {
     match super::unread(id, fd)? {
@@ -50,8 +51,8 @@ pub fn beside_tcp(id: SlotId, fd: RawFd) -> Option<i32> {
     }
 }
 
-/// What the control message says: the bytes that can be read now, and 1 where there are none and the stream has ended, so
-/// that the program reads its end.
+/// What the control message says: the bytes that can be read now, and 1 where there are none and
+/// the stream has ended, so that the program reads its end.
 #[must_use]
 pub fn hint(id: SlotId, fd: RawFd) -> i32 {
     let unread = super::unread(id, fd)

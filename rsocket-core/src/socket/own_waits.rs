@@ -1,10 +1,11 @@
-//! Whether the program waits for its sockets by system calls of its own, past every hook: then they stay on TCP, where
-//! such a wait ends.
+//! Whether the program waits for its sockets by system calls of its own, past every hook: then they
+//! stay on TCP, where such a wait ends.
 //!
-//! Its files tell: the instructions of everything that is mapped to be executed, but for libc's own and ours, are looked
-//! through once ([`image::waits`]); where the program listens, then, so that the children that it forks inherit the answer. Of
-//! what is loaded later, what is new is looked at before the next connection attaches. Calls of libc's `syscall` are seen
-//! by a hook. Must not know what hangs on the answer. Entry points: [`concern`], [`listens`], [`seen`], [`files_changed`].
+//! Its files tell: the instructions of everything that is mapped to be executed, but for libc's own
+//! and ours, are looked through once ([`image::waits`]); where the program listens, then, so that
+//! the children that it forks inherit the answer. Of what is loaded later, what is new is looked at
+//! before the next connection attaches. Calls of libc's `syscall` are seen by a hook. Must not know
+//! what hangs on the answer. Entry points: [`concern`], [`listens`], [`seen`], [`files_changed`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing))]
 
@@ -27,8 +28,8 @@ static ANY: AtomicBool = AtomicBool::new(false);
 static FILES: AtomicU32 = AtomicU32::new(1);
 /// The count that the last look went by.
 static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
-/// What was looked at and has no waits: a sum of what [`Mapped`] says of each, and 0 is none. What finds no room is looked at
-/// again. Relaxed: each says all by itself.
+/// What was looked at and has no waits: a sum of what [`Mapped`] says of each, and 0 is none. What
+/// finds no room is looked at again. Relaxed: each says all by itself.
 static CLEAN: [AtomicU64; 512] = [const { AtomicU64::new(0) }; 512];
 
 /// Where it says what is mapped.
@@ -55,14 +56,16 @@ pub fn files_changed() {
     FILES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A wait of the program's own was seen. True the first time: then what is attached has to go back to TCP.
+/// A wait of the program's own was seen. True the first time: then what is attached has to go back
+/// to TCP.
 pub fn seen() -> bool {
-    // SeqCst: pairs with any(), so that a connection that is not seen attached does not attach any more.
+    // SeqCst: pairs with any(), so that a connection that is not seen attached does not attach any
+    // more.
     !ANY.swap(true, Ordering::SeqCst)
 }
 
-/// Whether the connection has to stay on TCP for that. Where there is no TCP to stay on, nothing is asked: it would fail
-/// instead.
+/// Whether the connection has to stay on TCP for that. Where there is no TCP to stay on, nothing is
+/// asked: it would fail instead.
 pub(crate) fn concern(s: &Slot) -> bool {
     !s.has(flag::STRICT | flag::RSOCKET) && any()
 }
@@ -77,7 +80,8 @@ pub(crate) fn listens(id: SlotId) {
     }
 }
 
-/// Whether the program has such waits. Reads files where it has not done so since a library was loaded.
+/// Whether the program has such waits. Reads files where it has not done so since a library was
+/// loaded.
 fn any() -> bool {
     if ANY.load(Ordering::SeqCst) {
         return true;
@@ -99,7 +103,8 @@ fn in_mapped_files() -> bool {
     let Ok(maps) = open(MAPS) else { return false };
     let places = Places {
         ours: in_mapped_files as *const () as u64,
-        // SAFETY: always safe to call; where the kernel, or the linker in its place, has the program begin.
+        // SAFETY: always safe to call; where the kernel, or the linker in its place, has the
+        // program begin.
         program: unsafe { libc::getauxval(libc::AT_ENTRY) },
     };
     let mut found = false;
@@ -161,7 +166,8 @@ impl<'a> Mapped<'a> {
         (self.from..self.to).contains(&address)
     }
 
-    /// Whether it is a file of the program's that has waits of its own. What cannot be read has none.
+    /// Whether it is a file of the program's that has waits of its own. What cannot be read has
+    /// none.
     fn waits(&self, places: &Places, piece: &mut [u8]) -> bool {
         let name = self.path.rsplit(|b| *b == b'/').next().unwrap_or_default();
         let owner = if self.has(places.program) { Owner::Program } else { Owner::Library };

@@ -1,5 +1,5 @@
-//! Where two bytes stand one behind the other, in much text: as fast as memory is read. Must not know what they mean.
-//! Entry point: [`pairs`].
+//! Where two bytes stand one behind the other, in much text: as fast as memory is read. Must not
+//! know what they mean. Entry point: [`pairs`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing))]
 
@@ -53,8 +53,8 @@ impl Iterator for Pairs<'_> {
 /// A bit for each place where the first byte stands before the second.
 fn both(bytes: &[u8; WIDTH + 1], [first, second]: [u8; 2]) -> u32 {
     let start = bytes.as_ptr().cast::<__m128i>();
-    // SAFETY: every x86-64 has SSE2; loads need no alignment, and read WIDTH bytes from the first and from the second
-    // byte of WIDTH + 1.
+    // SAFETY: every x86-64 has SSE2; loads need no alignment, and read WIDTH bytes from the first
+    // and from the second byte of WIDTH + 1.
     unsafe {
         let a = _mm_cmpeq_epi8(_mm_loadu_si128(start), _mm_set1_epi8(first.cast_signed()));
         let next = start.byte_add(1);

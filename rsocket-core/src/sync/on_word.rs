@@ -1,8 +1,8 @@
 //! Sleeps on a word of memory that two processes share: a futex, which needs no descriptor.
 //!
-//! The sleeper has put a value into the word that is not 0 in its low half, and sleeps while it is there.
-//! Who takes it out wakes it. Both are system calls that a sandbox need not allow: the callers know that.
-//! Must not know what the word means. Entry points: [`sleep`], [`wake`].
+//! The sleeper has put a value into the word that is not 0 in its low half, and sleeps while it is
+//! there. Who takes it out wakes it. Both are system calls that a sandbox need not allow: the
+//! callers know that. Must not know what the word means. Entry points: [`sleep`], [`wake`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::AtomicU64;
@@ -35,8 +35,8 @@ unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
 
-/// Sleeps while the word is `value`, for so many nanoseconds (below a second) at most. A cancellation point, as
-/// [`sys::wait`], but for a thread that is cancelled while it sleeps.
+/// Sleeps while the word is `value`, for so many nanoseconds (below a second) at most. A
+/// cancellation point, as [`sys::wait`], but for a thread that is cancelled while it sleeps.
 ///
 /// # Errors
 /// `EINTR` after a handler.
@@ -53,7 +53,8 @@ pub fn sleep(word: &AtomicU64, value: u64, ns: u32) -> Result<Woken, Errno> {
         _ => match sys::errno() {
             libc::EINTR => Err(Errno::INTR),
             libc::ETIMEDOUT => Ok(Woken::TimeOut),
-            // EAGAIN: it is not there any more. Anything else comes from a word that is no more, with its connection.
+            // EAGAIN: it is not there any more. Anything else comes from a word that is no more,
+            // with its connection.
             _ => Ok(Woken::Rung),
         },
     }

@@ -1,7 +1,8 @@
-//! Waits that are made by number, through libc's `syscall`, and so past the hooks on `poll`, `select` and `epoll_wait`:
-//! such a wait does not end where bytes come by a device, and is told of an epoll set's tokens. The sockets that it names
-//! are on TCP from then on; from the first wait for an epoll set on, the process is. Whoever waits by instructions of its own
-//! is found out by [`rsocket_core::socket::own_waits`]. Must not know how a connection goes back.
+//! Waits that are made by number, through libc's `syscall`, and so past the hooks on `poll`,
+//! `select` and `epoll_wait`: such a wait does not end where bytes come by a device, and is told of
+//! an epoll set's tokens. The sockets that it names are on TCP from then on; from the first wait
+//! for an epoll set on, the process is. Whoever waits by instructions of its own is found out by
+//! [`rsocket_core::socket::own_waits`]. Must not know how a connection goes back.
 
 use core::ffi::{c_int, c_long, c_void};
 
@@ -97,7 +98,8 @@ fn is_poll(number: c_long) -> bool {
     number == libc::SYS_ppoll
 }
 
-/// What such a wait names is the kernel's: a connection, or an epoll set with all that may be in it.
+/// What such a wait names is the kernel's: a connection, or an epoll set with all that may be in
+/// it.
 fn back(fd: c_int) {
     if let Entry::Connection(slot) = shadow::entry(fd) {
         socket::give_away(slot, fd, Reason::UnseenWait);

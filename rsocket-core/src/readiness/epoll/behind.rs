@@ -1,9 +1,10 @@
 //! Edge triggering where the sender has gone back to TCP and the window still has unread bytes.
 //!
-//! The member stays the device's, and has told that there is something to read; what comes by TCP behind that is news all the
-//! same. So the kernel's entry asks for it beside the device, as it does on the way back, and the count of what has come says
-//! whether what the kernel reports was told before: an entry that is set anew reports what is there once more.
-//! Must not know what a member reports. Entry points: [`arrived`], [`is_news`], [`State::ask_beside`].
+//! The member stays the device's, and has told that there is something to read; what comes by TCP
+//! behind that is news all the same. So the kernel's entry asks for it beside the device, as it
+//! does on the way back, and the count of what has come says whether what the kernel reports was
+//! told before: an entry that is set anew reports what is there once more. Must not know what a
+//! member reports. Entry points: [`arrived`], [`is_news`], [`State::ask_beside`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -12,8 +13,8 @@ use super::kernel;
 use super::set::{Entry, Member, State};
 use crate::readiness::source::{Events, Progress, Source};
 
-/// What has come by TCP so far; `None` where the device tells of everything. One that has sent its end by the device has
-/// nothing more to send.
+/// What has come by TCP so far; `None` where the device tells of everything. One that has sent its
+/// end by the device has nothing more to send.
 pub(super) fn arrived<S: Source>(
     source: &S,
     member: &Member,
@@ -29,7 +30,8 @@ pub(super) fn arrived<S: Source>(
     (new && !progress.is_over()).then(|| source.arrived(member.slot, member.fd, false))
 }
 
-/// Whether more has come than the program was told of: on its way to the device it was told of all that TCP had carried.
+/// Whether more has come than the program was told of: on its way to the device it was told of all
+/// that TCP had carried.
 pub(super) fn is_news<S: Source>(source: &S, member: &Member, arrived: u64) -> bool {
     let told = if member.beside { member.arrived } else { source.arrived(member.slot, member.fd, true) };
     arrived != told
@@ -48,8 +50,8 @@ impl Member {
 }
 
 impl<S: Source> State<S> {
-    /// From here on the kernel is asked. What has come since the count was taken it reports at once, and what the member
-    /// could not tell (`due`) until the kernel has said so.
+    /// From here on the kernel is asked. What has come since the count was taken it reports at
+    /// once, and what the member could not tell (`due`) until the kernel has said so.
     #[cold]
     pub(super) fn ask_beside(&mut self, source: &S, index: u32, due: bool) {
         let token = self.token(index);
