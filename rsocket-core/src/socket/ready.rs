@@ -38,9 +38,24 @@ pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
     if s.low_water.load(Ordering::Relaxed) > 1 {
         return receive::reaches_low_water(s, ends);
     }
-    hint as u32 != 0
-        || ends.incoming.poll_data((hint >> 32) as u32).is_some()
-        || (marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device)
+    hint as u32 != 0 || ends.incoming.poll_data((hint >> 32) as u32).is_some() || went_back(s, ends)
+}
+
+/// Whether the sender has gone back to TCP, and the receiver has not followed yet.
+#[inline]
+fn went_back(s: &Slot, ends: &Ends) -> bool {
+    marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device
+}
+
+/// Whether nothing but the sender's mark was found, which may have come behind a look's beginning: then the
+/// receiver follows now, and the kernel knows whether there is something to read.
+#[inline]
+fn only_the_mark(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) -> bool {
+    if fd < 0 || marks::end(&ends.incoming).is_none() {
+        return false;
+    }
+    receive::follow_back(id, s, ends);
+    s.receive_mode() == ReceiveMode::Returned
 }
 
 /// Whether what the receiver would find next is the end of the stream: then it is said beside what can be read, as
@@ -198,7 +213,9 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
     match receive_mode {
         ReceiveMode::Device => {
             let here = ends.as_ref().is_none_or(|e| data_waiting(s, e));
-            if here && !s.has(flag::READ_SHUT | flag::ENDED) && rest::is_awaited(s, fd, ends.as_ref()) {
+            let mark = |e| only_the_mark(id, s, fd, e);
+            let awaited = || !s.has(flag::READ_SHUT | flag::ENDED) && rest::is_awaited(s, fd, ends.as_ref());
+            if here && (ends.as_ref().is_some_and(mark) || awaited()) {
                 ask |= Events::IN;
             } else if here || s.has(flag::READ_SHUT) {
                 ready |= Events::IN;
