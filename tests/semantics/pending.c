@@ -161,6 +161,58 @@ static void then_recv_client(int fd) {
   FAILS(send(fd, "x", 1, 0), EPIPE);
 }
 
+// What is moved into a pipe ends as it does for a receive: bytes, then the error, and the end after that.
+static void spliced_client(int fd) {
+  char b[2000];
+  int p[2];
+  signal(SIGPIPE, SIG_IGN);
+  CHECK(!pipe(p));
+  EQ(send(fd, "text", 4, 0), 4);
+  hear('c');
+  await_failure(fd);
+  EQ(splice(fd, NULL, p[1], NULL, sizeof b, SPLICE_F_NONBLOCK), 344);
+  EQ(read(p[0], b, sizeof b), 344);
+  verify(b, 344, 5, 0);
+  FAILS(splice(fd, NULL, p[1], NULL, sizeof b, SPLICE_F_NONBLOCK), ECONNRESET);
+  EQ(splice(fd, NULL, p[1], NULL, sizeof b, SPLICE_F_NONBLOCK), 0);
+  FAILS(send(fd, "x", 1, 0), EPIPE);
+}
+
+// The same of a peer whose sending has gone back to the kernel before it closes with bytes unread.
+static void unread_back_server(int fd) {
+  hear('r');
+  EQ(dprintf(fd, "back"), 4);
+  reads_half(fd);
+  close(fd);
+  tell('c');
+}
+static void back_first(int fd) {
+  char b[2000];
+  signal(SIGPIPE, SIG_IGN);
+  tell('r');
+  get(fd, b, 4);
+  EQ(send(fd, "text", 4, 0), 4);
+  hear('c');
+  await_failure(fd);
+}
+static void back_recv_client(int fd) {
+  char b[2000];
+  back_first(fd);
+  EQ(recv(fd, b, sizeof b, MSG_DONTWAIT), 344);
+  verify(b, 344, 5, 0);
+  FAILS(recv(fd, b, sizeof b, MSG_DONTWAIT), ECONNRESET);
+  EQ(recv(fd, b, sizeof b, MSG_DONTWAIT), 0);
+}
+static void back_splice_client(int fd) {
+  char b[2000];
+  int p[2];
+  back_first(fd);
+  CHECK(!pipe(p));
+  EQ(splice(fd, NULL, p[1], NULL, sizeof b, SPLICE_F_NONBLOCK), 344);
+  FAILS(splice(fd, NULL, p[1], NULL, sizeof b, SPLICE_F_NONBLOCK), ECONNRESET);
+  EQ(splice(fd, NULL, p[1], NULL, sizeof b, SPLICE_F_NONBLOCK), 0);
+}
+
 const test_case CASES[] = {
     {"receivers_leave_it", closes_server, receivers_leave_it_client, TOUCH},
     {"after_shutdown", closes_server, after_shutdown_client, TOUCH},
@@ -174,5 +226,9 @@ const test_case CASES[] = {
     {"behind_bytes_for_dprintf", unread_server, then_dprintf_client, TOUCH},
     {"behind_bytes_for_poll", unread_reset_server, then_ready_client, TOUCH},
     {"behind_bytes_for_recv", unread_server, then_recv_client, TOUCH},
+    {"behind_bytes_for_splice", unread_server, spliced_client, TOUCH},
+    {"behind_bytes_of_tcp_for_recv", unread_back_server, back_recv_client, TOUCH},
+    {"behind_bytes_of_tcp_for_splice", unread_back_server, back_splice_client, TOUCH},
+    {"behind_bytes_for_splice_by_reset", unread_reset_server, spliced_client, TOUCH},
     {0},
 };

@@ -205,6 +205,12 @@ pub fn take_error(fd: RawFd) -> Option<Errno> {
     (e != 0).then_some(Errno(e))
 }
 
+/// Sends what small segments wait for an acknowledgement (Nagle's rule, RFC 896). Between two plain
+/// ends it would have come with what the peer sent, which may have gone by the device.
+pub fn push(fd: RawFd) {
+    set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &1_i32);
+}
+
 /// Makes the next close of the connection a reset.
 pub fn reset_on_close(fd: RawFd) {
     set(fd, libc::SOL_SOCKET, libc::SO_LINGER, &libc::linger { l_onoff: 1, l_linger: 0 });

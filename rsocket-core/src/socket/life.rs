@@ -225,7 +225,8 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     if link::has_window(s) {
         detach::tail_or_reset(id, s, fd);
         if unread_at_close(s) {
-            // The kernel resets a connection that is closed with unread bytes, and so do we.
+            // The kernel resets a connection that is closed with unread bytes, and so do we. A reset drops what was not sent.
+            kernel::push(fd);
             kernel::reset_on_close(fd);
             relay::reset(s, false);
         } else if s.has(flag::RELAYED)
