@@ -50,7 +50,11 @@ pub(super) fn by_kernel(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i32) ->
     if to.done() > 0 && has_failed(fd) {
         return Ok(Got::End);
     }
-    from_kernel(s, fd, to, usize::MAX, flags)
+    match from_kernel(s, fd, to, usize::MAX, flags)? {
+        // The kernel has said how it ended to a call that had bytes to report.
+        Got::End if to.done() == 0 => pending::check(s).map(|()| Got::End),
+        got => Ok(got),
+    }
 }
 
 /// Whether an error is all that the kernel has.

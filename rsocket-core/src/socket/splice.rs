@@ -14,7 +14,7 @@ use super::room::publish;
 use super::send::{Into, open_large};
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{Route, family, guard, pending, reader, send, wait};
+use super::{Route, boundary, family, guard, pending, reader, send, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{ReceiveMode, SendMode};
 use crate::attach::marks;
@@ -139,6 +139,10 @@ pub fn to_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Optio
                 moved += n;
                 continue;
             }
+        }
+        if moved > 0 && boundary::has_failed(fd) {
+            // An error is all that is left, and the next call's, which the kernel may have to do.
+            break Ok(());
         }
         match step_to_pipe(id, fd, pipe, length - moved, moved > 0) {
             Ok(Some(0)) => break Ok(()),
