@@ -212,6 +212,29 @@ static void passed_after_the_end(int lfd) {
 static void own_after_the_end(int lfd) {
   for (int reads = 0; reads < 2; reads++) end_and(lfd, 0, 1, reads);
 }
+// The end was not told: the program reads it, behind what either end does with its descriptor, and hears of it by
+// the set all the same, once.
+static void untold(int lfd, int by_message) {
+  static const unsigned wanted[] = {EPOLLIN | EPOLLET, EPOLLIN | EPOLLRDHUP | EPOLLET, EPOLLRDHUP | EPOLLET};
+  for (int i = 0; i < 6; i++) {
+    char b[6];
+    int s[2];
+    two(lfd, s);
+    int ep = set_of(s[1], wanted[i % 3]);
+    // Or was, and then asked once more.
+    ready(ep, POLLIN, 0);
+    if (i >= 3) quiet(ep);
+    CHECK(!shutdown(s[0], SHUT_WR));
+    fin(s[1]);
+    if (by_message) s[0] = passed(s[0]);
+    EQ(recv(s[1], b, 6, MSG_DONTWAIT), 0);
+    EQ(said(ep, patience(2000)), wanted[i % 3] & (EPOLLIN | EPOLLRDHUP));
+    quiet(ep);
+    close(ep), close(s[0]), close(s[1]);
+  }
+}
+static void untold_end(int lfd) { untold(lfd, 0); }
+static void untold_end_of_a_passed(int lfd) { untold(lfd, 1); }
 
 const test_case CASES[] = {
     {"behind_unread", behind_unread, NULL, SOLO | NOSHM},
@@ -224,5 +247,7 @@ const test_case CASES[] = {
     {"nothing_after_the_end", after_the_end, NULL, SOLO},
     {"nothing_when_passed_after_the_end", passed_after_the_end, NULL, SOLO | NOSHM},
     {"nothing_by_an_own_call_after_the_end", own_after_the_end, NULL, SOLO | NOSHM},
+    {"end_that_was_read_first", untold_end, NULL, SOLO},
+    {"end_that_was_read_first_of_a_passed", untold_end_of_a_passed, NULL, SOLO | NOSHM},
     {0},
 };

@@ -531,9 +531,11 @@ impl<S: Source> Registry<S> {
         if !heard || set.dormant.load(Ordering::Relaxed) {
             return;
         }
+        let over = state.get(index).map_or(Events::empty(), |m| m.over);
         let due = state.consult(&self.source, index).is_some_and(|v| v.due);
         if due && let Some(member) = state.get_mut(index) {
-            (member.edge, member.told) = (true, true);
+            // The next wait tells it; the program has not heard of an end yet.
+            (member.edge, member.told, member.over) = (true, true, over);
         }
         if (due || !state.park(&self.source, index))
             && let Some(bell) = state.bell_id()
