@@ -155,8 +155,19 @@ static void shut_here(int fd) {
   soon(t);
   CHECK(!pthread_join(other, NULL));
 }
+// Until the first thread of this process sleeps, and still does a little later.
+static void await_sleep(void) {
+  char path[64], state = 0;
+  snprintf(path, sizeof path, "/proc/self/task/%d/stat", getpid());
+  for (int asleep = 0; asleep < 2; asleep = state == 'S' ? asleep + 1 : 0) {
+    usleep(1000);
+    FILE *f = fopen(path, "r");
+    CHECK(f && fscanf(f, "%*d (%*[^)]) %c", &state) == 1);
+    fclose(f);
+  }
+}
 static void *closes(void *fd) {
-  usleep(1000);
+  await_sleep();
   close(*(int *)fd);
   return NULL;
 }
