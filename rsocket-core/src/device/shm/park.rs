@@ -24,11 +24,11 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::bell::Rang;
 use super::layout::{RUNG_WORDS, SLEEPERS};
-use crate::attach::sandbox;
 use crate::stats::{self, Counter};
 use crate::sync::atom::{Word32, Word64, full_fence, full_fence_after_exchange};
 use crate::sync::on_word;
 use crate::sync::thread::tid;
+use crate::sys;
 
 /// In a sleeper word: also set the window's ready bit for the sleeper's side. Used by epoll sets, which find
 /// by it what is ready.
@@ -260,7 +260,7 @@ impl Sleepers<'_> {
 /// Wakes who sleeps on this word. In a sandbox it is woken by its time-out, and will not do it again.
 #[cold]
 fn wake_on_word<W>(word: &W) {
-    if !sandbox::inside() {
+    if !sys::is_sandboxed() {
         stats::add(Counter::BellsRung, 1);
         on_word::wake(word);
     }
