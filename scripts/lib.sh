@@ -28,7 +28,9 @@ need() {
   for spec in "$@"; do
     prog=${spec%%=*} pkg=${spec#*=}
     # Daemons live in sbin, which an ordinary user's PATH may lack.
-    PATH=$PATH:/usr/sbin:/sbin command -v "$prog" >/dev/null 2>&1 || missing+=("$pkg")
+    PATH=$PATH:/usr/sbin:/sbin command -v "$prog" >/dev/null 2>&1 && continue
+    # A path may be a pattern: packages have directories for each version.
+    [[ $prog == /* ]] && compgen -G "$prog" >/dev/null || missing+=("$pkg")
   done
   [ ${#missing[@]} = 0 ] && return 0
   command -v apt-get >/dev/null || die "please install: ${missing[*]}"
@@ -100,6 +102,16 @@ find_libclang() {
       compgen -G "/usr/lib/llvm-$v/lib/clang/*/include/stddef.h" >/dev/null && { echo /usr/lib/llvm-$v/lib; return; }
     fi
   done
+}
+
+# venv PACKAGE... : Python's, in an environment of their own that is kept. Its interpreter is $VENV/bin/python.
+VENV=$TARGET/field
+venv() {
+  if [ ! -x "$VENV/bin/pip" ]; then
+    apt_install python3-venv
+    "$PYTHON" -m venv "$VENV" || die "no virtual environment"
+  fi
+  "$VENV/bin/pip" install -q "$@" || die "not to be had: $*"
 }
 
 PATH=$PATH:/usr/sbin:/sbin

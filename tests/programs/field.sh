@@ -16,17 +16,7 @@ for a in "$@"; do
 done
 [ ${#programs[@]} -gt 0 ] || programs=(rabbit grpc flight uvicorn)
 [ ${#modes[@]} -gt 0 ] || modes=(tcp default eager)
-VENV=$TARGET/field
 TALKS=$HERE/field
-
-# venv PACKAGE... : Python's, in an environment of their own that is kept.
-venv() {
-  if [ ! -x "$VENV/bin/pip" ]; then
-    apt_install python3-venv
-    "$PYTHON" -m venv "$VENV" || die "no virtual environment"
-  fi
-  "$VENV/bin/pip" install -q "$@" || die "not to be had: $*"
-}
 
 # by_shm WHAT : of all bytes of this program, at both ends.
 by_shm() {
