@@ -9,12 +9,12 @@ import signal
 from .run import Failed, free_port
 
 
-def _seconds(bed):
+def seconds(bed):
     """Programs that count whole seconds."""
     return max(1, round(bed.seconds))
 
 
-def _found(pattern, text, program):
+def found(pattern, text, program):
     m = re.search(pattern, text)
     if not m:
         raise Failed(f"{program} does not say how fast it was: {text[-200:]}".replace("\n", " | "))
@@ -25,7 +25,7 @@ def _sockperf(bed, *arguments):
     port = free_port()
     s = bed.server(port, "sockperf", "server", "--tcp", "-i", "127.0.0.1", "-p", port)
     out = bed.client(
-        "sockperf", arguments[0], "--tcp", "-i", "127.0.0.1", "-p", port, "-t", _seconds(bed), "--msg-size=64", *arguments[1:]
+        "sockperf", arguments[0], "--tcp", "-i", "127.0.0.1", "-p", port, "-t", seconds(bed), "--msg-size=64", *arguments[1:]
     )
     bed.stop(s, signal.SIGINT)
     return out
@@ -36,18 +36,18 @@ def sockperf_latency(bed):
     out = _sockperf(bed, "ping-pong", "--mps=5000000")
     if "dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0" not in out:
         raise Failed("sockperf lost messages")
-    return {"p50": _found(r"percentile 50\.000 = *([\d.]+)", out, "sockperf"), "p99": _found(r"percentile 99\.000 = *([\d.]+)", out, "sockperf")}
+    return {"p50": found(r"percentile 50\.000 = *([\d.]+)", out, "sockperf"), "p99": found(r"percentile 99\.000 = *([\d.]+)", out, "sockperf")}
 
 
 def sockperf_rate(bed):
     out = _sockperf(bed, "throughput", "--mps=max")
-    return {"rate": _found(r"Message Rate is ([\d.]+)", out, "sockperf") / 1e6}
+    return {"rate": found(r"Message Rate is ([\d.]+)", out, "sockperf") / 1e6}
 
 
 def iperf3(bed, *how):
     port = free_port()
     s = bed.server(port, "iperf3", "-s", "-1", "-B", "127.0.0.1", "-p", port)
-    out = json.loads(bed.client("iperf3", "-c", "127.0.0.1", "-p", port, "-t", _seconds(bed), "-J", *how))
+    out = json.loads(bed.client("iperf3", "-c", "127.0.0.1", "-p", port, "-t", seconds(bed), "-J", *how))
     if "error" in out:
         raise Failed(out["error"])
     # After its one test it ends by itself.
@@ -57,20 +57,26 @@ def iperf3(bed, *how):
     return {"rate": sum(w["bits_per_second"] for w in ways) / 8e6}
 
 
-def redis(bed, clients, pipeline, tcp, ours, what=("GET", "SET")):
+def redis_server(bed):
+    """The server, which saves nothing, and its port."""
     port = free_port()
     s = bed.server(
         port,
         *("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"),
         *("--dir", bed.dir, "--daemonize", "no"),
     )
+    return s, port
+
+
+def redis(bed, clients, pipeline, tcp, ours, what=("GET", "SET")):
+    s, port = redis_server(bed)
     number = max(1000, int((tcp if bed.library is None else ours) * bed.seconds / 2))
     out = bed.client(
         *("redis-benchmark", "-h", "127.0.0.1", "-p", port, "-c", clients, "-P", pipeline),
         *("-n", number, "-t", ",".join(what).lower(), "--csv"),
     )
     bed.stop(s)
-    return {w: _found(rf'"{w}","([\d.]+)"', out, "redis-benchmark") / 1e3 for w in what}
+    return {w: found(rf'"{w}","([\d.]+)"', out, "redis-benchmark") / 1e3 for w in what}
 
 
 NGINX = """{user}
@@ -99,8 +105,8 @@ def _user():
     return "user www-data;" if any(p.pw_name == "www-data" for p in pwd.getpwall()) else "user root;"
 
 
-def nginx(bed, size, connections, sendfile, close=False, keeps=False):
-    """With `keeps` nginx keeps the file open instead of opening it for each request."""
+def nginx_server(bed, size, sendfile, keeps=False):
+    """The server and its port; it has one file of that size. With `keeps` it keeps the file open instead of opening it for each request."""
     port = free_port()
     os.mkdir(bed.path("www"), 0o755)
     with open(bed.path("www/file"), "wb") as f:
@@ -115,13 +121,25 @@ def nginx(bed, size, connections, sendfile, close=False, keeps=False):
                 files="max=100" if keeps else "off",
             )
         )
-    s = bed.server(port, "nginx", "-p", bed.dir, "-c", bed.path("conf"), "-e", bed.path("error.log"))
-    out = bed.client(
-        *("wrk", "-t", 1, "-c", connections, "-d", f"{_seconds(bed)}s"),
-        *(("-H", "Connection: close") if close else ()),
-        f"http://127.0.0.1:{port}/file",
-    )
+    return bed.server(port, "nginx", "-p", bed.dir, "-c", bed.path("conf"), "-e", bed.path("error.log")), port
+
+
+def nginx(bed, size, connections, sendfile, close=False, keeps=False):
+    s, port = nginx_server(bed, size, sendfile, keeps)
+    values = wrk(bed, f"http://127.0.0.1:{port}/file", connections, *(("-H", "Connection: close") if close else ()))
     bed.stop(s, signal.SIGTERM)
+    return values
+
+
+_MICROSECONDS = {"us": 1, "ms": 1e3, "s": 1e6, "m": 6e7}
+
+
+def wrk(bed, url, connections, *more):
+    """Requests in k/s, and their p99 in µs."""
+    out = bed.client("wrk", "-t", 1, "-c", connections, "-d", f"{seconds(bed)}s", "--latency", *more, url)
     if "Socket errors" in out or "Non-2xx" in out:
         raise Failed(f"wrk saw errors: {out[-200:]}".replace("\n", " | "))
-    return {"rate": _found(r"Requests/sec: *([\d.]+)", out, "wrk") / 1e3}
+    p99 = re.search(r"99% *([\d.]+)(us|ms|s|m)\b", out)
+    if not p99:
+        raise Failed(f"wrk tells no latency: {out[-200:]}".replace("\n", " | "))
+    return {"rate": found(r"Requests/sec: *([\d.]+)", out, "wrk") / 1e3, "p99": float(p99[1]) * _MICROSECONDS[p99[2]]}
