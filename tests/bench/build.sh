@@ -20,3 +20,11 @@ build_bench_rsocket() {
       "$RSOCKET" -Wl,-rpath,"$(dirname "$RSOCKET")" || die "$p.c does not compile with rsocket(7)"
   done
 }
+# build_bench_mpi NAME... : with the compiler of MPI
+build_bench_mpi() {
+  local p
+  mkdir -p "$BENCH"
+  for p in "$@"; do
+    mpicc -O2 -Wall -Wextra -Werror -o "$BENCH/$p" "$ROOT/tests/bench/$p.c" || die "$p.c does not compile"
+  done
+}

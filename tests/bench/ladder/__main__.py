@@ -40,7 +40,6 @@ class Ladder:
         with (
             Bed(library, row.transport, self.options.seconds, row.pinned) as bed,
             machine.Others() as others,
-            machine.BusyLoops(row.loops or 0, row.pinned),
         ):
             values = row.cell(bed)
             # Instruction counts, start-up and hooks move no byte that would be counted.
@@ -54,10 +53,7 @@ class Ladder:
     def pairs(self, row):
         """Rounds of baseline and ours, the first changing in turns, until enough pairs are fair or patience is over."""
         wanted = 1 if row.counts else min(row.rounds or self.options.rounds, self.options.rounds)
-        if row.loops is not None:
-            # Every pair counts, so there are none to be made up for, but twice as many.
-            wanted *= 2
-        most = wanted if row.counts or row.loops is not None else wanted + -(-wanted * self.options.patience // 100)
+        most = wanted if row.counts else wanted + -(-wanted * self.options.patience // 100)
         pairs = []
         while len(pairs) < most:
             first = len(pairs) % 2
@@ -65,7 +61,7 @@ class Ladder:
             for ours in (first, 1 - first):
                 cells[ours] = self.cell(row, bool(ours))
             pairs.append((cells[0], cells[1]))
-            if row.loops is None and len(pairs) >= wanted and enough(pairs, self.best, wanted):
+            if len(pairs) >= wanted and enough(pairs, self.best, wanted):
                 break
         return pairs
 
@@ -112,14 +108,11 @@ def main():
         print(report.listing(ROWS))
         return 0
     known = {r.name: r for r in ROWS}
-    options.rows = [r.name for n in options.rows for r in ROWS if r.name == n or n == "field" == r.name[:5]] + [
-        n for n in options.rows if n != "field" and n not in known
-    ]
     unknown = [n for n in options.rows if n not in known]
     if unknown:
         print(f"no such row: {' '.join(unknown)}; scripts/bench --list shows them", file=sys.stderr)
         return 2
-    rows = [known[n] for n in options.rows] or [r for r in ROWS if r.every]
+    rows = [known[n] for n in options.rows] or list(ROWS)
     ladder = Ladder(options)
     what = machine.describe()
     print(f"# {what}", flush=True)

@@ -11,7 +11,7 @@ OTHERS = 0.15
 
 @dataclass(frozen=True)
 class Target:
-    """kind: `better` (at least value times better than the baseline), `worst` (the same in the worst pair), `costs` (at most value times it), `above` (at most value more
+    """kind: `better` (at least value times better than the baseline), `costs` (at most value times it), `above` (at most value more
     than it), `at_most` (ours, in the metric's unit), `lines` (ours, in µs, at most value round trips of a cache line), `ring` (ours at least that
     part of the day's ring)."""
 
@@ -21,7 +21,6 @@ class Target:
     def says(self):
         return {
             "better": f"{self.value:g} ×",
-            "worst": f"worst {self.value:g} ×",
             "costs": f"costs ≤ {self.value:g} ×",
             "above": f"+{self.value:g}",
             "at_most": f"≤ {self.value:g}",
@@ -37,7 +36,7 @@ class Metric:
     unit: str
     less: bool  # less is better
     targets: tuple = ()
-    noisy: bool = True  # false: every pair counts, as of counts, which no load changes, and of busy machines
+    noisy: bool = True  # false: every pair counts, as of counts, which no load changes
 
 
 @dataclass
@@ -104,7 +103,7 @@ def enough(pairs, best, wanted):
 
 def reached(target, metric, base, ours, times, line, ring):
     """What was reached in the target's own terms, and whether that is enough."""
-    if target.kind in ("better", "worst"):
+    if target.kind == "better":
         return f"{times:.3g} ×", times >= target.value
     if target.kind == "costs":
         return f"costs {1 / times:.3g} ×", times * target.value >= 1
@@ -136,6 +135,5 @@ def summary(metric, pairs, best):
     line = median(sum(p[1].lines) / 2 for p in used)
     ring = median(p[1].ring for p in used)
     for t in metric.targets:
-        times = r.low if t.kind == "worst" else r.ratio
-        r.verdicts.append((t, *reached(t, metric, base, ours, times, line, ring)))
+        r.verdicts.append((t, *reached(t, metric, base, ours, r.ratio, line, ring)))
     return r

@@ -59,7 +59,7 @@ def listing(rows):
     text = []
     for r in rows:
         wanted = "; ".join(f"{m.title + ' ' if m.title else ''}{t.says()}" for m in r.metrics for t in m.targets)
-        text.append(f"{r.name.ljust(wide)}  {r.title}{': ' + wanted if wanted else ''}{'' if r.every else ' (only when named)'}")
+        text.append(f"{r.name.ljust(wide)}  {r.title}{': ' + wanted if wanted else ''}")
     return "\n".join(text)
 
 

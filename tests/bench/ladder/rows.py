@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Callable
 
 from . import counts, own, programs
-from .machine import CPUS
 from .figures import Metric, Target
 
 
@@ -28,8 +27,6 @@ class Row:
     ring: bool = False  # compare with the day's ring as well
     rounds: int | None = None  # where the usual number is too many
     counts: bool = False  # instructions or sizes, which no load changes: one round will do
-    every: bool = True  # false: only when it is named
-    loops: int | None = None  # busy loops beside it; not None: a row of the field, of which every pair counts
 
 
 def latency(p50, p99, *more):
@@ -60,33 +57,6 @@ def _nginx(name, title, size, connections, sendfile, times, keeps=False):
         (rate("rate", "", "k/s", times),),
     )
 
-
-def _field(where, title, loops, pinned, worst, times):
-    """Unmodified programs by the default policy, as they are in the field: on a machine that has other work, or has none."""
-
-    def metric(key, name, unit, less, *targets):
-        return Metric(key, name, unit, less, tuple(targets), noisy=False)
-
-    def row(name, what, cell, metrics):
-        return Row(
-            *(f"field-{where}-{name}", f"{what}, {title}", cell, metrics),
-            **dict(transport=None, pinned=pinned, loops=loops, every=False),
-        )
-
-    rate = (Target("worst", worst), better(times))
-    rounds = (metric("rate", "rate", "k/s", False, *rate), metric("p99", "p99", "µs", True, better(1)))
-    redis = (metric("GET", "GET", "k/s", False, *rate),)
-    yield row("rounds", "64 B there and back", own.rounds, rounds)
-    for clients in (1, 50):
-        cell = lambda bed, n=clients: programs.redis(bed, n, 1, 20000, 20000, what=("GET",))
-        yield row(f"redis-{clients}", f"redis-benchmark -c {clients}", cell, redis)
-
-
-FIELD = (
-    *_field("idle", "idle machine", 0, None, 1, 2),
-    *_field("one", "all on one processor with a busy loop", 1, 0, 1.1, 1.4),
-    *_field("busy", "a busy loop a processor", CPUS, None, 0.9, 2),
-)
 
 ROWS = (
     Row(
@@ -221,5 +191,4 @@ ROWS = (
         (Metric("us", "", "µs", True, (better(2),)),),
         baseline="upstream's library",
     ),
-    *FIELD,
 )

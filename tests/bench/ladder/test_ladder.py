@@ -52,18 +52,6 @@ class Figures(unittest.TestCase):
         self.assertTrue(r.fair)
         self.assertEqual(r.verdicts[0][2], False)
 
-    def test_in_the_field_every_pair_counts_and_the_worst_is_judged(self):
-        field = Metric("rate", "", "k/s", False, (Target("worst", 1.1), Target("better", 1.4)), noisy=False)
-        busy = [(cell(10, 900, 0.9, key="rate"), cell(ours, 100, 0.2, key="rate")) for ours in (10, 20, 30)]
-        r = summary(field, busy, 100)
-        self.assertEqual((r.fair, r.pairs, r.low, r.ratio), (True, 3, 1, 2))
-        self.assertEqual([(reached, met) for _, reached, met in r.verdicts], [("1 ×", False), ("2 ×", True)])
-
-    def test_rows_of_the_field_run_by_the_default_policy_and_only_when_named(self):
-        field = [r for r in ROWS if r.name.startswith("field-")]
-        self.assertTrue(field and all(r.transport is None and not r.every and r.loops is not None for r in field))
-        self.assertFalse([r.name for r in ROWS if r.loops is not None and r not in field])
-
     def test_one_odd_probe_is_not_the_machines_speed(self):
         self.assertEqual(fast_speed([102, 49, 103, 104, 240, 250, 101, 102, 103, 102]), 101)
         self.assertEqual(fast_speed([240, 100, 102, 250, 245]), 100)

@@ -1,0 +1,30 @@
+"""Small programs of our own: the ping-pong that says most beside a busy loop, and what connections cost."""
+
+from ladder import own
+
+from ..row import Row
+
+
+def _resting(bed):
+    """Time of processors that both ends take in a second while a thousand connections say nothing, in µs."""
+    return {"cpu": own.fields(bed.talk("resting.py", bed.seconds))["cpu"]}
+
+
+ROWS = (Row("rounds", "Python, 64 B there and back, blocking", own.rounds, strict=True),)
+
+COSTS = (
+    Row(
+        *("resting", "1,000 connections over shared memory at rest, both ends", _resting),
+        **dict(unit="µs/s", key="cpu", less=True, kinds=("busy",), most=1000, above_tcp=True),
+    ),
+    Row(
+        *("close-attached", "connect, one request, close, each over shared memory", own.connects),
+        **dict(unit="µs", key="us", less=True, kinds=("idle",), most=100, above_tcp=True),
+        **dict(builds=("connects",), transport="shm"),
+    ),
+    Row(
+        *("crowd", "a round trip beside 10,000 idle connections on epoll, against 10", own.crowd),
+        **dict(unit="×", key="growth", less=True, kinds=("idle",), most=1.2),
+        **dict(builds=("idle",), transport="shm"),
+    ),
+)
