@@ -1,7 +1,7 @@
 //! How far a receiver is from the cut, the byte at which its direction left TCP (`life-of-a-connection §4`).
 //!
-//! Must not know what is read, or by whom. Entry points: [`bytes_ahead`], for who holds the receive lock; [`at_the_cut`], for who
-//! waits; [`pass_the_cut`], where nothing is left to be read before it.
+//! Must not know what is read, or by whom. Entry points: [`bytes_ahead`], for who holds the receive lock; [`at_the_cut`] and
+//! [`all_here`], for who waits; [`pass_the_cut`], where nothing is left to be read before it.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -39,13 +39,25 @@ pub(super) fn bytes_ahead(fd: RawFd, ends: &Ends, n: u64) -> Result<Option<usize
     }
 }
 
+/// Whether all of the first `n` bytes of the stream have come by TCP. What its sender keeps back for a while (Nagle's rule)
+/// comes before what is in the window all the same.
+pub(super) fn all_here(fd: RawFd, n: u64) -> bool {
+    // FIN counts, too, and comes behind them.
+    counters::arrived(fd).is_ok_and(|arrived| arrived >= n)
+}
+
 /// Before the switch, with bytes in the window: whether they are next, that is, whether TCP's have all been
 /// read. Without a descriptor the answer is what was found last, and yes if nobody has looked.
 pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     let Some(n) = marks::cut(&ends.incoming) else { return false };
-    // A low-water mark counts both together ([`super::rest::is_enough`]); if the window alone has as much, so have both.
-    if s.low_water.load(Ordering::Relaxed) > 1 {
-        return true;
+    // A low-water mark counts both together ([`super::rest::is_enough`]); if the window alone has as much, so have both,
+    // as soon as TCP has its part.
+    if s.low_water.load(Ordering::Relaxed) > 1 && fd >= 0 {
+        let all = all_here(fd, n);
+        if !all && !s.has(flag::TCP_AHEAD) {
+            s.set(flag::TCP_AHEAD);
+        }
+        return all;
     }
     if fd >= 0 {
         match bytes_ahead(fd, ends, n) {

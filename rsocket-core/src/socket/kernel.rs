@@ -33,21 +33,6 @@ pub fn receive(fd: RawFd, to: &[libc::iovec], limit: usize, flags: i32) -> Resul
     result(unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut header, flags | libc::MSG_DONTWAIT) })
 }
 
-/// Waits, as the descriptor and `SO_RCVTIMEO` say, until `n` bytes can be received, or no more will come; how many can. Takes none.
-/// Blocks: no lock may be held.
-///
-/// # Errors
-/// As recv(2).
-pub fn peek_all(fd: RawFd, n: usize) -> Result<usize, Errno> {
-    if sandbox::inside() {
-        return Err(Errno::AGAIN);
-    }
-    let flags = libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_WAITALL;
-    let none = core::ptr::null_mut::<libc::c_void>();
-    // SAFETY: with MSG_TRUNC a stream's bytes are counted, and not copied anywhere (tcp(7)).
-    result(unsafe { libc::syscall(libc::SYS_recvfrom, fd, none, n, flags, none, none) })
-}
-
 /// Sends into the TCP socket without blocking and without SIGPIPE.
 ///
 /// # Errors

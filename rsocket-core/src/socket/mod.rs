@@ -23,6 +23,7 @@ pub mod family;
 mod family_tests;
 pub mod file;
 pub mod flag;
+mod gather;
 pub mod guard;
 mod guarded;
 pub mod heard;

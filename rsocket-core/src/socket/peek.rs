@@ -6,17 +6,12 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::kernel::{self, Ending};
-use super::receive::{Got, attempt, in_window, no_more_fits, unread};
+use super::receive::{Got, attempt, unread};
 use super::slot::{Slot, SlotId, flag};
-use super::vectors::Cursor;
-use super::{Events, guard, patience, pending, ready, wait};
-use crate::attach::link;
-use crate::attach::machine::ReceiveMode;
-use crate::attach::{counters, marks};
+use super::vectors::{Cursor, Rest};
+use super::{Events, gather, patience, pending, ready, wait};
 use crate::errno::Errno;
 use crate::relay;
-use crate::sync::thread::tid;
-use crate::sys;
 
 /// Peeks as recv(2) would, into buffers of at least one byte.
 ///
@@ -37,6 +32,8 @@ fn until_enough(
     flags: i32,
     patience: &mut wait::Patience,
 ) -> Result<usize, Errno> {
+    let mut had = 0;
+    let mut last = false;
     loop {
         fd = patience.descriptor(fd);
         let seen = ready::progress(s).received;
@@ -46,68 +43,32 @@ fn until_enough(
             0 => room.min(s.low_water.load(Ordering::Relaxed) as usize),
             _ => room,
         };
-        match attempt(id, s, fd, &mut cursor, flags, patience)? {
-            Got::End => return Ok(cursor.done()),
-            Got::Nothing if ready::settled(s) => wait::more(id, s, fd, flags, seen, patience)?,
-            Got::Nothing => wait::readable(id, s, fd, flags, patience, |_| relay::bring(s))?,
-            // What TCP still has of a connection that is leaving it cannot be waited for together with the rest.
-            Got::Bytes(_)
-                if cursor.done() >= target || s.receive_mode() != ReceiveMode::Device || over(s, fd) =>
-            {
-                return Ok(cursor.done());
+        match attempt(id, s, fd, &mut cursor, flags, patience) {
+            // Nothing was taken: what the last look found is still here, and the error is the next call's.
+            Err(e) if had > 0 => {
+                pending::note(s, e);
+                return Ok(had);
             }
-            Got::Bytes(_) if has_end(s) => {
-                if wait::blocks(s, fd, flags).is_err() || !comes_by_tcp(s, fd, target) {
-                    return Ok(cursor.done());
+            Err(e) => return Err(e),
+            Ok(Got::End) => return Ok(cursor.done()),
+            Ok(Got::Nothing) if ready::settled(s) => wait::more(id, s, fd, flags, seen, patience)?,
+            Ok(Got::Nothing) => wait::readable(id, s, fd, flags, patience, |_| relay::bring(s))?,
+            Ok(Got::Bytes(_)) => {
+                gather::behind_the_window(s, fd, to, &mut cursor, flags);
+                let done = cursor.done();
+                if done >= target || last || to.len() >= Rest::MOST {
+                    return Ok(done);
                 }
-            }
-            Got::Bytes(_) => {
-                if wait::more(id, s, fd, flags, seen, patience).is_err() {
-                    return Ok(cursor.done());
+                had = done;
+                patience.moved(true);
+                // What came before that may have come behind the look.
+                last = gather::is_over(s, fd);
+                if !last && wait::more(id, s, fd, flags, seen, patience).is_err() {
+                    return Ok(done);
                 }
             }
         }
     }
-}
-
-/// Whether the sender has gone back to TCP: what follows the window's bytes comes from there.
-fn has_end(s: &Slot) -> bool {
-    link::ends(s).is_some_and(|ends| marks::end(&ends.incoming).is_some())
-}
-
-/// Waits until TCP has what the window's unread bytes leave of the first `target`. False when it will not be there.
-fn comes_by_tcp(s: &Slot, fd: RawFd, target: usize) -> bool {
-    let Some(ends) = link::ends(s) else { return false };
-    if !guard::take_receive(s, &ends) {
-        return false;
-    }
-    // SAFETY: the lock was taken above.
-    let here = in_window(&unsafe { s.receive.load() }, &ends);
-    s.receive.lock.unlock(tid());
-    let missing = target.saturating_sub(here);
-    // No call reads past an urgent byte that bytes stand before.
-    let stops = here > 0 && counters::at_mark(fd) == Ok(true);
-    !stops && kernel::peek_all(fd, missing).is_ok_and(|n| n >= missing)
-}
-
-/// Whether nothing more will come before what is there is taken.
-fn over(s: &Slot, fd: RawFd) -> bool {
-    let Some(ends) = link::ends(s) else { return true };
-    if s.has(flag::LOST | flag::ENDED) || !guard::take_receive(s, &ends) {
-        return true;
-    }
-    // SAFETY: the lock was taken above.
-    let state = unsafe { s.receive.load() };
-    let all = no_more_fits(&state, &ends);
-    s.receive.lock.unlock(tid());
-    // Beside TCP its FIN says nothing of what the device still brings.
-    all || !s.has(flag::BESIDE) && hung_up(fd)
-}
-
-fn hung_up(fd: RawFd) -> bool {
-    let mut one = [libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 }];
-    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(sys::wait(&mut one, Some(&at_once), core::ptr::null()), Ok(1..))
 }
 
 /// A receive of no bytes waits for some all the same, as TCP's does.

@@ -463,7 +463,8 @@ pub fn settled(s: &Slot) -> bool {
 /// A step that is due is taken by somebody who is taking one now.
 const SOONEST_NS: u64 = 100_000;
 
-/// How soon a waiter must look again because nobody will ring: only while a strict connection attaches.
+/// How soon a waiter must look again because nobody will ring: while a strict connection attaches, and where two carriers
+/// have what is waited for.
 #[must_use]
 pub fn patience(_id: SlotId, s: &Slot) -> Option<Duration> {
     if s.has(flag::UNDECIDED) {
@@ -477,6 +478,6 @@ pub fn patience(_id: SlotId, s: &Slot) -> Option<Duration> {
             Some(Duration::from_nanos(retry::due_in(s).max(SOONEST_NS)))
         }
         // From here on the peer rings.
-        _ => None,
+        _ => rest::patience(s),
     }
 }

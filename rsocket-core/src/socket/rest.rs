@@ -12,7 +12,7 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::slot::{Slot, flag};
-use super::{Events, kernel, receive};
+use super::{Events, cut, kernel, receive};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::ReceiveMode;
 use crate::attach::{counters, marks};
@@ -42,6 +42,9 @@ fn is_ahead(s: &Slot, ends: &Ends) -> bool {
 /// once. Without a descriptor nobody can say, and then they are not.
 pub(super) fn is_enough(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     if fd < 0 || !is_ahead(s, ends) {
+        return false;
+    }
+    if !marks::cut(&ends.incoming).is_some_and(|n| cut::all_here(fd, n)) {
         return false;
     }
     let Some(here) = receive::in_window_now(s, ends) else { return false };

@@ -5,6 +5,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::cut::all_here;
 use super::guard;
 use super::slot::{LARGE, RecvState, Slot, SlotId, flag};
 use crate::attach::link::{self, Ends};
@@ -28,7 +29,7 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
         return if mode == ReceiveMode::Device { None } else { in_tcp() };
     };
     // Before the switch the window's bytes follow as soon as all of TCP's are here.
-    let here = |n| counters::taken(fd).is_ok_and(|t| t.bytes.saturating_add(t.waiting) >= n);
+    let here = |n| all_here(fd, n);
     let follows = match mode {
         ReceiveMode::Device => true,
         ReceiveMode::Acknowledged => marks::cut(&ends.incoming).is_some_and(here),
@@ -75,8 +76,10 @@ pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {
     // SAFETY: the lock was taken above.
     let state = unsafe { s.receive.load() };
     let enough = in_window(&state, ends) >= s.low_water.load(Ordering::Relaxed) as usize;
-    // What follows the end comes by TCP, with which it cannot be waited for together.
-    let all = no_more_fits(&state, ends) || marks::end(&ends.incoming).is_some();
+    // What follows the end comes by TCP, with which it cannot be waited for together. What is before the cut counts
+    // as well, and the kernel knows of that.
+    let follows = || s.receive_mode() == ReceiveMode::Device && marks::end(&ends.incoming).is_some();
+    let all = no_more_fits(&state, ends) || follows();
     s.receive.lock.unlock(tid());
     enough || all
 }

@@ -16,11 +16,14 @@ pub struct Cursor<'a> {
 
 /// Some of a cursor's buffers, for a call to the kernel.
 pub struct Rest {
-    ahead: [libc::iovec; 16],
+    ahead: [libc::iovec; Self::MOST],
     count: usize,
 }
 
 impl Rest {
+    /// So many of them.
+    pub const MOST: usize = 16;
+
     /// The buffers.
     #[must_use]
     pub fn list(&self) -> &[libc::iovec] {
@@ -100,7 +103,7 @@ impl<'a> Cursor<'a> {
     #[must_use]
     pub fn rest(&self) -> Rest {
         let none = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
-        let mut rest = Rest { ahead: [none; 16], count: 0 };
+        let mut rest = Rest { ahead: [none; Rest::MOST], count: 0 };
         let mut skip = self.skip;
         for (from, into) in self.vectors.iter().zip(rest.ahead.iter_mut()) {
             // SAFETY: skip is at most the first vector's length.

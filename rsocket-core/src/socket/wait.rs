@@ -11,7 +11,7 @@ use super::Events;
 use super::known::Fact;
 pub use super::patience::Patience;
 use super::slot::{Slot, SlotId, flag};
-use super::{beside, brief, kernel, lent, policy, reader, ready, verdict};
+use super::{beside, brief, gather, kernel, lent, policy, reader, ready, verdict};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{marks, pairing};
@@ -309,6 +309,11 @@ fn sleep(
         let again = reader::LOOK_AGAIN.as_nanos() as u64;
         left = Some(left.map_or(again, |l| l.min(again)));
     }
+    // TCP's part of what is waited for says nothing of itself when it grows.
+    let apart = if interest == Events::IN { gather::nap(s, seen.is_some()) } else { None };
+    if let Some(nap) = apart {
+        left = Some(left.map_or(nap, |l| l.min(nap)));
+    }
     if fd >= 0 {
         patience.sleeps(id);
     }
@@ -352,6 +357,9 @@ fn sleep(
         let device = hearing.map_or(-1, |h| h.fd);
         let mut tcp = asked(s, fd, interest, look.ask, half_closed);
         tcp.events |= ended_by_urgent(interest, look.ask, patience);
+        if apart.is_some() && seen.is_some() {
+            tcp.events &= !libc::POLLIN;
+        }
         let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut fds = [tcp, heard(bell.map_or(-1, |b| b.fd())), heard(device)];
         nap(s, &mut fds, left, patience).map(|()| fds.map(|f| f.revents))

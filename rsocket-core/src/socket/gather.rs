@@ -1,0 +1,128 @@
+//! A call that looks at more than one carrier has: TCP's bytes before the cut, the window's, and TCP's again behind the
+//! window's last one.
+//!
+//! It takes nothing, so each look begins with the first byte again, and unread bytes of TCP's hide from poll(2) what comes
+//! behind them. Must not know who looks, or how long. Entry points: [`behind_the_window`], [`is_over`], [`nap`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::cut::{all_here, bytes_ahead};
+use super::receive::{in_window, no_more_fits};
+use super::slot::{Slot, flag};
+use super::vectors::{Cursor, Rest};
+use super::{guard, kernel};
+use crate::attach::link::{self, Ends};
+use crate::attach::machine::ReceiveMode;
+use crate::attach::{marks, sandbox};
+use crate::sync::thread::tid;
+use crate::sys;
+
+/// How soon a sleeper looks again whom nobody wakes for what it waits for, in nanoseconds.
+const LOOK_AGAIN_NS: u64 = 1_000_000;
+
+/// Continues a look that has found TCP's bytes before the cut, and the window's, with what TCP has behind the window's
+/// last byte: the sender has gone back already. `to` are all the buffers, of which the cursor has used up what was found.
+pub(super) fn behind_the_window(
+    s: &Slot,
+    fd: RawFd,
+    to: &[libc::iovec],
+    cursor: &mut Cursor<'_>,
+    flags: i32,
+) {
+    if s.receive_mode() != ReceiveMode::Acknowledged || cursor.left() == 0 || sandbox::inside() {
+        return;
+    }
+    let Some(ends) = link::ends(s).filter(|ends| marks::end(&ends.incoming).is_some()) else { return };
+    if !guard::take_receive(s, &ends) {
+        return;
+    }
+    if let Some(ahead) = ahead_of_all(s, fd, &ends, cursor.done()) {
+        let n = past(fd, to, ahead, cursor, flags);
+        cursor.advance(n);
+    }
+    s.receive.lock.unlock(tid());
+}
+
+/// How many bytes TCP has before the cut, if they and the window's last ones are the `found`. Runs under the receive lock.
+fn ahead_of_all(s: &Slot, fd: RawFd, ends: &Ends, found: usize) -> Option<usize> {
+    let cut = marks::cut(&ends.incoming).filter(|_| s.receive_mode() == ReceiveMode::Acknowledged)?;
+    // SAFETY: the receive lock is held by our caller, and the state was set when the window was.
+    let state = unsafe { s.receive.load() };
+    let here = in_window(&state, ends);
+    let all = marks::end(&ends.incoming) == Some(state.total().wrapping_add(here as u64));
+    let ahead = bytes_ahead(fd, ends, cut).ok()??;
+    (all && ahead.checked_add(here) == Some(found)).then_some(ahead)
+}
+
+/// Looks at TCP's bytes once more, the first `ahead` into the buffers where they are already, and those behind them into
+/// what is left. How many of these there are.
+fn past(fd: RawFd, to: &[libc::iovec], ahead: usize, cursor: &Cursor<'_>, flags: i32) -> usize {
+    let none = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
+    let mut list = [none; Rest::MOST];
+    let mut missing = ahead;
+    let again = to.iter().map_while(|v| {
+        let len = v.iov_len.min(missing);
+        let more = missing > 0;
+        missing -= len;
+        more.then_some(libc::iovec { iov_base: v.iov_base, iov_len: len })
+    });
+    let rest = cursor.rest();
+    let mut count = 0;
+    for (into, v) in list.iter_mut().zip(again.chain(rest.list().iter().copied())) {
+        *into = v;
+        count += 1;
+    }
+    let list = list.get(..count).unwrap_or_default();
+    let kept = libc::MSG_PEEK | libc::MSG_TRUNC;
+    kernel::receive(fd, list, usize::MAX, flags & kept).map_or(0, |n| n.saturating_sub(ahead))
+}
+
+/// Whether nothing more will come before what is here is taken, or nothing that belongs to the same call.
+pub(super) fn is_over(s: &Slot, fd: RawFd) -> bool {
+    if s.has(flag::LOST | flag::ENDED) {
+        return true;
+    }
+    let mode = s.receive_mode();
+    if matches!(mode, ReceiveMode::Acknowledged | ReceiveMode::Device) {
+        let Some(ends) = link::ends(s) else { return true };
+        if !guard::take_receive(s, &ends) {
+            return true;
+        }
+        // SAFETY: the lock was taken above.
+        let full = no_more_fits(&unsafe { s.receive.load() }, &ends);
+        s.receive.lock.unlock(tid());
+        let tcp_has_its_part =
+            || mode == ReceiveMode::Device || marks::cut(&ends.incoming).is_some_and(|n| all_here(fd, n));
+        if full && tcp_has_its_part() {
+            return true;
+        }
+    }
+    // Beside TCP its FIN says nothing of what the device still brings.
+    !s.has(flag::BESIDE) && has_ended(fd)
+}
+
+/// Whether TCP has come to its end, or to an urgent byte, which no call reads past.
+fn has_ended(fd: RawFd) -> bool {
+    let mut one = [libc::pollfd { fd, events: libc::POLLRDHUP | libc::POLLPRI, revents: 0 }];
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(sys::wait(&mut one, Some(&at_once), core::ptr::null()), Ok(1..))
+}
+
+/// How soon a sleeper must look again, in nanoseconds, where the kernel has or may get a part of what is waited for, and does
+/// not say when that is enough: to one who has looked at some of it (`peeks`), and where `SO_RCVLOWAT` asks for more than a
+/// byte, which the kernel takes for the measure of its own part.
+pub(super) fn nap(s: &Slot, peeks: bool) -> Option<u64> {
+    // Relaxed: as in ready::data_waiting.
+    if !peeks && s.low_water.load(Ordering::Relaxed) <= 1 {
+        return None;
+    }
+    let kernels = match s.receive_mode() {
+        ReceiveMode::Device => link::ends(s).is_some_and(|ends| marks::end(&ends.incoming).is_some()),
+        // Where TCP is not used, what is waited for is the window.
+        ReceiveMode::Kernel => !s.has(flag::STRICT),
+        ReceiveMode::Asked | ReceiveMode::Acknowledged | ReceiveMode::Returned => true,
+    };
+    kernels.then_some(LOOK_AGAIN_NS)
+}
