@@ -2,7 +2,7 @@
 //!
 //! Everything here goes to the kernel directly (rustix, `linux_raw`): libc's functions of the same names
 //! are hooked by the preload library, and calling them from inside a hook would come back to us
-//! (`crates.md` H4). Exactly one call is made through libc, [`wait`], because a thread that sleeps on
+//! (`hazards H4`). Exactly one call is made through libc, [`wait`], because a thread that sleeps on
 //! behalf of the program must stay a cancellation point; the preload library installs libc's own
 //! definition there.
 //!

@@ -35,7 +35,7 @@ pub(crate) fn entered() -> bool {
 extern "C" fn enter() {
     ENTERED.store(true, Relaxed);
     // No panic can be reached from a hook by design; should one be after all, it must not print through the
-    // hooked `write` (crates.md H4). A closure without captures is boxed without an allocation.
+    // hooked `write` (`hazards H4`). A closure without captures is boxed without an allocation.
     std::panic::set_hook(Box::new(|_| {}));
     environment::remember();
     real::resolve_all();

@@ -30,7 +30,7 @@
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
-// Unit tests build the hooks but do not export them (crates.md H8): nothing calls them there.
+// Unit tests build the hooks but do not export them (`hazards H8`): nothing calls them there.
 #![cfg_attr(test, allow(dead_code))]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]

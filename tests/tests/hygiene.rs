@@ -1,5 +1,5 @@
 //! What must hold of the library as a file: what it exports, what it needs, how it was built. Each of these
-//! was a failure once (`docs`: hazards).
+//! was a failure once (docs/spec/hazards.md).
 
 use std::collections::BTreeSet;
 use std::path::Path;

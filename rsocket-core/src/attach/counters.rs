@@ -1,6 +1,6 @@
 //! Where in its stream a TCP connection is, by the kernel's own counters: how many bytes were put into it
 //! at this end, how many were taken out. Exact, because they count what every holder of the socket did,
-//! through hooks or past them (`life-of-a-connection.md` §4).
+//! through hooks or past them (`life-of-a-connection §4`).
 //!
 //! The caller makes sure that nobody is inside the kernel on the direction in question; otherwise the
 //! answer is that of some moment during the call. Must not know devices or messages.

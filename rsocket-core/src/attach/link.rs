@@ -353,7 +353,7 @@ fn begin(
     let ends = view(s, &arena).ok_or(Reason::ArenaRefused)?;
     s.placement.reset();
     ends.outgoing.offer(s.sizes.get(Size::Iomap));
-    // wire-protocol §5.6: the buffers after the first are announced at once.
+    // `wire-protocol §5.6`: the buffers after the first are announced at once.
     receive::give_back(s, &ends);
     if !kept {
         r.live.fetch_add(1, Ordering::AcqRel);

@@ -1,6 +1,6 @@
 //! Where the two ends of one TCP connection meet: an abstract UNIX name made from the connection's four
 //! addresses. The connecting side offers (binds the name), the accepting side knocks (connects to it), one
-//! message goes each way. Nothing here ever waits (`life-of-a-connection.md` §3).
+//! message goes each way. Nothing here ever waits (`life-of-a-connection §3`).
 //!
 //! Anybody in the network namespace may knock, or take the name first, which costs the connection its chance
 //! to attach, no more: who is really there is settled by [`super::trust`] and [`super::hello`].

@@ -1,6 +1,6 @@
 //! Where it is not safe, or not decent, to attach: in a process that a system call filter watches over (a
 //! call outside the filter kills it), or in one that is about to run out of memory
-//! (`life-of-a-connection.md` §3, §8).
+//! (`life-of-a-connection §3`, `§8`).
 //!
 //! Must not know connections. Entry points: [`sandboxed`], [`may_come`], [`entering_sandbox`], [`inside`],
 //! [`memory_pressure`], [`memory_left`].

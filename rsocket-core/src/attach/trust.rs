@@ -1,6 +1,6 @@
 //! Who is at the other end of a TCP connection? The kernel knows: `sock_diag` names the owner of any
 //! socket of this network namespace by user, inode and cookie, and needs no privilege for it. From here on
-//! a claim by a peer ("I hold the other end") is checked, not believed (`life-of-a-connection.md` §3).
+//! a claim by a peer ("I hold the other end") is checked, not believed (`life-of-a-connection §3`).
 //!
 //! Knows sockets and the kernel; must not know devices, arenas or what a connection is used for.
 //! Entry points: [`Tuple::of`], [`find`], [`own_identity`], [`cred_matches`].

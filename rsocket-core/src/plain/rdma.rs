@@ -136,7 +136,7 @@ fn shape(s: &Slot) -> Shape {
         receive_queue: queue(Size::ReceiveQueue),
         inline: s.sizes.get(Size::Inline),
         send_buffer: s.sizes.get(Size::SendBuffer).max(MIN_BUFFER),
-        // Two halves of the same size (wire-protocol §3.5).
+        // Two halves of the same size (`wire-protocol §3.5`).
         receive_buffer: s.sizes.get(Size::ReceiveBuffer).max(MIN_BUFFER) & !1,
         iomaps: u16::try_from(s.sizes.get(Size::Iomap)).unwrap_or(u16::MAX),
     }

@@ -355,7 +355,7 @@ mod tests {
             let mut half = half(queue).sparing();
             assert_eq!((0..queue).filter(|_| half.next_data(1).is_some()).count(), usize::from(most));
             assert_eq!((half.room(), half.next_iomap(0), half.credits()), (0, None, queue - most));
-            // As soon as the peer has read half of its queue (§5.6).
+            // As soon as the peer has read half of its queue (`wire-protocol §5.6`).
             let read = queue / 2;
             half.on_credit(u32::from(read + queue)).unwrap();
             assert_eq!((0..queue).filter(|_| half.next_data(1).is_some()).count(), usize::from(read));

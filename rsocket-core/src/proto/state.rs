@@ -144,10 +144,10 @@ impl State {
         match (self, event) {
             (Self::Init, E::Bind) => Go(Self::Bound, None),
             (Self::Bound, E::Listen) => Go(Self::Listening, None),
-            // A repeated listen is fine (§11).
+            // A repeated listen is fine (`wire-protocol §11`).
             (Self::Listening, E::Listen) => Stay,
             (Self::Init | Self::Bound, E::Connect) => Go(Self::ResolvingAddress, None),
-            // Connecting what is connected is a success that does nothing (§11).
+            // Connecting what is connected is a success that does nothing (`§11`).
             (Self::Open | Self::ReadOnly | Self::WriteOnly, E::Connect) => Stay,
             (Self::Init, E::Accept) => Go(Self::Accepting, None),
             (_, E::Bind | E::Listen | E::Connect | E::Accept) => Refuse,
@@ -158,7 +158,7 @@ impl State {
             (_, E::ConnectFailed | E::PeerGone | E::Failed) if self.opening() => Go(Self::ConnectError, None),
             (_, E::AddressResolved | E::RouteResolved | E::Established | E::ConnectFailed) => Stay,
 
-            // §6.1
+            // `§6.1`
             (Self::Open, E::ShutWrite) => Go(Self::ReadOnly, Some(Word::SHUTDOWN)),
             (Self::Open, E::ShutRead) => Go(Self::WriteOnly, None),
             (Self::WriteOnly, E::ShutWrite | E::ShutBoth) => Go(Self::Closing, Some(Word::DISCONNECT)),
@@ -170,7 +170,7 @@ impl State {
             }
             (_, E::ShutRead | E::ShutWrite | E::ShutBoth) => Refuse,
 
-            // §6.2
+            // `§6.2`
             (Self::Open, E::GotShutdown) => Go(Self::WriteOnly, None),
             (Self::WriteOnly, E::GotShutdown) => Stay,
             (Self::ReadOnly | Self::Closing, E::GotShutdown) => Go(Self::Disconnected, None),
@@ -180,7 +180,7 @@ impl State {
                 E::GotDisconnect | E::PeerGone,
             ) => Go(Self::Disconnected, None),
             (Self::Open | Self::ReadOnly | Self::WriteOnly, E::Failed) => Go(Self::Error, None),
-            // The peer's queue pair is gone as soon as it has our word, or we have its: not an error (§6.2).
+            // The peer's queue pair is gone as soon as it has our word, or we have its: not an error (`§6.2`).
             (Self::Closing, E::Failed) => Go(Self::Disconnected, None),
             (_, E::GotShutdown | E::GotDisconnect | E::DisconnectSent | E::PeerGone | E::Failed) => Stay,
         }

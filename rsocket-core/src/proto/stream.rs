@@ -7,8 +7,8 @@
 //! - each word received goes to [`Stream::on_word`], each post completed to [`Stream::on_sent`] or
 //!   [`Stream::on_failed`], the end of the pair to [`Stream::on_event`] with [`Event::PeerGone`];
 //! - after an SGL word, and no other, the entry that [`Stream::expected_entry`] names, if it names one, is read
-//!   from the target table and given to [`Stream::on_entry`]: each entry comes with such a word (`wire-protocol
-//!   §5.6`), so none is missed, and none is read while it is being written;
+//!   from the target table and given to [`Stream::on_entry`]: each entry comes with such a word
+//!   (`wire-protocol §5.6`), so none is missed, and none is read while it is being written;
 //! - [`Stream::next_control`] is posted until there is none: after every poll, before sleeping;
 //! - [`Stream::next_data`] is posted for the application's bytes, with one [`Ramp`] for each send call;
 //! - [`Stream::next_read`] says where the application's bytes are, [`Stream::on_read`] that it has them.

@@ -214,7 +214,7 @@ const EXEC_IDLE_NS: u64 = 1_000_000_000;
 const DRAIN_NS: u64 = 30_000_000_000;
 
 /// Before the process ends, or its program is another's: what its connections have accepted is sent, as long as the
-/// peers take it (`architecture` invariant 2). With `leaving` their farewells too, and nothing is taken any more.
+/// peers take it (`life-of-a-connection §5`). With `leaving` their farewells too, and nothing is taken any more.
 /// Ends nothing and frees nothing, since a signal handler may call `_exit`.
 pub fn drain(leaving: bool) {
     if !service::started() {

@@ -1,6 +1,6 @@
 //! The service thread: runs relays while no thread of the program does, and hears of connections.
 //!
-//! One thread for a process, made with the first use of RDMA (`architecture` invariant 5). It sleeps in
+//! One thread for a process, made with the first use of RDMA (`life-of-a-connection §8`). It sleeps in
 //! epoll on the connection manager's events, the device's completions (but see [`super::hearing`]), its bell, and our ends of the loopback
 //! connections; it never polls at rest, but for a slow clock while connections stand, by which it finds out that a
 //! host has gone. Must not know the protocol. Entry points: [`start`], [`new_id`], [`watch`], [`nudge`].
@@ -152,7 +152,7 @@ fn launch(service: Service) -> Result<(), Errno> {
 }
 
 /// A thread that takes no signal: the program's handlers run on the program's threads. Made by libc, so that
-/// `setuid` and the like reach it (life-of-a-connection §8).
+/// `setuid` and the like reach it (`life-of-a-connection §8`).
 fn spawn() -> Result<(), Errno> {
     extern "C" fn main(_: *mut libc::c_void) -> *mut libc::c_void {
         if let Some(service) = running() {

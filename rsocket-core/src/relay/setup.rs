@@ -214,7 +214,7 @@ impl Connection {
     }
 
     pub(super) fn prepare_answer(id: &CmId, request: &[u8], shape: Shape) -> Result<Granted, Errno> {
-        // wire-protocol §2.7: a request that we cannot understand is rejected.
+        // `wire-protocol §2.7`: a request that we cannot understand is rejected.
         let peer = PrivateData::parse(request).map_err(|_| Errno(libc::ENOTSUP))?;
         let (pair, params) = make_pair(id, shape)?;
         let (claim, port) = window()?;
@@ -333,7 +333,7 @@ impl Connection {
             return self.unreached(Stage::Over, Errno(libc::ECONNREFUSED));
         }
         let Ok(peer) = PrivateData::parse(private) else {
-            // wire-protocol §2.7.
+            // `wire-protocol §2.7`.
             port.close();
             let _ = self.id.disconnect();
             return self.unreached(Stage::Over, Errno(libc::ENOTSUP));

@@ -113,7 +113,7 @@ pub fn get_or_map() -> Option<&'static Family> {
     if let Some(f) = get() {
         return Some(f);
     }
-    // Two threads may both map, and the first to finish wins; nobody waits for anybody (crates.md H2). It is the same file
+    // Two threads may both map, and the first to finish wins; nobody waits for anybody (`hazards H2`). It is the same file
     // that they map, so a child that is forked meanwhile has the right one, whichever of them it has.
     let mine = map(settled_file().map(sys::borrow))?;
     if FAMILY.get_or_init(|| mine) != mine {

@@ -524,7 +524,7 @@ pub(crate) fn accept_word(state: &mut RecvState, word: u32) -> bool {
             state.ended = 1;
             true
         }
-        // wire-protocol §4.1: other words are no-ops; but only a broken peer sends them in this lane.
+        // `wire-protocol §4.1`: other words are no-ops; but only a broken peer sends them in this lane.
         _ => false,
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn prepare(
 ) -> StreamParams {
     let table = pair.register(entries * 16).unwrap();
     let buffer = pair.register(RecvHalf::buffer_len(&recv)).unwrap();
-    // Eight more than the credits, for words that cost none (wire-protocol §5.5).
+    // Eight more than the credits, for words that cost none (`wire-protocol §5.5`).
     pair.post_receives(recv.queue + 8).unwrap();
     StreamParams {
         mode: pair.mode(),

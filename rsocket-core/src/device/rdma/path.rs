@@ -2,7 +2,7 @@
 //! that the device wants.
 //!
 //! Every handle has a global route header. RoCE carries nothing without one, and InfiniBand takes it (upstream
-//! leaves it out for neighbours: `upstream-gaps 5.4`). Knows nothing of queue pairs. Entry points: [`Path::of`], and
+//! leaves it out for neighbours: row 5.4 of `tests/upstream-gaps.md`). Knows nothing of queue pairs. Entry points: [`Path::of`], and
 //! [`UdPair::handle`](super::UdPair::handle) for the handle.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
