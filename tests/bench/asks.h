@@ -1,4 +1,5 @@
-// What the clients of other programs' servers share: connections, whole sends, and how long answers took.
+// What the clients of other programs' servers share: connections, whole sends, and how long answers
+// took.
 #ifndef ASKS_H
 #define ASKS_H
 #include "bench.h"
@@ -56,6 +57,7 @@ static inline int by_time(const void *a, const void *b) {
 // So many things in so many nanoseconds, and the percentiles.
 static inline void told(times *t, uint64_t things, uint64_t in) {
   qsort(t->ns, t->number, sizeof *t->ns, by_time);
-  printf("rate %.0f p50 %u p99 %u\n", things * 1e9 / in, t->ns[t->number / 2], t->ns[t->number * 99 / 100]);
+  uint32_t p50 = t->ns[t->number / 2], p99 = t->ns[t->number * 99 / 100];
+  printf("rate %.1f p50 %u p99 %u\n", things * 1e9 / in, p50, p99);
 }
 #endif

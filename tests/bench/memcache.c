@@ -1,7 +1,7 @@
 // Asks memcached for one value over and over: memcache PORT CONNECTIONS SIZE SECONDS.
 //
-// One thread, epoll, one request under way on each connection. Prints "rate N p50 NS p99 NS": answers a second, and what one takes. The last
-// bytes of each answer are checked, and its length.
+// One thread, epoll, one request under way on each connection. Prints "rate N p50 NS p99 NS":
+// answers a second, and what one takes. The last bytes of each answer are checked, and its length.
 #include "asks.h"
 
 static char *answer;

@@ -1,11 +1,14 @@
-"""The field ladder: unmodified programs by the default policy, beside kernel TCP, idle and beside busy loops.
+"""The field ladder: unmodified programs by the default policy, beside kernel TCP, idle and beside
+busy loops.
 
-`scripts/bench field` starts it. Rows stand in `rows`; what is made of their cells in `figures`; what is shown in `report`.
+`scripts/bench field` starts it. Rows stand in `rows`; what is made of their cells in `figures`;
+what is shown in `report`.
 """
 
 import argparse
 import os
 import re
+import subprocess
 import sys
 
 from ladder import machine
@@ -19,17 +22,33 @@ from .rows import ROWS
 
 
 def arguments():
-    p = argparse.ArgumentParser(prog="scripts/bench field", description="Unmodified programs beside kernel TCP, idle and busy.")
-    p.add_argument("rows", nargs="*", metavar="ROW-REGEX", help="only the rows that match one of them wholly")
-    p.add_argument("-p", "--pairs", type=int, default=10, help="pairs for each row and condition; every one counts (10)")
+    p = argparse.ArgumentParser(
+        prog="scripts/bench field",
+        description="Unmodified programs beside kernel TCP, idle and busy.",
+    )
+    p.add_argument(
+        "rows", nargs="*", metavar="ROW-REGEX", help="only the rows that match one of them wholly"
+    )
+    p.add_argument(
+        "-p",
+        "--pairs",
+        type=int,
+        default=10,
+        help="pairs for each row and condition; every one counts (10)",
+    )
     p.add_argument("-s", "--seconds", type=float, default=2.0, help="length of a measurement (2)")
     p.add_argument(
         *("-c", "--condition"),
         action="append",
-        help="idle, busy (a busy loop a processor), busy:N, one (all and a busy loop on one processor); may be repeated",
+        help="idle, busy (a busy loop a processor), busy:N, one (all and a busy loop on one "
+        "processor); may be repeated; all three if none is given",
     )
     p.add_argument("--list", action="store_true", help="the rows")
-    p.add_argument("--needs", action="store_true", help="what scripts/bench has to install and build for the rows")
+    p.add_argument(
+        "--needs",
+        action="store_true",
+        help="what scripts/bench has to install and build for the rows",
+    )
     p.add_argument("--out", default=os.environ.get("BENCH"), help="where field.json goes")
     return p.parse_intermixed_args()
 
@@ -39,7 +58,12 @@ def needs(rows):
     lines = dict.fromkeys(
         f"{how} {what}"
         for row in rows
-        for how, all_ in (("need", row.needs), ("pip", row.pip), ("cc", row.builds), ("mpicc", row.mpi))
+        for how, all_ in (
+            ("need", row.needs),
+            ("pip", row.pip),
+            ("cc", row.builds),
+            ("mpicc", row.mpi),
+        )
         for what in all_
     )
     return "\n".join(lines)
@@ -61,7 +85,9 @@ def rounds(row, where, pairs, seconds):
     for i in range(pairs):
         cells = {}
         for which in order(i):
-            cells[which] = cell(row, where, which, seconds, rates["ours" if which == "ours" else "tcp"])
+            cells[which] = cell(
+                row, where, which, seconds, rates["ours" if which == "ours" else "tcp"]
+            )
         done.append(cells)
     return done
 
@@ -73,7 +99,7 @@ def run(options, rows, conditions):
         for where in (c for c in conditions if c.kind in row.kinds):
             try:
                 taken = rounds(row, where, options.pairs, options.seconds)
-            except Failed as why:
+            except (Failed, subprocess.TimeoutExpired) as why:
                 failed += 1
                 print(f"FAIL {row.name} {where.name}: {why}", flush=True)
                 continue
@@ -85,7 +111,9 @@ def run(options, rows, conditions):
 
 def main():
     options = arguments()
-    rows = [r for r in ROWS if not options.rows or any(re.fullmatch(x, r.name) for x in options.rows)]
+    rows = [
+        r for r in ROWS if not options.rows or any(re.fullmatch(x, r.name) for x in options.rows)
+    ]
     if not rows:
         print("no row matches; scripts/bench field --list shows them", file=sys.stderr)
         return 2

@@ -8,7 +8,8 @@ from ladder.machine import CPUS
 
 @dataclass(frozen=True)
 class Condition:
-    """`loops` busy loops run beside it; all of it is on processor `pinned`, where that is a number."""
+    """`loops` busy loops run beside it; all of it is on processor `pinned`, where that is a
+    number."""
 
     name: str
     kind: str  # idle, busy, one: what a row's targets go by
@@ -17,7 +18,8 @@ class Condition:
 
 
 def condition(word):
-    """`idle`, `busy` (a busy loop a processor), `busy:N`, `one` (both ends and one busy loop on one processor)."""
+    """`idle`, `busy` (a busy loop a processor), `busy:N`, `one` (both ends and one busy loop on one
+    processor)."""
     if word == "idle":
         return Condition(word, "idle")
     if word == "one":

@@ -1,6 +1,8 @@
-"""What is made of cells: ratios of neighbours in a round, their worst, median and best, verdicts. Pure functions.
+"""What is made of cells: ratios of neighbours in a round, their worst, median and best, verdicts.
+Pure functions.
 
-A round is three cells, `ours`, `tcp`, `again`: TCP in the middle stands beside ours and beside TCP once more.
+A round is three cells, `ours`, `tcp`, `again`: TCP in the middle stands beside ours and beside TCP
+once more.
 """
 
 from dataclasses import dataclass, field
@@ -51,7 +53,9 @@ def _missed(row, kind, s):
     """What was wanted and not reached, in words."""
     if row.most is not None:
         base = s.tcp if row.above_tcp else 0
-        return [] if s.ours - base <= row.most else [f"{s.ours - base:.3g} {row.unit}, at most {row.most:g} wanted"]
+        if s.ours - base <= row.most:
+            return []
+        return [f"{s.ours - base:.3g} {row.unit}, at most {row.most:g} wanted"]
     worst, middle = (STRICT if row.strict else USUAL).get(kind, (None, None))
     missed = []
     if worst is not None and s.ratio.worst < worst:

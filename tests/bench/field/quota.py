@@ -20,7 +20,8 @@ def _read(path):
 
 
 class Quota:
-    """`with Quota(10) as q`: what runs behind `q.wrapper` may use a tenth of one processor, all of it together."""
+    """`with Quota(10) as q`: what runs behind `q.wrapper` may use a tenth of one processor, all of
+    it together."""
 
     def __init__(self, percent):
         self.percent, self.groups = percent, []

@@ -1,4 +1,5 @@
-"""What a row is. Its cell is a function from a FieldBed to values: `rate` or another main key, and `p99` in µs where it is told."""
+"""What a row is. Its cell is a function from a FieldBed to values: `rate` or another main key, and
+`p99` in µs where it is told."""
 
 from dataclasses import dataclass
 from typing import Callable

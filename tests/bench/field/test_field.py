@@ -54,7 +54,9 @@ class Figures(unittest.TestCase):
         row = Row("b", "", None, less=True, most=100, above_tcp=True)
         self.assertEqual(summary(row, "idle", [a_round(50, 150)]).missed, [])
         self.assertEqual(len(summary(row, "idle", [a_round(50, 151)]).missed), 1)
-        self.assertEqual(len(summary(Row("b", "", None, most=1.2), "idle", [a_round(9, 1.3)]).missed), 1)
+        self.assertEqual(
+            len(summary(Row("b", "", None, most=1.2), "idle", [a_round(9, 1.3)]).missed), 1
+        )
 
     def test_a_request_may_not_take_more_of_the_processor(self):
         r = a_round(10, 10)
@@ -81,9 +83,14 @@ class Shown(unittest.TestCase):
     def test_a_row_that_stayed_on_tcp_says_so(self):
         s = summary(ROW, "idle", [a_round(10, 9, share=0.004)])
         done = [(ROW, condition("idle"), [], s)]
-        self.assertIn(" 0 % of the bytes not by TCP; MISSED median 0.9", report.line(ROW, condition("idle"), s, 1))
+        self.assertIn(
+            " 0 % of the bytes not by TCP; MISSED median 0.9",
+            report.line(ROW, condition("idle"), s, 1),
+        )
         self.assertIn("the least 0.9 ", report.table("m", done))
-        self.assertEqual(json.loads(report.as_json("m", done))["rows"][0]["summary"]["ratio"]["median"], 0.9)
+        self.assertEqual(
+            json.loads(report.as_json("m", done))["rows"][0]["summary"]["ratio"]["median"], 0.9
+        )
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
 import re
 
-from ladder import own
 from ladder.machine import bench
 from ladder.programs import found, redis_server
 from ladder.run import free_port
 
+from ..bed import told
 from ..quota import Quota
 from ..row import Row
 
@@ -14,20 +14,37 @@ REDIS = ("redis-server", "redis-benchmark=redis-tools")
 
 
 def _get(bed, port, clients, number):
-    """redis-benchmark counts requests: one that collapses would take minutes, and is ended. Then what it said last counts."""
-    ask = ("redis-benchmark", "-h", "127.0.0.1", "-p", port, "-c", clients, "-n", number, "-t", "get")
-    out = bed.client(*ask, cut=True)
+    """redis-benchmark counts requests: one that collapses would take minutes, and is ended. Then
+    what it said last counts."""
+    ask = (
+        "redis-benchmark",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        port,
+        "-c",
+        clients,
+        "-n",
+        number,
+        "-t",
+        "get",
+    )
+    out = bed.client(*ask, limit=bed.patience, cut=True)
     if "throughput summary" not in out:
         # Two such figures in each line: of rates, and of times.
         rates = re.findall(r"rps=.*?overall: ([\d.]+)", out)
         return {"rate": float(rates[-1]) / 1e3 if rates else 0.0}
     head, last = out.rsplit("p99", 1)
     p99 = float(last.splitlines()[1].split()[-2])
-    return {"rate": found(r"throughput summary: ([\d.]+)", head, "redis-benchmark") / 1e3, "p99": p99 * 1e3}
+    return {
+        "rate": found(r"throughput summary: ([\d.]+)", head, "redis-benchmark") / 1e3,
+        "p99": p99 * 1e3,
+    }
 
 
 def _benchmark(bed, port, clients, guess, used=None):
-    """A run that took long enough; shorter ones say how many requests that are. `used`: the µs of processors so far."""
+    """A run that took long enough; shorter ones say how many requests that are. `used`: the µs of
+    processors so far."""
     while True:
         number = bed.number(guess)
         before = used() if used else 0
@@ -51,7 +68,8 @@ def _redis(clients, guess):
 
 
 def _quota(percent):
-    """Both ends in one cgroup that may use so much of one processor; CPU is theirs, for each request."""
+    """Both ends in one cgroup that may use so much of one processor; CPU is theirs, for each
+    request."""
 
     def cell(bed):
         with Quota(percent) as quota:
@@ -66,33 +84,49 @@ def _quota(percent):
 
 def _publish(bed):
     server, port = redis_server(bed)
-    f = own.fields(bed.client(bench("subscribers"), port, 100, bed.seconds))
+    out = bed.client(bench("subscribers"), port, 100, bed.seconds)
     bed.stop(server)
-    return {"rate": f["rate"] / 1e3, "p99": f["p99"] / 1e3}
+    return told(out)
 
 
 def _memcached(connections, size):
     def cell(bed):
         port = free_port()
-        server = bed.server(port, "memcached", "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", 0, "-t", 1)
-        f = own.fields(bed.client(bench("memcache"), port, connections, size, bed.seconds))
+        server = bed.server(
+            port, "memcached", "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", 0, "-t", 1
+        )
+        out = bed.client(bench("memcache"), port, connections, size, bed.seconds)
         bed.stop(server)
-        return {"rate": f["rate"] / 1e3, "p99": f["p99"] / 1e3}
+        return told(out)
 
     return cell
 
 
 def _memcached_row(name, connections, size, what):
     title = f"memcached, {connections} connections, {what} (a small client in C)"
-    return Row(name, title, _memcached(connections, size), needs=("memcached",), builds=("memcache",))
+    return Row(
+        name, title, _memcached(connections, size), needs=("memcached",), builds=("memcache",)
+    )
 
 
 ROWS = (
     Row("redis-1", "redis-benchmark -c 1, GET", _redis(1, 20), needs=REDIS, strict=True),
     Row("redis-50", "redis-benchmark -c 50, GET", _redis(50, 60), needs=REDIS, strict=True),
-    Row("redis-publish", "redis, 100 subscribers, 64 B (a small client in C)", _publish, needs=REDIS, builds=("subscribers",)),
+    Row(
+        "redis-publish",
+        "redis, 100 subscribers, 64 B (a small client in C)",
+        _publish,
+        needs=REDIS,
+        builds=("subscribers",),
+    ),
     *(
-        Row(f"redis-quota-{n}", f"redis -c 10, {n} % of a processor for both ends", _quota(n), needs=REDIS, kinds=("idle",))
+        Row(
+            f"redis-quota-{n}",
+            f"redis -c 10, {n} % of a processor for both ends",
+            _quota(n),
+            needs=REDIS,
+            kinds=("idle",),
+        )
         for n in (10, 50)
     ),
     _memcached_row("memcached-1", 1, 100, "100 B"),

@@ -1,4 +1,5 @@
-"""PostgreSQL with pgbench, and MariaDB with sysbench. Their tables are made once, without the library, and kept."""
+"""PostgreSQL with pgbench, and MariaDB with sysbench. Their tables are made once, without the
+library, and kept."""
 
 import glob
 import os
@@ -17,7 +18,8 @@ MARIADB = ("mariadbd=mariadb-server", "mariadb-install-db=mariadb-server", "sysb
 
 
 def kept(bed, name, make):
-    """The directory of that name among what runs keep; `make(bed, directory)` fills it where it is not there yet."""
+    """The directory of that name among what runs keep; `make(bed, directory)` fills it where it is
+    not there yet."""
     path = bench(f"field-{name}")
     if not os.path.isdir(path):
         new = f"{path}.new"
@@ -63,7 +65,9 @@ def _make_postgres(bed, data):
     if os.getuid() == 0:
         user = pwd.getpwnam("postgres")
         os.chown(data, user.pw_uid, user.pw_gid)
-    plain(bed, _bin("initdb"), "-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C")
+    plain(
+        bed, _bin("initdb"), "-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C"
+    )
     library = bed.environment.pop("LD_PRELOAD", None)
     port, server = _postgres(bed, data)
     bed.prepare(_bin("pgbench"), *_to(port), "-i", "-q", "-s", 5, "postgres")
@@ -98,7 +102,13 @@ def _pgbench(*how):
 
 
 def _postgres_row(name, *how, **more):
-    return Row(f"pgbench-{name}", f"pgbench {' '.join(map(str, how))}", _pgbench(*how), needs=POSTGRES, **more)
+    return Row(
+        f"pgbench-{name}",
+        f"pgbench {' '.join(map(str, how))}",
+        _pgbench(*how),
+        needs=POSTGRES,
+        **more,
+    )
 
 
 # ---------------------------------------------------------------- MariaDB
@@ -108,9 +118,24 @@ def _mariadb(bed, data):
     port = free_port()
     return port, bed.server(
         port,
-        *("mariadbd", "--no-defaults", f"--datadir={data}", f"--port={port}", "--bind-address=127.0.0.1"),
-        *(f"--socket={bed.path('sock')}", f"--pid-file={bed.path('pid')}", "--skip-grant-tables", "--skip-name-resolve"),
-        *("--skip-log-bin", "--innodb-flush-log-at-trx-commit=0", *(("--user=root",) if os.getuid() == 0 else ())),
+        *(
+            "mariadbd",
+            "--no-defaults",
+            f"--datadir={data}",
+            f"--port={port}",
+            "--bind-address=127.0.0.1",
+        ),
+        *(
+            f"--socket={bed.path('sock')}",
+            f"--pid-file={bed.path('pid')}",
+            "--skip-grant-tables",
+            "--skip-name-resolve",
+        ),
+        *(
+            "--skip-log-bin",
+            "--innodb-flush-log-at-trx-commit=0",
+            *(("--user=root",) if os.getuid() == 0 else ()),
+        ),
     )
 
 
@@ -121,7 +146,14 @@ def _sysbench(port, test, *how):
 
 def _make_mariadb(bed, data):
     user = ("--user=root",) if os.getuid() == 0 else ()
-    plain(bed, "mariadb-install-db", "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal", *user)
+    plain(
+        bed,
+        "mariadb-install-db",
+        "--no-defaults",
+        f"--datadir={data}",
+        "--auth-root-authentication-method=normal",
+        *user,
+    )
     library = bed.environment.pop("LD_PRELOAD", None)
     port, server = _mariadb(bed, data)
     bed.prepare(*_sysbench(port, "oltp_point_select", "prepare"))
@@ -133,7 +165,9 @@ def _make_mariadb(bed, data):
 def _maria(test, threads):
     def cell(bed):
         port, server = _mariadb(bed, kept(bed, "mariadb", _make_mariadb))
-        out = bed.client(*_sysbench(port, test, f"--threads={threads}", f"--time={bed.whole_seconds}", "run"))
+        out = bed.client(
+            *_sysbench(port, test, f"--threads={threads}", f"--time={bed.whole_seconds}", "run")
+        )
         bed.stop(server)
         return {
             "rate": found(r"transactions: +\d+ +\(([\d.]+) per sec", out, "sysbench") / 1e3,
@@ -145,7 +179,13 @@ def _maria(test, threads):
 
 def _maria_row(name, test, threads):
     title = f"MariaDB, sysbench {test}, {threads} threads"
-    return Row(f"mariadb-{name}-{threads}", title, _maria(test, threads), needs=MARIADB, strict=(name, threads) == ("point", 1))
+    return Row(
+        f"mariadb-{name}-{threads}",
+        title,
+        _maria(test, threads),
+        needs=MARIADB,
+        strict=(name, threads) == ("point", 1),
+    )
 
 
 ROWS = (

@@ -1,13 +1,27 @@
-"""Small programs of our own: the ping-pong that says most beside a busy loop, and what connections cost."""
+"""Small programs of our own: the ping-pong that says most beside a busy loop, and what connections
+cost."""
 
 from ladder import own
+from ladder.machine import bench
+from ladder.run import fields
 
 from ..row import Row
 
 
 def _resting(bed):
-    """Time of processors that both ends take in a second while a thousand connections say nothing, in µs."""
-    return {"cpu": own.fields(bed.talk("resting.py", bed.seconds))["cpu"]}
+    """Time of processors that both ends take in a second while a thousand connections say nothing,
+    in µs."""
+    return {"rest": fields(bed.talk("resting.py", bed.seconds))["cpu"]}
+
+
+def _attached(bed):
+    return {"us": fields(bed.client(bench("connects"), int(1000 * bed.seconds)))["us"]}
+
+
+def _crowd(bed):
+    """Few round trips: most of the time goes into the connections."""
+    out = bed.client(bench("idle"), 10000, int(100000 * bed.seconds), 10)
+    return {"growth": fields(out)["growth"]}
 
 
 ROWS = (Row("rounds", "Python, 64 B there and back, blocking", own.rounds, strict=True),)
@@ -15,15 +29,15 @@ ROWS = (Row("rounds", "Python, 64 B there and back, blocking", own.rounds, stric
 COSTS = (
     Row(
         *("resting", "1,000 connections over shared memory at rest, both ends", _resting),
-        **dict(unit="µs/s", key="cpu", less=True, kinds=("busy",), most=1000, above_tcp=True),
+        **dict(unit="µs/s", key="rest", less=True, kinds=("busy",), most=1000, above_tcp=True),
     ),
     Row(
-        *("close-attached", "connect, one request, close, each over shared memory", own.connects),
+        *("close-attached", "connect, one request, close, each over shared memory", _attached),
         **dict(unit="µs", key="us", less=True, kinds=("idle",), most=100, above_tcp=True),
         **dict(builds=("connects",), transport="shm"),
     ),
     Row(
-        *("crowd", "a round trip beside 10,000 idle connections on epoll, against 10", own.crowd),
+        *("crowd", "a round trip beside 10,000 idle connections on epoll, against 10", _crowd),
         **dict(unit="×", key="growth", less=True, kinds=("idle",), most=1.2),
         **dict(builds=("idle",), transport="shm"),
     ),

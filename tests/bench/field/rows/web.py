@@ -49,21 +49,58 @@ def _asked(bed, path, connections, *command):
 
 
 def _node(bed):
-    return _asked(bed, "/bytes/1024", 8, "node", os.path.join(PROGRAMS, "node_http.js"), "server", "127.0.0.1", "PORT")
+    return _asked(
+        bed,
+        "/bytes/1024",
+        8,
+        "node",
+        os.path.join(PROGRAMS, "node_http.js"),
+        "server",
+        "127.0.0.1",
+        "PORT",
+    )
 
 
 def _gunicorn(bed):
     where = ("--chdir", PROGRAMS, "-b", "127.0.0.1:PORT", "--log-level", "warning")
-    return _asked(bed, "/1024", 8, interpreter(), "-m", "gunicorn", "-k", "gevent", "-w", "1", *where, "app:app")
+    return _asked(
+        bed,
+        "/1024",
+        8,
+        interpreter(),
+        "-m",
+        "gunicorn",
+        "-k",
+        "gevent",
+        "-w",
+        "1",
+        *where,
+        "app:app",
+    )
 
 
 ROWS = (
     Row(
-        *("nginx", "nginx and wrk, 16 kept connections, 1 KiB", lambda bed: programs.nginx(bed, 1 << 10, 16, False)),
+        *(
+            "nginx",
+            "nginx and wrk, 16 kept connections, 1 KiB",
+            lambda bed: programs.nginx(bed, 1 << 10, 16, False),
+        ),
         needs=("nginx", "wrk"),
     ),
-    Row("haproxy", "wrk, HAProxy, nginx: 16 kept connections, 1 KiB", _haproxy, needs=("haproxy", "nginx", "wrk")),
-    Row("node", "node http and wrk, 8 kept connections, 1 KiB", _node, needs=("node=nodejs", "wrk"), strict=True),
+    Row(
+        "haproxy",
+        "wrk, HAProxy, nginx: 16 kept connections, 1 KiB",
+        _haproxy,
+        needs=("haproxy", "nginx", "wrk"),
+    ),
+    Row(
+        "node",
+        "node http and wrk, 8 kept connections, 1 KiB",
+        _node,
+        needs=("node=nodejs", "wrk"),
+        strict=True,
+    ),
     Row(
         *("gunicorn", "gunicorn with gevent, and wrk, 8 kept connections, 1 KiB", _gunicorn),
         **dict(needs=("wrk",), pip=("gunicorn", "gevent", "packaging")),

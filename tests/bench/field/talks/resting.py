@@ -1,6 +1,7 @@
 """A thousand connections that have left TCP and say nothing: `resting.py SECONDS [NUMBER]`.
 
-Both ends wait in epoll. Prints `cpu US`: time of processors that the two took together in a second of rest, in µs.
+Both ends wait in epoll. Prints `cpu US`: time of processors that the two took together in a second
+of rest, in µs.
 """
 
 import os
