@@ -42,7 +42,7 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let device = spelled(ready) & (member.events | always.bits()) & 0xffff != 0;
     let ask = look.ask & wanted & (Events::IN | Events::OUT);
     let mut urgent = false;
-    if member.dead | member.urgent | !ask.is_empty() | look.ask.contains(Events::RDHUP) {
+    if member.dead() | member.urgent | !ask.is_empty() | look.ask.contains(Events::RDHUP) {
         // Asked each time, since an error may have been fetched or the state moved on.
         let said =
             crate::socket::kernel::poll_now(member.fd, ask | end_of(wanted, ask) | wanted & Events::PRI);
@@ -58,7 +58,7 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let out = ready.contains(Events::OUT) && (told || member.returned || look.ready.contains(Events::OUT));
     let news = member.edge
         || member.fin
-        || wanted.intersects(Events::IN | Events::RDHUP) && progress.by_device() != member.seen.by_device()
+        || progress.by_device() != member.seen.by_device() && counts_as_news(wanted, progress)
         || behind.is_some_and(|arrived| behind::is_news(source, member, arrived))
         || wanted.contains(Events::OUT) && (progress.room != member.seen.room || out && !member.was_out);
     let due = level != 0 && (!member.edge_triggered() || news && (device || told));
@@ -68,6 +68,11 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
 /// Whether a member waits for new bytes, not for unread ones: edge triggering, and whoever wants only the end.
 fn by_edge(member: &Member, wanted: Events) -> bool {
     wanted.intersects(Events::IN | Events::RDHUP) && (member.edge_triggered() || !wanted.contains(Events::IN))
+}
+
+/// What has come by the device is news for whoever wants bytes, and the end alone for who wants that.
+fn counts_as_news(wanted: Events, progress: Progress) -> bool {
+    wanted.contains(Events::IN) || wanted.contains(Events::RDHUP) && progress.is_over()
 }
 
 /// RDHUP, where it says something; an entry that has said it once is not asked for it again ([`State::set_between`]), so that
@@ -87,23 +92,25 @@ impl Member {
     /// window that nobody may read any more.
     #[inline(always)]
     fn take_note(&mut self, verdict: &Verdict) -> bool {
+        self.note_end(verdict);
         self.seen = verdict.progress;
         (self.was_out, self.urgent) = (verdict.out, verdict.urgent);
         (self.edge, self.fin, self.told) = (false, false, false);
-        self.note_end(verdict);
         if verdict.due {
             self.arrived = verdict.behind.unwrap_or(self.arrived);
         }
         let asks = self.entry == Entry::Between || !verdict.asks.is_empty();
-        asks || self.dead && self.wanted().contains(Events::OUT)
+        asks || self.dead() && self.wanted().contains(Events::OUT)
     }
 }
 
 impl Member {
-    /// The end that the device has brought is told, before the kernel has heard of it.
+    /// The end that the device has brought is told, before the kernel has heard of it. What the kernel has
+    /// said already was about this side's own shutdown, if the device has brought the end since.
     #[inline(always)]
     fn note_end(&mut self, verdict: &Verdict) {
-        let told = verdict.due && verdict.progress.is_over() && !self.dead;
+        let first = || !self.dead() || !self.told && !self.seen.is_over();
+        let told = verdict.due && verdict.progress.is_over() && first();
         if told && self.edge_triggered() && self.wanted().intersects(Events::IN | Events::RDHUP) {
             self.over = Events::RDHUP | Events::from_bits_truncate(verdict.level) & Events::HUP;
         }
@@ -112,7 +119,7 @@ impl Member {
     /// The kernel says so much; whether that is an end which was told, and nothing else.
     fn knows(&mut self, said: Events) -> bool {
         let end = said & (Events::HUP | Events::RDHUP | Events::ERR);
-        self.dead |= !end.is_empty();
+        self.end |= end;
         !end.is_empty() && core::mem::take(&mut self.over).contains(said - Events::IN)
     }
 }
@@ -203,7 +210,7 @@ impl<S: Source> State<S> {
             member.armed |= Events::IN;
         }
         // A dead member's entry would fire at once, and judging it asks the kernel each time anyway.
-        if member.entry == Entry::Between && member.fired && !member.dead {
+        if member.entry == Entry::Between && member.fired && !member.dead() {
             self.set_between(source, index);
         }
         true
@@ -247,8 +254,9 @@ impl<S: Source> State<S> {
         }
         let settled = source.settled(slot);
         // All that was there on the device has been told; what the kernel has beside that, its entry will say.
-        member.returned =
-            member.edge_triggered() && !settled && (member.returned || member.entry == Entry::Detector);
+        // And behind an end nothing comes.
+        let returned = member.returned || member.entry == Entry::Detector || member.dead();
+        member.returned = member.edge_triggered() && !settled && returned;
         member.echo = member.returned && !member.known().is_empty();
         member.edge |= !member.returned;
         if member.entry == Entry::Program && member.events & kernel::ONESHOT != 0 {
@@ -277,7 +285,7 @@ impl<S: Source> State<S> {
             }
         } else {
             if let Some(member) = self.get_mut(index)
-                && !member.dead
+                && !member.dead()
                 && core::mem::take(&mut member.told)
             {
                 // What the old entry said the new one says again; the program has not heard it yet.
@@ -299,7 +307,7 @@ impl<S: Source> State<S> {
             ask = source.look(member.slot, member.fd).ask & wanted & (Events::IN | Events::OUT);
             ask |= end_of(wanted, ask) | wanted & Events::PRI | member.asked_beside();
         }
-        if member.dead {
+        if member.dead() {
             // It has been heard, and judging asks again each time.
             ask.remove(Events::RDHUP);
         }

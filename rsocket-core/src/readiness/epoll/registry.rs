@@ -501,7 +501,9 @@ impl<S: Source> Registry<S> {
         }
         let Some(member) = state.get(index) else { return };
         let (slot, between) = (member.slot, member.entry == Entry::Between);
-        if between && !set.dormant.load(Ordering::Relaxed) {
+        // Gone to another process, the file may come back under this number, where nobody is registered.
+        let left = !member.present && !self.source.settled(slot);
+        if (between || left) && !set.dormant.load(Ordering::Relaxed) {
             // A detector is silent after one event; this one might go on when another descriptor keeps the
             // file open.
             let _ = kernel::remove(state.epfd(), fd);

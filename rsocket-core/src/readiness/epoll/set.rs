@@ -73,8 +73,8 @@ pub(crate) struct Member {
     pub(crate) beside: bool,
     /// How much had come by TCP when it was last judged, while `beside`.
     pub(crate) arrived: u64,
-    /// The kernel has reported an end of the connection.
-    pub(crate) dead: bool,
+    /// What the kernel has reported of an end of the connection.
+    pub(crate) end: Events,
     /// The kernel has reported urgent data. Each judgement asks again, until they are gone.
     pub(crate) urgent: bool,
     pub(crate) seen: Progress,
@@ -97,13 +97,18 @@ impl Member {
         crate::readiness::mixed::wanted(self.events)
     }
 
+    /// The kernel has reported an end of the connection.
+    pub(crate) fn dead(&self) -> bool {
+        !self.end.is_empty()
+    }
+
     /// What an edge-triggered member has told of what the kernel says.
     pub(crate) fn known(&self) -> Events {
-        let mut known = Events::empty();
+        let mut known = self.end;
         known.set(Events::OUT, self.was_out);
         known.set(Events::PRI, self.urgent);
         // Behind the peer's FIN nothing comes.
-        known.set(Events::IN, self.dead);
+        known.set(Events::IN, self.dead());
         known
     }
 
@@ -154,6 +159,9 @@ pub(crate) struct State<S: Source> {
     pub(crate) changes: u32,
     /// The last gathering stopped for want of room.
     pub(crate) early: bool,
+    /// The last gathering reported a member that the kernel has called dead, which each wait judges by
+    /// a call to the kernel: so it may be asked for the others, too.
+    pub(crate) dead_told: bool,
     /// Whose turn it is, the kernel's or ours, when there is room for one.
     pub(crate) turn: usize,
 }
@@ -185,6 +193,7 @@ impl<S: Source> State<S> {
             blind: false,
             changes: 0,
             early: false,
+            dead_told: false,
             turn: 0,
         }
     }
@@ -258,7 +267,7 @@ impl<S: Source> State<S> {
             fin: false,
             over: Events::empty(),
             told: false,
-            dead: false,
+            end: Events::empty(),
             urgent: false,
             seen: Progress::default(),
             was_out: false,
@@ -420,7 +429,7 @@ impl<S: Source> State<S> {
         if member.warm {
             return true;
         }
-        if member.entry != Entry::Detector || member.dead || member.urgent || member.beside {
+        if member.entry != Entry::Detector || member.dead() || member.urgent || member.beside {
             // Judging it takes a system call: not by every wait.
             return false;
         }
@@ -455,9 +464,9 @@ impl<S: Source> State<S> {
     /// Takes a member out of the warm list when it has been quiet for long.
     pub(crate) fn cool(&mut self, source: &S, index: u32) -> bool {
         let call = self.call;
-        let quiet = self
-            .get(index)
-            .is_none_or(|m| !m.live() || m.dead || call.wrapping_sub(m.active) > COOL && !m.armed.is_empty());
+        let quiet = self.get(index).is_none_or(|m| {
+            !m.live() || m.dead() || call.wrapping_sub(m.active) > COOL && !m.armed.is_empty()
+        });
         if quiet {
             self.warm.retain(|i| *i != index);
             self.cooled(source, index);

@@ -293,7 +293,8 @@ impl<S: Source> Registry<S> {
                     state.enqueue(index);
                 }
             }
-            let due = state.entry_news
+            let due = core::mem::take(&mut state.dead_told)
+                || state.entry_news
                 || state.waits.is_multiple_of(CALLS)
                 || sys::ticks().wrapping_sub(state.asked) > TICKS;
             let (mut n, mut rang, mut asked) = (0, false, lazy && !state.warm.is_empty());
@@ -641,7 +642,8 @@ impl<S: Source> State<S> {
         if member.events & ONESHOT != 0 {
             member.disabled = true;
         }
-        let (edge, disabled) = (member.edge_triggered(), member.disabled);
+        let (edge, disabled, dead) = (member.edge_triggered(), member.disabled, member.dead());
+        self.dead_told |= dead;
         if !self.warm_up(source, index) && !disabled && (!edge || !self.park(source, index)) {
             self.enqueue(index);
         }
