@@ -18,11 +18,13 @@ const char *read_back(int end, ssize_t n, int moves) {
   return "";
 }
 
+// Who takes nothing more answers with a reset.
+static int takes_nothing(int end) { return g.closed[end] || (g.deaf[end] && g.ended[end]); }
+
 void was_sent(int end, ssize_t n) {
   if (n <= 0) return;
   g.sent[end] += (uint64_t)n;
-  // Who takes nothing more answers with a reset.
-  if (g.closed[!end] || (g.deaf[!end] && g.ended[!end])) g.reset[end] = g.reset[!end] = 1;
+  if (takes_nothing(!end)) g.reset[end] = g.reset[!end] = 1;
 }
 
 void do_send(int end, size_t n) {
@@ -40,6 +42,7 @@ void do_send(int end, size_t n) {
   if (how == 2) r = writev(s, v, 3);
   if (how == 3) r = sendmsg(s, &m, f);
   if (how == 4) {
+    if (g.nagle[end] && takes_nothing(!end) && !g.reset[end]) kind("nagle_before_reset");
     r = sendmmsg(s, mm, 2, f);
     if (r > 0) r = (ssize_t)(mm[0].msg_len + (r > 1 ? mm[1].msg_len : 0));
   }

@@ -36,6 +36,7 @@ typedef struct {
   int deaf[2];              // s[i] reads no more
   int back[2];              // what s[i] sends has gone by the kernel's hands (for `kinds`)
   int reset[2];             // s[i] gets a reset
+  int nagle[2];             // TCP_NODELAY is off at s[i]
   int six, strict;          // addresses; whether what TCP alone can do is left out
   int listener, port, set, control;
   char keep[MOST + 4], out[OUT];

@@ -85,6 +85,7 @@ void do_option(int end) {
     unsigned i = pick(6);
     int v = (int)pick((unsigned)options[i].most);
     int r = setsockopt(g.s[end], options[i].level, options[i].name, &v, sizeof v);
+    if (r == 0 && options[i].name == TCP_NODELAY && options[i].level == IPPROTO_TCP) g.nagle[end] = !v;
     SAY("%d setsockopt %d %d = %d = %d %s", end, options[i].level, options[i].name, v, r, error(r));
   } else if (how == 2) {
     int v = -1;
