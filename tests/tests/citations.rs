@@ -151,6 +151,45 @@ fn named_files(text: &str) -> Vec<&str> {
         .collect()
 }
 
+/// The words of a text in back quotes that name an item: `module::function`, `Type::CONSTANT`.
+fn named_items(text: &str) -> Vec<&str> {
+    let outside = text.split("```").step_by(2);
+    let quoted = outside.flat_map(|part| part.split('`').skip(1).step_by(2));
+    let plain = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
+    quoted.filter(|word| word.contains("::") && word.split("::").all(plain)).collect()
+}
+
+/// Whether `name` stands in a line as a word, right behind `before`.
+fn says(line: &str, before: &str, name: &str) -> bool {
+    line.match_indices(before).any(|(at, _)| {
+        let rest = line[at + before.len()..].strip_prefix(name);
+        rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+    })
+}
+
+/// Whether a source defines something of this name, has it as a variant, or passes it on.
+fn defines(source: &str, name: &str) -> bool {
+    const KINDS: [&str; 8] = ["fn ", "struct ", "enum ", "const ", "static ", "trait ", "type ", "mod "];
+    source.lines().any(|line| {
+        let passed_on = line.trim_start().starts_with("pub") && line.contains(" use ");
+        KINDS.iter().any(|kind| says(line, kind, name))
+            || says(line.trim_start(), "", name) && line.starts_with(' ')
+            || passed_on && [":", "{", " "].iter().any(|before| says(line, before, name))
+    })
+}
+
+/// Whether the sources have the item: its last part in a file, a folder or beside a type that the
+/// part before it names.
+fn has_item(sources: &[(String, String)], item: &str) -> bool {
+    let mut parts = item.rsplit("::");
+    let (Some(last), Some(owner)) = (parts.next(), parts.next()) else { return false };
+    sources.iter().any(|(path, source)| {
+        let by_path = || path.trim_end_matches(".rs").split('/').any(|part| part == owner);
+        let owned = || source.contains(owner) && defines(source, owner);
+        source.contains(last) && (by_path() || owned()) && defines(source, last)
+    })
+}
+
 /// The pages of docs that a text names by their path.
 fn named_pages(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
@@ -237,6 +276,20 @@ fn every_file_that_a_page_names_exists() {
 }
 
 #[test]
+fn every_item_that_a_page_names_exists() {
+    let mut sources = files(workspace());
+    sources.retain(|path| path.extension().is_some_and(|e| e == "rs"));
+    let sources: Vec<_> = sources.iter().map(|path| (relative(path), text(path))).collect();
+    let mut dead = Vec::new();
+    for page in pages() {
+        let text = text(&page);
+        let missing = named_items(&text).into_iter().filter(|item| !has_item(&sources, item));
+        dead.extend(missing.map(|item| format!("{}: {item}", relative(&page))));
+    }
+    assert!(dead.is_empty(), "{dead:#?}");
+}
+
+#[test]
 fn every_link_leads_somewhere() {
     let mut dead = Vec::new();
     for page in pages() {
@@ -251,7 +304,10 @@ fn every_link_leads_somewhere() {
 fn the_pages_are_as_wide_as_a_screen() {
     let root = workspace();
     let mut wide = Vec::new();
-    for page in markdown(&root.join("docs/spec")) {
+    let mut narrow = markdown(&root.join("docs/spec"));
+    narrow.extend(markdown(&root.join("docs/design")));
+    narrow.push(root.join("docs/glossary.md"));
+    for page in narrow {
         let text = text(&page);
         let lines = text.lines().enumerate().filter(|(_, line)| line.chars().count() > COLUMNS);
         wide.extend(lines.map(|(n, _)| format!("{}:{}", relative(&page), n + 1)));
@@ -293,6 +349,12 @@ fn a_wrong_file_or_link_is_found() {
     }
     assert_eq!(named_files("`a/b.rs` and `x.y()` in `attach/`, ```\n`no.rs`\n```"), ["a/b.rs", "attach/"]);
     assert_eq!(named_pages("see docs/no-page.md."), ["docs/no-page.md"]);
+    let sources =
+        [("core/src/send.rs".to_owned(), "pub fn cut() {}\nenum Into {\n    Stream,\n}".to_owned())];
+    for (item, is) in [("send::cut", true), ("Into::Stream", true), ("send::cuts", false), ("x::cut", false)]
+    {
+        assert_eq!(has_item(&sources, item), is, "{item}");
+    }
     let page = workspace().join("README.md");
     assert!(leads(&page, "docs/limits.md") && !leads(&page, "docs/none.md"));
     assert!(!leads(&page, "docs/limits.md#no-such-heading"));
