@@ -86,11 +86,8 @@ static ssize_t peek_at_low_water(int fd, char *b) {
   low_water(fd, ALL);
   return recv(fd, b, ALL + PIECE, MSG_PEEK);
 }
-// What is missing is less than the mark at which the kernel calls its own bytes something to read.
-static ssize_t all_above_low_water(int fd, char *b) {
-  low_water(fd, 3 * PIECE / 2);
-  return recv(fd, b, ALL, MSG_WAITALL);
-}
+// The kernel calls its own bytes something to read from this mark on alone. (TCP does not wake one that takes bytes and misses
+// less than that.)
 static ssize_t peek_all_above_low_water(int fd, char *b) {
   low_water(fd, 3 * PIECE / 2);
   return recv(fd, b, ALL, MSG_PEEK | MSG_WAITALL);
@@ -100,16 +97,6 @@ static ssize_t polled(int fd, char *b) {
   EQ(ready(fd, POLLIN, 8000), POLLIN);
   return recv(fd, b, ALL + PIECE, MSG_DONTWAIT);
 }
-static ssize_t in_parts(int fd, char *b) {
-  low_water(fd, 2 * PIECE);
-  ssize_t n = 0;
-  while (n < ALL) {
-    ssize_t want = ALL - n < 5 * PIECE / 4 ? ALL - n : 5 * PIECE / 4, k = recv(fd, b + n, want, 0);
-    if (k != want) FAIL("%zd of %zd bytes at %zd (errno %d)", k, want, n, errno);
-    n += k;
-  }
-  return n;
-}
 #define WAY(name, takes) \
   static void name##_client(int none) { \
     (void)none; \
@@ -118,10 +105,8 @@ static ssize_t in_parts(int fd, char *b) {
 WAY(wait_all, 1)
 WAY(peek_all, 0)
 WAY(peek_at_low_water, 0)
-WAY(all_above_low_water, 1)
 WAY(peek_all_above_low_water, 0)
 WAY(polled, 1)
-WAY(in_parts, 1)
 
 // The last piece does not come in time: the call returns what there is, once its time is over and not before.
 static void until_late(int flags, int mark) {
@@ -206,10 +191,8 @@ const test_case CASES[] = {
     BOTH(wait_all),
     BOTH(peek_all),
     BOTH(peek_at_low_water),
-    BOTH(all_above_low_water),
     BOTH(peek_all_above_low_water),
     BOTH(polled),
-    BOTH(in_parts),
     LATE(late_all),
     LATE(late_peek),
     LATE(late_low_water),
