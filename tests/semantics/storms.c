@@ -266,17 +266,20 @@ static void jump_out_of_waits(int fd) {
   volatile int i, had = 0;
   char c;
   on_signal(SIGALRM, jump, 0);
-  for (i = 0; i < 100; i++) {
+  for (i = 0; i < 200; i++) {
     if (!sigsetjmp(out, 1)) {
       struct itimerval one = {{0, 0}, {0, 2000}};
       setitimer(ITIMER_REAL, &one, NULL);
       wait_for_ever(fd, i % 4);
       FAIL("it came back");
     }
-    // One of another kind may be believed to be still below this one. (Some of the first may have come too early to leave a wait.)
+    // Some of the first may have come too early to leave a wait.
     if (i == 49) had = count_fds("");
   }
-  EQ(count_fds(""), had);
+  // One of each other kind may be believed to be still below this one, with what it sleeps on; beside load at one time and
+  // not at another.
+  int more = count_fds("") - had;
+  if (more < -3 || more > 3) FAIL("%d more descriptors after 150 more jumps", more);
   fill(&c, 1, 18, 0);
   put(fd, &c, 1);
   EQ(ready(fd, POLLIN, 1000), POLLIN);
