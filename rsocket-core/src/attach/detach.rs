@@ -311,6 +311,7 @@ fn ask_back(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Back {
     }
     if marks::want_return(&ends.incoming, state.total()) {
         s.set_receive_mode(ReceiveMode::Returned);
+        kernel::acknowledge_at_once(fd);
         // Pairs with the fence in say_shutdown.
         core::sync::atomic::fence(Ordering::SeqCst);
         let unread = receive::in_window(&state, ends);
@@ -323,6 +324,7 @@ fn ask_back(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Back {
     // The peer has gone back itself; then its end mark stands, and we read up to it.
     if marks::end(&ends.incoming) == Some(state.total()) {
         s.set_receive_mode(ReceiveMode::Returned);
+        kernel::acknowledge_at_once(fd);
         return Back::Nothing;
     }
     Back::Lost

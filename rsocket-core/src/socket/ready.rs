@@ -54,7 +54,7 @@ fn only_the_mark(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     if fd < 0 || marks::end(&ends.incoming).is_none() {
         return false;
     }
-    receive::follow_back(id, s, ends);
+    receive::follow_back(id, s, fd, ends);
     s.receive_mode() == ReceiveMode::Returned
 }
 
@@ -195,7 +195,7 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
         && marks::end(&e.incoming).is_some()
         && fd >= 0
     {
-        receive::follow_back(id, s, e);
+        receive::follow_back(id, s, fd, e);
     }
     if let Some(e) = &ends
         && s.has(flag::FIN_FIRST)

@@ -15,6 +15,7 @@ use super::cut::bytes_ahead;
 pub(crate) use super::cut::{at_the_cut, pass_the_cut};
 use super::kernel::{self, Ending};
 use super::peek::{nothing_wanted, peek};
+use super::returned::follow;
 pub(crate) use super::returned::follow_back;
 pub(crate) use super::room::{Due, give_back};
 use super::room::{commit, publish, unread_word};
@@ -29,7 +30,7 @@ use super::{beside, guard, pending, ready, straight, tally, verdict, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{ReceiveEvent, ReceiveMode};
 use crate::attach::trust::state;
-use crate::attach::{cause, counters, detach, marks, pairing, reason::Reason, sandbox};
+use crate::attach::{counters, detach, marks, pairing, reason::Reason, sandbox};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::errno::Errno;
@@ -546,9 +547,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: RecvState) -> Result<Sile
         if end != at.total() {
             return Err(broken(s, fd, "the sender's end mark is not where its messages end"));
         }
-        commit(s, ends, at, 0);
-        cause::heard(s, ends);
-        s.set_receive_mode(ReceiveMode::Returned);
+        follow(s, fd, ends, at);
         return Ok(Silence::Left);
     }
     if s.has(flag::LOST) {
