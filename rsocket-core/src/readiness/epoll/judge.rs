@@ -71,6 +71,7 @@ fn by_edge(member: &Member, wanted: Events) -> bool {
 }
 
 /// What has come by the device is news for whoever wants bytes, and the end alone for who wants that.
+#[inline(always)]
 fn counts_as_news(wanted: Events, progress: Progress) -> bool {
     wanted.contains(Events::IN) || wanted.contains(Events::RDHUP) && progress.is_over()
 }

@@ -98,6 +98,7 @@ impl Member {
     }
 
     /// The kernel has reported an end of the connection.
+    #[inline(always)]
     pub(crate) fn dead(&self) -> bool {
         !self.end.is_empty()
     }
