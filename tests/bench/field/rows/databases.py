@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import signal
+import time
 
 from ladder.machine import bench
 from ladder.programs import found
@@ -30,9 +31,9 @@ def kept(bed, name, make):
     return path
 
 
-def plain(bed, *command):
+def plain(bed, *command, **how):
     """A command that prepares: neither preloaded nor beside busy loops."""
-    return bed.prepare("env", "-u", "LD_PRELOAD", "-u", "RSOCKET_STATS", *command)
+    return bed.prepare("env", "-u", "LD_PRELOAD", "-u", "RSOCKET_STATS", *command, **how)
 
 
 # ---------------------------------------------------------------- PostgreSQL
@@ -50,11 +51,19 @@ def _as_postgres(bed):
 
 def _postgres(bed, data):
     port = free_port()
-    return port, bed.server(
+    server = bed.server(
         port,
         *(_bin("postgres"), "-D", data, "-p", port, "-c", "listen_addresses=127.0.0.1"),
         *("-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "autovacuum=off"),
     )
+    # It listens before it can answer, and after a hard end it mends its tables in between.
+    end = time.monotonic() + 60
+    ready = (_bin("pg_isready"), "-h", "127.0.0.1", "-p", port)
+    while "- accepting connections" not in plain(bed, *ready, good=(0, 1, 2)):
+        if time.monotonic() > end:
+            raise Failed(f"postgres is not ready: {bed.tail('server.log')}")
+        time.sleep(0.1)
+    return port, server
 
 
 def _to(port):
