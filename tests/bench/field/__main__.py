@@ -92,7 +92,15 @@ def rounds(row, where, pairs, seconds):
     return done
 
 
-def run(options, rows, conditions):
+def written(options, what, done):
+    """All that is done so far: a run takes hours, and may be stopped."""
+    path = os.path.join(options.out, "field.json")
+    with open(path, "w") as f:
+        f.write(report.as_json(what, done))
+    return path
+
+
+def run(options, what, rows, conditions):
     """All of it; what is done, and how many rows failed."""
     done, failed = [], 0
     for row in rows:
@@ -106,6 +114,7 @@ def run(options, rows, conditions):
             s = summary(row, where.kind, taken)
             done.append((row, where, taken, s))
             print(report.line(row, where, s, len(taken)), flush=True)
+            written(options, what, done)
     return done, failed
 
 
@@ -127,12 +136,14 @@ def main():
         return 2
     what = machine.describe()
     print(f"# {what}", flush=True)
-    done, failed = run(options, rows, conditions)
+    os.makedirs(options.out, exist_ok=True)
+    done, failed = run(options, what, rows, conditions)
+    if not done and not failed:
+        print("none of these rows means anything under these conditions", file=sys.stderr)
+        return 2
     if done:
         print(report.table(what, done))
-        with open(os.path.join(options.out, "field.json"), "w") as f:
-            f.write(report.as_json(what, done))
-        print(f"written: {options.out}/field.json")
+        print(f"written: {written(options, what, done)}")
     return 1 if failed else 0
 
 

@@ -1,5 +1,6 @@
 """What else runs on the machine while a cell is measured. Pure but for the number of processors."""
 
+import os
 import re
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ def condition(word):
     if word == "idle":
         return Condition(word, "idle")
     if word == "one":
-        return Condition(word, "one", 1, 0)
+        return Condition(word, "one", 1, min(os.sched_getaffinity(0)))
     m = re.fullmatch(r"busy(?::(\d+))?", word)
     if not m:
         raise ValueError(f"no such condition: {word}")

@@ -24,7 +24,7 @@ HEAD = (
 
 
 def _cells(row, condition, s):
-    spread = lambda v: f"{number(v.worst)}..{number(v.best)}" if v else ""
+    spread = lambda v: "/".join(map(number, (v.worst, v.median, v.best))) if v else ""
     return (
         *(row.name, condition.name, number(s.tcp), number(s.ours), row.unit),
         *(number(s.ratio.worst), number(s.ratio.median), number(s.ratio.best)),

@@ -1,6 +1,7 @@
 """Tests of what is made of the field's cells, and of its rows. `tests/bench/check` runs them."""
 
 import json
+import os
 import unittest
 
 from . import report
@@ -71,7 +72,8 @@ class Rows(unittest.TestCase):
 
     def test_conditions(self):
         self.assertEqual((condition("busy:8").loops, condition("busy:8").kind), (8, "busy"))
-        self.assertEqual((condition("one").loops, condition("one").pinned), (1, 0))
+        self.assertEqual((condition("one").loops, condition("one").kind), (1, "one"))
+        self.assertIn(condition("one").pinned, os.sched_getaffinity(0))
         for wrong in ("busy:", "two", "busy:x"):
             self.assertRaises(ValueError, condition, wrong)
 
