@@ -236,6 +236,37 @@ static void untold(int lfd, int by_message) {
 static void untold_end(int lfd) { untold(lfd, 0); }
 static void untold_end_of_a_passed(int lfd) { untold(lfd, 1); }
 
+// A set that is polled itself, and has just been given a connection with nothing to tell, has nothing to tell; then it has.
+static void polled_set(int lfd) {
+  unsigned wanted[] = {EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLRDHUP | EPOLLET, EPOLLIN | EPOLLONESHOT, EPOLLRDHUP | EPOLLET};
+  int s[2];
+  char c = 'x';
+  two(lfd, s);
+  for (int i = 0; i < 100; i++) {
+    put(s[i & 1], &c, 1);
+    get(s[~i & 1], &c, 1);
+  }
+  for (int i = 0; i < 20; i++) {
+    int ep = epoll_create1(0), outer = epoll_create1(0), says = wanted[i % 5] & EPOLLIN;
+    struct epoll_event e = {.events = wanted[i % 5]}, o = {.events = EPOLLIN}, got;
+    if (i >= 10) CHECK(!epoll_ctl(outer, EPOLL_CTL_ADD, ep, &o));
+    CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, s[1], &e));
+    for (int k = 0; k < 2; k++) {
+      EQ(ready(ep, POLLIN, k * 5), 0);
+      if (i >= 10) EQ(epoll_wait(outer, &got, 1, k * 5), 0);
+    }
+    put(s[0], &c, 1);
+    if (says) EQ(ready(ep, POLLIN, 2000), POLLIN);
+    if (says && i >= 10) EQ(epoll_wait(outer, &got, 1, patience(2000)), 1);
+    if (says) EQ(epoll_wait(ep, &got, 1, 0), 1);
+    get(s[1], &c, 1);
+    EQ(ready(ep, POLLIN, 0), 0);
+    EQ(epoll_wait(ep, &got, 1, 0), 0);
+    close(ep), close(outer);
+  }
+  close(s[0]), close(s[1]);
+}
+
 const test_case CASES[] = {
     {"behind_unread", behind_unread, NULL, SOLO | NOSHM},
     {"behind_unread_and_end", behind_unread_and_end, NULL, SOLO | NOSHM},
@@ -249,5 +280,6 @@ const test_case CASES[] = {
     {"nothing_by_an_own_call_after_the_end", own_after_the_end, NULL, SOLO | NOSHM},
     {"end_that_was_read_first", untold_end, NULL, SOLO},
     {"end_that_was_read_first_of_a_passed", untold_end_of_a_passed, NULL, SOLO | NOSHM},
+    {"polled_set_with_nothing_to_tell", polled_set, NULL, SOLO},
     {0},
 };

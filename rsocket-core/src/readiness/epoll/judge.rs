@@ -89,6 +89,13 @@ pub(crate) fn detector(wanted: Events) -> u32 {
 }
 
 impl Member {
+    /// Where there is nothing to tell, what has come before is no edge any more: only what comes next is waited for.
+    pub(super) fn spend(&mut self, verdict: &Verdict) {
+        if verdict.level == 0 {
+            self.seen.received = verdict.progress.received;
+        }
+    }
+
     /// Remembers what it showed; whether it can have patience. Only what is not settled can, and what has no room in a
     /// window that nobody may read any more.
     #[inline(always)]

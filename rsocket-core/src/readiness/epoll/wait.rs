@@ -495,8 +495,9 @@ impl<S: Source> State<S> {
         if !member.live() {
             return false;
         }
-        let due = judge(source, member).due;
-        due || !self.park(source, index)
+        let verdict = judge(source, member);
+        member.spend(&verdict);
+        verdict.due || !self.park(source, index)
     }
 
     /// Asks the kernel without waiting; the count of the program's events, and whether the bell rang.
