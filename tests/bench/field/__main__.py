@@ -72,10 +72,13 @@ def needs(rows):
 def cell(row, where, which, seconds, rates):
     """One measurement; `rates` are those of its kind, to which it adds its own."""
     library = os.environ["LIB"] if which == "ours" else None
-    with FieldBed(library, where, seconds, rates, row.transport) as bed:
-        values = row.cell(bed)
-        if library:
-            values["share"] = bed.share()
+    try:
+        with FieldBed(library, where, seconds, rates, row.transport) as bed:
+            values = row.cell(bed)
+            if library:
+                values["share"] = bed.share()
+    except (Failed, subprocess.TimeoutExpired) as why:
+        raise Failed(f"{'under the library' if library else 'over TCP'}: {why}") from why
     rates.append(values[row.key])
     return values
 
@@ -107,7 +110,7 @@ def run(options, what, rows, conditions):
         for where in (c for c in conditions if c.kind in row.kinds):
             try:
                 taken = rounds(row, where, options.pairs, options.seconds)
-            except (Failed, subprocess.TimeoutExpired) as why:
+            except Failed as why:
                 failed += 1
                 print(f"FAIL {row.name} {where.name}: {why}", flush=True)
                 continue
