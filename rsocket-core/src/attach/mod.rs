@@ -16,6 +16,7 @@ pub mod heirs;
 mod held;
 pub mod link;
 pub mod machine;
+mod mail;
 mod mapping;
 pub mod marks;
 pub mod meet;

@@ -6,15 +6,16 @@
 //! TCP all the while.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 
 use super::arenas;
 use super::held;
 use super::hello::{self, Id, Knock, Welcome};
 use super::link::{self, Beyond};
 use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
+use super::mail::open_mail;
 use super::reason::{Reason, not_asked, refused};
-use super::rendezvous::{self, Channel, Offer, ReceiveError};
+use super::rendezvous::{self, Channel, Offer};
 use super::retry::{self, later, may_pass, put_off};
 use super::trust::{self, Tuple};
 use super::visitors::{self, trusted};
@@ -440,36 +441,6 @@ fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
     lapse(s)
 }
 
-/// One message of the other end's.
-struct Mail {
-    bytes: [u8; 256],
-    len: usize,
-    fds: [Option<OwnedFd>; rendezvous::MAX_FDS],
-}
-
-impl Mail {
-    fn text(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or(&[])
-    }
-}
-
-/// The message that is awaited, if it has come; else the next look is put off.
-fn open_mail(s: &Slot, channel: &Channel) -> Result<Option<Mail>, Reason> {
-    let mut mail = Mail { bytes: [0; 256], len: 0, fds: Default::default() };
-    match channel.receive(&mut mail.bytes, &mut mail.fds) {
-        Ok(got) => {
-            mail.len = got.len;
-            Ok(Some(mail))
-        }
-        Err(ReceiveError::NothingYet) => {
-            later(s);
-            Ok(None)
-        }
-        Err(ReceiveError::Closed) => Err(Reason::OfferLapsed),
-        Err(_) => Err(Reason::LayoutMismatch),
-    }
-}
-
 fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if elsewhere(s) {
         return lapse_if_orphaned(s);
@@ -518,13 +489,13 @@ pub(super) fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         return lapse_if_orphaned(s);
     }
     let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
-    let Some(mail) = open_mail(s, &channel)? else { return Ok(()) };
+    let Some(mut mail) = open_mail(s, &channel)? else { return Ok(()) };
     let welcome = Welcome::parse(mail.text()).map_err(|_| Reason::LayoutMismatch)?;
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
     let owner = trusted(&tuple, &channel)?;
     visitors::identified(&owner, (welcome.inode, welcome.cookie))?;
-    let [arena, ..] = mail.fds;
-    let record = arenas::open(welcome.process, channel.peer_pid(), welcome.arena, arena, welcome.window)?;
+    let (pid, arena) = (channel.peer_pid(), mail.take(0));
+    let record = arenas::open(welcome.process, pid, welcome.arena, arena, welcome.window)?;
     link::start(id, s, record, welcome.window, 1, Beyond::Peer)?;
     close_pairing_fd(s);
     enter(s, PhaseEvent::WelcomeRead)?;
