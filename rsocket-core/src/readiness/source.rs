@@ -24,6 +24,12 @@ pub trait Bell: Copy + Send + Sync + 'static {
     fn id(&self) -> u64;
     /// Takes all rings out.
     fn drain(&self);
+    /// Makes room for the next ring, after an edge has told of those that are there: enough where
+    /// only edges wake. Each that comes from here on is one; and if it fills the bell, its edge is
+    /// still to be told.
+    fn make_room(&self) {
+        self.drain();
+    }
 }
 
 impl Bell for BellRef {
@@ -35,6 +41,9 @@ impl Bell for BellRef {
     }
     fn drain(&self) {
         let _ = Self::drain(self);
+    }
+    fn make_room(&self) {
+        let _ = self.take(1);
     }
 }
 

@@ -177,6 +177,10 @@ fn make(state: u32) -> Option<BellRef> {
 /// A stale bell is ignored.
 pub fn give_back(bell: BellRef) {
     let Some(entry) = bell.entry() else { return };
+    // A set leaves rings behind, which would wake the next borrower's sleeps.
+    if entry.state.load(Ordering::Relaxed) == SET {
+        bell.drain();
+    }
     entry.state.store(IDLE, Ordering::Relaxed);
     if let Some(word) = FREE.get(bell.index as usize / 64) {
         // Release: pairs with the Acquire in `take_idle`.

@@ -386,6 +386,8 @@ impl<S: Source> Registry<S> {
             if state.life != sleep.life {
                 return Err(Errno::BADF);
             }
+            // The sleep has asked the kernel.
+            state.asked = sys::ticks();
             let (mut n, rang) = state.sift(call.out, n);
             let alone = state.changes != sleep.changes;
             if alone {
@@ -531,8 +533,11 @@ impl<S: Source> State<S> {
                 out.set(kept, event);
                 kept += 1;
             } else if serial == BELL {
-                if let Some(bell) = self.bell {
-                    bell.drain();
+                match self.bell {
+                    // Who polls the set must not find it readable for what was heard.
+                    Some(bell) if self.watched => bell.drain(),
+                    Some(bell) => bell.make_room(),
+                    None => {}
                 }
                 rang = true;
             } else if let Some(index) = self.of_serial(serial) {
