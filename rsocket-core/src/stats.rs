@@ -109,6 +109,8 @@ counters! {
     MessagesReceivedRdma "messages.received.rdma",
     /// Bells rung for sleepers of peers.
     BellsRung "wakeups.rung",
+    /// Rings by an eventfd that a peer has handed over.
+    EventsRung "wakeups.rung.eventfd",
     /// Sleeps that a bell ended.
     BellsHeard "wakeups.received",
     /// Sleeps in the kernel.

@@ -84,8 +84,9 @@ pub(super) fn note_bell(index: u32, id: u64) {
     if r.rung.iter().any(|b| b.load(Ordering::Relaxed) == id) {
         return;
     }
-    // The one that is pushed out is found again by its next ring.
-    let place = r.rung.iter().find(|b| b.load(Ordering::Relaxed) == 0).or(r.rung.first());
+    // The one that is pushed out is found again by its next ring: not the first, which has come with
+    // an eventfd.
+    let place = r.rung.iter().find(|b| b.load(Ordering::Relaxed) == 0).or(r.rung.last());
     if let Some(b) = place {
         bell::hang_up(b.swap(id, Ordering::Relaxed));
     }

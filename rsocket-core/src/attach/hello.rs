@@ -20,7 +20,7 @@ use crate::sys;
 
 /// The version of everything that two processes share: these messages, the arena, its windows. To be
 /// raised with any change to any of them; two versions that differ stay on TCP.
-pub const LAYOUT_VERSION: u16 = 3;
+pub const LAYOUT_VERSION: u16 = 4;
 
 const KNOCK: u32 = u32::from_be_bytes(*b"rsKn");
 const WELCOME: u32 = u32::from_be_bytes(*b"rsWe");
@@ -60,8 +60,9 @@ pub struct Knock {
     zero: u32,
     /// Cookie of its TCP socket.
     pub cookie: u64,
-    /// One of its bells, 0 if it has none. Whoever answers makes sure that it may ring there; that it may ring the one who
-    /// answers, the sender has found out by knocking.
+    /// Its front bell, or another one, 0 if it has none. Whoever answers makes sure that it may ring
+    /// there; that it may ring the one who answers, the sender has found out by knocking. The
+    /// eventfd of the bell comes with the message, if it has one.
     pub bell: u64,
 }
 
@@ -82,12 +83,14 @@ pub struct Welcome {
     pub inode: u32,
     /// Cookie of the sender's TCP socket.
     pub cookie: u64,
+    /// As [`Knock::bell`]; the eventfd comes behind the arena.
+    pub bell: u64,
 }
 
-const _: () = assert!(size_of::<Knock>() == 48 && size_of::<Welcome>() == 56);
+const _: () = assert!(size_of::<Knock>() == 48 && size_of::<Welcome>() == 64);
 
 /// A buffer of this size holds either message, and shows when one is longer.
-pub const MESSAGE_MAX: usize = 64;
+pub const MESSAGE_MAX: usize = 72;
 
 /// The arena's descriptor comes with the message.
 const WITH_ARENA: u16 = 1;
@@ -152,7 +155,14 @@ impl Welcome {
     #[must_use]
     pub fn new(process: Id, arena: Id, window: u32, (inode, cookie): (u32, u64), with_arena: bool) -> Self {
         let flags = if with_arena { WITH_ARENA } else { 0 };
-        Self { magic: WELCOME, version: LAYOUT_VERSION, flags, process, arena, window, inode, cookie }
+        let (magic, version) = (WELCOME, LAYOUT_VERSION);
+        Self { magic, version, flags, process, arena, window, inode, cookie, bell: 0 }
+    }
+
+    /// Says which bell is the sender's.
+    #[must_use]
+    pub const fn with_bell(self, bell: u64) -> Self {
+        Self { bell, ..self }
     }
 
     /// Reads a message. The window's number is the arena's to check.
@@ -253,7 +263,7 @@ mod tests {
     fn messages_survive_the_journey() {
         let knock = Knock::new(id(1), (5, 6), 4);
         assert_eq!(Knock::parse(knock.bytes()), Ok(knock));
-        let welcome = Welcome::new(id(1), id(3), 9, (7, 8), true);
+        let welcome = Welcome::new(id(1), id(3), 9, (7, 8), true).with_bell(11);
         assert_eq!(Welcome::parse(welcome.bytes()), Ok(welcome));
         assert!(welcome.with_arena() && welcome.bytes().len() <= MESSAGE_MAX);
         assert_eq!((knock.inode, knock.cookie, welcome.inode, welcome.cookie), (5, 6, 7, 8));

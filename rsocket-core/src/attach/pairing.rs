@@ -406,7 +406,9 @@ fn introduce(fd: RawFd, tuple: &Tuple, channel: &Channel) -> Result<(), Reason> 
     trusted(tuple, channel).map_err(|e| if e == Reason::UidMismatch { Reason::NameTaken } else { e })?;
     at_home(fd)?;
     let (process, identity) = introduction(fd)?;
-    channel.send(Knock::new(process, identity, bell::some()).bytes(), &[]).map_err(|_| Reason::OfferLapsed)
+    let (bell, event) = bell::front::offered();
+    let knock = Knock::new(process, identity, bell);
+    channel.send(knock.bytes(), event.as_slice()).map_err(|_| Reason::OfferLapsed)
 }
 
 /// The process's threads can wake the peer, and be found by it, wherever they go.
@@ -446,14 +448,14 @@ fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         return lapse_if_orphaned(s);
     }
     let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
-    let Some(mail) = open_mail(s, &channel)? else { return Ok(()) };
+    let Some(mut mail) = open_mail(s, &channel)? else { return Ok(()) };
     let knock = Knock::parse(mail.text()).map_err(|_| Reason::LayoutMismatch)?;
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
     let owner = trusted(&tuple, &channel)?;
     visitors::identified(&owner, (knock.inode, knock.cookie))?;
     at_home(fd)?;
     // Before anybody could sleep who cannot be woken.
-    let reached = bell::reach(knock.bell);
+    let reached = bell::meet(knock.bell, mail.take(0));
     if reached == Rang::Forbidden {
         return Err(Reason::Sandboxed);
     }
@@ -463,9 +465,13 @@ fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if reached == Rang::Yes {
         arenas::note_bell(claim.record, knock.bell);
     }
-    let welcome = Welcome::new(process, claim.id, claim.window, identity, true);
+    let (bell, event) = bell::front::offered();
+    let welcome = Welcome::new(process, claim.id, claim.window, identity, true).with_bell(bell);
     let arena: BorrowedFd<'_> = sys::borrow(claim.fd);
-    let sent = channel.send(welcome.bytes(), &[arena]);
+    let sent = match event {
+        Some(event) => channel.send(welcome.bytes(), &[arena, event]),
+        None => channel.send(welcome.bytes(), &[arena]),
+    };
     if sent.is_err() {
         link::abandon(s);
         // Whoever knocked has handed the connection over, or become another program, or closed.
@@ -497,6 +503,9 @@ pub(super) fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     let (pid, arena) = (channel.peer_pid(), mail.take(0));
     let record = arenas::open(welcome.process, pid, welcome.arena, arena, welcome.window)?;
     link::start(id, s, record, welcome.window, 1, Beyond::Peer)?;
+    if bell::meet(welcome.bell, mail.take(1)) == Rang::Yes {
+        arenas::note_bell(record, welcome.bell);
+    }
     close_pairing_fd(s);
     enter(s, PhaseEvent::WelcomeRead)?;
     stats::add(Counter::WelcomesTaken, 1);

@@ -20,6 +20,10 @@ use crate::socket;
 pub trait Bell: Copy + Send + Sync + 'static {
     /// Readable after a ring.
     fn fd(&self) -> RawFd;
+    /// Readable, too, after some rings; -1 if there is none. Never read but by [`Bell::drain`].
+    fn event(&self) -> RawFd {
+        -1
+    }
     /// What is put into sleeper words.
     fn id(&self) -> u64;
     /// Takes all rings out.
@@ -35,6 +39,9 @@ pub trait Bell: Copy + Send + Sync + 'static {
 impl Bell for BellRef {
     fn fd(&self) -> RawFd {
         Self::fd(self)
+    }
+    fn event(&self) -> RawFd {
+        Self::event(self)
     }
     fn id(&self) -> u64 {
         Self::id(self)

@@ -13,11 +13,12 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+pub mod front;
 mod ways;
 
 #[cfg(test)]
 pub(crate) use ways::while_nobody_rings;
-pub use ways::{Rang, give_way, hang_up, reach, ring, try_ring};
+pub use ways::{Rang, give_way, hang_up, meet, reach, ring, try_ring};
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -46,15 +47,29 @@ const THREAD: u32 = 2;
 const SET: u32 = 3;
 /// Being made.
 const MAKING: u32 = 4;
+/// The front bell while no set has it.
+const SPARE: u32 = 5;
 
 struct Bell {
     state: AtomicU32,
     fd: AtomicI32,
+    /// The eventfd beside it, or -1.
+    event: AtomicI32,
     id: AtomicU64,
 }
 
-static POOL: [Bell; BELLS] =
-    [const { Bell { state: AtomicU32::new(EMPTY), fd: AtomicI32::new(-1), id: AtomicU64::new(0) } }; BELLS];
+impl Bell {
+    const fn none() -> Self {
+        Self {
+            state: AtomicU32::new(EMPTY),
+            fd: AtomicI32::new(-1),
+            event: AtomicI32::new(-1),
+            id: AtomicU64::new(0),
+        }
+    }
+}
+
+static POOL: [Bell; BELLS] = [const { Bell::none() }; BELLS];
 
 /// One bit for each bell in state IDLE. Taking the bit takes the bell.
 static FREE: [AtomicU64; BELLS / 64] = [const { AtomicU64::new(0) }; BELLS / 64];
@@ -85,6 +100,12 @@ impl BellRef {
         self.id
     }
 
+    /// What is readable beside [`fd`](Self::fd) after a ring by a peer that was handed it; -1 if there is none.
+    #[must_use]
+    pub fn event(&self) -> RawFd {
+        self.entry().map_or(-1, |bell| bell.event.load(Ordering::Relaxed))
+    }
+
     /// True after a fork in which the bell was closed here. It can only happen where a signal handler forked
     /// during a sleep: the child borrows another one.
     #[must_use]
@@ -95,7 +116,9 @@ impl BellRef {
     /// Takes all bytes out; true when there were any. To be called *before* the look that decides whether to
     /// sleep again.
     pub fn drain(&self) -> bool {
-        self.take(u32::MAX)
+        let event = self.event();
+        let rung = event >= 0 && rustix::io::read(sys::borrow(event), &mut [0_u8; 8]).is_ok();
+        self.take(u32::MAX) | rung
     }
 
     /// As [`drain`](Self::drain) where so many rings are due at most: the read that finds nothing more is left
@@ -123,7 +146,7 @@ pub fn borrow() -> Option<BellRef> {
 /// A bell for an epoll set, which survives a fork in both processes until it is given back.
 #[must_use]
 pub fn borrow_for_set() -> Option<BellRef> {
-    lend(SET)
+    front::take().or_else(|| lend(SET))
 }
 
 fn lend(state: u32) -> Option<BellRef> {
@@ -181,6 +204,9 @@ pub fn give_back(bell: BellRef) {
     if entry.state.load(Ordering::Relaxed) == SET {
         bell.drain();
     }
+    if front::put_back(&bell, entry) {
+        return;
+    }
     entry.state.store(IDLE, Ordering::Relaxed);
     if let Some(word) = FREE.get(bell.index as usize / 64) {
         // Release: pairs with the Acquire in `take_idle`.
@@ -214,10 +240,12 @@ pub fn forget(bell: BellRef) {
 }
 
 fn discard(bell: &Bell) {
-    bell.id.store(0, Ordering::Relaxed);
-    let fd = bell.fd.swap(-1, Ordering::Relaxed);
-    if fd >= 0 {
-        sys::close_private(fd);
+    front::gone(bell.id.swap(0, Ordering::Relaxed));
+    for place in [&bell.fd, &bell.event] {
+        let fd = place.swap(-1, Ordering::Relaxed);
+        if fd >= 0 {
+            sys::close_private(fd);
+        }
     }
     // Release: pairs with the Acquire in `make`.
     bell.state.store(EMPTY, Ordering::Release);
@@ -247,7 +275,7 @@ pub fn census() -> (usize, usize) {
     let mut lent = 0;
     for bell in &POOL {
         match bell.state.load(Ordering::Relaxed) {
-            IDLE => all += 1,
+            IDLE | SPARE => all += 1,
             THREAD | SET => {
                 all += 1;
                 lent += 1;

@@ -5,6 +5,7 @@
 use super::behind;
 use super::kernel;
 use super::set::{Entry, Member, State};
+use crate::errno::Errno;
 use crate::readiness::mixed::{listens_for_end, spelled};
 use crate::readiness::source::{Bell, Events, Progress, Source};
 
@@ -363,13 +364,33 @@ impl<S: Source> State<S> {
         // Its last user may have left a ring behind.
         bell.drain();
         source.hear();
-        let token = self.tag | u64::from(kernel::BELL);
-        if kernel::add(self.epfd(), bell.fd(), Events::IN.bits() | kernel::EDGE, token).is_ok() {
+        if self.listen(&bell).is_ok() {
             self.bell = Some(bell);
             self.blind = false;
         } else {
             source.give_back_set_bell(bell);
             self.blind = true;
+        }
+    }
+
+    /// Puts what a ring makes readable into the kernel's object: all of it, or nothing.
+    fn listen(&self, bell: &S::Bell) -> Result<(), Errno> {
+        let (set, how) = (self.epfd(), Events::IN.bits() | kernel::EDGE);
+        kernel::add(set, bell.fd(), how, self.tag | u64::from(kernel::BELL))?;
+        if bell.event() < 0 {
+            return Ok(());
+        }
+        kernel::add(set, bell.event(), how, self.tag | u64::from(kernel::EVENT)).inspect_err(|_| {
+            let _ = kernel::remove(set, bell.fd());
+        })
+    }
+
+    /// Takes it out again.
+    pub(super) fn listen_no_more(&mut self) {
+        let Some(bell) = self.bell.take() else { return };
+        let _ = kernel::remove(self.epfd(), bell.fd());
+        if bell.event() >= 0 {
+            let _ = kernel::remove(self.epfd(), bell.event());
         }
     }
 }

@@ -25,6 +25,8 @@ use crate::sys;
 pub(crate) const SERIAL_BITS: u32 = 24;
 /// The serial of the set's bell.
 pub(crate) const BELL: u32 = 0;
+/// The serial of the eventfd beside it.
+pub(crate) const EVENT: u32 = (1 << SERIAL_BITS) - 1;
 
 /// Flags of a member that are the program's way of being told, not conditions.
 pub(crate) const EXCLUSIVE: u32 = 1 << 28;

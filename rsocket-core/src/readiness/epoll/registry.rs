@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use super::kernel;
 use super::lock::{Guarded, inside_any};
 use super::set::{Entry, State};
-use crate::readiness::source::{Bell, Events, SlotId, Source};
+use crate::readiness::source::{Events, SlotId, Source};
 use crate::sys::{self, MAX_FDS};
 
 /// The most sets at a time; further ones are the kernel's alone.
@@ -550,7 +550,6 @@ impl<S: Source> Registry<S> {
     pub fn dissolve(&'static self) {
         for set in self.all() {
             self.enter(set, |state| {
-                let epfd = state.epfd();
                 let dormant = set.dormant.load(Ordering::Relaxed);
                 for index in 0..state.members.len() as u32 {
                     let Some(member) = state.get(index) else { continue };
@@ -567,9 +566,7 @@ impl<S: Source> Registry<S> {
                     state.drop_member(&self.source, index);
                     self.left(set, state, fd, slot);
                 }
-                if let Some(bell) = state.bell.take() {
-                    let _ = kernel::remove(epfd, bell.fd());
-                }
+                state.listen_no_more();
                 state.changes = state.changes.wrapping_add(1);
                 set.special.store(false, Ordering::SeqCst);
             });

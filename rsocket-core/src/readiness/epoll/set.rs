@@ -356,7 +356,7 @@ impl<S: Source> State<S> {
     fn new_serial(&mut self, index: u32) -> u32 {
         loop {
             let serial = self.next_serial;
-            self.next_serial = if serial + 1 < 1 << kernel::SERIAL_BITS { serial + 1 } else { 1 };
+            self.next_serial = if serial + 1 < kernel::EVENT { serial + 1 } else { 1 };
             // There are far fewer members than serials (descriptors end at 2^20), so this ends.
             if let std::collections::btree_map::Entry::Vacant(place) = self.by_serial.entry(serial) {
                 place.insert(index);

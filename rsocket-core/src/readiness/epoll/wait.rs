@@ -13,7 +13,7 @@ use libc::{c_int, epoll_event, sigset_t};
 
 use super::RealWait;
 use super::judge::judge;
-use super::kernel::{self, BELL, ONESHOT, SERIAL_BITS};
+use super::kernel::{self, BELL, EVENT, ONESHOT, SERIAL_BITS};
 use super::registry::{Registry, Set};
 use super::set::{State, WARM};
 use crate::errno::Errno;
@@ -532,12 +532,12 @@ impl<S: Source> State<S> {
             if data ^ u64::from(serial) != self.tag {
                 out.set(kept, event);
                 kept += 1;
-            } else if serial == BELL {
+            } else if serial == BELL || serial == EVENT {
                 match self.bell {
                     // Who polls the set must not find it readable for what was heard.
                     Some(bell) if self.watched => bell.drain(),
-                    Some(bell) => bell.make_room(),
-                    None => {}
+                    Some(bell) if serial == BELL => bell.make_room(),
+                    _ => {}
                 }
                 rang = true;
             } else if let Some(index) = self.of_serial(serial) {

@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use crossbeam_utils::CachePadded;
@@ -14,17 +14,26 @@ use rustix::net::SendFlags;
 
 use super::super::home;
 use super::super::park::BELL;
-use super::{address, datagram_socket};
+use super::{address, datagram_socket, front};
+use crate::stats::{self, Counter};
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sync::thread;
 use crate::sys;
 
-/// Connected sockets, cached by the id of the bell at their other end. A shard is chosen by the id,
-/// which is random, and used under its lock: the descriptor must not be replaced while it is
-/// written to.
+/// Connected sockets, and eventfds that peers have handed over, cached by the id of the bell at their
+/// other end. A shard is chosen by the id, which is random, and used under its lock: the descriptor
+/// must not be replaced while it is written to.
 pub(super) struct Ringer {
     pub(super) id: AtomicU64,
     pub(super) fd: AtomicI32,
+    /// It is an eventfd.
+    pub(super) event: AtomicBool,
+}
+
+impl Ringer {
+    const fn none() -> Self {
+        Self { id: AtomicU64::new(0), fd: AtomicI32::new(-1), event: AtomicBool::new(false) }
+    }
 }
 
 pub(super) const SHARDS: usize = 16;
@@ -41,12 +50,12 @@ pub(super) static RINGERS: [CachePadded<Shard>; SHARDS] = [const {
     CachePadded::new(Shard {
         lock: OwnedLock::new(),
         hand: AtomicU32::new(0),
-        ways: [const { Ringer { id: AtomicU64::new(0), fd: AtomicI32::new(-1) } }; WAYS],
+        ways: [const { Ringer::none() }; WAYS],
     })
 }; SHARDS];
 
-/// All that a ring says.
-const RING: &[u8] = b"!";
+/// All that a ring says: what an eventfd adds up, and a socket passes on.
+const RING: &[u8] = &1_u64.to_ne_bytes();
 
 /// What became of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +95,33 @@ pub fn try_ring(id: u64) -> Rang {
 pub fn reach(id: u64) -> Rang {
     let id = id & BELL;
     if id == 0 { Rang::Gone } else { by_socket(id, |_| Ok(())) }
+}
+
+/// As [`reach`]; `event` is the eventfd that the bell's owner has handed over, which is the way to it
+/// from here on.
+pub fn meet(id: u64, event: Option<OwnedFd>) -> Rang {
+    let reached = reach(id);
+    if let Some(event) = event {
+        if reached == Rang::Yes { adopt(id & BELL, event) } else { close(event) }
+    }
+    reached
+}
+
+fn adopt(id: u64, event: OwnedFd) {
+    let shard = RINGERS.get((id >> 1) as usize % SHARDS).filter(|_| !thread::is_guest());
+    let Some(shard) = shard.filter(|_| front::is_event(&event)) else { return close(event) };
+    let tid = thread::tid();
+    if matches!(shard.lock.lock(tid), Taken::Own) {
+        return close(event);
+    }
+    // Relaxed: as in `cached`.
+    let known = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id);
+    if known.is_some_and(|way| way.event.load(Ordering::Relaxed)) {
+        close(event);
+    } else {
+        keep(shard, known, (id, event), true);
+    }
+    shard.lock.unlock(tid);
 }
 
 /// What is said by a socket that is connected to a bell.
@@ -140,9 +176,13 @@ pub(crate) fn while_nobody_rings<R>(id: u64, f: impl FnOnce() -> R) -> R {
 fn cached(shard: &Shard, id: u64, say: Say) -> Rang {
     // Relaxed throughout: the shard's lock orders it all.
     if let Some(way) = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id) {
+        let event = way.event.load(Ordering::Relaxed);
         match say(sys::borrow(way.fd.load(Ordering::Relaxed))) {
-            Ok(()) => return Rang::Yes,
-            Err(KernelErrno::BADF | KernelErrno::NOTSOCK | KernelErrno::NOTCONN) => {
+            Ok(()) => {
+                stats::add(Counter::EventsRung, u64::from(event));
+                return Rang::Yes;
+            }
+            Err(e) if event || is_another(e) => {
                 // Somebody closed the number behind our back; it may be somebody else's now.
                 way.id.store(0, Ordering::Relaxed);
                 sys::forget_private(way.fd.swap(-1, Ordering::Relaxed));
@@ -158,23 +198,34 @@ fn cached(shard: &Shard, id: u64, say: Say) -> Rang {
         Err(rang) => return rang,
     };
     let sent = say(socket.as_fd());
+    if sent.is_ok() {
+        keep(shard, None, (id, socket), false)
+    } else {
+        close(socket)
+    }
+    answer(sent)
+}
+
+/// What a connected socket never answers.
+fn is_another(e: KernelErrno) -> bool {
+    matches!(e, KernelErrno::BADF | KernelErrno::NOTSOCK | KernelErrno::NOTCONN)
+}
+
+/// Keeps a way, in this place or in one that is free, or else in the next one's.
+fn keep(shard: &Shard, place: Option<&Ringer>, (id, fd): (u64, OwnedFd), event: bool) {
     let hand = shard.hand.load(Ordering::Relaxed);
-    let free = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == 0);
-    let way = free.or_else(|| {
+    let free = || shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == 0);
+    let way = place.or_else(free).or_else(|| {
         shard.hand.store(hand.wrapping_add(1), Ordering::Relaxed);
         shard.ways.get(hand as usize % WAYS)
     });
-    match way {
-        Some(way) if sent.is_ok() => {
-            empty(way);
-            if let Ok(fd) = sys::make_private(socket) {
-                way.fd.store(fd, Ordering::Relaxed);
-                way.id.store(id, Ordering::Relaxed);
-            }
-        }
-        _ => close(socket),
+    let Some(way) = way else { return close(fd) };
+    empty(way);
+    if let Ok(fd) = sys::make_private(fd) {
+        way.fd.store(fd, Ordering::Relaxed);
+        way.event.store(event, Ordering::Relaxed);
+        way.id.store(id, Ordering::Relaxed);
     }
-    answer(sent)
 }
 
 /// Closes what a way holds. The id goes first: a holder that dies in between leaks a descriptor of
@@ -216,7 +267,7 @@ fn connected(id: u64) -> Result<OwnedFd, Rang> {
     }
 }
 
-/// One byte. A plain write to a datagram socket raises no SIGPIPE, and the socket is non-blocking.
+/// A plain write to a datagram socket raises no SIGPIPE, and the socket is non-blocking.
 fn send(socket: BorrowedFd<'_>) -> Result<(), KernelErrno> {
     send_by(|| rustix::io::write(socket, RING))
 }
