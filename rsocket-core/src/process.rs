@@ -12,7 +12,7 @@ use crate::device::rdma;
 use crate::environment::variable;
 use crate::sync::stack;
 use crate::sync::thread;
-use crate::sys::above;
+use crate::sys::errand;
 use crate::{datagram, descriptors, live, readiness, relay, socket, stats};
 
 /// Registers the steps around `fork`. To be called once, when the library is loaded; it must never
@@ -108,7 +108,7 @@ unsafe extern "C" fn child() {
         descriptors::inherit();
     }
     if prepared(false) {
-        above::forked();
+        errand::forked();
         rdma::fork_child();
         relay::forked();
         datagram::forked();

@@ -10,7 +10,8 @@
 //! high, are close-on-exec, and are marked in a bitmap so that the hooks on `close`, `dup2` and
 //! `close_range` can spare them.
 
-pub mod above;
+mod above;
+pub mod errand;
 pub mod locking;
 pub mod unlocked;
 

@@ -9,12 +9,13 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+
+use super::errand;
 
 /// The highest soft limit that is gone beyond: the kernel's table of descriptors, which every fork
 /// copies, reaches to the highest number.
@@ -24,8 +25,6 @@ const ROOM: u64 = 4096;
 /// How often a thread looks whether another is done before it does without.
 const PATIENCE: u32 = 2000;
 
-/// Whether a thread is at it.
-static BUSY: AtomicBool = AtomicBool::new(false);
 /// Set when the kernel has refused to raise the hard limit: without `CAP_SYS_RESOURCE` it always
 /// does.
 static BOUND: AtomicBool = AtomicBool::new(false);
@@ -39,7 +38,9 @@ pub(super) fn copy(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
     let run = |task: &Task| {
         if is_alone() { task.run() } else { elsewhere(task) }
     };
-    alone(|| with_signals_blocked(|| run(&task)));
+    if !super::is_sandboxed() {
+        errand::alone(PATIENCE, rustix::thread::sched_yield, || errand::with_signals_blocked(|| run(&task)));
+    }
     let found = task.found.load(Ordering::Relaxed);
     // SAFETY: the kernel has just given the number, and nobody else knows of it.
     (found >= 0).then(|| unsafe { OwnedFd::from_raw_fd(found) })
@@ -103,81 +104,22 @@ impl Task {
     }
 }
 
-/// A stack for [`elsewhere`], which one thread uses at a time ([`BUSY`]).
-#[repr(align(64))]
-struct Stack(UnsafeCell<[u8; 16384]>);
-// SAFETY: only ever used by the process that elsewhere() makes, while BUSY is held.
-unsafe impl Sync for Stack {}
-static STACK: Stack = Stack(UnsafeCell::new([0; 16384]));
-
 extern "C" fn child(task: *mut c_void) -> c_int {
     // SAFETY: elsewhere() passes a task that outlives this process, and nobody changes it.
     unsafe { &*task.cast::<Task>() }.run();
     0
 }
 
-/// Runs the task in a process of its own that shares memory and descriptors with this one. It tells
-/// nobody of its end, and no `wait` of the program's finds it (clone(2), `__WCLONE`).
+/// Runs the task in a process of its own that shares memory and descriptors with this one.
 fn elsewhere(task: &Task) {
-    const FLAGS: c_int = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK;
-    if is_emulated() {
+    if errand::is_emulated() {
         return;
     }
-    let top = STACK.0.get().cast::<c_void>().wrapping_byte_add(size_of::<Stack>());
     let task = core::ptr::from_ref(task).cast_mut().cast::<c_void>();
-    // SAFETY: the stack is nobody else's while BUSY is held, and this thread sleeps until the
-    // process has ended (CLONE_VFORK), so that the task lives. The process makes system calls by
-    // instructions of its own and touches no thread-local; no signal reaches it.
-    let pid = unsafe { libc::clone(child, top, FLAGS, task) };
-    if pid > 0 {
-        let (none, no_usage) = (core::ptr::null_mut::<c_int>(), core::ptr::null_mut::<c_void>());
-        // SAFETY: no memory is passed.
-        unsafe { libc::syscall(libc::SYS_wait4, pid, none, libc::__WALL, no_usage) };
+    // SAFETY: copy() calls this inside both; the task is one, and its system calls are rustix's.
+    if let Ok(pid) = unsafe { errand::run(libc::CLONE_VM | libc::CLONE_FILES, child, task) } {
+        errand::reap(pid);
     }
-}
-
-/// Valgrind ends a program that makes such a process.
-fn is_emulated() -> bool {
-    crate::environment::current(c"LD_PRELOAD")
-        .is_some_and(|list| list.to_bytes().windows(9).any(|part| part == b"vgpreload"))
-}
-
-/// Runs `f` while no other thread does; not at all if that takes too long, or in a sandbox.
-fn alone(f: impl FnOnce()) {
-    // Acquire: pairs with the release below, in the thread before.
-    let take = || BUSY.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
-    let taken = !super::is_sandboxed()
-        && (0..PATIENCE).any(|_| {
-            let taken = take();
-            if !taken {
-                rustix::thread::sched_yield();
-            }
-            taken
-        });
-    if taken {
-        f();
-        BUSY.store(false, Ordering::Release);
-    }
-}
-
-/// A handler could fork, or leave by a jump; and it must not run in another process.
-fn with_signals_blocked(f: impl FnOnce()) {
-    let mut before = 0_u64;
-    mask(&u64::MAX, Some(&mut before));
-    f();
-    mask(&before, None);
-}
-
-fn mask(set: &u64, before: Option<&mut u64>) {
-    let before = before.map_or(core::ptr::null_mut(), core::ptr::from_mut);
-    // SAFETY: a set of the kernel's size, and null or room for one.
-    let _ =
-        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, set, before, size_of::<u64>()) };
-}
-
-/// In the child of a fork, which has one thread.
-pub fn forked() {
-    BUSY.store(false, Ordering::Relaxed);
 }
 
 #[cfg(test)]
