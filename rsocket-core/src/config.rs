@@ -301,7 +301,7 @@ impl Config {
     /// The files of one directory.
     fn apply_files(&mut self, directory: &[u8], complaints: &mut Complaints) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(dir) = rustix::fs::open(directory, flags, Mode::empty()) else { return };
+        let Ok(dir) = rustix::fs::openat(rustix::fs::CWD, directory, flags, Mode::empty()) else { return };
         for field in &FIELDS {
             let mut buffer = [0; FILE_MAX];
             match read_file(&dir, field.file, &mut buffer) {

@@ -7,7 +7,7 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicI32, Ordering};
 
-use crate::attach::sandbox;
+use crate::attach::{sandbox, trial};
 use crate::device::rdma;
 use crate::environment::variable;
 use crate::sync::stack;
@@ -118,4 +118,5 @@ unsafe extern "C" fn child() {
         // The program before this one may have left a family, and no socket.
         socket::family::fork_child();
     }
+    trial::has_forked();
 }

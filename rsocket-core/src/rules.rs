@@ -109,7 +109,8 @@ impl Word {
 /// As much of the file as there is room for, up to the end of a line.
 fn read<'a>(directory: &[u8], buffer: &'a mut [u8; FILE_MAX]) -> Option<&'a [u8]> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let dir = rustix::fs::open(directory, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    let dir =
+        rustix::fs::openat(rustix::fs::CWD, directory, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
     // Not blocking, so that a FIFO in its place does no harm.
     let file = rustix::fs::openat(&dir, FILE, flags | OFlags::NONBLOCK, Mode::empty());
     close(dir);

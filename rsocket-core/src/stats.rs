@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::attach::reason::Reason;
 use crate::attach::sandbox;
+use crate::attach::trial;
 use crate::errno::Errno;
 use crate::live;
 use crate::log::{Text, open_append};
@@ -224,12 +225,29 @@ pub fn odd_option(number: u8) {
     }
 }
 
-/// A line for each option that has brought a connection to TCP.
-fn write_options(out: &mut impl Write) -> core::fmt::Result {
+/// By [`trial::obstacle`]: connections that one system call kept on TCP, which a filter forbids.
+static FORBIDDEN: [AtomicU64; trial::OBSTACLES] = [const { AtomicU64::new(0) }; trial::OBSTACLES];
+
+/// Counts, beside its reason, what the filter forbids for which a connection is on TCP.
+pub fn forbidden(obstacle: u8) {
+    if let Some(n) = FORBIDDEN.get(usize::from(obstacle)) {
+        n.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A line for each option that has brought a connection to TCP, and each system call that has kept one
+/// there.
+fn write_details(out: &mut impl Write) -> core::fmt::Result {
     for (number, n) in ODD_OPTIONS.iter().enumerate() {
         let n = n.load(Ordering::Relaxed);
         if n > 0 {
             writeln!(out, "on_tcp.odd_option.{} {n}", option_table::name(number as u8))?;
+        }
+    }
+    for (number, n) in FORBIDDEN.iter().enumerate() {
+        let n = n.load(Ordering::Relaxed);
+        if n > 0 {
+            writeln!(out, "on_tcp.sandboxed.{} {n}", trial::name(number as u8))?;
         }
     }
     Ok(())
@@ -263,7 +281,7 @@ pub fn received(transport: Transport, bytes: u64, messages: u64) {
 pub fn forked() {
     live::forked();
     STATS.reset();
-    ODD_OPTIONS.iter().for_each(|n| n.store(0, Ordering::Relaxed));
+    ODD_OPTIONS.iter().chain(&FORBIDDEN).for_each(|n| n.store(0, Ordering::Relaxed));
 }
 
 impl Default for Stats {
@@ -376,7 +394,7 @@ pub fn write_report(file: &[u8]) -> Result<(), Errno> {
     let mut text = Text::<8192>::new();
     let _ = writeln!(text, "pid {}", rustix::process::getpid().as_raw_nonzero());
     let _ = snapshot().write_to(&mut text);
-    let _ = write_options(&mut text);
+    let _ = write_details(&mut text);
     let file = open_append(file)?;
     let written = if sys::may_append(&file, text.as_bytes().len()) {
         rustix::io::write(&file, text.as_bytes()).map_err(Errno::from)
@@ -393,6 +411,7 @@ pub fn write_report(file: &[u8]) -> Result<(), Errno> {
 pub fn report_at_exit<'a>(env: impl Fn(&CStr) -> Option<&'a CStr>) {
     if let Some(file) = env(c"RSOCKET_STATS").filter(|f| !f.is_empty())
         && !sandbox::inside()
+        && !trial::forbids_reports()
     {
         let _ = write_report(file.to_bytes());
     }

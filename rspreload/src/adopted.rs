@@ -11,8 +11,9 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use libc::{sa_family_t, sockaddr, socklen_t};
 use rsocket_core::attach::sandbox;
+use rsocket_core::attach::trial::Seccomp;
 use rsocket_core::environment::variable;
-use rsocket_core::socket::policy::trust_seccomp;
+use rsocket_core::socket::policy::{sandboxed, seccomp};
 use rsocket_core::socket::{self, adopted};
 
 use crate::edge::keeping_errno;
@@ -83,7 +84,7 @@ static COUNTED: AtomicBool = AtomicBool::new(false);
 pub(crate) fn begin() {
     if variable(c"RSOCKET_STATS").is_some_and(|file| !file.is_empty())
         && !policy::disabled()
-        && !sandbox::sandboxed(false)
+        && !sandbox::may_be_deadly(Seccomp::Refuse)
     {
         count_inherited();
     }
@@ -92,6 +93,10 @@ pub(crate) fn begin() {
 /// Counts, once, the connections that were here before anything was tracked. They stay on TCP.
 #[cold]
 pub(crate) fn count_inherited() {
+    // Nothing of the kind has been asked yet.
+    if sandbox::may_be_deadly(seccomp()) {
+        return;
+    }
     // Relaxed: one thread is to do it, and whoever comes later does not need the outcome.
     if COUNTED.load(Relaxed) || COUNTED.swap(true, Relaxed) {
         return;
@@ -108,7 +113,7 @@ fn count_if_connected(fd: c_int) {
         && adopted::is_connected(fd)
         && policy::enabled()
         && policy::takes(domain)
-        && !sandbox::sandboxed(trust_seccomp())
+        && !sandboxed()
     {
         adopted::left_to_kernel();
     }

@@ -207,7 +207,7 @@ impl Writer {
         }
         if self.memory.is_none() && self.left == 0 && !sandbox::inside() {
             let flags = OFlags::RDWR | OFlags::CLOEXEC;
-            self.memory = rustix::fs::open(c"/proc/self/mem", flags, Mode::empty()).ok();
+            self.memory = rustix::fs::openat(rustix::fs::CWD, c"/proc/self/mem", flags, Mode::empty()).ok();
         }
         let bytes = value.to_ne_bytes();
         let wrote = self.memory.as_ref().map(|m| rustix::io::pwrite(m, &bytes, slot as u64));

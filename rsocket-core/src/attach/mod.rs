@@ -9,6 +9,8 @@ mod raw;
 pub mod reason;
 pub mod rendezvous;
 pub mod sandbox;
+mod status;
+pub mod trial;
 pub mod trust;
 
 pub mod detach;

@@ -19,7 +19,7 @@ use super::rendezvous::{self, Channel, Offer};
 use super::retry::{self, later, may_pass, put_off};
 use super::trust::{self, Tuple};
 use super::visitors::{self, trusted};
-use super::{cause, detach, remote, sandbox, switch};
+use super::{cause, detach, remote, sandbox, switch, trial};
 use crate::device::shm::bell::{self, Rang};
 use crate::device::shm::home;
 use crate::errno::Errno;
@@ -263,7 +263,10 @@ pub(super) fn permitted(s: &Slot) -> Result<(), Reason> {
     if link::distrusted() {
         return Err(Reason::Inconsistent);
     }
-    if sandbox::sandboxed(policy::trust_seccomp()) {
+    if policy::sandboxed() {
+        if let Some(call) = trial::obstacle(policy::seccomp()).filter(|_| !sandbox::entered()) {
+            cause::of_filter(s, call);
+        }
         return Err(Reason::Sandboxed);
     }
     if rings::open() {
@@ -299,7 +302,15 @@ pub fn ended(s: &Slot) {
 }
 
 fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
-    permitted(s)?;
+    match permitted(s) {
+        // It will be asked again whether the filter allows it.
+        Err(Reason::Sandboxed) if !sandbox::entered() && !trial::is_settled(policy::seccomp()) => {
+            s.reason.store(Reason::Sandboxed as u32, Ordering::Relaxed);
+            put_off(s);
+            return Ok(());
+        }
+        other => other?,
+    }
     if own_waits::concern(s) {
         return Err(Reason::UnseenWait);
     }

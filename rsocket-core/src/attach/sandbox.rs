@@ -2,7 +2,7 @@
 //! call outside the filter kills it), or in one that is about to run out of memory
 //! (`life-of-a-connection §3`, `§8`).
 //!
-//! Must not know connections. Entry points: [`sandboxed`], [`may_come`], [`entering_sandbox`], [`inside`],
+//! Must not know connections. Entry points: [`sandboxed`], [`may_be_deadly`], [`may_come`], [`entering_sandbox`], [`inside`],
 //! [`memory_pressure`], [`memory_left`].
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -15,6 +15,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::status::{self, Status};
+use super::trial::{self, Seccomp};
 use crate::sync::stack;
 use crate::sys;
 use crate::sys::discard;
@@ -28,7 +30,7 @@ pub(crate) fn read_file<'a>(path: &CStr, buf: &'a mut [u8]) -> Option<&'a [u8]> 
     try_read_file(path, buf).ok()
 }
 
-fn try_read_file<'a>(path: &CStr, buf: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+pub(super) fn try_read_file<'a>(path: &CStr, buf: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     let fd = open(CWD, path)?;
     let mut len = 0;
     // Files of /proc may come in pieces.
@@ -48,7 +50,7 @@ fn try_read_file<'a>(path: &CStr, buf: &'a mut [u8]) -> Result<&'a [u8], Errno> 
 }
 
 /// The number after a `key` at the beginning of a line.
-fn field(text: &[u8], key: &[u8]) -> Option<u64> {
+pub(super) fn field(text: &[u8], key: &[u8]) -> Option<u64> {
     let line = text.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(key))?;
     number(line)
 }
@@ -103,19 +105,32 @@ pub fn may_come() {
     STATUS.fetch_or(NO_NEW_PRIVS, Ordering::Relaxed);
 }
 
-/// Whether the process must be left alone. With `trust` the administrator has promised that the
-/// filter allows what we do (container run-times filter every process, with a wide list); what a hook saw
-/// counts all the same.
+/// Whether the process must be left alone: what a hook saw decides, and else, in a process under a filter,
+/// what the administrator says ([`Seccomp`]) and what the filter allows ([`trial`]).
 ///
 /// `no_new_privs` alone is no sandbox: service managers set it for whole trees of processes, and servers for
 /// themselves. But a process that has it may put itself into one by a system call of which no hook hears, so there
 /// `/proc/thread-self/status` is read anew each time. (Under a filter that kills for that, what follows would kill, too.)
 #[must_use]
-pub fn sandboxed(trust: bool) -> bool {
+pub fn sandboxed(seccomp: Seccomp) -> bool {
     if entered() {
         return true;
     }
-    !trust && find_out() & FILTERED != 0
+    if seccomp == Seccomp::Trust {
+        return false;
+    }
+    let known = find_out();
+    known & FILTERED != 0 && !trial::has_passed(seccomp, known & NO_NEW_PRIVS != 0)
+}
+
+/// Whether a system call that the program would not make itself could be deadly, as far as is known: nothing
+/// is found out for it but whether there is a filter.
+#[must_use]
+pub fn may_be_deadly(seccomp: Seccomp) -> bool {
+    entered()
+        || seccomp != Seccomp::Trust
+            && find_out() & FILTERED != 0
+            && (seccomp == Seccomp::Refuse || !trial::is_known_to_pass())
 }
 
 /// What is known of this process. Reads `/proc/thread-self/status` if it has not been read yet, or if it may say something
@@ -127,31 +142,21 @@ pub(crate) fn find_out() -> u8 {
     if entered() || known & KNOWN != 0 && (known & FILTERED != 0 || known & NO_NEW_PRIVS == 0) {
         return known;
     }
-    let found = match stack::on_own(read_status) {
-        Ok(found) => found,
+    let found = match status::own() {
+        Ok(found) => bits(found),
         Err(_) if known & KNOWN != 0 => 0,
         // That there is no descriptor, or memory, for the question now is no answer to be remembered.
         Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return known | FILTERED,
         Err(_) => FILTERED,
     };
+    if known & KNOWN != 0 && found & FILTERED != 0 {
+        trial::came_late();
+    }
     STATUS.fetch_or(KNOWN | found, Ordering::Relaxed) | KNOWN | found
 }
 
-/// A filter may be one thread's, so it is the thread that is asked about.
-fn read_status() -> Result<u8, Errno> {
-    let mut buf = [0; 4096];
-    try_read_file(c"/proc/thread-self/status", &mut buf).map(parse_status)
-}
-
-/// A file that cannot be read, or does not say, counts as a filter: doubt means TCP. A kernel without
-/// seccomp has no such line, but it has the lines around it.
-fn parse_status(text: &[u8]) -> u8 {
-    let filtered = match field(text, b"Seccomp:") {
-        Some(mode) => mode != 0,
-        None => field(text, b"voluntary_ctxt_switches:").is_none(),
-    };
-    let bare = field(text, b"NoNewPrivs:").is_some_and(|v| v != 0);
-    (if filtered { FILTERED } else { 0 }) | (if bare { NO_NEW_PRIVS } else { 0 })
+const fn bits(found: Status) -> u8 {
+    (if found.filters != 0 { FILTERED } else { 0 }) | (if found.no_new_privs { NO_NEW_PRIVS } else { 0 })
 }
 
 /// When the memory cgroup was last looked at (ns), with a [`Memory`] in the two lowest bits. 0: never.
@@ -335,16 +340,6 @@ fn read_at<'a>(dir: &OwnedFd, name: &CStr, buf: &'a mut [u8]) -> Option<&'a [u8]
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn status_lines() {
-        assert_eq!(parse_status(b"Name:\tx\nNoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t0\n"), 0);
-        assert_eq!(parse_status(b"NoNewPrivs:\t1\nSeccomp:\t2\n"), FILTERED | NO_NEW_PRIVS);
-        assert_eq!(parse_status(b"NoNewPrivs:\t1\nSeccomp:\t0\n"), NO_NEW_PRIVS);
-        assert_eq!(parse_status(b"Name:\tx\nvoluntary_ctxt_switches:\t3\n"), 0);
-        assert_eq!(parse_status(b""), FILTERED);
-        assert_eq!(parse_status(b"Seccomp:\tx\n"), FILTERED);
-    }
 
     #[test]
     fn cgroup_lines() {

@@ -36,8 +36,13 @@ fn arena_of_process(pid: u32, id: [u64; 2]) -> Option<Arena> {
 fn arena_of_thread(tid: u32, id: [u64; 2]) -> Option<Option<Arena>> {
     let mut path = [0u8; 32];
     let path = text(&mut path, tid)?;
-    let directory =
-        rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let directory = rustix::fs::openat(
+        rustix::fs::CWD,
+        path,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .ok()?;
     let mut space = [core::mem::MaybeUninit::uninit(); 2048];
     let mut entries = RawDir::new(&directory, &mut space);
     let (mut any, mut found) = (false, None);

@@ -22,6 +22,7 @@ use rustix::net::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::trial;
 use crate::errno::Errno;
 use crate::stats::{self, Counter};
 use crate::sync::stack;
@@ -385,6 +386,9 @@ fn look_up_here<R>(
     read: impl FnOnce(&[u8]) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
     stats::add(Counter::LookUps, 1);
+    if trial::netlink_kills() {
+        return Err(Errno(libc::EAFNOSUPPORT));
+    }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let protocol = Some(netlink::SOCK_DIAG);
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;

@@ -19,6 +19,7 @@ use crate::attach::cause;
 use crate::attach::sandbox;
 use crate::attach::trust::Tuple;
 use crate::environment;
+use crate::socket::policy;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::stats::{self, Stats};
 use crate::sys;
@@ -269,7 +270,7 @@ fn begin() -> bool {
     // A privileged process writes no file.
     let wanted = !environment::privileged()
         && environment::variable(c"RSOCKET_LIVE").is_none_or(|v| v.to_bytes() != b"0");
-    let made = if wanted && !sandbox::sandboxed(false) { file::create() } else { None };
+    let made = if wanted && !policy::sandboxed() { file::create() } else { None };
     let Some((head, first)) = made else {
         STATE.store(IMPOSSIBLE, Ordering::Release);
         return false;

@@ -119,7 +119,9 @@ pub fn each_socket(f: impl FnMut(RawFd)) {
 
 fn list_sockets(mut f: impl FnMut(RawFd)) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else { return };
+    let Ok(directory) = rustix::fs::openat(rustix::fs::CWD, c"/proc/self/fd", flags, Mode::empty()) else {
+        return;
+    };
     let mut space = [core::mem::MaybeUninit::uninit(); 2048];
     let mut entries = RawDir::new(&directory, &mut space);
     while let Some(Ok(entry)) = entries.next() {

@@ -17,7 +17,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use super::slot::{Slot, SlotId, flag};
 use super::{family, policy};
-use crate::attach::{remote, sandbox};
+use crate::attach::remote;
 use crate::succession::image::{self, Owner};
 use crate::sync::stack;
 use crate::sys;
@@ -74,7 +74,7 @@ pub(crate) fn concern(s: &Slot) -> bool {
 pub(crate) fn listens(id: SlotId) {
     if family::slot(id).is_some_and(|s| !s.has(flag::STRICT | flag::RSOCKET))
         && (policy::shm_allowed() || remote::possible())
-        && !sandbox::sandboxed(policy::trust_seccomp())
+        && !policy::sandboxed()
     {
         any();
     }

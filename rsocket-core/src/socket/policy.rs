@@ -4,12 +4,13 @@
 //! a few relaxed loads.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
 use super::options::Sizes;
 use crate::attach::meet::place;
 use crate::attach::sandbox;
+use crate::attach::trial::Seccomp;
 use crate::config::{Config, Transport};
 use crate::fork_safe::peers;
 
@@ -23,7 +24,7 @@ static TCP: AtomicBool = AtomicBool::new(true);
 static RDMA: AtomicBool = AtomicBool::new(true);
 static EAGER: AtomicBool = AtomicBool::new(false);
 static REQUIRE: AtomicBool = AtomicBool::new(false);
-static TRUST_SECCOMP: AtomicBool = AtomicBool::new(false);
+static SECCOMP: AtomicU8 = AtomicU8::new(Seccomp::Careful as u8);
 static RINGS: AtomicBool = AtomicBool::new(false);
 static POLLING_NS: AtomicU64 = AtomicU64::new(50_000);
 /// Milliseconds; 0 is no limit.
@@ -73,10 +74,19 @@ pub fn resolve(getenv: Getenv) {
     RDMA.store(config.transports.allows(Transport::Rdma), Ordering::Relaxed);
     EAGER.store(config.eager, Ordering::Relaxed);
     REQUIRE.store(config.require, Ordering::Relaxed);
-    let trust = getenv(c"RSOCKET_SECCOMP") == Some(c"trust");
-    TRUST_SECCOMP.store(trust, Ordering::Relaxed);
-    // Not when the answer is needed: servers change their root directory before that.
-    let attaches = !sandbox::sandboxed(trust) && shm_allowed();
+    let value = getenv(c"RSOCKET_SECCOMP").map_or(b"".as_slice(), CStr::to_bytes);
+    let seccomp = Seccomp::from_value(value).unwrap_or_else(|| {
+        if first {
+            crate::log_warn!("RSOCKET_SECCOMP is none of probe, trust and refuse: the default");
+        }
+        Seccomp::Careful
+    });
+    SECCOMP.store(seccomp as u8, Ordering::Relaxed);
+    // Not when the answer is needed: servers change their root directory before that. It is asked as the
+    // files above are.
+    let deadly = sandbox::may_be_deadly(seccomp);
+    let refuses = sandbox::entered() || deadly && seccomp == Seccomp::Refuse;
+    let attaches = !refuses && shm_allowed();
     let meet = getenv(c"RSOCKET_MEET").map(CStr::to_bytes);
     place::find_out(if attaches { meet } else { Some(b"") });
     match getenv(c"RSOCKET_IO_URING").map(CStr::to_bytes) {
@@ -199,10 +209,17 @@ pub fn required() -> bool {
     REQUIRE.load(Ordering::Relaxed)
 }
 
-/// Whether a process under seccomp may attach all the same.
+/// What was said of processes under a seccomp filter.
 #[inline]
-pub fn trust_seccomp() -> bool {
-    TRUST_SECCOMP.load(Ordering::Relaxed)
+#[must_use]
+pub fn seccomp() -> Seccomp {
+    Seccomp::from_number(SECCOMP.load(Ordering::Relaxed))
+}
+
+/// Whether nothing attaches in this process for the sake of a sandbox: [`sandbox::sandboxed`].
+#[must_use]
+pub fn sandboxed() -> bool {
+    sandbox::sandboxed(seccomp())
 }
 
 /// Whether programs may have an io_uring, and then stay on TCP; else it is refused.

@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use super::slot::flag;
 use super::{Events, Look, Progress, SlotId, family, policy, reader, ready, slot, wait};
 use crate::attach::machine::Phase;
-use crate::attach::{counters, link, pairing, sandbox};
+use crate::attach::{counters, link, pairing};
 use crate::{datagram, relay};
 
 /// Looks what is ready; see [`Look`].
@@ -157,7 +157,7 @@ pub fn may_be_taken(id: SlotId) -> bool {
     // What may need no question comes first, and none is asked where one could be deadly: there nothing attaches, and relatives
     // attach nothing that such a process holds. Who holds it comes before what it is by now: a relative that holds it no more
     // has done what it did.
-    let asks = family::may_be_shared(id) && !sandbox::sandboxed(policy::trust_seccomp());
+    let asks = family::may_be_shared(id) && !policy::sandboxed();
     let others = slot(id).filter(|_| asks && family::shared(id));
     others
         .is_some_and(|s| !s.has(flag::DATAGRAM) && !matches!(s.phase(), Phase::Unconnected | Phase::Refused))

@@ -135,8 +135,12 @@ fn names(list: &[u8], name: &[u8]) -> bool {
 
 fn for_all_programs(name: &[u8]) -> bool {
     let mut text = [0; 4096];
-    let Ok(file) = rustix::fs::open(c"/etc/ld.so.preload", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-    else {
+    let Ok(file) = rustix::fs::openat(
+        rustix::fs::CWD,
+        c"/etc/ld.so.preload",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) else {
         return false;
     };
     let n = rustix::io::pread(&file, &mut text[..], 0).unwrap_or(0);
@@ -162,7 +166,12 @@ unsafe fn open(program: Program) -> Result<OwnedFd, Errno> {
 }
 
 fn open_path(path: &CStr) -> Result<OwnedFd, Errno> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+    rustix::fs::openat(
+        rustix::fs::CWD,
+        path,
+        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
+        Mode::empty(),
+    )
 }
 
 /// The first file of the name in `PATH` that may be executed.

@@ -57,6 +57,9 @@ fn mask(set: &u64, before: Option<&mut u64>) {
         unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, set, before, size_of::<u64>()) };
 }
 
+/// What a process of this kind does.
+pub(crate) type Child = extern "C" fn(*mut c_void) -> c_int;
+
 /// Runs `child` in a process of its own, on a stack of its own, until that has ended; its number, to be
 /// [`reap`]ed. `sharing` says what it shares with this one (`CLONE_VM`, `CLONE_FILES`).
 ///
@@ -66,16 +69,108 @@ fn mask(set: &u64, before: Option<&mut u64>) {
 /// # Safety
 /// Inside [`alone`] and [`with_signals_blocked`]. `argument` is what `child` expects, which makes system
 /// calls by instructions of its own and touches no thread-local.
-pub(crate) unsafe fn run(
-    sharing: c_int,
-    child: extern "C" fn(*mut c_void) -> c_int,
-    argument: *mut c_void,
-) -> Result<c_int, Errno> {
+pub(crate) unsafe fn run(sharing: c_int, child: Child, argument: *mut c_void) -> Result<c_int, Errno> {
     let top = STACK.0.get().cast::<c_void>().wrapping_byte_add(size_of::<Stack>());
     // SAFETY: the stack is nobody else's while BUSY is held, and this thread sleeps until the process
     // has ended (CLONE_VFORK), so that what the argument names lives. No signal reaches the process.
     let pid = unsafe { libc::clone(child, top, sharing | libc::CLONE_VFORK, argument) };
     if pid > 0 { Ok(pid) } else { Err(Errno(super::errno())) }
+}
+
+/// As [`run`], by the system call with which newer libraries of C make threads.
+///
+/// # Errors
+/// As [`run`]; `ENOSYS` where the kernel, or a filter, does not know it.
+///
+/// # Safety
+/// As [`run`].
+pub(crate) unsafe fn run_as_threads(
+    sharing: c_int,
+    child: Child,
+    argument: *mut c_void,
+) -> Result<c_int, Errno> {
+    let how = CloneArguments {
+        flags: (sharing | libc::CLONE_VFORK) as u64,
+        stack: STACK.0.get().expose_provenance() as u64,
+        stack_size: size_of::<Stack>() as u64,
+        ..CloneArguments::default()
+    };
+    // SAFETY: as in run(): the arguments are the kernel's structure, which says the same.
+    let result = unsafe { clone3(&how, child, argument) };
+    c_int::try_from(result).ok().filter(|pid| *pid > 0).ok_or(Errno(-result as c_int))
+}
+
+/// `struct clone_args`, as it was at first. An exit signal of 0 tells nobody.
+#[derive(Default)]
+#[repr(C)]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+}
+
+/// # Safety
+/// As [`run`]; the stack is one.
+#[cfg(target_arch = "x86_64")]
+unsafe fn clone3(how: &CloneArguments, child: Child, argument: *mut c_void) -> isize {
+    let result: isize;
+    // SAFETY: the registers are those of the kernel's calling convention. The process begins behind the
+    // instruction with these registers and an aligned stack of its own, and never leaves this text.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r13",
+            "call r12",
+            "mov edi, eax",
+            "mov eax, {exit}",
+            "syscall",
+            "ud2",
+            "2:",
+            exit = const libc::SYS_exit,
+            inlateout("rax") libc::SYS_clone3 as isize => result,
+            in("rdi") how, in("rsi") size_of::<CloneArguments>(),
+            in("r12") child, in("r13") argument,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// # Safety
+/// As above.
+#[cfg(target_arch = "aarch64")]
+unsafe fn clone3(how: &CloneArguments, child: Child, argument: *mut c_void) -> isize {
+    let result: isize;
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!(
+            "svc 0",
+            "cbnz x0, 2f",
+            "mov x29, xzr",
+            "mov x0, x21",
+            "blr x20",
+            "mov x8, {exit}",
+            "svc 0",
+            "brk 1",
+            "2:",
+            exit = const libc::SYS_exit,
+            in("x8") libc::SYS_clone3,
+            inlateout("x0") how => result,
+            in("x1") size_of::<CloneArguments>(),
+            in("x20") child, in("x21") argument,
+            options(nostack),
+        );
+    }
+    result
 }
 
 /// Takes back what the kernel keeps of a process that has ended.

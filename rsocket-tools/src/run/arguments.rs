@@ -64,9 +64,13 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=32512))]
     pub iomap: Option<u32>,
 
-    /// Attach even where a seccomp filter watches over the program
+    /// Attach even where a seccomp filter watches over the program, unprobed (as --seccomp=trust)
     #[arg(long)]
     pub trust_seccomp: bool,
+
+    /// What to do where a seccomp filter watches over the program: probe what it allows, trust it, or refuse to attach
+    #[arg(long, value_name = "HOW", value_parser = ["probe", "trust", "refuse"], conflicts_with = "trust_seccomp")]
+    pub seccomp: Option<String>,
 
     /// Say on standard error what the library does and why
     #[arg(short, long, value_name = "LEVEL", value_parser = ["warn", "info", "debug"],

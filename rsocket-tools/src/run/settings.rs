@@ -20,6 +20,7 @@ pub fn environment(a: &Arguments) -> Result<Vec<(&'static str, OsString)>, Strin
     put("RSOCKET_REQUIRE", a.require.then(|| "1".into()));
     put("RDMAV_FORK_SAFE", a.fork_safe.then(|| "1".into()));
     put("RSOCKET_SECCOMP", a.trust_seccomp.then(|| "trust".into()));
+    put("RSOCKET_SECCOMP", a.seccomp.as_ref().map(Into::into));
     put("RSOCKET_LOG", a.log.as_ref().map(Into::into));
     // A file to say it in is worth nothing while nothing is said.
     if a.log.is_none() && a.log_file.is_some() && std::env::var_os("RSOCKET_LOG").is_none() {

@@ -9,7 +9,7 @@ use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use rsocket_core::succession::target::{Program, Verdict, judge};
 use rsocket_core::succession::{self, Will};
 use rsocket_core::sync::thread;
-use rsocket_core::{attach::reason::Reason, attach::sandbox, socket, socket::family};
+use rsocket_core::{attach::reason::Reason, attach::sandbox, attach::trial, socket, socket::family};
 
 use crate::edge::keeping_errno;
 use crate::real;
@@ -55,6 +55,14 @@ fn before_spawn() {
     if shadow::any() && !sandbox::inside() {
         keeping_errno(give_away_standard);
     }
+}
+
+/// Notes a process that was made.
+fn spawned(error: c_int) -> c_int {
+    if error == 0 {
+        trial::has_spawned();
+    }
+    error
 }
 
 /// An `exec`: `real` passes it on, with the environment that it is given, if any, in place of the caller's, and comes
@@ -143,12 +151,12 @@ hook! {
 hook! {
     fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: Strings, envp: Strings) -> c_int {
         before_spawn();
-        real::posix_spawn(pid, path, actions, attributes, argv, envp)
+        spawned(real::posix_spawn(pid, path, actions, attributes, argv, envp))
     }
 
     fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: Strings, envp: Strings) -> c_int {
         before_spawn();
-        real::posix_spawnp(pid, file, actions, attributes, argv, envp)
+        spawned(real::posix_spawnp(pid, file, actions, attributes, argv, envp))
     }
 
     /// The only place where it can be seen which connection a spawned program will have.

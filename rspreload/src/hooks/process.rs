@@ -8,7 +8,7 @@
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
 use rsocket_core::attach::reason::Reason;
-use rsocket_core::attach::sandbox;
+use rsocket_core::attach::{sandbox, trial};
 use rsocket_core::{process, readiness, socket, sys};
 
 use super::number;
@@ -127,7 +127,9 @@ hook! {
     /// only that it failed is not among them.
     fn fork() -> c_int {
         let r = real::fork();
-        if r < 0 && shadow::any() {
+        if r > 0 {
+            trial::has_forked();
+        } else if r < 0 && shadow::any() {
             keeping_errno(socket::fork_failed);
         }
         r

@@ -17,7 +17,7 @@ use super::dialled::{self, Bounds, Span};
 use super::offsets::{self, TCP_TIMESTAMP};
 use super::{place, saved};
 use crate::attach::raw;
-use crate::socket::kernel;
+use crate::socket::{kernel, policy};
 use crate::sys;
 
 /// Options of tcp(7) that libc has no name for.
@@ -65,6 +65,10 @@ impl Handshake {
     /// The socket is about to listen, or does already: from its next connection on SYNs are kept.
     pub fn listens(&self, fd: RawFd) {
         if !place::is_there() || self.saving.load(Ordering::Relaxed) != THEIRS {
+            return;
+        }
+        // Nothing of the kind has been asked yet.
+        if policy::sandboxed() {
             return;
         }
         let unused = kernel::integer(fd, libc::IPPROTO_TCP, TCP_SAVE_SYN) == Some(0);

@@ -39,7 +39,7 @@ fn is_usable(path: &[u8]) -> bool {
         return false;
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::open(path, flags, Mode::empty()) else { return false };
+    let Ok(directory) = rustix::fs::openat(rustix::fs::CWD, path, flags, Mode::empty()) else { return false };
     let found = rustix::fs::fstat(&directory);
     crate::sys::discard(directory);
     found.is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory)

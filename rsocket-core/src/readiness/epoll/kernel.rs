@@ -95,7 +95,9 @@ fn reads_as_disarmed(set: RawFd, fd: RawFd) -> bool {
     }
     let Ok(path) = core::ffi::CStr::from_bytes_until_nul(&path) else { return false };
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::open(path, flags, rustix::fs::Mode::empty()) else { return false };
+    let Ok(file) = rustix::fs::openat(rustix::fs::CWD, path, flags, rustix::fs::Mode::empty()) else {
+        return false;
+    };
     let file = file.into_raw_fd();
     let mut text = [0_u8; 4096];
     let mut kept = 0;

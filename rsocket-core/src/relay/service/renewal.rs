@@ -82,7 +82,7 @@ impl Service {
     /// Closes what is behind the channel's number, and with it everything that the kernel keeps for it. The number stays
     /// taken, by something that nothing can be written to: a thread may be about to use it.
     fn close_channel(&self) {
-        let nothing = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let nothing = rustix::fs::openat(rustix::fs::CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         if let Ok(nothing) = nothing {
             // SAFETY: the number is the channel's, which is private and stays open as long as the process lives.
             let mut number = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.channel.fd()) });
