@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 # By condition, what the worst pair and the median of the ratios have to be.
-STRICT = {"idle": (None, 1), "one": (1.1, 1.4), "busy": (0.9, 2)}
-USUAL = {"idle": (None, 1)}
+WANTED = {"idle": (None, 1), "one": (1.1, 1.4), "busy": (0.9, 2)}
 ROUND = ("ours", "tcp", "again")
 
 
@@ -56,13 +55,13 @@ def _missed(row, kind, s):
         if s.ours - base <= row.most:
             return []
         return [f"{s.ours - base:.3g} {row.unit}, at most {row.most:g} wanted"]
-    worst, middle = (STRICT if row.strict else USUAL).get(kind, (None, None))
+    worst, middle = WANTED[kind] if kind in ("idle", *row.strict) else (None, None)
     missed = []
     if worst is not None and s.ratio.worst < worst:
         missed.append(f"worst {s.ratio.worst:.3g}, wanted {worst:g}")
     if middle is not None and s.ratio.median < middle:
         missed.append(f"median {s.ratio.median:.3g}, wanted {middle:g}")
-    if kind == "busy" and row.strict and s.p99 is not None and s.p99 < 1:
+    if kind == "busy" and kind in row.strict and s.p99 is not None and s.p99 < 1:
         missed.append(f"p99 {s.p99:.3g}, wanted 1")
     if s.cpu is not None and s.cpu > 1:
         missed.append(f"CPU a request {s.cpu:.3g}, at most 1 wanted")

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Callable
 
 EVERYWHERE = ("idle", "busy", "one")
+BUSY = ("busy",)
+BUSY_AND_ONE = ("busy", "one")
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Row:
     builds: tuple = ()  # programs of tests/bench
     mpi: tuple = ()  # those that mpicc builds
     kinds: tuple = EVERYWHERE  # the conditions under which it means something
-    strict: bool = False  # it has to be good beside busy loops, too
+    strict: tuple = ()  # the conditions other than idle under which it has to be good, too
     most: float | None = None  # instead of a ratio: at most so much, in its unit
     above_tcp: bool = False  # more than TCP takes
     transport: str | None = None  # RSOCKET_TRANSPORT, where the row is about one

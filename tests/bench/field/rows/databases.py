@@ -12,7 +12,7 @@ from ladder.machine import bench
 from ladder.programs import found
 from ladder.run import Failed, free_port
 
-from ..row import Row
+from ..row import BUSY, BUSY_AND_ONE, Row
 
 POSTGRES = ("/usr/lib/postgresql/*/bin/postgres=postgresql", "setpriv=util-linux")
 MARIADB = ("mariadbd=mariadb-server", "mariadb-install-db=mariadb-server", "sysbench")
@@ -193,12 +193,12 @@ def _maria_row(name, test, threads):
         title,
         _maria(test, threads),
         needs=MARIADB,
-        strict=(name, threads) == ("point", 1),
+        strict=BUSY_AND_ONE if (name, threads) == ("point", 1) else (),
     )
 
 
 ROWS = (
-    *(_postgres_row(f"S-{n}", "-S", "-c", n, strict=n == 8) for n in (1, 8, 32)),
+    *(_postgres_row(f"S-{n}", "-S", "-c", n, strict=BUSY if n == 8 else ()) for n in (1, 8, 32)),
     *(_postgres_row(f"S-prepared-{n}", "-S", "-M", "prepared", "-c", n) for n in (1, 8, 32)),
     _postgres_row("tpcb", "-c", 8),
     _postgres_row("C", "-S", "-C", "-c", 2),
