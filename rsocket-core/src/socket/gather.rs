@@ -24,6 +24,9 @@ const LOOK_AGAIN_NS: u64 = 1_000_000;
 
 /// Continues a look that has found TCP's bytes before the cut, and the window's, with what TCP has behind the window's
 /// last byte: the sender has gone back already. `to` are all the buffers, of which the cursor has used up what was found.
+///
+/// Stays a function: its lists are no part of the frame of every receive.
+#[inline(never)]
 pub(super) fn behind_the_window(
     s: &Slot,
     fd: RawFd,
