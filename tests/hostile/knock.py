@@ -13,7 +13,7 @@ import sys
 import time
 
 # The library's, in rsocket-core/src/attach/hello.rs: one that differs meets nobody, and the test would show nothing.
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 
 
 def name(client, server):

@@ -14,7 +14,7 @@ import struct
 import sys
 import time
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 
 
 def name(local, remote):
