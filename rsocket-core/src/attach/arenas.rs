@@ -64,7 +64,7 @@ pub struct ArenaRecord {
     pub(super) taken: [AtomicU64; MOST_WINDOWS / 64],
     /// The connection that has each window on this side; 0 is none, [`GUEST`] one that is still to come.
     pub(super) slot_of: [AtomicU32; MOST_WINDOWS],
-    /// Bells of the peer that were rung last, to be forgotten with it.
+    /// Bells of the peer that were rung, to be forgotten with it.
     pub(super) rung: [AtomicU64; RUNG],
 }
 
@@ -72,23 +72,22 @@ pub struct ArenaRecord {
 pub(super) const GUEST: u32 = u32::MAX;
 const _: () = assert!(family::MAX_SLOTS < GUEST as usize);
 
-/// How many of the peer's bells a record remembers.
-const RUNG: usize = 8;
+/// How many of the peer's bells a record remembers: one for each of its threads that sleep at a time.
+const RUNG: usize = 32;
 
 /// Serialises changes to this process's records and mappings. Never held across a sleep.
 pub(super) static LOCK: OwnedLock = OwnedLock::new();
 
-/// A bell of the peer's that has been found: forgotten when the peer has ended.
+/// A bell of the peer's that has been found: forgotten when the peer has ended. The way to one for
+/// which there is no place stays until another bell needs that ([`bell::try_ring`] keeps so many).
 pub(super) fn note_bell(index: u32, id: u64) {
     let Some(r) = family::get().and_then(|f| record(f, index)) else { return };
+    // Relaxed: each word stands for itself; one that is lost is one that is not remembered.
     if r.rung.iter().any(|b| b.load(Ordering::Relaxed) == id) {
         return;
     }
-    // The one that is pushed out is found again by its next ring: not the first, which has come with
-    // an eventfd.
-    let place = r.rung.iter().find(|b| b.load(Ordering::Relaxed) == 0).or(r.rung.last());
-    if let Some(b) = place {
-        bell::hang_up(b.swap(id, Ordering::Relaxed));
+    if let Some(b) = r.rung.iter().find(|b| b.load(Ordering::Relaxed) == 0) {
+        b.store(id, Ordering::Relaxed);
     }
 }
 
