@@ -21,18 +21,32 @@ use crate::sync::thread;
 use crate::sys;
 
 /// Connected sockets, and eventfds that peers have handed over, cached by the id of the bell at their
-/// other end. A shard is chosen by the id, which is random, and used under its lock: the descriptor
-/// must not be replaced while it is written to.
+/// other end. A shard is chosen by the id, which is random, and changed under its lock. No lock is
+/// held while a way is written to, since whoever is woken may take the processor at once: its users
+/// are counted, and one that has any keeps its descriptor.
 pub(super) struct Ringer {
     pub(super) id: AtomicU64,
     pub(super) fd: AtomicI32,
     /// It is an eventfd.
     pub(super) event: AtomicBool,
+    /// Threads that are about to write to it. Added to under the lock.
+    users: AtomicU32,
 }
 
 impl Ringer {
     const fn none() -> Self {
-        Self { id: AtomicU64::new(0), fd: AtomicI32::new(-1), event: AtomicBool::new(false) }
+        Self {
+            id: AtomicU64::new(0),
+            fd: AtomicI32::new(-1),
+            event: AtomicBool::new(false),
+            users: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether it may be closed. To be asked under the lock.
+    fn is_idle(&self) -> bool {
+        // Acquire: pairs with the Release in `say_by`: the last write has come back.
+        self.users.load(Ordering::Acquire) == 0
     }
 }
 
@@ -116,7 +130,7 @@ fn adopt(id: u64, event: OwnedFd) {
     }
     // Relaxed: as in `cached`.
     let known = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id);
-    if known.is_some_and(|way| way.event.load(Ordering::Relaxed)) {
+    if known.is_some_and(|way| way.event.load(Ordering::Relaxed) || !way.is_idle()) {
         close(event);
     } else {
         keep(shard, known, (id, event), true);
@@ -134,17 +148,23 @@ fn by_socket(id: u64, say: Say) -> Rang {
     }
     // The low bit is always 1: the shard comes from the others.
     let Some(shard) = RINGERS.get((id >> 1) as usize % SHARDS) else { return Rang::Failed };
+    let Some(known) = locked(shard, || shard.take_way(id)) else {
+        // A signal handler interrupted a change of the cache: go without it.
+        return once(id, say);
+    };
+    known.and_then(|way| say_by(shard, way, id, say)).unwrap_or_else(|| anew(shard, id, say))
+}
+
+/// Runs `f` under the lock; `None` if this thread is inside already. Every entry is valid at each step
+/// of a change, so a dead holder leaves nothing to repair.
+fn locked<R>(shard: &Shard, f: impl FnOnce() -> R) -> Option<R> {
     let tid = thread::tid();
-    match shard.lock.lock(tid) {
-        // A signal handler interrupted a ring: go without the cache.
-        Taken::Own => once(id, say),
-        // Every entry is valid at each step of `cached`, so a dead holder leaves nothing to repair.
-        Taken::Clean | Taken::Broken => {
-            let rang = cached(shard, id, say);
-            shard.lock.unlock(tid);
-            rang
-        }
+    if matches!(shard.lock.lock(tid), Taken::Own) {
+        return None;
     }
+    let r = f();
+    shard.lock.unlock(tid);
+    Some(r)
 }
 
 /// Forgets the way to a bell whose owner has ended.
@@ -155,7 +175,9 @@ pub fn hang_up(id: u64) {
     if id == 0 || matches!(shard.lock.lock(tid), Taken::Own) {
         return;
     }
-    if let Some(way) = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id) {
+    // One that is being written to stays until its place is needed.
+    let way = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id);
+    if let Some(way) = way.filter(|way| way.is_idle()) {
         empty(way);
     }
     shard.lock.unlock(tid);
@@ -173,35 +195,60 @@ pub(crate) fn while_nobody_rings<R>(id: u64, f: impl FnOnce() -> R) -> R {
     r
 }
 
-fn cached(shard: &Shard, id: u64, say: Say) -> Rang {
-    // Relaxed throughout: the shard's lock orders it all.
-    if let Some(way) = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id) {
-        let event = way.event.load(Ordering::Relaxed);
-        match say(sys::borrow(way.fd.load(Ordering::Relaxed))) {
-            Ok(()) => {
-                stats::add(Counter::EventsRung, u64::from(event));
-                return Rang::Yes;
-            }
-            Err(e) if event || is_another(e) => {
+impl Shard {
+    /// The way to this bell, which stays until it is given back. Under the lock.
+    fn take_way(&self, id: u64) -> Option<&Ringer> {
+        // Relaxed, as all else in a shard: its lock orders it.
+        let way = self.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id)?;
+        way.users.fetch_add(1, Ordering::Relaxed);
+        Some(way)
+    }
+}
+
+/// By a way that was taken, and is given back; `None` if it is one no more.
+fn say_by(shard: &Shard, way: &Ringer, id: u64, say: Say) -> Option<Rang> {
+    let (fd, event) = (way.fd.load(Ordering::Relaxed), way.event.load(Ordering::Relaxed));
+    let said = say(sys::borrow(fd));
+    // Release: pairs with the Acquire in `is_idle`.
+    way.users.fetch_sub(1, Ordering::Release);
+    let Err(e) = said else {
+        stats::add(Counter::EventsRung, u64::from(event));
+        return Some(Rang::Yes);
+    };
+    let closed = event || is_another(e);
+    locked(shard, || {
+        let same = way.id.load(Ordering::Relaxed) == id && way.fd.load(Ordering::Relaxed) == fd;
+        if same && way.is_idle() {
+            if closed {
                 // Somebody closed the number behind our back; it may be somebody else's now.
                 way.id.store(0, Ordering::Relaxed);
                 sys::forget_private(way.fd.swap(-1, Ordering::Relaxed));
-            }
-            Err(_) => {
+            } else {
                 empty(way);
-                return Rang::Gone;
             }
         }
-    }
+    });
+    if closed { None } else { Some(Rang::Gone) }
+}
+
+/// By a new socket, which is kept.
+fn anew(shard: &Shard, id: u64, say: Say) -> Rang {
     let socket = match connected(id) {
         Ok(socket) => socket,
         Err(rang) => return rang,
     };
     let sent = say(socket.as_fd());
+    let mut socket = Some(socket);
     if sent.is_ok() {
-        keep(shard, None, (id, socket), false)
-    } else {
-        close(socket)
+        locked(shard, || {
+            let known = shard.ways.iter().any(|way| way.id.load(Ordering::Relaxed) == id);
+            if let Some(socket) = socket.take_if(|_| !known) {
+                keep(shard, None, (id, socket), false);
+            }
+        });
+    }
+    if let Some(socket) = socket {
+        close(socket);
     }
     answer(sent)
 }
@@ -211,13 +258,14 @@ fn is_another(e: KernelErrno) -> bool {
     matches!(e, KernelErrno::BADF | KernelErrno::NOTSOCK | KernelErrno::NOTCONN)
 }
 
-/// Keeps a way, in this place or in one that is free, or else in the next one's.
+/// Keeps a way, in this place or in one that is free, or else in the next one's that nobody uses.
+/// Under the lock.
 fn keep(shard: &Shard, place: Option<&Ringer>, (id, fd): (u64, OwnedFd), event: bool) {
     let hand = shard.hand.load(Ordering::Relaxed);
     let free = || shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == 0);
     let way = place.or_else(free).or_else(|| {
         shard.hand.store(hand.wrapping_add(1), Ordering::Relaxed);
-        shard.ways.get(hand as usize % WAYS)
+        shard.ways.get(hand as usize % WAYS).filter(|way| way.is_idle())
     });
     let Some(way) = way else { return close(fd) };
     empty(way);
@@ -305,7 +353,7 @@ pub fn give_way() -> usize {
         }
         for way in &shard.ways {
             let fd = way.fd.load(Ordering::Relaxed);
-            if fd >= 0 && sys::is_below_limit(fd) {
+            if fd >= 0 && sys::is_below_limit(fd) && way.is_idle() {
                 empty(way);
                 closed += 1;
             }
@@ -315,10 +363,11 @@ pub fn give_way() -> usize {
     closed
 }
 
-/// In the child of a fork: frees the locks of threads that do not exist here.
+/// In the child of a fork: frees the locks, and the ways, of threads that do not exist here.
 pub(super) fn forked() {
     for shard in &RINGERS {
         shard.lock.reset();
+        shard.ways.iter().for_each(|way| way.users.store(0, Ordering::Relaxed));
     }
 }
 
