@@ -122,6 +122,7 @@ const NETLINK: usize = libc::SOCK_RAW as usize | AT_ONCE;
 const DIAG: usize = libc::NETLINK_SOCK_DIAG as usize;
 const CLONED: usize = (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK | libc::CLONE_THREAD) as usize;
 const SIGNAL_SET: usize = 8;
+const EVENT: usize = (libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as usize;
 const MEMFD: usize = (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) as usize;
 const SEALS: usize = (libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL) as usize;
 /// `SIOCOUTQ` and `FIONREAD`.
@@ -218,6 +219,13 @@ pub(super) const CALLS: &[Call] = &[
     ),
     bad("getsockopt.TCP_INFO", libc::SYS_getsockopt, [NONE, TCP, libc::TCP_INFO as usize, ROOM, ROOM]),
     bad("setsockopt.SO_LINGER", libc::SYS_setsockopt, [NONE, SOCKET, libc::SO_LINGER as usize, ROOM, 8]),
+    call(
+        "setsockopt.TCP_QUICKACK",
+        libc::SYS_setsockopt,
+        [NONE, TCP, libc::TCP_QUICKACK as usize, ROOM, 4],
+        Error(EBADF),
+        Tolerant,
+    ),
     bad("shutdown", libc::SYS_shutdown, [NONE]),
     bad("ioctl.SIOCOUTQ", libc::SYS_ioctl, [NONE, UNSENT, ROOM]),
     bad("ioctl.FIONREAD", libc::SYS_ioctl, [NONE, UNREAD, ROOM]),
@@ -225,6 +233,7 @@ pub(super) const CALLS: &[Call] = &[
     fine("ppoll", libc::SYS_ppoll, [NULL, 0, ROOM, NULL, SIGNAL_SET]),
     #[cfg(target_arch = "x86_64")]
     fine("poll", libc::SYS_poll, [NULL, 0, 0]),
+    call("eventfd2", libc::SYS_eventfd2, [0, EVENT], Descriptor, Tolerant),
     bad("epoll_ctl", libc::SYS_epoll_ctl, [NONE, libc::EPOLL_CTL_MOD as usize, NONE, ROOM]),
     bad("epoll_pwait", libc::SYS_epoll_pwait, [NONE, ROOM, 1, 0, NULL, SIGNAL_SET]),
     call("futex.FUTEX_WAKE", libc::SYS_futex, [ROOM, libc::FUTEX_WAKE as usize, 1], Fine, Must),
