@@ -14,7 +14,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{OwnedFd, RawFd};
 
 use rustix::net::{Shutdown, shutdown};
@@ -28,6 +28,10 @@ use crate::sys;
 /// One bit for each descriptor number that is an end. Relaxed: changed under [`LOCK`], read by a
 /// child that was made under it.
 static HELD: [AtomicU64; sys::MAX_FDS / 64] = [const { AtomicU64::new(0) }; sys::MAX_FDS / 64];
+
+/// How many words of [`HELD`] have ever had a bit: a child looks at no others, since each page that it
+/// looks at costs it a fault. Changed under [`LOCK`].
+static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Held while an end is made or closed, and by whoever forks, as the last of what a fork waits for:
 /// under it no other lock is taken, and the kernel alone is called.
@@ -51,6 +55,7 @@ fn mark(fd: RawFd, held: bool) {
     {
         let bit = 1 << (number % 64);
         if held {
+            USED.fetch_max(number / 64 + 1, Ordering::Relaxed);
             word.fetch_or(bit, Ordering::Relaxed)
         } else {
             word.fetch_and(!bit, Ordering::Relaxed)
@@ -116,7 +121,7 @@ pub fn fork_parent() {
 pub fn fork_child() {
     FORKING.store(false, Ordering::Relaxed);
     LOCK.reset();
-    for (index, word) in HELD.iter().enumerate() {
+    for (index, word) in HELD.iter().enumerate().take(USED.load(Ordering::Relaxed)) {
         let mut bits = word.swap(0, Ordering::Relaxed);
         while bits != 0 {
             sys::close_private((index * 64) as RawFd + bits.trailing_zeros() as RawFd);
