@@ -204,9 +204,13 @@ pub fn give_back(bell: BellRef) {
     if entry.state.load(Ordering::Relaxed) == SET {
         bell.drain();
     }
-    if front::put_back(&bell, entry) {
-        return;
+    if !front::put_back(&bell, entry) {
+        put_away(&bell, entry);
     }
+}
+
+/// Into the pool.
+fn put_away(bell: &BellRef, entry: &Bell) {
     entry.state.store(IDLE, Ordering::Relaxed);
     if let Some(word) = FREE.get(bell.index as usize / 64) {
         // Release: pairs with the Acquire in `take_idle`.

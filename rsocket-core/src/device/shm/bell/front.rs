@@ -14,16 +14,23 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::EventfdFlags;
 
-use super::{Bell, BellRef, SET, SPARE, discard, find, make};
+use super::{Bell, BellRef, SET, SPARE, discard, find, make, put_away};
 use crate::sys;
 
 /// Its id; 0 while there is none.
 static FRONT: AtomicU64 = AtomicU64::new(0);
+
+/// There shall be none: the program has few descriptors, and the two of a front bell would be of these.
+/// Relaxed: a thread that does not see it finds the same.
+static SCARCE: AtomicBool = AtomicBool::new(false);
+
+/// Below this number, and below the program's limit, descriptors are few.
+const FEW: i32 = 1024;
 
 /// What peers are told of it: the id, 0 if there is none, and the eventfd, if there is one.
 #[must_use]
@@ -40,8 +47,16 @@ fn current() -> Option<BellRef> {
 
 #[cold]
 fn first() -> Option<BellRef> {
+    if SCARCE.load(Ordering::Relaxed) {
+        return None;
+    }
     let new = make(SPARE)?;
     let entry = new.entry()?;
+    if new.fd() < FEW && sys::is_below_limit(new.fd()) {
+        SCARCE.store(true, Ordering::Relaxed);
+        put_away(&new, entry);
+        return None;
+    }
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     if let Ok(event) = rustix::event::eventfd(0, flags).map_err(Into::into).and_then(sys::make_private) {
         entry.event.store(event, Ordering::Relaxed);
