@@ -1,30 +1,11 @@
 // What an edge-triggered set has told of an end is told once, whatever happens to the descriptor
 // behind it, and beside members that are always ready it is told at once.
 #include "pair.h"
+#include "set.h"
 
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-static int set_of(int fd, uint32_t events) {
-  int ep = epoll_create1(EPOLL_CLOEXEC);
-  struct epoll_event e = {.events = events};
-  CHECK(ep >= 0 && !epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
-  return ep;
-}
-static unsigned said(int ep, int ms) {
-  struct epoll_event e = {0};
-  int n = epoll_wait(ep, &e, 1, ms);
-  CHECK(n >= 0);
-  return n ? e.events : 0;
-}
-static void quiet(int ep) {
-  for (int i = 0; i < 20; i++) EQ(said(ep, 0), 0);
-  EQ(said(ep, 2), 0);
-}
-static void here(int fd, int n) {
-  int seen = -1;
-  for (double end = now() + 10; seen != n;) CHECK(now() < end && !ioctl(fd, FIONREAD, &seen));
-}
 // The kernel has heard of the end: seen by a call of which the library does not learn.
 static void over(int fd, int state, int or) {
   struct tcp_info info = {0};

@@ -1,29 +1,9 @@
 // Edges of epoll where the sender goes back to TCP behind unread bytes, or ends the stream there: one for each arrival, and none
 // for what was told before.
 #include "pair.h"
+#include "set.h"
 
 #include <sys/syscall.h>
-
-static int set_of(int fd, uint32_t events) {
-  int ep = epoll_create1(EPOLL_CLOEXEC);
-  struct epoll_event e = {.events = events};
-  CHECK(ep >= 0 && !epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
-  return ep;
-}
-static unsigned said(int ep, int ms) {
-  struct epoll_event e = {0};
-  int n = epoll_wait(ep, &e, 1, ms);
-  CHECK(n >= 0);
-  return n ? e.events : 0;
-}
-static void quiet(int ep) {
-  for (int i = 0; i < 20; i++) EQ(said(ep, 0), 0);
-  EQ(said(ep, 2), 0);
-}
-static void here(int fd, int n) {
-  int seen = -1;
-  for (double end = now() + 10; seen != n;) CHECK(now() < end && !ioctl(fd, FIONREAD, &seen));
-}
 
 // The sender goes back by a call that only the kernel can do; what it sends then comes behind what is unread.
 static void behind(int lfd, uint32_t more, int before) {
@@ -88,7 +68,6 @@ static void behind_nothing(int lfd) {
   }
 }
 static void added_behind_unread(int lfd) { behind(lfd, 0, 0); }
-
 
 // The same for one that sleeps on the set when the bytes come.
 static void goes_back_server(int fd) {

@@ -1,18 +1,7 @@
 // What epoll says of an end of the connection beside what it has said before: at once, and once.
 #include "sem.h"
+#include "set.h"
 
-static int set_of(int fd, uint32_t events) {
-  int ep = epoll_create1(EPOLL_CLOEXEC);
-  struct epoll_event e = {.events = events};
-  CHECK(ep >= 0 && !epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
-  return ep;
-}
-static unsigned said(int ep, int ms) {
-  struct epoll_event e = {0};
-  int n = epoll_wait(ep, &e, 1, ms);
-  CHECK(n >= 0);
-  return n ? e.events : 0;
-}
 static void await_events(int fd, short events) {
   double end = now() + patience(3000) / 1000.0;
   while ((ready(fd, events, 0) & events) != events) {

@@ -128,7 +128,7 @@ fn adopt(id: u64, event: OwnedFd) {
     if matches!(shard.lock.lock(tid), Taken::Own) {
         return close(event);
     }
-    // Relaxed: as in `cached`.
+    // Relaxed: as in `take_way`.
     let known = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id);
     if known.is_some_and(|way| way.event.load(Ordering::Relaxed) || !way.is_idle()) {
         close(event);
