@@ -124,6 +124,7 @@ export PYTHON
 
 RS_TMP=()
 RS_PIDS=()
+declare -gA RS_BORN=()
 
 # tmpdir VAR : a new directory, removed at exit. Others may write into it (servers change their user).
 tmpdir() {
@@ -134,17 +135,40 @@ tmpdir() {
   printf -v "$1" '%s' "$d"
 }
 
+# born VAR PID : when it began, in ticks since the boot (proc(5), stat, field 22); empty if it is gone.
+born() {
+  local stat=
+  { read -r stat <"/proc/$2/stat"; } 2>/dev/null
+  set -- "$1" ${stat##*) }
+  printf -v "$1" '%s' "${21-}"
+}
+
+# watch PID : it is ended at exit. The kernel gives numbers again, within a minute where tests make
+# hundreds of processes a second, so a process is known by its number and its birth.
+watch() {
+  local at
+  born at "$1"
+  RS_PIDS+=("$1")
+  RS_BORN[$1]=$at
+}
+
 # start VAR COMMAND... : runs it in the background, in a process group of its own, its id in VAR.
 # SIGINT keeps its default meaning (a background job of a script would ignore it).
 start() {
   local var=$1
   shift
   setsid env --default-signal=INT,QUIT "$@" &
-  RS_PIDS+=($!)
+  watch $!
   printf -v "$var" '%s' $!
 }
 
-alive() { kill -0 "$1" 2>/dev/null; }
+# alive PID : it runs, or waits to be reaped, and is the one that was watched, if one was.
+alive() {
+  local at
+  [ "${RS_BORN[$1]+watched}" ] || { kill -0 "$1" 2>/dev/null; return; }
+  born at "$1"
+  [ "$at" ] && [ "$at" = "${RS_BORN[$1]}" ]
+}
 
 # gone PID [SECONDS] : waits until it has ended; false if it has not.
 gone() {
@@ -179,6 +203,7 @@ tree() {
 gone_child() {
   local i n=$(($2 * 50)) st
   for ((i = 0; i < n; i++)); do
+    alive "$1" || return 0
     st=$(sed -n 's/^State:\t\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null)
     case $st in '' | Z | X) return 0 ;; esac
     sleep 0.02

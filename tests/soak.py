@@ -20,13 +20,18 @@ import tempfile
 import time
 
 
+def broken(client, why):
+    """As it is for a client that was killed; for another one the driver's caller looks here."""
+    print(f"port {client[1]}: {why!r}", flush=True)
+
+
 class Echo(socketserver.BaseRequestHandler):
     def handle(self):
         try:
             while data := self.request.recv(random.choice((300, 5000, 70000))):
                 self.request.sendall(data)
-        except OSError:
-            pass
+        except ConnectionError as why:
+            broken(self.client_address, why)
 
 
 class Server(socketserver.TCPServer):
@@ -41,14 +46,24 @@ class Threads(socketserver.ThreadingMixIn, Server):
 class Forks(socketserver.ForkingMixIn, Server):
     max_children = 100
 
+    def collect_children(self, *, blocking=False):
+        """As the library does, and says how each child ended that did not end well."""
+        while self.active_children:
+            pid, status = os.waitpid(-1, 0 if blocking else os.WNOHANG)
+            if not pid:
+                return
+            self.active_children.discard(pid)
+            if status:
+                print(f"a child of the server, {pid}, ended with status {status:#x}", flush=True)
+
 
 async def echo(reader, writer):
     try:
         while data := await reader.read(70000):
             writer.write(data)
             await writer.drain()
-    except OSError:
-        pass
+    except ConnectionError as why:
+        broken(writer.get_extra_info("peername"), why)
     finally:
         writer.close()
 
@@ -83,7 +98,8 @@ def talk(port, seed, rounds):
             while len(got) < len(message):
                 more = s.recv(rnd.choice((1000, 100000)))
                 if not more:
-                    raise SystemExit("the stream has ended")
+                    at = f"in round {i}, at {len(got)} of {len(message)}"
+                    raise SystemExit(f"port {s.getsockname()[1]}: the stream has ended {at}")
                 got += more
             if got != message:
                 raise SystemExit(f"WRONG bytes in round {i}")

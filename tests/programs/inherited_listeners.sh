@@ -23,7 +23,7 @@ uvicorn_test() {
   (cd "$HERE" && exec env PYTHONDONTWRITEBYTECODE=1 "${P[@]}" "$(command -v uvicorn)" --workers 2 \
     --port "$port" --no-access-log app:asgi) </dev/null >"$dir/log" 2>&1 &
   server=$!
-  RS_PIDS+=("$server")
+  watch "$server"
   wait_port "$port" "$server" 30 || { fail uvicorn "it is silent: $(tail -3 "$dir/log")"; return; }
   limit 120 "${P[@]}" "$PYTHON" "$HERE/http_client.py" "$port" 4 $rounds 700 60000 4000000 \
     >"$dir/out" 2>&1

@@ -138,7 +138,7 @@ memory() {
     mkfifo "$dir/go"
     "${P[@]}" "$PYTHON" "$work/talker.py" "$port" <"$dir/go" >"$dir/out" 2>&1 &
     talk=$!
-    RS_PIDS+=($talk)
+    watch $talk
     exec 8>"$dir/go"
     for ((line = 0; line < 1000; line++)); do grep -q warm "$dir/out" && break; sleep 0.02; done
     echo $(($(cat "$USAGE") + (3 << 20))) >"$LIMIT"

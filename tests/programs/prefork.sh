@@ -29,7 +29,7 @@ upgrade() {
   until_true test -s "$dir/pid.oldbin" || { echo "the old pid file did not come"; return 1; }
   until_true test -s "$dir/pid" || { echo "no new pid file"; return 1; }
   new=$(cat "$dir/pid")
-  RS_PIDS+=("$new")
+  watch "$new"
   until_true workers_of "$new" 4 || { echo "the new binary has $(children "$new") workers"; rc=1; }
   kill -QUIT "$server"
   gone "$server" 60 || { echo "the old binary did not end"; rc=1; }
@@ -63,7 +63,7 @@ CONF
   limit 30 "${P[@]}" "$(command -v nginx)" -p "$dir" -c "$dir/conf" -e "$dir/error.log" >"$dir/log" 2>&1
   until_true test -s "$dir/pid"
   server=$(cat "$dir/pid")
-  RS_PIDS+=("$server")
+  watch "$server"
   wait_port "$port" "$server" && until_true workers_of "$server" 4 || { fail nginx "$(tail -3 "$dir/log" "$dir/error.log")"; return; }
   # Under load until told otherwise: a connection for each request, since one at rest may be closed by a worker that ends.
   mkfifo "$dir/stop"
@@ -110,7 +110,7 @@ gunicorn_test() {
       server=$!
       wait_port "$port" "$server" 20 || { fail "gunicorn $kind" "$(tail -3 "$dir/log")"; continue; }
     }
-    RS_PIDS+=("$server")
+    watch "$server"
     limit 120 "${P[@]}" "$PYTHON" "$HERE/http_client.py" "$port" 4 $rounds 700 60000 900000 >"$dir/out" 2>&1
     check "gunicorn $kind: every byte" "$(tail -2 "$dir/out") $(tail -3 "$dir/log")" same $? 0
     for n in 700 900000; do

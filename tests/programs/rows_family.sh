@@ -129,7 +129,7 @@ CONF
   quiet limit 60 "${P[@]}" "$(command -v nginx)" -p "$DIR" -c "$DIR/conf" -e "$DIR/error.log" || return
   shortly 30 test -s "$DIR/pid" || return
   SERVERS=("$(cat "$DIR/pid")")
-  RS_PIDS+=("${SERVERS[0]}")
+  watch "${SERVERS[0]}"
   (
     trap - EXIT
     upgrade "${SERVERS[0]}" 2>"$SHARED/upgrade.why"
@@ -179,7 +179,7 @@ nginx-upgrade_ask() {
 # The new master is its predecessor's child and not ours: ended by the id in its file.
 nginx-upgrade_end() {
   local now
-  now=$(cat "$DIR/pid" 2>/dev/null) && RS_PIDS+=("$now") && kill -QUIT "$now" 2>/dev/null && gone "$now" 60 || because "the new binary did not end" || return
+  now=$(cat "$DIR/pid" 2>/dev/null) && watch "$now" && kill -QUIT "$now" 2>/dev/null && gone "$now" 60 || because "the new binary did not end" || return
   SERVERS=()
   [ -z "$(grep -Ev '\[(notice|info)\]' "$DIR/error.log" 2>/dev/null)" ] || because "$(tail -n 3 "$DIR/error.log")"
 }

@@ -433,9 +433,10 @@ static int run_case(const test_case *c) {
     int moved = 0;
     for (int i = 0; i < 2; i++) {
       if (!pid[i] || status[i] >= 0) continue;
-      int st;
-      if (waitpid(pid[i], &st, WNOHANG) != pid[i]) continue;
-      status[i] = WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st);
+      // It is not reaped before its group is ended below: until then its number is nobody else's.
+      siginfo_t end_of = {0};
+      if (waitid(P_PID, pid[i], &end_of, WEXITED | WNOHANG | WNOWAIT) || !end_of.si_pid) continue;
+      status[i] = end_of.si_code == CLD_EXITED ? end_of.si_status : 128 + end_of.si_status;
       left--, moved = 1;
       // Whoever is left of a case that has failed gets two more seconds to say why.
       if (status[i] && now() + patience(2) < end) end = now() + patience(2);
@@ -449,7 +450,7 @@ static int run_case(const test_case *c) {
     if (!moved && left) nap(1);
   }
   for (int i = 0; i < 2; i++)
-    if (pid[i]) kill(-pid[i], SIGKILL);  // grandchildren of a failed case
+    if (pid[i]) kill(-pid[i], SIGKILL), waitpid(pid[i], NULL, 0);  // grandchildren of a failed case
   char text[900] = "";
   rewind(log);
   size_t n = fread(text, 1, sizeof text - 1, log);
