@@ -23,9 +23,9 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use crate::attach::reason::Reason;
-use crate::attach::sandbox;
 use crate::readiness;
 use crate::socket::{self, SlotId};
+use crate::sys::sandbox;
 use crate::sys::{self, MAX_FDS};
 
 static TABLE: [AtomicU32; MAX_FDS] = [const { AtomicU32::new(0) }; MAX_FDS];

@@ -6,10 +6,10 @@
 use core::ffi::c_int;
 use core::time::Duration;
 
-use crate::attach::sandbox;
 use crate::errno::Errno;
 use crate::probe::present;
 use crate::sys;
+use crate::sys::sandbox;
 use libc::{iovec, ssize_t, timespec, timeval};
 
 /// The most elements that the kernel takes in one scatter list (`UIO_MAXIOV`).

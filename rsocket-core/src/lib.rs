@@ -33,6 +33,7 @@ pub mod fork_safe;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod headroom;
+pub mod host;
 pub mod libdir;
 pub mod live;
 pub mod log;

@@ -23,6 +23,8 @@ use rustix::fs::{CWD, Mode, OFlags};
 use crate::errno::Errno;
 use crate::sync::stack;
 use crate::sys;
+use crate::sys::sandbox;
+use crate::sys::text::Text;
 
 /// How much is said. Each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,7 +169,7 @@ fn write_now(fd: RawFd, bytes: &[u8]) {
 pub fn write(level: Level, message: fmt::Arguments<'_>) {
     let fd = FD.load(Ordering::Relaxed);
     // Even a look whether it can be written could be deadly in a sandbox.
-    if fd < 0 || crate::attach::sandbox::inside() {
+    if fd < 0 || sandbox::inside() {
         return;
     }
     stack::on_own(|| write_line(fd, level, message));
@@ -181,46 +183,6 @@ fn write_line(fd: RawFd, level: Level, message: fmt::Arguments<'_>) {
         line.replace_end(b"...\n");
     }
     write_now(fd, line.as_bytes());
-}
-
-/// Text of limited length, on the stack. What does not fit is left out.
-pub(crate) struct Text<const N: usize> {
-    bytes: [u8; N],
-    len: usize,
-    /// Something did not fit.
-    pub(crate) cut: bool,
-}
-
-impl<const N: usize> Text<N> {
-    pub(crate) const fn new() -> Self {
-        Self { bytes: [0; N], len: 0, cut: false }
-    }
-
-    pub(crate) fn push(&mut self, more: &[u8]) {
-        let room = self.bytes.get_mut(self.len..).unwrap_or(&mut []);
-        let n = more.len().min(room.len());
-        for (to, from) in room.iter_mut().zip(more) {
-            *to = *from;
-        }
-        self.len += n;
-        self.cut |= n < more.len();
-    }
-
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or(&[])
-    }
-
-    fn replace_end(&mut self, end: &[u8]) {
-        self.len = self.len.saturating_sub(end.len());
-        self.push(end);
-    }
-}
-
-impl<const N: usize> Write for Text<N> {
-    fn write_str(&mut self, s: &str) -> fmt::Result {
-        self.push(s.as_bytes());
-        Ok(())
-    }
 }
 
 /// Writes a message of a level, when that level is on. The arguments are not evaluated otherwise.
@@ -261,16 +223,6 @@ mod tests {
         assert_eq!(Level::from_name(b"off"), Level::Off);
         assert_eq!(Level::from_name(b"1"), Level::Warn);
         assert!(Level::Warn < Level::Debug);
-    }
-
-    #[test]
-    fn text_is_cut_not_overrun() {
-        let mut t = Text::<8>::new();
-        assert!(write!(t, "{}", 1234).is_ok() && !t.cut);
-        assert!(write!(t, "{}", 567_890).is_ok() && t.cut);
-        assert_eq!(t.as_bytes(), b"12345678");
-        t.replace_end(b"..\n");
-        assert_eq!(t.as_bytes(), b"12345..\n");
     }
 
     #[test]

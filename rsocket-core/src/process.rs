@@ -7,12 +7,13 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicI32, Ordering};
 
-use crate::attach::{sandbox, trial};
 use crate::device::rdma;
 use crate::environment::variable;
+use crate::host::trial;
 use crate::sync::stack;
 use crate::sync::thread;
 use crate::sys::errand;
+use crate::sys::sandbox;
 use crate::{datagram, descriptors, live, readiness, relay, socket, stats};
 
 /// Registers the steps around `fork`. To be called once, when the library is loaded; it must never

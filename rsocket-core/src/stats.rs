@@ -16,12 +16,13 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::attach::reason::Reason;
-use crate::attach::sandbox;
-use crate::attach::trial;
 use crate::errno::Errno;
+use crate::host::trial;
 use crate::live;
-use crate::log::{Text, open_append};
+use crate::log::open_append;
 use crate::socket::option_table;
+use crate::sys::sandbox;
+use crate::sys::text::Text;
 use crate::sys::{self, discard};
 
 macro_rules! counters {

@@ -13,6 +13,9 @@
 mod above;
 pub mod errand;
 pub mod locking;
+pub mod sandbox;
+pub(crate) mod small_file;
+pub(crate) mod text;
 pub mod unlocked;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};

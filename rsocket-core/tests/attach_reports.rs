@@ -4,9 +4,10 @@ use std::ffi::{CStr, CString};
 use std::path::PathBuf;
 
 use rsocket_core::attach::reason::Reason;
-use rsocket_core::attach::sandbox;
-use rsocket_core::attach::trial::Seccomp;
+use rsocket_core::host::filter;
+use rsocket_core::host::trial::Seccomp;
 use rsocket_core::stats::{self, Counter, Transport};
+use rsocket_core::sys::sandbox;
 use rsocket_core::{log, log_debug, log_info, log_warn, sys};
 
 fn place(name: &str) -> (PathBuf, CString) {
@@ -69,12 +70,12 @@ fn log_report_and_sandbox() {
     assert_eq!(stats::snapshot().get(Counter::Resets), 0);
 
     // In a sandbox there is no report; what a hook saw is not to be overruled.
-    let _ = sandbox::sandboxed(Seccomp::Careful);
-    assert!(!sandbox::sandboxed(Seccomp::Trust));
+    let _ = filter::sandboxed(Seccomp::Careful);
+    assert!(!filter::sandboxed(Seccomp::Trust));
     sandbox::entering_sandbox();
     assert!(sandbox::entered() && !sandbox::inside());
     sandbox::inside_from_now_on();
-    assert!(sandbox::inside() && sandbox::sandboxed(Seccomp::Trust) && sandbox::sandboxed(Seccomp::Careful));
+    assert!(sandbox::inside() && filter::sandboxed(Seccomp::Trust) && filter::sandboxed(Seccomp::Careful));
     std::fs::remove_file(&path).expect("remove");
     stats::report_at_exit(env);
     assert!(!path.exists());

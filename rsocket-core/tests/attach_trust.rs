@@ -6,6 +6,9 @@ use std::os::fd::AsRawFd;
 
 use rsocket_core::attach::counters;
 use rsocket_core::attach::trust::{self, Owner, Tuple, state};
+use rsocket_core::host::filter;
+use rsocket_core::host::memory;
+use rsocket_core::host::trial;
 
 fn pair(listen: &str, connect: Option<&str>) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(listen).expect("bind");
@@ -172,12 +175,11 @@ fn cost() {
     time("counters::put", &mut || assert_eq!(counters::put(fd, true), Ok(0)));
     time("counters::taken", &mut || assert!(counters::taken(fd).is_ok()));
     // Each first look, once a second at most.
-    use rsocket_core::attach::{sandbox, trial};
     let start = std::time::Instant::now();
-    let answer = sandbox::sandboxed(trial::Seccomp::Careful);
+    let answer = filter::sandboxed(trial::Seccomp::Careful);
     println!("sandboxed, first: {:.2} us ({answer})", start.elapsed().as_secs_f64() * 1e6);
     let start = std::time::Instant::now();
-    let _ = sandbox::memory_pressure();
+    let _ = memory::memory_pressure();
     println!("memory_pressure, look: {:.2} us", start.elapsed().as_secs_f64() * 1e6);
-    time("memory_pressure, kept", &mut || assert!(!sandbox::memory_pressure()));
+    time("memory_pressure, kept", &mut || assert!(!memory::memory_pressure()));
 }

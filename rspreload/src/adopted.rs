@@ -10,11 +10,12 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use libc::{sa_family_t, sockaddr, socklen_t};
-use rsocket_core::attach::sandbox;
-use rsocket_core::attach::trial::Seccomp;
 use rsocket_core::environment::variable;
+use rsocket_core::host::filter;
+use rsocket_core::host::trial::Seccomp;
 use rsocket_core::socket::policy::{sandboxed, seccomp};
 use rsocket_core::socket::{self, adopted};
+use rsocket_core::sys::sandbox;
 
 use crate::edge::keeping_errno;
 use crate::policy;
@@ -84,7 +85,7 @@ static COUNTED: AtomicBool = AtomicBool::new(false);
 pub(crate) fn begin() {
     if variable(c"RSOCKET_STATS").is_some_and(|file| !file.is_empty())
         && !policy::disabled()
-        && !sandbox::may_be_deadly(Seccomp::Refuse)
+        && !filter::may_be_deadly(Seccomp::Refuse)
     {
         count_inherited();
     }
@@ -94,7 +95,7 @@ pub(crate) fn begin() {
 #[cold]
 pub(crate) fn count_inherited() {
     // Nothing of the kind has been asked yet.
-    if sandbox::may_be_deadly(seccomp()) {
+    if filter::may_be_deadly(seccomp()) {
         return;
     }
     // Relaxed: one thread is to do it, and whoever comes later does not need the outcome.

@@ -13,12 +13,13 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::os::fd::OwnedFd;
 
+use rsocket_core::attach::link;
 use rsocket_core::attach::reason::Reason;
-use rsocket_core::attach::{link, sandbox};
 use rsocket_core::descriptors::Entry;
 use rsocket_core::socket;
 use rsocket_core::stats::{self, Counter};
 use rsocket_core::sys;
+use rsocket_core::sys::sandbox;
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 

@@ -6,7 +6,7 @@
 
 use core::ffi::c_int;
 
-use rsocket_core::attach::sandbox;
+use rsocket_core::sys::sandbox;
 use rsocket_core::{headroom, sys};
 
 use crate::edge::keeping_errno;

@@ -112,7 +112,7 @@ check "a second filter that comes later: back to TCP first" "$(said)" eval 'righ
 EARLY=" getpid gettid munlock "
 tested=0
 # shellcheck disable=SC2013
-for call in ${CALLS:-$(grep -o 'SYS_[a-z0-9_]*' "$ROOT/rsocket-core/src/attach/trial/calls.rs" | sed 's/SYS_//' | sort -u)}; do
+for call in ${CALLS:-$(grep -o 'SYS_[a-z0-9_]*' "$ROOT/rsocket-core/src/host/trial/calls.rs" | sed 's/SYS_//' | sort -u)}; do
   [[ $EARLY == *" $call "* ]] && continue
   for action in ${ACTIONS:-kill 1}; do
     FILTER=("$T/filtered" "$action" "$call" --)

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 use super::link::Ends;
 use super::machine::{Phase, ReceiveMode, SendMode};
 use super::reason::Reason;
-use super::trial;
+use crate::host::trial;
 use crate::socket::option_table;
 use crate::socket::slot::{Slot, flag};
 use crate::stats;

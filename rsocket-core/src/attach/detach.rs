@@ -11,13 +11,14 @@ use std::os::fd::RawFd;
 use super::link::{self, Beyond, Ends};
 use super::machine::{Phase, ReceiveMode, SendMode};
 use super::reason::Reason;
-use super::{awaited, cause, counters, marks, pairing, sandbox};
+use super::{awaited, cause, counters, marks, pairing};
 use crate::device::shm::direction::Direction;
 use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::socket::slot::{RecvState, SendState, Slot, SlotId, flag};
 use crate::socket::{family, guard, kernel, policy, reader, receive, send, stand_in};
 use crate::stats::{self, Counter};
+use crate::sys::sandbox;
 use crate::wire::word::{Message, Word};
 
 /// Ends the connection for both sides with `ECONNRESET`: an inconsistency after the switch. From now on

@@ -8,9 +8,6 @@ pub mod hello;
 mod raw;
 pub mod reason;
 pub mod rendezvous;
-pub mod sandbox;
-mod status;
-pub mod trial;
 pub mod trust;
 
 pub mod detach;

@@ -19,10 +19,12 @@ use super::rendezvous::{self, Channel, Offer};
 use super::retry::{self, later, may_pass, put_off};
 use super::trust::{self, Tuple};
 use super::visitors::{self, trusted};
-use super::{cause, detach, remote, sandbox, switch, trial};
+use super::{cause, detach, remote, switch};
 use crate::device::shm::bell::{self, Rang};
 use crate::device::shm::home;
 use crate::errno::Errno;
+use crate::host::memory;
+use crate::host::trial;
 use crate::live;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, kernel, own_waits, policy, rings, verdict};
@@ -32,6 +34,7 @@ use crate::sync::lock::Taken;
 use crate::sync::stack;
 use crate::sync::thread::tid;
 use crate::sys;
+use crate::sys::sandbox;
 
 /// Offers that this process has open.
 static OPEN_OFFERS: AtomicU32 = AtomicU32::new(0);
@@ -275,7 +278,7 @@ pub(super) fn permitted(s: &Slot) -> Result<(), Reason> {
     if !sys::fd_margin() {
         return Err(Reason::FdLimit);
     }
-    if sandbox::memory_pressure() {
+    if memory::memory_pressure() {
         return Err(Reason::MemoryLimit);
     }
     if s.has(flag::READ_SHUT | flag::WRITE_SHUT) && !s.has(flag::RSOCKET) {

@@ -22,8 +22,8 @@ use rustix::net::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::trial;
 use crate::errno::Errno;
+use crate::host::trial;
 use crate::stats::{self, Counter};
 use crate::sync::stack;
 use crate::sys;
@@ -467,7 +467,7 @@ fn overflow_uid() -> u32 {
         return known as u32;
     }
     let mut buf = [0u8; 16];
-    let uid = super::sandbox::read_file(c"/proc/sys/kernel/overflowuid", &mut buf)
+    let uid = sys::small_file::read_file(c"/proc/sys/kernel/overflowuid", &mut buf)
         .and_then(|text| core::str::from_utf8(text).ok())
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(65534);

@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::layout::{self, CHUNK_BYTES, HEAD_BYTES, PLACES, SUFFIX, head};
 use crate::environment::variable;
-use crate::log::Text;
+use crate::sys::text::Text;
 use crate::sys::{self, discard};
 
 const PATH_MAX: usize = 192;
@@ -127,7 +127,7 @@ fn introduce(base: *mut u8) {
         word.store(value, Ordering::Release);
     };
     let mut comm = [0u8; 16];
-    if let Some(name) = crate::attach::sandbox::read_file(c"/proc/self/comm", &mut comm) {
+    if let Some(name) = sys::small_file::read_file(c"/proc/self/comm", &mut comm) {
         let len = name.trim_ascii_end().len();
         comm.iter_mut().skip(len).for_each(|b| *b = 0);
     }

@@ -16,13 +16,13 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use crate::attach::cause;
-use crate::attach::sandbox;
 use crate::attach::trust::Tuple;
 use crate::environment;
 use crate::socket::policy;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::stats::{self, Stats};
 use crate::sys;
+use crate::sys::sandbox;
 use layout::{CHUNK_RECORDS, MAX_CHUNKS, RECORD_WORDS, Via, record as word};
 
 /// One connection in the file. Relaxed everywhere: numbers for people, which order nothing.

@@ -22,7 +22,7 @@ use super::slot::{Slot, SlotId, flag};
 use super::wait::Patience;
 use super::{Events, family, ready, wait};
 use crate::attach::link;
-use crate::attach::{machine::Phase, sandbox};
+use crate::attach::machine::Phase;
 use crate::device::shm::park;
 use crate::errno::Errno;
 use crate::live::{self, layout::record};
@@ -31,6 +31,7 @@ use crate::sync::on_word::{self, Woken};
 use crate::sync::spin::Adaptive;
 use crate::sync::thread;
 use crate::sys;
+use crate::sys::sandbox;
 
 /// How long such a sleep lasts at most, in nanoseconds: a tick or two of the scheduler.
 const LONGEST: u32 = 4_000_000;

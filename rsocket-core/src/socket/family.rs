@@ -17,8 +17,8 @@ use once_cell::race::OnceNonZeroUsize;
 use super::holders::{BEYOND, ENTRIES, ON_THE_WAY, Seen};
 use super::policy;
 use super::slot::{Slot, SlotId, flag};
-use crate::attach::sandbox;
 use crate::descriptors;
+use crate::host::filter;
 use crate::sync::living;
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sys;
@@ -152,7 +152,7 @@ fn settled_file() -> Option<RawFd> {
 
 /// An empty file of the right size, in memory. Without one the family is as good, but ends with `exec`.
 fn new_file() -> Option<OwnedFd> {
-    let deadly = sandbox::may_be_deadly(policy::seccomp());
+    let deadly = filter::may_be_deadly(policy::seccomp());
     if deadly || !sys::file_may_reach(size_of::<Family>() as u64) {
         return None;
     }

@@ -15,9 +15,10 @@ use super::vectors::{Cursor, Rest};
 use super::{guard, kernel};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::ReceiveMode;
-use crate::attach::{marks, sandbox};
+use crate::attach::marks;
 use crate::sync::thread::tid;
 use crate::sys;
+use crate::sys::sandbox;
 
 /// How soon a sleeper looks again whom nobody wakes for what it waits for, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 1_000_000;

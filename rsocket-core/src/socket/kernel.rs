@@ -7,9 +7,9 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::Events;
-use crate::attach::sandbox;
 use crate::errno::Errno;
 use crate::sys;
+use crate::sys::sandbox;
 
 fn result(n: libc::c_long) -> Result<usize, Errno> {
     usize::try_from(n).map_err(|_| Errno(sys::errno()))

@@ -22,11 +22,11 @@ use std::os::fd::RawFd;
 
 use super::slot::{Slot, SlotId};
 use super::{family, life, ready};
-use crate::attach::sandbox;
 use crate::device::shm::bell::{self, BellRef};
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sync::thread::{self, tid};
 use crate::sys;
+use crate::sys::small_file;
 
 /// Calls that may be entered at a time. Any other is as one on a descriptor that was closed before it: it ends.
 const CALLS: usize = 256;
@@ -441,7 +441,7 @@ fn asleep_with(thread: u32) -> Option<usize> {
     write!(rest, "/proc/self/task/{thread}/syscall\0").ok()?;
     // A number, and the arguments in hexadecimal.
     let mut text = [0_u8; 48];
-    let text = sandbox::read_file(core::ffi::CStr::from_bytes_until_nul(&path).ok()?, &mut text)?;
+    let text = small_file::read_file(core::ffi::CStr::from_bytes_until_nul(&path).ok()?, &mut text)?;
     let mut words = core::str::from_utf8(text).ok()?.split(' ');
     let call = words.next()?.parse::<i64>().ok()?;
     let at = words.next()?.strip_prefix("0x")?;

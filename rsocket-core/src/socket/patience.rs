@@ -11,10 +11,10 @@ use super::known::Fact;
 use super::lent::{self, Entered};
 use super::slot::{Slot, SlotId, flag};
 use super::wait::{SHORT_SPIN_NS, polling};
-use crate::attach::sandbox;
 use crate::errno::Errno;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
+use crate::sys::sandbox;
 
 /// How long one call may wait, in all its sleeps together.
 pub struct Patience {

@@ -9,10 +9,11 @@ use core::time::Duration;
 
 use super::options::Sizes;
 use crate::attach::meet::place;
-use crate::attach::sandbox;
-use crate::attach::trial::Seccomp;
 use crate::config::{Config, Transport};
 use crate::fork_safe::peers;
+use crate::host::filter;
+use crate::host::trial::Seccomp;
+use crate::sys::sandbox;
 
 const UNREAD: u32 = 0;
 const READING: u32 = 1;
@@ -84,7 +85,7 @@ pub fn resolve(getenv: Getenv) {
     SECCOMP.store(seccomp as u8, Ordering::Relaxed);
     // Not when the answer is needed: servers change their root directory before that. It is asked as the
     // files above are.
-    let deadly = sandbox::may_be_deadly(seccomp);
+    let deadly = filter::may_be_deadly(seccomp);
     let refuses = sandbox::entered() || deadly && seccomp == Seccomp::Refuse;
     let attaches = !refuses && shm_allowed();
     let meet = getenv(c"RSOCKET_MEET").map(CStr::to_bytes);
@@ -216,10 +217,10 @@ pub fn seccomp() -> Seccomp {
     Seccomp::from_number(SECCOMP.load(Ordering::Relaxed))
 }
 
-/// Whether nothing attaches in this process for the sake of a sandbox: [`sandbox::sandboxed`].
+/// Whether nothing attaches in this process for the sake of a sandbox: [`filter::sandboxed`].
 #[must_use]
 pub fn sandboxed() -> bool {
-    sandbox::sandboxed(seccomp())
+    filter::sandboxed(seccomp())
 }
 
 /// Whether programs may have an io_uring, and then stay on TCP; else it is refused.

@@ -30,7 +30,7 @@ use super::{beside, guard, pending, ready, straight, tally, verdict, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{ReceiveEvent, ReceiveMode};
 use crate::attach::trust::state;
-use crate::attach::{counters, detach, marks, pairing, reason::Reason, sandbox};
+use crate::attach::{counters, detach, marks, pairing, reason::Reason};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::errno::Errno;
@@ -39,6 +39,7 @@ use crate::placement::{Placed, Placer};
 use crate::relay;
 use crate::stats::{self, Counter};
 use crate::sync::thread::tid;
+use crate::sys::sandbox;
 use crate::wire::word::{Ctrl, Message, Word};
 
 /// What one attempt brought.

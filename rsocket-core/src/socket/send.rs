@@ -14,11 +14,11 @@ use super::{guard, pending, reader, straight, tally, verdict, wait};
 use crate::attach::detach::Scope;
 use crate::attach::link::{self, Beyond, Ends};
 use crate::attach::machine::{SendEvent, SendMode};
-use crate::attach::sandbox::{self, Left};
 use crate::attach::{cause, counters, detach, marks, pairing, reason::Reason};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::errno::Errno;
+use crate::host::memory::{self, Left};
 use crate::placement::depart;
 use crate::proto::SendHalf;
 use crate::stats::{self, Counter};
@@ -194,7 +194,7 @@ pub(super) fn attempt(
 /// connection goes back to TCP, whose buffers the kernel can keep small; one that has no TCP is served all the same.
 #[cold]
 pub(super) fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
-    match sandbox::memory_left() {
+    match memory::memory_left() {
         Left::Nothing if !s.has(flag::STRICT | flag::RSOCKET | flag::RELAYED) => {
             return detach::refuse(id, s, fd, Reason::MemoryLimit, Scope::Both);
         }

@@ -57,7 +57,7 @@ fn fits_without(ours: Ranges<'_>) -> bool {
     ours(&mut |_, length| own += length as u64);
     let limit = getrlimit(Resource::Memlock).current.unwrap_or(u64::MAX);
     let mut buffer = [0; 128];
-    let pages = crate::attach::sandbox::read_file(c"/proc/self/statm", &mut buffer)
+    let pages = crate::sys::small_file::read_file(c"/proc/self/statm", &mut buffer)
         .and_then(|text| core::str::from_utf8(text).ok()?.split(' ').next()?.parse::<u64>().ok());
     pages.is_some_and(|n| n.saturating_mul(super::PAGE_SIZE as u64).saturating_sub(own) <= limit)
 }

@@ -16,11 +16,11 @@ use std::os::fd::RawFd;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::attach::sandbox;
 use crate::log::open_append;
 use crate::socket::family::{self, MAX_SLOTS};
 use crate::socket::slot::{Name, Slot, SlotId, flag};
 use crate::sys;
+use crate::sys::sandbox;
 use pcapng::{Segment, tcp};
 
 /// Bytes of a stream in one segment; IPv4 ends at 65 535.

@@ -7,9 +7,9 @@
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::mem::transmute;
 
-use rsocket_core::attach::sandbox;
 use rsocket_core::socket::own_waits;
 use rsocket_core::stats::{self, Counter};
+use rsocket_core::sys::sandbox;
 
 use crate::edge::keeping_errno;
 use crate::{policy, real, rebind};

@@ -4,9 +4,10 @@
 
 use core::ffi::c_int;
 
-use rsocket_core::attach::{arenas, sandbox};
+use rsocket_core::attach::arenas;
 use rsocket_core::socket::family;
 use rsocket_core::sys::locking;
+use rsocket_core::sys::sandbox;
 
 use crate::edge::keeping_errno;
 use crate::real;

@@ -3,12 +3,14 @@
 //!
 //! A sandbox begins with its filter: `prctl(PR_SET_SECCOMP)`, by libc's function or by number, or `seccomp` by number. `no_new_privs`, which has to
 //! come before it, restricts nothing, and many programs set it that never filter anything. A filter that a program
-//! installs by an instruction of its own is not seen here; see [`sandbox::sandboxed`].
+//! installs by an instruction of its own is not seen here; see [`filter::sandboxed`].
 
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
 use rsocket_core::attach::reason::Reason;
-use rsocket_core::attach::{sandbox, trial};
+use rsocket_core::host::filter;
+use rsocket_core::host::trial;
+use rsocket_core::sys::sandbox;
 use rsocket_core::{process, readiness, socket, sys};
 
 use super::number;
@@ -117,7 +119,7 @@ fn before_prctl(option: c_int, a: c_ulong, b: c_ulong) {
     match option {
         // As with `seccomp`: a filter that is none asks whether there could be one.
         libc::PR_SET_SECCOMP if a != c_ulong::from(libc::SECCOMP_MODE_FILTER) || b != 0 => sandbox_ahead(),
-        libc::PR_SET_NO_NEW_PRIVS => sandbox::may_come(),
+        libc::PR_SET_NO_NEW_PRIVS => filter::may_come(),
         _ => {}
     }
 }

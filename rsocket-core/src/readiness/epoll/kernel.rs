@@ -15,11 +15,11 @@ use std::os::fd::{IntoRawFd, RawFd};
 use libc::epoll_event;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::attach::sandbox;
 use crate::errno::Errno;
 use crate::readiness::source::Events;
 use crate::sync::stack;
 use crate::sys;
+use crate::sys::sandbox;
 
 /// Serials below this bit.
 pub(crate) const SERIAL_BITS: u32 = 24;

@@ -11,9 +11,9 @@ use core::fmt::Write;
 
 use rustix::io::Errno;
 
-use super::sandbox::{field, try_read_file};
-use crate::log::Text;
 use crate::sync::stack;
+use crate::sys::small_file::{field, try_read_file};
+use crate::sys::text::Text;
 
 /// The lines of it that matter here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,163 +1,22 @@
-//! Where it is not safe, or not decent, to attach: in a process that a system call filter watches over (a
-//! call outside the filter kills it), or in one that is about to run out of memory
-//! (`life-of-a-connection §3`, `§8`).
+//! How much memory the process's cgroups leave: where little is left, it is not decent to attach
+//! (`life-of-a-connection §8`).
 //!
-//! Must not know connections. Entry points: [`sandboxed`], [`may_be_deadly`], [`may_come`], [`entering_sandbox`], [`inside`],
-//! [`memory_pressure`], [`memory_left`].
+//! Must not know connections. Entry points: [`memory_pressure`], [`memory_left`].
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{CWD, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::fs::CWD;
 
-use super::status::{self, Status};
-use super::trial::{self, Seccomp};
 use crate::sync::stack;
 use crate::sys;
 use crate::sys::discard;
-
-fn open(dir: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
-    rustix::fs::openat(dir, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
-}
-
-/// The beginning of a small file, as much as the buffer takes.
-pub(crate) fn read_file<'a>(path: &CStr, buf: &'a mut [u8]) -> Option<&'a [u8]> {
-    try_read_file(path, buf).ok()
-}
-
-pub(super) fn try_read_file<'a>(path: &CStr, buf: &'a mut [u8]) -> Result<&'a [u8], Errno> {
-    let fd = open(CWD, path)?;
-    let mut len = 0;
-    // Files of /proc may come in pieces.
-    while let Some(rest) = buf.get_mut(len..).filter(|r| !r.is_empty()) {
-        match rustix::io::read(&fd, rest) {
-            Ok(0) => break,
-            Ok(n) => len += n,
-            Err(Errno::INTR) => {}
-            Err(e) => {
-                discard(fd);
-                return Err(e);
-            }
-        }
-    }
-    discard(fd);
-    Ok(buf.get(..len).unwrap_or_default())
-}
-
-/// The number after a `key` at the beginning of a line.
-pub(super) fn field(text: &[u8], key: &[u8]) -> Option<u64> {
-    let line = text.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(key))?;
-    number(line)
-}
-
-/// A decimal number with white space around it.
-fn number(text: &[u8]) -> Option<u64> {
-    core::str::from_utf8(text).ok()?.trim().parse().ok()
-}
-
-/// What `/proc/thread-self/status` said: 0 nothing read yet, else [`KNOWN`] with the bits below.
-static STATUS: AtomicU8 = AtomicU8::new(0);
-const KNOWN: u8 = 1;
-const FILTERED: u8 = 2;
-/// What it said is not the last word.
-const NO_NEW_PRIVS: u8 = 4;
-
-/// A hook saw the process enter a sandbox, or prepare for it. Never taken back; a child inherits both the
-/// sandbox and this.
-static ENTERING: AtomicBool = AtomicBool::new(false);
-/// As `ENTERING`, and what had to be done before it has been done.
-static INSIDE: AtomicBool = AtomicBool::new(false);
-
-/// The hook on `prctl` is about to make the program's call: nothing attaches any more.
-pub fn entering_sandbox() {
-    ENTERING.store(true, Ordering::SeqCst);
-}
-
-/// From here on the process makes the program's own system calls and no others.
-pub fn inside_from_now_on() {
-    entering_sandbox();
-    INSIDE.store(true, Ordering::SeqCst);
-}
-
-/// A hook saw the process enter a sandbox. Makes no system call, so it may be asked anywhere.
-#[must_use]
-pub fn entered() -> bool {
-    ENTERING.load(Ordering::SeqCst)
-}
-
-/// Whether any system call of ours could be deadly. Relaxed: the thread that enters has stored it itself, and
-/// threads that it makes come after it.
-#[must_use]
-#[inline]
-pub fn inside() -> bool {
-    INSIDE.load(Ordering::Relaxed)
-}
-
-/// `no_new_privs` has been set: from here on the process may be filtered, at any time, without having been more
-/// before.
-pub fn may_come() {
-    // Relaxed: as in find_out().
-    STATUS.fetch_or(NO_NEW_PRIVS, Ordering::Relaxed);
-}
-
-/// Whether the process must be left alone: what a hook saw decides, and else, in a process under a filter,
-/// what the administrator says ([`Seccomp`]) and what the filter allows ([`trial`]).
-///
-/// `no_new_privs` alone is no sandbox: service managers set it for whole trees of processes, and servers for
-/// themselves. But a process that has it may put itself into one by a system call of which no hook hears, so there
-/// `/proc/thread-self/status` is read anew each time. (Under a filter that kills for that, what follows would kill, too.)
-#[must_use]
-pub fn sandboxed(seccomp: Seccomp) -> bool {
-    if entered() {
-        return true;
-    }
-    if seccomp == Seccomp::Trust {
-        return false;
-    }
-    let known = find_out();
-    known & FILTERED != 0 && !trial::has_passed(seccomp, known & NO_NEW_PRIVS != 0)
-}
-
-/// Whether a system call that the program would not make itself could be deadly, as far as is known: nothing
-/// is found out for it but whether there is a filter.
-#[must_use]
-pub fn may_be_deadly(seccomp: Seccomp) -> bool {
-    entered()
-        || seccomp != Seccomp::Trust
-            && find_out() & FILTERED != 0
-            && (seccomp == Seccomp::Refuse || !trial::is_known_to_pass())
-}
-
-/// What is known of this process. Reads `/proc/thread-self/status` if it has not been read yet, or if it may say something
-/// else by now, unless a hook has spoken: then reading could already be deadly. To be called once before the program can
-/// have changed its root directory to one without `/proc`; what was found then counts there.
-pub(crate) fn find_out() -> u8 {
-    // Relaxed: the byte stands for itself, and two first readers store the same.
-    let known = STATUS.load(Ordering::Relaxed);
-    if entered() || known & KNOWN != 0 && (known & FILTERED != 0 || known & NO_NEW_PRIVS == 0) {
-        return known;
-    }
-    let found = match status::own() {
-        Ok(found) => bits(found),
-        Err(_) if known & KNOWN != 0 => 0,
-        // That there is no descriptor, or memory, for the question now is no answer to be remembered.
-        Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return known | FILTERED,
-        Err(_) => FILTERED,
-    };
-    if known & KNOWN != 0 && found & FILTERED != 0 {
-        trial::came_late();
-    }
-    STATUS.fetch_or(KNOWN | found, Ordering::Relaxed) | KNOWN | found
-}
-
-const fn bits(found: Status) -> u8 {
-    (if found.filters != 0 { FILTERED } else { 0 }) | (if found.no_new_privs { NO_NEW_PRIVS } else { 0 })
-}
+use crate::sys::sandbox::entered;
+use crate::sys::small_file::{field, number, open, read_file};
 
 /// When the memory cgroup was last looked at (ns), with a [`Memory`] in the two lowest bits. 0: never.
 static PRESSURE: AtomicU64 = AtomicU64::new(0);
@@ -386,34 +245,8 @@ mod tests {
         std::fs::remove_dir_all(&root).unwrap();
     }
 
-    /// A process that has all its descriptors in use when its first socket appears is in no sandbox for that, later.
-    #[test]
-    fn what_could_not_be_asked_is_not_remembered() {
-        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        // SAFETY: the child makes a few system calls and leaves by _exit.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let usual = getrlimit(Resource::Nofile);
-            STATUS.store(0, Ordering::Relaxed);
-            let less = setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..usual });
-            let first = find_out();
-            let more = setrlimit(Resource::Nofile, usual);
-            let then = find_out();
-            let right =
-                less.is_ok() && more.is_ok() && first & FILTERED != 0 && then & (KNOWN | FILTERED) == KNOWN;
-            // SAFETY: ends the child without running the test harness's exit handlers.
-            unsafe { libc::_exit(i32::from(!right)) };
-        }
-        let mut status = 0;
-        // SAFETY: waits for the child made above, into a local.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0);
-    }
-
     #[test]
     fn this_process() {
-        let first = find_out();
-        assert!(first & KNOWN != 0 && find_out() == first);
         let first = memory_pressure();
         assert_eq!(memory_pressure(), first);
         assert_eq!(memory_left() == Left::Nothing, first);

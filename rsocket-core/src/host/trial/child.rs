@@ -13,8 +13,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::calls::{CALLS, Call, GET_CORE, NAME, Need, ROOM, ROOM_BYTES, SET_CORE};
-use crate::attach::sandbox;
 use crate::errno::Errno;
+use crate::sys::small_file;
 use crate::sys::{self, PAGE_SIZE, errand};
 
 /// By which system call the process is made: one that was seen to be allowed.
@@ -162,7 +162,7 @@ fn try_rest(by: By, report: &Report) -> Result<(), Errno> {
 /// Before that, the process has a copy of it.
 fn dies_alone() -> bool {
     let mut text = [0; 64];
-    let release = sandbox::read_file(c"/proc/sys/kernel/osrelease", &mut text).unwrap_or_default();
+    let release = small_file::read_file(c"/proc/sys/kernel/osrelease", &mut text).unwrap_or_default();
     is_since((5, 16), release)
 }
 
