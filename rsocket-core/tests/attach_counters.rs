@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 
-use rsocket_core::attach::counters::{
+use rsocket_core::errno::Errno;
+use rsocket_core::host::counters::{
     Taken, fin_received, in_queue, left_at_the_end, out_queue, put, taken, tcp_state,
 };
-use rsocket_core::attach::trust::state;
-use rsocket_core::errno::Errno;
+use rsocket_core::host::tcp_state as state;
 
 fn pair(listen: &str) -> Option<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind(listen).ok()?;

@@ -4,10 +4,11 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
-use rsocket_core::attach::counters;
-use rsocket_core::attach::trust::{self, Owner, Tuple, state};
+use rsocket_core::attach::trust::{self, Owner, Tuple};
+use rsocket_core::host::counters;
 use rsocket_core::host::filter;
 use rsocket_core::host::memory;
+use rsocket_core::host::tcp_state as state;
 use rsocket_core::host::trial;
 
 fn pair(listen: &str, connect: Option<&str>) -> (TcpStream, TcpStream) {

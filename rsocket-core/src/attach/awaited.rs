@@ -9,8 +9,8 @@
 
 use std::os::fd::RawFd;
 
-use super::counters;
 use crate::errno::Errno;
+use crate::host::counters;
 use crate::sys;
 
 /// How long the peer is waited for, in nanoseconds.

@@ -14,8 +14,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::raw;
 use crate::errno::Errno;
+use crate::host::raw;
 use crate::sys;
 
 /// The version of everything that two processes share: these messages, the arena, its windows. To be

@@ -3,9 +3,7 @@
 pub mod arenas;
 pub mod awaited;
 pub mod cause;
-pub mod counters;
 pub mod hello;
-mod raw;
 pub mod reason;
 pub mod rendezvous;
 pub mod trust;

@@ -23,9 +23,9 @@ use rustix::net::{
 };
 
 use super::hello::LAYOUT_VERSION;
-use super::raw;
 use super::trust::{TUPLE_BYTES, Tuple};
 use crate::errno::Errno;
+use crate::host::raw;
 use crate::sys;
 use crate::sys::discard;
 

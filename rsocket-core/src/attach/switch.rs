@@ -8,7 +8,8 @@ use std::os::fd::RawFd;
 
 use super::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use super::pairing::take;
-use super::{counters, link, marks};
+use super::{link, marks};
+use crate::host::counters;
 use crate::socket;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::sync::thread::tid;

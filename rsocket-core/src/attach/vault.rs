@@ -14,9 +14,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
-use super::raw;
 use super::rendezvous::{Channel, MAX_FDS};
 use crate::device::shm::arena::Arena;
+use crate::host::raw;
 use crate::socket::family;
 use crate::sync::lock::Taken;
 use crate::sync::thread::tid;

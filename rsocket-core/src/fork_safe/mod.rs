@@ -18,7 +18,8 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use crate::attach::reason::Reason;
-use crate::attach::{counters, detach, link, remote};
+use crate::attach::{detach, link, remote};
+use crate::host::counters;
 use crate::relay::{connection, loopback, migrate};
 use crate::socket::slot::{Name, Slot, SlotId, flag};
 use crate::socket::timers::{self, Rules};

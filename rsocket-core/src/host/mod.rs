@@ -2,7 +2,10 @@
 //!
 //! Facts only: nothing here knows a connection, a device or a socket's state.
 
+pub mod counters;
 pub mod filter;
 pub mod memory;
+pub(crate) mod raw;
 mod status;
+pub mod tcp_state;
 pub mod trial;

@@ -6,8 +6,8 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crate::attach::machine::Phase;
-use crate::attach::trust::state;
 use crate::errno::Errno;
+use crate::host::tcp_state as state;
 use crate::relay::table;
 use crate::socket::slot::{Slot, flag};
 use crate::socket::{SlotId, family, kernel, tally};

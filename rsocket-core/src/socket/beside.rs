@@ -17,7 +17,8 @@ use super::ready::end_is_next;
 use super::slot::{Slot, flag};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::ReceiveMode;
-use crate::attach::{counters, marks};
+use crate::attach::marks;
+use crate::host::counters;
 
 /// Before the switch: whether FIN, which was seen on TCP with nothing before it, is the end of the stream. Between hosts
 /// it overtakes what the relays carry. A sender that was told that it may leave TCP may have done so, and its FIN means

@@ -12,8 +12,9 @@ use super::slot::{RecvState, Slot, flag};
 use super::vectors::Cursor;
 use super::{kernel, pending};
 use crate::attach::link::Ends;
-use crate::attach::{counters, marks};
+use crate::attach::marks;
 use crate::errno::Errno;
+use crate::host::counters;
 use crate::sys;
 
 /// Whether the sender has gone back to TCP, and the window has no more than `state` has taken.

@@ -11,8 +11,9 @@ use super::guard;
 use super::slot::{Slot, flag};
 use crate::attach::link::Ends;
 use crate::attach::machine::{ReceiveEvent, ReceiveMode};
-use crate::attach::{counters, marks};
+use crate::attach::marks;
 use crate::errno::Errno;
+use crate::host::counters;
 use crate::stats::{self, Counter};
 use crate::sync::thread::tid;
 

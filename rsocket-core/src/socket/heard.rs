@@ -11,8 +11,9 @@ use std::os::fd::RawFd;
 
 use super::slot::{Slot, SlotId, flag};
 use super::{family, reader, wait};
-use crate::attach::trust::state as tcp;
-use crate::attach::{counters, link};
+use crate::attach::link;
+use crate::host::counters;
+use crate::host::tcp_state as tcp;
 
 /// The connection, if the kernel's word about its end counts for it. Between hosts FIN overtakes
 /// what is on its way.

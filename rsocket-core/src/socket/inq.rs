@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 
 use super::slot::Slot;
 use super::{Events, SlotId, family, kernel};
-use crate::attach::counters;
+use crate::host::counters;
 
 /// Whether the option is this one.
 #[inline]

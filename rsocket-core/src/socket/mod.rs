@@ -89,8 +89,9 @@ pub use watch::{tapped, unwitnessed, watching, witnessed, witnessing};
 use crate::attach::detach::{self, Scope};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::reason::Reason;
-use crate::attach::{counters, link, marks, pairing, remote, trust};
+use crate::attach::{link, marks, pairing, remote};
 use crate::errno::Errno;
+use crate::host::{counters, tcp_state};
 use crate::succession::parcels;
 use crate::{fork_safe, relay, sys, tap};
 use slot::Slot;
@@ -509,7 +510,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
 
 /// Whether the kernel will refuse a shutdown, since the TCP connection was reset: then the peer is told of no end.
 fn was_reset(s: &Slot, fd: RawFd) -> bool {
-    !s.has(flag::RELAYED) && link::has_window(s) && counters::tcp_state(fd) == Ok(trust::state::CLOSE)
+    !s.has(flag::RELAYED) && link::has_window(s) && counters::tcp_state(fd) == Ok(tcp_state::CLOSE)
 }
 
 /// After the real shutdown: once both directions are shut nobody takes what still comes, and who sends it must not wait for

@@ -15,7 +15,8 @@ use super::slot::{Slot, flag};
 use super::{Events, cut, kernel, receive};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::ReceiveMode;
-use crate::attach::{counters, marks};
+use crate::attach::marks;
+use crate::host::counters;
 
 /// How soon a waiter looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

@@ -18,8 +18,9 @@ use super::slot::Slot;
 use super::splice::{Pipe, take_messages};
 use crate::attach::link::Ends;
 use crate::attach::machine::ReceiveMode;
-use crate::attach::{counters, marks};
+use crate::attach::marks;
 use crate::errno::Errno;
+use crate::host::counters;
 use crate::relay::loopback;
 use crate::sys;
 

@@ -10,7 +10,8 @@ use std::os::fd::RawFd;
 use super::slot::flag;
 use super::{Events, Look, Progress, SlotId, family, policy, reader, ready, slot, wait};
 use crate::attach::machine::Phase;
-use crate::attach::{counters, link, pairing};
+use crate::attach::{link, pairing};
+use crate::host::counters;
 use crate::{datagram, relay};
 
 /// Looks what is ready; see [`Look`].

@@ -16,7 +16,7 @@ use std::os::fd::RawFd;
 use super::dialled::{self, Bounds, Span};
 use super::offsets::{self, TCP_TIMESTAMP};
 use super::{place, saved};
-use crate::attach::raw;
+use crate::host::raw;
 use crate::socket::{kernel, policy};
 use crate::sys;
 

@@ -14,8 +14,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::attach::raw;
 use crate::errno::Errno;
+use crate::host::raw;
 use crate::sys;
 
 /// An option of tcp(7) that libc has no name for.

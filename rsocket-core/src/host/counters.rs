@@ -19,7 +19,7 @@ use core::mem::offset_of;
 use std::os::fd::RawFd;
 
 use super::raw;
-use super::trust::state;
+use super::tcp_state as state;
 use crate::errno::Errno;
 
 const SIOCOUTQ: u32 = 0x5411;
