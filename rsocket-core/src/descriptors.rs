@@ -22,8 +22,8 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
-use crate::attach::reason::Reason;
 use crate::readiness;
+use crate::reason::Reason;
 use crate::socket::{self, SlotId};
 use crate::sys::sandbox;
 use crate::sys::{self, MAX_FDS};

@@ -43,6 +43,7 @@ pub mod probe;
 pub mod process;
 pub mod proto;
 pub mod readiness;
+pub mod reason;
 pub mod relay;
 pub mod rules;
 pub mod socket;

@@ -15,12 +15,12 @@ use core::ffi::CStr;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::attach::reason::Reason;
 use crate::errno::Errno;
+use crate::host::option_table;
 use crate::host::trial;
 use crate::live;
 use crate::log::open_append;
-use crate::socket::option_table;
+use crate::reason::Reason;
 use crate::sys::sandbox;
 use crate::sys::text::Text;
 use crate::sys::{self, discard};

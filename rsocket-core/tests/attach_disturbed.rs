@@ -10,12 +10,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rsocket_core::attach::link::{self, Beyond};
 use rsocket_core::attach::machine::{Phase, ReceiveMode};
-use rsocket_core::attach::reason::Reason;
 use rsocket_core::attach::rendezvous::{self, Channel, Offer};
 use rsocket_core::attach::trust::Tuple;
 use rsocket_core::attach::{arenas, marks, pairing};
 use rsocket_core::errno::Errno;
 use rsocket_core::host::counters;
+use rsocket_core::reason::Reason;
 use rsocket_core::socket::slot::{Slot, SlotId, flag};
 use rsocket_core::socket::{Events, family, ready, receive, send};
 use rsocket_core::stats::{self, Counter};

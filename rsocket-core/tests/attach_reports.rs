@@ -3,9 +3,9 @@
 use std::ffi::{CStr, CString};
 use std::path::PathBuf;
 
-use rsocket_core::attach::reason::Reason;
 use rsocket_core::host::filter;
 use rsocket_core::host::trial::Seccomp;
+use rsocket_core::reason::Reason;
 use rsocket_core::stats::{self, Counter, Transport};
 use rsocket_core::sys::sandbox;
 use rsocket_core::{log, log_debug, log_info, log_warn, sys};

@@ -14,8 +14,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::os::fd::OwnedFd;
 
 use rsocket_core::attach::link;
-use rsocket_core::attach::reason::Reason;
 use rsocket_core::descriptors::Entry;
+use rsocket_core::reason::Reason;
 use rsocket_core::socket;
 use rsocket_core::stats::{self, Counter};
 use rsocket_core::sys;

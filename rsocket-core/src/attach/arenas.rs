@@ -13,11 +13,11 @@ use std::os::fd::OwnedFd;
 
 use super::hello::Id;
 use super::mapping::{self, Mapping, mapping};
-use super::reason::{Reason, refused};
 use super::retired;
 use super::spare::{self, Loan};
 use crate::device::shm::arena::{Arena, OpenError};
 use crate::device::shm::bell;
+use crate::reason::{Reason, refused};
 use crate::socket::family::{self, Family};
 use crate::stats::{self, Counter};
 use crate::sync::living;

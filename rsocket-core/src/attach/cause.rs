@@ -11,9 +11,9 @@ use core::sync::atomic::Ordering;
 
 use super::link::Ends;
 use super::machine::{Phase, ReceiveMode, SendMode};
-use super::reason::Reason;
+use crate::host::option_table;
 use crate::host::trial;
-use crate::socket::option_table;
+use crate::reason::Reason;
 use crate::socket::slot::{Slot, flag};
 use crate::stats;
 

@@ -10,12 +10,12 @@ use std::os::fd::RawFd;
 
 use super::link::{self, Beyond, Ends};
 use super::machine::{Phase, ReceiveMode, SendMode};
-use super::reason::Reason;
 use super::{awaited, cause, marks, pairing};
 use crate::device::shm::direction::Direction;
 use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::host::counters;
+use crate::reason::Reason;
 use crate::socket::slot::{RecvState, SendState, Slot, SlotId, flag};
 use crate::socket::{family, guard, kernel, policy, reader, receive, send, stand_in};
 use crate::stats::{self, Counter};

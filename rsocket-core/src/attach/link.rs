@@ -11,12 +11,12 @@ use super::arenas::{
 };
 use super::hello::Id;
 use super::mapping;
-use super::reason::Reason;
 use crate::device::shm::arena::{Arena, Window};
 use crate::device::shm::direction::Direction;
 use crate::device::shm::layout;
 use crate::device::shm::park::{self, Announce};
 use crate::proto::{RecvHalf, RecvParams, Region, SendHalf};
+use crate::reason::Reason;
 use crate::socket::family;
 use crate::socket::options::Size;
 use crate::socket::slot::{RecvState, SendState, Slot, SlotId, flag};

@@ -6,9 +6,9 @@
 
 use std::os::fd::OwnedFd;
 
-use super::reason::Reason;
 use super::rendezvous::{self, Channel, ReceiveError};
 use super::retry::later;
+use crate::reason::Reason;
 use crate::socket::slot::Slot;
 use crate::sys;
 

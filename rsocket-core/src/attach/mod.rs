@@ -4,7 +4,6 @@ pub mod arenas;
 pub mod awaited;
 pub mod cause;
 pub mod hello;
-pub mod reason;
 pub mod rendezvous;
 pub mod trust;
 

@@ -8,7 +8,7 @@
 use core::sync::atomic::Ordering;
 
 use super::machine::Phase;
-use super::reason::Reason;
+use crate::reason::Reason;
 use crate::socket::policy;
 use crate::socket::slot::{Slot, flag};
 use crate::sys;

@@ -8,9 +8,9 @@
 
 use std::os::fd::RawFd;
 
-use super::reason::{Reason, not_asked, refused};
 use super::rendezvous::{Channel, Offer};
 use super::trust::{self, Owner, Tuple};
+use crate::reason::{Reason, not_asked, refused};
 use crate::stats::{self, Counter};
 
 /// How many are looked at in one step: one who knocks again and again must not keep us here.

@@ -17,9 +17,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use crate::attach::reason::Reason;
 use crate::attach::{detach, link, remote};
 use crate::host::counters;
+use crate::reason::Reason;
 use crate::relay::{connection, loopback, migrate};
 use crate::socket::slot::{Name, Slot, SlotId, flag};
 use crate::socket::timers::{self, Rules};

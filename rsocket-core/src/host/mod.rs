@@ -5,6 +5,7 @@
 pub mod counters;
 pub mod filter;
 pub mod memory;
+pub mod option_table;
 pub(crate) mod raw;
 mod status;
 pub mod tcp_state;

@@ -10,10 +10,11 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use super::table::{Entry, Map, Maps, Place};
+use crate::attach::detach;
 use crate::attach::link::Ends;
-use crate::attach::{detach, reason::Reason};
 use crate::device::shm::layout::PLACES;
 use crate::device::shm::places::{Header, Nonsense};
+use crate::reason::Reason;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::stats::{self, Transport};
 

@@ -9,10 +9,10 @@ use std::os::fd::RawFd;
 
 use crate::attach::detach;
 use crate::attach::link::Ends;
-use crate::attach::reason::Reason;
 use crate::device::shm::layout::PLACES;
 use crate::device::shm::places::Header;
 use crate::errno::Errno;
+use crate::reason::Reason;
 use crate::socket::slot::{Slot, flag};
 use crate::socket::tally;
 use crate::socket::vectors::Cursor;

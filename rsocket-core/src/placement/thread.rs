@@ -10,9 +10,10 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::arrive;
 use super::table::Place;
-use crate::attach::{detach, link, reason::Reason};
+use crate::attach::{detach, link};
 use crate::device::shm::bell::{self, BellRef};
 use crate::device::shm::places::Nonsense;
+use crate::reason::Reason;
 use crate::socket::slot::SlotId;
 use crate::socket::{family, policy, ready};
 use crate::sync::backoff;

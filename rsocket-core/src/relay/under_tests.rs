@@ -13,8 +13,8 @@ use super::pump::PeerEnd;
 use super::pump_tests::{End, byte, ends, settle};
 use crate::attach::machine::{ReceiveMode, SendMode};
 use crate::attach::marks;
-use crate::attach::reason::Reason;
 use crate::device::sim::{Weather, World};
+use crate::reason::Reason;
 use crate::socket::{self, family};
 
 /// Two ends whose relays know the connections under their windows, as those of programs do.

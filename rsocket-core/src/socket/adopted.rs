@@ -14,8 +14,8 @@ use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use super::slot::SlotId;
 use super::{family, inq, kernel, life, low_water, options, stamps};
-use crate::attach::reason::Reason;
 use crate::attach::{cause, pairing, remote};
+use crate::reason::Reason;
 use crate::stats;
 use crate::succession::parcels;
 use crate::sync::stack;

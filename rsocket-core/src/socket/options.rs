@@ -7,13 +7,13 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-use super::option_table::{self, Kind};
 use super::slot::SlotId;
 use super::{family, kernel};
 use crate::attach::cause;
-use crate::attach::reason::Reason;
 use crate::config::Config;
 use crate::device::shm::layout;
+use crate::host::option_table::{self, Kind};
+use crate::reason::Reason;
 use crate::sys;
 use crate::wire::private_data::representable_iomap;
 

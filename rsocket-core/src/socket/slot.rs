@@ -273,7 +273,7 @@ pub struct Slot {
     pub set_backs: AtomicU32,
     /// Monotonic nanoseconds at which the next step of a connection without TCP is due; 0 for now.
     pub next_try: AtomicU64,
-    /// Why not attached ([`crate::attach::reason::Reason`] as a number).
+    /// Why not attached ([`crate::reason::Reason`] as a number).
     pub reason: AtomicU32,
     /// What more is known of it ([`crate::attach::cause`]).
     pub cause: AtomicU32,

@@ -24,10 +24,10 @@ use std::os::fd::RawFd;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::attach::machine::Phase;
-use crate::attach::reason::Reason;
 use crate::attach::{arenas, detach, heirs, link, remote, vault};
 use crate::descriptors::{self, Entry};
 use crate::device::shm::{home, layout};
+use crate::reason::Reason;
 use crate::socket::family::{self, Family};
 use crate::socket::slot::Slot;
 use crate::socket::{self, SlotId};

@@ -20,8 +20,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use crate::attach::machine::Phase;
-use crate::attach::reason::Reason;
 use crate::attach::{heirs, link, pairing};
+use crate::reason::Reason;
 use crate::socket;
 use crate::socket::family::{self, Family};
 use crate::socket::slot::{Slot, SlotId, flag};

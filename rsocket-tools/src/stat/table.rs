@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-use rsocket_core::attach::reason::Reason;
+use rsocket_core::reason::Reason;
 
 use super::arguments::Arguments;
 use super::view::{Connection, Process};

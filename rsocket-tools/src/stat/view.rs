@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rsocket_core::attach::cause;
 use rsocket_core::attach::machine::{Phase, ReceiveMode, SendMode};
-use rsocket_core::attach::reason::Reason;
 use rsocket_core::live::layout::{HEAD_BYTES, MAGIC, RECORD_WORDS, VERSION, Via, head, record};
+use rsocket_core::reason::Reason;
 use rsocket_core::socket::slot::flag;
 use rsocket_core::stats::{Counter, Snapshot};
 use serde::Serialize;

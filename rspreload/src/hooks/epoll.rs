@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use core::time::Duration;
 
 use libc::{epoll_event, sigset_t, timespec};
-use rsocket_core::attach::reason::Reason;
+use rsocket_core::reason::Reason;
 use rsocket_core::{readiness, socket};
 
 use super::name::about_to_wait;

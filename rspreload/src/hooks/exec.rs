@@ -7,11 +7,12 @@ use core::ffi::{c_char, c_int};
 
 use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use rsocket_core::host::trial;
+use rsocket_core::reason::Reason;
 use rsocket_core::succession::target::{Program, Verdict, judge};
 use rsocket_core::succession::{self, Will};
 use rsocket_core::sync::thread;
 use rsocket_core::sys::sandbox;
-use rsocket_core::{attach::reason::Reason, socket, socket::family};
+use rsocket_core::{socket, socket::family};
 
 use crate::edge::keeping_errno;
 use crate::real;

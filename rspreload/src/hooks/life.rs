@@ -3,8 +3,8 @@
 use core::ffi::{c_int, c_uint};
 
 use libc::sigset_t;
-use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
+use rsocket_core::reason::Reason;
 use rsocket_core::sys::sandbox;
 use rsocket_core::{socket as core_socket, sys};
 

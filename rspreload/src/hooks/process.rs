@@ -7,9 +7,9 @@
 
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
-use rsocket_core::attach::reason::Reason;
 use rsocket_core::host::filter;
 use rsocket_core::host::trial;
+use rsocket_core::reason::Reason;
 use rsocket_core::sys::sandbox;
 use rsocket_core::{process, readiness, socket, sys};
 

@@ -7,7 +7,7 @@
 
 use core::ffi::{CStr, c_int, c_long, c_uint, c_void};
 
-use rsocket_core::attach::reason::Reason;
+use rsocket_core::reason::Reason;
 use rsocket_core::socket::{self, rings};
 use rsocket_core::sys;
 use rsocket_core::sys::sandbox;

@@ -5,8 +5,8 @@ use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
 
 use libc::FILE;
-use rsocket_core::attach::reason::Reason;
 use rsocket_core::errno::Errno;
+use rsocket_core::reason::Reason;
 use rsocket_core::socket;
 
 use super::life::before_close;

@@ -6,7 +6,7 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
-use rsocket_core::attach::reason::Reason;
+use rsocket_core::reason::Reason;
 use rsocket_core::socket::{self, own_waits};
 use rsocket_core::sys::sandbox;
 use rsocket_core::{probe, readiness};

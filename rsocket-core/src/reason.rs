@@ -120,7 +120,7 @@ impl Reason {
 }
 
 /// The kernel has refused this; its error is said in the log, since the reason does not say it.
-pub(super) fn refused(what: &'static str) -> impl Fn(Errno) -> Reason {
+pub(crate) fn refused(what: &'static str) -> impl Fn(Errno) -> Reason {
     move |e| {
         crate::log_info!("{}: error {}", what, e.0);
         if e.0 == libc::EMFILE { Reason::FdLimit } else { Reason::ResourceError }
@@ -128,7 +128,7 @@ pub(super) fn refused(what: &'static str) -> impl Fn(Errno) -> Reason {
 }
 
 /// The kernel cannot be asked who has the other end: now, since there is no room for the question, or ever.
-pub(super) fn not_asked(e: Errno) -> Reason {
+pub(crate) fn not_asked(e: Errno) -> Reason {
     match e.0 {
         libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::EAGAIN | libc::EINTR => {
             refused("sock_diag")(e)

@@ -13,7 +13,7 @@ use Kind::{Stamps, Stays, Tcp};
 pub enum Kind {
     /// Nothing: it changes neither which bytes arrive nor what a call returns beside them.
     Stays,
-    /// Nothing, until a call asks for the time of arrival ([`super::stamps`]).
+    /// Nothing, until a call asks for the time of arrival.
     Stamps,
     /// Only TCP can honour it.
     Tcp,
