@@ -205,7 +205,7 @@ pub fn fresh(fd: c_int) {
 #[cold]
 fn stale(fd: c_int) {
     if mine() {
-        crate::edge::keeping_errno(|| let_go(fd, forget(fd), -1));
+        sys::keeping_errno(|| let_go(fd, forget(fd), -1));
     } else {
         forget_copy(fd);
     }

@@ -8,8 +8,9 @@ use core::time::Duration;
 
 use crate::errno::Errno;
 use crate::probe::present;
+pub use crate::probe::readable;
 use crate::sys;
-use crate::sys::sandbox;
+pub use crate::sys::keeping_errno;
 use libc::{iovec, ssize_t, timespec, timeval};
 
 /// The most elements that the kernel takes in one scatter list (`UIO_MAXIOV`).
@@ -49,15 +50,6 @@ pub fn fail(e: Errno) -> c_int {
     -1
 }
 
-/// Runs bookkeeping after a real call without letting it be seen in `errno`.
-#[inline]
-pub fn keeping_errno<R>(bookkeeping: impl FnOnce() -> R) -> R {
-    let before = sys::errno();
-    let r = bookkeeping();
-    sys::set_errno(before);
-    r
-}
-
 /// A result of `socket::send` for the program: a broken pipe also raises `SIGPIPE` in the calling thread, as
 /// the kernel does, unless the call said not to.
 pub fn sent(result: Result<usize, Errno>, flags: c_int) -> ssize_t {
@@ -95,56 +87,6 @@ pub unsafe fn iovecs<'a>(list: *const iovec, len: usize) -> Option<&'a [iovec]> 
 pub fn nowhere<T>(p: *const T) -> bool {
     // vm.mmap_min_addr, as every distribution sets it.
     (p as usize) < 65536
-}
-
-/// So far above the caller's frame its stack goes on.
-const STACK: usize = 8 * 1024;
-/// What one question about memory covers: the smallest page.
-const PAGE: usize = 4096;
-
-/// Whether memory of the program's can be read: for what is looked at before a call that is the kernel's business, and whose
-/// bad pointers it answers with EFAULT. Memory in the caller's own frames is; of the rest the kernel is asked, a page a call.
-#[inline]
-#[must_use]
-pub fn readable<T>(p: *const T, bytes: usize) -> bool {
-    let here = 0_u8;
-    let above = (p as usize).wrapping_sub(core::ptr::from_ref(&here) as usize);
-    above.saturating_add(bytes) < STACK || kernel_reads(p as usize, bytes)
-}
-
-/// As [`readable`], as the kernel says. Preserves `errno`.
-#[cold]
-fn kernel_reads(start: usize, bytes: usize) -> bool {
-    if start < 65536 {
-        return false;
-    }
-    // A filter may forbid every question; then the program is trusted, as it always was.
-    if bytes == 0 || sandbox::inside() {
-        return true;
-    }
-    let Some(last) = start.checked_add(bytes - 1) else { return false };
-    let mut at = start;
-    keeping_errno(|| {
-        loop {
-            if !kernel_reads_word(at) {
-                return false;
-            }
-            if at / PAGE == last / PAGE {
-                return true;
-            }
-            at = (at / PAGE + 1) * PAGE;
-        }
-    })
-}
-
-/// Whether the kernel can read the word that holds this byte. It reads the set of signals before it finds that it
-/// is not told what to do with it (rt_sigprocmask, sigprocmask(2)), and so changes nothing.
-fn kernel_reads_word(at: usize) -> bool {
-    const NOTHING: c_int = -1;
-    let word = at & !7;
-    // SAFETY: the kernel checks the address itself, and writes nowhere: it is given no place for the old mask.
-    let r = unsafe { libc::syscall(libc::SYS_rt_sigprocmask, NOTHING, word, 0_usize, 8_usize) };
-    r == 0 || sys::errno() != libc::EFAULT
 }
 
 /// The bytes that a scatter list describes.

@@ -4,9 +4,10 @@
 //! The stack is there, and so is, as far as is remembered, a page that was there before: the kernel is asked once for each. A
 //! page that has gone since is not noticed. Must not know what is read. Entry point: [`present`].
 
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::edge::readable;
+use crate::sys::{self, keeping_errno, sandbox};
 
 /// So far above the caller's frame its stack goes on.
 const STACK: usize = 8 * 1024;
@@ -42,6 +43,51 @@ fn page_is_there(at: usize) -> bool {
         known.store(page, Ordering::Relaxed);
     }
     there
+}
+
+/// Whether memory of the program's can be read: for what is looked at before a call that is the kernel's business, and whose
+/// bad pointers it answers with EFAULT. Memory in the caller's own frames is; of the rest the kernel is asked, a page a call.
+#[inline]
+#[must_use]
+pub fn readable<T>(p: *const T, bytes: usize) -> bool {
+    let here = 0_u8;
+    let above = (p as usize).wrapping_sub(core::ptr::from_ref(&here) as usize);
+    above.saturating_add(bytes) < STACK || kernel_reads(p as usize, bytes)
+}
+
+/// As [`readable`], as the kernel says. Preserves `errno`.
+#[cold]
+fn kernel_reads(start: usize, bytes: usize) -> bool {
+    if start < 65536 {
+        return false;
+    }
+    // A filter may forbid every question; then the program is trusted, as it always was.
+    if bytes == 0 || sandbox::inside() {
+        return true;
+    }
+    let Some(last) = start.checked_add(bytes - 1) else { return false };
+    let mut at = start;
+    keeping_errno(|| {
+        loop {
+            if !kernel_reads_word(at) {
+                return false;
+            }
+            if at >> PAGE == last >> PAGE {
+                return true;
+            }
+            at = ((at >> PAGE) + 1) << PAGE;
+        }
+    })
+}
+
+/// Whether the kernel can read the word that holds this byte. It reads the set of signals before it finds that it
+/// is not told what to do with it (rt_sigprocmask, sigprocmask(2)), and so changes nothing.
+fn kernel_reads_word(at: usize) -> bool {
+    const NOTHING: c_int = -1;
+    let word = at & !7;
+    // SAFETY: the kernel checks the address itself, and writes nowhere: it is given no place for the old mask.
+    let r = unsafe { libc::syscall(libc::SYS_rt_sigprocmask, NOTHING, word, 0_usize, 8_usize) };
+    r == 0 || sys::errno() != libc::EFAULT
 }
 
 #[cfg(test)]

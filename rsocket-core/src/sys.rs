@@ -400,6 +400,15 @@ pub fn set_errno(value: i32) {
     unsafe { *libc::__errno_location() = value };
 }
 
+/// Runs bookkeeping after a real call without letting it be seen in `errno`.
+#[inline]
+pub fn keeping_errno<R>(bookkeeping: impl FnOnce() -> R) -> R {
+    let before = errno();
+    let r = bookkeeping();
+    set_errno(before);
+    r
+}
+
 /// Nanoseconds of the monotonic clock (vDSO, no system call).
 #[must_use]
 pub fn now_ns() -> u64 {
