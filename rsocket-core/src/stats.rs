@@ -13,12 +13,11 @@
 
 use core::ffi::CStr;
 use core::fmt::Write;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::errno::Errno;
 use crate::host::option_table;
 use crate::host::trial;
-use crate::live;
 use crate::log::open_append;
 use crate::reason::Reason;
 use crate::sys::sandbox;
@@ -184,12 +183,28 @@ static STATS: Stats = Stats::new();
 /// Where this process counts now: in the file that others may read, once there is one.
 #[inline]
 fn stats() -> &'static Stats {
-    live::counters().unwrap_or(&STATS)
+    elsewhere().unwrap_or(&STATS)
+}
+
+/// Where it counts since [`count_in`]; null before.
+static ELSEWHERE: AtomicPtr<Stats> = AtomicPtr::new(core::ptr::null_mut());
+
+#[inline]
+fn elsewhere() -> Option<&'static Stats> {
+    // SAFETY: null, or from a reference that lives for ever, in count_in(). Acquire: pairs with the release there.
+    unsafe { ELSEWHERE.load(Ordering::Acquire).as_ref() }
+}
+
+/// From now on this process counts there, in memory that others may read.
+pub(crate) fn count_in(place: &'static Stats) {
+    // Release: pairs with elsewhere().
+    ELSEWHERE.store(core::ptr::from_ref(place).cast_mut(), Ordering::Release);
+    move_to(place);
 }
 
 /// What was counted so far goes to where it is counted from now on. A thread that was just adding may leave a little
 /// behind, which [`snapshot`] knows of.
-pub(crate) fn move_to(new: &Stats) {
+fn move_to(new: &Stats) {
     let (from, to) = (STATS.counters.iter().chain(&STATS.on_tcp), new.counters.iter().chain(&new.on_tcp));
     for (from, to) in from.zip(to) {
         to.fetch_add(from.swap(0, Ordering::Relaxed), Ordering::Relaxed);
@@ -200,7 +215,7 @@ pub(crate) fn move_to(new: &Stats) {
 #[must_use]
 pub fn snapshot() -> Snapshot {
     let before = STATS.snapshot();
-    live::counters().map_or(before, |more| before.plus(&more.snapshot()))
+    elsewhere().map_or(before, |more| before.plus(&more.snapshot()))
 }
 
 /// Adds to a counter.
@@ -280,7 +295,8 @@ pub fn received(transport: Transport, bytes: u64, messages: u64) {
 
 /// In a forked child: what the parent did, the parent will report.
 pub fn forked() {
-    live::forked();
+    // Relaxed: a fork has made this thread the only one.
+    ELSEWHERE.store(core::ptr::null_mut(), Ordering::Relaxed);
     STATS.reset();
     ODD_OPTIONS.iter().chain(&FORBIDDEN).for_each(|n| n.store(0, Ordering::Relaxed));
 }

@@ -113,7 +113,7 @@ pub fn record(s: &Slot) -> Option<&'static Record> {
 
 /// The counters of this process, where its file has them.
 #[inline]
-pub(crate) fn counters() -> Option<&'static Stats> {
+fn counters() -> Option<&'static Stats> {
     // Acquire: pairs with the release in begin().
     let head = HEAD.load(Ordering::Acquire);
     if head.is_null() {
@@ -281,7 +281,7 @@ fn begin() -> bool {
     // Release: pairs with counters() and head_word().
     HEAD.store(head.cast(), Ordering::Release);
     if let Some(counters) = counters() {
-        stats::move_to(counters);
+        stats::count_in(counters);
     }
     MINE.store(sys::pid(), Ordering::Relaxed);
     STATE.store(MADE, Ordering::Release);

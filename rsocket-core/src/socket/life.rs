@@ -314,6 +314,7 @@ pub fn fork_child() {
     arenas::fork_child();
     bell::forked();
     placement::forked();
+    crate::live::forked();
     crate::stats::forked();
     crate::log::forked();
     crate::tap::forked();
