@@ -18,6 +18,7 @@ mod brief;
 #[cfg(test)]
 mod closing_tests;
 mod cut;
+mod evidence;
 pub mod family;
 #[cfg(test)]
 mod family_tests;
@@ -210,17 +211,6 @@ pub fn enter_receive(id: SlotId, fd: RawFd) -> Route {
     Route::Device
 }
 
-/// A call moved `n` bytes by TCP, away from the side that connected or towards it. Relaxed, and not at once: a guess.
-#[inline]
-fn count(s: &Slot, n: usize, request: bool) {
-    let whole = n as u64 + policy::PER_CALL;
-    let before = s.answered.load(Ordering::Relaxed);
-    let (answered, step) =
-        if request { (0, whole) } else { (before.saturating_add(whole), policy::answer(whole, before)) };
-    s.answered.store(answered, Ordering::Relaxed);
-    s.position.fetch_add(step, Ordering::Relaxed);
-}
-
 /// After a receiving call that libc did. Preserves `errno`.
 #[inline]
 pub fn leave_receive(id: SlotId, _fd: RawFd, result: isize) {
@@ -231,7 +221,7 @@ pub fn leave_receive(id: SlotId, _fd: RawFd, result: isize) {
     s.inside_receive.fetch_sub(1, Ordering::SeqCst);
     if let Ok(n @ 1..) = usize::try_from(result) {
         tally::received_tcp(s, n);
-        count(s, n, !s.has(flag::CONNECTING));
+        evidence::count(s, n, !s.has(flag::CONNECTING));
         if !s.has(flag::WAITED) {
             looking::found(s);
         }
@@ -282,7 +272,7 @@ pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
     s.inside_send.fetch_sub(1, Ordering::SeqCst);
     if let Ok(n @ 1..) = usize::try_from(result) {
         tally::sent_tcp(s, n);
-        count(s, n, s.has(flag::CONNECTING));
+        evidence::count(s, n, s.has(flag::CONNECTING));
     }
 }
 

@@ -34,15 +34,11 @@ static FORK_SAFE: AtomicBool = AtomicBool::new(false);
 static RSOCKETS: AtomicBool = AtomicBool::new(false);
 static SIZES: Sizes = Sizes::new(&Config::DEFAULT);
 
-/// Position (bytes, and [`PER_CALL`] for each call, both directions, but see [`answer`]) at which a connection is thought to
+/// Position (bytes, and [`PER_CALL`] for each call, both directions, but see [`super::evidence`]) at which a connection is thought to
 /// live long enough to be worth the attach, which costs about what one TCP connection costs.
 pub const MARK: u64 = 16 * 1024;
 /// What one call adds to the position beside its bytes: many small exchanges are worth it too.
 pub const PER_CALL: u64 = 1024;
-/// As much of an answer counts in full.
-const ANSWER: u64 = 4 * 1024;
-/// By how much less the rest of it counts.
-const REST: u64 = 256;
 /// Position at which a connection that must leave TCP should have met its peer.
 pub const REQUIRED_BY: u64 = 4 << 20;
 /// How long a connection that may not use TCP waits to attach, in nanoseconds.
@@ -120,20 +116,6 @@ fn short_name(name: &str, getenv: Getenv) -> Option<&'static [u8]> {
     let mut bytes = [0u8; 64];
     bytes.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
     Some(getenv(CStr::from_bytes_until_nul(&bytes).ok()?)?.to_bytes())
-}
-
-/// What so much more of an answer adds to the position, after so much: what the side that accepted sends, since the other one
-/// last asked. Of a body of megabytes TCP has taken most, or all, before its reader has seen that it is long and offers to
-/// meet: what is left is not worth the attach. A connection that goes on has its next request to tell by.
-#[inline]
-#[must_use]
-pub fn answer(more: u64, before: u64) -> u64 {
-    // Where staying on TCP is a failure, or the attach is wanted at once, it is not there to save time.
-    if required() || eager() {
-        return more;
-    }
-    let full = more.min(ANSWER.saturating_sub(before));
-    full + (more - full) / REST
 }
 
 /// Whether shared memory may be used.
@@ -242,37 +224,5 @@ pub fn wake_up_interval() -> Option<Duration> {
     match WAKE_UP_MS.load(Ordering::Relaxed) {
         0 => None,
         ms => Some(Duration::from_millis(ms.into())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The position after one answer in so many calls.
-    fn answered(bytes: u64, calls: u64) -> u64 {
-        let call = bytes / calls + PER_CALL;
-        (0..calls).map(|k| answer(call, k * call)).sum()
-    }
-
-    #[test]
-    fn one_long_answer_is_not_worth_the_attach() {
-        let request = 200 + PER_CALL;
-        for calls in [1, 32, 128, 256] {
-            assert!(request + answered(1 << 20, calls) < MARK, "{calls} calls");
-        }
-        for calls in [1, 32, 512] {
-            assert!(answered(4 << 20, calls) > MARK, "nor is a stream without end: {calls} calls");
-        }
-    }
-
-    #[test]
-    fn exchanges_are() {
-        assert_eq!(answered(64, 1), 64 + PER_CALL, "as before");
-        assert_eq!(answered(3000, 1), 3000 + PER_CALL);
-        assert!(4 * (200 + PER_CALL + answered(16 << 10, 2)) > MARK);
-        assert!(2 * (200 + PER_CALL + answered(1 << 20, 32)) > MARK, "the second request");
-        // News that nobody asks for.
-        assert!(answered(4000 * 64, 4000) > MARK);
     }
 }

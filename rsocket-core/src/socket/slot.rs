@@ -255,6 +255,8 @@ pub struct Slot {
     pub position: AtomicU64,
     /// As much of it, unscaled, the side that accepted has sent since the other one last did.
     pub answered: AtomicU64,
+    /// The tick of the clock that had the last of it that counts as news ([`super::evidence`]).
+    pub news_at: AtomicU64,
     /// The position at which the next attach step is due, where there is TCP to stay on.
     pub next_step: AtomicU64,
 
@@ -522,6 +524,7 @@ impl Slot {
         for word in [
             &self.position,
             &self.answered,
+            &self.news_at,
             &self.next_step,
             &self.next_try,
             &self.asked_at,
