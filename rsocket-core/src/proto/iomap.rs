@@ -12,46 +12,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 use super::stream::{Stream, token};
+use super::tables::DIRECT;
 use crate::wire::iomap::Iomap;
-use crate::wire::private_data::PrivateData;
 use crate::wire::sge::Sge;
 use crate::wire::word::Word;
-
-/// The opcode by which a direct write is known when it is done; never sent (`wire-protocol §4.1`).
-pub(super) const DIRECT: u8 = 2;
-
-/// The iomap tables of both sides.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tables {
-    /// Entries of ours.
-    ours: u16,
-    /// Entries of the peer's, where the first is, and the key of that memory.
-    theirs: u16,
-    at: u64,
-    rkey: u32,
-    /// The peer is one of ours.
-    answers: bool,
-}
-
-impl Tables {
-    pub(super) fn new(ours: u16, peer: &PrivateData) -> Self {
-        let at = peer.iomap_addr(0).unwrap_or(0);
-        let theirs = peer.iomap.unwrap_or(0);
-        Self { ours, theirs, at, rkey: peer.table.rkey, answers: peer.notes }
-    }
-
-    /// Whether we have an entry of that number.
-    pub(super) const fn ours(&self, index: u16) -> bool {
-        index < self.ours
-    }
-
-    /// Where the peer's entry is; `None` if it has none of that number. ([`PrivateData::parse`] saw to it that
-    /// no address of the table wraps.)
-    fn entry(&self, index: u16) -> Option<Sge> {
-        let at = self.at.wrapping_add(u64::from(index) * Iomap::SIZE as u64);
-        (index < self.theirs).then_some(Sge { addr: at, rkey: self.rkey, len: Iomap::SIZE as u32 })
-    }
-}
 
 /// What is to be posted about a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +96,7 @@ mod tests {
     use crate::proto::recv_half::RecvParams;
     use crate::proto::state::{Event, State};
     use crate::proto::stream::{Payload, Readable, StreamParams};
+    use crate::wire::private_data::PrivateData;
     use crate::wire::sge::Endian;
 
     const TABLE: Sge = Sge { addr: 0x7000, rkey: 7, len: 2 };

@@ -17,6 +17,7 @@ pub mod recv_half;
 pub mod send_half;
 pub mod state;
 pub mod stream;
+mod tables;
 
 pub use recv_half::{RecvHalf, RecvParams, Region, Update};
 pub use send_half::{DataWrite, SendHalf};

@@ -17,11 +17,11 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 use super::control::{Control, Mode};
-use super::iomap::{self, Tables};
 use super::ramp::Ramp;
 use super::recv_half::{RecvHalf, RecvParams, Region};
 use super::send_half::{DataWrite, SendHalf};
 use super::state::{Event, State, Step};
+use super::tables::{self, Tables};
 use super::{MAX_SEGMENTS, Violation};
 use crate::wire::private_data::PrivateData;
 use crate::wire::sge::{Endian, Sge};
@@ -293,7 +293,7 @@ impl Stream {
     pub fn on_sent(&mut self, token: u64) {
         let (word, cost) = (Word(token as u32), (token >> 32) as u8);
         match word.message() {
-            Ok(Message::Data(_) | Message::Iomap(_)) | Err(BadWord::Reserved(iomap::DIRECT)) => {
+            Ok(Message::Data(_) | Message::Iomap(_)) | Err(BadWord::Reserved(tables::DIRECT)) => {
                 self.slots = self.slots.saturating_add(u16::from(cost)).min(self.slots_max);
             }
             _ => self.control.give(cost),

@@ -34,6 +34,21 @@ pub(super) struct Own {
     pub(super) breaking: Cell<u32>,
 }
 
+/// Whether this thread is inside a section of any kind.
+pub(super) fn inside() -> bool {
+    with(|t| t.held.get() | t.entered.get() | u32::from(t.deep.get())) != 0
+}
+
+/// What is due at the end of the section.
+pub(super) fn due() -> u32 {
+    with(|t| t.due.get())
+}
+
+/// Sets that.
+pub(super) fn set_due(due: u32) {
+    with(|t| t.due.set(due));
+}
+
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod found {
     use super::Own;

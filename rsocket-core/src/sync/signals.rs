@@ -17,7 +17,6 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::own;
-use super::thread;
 use crate::sys;
 
 /// Due at the end of a section: the signal that waits.
@@ -141,17 +140,17 @@ pub struct Signal {
 /// Called by the handler that the kernel called, with what the kernel gave it.
 pub unsafe fn arrived(signal: &Signal) -> bool {
     // In a sandbox it could not be given back.
-    if !thread::inside() || sys::is_sandboxed() {
+    if !own::inside() || sys::is_sandboxed() {
         return counted(signal.restarts);
     }
     // SAFETY: the kernel gave it, by the caller's promise.
     let fault = is_fault(signal.number) && unsafe { (*signal.info).si_code } > 0;
-    match thread::due() {
-        0 if fault => thread::set_due(FAULTED),
+    match own::due() {
+        0 if fault => own::set_due(FAULTED),
         0 => {
             // SAFETY: as above.
             unsafe { keep(signal) };
-            thread::set_due(WAITING);
+            own::set_due(WAITING);
             return false;
         }
         WAITING => {
@@ -159,7 +158,7 @@ pub unsafe fn arrived(signal: &Signal) -> bool {
             // SAFETY: as above. The signal is blocked here, and let in when the fault's handler returns.
             unsafe {
                 if let Some(mask) = give_back() {
-                    thread::set_due(FAULTED);
+                    own::set_due(FAULTED);
                     set_mask_of(signal.context, mask);
                 }
             }
@@ -246,8 +245,8 @@ unsafe fn keep(signal: &Signal) {
 #[cold]
 #[inline(never)]
 pub(super) fn section_over() {
-    let due = thread::due();
-    thread::set_due(0);
+    let due = own::due();
+    own::set_due(0);
     if due == WAITING {
         let errno = sys::errno();
         // SAFETY: one is kept, and this thread holds nothing. All else is blocked.

@@ -83,21 +83,6 @@ pub fn held() -> u32 {
     own::with(|t| t.held.get())
 }
 
-/// Whether this thread is inside a section of any kind.
-pub(super) fn inside() -> bool {
-    own::with(|t| t.held.get() | t.entered.get() | u32::from(t.deep.get())) != 0
-}
-
-/// What is due at the end of the section.
-pub(super) fn due() -> u32 {
-    own::with(|t| t.due.get())
-}
-
-/// Sets that.
-pub(super) fn set_due(due: u32) {
-    own::with(|t| t.due.set(due));
-}
-
 // In all four: a handler that runs on this thread must see the count before the lock word changes, and the word before
 // the count. The compiler is the only thing that could reorder the two on one thread.
 

@@ -33,19 +33,23 @@ mod doorbell;
 mod event;
 pub(super) mod ffi;
 mod gate;
+mod identifier;
 mod memory;
 mod pair;
 mod path;
+mod private;
 mod staging;
 mod ud;
 
-pub use cm::{CmId, EventChannel};
+pub use cm::EventChannel;
 pub use contexts::{Device, EventSource, open_anew};
-pub use event::{Event, Kind, MAX_PRIVATE, Parameters, Private};
+pub use event::{Event, Kind};
 pub use ffi::Library;
 pub use gate::{fork_child, fork_parent, fork_prepare};
+pub use identifier::CmId;
 pub use pair::{PairParams, RdmaPair};
 pub use path::{AddressHandle, Path};
+pub use private::{MAX_PRIVATE, Parameters, Private};
 pub use ud::{MOST_BYTES, NotSent, UdPair};
 
 /// An address as the connection manager takes it: IPv4 or IPv6, with the port.

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use super::cm::Identifier;
 use super::contexts::{Channel, Device};
+use super::identifier::Identifier;
 use super::memory::{Domain, Region};
 use super::path::{AddressHandle, Path};
 use super::{CmError, CmId, ffi, gate, memory_limit};

@@ -21,13 +21,13 @@ pub(crate) use ways::while_nobody_rings;
 pub use ways::{Rang, give_way, hang_up, meet, reach, ring, try_ring};
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
 use rustix::io::Errno as KernelErrno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketAddrUnix;
 
 use super::home;
-use super::park::BELL;
+use super::sleeper_word::BELL;
 use crate::errno::Errno;
 use crate::sys;
 
@@ -300,14 +300,9 @@ fn address(id: u64) -> Result<SocketAddrUnix, KernelErrno> {
     SocketAddrUnix::new_abstract_name(&name)
 }
 
-pub(super) fn datagram_socket() -> Result<OwnedFd, KernelErrno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
-}
-
 /// A new bound socket, at a private number.
 fn socket() -> Result<(RawFd, u64), Errno> {
-    let socket = datagram_socket()?;
+    let socket = home::datagram_socket()?;
     if let Err(e) = home::settle(socket.as_raw_fd()) {
         ways::close(socket);
         return Err(e);
@@ -408,7 +403,7 @@ mod tests {
         assert_eq!(try_ring(bell.id()), Rang::Yes);
         assert!(bell.drain());
         // The number is another socket's.
-        let another = datagram_socket().unwrap();
+        let another = home::datagram_socket().unwrap();
         sys::close_private(way_to(bell.id()).unwrap().fd.swap(another.as_raw_fd(), Ordering::Relaxed));
         assert_eq!(try_ring(bell.id()), Rang::Yes);
         assert!(bell.drain());

@@ -10,6 +10,9 @@
 use core::sync::atomic::{AtomicI32, Ordering};
 use std::os::fd::{OwnedFd, RawFd};
 
+use rustix::io::Errno as KernelErrno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
 use crate::errno::Errno;
 use crate::sys;
 
@@ -33,10 +36,15 @@ pub(super) fn socket() -> Option<RawFd> {
 pub fn settle(fd: RawFd) -> Result<(), Errno> {
     let home = match socket() {
         Some(home) => home,
-        None => found(super::bell::datagram_socket()?)?,
+        None => found(datagram_socket()?)?,
     };
     // A kernel that does not say (before 5.14) says so of both.
     if sys::network_namespace(fd) == sys::network_namespace(home) { Ok(()) } else { Err(ELSEWHERE) }
+}
+
+pub(super) fn datagram_socket() -> Result<OwnedFd, KernelErrno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
 }
 
 /// The new socket, or that of another thread, which was first.

@@ -18,4 +18,5 @@ pub mod park;
 pub mod places;
 pub mod queue_pair;
 pub(crate) mod random;
+mod sleeper_word;
 mod stores;

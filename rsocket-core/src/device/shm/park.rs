@@ -30,21 +30,7 @@ use crate::sync::on_word;
 use crate::sync::thread::tid;
 use crate::sys;
 
-/// In a sleeper word: also set the window's ready bit for the sleeper's side. Used by epoll sets, which find
-/// by it what is ready.
-pub const MARK_READY: u64 = 1 << 63;
-
-/// The bits of a sleeper word that name the bell.
-pub const BELL: u64 = (1 << 62) - 1;
-
-/// In a sleeper word: there is no bell, the thread sleeps on the word itself.
-pub const ON_WORD: u64 = 1 << 62;
-
-/// What such a thread puts into it.
-#[must_use]
-pub fn on_word(tid: u32) -> u64 {
-    ON_WORD | u64::from(tid) << 1 | 1
-}
+pub use super::sleeper_word::{BELL, MARK_READY, ON_WORD, on_word};
 
 /// How an epoll set is told which window it was rung for: a bit of the ready bitmap of its side, and whether its bell is
 /// ringing already.

@@ -8,8 +8,8 @@
 
 use core::sync::atomic::Ordering;
 
-use super::outliving::NOWHERE;
 use super::registry::{Registry, Set};
+use super::set::NOWHERE;
 use super::set::{Entry, State};
 use crate::readiness::source::{Events, Source};
 

@@ -83,12 +83,6 @@ fn end_of(wanted: Events, ask: Events) -> Events {
     if listens_for_end(wanted, ask) { Events::RDHUP } else { Events::empty() }
 }
 
-/// What the kernel is asked about a socket that is wholly on its device: the end of the
-/// connection, and urgent data, which only TCP carries.
-pub(crate) fn detector(wanted: Events) -> u32 {
-    (Events::RDHUP | wanted & Events::PRI).bits() | kernel::EDGE
-}
-
 impl Member {
     /// Where there is nothing to tell, what has come before is no edge any more: only what comes next is waited for.
     pub(super) fn spend(&mut self, verdict: &Verdict) {

@@ -144,6 +144,12 @@ pub(crate) unsafe fn events_now(set: RawFd, to: *mut epoll_event, max: usize) ->
     Ok(filled.len())
 }
 
+/// What the kernel is asked about a socket that is wholly on its device: the end of the
+/// connection, and urgent data, which only TCP carries.
+pub(crate) fn detector(wanted: Events) -> u32 {
+    (Events::RDHUP | wanted & Events::PRI).bits() | EDGE
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {

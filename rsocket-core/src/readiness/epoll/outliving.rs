@@ -13,16 +13,13 @@
 
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
-use super::judge::detector;
 use super::kernel;
+use super::kernel::detector;
 use super::registry::{Registry, Set};
-use super::set::{Entry, State};
+use super::set::{Entry, NOWHERE, State};
 use crate::errno::Errno;
 use crate::readiness::source::{Bell, SlotId, Source};
 use crate::sys;
-
-/// No place: the entry is under the member's own number.
-pub(crate) const NOWHERE: RawFd = -1;
 
 impl<S: Source> State<S> {
     /// Changes a member's entry in the kernel's set.

@@ -12,8 +12,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 
 use super::kernel;
-use super::outliving::NOWHERE;
 use crate::readiness::source::{Bell, Events, Progress, SlotId, Source};
+
+/// No place: the entry is under the member's own number.
+pub(crate) const NOWHERE: RawFd = -1;
 
 /// Members whose sockets are looked at directly by each wait.
 pub(crate) const WARM: usize = 64;

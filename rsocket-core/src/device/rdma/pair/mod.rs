@@ -20,8 +20,8 @@ use core::ffi::{c_int, c_void};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::cm::Identifier;
 use super::contexts::{Channel, Device, EventSource};
+use super::identifier::Identifier;
 use super::memory::{Domain, Exposed, Region};
 use super::staging::{Piece, Staging};
 use super::{CmError, ffi, gate, memory_limit};

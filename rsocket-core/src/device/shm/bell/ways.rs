@@ -13,8 +13,8 @@ use rustix::io::Errno as KernelErrno;
 use rustix::net::SendFlags;
 
 use super::super::home;
-use super::super::park::BELL;
-use super::{address, datagram_socket, front};
+use super::super::sleeper_word::BELL;
+use super::{address, front};
 use crate::stats::{self, Counter};
 use crate::sync::lock::{OwnedLock, Taken};
 use crate::sync::thread;
@@ -305,7 +305,7 @@ fn ring_from_home(id: u64) -> Rang {
 
 fn connected(id: u64) -> Result<OwnedFd, Rang> {
     let address = address(id).map_err(|_| Rang::Failed)?;
-    let socket = datagram_socket().map_err(|_| Rang::Failed)?;
+    let socket = home::datagram_socket().map_err(|_| Rang::Failed)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => Ok(socket),
         Err(e) => {
