@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, RawFd};
 
 use rustix::event::epoll;
 
-use super::service;
 use crate::device::rdma::UdPair;
 use crate::errno::Errno;
 use crate::sys;
@@ -25,6 +24,8 @@ struct Side {
 /// All of a socket's. Its descriptor is closed by hand ([`Fabric::close`]).
 pub(super) struct Fabric {
     sides: Vec<Side>,
+    /// Makes a pair of an address of ours.
+    make: fn(IpAddr) -> Result<UdPair, Errno>,
     /// An epoll object over the pairs' events; private.
     events: RawFd,
     /// Whose turn it is to be read.
@@ -32,9 +33,10 @@ pub(super) struct Fabric {
 }
 
 impl Fabric {
-    pub(super) fn new() -> Result<Self, Errno> {
+    /// `make` is called for the first datagram of an address.
+    pub(super) fn new(make: fn(IpAddr) -> Result<UdPair, Errno>) -> Result<Self, Errno> {
         let events = sys::make_private(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
-        Ok(Self { sides: Vec::new(), events, turn: 0 })
+        Ok(Self { sides: Vec::new(), make, events, turn: 0 })
     }
 
     pub(super) fn close(&self) {
@@ -52,7 +54,7 @@ impl Fabric {
             if self.sides.len() >= MOST * 2 || self.pairs().count() >= MOST {
                 return None;
             }
-            let pair = match service::pair(ours).and_then(|pair| self.listen(pair)) {
+            let pair = match (self.make)(ours).and_then(|pair| self.listen(pair)) {
                 Ok(pair) => Some(pair),
                 Err(e) => {
                     crate::log_info!("datagrams from {} go by UDP: no queue pair (errno {})", ours, e.0);

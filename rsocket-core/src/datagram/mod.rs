@@ -36,6 +36,7 @@ mod service;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests;
 mod udp;
+pub(crate) mod waiters;
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -105,7 +106,7 @@ fn with<R>(id: SlotId, fd: RawFd, f: impl FnOnce(&mut State) -> R) -> Result<R, 
     endpoint.lock.unlock(tid());
     let (result, bells) = result?;
     if !bells.is_empty() {
-        ready::ring(id, &bells);
+        waiters::ring(id, &bells);
     }
     Ok(result)
 }
@@ -133,7 +134,7 @@ fn present(id: SlotId, fd: RawFd, place: &mut Option<Box<State>>) -> Result<&mut
         let fd = if fd >= 0 { fd } else { family::descriptor(id) };
         let six = sockopt::socket_domain(sys::borrow(fd))? == AddressFamily::INET6;
         let own = sys::private_copy(sys::borrow(fd))?;
-        let fabric = if rdma::wanted() { Fabric::new().map(Some) } else { Ok(None) };
+        let fabric = if rdma::wanted() { Fabric::new(service::pair).map(Some) } else { Ok(None) };
         let fabric = fabric.inspect_err(|_| sys::close_private(own))?;
         *place = Some(Box::new(State::new(id, generation, own, six, fabric)));
         // Relaxed: read in a child of a fork, and at the end, by threads that come after.

@@ -4,19 +4,18 @@
 //! The kernel's UDP socket wakes whoever sleeps on it: a writer of shared memory sends it a packet when the reader said
 //! that it sleeps. So the kernel is always asked for readability, and what it says is looked into. What comes by a queue
 //! pair makes another descriptor readable ([`events`]), on which a poller sleeps as well; for epoll sets
-//! [`super::service`] does, and rings the bells that were left here.
+//! [`super::service`] does, and rings the bells that were left ([`super::waiters`]).
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::endpoint::State;
-use super::{hint, service, with};
-use crate::device::shm::bell;
+use super::{hint, service, waiters, with};
 use crate::device::shm::park::{BELL, MARK_READY};
 use crate::errno::Errno;
-use crate::socket::family::{self, MAX_SLOTS};
+use crate::socket::family;
 use crate::socket::policy;
 use crate::socket::slot::flag;
 use crate::socket::{Events, Look, Progress, SlotId};
@@ -140,46 +139,10 @@ pub(crate) fn patience(id: SlotId) -> Option<Duration> {
     rings.then_some(SHARED)
 }
 
-/// Slots of which an epoll set is to hear.
-static READY: [AtomicU64; MAX_SLOTS / 64] = [const { AtomicU64::new(0) }; MAX_SLOTS / 64];
-static ANY_READY: AtomicBool = AtomicBool::new(false);
-
-/// Tells whoever left a bell here. Called with no lock held.
-pub(super) fn ring(id: SlotId, waiters: &[u64]) {
-    for word in waiters {
-        if word & MARK_READY != 0
-            && let Some(bits) = READY.get(id.raw() as usize / 64)
-        {
-            // Release: pair with the acquires in collect().
-            bits.fetch_or(1 << (id.raw() % 64), Ordering::Release);
-            ANY_READY.store(true, Ordering::Release);
-        }
-        bell::ring(word & BELL);
-    }
-}
-
-/// Takes the slots of which epoll sets are to hear.
-pub(crate) fn collect(f: &mut dyn FnMut(SlotId)) {
-    if !ANY_READY.load(Ordering::Relaxed) || !ANY_READY.swap(false, Ordering::Acquire) {
-        return;
-    }
-    for (i, word) in READY.iter().enumerate() {
-        if word.load(Ordering::Relaxed) == 0 {
-            continue;
-        }
-        let mut bits = word.swap(0, Ordering::Acquire);
-        while bits != 0 {
-            let raw = i as u32 * 64 + bits.trailing_zeros();
-            bits &= bits - 1;
-            SlotId::from_raw(raw).into_iter().for_each(&mut *f);
-        }
-    }
-}
-
 /// Something was done to the socket that may have changed what it is ready for.
 pub(super) fn changed(id: SlotId) {
-    let waiters = with(id, -1, |state| core::mem::take(&mut state.waiters));
-    ring(id, &waiters.unwrap_or_default());
+    let bells = with(id, -1, |state| core::mem::take(&mut state.waiters));
+    waiters::ring(id, &bells.unwrap_or_default());
     if let Some(s) = family::slot(id) {
         s.next_epoch();
     }

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, RawFd};
 use rustix::event::epoll;
 
 use super::peers::Way;
-use super::{endpoint, ready};
+use super::{endpoint, waiters};
 use crate::device::rdma::{CmError, CmId, EventChannel, Kind, Path, UdPair};
 use crate::errno::Errno;
 use crate::socket::SlotId;
@@ -182,8 +182,8 @@ fn serve() {
 
 /// Something has come to a socket's queue pair, or has left it.
 fn on_frames(id: SlotId) {
-    let waiters = super::with_existing(id, |state| core::mem::take(&mut state.waiters));
-    ready::ring(id, &waiters.unwrap_or_default());
+    let bells = super::with_existing(id, |state| core::mem::take(&mut state.waiters));
+    waiters::ring(id, &bells.unwrap_or_default());
 }
 
 impl Service {

@@ -95,7 +95,7 @@ pub type Meant<'a> = &'a dyn Fn(u64, Events) -> bool;
 pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {
     link::collect_ready(f);
     // Those of datagrams are this process's alone.
-    datagram::ready::collect(&mut |id| f(id, &|_, _| true));
+    datagram::waiters::collect(&mut |id| f(id, &|_, _| true));
 }
 
 /// A few microseconds, in ticks.
