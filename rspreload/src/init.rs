@@ -6,8 +6,6 @@
 //! program can change them. It makes no system call of its own; the configuration is read with the first TCP
 //! socket, or if the last program left some ([`crate::policy`]), or if there are statistics to be written.
 
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
 use rsocket_core::{environment, process, readiness, socket, succession, sys};
 
 use crate::hooks::{standard, streams};
@@ -24,16 +22,8 @@ static ENTER: extern "C" fn() = enter;
 #[unsafe(link_section = ".fini_array")]
 static LEAVE: extern "C" fn() = leave;
 
-/// Set when the constructor has run, and so has libc's.
-static ENTERED: AtomicBool = AtomicBool::new(false);
-
-/// Whether the constructor has run. Relaxed: only the thread that runs constructors can see it unset.
-pub(crate) fn entered() -> bool {
-    ENTERED.load(Relaxed)
-}
-
 extern "C" fn enter() {
-    ENTERED.store(true, Relaxed);
+    policy::constructed();
     // No panic can be reached from a hook by design; should one be after all, it must not print through the
     // hooked `write` (`hazards H4`). A closure without captures is boxed without an allocation.
     std::panic::set_hook(Box::new(|_| {}));

@@ -23,11 +23,20 @@ unsafe extern "C" {
     static program_invocation_short_name: *const c_char;
 }
 
+/// Set when the constructor of the library has run, and so has libc's. Relaxed: only the thread that runs constructors can
+/// see it unset.
+static CONSTRUCTED: AtomicBool = AtomicBool::new(false);
+
+/// The constructor runs.
+pub(crate) fn constructed() {
+    CONSTRUCTED.store(true, Relaxed);
+}
+
 /// Whether the environment can be read. Before libc's own constructor ran it looks empty, and an answer that was
 /// found then would be remembered. (What the program does to it after our constructor has no effect.)
 fn readable() -> bool {
     // SAFETY: libc's variable, read as getenv reads it.
-    crate::init::entered() || !unsafe { environ }.is_null()
+    CONSTRUCTED.load(Relaxed) || !unsafe { environ }.is_null()
 }
 
 /// False if everything is to be passed through and nothing tracked ([`disabled`]).

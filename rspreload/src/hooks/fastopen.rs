@@ -2,16 +2,17 @@
 //! `TCP_FASTOPEN_CONNECT`, which puts the first packet off until something is sent.
 //!
 //! The kernel does both, and such a connection attaches later like any other. Where no byte may
-//! travel by TCP it is connect(2), and a send after it. Entry points: [`transmit`], [`list`];
-//! [`connect_first`], [`by_connect`].
+//! travel by TCP it is connect(2), and a send after it. Entry points: [`transmit`], [`list`],
+//! [`by_connect`].
 
 use core::ffi::c_int;
 
 use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, ssize_t};
 use rsocket_core::errno::Errno;
-use rsocket_core::socket::{self, Route, SlotId, kernel, policy};
+use rsocket_core::socket::{self, Route, SlotId, kernel};
 use rsocket_core::sys;
 
+use super::first_packet::no_early_bytes;
 use super::name;
 use super::recv::{saw_each, total};
 use crate::edge::{fail, keeping_errno, sent};
@@ -20,32 +21,6 @@ use crate::real;
 /// Whether the call asks for it, and for nothing beside it that only the kernel can do.
 pub(super) const fn asks(flags: c_int) -> bool {
     flags & libc::MSG_FASTOPEN != 0 && flags & (libc::MSG_OOB | libc::MSG_ZEROCOPY) == 0
-}
-
-/// Whether TCP's first packet may not carry the program's bytes.
-fn no_early_bytes() -> bool {
-    policy::strict() || policy::fork_safe() || policy::plain_rdma()
-}
-
-/// Before connect(2): a first packet that waits for bytes would wait for ever where they go another
-/// way.
-pub(super) fn connect_first(fd: c_int) {
-    let off: c_int = 0;
-    if no_early_bytes()
-        && kernel::integer(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT).is_some_and(|on| on != 0)
-    {
-        // SAFETY: the option's value is an integer that lives for the call.
-        unsafe {
-            let size = size_of::<c_int>() as socklen_t;
-            real::setsockopt(
-                fd,
-                libc::IPPROTO_TCP,
-                libc::TCP_FASTOPEN_CONNECT,
-                (&raw const off).cast(),
-                size,
-            );
-        }
-    }
 }
 
 /// Where a connection's first bytes may not go with TCP's first packet: what connect(2) says, which

@@ -13,7 +13,7 @@ use rsocket_core::socket::{SlotId, policy};
 use rsocket_core::sys::sandbox;
 use rsocket_core::{plain, socket, sys};
 
-use super::fastopen;
+use super::first_packet;
 use crate::adopted;
 use crate::edge::{fail, keeping_errno};
 use crate::real;
@@ -230,7 +230,7 @@ hook! {
         if policy::plain_rdma() {
             return answer(SockAddr::read(address, length).and_then(|to| plain::rdma::connect(slot, fd, &to.0)));
         }
-        fastopen::connect_first(fd);
+        first_packet::connect_first(fd);
         socket::connecting(slot, fd);
         let r = real::connect(fd, address, length);
         keeping_errno(|| socket::connected(slot, fd, r, sys::errno()));

@@ -128,18 +128,10 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
     );
 }
 
-type Syscall = unsafe extern "C-unwind" fn(c_long, ...) -> c_long;
-
-/// The next definition, to be called with a number and its arguments.
-pub(super) fn next() -> Syscall {
-    // SAFETY: libc's syscall has this type.
-    unsafe { core::mem::transmute::<*const (), Syscall>(real::syscall()) }
-}
-
 /// `syscall(SYS_close, fd)`, which stays that: no cancellation point.
 unsafe extern "C-unwind" fn close_by_number(number: c_long, fd: c_int) -> c_long {
     // SAFETY: the argument is the caller's.
-    life::close_by(fd, || unsafe { next()(number, fd) })
+    life::close_by(fd, || unsafe { real::syscall_by_number()(number, fd) })
 }
 
 /// `syscall(SYS_close_range, first, last, flags)`.
@@ -151,7 +143,7 @@ unsafe extern "C-unwind" fn close_range_by_number(
 ) -> c_long {
     // SAFETY: the arguments are the caller's, or a part of its range. The kernel's answer is an int.
     life::close_range_by(first, last, flags, |from, to, flags| unsafe {
-        next()(number, from, to, flags) as c_int
+        real::syscall_by_number()(number, from, to, flags) as c_int
     })
     .into()
 }

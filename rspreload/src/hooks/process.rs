@@ -13,7 +13,6 @@ use rsocket_core::reason::Reason;
 use rsocket_core::sys::sandbox;
 use rsocket_core::{process, readiness, socket, sys};
 
-use super::number;
 use crate::edge::keeping_errno;
 use crate::shadow::{self, Entry};
 use crate::{overheard, real};
@@ -82,7 +81,7 @@ pub(super) unsafe extern "C-unwind" fn seccomp_by_number(
         sandbox_ahead();
     }
     // SAFETY: the arguments are the caller's.
-    unsafe { number::next()(number, operation, flags, arguments) }
+    unsafe { real::syscall_by_number()(number, operation, flags, arguments) }
 }
 
 /// `syscall(SYS_landlock_restrict_self, ruleset, flags)`. Nobody is killed for a call there; but a ruleset, which cannot
@@ -97,7 +96,7 @@ pub(super) unsafe extern "C-unwind" fn landlock_by_number(
         sandbox_ahead();
     }
     // SAFETY: the arguments are the caller's.
-    unsafe { number::next()(number, ruleset, flags) }
+    unsafe { real::syscall_by_number()(number, ruleset, flags) }
 }
 
 /// `syscall(SYS_prctl, option, …)`.
@@ -111,7 +110,7 @@ pub(super) unsafe extern "C-unwind" fn prctl_by_number(
 ) -> c_long {
     before_prctl(option, a, b);
     // SAFETY: the arguments are the caller's.
-    unsafe { number::next()(number, option, a, b, c, d) }
+    unsafe { real::syscall_by_number()(number, option, a, b, c, d) }
 }
 
 /// What the program's next call says about its sandbox, if it is about that.

@@ -12,9 +12,9 @@ use rsocket_core::socket::{self, rings};
 use rsocket_core::sys;
 use rsocket_core::sys::sandbox;
 
-use super::number;
 use crate::edge::keeping_errno;
 use crate::policy;
+use crate::real;
 use crate::shadow::{self, Entry};
 
 /// `syscall(SYS_io_uring_setup, entries, parameters)`.
@@ -28,7 +28,7 @@ pub(super) unsafe extern "C-unwind" fn setup_by_number(
         return -1;
     }
     // SAFETY: the arguments are the caller's.
-    unsafe { number::next()(number, entries, parameters) }
+    unsafe { real::syscall_by_number()(number, entries, parameters) }
 }
 
 /// Whether a ring is refused. If it is not, every connection of the process goes back to, or stays on, TCP.

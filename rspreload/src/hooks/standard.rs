@@ -10,16 +10,14 @@
 
 use core::ffi::c_int;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use libc::FILE;
 
+use super::replaced::{place, put_back};
 use super::streams::{self, Shown};
 
 unsafe extern "C" {
-    static mut stdin: *mut FILE;
-    static mut stdout: *mut FILE;
-    static mut stderr: *mut FILE;
     fn fwide(file: *mut FILE, mode: c_int) -> c_int;
 }
 
@@ -27,27 +25,6 @@ unsafe extern "C" {
 const UNBUFFERED: c_int = 0x2;
 /// `flags`: buffered by lines.
 const BY_LINES: c_int = 0x200;
-
-/// A stream of ours, and what it has replaced; null where there is none. Relaxed: whoever uses a stream has it from libc's
-/// variable, which is as plain as the program's own use of it.
-struct Replaced {
-    by: AtomicPtr<FILE>,
-    was: AtomicPtr<FILE>,
-}
-
-static STREAMS: [Replaced; 3] =
-    [const { Replaced { by: AtomicPtr::new(ptr::null_mut()), was: AtomicPtr::new(ptr::null_mut()) } }; 3];
-
-/// The stream's place here, and libc's variable for it.
-fn place(fd: c_int) -> Option<(&'static Replaced, *mut *mut FILE)> {
-    let variable = match fd {
-        0 => &raw mut stdin,
-        1 => &raw mut stdout,
-        2 => &raw mut stderr,
-        _ => return None,
-    };
-    Some((STREAMS.get(usize::try_from(fd).ok()?)?, variable))
-}
 
 /// A connection has come to stand on `fd`. The calling process is the one whose table says so.
 #[inline]
@@ -105,32 +82,6 @@ unsafe fn is_fresh(file: *mut FILE, fd: c_int) -> bool {
             && (*shown).write_at == (*shown).write_base
             && fwide(file, 0) <= 0
     }
-}
-
-/// The stream of ours on `fd` is gone after this; a program may name it once more all the same.
-pub(super) fn closed(fd: c_int, file: *mut FILE) {
-    if let Some((stream, variable)) = place(fd)
-        && stream.by.load(Relaxed) == file
-    {
-        // SAFETY: libc's variable for the stream.
-        unsafe { put_back(stream, variable) };
-    }
-}
-
-/// The stream that ours has replaced has its name again.
-///
-/// # Safety
-/// `variable` is libc's for this stream.
-unsafe fn put_back(stream: &Replaced, variable: *mut *mut FILE) -> *mut FILE {
-    let ours = stream.by.swap(ptr::null_mut(), Relaxed);
-    let was = stream.was.load(Relaxed);
-    // SAFETY: the caller's promise; what was there before lives as long as the process.
-    unsafe {
-        if variable.read() == ours {
-            variable.write(was);
-        }
-    }
-    was
 }
 
 /// The stream that `freopen` is to open anew: libc can do that with its own only, so in place of ours, which is flushed, the one

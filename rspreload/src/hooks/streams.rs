@@ -15,7 +15,7 @@ use core::sync::atomic::{
 
 use libc::{FILE, off64_t, size_t, ssize_t};
 
-use super::{recv, send, standard};
+use super::{recv, replaced, send};
 use crate::real;
 
 /// How a stream made by `fopencookie` reads, writes, seeks and closes.
@@ -196,7 +196,7 @@ unsafe extern "C-unwind" fn close(cookie: *mut c_void) -> c_int {
     let stream = unsafe { of(cookie) };
     let fd = stream.fd.load(Relaxed);
     let file = stream.file.swap(ptr::null_mut(), Relaxed);
-    standard::closed(fd, file);
+    replaced::closed(fd, file);
     // Release: pairs with the Acquire in take().
     stream.fd.store(FREE, Release);
     // SAFETY: the number is the stream's to close.

@@ -11,8 +11,8 @@ use rsocket_core::socket::{self, own_waits};
 use rsocket_core::sys::sandbox;
 use rsocket_core::{probe, readiness};
 
-use super::number;
 use crate::edge::keeping_errno;
+use crate::real;
 use crate::shadow::{self, Entry};
 
 /// One more than the largest of the numbers.
@@ -75,7 +75,7 @@ pub(super) unsafe extern "C-unwind" fn by_number(
         });
     }
     // SAFETY: the arguments are the caller's.
-    unsafe { number::next()(number, a, b, c, d, e, f) }
+    unsafe { real::syscall_by_number()(number, a, b, c, d, e, f) }
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -11,5 +11,20 @@
 mod resolve;
 mod table;
 
-pub(crate) use resolve::all as resolve_all;
 pub(crate) use table::*;
+
+use core::ffi::c_long;
+
+/// Finds every symbol of the table.
+pub(crate) fn resolve_all() {
+    each_symbol(resolve::each);
+}
+
+/// libc's `syscall`, to be called with a number and its arguments.
+pub(crate) type Syscall = unsafe extern "C-unwind" fn(c_long, ...) -> c_long;
+
+/// The next definition of that.
+pub(crate) fn syscall_by_number() -> Syscall {
+    // SAFETY: libc's syscall has this type.
+    unsafe { core::mem::transmute::<*const (), Syscall>(syscall()) }
+}

@@ -1,6 +1,6 @@
 //! Looking up a symbol: idempotent, never blocking on a lock of ours, never allocating on our side.
 //!
-//! Entry points: [`next`] (on a first call) and [`all`] (from the constructor).
+//! Entry points: [`next`] (on a first call) and [`each`] (from the constructor).
 
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -55,7 +55,7 @@ pub(super) fn next(symbol: &Symbol) -> *const () {
 }
 
 /// Finds every symbol, so that no later call has to.
-fn each(symbols: &[Symbol]) {
+pub(super) fn each(symbols: &[Symbol]) {
     for symbol in symbols {
         match core::str::from_utf8(symbol.name.to_bytes_with_nul()) {
             Ok(name) if symbol.certain => {
@@ -69,9 +69,4 @@ fn each(symbols: &[Symbol]) {
             }
         }
     }
-}
-
-/// Finds every symbol of the table.
-pub(crate) fn all() {
-    super::table::each_symbol(each);
 }
