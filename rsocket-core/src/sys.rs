@@ -12,7 +12,6 @@
 
 mod above;
 pub mod errand;
-pub mod locking;
 pub mod sandbox;
 pub(crate) mod small_file;
 pub(crate) mod text;

@@ -4,6 +4,7 @@
 
 pub mod counters;
 pub mod filter;
+pub mod locking;
 pub mod memory;
 pub mod option_table;
 pub(crate) mod raw;

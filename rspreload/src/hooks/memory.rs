@@ -1,12 +1,12 @@
 //! `mlockall`: what the program has locked is not to grow by memory of ours that nobody uses.
 //!
-//! Must not know how that is done (`rsocket_core::sys::locking`). Its hook is its entry point.
+//! Must not know how that is done (`rsocket_core::host::locking`). Its hook is its entry point.
 
 use core::ffi::c_int;
 
 use rsocket_core::attach::arenas;
+use rsocket_core::host::locking;
 use rsocket_core::socket::family;
-use rsocket_core::sys::locking;
 use rsocket_core::sys::sandbox;
 
 use crate::edge::keeping_errno;

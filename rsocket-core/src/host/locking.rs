@@ -12,6 +12,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
 
 use crate::sync::stack;
+use crate::sys;
 
 /// What is not to be filled: calls its argument with the address and length of each range.
 pub type Ranges<'a> = &'a dyn Fn(&mut dyn FnMut(usize, usize));
@@ -19,11 +20,11 @@ pub type Ranges<'a> = &'a dyn Fn(&mut dyn FnMut(usize, usize));
 /// The program's call, with flags that say `MCL_CURRENT`; `real` is libc's function. Its result and
 /// `errno` are the call's.
 pub fn lock_all(flags: c_int, ours: Ranges<'_>, real: &dyn Fn(c_int) -> c_int) -> c_int {
-    let errno = super::errno();
+    let errno = sys::errno();
     let marked = real(flags | libc::MCL_ONFAULT);
-    if marked != 0 && !(super::errno() == libc::ENOMEM && fits_without(ours)) {
+    if marked != 0 && !(sys::errno() == libc::ENOMEM && fits_without(ours)) {
         // A kernel without MCL_ONFAULT (before 4.4) says EINVAL, and fills.
-        let r = if super::errno() == libc::EINVAL { real(flags) } else { return marked };
+        let r = if sys::errno() == libc::EINVAL { real(flags) } else { return marked };
         if r == 0 {
             unlock(ours);
         }
@@ -33,13 +34,13 @@ pub fn lock_all(flags: c_int, ours: Ranges<'_>, real: &dyn Fn(c_int) -> c_int) -
     let as_used = flags & libc::MCL_ONFAULT;
     if marked != 0 || as_used == 0 {
         stack::on_own(|| lock_others(ours, as_used != 0));
-        super::set_errno(errno);
+        sys::set_errno(errno);
         if flags & libc::MCL_FUTURE != 0 {
             // What is to come is filled, if the program said so.
             return real(libc::MCL_FUTURE | as_used);
         }
     }
-    super::set_errno(errno);
+    sys::set_errno(errno);
     0
 }
 
@@ -57,9 +58,9 @@ fn fits_without(ours: Ranges<'_>) -> bool {
     ours(&mut |_, length| own += length as u64);
     let limit = getrlimit(Resource::Memlock).current.unwrap_or(u64::MAX);
     let mut buffer = [0; 128];
-    let pages = crate::sys::small_file::read_file(c"/proc/self/statm", &mut buffer)
+    let pages = sys::small_file::read_file(c"/proc/self/statm", &mut buffer)
         .and_then(|text| core::str::from_utf8(text).ok()?.split(' ').next()?.parse::<u64>().ok());
-    pages.is_some_and(|n| n.saturating_mul(super::PAGE_SIZE as u64).saturating_sub(own) <= limit)
+    pages.is_some_and(|n| n.saturating_mul(sys::PAGE_SIZE as u64).saturating_sub(own) <= limit)
 }
 
 /// Locks whatever is mapped, but for ours, and fills it, or locks what is used.
@@ -75,7 +76,7 @@ fn lock_others(ours: Ranges<'_>, as_used: bool) {
             }
         }
     }
-    super::discard(file);
+    sys::discard(file);
 }
 
 /// Locks the parts of a range that are not ours.
