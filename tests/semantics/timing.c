@@ -11,10 +11,14 @@ static void handler(int flags) {
   CHECK(!sigaction(SIGALRM, &a, NULL));
   hits = 0;
 }
+// An interval: one that comes before the thread sleeps, on a machine that is busy, is not the last.
 static void alarm_ms(int ms) {
-  ms = patience(ms);  // whoever is to be interrupted must be asleep by then
-  struct itimerval t = {{0, 0}, {ms / 1000, ms % 1000 * 1000}};
-  CHECK(!setitimer(ITIMER_REAL, &t, NULL));
+  ms = patience(ms);
+  struct timeval each = {ms / 1000, ms % 1000 * 1000};
+  CHECK(!setitimer(ITIMER_REAL, &(struct itimerval){each, each}, NULL));
+}
+static void no_alarm(void) {
+  CHECK(!setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL));
 }
 static void timeo(int fd, int which, int ms) {
   struct timeval t = {ms / 1000, ms % 1000 * 1000};
@@ -86,7 +90,9 @@ static int blocked_write(int fd, uint64_t *n, int alarm_in) {
     if (alarm_in) alarm_ms(alarm_in);
     last_began = now();
     ssize_t k = write(fd, &c, 1);
-    if (k < 0) return errno;
+    int e = errno;
+    if (alarm_in) no_alarm();
+    if (k < 0) return e;
     EQ(k, 1);
     ++*n;
     CHECK(*n < 256u << 20);
@@ -158,7 +164,7 @@ static void recv_eintr(int fd) {
   handler(0);
   alarm_ms(60);
   FAILS(recv(fd, b, 4, 0), EINTR);
-  EQ(hits, 1);
+  CHECK(hits >= 1);
   alarm_ms(60);
   FAILS(read(fd, b, 4), EINTR);
   struct iovec v = {b, 4};
@@ -167,7 +173,8 @@ static void recv_eintr(int fd) {
   FAILS(recvmsg(fd, &m, 0), EINTR);
   alarm_ms(60);
   FAILS(readv(fd, &v, 1), EINTR);
-  EQ(hits, 4);
+  no_alarm();
+  CHECK(hits >= 4);
   tell('e');
   get_eof(fd);
 }
@@ -183,7 +190,8 @@ static void recv_restart(int fd) {
   alarm_ms(50);
   tell('r');
   EQ(recv(fd, b, 4, 0), 4);
-  EQ(hits, 1);
+  no_alarm();
+  CHECK(hits >= 1);
   tell('e');
 }
 // With a time-out set, not even SA_RESTART restarts.
@@ -193,14 +201,17 @@ static void recv_restart_timeo(int fd) {
   timeo(fd, SO_RCVTIMEO, 3000);
   alarm_ms(60);
   FAILS(recv(fd, b, 4, 0), EINTR);
+  no_alarm();
   tell('e');
 }
 static void waitall_eintr(int fd) {
   char b[10];
   handler(0);
+  EQ(ready(fd, POLLIN, patience(5000)), POLLIN);
   alarm_ms(100);
   EQ(recv(fd, b, 10, MSG_WAITALL), 5);
-  EQ(hits, 1);
+  no_alarm();
+  CHECK(hits >= 1);
   tell('e');
 }
 static void waits_eintr(int fd) {
@@ -219,7 +230,9 @@ static void waits_eintr(int fd) {
   CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e));
   alarm_ms(50);
   FAILS(epoll_wait(ep, &e, 1, 3000), EINTR);
-  EQ(hits, 3);
+  no_alarm();
+  CHECK(hits >= 3);
+  hits = 3;
   // ppoll, pselect and epoll_pwait open the mask only while they sleep: a pending signal ends them at once.
   sigset_t block, open;
   sigemptyset(&block);
