@@ -34,7 +34,7 @@ macro_rules! hook {
             $(#[$meta])*
             fn $name($($arg: $type),*) -> $ret {
                 #[inline(never)]
-                #[allow(unused_variables)]
+                #[allow(unused_variables, unused_unsafe)]
                 unsafe extern "C-unwind" fn ours($($arg: $type),*) -> $ret {
                     // SAFETY: as for the hook itself, whose arguments these are.
                     unsafe { $body }
@@ -50,7 +50,7 @@ macro_rules! hook {
         /// # Safety
         /// The contract of libc's function of this name.
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        #[allow(clippy::too_many_arguments)]
+        #[allow(clippy::too_many_arguments, unused_unsafe)]
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $type),*) $(-> $ret)? {
             // SAFETY: whatever the body does with the arguments, the contract of libc's function of this
             // name allows it, and the C caller upholds that contract.
@@ -210,6 +210,62 @@ macro_rules! listed {
                 "ret",
                 ".cfi_endproc",
                 with_array = sym $with_array,
+            );
+        }
+    )*};
+}
+
+/// Defines a hook that asks `prepare` where to go, with the first three arguments and the return address, and jumps there with
+/// everything as it was.
+macro_rules! by_caller {
+    ($($(#[$meta:meta])* $name:ident => $prepare:path;)*) => {$(
+        $(#[$meta])*
+        ///
+        /// # Safety
+        /// The contract of libc's function of this name.
+        #[unsafe(naked)]
+        pub(crate) unsafe extern "C-unwind" fn $name() {
+            // SAFETY: saves and restores the registers that hold arguments, keeps the stack aligned for the call,
+            // and leaves by a jump.
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "sub rsp, 24",
+                ".cfi_adjust_cfa_offset 24",
+                "mov [rsp], rdi",
+                "mov [rsp+8], rsi",
+                "mov [rsp+16], rdx",
+                "mov rcx, [rsp+24]",
+                "call {prepare}",
+                "mov rdi, [rsp]",
+                "mov rsi, [rsp+8]",
+                "mov rdx, [rsp+16]",
+                "add rsp, 24",
+                ".cfi_adjust_cfa_offset -24",
+                "jmp rax",
+                ".cfi_endproc",
+                prepare = sym $prepare,
+            );
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "stp x29, x30, [sp, #-48]!",
+                ".cfi_adjust_cfa_offset 48",
+                ".cfi_rel_offset x29, 0",
+                ".cfi_rel_offset x30, 8",
+                "stp x0, x1, [sp, #16]",
+                "str x2, [sp, #32]",
+                "mov x3, x30",
+                "bl {prepare}",
+                "mov x16, x0",
+                "ldp x0, x1, [sp, #16]",
+                "ldr x2, [sp, #32]",
+                "ldp x29, x30, [sp], #48",
+                ".cfi_adjust_cfa_offset -48",
+                "br x16",
+                ".cfi_endproc",
+                prepare = sym $prepare,
             );
         }
     )*};

@@ -8,7 +8,7 @@
 
 use rsocket_core::{environment, process, readiness, socket, succession, sys};
 
-use crate::hooks::{standard, streams};
+use crate::ops::{standard, streams};
 use crate::{adopted, handlers, policy, real, shadow};
 
 // Not in unit tests, which need their panic messages.

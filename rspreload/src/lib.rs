@@ -5,7 +5,7 @@
 //! A program calls `read(7, buf, n)`.
 //!
 //! 1. The dynamic linker has bound `read` to [`hooks::recv`]'s function of that name (`calls.txt` lists all
-//!    of them). It is a C function of a few lines without logic of its own.
+//!    of them). It is a C function of a few lines without logic of its own; what it does stands in [`ops`].
 //! 2. [`shadow`] (`rsocket_core::descriptors`) is asked what descriptor 7 stands for: one relaxed load from a flat array. Nearly always the
 //!    answer is "nothing of ours", and the hook jumps to the next definition of `read` in the process, through
 //!    the pointer that [`real`] holds. That is the *miss path*: about ten instructions, no lock, no
@@ -42,6 +42,7 @@ mod adopted;
 mod handlers;
 mod hooks;
 mod init;
+mod ops;
 mod overheard;
 mod policy;
 mod real;

@@ -50,6 +50,7 @@ mod returned;
 pub mod rings;
 mod room;
 pub mod send;
+pub mod sendfile;
 mod short;
 #[cfg(test)]
 mod short_tests;

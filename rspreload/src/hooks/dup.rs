@@ -1,88 +1,24 @@
-//! More names for one socket: `dup` in every spelling. The names share one slot; the last close ends it.
+//! More names for one socket: `dup` in every spelling. What they do is [`crate::ops::dup`]'s.
 
 use core::ffi::c_int;
 
-use rsocket_core::errno::Errno;
-use rsocket_core::{readiness, socket, sys};
-
-use super::exec::meant_for_next;
-use super::life::before_close;
-use super::standard;
-use crate::edge::{fail, keeping_errno};
+use crate::ops::dup as ops;
 use crate::real;
 use crate::room::with_room;
-use crate::shadow::{self, Entry};
-
-/// Makes another name of `old` by the real call. A vfork child's name is for its next program, for which
-/// another socket may have to take the number of the old one first.
-pub(super) fn alias(old: c_int, real: impl FnOnce() -> c_int) -> c_int {
-    meant_for_next(old);
-    named(old, real())
-}
-
-/// After a real call made `new` another name of `old`.
-fn named(old: c_int, new: c_int) -> c_int {
-    if new < 0 || new == old {
-        return new;
-    }
-    shadow::fresh(new);
-    let entry = shadow::entry(old);
-    if entry != Entry::Foreign && shadow::mine() {
-        keeping_errno(|| {
-            match entry {
-                Entry::Connection(slot) | Entry::Listener(slot) => socket::duplicated(slot),
-                Entry::Set => readiness::epoll::duplicated(old, new),
-                Entry::Foreign => {}
-            }
-            shadow::put(new, entry);
-            if matches!(entry, Entry::Connection(_)) {
-                standard::stands(new);
-            }
-        });
-    }
-    new
-}
-
-/// Before a real call that puts another name of `old` on the number `new`, closing what is there. An error
-/// if one of the two is a private descriptor of ours: to the program the old one does not exist, and the
-/// new one is a number that the kernel would call busy, or beyond the limit.
-fn before_replacing(old: c_int, new: c_int) -> Result<(), Errno> {
-    if sys::is_private(old) {
-        return Err(Errno::BADF);
-    }
-    if sys::is_private(new) {
-        return Err(if sys::is_below_limit(new) { Errno(libc::EBUSY) } else { Errno::BADF });
-    }
-    // Only a call that will succeed closes `new`.
-    if old != new && shadow::entry(new) != Entry::Foreign && rustix::io::fcntl_getfd(sys::borrow(old)).is_ok()
-    {
-        before_close(new);
-    }
-    Ok(())
-}
 
 hook! {
     fn dup(fd: c_int) -> c_int {
-        if sys::is_private(fd) {
-            return fail(Errno::BADF);
-        }
-        alias(fd, || with_room(|| real::dup(fd)))
+        ops::dup(fd, || with_room(|| real::dup(fd)))
     }
 
     fn dup2(old: c_int, new: c_int) -> c_int {
-        match before_replacing(old, new) {
-            Ok(()) => alias(old, || real::dup2(old, new)),
-            Err(e) => fail(e),
-        }
+        ops::replace(old, new, || real::dup2(old, new))
     }
 
     fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
         if flags & !libc::O_CLOEXEC != 0 {
             return real::dup3(old, new, flags);
         }
-        match before_replacing(old, new) {
-            Ok(()) => alias(old, || real::dup3(old, new, flags)),
-            Err(e) => fail(e),
-        }
+        ops::replace(old, new, || real::dup3(old, new, flags))
     }
 }

@@ -1,111 +1,48 @@
-//! epoll: sets are tracked from their creation, since what was added before a connection switched must be
-//! known after it. What a set is stands in `rsocket_core::readiness::epoll`.
+//! epoll: `epoll_create`, `epoll_ctl`, `epoll_wait` and their relatives. What they do is [`crate::ops::epoll`]'s.
 
 use core::ffi::c_int;
-use core::time::Duration;
+use core::ptr::null;
 
 use libc::{epoll_event, sigset_t, timespec};
-use rsocket_core::reason::Reason;
-use rsocket_core::{readiness, socket};
 
-use super::name::about_to_wait;
-use crate::edge::{fail, keeping_errno, millis, small, span};
+use crate::edge::{millis, span};
+use crate::ops::epoll as ops;
+use crate::real;
 use crate::room::with_room;
 use crate::shadow::{self, Entry};
-use crate::{policy, real};
-
-/// Begins to track a set that the program has just made.
-fn made(set: c_int) -> c_int {
-    if set >= 0 {
-        shadow::fresh(set);
-        keeping_errno(|| {
-            if policy::enabled() && shadow::claim() {
-                shadow::put(set, Entry::Set);
-                readiness::epoll::created(set);
-            }
-        });
-    }
-    set
-}
-
-/// `epoll_pwait` in the shape of `epoll_pwait2`: a program that called the older ones may run in a sandbox
-/// that knows no other. Time is rounded up, as a sleep may last longer but not shorter.
-unsafe extern "C-unwind" fn by_millis(
-    set: c_int,
-    events: *mut epoll_event,
-    most: c_int,
-    time: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: null or the caller's.
-    let ms = unsafe { time.as_ref() }.map_or(-1, |t| {
-        let ms = t.tv_sec.saturating_mul(1000).saturating_add((t.tv_nsec + 999_999) / 1_000_000);
-        c_int::try_from(ms).unwrap_or(c_int::MAX)
-    });
-    // SAFETY: passes on the caller's promises.
-    unsafe { real::epoll_pwait(set, events, most, ms, mask) }
-}
-
-/// # Safety
-/// The contract of `epoll_pwait`.
-unsafe fn wait(
-    set: c_int,
-    events: *mut epoll_event,
-    most: c_int,
-    timeout: Option<Duration>,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the caller's promises, passed on.
-    small(unsafe { readiness::epoll::wait(set, events, most, timeout, mask, by_millis) })
-}
 
 hook! {
     fn epoll_create(size: c_int) -> c_int {
-        made(with_room(|| real::epoll_create(size)))
+        ops::made(with_room(|| real::epoll_create(size)))
     }
 
     fn epoll_create1(flags: c_int) -> c_int {
-        made(with_room(|| real::epoll_create1(flags)))
+        ops::made(with_room(|| real::epoll_create1(flags)))
     }
 }
 
 hook! {
     fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int, when shadow::tracked(set) || shadow::tracked(fd) => {
-        if op != libc::EPOLL_CTL_DEL {
-            about_to_wait(fd);
-        }
-        if shadow::entry(set) == Entry::Set {
-            return match readiness::epoll::ctl(set, op, fd, event, shadow::find, real::epoll_ctl) {
-                Ok(()) => 0,
-                Err(e) => fail(e),
-            };
-        }
-        // A set that we did not see being made: only the kernel will ever wait on it.
-        if op != libc::EPOLL_CTL_DEL
-            && let Some(slot) = shadow::connection(fd)
-        {
-            keeping_errno(|| socket::give_away(slot, fd, Reason::OddUse));
-        }
-        real::epoll_ctl(set, op, fd, event)
+        ops::ctl(set, op, fd, event)
     }
 
     fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int, when shadow::tracked(set) => {
         match shadow::entry(set) {
-            Entry::Set => wait(set, events, most, millis(timeout), core::ptr::null()),
+            Entry::Set => ops::wait(set, events, most, millis(timeout), null()),
             _ => real::epoll_wait(set, events, most, timeout),
         }
     }
 
     fn epoll_pwait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t) -> c_int, when shadow::tracked(set) => {
         match shadow::entry(set) {
-            Entry::Set => wait(set, events, most, millis(timeout), mask),
+            Entry::Set => ops::wait(set, events, most, millis(timeout), mask),
             _ => real::epoll_pwait(set, events, most, timeout, mask),
         }
     }
 
     fn epoll_pwait2(set: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int, when shadow::tracked(set) => {
         match (shadow::entry(set), span(timeout)) {
-            (Entry::Set, Ok(time)) => wait(set, events, most, time, mask),
+            (Entry::Set, Ok(time)) => ops::wait(set, events, most, time, mask),
             _ => real::epoll_pwait2(set, events, most, timeout, mask),
         }
     }

@@ -1,243 +1,60 @@
-//! How descriptors come and go: `socket`, `close`, and the calls that hand out numbers.
+//! How descriptors come and go: `socket`, `close`, and the calls that hand out numbers. What they do is
+//! [`crate::ops::life`]'s.
 
 use core::ffi::{c_int, c_uint};
 
 use libc::sigset_t;
-use rsocket_core::errno::Errno;
-use rsocket_core::reason::Reason;
-use rsocket_core::sys::sandbox;
-use rsocket_core::{socket as core_socket, sys};
+use rsocket_core::sys;
 
-use super::process::leave_to_kernel;
-use crate::edge::{fail, keeping_errno};
-use crate::room::{self, with_room};
-use crate::shadow::{self, Entry};
-use crate::{adopted, policy, real};
-
-/// Closes the range, and leaves what is inside it alone: no descriptor, only an entry in the kernel's table.
-const CLOSE_RANGE_CLOEXEC: c_int = 4;
-/// Gives the calling thread a descriptor table of its own first.
-const CLOSE_RANGE_UNSHARE: c_int = 2;
-
-/// A number that the kernel has just handed out for something that we never track.
-fn plain(fd: c_int) -> c_int {
-    shadow::fresh(fd);
-    fd
-}
-
-/// The same for a call that gives a pair.
-///
-/// # Safety
-/// If `result` is 0, `pair` points to the two numbers that the kernel has just written.
-unsafe fn plain_pair(result: c_int, pair: *const c_int) -> c_int {
-    if result == 0 {
-        // SAFETY: the caller's promise.
-        let [a, b] = unsafe { pair.cast::<[c_int; 2]>().read() };
-        shadow::fresh(a);
-        shadow::fresh(b);
-    }
-    result
-}
-
-fn is_tcp(domain: c_int, kind: c_int, protocol: c_int) -> bool {
-    matches!(domain, libc::AF_INET | libc::AF_INET6)
-        && kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM
-        && matches!(protocol, 0 | libc::IPPROTO_TCP)
-}
-
-/// Begins to track a TCP socket that the program has just made.
-fn track(fd: c_int, domain: c_int) {
-    if policy::enabled()
-        && policy::takes(domain)
-        && shadow::claim()
-        && let Some(slot) = core_socket::created(fd)
-    {
-        shadow::put(fd, Entry::Connection(slot));
-        adopted::count_inherited();
-    }
-}
-
-/// The close of one descriptor, which `real` does. What is ours the program cannot close: to it there is none.
-#[inline(always)]
-pub(super) fn close_by<R: From<c_int>>(fd: c_int, real: impl FnOnce() -> R) -> R {
-    if sys::is_private(fd) {
-        return fail(Errno::BADF).into();
-    }
-    before_close(fd);
-    real()
-}
-
-/// Before `fd` is really closed. Its entry goes first: from the moment that the kernel has closed it, the
-/// number may be somebody else's.
-pub(super) fn before_close(fd: c_int) {
-    if shadow::entry(fd) == Entry::Foreign {
-        return;
-    }
-    if shadow::mine() {
-        shadow::let_go(fd, shadow::forget(fd), fd);
-    } else {
-        shadow::forget_copy(fd);
-    }
-}
+use crate::ops::life as ops;
+use crate::room::with_room;
+use crate::{real, shadow};
 
 hook! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-        let fd = with_room(|| real::socket(domain, kind, protocol));
-        if fd >= 0 {
-            shadow::fresh(fd);
-            room::made(fd);
-            if is_tcp(domain, kind, protocol) {
-                keeping_errno(|| track(fd, domain));
-            }
-        }
-        fd
+        ops::socket(domain, kind, protocol)
     }
 
     fn socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int {
-        plain_pair(with_room(|| real::socketpair(domain, kind, protocol, pair)), pair)
+        ops::plain_pair(with_room(|| real::socketpair(domain, kind, protocol, pair)), pair)
     }
 
     fn pipe(pair: *mut c_int) -> c_int {
-        plain_pair(with_room(|| real::pipe(pair)), pair)
+        ops::plain_pair(with_room(|| real::pipe(pair)), pair)
     }
 
     fn pipe2(pair: *mut c_int, flags: c_int) -> c_int {
-        plain_pair(with_room(|| real::pipe2(pair, flags)), pair)
+        ops::plain_pair(with_room(|| real::pipe2(pair, flags)), pair)
     }
 
     fn eventfd(value: c_uint, flags: c_int) -> c_int {
-        plain(with_room(|| real::eventfd(value, flags)))
+        ops::plain(with_room(|| real::eventfd(value, flags)))
     }
 
     fn timerfd_create(clock: c_int, flags: c_int) -> c_int {
-        plain(with_room(|| real::timerfd_create(clock, flags)))
+        ops::plain(with_room(|| real::timerfd_create(clock, flags)))
     }
 
     fn signalfd(fd: c_int, mask: *const sigset_t, flags: c_int) -> c_int {
         // With a descriptor it changes that one and gives it back; a signalfd never has an entry.
-        plain(with_room(|| real::signalfd(fd, mask, flags)))
+        ops::plain(with_room(|| real::signalfd(fd, mask, flags)))
     }
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-        close_range_by(first, last, flags, |from, to, flags| real::close_range(from, to, flags))
+        ops::close_range_by(first, last, flags, |from, to, flags| real::close_range(from, to, flags))
     }
 
     fn closefrom(first: c_int) {
-        let from = c_uint::try_from(first).unwrap_or(0);
-        let mut rest = from;
-        // All pieces but the last by close_range; the last is libc's closefrom, which also copes where the
-        // kernel has no close_range.
-        while let Some(private) = c_int::try_from(rest).ok().and_then(sys::next_private).and_then(|p| c_uint::try_from(p).ok()) {
-            if private > rest {
-                before_close_range(rest, private - 1);
-                real::close_range(rest, private - 1, 0);
-            }
-            rest = private + 1;
-        }
-        before_close_range(rest, c_uint::MAX);
-        real::closefrom(c_int::try_from(rest).unwrap_or(c_int::MAX));
+        ops::closefrom(first)
     }
 }
 
 hook! {
     fn shutdown(fd: c_int, how: c_int) -> c_int, when shadow::tracked(fd) => {
-        if let Some(slot) = shadow::connection(fd) {
-            core_socket::shutdown(slot, fd, how);
-        }
-        let r = real::shutdown(fd, how);
-        if let Some(slot) = shadow::connection(fd) {
-            if r == 0 {
-                core_socket::has_shut(slot);
-            } else if sys::errno() == libc::ENOTCONN {
-                core_socket::heard::closed(slot);
-            }
-        }
-        r
+        ops::shutdown(fd, how)
     }
 
     fn close(fd: c_int) -> c_int, when shadow::tracked(fd) || sys::is_private(fd) => {
-        close_by(fd, || real::close(fd))
-    }
-}
-
-/// The close of a range, piece by piece, each of which `real` does.
-pub(super) fn close_range_by(
-    first: c_uint,
-    last: c_uint,
-    flags: c_int,
-    real: impl Fn(c_uint, c_uint, c_int) -> c_int,
-) -> c_int {
-    let parts = flags & CLOSE_RANGE_UNSHARE != 0 && shadow::any() && !sandbox::inside() && shadow::mine();
-    // With no threads but ours there is nobody to part from. Ours must go on with the program's table, in which what it
-    // closes is closed.
-    let flags = if parts && !sys::has_threads() { flags & !CLOSE_RANGE_UNSHARE } else { flags };
-    if flags & CLOSE_RANGE_UNSHARE != 0
-        && shadow::any()
-        && !sandbox::inside()
-        && shadow::mine()
-        && sys::has_threads()
-    {
-        // From here on a number may mean one thing to this thread and another to its siblings.
-        keeping_errno(|| leave_to_kernel(Reason::SharedHolders));
-        return if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last {
-            real(first, last, flags)
-        } else {
-            each_piece(first, last, |from, to| real(from, to, flags))
-        };
-    }
-    let only = flags & !(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE) != 0
-        || flags & CLOSE_RANGE_CLOEXEC != 0
-        || first > last;
-    if only || flags & CLOSE_RANGE_UNSHARE != 0 && !shadow::mine() {
-        return real(first, last, flags);
-    }
-    each_piece(first, last, |from, to| {
-        before_close_range(from, to);
-        real(from, to, flags)
-    })
-}
-
-/// Calls `close` for the pieces of a range that lie between our private descriptors; stops at an error.
-fn each_piece(first: c_uint, last: c_uint, close: impl Fn(c_uint, c_uint) -> c_int) -> c_int {
-    let mut from = first;
-    loop {
-        let private = c_int::try_from(from)
-            .ok()
-            .and_then(sys::next_private)
-            .and_then(|p| c_uint::try_from(p).ok())
-            .filter(|p| *p <= last);
-        let Some(private) = private else { return close(from, last) };
-        if private > from {
-            let r = close(from, private - 1);
-            if r != 0 {
-                return r;
-            }
-        }
-        if private == last {
-            return 0;
-        }
-        from = private + 1;
-    }
-}
-
-/// Before the descriptors of a range are really closed.
-fn before_close_range(first: c_uint, last: c_uint) {
-    let end = shadow::end();
-    let Ok(first) = c_int::try_from(first) else { return };
-    let last = c_int::try_from(last).unwrap_or(c_int::MAX).min(end - 1);
-    (first..=last).for_each(before_close);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_tcp_is_tcp() {
-        assert!(is_tcp(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0));
-        assert!(is_tcp(libc::AF_INET6, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, libc::IPPROTO_TCP));
-        assert!(!is_tcp(libc::AF_INET, libc::SOCK_DGRAM, 0));
-        assert!(!is_tcp(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP));
-        assert!(!is_tcp(libc::AF_UNIX, libc::SOCK_STREAM, 0));
+        ops::close_by(fd, || real::close(fd))
     }
 }

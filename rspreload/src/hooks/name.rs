@@ -1,259 +1,43 @@
 //! Who a socket is, and how it meets its peer: `bind`, `listen`, `accept`, `connect`, and the names of both.
-//!
-//! Where policy wants connections over RDMA from the start, RDMA's connection manager does all of it
-//! ([`plain::rdma`]); else the kernel.
+//! What they do is [`crate::ops::name`]'s.
 
 use core::ffi::c_int;
 
 use libc::{sockaddr, socklen_t};
-use rsocket_core::address::SockAddr;
-use rsocket_core::errno::Errno;
-use rsocket_core::reason::Reason;
-use rsocket_core::socket::{SlotId, policy};
-use rsocket_core::sys::sandbox;
-use rsocket_core::{plain, socket, sys};
 
-use super::first_packet;
-use crate::adopted;
-use crate::edge::{fail, keeping_errno};
-use crate::real;
-use crate::room::{self, with_room};
-use crate::shadow::{self, Entry};
-
-/// Begins to track what a listener has given. Where a peer came by RDMA, its own address is said.
-///
-/// # Safety
-/// As `accept(2)`.
-unsafe fn accepted(listener: c_int, fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-    if fd >= 0 {
-        shadow::fresh(fd);
-        room::made(fd);
-        if shadow::entry(listener) == Entry::Foreign {
-            // SAFETY: the caller's pointers, and the call has succeeded.
-            unsafe { adopted::has_given(listener, address, length) };
-        }
-        // A descriptor that is another name of the listener's may still stand as a connection.
-        if let Entry::Listener(slot) | Entry::Connection(slot) = shadow::entry(listener)
-            && !sandbox::inside()
-            && shadow::mine()
-        {
-            let guest = if socket::witnessing() { plain::rdma::accepted(fd) } else { None };
-            if let Some((new, peer)) = guest {
-                shadow::put(fd, Entry::Connection(new));
-                if let Some(peer) = peer {
-                    // SAFETY: the caller's promise.
-                    unsafe { SockAddr(peer).write(address, length) };
-                }
-                return fd;
-            }
-            keeping_errno(|| {
-                if let Some(new) = socket::accepted(fd, slot) {
-                    shadow::put(fd, Entry::Connection(new));
-                }
-            });
-        }
-    }
-    fd
-}
-
-/// The program is about to wait for connections.
-#[inline]
-pub(super) fn about_to_wait(fd: c_int) {
-    if socket::witnessing()
-        && let Entry::Listener(slot) = shadow::entry(fd)
-        && !sandbox::inside()
-        && shadow::mine()
-    {
-        socket::waits_on_listener(slot, fd);
-    }
-}
-
-/// An answer of ours as C wants it.
-fn answer(result: Result<(), Errno>) -> c_int {
-    result.map_or_else(fail, |()| 0)
-}
-
-/// What a listener whose connections come by RDMA has given: the connection behind the relay that knocked. A
-/// stranger is sent away, and the caller accepts again.
-///
-/// # Safety
-/// As `accept(2)`.
-unsafe fn guest(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> bool {
-    shadow::fresh(fd);
-    let Some((slot, peer)) = plain::rdma::accepted(fd) else {
-        // SAFETY: the number came from the kernel just now, and nobody else has it.
-        unsafe { real::close(fd) };
-        return false;
-    };
-    shadow::put(fd, Entry::Connection(slot));
-    if let Some(peer) = peer {
-        // SAFETY: the caller's promise.
-        unsafe { SockAddr(peer).write(address, length) };
-    }
-    true
-}
-
-/// The listener's slot, if what it gives comes by RDMA.
-fn by_relay(fd: c_int) -> Option<SlotId> {
-    match shadow::entry(fd) {
-        Entry::Listener(slot) if plain::rdma::listens(slot) => Some(slot),
-        _ => None,
-    }
-}
+use crate::ops::name as ops;
+use crate::{real, shadow};
 
 hook! {
     fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, with slot of fd => {
-        if policy::plain_rdma() {
-            return answer(SockAddr::read(address, length).and_then(|name| plain::rdma::bind(slot, fd, &name.0)));
-        }
-        real::bind(fd, address, length)
+        ops::bind(slot, fd, address, length)
+    }
+
+    fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, with slot of fd => {
+        ops::connect(slot, fd, address, length)
     }
 }
 
 hook! {
     fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int, when shadow::tracked(fd) => {
-        match named(fd).and_then(|[own, _]| own) {
-            Some(name) if !address.is_null() && !length.is_null() => {
-                SockAddr(name).write(address, length);
-                0
-            }
-            _ => real::getsockname(fd, address, length),
-        }
+        ops::getsockname(fd, address, length)
     }
 
     fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int, when shadow::tracked(fd) => {
-        match named(fd) {
-            Some([_, Some(name)]) if !address.is_null() && !length.is_null() => {
-                SockAddr(name).write(address, length);
-                0
-            }
-            Some([Some(_), None]) => fail(Errno::NOTCONN),
-            _ => no_more(fd, real::getpeername(fd, address, length)),
-        }
-    }
-}
-
-/// Takes note of a peer without a name: the program knows then that its connection is no more. Passes the result on.
-fn no_more(fd: c_int, r: c_int) -> c_int {
-    if r < 0
-        && sys::errno() == libc::ENOTCONN
-        && let Some(slot) = shadow::connection(fd)
-    {
-        socket::heard::closed(slot);
-    }
-    r
-}
-
-/// The names of a socket, where the kernel does not know them.
-fn named(fd: c_int) -> Option<[Option<core::net::SocketAddr>; 2]> {
-    match shadow::entry(fd) {
-        Entry::Connection(slot) | Entry::Listener(slot) => {
-            Some(plain::rdma::names(slot)).filter(|names| names.iter().any(Option::is_some))
-        }
-        _ => None,
+        ops::getpeername(fd, address, length)
     }
 }
 
 hook! {
     fn listen(fd: c_int, backlog: c_int) -> c_int {
-        if policy::plain_rdma()
-            && let Entry::Connection(slot) | Entry::Listener(slot) = shadow::entry(fd)
-            && shadow::mine()
-        {
-            let r = answer(plain::rdma::listen(slot, fd, backlog));
-            if r == 0 {
-                shadow::put(fd, Entry::Listener(slot));
-            }
-            return r;
-        }
-        if let Some(slot) = shadow::connection(fd) && shadow::mine() {
-            keeping_errno(|| socket::about_to_listen(slot, fd));
-        }
-        let r = real::listen(fd, backlog);
-        if r == 0 && shadow::entry(fd) == Entry::Foreign {
-            adopted::listens(fd);
-        }
-        if r == 0
-            && let Some(slot) = shadow::connection(fd)
-            && shadow::mine()
-        {
-            keeping_errno(|| {
-                shadow::put(fd, Entry::Listener(slot));
-                socket::listening(slot, fd);
-            });
-        }
-        r
+        ops::listen(fd, backlog)
     }
 
     fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-        if by_relay(fd).is_some() {
-            let room = if length.is_null() { 0 } else { length.read_unaligned() };
-            loop {
-                let new = real::accept(fd, address, length);
-                if new < 0 || guest(new, address, length) {
-                    return new;
-                }
-                if !length.is_null() {
-                    length.write_unaligned(room);
-                }
-            }
-        }
-        about_to_wait(fd);
-        accepted(fd, with_room(|| real::accept(fd, address, length)), address, length)
+        ops::accept(fd, address, length, || real::accept(fd, address, length))
     }
 
     fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
-        if by_relay(fd).is_some() {
-            let room = if length.is_null() { 0 } else { length.read_unaligned() };
-            loop {
-                let new = real::accept4(fd, address, length, flags);
-                if new < 0 || guest(new, address, length) {
-                    return new;
-                }
-                if !length.is_null() {
-                    length.write_unaligned(room);
-                }
-            }
-        }
-        about_to_wait(fd);
-        accepted(fd, with_room(|| real::accept4(fd, address, length, flags)), address, length)
+        ops::accept(fd, address, length, || real::accept4(fd, address, length, flags))
     }
-}
-
-hook! {
-    fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, with slot of fd => {
-        if dissolves(address, length) {
-            // The socket may become another connection, or a listener.
-            socket::give_away(slot, fd, Reason::OddUse);
-            return real::connect(fd, address, length);
-        }
-        if policy::plain_rdma() {
-            return answer(SockAddr::read(address, length).and_then(|to| plain::rdma::connect(slot, fd, &to.0)));
-        }
-        first_packet::connect_first(fd);
-        socket::connecting(slot, fd);
-        let r = real::connect(fd, address, length);
-        keeping_errno(|| socket::connected(slot, fd, r, sys::errno()));
-        if r != 0
-            && sys::errno() == libc::ECONNREFUSED
-            && let Ok(to) = SockAddr::read(address, length)
-            && keeping_errno(|| plain::rdma::connect_instead(slot, fd, &to.0)).is_ok()
-        {
-            return 0;
-        }
-        r
-    }
-}
-
-/// Whether a `connect` to this address dissolves the connection that there is.
-///
-/// # Safety
-/// `address` is null or points to `length` bytes.
-pub(super) unsafe fn dissolves(address: *const sockaddr, length: socklen_t) -> bool {
-    if address.is_null() || (length as usize) < size_of::<libc::sa_family_t>() {
-        return false;
-    }
-    // SAFETY: the family lies within the length.
-    let family = unsafe { (&raw const (*address).sa_family).read_unaligned() };
-    c_int::from(family) == libc::AF_UNSPEC
 }

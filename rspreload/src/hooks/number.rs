@@ -6,10 +6,9 @@
 //! `syscall` carries everybody's futexes and the calls of sandboxes, with up to seven arguments, before any constructor and in any
 //! state. So it is wrapped by comparisons and jumps: no frame, no memory but the pointer, no register that could hold an argument.
 
-use core::ffi::{c_int, c_long, c_uint};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{life, process, rings, waits};
+use crate::ops::{life, process, rings, waits};
 use crate::real;
 
 /// The next definition of `syscall`; before that is known, what finds it.
@@ -60,9 +59,9 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         "jmp qword ptr [rip + {next}]",
         ".cfi_endproc",
         close = const libc::SYS_close,
-        closes = sym close_by_number,
+        closes = sym life::close_by_number,
         close_range = const libc::SYS_close_range,
-        closes_range = sym close_range_by_number,
+        closes_range = sym life::close_range_by_number,
         setup = const libc::SYS_io_uring_setup,
         sets_up = sym rings::setup_by_number,
         seccomp = const libc::SYS_seccomp,
@@ -107,9 +106,9 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         "br x16",
         ".cfi_endproc",
         close = const libc::SYS_close,
-        closes = sym close_by_number,
+        closes = sym life::close_by_number,
         close_range = const libc::SYS_close_range,
-        closes_range = sym close_range_by_number,
+        closes_range = sym life::close_range_by_number,
         setup = const libc::SYS_io_uring_setup,
         sets_up = sym rings::setup_by_number,
         seccomp = const libc::SYS_seccomp,
@@ -126,24 +125,4 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         waits_so = sym waits::by_number,
         next = sym NEXT,
     );
-}
-
-/// `syscall(SYS_close, fd)`, which stays that: no cancellation point.
-unsafe extern "C-unwind" fn close_by_number(number: c_long, fd: c_int) -> c_long {
-    // SAFETY: the argument is the caller's.
-    life::close_by(fd, || unsafe { real::syscall_by_number()(number, fd) })
-}
-
-/// `syscall(SYS_close_range, first, last, flags)`.
-unsafe extern "C-unwind" fn close_range_by_number(
-    number: c_long,
-    first: c_uint,
-    last: c_uint,
-    flags: c_int,
-) -> c_long {
-    // SAFETY: the arguments are the caller's, or a part of its range. The kernel's answer is an int.
-    life::close_range_by(first, last, flags, |from, to, flags| unsafe {
-        real::syscall_by_number()(number, from, to, flags) as c_int
-    })
-    .into()
 }

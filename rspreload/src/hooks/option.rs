@@ -1,310 +1,38 @@
-//! What a socket is asked to be: `setsockopt`, `fcntl`, `ioctl`.
-//!
-//! The options themselves are the kernel's, since the descriptor is its socket. Options of which we do not
-//! know that they are harmless to a connection on a device keep it on TCP, or bring it back there.
+//! What a socket is asked to be: `setsockopt`, `fcntl`, `ioctl`. What they do is [`crate::ops::option`]'s.
 
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 
 use libc::socklen_t;
-use rsocket_core::attach::meet::handshake;
-use rsocket_core::errno::Errno;
-use rsocket_core::reason::Reason;
-use rsocket_core::socket::options::{Before, changes_sending, harmless, refuse_for, would_change_nothing};
-use rsocket_core::socket::{SlotId, heard, inq, stamps, timers, urgent};
-use rsocket_core::{plain, socket, sys};
 
-use super::dup::alias;
-use super::exec::meant_for_next;
-use crate::edge::{fail, keeping_errno, readable};
-use crate::room::with_room;
-use crate::shadow::Entry;
+use crate::ops::option as ops;
 use crate::{real, shadow};
-
-/// `SIOCOUTQNSD`: like `SIOCOUTQ`, but only what has not been sent at all.
-const SIOCOUTQNSD: c_ulong = 0x894B;
-/// Whether the next byte is the urgent one.
-const SIOCATMARK: c_ulong = 0x8905;
-
-/// The `fcntl` commands that make another name for a descriptor.
-#[inline(always)]
-fn duplicates(command: c_int) -> bool {
-    matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC)
-}
 
 hook! {
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int, when shadow::tracked(fd) => {
-        let odd = if harmless(level, name) { None } else { endpoint(fd) };
-        if let Some(slot) = odd
-            && changes_sending(level, name)
-            && !keeping_errno(|| would_change_nothing(fd, level, name, (value.addr(), length), integer_at(value, length)))
-        {
-            keeping_errno(|| refuse_for(slot, fd, level, name));
-        }
-        let before = odd.map(|slot| (slot, keeping_errno(|| Before::ask(fd, level, name))));
-        let r = real::setsockopt(fd, level, name, value, length);
-        if r == 0 {
-            // What the kernel refuses, or what is so already, changes nothing.
-            if let Some((slot, before)) = before {
-                keeping_errno(|| if before.has_changed(fd) { refuse_for(slot, fd, level, name) });
-            }
-            keeping_errno(|| {
-                was_set(fd, level, name);
-                timeout_was_set(fd, level, name, value);
-            });
-        }
-        r
+        ops::setsockopt(fd, (level, name), value, length)
     }
-}
-
-/// The kernel's answer to a question for an integer becomes 0.
-///
-/// # Safety
-/// The kernel has written that answer at `value`, and its length at `length`.
-unsafe fn say_nothing(value: *mut c_void, length: *mut socklen_t) {
-    // SAFETY: the caller's promise; the kernel writes no more than an integer.
-    unsafe { value.cast::<u8>().write_bytes(0, (length.read_unaligned() as usize).min(size_of::<c_int>())) };
-}
-
-/// An option's value, if it is an integer that can be read.
-///
-/// # Safety
-/// `value` is null or the caller's, as setsockopt(2) asks.
-unsafe fn integer_at(value: *const c_void, length: socklen_t) -> Option<c_int> {
-    let is_one = length as usize >= size_of::<c_int>() && readable(value, size_of::<c_int>());
-    // SAFETY: the bytes are there, which was asked just before; an integer may have any value.
-    is_one.then(|| unsafe { value.cast::<c_int>().read_unaligned() })
-}
-
-/// A connection, or a listener, whose options the sockets that it gives will have.
-fn endpoint(fd: c_int) -> Option<SlotId> {
-    match shadow::entry(fd) {
-        Entry::Connection(slot) | Entry::Listener(slot) => Some(slot),
-        Entry::Set | Entry::Foreign => None,
-    }
-}
-
-/// `SO_RCVTIMEO` and `SO_SNDTIMEO` as programs with 64-bit time on 32-bit machines name them.
-const SO_RCVTIMEO_NEW: c_int = 66;
-const SO_SNDTIMEO_NEW: c_int = 67;
-
-/// Takes note of a time-out that the kernel has just set.
-///
-/// # Safety
-/// The kernel has read the option's value at `value`.
-unsafe fn timeout_was_set(fd: c_int, level: c_int, name: c_int, value: *const c_void) {
-    let option = match name {
-        libc::SO_RCVTIMEO | SO_RCVTIMEO_NEW => libc::SO_RCVTIMEO,
-        libc::SO_SNDTIMEO | SO_SNDTIMEO_NEW => libc::SO_SNDTIMEO,
-        _ => return,
-    };
-    if level == libc::SOL_SOCKET
-        && let Entry::Connection(slot) | Entry::Listener(slot) = shadow::entry(fd)
-    {
-        // SAFETY: the kernel has read a timeval there, which begins with the seconds.
-        socket::timeout_set(slot, option, unsafe { value.cast::<i64>().read_unaligned() });
-    }
-}
-
-/// Takes note of an option that the kernel has just set.
-fn was_set(fd: c_int, level: c_int, name: c_int) {
-    match shadow::entry(fd) {
-        // What a listener gives has its mark.
-        Entry::Connection(slot) | Entry::Listener(slot)
-            if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT) =>
-        {
-            socket::low_water(slot, fd);
-        }
-        Entry::Connection(_) | Entry::Listener(_)
-            if (level, name) == (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) =>
-        {
-            socket::accept_deferred(fd);
-        }
-        Entry::Connection(slot) | Entry::Listener(slot) if inq::concerns(level, name) => {
-            inq::changed(slot, fd)
-        }
-        Entry::Connection(slot) | Entry::Listener(slot) if stamps::concerns(level, name) => {
-            stamps::changed(slot, fd)
-        }
-        Entry::Connection(slot) | Entry::Listener(slot) if handshake::concerns(level, name) => {
-            socket::option_was_set(slot, fd, level, name)
-        }
-        Entry::Connection(slot) if timers::concerns(level, name) => timers::changed(slot, fd),
-        _ => {}
-    }
-}
-
-/// `SO_ERROR` of a connection that has no TCP to stay on, and did not attach.
-fn unattached(slot: SlotId, fd: c_int) -> Option<c_int> {
-    keeping_errno(|| socket::unattached(slot, fd)).map(|e| e.0)
-}
-
-hook! {
 
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int, when shadow::tracked(fd) => {
-        if handshake::concerns(level, name)
-            && let Some(slot) = endpoint(fd)
-            && keeping_errno(|| socket::option_asked(slot, fd, level, name))
-        {
-            let r = real::getsockopt(fd, level, name, value, length);
-            if r == 0 {
-                say_nothing(value, length);
-            }
-            return r;
-        }
-        let Some(slot) = shadow::connection(fd) else { return real::getsockopt(fd, level, name, value, length) };
-        // The one option that takes bytes from the stream.
-        if level == libc::IPPROTO_TCP && name == libc::TCP_ZEROCOPY_RECEIVE {
-            keeping_errno(|| refuse_for(slot, fd, level, name));
-            if let Some(unread) = keeping_errno(|| socket::unread(slot, fd))
-                && nothing_to_map(value, length, unread)
-            {
-                return 0;
-            }
-        }
-        if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR)
-            && let Some(error) = plain::rdma::error(slot, fd).or_else(|| unattached(slot, fd))
-            && !value.is_null()
-            && !length.is_null()
-            && length.read_unaligned() as usize >= size_of::<c_int>()
-        {
-            value.cast::<c_int>().write_unaligned(error);
-            length.write_unaligned(size_of::<c_int>() as socklen_t);
-            return 0;
-        }
-        let r = real::getsockopt(fd, level, name, value, length);
-        if r == 0 {
-            tells((slot, fd), (level, name), value, length);
-        }
-        r
-    }
-}
-
-/// Takes note of what the kernel's answer tells the program of the connection's end.
-///
-/// # Safety
-/// The kernel has written that answer at `value`, and its length at `length`.
-unsafe fn tells(
-    (slot, fd): (SlotId, c_int),
-    option: (c_int, c_int),
-    value: *const c_void,
-    length: *const socklen_t,
-) {
-    // SAFETY: the caller's promise.
-    let length = || unsafe { length.read_unaligned() as usize };
-    if option == (libc::IPPROTO_TCP, libc::TCP_INFO) && length() > 0 {
-        // SAFETY: `tcpi_state` is the first byte, and is there.
-        heard::state(slot, unsafe { value.cast::<u8>().read() });
-    } else if option == (libc::SOL_SOCKET, libc::SO_ERROR) && length() == size_of::<c_int>() {
-        // SAFETY: an integer is there.
-        let error = unsafe { value.cast::<c_int>().read_unaligned() };
-        if error != 0 {
-            keeping_errno(|| heard::error(slot, fd));
-        }
+        ops::getsockopt(fd, (level, name), value, length)
     }
 }
 
 hook! {
     fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int, with slot of fd => {
-        if request == libc::FIONCLEX {
-            meant_for_next(fd);
-        }
-        if request == libc::FIOASYNC && readable(argument, size_of::<c_int>()) && argument.cast::<c_int>().read_unaligned() != 0 {
-            signalled(fd);
-        }
-        let known = match request {
-            libc::FIONREAD => socket::unread(slot, fd),
-            libc::TIOCOUTQ | SIOCOUTQNSD => socket::unsent(slot, fd),
-            SIOCATMARK if urgent::stands_before_mark(slot) => Some(0),
-            _ => None,
-        };
-        match known {
-            // A bad pointer is for the kernel to refuse.
-            Some(n) if readable(argument, size_of::<c_int>()) => {
-                argument.cast::<c_int>().write_unaligned(c_int::try_from(n).unwrap_or(c_int::MAX));
-                0
-            }
-            _ => real::ioctl(fd, request, argument),
-        }
+        ops::ioctl(slot, fd, request, argument)
     }
-}
 
-hook! {
     fn sockatmark(fd: c_int) -> c_int, with slot of fd => {
-        if urgent::stands_before_mark(slot) { 0 } else { real::sockatmark(fd) }
+        ops::sockatmark(slot, fd)
     }
-}
-
-/// The kernel sends the signals, for what TCP brings: the peer's next bytes are to be of those.
-fn signalled(fd: c_int) {
-    if let Some(slot) = shadow::connection(fd) {
-        keeping_errno(|| socket::refuse(slot, fd, Reason::OddUse));
-    }
-}
-
-/// Answers `TCP_ZEROCOPY_RECEIVE` where bytes lie that the kernel does not have: nothing was mapped, and so many bytes are there for
-/// recv(2). False where the kernel is to say what is wrong with the question.
-///
-/// # Safety
-/// The pointers are null or the caller's, as getsockopt(2) asks.
-unsafe fn nothing_to_map(value: *mut c_void, length: *mut socklen_t, unread: usize) -> bool {
-    /// The fields that every version of `struct tcp_zerocopy_receive` has (linux/tcp.h).
-    #[repr(C)]
-    struct Asked {
-        address: u64,
-        length: u32,
-        recv_skip_hint: u32,
-    }
-    // SAFETY: the caller's promise.
-    unsafe {
-        if value.is_null() || length.is_null() || (length.read_unaligned() as usize) < size_of::<Asked>() {
-            return false;
-        }
-        let asked = value.cast::<Asked>();
-        (&raw mut (*asked).length).write_unaligned(0);
-        (&raw mut (*asked).recv_skip_hint).write_unaligned(u32::try_from(unread).unwrap_or(u32::MAX));
-    }
-    true
-}
-
-/// An `fcntl` that asks for a signal whenever something is ready: the kernel sends it, for what it sees.
-#[inline(always)]
-fn signals(command: c_int, argument: c_long) -> bool {
-    command == libc::F_SETFL && argument & c_long::from(libc::O_ASYNC) != 0
-}
-
-/// An `fcntl` that has the next program keep a number of ours.
-#[inline(always)]
-fn keeps(fd: c_int, command: c_int, argument: c_long) -> bool {
-    command == libc::F_SETFD && argument & c_long::from(libc::FD_CLOEXEC) == 0 && shadow::tracked(fd)
-}
-
-/// Whether there is anything for [`control`] to do.
-#[inline(always)]
-fn concerns(fd: c_int, command: c_int, argument: c_long) -> bool {
-    duplicates(command) || signals(command, argument) || keeps(fd, command, argument) || sys::is_private(fd)
-}
-
-/// What an `fcntl` that is ours does; `real` passes it on.
-fn control(fd: c_int, command: c_int, real: impl Fn() -> c_int) -> c_int {
-    if sys::is_private(fd) {
-        return fail(Errno::BADF);
-    }
-    if duplicates(command) {
-        return alias(fd, || with_room(real));
-    }
-    match command {
-        libc::F_SETFD => meant_for_next(fd),
-        _ => signalled(fd),
-    }
-    real()
 }
 
 hook! {
-    fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int, when concerns(fd, command, argument) => {
-        control(fd, command, || real::fcntl(fd, command, argument))
+    fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int, when ops::concerns(fd, command, argument) => {
+        ops::control(fd, command, || real::fcntl(fd, command, argument))
     }
 
-    fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int, when concerns(fd, command, argument) => {
-        control(fd, command, || real::fcntl64(fd, command, argument))
+    fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int, when ops::concerns(fd, command, argument) => {
+        ops::control(fd, command, || real::fcntl64(fd, command, argument))
     }
 }

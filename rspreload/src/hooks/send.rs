@@ -1,283 +1,42 @@
-//! Bytes out: `write`, `send` and their relatives.
+//! Bytes out: `write`, `send` and their relatives. What they do is [`crate::ops::send`]'s.
 
 use core::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
-use rsocket_core::errno::Errno;
-use rsocket_core::probe::present;
-use rsocket_core::reason::Reason;
-use rsocket_core::socket::options::heeded;
-use rsocket_core::socket::vectors::Cursor;
-use rsocket_core::socket::{self, Route, SlotId, urgent};
 
-use super::fastopen;
-use super::passing::{before_passing, not_passed};
-use super::recv::{bad_list, saw_each, total};
-use crate::edge::{self, fail, iovecs, keeping_errno, nowhere, one, readable, sent};
+use crate::edge::one;
+use crate::ops::send as ops;
 use crate::{real, shadow};
-
-/// Flags that need the kernel: urgent data, a connect that no `connect` hook sees, buffers that are read after the call. TCP
-/// looks at `MSG_DONTWAIT`, `MSG_NOSIGNAL`, `MSG_MORE` and `MSG_EOR` beside them, and ignores the rest (send(2)).
-const KERNELS: c_int = libc::MSG_OOB | libc::MSG_FASTOPEN | libc::MSG_ZEROCOPY;
-
-/// Who does this call, and [`socket::enter_send`] done if it is the kernel. Calls that the device cannot do
-/// take the connection back to TCP first; `odd` says that this is one.
-fn enter(slot: SlotId, fd: c_int, flags: c_int, odd: bool) -> Result<Route, Errno> {
-    if flags & libc::MSG_OOB != 0 {
-        if urgent::is_refused(slot) {
-            return Err(urgent::refused(slot, fd));
-        }
-        socket::refuse_sending(slot, fd, Reason::Urgent);
-    }
-    if flags & libc::MSG_ZEROCOPY != 0 {
-        // Buffers that the kernel reads after the call.
-        socket::refuse_sending(slot, fd, Reason::OddUse);
-    }
-    match socket::enter_send(slot, fd) {
-        Route::Device if odd || flags & KERNELS != 0 => {
-            back_to_kernel(slot, fd, flags).map(|()| Route::Kernel)
-        }
-        route => Ok(route),
-    }
-}
-
-/// [`socket::enter_send`] for a call that only the kernel can do.
-pub(super) fn enter_kernel(slot: SlotId, fd: c_int) -> Result<(), Errno> {
-    match socket::enter_send(slot, fd) {
-        Route::Kernel => Ok(()),
-        Route::Device => back_to_kernel(slot, fd, 0),
-    }
-}
-
-#[cold]
-fn back_to_kernel(slot: SlotId, fd: c_int, flags: c_int) -> Result<(), Errno> {
-    socket::refuse_sending(slot, fd, Reason::OddUse);
-    // The peer may be on its way back, too, and want its unread bytes first: since before, since our first look, or, when
-    // another thread has just sent them, no more. Each of that happens once.
-    for _ in 0..3 {
-        if socket::enter_send(slot, fd) == Route::Kernel {
-            return Ok(());
-        }
-        socket::send_tail(slot, fd, flags)?;
-    }
-    Err(urgent::refused(slot, fd))
-}
-
-/// Before a call that may ask for TCP Fast Open: its flags, or what connect(2) has said instead of it.
-///
-/// # Safety
-/// The address is null or has as many bytes as is said beside it.
-#[inline]
-unsafe fn connect_first(
-    slot: SlotId,
-    fd: c_int,
-    flags: c_int,
-    to: (*const sockaddr, socklen_t),
-) -> Result<c_int, c_int> {
-    if !fastopen::asks(flags) {
-        return Ok(flags);
-    }
-    // SAFETY: the caller's promise.
-    match unsafe { fastopen::by_connect(slot, fd, to.0, to.1) } {
-        None => Ok(flags),
-        Some(0) => Ok(flags & !libc::MSG_FASTOPEN),
-        Some(r) => Err(r),
-    }
-}
-
-/// One sending call: `real` is the pass-through.
-#[inline]
-pub(super) fn transmit(
-    slot: SlotId,
-    fd: c_int,
-    from: &[iovec],
-    flags: c_int,
-    odd: bool,
-    real: impl FnOnce() -> ssize_t,
-) -> ssize_t {
-    let flags = heeded(fd, flags);
-    if !odd
-        && flags & KERNELS == 0
-        && let Some(n) = socket::send_at_once(slot, from)
-    {
-        return n.cast_signed();
-    }
-    if fastopen::asks(flags) {
-        return fastopen::transmit(slot, fd, from, flags, real);
-    }
-    match enter(slot, fd, flags, odd) {
-        Ok(Route::Kernel) => {
-            let r = real();
-            socket::leave_send(slot, fd, r);
-            if socket::watching()
-                && let Ok(n @ 1..) = usize::try_from(r)
-            {
-                socket::witnessed(slot, false, from, n);
-            }
-            r
-        }
-        Ok(Route::Device) => sent(socket::send_patiently(slot, fd, from, flags), flags),
-        Err(e) => fail(e) as ssize_t,
-    }
-}
-
-/// Whether a message carries control data that may pass a connection of ours away. The header may be nowhere: the socket
-/// is none of ours.
-#[inline]
-fn may_pass(message: *const msghdr) -> bool {
-    // SAFETY: the header can be read, which was asked just before; all of it is integers and pointers.
-    readable(message, size_of::<msghdr>()) && unsafe { (*message).msg_controllen } != 0
-}
-
-/// `sendmmsg` on the device, message by message: an error after the first is left to the next call, and so is what follows a message
-/// that has not gone whole.
-///
-/// # Safety
-/// `list` points to `length` valid headers.
-unsafe fn messages_to_device(
-    slot: SlotId,
-    fd: c_int,
-    list: *mut mmsghdr,
-    length: usize,
-    flags: c_int,
-) -> c_int {
-    let mut done: c_int = 0;
-    for i in 0..length {
-        if !present(list.wrapping_add(i), 1) {
-            return if done > 0 { done } else { fail(Errno(libc::EFAULT)) };
-        }
-        // SAFETY: below `length`; the scatter list in it is valid too.
-        let (entry, from) = unsafe {
-            let entry = list.add(i);
-            (entry, iovecs((*entry).msg_hdr.msg_iov, (*entry).msg_hdr.msg_iovlen))
-        };
-        let result = match from {
-            Some(from) => socket::send(slot, fd, from, flags),
-            // SAFETY: as above.
-            None => Err(bad_list(unsafe { &(*entry).msg_hdr })),
-        };
-        let n = sent(result, flags);
-        let Ok(n) = u32::try_from(n) else { return if done > 0 { done } else { -1 } };
-        // SAFETY: as above.
-        unsafe { (*entry).msg_len = n };
-        done += 1;
-        if from.is_some_and(|from| Cursor::new(from).left() > n as usize) {
-            break;
-        }
-    }
-    done
-}
-
-/// Whether any of the headers carries control data.
-///
-/// # Safety
-/// `list` points to `length` valid headers.
-unsafe fn any_control(list: *const mmsghdr, length: usize) -> bool {
-    // SAFETY: the caller's promise, and each was asked for before.
-    (0..length)
-        .take_while(|i| present(list.wrapping_add(*i), 1))
-        .any(|i| unsafe { (*list.add(i)).msg_hdr.msg_controllen != 0 })
-}
 
 hook! {
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t, with slot of fd => {
-        transmit(slot, fd, &one(buffer, length), 0, false, || real::write(fd, buffer, length))
+        ops::transmit(slot, fd, &one(buffer, length), 0, false, || real::write(fd, buffer, length))
     }
 
     fn writev(fd: c_int, list: *const iovec, length: c_int) -> ssize_t, with slot of fd => {
-        match usize::try_from(length).ok().and_then(|n| iovecs(list, n)) {
-            // Of nothing the file layer itself says that it was written; the socket is not asked.
-            Some(from) if edge::length(from) > 0 => transmit(slot, fd, from, 0, false, || real::writev(fd, list, length)),
-            _ => real::writev(fd, list, length),
-        }
+        ops::writev(slot, fd, list, length)
     }
 
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t, with slot of fd => {
-        transmit(slot, fd, &one(buffer, length), flags, false, || real::send(fd, buffer, length, flags))
+        ops::transmit(slot, fd, &one(buffer, length), flags, false, || real::send(fd, buffer, length, flags))
     }
 
     fn sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int, to: *const sockaddr, to_length: socklen_t) -> ssize_t, with slot of fd => {
-        let flags = match connect_first(slot, fd, flags, (to, to_length)) {
+        let flags = match ops::connect_first(slot, fd, flags, (to, to_length)) {
             Ok(flags) => flags,
             Err(r) => return r as ssize_t,
         };
         // The address is ignored on a connected stream, as Linux does.
-        transmit(slot, fd, &one(buffer, length), flags, false, || real::sendto(fd, buffer, length, flags, to, to_length))
+        ops::transmit(slot, fd, &one(buffer, length), flags, false, || real::sendto(fd, buffer, length, flags, to, to_length))
     }
 }
 
 hook! {
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t, when shadow::any() => {
-        let (Some(slot), false) = (shadow::connection(fd), nowhere(message)) else {
-            if !may_pass(message) {
-                return real::sendmsg(fd, message, flags);
-            }
-            keeping_errno(|| before_passing(message));
-            let r = real::sendmsg(fd, message, flags);
-            if r < 0 {
-                keeping_errno(|| not_passed(message));
-            }
-            return r;
-        };
-        // The sign bit is the kernel's own, for programs of 32 bits: it refuses the call.
-        if flags < 0 || !present(message, 1) {
-            return real::sendmsg(fd, message, flags);
-        }
-        let flags = match connect_first(slot, fd, flags, ((*message).msg_name.cast(), (*message).msg_namelen)) {
-            Ok(flags) => flags,
-            Err(r) => return r as ssize_t,
-        };
-        let odd = (*message).msg_controllen != 0;
-        match iovecs((*message).msg_iov, (*message).msg_iovlen) {
-            Some(from) => transmit(slot, fd, from, flags, odd, || real::sendmsg(fd, message, flags)),
-            None => real::sendmsg(fd, message, flags),
-        }
+        ops::sendmsg(fd, message, flags)
     }
 
     fn sendmmsg(fd: c_int, list: *mut mmsghdr, length: c_uint, flags: c_int) -> c_int, when shadow::any() => {
-        if nowhere(list) || flags < 0 {
-            return real::sendmmsg(fd, list, length, flags);
-        }
-        // The kernel sends no more than this in one call.
-        let most = (length as usize).min(1024);
-        let Some(slot) = shadow::connection(fd) else {
-            if !readable(list, most * size_of::<mmsghdr>()) || !any_control(list, most) {
-                return real::sendmmsg(fd, list, length, flags);
-            }
-            let each = |from: usize, f: unsafe fn(*const msghdr)| keeping_errno(|| (from..most).for_each(|i| f(&raw const (*list.add(i)).msg_hdr)));
-            each(0, before_passing);
-            let r = real::sendmmsg(fd, list, length, flags);
-            each(usize::try_from(r).unwrap_or(0), not_passed);
-            return r;
-        };
-        if !present(list, 1) {
-            return real::sendmmsg(fd, list, length, flags);
-        }
-        let to = &raw const (*list).msg_hdr;
-        let flags = match connect_first(slot, fd, flags, ((*to).msg_name.cast(), (*to).msg_namelen)) {
-            // A second one that asks would find a connection.
-            Ok(less) if less != flags => return messages_to_device(slot, fd, list, most.min(1), less),
-            Ok(flags) => flags,
-            Err(r) => return r,
-        };
-        let heeded = heeded(fd, flags);
-        if fastopen::asks(heeded) {
-            return match fastopen::list(slot, fd, list, || real::sendmmsg(fd, list, length, flags)) {
-                // As above.
-                Ok(0) => messages_to_device(slot, fd, list, most.min(1), flags & !libc::MSG_FASTOPEN),
-                Ok(r) => r,
-                Err(e) => fail(e),
-            };
-        }
-        match enter(slot, fd, heeded, any_control(list, most)) {
-            Ok(Route::Kernel) => {
-                let r = real::sendmmsg(fd, list, length, flags);
-                socket::leave_send(slot, fd, total(r, list));
-                saw_each(slot, false, list, r, 0);
-                r
-            }
-            Ok(Route::Device) => messages_to_device(slot, fd, list, most, flags),
-            Err(e) => fail(e),
-        }
+        ops::sendmmsg(fd, list, length, flags)
     }
 }

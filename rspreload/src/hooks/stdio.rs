@@ -1,127 +1,45 @@
-//! Sockets that are handed to libc's own input and output, where no hook sees the bytes: they stay on, or go
-//! back to, TCP. One that has no TCP gets a stream whose bytes come by our hooks.
+//! Sockets that are handed to libc's own input and output. What becomes of them is [`crate::ops::stdio`]'s.
 
 use core::ffi::{c_char, c_int, c_void};
-use core::ptr;
 
 use libc::FILE;
-use rsocket_core::errno::Errno;
-use rsocket_core::reason::Reason;
-use rsocket_core::socket;
 
-use super::life::before_close;
-use super::{standard, streams};
-use crate::edge::{fail, keeping_errno};
+use crate::ops::stdio as ops;
 use crate::real;
-use crate::shadow::{self, Entry};
-
-unsafe extern "C" {
-    fn fileno_unlocked(file: *mut FILE) -> c_int;
-}
-
-/// No hook will see what happens on `fd` next.
-#[inline(always)]
-pub(super) fn unseen(fd: c_int) {
-    if let Some(slot) = shadow::connection(fd) {
-        keeping_errno(|| socket::give_away(slot, fd, Reason::OddUse));
-    }
-}
-
-/// No hook will see what is sent on `fd` next.
-#[inline(always)]
-fn sends_unseen(fd: c_int) {
-    if let Some(slot) = shadow::connection(fd) {
-        keeping_errno(|| socket::refuse_sending(slot, fd, Reason::OddUse));
-    }
-}
 
 hook! {
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-        if let Some(slot) = shadow::connection(fd) {
-            if keeping_errno(|| socket::without_tcp(slot, fd) || socket::on_device(slot)) {
-                return streams::open(fd, mode);
-            }
-            keeping_errno(|| socket::refuse(slot, fd, Reason::OddUse));
-        }
-        real::fdopen(fd, mode)
+        ops::fdopen(fd, mode)
     }
 
     fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
-        sends_unseen(fd);
+        ops::sends_unseen(fd);
         real::vdprintf(fd, format, list)
     }
 
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void) -> c_int {
-        sends_unseen(fd);
+        ops::sends_unseen(fd);
         real::__vdprintf_chk(fd, flag, format, list)
     }
 
     fn fclose(file: *mut FILE) -> c_int {
-        before_stream_closes(file);
-        real::fclose(file)
+        ops::fclose(file)
     }
 
     fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
-        opened_anew(file, |file| real::freopen(path, mode, file))
+        ops::opened_anew(file, |file| real::freopen(path, mode, file))
     }
 
     fn freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE {
-        opened_anew(file, |file| real::freopen64(path, mode, file))
+        ops::opened_anew(file, |file| real::freopen64(path, mode, file))
     }
-}
-
-/// The close of the descriptor will be libc's own. What is still buffered goes out first, while the socket stands.
-///
-/// # Safety
-/// `file` is null or an open stream.
-unsafe fn before_stream_closes(file: *mut FILE) {
-    if shadow::any() && !file.is_null() {
-        // SAFETY: the caller's promise.
-        let fd = keeping_errno(|| unsafe { fileno_unlocked(file) });
-        if shadow::entry(fd) != Entry::Foreign {
-            keeping_errno(|| {
-                // SAFETY: as above.
-                unsafe { libc::fflush(file) };
-                before_close(fd);
-            });
-        }
-    }
-}
-
-/// The stream is opened anew by `real`. Of ours libc can do that with those in whose place it has one of its own; any other is
-/// closed, as one that cannot be opened is.
-///
-/// # Safety
-/// `file` is null or an open stream.
-unsafe fn opened_anew(file: *mut FILE, real: impl FnOnce(*mut FILE) -> *mut FILE) -> *mut FILE {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let file = standard::own(file);
-        if streams::is_ours(file) {
-            fclose(file);
-            fail(Errno::OPNOTSUPP);
-            return ptr::null_mut();
-        }
-        before_stream_closes(file);
-        real(file)
-    }
-}
-
-extern "C-unwind" fn before_dprintf(fd: c_int) -> *const () {
-    sends_unseen(fd);
-    real::dprintf()
-}
-
-extern "C-unwind" fn before_dprintf_chk(fd: c_int) -> *const () {
-    sends_unseen(fd);
-    real::__dprintf_chk()
 }
 
 passing_on! {
     /// `dprintf`, as in its manual page.
     #[cfg_attr(not(test), unsafe(no_mangle))]
-    dprintf => before_dprintf;
+    dprintf => ops::before_dprintf;
     /// `dprintf` in programs that are built with fortification.
     #[cfg_attr(not(test), unsafe(no_mangle))]
-    __dprintf_chk => before_dprintf_chk;
+    __dprintf_chk => ops::before_dprintf_chk;
 }

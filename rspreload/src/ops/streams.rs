@@ -34,7 +34,7 @@ unsafe extern "C" {
 
 /// What libc's headers show of a stream, up to its descriptor (`bits/types/struct_FILE.h`).
 #[repr(C)]
-pub(super) struct Shown {
+pub(crate) struct Shown {
     pub flags: c_int,
     pub read_at: *mut c_char,
     pub read_end: *mut c_char,
@@ -108,7 +108,7 @@ fn take(fd: c_int) -> Option<&'static Stream> {
 ///
 /// # Safety
 /// `mode` is a string.
-pub(super) unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
+pub(crate) unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
     let Some(stream) = take(fd) else { return ptr::null_mut() };
     let ways = Ways { read, write, seek, close };
     // SAFETY: the functions know what the cookie is; the mode is the caller's.
@@ -126,7 +126,7 @@ pub(super) unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
 
 /// Whether it is a stream of ours, which libc cannot open anew: it would write where it has the fields for wide characters
 /// in its own.
-pub(super) fn is_ours(file: *mut FILE) -> bool {
+pub(crate) fn is_ours(file: *mut FILE) -> bool {
     !file.is_null() && all().any(|s| s.file.load(Relaxed) == file)
 }
 

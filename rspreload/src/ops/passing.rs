@@ -50,7 +50,7 @@ unsafe fn each_passed(message: *const msghdr, mut f: impl FnMut(c_int)) {
 /// # Safety
 /// As [`each_passed`].
 #[cold]
-pub(super) unsafe fn before_passing(message: *const msghdr) {
+pub(crate) unsafe fn before_passing(message: *const msghdr) {
     // SAFETY: the caller's promise.
     unsafe {
         each_passed(message, |fd| match shadow::entry(fd) {
@@ -66,7 +66,7 @@ pub(super) unsafe fn before_passing(message: *const msghdr) {
 /// # Safety
 /// As [`each_passed`].
 #[cold]
-pub(super) unsafe fn not_passed(message: *const msghdr) {
+pub(crate) unsafe fn not_passed(message: *const msghdr) {
     // SAFETY: the caller's promise.
     unsafe {
         each_passed(message, |fd| {
@@ -82,7 +82,7 @@ pub(super) unsafe fn not_passed(message: *const msghdr) {
 /// # Safety
 /// `message` is null or points to a valid header.
 #[inline(always)]
-pub(super) unsafe fn may_bring(message: *const msghdr) -> bool {
+pub(crate) unsafe fn may_bring(message: *const msghdr) -> bool {
     // SAFETY: not null; the caller's promise.
     !nowhere(message) && unsafe { (*message).msg_controllen } != 0
 }
@@ -92,7 +92,7 @@ pub(super) unsafe fn may_bring(message: *const msghdr) -> bool {
 /// # Safety
 /// The kernel has filled in the header that `message` points to.
 #[cold]
-pub(super) unsafe fn came(message: *const msghdr, flags: c_int) {
+pub(crate) unsafe fn came(message: *const msghdr, flags: c_int) {
     // SAFETY: the kernel's own control data.
     unsafe { each_passed(message, |fd| one_came(fd, flags & libc::MSG_PEEK != 0)) }
 }

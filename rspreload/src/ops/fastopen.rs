@@ -2,7 +2,7 @@
 //! `TCP_FASTOPEN_CONNECT`, which puts the first packet off until something is sent.
 //!
 //! The kernel does both, and such a connection attaches later like any other. Where no byte may
-//! travel by TCP it is connect(2), and a send after it. Entry points: [`transmit`], [`list`],
+//! travel by TCP it is connect(2), and a send after it. Entry points: [`transmit`], [`list`];
 //! [`by_connect`].
 
 use core::ffi::c_int;
@@ -13,13 +13,13 @@ use rsocket_core::socket::{self, Route, SlotId, kernel};
 use rsocket_core::sys;
 
 use super::first_packet::no_early_bytes;
+use super::messages::{saw_each, total};
 use super::name;
-use super::recv::{saw_each, total};
 use crate::edge::{fail, keeping_errno, sent};
 use crate::real;
 
 /// Whether the call asks for it, and for nothing beside it that only the kernel can do.
-pub(super) const fn asks(flags: c_int) -> bool {
+pub(crate) const fn asks(flags: c_int) -> bool {
     flags & libc::MSG_FASTOPEN != 0 && flags & (libc::MSG_OOB | libc::MSG_ZEROCOPY) == 0
 }
 
@@ -28,7 +28,7 @@ pub(super) const fn asks(flags: c_int) -> bool {
 ///
 /// # Safety
 /// `to` is null or points to `length` bytes.
-pub(super) unsafe fn by_connect(
+pub(crate) unsafe fn by_connect(
     slot: SlotId,
     fd: c_int,
     to: *const sockaddr,
@@ -45,11 +45,11 @@ pub(super) unsafe fn by_connect(
         return Some(fail(Errno::OPNOTSUPP));
     }
     // SAFETY: as above; the contract of connect(2) is the caller's.
-    Some(unsafe { name::connect(fd, to, length) })
+    Some(unsafe { name::connect(slot, fd, to, length) })
 }
 
 /// One call that [`asks`]; `real` does it.
-pub(super) fn transmit(
+pub(crate) fn transmit(
     slot: SlotId,
     fd: c_int,
     from: &[iovec],
@@ -77,7 +77,7 @@ pub(super) fn transmit(
 ///
 /// # Safety
 /// The list has as many headers as `real` says that it has sent.
-pub(super) unsafe fn list(
+pub(crate) unsafe fn list(
     slot: SlotId,
     fd: c_int,
     list: *mut mmsghdr,

@@ -89,7 +89,7 @@ unsafe fn is_fresh(file: *mut FILE, fd: c_int) -> bool {
 ///
 /// # Safety
 /// `file` is null or an open stream.
-pub(super) unsafe fn own(file: *mut FILE) -> *mut FILE {
+pub(crate) unsafe fn own(file: *mut FILE) -> *mut FILE {
     for fd in 0..=2 {
         if let Some((stream, variable)) = place(fd)
             && !file.is_null()

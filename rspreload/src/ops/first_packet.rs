@@ -11,13 +11,13 @@ use rsocket_core::socket::{kernel, policy};
 use crate::real;
 
 /// Whether TCP's first packet may not carry the program's bytes.
-pub(super) fn no_early_bytes() -> bool {
+pub(crate) fn no_early_bytes() -> bool {
     policy::strict() || policy::fork_safe() || policy::plain_rdma()
 }
 
 /// Before connect(2): a first packet that waits for bytes would wait for ever where they go another
 /// way.
-pub(super) fn connect_first(fd: c_int) {
+pub(crate) fn connect_first(fd: c_int) {
     let off: c_int = 0;
     if no_early_bytes()
         && kernel::integer(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT).is_some_and(|on| on != 0)

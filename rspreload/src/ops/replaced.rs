@@ -16,16 +16,16 @@ unsafe extern "C" {
 
 /// A stream of ours, and what it has replaced; null where there is none. Relaxed: whoever uses a stream has it from libc's
 /// variable, which is as plain as the program's own use of it.
-pub(super) struct Replaced {
-    pub(super) by: AtomicPtr<FILE>,
-    pub(super) was: AtomicPtr<FILE>,
+pub(crate) struct Replaced {
+    pub(crate) by: AtomicPtr<FILE>,
+    pub(crate) was: AtomicPtr<FILE>,
 }
 
 static STREAMS: [Replaced; 3] =
     [const { Replaced { by: AtomicPtr::new(ptr::null_mut()), was: AtomicPtr::new(ptr::null_mut()) } }; 3];
 
 /// The stream's place here, and libc's variable for it.
-pub(super) fn place(fd: c_int) -> Option<(&'static Replaced, *mut *mut FILE)> {
+pub(crate) fn place(fd: c_int) -> Option<(&'static Replaced, *mut *mut FILE)> {
     let variable = match fd {
         0 => &raw mut stdin,
         1 => &raw mut stdout,
@@ -36,7 +36,7 @@ pub(super) fn place(fd: c_int) -> Option<(&'static Replaced, *mut *mut FILE)> {
 }
 
 /// The stream of ours on `fd` is gone after this; a program may name it once more all the same.
-pub(super) fn closed(fd: c_int, file: *mut FILE) {
+pub(crate) fn closed(fd: c_int, file: *mut FILE) {
     if let Some((stream, variable)) = place(fd)
         && stream.by.load(Relaxed) == file
     {
@@ -49,7 +49,7 @@ pub(super) fn closed(fd: c_int, file: *mut FILE) {
 ///
 /// # Safety
 /// `variable` is libc's for this stream.
-pub(super) unsafe fn put_back(stream: &Replaced, variable: *mut *mut FILE) -> *mut FILE {
+pub(crate) unsafe fn put_back(stream: &Replaced, variable: *mut *mut FILE) -> *mut FILE {
     let ours = stream.by.swap(ptr::null_mut(), Relaxed);
     let was = stream.was.load(Relaxed);
     // SAFETY: the caller's promise; what was there before lives as long as the process.

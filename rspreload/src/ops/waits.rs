@@ -6,21 +6,22 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
+use rsocket_core::probe;
+use rsocket_core::readiness;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket::{self, own_waits};
 use rsocket_core::sys::sandbox;
-use rsocket_core::{probe, readiness};
 
 use crate::edge::keeping_errno;
 use crate::real;
 use crate::shadow::{self, Entry};
 
 /// One more than the largest of the numbers.
-pub(super) const END: c_long = 448;
+pub(crate) const END: c_long = 448;
 
 /// The numbers, one bit each.
 #[cfg(target_arch = "x86_64")]
-pub(super) static NUMBERS: [u64; END as usize / 64] =
+pub(crate) static NUMBERS: [u64; END as usize / 64] =
     [word(0), word(1), word(2), word(3), word(4), word(5), word(6)];
 
 /// The bits of the numbers from 64 times `index` on.
@@ -52,7 +53,7 @@ const MOST: usize = 4096;
 const FDS: usize = 1 << 20;
 
 /// `syscall(NUMBER, …)` of a call that waits.
-pub(super) unsafe extern "C-unwind" fn by_number(
+pub(crate) unsafe extern "C-unwind" fn by_number(
     number: c_long,
     a: c_long,
     b: c_long,
@@ -179,3 +180,17 @@ fn submits(count: c_long, list: *const *const Request) {
 }
 
 const _: () = assert!(size_of::<Request>() == 64 && size_of::<*const c_void>() == 8);
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_those_of_waits() {
+        let named = |n: c_long| NUMBERS[n as usize / 64] >> (n % 64) & 1 == 1;
+        let all: Vec<c_long> = (0..END).filter(|n| named(*n)).collect();
+        assert_eq!(all.len(), 8);
+        assert!(named(libc::SYS_poll) && named(libc::SYS_epoll_pwait2) && named(libc::SYS_io_submit));
+        assert!(!named(libc::SYS_read) && !named(libc::SYS_futex));
+    }
+}

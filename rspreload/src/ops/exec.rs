@@ -1,0 +1,201 @@
+//! Where another program takes over: `exec`, and what starts programs without coming back here.
+//!
+//! A program that will have this library goes on with everything that it inherits (`rsocket_core::succession`); for
+//! any other, what it is meant to use goes back to TCP first.
+
+use core::ffi::{c_char, c_int};
+
+use rsocket_core::host::trial;
+use rsocket_core::reason::Reason;
+use rsocket_core::succession::target::{Program, Verdict, judge};
+use rsocket_core::succession::{self, Will};
+use rsocket_core::sync::thread;
+use rsocket_core::sys::sandbox;
+use rsocket_core::{socket, socket::family};
+
+use crate::edge::keeping_errno;
+use crate::real;
+use crate::shadow;
+
+pub(crate) type Strings = *const *const c_char;
+
+unsafe extern "C" {
+    static environ: Strings;
+}
+
+/// What stands on 0 to 2 is about to be another program's too, one that will not track it: TCP, for good.
+#[cold]
+fn give_away_standard() {
+    for fd in 0..=2 {
+        give_away(fd);
+    }
+}
+
+/// The same for one descriptor, which that program will have under whatever number. In a vfork child a number may already be another's
+/// than in the table, which is its parent's.
+pub(crate) fn give_away(fd: c_int) {
+    let is_tcp =
+        || socket::kernel::integer(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP);
+    let Some(slot) = shadow::connection(fd) else { return };
+    if shadow::mine() {
+        socket::give_away(slot, fd, Reason::Executed);
+    } else if is_tcp() {
+        thread::as_guest(|| socket::give_away(slot, fd, Reason::Executed));
+    }
+}
+
+/// In a vfork child, whose next program is meant to have what the child takes care of: a name that it makes, a number whose mark for
+/// `exec` it takes away. Nothing else says which connections those are.
+pub(crate) fn meant_for_next(fd: c_int) {
+    if shadow::tracked(fd) && !shadow::mine() {
+        keeping_errno(|| give_away(fd));
+    }
+}
+
+/// Before libc starts a program by means of its own.
+pub(crate) fn before_spawn() {
+    if shadow::any() && !sandbox::inside() {
+        keeping_errno(give_away_standard);
+    }
+}
+
+/// Notes a process that was made.
+pub(crate) fn spawned(error: c_int) -> c_int {
+    if error == 0 {
+        trial::has_spawned();
+    }
+    error
+}
+
+/// An `exec`: `real` passes it on, with the environment that it is given, if any, in place of the caller's, and comes
+/// back only if it failed.
+///
+/// # Safety
+/// The contract of the `exec` function that was called.
+pub(crate) unsafe fn exec(
+    program: Program,
+    environment: Strings,
+    real: impl FnOnce(Option<Strings>) -> c_int,
+) -> c_int {
+    // One that never had a socket may have inherited the family: what comes to the next program in a message is no stranger's.
+    if !shadow::any() && family::get().is_none() || sandbox::inside() {
+        return real(None);
+    }
+    if !shadow::mine() {
+        // A vfork child: the table is its parent's. What it means this program to have else, `meant_for_next` was told.
+        keeping_errno(give_away_standard);
+        return real(None);
+    }
+    // SAFETY: the caller's strings.
+    let verdict = keeping_errno(|| unsafe { judge(program, environment) });
+    if verdict == Verdict::Fails {
+        return real(None);
+    }
+    let will: Option<Will> = keeping_errno(|| {
+        if verdict == Verdict::With {
+            // SAFETY: as above.
+            match unsafe { succession::prepare(environment) } {
+                Ok(will) => return Some(will),
+                // A child that has closed all that it has, ours too, leaves nothing behind.
+                Err(_) if !succession::leaves_anything() => {}
+                Err(missing) => rsocket_core::log_warn!(
+                    "nothing can be passed on to the next program, for want of {missing}: \
+                     its connections go back to TCP"
+                ),
+            }
+        }
+        succession::give_back(verdict == Verdict::With);
+        socket::before_exec();
+        None
+    });
+    let r = real(will.map(|w| w.environment()));
+    keeping_errno(|| match will {
+        Some(will) => will.undo(),
+        None => socket::exec_failed(),
+    });
+    r
+}
+
+/// Before a program is told that the next one will have `fd`: the only place where it can be seen which connection a
+/// spawned program will have.
+pub(crate) fn before_spawned_has(fd: c_int) {
+    if shadow::tracked(fd) && !sandbox::inside() {
+        keeping_errno(|| give_away(fd));
+    }
+}
+
+/// `execv`.
+///
+/// # Safety
+/// The contract of execv(3).
+pub(crate) unsafe fn execv(path: *const c_char, argv: Strings) -> c_int {
+    // SAFETY: the caller's promise, and libc's variable.
+    unsafe {
+        exec(Program::Path(path), environ, |new| match new {
+            Some(e) => real::execve(path, argv, e),
+            None => real::execv(path, argv),
+        })
+    }
+}
+
+/// `execvp`.
+///
+/// # Safety
+/// The contract of execvp(3).
+pub(crate) unsafe fn execvp(file: *const c_char, argv: Strings) -> c_int {
+    // SAFETY: as in execv().
+    unsafe {
+        exec(Program::Name(file), environ, |new| match new {
+            Some(e) => real::execvpe(file, argv, e),
+            None => real::execvp(file, argv),
+        })
+    }
+}
+
+/// `execve`.
+///
+/// # Safety
+/// The contract of execve(2).
+pub(crate) unsafe fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { exec(Program::Path(path), envp, |new| real::execve(path, argv, new.unwrap_or(envp))) }
+}
+
+/// Which program `execveat` names.
+///
+/// # Safety
+/// The contract of execveat(2).
+pub(crate) unsafe fn program_at(dir: c_int, path: *const c_char, flags: c_int) -> Program {
+    if path.is_null() {
+        return Program::Open(-1);
+    }
+    // SAFETY: a string, by the caller's promise.
+    match unsafe { *path }.cast_unsigned() {
+        0 if flags & libc::AT_EMPTY_PATH != 0 => Program::Open(dir),
+        b'/' => Program::Path(path),
+        _ if dir == libc::AT_FDCWD => Program::Path(path),
+        // Anything else is not looked into: back to TCP.
+        _ => Program::Open(-1),
+    }
+}
+
+pub(crate) unsafe extern "C-unwind" fn execl_array(path: *const c_char, argv: Strings) -> c_int {
+    // SAFETY: the array of `listed!`, which ends in the caller's null pointer.
+    unsafe { execv(path, argv) }
+}
+
+pub(crate) unsafe extern "C-unwind" fn execlp_array(file: *const c_char, argv: Strings) -> c_int {
+    // SAFETY: as above.
+    unsafe { execvp(file, argv) }
+}
+
+pub(crate) unsafe extern "C-unwind" fn execle_array(path: *const c_char, argv: Strings) -> c_int {
+    // SAFETY: as above; behind the null pointer stands the environment.
+    unsafe {
+        let mut end = argv;
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        execve(path, argv, (*end.add(1)).cast())
+    }
+}

@@ -1,0 +1,296 @@
+//! Who a socket is, and how it meets its peer: `bind`, `listen`, `accept`, `connect`, and the names of both.
+//!
+//! Where policy wants connections over RDMA from the start, RDMA's connection manager does all of it
+//! ([`plain::rdma`]); else the kernel.
+
+use core::ffi::c_int;
+
+use libc::{sockaddr, socklen_t};
+use rsocket_core::address::SockAddr;
+use rsocket_core::errno::Errno;
+use rsocket_core::reason::Reason;
+use rsocket_core::socket::{SlotId, policy};
+use rsocket_core::sys::sandbox;
+use rsocket_core::{plain, socket, sys};
+
+use super::first_packet;
+use crate::adopted;
+use crate::edge::{fail, keeping_errno};
+use crate::real;
+use crate::room::{self, with_room};
+use crate::shadow::{self, Entry};
+
+/// Begins to track what a listener has given. Where a peer came by RDMA, its own address is said.
+///
+/// # Safety
+/// As `accept(2)`.
+unsafe fn accepted(listener: c_int, fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    if fd >= 0 {
+        shadow::fresh(fd);
+        room::made(fd);
+        if shadow::entry(listener) == Entry::Foreign {
+            // SAFETY: the caller's pointers, and the call has succeeded.
+            unsafe { adopted::has_given(listener, address, length) };
+        }
+        // A descriptor that is another name of the listener's may still stand as a connection.
+        if let Entry::Listener(slot) | Entry::Connection(slot) = shadow::entry(listener)
+            && !sandbox::inside()
+            && shadow::mine()
+        {
+            let guest = if socket::witnessing() { plain::rdma::accepted(fd) } else { None };
+            if let Some((new, peer)) = guest {
+                shadow::put(fd, Entry::Connection(new));
+                if let Some(peer) = peer {
+                    // SAFETY: the caller's promise.
+                    unsafe { SockAddr(peer).write(address, length) };
+                }
+                return fd;
+            }
+            keeping_errno(|| {
+                if let Some(new) = socket::accepted(fd, slot) {
+                    shadow::put(fd, Entry::Connection(new));
+                }
+            });
+        }
+    }
+    fd
+}
+
+/// The program is about to wait for connections.
+#[inline]
+pub(crate) fn about_to_wait(fd: c_int) {
+    if socket::witnessing()
+        && let Entry::Listener(slot) = shadow::entry(fd)
+        && !sandbox::inside()
+        && shadow::mine()
+    {
+        socket::waits_on_listener(slot, fd);
+    }
+}
+
+/// An answer of ours as C wants it.
+fn answer(result: Result<(), Errno>) -> c_int {
+    result.map_or_else(fail, |()| 0)
+}
+
+/// What a listener whose connections come by RDMA has given: the connection behind the relay that knocked. A
+/// stranger is sent away, and the caller accepts again.
+///
+/// # Safety
+/// As `accept(2)`.
+unsafe fn guest(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> bool {
+    shadow::fresh(fd);
+    let Some((slot, peer)) = plain::rdma::accepted(fd) else {
+        // SAFETY: the number came from the kernel just now, and nobody else has it.
+        unsafe { real::close(fd) };
+        return false;
+    };
+    shadow::put(fd, Entry::Connection(slot));
+    if let Some(peer) = peer {
+        // SAFETY: the caller's promise.
+        unsafe { SockAddr(peer).write(address, length) };
+    }
+    true
+}
+
+/// The listener's slot, if what it gives comes by RDMA.
+fn by_relay(fd: c_int) -> Option<SlotId> {
+    match shadow::entry(fd) {
+        Entry::Listener(slot) if plain::rdma::listens(slot) => Some(slot),
+        _ => None,
+    }
+}
+
+/// Takes note of a peer without a name: the program knows then that its connection is no more. Passes the result on.
+fn no_more(fd: c_int, r: c_int) -> c_int {
+    if r < 0
+        && sys::errno() == libc::ENOTCONN
+        && let Some(slot) = shadow::connection(fd)
+    {
+        socket::heard::closed(slot);
+    }
+    r
+}
+
+/// The names of a socket, where the kernel does not know them.
+fn named(fd: c_int) -> Option<[Option<core::net::SocketAddr>; 2]> {
+    match shadow::entry(fd) {
+        Entry::Connection(slot) | Entry::Listener(slot) => {
+            Some(plain::rdma::names(slot)).filter(|names| names.iter().any(Option::is_some))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a `connect` to this address dissolves the connection that there is.
+///
+/// # Safety
+/// `address` is null or points to `length` bytes.
+pub(crate) unsafe fn dissolves(address: *const sockaddr, length: socklen_t) -> bool {
+    if address.is_null() || (length as usize) < size_of::<libc::sa_family_t>() {
+        return false;
+    }
+    // SAFETY: the family lies within the length.
+    let family = unsafe { (&raw const (*address).sa_family).read_unaligned() };
+    c_int::from(family) == libc::AF_UNSPEC
+}
+
+/// `bind`.
+///
+/// # Safety
+/// The contract of bind(2).
+pub(crate) unsafe fn bind(slot: SlotId, fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    if policy::plain_rdma() {
+        // SAFETY: the caller's promise.
+        let name = unsafe { SockAddr::read(address, length) };
+        return answer(name.and_then(|name| plain::rdma::bind(slot, fd, &name.0)));
+    }
+    // SAFETY: as above.
+    unsafe { real::bind(fd, address, length) }
+}
+
+/// `getsockname`.
+///
+/// # Safety
+/// The contract of getsockname(2).
+pub(crate) unsafe fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match named(fd).and_then(|[own, _]| own) {
+            Some(name) if !address.is_null() && !length.is_null() => {
+                SockAddr(name).write(address, length);
+                0
+            }
+            _ => real::getsockname(fd, address, length),
+        }
+    }
+}
+
+/// `getpeername`.
+///
+/// # Safety
+/// The contract of getpeername(2).
+pub(crate) unsafe fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match named(fd) {
+            Some([_, Some(name)]) if !address.is_null() && !length.is_null() => {
+                SockAddr(name).write(address, length);
+                0
+            }
+            Some([Some(_), None]) => fail(Errno::NOTCONN),
+            _ => no_more(fd, real::getpeername(fd, address, length)),
+        }
+    }
+}
+
+/// `listen`.
+pub(crate) fn listen(fd: c_int, backlog: c_int) -> c_int {
+    if policy::plain_rdma()
+        && let Entry::Connection(slot) | Entry::Listener(slot) = shadow::entry(fd)
+        && shadow::mine()
+    {
+        let r = answer(plain::rdma::listen(slot, fd, backlog));
+        if r == 0 {
+            shadow::put(fd, Entry::Listener(slot));
+        }
+        return r;
+    }
+    if let Some(slot) = shadow::connection(fd)
+        && shadow::mine()
+    {
+        keeping_errno(|| socket::about_to_listen(slot, fd));
+    }
+    // SAFETY: two integers.
+    let r = unsafe { real::listen(fd, backlog) };
+    if r == 0 {
+        listens(fd);
+    }
+    r
+}
+
+/// The kernel listens on it.
+fn listens(fd: c_int) {
+    if shadow::entry(fd) == Entry::Foreign {
+        adopted::listens(fd);
+    }
+    if let Some(slot) = shadow::connection(fd)
+        && shadow::mine()
+    {
+        keeping_errno(|| {
+            shadow::put(fd, Entry::Listener(slot));
+            socket::listening(slot, fd);
+        });
+    }
+}
+
+/// `accept` and `accept4`; `real` is the pass-through.
+///
+/// # Safety
+/// The contract of accept(2).
+pub(crate) unsafe fn accept(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    real: impl Fn() -> c_int,
+) -> c_int {
+    if by_relay(fd).is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { accept_guest(address, length, real) };
+    }
+    about_to_wait(fd);
+    // SAFETY: as above.
+    unsafe { accepted(fd, with_room(real), address, length) }
+}
+
+/// The next connection that comes by RDMA: strangers among the knocks are sent away.
+///
+/// # Safety
+/// As [`accept`].
+unsafe fn accept_guest(address: *mut sockaddr, length: *mut socklen_t, real: impl Fn() -> c_int) -> c_int {
+    // SAFETY: the caller's promise, throughout.
+    unsafe {
+        let room = if length.is_null() { 0 } else { length.read_unaligned() };
+        loop {
+            let new = real();
+            if new < 0 || guest(new, address, length) {
+                return new;
+            }
+            if !length.is_null() {
+                length.write_unaligned(room);
+            }
+        }
+    }
+}
+
+/// `connect`.
+///
+/// # Safety
+/// The contract of connect(2).
+pub(crate) unsafe fn connect(slot: SlotId, fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    // SAFETY: the caller's promise.
+    let named = || unsafe { SockAddr::read(address, length) };
+    // SAFETY: as above.
+    let real = || unsafe { real::connect(fd, address, length) };
+    // SAFETY: as above.
+    if unsafe { dissolves(address, length) } {
+        // The socket may become another connection, or a listener.
+        socket::give_away(slot, fd, Reason::OddUse);
+        return real();
+    }
+    if policy::plain_rdma() {
+        return answer(named().and_then(|to| plain::rdma::connect(slot, fd, &to.0)));
+    }
+    first_packet::connect_first(fd);
+    socket::connecting(slot, fd);
+    let r = real();
+    keeping_errno(|| socket::connected(slot, fd, r, sys::errno()));
+    if r != 0
+        && sys::errno() == libc::ECONNREFUSED
+        && let Ok(to) = named()
+        && keeping_errno(|| plain::rdma::connect_instead(slot, fd, &to.0)).is_ok()
+    {
+        return 0;
+    }
+    r
+}

@@ -1,0 +1,90 @@
+//! Reads and writes at a position. A socket has none, and the kernel says so (`ESPIPE`); but the calls with flags take -1 for
+//! "where the file stands", and then they are `readv` and `writev`.
+
+use core::ffi::c_int;
+
+use libc::{iovec, ssize_t};
+use rsocket_core::errno::Errno;
+use rsocket_core::socket::{self, Route};
+
+use super::{recv, send};
+use crate::edge::{fail, iovecs};
+use crate::shadow;
+
+/// `RWF_NOWAIT`: `MSG_DONTWAIT` on a socket.
+const NOWAIT: c_int = 8;
+/// `RWF_HIPRI`, `RWF_DSYNC`, `RWF_SYNC`: nothing on a socket.
+const EMPTY: c_int = 1 | 2 | 4;
+
+fn as_flags(flags: c_int) -> Option<c_int> {
+    match flags & !EMPTY {
+        0 => Some(0),
+        NOWAIT => Some(libc::MSG_DONTWAIT),
+        _ => None,
+    }
+}
+
+/// `preadv2` from where the file stands.
+///
+/// # Safety
+/// The contract of `readv`; `real` passes the call on.
+pub(crate) unsafe fn read(
+    fd: c_int,
+    (list, length): (*const iovec, c_int),
+    flags: c_int,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    let Some(slot) = shadow::connection(fd) else { return real() };
+    // SAFETY: the caller's promise.
+    let to = usize::try_from(length).ok().and_then(|n| unsafe { iovecs(list, n) });
+    match (to, as_flags(flags)) {
+        (Some(to), Some(flags)) => recv::read_like(slot, fd, to, flags, real),
+        (None, _) => real(),
+        (_, None) => match recv::enter_kernel(slot, fd) {
+            Route::Kernel => {
+                let r = real();
+                socket::leave_receive(slot, fd, r);
+                socket::unwitnessed(slot, true);
+                r
+            }
+            // What the kernel says of most of them.
+            Route::Device => fail(Errno::OPNOTSUPP) as ssize_t,
+        },
+    }
+}
+
+/// `pwritev2` to where the file stands.
+///
+/// # Safety
+/// The contract of `writev`; `real` passes the call on.
+pub(crate) unsafe fn write(
+    fd: c_int,
+    (list, length): (*const iovec, c_int),
+    flags: c_int,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    let Some(slot) = shadow::connection(fd) else { return real() };
+    // SAFETY: the caller's promise.
+    match usize::try_from(length).ok().and_then(|n| unsafe { iovecs(list, n) }) {
+        Some(from) => {
+            let known = as_flags(flags);
+            send::transmit(slot, fd, from, known.unwrap_or(0), known.is_none(), real)
+        }
+        None => real(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_of_files_are_those_of_sockets_or_nothing() {
+        assert_eq!(as_flags(0), Some(0));
+        assert_eq!(as_flags(EMPTY), Some(0));
+        assert_eq!(as_flags(NOWAIT | EMPTY), Some(libc::MSG_DONTWAIT));
+        // RWF_APPEND is the kernel's to refuse.
+        assert_eq!(as_flags(16), None);
+        assert_eq!(as_flags(NOWAIT | 16), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! Bytes from one descriptor to another without passing through the program: `sendfile`, `splice`.
+
+use core::ffi::{c_int, c_uint};
+use core::mem::MaybeUninit;
+
+use libc::{loff_t, off_t, size_t, ssize_t};
+use rsocket_core::errno::Errno;
+use rsocket_core::socket::sendfile::to_device;
+use rsocket_core::socket::splice::{self, Pipe};
+use rsocket_core::socket::{self, Route, SlotId};
+use rsocket_core::sync::stack;
+use rsocket_core::sys;
+
+use super::send;
+use crate::edge::{fail, keeping_errno, one, sent};
+use crate::shadow;
+
+/// How much is read from the file at a time.
+const PIECE: usize = 16 * 1024;
+const _: () = assert!(PIECE <= stack::LENT);
+
+/// The most that one call moves, as in the kernel.
+const MOST: usize = 0x7fff_f000;
+
+/// What the kernel has sent of a file, for the packet tap.
+#[cold]
+fn show_file(slot: SlotId, file: c_int, start: u64, length: usize) {
+    stack::on_own(|| show_pieces(slot, file, start, length));
+}
+
+fn show_pieces(slot: SlotId, file: c_int, start: u64, length: usize) {
+    let mut piece = [MaybeUninit::<u8>::uninit(); PIECE];
+    let mut shown = 0;
+    while shown < length {
+        let Some(room) = piece.get_mut(..(length - shown).min(PIECE)) else { break };
+        let got = rustix::io::pread(sys::borrow(file), room, start.saturating_add(shown as u64));
+        let Ok(n @ 1..) = got.map(|(bytes, _)| bytes.len()) else { break };
+        socket::witnessed(slot, false, &one(piece.as_ptr().cast(), n), n);
+        shown += n;
+    }
+}
+
+/// `sendfile` to a connection; `real` is the kernel's way.
+///
+/// # Safety
+/// `offset` is null or points to the caller's offset.
+pub(crate) unsafe fn sendfile(
+    (slot, to): (SlotId, c_int),
+    from: c_int,
+    offset: *mut off_t,
+    length: size_t,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    if socket::enter_send(slot, to) == Route::Kernel {
+        let start = || {
+            if offset.is_null() {
+                return rustix::fs::tell(sys::borrow(from)).ok();
+            }
+            // SAFETY: the caller's promise.
+            u64::try_from(unsafe { offset.read() }).ok()
+        };
+        let start = if socket::tapped() { start() } else { None };
+        let r = real();
+        socket::leave_send(slot, to, r);
+        socket::unwitnessed(slot, false);
+        if let (Some(start), Ok(n)) = (start, usize::try_from(r)) {
+            show_file(slot, from, start, n);
+        }
+        return r;
+    }
+    let at = if offset.is_null() {
+        None
+    } else {
+        // SAFETY: the caller's promise.
+        match u64::try_from(unsafe { offset.read() }) {
+            Ok(position) => Some(position),
+            Err(_) => return fail(Errno::INVAL) as ssize_t,
+        }
+    };
+    if sys::is_private(from) {
+        return fail(Errno::BADF) as ssize_t;
+    }
+    let result = to_device(slot, to, from, at, length);
+    if let (Some(position), Ok(n)) = (at, result) {
+        // SAFETY: `at` is there only if `offset` is not null.
+        unsafe { offset.write(off_t::try_from(position.saturating_add(n as u64)).unwrap_or(off_t::MAX)) };
+    }
+    sent(result, 0)
+}
+
+/// The pipe's end of a call, if the kernel would look further than at the arguments: anything else fails there, before a byte is
+/// moved.
+fn end_of(
+    pipe: c_int,
+    access: c_int,
+    offsets: [*mut loff_t; 2],
+    length: size_t,
+    flags: c_uint,
+) -> Option<Pipe> {
+    const KNOWN: c_uint =
+        libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
+    let odd = length == 0 || flags & !KNOWN != 0 || offsets.iter().any(|offset| !offset.is_null());
+    if odd || sys::is_private(pipe) {
+        return None;
+    }
+    Pipe::of(pipe, access, flags & libc::SPLICE_F_NONBLOCK == 0)
+}
+
+/// From a connection into a pipe; `real` is the kernel's way.
+fn splice_out(
+    slot: SlotId,
+    fd: c_int,
+    pipe: Option<Pipe>,
+    length: usize,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    loop {
+        if socket::enter_receive(slot, fd) == Route::Kernel {
+            let r = real();
+            socket::leave_receive(slot, fd, r);
+            socket::unwitnessed(slot, true);
+            return r;
+        }
+        let Some(pipe) = pipe else { return real() };
+        match splice::to_pipe(slot, fd, pipe, length.min(MOST)) {
+            Ok(None) => {}
+            Ok(Some(n)) => return sent(Ok(n), 0),
+            Err(e) => return sent(Err(e), 0),
+        }
+    }
+}
+
+/// From a pipe into a connection; `real` is the kernel's way.
+fn splice_in(
+    slot: SlotId,
+    fd: c_int,
+    pipe: Option<Pipe>,
+    length: usize,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    if socket::enter_send(slot, fd) == Route::Device {
+        let Some(pipe) = pipe else { return real() };
+        match splice::from_pipe(slot, fd, pipe, length.min(MOST)) {
+            Ok(Some(n)) => return sent(Ok(n), 0),
+            Err(e) => return sent(Err(e), 0),
+            Ok(None) if splice::goes_by_kernel(slot) => return real(),
+            Ok(None) => {
+                if let Err(e) = send::enter_kernel(slot, fd) {
+                    return fail(e) as ssize_t;
+                }
+            }
+        }
+    }
+    let r = real();
+    socket::leave_send(slot, fd, r);
+    socket::unwitnessed(slot, false);
+    r
+}
+
+/// `splice` from the first descriptor to the second; `real` is the kernel's way.
+pub(crate) fn splice(
+    [from, to]: [c_int; 2],
+    offsets: [*mut loff_t; 2],
+    length: size_t,
+    flags: c_uint,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    let with = |pipe, access| keeping_errno(|| end_of(pipe, access, offsets, length, flags));
+    if let Some(slot) = shadow::connection(from) {
+        splice_out(slot, from, with(to, libc::O_WRONLY), length, real)
+    } else if let Some(slot) = shadow::connection(to) {
+        splice_in(slot, to, with(from, libc::O_RDONLY), length, real)
+    } else {
+        real()
+    }
+}
