@@ -99,7 +99,7 @@ static int memfd_maps(void) {
   fclose(f);
   return n;
 }
-enum { ROUNDS = 6 };
+enum { ROUNDS = 8, SETTLED = 3 };
 // What the descriptors of this process are, in one line, for the report of a leak.
 static const char *list_fds(void) {
   static char text[500];
@@ -114,15 +114,19 @@ static const char *list_fds(void) {
   }
   return text;
 }
-// The survivor of ROUNDS killings holds no more at the end than after the second.
+// The survivor of ROUNDS killings holds no more at the end than in the first ones. In which of them
+// the library makes what it keeps for good depends on how busy the machine is.
 static void no_leak(int round) {
   static int fds, maps;
   int f = count_fds(""), m = memfd_maps();
-  if (round <= 2) fds = f, maps = m;
+  if (round <= SETTLED) {
+    fds = f > fds ? f : fds;
+    maps = m > maps ? m : maps;
+  }
   if (round == ROUNDS) {
     // What the last of the dead left is put away with the next connection; a leak would be one for each round.
-    if (f >= fds + ROUNDS - 2) FAIL("%d descriptors, after two rounds %d:%s", f, fds, list_fds());
-    if (m > maps + 1) FAIL("%d mappings of memfds, after two rounds %d", m, maps);
+    if (f >= fds + ROUNDS - SETTLED) FAIL("%d descriptors, in the first rounds %d:%s", f, fds, list_fds());
+    if (m > maps + 1) FAIL("%d mappings of memfds, in the first rounds %d", m, maps);
     double c = cpu_used();
     nap(300);
     struct pollfd none;
