@@ -7,9 +7,10 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::greeting::finish;
 use super::held;
 use super::machine::Phase;
-use super::pairing::{elsewhere, finish, lapse};
+use super::pairing::{elsewhere, lapse};
 use super::rendezvous::Channel;
 use super::retry;
 use crate::socket::family;

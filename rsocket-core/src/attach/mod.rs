@@ -8,6 +8,7 @@ pub mod rendezvous;
 pub mod trust;
 
 pub mod detach;
+mod greeting;
 pub mod heirs;
 mod held;
 pub mod link;

@@ -6,21 +6,17 @@
 //! TCP all the while.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 
-use super::arenas;
+use super::greeting::{answer, finish, knock};
 use super::held;
-use super::hello::{self, Id, Knock, Welcome};
-use super::link::{self, Beyond};
+use super::link;
 use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
-use super::mail::open_mail;
-use super::rendezvous::{self, Channel, Offer};
+use super::rendezvous::Offer;
 use super::retry::{self, later, may_pass, put_off};
 use super::trust::{self, Tuple};
-use super::visitors::{self, trusted};
+use super::visitors;
 use super::{cause, detach, remote, switch};
-use crate::device::shm::bell::{self, Rang};
-use crate::device::shm::home;
 use crate::errno::Errno;
 use crate::host::memory;
 use crate::host::trial;
@@ -42,8 +38,6 @@ static OPEN_OFFERS: AtomicU32 = AtomicU32::new(0);
 const MAX_OFFERS: u32 = 64;
 /// Looks for a counterpart before an offer lapses.
 const OFFER_TRIES: u32 = 200;
-/// Looks for an offer before the accepting side stops looking.
-const KNOCK_TRIES: u32 = 14;
 
 /// Takes the next step that is due, if any. Called by hooks with no lock held; cheap when nothing is due.
 #[inline]
@@ -79,7 +73,7 @@ pub fn let_finish(s: &Slot) {
 }
 
 /// Where TCP is not good enough: the connection is so old that its peer will not come any more.
-fn required_by_now(s: &Slot) -> bool {
+pub(super) fn required_by_now(s: &Slot) -> bool {
     policy::required() && s.position.load(Ordering::Relaxed) >= policy::REQUIRED_BY
 }
 
@@ -175,14 +169,14 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
 }
 
 /// The phase holds this open, for this process.
-fn hold(s: &Slot, fd: RawFd) {
+pub(super) fn hold(s: &Slot, fd: RawFd) {
     held::hold(fd);
     s.pairing_fd.store(fd, Ordering::Relaxed);
     s.pairing_pid.store(sys::pid(), Ordering::Relaxed);
 }
 
 /// Closes what the phase holds open, when it is this process's.
-fn close_pairing_fd(s: &Slot) {
+pub(super) fn close_pairing_fd(s: &Slot) {
     let fd = s.pairing_fd.swap(-1, Ordering::AcqRel);
     // Most have none, and asking the kernel who we are is dear.
     if fd >= 0
@@ -205,7 +199,7 @@ pub(super) fn elsewhere(s: &Slot) -> bool {
     !is_here(s)
 }
 
-fn enter(s: &Slot, event: PhaseEvent) -> Result<(), Reason> {
+pub(super) fn enter(s: &Slot, event: PhaseEvent) -> Result<(), Reason> {
     let next = s.phase().after(event).ok_or(Reason::Inconsistent)?;
     // What was in the way is not, or not any more.
     s.reason.store(0, Ordering::Relaxed);
@@ -380,57 +374,6 @@ fn offer(s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
     }
 }
 
-fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
-    stats::add(Counter::Knocks, 1);
-    let channel = match rendezvous::knock(tuple) {
-        Ok(Some(channel)) => channel,
-        // Or so many have knocked that there is no room for another one.
-        Ok(None) | Err(Errno::AGAIN) => {
-            let tries = later(s);
-            let strict = s.has(flag::STRICT);
-            if strict {
-                s.reason.store(Reason::NoOffer as u32, Ordering::Relaxed);
-            }
-            let late = tries >= KNOCK_TRIES || required_by_now(s);
-            return if late && !strict { Err(Reason::NoOffer) } else { Ok(()) };
-        }
-        Err(Errno(libc::EPERM | libc::EACCES)) => return Err(Reason::Sandboxed),
-        Err(Errno(libc::EPROTOTYPE)) => return Err(Reason::NameTaken),
-        Err(e) => return Err(refused("a knock")(e)),
-    };
-    let sent = introduce(fd, tuple, &channel);
-    if let Err(reason) = sent {
-        channel.close();
-        return Err(reason);
-    }
-    hold(s, channel.fd);
-    s.tries.store(0, Ordering::Relaxed);
-    retry::now(s);
-    enter(s, PhaseEvent::KnockSent)
-}
-
-/// Who we are: process and socket.
-fn introduction(fd: RawFd) -> Result<(Id, (u32, u64)), Reason> {
-    let process = hello::process_id().map_err(refused("random bits"))?;
-    Ok((process, trust::own_identity(fd).map_err(refused("the socket's identity"))?))
-}
-
-/// The accepting side's message, once it is sure that its reader owns the other end of the connection.
-fn introduce(fd: RawFd, tuple: &Tuple, channel: &Channel) -> Result<(), Reason> {
-    trusted(tuple, channel).map_err(|e| if e == Reason::UidMismatch { Reason::NameTaken } else { e })?;
-    at_home(fd)?;
-    let (process, identity) = introduction(fd)?;
-    let (bell, event) = bell::front::offered();
-    let knock = Knock::new(process, identity, bell);
-    channel.send(knock.bytes(), event.as_slice()).map_err(|_| Reason::OfferLapsed)
-}
-
-/// The process's threads can wake the peer, and be found by it, wherever they go.
-fn at_home(fd: RawFd) -> Result<(), Reason> {
-    home::settle(fd)
-        .map_err(|e| if e == home::ELSEWHERE { Reason::PeerElsewhere } else { Reason::ResourceError })
-}
-
 fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if elsewhere(s) {
         return lapse_if_orphaned(s);
@@ -447,7 +390,7 @@ fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if !late || s.has(flag::STRICT) { Ok(()) } else { Err(Reason::OfferLapsed) }
 }
 
-fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
+pub(super) fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
     // Of this process it is the last program that had it.
     let pid = s.pairing_pid.load(Ordering::Relaxed);
     if pid != sys::pid() && living::process(pid) {
@@ -455,77 +398,6 @@ fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
         return Ok(());
     }
     lapse(s)
-}
-
-fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
-    if elsewhere(s) {
-        return lapse_if_orphaned(s);
-    }
-    let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
-    let Some(mut mail) = open_mail(s, &channel)? else { return Ok(()) };
-    let knock = Knock::parse(mail.text()).map_err(|_| Reason::LayoutMismatch)?;
-    let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
-    let owner = trusted(&tuple, &channel)?;
-    visitors::identified(&owner, (knock.inode, knock.cookie))?;
-    at_home(fd)?;
-    // Before anybody could sleep who cannot be woken.
-    let reached = bell::meet(knock.bell, mail.take(0));
-    if reached == Rang::Forbidden {
-        return Err(Reason::Sandboxed);
-    }
-    let (process, identity) = introduction(fd)?;
-    let claim = arenas::claim(knock.process, channel.peer_pid())?;
-    link::start(id, s, claim.record, claim.window, 0, Beyond::Peer)?;
-    if reached == Rang::Yes {
-        arenas::note_bell(claim.record, knock.bell);
-    }
-    let (bell, event) = bell::front::offered();
-    let welcome = Welcome::new(process, claim.id, claim.window, identity, true).with_bell(bell);
-    let arena: BorrowedFd<'_> = sys::borrow(claim.fd);
-    let sent = match event {
-        Some(event) => channel.send(welcome.bytes(), &[arena, event]),
-        None => channel.send(welcome.bytes(), &[arena]),
-    };
-    if sent.is_err() {
-        link::abandon(s);
-        // Whoever knocked has handed the connection over, or become another program, or closed.
-        if s.has(flag::STRICT) {
-            return Err(Reason::OfferLapsed);
-        }
-        lapse(s)?;
-        later(s);
-        return Ok(());
-    }
-    close_pairing_fd(s);
-    enter(s, PhaseEvent::KnockAnswered)?;
-    stats::add(Counter::WelcomesSent, 1);
-    stats::add(Counter::AttachedShm, 1);
-    crate::log_info!("attached over shared memory (connecting side)");
-    Ok(())
-}
-
-pub(super) fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
-    if elsewhere(s) {
-        return lapse_if_orphaned(s);
-    }
-    let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
-    let Some(mut mail) = open_mail(s, &channel)? else { return Ok(()) };
-    let welcome = Welcome::parse(mail.text()).map_err(|_| Reason::LayoutMismatch)?;
-    let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
-    let owner = trusted(&tuple, &channel)?;
-    visitors::identified(&owner, (welcome.inode, welcome.cookie))?;
-    let (pid, arena) = (channel.peer_pid(), mail.take(0));
-    let record = arenas::open(welcome.process, pid, welcome.arena, arena, welcome.window)?;
-    link::start(id, s, record, welcome.window, 1, Beyond::Peer)?;
-    if bell::meet(welcome.bell, mail.take(1)) == Rang::Yes {
-        arenas::note_bell(record, welcome.bell);
-    }
-    close_pairing_fd(s);
-    enter(s, PhaseEvent::WelcomeRead)?;
-    stats::add(Counter::WelcomesTaken, 1);
-    stats::add(Counter::AttachedShm, 1);
-    crate::log_info!("attached over shared memory (accepting side)");
-    Ok(())
 }
 
 /// Never attach; what is paired already is [`super::detach`]'s business. Blocks only for another thread's
