@@ -109,6 +109,8 @@ reasons! {
     UserNobody "user_nobody" => "an end is of user nobody, which is what the kernel calls every unknown user",
     /// The other end went back, and did not say why.
     PeerReturned "peer_returned" => "the other end has gone back to TCP",
+    /// Neither the kernel nor the handshake tells who somebody is.
+    NoEvidence "no_evidence" => "whoever is at the rendezvous has not proved that the other end is his",
 }
 
 impl Reason {

@@ -57,7 +57,8 @@ pub struct Knock {
     pub process: Id,
     /// Inode of its TCP socket.
     pub inode: u32,
-    zero: u32,
+    /// [`hint`] of its SYN's timestamp; 0 where it knows none.
+    pub hint: u32,
     /// Cookie of its TCP socket.
     pub cookie: u64,
     /// Its front bell, or another one, 0 if it has none. Whoever answers makes sure that it may ring
@@ -108,7 +109,7 @@ pub enum HelloError {
 
 /// Checks what both messages begin with. The version is looked at before the length, since another
 /// version may well have another length.
-fn check_head(bytes: &[u8], magic: u32) -> Result<(), HelloError> {
+pub(super) fn check_head(bytes: &[u8], magic: u32) -> Result<(), HelloError> {
     let (found, rest) = u32::read_from_prefix(bytes).map_err(|_| HelloError::NotOurs)?;
     let (version, _) = u16::read_from_prefix(rest).map_err(|_| HelloError::NotOurs)?;
     match (found == magic, version) {
@@ -123,11 +124,32 @@ fn blank(process: Id, inode: u32, cookie: u64) -> bool {
     process.0.contains(&0) || inode == 0 || cookie == 0
 }
 
+/// How many timestamps one hint tells apart: as many as the other end's bounds can hold.
+const HINTS: u32 = 15;
+const HINT: u32 = HINTS + 1;
+
+/// The lowest bits of a timestamp, for the end that knows the rest.
+#[must_use]
+pub const fn hint(stamp: u32) -> u32 {
+    stamp & HINTS | HINT
+}
+
+/// What a message can say.
+const fn is_hint(said: u32) -> bool {
+    said == 0 || said & !HINTS == HINT
+}
+
 impl Knock {
     /// A message about the TCP socket with this identity ([`super::trust::own_identity`]).
     #[must_use]
     pub fn new(process: Id, (inode, cookie): (u32, u64), bell: u64) -> Self {
-        Self { magic: KNOCK, version: LAYOUT_VERSION, flags: 0, process, inode, zero: 0, cookie, bell }
+        Self { magic: KNOCK, version: LAYOUT_VERSION, flags: 0, process, inode, hint: 0, cookie, bell }
+    }
+
+    /// Says what the other end needs to know the timestamp exactly, if it is known here.
+    #[must_use]
+    pub fn with_stamp(self, stamp: Option<u32>) -> Self {
+        Self { hint: stamp.map_or(0, hint), ..self }
     }
 
     /// Reads a message.
@@ -137,7 +159,7 @@ impl Knock {
     pub fn parse(bytes: &[u8]) -> Result<Self, HelloError> {
         check_head(bytes, KNOCK)?;
         let m = Self::read_from_bytes(bytes).map_err(|_| HelloError::NotOurs)?;
-        if m.flags != 0 || m.zero != 0 || blank(m.process, m.inode, m.cookie) {
+        if m.flags != 0 || !is_hint(m.hint) || blank(m.process, m.inode, m.cookie) {
             return Err(HelloError::Malformed);
         }
         Ok(m)

@@ -18,6 +18,8 @@ mod mapping;
 pub mod marks;
 pub mod meet;
 pub mod pairing;
+pub mod proof;
+pub mod proving;
 pub mod remote;
 mod retired;
 pub mod retry;

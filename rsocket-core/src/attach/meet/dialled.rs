@@ -9,6 +9,8 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+use crate::attach::hello;
+
 /// A span of CLOCK_MONOTONIC in which something happened, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -32,6 +34,13 @@ impl Bounds {
     #[must_use]
     pub const fn hold(self, timestamp: u32) -> bool {
         timestamp.wrapping_sub(self.first) <= self.more
+    }
+
+    /// The one of them that gives this hint; `None` where none does.
+    #[must_use]
+    pub fn hinted(self, hint: u32) -> Option<u32> {
+        // There is no more than one: a hint tells as many apart as there can be.
+        (0..=self.more.min(WIDEST)).map(|n| self.first.wrapping_add(n)).find(|t| hello::hint(*t) == hint)
     }
 }
 
@@ -78,6 +87,20 @@ mod tests {
         // Across the wrap.
         let b = bounds(span(10 * MS, 10 * MS), 4, span(20 * MS, 20 * MS)).unwrap();
         assert!(b.hold(4_294_967_290) && b.hold(4_294_967_291) && !b.hold(4_294_967_289) && !b.hold(4));
+    }
+
+    #[test]
+    fn a_hint_leaves_one() {
+        for first in [0, 9, u32::MAX - 7] {
+            let bounds = Bounds { first, more: WIDEST };
+            for n in 0..=WIDEST {
+                let stamp = first.wrapping_add(n);
+                assert_eq!(bounds.hinted(hello::hint(stamp)), Some(stamp));
+            }
+            let narrow = Bounds { first, more: 1 };
+            assert_eq!(narrow.hinted(hello::hint(first.wrapping_add(2))), None);
+            assert_eq!(narrow.hinted(0), None);
+        }
     }
 
     #[test]

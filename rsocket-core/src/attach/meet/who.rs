@@ -1,0 +1,155 @@
+//! Which process is at the other end of a UNIX socket, in words that both of them understand.
+//!
+//! A proof says that somebody knows what only the two ends of a connection know; it does not say that
+//! he is the one who sends it. So each end names itself in it, and the other one asks the kernel who
+//! has made the socket: by the number of its pidfd's inode, which no two processes have and which is
+//! the same for everybody (Linux 6.9), else by its pid, where both are in one pid namespace.
+//!
+//! Must not know what is proved. Entry points: [`Who::own`], [`is_behind`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use rustix::process::PidfdFlags;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::attach::rendezvous::Channel;
+use crate::host::raw;
+use crate::sys;
+
+/// An option of unix(7) that libc has no name for (Linux 6.5).
+const SO_PEERPIDFD: i32 = 77;
+/// `statfs::f_type` of pidfds since their inodes have numbers of their own.
+const PIDFS: i64 = 0x5049_4446;
+
+/// A process, for others. What is not known is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Who {
+    /// The inode of its pidfd.
+    pub process: u64,
+    /// The inode of its pid namespace.
+    pub namespace: u64,
+    /// Its pid there.
+    pub pid: u32,
+    zero: u32,
+}
+
+/// Length of [`Who::to_bytes`].
+pub const WHO_BYTES: usize = size_of::<Who>();
+const _: () = assert!(WHO_BYTES == 24);
+
+impl Who {
+    /// One with these numbers.
+    #[must_use]
+    pub const fn new(process: u64, namespace: u64, pid: u32) -> Self {
+        Self { process, namespace, pid, zero: 0 }
+    }
+
+    /// This process. Some six system calls; nothing is remembered, since a forked child is another.
+    #[must_use]
+    pub fn own() -> Self {
+        let process = own_pidfd().map_or(0, number);
+        let namespace = rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |s| s.st_ino);
+        Self::new(process, namespace, sys::pid())
+    }
+
+    /// As bytes that both ends put into what they prove.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; WHO_BYTES] {
+        zerocopy::transmute!(*self)
+    }
+}
+
+fn own_pidfd() -> Option<OwnedFd> {
+    rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok()
+}
+
+/// The number of a process, given its pidfd, which is closed; 0 where numbers of inodes say nothing.
+fn number(pidfd: OwnedFd) -> u64 {
+    let is_its_own = rustix::fs::fstatfs(&pidfd).is_ok_and(|s| s.f_type == PIDFS);
+    let inode = rustix::fs::fstat(&pidfd).map_or(0, |s| s.st_ino);
+    sys::discard(pidfd);
+    if is_its_own { inode } else { 0 }
+}
+
+/// The pidfd of the process that connected, or listened, at the other end.
+fn pidfd_of(channel: RawFd) -> Option<OwnedFd> {
+    let (fd, _) = raw::getsockopt::<i32>(channel, libc::SOL_SOCKET, SO_PEERPIDFD).ok()?;
+    // SAFETY: the kernel has just opened it for us, and nobody else knows of it.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Whether it is `said` who made the socket at the other end of the channel, given who we are. No,
+/// where the kernel does not tell.
+#[must_use]
+pub fn is_behind(said: &Who, own: &Who, channel: &Channel) -> bool {
+    if own.process != 0 && said.process != 0 {
+        return pidfd_of(channel.fd).is_some_and(|fd| number(fd) == said.process);
+    }
+    let same_space = own.namespace != 0 && said.namespace == own.namespace;
+    same_space && said.pid != 0 && said.pid == channel.peer_pid()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use std::os::fd::AsRawFd;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC;
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+    }
+
+    #[test]
+    fn oneself() {
+        let own = Who::own();
+        assert_eq!((own, own.pid), (Who::own(), std::process::id()));
+        let (ours, _theirs) = pair();
+        let channel = Channel { fd: ours.as_raw_fd() };
+        assert!(is_behind(&own, &own, &channel), "{own:?}");
+        // By each way alone.
+        let (by_inode, by_pid) = (Who { namespace: 0, pid: 0, ..own }, Who { process: 0, ..own });
+        assert_eq!(is_behind(&by_inode, &own, &channel), own.process != 0);
+        assert_eq!(is_behind(&by_pid, &own, &channel), own.namespace != 0);
+    }
+
+    #[test]
+    fn others() {
+        let own = Who::own();
+        let (ours, _theirs) = pair();
+        let channel = Channel { fd: ours.as_raw_fd() };
+        let wrong = [
+            Who { process: own.process + 1, ..own },
+            Who { process: 0, pid: own.pid + 1, ..own },
+            Who { process: 0, namespace: own.namespace + 1, ..own },
+            Who::default(),
+        ];
+        for who in wrong {
+            assert!(!is_behind(&who, &own, &channel), "{who:?}");
+        }
+    }
+
+    #[test]
+    fn a_child_is_another() {
+        let own = Who::own();
+        let (ours, theirs) = pair();
+        // The socket is its parent's, whoever has it.
+        let channel = Channel { fd: ours.as_raw_fd() };
+        // SAFETY: the child makes system calls only.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let child = Who::own();
+            let right = child != own && !is_behind(&child, &child, &channel);
+            // SAFETY: ends the child without what its parent would do at its own end.
+            unsafe { libc::_exit(i32::from(!right)) };
+        }
+        drop(theirs);
+        let mut status = 0;
+        // SAFETY: a child of ours, and room for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+}
