@@ -1,11 +1,14 @@
 """Another user of the same host, at the place where two ends of a connection meet.
 
     knock.py knock PORT        connects to every offer for a connection to PORT, says what an accepting side would say
+    knock.py prove PORT        the same, and "proves" it: by rubbish, and by what was heard at other offers
     knock.py squat FROM PORT   binds the names of the offers of connections from FROM, and the hundred ports behind it, to PORT
+    knock.py answer FROM PORT  the same, and answers whoever comes with such a proof
 
 Says at SIGINT what came of it.
 """
 import os
+import select
 import signal
 import socket
 import struct
@@ -13,7 +16,30 @@ import sys
 import time
 
 # The library's, in rsocket-core/src/attach/hello.rs: one that differs meets nobody, and the test would show nothing.
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
+# A point of the group: the best that one can say who knows nothing.
+POINT = bytes.fromhex("e2f2ae0a6abc4e71a884a961c500515f58e30b6aa582dd8db6a65945e08d2d76")
+WELCOME = struct.pack("=I", 0x72735765)
+PROOF = 96
+HINT = 16
+heard = []
+
+
+def knock_message():
+    """Our version, no flags, some process, an inode and a cookie that might be right, some hint, no bell."""
+    return struct.pack("=IHHQQIIQQ", 0x72734B6E, LAYOUT_VERSION, 0, 7, 7, 4242, HINT | os.getpid() % 16, 4242, 0)
+
+
+def proof():
+    """By turns of ours and, with our name or theirs, what somebody else has said."""
+    pidfd = os.pidfd_open(os.getpid())
+    ours = struct.pack("=QQII", os.fstat(pidfd).st_ino, os.stat("/proc/self/ns/pid").st_ino, os.getpid(), 0)
+    os.close(pidfd)
+    head = struct.pack("=IHH", 0x72735066, LAYOUT_VERSION, 1)
+    if heard and os.urandom(1)[0] % 2:
+        said = heard[os.urandom(1)[0] % len(heard)]
+        return said if os.urandom(1)[0] % 2 else head + ours + said[32:64] + os.urandom(32)
+    return head + ours + POINT + os.urandom(32)
 
 
 def name(client, server):
@@ -23,7 +49,7 @@ def name(client, server):
     return b"\0rsockets/" + (struct.pack(">HBI", LAYOUT_VERSION, 4, 0) + address + address + ends).hex().encode()
 
 
-def knock(port):
+def knock(port, proves):
     """Other programs of this host are left alone."""
     end_of_name = b"%04x" % port
     knocks = welcomes = 0
@@ -46,8 +72,7 @@ def knock(port):
             s.setblocking(False)
             try:
                 s.connect(b"\0" + n)
-                # Our version, no flags, some process, an inode and a cookie that might be right, no bell.
-                s.send(struct.pack("=IHHQQIIQQ", 0x72734B6E, LAYOUT_VERSION, 0, 7, 7, 4242, 0, 4242, 0))
+                s.send(knock_message() + (proof() if proves and os.urandom(1)[0] % 2 else b""))
                 waiting[n] = s
                 knocks += 1
             except OSError:
@@ -55,8 +80,13 @@ def knock(port):
         for n, s in list(waiting.items()):
             try:
                 data, fds, _, _ = socket.recv_fds(s, 256, 4)
-                if data or fds:
+                # Where nobody can be asked a visitor may prove himself: that is no welcome.
+                if fds or data.startswith(WELCOME) or data and not proves:
                     welcomes += 1
+                if proves and data and not fds:
+                    heard.append(data[-PROOF:])
+                    s.send(knock_message() + proof())
+                    continue
                 s.close()
                 del waiting[n]
             except BlockingIOError:
@@ -67,7 +97,23 @@ def knock(port):
         time.sleep(0.0005)
 
 
-def squat(first, port):
+def answer(c):
+    """Whoever comes is told a proof; whether that made him say more than his own."""
+    c.settimeout(2)
+    try:
+        said, fds, _, _ = socket.recv_fds(c, 256, 4)
+        if fds:
+            return True
+        if len(said) >= PROOF:
+            heard.append(said[-PROOF:])
+        c.send(proof())
+        said, fds, _, _ = socket.recv_fds(c, 256, 4)
+        return bool(said or fds)
+    except OSError:
+        return False
+
+
+def squat(first, port, answers):
     taken = []
     for p in range(first, first + 100):
         s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -76,8 +122,13 @@ def squat(first, port):
         s.setblocking(False)
         taken.append(s)
 
+    told = visitors = 0
+
     def end(*_):
-        told = 0
+        nonlocal told
+        if answers:
+            print(f"answered {visitors} told {told}", flush=True)
+            os._exit(0)
         for s in taken:
             try:
                 c, _ = s.accept()
@@ -94,10 +145,16 @@ def squat(first, port):
     signal.signal(signal.SIGINT, end)
     print(f"squatting {len(taken)}", flush=True)
     while True:
-        signal.pause()
+        if not answers:
+            signal.pause()
+        for s in select.select(taken, [], [])[0]:
+            c, _ = s.accept()
+            visitors += 1
+            told += answer(c)
+            c.close()
 
 
-if sys.argv[1] == "knock":
-    knock(int(sys.argv[2]))
+if sys.argv[1] in ("knock", "prove"):
+    knock(int(sys.argv[2]), sys.argv[1] == "prove")
 else:
-    squat(int(sys.argv[2]), int(sys.argv[3]))
+    squat(int(sys.argv[2]), int(sys.argv[3]), sys.argv[1] == "answer")

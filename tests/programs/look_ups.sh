@@ -35,7 +35,7 @@ for MODE in $(modes_of "${@:-shm default eager}"); do
     pair "a client without the library" no_offer "${P[@]}" "${SQUAT[@]}" serve @ 6 -- "${SQUAT[@]}" ask @ 6
   fi
   pair "a name that is taken" name_taken "${P[@]}" "${SQUAT[@]}" serve @ 6 -- "${P[@]}" "${SQUAT[@]}" ask-taken @ 6
-  pair "no netlink" no_netlink "${SQUAT[@]}" confined "${P[@]}" RSOCKET_SECCOMP=trust "${SQUAT[@]}" serve @ 6 -- \
+  pair "no netlink, and the program has the SYN" no_netlink "${SQUAT[@]}" confined "${P[@]}" RSOCKET_SECCOMP=trust "${SQUAT[@]}" serve-syn @ 6 -- \
     "${SQUAT[@]}" confined "${P[@]}" RSOCKET_SECCOMP=trust "${SQUAT[@]}" ask @ 6
 done
 exit $BAD

@@ -80,6 +80,9 @@ where, how = sys.argv[1:3]
 if where == "serve":
     family = socket.AF_INET6 if os.environ.get("SIX") else socket.AF_INET
     listener = socket.create_server(("::1" if os.environ.get("SIX") else "127.0.0.1", 0), family=family)
+    if how == "syn":
+        # The kernel keeps SYNs, for the program.
+        listener.setsockopt(socket.IPPROTO_TCP, 27, 1)
     print(listener.getsockname()[1], flush=True)
     s, _ = listener.accept()
     listener.close()

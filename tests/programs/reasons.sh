@@ -59,9 +59,16 @@ NOT_HERE=(env "LD_PRELOAD=$HERE_LIB" RSOCKET_TRANSPORT=tcp)
 reason "a server that is to use TCP" NOT_HERE none policy_tcp LOADED none offer_lapsed
 reason "a client that is to use TCP" LOADED none no_offer NOT_HERE none policy_tcp
 if [ "$(id -u)" = 0 ]; then
-  reason "a server of user nobody" NOBODY none user_nobody LOADED none user_nobody
-  reason "a client of user nobody" LOADED none user_nobody NOBODY none user_nobody
-  reason "both of user nobody" NOBODY none user_nobody NOBODY none user_nobody
+  # Of nobody's nobody knows anything but what both ends know of the handshake; here the program has that.
+  reason "a server of user nobody" NOBODY syn user_nobody LOADED none offer_lapsed
+  reason "a client of user nobody" LOADED syn user_nobody NOBODY none offer_lapsed
+  reason "both of user nobody" NOBODY syn user_nobody NOBODY none offer_lapsed
+  for ends in "NOBODY LOADED" "LOADED NOBODY" "NOBODY NOBODY"; do
+    read -r one other <<<"$ends"
+    reason "$ends" "$one" none - "$other" none -
+    check "user nobody ($ends): attaches" "$(stat_reasons "$T/serves") $(stat_reasons "$T/asks")" \
+      test "$(stat_sum bytes.sent.shm "$T/serves")" -ge 60000
+  done
 else
   say "SKIP $NAME other users: only root can be user nobody"
 fi

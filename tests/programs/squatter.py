@@ -1,7 +1,7 @@
 """Ends of one connection that cannot attach, and what is in the way: `squatter.py HOW PORT SECONDS`.
 
 HOW is what one side does: `serve` accepts one connection and looks at it, again and again, without blocking; `ask` connects to
-PORT and does the same; `nobody` accepts connections and leaves them alone. `ask-taken` connects from a port whose name at the
+PORT and does the same; `serve-syn` is `serve` that has the kernel keep SYNs, for itself; `nobody` accepts connections and leaves them alone. `ask-taken` connects from a port whose name at the
 rendezvous it has taken before, and at which it does not listen. Prints how the looking ended, and after how many seconds.
 
 `squatter.py confined COMMAND...` becomes that program under a filter that forbids AF_NETLINK, as a service manager's
@@ -14,7 +14,7 @@ import struct
 import sys
 import time
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 
 
 def name(local, remote):
@@ -63,8 +63,10 @@ def main():
         confine()
         os.execvp(sys.argv[2], sys.argv[2:])
     port, seconds = int(sys.argv[2]), float(sys.argv[3])
-    if how in ("serve", "nobody"):
+    if how in ("serve", "serve-syn", "nobody"):
         listener = socket.create_server(("127.0.0.1", port))
+        if how == "serve-syn":
+            listener.setsockopt(socket.IPPROTO_TCP, 27, 1)
         kept = [listener.accept()[0]]
         while how == "nobody":
             kept.append(listener.accept()[0])

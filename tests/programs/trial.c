@@ -116,6 +116,8 @@ static int listening(void) {
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
   socklen_t size = sizeof a;
   int l = socket(AF_INET, SOCK_STREAM, 0), fd;
+  // As nearly every server does.
+  if (getenv("REUSE") && setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int))) die(15);
   if (l < 0 || bind(l, (void *)&a, size) || listen(l, 5) || getsockname(l, (void *)&a, &size)) die(16);
   FILE *f = fopen(file, "w");
   fprintf(f, "%d\n", ntohs(a.sin_port));

@@ -75,6 +75,43 @@ stop "$attacker" INT
 check "and nobody told the squatter anything" "$(cat squat)" grep -Eq 'told 0$' squat
 stop "$server"
 
+# Where neither end may ask the kernel who has the other one, anybody may come and try to prove that it is he; the same user too.
+cp "$ROOT/tests/programs/squatter.py" lib/ && chmod a+r lib/squatter.py
+CONFINED=("$PYTHON" "$dir/lib/squatter.py" confined env RSOCKET_SECCOMP=trust)
+refuted() { awk '$1 == "on_tcp.no_evidence" || $1 == "on_tcp.no_offer" || $1 == "on_tcp.offer_lapsed" { s += $2 } END { print s + 0 }' stats.proved; }
+shm() { awk '$1 == "bytes.sent.shm" { s += $2 } END { print s + 0 }' "$1"; }
+serve server "${alice[@]}" "${CONFINED[@]}" lib/rsrun
+limit 60 "${alice[@]}" "${CONFINED[@]}" lib/rsrun -S "$dir/stats.alone" "${TALK[@]}" talk "$port" 300 3000 >out 2>&1
+check "confined, alone: every byte arrives" "$(cat out)" grep -q done out
+check "confined, alone: it attaches" "$(grep -v ' 0$' stats.alone)" test "$(shm stats.alone)" -gt 500000
+for who in mallory alice; do
+  declare -n attacks=$who
+  start attacker "${attacks[@]}" "$PYTHON" lib/knock.py prove "$port" >proved 2>&1
+  until_true 20 grep -q watching proved
+  rm -f stats.proved
+  for i in 1 2 3 4 5 6; do
+    limit 60 "${alice[@]}" "${CONFINED[@]}" lib/rsrun -S "$dir/stats.proved" "${TALK[@]}" talk "$port" 300 3000 >out 2>&1
+    check "confined, $who knocks, round $i: every byte arrives" "$(cat out)" grep -q done out
+  done
+  stop "$attacker" INT
+  check "confined: no welcome for $who" "$(cat proved)" grep -Eq '^knocks [1-9][0-9]* welcomes 0$' proved
+  check "confined: each connection attaches, or says why not" "$(grep -v ' 0$' stats.proved)" \
+    test "$(($(grep -c '^attached.shm 1' stats.proved) + $(refuted)))" = 6
+  say "(confined, $who: $(tail -1 proved); attached: $(grep -c '^attached.shm 1' stats.proved) of 6)"
+  free_port from
+  start attacker "${attacks[@]}" "$PYTHON" lib/knock.py answer "$from" "$port" >squat 2>&1
+  until_true 30 grep -q squatting squat
+  limit 60 "${alice[@]}" env TALK_FROM="$from" "${CONFINED[@]}" lib/rsrun -S "$dir/stats.squat" "${TALK[@]}" talk "$port" 300 3000 >out 2>&1
+  check "confined, $who has its name: every byte arrives" "$(cat out)" grep -q done out
+  check "confined, $who has its name: by TCP" "$(grep -v ' 0$' stats.squat)" grep -Eq '^bytes.sent.shm 0' stats.squat
+  stop "$attacker" INT
+  check "confined: $who is told nothing but an element" "$(cat squat)" grep -Eq '^answered [1-9][0-9]* told 0$' squat
+done
+limit 60 "${alice[@]}" "${CONFINED[@]}" lib/rsrun -S "$dir/stats.after" "${TALK[@]}" talk "$port" 300 3000 >out 2>&1
+check "confined, when they have gone: every byte arrives" "$(cat out)" grep -q done out
+check "confined, when they have gone: it attaches" "$(grep -v ' 0$' stats.after)" test "$(shm stats.after)" -gt 500000
+stop "$server"
+
 # A server's port: another user cannot listen where ours does.
 serve server "${alice[@]}" lib/rsrun
 said=$("${mallory[@]}" lib/rsrun "$PYTHON" -c "import socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1); s.bind(('127.0.0.1', $port)); s.listen()" 2>&1)

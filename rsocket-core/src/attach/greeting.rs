@@ -1,7 +1,8 @@
 //! What two ends that meet say to one another: knock, answer, welcome (`life-of-a-connection §3`).
 //!
 //! One message goes each way over the channel between them, and each is believed only as far as the
-//! kernel says the same. Must not know when a step is due ([`super::retry`]), nor which comes next.
+//! kernel says the same. Where it says nothing at one end or at both, two more go before the last
+//! one, by which they prove what both know ([`super::evidence`]). Must not know when a step is due ([`super::retry`]), nor which comes next.
 //! Entry points: [`knock`] and [`finish`] of the end that accepted, [`answer`] of the other.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -9,15 +10,18 @@ use core::sync::atomic::Ordering;
 use std::os::fd::{BorrowedFd, RawFd};
 
 use super::arenas;
+use super::evidence::{self, Next};
 use super::hello::{self, Id, Knock, Welcome};
 use super::link::{self, Beyond};
-use super::machine::PhaseEvent;
+use super::machine::{Phase, PhaseEvent};
 use super::mail::open_mail;
 use super::pairing::{close_pairing_fd, elsewhere, enter, hold, lapse, lapse_if_orphaned, required_by_now};
+use super::proof::{self, Joined, Proof};
+use super::proving::{self, State};
 use super::rendezvous::{self, Channel};
 use super::retry::{self, later};
 use super::trust::{self, Tuple};
-use super::visitors::{self, trusted};
+use super::visitors::seen;
 use crate::device::shm::bell::{self, Rang};
 use crate::device::shm::home;
 use crate::errno::Errno;
@@ -48,10 +52,11 @@ pub(super) fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
         Err(Errno(libc::EPROTOTYPE)) => return Err(Reason::NameTaken),
         Err(e) => return Err(refused("a knock")(e)),
     };
-    let sent = introduce(fd, tuple, &channel);
+    let sent = introduce(s, fd, tuple, &channel);
     if let Err(reason) = sent {
+        proving::forget(channel.fd);
         channel.close();
-        return Err(reason);
+        return unproved(s, reason);
     }
     hold(s, channel.fd);
     s.tries.store(0, Ordering::Relaxed);
@@ -65,14 +70,73 @@ fn introduction(fd: RawFd) -> Result<(Id, (u32, u64)), Reason> {
     Ok((process, trust::own_identity(fd).map_err(refused("the socket's identity"))?))
 }
 
-/// The accepting side's message, once it is sure that its reader owns the other end of the connection.
-fn introduce(fd: RawFd, tuple: &Tuple, channel: &Channel) -> Result<(), Reason> {
-    trusted(tuple, channel).map_err(|e| if e == Reason::UidMismatch { Reason::NameTaken } else { e })?;
+/// The accepting side's message: all of it only if its reader is known to own the other end of the connection.
+fn introduce(s: &Slot, fd: RawFd, tuple: &Tuple, channel: &Channel) -> Result<(), Reason> {
+    let seen =
+        seen(tuple, channel).map_err(|e| if e == Reason::UidMismatch { Reason::NameTaken } else { e })?;
     at_home(fd)?;
+    if seen.is_sure() {
+        return say_who(s, fd, channel, None);
+    }
+    let (process, identity) = introduction(fd)?;
+    let knock = Knock::new(process, identity, 0).with_stamp(evidence::told(s, fd));
+    let proof = evidence::asks((s, fd), channel, tuple)?;
+    say(channel, knock.bytes(), Some(&proof), &[])
+}
+
+/// Who we are, and by what we can be woken, with this proof behind it.
+fn say_who(s: &Slot, fd: RawFd, channel: &Channel, proof: Option<&Proof>) -> Result<(), Reason> {
     let (process, identity) = introduction(fd)?;
     let (bell, event) = bell::front::offered();
-    let knock = Knock::new(process, identity, bell);
-    channel.send(knock.bytes(), event.as_slice()).map_err(|_| Reason::OfferLapsed)
+    let knock = Knock::new(process, identity, bell).with_stamp(evidence::told(s, fd));
+    say(channel, knock.bytes(), proof, event.as_slice())
+}
+
+fn say(
+    channel: &Channel,
+    message: &[u8],
+    proof: Option<&Proof>,
+    fds: &[BorrowedFd<'_>],
+) -> Result<(), Reason> {
+    channel.send(Joined::new(message, proof).bytes(), fds).map_err(|_| Reason::OfferLapsed)
+}
+
+/// Whoever is at the other end of the channel did not prove that he has the connection's: another one may come.
+fn unproved(s: &Slot, reason: Reason) -> Result<(), Reason> {
+    let may_pass = match reason {
+        Reason::TooManyOffers => true,
+        Reason::NoEvidence => evidence::meets_again(s) && retry::set_back(s),
+        _ => false,
+    };
+    if !may_pass {
+        return Err(reason);
+    }
+    if s.phase() != Phase::Young {
+        lapse(s)?;
+    }
+    s.reason.store(reason as u32, Ordering::Relaxed);
+    s.tries.store(0, Ordering::Relaxed);
+    later(s);
+    Ok(())
+}
+
+/// Looks for the next word of one who has proved nothing yet.
+const SILENT_TRIES: u32 = 64;
+
+/// Nothing has been heard. One of whom nothing is known is not waited for as long as the other end would be.
+fn wait(s: &Slot, fd: RawFd, channel: &Channel) -> Result<(), Reason> {
+    if s.tries.load(Ordering::Relaxed) < SILENT_TRIES || proving::state(channel) == State::Proved {
+        return Ok(());
+    }
+    let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
+    if seen(&tuple, channel)?.is_sure() { Ok(()) } else { unproved(s, Reason::NoEvidence) }
+}
+
+/// Something was said, and the answer may be here soon.
+fn has_said(s: &Slot) -> Result<(), Reason> {
+    s.tries.store(0, Ordering::Relaxed);
+    retry::now(s);
+    Ok(())
 }
 
 /// The process's threads can wake the peer, and be found by it, wherever they go.
@@ -87,12 +151,23 @@ pub(super) fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         return lapse_if_orphaned(s);
     }
     let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
-    let Some(mut mail) = open_mail(s, &channel)? else { return Ok(()) };
-    let knock = Knock::parse(mail.text()).map_err(|_| Reason::LayoutMismatch)?;
+    let Some(mut mail) = open_mail(s, &channel)? else { return wait(s, fd, &channel) };
+    let (knock, theirs) = proof::split(mail.text(), size_of::<Knock>())
+        .and_then(|(knock, theirs)| Ok((Knock::parse(knock)?, theirs)))
+        .map_err(|_| Reason::LayoutMismatch)?;
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
-    let owner = trusted(&tuple, &channel)?;
-    visitors::identified(&owner, (knock.inode, knock.cookie))?;
+    let seen = seen(&tuple, &channel)?;
+    seen.identified((knock.inode, knock.cookie))?;
     at_home(fd)?;
+    let heard = (knock.hint, theirs.as_ref());
+    let last = match evidence::weighs((s, fd), &channel, &tuple, heard, seen.is_sure()) {
+        Ok(Next::Welcome(last)) => last,
+        Ok(Next::Say(proof)) => {
+            say(&channel, &[], Some(&proof), &[])?;
+            return has_said(s);
+        }
+        Err(reason) => return unproved(s, reason),
+    };
     // Before anybody could sleep who cannot be woken.
     let reached = bell::meet(knock.bell, mail.take(0));
     if reached == Rang::Forbidden {
@@ -107,6 +182,7 @@ pub(super) fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     let (bell, event) = bell::front::offered();
     let welcome = Welcome::new(process, claim.id, claim.window, identity, true).with_bell(bell);
     let arena: BorrowedFd<'_> = sys::borrow(claim.fd);
+    let welcome = Joined::new(welcome.bytes(), last.as_ref());
     let sent = match event {
         Some(event) => channel.send(welcome.bytes(), &[arena, event]),
         None => channel.send(welcome.bytes(), &[arena]),
@@ -135,11 +211,22 @@ pub(super) fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         return lapse_if_orphaned(s);
     }
     let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
-    let Some(mut mail) = open_mail(s, &channel)? else { return Ok(()) };
-    let welcome = Welcome::parse(mail.text()).map_err(|_| Reason::LayoutMismatch)?;
+    let Some(mut mail) = open_mail(s, &channel)? else { return wait(s, fd, &channel) };
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
-    let owner = trusted(&tuple, &channel)?;
-    visitors::identified(&owner, (welcome.inode, welcome.cookie))?;
+    let seen = seen(&tuple, &channel)?;
+    if let Ok(theirs) = Proof::parse(mail.text()) {
+        return match evidence::hears((s, fd), &channel, &tuple, &theirs, seen.is_sure()) {
+            Ok(proof) => say_who(s, fd, &channel, Some(&proof)).and_then(|()| has_said(s)),
+            Err(reason) => unproved(s, reason),
+        };
+    }
+    let (welcome, last) = proof::split(mail.text(), size_of::<Welcome>())
+        .and_then(|(welcome, last)| Ok((Welcome::parse(welcome)?, last)))
+        .map_err(|_| Reason::LayoutMismatch)?;
+    seen.identified((welcome.inode, welcome.cookie))?;
+    if let Err(reason) = evidence::believes(&channel, last.as_ref(), seen.is_sure()) {
+        return unproved(s, reason);
+    }
     let (pid, arena) = (channel.peer_pid(), mail.take(0));
     let record = arenas::open(welcome.process, pid, welcome.arena, arena, welcome.window)?;
     link::start(id, s, record, welcome.window, 1, Beyond::Peer)?;

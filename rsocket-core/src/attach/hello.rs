@@ -20,7 +20,7 @@ use crate::sys;
 
 /// The version of everything that two processes share: these messages, the arena, its windows. To be
 /// raised with any change to any of them; two versions that differ stay on TCP.
-pub const LAYOUT_VERSION: u16 = 4;
+pub const LAYOUT_VERSION: u16 = 5;
 
 const KNOCK: u32 = u32::from_be_bytes(*b"rsKn");
 const WELCOME: u32 = u32::from_be_bytes(*b"rsWe");

@@ -8,6 +8,7 @@ pub mod rendezvous;
 pub mod trust;
 
 pub mod detach;
+mod evidence;
 mod greeting;
 pub mod heirs;
 mod held;

@@ -16,12 +16,12 @@ use super::rendezvous::Offer;
 use super::retry::{self, later, may_pass, put_off};
 use super::trust::{self, Tuple};
 use super::visitors;
-use super::{cause, detach, remote, switch};
+use super::{cause, detach, evidence, proving, remote, switch};
 use crate::errno::Errno;
 use crate::host::memory;
 use crate::host::trial;
 use crate::live;
-use crate::reason::{Reason, not_asked, refused};
+use crate::reason::{Reason, refused};
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, kernel, own_waits, policy, rings, verdict};
 use crate::stats::{self, Counter};
@@ -178,6 +178,7 @@ pub(super) fn hold(s: &Slot, fd: RawFd) {
 /// Closes what the phase holds open, when it is this process's.
 pub(super) fn close_pairing_fd(s: &Slot) {
     let fd = s.pairing_fd.swap(-1, Ordering::AcqRel);
+    proving::forget(fd);
     // Most have none, and asking the kernel who we are is dear.
     if fd >= 0
         && s.pairing_pid.load(Ordering::Relaxed) == sys::pid()
@@ -327,13 +328,8 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if !retry::looks_anew(s) {
         return if s.has(flag::CONNECTING) { offer(s, &tuple) } else { knock(s, fd, &tuple) };
     }
-    match trust::find(&tuple.reversed()).map_err(not_asked)? {
-        Some(_) if !policy::shm_allowed() => return Err(Reason::PolicyTcp),
-        Some(owner) if trust::is_nobody(owner.uid) => return Err(Reason::UserNobody),
-        Some(owner) if owner.is_alive() || s.has(flag::CONNECTING) => {}
-        // The accepting side's peer may have closed already; the connecting side's has not accepted yet.
-        Some(_) => return Err(Reason::ShutDownEarly),
-        None => return remote::begin(id, s, &tuple),
+    if !evidence::is_here(s, fd, &tuple)? {
+        return remote::begin(id, s, &tuple);
     }
     // The peer would take us for strangers.
     if !trust::is_own_user(fd) {
@@ -345,9 +341,6 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         s.reason.store(Reason::UidMismatch as u32, Ordering::Relaxed);
         put_off(s);
         return Ok(());
-    }
-    if trust::is_nobody(rustix::process::geteuid().as_raw()) {
-        return Err(Reason::UserNobody);
     }
     if s.has(flag::CONNECTING) { offer(s, &tuple) } else { knock(s, fd, &tuple) }
 }
@@ -420,6 +413,7 @@ pub fn fork_child() {
         count.store(0, Ordering::Relaxed);
     }
     held::let_all_go();
+    proving::forked();
 }
 
 /// The attempt to connect failed: forgets what belonged to it. False when there is a window, which no failed

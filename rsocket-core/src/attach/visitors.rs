@@ -1,13 +1,14 @@
 //! Who comes to where the two ends of a connection meet, and whether it is the one who has the other end.
 //!
 //! Anybody of the network namespace may knock at an offer. A stranger gets nothing, and costs the connection nothing: he is
-//! sent away, and the offer stands. Must not know phases. Entry points: [`admit`], then [`trusted`] and [`identified`].
+//! sent away, and the offer stands. Must not know phases. Entry points: [`admit`], then [`seen`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 use std::os::fd::RawFd;
 
+use super::proving;
 use super::rendezvous::{Channel, Offer};
 use super::trust::{self, Owner, Tuple};
 use crate::reason::{Reason, not_asked, refused};
@@ -21,8 +22,10 @@ pub(super) fn admit(offer: &Offer, fd: RawFd) -> Result<Option<Channel>, Reason>
     for _ in 0..MOST {
         let Some(channel) = offer.pick_up().map_err(refused("accept"))? else { break };
         let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly);
-        match tuple.and_then(|tuple| trusted(&tuple, &channel)) {
-            Ok(_) => return Ok(Some(channel)),
+        match tuple.and_then(|tuple| seen(&tuple, &channel)) {
+            // Of whom nobody knows anything has to prove it.
+            Ok(seen) if seen.is_sure() || proving::can_afford() => return Ok(Some(channel)),
+            Ok(_) => stats::add(Counter::Strangers, 1),
             Err(Reason::UidMismatch) => stats::add(Counter::Strangers, 1),
             Err(reason) => {
                 channel.close();
@@ -34,13 +37,44 @@ pub(super) fn admit(offer: &Offer, fd: RawFd) -> Result<Option<Channel>, Reason>
     Ok(None)
 }
 
-/// The user behind the channel owns the socket at the other end of the connection.
-pub(super) fn trusted(tuple: &Tuple, channel: &Channel) -> Result<Owner, Reason> {
-    let found = trust::find(&tuple.reversed()).map_err(not_asked)?;
+/// What the kernel says of who has the other end of a connection.
+pub(super) enum Seen {
+    /// It is the user who is behind the channel.
+    User(Owner),
+    /// A user of whom it knows no number here.
+    Nobody(Owner),
+    /// Nothing: it cannot be asked.
+    Nothing,
+}
+
+impl Seen {
+    /// Whether the user behind the channel is known to have it; else he has to prove it.
+    pub(super) fn is_sure(&self) -> bool {
+        matches!(self, Self::User(_))
+    }
+
+    /// The message is of the socket that the kernel says is the other end, as far as it says.
+    pub(super) fn identified(&self, said: (u32, u64)) -> Result<(), Reason> {
+        match self {
+            Self::User(owner) | Self::Nobody(owner) => identified(owner, said),
+            Self::Nothing => Ok(()),
+        }
+    }
+}
+
+/// Whether the user behind the channel owns the socket at the other end of the connection.
+pub(super) fn seen(tuple: &Tuple, channel: &Channel) -> Result<Seen, Reason> {
+    let found = match trust::find(&tuple.reversed()).map_err(not_asked) {
+        Err(Reason::NoNetlink) => return Ok(Seen::Nothing),
+        other => other?,
+    };
     let owner = found.ok_or(Reason::PeerElsewhere)?;
+    if trust::is_nobody(owner.uid) {
+        return Ok(Seen::Nobody(owner));
+    }
     let uid = channel.peer_uid().map_err(refused("SO_PEERCRED"))?;
     if trust::cred_matches(uid, &owner) {
-        return Ok(owner);
+        return Ok(Seen::User(owner));
     }
     crate::log_info!("user {} is where the two ends meet, the other end is user {}'s", uid, owner.uid);
     Err(Reason::UidMismatch)
@@ -48,7 +82,7 @@ pub(super) fn trusted(tuple: &Tuple, channel: &Channel) -> Result<Owner, Reason>
 
 /// The message is of the socket that the kernel says is the other end. One that nobody holds any more was closed since the
 /// message was sent.
-pub(super) fn identified(owner: &Owner, said: (u32, u64)) -> Result<(), Reason> {
+fn identified(owner: &Owner, said: (u32, u64)) -> Result<(), Reason> {
     if owner.is(said.0, said.1) {
         return Ok(());
     }

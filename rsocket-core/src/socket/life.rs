@@ -163,6 +163,10 @@ pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
         }
         // As the kernel's socket has its listener's time-outs.
         s.unwaiting.store(l.unwaiting.load(Ordering::Relaxed), Ordering::Relaxed);
+        if l.handshake.is_wanted() {
+            // For those that come after this one.
+            l.handshake.listens(family::descriptor(listener));
+        }
         s.handshake.accepted(&l.handshake);
         inq::inherit(s, l);
         stamps::inherit(s, l);

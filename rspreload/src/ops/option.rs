@@ -82,6 +82,7 @@ unsafe fn timeout_was_set(fd: c_int, level: c_int, name: c_int, value: *const c_
 
 /// Takes note of an option that the kernel has just set.
 fn was_set(fd: c_int, level: c_int, name: c_int) {
+    handshake::sets_options();
     match shadow::entry(fd) {
         // What a listener gives has its mark.
         Entry::Connection(slot) | Entry::Listener(slot)

@@ -10,15 +10,15 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use super::dialled::{self, Bounds, Span};
 use super::offsets::{self, TCP_TIMESTAMP};
-use super::{place, saved};
+use super::saved;
 use crate::host::raw;
 use crate::socket::{kernel, policy};
-use crate::sys;
+use crate::sys::{self, sandbox};
 
 /// Options of tcp(7) that libc has no name for.
 const TCP_SAVE_SYN: i32 = 27;
@@ -31,12 +31,24 @@ pub fn concerns(level: i32, name: i32) -> bool {
     level == libc::IPPROTO_TCP && matches!(name, TCP_SAVE_SYN | TCP_SAVED_SYN)
 }
 
-/// Of a listener, and of what it gives: the option is as the program, or the kernel, has it.
-const THEIRS: u32 = 0;
+/// Of a listener, and of what it gives: the option is as the kernel has it.
+const UNSET: u32 = 0;
 /// It was set here.
 const OURS: u32 = 1;
 /// It was set here, and the SYN has been taken.
 const TAKEN: u32 = 2;
+/// The program has set it.
+const THEIRS: u32 = 3;
+/// Of a listener: it could not be set yet for the sake of a filter.
+const WANTED: u32 = 4;
+
+/// The program has set an option of some socket, and lives.
+static SETS_OPTIONS: AtomicBool = AtomicBool::new(false);
+
+/// The program has set an option of some socket: no filter kills for the call.
+pub fn sets_options() {
+    SETS_OPTIONS.store(true, Ordering::Relaxed);
+}
 
 /// In `timestamp`: there is one, in the low half.
 const KNOWN: u64 = 1 << 32;
@@ -57,35 +69,44 @@ pub struct Handshake {
 impl Handshake {
     /// As of a socket that has just been made.
     pub fn reset(&self) {
-        self.saving.store(THEIRS, Ordering::Relaxed);
+        self.saving.store(UNSET, Ordering::Relaxed);
         self.timestamp.store(0, Ordering::Relaxed);
         self.forget_dialling();
     }
 
     /// The socket is about to listen, or does already: from its next connection on SYNs are kept.
     pub fn listens(&self, fd: RawFd) {
-        if !place::is_there() || self.saving.load(Ordering::Relaxed) != THEIRS {
+        let saving = self.saving.load(Ordering::Relaxed);
+        if !policy::shm_allowed() || !matches!(saving, UNSET | WANTED) || sandbox::entered() {
             return;
         }
-        // Nothing of the kind has been asked yet.
-        if policy::sandboxed() {
+        let filtered = policy::sandboxed();
+        if filtered && !SETS_OPTIONS.load(Ordering::Relaxed) {
+            self.saving.store(WANTED, Ordering::Relaxed);
             return;
         }
-        let unused = kernel::integer(fd, libc::IPPROTO_TCP, TCP_SAVE_SYN) == Some(0);
+        // Under a filter that has not been tried nothing is asked; of a socket of this program's own it is known.
+        let unused = filtered || kernel::integer(fd, libc::IPPROTO_TCP, TCP_SAVE_SYN) == Some(0);
         if unused && raw::setsockopt_int(fd, libc::IPPROTO_TCP, TCP_SAVE_SYN, 1).is_ok() {
             self.saving.store(OURS, Ordering::Relaxed);
         }
     }
 
+    /// Of a listener: the filter under which it began may have been tried since.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.saving.load(Ordering::Relaxed) == WANTED
+    }
+
     /// A listener has given this connection.
     pub fn accepted(&self, listener: &Self) {
-        let ours = listener.saving.load(Ordering::Relaxed) == OURS;
-        self.saving.store(if ours { OURS } else { THEIRS }, Ordering::Relaxed);
+        let saving = listener.saving.load(Ordering::Relaxed);
+        self.saving.store(if saving == WANTED { UNSET } else { saving }, Ordering::Relaxed);
     }
 
     /// The program is about to call `connect`, for the first time or after an attempt that failed.
     pub fn dials(&self) {
-        if place::is_there() {
+        if policy::shm_allowed() {
             self.from.store(sys::now_ns(), Ordering::Relaxed);
             self.to.store(0, Ordering::Relaxed);
         }
@@ -144,7 +165,7 @@ impl Handshake {
     /// told 0.
     #[must_use]
     pub fn asked(&self, fd: RawFd, level: i32, name: i32) -> bool {
-        if level != libc::IPPROTO_TCP || self.saving.load(Ordering::Relaxed) == THEIRS {
+        if level != libc::IPPROTO_TCP || !matches!(self.saving.load(Ordering::Relaxed), OURS | TAKEN) {
             return false;
         }
         if name == TCP_SAVED_SYN {

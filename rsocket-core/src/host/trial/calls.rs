@@ -26,10 +26,20 @@ pub(super) enum Need {
     Must,
     /// What it is for can be done without where the kernel refuses it; a filter that kills forbids all.
     Tolerant,
-    /// There is another way, and this one is not tried where a filter kills for it.
-    OtherWay,
+    /// There is another way, and this one is not gone where a filter kills for it.
+    OtherWay(Way),
 }
 use Need::{Must, OtherWay, Tolerant};
+
+/// How an end finds out who has the other one: each is a bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Way {
+    /// The kernel is asked.
+    Netlink = 1,
+    /// Both ends know the handshake.
+    Handshake = 2,
+}
 
 /// What the kernel answers by itself.
 #[derive(Clone, Copy, Debug)]
@@ -102,6 +112,16 @@ const fn bad<const N: usize>(name: &'static str, number: c_long, given: [usize; 
 
 const fn fine<const N: usize>(name: &'static str, number: c_long, given: [usize; N]) -> Call {
     call(name, number, given, Fine, Must)
+}
+
+/// One by which the ends know each other where the kernel cannot be asked.
+const fn handshake<const N: usize>(
+    name: &'static str,
+    number: c_long,
+    given: [usize; N],
+    answer: Answer,
+) -> Call {
+    call(name, number, given, answer, OtherWay(Way::Handshake))
 }
 
 const CLOEXEC: usize = libc::O_CLOEXEC as usize;
@@ -258,8 +278,20 @@ pub(super) const CALLS: &[Call] = &[
         libc::SYS_socket,
         [libc::AF_NETLINK as usize, NETLINK, DIAG],
         Descriptor,
-        OtherWay,
+        OtherWay(Way::Netlink),
     ),
+    // What both ends know of the handshake.
+    handshake("getsockopt.TCP_SAVED_SYN", libc::SYS_getsockopt, [NONE, TCP, 28, ROOM, ROOM], Error(EBADF)),
+    handshake("getsockopt.TCP_TIMESTAMP", libc::SYS_getsockopt, [NONE, TCP, 24, ROOM, ROOM], Error(EBADF)),
+    handshake("getsockopt.SO_PEERPIDFD", libc::SYS_getsockopt, [NONE, SOCKET, 77, ROOM, ROOM], Error(EBADF)),
+    handshake("setsockopt.TCP_SAVE_SYN", libc::SYS_setsockopt, [NONE, TCP, 27, ROOM, 4], Error(EBADF)),
+    handshake(
+        "socket.AF_INET",
+        libc::SYS_socket,
+        [libc::AF_INET as usize, libc::SOCK_STREAM as usize | AT_ONCE],
+        Descriptor,
+    ),
+    handshake("pidfd_open", libc::SYS_pidfd_open, [NOBODY], Error(ESRCH)),
 ];
 
 #[cfg(test)]

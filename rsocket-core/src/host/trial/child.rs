@@ -44,8 +44,9 @@ impl By {
 /// What was found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Every call that must be may be made; false: the one to which there is another way, kills.
-    Passed(bool),
+    /// Every call that must be may be made; of those to which there is another way, these bits
+    /// ([`super::calls::Way`]) have one that kills.
+    Passed(u8),
     /// The call with this number in [`CALLS`] may not.
     Forbidden(usize),
     /// There can be no such process, for good: the filter has no place for it.
@@ -116,7 +117,7 @@ fn try_all(by: By) -> Outcome {
 /// Each process makes the calls behind the one for which the last one was killed, where there is another
 /// way.
 fn try_from_first(by: By, report: &Report) -> Outcome {
-    let mut other_way_is_open = true;
+    let mut deadly = 0;
     loop {
         let made = try_rest(by, report);
         let at = report.at.load(Ordering::Relaxed) as usize;
@@ -125,11 +126,11 @@ fn try_from_first(by: By, report: &Report) -> Outcome {
             Err(Errno(libc::EPERM | libc::EACCES | libc::ENOSYS)) => return Outcome::NoProcess,
             Err(_) => return Outcome::Unknown,
         }
-        let Some(call) = CALLS.get(at) else { return Outcome::Passed(other_way_is_open) };
-        if call.need != Need::OtherWay || report.refused.load(Ordering::Relaxed) != 0 {
-            return Outcome::Forbidden(at);
+        let Some(call) = CALLS.get(at) else { return Outcome::Passed(deadly) };
+        match call.need {
+            Need::OtherWay(way) if report.refused.load(Ordering::Relaxed) == 0 => deadly |= way as u8,
+            _ => return Outcome::Forbidden(at),
         }
-        other_way_is_open = false;
         report.from.store(at as u32 + 1, Ordering::Relaxed);
     }
 }
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn without_a_filter_every_call_is_made() {
         for by in [By::Fork, By::Thread, By::threads()] {
-            assert_eq!(outcome(by, || false), Outcome::Passed(true), "{by:?}");
+            assert_eq!(outcome(by, || false), Outcome::Passed(0), "{by:?}");
         }
     }
 
@@ -294,7 +295,7 @@ mod tests {
             // SAFETY: asks for any child, of which there is none.
             let none = unsafe { libc::waitpid(-1, core::ptr::null_mut(), libc::__WALL) } == -1;
             // SAFETY: ends the child.
-            unsafe { libc::_exit(i32::from(!none || found != Outcome::Passed(true))) };
+            unsafe { libc::_exit(i32::from(!none || found != Outcome::Passed(0))) };
         }
         let mut status = 0;
         // SAFETY: a child of ours, and room for its status.

@@ -12,9 +12,9 @@
 mod calls;
 mod child;
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use self::calls::CALLS;
+use self::calls::{CALLS, Way};
 use self::child::{By, Outcome};
 use super::status::{self, Status};
 use crate::sys;
@@ -70,8 +70,8 @@ const FORBIDDEN: u64 = 2 << 32;
 const LATE: u64 = 3 << 32;
 const KIND: u64 = 0xff << 32;
 
-/// A call to which there is another way is deadly.
-static ONE_WAY: AtomicBool = AtomicBool::new(false);
+/// The ways ([`Way`]) that have a call which is deadly.
+static DEADLY: AtomicU8 = AtomicU8::new(0);
 /// This process, or an ancestor, has forked since the library was loaded.
 static FORKS: AtomicBool = AtomicBool::new(false);
 /// It has started a program by `posix_spawn`, for which libraries of C do what they do for threads.
@@ -168,7 +168,13 @@ pub fn name(obstacle: u8) -> &'static str {
 /// Whether the filter kills for a netlink socket: then nobody asks for one.
 #[must_use]
 pub fn netlink_kills() -> bool {
-    ONE_WAY.load(Ordering::Relaxed)
+    DEADLY.load(Ordering::Relaxed) & Way::Netlink as u8 != 0
+}
+
+/// Whether the filter kills for a call by which the ends would know each other otherwise.
+#[must_use]
+pub fn handshake_kills() -> bool {
+    DEADLY.load(Ordering::Relaxed) & Way::Handshake as u8 != 0
 }
 
 /// Whether it is known that a report at the end of the process could be deadly.
@@ -194,8 +200,8 @@ fn find_out(seccomp: Seccomp) -> bool {
         }
     };
     let verdict = match child::outcome(by, is_found_out) {
-        Outcome::Passed(other_way) => {
-            ONE_WAY.store(!other_way, Ordering::Relaxed);
+        Outcome::Passed(deadly) => {
+            DEADLY.store(deadly, Ordering::Relaxed);
             crate::log_info!("the seccomp filter allows every call that attaching needs");
             PASSED | u64::from(status.filters)
         }

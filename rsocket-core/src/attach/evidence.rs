@@ -1,0 +1,193 @@
+//! What an end goes by to know who has the other one: the kernel's word (`sock_diag`), or, where one
+//! of the two cannot have that, what both know of the handshake ([`super::meet`]).
+//!
+//! Between the connection, which knows its handshake, and the proof of it ([`super::proving`]). Must
+//! not know arenas or phases. Entry points: [`is_here`]; [`asks`], [`hears`] and [`believes`] of the
+//! end that accepted, [`weighs`] of the other.
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+use core::net::{Ipv6Addr, SocketAddrV4, SocketAddrV6};
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::meet::offsets;
+use super::meet::pake::Side;
+use super::proof::Proof;
+use super::proving::{self, Secret, State};
+use super::rendezvous::{self, Channel};
+use super::trust::{self, Owner, Tuple};
+use crate::host::trial;
+use crate::reason::{Reason, not_asked};
+use crate::socket::policy;
+use crate::socket::slot::{Slot, flag};
+use crate::sys;
+
+/// Whether the other end of the connection may be on this host, and there is a way to know it there.
+/// The caller holds the pairing lock.
+///
+/// # Errors
+/// Why the connection stays on TCP.
+pub(super) fn is_here(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<bool, Reason> {
+    let found = match trust::find(&tuple.reversed()).map_err(not_asked) {
+        Ok(None) => return Ok(false),
+        Err(Reason::NoNetlink) if !is_address_here(tuple) => return Ok(false),
+        Err(Reason::NoNetlink) => None,
+        other => other?,
+    };
+    if !policy::shm_allowed() {
+        return Err(Reason::PolicyTcp);
+    }
+    // The accepting side's peer may have closed already; the connecting side's has not accepted yet.
+    if found.is_some_and(|o| !o.is_alive()) && !s.has(flag::CONNECTING) {
+        return Err(Reason::ShutDownEarly);
+    }
+    match needs_handshake(found.as_ref()) {
+        Some(reason) if !is_known(s, fd) => Err(reason),
+        _ => Ok(true),
+    }
+}
+
+/// Why the kernel's word does not do, at this end or at the other.
+fn needs_handshake(found: Option<&Owner>) -> Option<Reason> {
+    let Some(owner) = found else { return Some(Reason::NoNetlink) };
+    let nobody = trust::is_nobody(owner.uid) || trust::is_nobody(rustix::process::geteuid().as_raw());
+    nobody.then_some(Reason::UserNobody)
+}
+
+/// Whether the peer's address is one of this network namespace's: only then a socket can have it.
+fn is_address_here(tuple: &Tuple) -> bool {
+    if tuple.peer_may_be_local() {
+        return true;
+    }
+    let [a, b, c, d, ..] = tuple.remote.addr;
+    let family = if tuple.family == 4 { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let Ok(socket) = rustix::net::socket_with(family, SocketType::DGRAM, flags, None) else { return false };
+    let bound = match tuple.family {
+        4 => rustix::net::bind(&socket, &SocketAddrV4::new([a, b, c, d].into(), 0)),
+        _ => {
+            let address = Ipv6Addr::from(tuple.remote.addr);
+            rustix::net::bind(&socket, &SocketAddrV6::new(address, 0, 0, tuple.scope))
+        }
+    };
+    sys::discard(socket);
+    bound.is_ok()
+}
+
+/// Whether this end knows enough of its handshake.
+fn is_known(s: &Slot, fd: RawFd) -> bool {
+    if s.has(flag::CONNECTING) {
+        is_usable() && s.handshake.dialled_bounds(fd).is_some()
+    } else {
+        stamp(s, fd).is_some()
+    }
+}
+
+/// Whether a timestamp says which connection it is, and whether asking for it is not deadly.
+fn is_usable() -> bool {
+    !trial::handshake_kills() && offsets::are_each_ones_own()
+}
+
+/// The timestamp of the SYN that this end was sent, for an end that is not sure and will find out what
+/// it says.
+pub(super) fn told(s: &Slot, fd: RawFd) -> Option<u32> {
+    if trial::handshake_kills() { None } else { s.handshake.accepted_timestamp(fd) }
+}
+
+/// As [`told`], if it says which connection it is.
+fn stamp(s: &Slot, fd: RawFd) -> Option<u32> {
+    told(s, fd).filter(|_| is_usable())
+}
+
+/// What the end that connected knows, given the other one's hint.
+fn dialled(s: &Slot, fd: RawFd, hint: u32) -> Option<u32> {
+    if !is_usable() {
+        return None;
+    }
+    s.handshake.dialled_bounds(fd)?.hinted(hint)
+}
+
+/// The end that accepted is not sure of whom it has come to: the first word of its proof.
+pub(super) fn asks((s, fd): (&Slot, RawFd), channel: &Channel, tuple: &Tuple) -> Result<Proof, Reason> {
+    let stamp = stamp(s, fd).ok_or(Reason::NoEvidence)?;
+    let place = rendezvous::name(&tuple.reversed());
+    proving::begin(channel, &Secret { side: Side::Accepting, stamp, place: &place })
+}
+
+/// The end that accepted has heard a proof: what it says to that.
+pub(super) fn hears(
+    (s, fd): (&Slot, RawFd),
+    channel: &Channel,
+    tuple: &Tuple,
+    theirs: &Proof,
+    sure: bool,
+) -> Result<Proof, Reason> {
+    match proving::state(channel) {
+        State::Begun => proving::conclude(channel, Side::Accepting, theirs),
+        // Who answers first has one who could be anybody try a guess.
+        State::Nothing if sure => {
+            let stamp = stamp(s, fd).ok_or(Reason::NoEvidence)?;
+            let place = rendezvous::name(&tuple.reversed());
+            proving::answer(channel, &Secret { side: Side::Accepting, stamp, place: &place }, theirs)
+        }
+        _ => Err(Reason::NoEvidence),
+    }
+}
+
+/// The end that accepted has its welcome: whether it is from whom it was meant to come.
+pub(super) fn believes(channel: &Channel, last: Option<&Proof>, sure: bool) -> Result<(), Reason> {
+    match (proving::state(channel), last) {
+        (State::Proved, _) => Ok(()),
+        (State::Nothing, None) if sure => Ok(()),
+        (State::Answered, Some(last)) => proving::check(channel, last),
+        _ => Err(Reason::NoEvidence),
+    }
+}
+
+/// What the end that connected says next.
+pub(super) enum Next {
+    /// It welcomes its visitor, with this at the end.
+    Welcome(Option<Proof>),
+    /// More has to be said before that.
+    Say(Proof),
+}
+
+/// The end that connected has heard its visitor, who gives this hint.
+pub(super) fn weighs(
+    (s, fd): (&Slot, RawFd),
+    channel: &Channel,
+    tuple: &Tuple,
+    (hint, theirs): (u32, Option<&Proof>),
+    sure: bool,
+) -> Result<Next, Reason> {
+    let place = rendezvous::name(tuple);
+    let secret = || {
+        let stamp = dialled(s, fd, hint).ok_or(Reason::NoEvidence)?;
+        Ok(Secret { side: Side::Connecting, stamp, place: &place })
+    };
+    match (proving::state(channel), theirs) {
+        (State::Nothing, None) if sure => Ok(Next::Welcome(None)),
+        (State::Nothing, None) => Ok(Next::Say(proving::begin(channel, &secret()?)?)),
+        (State::Nothing, Some(theirs)) => Ok(Next::Say(proving::answer(channel, &secret()?, theirs)?)),
+        (State::Begun, Some(theirs)) => {
+            Ok(Next::Welcome(Some(proving::conclude(channel, Side::Connecting, theirs)?)))
+        }
+        (State::Answered, Some(theirs)) => {
+            proving::check(channel, theirs)?;
+            Ok(Next::Welcome(None))
+        }
+        _ => Err(Reason::NoEvidence),
+    }
+}
+
+/// Wrong proofs that one connection bears before it stays on TCP.
+const WRONG_MOST: u32 = 4;
+
+/// Whether a connection that met somebody who proved nothing may meet another one.
+pub(super) fn meets_again(s: &Slot) -> bool {
+    s.has(flag::STRICT) || s.set_backs.load(Ordering::Relaxed) < WRONG_MOST
+}
