@@ -118,8 +118,10 @@ class Bed:
             return ""
 
     def stop(self, p, sig=signal.SIGTERM):
-        """The server's own orderly end, so that it writes what it counted."""
-        if p.poll() is None:
+        """The server's own orderly end, so that it writes what it counted. One that a signal other
+        than `sig` has ended has failed, whatever its client says."""
+        ended = p.poll() is not None
+        if not ended:
             os.kill(p.pid, sig)
         try:
             p.wait(60)
@@ -127,6 +129,13 @@ class Bed:
             self._kill(p)
             raise Failed(f"{p.args[0]} did not end: {self.tail('server.log')}") from None
         self.servers.remove(p)
+        if p.returncode < 0 and (ended or p.returncode != -sig):
+            raise Failed(self._fallen(p))
+
+    def _fallen(self, p):
+        name = signal.strsignal(-p.returncode)
+        carrier = "kernel TCP" if self.library is None else f"the library, {self.transport or 'by default'}"
+        return f"SERVER DIED over {carrier}: {' '.join(p.args[:6])}: {name}: {self.tail('server.log')}"
 
     def client(self, *command, limit=90, good=(0,), cut=False):
         """What it says. With `cut` one that is not ready in time is ended, and what it has said by then is the answer."""
@@ -146,6 +155,9 @@ class Bed:
             if not cut:
                 raise Failed(f"{command[0]}: not ready after {limit} s") from None
             return "".join(p.communicate())
+        for server in self.servers:
+            if server.poll() is not None and server.returncode < 0:
+                raise Failed(self._fallen(server))
         if p.returncode not in good:
             raise Failed(f"{' '.join(map(str, command))}: exit {p.returncode}: {(out + err)[-300:]}".replace("\n", " | "))
         return out + err

@@ -1,12 +1,15 @@
 """Tests of what is made of measurements. `tests/bench/check` runs them."""
 
 import json
+import signal
+import subprocess
 import unittest
 import xml.etree.ElementTree as xml
 
 from . import plot, report
 from .figures import Cell, Metric, Target, choose, enough, fast_speed, summary
 from .rows import ROWS, Row
+from .run import Bed, Failed
 
 LESS = Metric("p50", "p50", "µs", True, (Target("better", 15), Target("lines", 4)))
 MORE = Metric("rate", "", "MB/s", False, (Target("better", 4), Target("ring", 0.7)))
@@ -100,6 +103,33 @@ class Shown(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
         for name in names:
             self.assertIn(name, report.listing(ROWS))
+
+
+class Servers(unittest.TestCase):
+    def start(self, bed, script):
+        """A server that has got as far as its last line."""
+        p = subprocess.Popen(["sh", "-c", f"{script}"], stdout=subprocess.PIPE, process_group=0)
+        bed.servers.append(p)
+        p.stdout.readline()
+        p.stdout.close()
+        return p
+
+    def test_one_that_dies_of_a_signal_fails_its_row(self):
+        for library, carrier in ((None, "kernel TCP"), ("", "the library")):
+            with Bed(library) as bed:
+                dies = self.start(bed, "trap 'kill -SEGV $$' USR1; echo; while :; do sleep 0.01; done")
+                with self.assertRaisesRegex(Failed, f"{carrier}.*Segmentation"):
+                    bed.stop(dies, signal.SIGUSR1)
+                died = self.start(bed, "echo; kill -SEGV $$")
+                died.wait()
+                with self.assertRaisesRegex(Failed, f"{carrier}.*Segmentation"):
+                    bed.client("true")
+
+    def test_one_that_ends_as_it_was_told_does_not(self):
+        with Bed() as bed:
+            for script in ("trap 'exit 0' TERM; echo; while :; do sleep 0.01; done", "echo; exec sleep 9"):
+                bed.stop(self.start(bed, script))
+            bed.client("true")
 
 
 if __name__ == "__main__":
