@@ -1,8 +1,8 @@
 //! The rsockets protocol, socket semantics and devices. No C symbol is exported from here, and nothing
 //! here has heard of hooks.
 //!
-//! From the bottom up: [`wire`] (bytes and types), [`proto`] (the protocol as a machine without I/O),
-//! [`device`] (memory that a peer can write, and how it is told), [`attach`] (how a TCP connection comes
+//! Below it stand [`wire`] (bytes and types) and [`proto`] (the protocol as a machine without I/O), a
+//! crate of their own. From the bottom up: [`device`] (memory that a peer can write, and how it is told), [`attach`] (how a TCP connection comes
 //! to have a device beside it, and goes back), [`relay`] (what is beyond a window when it is not a peer
 //! process), [`socket`] (what a socket is), [`readiness`] (poll, select and epoll over sockets of both kinds),
 //! [`plain`] (how sockets meet that are rsockets from the start), [`datagram`] (sockets for datagrams).
@@ -41,7 +41,6 @@ pub mod placement;
 pub mod plain;
 pub mod probe;
 pub mod process;
-pub mod proto;
 pub mod readiness;
 pub mod reason;
 pub mod relay;
@@ -52,4 +51,6 @@ pub mod succession;
 pub mod sync;
 pub mod sys;
 pub mod tap;
-pub mod wire;
+
+pub use rsocket_wire as wire;
+pub use rsocket_wire::proto;

@@ -13,9 +13,9 @@
 
 use super::stream::{Stream, token};
 use super::tables::DIRECT;
-use crate::wire::iomap::Iomap;
-use crate::wire::sge::Sge;
-use crate::wire::word::Word;
+use crate::iomap::Iomap;
+use crate::sge::Sge;
+use crate::word::Word;
 
 /// What is to be posted about a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,14 +90,14 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::private_data::PrivateData;
     use crate::proto::Violation;
     use crate::proto::control::Mode;
     use crate::proto::ramp::Ramp;
     use crate::proto::recv_half::RecvParams;
     use crate::proto::state::{Event, State};
     use crate::proto::stream::{Payload, Readable, StreamParams};
-    use crate::wire::private_data::PrivateData;
-    use crate::wire::sge::Endian;
+    use crate::sge::Endian;
 
     const TABLE: Sge = Sge { addr: 0x7000, rkey: 7, len: 2 };
     const BUFFER: Sge = Sge { addr: 0x10_0000, rkey: 8, len: 131_072 };

@@ -4,9 +4,9 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use crate::wire::iomap::Iomap;
-use crate::wire::private_data::PrivateData;
-use crate::wire::sge::Sge;
+use crate::iomap::Iomap;
+use crate::private_data::PrivateData;
+use crate::sge::Sge;
 
 /// The opcode by which a direct write is known when it is done; never sent (`wire-protocol §4.1`).
 pub(super) const DIRECT: u8 = 2;

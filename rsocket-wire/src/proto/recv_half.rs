@@ -9,7 +9,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{MAX_SEGMENTS, Violation};
-use crate::wire::word::Word;
+use crate::word::Word;
 
 /// SHUTDOWN or DISCONNECT was seen.
 const ENDED: u16 = 1;

@@ -2,9 +2,9 @@
 //! interleaving delivers the bytes, nobody breaks a rule, nobody gets stuck.
 
 use proptest::prelude::*;
-use rsocket_core::proto::{RecvHalf, RecvParams, Region, SendHalf, Violation};
-use rsocket_core::wire::sge::Sge;
-use rsocket_core::wire::word::{Message, Word};
+use rsocket_wire::proto::{RecvHalf, RecvParams, Region, SendHalf, Violation};
+use rsocket_wire::sge::Sge;
+use rsocket_wire::word::{Message, Word};
 use std::collections::VecDeque;
 
 /// Where the receive buffer pretends to be.

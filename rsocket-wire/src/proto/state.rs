@@ -6,7 +6,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
-use crate::wire::word::Word;
+use crate::word::Word;
 
 /// Where a socket is in its life (`wire-protocol §6.3`). A connected socket has two independent flags in
 /// the specification; here each of their combinations is a state.

@@ -23,9 +23,11 @@ use super::send_half::{DataWrite, SendHalf};
 use super::state::{Event, State, Step};
 use super::tables::{self, Tables};
 use super::{MAX_SEGMENTS, Violation};
-use crate::wire::private_data::PrivateData;
-use crate::wire::sge::{Endian, Sge};
-use crate::wire::word::{BadWord, Ctrl, Message, Word};
+use crate::private_data::PrivateData;
+use crate::sge::{Endian, Sge};
+use crate::word::{BadWord, Ctrl, Message, Word};
+use alloc::boxed::Box;
+use alloc::vec;
 
 /// What a stream is made of.
 #[derive(Clone, Copy, Debug)]

@@ -10,8 +10,8 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{MAX_SEGMENTS, Violation};
-use crate::wire::sge::Sge;
-use crate::wire::word::Word;
+use crate::sge::Sge;
+use crate::word::Word;
 
 /// The write side was closed; no DATA may follow.
 const SHUT: u32 = 1;
