@@ -213,39 +213,31 @@ fn leave_window(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
 
 /// Our bytes go by TCP from here on.
 fn return_outgoing(s: &Slot, fd: RawFd, ends: &Ends) {
-    if !guard::take_send(s, ends) {
-        return;
-    }
+    let Some(guard) = guard::SendGuard::take(s, ends) else { return };
     match s.send_mode() {
         SendMode::Device => {
-            // SAFETY: the send lock was taken above.
-            let state = unsafe { s.send.load() };
-            if marks::publish_end(&ends.outgoing, state.total()) {
+            if marks::publish_end(&ends.outgoing, guard.view().total()) {
                 s.set_send_mode(SendMode::Returned);
             } else {
                 // The peer has asked for the same, with unread bytes: those go first.
-                let _ = give_way(s, fd, ends);
+                let _ = give_way(&guard, fd);
             }
         }
         SendMode::Kernel | SendMode::Asked => {
-            send::stay(s, ends);
+            send::stay(&guard);
             s.set_send_mode(SendMode::Returned);
         }
         SendMode::Returned => {}
     }
-    s.send.lock.unlock(crate::sync::thread::tid());
 }
 
 /// The peer's next bytes are to come by TCP, if both directions go back. It learns that at its next call; those that the
 /// channel has are read there.
 fn end_incoming(s: &Slot, ends: &Ends, scope: Scope) {
-    if !guard::take_receive(s, ends) {
-        return;
-    }
+    let Some(_guard) = guard::RecvGuard::take(s, ends) else { return };
     if !stays_in_kernel(s) && scope == Scope::Both {
         marks::want_end(&ends.incoming);
     }
-    s.receive.lock.unlock(crate::sync::thread::tid());
 }
 
 /// Whether the receiving direction never leaves TCP, since its sender was not told yet that it may. Before the
@@ -263,11 +255,9 @@ fn stays_in_kernel(s: &Slot) -> bool {
 
 /// What the peer sent and we did not read comes by TCP: how many bytes TCP will have brought in all, if there are any.
 fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Option<u64> {
-    if !guard::take_receive(s, ends) {
-        return None;
-    }
-    let back = if stays_in_kernel(s) { Back::Nothing } else { ask_back(s, fd, ends, reason) };
-    s.receive.lock.unlock(crate::sync::thread::tid());
+    let mut guard = guard::RecvGuard::take(s, ends)?;
+    let back = if stays_in_kernel(s) { Back::Nothing } else { ask_back(&mut guard, fd, reason) };
+    drop(guard);
     match back {
         Back::Nothing => None,
         Back::Bytes(n) => {
@@ -294,19 +284,18 @@ enum Back {
     Lost,
 }
 
-/// Tells the peer what was taken of the device; before the cut was reached, that is nothing. The caller holds the receive
-/// lock.
-fn ask_back(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Back {
-    // SAFETY: the receive lock is our caller's.
-    let mut state = unsafe { s.receive.load() };
+/// Tells the peer what was taken of the device; before the cut was reached, that is nothing.
+fn ask_back(guard: &mut guard::RecvGuard<'_>, fd: RawFd, reason: Reason) -> Back {
+    let (s, ends) = (guard.s, guard.ends);
+    let mut state = *guard.view();
     let unread = receive::in_window(&state, ends);
     // The sender has shut down, or is gone: its FIN ends what TCP can carry.
     let fin = || matches!(counters::fin_received(fd), Ok(true) | Err(Errno::NOTCONN));
     let returned = marks::end(&ends.incoming).is_some();
     if unread > 0 && (fin() || !returned && over(&state, ends)) {
-        if may_stand_in(s, fd, reason) && stand_in::replace(s, fd, ends, unread) {
-            // SAFETY: as above; what was unread has been taken.
-            state = unsafe { s.receive.load() };
+        if may_stand_in(s, fd, reason) && stand_in::replace(guard, fd, unread) {
+            // What was unread has been taken.
+            state = *guard.view();
         } else if !returned {
             return Back::Lost;
         }
@@ -350,32 +339,31 @@ fn over(state: &RecvState, ends: &Ends) -> bool {
 }
 
 /// The peer wants to go back: what it did not read is sent by TCP, then everything; or it reads up to the mark that is
-/// set now. The caller holds the send lock.
+/// set now.
 ///
 /// # Errors
 /// As [`send_tail`].
-pub fn give_way(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
-    // SAFETY: our caller holds the send lock.
-    let total = unsafe { s.send.load() }.total();
+pub(crate) fn give_way(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
+    let (s, ends) = (guard.s, guard.ends);
+    let total = guard.view().total();
     // Refused when the peer has said how many bytes it read, which the tail goes by.
     let _ = marks::return_wanted(&ends.outgoing).is_some() || marks::publish_end(&ends.outgoing, total);
     cause::heard(s, ends);
     s.set_send_mode(SendMode::Returned);
-    send_tail(s, fd, ends)
+    send_tail(guard, fd)
 }
 
-/// Sends by TCP what the peer said it had not read, as far as TCP takes it now. The caller holds the send
-/// lock. Nothing of the program's may be sent before all of it has gone.
+/// Sends by TCP what the peer said it had not read, as far as TCP takes it now. Nothing of the program's may be sent before all of it has gone.
 ///
 /// # Errors
 /// `EAGAIN` while TCP takes no more; what send(2) says.
-pub fn send_tail(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
+pub(crate) fn send_tail(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
+    let (s, ends) = (guard.s, guard.ends);
     if s.has(flag::TAIL_SENT) {
         return Ok(());
     }
     let Some(taken) = marks::return_wanted(&ends.outgoing) else { return Ok(()) };
-    // SAFETY: our caller holds the send lock.
-    let state = unsafe { s.send.load() };
+    let state = *guard.view();
     let total = state.total();
     if taken > total {
         break_connection(s, fd, Reason::Inconsistent);
@@ -483,12 +471,13 @@ pub fn finish_tail(id: SlotId, s: &Slot, fd: RawFd) -> bool {
 
 /// The peer asked for its bytes by TCP and nobody here is sending: does it now. Called by whoever was woken.
 pub fn serve_return(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
-    if !marks::is_asked_back(&ends.outgoing) || !guard::take_send(s, ends) {
+    if !marks::is_asked_back(&ends.outgoing) {
         return;
     }
+    let Some(guard) = guard::SendGuard::take(s, ends) else { return };
     let changed = s.send_mode() != SendMode::Returned;
-    let _ = if changed { give_way(s, fd, ends) } else { send_tail(s, fd, ends) };
-    s.send.lock.unlock_then(crate::sync::thread::tid(), || {
+    let _ = if changed { give_way(&guard, fd) } else { send_tail(&guard, fd) };
+    guard.unlock_then(|| {
         if changed {
             // The receiver sleeps until the channel has something for it: from here on it is TCP that has.
             ends.wake_reader();

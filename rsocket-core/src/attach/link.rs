@@ -337,12 +337,10 @@ fn begin(
     s.window.store(window, Ordering::Relaxed);
     s.side.store(side, Ordering::Relaxed);
     // SAFETY: the connection has no window yet, so that nobody else looks at its states.
-    unsafe {
-        s.receive.stage(recv);
-        s.send.stage(send);
-    }
-    s.receive.flip();
-    s.send.flip();
+    let mut receiving = unsafe { s.receive.alone() };
+    receiving.set(recv);
+    // SAFETY: as above.
+    unsafe { s.send.alone() }.set(send);
     s.unread_hint.store(0, Ordering::Relaxed);
     s.room_hint.store(send::hint_word(&send, send.room()), Ordering::Relaxed);
     if !mapped(r, index) && !map_found(r, index) {
@@ -354,7 +352,7 @@ fn begin(
     s.placement.reset();
     ends.outgoing.offer(s.sizes.get(Size::Iomap));
     // `wire-protocol §5.6`: the buffers after the first are announced at once.
-    receive::give_back(s, &ends);
+    receive::give_back(&mut receiving, &ends);
     if !kept {
         r.live.fetch_add(1, Ordering::AcqRel);
     }

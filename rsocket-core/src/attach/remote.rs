@@ -243,22 +243,21 @@ pub fn lost(s: &Slot, committed: bool) {
 /// its relay, which is gone, tells nobody.)
 fn back_to_tcp(s: &Slot) -> bool {
     let Some(ends) = link::ends(s) else { return false };
-    if !guard::take_send(s, &ends) {
-        return false;
-    }
+    let Some(guard) = guard::SendGuard::take(s, &ends) else { return false };
     let stays = marks::cut(&ends.outgoing).is_none();
     if stays {
         s.set_send_mode(SendMode::Returned);
     }
-    s.send.lock.unlock(tid());
-    if !stays || !guard::take_receive(s, &ends) {
+    drop(guard);
+    if !stays {
         return false;
     }
+    let Some(guard) = guard::RecvGuard::take(s, &ends) else { return false };
     let stays = s.receive_mode() != ReceiveMode::Device;
     if stays {
         s.set_receive_mode(ReceiveMode::Returned);
     }
-    s.receive.lock.unlock(tid());
+    drop(guard);
     if stays {
         stats::fell_back(Reason::PeerRefused);
         s.reason.store(Reason::PeerRefused as u32, Ordering::Relaxed);

@@ -13,6 +13,7 @@ use crate::device::shm::layout::PLACES;
 use crate::device::shm::places::Header;
 use crate::errno::Errno;
 use crate::reason::Reason;
+use crate::socket::guard::SendGuard;
 use crate::socket::slot::{Slot, flag};
 use crate::socket::tally;
 use crate::socket::vectors::Cursor;
@@ -27,18 +28,17 @@ pub(super) fn room(s: &Slot, ends: &Ends) -> Option<usize> {
     ends.outgoing.place_room(s.placement.put.load(Ordering::Relaxed)).ok()
 }
 
-/// Puts what `from` has left into the ring, for the peer's mapping at `offset`, until it or the room is used up. The
-/// caller holds the send lock.
+/// Puts what `from` has left into the ring, for the peer's mapping at `offset`, until it or the room is used up.
 ///
 /// # Errors
 /// `EFAULT` where no mapping is; `ECONNRESET` when the receiver broke a rule.
 pub(crate) fn into_ring(
-    s: &Slot,
+    guard: &mut SendGuard<'_>,
     fd: RawFd,
-    ends: &Ends,
     from: &mut Cursor<'_>,
     offset: u64,
 ) -> Result<(), Errno> {
+    let (s, ends) = (guard.s, guard.ends);
     while from.left() > 0 {
         let at = offset.checked_add(from.done() as u64).ok_or(Errno::INVAL)?;
         let spot = ends.outgoing.find_map(at).ok_or(Errno(libc::EFAULT))?;

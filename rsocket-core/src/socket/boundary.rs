@@ -7,6 +7,7 @@
 
 use std::os::fd::RawFd;
 
+use super::guard::RecvGuard;
 use super::receive::{Got, copying, from_kernel, take_messages};
 use super::slot::{RecvState, Slot, flag};
 use super::vectors::Cursor;
@@ -35,13 +36,12 @@ pub(super) fn behind_the_end(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i3
 }
 
 /// TCP's last bytes before the cut were peeked at: what the window has follows them. Nothing of it is taken.
-pub(super) fn peek_behind_the_cut(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32) -> usize {
+pub(super) fn peek_behind_the_cut(guard: &RecvGuard<'_>, to: &mut Cursor<'_>, flags: i32) -> usize {
     let before = to.done();
-    // SAFETY: the receive lock is held by our caller, and the state was set when the window was. This is a copy.
-    let mut state = unsafe { s.receive.load() };
+    let mut copy = *guard.view();
     // Who breaks a rule is found out by the call that takes the bytes. What is placed belongs to rsockets, which take no
     // bytes from TCP.
-    let _ = take_messages(&mut state, ends, to, copying(s, flags), None);
+    let _ = take_messages(&mut copy, guard.ends, to, copying(guard.s, flags), None);
     to.done() - before
 }
 

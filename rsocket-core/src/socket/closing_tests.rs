@@ -5,17 +5,17 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::guard::{RecvGuard, SendGuard};
 use super::receive::Got;
 use super::send::Into;
 use super::slot::flag;
 use super::vectors::Cursor;
 use super::wait::Patience;
-use super::{Events, family, guard, life, pending, ready, receive, send};
+use super::{Events, family, life, pending, ready, receive, send};
 use crate::attach::{link, marks, remote};
 use crate::errno::Errno;
 use crate::plain;
 use crate::relay::pump_tests::program;
-use crate::sync::thread::tid;
 
 /// Until the closing thread waits for the lock.
 fn until_closing(s: &super::Slot) {
@@ -34,10 +34,9 @@ fn a_window_is_free_when_nobody_is_inside() {
         let s = family::slot(id).unwrap();
         let ends = link::ends(s).unwrap();
         let closed = || (marks::sender_closed(&ends.outgoing), marks::receiver_closed(&ends.incoming));
-        if sending {
-            assert!(guard::take_send(s, &ends));
-        } else {
-            assert!(guard::take_receive(s, &ends));
+        let sends = sending.then(|| SendGuard::take(s, &ends).unwrap());
+        let receives = (!sending).then(|| RecvGuard::take(s, &ends).unwrap());
+        if !sending {
             // Else the closing thread would wait for us before it begins.
             s.set_receive_mode(crate::attach::machine::ReceiveMode::Kernel);
         }
@@ -45,17 +44,13 @@ fn a_window_is_free_when_nobody_is_inside() {
             let closer = scope.spawn(move || life::closing(id, number));
             until_closing(s);
             let too_early = closed();
-            if sending {
-                s.send.lock.unlock(tid());
-            } else {
-                s.receive.lock.unlock(tid());
-            }
+            drop((sends, receives));
             closer.join().unwrap();
             assert_eq!(too_early, (false, false), "the peer may give the window to another connection");
         });
         assert_eq!(closed(), (true, true));
         // Who found the window before comes too late.
-        assert!(!guard::take_send(s, &ends) && !guard::take_receive(s, &ends));
+        assert!(SendGuard::take(s, &ends).is_none() && RecvGuard::take(s, &ends).is_none());
     }
 }
 

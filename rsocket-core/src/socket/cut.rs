@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::guard;
+use super::guard::RecvGuard;
 use super::slot::{Slot, flag};
 use crate::attach::link::Ends;
 use crate::attach::machine::{ReceiveEvent, ReceiveMode};
@@ -15,7 +15,6 @@ use crate::attach::marks;
 use crate::errno::Errno;
 use crate::host::counters;
 use crate::stats::{self, Counter};
-use crate::sync::thread::tid;
 
 /// How many of the first `n` bytes of the stream TCP still has to give; too few while more of them arrive, but
 /// 0 only when all were taken. `None`: more than `n` were taken. Nobody else may be taking any.
@@ -75,9 +74,7 @@ pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
 /// is something to read.
 pub(crate) fn pass_the_cut(s: &Slot, fd: RawFd, ends: &Ends) {
     let Some(n) = marks::cut(&ends.incoming) else { return };
-    if !guard::take_receive(s, ends) {
-        return;
-    }
+    let Some(guard) = RecvGuard::take(s, ends) else { return };
     let next = match s.receive_mode() {
         mode @ ReceiveMode::Acknowledged if bytes_ahead(fd, ends, n) == Ok(Some(0)) => {
             mode.after(ReceiveEvent::CutReached)
@@ -88,7 +85,7 @@ pub(crate) fn pass_the_cut(s: &Slot, fd: RawFd, ends: &Ends) {
         s.set_receive_mode(mode);
         stats::add(Counter::SwitchedReceiving, 1);
     }
-    s.receive.lock.unlock(tid());
+    drop(guard);
     if next.is_some() {
         // As after a receive that reached the cut.
         ends.wake_own_readers();

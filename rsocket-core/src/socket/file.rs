@@ -9,9 +9,11 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::guard::SendGuard;
+use super::guarded::Draft;
 use super::send::{PIECE, Placed, hint_word, next_message, refresh};
 use super::slot::{LARGE, SMALL, SendState, Slot, SlotId, flag};
-use super::{guard, reader, tally, wait};
+use super::{reader, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::SendMode;
 use crate::attach::marks;
@@ -20,7 +22,6 @@ use crate::errno::Errno;
 use crate::live;
 use crate::proto::SendHalf;
 use crate::relay;
-use crate::sync::thread::tid;
 use crate::sys;
 
 /// What a call came to.
@@ -87,17 +88,15 @@ fn common(s: &Slot) -> bool {
 /// One message, under the send lock.
 fn attempt(s: &Slot, file: RawFd, at: u64, length: usize) -> Step {
     let Some(ends) = link::ends(s).filter(|_| common(s)) else { return Step::Ordinary };
-    if !guard::take_send(s, &ends) {
-        return Step::Ordinary;
-    }
+    let Some(mut guard) = SendGuard::take(s, &ends) else { return Step::Ordinary };
     let over = marks::is_asked_back(&ends.outgoing) || marks::receiver_closed(&ends.outgoing);
     // Asked again, now that nobody else changes it.
     let step = if over || !common(s) {
         Step::Ordinary
     } else {
-        fill(s, &ends, length, |to, len| read(to, len, file, at))
+        fill(&mut guard, length, |to, len| read(to, len, file, at))
     };
-    s.send.lock.unlock(tid());
+    drop(guard);
     if let Step::Sent(_) = step {
         relay::carry_out(s, &ends);
     }
@@ -105,38 +104,34 @@ fn attempt(s: &Slot, file: RawFd, at: u64, length: usize) -> Step {
 }
 
 /// Has one message read into the window and publishes it. `read` says how many bytes it put there, 0 at the end, and `None` where
-/// the caller has to go on in another way. Runs under the send lock.
+/// the caller has to go on in another way.
 pub(super) fn fill(
-    s: &Slot,
-    ends: &Ends,
+    guard: &mut SendGuard<'_>,
     length: usize,
     read: impl FnOnce(*mut u8, usize) -> Option<usize>,
 ) -> Step {
-    // SAFETY: our caller holds the send lock, and the state was set when the window was. As in send::into_device it is edited in
-    // the spare copy, which counts for nothing until it is flipped.
-    let mut state = unsafe { s.send.draft() };
+    let (s, ends) = (guard.s, guard.ends);
+    let mut state = guard.draft();
     if state.banks.get(LARGE).is_none_or(|half| half.room() == 0) {
-        if !refresh(state, ends) {
+        if !refresh(&mut state, ends) {
             return Step::Ordinary;
         }
-        s.send.flip();
-        // SAFETY: under the lock; the draft before is not used again.
-        state = unsafe { s.send.draft() };
+        state.flip();
+        state = guard.draft();
     }
-    let step = match next_message(state, length.min(PIECE) as u32) {
+    let (step, state) = match next_message(&mut state, length.min(PIECE) as u32) {
         None => {
             s.room_epoch.fetch_add(1, Ordering::Relaxed);
             s.clear(flag::PLACES_FULL);
-            Step::Full
+            (Step::Full, state.unchanged())
         }
         Some(message) => match target(ends, &message).and_then(|(to, len)| read(to, len)) {
             None => return Step::Ordinary,
             Some(0) => return Step::End,
             Some(n) if n < message.target.len as usize => {
                 // A shorter message, whose bytes are in place already.
-                // SAFETY: as above.
-                state = unsafe { s.send.draft() };
-                match shorter(state, &message, n as u32) {
+                state = guard.draft();
+                match shorter(&mut state, &message, n as u32) {
                     Some(shorter) if shorter.target.addr == message.target.addr => {
                         publish(s, ends, state, &shorter)
                     }
@@ -146,7 +141,6 @@ pub(super) fn fill(
             Some(_) => publish(s, ends, state, &message),
         },
     };
-    // Valid now, or a draft without a change.
     s.room_hint.store(hint_word(state, state.room()), Ordering::Release);
     step
 }
@@ -158,19 +152,24 @@ fn shorter(state: &mut SendState, message: &Placed, n: u32) -> Option<Placed> {
     half.next_data(n).map(|w| Placed { target: w.target, word: w.word.0 | bank })
 }
 
-fn publish(s: &Slot, ends: &Ends, state: &mut SendState, message: &Placed) -> Step {
+fn publish<'a>(
+    s: &Slot,
+    ends: &Ends,
+    mut state: Draft<'a, SendState>,
+    message: &Placed,
+) -> (Step, &'a SendState) {
     let n = message.target.len as usize;
     let position = state.data_position;
     state.data_position = position.wrapping_add(1);
-    // As in send::into_device: the spare copy is whole before the message is published.
+    // As in send::into_device: the draft is whole before the message is published.
     ends.outgoing.publish_data(position, message.word);
-    s.send.flip();
+    let state = state.flip();
     let shown = live::record(s);
     tally::sent_shm(s, shown, n);
     if let Some(r) = shown {
         r.room(state.room(), state.banks.each_ref().map(SendHalf::credits));
     }
-    Step::Sent(n)
+    (Step::Sent(n), state)
 }
 
 /// Where the message's bytes go, and how many they are.

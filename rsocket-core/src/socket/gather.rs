@@ -9,14 +9,14 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::cut::{all_here, bytes_ahead};
+use super::guard::RecvGuard;
+use super::kernel;
 use super::receive::{in_window, no_more_fits};
 use super::slot::{Slot, flag};
 use super::vectors::{Cursor, Rest};
-use super::{guard, kernel};
-use crate::attach::link::{self, Ends};
+use crate::attach::link;
 use crate::attach::machine::ReceiveMode;
 use crate::attach::marks;
-use crate::sync::thread::tid;
 use crate::sys;
 use crate::sys::sandbox;
 
@@ -39,22 +39,18 @@ pub(super) fn behind_the_window(
         return;
     }
     let Some(ends) = link::ends(s).filter(|ends| marks::end(&ends.incoming).is_some()) else { return };
-    if !guard::take_receive(s, &ends) {
-        return;
-    }
-    if let Some(ahead) = ahead_of_all(s, fd, &ends, cursor.done()) {
+    let Some(guard) = RecvGuard::take(s, &ends) else { return };
+    if let Some(ahead) = ahead_of_all(&guard, fd, cursor.done()) {
         let n = past(fd, to, ahead, cursor, flags);
         cursor.advance(n);
     }
-    s.receive.lock.unlock(tid());
 }
 
-/// How many bytes TCP has before the cut, if they and the window's last ones are the `found`. Runs under the receive lock.
-fn ahead_of_all(s: &Slot, fd: RawFd, ends: &Ends, found: usize) -> Option<usize> {
+/// How many bytes TCP has before the cut, if they and the window's last ones are the `found`.
+fn ahead_of_all(guard: &RecvGuard<'_>, fd: RawFd, found: usize) -> Option<usize> {
+    let (s, ends, state) = (guard.s, guard.ends, guard.view());
     let cut = marks::cut(&ends.incoming).filter(|_| s.receive_mode() == ReceiveMode::Acknowledged)?;
-    // SAFETY: the receive lock is held by our caller, and the state was set when the window was.
-    let state = unsafe { s.receive.load() };
-    let here = in_window(&state, ends);
+    let here = in_window(state, ends);
     let all = marks::end(&ends.incoming) == Some(state.total().wrapping_add(here as u64));
     let ahead = bytes_ahead(fd, ends, cut).ok()??;
     (all && ahead.checked_add(here) == Some(found)).then_some(ahead)
@@ -91,12 +87,9 @@ pub(super) fn is_over(s: &Slot, fd: RawFd) -> bool {
     let mode = s.receive_mode();
     if matches!(mode, ReceiveMode::Acknowledged | ReceiveMode::Device) {
         let Some(ends) = link::ends(s) else { return true };
-        if !guard::take_receive(s, &ends) {
-            return true;
-        }
-        // SAFETY: the lock was taken above.
-        let full = no_more_fits(&unsafe { s.receive.load() }, &ends);
-        s.receive.lock.unlock(tid());
+        let Some(guard) = RecvGuard::take(s, &ends) else { return true };
+        let full = no_more_fits(guard.view(), &ends);
+        drop(guard);
         let tcp_has_its_part =
             || mode == ReceiveMode::Device || marks::cut(&ends.incoming).is_some_and(|n| all_here(fd, n));
         if full && tcp_has_its_part() {

@@ -1,73 +1,120 @@
-//! Taking the two locks of a connection, and repairing what a holder left that died inside.
+//! The two locks of a connection: only a guard gives access to the state behind, and dropped it gives the lock back. What a
+//! holder left that died inside is repaired where the guard is made.
 //!
 //! Publishing a message is two stores, the lane's and the state's. A holder that dies between them has
 //! told the peer, so the state rolls forward; one that dies before the first has told nobody, so the old
 //! state stands (`life-of-a-connection §6`).
 
-use super::slot::Slot;
+use core::ops::{Deref, DerefMut};
+
+use super::guarded::{Held, Locked};
+use super::slot::{RecvState, SendState, Slot};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{ReceiveMode, SendMode};
 use crate::attach::marks;
 use crate::device::shm::direction::Direction;
-use crate::sync::lock::Taken;
-use crate::sync::thread::tid;
 
-/// Takes the receive lock. False when this very thread holds it: we are in a signal handler that
-/// interrupted it, and must not wait for ourselves; and when the connection has not this window any more.
-#[inline(always)]
-pub(crate) fn take_receive(s: &Slot, ends: &Ends) -> bool {
-    match s.receive.lock.lock(tid()) {
-        Taken::Clean => {}
-        Taken::Own => return false,
-        Taken::Broken => receive_of_the_dead(s),
+/// The send lock of a connection, held. Never across a sleep.
+pub(crate) struct SendGuard<'a> {
+    /// The connection.
+    pub(crate) s: &'a Slot,
+    /// Its window, which it has while the lock is held.
+    pub(crate) ends: &'a Ends,
+    state: Locked<'a, SendState>,
+}
+
+impl<'a> SendGuard<'a> {
+    /// Takes the lock. `None` when this very thread holds it: we are in a signal handler that interrupted it, and must not
+    /// wait for ourselves; and when the connection has not this window any more.
+    #[inline(always)]
+    pub(crate) fn take(s: &'a Slot, ends: &'a Ends) -> Option<Self> {
+        let state = s.send.lock(|held| send_of_the_dead(s, held))?;
+        ends.are_of(s).then_some(Self { s, ends, state })
     }
-    ends.are_of(s) || {
-        s.receive.lock.unlock(tid());
-        false
+
+    /// Gives the lock back, and then does what must not be left out ([`Locked::unlock_then`]).
+    #[inline(always)]
+    pub(crate) fn unlock_then<R>(self, then: impl FnOnce() -> R) -> R {
+        self.state.unlock_then(then)
     }
 }
 
-/// Takes the send lock; as [`take_receive`].
-#[inline(always)]
-pub(crate) fn take_send(s: &Slot, ends: &Ends) -> bool {
-    match s.send.lock.lock(tid()) {
-        Taken::Clean => {}
-        Taken::Own => return false,
-        Taken::Broken => send_of_the_dead(s),
+impl<'a> Deref for SendGuard<'a> {
+    type Target = Held<'a, SendState>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.state
     }
-    ends.are_of(s) || {
-        s.send.lock.unlock(tid());
-        false
+}
+
+impl DerefMut for SendGuard<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.state
+    }
+}
+
+/// The receive lock of a connection, held. Never across a sleep.
+pub(crate) struct RecvGuard<'a> {
+    /// The connection.
+    pub(crate) s: &'a Slot,
+    /// Its window, which it has while the lock is held.
+    pub(crate) ends: &'a Ends,
+    state: Locked<'a, RecvState>,
+}
+
+impl<'a> RecvGuard<'a> {
+    /// Takes the lock; as [`SendGuard::take`].
+    #[inline(always)]
+    pub(crate) fn take(s: &'a Slot, ends: &'a Ends) -> Option<Self> {
+        let state = s.receive.lock(|held| receive_of_the_dead(s, held))?;
+        ends.are_of(s).then_some(Self { s, ends, state })
+    }
+
+    /// Gives the lock back, and then does what must not be left out ([`Locked::unlock_then`]).
+    #[inline(always)]
+    pub(crate) fn unlock_then<R>(self, then: impl FnOnce() -> R) -> R {
+        self.state.unlock_then(then)
+    }
+}
+
+impl<'a> Deref for RecvGuard<'a> {
+    type Target = Held<'a, RecvState>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.state
+    }
+}
+
+impl DerefMut for RecvGuard<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.state
     }
 }
 
 /// The receive lock is ours now, of a holder that died. Whatever window the caller means, the state is that of this one.
 #[cold]
-fn receive_of_the_dead(s: &Slot) {
+fn receive_of_the_dead(s: &Slot, held: &mut Held<'_, RecvState>) {
     if let Some(ends) = link::ends(s) {
-        // SAFETY: the lock is ours now.
-        unsafe { repair_receive(s, &ends.incoming) };
+        repair_receive(s, held, &ends.incoming);
     }
 }
 
 /// As [`receive_of_the_dead`], of the send lock.
 #[cold]
-fn send_of_the_dead(s: &Slot) {
+fn send_of_the_dead(s: &Slot, held: &mut Held<'_, SendState>) {
     if let Some(ends) = link::ends(s) {
-        // SAFETY: the lock is ours now.
-        unsafe { repair_send(s, &ends.outgoing) };
+        repair_send(s, held, &ends.outgoing);
     }
 }
 
-/// Rolls the receiving state forward if its last holder died after it had published an update.
-///
-/// # Safety
-/// The caller has just taken the receive lock from a holder that died.
-pub unsafe fn repair_receive(s: &Slot, incoming: &Direction) {
-    // SAFETY: the lock is the caller's.
-    let state = unsafe { s.receive.load() };
-    if incoming.control_published(state.control_position) {
-        s.receive.flip();
+/// Rolls the receiving state forward if its last holder, who died, had published an update.
+pub fn repair_receive(s: &Slot, held: &mut Held<'_, RecvState>, incoming: &Direction) {
+    if incoming.control_published(held.view().control_position) {
+        held.roll_forward();
     }
     if matches!(s.receive_mode(), ReceiveMode::Device | ReceiveMode::Acknowledged)
         && marks::return_wanted(incoming).is_some()
@@ -76,15 +123,10 @@ pub unsafe fn repair_receive(s: &Slot, incoming: &Direction) {
     }
 }
 
-/// Rolls the sending state forward if its last holder died after it had published a message.
-///
-/// # Safety
-/// The caller has just taken the send lock from a holder that died.
-pub unsafe fn repair_send(s: &Slot, outgoing: &Direction) {
-    // SAFETY: the lock is the caller's.
-    let state = unsafe { s.send.load() };
-    if outgoing.data_published(state.data_position) {
-        s.send.flip();
+/// Rolls the sending state forward if its last holder, who died, had published a message.
+pub fn repair_send(s: &Slot, held: &mut Held<'_, SendState>, outgoing: &Direction) {
+    if outgoing.data_published(held.view().data_position) {
+        held.roll_forward();
     }
     // A mark that was published is followed by its mode.
     if s.send_mode() == SendMode::Asked && marks::cut(outgoing).is_some() {

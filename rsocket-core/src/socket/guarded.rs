@@ -1,18 +1,20 @@
 //! State that processes share and edit under a lock: two copies, and the number of the valid one.
 //!
 //! A holder that is killed inside leaves the old state or the new one, never half. Knows nothing of what the state
-//! means, nor how it is repaired ([`super::guard`]). Entry point: [`Guarded`].
+//! means, nor how it is repaired ([`super::guard`]). Entry point: [`Guarded::lock`].
 
 use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
-use crate::sync::lock::OwnedLock;
+use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::thread::tid;
 
 /// A state that processes share: two copies and the number of the valid one.
 #[repr(C, align(64))]
 pub struct Guarded<T> {
     /// Held to copy, edit and publish; never across a sleep.
-    pub lock: OwnedLock,
+    lock: OwnedLock,
     current: AtomicU32,
     /// Nonzero: the last edit was a small one ([`Self::amend`]), so that the spare copy differs from the valid one by that
     /// edit alone.
@@ -24,82 +26,46 @@ pub struct Guarded<T> {
 unsafe impl<T: Copy + Send> Sync for Guarded<T> {}
 
 impl<T: Copy> Guarded<T> {
-    /// A copy of the valid state.
-    ///
-    /// # Safety
-    /// The caller holds `lock`, or is alone with the slot; and the state was set before.
-    #[inline]
-    pub unsafe fn load(&self) -> T {
-        // Relaxed: the lock's acquire pairs with the release of whoever published.
-        let i = self.current.load(Ordering::Relaxed) & 1;
-        // SAFETY: under the lock nobody writes the valid copy; the index is 0 or 1.
-        unsafe { *self.copies.get_unchecked(i as usize).get() }
-    }
-
-    /// Writes the spare copy; nobody sees it before [`Self::flip`].
-    ///
-    /// # Safety
-    /// The caller holds `lock`, or is alone with the slot.
-    #[inline]
-    pub unsafe fn stage(&self, value: T) {
-        self.apart();
-        let i = (self.current.load(Ordering::Relaxed) & 1) ^ 1;
-        // SAFETY: the spare copy belongs to the holder of the lock.
-        unsafe { *self.copies.get_unchecked(i as usize).get() = value };
-    }
-
-    /// The valid state where it lies.
-    ///
-    /// # Safety
-    /// As [`Self::load`]; and while the reference lives nobody stages, drafts or flips.
-    #[inline]
-    pub unsafe fn view(&self) -> &T {
-        let i = self.current.load(Ordering::Relaxed) & 1;
-        // SAFETY: under the lock nobody writes the valid copy; the index is 0 or 1.
-        unsafe { &*self.copies.get_unchecked(i as usize).get() }
-    }
-
-    /// The spare copy as the valid one is now, to be edited where it lies; nobody sees it before [`Self::flip`], and what was
-    /// not flipped is forgotten. After the flip it is the valid state, to be read only.
-    ///
-    /// # Safety
-    /// As [`Self::load`]; and while the reference lives nobody else stages, drafts or views.
-    #[inline]
-    #[allow(clippy::mut_from_ref)]
-    pub unsafe fn draft(&self) -> &mut T {
-        self.apart();
-        let i = (self.current.load(Ordering::Relaxed) & 1) as usize;
-        // SAFETY: the indices are 0 and 1; the valid copy is not written under the lock, the spare belongs to its holder.
-        unsafe {
-            let spare = self.copies.get_unchecked(i ^ 1).get();
-            *spare = *self.copies.get_unchecked(i).get();
-            &mut *spare
-        }
-    }
-
-    /// As [`Self::draft`], for an edit of a kind that is known to be small, and ends with [`Self::flip_amended`]. Where the last
-    /// edit was of this kind too, only that is done again to the spare copy, by `follow(spare, valid)`, which sees the states
-    /// before and after it; a type has one such kind. Any other edit, one that was given up and one whose author died make the
-    /// next copy a whole one: the mark of a small edit stands only after its end.
-    ///
-    /// # Safety
-    /// As [`Self::draft`].
+    /// Takes the lock, and has `repair` look after what a holder left that died. `None` when this very thread holds it: we
+    /// are in a signal handler that interrupted it, and must not wait for ourselves. May wait for the holder, spinning and
+    /// then asleep; no section is long.
     #[inline(always)]
-    #[allow(clippy::mut_from_ref)]
-    pub unsafe fn amend(&self, follow: impl FnOnce(&mut T, &T)) -> &mut T {
-        // Relaxed: the lock orders it.
-        if self.near.load(Ordering::Relaxed) == 0 {
-            // SAFETY: the caller's promises.
-            return unsafe { self.draft() };
+    pub fn lock(&self, repair: impl FnOnce(&mut Held<'_, T>)) -> Option<Locked<'_, T>> {
+        let me = tid();
+        let taken = self.lock.lock(me);
+        if taken == Taken::Own {
+            return None;
         }
-        self.apart();
-        let i = (self.current.load(Ordering::Relaxed) & 1) as usize;
-        // SAFETY: as in draft().
-        unsafe {
-            let spare = &mut *self.copies.get_unchecked(i ^ 1).get();
-            follow(spare, &*self.copies.get_unchecked(i).get());
-            spare
+        let mut locked = Locked { held: Held(self), me };
+        if taken == Taken::Broken {
+            repair(&mut locked);
         }
+        Some(locked)
+    }
+
+    /// Waits until whoever is inside has come out.
+    pub fn wait_for_holder(&self) {
+        drop(self.lock(|_| ()));
+    }
+
+    /// Makes the lock free, whoever held it: only for memory that no other thread can reach.
+    pub fn free(&self) {
+        self.lock.reset();
+    }
+
+    /// What the lock gives, without it.
+    ///
+    /// # Safety
+    /// While the answer lives the caller is alone with the state: nobody else can reach it, or all who can keep to another
+    /// lock, which the caller holds.
+    pub const unsafe fn alone(&self) -> Held<'_, T> {
+        Held(self)
+    }
+
+    #[inline(always)]
+    fn current(&self) -> usize {
+        // Relaxed: the lock's acquire pairs with the release of whoever published.
+        (self.current.load(Ordering::Relaxed) & 1) as usize
     }
 
     /// From here on the copies may differ in anything. A thread that is killed has done its stores in the order of its
@@ -110,20 +76,158 @@ impl<T: Copy> Guarded<T> {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Makes the spare copy the valid one, after [`Self::amend`] and an edit of that kind.
     #[inline(always)]
-    pub fn flip_amended(&self) {
-        self.flip();
-        // Release: the mark comes after the edit, and after the number of the copy that has it.
-        self.near.store(1, Ordering::Release);
-    }
-
-    /// Makes the spare copy the valid one.
-    #[inline]
-    pub fn flip(&self) {
+    fn flip(&self) {
         // Release: pairs with the acquire of the lock in a holder that breaks it after our death, so
         // that it sees the whole copy that the index names.
         self.current.store((self.current.load(Ordering::Relaxed) & 1) ^ 1, Ordering::Release);
+    }
+}
+
+/// The lock of a state, held by this thread. Dropped, it gives it back.
+pub struct Locked<'a, T: Copy> {
+    held: Held<'a, T>,
+    me: u32,
+}
+
+impl<T: Copy> Locked<'_, T> {
+    /// Gives the lock back, and does what must not be left out, such as waking the peer, before handlers run that came
+    /// meanwhile: one of them may jump out of the call.
+    #[inline(always)]
+    pub fn unlock_then<R>(self, then: impl FnOnce() -> R) -> R {
+        let this = core::mem::ManuallyDrop::new(self);
+        this.held.0.lock.unlock_then(this.me, then)
+    }
+}
+
+impl<T: Copy> Drop for Locked<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.held.0.lock.unlock(self.me);
+    }
+}
+
+impl<'a, T: Copy> Deref for Locked<'a, T> {
+    type Target = Held<'a, T>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.held
+    }
+}
+
+impl<T: Copy> DerefMut for Locked<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.held
+    }
+}
+
+/// A state that nobody else touches while this lives.
+pub struct Held<'a, T: Copy>(&'a Guarded<T>);
+
+impl<T: Copy> Held<'_, T> {
+    /// The valid state.
+    #[inline(always)]
+    pub fn view(&self) -> &T {
+        // SAFETY: nobody else touches the copies, and who drafts borrows this; the index is 0 or 1.
+        unsafe { &*self.0.copies.get_unchecked(self.0.current()).get() }
+    }
+
+    /// The spare copy as the valid one is now, to be edited where it lies; nobody sees it before [`Draft::flip`], and what was
+    /// not flipped is forgotten.
+    #[inline(always)]
+    pub fn draft(&mut self) -> Draft<'_, T> {
+        self.0.apart();
+        let i = self.0.current();
+        // SAFETY: nobody else touches the copies; the indices are 0 and 1.
+        let spare = unsafe {
+            let spare = self.0.copies.get_unchecked(i ^ 1).get();
+            *spare = *self.0.copies.get_unchecked(i).get();
+            &mut *spare
+        };
+        Draft { of: self.0, spare }
+    }
+
+    /// As [`Self::draft`], for an edit of a kind that is known to be small, and ends with [`Draft::flip_amended`]. Where the last
+    /// edit was of this kind too, only that is done again to the spare copy, by `follow(spare, valid)`, which sees the states
+    /// before and after it; a type has one such kind. Any other edit, one that was given up and one whose author died make the
+    /// next copy a whole one: the mark of a small edit stands only after its end.
+    #[inline(always)]
+    pub fn amend(&mut self, follow: impl FnOnce(&mut T, &T)) -> Draft<'_, T> {
+        // Relaxed: the lock orders it.
+        if self.0.near.load(Ordering::Relaxed) == 0 {
+            return self.draft();
+        }
+        self.0.apart();
+        let i = self.0.current();
+        // SAFETY: as in draft().
+        let spare = unsafe {
+            let spare = &mut *self.0.copies.get_unchecked(i ^ 1).get();
+            follow(spare, &*self.0.copies.get_unchecked(i).get());
+            spare
+        };
+        Draft { of: self.0, spare }
+    }
+
+    /// Puts another state into the place of this one.
+    #[inline]
+    pub fn set(&mut self, value: T) {
+        self.0.apart();
+        // SAFETY: as in draft().
+        unsafe { *self.0.copies.get_unchecked(self.0.current() ^ 1).get() = value };
+        self.0.flip();
+    }
+
+    /// The spare copy is valid: its author has told the peer, and died before [`Draft::flip`].
+    pub fn roll_forward(&mut self) {
+        self.0.flip();
+    }
+}
+
+/// A state that is being edited. Dropped, it is forgotten.
+pub struct Draft<'a, T: Copy> {
+    of: &'a Guarded<T>,
+    spare: &'a mut T,
+}
+
+impl<'a, T: Copy> Draft<'a, T> {
+    /// Makes it the valid state.
+    #[inline(always)]
+    pub fn flip(self) -> &'a T {
+        self.of.flip();
+        self.spare
+    }
+
+    /// As [`Self::flip`], after [`Held::amend`] and an edit of that kind.
+    #[inline(always)]
+    pub fn flip_amended(self) -> &'a T {
+        self.of.flip();
+        // Release: the mark comes after the edit, and after the number of the copy that has it.
+        self.of.near.store(1, Ordering::Release);
+        self.spare
+    }
+
+    /// Nothing was edited: the state as it is.
+    #[inline(always)]
+    pub fn unchanged(self) -> &'a T {
+        self.spare
+    }
+}
+
+impl<T: Copy> Deref for Draft<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        self.spare
+    }
+}
+
+impl<T: Copy> DerefMut for Draft<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        self.spare
     }
 }
 
@@ -131,54 +235,66 @@ impl<T: Copy> Guarded<T> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_draft_is_forgotten_unless_it_is_flipped() {
-        let g = Guarded {
+    fn guarded<T>(valid: T, spare: T) -> Guarded<T> {
+        Guarded {
             lock: OwnedLock::new(),
             current: AtomicU32::new(0),
             near: AtomicU32::new(0),
-            copies: [UnsafeCell::new(1), UnsafeCell::new(2)],
-        };
-        // SAFETY: one thread; each draft is used at once.
-        unsafe {
-            *g.draft() += 10;
-            assert_eq!((*g.view(), g.load()), (1, 1));
-            assert_eq!(*g.draft(), 1, "made anew");
-            *g.draft() += 20;
-            g.flip();
-            assert_eq!((*g.view(), *g.draft()), (21, 21));
+            copies: [UnsafeCell::new(valid), UnsafeCell::new(spare)],
         }
     }
 
     #[test]
+    fn a_draft_is_forgotten_unless_it_is_flipped() {
+        let g = guarded(1, 2);
+        let mut g = g.lock(|_| panic!("nobody died")).unwrap();
+        *g.draft() += 10;
+        assert_eq!(*g.view(), 1);
+        let mut draft = g.draft();
+        assert_eq!(*draft, 1, "made anew");
+        *draft += 20;
+        assert_eq!(*draft.flip(), 21);
+        assert_eq!((*g.view(), *g.draft()), (21, 21));
+        g.set(7);
+        assert_eq!(*g.view(), 7);
+    }
+
+    #[test]
+    fn a_lock_is_given_back_once() {
+        let g = guarded(1, 1);
+        let held = g.lock(|_| ()).unwrap();
+        assert!(g.lock(|_| ()).is_none(), "a thread meets itself");
+        drop(held);
+        assert_eq!(g.lock(|_| ()).unwrap().unlock_then(|| g.lock.owner()), 0);
+        g.wait_for_holder();
+        assert_eq!(g.lock.owner(), 0);
+    }
+
+    #[test]
     fn small_edits_are_done_again_and_all_others_copied() {
-        let g = Guarded {
-            lock: OwnedLock::new(),
-            current: AtomicU32::new(0),
-            near: AtomicU32::new(0),
-            copies: [UnsafeCell::new([1, 1]), UnsafeCell::new([2, 2])],
-        };
+        let g = guarded([1, 1], [2, 2]);
+        let mut g = g.lock(|_| ()).unwrap();
         // A small edit is one of the first number.
         let follow = |spare: &mut [i32; 2], valid: &[i32; 2]| spare[0] = valid[0];
         let never = |_: &mut [i32; 2], _: &[i32; 2]| panic!("a whole copy is needed");
-        // SAFETY: one thread; each draft is used at once.
-        unsafe {
-            g.amend(never)[0] = 3;
-            g.flip_amended();
-            assert_eq!(*g.amend(follow), [3, 1]);
-            assert_eq!(*g.amend(never), [3, 1], "the last one was given up");
-            g.draft()[1] = 4;
-            g.flip();
-            g.amend(never)[0] = 5;
-            g.flip_amended();
-            for n in 6..9 {
-                g.amend(follow)[0] = n;
-                g.flip_amended();
-                assert_eq!(*g.view(), [n, 4]);
-            }
-            g.stage([9, 9]);
-            g.flip();
-            assert_eq!(*g.amend(never), [9, 9]);
+        let mut draft = g.amend(never);
+        draft[0] = 3;
+        draft.flip_amended();
+        assert_eq!(*g.amend(follow), [3, 1]);
+        assert_eq!(*g.amend(never), [3, 1], "the last one was given up");
+        let mut draft = g.draft();
+        draft[1] = 4;
+        draft.flip();
+        let mut draft = g.amend(never);
+        draft[0] = 5;
+        draft.flip_amended();
+        for n in 6..9 {
+            let mut draft = g.amend(follow);
+            draft[0] = n;
+            draft.flip_amended();
+            assert_eq!(*g.view(), [n, 4]);
         }
+        g.set([9, 9]);
+        assert_eq!(*g.amend(never), [9, 9]);
     }
 }

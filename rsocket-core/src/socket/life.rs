@@ -4,8 +4,9 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::family::{self, Left};
-use super::slot::{RecvState, Slot, SlotId, flag};
-use super::{guard, inq, kernel, lent, own_waits, policy, receive, stamps, tally, verdict};
+use super::guard::RecvGuard;
+use super::slot::{Slot, SlotId, flag};
+use super::{inq, kernel, lent, own_waits, policy, receive, stamps, tally, verdict};
 use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::attach::{arenas, cause, detach, heirs, hello, link, pairing, remote, vault};
 use crate::device::shm::bell;
@@ -15,7 +16,7 @@ use crate::reason::Reason;
 use crate::relay;
 use crate::sync::living;
 use crate::sync::stack;
-use crate::sync::thread::{self, tid};
+use crate::sync::thread;
 use crate::sys;
 
 /// What a new socket of this library is.
@@ -255,10 +256,8 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     s.generation.fetch_add(1, Ordering::AcqRel);
     // Threads that are inside with the locks finish first; those that sleep are found by their pins. Only then may the window
     // be another connection's, in which they would write otherwise.
-    let _ = s.receive.lock.lock(tid());
-    s.receive.lock.unlock(tid());
-    let _ = s.send.lock.lock(tid());
-    s.send.lock.unlock(tid());
+    s.receive.wait_for_holder();
+    s.send.wait_for_holder();
     if let Some(window) = window {
         window.close();
     }
@@ -281,14 +280,7 @@ fn unread_at_close(s: &Slot) -> bool {
     }
     let Some(ends) = link::ends(s) else { return false };
     relay::kept::out_of(s);
-    if !guard::take_receive(s, &ends) {
-        return false;
-    }
-    // SAFETY: the lock was taken above.
-    let state: RecvState = unsafe { s.receive.load() };
-    let unread = receive::in_window(&state, &ends) > 0;
-    s.receive.lock.unlock(tid());
-    unread
+    RecvGuard::take(s, &ends).is_some_and(|guard| receive::in_window(guard.view(), &ends) > 0)
 }
 
 /// pthread_atfork, before: the child is entered as a holder.

@@ -13,12 +13,13 @@ use super::boundary::{
 };
 use super::cut::bytes_ahead;
 pub(crate) use super::cut::{at_the_cut, pass_the_cut};
+use super::guard::RecvGuard;
 use super::kernel::{self, Ending};
 use super::peek::{nothing_wanted, peek};
 use super::returned::follow;
 pub(crate) use super::returned::follow_back;
 pub(crate) use super::room::{Due, give_back};
-use super::room::{commit, publish, unread_word};
+use super::room::{commit, follow_up, unread_word};
 use super::slot::{RecvState, Slot, SlotId, flag};
 use super::straight::Looked;
 pub use super::unread::unread;
@@ -26,7 +27,7 @@ pub(crate) use super::unread::{
     ended_ahead, ended_behind, in_window, in_window_now, is_end, no_more_fits, reaches_low_water,
 };
 use super::vectors::Cursor;
-use super::{beside, guard, pending, ready, straight, tally, verdict, wait};
+use super::{beside, pending, ready, straight, tally, verdict, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{ReceiveEvent, ReceiveMode};
 use crate::attach::{detach, marks, pairing};
@@ -40,7 +41,6 @@ use crate::placement::{Placed, Placer};
 use crate::reason::Reason;
 use crate::relay;
 use crate::stats::{self, Counter};
-use crate::sync::thread::tid;
 use crate::sys::sandbox;
 use crate::wire::word::{Ctrl, Message, Word};
 
@@ -191,22 +191,22 @@ pub(super) fn attempt(
             relay::look(s);
         }
     }
-    if !guard::take_receive(s, &ends) {
+    let Some(mut guard) = RecvGuard::take(s, &ends) else {
         return patience.may_go_on(s).and(Err(Errno::AGAIN));
-    }
+    };
     let before = s.receive_mode();
     let got = match before {
         _ if patience.cut_short() => Err(Errno::INTR),
         ReceiveMode::Asked | ReceiveMode::Acknowledged => {
             // Asked before the words are looked at: what the relay brought before it broke is there then.
             let lost = s.has(flag::LOST);
-            match up_to_the_cut(id, s, fd, &ends, to, flags) {
+            match up_to_the_cut(&mut guard, id, fd, to, flags) {
                 // Where TCP was left, or whether, nobody will say any more.
                 Ok(Got::Nothing) if lost => Err(pending::take(s, Errno::CONNRESET)),
                 got => got,
             }
         }
-        ReceiveMode::Device => from_device(id, s, fd, &ends, to, flags),
+        ReceiveMode::Device => from_device(&mut guard, id, fd, to, flags),
         ReceiveMode::Kernel | ReceiveMode::Returned => by_kernel(s, fd, to, flags),
     };
     if flags & libc::MSG_WAITALL != 0 {
@@ -215,9 +215,7 @@ pub(super) fn attempt(
     let moved = before != s.receive_mode();
     // Both change under the lock.
     if moved || s.wake_due.load(Ordering::Relaxed) != 0 {
-        unlock_and_tell(s, &ends, moved);
-    } else {
-        s.receive.lock.unlock(tid());
+        unlock_and_tell(guard, moved);
     }
     got
 }
@@ -225,8 +223,9 @@ pub(super) fn attempt(
 /// After the lock was released, since ringing is a system call, but whatever a handler does that came meanwhile. Most
 /// calls have nobody to tell.
 #[inline(never)]
-fn unlock_and_tell(s: &Slot, ends: &Ends, moved: bool) {
-    s.receive.lock.unlock_then(tid(), || {
+fn unlock_and_tell(guard: RecvGuard<'_>, moved: bool) {
+    let (s, ends) = (guard.s, guard.ends);
+    guard.unlock_then(|| {
         if moved {
             // Others of this side may have gone to sleep until TCP brings more, or the device, which is the
             // other's business now. A fence inside, after the new mode: pairs with the one in ready::arm,
@@ -300,19 +299,19 @@ fn only_the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
 /// byte that follows it can come by TCP (from a sender that has gone back already), and before FIN. Between hosts
 /// FIN may be here before the word of the cut ([`beside`]).
 fn before_the_cut(
+    guard: &mut RecvGuard<'_>,
     id: SlotId,
-    s: &Slot,
     fd: RawFd,
-    ends: &Ends,
     to: &mut Cursor<'_>,
     flags: i32,
 ) -> Result<Got, Errno> {
+    let (s, ends) = (guard.s, guard.ends);
     let waiting = usize::try_from(counters::in_queue(fd)?).unwrap_or(usize::MAX);
     let ending = if waiting == 0 { kernel::ending(fd) } else { Ending::Bytes };
     // At an urgent byte nothing seems to wait. Its sender leaves TCP no more.
     let stays = waiting == 0 && counters::at_mark(fd)?;
     if marks::cut(&ends.incoming).is_some() {
-        return up_to_the_cut(id, s, fd, ends, to, flags);
+        return up_to_the_cut(guard, id, fd, to, flags);
     }
     match ending {
         Ending::Bytes if stays => from_kernel(s, fd, to, usize::MAX, flags),
@@ -332,17 +331,17 @@ fn before_the_cut(
     }
 }
 
-/// Before the cut is reached: TCP has the bytes. Runs under the receive lock.
+/// Before the cut is reached: TCP has the bytes.
 fn up_to_the_cut(
+    guard: &mut RecvGuard<'_>,
     id: SlotId,
-    s: &Slot,
     fd: RawFd,
-    ends: &Ends,
     to: &mut Cursor<'_>,
     flags: i32,
 ) -> Result<Got, Errno> {
+    let (s, ends) = (guard.s, guard.ends);
     // Acquire: pairs with the sender's release of the cut; all of its bytes before N are in TCP.
-    let Some(n) = marks::cut(&ends.incoming) else { return before_the_cut(id, s, fd, ends, to, flags) };
+    let Some(n) = marks::cut(&ends.incoming) else { return before_the_cut(guard, id, fd, to, flags) };
     let before = to.done();
     loop {
         let left = match bytes_ahead(fd, ends, n) {
@@ -362,7 +361,7 @@ fn up_to_the_cut(
             Ok(Got::End) => return Err(broken(s, fd, "TCP has ended before the switch")),
             Ok(Got::Bytes(k)) if k == left && flags & libc::MSG_PEEK == 0 => {}
             Ok(Got::Bytes(k)) if k == left => {
-                return Ok(Got::Bytes(k + peek_behind_the_cut(s, ends, to, flags)));
+                return Ok(Got::Bytes(k + peek_behind_the_cut(guard, to, flags)));
             }
             _ if to.done() > before => return Ok(Got::Bytes(to.done() - before)),
             got => return got,
@@ -375,36 +374,35 @@ fn up_to_the_cut(
     }
     stats::add(Counter::SwitchedReceiving, 1);
     if to.done() == before {
-        return from_device(id, s, fd, ends, to, flags);
+        return from_device(guard, id, fd, to, flags);
     }
     // A read that leaves room in its buffers has found all there was, for whoever waits for edges.
-    // SAFETY: the receive lock is held by our caller, and the state was set when the window was.
-    let mut state = unsafe { s.receive.load() };
+    let mut state = *guard.view();
     let from_tcp = to.done();
     if !take_messages(&mut state, ends, to, copying(s, flags), Placer::of(id, s, fd)) {
         return Err(broken(s, fd, "a message breaks the protocol"));
     }
-    commit(s, ends, state, to.done() - from_tcp);
+    commit(guard, state, to.done() - from_tcp);
     // The sender may have gone back already: then TCP has more behind the window's last byte.
     let behind = if to.left() > 0 && is_over(&state, ends) { behind_the_end(s, fd, to, flags) } else { 0 };
     Ok(Got::Bytes(to.done() - before + behind))
 }
 
-/// After the cut: the device has the bytes. Runs under the receive lock.
+/// After the cut: the device has the bytes.
 fn from_device(
+    guard: &mut RecvGuard<'_>,
     id: SlotId,
-    s: &Slot,
     fd: RawFd,
-    ends: &Ends,
     to: &mut Cursor<'_>,
     flags: i32,
 ) -> Result<Got, Errno> {
+    let (s, ends) = (guard.s, guard.ends);
     // A call that may sleep need not ask the kernel: the sleep is on TCP's descriptor too. What was heard there is asked
     // for at once.
-    let mut quiet_now = quiet(s, ends);
+    let mut quiet_now = quiet(guard);
     if quiet_now && straight::may_receive(s, flags) {
-        match straight::receive(s, ends, to) {
-            0 => quiet_now = quiet(s, ends),
+        match straight::receive(guard, to) {
+            0 => quiet_now = quiet(guard),
             n => return Ok(Got::Bytes(n)),
         }
     }
@@ -414,33 +412,35 @@ fn from_device(
     {
         return Ok(Got::Nothing);
     }
-    // SAFETY: the receive lock is held by our caller, and the state was set when the window was. It is edited in the
-    // spare copy, which counts for nothing until it is published.
-    let state = unsafe { s.receive.draft() };
+    let mut state = guard.draft();
     let peek = flags & libc::MSG_PEEK != 0;
     let copying = copying(s, flags);
     let placer = Placer::of(id, s, fd);
     let before = to.done();
-    let mut intact = take_messages(state, ends, to, copying, placer);
+    let mut intact = take_messages(&mut state, ends, to, copying, placer);
     let mut n = to.done() - before;
     if n == 0 && intact && state.ended == 0 && before > 0 && fails_later(s, fd) {
         // What came before it, and after the look above.
-        intact = take_messages(state, ends, to, copying, placer);
+        intact = take_messages(&mut state, ends, to, copying, placer);
         n = to.done() - before;
         if n == 0 && intact && state.ended == 0 {
             return Ok(Got::End);
         }
     } else if n == 0 && intact && state.ended == 0 {
-        match after_silence(s, fd, ends, *state)? {
+        match after_silence(s, fd, ends, &state)? {
             Silence::Nothing => {}
             Silence::LookAgain => {
-                intact = take_messages(state, ends, to, copying, placer);
+                intact = take_messages(&mut state, ends, to, copying, placer);
                 n = to.done() - before;
                 if n == 0 && intact && state.ended == 0 {
                     return the_end(s, fd);
                 }
             }
-            Silence::Left => return by_kernel(s, fd, to, flags),
+            Silence::Left => {
+                let state = *state;
+                follow(guard, fd, state);
+                return by_kernel(s, fd, to, flags);
+            }
         }
     }
     // What was written before the end is in place when the end is seen.
@@ -449,9 +449,10 @@ fn from_device(
         return Err(broken(s, fd, "a message or a placement breaks the protocol"));
     }
     let ended = state.ended != 0;
-    let over = n > 0 && to.left() > 0 && is_over(state, ends);
+    let over = n > 0 && to.left() > 0 && is_over(&state, ends);
     if !peek {
-        publish(s, ends, n);
+        state.flip();
+        follow_up(guard, n);
     }
     match n {
         n if over => Ok(Got::Bytes(n + behind_the_end(s, fd, to, flags))),
@@ -537,12 +538,12 @@ enum Silence {
     Nothing,
     /// The connection has ended: what is in the window now is all there will be.
     LookAgain,
-    /// The direction went back to TCP.
+    /// The sender went back to TCP: the direction is to follow.
     Left,
 }
 
 /// The device has nothing. Has the connection ended, or the sender gone back to TCP?
-fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: RecvState) -> Result<Silence, Errno> {
+fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Silence, Errno> {
     // Acquire inside: pairs with the sender's release of its end mark, after its last message.
     if let Some(end) = marks::end(&ends.incoming)
         && ends.incoming.poll_data(at.data_position).is_none()
@@ -550,7 +551,6 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: RecvState) -> Result<Sile
         if end != at.total() {
             return Err(broken(s, fd, "the sender's end mark is not where its messages end"));
         }
-        follow(s, fd, ends, at);
         return Ok(Silence::Left);
     }
     if s.has(flag::LOST) {
@@ -594,10 +594,9 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: RecvState) -> Result<Sile
 }
 
 /// What most looks of a receiver that spins find: nothing came, nothing is owed, nothing has changed. The long way would
-/// find the same, and copy the state for it. Runs under the receive lock.
-pub(super) fn quiet(s: &Slot, ends: &Ends) -> bool {
-    // SAFETY: the lock is our caller's, and nothing below edits the state.
-    let state = unsafe { s.receive.view() };
+/// find the same, and copy the state for it.
+pub(super) fn quiet(guard: &RecvGuard<'_>) -> bool {
+    let (s, ends, state) = (guard.s, guard.ends, guard.view());
     state.ended == 0
         && state.owed == 0
         // Stored last by whoever changed the state: a holder that died before it may have owed something.

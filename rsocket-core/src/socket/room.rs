@@ -2,11 +2,13 @@
 //! credit.
 //!
 //! The other half of [`super::receive`]. Knows the receiving state and the control lane; must not know who waits for
-//! the room. Entry points: [`publish`], [`give_back`], [`Due`].
+//! the room. Entry points: [`commit`], [`follow_up`], [`give_back`], [`Due`].
 
 use core::sync::atomic::Ordering;
 
-use super::slot::{LARGE, RecvState, SMALL, Slot, flag};
+use super::guard::RecvGuard;
+use super::slot::Held;
+use super::slot::{LARGE, RecvState, SMALL, flag};
 use super::tally;
 use crate::attach::link::{self, Ends};
 use crate::device::shm::layout::{self, SEGMENTS};
@@ -55,16 +57,14 @@ impl Due {
     }
 }
 
-/// Sends the updates that are due. The caller holds the receive lock.
+/// Sends the updates that are due.
 #[inline(never)]
-pub(crate) fn give_back(s: &Slot, ends: &Ends) {
-    // SAFETY: the lock is our caller's. Nothing is edited while the state is looked at, and each draft is used until its
-    // flip only.
-    while unsafe { s.receive.view() }.owes() {
-        // SAFETY: as above.
-        let Some(due) = Due::next(unsafe { s.receive.draft() }) else { return };
+pub(crate) fn give_back(held: &mut Held<'_, RecvState>, ends: &Ends) {
+    while held.view().owes() {
+        let mut state = held.draft();
+        let Some(due) = Due::next(&mut state) else { return };
         due.publish(ends);
-        s.receive.flip();
+        state.flip();
     }
 }
 
@@ -73,33 +73,31 @@ pub(super) fn unread_word(state: &RecvState) -> u64 {
     u64::from(state.data_position) << 32 | u64::from(state.readable())
 }
 
-/// As [`publish`], of a state that was edited elsewhere.
-pub(super) fn commit(s: &Slot, ends: &Ends, state: RecvState, n: usize) {
-    // SAFETY: every caller holds the receive lock.
-    unsafe { s.receive.stage(state) };
-    publish(s, ends, n);
+/// Publishes that `n` bytes were consumed, as a state says that was edited elsewhere, and what follows from it.
+pub(super) fn commit(guard: &mut RecvGuard<'_>, state: RecvState, n: usize) {
+    guard.set(state);
+    follow_up(guard, n);
 }
 
-/// Publishes that `n` bytes were consumed, as the spare copy says, and what follows from it. Runs under the receive lock.
-pub(super) fn publish(s: &Slot, ends: &Ends, n: usize) {
-    s.receive.flip();
-    follows(s, ends, n);
+/// As [`follows`], out of line: for calls that are long anyway.
+#[inline(never)]
+pub(super) fn follow_up(guard: &mut RecvGuard<'_>, n: usize) {
+    follows(guard, n);
 }
 
 /// What follows from `n` bytes that were consumed, as the valid state says by now: gives room and credit back, one step at a
-/// time so that each is found whole by a holder that comes after our death. Runs under the receive lock.
-#[inline]
-pub(super) fn follows(s: &Slot, ends: &Ends, n: usize) {
+/// time so that each is found whole by a holder that comes after our death.
+#[inline(always)]
+pub(super) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
+    let (s, ends) = (guard.s, guard.ends);
     let shown = live::record(s);
     if n > 0 {
         tally::received_shm(s, shown, n);
     }
-    // SAFETY: the lock is our caller's, and this is used at once.
-    if unsafe { s.receive.view() }.owes() {
-        give_back(s, ends);
+    if guard.view().owes() {
+        give_back(guard, ends);
     }
-    // SAFETY: the lock is our caller's; the draft below is made when this is not used any more.
-    let state = unsafe { s.receive.view() };
+    let mut state = guard.view();
     if state.ended != 0 && !s.has(flag::ENDED) {
         s.set(flag::ENDED);
     }
@@ -108,9 +106,9 @@ pub(super) fn follows(s: &Slot, ends: &Ends, n: usize) {
     // it costs as much as copying a segment. (TCP calls a socket writable at a third.)
     let drained = || state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
     if state.owed >= WAKE_AT || (state.owed > 0 && drained()) {
-        // SAFETY: as above.
-        unsafe { s.receive.draft() }.owed = 0;
-        s.receive.flip();
+        let mut draft = guard.draft();
+        draft.owed = 0;
+        state = draft.flip();
         s.wake_due.store(1, Ordering::Relaxed);
     }
     if let Some(r) = shown {

@@ -7,10 +7,11 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::guard::SendGuard;
 use super::kernel;
 use super::slot::{LARGE, SMALL, SendState, Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{guard, pending, reader, straight, tally, verdict, wait};
+use super::{pending, reader, straight, tally, verdict, wait};
 use crate::attach::detach::Scope;
 use crate::attach::link::{self, Beyond, Ends};
 use crate::attach::machine::{SendEvent, SendMode};
@@ -24,7 +25,6 @@ use crate::placement::depart;
 use crate::proto::SendHalf;
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
-use crate::sync::thread::tid;
 use crate::wire::sge::Sge;
 use crate::wire::word::{Message, Word};
 use crate::{fork_safe, live, relay};
@@ -167,20 +167,23 @@ pub(super) fn attempt(
         open_large(id, s, fd, &ends);
     }
     reader::check(s, fd);
-    if !guard::take_send(s, &ends) {
+    let Some(mut guard) = SendGuard::take(s, &ends) else {
         return patience.may_go_on(s).and(Err(Errno::AGAIN));
-    }
+    };
     let before = from.done();
     let on_device = s.send_mode() == SendMode::Device;
-    let r =
-        if patience.cut_short() { Err(Errno::INTR) } else { attempt_locked(s, fd, &ends, from, flags, into) };
+    let r = if patience.cut_short() {
+        Err(Errno::INTR)
+    } else {
+        attempt_locked(&mut guard, fd, from, flags, into)
+    };
     if from.left() > 0 {
         patience.begin();
     }
     // The second: a receiver that sleeps must hear that TCP has the rest.
     let news = from.done() > before || on_device && s.send_mode() != SendMode::Device;
     // Whatever a handler does that came meanwhile.
-    s.send.lock.unlock_then(tid(), || {
+    guard.unlock_then(|| {
         if news {
             relay::carry_out(s, &ends);
         }
@@ -208,26 +211,26 @@ pub(super) fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
 }
 
 fn attempt_locked(
-    s: &Slot,
+    guard: &mut SendGuard<'_>,
     fd: RawFd,
-    ends: &Ends,
     from: &mut Cursor<'_>,
     flags: i32,
     into: Into,
 ) -> Result<(), Errno> {
+    let s = guard.s;
     if s.send_mode() == SendMode::Asked {
-        cut(s, fd, ends)?;
+        cut(guard, fd)?;
     }
     match s.send_mode() {
         SendMode::Device => {
             // First: whoever goes back and then closes has said before what was not read.
-            let gone = s.has(flag::PEER_GONE) || marks::receiver_closed(&ends.outgoing);
-            if marks::is_asked_back(&ends.outgoing) {
-                return after_tail(detach::give_way(s, fd, ends), s, fd, from, flags);
+            let gone = s.has(flag::PEER_GONE) || marks::receiver_closed(&guard.ends.outgoing);
+            if marks::is_asked_back(&guard.ends.outgoing) {
+                return after_tail(detach::give_way(guard, fd), s, fd, from, flags);
             }
-            into_device(s, fd, ends, from, into, gone)
+            into_device(guard, fd, from, into, gone)
         }
-        SendMode::Returned => after_tail(detach::send_tail(s, fd, ends), s, fd, from, flags),
+        SendMode::Returned => after_tail(detach::send_tail(guard, fd), s, fd, from, flags),
         SendMode::Kernel | SendMode::Asked if s.has(flag::STRICT) => before_the_device(s, fd),
         SendMode::Kernel | SendMode::Asked => into_kernel(s, fd, from, flags),
     }
@@ -285,15 +288,16 @@ fn before_the_device(s: &Slot, fd: RawFd) -> Result<(), Errno> {
     verdict::strict(s, fd)
 }
 
-/// Fixes the byte at which this direction leaves TCP, once nobody is inside the kernel to send. The
-/// caller holds the send lock. Doubt leaves the direction on TCP for good.
-pub(crate) fn cut(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
+/// Fixes the byte at which this direction leaves TCP, once nobody is inside the kernel to send. Doubt
+/// leaves the direction on TCP for good.
+pub(crate) fn cut(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
+    let (s, ends) = (guard.s, guard.ends);
     // SeqCst: pairs with enter_send, which counts itself in and then looks at the mode.
     if s.inside_send.load(Ordering::SeqCst) != 0 || s.has(flag::WRITE_SHUT) {
         return Ok(());
     }
     if marks::is_asked_back(&ends.outgoing) {
-        return detach::give_way(s, fd, ends);
+        return detach::give_way(guard, fd);
     }
     match counters::put(fd, s.has(flag::CONNECTING)) {
         Ok(n) => {
@@ -307,19 +311,20 @@ pub(crate) fn cut(s: &Slot, fd: RawFd, ends: &Ends) -> Result<(), Errno> {
         }
         Err(_) => {
             cause::stays(s, ends, Reason::ShutDownEarly);
-            stay(s, ends);
+            stay(guard);
             s.set_send_mode(SendMode::Returned);
         }
     }
     Ok(())
 }
 
-/// This direction never leaves TCP: between hosts the receiver, who waits for a word, must be told. The caller holds the
-/// send lock, and sets the mode after it.
-pub(crate) fn stay(s: &Slot, ends: &Ends) {
-    if s.has(flag::BESIDE) && marks::cut(&ends.outgoing).is_none() {
+/// This direction never leaves TCP: between hosts the receiver, who waits for a word, must be told. The caller sets
+/// the mode after it.
+pub(crate) fn stay(guard: &SendGuard<'_>) {
+    let outgoing = &guard.ends.outgoing;
+    if guard.s.has(flag::BESIDE) && marks::cut(outgoing).is_none() {
         // A receiver on another host never asks for its bytes by TCP.
-        let _ = marks::publish_end(&ends.outgoing, 0);
+        let _ = marks::publish_end(outgoing, 0);
     }
 }
 
@@ -388,13 +393,13 @@ fn to_nobody(s: &Slot, fd: RawFd, from: &mut Cursor<'_>) -> Result<(), Errno> {
 
 /// Puts bytes into the peer's window until they or the room are used up, unless the peer has `gone`. Runs under the send lock.
 fn into_device(
-    s: &Slot,
+    guard: &mut SendGuard<'_>,
     fd: RawFd,
-    ends: &Ends,
     from: &mut Cursor<'_>,
     into: Into,
     gone: bool,
 ) -> Result<(), Errno> {
+    let (s, ends) = (guard.s, guard.ends);
     if s.has(flag::WRITE_SHUT) {
         return Err(closed(s, fd));
     }
@@ -408,32 +413,30 @@ fn into_device(
         };
     }
     if let Into::Mapping(offset) = into {
-        return depart::into_ring(s, fd, ends, from, offset);
+        return depart::into_ring(guard, fd, from, offset);
     }
-    // SAFETY: our caller holds the send lock, and the state was set when the window was. It is edited in the spare copy: a
-    // holder that dies on the way leaves the old state, and one that has published a message a spare copy that is whole.
-    let mut state = unsafe { s.send.draft() };
+    // A holder that dies on the way leaves the old state, and one that has published a message a draft that is whole.
+    let mut state = guard.draft();
     let bulk = if s.has(flag::RELAYED) { CopyHint::Near } else { hint(from.left()) };
     let shown = live::record(s);
-    loop {
+    let state = loop {
         // What was given back is looked at when the bank that suits the message has no room: a chatty
         // connection stays in its few pages.
         let suits = if from.left() > layout::SMALL { LARGE } else { SMALL };
         if state.banks.get(suits).is_none_or(|half| half.room() == 0) {
-            if !refresh(state, ends) {
+            if !refresh(&mut state, ends) {
                 detach::break_connection(s, fd, Reason::Inconsistent);
                 return Err(Errno::CONNRESET);
             }
             // What was taken from the lane must not be lost if nothing is sent.
-            s.send.flip();
-            // SAFETY: under the lock; the draft before is not used again.
-            state = unsafe { s.send.draft() };
+            state.flip();
+            state = guard.draft();
         }
-        let Some(message) = next_message(state, from.left().min(PIECE) as u32) else {
+        let Some(message) = next_message(&mut state, from.left().min(PIECE) as u32) else {
             s.room_epoch.fetch_add(1, Ordering::Relaxed);
             // What was refused last says what is waited for.
             s.clear(flag::PLACES_FULL);
-            break;
+            break state.unchanged();
         };
         if !place(ends, from, &message, bulk) {
             detach::break_connection(s, fd, Reason::Inconsistent);
@@ -444,16 +447,14 @@ fn into_device(
         // The spare copy is whole before the message is published (Release), so that a holder that finds the message
         // published after our death can roll forward to it.
         ends.outgoing.publish_data(position, message.word);
-        s.send.flip();
+        let valid = state.flip();
         from.advance(message.target.len as usize);
         tally::sent_shm(s, shown, message.target.len as usize);
         if from.left() == 0 {
-            break;
+            break valid;
         }
-        // SAFETY: as above.
-        state = unsafe { s.send.draft() };
-    }
-    // Valid now, or a draft without a change.
+        state = guard.draft();
+    };
     let room = state.room();
     s.room_hint.store(hint_word(state, room), Ordering::Release);
     if let Some(r) = shown {
@@ -538,34 +539,31 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
         // Before the word: the relay says both to the peer as one (`wire-protocol §6.1`).
         marks::stop_reading(&ends.incoming);
     }
-    if !guard::take_send(s, &ends) {
-        return;
-    }
+    let Some(mut guard) = SendGuard::take(s, &ends) else { return };
     let mode = s.send_mode();
     // After a way back the end mark is the last word in the lane, and the rest is TCP's.
     if mode == SendMode::Device || s.has(flag::BESIDE) && mode != SendMode::Returned {
-        // SAFETY: the lock was taken above.
-        let mut state = unsafe { s.send.load() };
+        let mut state = guard.draft();
         let [small, large] = &mut state.banks;
         let word = small.shut();
         large.shut();
         if let Some(word) = word {
             let position = state.data_position;
             state.data_position = position.wrapping_add(1);
-            // SAFETY: as above.
-            unsafe { s.send.stage(state) };
             ends.outgoing.publish_data(position, word.0);
-            s.send.flip();
+            let state = state.flip();
+            s.room_hint.store(hint_word(state, state.room()), Ordering::Release);
             // Pairs with the fence in return_incoming: a receiver that asks for its bytes by TCP sees the
             // word above, or we see that it asked, while TCP can still carry them.
             core::sync::atomic::fence(Ordering::SeqCst);
             if marks::is_asked_back(&ends.outgoing) {
-                let _ = detach::give_way(s, fd, &ends);
+                let _ = detach::give_way(&guard, fd);
             }
+        } else {
+            s.room_hint.store(hint_word(&state, state.room()), Ordering::Release);
         }
-        s.room_hint.store(hint_word(&state, state.room()), Ordering::Release);
     }
-    s.send.lock.unlock_then(tid(), || relay::carry_out(s, &ends));
+    guard.unlock_then(|| relay::carry_out(s, &ends));
     detach::tail_or_reset(id, s, fd);
 }
 

@@ -8,11 +8,12 @@
 
 use core::sync::atomic::Ordering;
 
+use super::guard::{RecvGuard, SendGuard};
 use super::receive::accept_word;
 use super::send::hint_word;
 use super::slot::{RecvState, SMALL, SendState, Slot, flag};
 use super::vectors::Cursor;
-use super::{guard, reader, room, tally};
+use super::{reader, room, tally};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::marks;
@@ -20,7 +21,6 @@ use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::live;
 use crate::proto::SendHalf;
-use crate::sync::thread::tid;
 use crate::wire::word::{Message, Word};
 
 /// Of so many messages one is sent the ordinary way when it is time to ask whether anybody reads them ([`reader::check`]).
@@ -70,29 +70,26 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     }
     let len = few(from)?;
     let ends = link::ends(s)?;
-    if !guard::take_send(s, &ends) {
-        return None;
-    }
+    let mut guard = SendGuard::take(s, &ends)?;
     // Asked now that nobody else changes it.
-    if !(sends(s) && into_window(s, &ends, from, len)) {
-        s.send.lock.unlock(tid());
+    if !(sends(s) && into_window(&mut guard, from, len)) {
         return None;
     }
     // Whatever a handler does that came meanwhile: what was published is rung for.
-    s.send.lock.unlock_then(tid(), || ends.wake_reader_unlocked());
+    guard.unlock_then(|| ends.wake_reader_unlocked());
     s.pace.sent();
     Some(len)
 }
 
-/// One message of all `total` bytes, if the current segment has room for it. Runs under the send lock.
+/// One message of all `total` bytes, if the current segment has room for it.
 #[inline(always)]
-fn into_window(s: &Slot, ends: &Ends, from: &[libc::iovec], total: usize) -> bool {
+fn into_window(guard: &mut SendGuard<'_>, from: &[libc::iovec], total: usize) -> bool {
+    let (s, ends) = (guard.s, guard.ends);
     if marks::is_asked_back(&ends.outgoing) || marks::receiver_closed(&ends.outgoing) {
         return false;
     }
-    // SAFETY: our caller holds the send lock, and the state was set when the window was. As in send::into_device the spare
-    // copy counts for nothing until it is flipped; what is done to it is what `follow` can do again.
-    let state = unsafe { s.send.amend(SendState::follow) };
+    // What is done to it is what `follow` can do again.
+    let mut state = guard.amend(SendState::follow);
     let position = state.data_position;
     if position.is_multiple_of(CARELESS) && reader::is_due(s) {
         return false;
@@ -116,7 +113,7 @@ fn into_window(s: &Slot, ends: &Ends, from: &[libc::iovec], total: usize) -> boo
     // As in send::into_device: the spare copy is whole before the message is published.
     ends.outgoing.publish_data(position, message.word.0);
     ends.outgoing.claim_ahead(position, at, total);
-    s.send.flip_amended();
+    let state = state.flip_amended();
     let shown = live::record(s);
     tally::sent_shm(s, shown, total);
     let room = state.room();
@@ -154,11 +151,9 @@ pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize>
     let buffer = only(to)?;
     let ends = link::ends(s)?;
     s.pace.before();
-    if !guard::take_receive(s, &ends) {
-        return None;
-    }
-    let got = if receives(s) { from_window(s, &ends, buffer) } else { None };
-    s.receive.lock.unlock_then(tid(), || {
+    let mut guard = RecvGuard::take(s, &ends)?;
+    let got = if receives(s) { from_window(&mut guard, buffer) } else { None };
+    guard.unlock_then(|| {
         if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
             ends.wake_writer();
         }
@@ -166,12 +161,11 @@ pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize>
     got
 }
 
-/// Takes messages until the buffer is full, or no more have come. Runs under the receive lock.
+/// Takes messages until the buffer is full, or no more have come.
 #[inline(always)]
-fn from_window(s: &Slot, ends: &Ends, buffer: &libc::iovec) -> Option<usize> {
-    // SAFETY: our caller holds the receive lock, and the state was set when the window was; the draft is made when this is
-    // not used any more.
-    let state = unsafe { s.receive.view() };
+fn from_window(guard: &mut RecvGuard<'_>, buffer: &libc::iovec) -> Option<usize> {
+    let (s, ends) = (guard.s, guard.ends);
+    let state = guard.view();
     if state.ended != 0 {
         return None;
     }
@@ -182,9 +176,8 @@ fn from_window(s: &Slot, ends: &Ends, buffer: &libc::iovec) -> Option<usize> {
         next = Some(data_at(ends, state.data_position)?);
     }
     let mut all_small = state.current as usize == SMALL;
-    // SAFETY: as above; it counts for nothing until it is published. What is done to it is what `follow` can do again, unless
-    // the large bank is read.
-    let state = unsafe { s.receive.amend(RecvState::follow) };
+    // What is done to it is what `follow` can do again, unless the large bank is read.
+    let mut state = guard.amend(RecvState::follow);
     let first = state.data_position;
     let mut done = 0;
     while done < buffer.iov_len {
@@ -197,7 +190,7 @@ fn from_window(s: &Slot, ends: &Ends, buffer: &libc::iovec) -> Option<usize> {
                 break;
             };
             state.data_position = state.data_position.wrapping_add(1);
-            if !accept_word(state, word) {
+            if !accept_word(&mut state, word) {
                 // What broke a rule the ordinary way finds again: nothing was published.
                 return None;
             }
@@ -222,11 +215,11 @@ fn from_window(s: &Slot, ends: &Ends, buffer: &libc::iovec) -> Option<usize> {
     }
     s.pace.after(state.data_position.wrapping_sub(first));
     if all_small {
-        s.receive.flip_amended();
+        state.flip_amended();
     } else {
-        s.receive.flip();
+        state.flip();
     }
-    room::follows(s, ends, done);
+    room::follows(guard, done);
     Some(done)
 }
 

@@ -11,7 +11,6 @@ use super::{family, receive, send, short};
 use crate::errno::Errno;
 use crate::relay::port::{Outgoing, Port};
 use crate::relay::pump_tests::program;
-use crate::sync::thread::tid;
 
 /// A program's end, and the peer's side of its window, driven by hand.
 struct End {
@@ -90,21 +89,15 @@ impl End {
     /// All that the two ways keep of the connection.
     fn state(&self) -> String {
         let s = self.slot();
-        assert!(s.send.lock.try_lock(tid()).is_some() && s.receive.lock.try_lock(tid()).is_some());
-        // SAFETY: both locks were taken.
-        let said = unsafe {
-            format!(
-                "{:?} {:?} {:x} {:x} {}",
-                s.send.view(),
-                s.receive.view(),
-                s.room_hint.load(Ordering::Relaxed),
-                s.unread_hint.load(Ordering::Relaxed),
-                s.wake_due.load(Ordering::Relaxed),
-            )
-        };
-        s.receive.lock.unlock(tid());
-        s.send.lock.unlock(tid());
-        said
+        let (sending, receiving) = (s.send.lock(|_| ()).unwrap(), s.receive.lock(|_| ()).unwrap());
+        format!(
+            "{:?} {:?} {:x} {:x} {}",
+            sending.view(),
+            receiving.view(),
+            s.room_hint.load(Ordering::Relaxed),
+            s.unread_hint.load(Ordering::Relaxed),
+            s.wake_due.load(Ordering::Relaxed),
+        )
     }
 }
 

@@ -12,7 +12,7 @@ use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 pub use super::flag;
-pub use super::guarded::Guarded;
+pub use super::guarded::{Draft, Guarded, Held};
 use super::known::Known;
 use super::options::Sizes;
 use super::pace::Pace;
@@ -559,9 +559,9 @@ impl Slot {
         self.unread_hint.store(0, Ordering::Relaxed);
         self.next_bytes.store(0, Ordering::Relaxed);
         self.room_hint.store(0, Ordering::Relaxed);
-        for lock in [&self.pairing, &self.receive.lock, &self.send.lock] {
-            lock.reset();
-        }
+        self.pairing.reset();
+        self.receive.free();
+        self.send.free();
     }
 }
 

@@ -9,17 +9,17 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::file::{Step, fill};
+use super::guard::{RecvGuard, SendGuard};
 use super::receive::accept_word;
-use super::room::publish;
+use super::room::follow_up;
 use super::send::{Into, open_large};
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{Route, boundary, family, guard, pending, reader, send, wait};
-use crate::attach::link::{self, Ends};
+use super::{Route, boundary, family, pending, reader, send, wait};
+use crate::attach::link;
 use crate::attach::machine::{ReceiveMode, SendMode};
 use crate::attach::marks;
 use crate::errno::Errno;
-use crate::sync::thread::tid;
 use crate::wire::word::{Message, Word};
 use crate::{relay, sys};
 
@@ -194,13 +194,11 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
         return 0;
     }
     let Some(ends) = link::ends(s) else { return 0 };
-    if !guard::take_receive(s, &ends) {
-        return 0;
-    }
+    let Some(mut guard) = RecvGuard::take(s, &ends) else { return 0 };
     let moved =
-        if s.receive_mode() == ReceiveMode::Device { take_messages(s, &ends, pipe, length) } else { 0 };
+        if s.receive_mode() == ReceiveMode::Device { take_messages(&mut guard, pipe, length) } else { 0 };
     // As in receive::attempt.
-    s.receive.lock.unlock_then(tid(), || {
+    guard.unlock_then(|| {
         if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
             relay::carry_back(s, &ends);
         }
@@ -208,13 +206,12 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
     moved
 }
 
-/// Writes messages into the pipe until it takes no more or none is left. Runs under the receive lock.
-pub(super) fn take_messages(s: &Slot, ends: &Ends, pipe: Pipe, length: usize) -> usize {
+/// Writes messages into the pipe until it takes no more or none is left.
+pub(super) fn take_messages(guard: &mut RecvGuard<'_>, pipe: Pipe, length: usize) -> usize {
     let mut moved = 0;
     while moved < length {
-        // SAFETY: the receive lock is our caller's, and the state was set when the window was. It is edited in the spare
-        // copy, which counts for nothing until it is published, and each is used until then only.
-        let state = unsafe { s.receive.draft() };
+        let ends = guard.ends;
+        let mut state = guard.draft();
         while state.readable() == 0 {
             let Some(word) = ends.incoming.poll_data(state.data_position) else { return moved };
             // An end, or nonsense, is for the ordinary way.
@@ -222,7 +219,7 @@ pub(super) fn take_messages(s: &Slot, ends: &Ends, pipe: Pipe, length: usize) ->
                 return moved;
             }
             state.data_position = state.data_position.wrapping_add(1);
-            if !accept_word(state, word) {
+            if !accept_word(&mut state, word) {
                 return moved;
             }
         }
@@ -235,7 +232,8 @@ pub(super) fn take_messages(s: &Slot, ends: &Ends, pipe: Pipe, length: usize) ->
             return moved;
         }
         state.half().on_read(taken as u32);
-        publish(s, ends, taken);
+        state.flip();
+        follow_up(guard, taken);
         moved += taken;
         if taken < n {
             return moved;
@@ -362,17 +360,15 @@ fn sends(s: &Slot) -> bool {
 /// One message, under the send lock; `refusal` is why the pipe gave nothing.
 fn message(s: &Slot, pipe: Pipe, length: usize, refusal: &mut Option<Errno>) -> Step {
     let Some(ends) = link::ends(s).filter(|_| sends(s)) else { return Step::Ordinary };
-    if !guard::take_send(s, &ends) {
-        return Step::Ordinary;
-    }
+    let Some(mut guard) = SendGuard::take(s, &ends) else { return Step::Ordinary };
     let over = marks::is_asked_back(&ends.outgoing) || marks::receiver_closed(&ends.outgoing);
     // Asked again, now that nobody else changes it.
     let step = if over || !sends(s) {
         Step::Ordinary
     } else {
-        fill(s, &ends, length, |to, len| pipe.take(to, len).map_err(|e| *refusal = Some(e)).ok())
+        fill(&mut guard, length, |to, len| pipe.take(to, len).map_err(|e| *refusal = Some(e)).ok())
     };
-    s.send.lock.unlock(tid());
+    drop(guard);
     if let Step::Sent(_) = step {
         relay::carry_out(s, &ends);
     }

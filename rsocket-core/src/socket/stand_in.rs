@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::io::FdFlags;
 use rustix::net::sockopt;
 
+use super::guard::RecvGuard;
 use super::kernel;
 use super::slot::Slot;
 use super::splice::{Pipe, take_messages};
@@ -29,12 +30,12 @@ const FEW: usize = 512;
 
 /// Puts a socket at `fd` that has all that is left of the stream, and its end. False if that cannot be
 /// had; then what was moved is lost, and the caller must see to it that the stream does not look whole.
-/// The caller holds the receive lock of a connection whose peer has sent FIN, and whose channel has so
-/// many bytes `unread`.
-pub(crate) fn replace(s: &Slot, fd: RawFd, ends: &Ends, unread: usize) -> bool {
+/// The connection's peer has sent FIN, and its channel has so many bytes `unread`.
+pub(crate) fn replace(guard: &mut RecvGuard<'_>, fd: RawFd, unread: usize) -> bool {
+    let (s, ends) = (guard.s, guard.ends);
     let Ok((reader, writer)) = pair(fd, unread) else { return false };
     let Some(ahead) = before_the_channel(s, fd, ends) else { return false };
-    if !kernels(fd, &writer, ahead) || channels(s, ends, &writer) != unread {
+    if !kernels(fd, &writer, ahead) || channels(guard, &writer) != unread {
         return false;
     }
     // What the peer sent by TCP behind the channel.
@@ -97,11 +98,11 @@ fn kernels(fd: RawFd, writer: &OwnedFd, length: u64) -> bool {
 }
 
 /// Moves what the channel has, as far as it fits; how much that was.
-fn channels(s: &Slot, ends: &Ends, writer: &OwnedFd) -> usize {
+fn channels(guard: &mut RecvGuard<'_>, writer: &OwnedFd) -> usize {
     let to = Pipe::taking(writer.as_raw_fd());
     let mut moved = 0;
     loop {
-        match take_messages(s, ends, to, usize::MAX) {
+        match take_messages(guard, to, usize::MAX) {
             0 => return moved,
             n => moved += n,
         }

@@ -9,10 +9,11 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::guard::{RecvGuard, SendGuard};
 use super::patience::Patience;
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{guard, lent, ready, short, tally, wait};
+use super::{lent, ready, short, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
 use crate::device::shm::layout;
@@ -20,7 +21,7 @@ use crate::errno::Errno;
 use crate::live::{self, layout::record};
 use crate::relay::{self, hearing::Hearing};
 use crate::stats::{self, Counter};
-use crate::sync::thread::{self, tid};
+use crate::sync::thread;
 
 /// With any of these set the bytes go by the window, or nowhere.
 const OTHERWISE: u32 = flag::UNCOMMON & !flag::RELAYED | flag::BESIDE;
@@ -147,28 +148,28 @@ pub(super) fn send_at_once(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
 /// Lets `post` send, under the send lock, if the connection is the one that was `born` then; how many bytes it sent.
 #[inline]
 fn sent(s: &Slot, born: u32, post: impl FnOnce() -> usize) -> usize {
-    let Some(ends) = link::ends(s).filter(|ends| guard::take_send(s, ends)) else { return 0 };
+    let Some(ends) = link::ends(s) else { return 0 };
+    let Some(_guard) = SendGuard::take(s, &ends) else { return 0 };
     // Asked now that nobody else changes it.
     let own = s.generation.load(Ordering::Acquire) == born;
     let n = if own && common(s) && !marks::receiver_closed(&ends.outgoing) { post() } else { 0 };
     if n > 0 {
         tally::sent_shm(s, live::record(s), n);
     }
-    s.send.lock.unlock(tid());
     n
 }
 
-/// Receives what the device has brought; how many bytes. The caller holds the receive lock, and has found the window empty
+/// Receives what the device has brought; how many bytes. The caller has found the window empty
 /// and nothing to be done about it (`receive::quiet`), which is so no more after 0.
-pub(super) fn receive(s: &Slot, ends: &Ends, to: &mut Cursor<'_>) -> usize {
-    brought(s, ends, to)
+pub(super) fn receive(guard: &RecvGuard<'_>, to: &mut Cursor<'_>) -> usize {
+    brought(guard, to)
 }
 
 #[inline(always)]
-fn brought(s: &Slot, ends: &Ends, to: &mut Cursor<'_>) -> usize {
-    // SAFETY: the lock is our caller's, and this is used at once.
-    let position = unsafe { s.receive.view() }.data_position;
-    let n = relay::straight::receive(s, to, || ends.incoming.poll_data(position).is_none());
+fn brought(guard: &RecvGuard<'_>, to: &mut Cursor<'_>) -> usize {
+    let s = guard.s;
+    let position = guard.view().data_position;
+    let n = relay::straight::receive(s, to, || guard.ends.incoming.poll_data(position).is_none());
     if n > 0 {
         tally::received_shm(s, live::record(s), n);
     }
@@ -197,11 +198,10 @@ pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: b
         return Looked::Nothing;
     }
     relay::straight::give_way(s);
-    let Some(ends) = link::ends(s).filter(|ends| guard::take_receive(s, ends)) else {
-        return Looked::Otherwise;
-    };
-    let looked = look(s, &ends, to, flags, born);
-    s.receive.lock.unlock(tid());
+    let Some(ends) = link::ends(s) else { return Looked::Otherwise };
+    let Some(guard) = RecvGuard::take(s, &ends) else { return Looked::Otherwise };
+    let looked = look(&guard, to, flags, born);
+    drop(guard);
     if gives_way && looked != Looked::Otherwise {
         relay::straight::looked_at_once(s, looked != Looked::Nothing);
     }
@@ -212,15 +212,15 @@ pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: b
     }
 }
 
-/// Under the receive lock.
 #[inline(never)]
-fn look(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32, born: u32) -> Looked {
+fn look(guard: &RecvGuard<'_>, to: &mut Cursor<'_>, flags: i32, born: u32) -> Looked {
+    let s = guard.s;
     let own = s.generation.load(Ordering::Acquire) == born;
-    if !(own && may_receive(s, flags) && super::receive::quiet(s, ends)) {
+    if !(own && may_receive(s, flags) && super::receive::quiet(guard)) {
         return Looked::Otherwise;
     }
-    match brought(s, ends, to) {
-        0 if super::receive::quiet(s, ends) => Looked::Nothing,
+    match brought(guard, to) {
+        0 if super::receive::quiet(guard) => Looked::Nothing,
         0 => Looked::Otherwise,
         n => Looked::Bytes(n),
     }
@@ -235,9 +235,10 @@ pub(super) fn take(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32, born:
 
 fn take_from_relay(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32, born: u32) -> bool {
     let mut looked = Looked::Otherwise;
-    if may_receive(s, flags) && guard::take_receive(s, ends) {
-        looked = look(s, ends, to, flags, born);
-        s.receive.lock.unlock(tid());
+    if may_receive(s, flags)
+        && let Some(guard) = RecvGuard::take(s, ends)
+    {
+        looked = look(&guard, to, flags, born);
     }
     if looked == Looked::Otherwise {
         relay::pump(s);

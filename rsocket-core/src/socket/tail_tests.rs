@@ -42,7 +42,7 @@ proptest! {
                 take -= part;
             }
             // SAFETY: nobody else sends.
-            let state = unsafe { s.send.load() };
+            let state = *unsafe { s.send.alone() }.view();
             prop_assert_eq!(state.total(), sent);
             let mut at = taken;
             while at < sent {

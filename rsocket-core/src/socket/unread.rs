@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::cut::all_here;
-use super::guard;
+use super::guard::RecvGuard;
 use super::slot::{LARGE, RecvState, Slot, SlotId, flag};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::ReceiveMode;
@@ -14,7 +14,6 @@ use crate::attach::{marks, pairing};
 use crate::device::shm::layout;
 use crate::host::counters;
 use crate::relay;
-use crate::sync::thread::tid;
 use crate::wire::word::{Message, Word};
 
 /// Bytes that could be received now: TCP's before the cut, plus the window's.
@@ -43,13 +42,9 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
         // A program may do nothing else than to ask this, until there is as much as it wants.
         relay::look(s);
     }
-    if !guard::take_receive(s, &ends) {
-        return Some(0);
-    }
-    // SAFETY: the lock was taken above.
-    let state = unsafe { s.receive.load() };
-    let total = in_window(&state, &ends);
-    s.receive.lock.unlock(tid());
+    let Some(guard) = RecvGuard::take(s, &ends) else { return Some(0) };
+    let total = in_window(guard.view(), &ends);
+    drop(guard);
     // A sender that has gone back to TCP: what follows the window's bytes is in the kernel already. Otherwise the kernel, which
     // some programs would have us ask after each receive, has none.
     let kernels = mode != ReceiveMode::Device || marks::end(&ends.incoming).is_some();
@@ -58,30 +53,20 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
 
 /// Unread bytes in the window; `None` where the lock is not to be had.
 pub(crate) fn in_window_now(s: &Slot, ends: &Ends) -> Option<usize> {
-    if !guard::take_receive(s, ends) {
-        return None;
-    }
-    // SAFETY: the lock was taken above.
-    let state = unsafe { s.receive.load() };
-    let n = in_window(&state, ends);
-    s.receive.lock.unlock(tid());
-    Some(n)
+    RecvGuard::take(s, ends).map(|guard| in_window(guard.view(), ends))
 }
 
 /// Whether the window has as much as SO_RCVLOWAT asks for, or all there will be.
 #[must_use]
 pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {
-    if !guard::take_receive(s, ends) {
-        return true;
-    }
-    // SAFETY: the lock was taken above.
-    let state = unsafe { s.receive.load() };
-    let enough = in_window(&state, ends) >= s.low_water.load(Ordering::Relaxed) as usize;
+    let Some(guard) = RecvGuard::take(s, ends) else { return true };
+    let state = guard.view();
+    let enough = in_window(state, ends) >= s.low_water.load(Ordering::Relaxed) as usize;
     // What follows the end comes by TCP, with which it cannot be waited for together. What is before the cut counts
     // as well, and the kernel knows of that.
     let follows = || s.receive_mode() == ReceiveMode::Device && marks::end(&ends.incoming).is_some();
-    let all = no_more_fits(&state, ends) || follows();
-    s.receive.lock.unlock(tid());
+    let all = no_more_fits(state, ends) || follows();
+    drop(guard);
     enough || all
 }
 

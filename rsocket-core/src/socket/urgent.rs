@@ -6,8 +6,9 @@
 
 use std::os::fd::RawFd;
 
+use super::guard::RecvGuard;
 use super::slot::{SlotId, flag};
-use super::{guard, receive, send_patiently, slot};
+use super::{receive, send_patiently, slot};
 use crate::attach::link;
 use crate::attach::machine::ReceiveMode;
 use crate::errno::Errno;
@@ -21,13 +22,7 @@ pub fn stands_before_mark(id: SlotId) -> bool {
         return false;
     }
     let Some(ends) = link::ends(s) else { return false };
-    if !guard::take_receive(s, &ends) {
-        return false;
-    }
-    // SAFETY: the lock was taken above.
-    let unread = receive::in_window(&unsafe { s.receive.load() }, &ends);
-    s.receive.lock.unlock(crate::sync::thread::tid());
-    unread > 0
+    RecvGuard::take(s, &ends).is_some_and(|guard| receive::in_window(guard.view(), &ends) > 0)
 }
 
 /// Why urgent data cannot be sent, where TCP is excluded. What TCP says first is said first:

@@ -16,7 +16,7 @@ use rsocket_core::device::shm::direction::Direction;
 use rsocket_core::device::shm::layout;
 use rsocket_core::proto::{RecvHalf, RecvParams, SendHalf};
 use rsocket_core::socket::guard;
-use rsocket_core::socket::slot::{RecvState, SendState, Slot, flag};
+use rsocket_core::socket::slot::{Draft, Held, RecvState, SendState, Slot, flag};
 use rsocket_core::sync::lock::{self, Os, Taken};
 use rsocket_core::wire::word::{Message, Word};
 use shuttle::sync::Arc;
@@ -130,12 +130,9 @@ impl World {
         let mut receive: RecvState = unsafe { std::mem::zeroed() };
         receive.banks = halves;
         // SAFETY: nobody else has the slots yet.
-        unsafe {
-            self.to.receive.stage(receive);
-            self.from.send.stage(SendState { banks, data_position: 0, control_position: 0 });
-        }
-        self.to.receive.flip();
-        self.from.send.flip();
+        unsafe { self.to.receive.alone() }.set(receive);
+        // SAFETY: as above.
+        unsafe { self.from.send.alone() }.set(SendState { banks, data_position: 0, control_position: 0 });
         Me::new(self, 7, None).give_back().expect("immortal");
     }
 
@@ -167,7 +164,7 @@ impl World {
     /// Whether any byte went over the device.
     pub fn device_used(&self) -> bool {
         // SAFETY: all threads have ended.
-        unsafe { self.from.send.load() }.total() > 0
+        unsafe { self.from.send.alone() }.view().total() > 0
     }
 
     /// The sender's end mark stands: the receiver reads the window to its end first.

@@ -106,11 +106,16 @@ impl Me<'_> {
         Answer::End
     }
 
-    /// As `guard::take_receive`.
+    /// The state, for who holds the world's lock.
+    fn receiving(&self) -> Held<'static, RecvState> {
+        // SAFETY: all in a model keep to the world's lock, which our caller holds.
+        unsafe { self.world.to.receive.alone() }
+    }
+
+    /// As `RecvGuard::take`.
     pub(super) fn take_receive(&self) -> Lived<()> {
         if lock::acquire(&self.world.receive_lock, self.tid, self) == Taken::Broken {
-            // SAFETY: the lock was just taken from a dead holder.
-            unsafe { guard::repair_receive(self.world.to, &self.world.lane) };
+            guard::repair_receive(self.world.to, &mut self.receiving(), &self.world.lane);
         }
         self.step()
     }
@@ -185,9 +190,9 @@ impl Me<'_> {
             self.step()?;
             return Ok(Answer::Nothing);
         }
-        // SAFETY: the receive lock is held by our caller; nobody drafts before it is published or left.
-        let state = unsafe { s.receive.draft() };
-        let mut bytes = self.take_messages(state, want)?;
+        let mut held = self.receiving();
+        let mut state = held.draft();
+        let mut bytes = self.take_messages(&mut state, want)?;
         if bytes.is_empty() {
             // As `after_silence`.
             let end = marks::end(&w.lane);
@@ -198,7 +203,7 @@ impl Me<'_> {
                 if end != state.total() {
                     return Ok(self.broken("the end mark is elsewhere"));
                 }
-                self.commit(&[])?;
+                self.commit(state, &[])?;
                 s.set_receive_mode(ReceiveMode::Returned);
                 self.step()?;
                 return Ok(self.from_kernel(want));
@@ -211,14 +216,14 @@ impl Me<'_> {
                     return Ok(self.broken("bytes beyond the cut"));
                 }
             } else if fin {
-                bytes = self.take_messages(state, want)?;
+                bytes = self.take_messages(&mut state, want)?;
                 if bytes.is_empty() {
                     return Ok(Answer::End);
                 }
             }
         }
         // Also when nothing came: what a dead holder did not give back is due.
-        self.commit(&bytes)?;
+        self.commit(state, &bytes)?;
         Ok(if bytes.is_empty() { Answer::Nothing } else { Answer::Bytes })
     }
 
@@ -250,9 +255,8 @@ impl Me<'_> {
 
     /// As `receive::quiet`.
     fn quiet(&self) -> bool {
-        let (w, s) = (self.world, self.world.to);
-        // SAFETY: the receive lock is held by our caller.
-        let state = unsafe { s.receive.view() };
+        let (w, s, held) = (self.world, self.world.to, self.receiving());
+        let state = held.view();
         s.unread_hint.load(Ordering::Relaxed) == unread_word(state)
             && state.readable() == 0
             && w.lane.poll_data(state.data_position).is_none()
@@ -260,25 +264,23 @@ impl Me<'_> {
     }
 
     /// As `receive::publish`. A receiver that dies before the state is published has not received.
-    pub(super) fn commit(&self, bytes: &[u8]) -> Lived<()> {
+    pub(super) fn commit(&self, state: Draft<'_, RecvState>, bytes: &[u8]) -> Lived<()> {
         let (w, s) = (self.world, self.world.to);
         self.step()?;
-        s.receive.flip();
+        state.flip();
         w.received.lock().unwrap().extend(bytes);
         self.step()?;
         self.give_back()?;
-        // SAFETY: the receive lock is held by our caller.
-        s.unread_hint.store(unread_word(unsafe { s.receive.view() }), Ordering::Release);
+        s.unread_hint.store(unread_word(self.receiving().view()), Ordering::Release);
         self.step()
     }
 
     /// As `room::give_back`.
     pub(super) fn give_back(&self) -> Lived<()> {
-        let (w, s) = (self.world, self.world.to);
+        let (w, mut held) = (self.world, self.receiving());
         for bank in 0..2 {
             loop {
-                // SAFETY: the receive lock is held by our caller; each draft is used until its flip.
-                let state = unsafe { s.receive.draft() };
+                let mut state = held.draft();
                 assert_eq!(state.banks[bank].owes(), { state.banks[bank] }.next_update(false).is_some());
                 let Some(update) = state.banks[bank].next_update(false) else { break };
                 let position = state.control_position;
@@ -291,7 +293,7 @@ impl Me<'_> {
                 let with = if update.entry.is_some() { layout::WITH_ENTRY } else { 0 };
                 w.lane.publish_control(position, update.word.0 | (bank as u32 * layout::LARGE_BANK) | with);
                 self.step()?;
-                s.receive.flip();
+                state.flip();
                 self.step()?;
             }
         }
@@ -305,8 +307,7 @@ impl Me<'_> {
         self.take_receive()?;
         match s.receive_mode() {
             ReceiveMode::Device => {
-                // SAFETY: the receive lock was taken above.
-                let total = unsafe { s.receive.load() }.total();
+                let total = self.receiving().view().total();
                 let end = marks::end(&w.lane);
                 self.step()?;
                 if end.is_none() && marks::want_return(&w.lane, total) || marks::end(&w.lane) == Some(total) {

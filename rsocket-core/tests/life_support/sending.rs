@@ -81,11 +81,16 @@ impl Me<'_> {
         bytes.len()
     }
 
-    /// As `guard::take_send`.
+    /// The state, for who holds the world's lock.
+    fn sending(&self) -> Held<'static, SendState> {
+        // SAFETY: all in a model keep to the world's lock, which our caller holds.
+        unsafe { self.world.from.send.alone() }
+    }
+
+    /// As `SendGuard::take`.
     pub(super) fn take_send(&self) -> Lived<()> {
         if lock::acquire(&self.world.send_lock, self.tid, self) == Taken::Broken {
-            // SAFETY: the lock was just taken from a dead holder.
-            unsafe { guard::repair_send(self.world.from, &self.world.lane) };
+            guard::repair_send(self.world.from, &mut self.sending(), &self.world.lane);
         }
         self.step()
     }
@@ -147,18 +152,16 @@ impl Me<'_> {
 
     /// As `send::into_device`, by one bank and in small pieces.
     pub(super) fn into_device(&self, bytes: &[u8]) -> Lived<usize> {
-        let (w, s) = (self.world, self.world.from);
+        let (w, mut held) = (self.world, self.sending());
         let mut done = 0;
         while done < bytes.len() {
-            // SAFETY: the send lock is held by our caller; a draft is used until the next one.
-            let mut state = unsafe { s.send.draft() };
+            let mut state = held.draft();
             if state.banks[0].room() == 0 {
-                self.refresh(state)?;
+                self.refresh(&mut state)?;
                 self.step()?;
-                s.send.flip();
+                state.flip();
                 self.step()?;
-                // SAFETY: as above.
-                state = unsafe { s.send.draft() };
+                state = held.draft();
             }
             let left = (bytes.len() - done).min(2) as u32;
             let Some(write) = state.banks[0].next_data(left) else { break };
@@ -175,7 +178,7 @@ impl Me<'_> {
             // From here on the bytes are the peer's, whatever becomes of us.
             w.accepted(piece);
             self.step()?;
-            s.send.flip();
+            state.flip();
             self.step()?;
             done += len;
         }
@@ -214,8 +217,7 @@ impl Me<'_> {
             return Ok(());
         }
         let Some(taken) = marks::return_wanted(&w.lane) else { return Ok(()) };
-        // SAFETY: the send lock is held by our caller.
-        let state = unsafe { s.send.load() };
+        let state = *self.sending().view();
         let base = match marks::tail_base(&w.lane) {
             Some(base) => base,
             None => {
@@ -266,8 +268,7 @@ impl Me<'_> {
         self.take_send()?;
         match s.send_mode() {
             SendMode::Device => {
-                // SAFETY: the send lock was taken above.
-                let total = unsafe { s.send.load() }.total();
+                let total = self.sending().view().total();
                 self.step()?;
                 if marks::publish_end(&w.lane, total) {
                     self.step()?;
