@@ -21,13 +21,13 @@ LAYOUT_VERSION = 5
 POINT = bytes.fromhex("e2f2ae0a6abc4e71a884a961c500515f58e30b6aa582dd8db6a65945e08d2d76")
 WELCOME = struct.pack("=I", 0x72735765)
 PROOF = 96
-HINT = 16
+HINT = 64
 heard = []
 
 
 def knock_message():
     """Our version, no flags, some process, an inode and a cookie that might be right, some hint, no bell."""
-    return struct.pack("=IHHQQIIQQ", 0x72734B6E, LAYOUT_VERSION, 0, 7, 7, 4242, HINT | os.getpid() % 16, 4242, 0)
+    return struct.pack("=IHHQQIIQQ", 0x72734B6E, LAYOUT_VERSION, 0, 7, 7, 4242, HINT | os.getpid() % 64, 4242, 0)
 
 
 def proof():

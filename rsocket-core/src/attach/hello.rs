@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::meet::dialled::WIDEST;
 use crate::errno::Errno;
 use crate::host::raw;
 use crate::sys;
@@ -125,7 +126,7 @@ fn blank(process: Id, inode: u32, cookie: u64) -> bool {
 }
 
 /// How many timestamps one hint tells apart: as many as the other end's bounds can hold.
-const HINTS: u32 = 15;
+const HINTS: u32 = WIDEST;
 const HINT: u32 = HINTS + 1;
 
 /// The lowest bits of a timestamp, for the end that knows the rest.

@@ -36,7 +36,7 @@ use crate::sys;
 pub const BUDGET: u32 = 16;
 /// One of them is forgotten after so many nanoseconds, where there is none left: whoever makes them
 /// cannot keep others from being answered for good.
-const FORGOTTEN_NS: u64 = 1_000_000_000;
+const FORGOTTEN_NS: u64 = 10_000_000_000;
 /// Runs that a process can have at a time.
 pub const RUNS: usize = 128;
 

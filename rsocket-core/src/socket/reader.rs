@@ -91,6 +91,7 @@ pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
         Ok(None) => true,
         // The kernel does not say it here (`setns`). Then a peer whose process lives is believed to read on.
         Err(trust::ELSEWHERE) => !link::peer_lives(s),
+        // Nor does it ever (no AF_NETLINK): a relative of the process that attached may read on when that has ended.
         Err(_) => false,
     }
 }
