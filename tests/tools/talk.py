@@ -9,10 +9,17 @@ import sys
 import threading
 
 
+def change_user():
+    """TALK_AS=UID: as whom the process goes on that has made the connection."""
+    if "TALK_AS" in os.environ:
+        os.seteuid(int(os.environ["TALK_AS"]))
+
+
 def serve(port):
     listener = socket.create_server(("127.0.0.1", port), backlog=64)
 
     def echo(connection):
+        change_user()
         with connection:
             try:
                 while data := connection.recv(65536):
@@ -41,6 +48,7 @@ def talk(port, rounds, size, stay):
     # TALK_FROM=PORT: where the connection comes from, for tests that must know.
     source = ("127.0.0.1", int(os.environ["TALK_FROM"])) if "TALK_FROM" in os.environ else None
     with socket.create_connection(("127.0.0.1", port), timeout=30, source_address=source) as connection:
+        change_user()
         for i in range(rounds):
             exchange(connection, bytes((i + j) % 251 for j in range(size)))
         print("ready", flush=True)

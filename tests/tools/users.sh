@@ -112,6 +112,32 @@ check "confined, when they have gone: every byte arrives" "$(cat out)" grep -q d
 check "confined, when they have gone: it attaches" "$(grep -v ' 0$' stats.after)" test "$(shm stats.after)" -gt 500000
 stop "$server"
 
+# A server that changes its user between accept and the first bytes: to the other end it is a stranger until it proves that it is not.
+serve server env TALK_AS=4711 lib/rsrun
+limit 60 lib/rsrun -S "$dir/stats.other" "${TALK[@]}" talk "$port" 600 3000 >out 2>&1
+check "another user by now: every byte arrives" "$(cat out)" grep -q done out
+check "another user by now: it attaches" "$(grep -v ' 0$' stats.other)" test "$(shm stats.other)" -gt 1000000
+start attacker "${mallory[@]}" "$PYTHON" lib/knock.py prove "$port" >proved 2>&1
+until_true 20 grep -q watching proved
+limit 60 lib/rsrun "${TALK[@]}" talk "$port" 600 3000 >out 2>&1
+check "another user by now, proved at: every byte arrives" "$(cat out)" grep -q done out
+stop "$attacker" INT
+check "another user by now, proved at: no welcome for a stranger" "$(cat proved)" grep -Eq ' welcomes 0$' proved
+stop "$server"
+# Nobody else is heard for long by ends that need no proof.
+serve server "${alice[@]}" lib/rsrun
+start attacker "${mallory[@]}" "$PYTHON" lib/knock.py prove "$port" >proved 2>&1
+until_true 20 grep -q watching proved
+rm -f stats.other
+for i in 1 2 3 4 5 6; do
+  limit 60 "${alice[@]}" lib/rsrun -S "$dir/stats.other" "${TALK[@]}" talk "$port" 600 3000 >out 2>&1
+  check "proved at, round $i: every byte arrives" "$(cat out)" grep -q done out
+done
+stop "$attacker" INT
+check "proved at: no welcome for a stranger" "$(cat proved)" grep -Eq '^knocks [1-9][0-9]* welcomes 0$' proved
+check "proved at: each connection attaches" "$(grep -v ' 0$' stats.other)" test "$(grep -c '^attached.shm 1' stats.other)" = 6
+stop "$server"
+
 # A server's port: another user cannot listen where ours does.
 serve server "${alice[@]}" lib/rsrun
 said=$("${mallory[@]}" lib/rsrun "$PYTHON" -c "import socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1); s.bind(('127.0.0.1', $port)); s.listen()" 2>&1)

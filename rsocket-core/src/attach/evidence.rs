@@ -79,7 +79,7 @@ fn is_address_here(tuple: &Tuple) -> bool {
 }
 
 /// Whether this end knows enough of its handshake.
-fn is_known(s: &Slot, fd: RawFd) -> bool {
+pub(super) fn is_known(s: &Slot, fd: RawFd) -> bool {
     if s.has(flag::CONNECTING) {
         is_usable() && s.handshake.dialled_bounds(fd).is_some()
     } else {
@@ -111,7 +111,8 @@ fn dialled(s: &Slot, fd: RawFd, hint: u32) -> Option<u32> {
     s.handshake.dialled_bounds(fd)?.hinted(hint)
 }
 
-/// The end that accepted is not sure of whom it has come to: the first word of its proof.
+/// The end that accepted is not sure of whom it has come to, or knows that the other one cannot be sure
+/// of it: the first word of its proof.
 pub(super) fn asks((s, fd): (&Slot, RawFd), channel: &Channel, tuple: &Tuple) -> Result<Proof, Reason> {
     let stamp = stamp(s, fd).ok_or(Reason::NoEvidence)?;
     let place = rendezvous::name(&tuple.reversed());
@@ -189,5 +190,10 @@ const WRONG_MOST: u32 = 4;
 
 /// Whether a connection that met somebody who proved nothing may meet another one.
 pub(super) fn meets_again(s: &Slot) -> bool {
-    s.has(flag::STRICT) || s.set_backs.load(Ordering::Relaxed) < WRONG_MOST
+    s.has(flag::STRICT) || hears_others(s)
+}
+
+/// Whether it hears those of whom the kernel says that they should not be there.
+pub(super) fn hears_others(s: &Slot) -> bool {
+    s.set_backs.load(Ordering::Relaxed) < WRONG_MOST
 }

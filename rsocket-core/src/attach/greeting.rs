@@ -21,7 +21,7 @@ use super::proving::{self, State};
 use super::rendezvous::{self, Channel};
 use super::retry::{self, later};
 use super::trust::{self, Tuple};
-use super::visitors::seen;
+use super::visitors::{Seen, seen};
 use crate::device::shm::bell::{self, Rang};
 use crate::device::shm::home;
 use crate::errno::Errno;
@@ -56,7 +56,7 @@ pub(super) fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
     if let Err(reason) = sent {
         proving::forget(channel.fd);
         channel.close();
-        return unproved(s, reason);
+        return unproved(s, reason, None);
     }
     hold(s, channel.fd);
     s.tries.store(0, Ordering::Relaxed);
@@ -72,10 +72,12 @@ fn introduction(fd: RawFd) -> Result<(Id, (u32, u64)), Reason> {
 
 /// The accepting side's message: all of it only if its reader is known to own the other end of the connection.
 fn introduce(s: &Slot, fd: RawFd, tuple: &Tuple, channel: &Channel) -> Result<(), Reason> {
-    let seen =
-        seen(tuple, channel).map_err(|e| if e == Reason::UidMismatch { Reason::NameTaken } else { e })?;
+    let seen = seen(tuple, channel)?;
+    if matches!(seen, Seen::Another(_)) {
+        return Err(Reason::NameTaken);
+    }
     at_home(fd)?;
-    if seen.is_sure() {
+    if seen.is_sure() && trust::is_own_user(fd) {
         return say_who(s, fd, channel, None);
     }
     let (process, identity) = introduction(fd)?;
@@ -102,10 +104,14 @@ fn say(
 }
 
 /// Whoever is at the other end of the channel did not prove that he has the connection's: another one may come.
-fn unproved(s: &Slot, reason: Reason) -> Result<(), Reason> {
+fn unproved(s: &Slot, reason: Reason, seen: Option<&Seen>) -> Result<(), Reason> {
     let may_pass = match reason {
         Reason::TooManyOffers => true,
-        Reason::NoEvidence => evidence::meets_again(s) && retry::set_back(s),
+        // Of one who should not have been there so many are heard, and the right one may come then.
+        Reason::NoEvidence => {
+            let should_not = matches!(seen, Some(Seen::Another(_)));
+            (should_not || evidence::meets_again(s)) && retry::set_back(s)
+        }
         _ => false,
     };
     if !may_pass {
@@ -129,7 +135,8 @@ fn wait(s: &Slot, fd: RawFd, channel: &Channel) -> Result<(), Reason> {
         return Ok(());
     }
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
-    if seen(&tuple, channel)?.is_sure() { Ok(()) } else { unproved(s, Reason::NoEvidence) }
+    let seen = seen(&tuple, channel)?;
+    if seen.is_sure() { Ok(()) } else { unproved(s, Reason::NoEvidence, Some(&seen)) }
 }
 
 /// Something was said, and the answer may be here soon.
@@ -145,6 +152,38 @@ fn at_home(fd: RawFd) -> Result<(), Reason> {
         .map_err(|e| if e == home::ELSEWHERE { Reason::PeerElsewhere } else { Reason::ResourceError })
 }
 
+/// What a visitor says, and what is to go behind his welcome; nothing where more has to be said first, or he is
+/// not welcome.
+fn weigh(
+    s: &Slot,
+    fd: RawFd,
+    channel: &Channel,
+    said: &[u8],
+) -> Result<Option<(Knock, Option<Proof>)>, Reason> {
+    let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
+    let seen = seen(&tuple, channel)?;
+    let read = proof::split(said, size_of::<Knock>())
+        .and_then(|(knock, theirs)| Ok((Knock::parse(knock)?, theirs)))
+        .map_err(|_| Reason::LayoutMismatch)
+        .and_then(|read| seen.identified((read.0.inode, read.0.cookie)).map(|()| read));
+    let (knock, theirs) = match read {
+        // It is the other end that says so.
+        Err(reason) if seen.is_sure() => return Err(reason),
+        Err(_) => return unproved(s, Reason::NoEvidence, Some(&seen)).map(|()| None),
+        Ok(read) => read,
+    };
+    at_home(fd)?;
+    let heard = (knock.hint, theirs.as_ref());
+    match evidence::weighs((s, fd), channel, &tuple, heard, seen.is_sure()) {
+        Ok(Next::Welcome(last)) => Ok(Some((knock, last))),
+        Ok(Next::Say(proof)) => {
+            say(channel, &[], Some(&proof), &[])?;
+            has_said(s).map(|()| None)
+        }
+        Err(reason) => unproved(s, reason, Some(&seen)).map(|()| None),
+    }
+}
+
 /// The end that connected reads what its visitor says, and answers.
 pub(super) fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if elsewhere(s) {
@@ -152,22 +191,7 @@ pub(super) fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     }
     let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
     let Some(mut mail) = open_mail(s, &channel)? else { return wait(s, fd, &channel) };
-    let (knock, theirs) = proof::split(mail.text(), size_of::<Knock>())
-        .and_then(|(knock, theirs)| Ok((Knock::parse(knock)?, theirs)))
-        .map_err(|_| Reason::LayoutMismatch)?;
-    let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
-    let seen = seen(&tuple, &channel)?;
-    seen.identified((knock.inode, knock.cookie))?;
-    at_home(fd)?;
-    let heard = (knock.hint, theirs.as_ref());
-    let last = match evidence::weighs((s, fd), &channel, &tuple, heard, seen.is_sure()) {
-        Ok(Next::Welcome(last)) => last,
-        Ok(Next::Say(proof)) => {
-            say(&channel, &[], Some(&proof), &[])?;
-            return has_said(s);
-        }
-        Err(reason) => return unproved(s, reason),
-    };
+    let Some((knock, last)) = weigh(s, fd, &channel, mail.text())? else { return Ok(()) };
     // Before anybody could sleep who cannot be woken.
     let reached = bell::meet(knock.bell, mail.take(0));
     if reached == Rang::Forbidden {
@@ -217,7 +241,7 @@ pub(super) fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if let Ok(theirs) = Proof::parse(mail.text()) {
         return match evidence::hears((s, fd), &channel, &tuple, &theirs, seen.is_sure()) {
             Ok(proof) => say_who(s, fd, &channel, Some(&proof)).and_then(|()| has_said(s)),
-            Err(reason) => unproved(s, reason),
+            Err(reason) => unproved(s, reason, None),
         };
     }
     let (welcome, last) = proof::split(mail.text(), size_of::<Welcome>())
@@ -225,7 +249,7 @@ pub(super) fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         .map_err(|_| Reason::LayoutMismatch)?;
     seen.identified((welcome.inode, welcome.cookie))?;
     if let Err(reason) = evidence::believes(&channel, last.as_ref(), seen.is_sure()) {
-        return unproved(s, reason);
+        return unproved(s, reason, None);
     }
     let (pid, arena) = (channel.peer_pid(), mail.take(0));
     let record = arenas::open(welcome.process, pid, welcome.arena, arena, welcome.window)?;

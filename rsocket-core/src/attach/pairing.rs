@@ -331,8 +331,8 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if !evidence::is_here(s, fd, &tuple)? {
         return remote::begin(id, s, &tuple);
     }
-    // The peer would take us for strangers.
-    if !trust::is_own_user(fd) {
+    // The peer would take us for strangers, unless it is one that lets itself be shown that we are not.
+    if !trust::is_own_user(fd) && (s.has(flag::CONNECTING) || !evidence::is_known(s, fd)) {
         // Where there is no TCP meanwhile, for good.
         if s.has(flag::STRICT) {
             return Err(Reason::UidMismatch);
@@ -372,7 +372,7 @@ fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
         return lapse_if_orphaned(s);
     }
     let offer = Offer { fd: s.pairing_fd.load(Ordering::Relaxed) };
-    if let Some(channel) = visitors::admit(&offer, fd)? {
+    if let Some(channel) = visitors::admit(&offer, (s, fd))? {
         close_pairing_fd(s);
         hold(s, channel.fd);
         s.tries.store(0, Ordering::Relaxed);

@@ -10,9 +10,10 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::hello::{HelloError, LAYOUT_VERSION, check_head};
+use super::hello::{HelloError, Knock, LAYOUT_VERSION, check_head};
 use super::meet::pake::{Element, Tag};
 use super::meet::who::Who;
+use super::rendezvous::Channel;
 
 const PROOF: u32 = u32::from_be_bytes(*b"rsPf");
 /// It has a tag.
@@ -77,6 +78,14 @@ pub fn split(bytes: &[u8], head: usize) -> Result<(&[u8], Option<Proof>), HelloE
         Some((first, rest)) if !rest.is_empty() => Ok((first, Some(Proof::parse(rest)?))),
         _ => Ok((bytes, None)),
     }
+}
+
+/// Whether the next message over the channel, which is left there, is a hello with a proof.
+pub(super) fn begins(channel: &Channel) -> bool {
+    let mut bytes = [0; 256];
+    let len = channel.glance(&mut bytes);
+    let said = bytes.get(..len).and_then(|said| split(said, size_of::<Knock>()).ok());
+    said.is_some_and(|(knock, proof)| Knock::parse(knock).is_ok() && proof.is_some())
 }
 
 /// A message and a proof behind it.

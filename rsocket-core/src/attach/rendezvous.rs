@@ -295,6 +295,13 @@ impl Channel {
         Err(bad)
     }
 
+    /// The beginning of the next message, which stays there with what came along; 0 bytes where there is none.
+    #[must_use]
+    pub fn glance(&self, message: &mut [u8]) -> usize {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        rustix::net::recv(sys::borrow(self.fd), message, flags).map_or(0, |(len, _)| len)
+    }
+
     /// The other side's next message fails with `EPIPE`; what it has sent can still be received.
     pub fn hear_no_more(&self) {
         let _ = rustix::net::shutdown(sys::borrow(self.fd), rustix::net::Shutdown::Read);

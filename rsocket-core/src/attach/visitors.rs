@@ -8,25 +8,26 @@
 
 use std::os::fd::RawFd;
 
+use super::evidence;
+use super::proof;
 use super::proving;
 use super::rendezvous::{Channel, Offer};
 use super::trust::{self, Owner, Tuple};
 use crate::reason::{Reason, not_asked, refused};
+use crate::socket::slot::Slot;
 use crate::stats::{self, Counter};
 
 /// How many are looked at in one step: one who knocks again and again must not keep us here.
 const MOST: u32 = 16;
 
-/// The first of those who have knocked that is the user at the other end of the connection `fd`.
-pub(super) fn admit(offer: &Offer, fd: RawFd) -> Result<Option<Channel>, Reason> {
+/// The first of those who have knocked that is the user at the other end of the connection `fd`, or may be it.
+pub(super) fn admit(offer: &Offer, (s, fd): (&Slot, RawFd)) -> Result<Option<Channel>, Reason> {
     for _ in 0..MOST {
         let Some(channel) = offer.pick_up().map_err(refused("accept"))? else { break };
         let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly);
         match tuple.and_then(|tuple| seen(&tuple, &channel)) {
-            // Of whom nobody knows anything has to prove it.
-            Ok(seen) if seen.is_sure() || proving::can_afford() => return Ok(Some(channel)),
+            Ok(seen) if is_let_in(s, fd, &channel, &seen) => return Ok(Some(channel)),
             Ok(_) => stats::add(Counter::Strangers, 1),
-            Err(Reason::UidMismatch) => stats::add(Counter::Strangers, 1),
             Err(reason) => {
                 channel.close();
                 return Err(reason);
@@ -37,10 +38,28 @@ pub(super) fn admit(offer: &Offer, fd: RawFd) -> Result<Option<Channel>, Reason>
     Ok(None)
 }
 
+/// Whether a visitor is heard. Of whom nobody knows anything has to prove it, and so has another user
+/// than the one who made the other end's socket: its process may have changed its user since. But such
+/// a one has to begin with a proof, and those who fail are not heard for ever.
+fn is_let_in(s: &Slot, fd: RawFd, channel: &Channel, seen: &Seen) -> bool {
+    match seen {
+        Seen::User(_) => true,
+        Seen::Nobody(_) | Seen::Nothing => proving::can_afford(),
+        Seen::Another(_) => {
+            proving::can_afford()
+                && evidence::hears_others(s)
+                && proof::begins(channel)
+                && evidence::is_known(s, fd)
+        }
+    }
+}
+
 /// What the kernel says of who has the other end of a connection.
 pub(super) enum Seen {
     /// It is the user who is behind the channel.
     User(Owner),
+    /// It is not.
+    Another(Owner),
     /// A user of whom it knows no number here.
     Nobody(Owner),
     /// Nothing: it cannot be asked.
@@ -56,7 +75,7 @@ impl Seen {
     /// The message is of the socket that the kernel says is the other end, as far as it says.
     pub(super) fn identified(&self, said: (u32, u64)) -> Result<(), Reason> {
         match self {
-            Self::User(owner) | Self::Nobody(owner) => identified(owner, said),
+            Self::User(owner) | Self::Another(owner) | Self::Nobody(owner) => identified(owner, said),
             Self::Nothing => Ok(()),
         }
     }
@@ -77,7 +96,7 @@ pub(super) fn seen(tuple: &Tuple, channel: &Channel) -> Result<Seen, Reason> {
         return Ok(Seen::User(owner));
     }
     crate::log_info!("user {} is where the two ends meet, the other end is user {}'s", uid, owner.uid);
-    Err(Reason::UidMismatch)
+    Ok(Seen::Another(owner))
 }
 
 /// The message is of the socket that the kernel says is the other end. One that nobody holds any more was closed since the
