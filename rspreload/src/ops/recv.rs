@@ -208,62 +208,91 @@ unsafe fn tell_of_both(slot: SlotId, fd: c_int, message: *const msghdr) {
 /// # Safety
 /// `list` points to `length` valid headers, `timeout` is null or valid.
 unsafe fn messages_from_device(
-    slot: SlotId,
-    fd: c_int,
-    list: *mut mmsghdr,
-    length: c_uint,
-    mut flags: c_int,
+    (slot, fd): (SlotId, c_int),
+    (list, length): (*mut mmsghdr, c_uint),
+    flags: c_int,
     timeout: *mut timespec,
 ) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
     let time = unsafe { edge::span(timeout) }?;
     let end = time.map(|t| sys::now_ns().saturating_add(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)));
-    let for_one = flags & libc::MSG_WAITFORONE != 0;
-    flags &= !libc::MSG_WAITFORONE;
+    let after_one = if flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
+    let first = flags & !libc::MSG_WAITFORONE;
     // Before the first message, bytes or not.
     socket::pending_error(slot, fd)?;
     let mut done = 0;
     while done < length as usize {
-        if !present(list.wrapping_add(done), 1) {
-            return if done > 0 { Ok(done) } else { Err(Errno(libc::EFAULT)) };
-        }
-        // SAFETY: below `length`, so inside what the caller promises; and so is the scatter list in it.
-        let (entry, to) = unsafe {
-            let entry = list.add(done);
-            (entry, iovecs((*entry).msg_hdr.msg_iov, (*entry).msg_hdr.msg_iovlen))
-        };
-        let Some(to) = to else {
-            // SAFETY: as above.
-            let why = bad_list(unsafe { &(*entry).msg_hdr });
-            return if done > 0 { Ok(done) } else { Err(why) };
-        };
-        // SAFETY: the header in `entry` is valid, and `to` is its list.
-        match unsafe { message_from_device(slot, fd, &raw mut (*entry).msg_hdr, to, flags) } {
-            // SAFETY: as above.
-            Ok(n) => unsafe { (*entry).msg_len = u32::try_from(n).unwrap_or(u32::MAX) },
-            Err(e) if done == 0 => return Err(e),
-            Err(e) => {
+        let flags = if done > 0 { first | after_one } else { first };
+        // SAFETY: below `length`, so inside what the caller promises.
+        match unsafe { entry_from_device(slot, fd, list.wrapping_add(done), flags) } {
+            Ok(()) => done += 1,
+            Err(e) if done == 0 => return Err(e.of_call()),
+            Err(Failure::Header(_)) => return Ok(done),
+            Err(Failure::Stream(e)) => {
                 socket::leave_error(slot, e);
                 return Ok(done);
             }
         }
-        done += 1;
-        if for_one {
-            flags |= libc::MSG_DONTWAIT;
-        }
-        if let Some(end) = end {
-            let left = end.saturating_sub(sys::now_ns());
-            // SAFETY: `end` exists only if `timeout` is not null. The kernel writes what is left, too.
-            unsafe {
-                (*timeout).tv_sec = i64::try_from(left / 1_000_000_000).unwrap_or(i64::MAX);
-                (*timeout).tv_nsec = (left % 1_000_000_000) as i64;
-            }
-            if left == 0 {
-                break;
-            }
+        // SAFETY: there is an end only if `timeout` is not null.
+        if end.is_some_and(|end| unsafe { is_over(end, timeout) }) {
+            break;
         }
     }
     Ok(done)
+}
+
+/// Why a message of a list was not received: for what the caller gave, or for the connection.
+#[derive(Clone, Copy)]
+enum Failure {
+    Header(Errno),
+    Stream(Errno),
+}
+
+impl Failure {
+    const fn of_call(self) -> Errno {
+        match self {
+            Self::Header(e) | Self::Stream(e) => e,
+        }
+    }
+}
+
+/// One message of a list.
+///
+/// # Safety
+/// `entry` points to a valid header, or to nothing that can be read.
+unsafe fn entry_from_device(
+    slot: SlotId,
+    fd: c_int,
+    entry: *mut mmsghdr,
+    flags: c_int,
+) -> Result<(), Failure> {
+    if !present(entry, 1) {
+        return Err(Failure::Header(Errno(libc::EFAULT)));
+    }
+    // SAFETY: it is there, which was asked just before; what it names is the caller's promise.
+    unsafe {
+        let header = &raw mut (*entry).msg_hdr;
+        let Some(to) = iovecs((*header).msg_iov, (*header).msg_iovlen) else {
+            return Err(Failure::Header(bad_list(&*header)));
+        };
+        let n = message_from_device(slot, fd, header, to, flags).map_err(Failure::Stream)?;
+        (*entry).msg_len = u32::try_from(n).unwrap_or(u32::MAX);
+    }
+    Ok(())
+}
+
+/// Writes how much time is left, as the kernel does, and says whether there is none.
+///
+/// # Safety
+/// `timeout` is the caller's.
+unsafe fn is_over(end: u64, timeout: *mut timespec) -> bool {
+    let left = end.saturating_sub(sys::now_ns());
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*timeout).tv_sec = i64::try_from(left / 1_000_000_000).unwrap_or(i64::MAX);
+        (*timeout).tv_nsec = (left % 1_000_000_000) as i64;
+    }
+    left == 0
 }
 
 /// `read` of a descriptor of whatever kind.
@@ -363,7 +392,7 @@ pub(crate) unsafe fn recvmmsg(
     }
     if socket::enter_receive(slot, fd) == Route::Device {
         // SAFETY: the caller's promise.
-        return small(unsafe { messages_from_device(slot, fd, list, length, flags, timeout) });
+        return small(unsafe { messages_from_device((slot, fd), (list, length), flags, timeout) });
     }
     let r = real();
     // SAFETY: the kernel has filled in so many headers, here and below.
