@@ -133,7 +133,7 @@ pub(super) fn hears(
         State::Nothing if sure => {
             let stamp = stamp(s, fd).ok_or(Reason::NoEvidence)?;
             let place = rendezvous::name(&tuple.reversed());
-            proving::answer(channel, &Secret { side: Side::Accepting, stamp, place: &place }, theirs)
+            proving::tell(channel, &Secret { side: Side::Accepting, stamp, place: &place }, theirs)
         }
         _ => Err(Reason::NoEvidence),
     }

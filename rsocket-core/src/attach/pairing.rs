@@ -448,6 +448,7 @@ pub fn forget(s: &Slot) {
     if matches!(s.pairing.lock(tid()), Taken::Own) {
         return;
     }
+    proving::over(s.pairing_fd.load(Ordering::Relaxed));
     close_pairing_fd(s);
     s.set_phase(Phase::Refused);
     s.pairing.unlock(tid());

@@ -13,7 +13,8 @@
 //! | has answered, and hears a tag | [`check`] | checks it |
 //!
 //! Whoever was answered has made a guess: unless he proves that it was right, it costs this process
-//! one of [`BUDGET`], though he goes away. Each right proof gives one back. Without any left nobody
+//! one of [`BUDGET`], though he goes away. (Not if the connection ends before: then the guess is of no
+//! use.) Each right proof gives one back. Without any left nobody
 //! is answered; with [`RUNS`] under way at a time others could make so many more. What a run needs is kept for this process, by the
 //! channel's descriptor, which the caller holds under the pairing's lock.
 //! Must not know slots, phases or what the messages are for. Entry points: the above, [`state`],
@@ -67,6 +68,8 @@ pub enum State {
 const BEGUN: u32 = 1;
 const ANSWERED: u32 = 2;
 const PROVED: u32 = 3;
+/// As [`ANSWERED`], of one whom the kernel has named.
+const TOLD: u32 = 4;
 
 /// One run. Relaxed but for the descriptor: the words are one pairing's, under its lock.
 struct Place {
@@ -89,6 +92,10 @@ static FORGOT: AtomicU64 = AtomicU64::new(0);
 
 impl Place {
     fn of(channel: &Channel) -> Option<&'static Self> {
+        // Most have none, whose number would be that of a free place.
+        if channel.fd < 0 {
+            return None;
+        }
         // Acquire: pairs with the release in free(), so that a place that comes back is empty.
         PLACES.iter().find(|p| p.owner.load(Ordering::Acquire) == channel.fd.wrapping_add(1))
     }
@@ -136,23 +143,35 @@ pub fn state(channel: &Channel) -> State {
     }
     match Place::of(channel).map_or(0, |p| p.state.load(Ordering::Relaxed)) {
         BEGUN => State::Begun,
-        ANSWERED => State::Answered,
+        ANSWERED | TOLD => State::Answered,
         PROVED => State::Proved,
         _ => State::Nothing,
     }
 }
 
-/// The channel is about to be closed.
+/// The channel is about to be closed, and the connection goes on.
 pub fn forget(fd: i32) {
-    if TAKEN.load(Ordering::Relaxed) != 0
-        && let Some(place) = Place::of(&Channel { fd })
-    {
-        if place.state.load(Ordering::Relaxed) == ANSWERED {
-            WRONG.fetch_add(1, Ordering::Relaxed);
-        }
-        place.free();
-        TAKEN.fetch_sub(1, Ordering::Relaxed);
+    let answered = |p: &Place| p.state.load(Ordering::Relaxed) == ANSWERED;
+    if remove(fd, answered) {
+        WRONG.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// The connection is over that the channel was about.
+pub fn over(fd: i32) {
+    remove(fd, |_| false);
+}
+
+/// Frees the channel's place, of which it is asked something before.
+fn remove(fd: i32, asked: impl FnOnce(&Place) -> bool) -> bool {
+    if TAKEN.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    let Some(place) = Place::of(&Channel { fd }) else { return false };
+    let said = asked(place);
+    place.free();
+    TAKEN.fetch_sub(1, Ordering::Relaxed);
+    said
 }
 
 /// In the child of a fork: all runs are the parent's.
@@ -223,12 +242,24 @@ pub fn answer(channel: &Channel, secret: &Secret<'_>, theirs: &Proof) -> Result<
     if !can_afford() {
         return Err(Reason::NoEvidence);
     }
+    reply(channel, secret, theirs, ANSWERED)
+}
+
+/// As [`answer`], of one whom the kernel has named: he may go away.
+///
+/// # Errors
+/// As [`answer`].
+pub fn tell(channel: &Channel, secret: &Secret<'_>, theirs: &Proof) -> Result<Proof, Reason> {
+    reply(channel, secret, theirs, TOLD)
+}
+
+fn reply(channel: &Channel, secret: &Secret<'_>, theirs: &Proof, state: u32) -> Result<Proof, Reason> {
     let run = run(secret)?;
     let own = Who::own();
     let tags = agree(&run, secret.side, &own, theirs, channel)?;
     let place = Place::take(channel)?;
     place.put(0, &tags.theirs);
-    place.enter(ANSWERED);
+    place.enter(state);
     Ok(Proof::new(own, run.element, Some(tags.ours)))
 }
 
@@ -256,7 +287,7 @@ pub fn conclude(channel: &Channel, side: Side, theirs: &Proof) -> Result<Proof, 
 /// `NoEvidence`.
 pub fn check(channel: &Channel, theirs: &Proof) -> Result<(), Reason> {
     let place = Place::of(channel).ok_or(Reason::NoEvidence)?;
-    if place.state.load(Ordering::Relaxed) != ANSWERED {
+    if !matches!(place.state.load(Ordering::Relaxed), ANSWERED | TOLD) {
         return Err(Reason::NoEvidence);
     }
     heard(place, &place.get(0), theirs)
@@ -346,6 +377,22 @@ mod tests {
     }
 
     #[test]
+    fn what_costs_nothing() {
+        let _alone = alone();
+        let (e, other) = (ends(), ends());
+        let first = begin(&e.a, &secret(A, 5)).unwrap();
+        let _ = answer(&e.c, &secret(C, 6), &first).unwrap();
+        over(e.c.fd);
+        // One whom the kernel has named.
+        let first = begin(&other.a, &secret(A, 5)).unwrap();
+        let second = tell(&other.c, &secret(C, 5), &first).unwrap();
+        assert_eq!(state(&other.c), State::Answered);
+        forget(other.c.fd);
+        assert_eq!((state(&other.c), WRONG.load(Ordering::Relaxed)), (State::Nothing, 0));
+        assert!(conclude(&other.a, A, &second).is_ok());
+    }
+
+    #[test]
     fn steps_in_no_order() {
         let _alone = alone();
         let e = ends();
@@ -393,5 +440,8 @@ mod tests {
         let first = begin(&e.a, &secret(A, 5)).unwrap();
         assert!(answer(&e.c, &secret(C, 5), &first).is_ok());
         assert_eq!(state(&ends().c), State::Nothing, "none is left behind");
+        forget(-1);
+        over(-1);
+        assert_eq!(state(&e.c), State::Answered, "what has no channel leaves others alone");
     }
 }

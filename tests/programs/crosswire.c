@@ -1,0 +1,112 @@
+// Many connections that say the same, but for the last message: whoever hears another one's is on a wrong connection.
+//
+//   crosswire serve PORTFILE          a thread for each connection: echoes 1000 bytes at a time, until a line comes by stdin
+//   crosswire ask PORT COUNT THREADS  COUNT connections, THREADS at a time: prints how many were right; exit 1 at the first that is not
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { SIZE = 1000, ROUNDS = 40 };
+static struct sockaddr_in at = {.sin_family = AF_INET};
+static atomic_int left, right;
+
+static void die(const char *what) {
+  fprintf(stderr, "%s: %s\n", what, strerror(errno));
+  exit(1);
+}
+static int whole(int fd, char *b, size_t n) {
+  for (size_t k = 0; k < n;) {
+    ssize_t r = recv(fd, b + k, n - k, 0);
+    if (r <= 0) return k || r < 0 ? -1 : 0;
+    k += (size_t)r;
+  }
+  return 1;
+}
+static void put(int fd, const char *b, size_t n) {
+  for (size_t k = 0; k < n;) {
+    ssize_t r = send(fd, b + k, n - k, MSG_NOSIGNAL);
+    if (r <= 0) die("send");
+    k += (size_t)r;
+  }
+}
+
+static void *echoes(void *p) {
+  int fd = (int)(intptr_t)p;
+  char b[SIZE];
+  while (whole(fd, b, SIZE) == 1) put(fd, b, SIZE);
+  close(fd);
+  return NULL;
+}
+static void *accepts(void *p) {
+  int l = (int)(intptr_t)p;
+  pthread_attr_t a;
+  pthread_attr_init(&a);
+  pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&a, 65536);
+  for (;;) {
+    int fd = accept(l, NULL, NULL);
+    if (fd < 0) continue;
+    pthread_t t;
+    if (pthread_create(&t, &a, echoes, (void *)(intptr_t)fd)) die("a thread");
+  }
+  return NULL;
+}
+static void serve(const char *file) {
+  socklen_t n = sizeof at;
+  int l = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (l < 0 || setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) || bind(l, (void *)&at, n) || listen(l, 512) ||
+      getsockname(l, (void *)&at, &n))
+    die("listen");
+  FILE *f = fopen(file, "w");
+  if (!f) die(file);
+  fprintf(f, "%d\n", ntohs(at.sin_port));
+  fclose(f);
+  pthread_t t;
+  if (pthread_create(&t, NULL, accepts, (void *)(intptr_t)l)) die("a thread");
+  getchar();
+}
+
+static void *asks(void *p) {
+  char same[SIZE], got[SIZE];
+  (void)p;
+  for (int k; (k = atomic_fetch_sub(&left, 1)) > 0;) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || connect(fd, (void *)&at, sizeof at)) die("connect");
+    memset(same, 'x', SIZE);
+    for (int i = 0; i <= ROUNDS; i++) {
+      if (i == ROUNDS)
+        for (int j = 0; j < SIZE; j++) same[j] = (char)((unsigned)k * 2654435761u >> (j % 4 * 8));
+      put(fd, same, SIZE);
+      if (whole(fd, got, SIZE) != 1) die("the end of the stream");
+      if (memcmp(got, same, SIZE)) die("another connection's bytes");
+    }
+    close(fd);
+    atomic_fetch_add(&right, 1);
+  }
+  return NULL;
+}
+static void ask(int port, int count, int threads) {
+  pthread_t t[256];
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK), at.sin_port = htons((uint16_t)port), left = count;
+  if (threads > 256) threads = 256;
+  for (int i = 0; i < threads; i++)
+    if (pthread_create(&t[i], NULL, asks, NULL)) die("a thread");
+  for (int i = 0; i < threads; i++) pthread_join(t[i], NULL);
+  printf("%d\n", right);
+}
+
+int main(int n, char **v) {
+  if (n == 3 && !strcmp(v[1], "serve")) serve(v[2]);
+  else if (n == 5 && !strcmp(v[1], "ask")) ask(atoi(v[2]), atoi(v[3]), atoi(v[4]));
+  else return 2;
+}
