@@ -2,7 +2,7 @@
 # Why a connection is on TCP, at both ends: each reason is provoked at either end, and the statistics of both processes name it.
 . "$(dirname "$0")/common.sh"
 need /usr/bin/python3=python3
-need setpriv=util-linux
+need setpriv=util-linux unshare=util-linux
 MODE=default
 [ -f "$LIB" ] || build_lib
 tmpdir T
@@ -63,10 +63,19 @@ if [ "$(id -u)" = 0 ]; then
   reason "a server of user nobody" NOBODY syn user_nobody LOADED none offer_lapsed
   reason "a client of user nobody" LOADED syn user_nobody NOBODY none offer_lapsed
   reason "both of user nobody" NOBODY syn user_nobody NOBODY none offer_lapsed
-  for ends in "NOBODY LOADED" "LOADED NOBODY" "NOBODY NOBODY"; do
+  # User and pid namespaces, in which uids and pids mean something else, or nothing.
+  OTHER=(setpriv --reuid=4711 --regid=4711 --clear-groups env "LD_PRELOAD=$HERE_LIB")
+  SPACE=(unshare -Urpf --mount-proc env "LD_PRELOAD=$HERE_LIB")
+  pairs=("NOBODY LOADED" "LOADED NOBODY" "NOBODY NOBODY")
+  if unshare -Urpf --mount-proc true 2>/dev/null; then
+    pairs+=("SPACE LOADED" "LOADED SPACE" "SPACE SPACE" "SPACE OTHER" "OTHER SPACE")
+  else
+    say "SKIP $NAME namespaces: not permitted here"
+  fi
+  for ends in "${pairs[@]}"; do
     read -r one other <<<"$ends"
     reason "$ends" "$one" none - "$other" none -
-    check "user nobody ($ends): attaches" "$(stat_reasons "$T/serves") $(stat_reasons "$T/asks")" \
+    check "whom the kernel does not name ($ends): attaches" "$(stat_reasons "$T/serves") $(stat_reasons "$T/asks")" \
       test "$(stat_sum bytes.sent.shm "$T/serves")" -ge 60000
   done
 else
