@@ -47,6 +47,13 @@ fn private_base() -> RawFd {
     (soft_limit().min(4096) * 3 / 4) as RawFd
 }
 
+/// How many private descriptors may be kept only to save time: any number above the soft limit, where they take none from the
+/// program, else a small part of what it may have.
+#[must_use]
+pub fn spare() -> u64 {
+    if above::is_possible() { u64::MAX } else { soft_limit() / 16 }
+}
+
 /// True when there is room for private descriptors above the soft limit, or below it beside the program's
 /// own.
 #[must_use]

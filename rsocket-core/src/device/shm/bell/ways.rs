@@ -50,8 +50,11 @@ impl Ringer {
     }
 }
 
-pub(super) const SHARDS: usize = 16;
+/// As many ways as the bells of two servers with a thread or a process for each connection.
+pub(super) const SHARDS: usize = 256;
 const WAYS: usize = 8;
+/// So many ways are kept however few descriptors the program may have.
+const FEW: u32 = 128;
 
 pub(super) struct Shard {
     lock: OwnedLock,
@@ -67,6 +70,32 @@ pub(super) static RINGERS: [CachePadded<Shard>; SHARDS] = [const {
         ways: [const { Ringer::none() }; WAYS],
     })
 }; SHARDS];
+
+/// One bit for each shard that was ever used: nobody else's memory is touched, least of all in the child of a fork, where that
+/// would copy it.
+static USED: [AtomicU64; SHARDS / 64] = [const { AtomicU64::new(0) }; SHARDS / 64];
+
+/// Ways that are kept. Relaxed: it orders nothing.
+static KEPT: AtomicU32 = AtomicU32::new(0);
+
+/// The shard for a bell.
+fn shard(id: u64) -> Option<&'static Shard> {
+    // The low bit is always 1: the shard comes from the others.
+    let index = (id >> 1) as usize % SHARDS;
+    let (word, bit) = (USED.get(index / 64)?, 1 << (index % 64));
+    // Relaxed: whoever forks, and any thread whose lock is to be freed in the child, has set it before.
+    if word.load(Ordering::Relaxed) & bit == 0 {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+    RINGERS.get(index).map(|shard| &**shard)
+}
+
+/// Those that were ever used.
+fn used() -> impl Iterator<Item = &'static Shard> {
+    let bit =
+        |index: usize| USED.get(index / 64).map_or(0, |w| w.load(Ordering::Relaxed) >> (index % 64) & 1);
+    RINGERS.iter().enumerate().filter(move |(index, _)| bit(*index) != 0).map(|(_, shard)| &**shard)
+}
 
 /// All that a ring says: what an eventfd adds up, and a socket passes on.
 const RING: &[u8] = &1_u64.to_ne_bytes();
@@ -122,8 +151,8 @@ pub fn meet(id: u64, event: Option<OwnedFd>) -> Rang {
 }
 
 fn adopt(id: u64, event: OwnedFd) {
-    let shard = RINGERS.get((id >> 1) as usize % SHARDS).filter(|_| !thread::is_guest());
-    let Some(shard) = shard.filter(|_| front::is_event(&event)) else { return close(event) };
+    let shard = shard(id).filter(|_| !thread::is_guest() && front::is_event(&event));
+    let Some(shard) = shard else { return close(event) };
     let tid = thread::tid();
     if matches!(shard.lock.lock(tid), Taken::Own) {
         return close(event);
@@ -146,8 +175,7 @@ fn by_socket(id: u64, say: Say) -> Rang {
     if thread::is_guest() {
         return once(id, say);
     }
-    // The low bit is always 1: the shard comes from the others.
-    let Some(shard) = RINGERS.get((id >> 1) as usize % SHARDS) else { return Rang::Failed };
+    let Some(shard) = shard(id) else { return Rang::Failed };
     let Some(known) = locked(shard, || shard.take_way(id)) else {
         // A signal handler interrupted a change of the cache: go without it.
         return once(id, say);
@@ -170,7 +198,7 @@ fn locked<R>(shard: &Shard, f: impl FnOnce() -> R) -> Option<R> {
 /// Forgets the way to a bell whose owner has ended.
 pub fn hang_up(id: u64) {
     let id = id & BELL;
-    let Some(shard) = RINGERS.get((id >> 1) as usize % SHARDS) else { return };
+    let Some(shard) = shard(id) else { return };
     let tid = thread::tid();
     if id == 0 || matches!(shard.lock.lock(tid), Taken::Own) {
         return;
@@ -221,7 +249,7 @@ fn say_by(shard: &Shard, way: &Ringer, id: u64, say: Say) -> Option<Rang> {
         if same && way.is_idle() {
             if closed {
                 // Somebody closed the number behind our back; it may be somebody else's now.
-                way.id.store(0, Ordering::Relaxed);
+                forget(way);
                 sys::forget_private(way.fd.swap(-1, Ordering::Relaxed));
             } else {
                 empty(way);
@@ -262,24 +290,36 @@ fn is_another(e: KernelErrno) -> bool {
 /// Under the lock.
 fn keep(shard: &Shard, place: Option<&Ringer>, (id, fd): (u64, OwnedFd), event: bool) {
     let hand = shard.hand.load(Ordering::Relaxed);
-    let free = || shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == 0);
-    let way = place.or_else(free).or_else(|| {
+    let is_free = |way: &&Ringer| way.id.load(Ordering::Relaxed) == 0;
+    let next = || {
         shard.hand.store(hand.wrapping_add(1), Ordering::Relaxed);
-        shard.ways.get(hand as usize % WAYS).filter(|way| way.is_idle())
-    });
+        shard.ways.get(hand as usize % WAYS)
+    };
+    let way = place.or_else(|| shard.ways.iter().find(is_free)).or_else(next);
+    let kept = KEPT.load(Ordering::Relaxed);
+    let one_more = kept < FEW || u64::from(kept) < sys::spare();
+    let way = way.filter(|way| way.is_idle() && (one_more || !is_free(way)));
     let Some(way) = way else { return close(fd) };
     empty(way);
     if let Ok(fd) = sys::make_private(fd) {
         way.fd.store(fd, Ordering::Relaxed);
         way.event.store(event, Ordering::Relaxed);
         way.id.store(id, Ordering::Relaxed);
+        KEPT.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// There is no way any more. Under the lock.
+fn forget(way: &Ringer) {
+    if way.id.swap(0, Ordering::Relaxed) != 0 {
+        KEPT.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Closes what a way holds. The id goes first: a holder that dies in between leaks a descriptor of
 /// a process that is dying, and nothing else.
 fn empty(way: &Ringer) {
-    way.id.store(0, Ordering::Relaxed);
+    forget(way);
     let fd = way.fd.swap(-1, Ordering::Relaxed);
     if fd >= 0 {
         sys::close_private(fd);
@@ -347,7 +387,7 @@ fn answer(sent: Result<(), KernelErrno>) -> Rang {
 pub fn give_way() -> usize {
     let mut closed = 0;
     let tid = thread::tid();
-    for shard in &RINGERS {
+    for shard in used() {
         if matches!(shard.lock.lock(tid), Taken::Own) {
             continue;
         }
@@ -365,9 +405,11 @@ pub fn give_way() -> usize {
 
 /// In the child of a fork: frees the locks, and the ways, of threads that do not exist here.
 pub(super) fn forked() {
-    for shard in &RINGERS {
+    for shard in used() {
         shard.lock.reset();
-        shard.ways.iter().for_each(|way| way.users.store(0, Ordering::Relaxed));
+        for way in shard.ways.iter().filter(|way| way.users.load(Ordering::Relaxed) != 0) {
+            way.users.store(0, Ordering::Relaxed);
+        }
     }
 }
 
