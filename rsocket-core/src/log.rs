@@ -98,13 +98,16 @@ pub fn open(level: Level, file: Option<&[u8]>) -> Result<(), Errno> {
     if old >= 0 {
         sys::close_private(old);
     }
-    forked();
     LEVEL.store(level as u8, Ordering::Relaxed);
+    forked();
     Ok(())
 }
 
 /// In a forked child: its lines carry its own process id.
 pub fn forked() {
+    if LEVEL.load(Ordering::Relaxed) == Level::Off as u8 {
+        return;
+    }
     PID.store(rustix::process::getpid().as_raw_nonzero().get(), Ordering::Relaxed);
 }
 

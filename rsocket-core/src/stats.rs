@@ -20,6 +20,7 @@ use crate::host::option_table;
 use crate::host::trial;
 use crate::log::open_append;
 use crate::reason::Reason;
+use crate::sync::settle::Settle;
 use crate::sys::sandbox;
 use crate::sys::text::Text;
 use crate::sys::{self, discard};
@@ -296,9 +297,9 @@ pub fn received(transport: Transport, bytes: u64, messages: u64) {
 /// In a forked child: what the parent did, the parent will report.
 pub fn forked() {
     // Relaxed: a fork has made this thread the only one.
-    ELSEWHERE.store(core::ptr::null_mut(), Ordering::Relaxed);
+    ELSEWHERE.settle(core::ptr::null_mut());
     STATS.reset();
-    ODD_OPTIONS.iter().chain(&FORBIDDEN).for_each(|n| n.store(0, Ordering::Relaxed));
+    ODD_OPTIONS.iter().chain(&FORBIDDEN).for_each(|n| n.settle(0));
 }
 
 impl Default for Stats {
@@ -333,7 +334,7 @@ impl Stats {
     /// Sets everything to zero.
     pub fn reset(&self) {
         for c in self.counters.iter().chain(&self.on_tcp) {
-            c.store(0, Ordering::Relaxed);
+            c.settle(0);
         }
     }
 

@@ -21,6 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use crate::errno::Errno;
+use crate::sync::settle::Settle;
 
 /// Descriptors at or above this number are never private, and never looked up.
 pub const MAX_FDS: usize = 1 << 20;
@@ -281,7 +282,7 @@ pub fn own_thread(begins: bool) {
 
 /// In the child of a fork, which has one thread.
 pub fn forked() {
-    OWN_THREADS.store(0, Ordering::Relaxed);
+    OWN_THREADS.settle(0);
 }
 
 /// Whether the program has threads beside the calling one, the library's own not counted; yes if the kernel does not say.

@@ -17,6 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::meet::dialled::WIDEST;
 use crate::errno::Errno;
 use crate::host::raw;
+use crate::sync::settle::Settle;
 use crate::sys;
 
 /// The version of everything that two processes share: these messages, the arena, its windows. To be
@@ -269,9 +270,7 @@ pub fn process_id() -> Result<Id, Errno> {
 
 /// In a forked child, before anything else of ours: the parent's name is not ours.
 pub fn forked() {
-    for half in &halves().0 {
-        half.store(0, Ordering::Relaxed);
-    }
+    halves().0.iter().for_each(|half| half.settle(0));
 }
 
 #[cfg(test)]

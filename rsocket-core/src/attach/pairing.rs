@@ -27,6 +27,7 @@ use crate::socket::{family, kernel, own_waits, policy, rings, verdict};
 use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sync::lock::Taken;
+use crate::sync::settle::Settle;
 use crate::sync::stack;
 use crate::sync::thread::tid;
 use crate::sys;
@@ -410,7 +411,7 @@ pub fn refuse(s: &Slot, reason: Reason) {
 /// would keep them alive after the parent has given them up.
 pub fn fork_child() {
     for count in [&OPEN_OFFERS, &STEPPING, &FORKING] {
-        count.store(0, Ordering::Relaxed);
+        count.settle(0);
     }
     held::let_all_go();
     proving::forked();

@@ -176,7 +176,8 @@ fn remove(fd: i32, asked: impl FnOnce(&Place) -> bool) -> bool {
 
 /// In the child of a fork: all runs are the parent's.
 pub fn forked() {
-    if TAKEN.swap(0, Ordering::Relaxed) != 0 {
+    if TAKEN.load(Ordering::Relaxed) != 0 {
+        TAKEN.store(0, Ordering::Relaxed);
         PLACES.iter().for_each(Place::free);
     }
 }

@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::arenas::{ArenaRecord, LOCK, close_descriptor, each_own, keep_for_relatives};
 use super::vault;
 use crate::sync::lock::Taken;
+use crate::sync::settle::Settle;
 use crate::sync::thread::tid;
 use crate::sys;
 
@@ -40,7 +41,7 @@ impl Drop for Loan {
 
 /// In the child of a fork, whose one thread has lent nothing.
 pub(super) fn forked() {
-    LENT.store(0, Ordering::Relaxed);
+    LENT.settle(0);
 }
 
 /// Closes what can be spared; how many there were.

@@ -52,6 +52,7 @@ use crate::socket::family::{self, MAX_SLOTS};
 use crate::socket::slot::flag;
 use crate::socket::{Events, SlotId};
 use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::settle::Settle;
 use crate::sync::thread::tid;
 use crate::sys;
 
@@ -191,7 +192,8 @@ pub fn leaving() {
 
 /// In the child of a fork: everything but the sockets is the parent's.
 pub fn forked() {
-    let end = END.swap(0, Ordering::Relaxed) as usize;
+    let end = END.load(Ordering::Relaxed) as usize;
+    END.settle(0);
     for endpoint in ENDPOINTS.iter().take(end) {
         endpoint.lock.reset();
         // SAFETY: the child has one thread.

@@ -19,6 +19,7 @@ use crate::device::rdma::{CmError, CmId, EventChannel, Kind, Path, UdPair};
 use crate::errno::Errno;
 use crate::socket::SlotId;
 use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::settle::Settle;
 use crate::sync::thread::tid;
 use crate::sys;
 
@@ -103,7 +104,7 @@ pub(super) fn forked() {
     if let Some(service) = running() {
         sys::close_private(service.epoll);
     }
-    SERVICE.store(core::ptr::null_mut(), Ordering::Release);
+    SERVICE.settle(core::ptr::null_mut());
     STARTING.reset();
 }
 

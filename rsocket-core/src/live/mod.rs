@@ -21,6 +21,7 @@ use crate::environment;
 use crate::socket::policy;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::stats::{self, Stats};
+use crate::sync::settle::Settle;
 use crate::sys;
 use crate::sys::sandbox;
 use layout::{CHUNK_RECORDS, MAX_CHUNKS, RECORD_WORDS, Via, record as word};
@@ -291,13 +292,13 @@ fn begin() -> bool {
 /// In a forked child: the file is the parent's. Its own comes with its first connection that attaches. (What is
 /// mapped stays so: a child that no fork handler ran for must be able to count.)
 pub fn forked() {
-    MINE.store(0, Ordering::Relaxed);
-    HEAD.store(core::ptr::null_mut(), Ordering::Relaxed);
-    FREE.store(0, Ordering::Relaxed);
+    MINE.settle(0);
+    HEAD.settle(core::ptr::null_mut());
+    FREE.settle(0);
     for chunk in CHUNKS.iter().take_while(|c| !c.load(Ordering::Relaxed).is_null()) {
         chunk.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
-    STATE.store(NONE, Ordering::Release);
+    STATE.settle(NONE);
 }
 
 /// After `exec`, before anything else is asked of a connection that goes on: its record was in the file of the last

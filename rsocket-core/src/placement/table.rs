@@ -18,6 +18,7 @@ use crate::errno::Errno;
 use crate::socket::family::MAX_SLOTS;
 use crate::socket::slot::SlotId;
 use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::settle::Settle;
 use crate::sync::thread::tid;
 use crate::sys;
 
@@ -212,7 +213,8 @@ impl Place {
 
 /// In the child of a fork: all places are the parent's.
 pub(super) fn forked() {
-    let high = HIGH.swap(0, Ordering::AcqRel);
+    let high = HIGH.load(Ordering::Acquire);
+    HIGH.settle(0);
     for entry in TABLE.iter().take(high) {
         entry.store(core::ptr::null_mut(), Ordering::Release);
     }

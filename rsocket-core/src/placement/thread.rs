@@ -18,6 +18,7 @@ use crate::socket::slot::SlotId;
 use crate::socket::{family, policy, ready};
 use crate::sync::backoff;
 use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::settle::Settle;
 use crate::sync::thread::{self, tid};
 use crate::sys;
 
@@ -79,9 +80,13 @@ pub(super) fn forget(id: SlotId) {
 /// In the child of a fork, which has no such thread.
 pub(super) fn forked() {
     WATCHED.lock.reset();
-    WATCHED.with(Vec::clear);
-    RUNS.store(false, Ordering::Release);
-    BELL.store(0, Ordering::Release);
+    WATCHED.with(|watched| {
+        if !watched.is_empty() {
+            watched.clear();
+        }
+    });
+    RUNS.settle(false);
+    BELL.settle(0);
 }
 
 /// Starts it with all signals blocked: they are the program's.

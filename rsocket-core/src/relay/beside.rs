@@ -19,6 +19,7 @@ use crate::errno::Errno;
 use crate::socket::family;
 use crate::socket::options::Size;
 use crate::socket::slot::{Slot, SlotId, flag};
+use crate::sync::settle::Settle;
 use crate::sync::stack;
 use crate::sys;
 use crate::wire::private_data::PrivateData;
@@ -144,7 +145,7 @@ impl Drop for Open {
 
 /// In the child of a fork: what its parent asks is the parent's.
 pub fn forked() {
-    OPEN.store(0, Ordering::Relaxed);
+    OPEN.settle(0);
 }
 
 /// Whether nobody listened over RDMA at this TCP port when it was asked lately.

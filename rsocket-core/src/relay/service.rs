@@ -26,6 +26,7 @@ use crate::device::shm::bell::{self, BellRef};
 use crate::device::shm::park::MARK_READY;
 use crate::errno::Errno;
 use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::settle::Settle;
 use crate::sync::thread::tid;
 use crate::sys;
 
@@ -189,7 +190,7 @@ pub fn forked() {
             sys::close_private(fd);
         }
     }
-    SERVICE.store(core::ptr::null_mut(), Ordering::Release);
+    SERVICE.settle(core::ptr::null_mut());
     STARTING.reset();
     table::forked();
     beside::forked();

@@ -12,6 +12,7 @@ use super::answers::Answers;
 use super::connection::Connection;
 use super::kept;
 use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::settle::Settle;
 use crate::sync::thread::tid;
 use crate::sys;
 
@@ -122,11 +123,12 @@ pub fn all() -> impl Iterator<Item = &'static Relay> {
 /// In the child of a fork: the parent's relays are the parent's. What the device library keeps for them is
 /// left alone, and their places are not used again.
 pub fn forked() {
-    let high = HIGH.swap(0, Ordering::AcqRel);
+    let high = HIGH.load(Ordering::Acquire);
+    HIGH.settle(0);
     for entry in TABLE.iter().take(high as usize) {
         entry.store(core::ptr::null_mut(), Ordering::Release);
     }
-    OWNER.store(0, Ordering::Relaxed);
+    OWNER.settle(0);
 }
 
 impl Relay {

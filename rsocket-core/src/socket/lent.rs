@@ -24,6 +24,7 @@ use super::slot::{Slot, SlotId};
 use super::{family, life, ready};
 use crate::device::shm::bell::{self, BellRef};
 use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::settle::Settle;
 use crate::sync::thread::{self, tid};
 use crate::sys;
 use crate::sys::small_file;
@@ -456,9 +457,10 @@ pub(crate) fn fork_child() {
         call.at.store(0, Ordering::Relaxed);
         call.bell.store(0, Ordering::Relaxed);
     }
-    USED.store(0, Ordering::Relaxed);
+    USED.settle(0);
     for w in &LENT {
-        let loan = w.swap(0, Ordering::Relaxed);
+        let loan = w.load(Ordering::Relaxed);
+        w.settle(0);
         if let Some(id) = SlotId::from_raw((loan >> 32) as u32) {
             COUNT.fetch_sub(1, Ordering::Relaxed);
             close(id, loan as u32 as RawFd);

@@ -295,7 +295,10 @@ impl OwnedLock {
     /// Makes it free, whoever held it: only for memory that no other thread can reach, such as a private
     /// lock in the child of a fork.
     pub fn reset(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        // Mostly nobody did, and a page that is not written is not copied.
+        if self.0.load(Ordering::Relaxed) != 0 {
+            self.0.store(0, Ordering::Relaxed);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::errno::Errno;
+use crate::sync::settle::Settle;
 
 /// Whether a thread is at it.
 static BUSY: AtomicBool = AtomicBool::new(false);
@@ -188,5 +189,5 @@ pub(crate) fn is_emulated() -> bool {
 
 /// In the child of a fork, which has one thread.
 pub fn forked() {
-    BUSY.store(false, Ordering::Relaxed);
+    BUSY.settle(false);
 }

@@ -12,6 +12,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use super::{CmError, Missing};
 use crate::errno::Errno;
 use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::settle::Settle;
 use crate::sync::thread;
 use crate::sys;
 
@@ -107,10 +108,11 @@ pub fn fork_parent() {
 /// `pthread_atfork`, in the child: the parent's descriptors are closed here, so that its connections end when it
 /// does, and RDMA starts afresh. To be called after [`thread::forked`].
 pub fn fork_child() {
-    FORKING.store(false, Ordering::Relaxed);
+    FORKING.settle(false);
     GATE.reset();
     for place in &KEPT {
-        let fd = place.swap(0, Ordering::Relaxed);
+        let fd = place.load(Ordering::Relaxed);
+        place.settle(0);
         if fd > 0 {
             sys::close_private(fd);
         }

@@ -29,6 +29,7 @@ use rustix::net::SocketAddrUnix;
 use super::home;
 use super::sleeper_word::BELL;
 use crate::errno::Errno;
+use crate::sync::settle::Settle;
 use crate::sys;
 
 /// The most bells of one process.
@@ -260,9 +261,7 @@ fn discard(bell: &Bell) {
 /// threads that do not exist here. The child has one thread; it calls this before any other function here,
 /// after [`thread::forked`].
 pub fn forked() {
-    for word in &FREE {
-        word.store(0, Ordering::Relaxed);
-    }
+    FREE.iter().for_each(|word| word.settle(0));
     for bell in &POOL {
         match bell.state.load(Ordering::Acquire) {
             EMPTY | SET => {}

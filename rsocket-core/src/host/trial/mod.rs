@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use self::calls::{CALLS, Way};
 use self::child::{By, Outcome};
 use super::status::{self, Status};
+use crate::sync::settle::Settle;
 use crate::sys;
 
 /// What the administrator says of processes under a seccomp filter (`RSOCKET_SECCOMP`).
@@ -95,8 +96,8 @@ pub const OBSTACLES: usize = CALLS.len() + OTHERS.len();
 
 /// A fork has succeeded in this process, or has made it.
 pub fn has_forked() {
-    FORKS.store(true, Ordering::Relaxed);
-    NEXT_LOOK.store(0, Ordering::Relaxed);
+    FORKS.settle(true);
+    NEXT_LOOK.settle(0);
 }
 
 /// `posix_spawn` has succeeded.

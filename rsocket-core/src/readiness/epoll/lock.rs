@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use rustix::thread::futex;
 
+use crate::sync::settle::Settle;
 use crate::sync::thread;
 
 /// Nobody holds it.
@@ -102,8 +103,8 @@ impl Lock {
 
     /// In a forked child, where no other thread exists.
     pub(crate) fn reset(&self) {
-        self.owner.store(0, Ordering::Relaxed);
-        self.word.store(FREE, Ordering::Relaxed);
+        self.owner.settle(0);
+        self.word.settle(FREE);
     }
 }
 
