@@ -90,8 +90,8 @@ def serve(s):
 
 
 def server(port):
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    children = []
+    # Those that have not been reaped: of others the numbers may be somebody else's by now.
+    children = set()
 
     def end(*_):
         for pid in children:
@@ -105,6 +105,8 @@ def server(port):
     listener = socket.create_server(("127.0.0.1", int(port)), backlog=128)
     while True:
         s, _ = listener.accept()
+        while children and (ended := os.waitpid(-1, os.WNOHANG)[0]):
+            children.discard(ended)
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -115,7 +117,7 @@ def server(port):
                 pass
             sys.exit(0)
         s.close()
-        children.append(pid)
+        children.add(pid)
 
 
 def dial(port):

@@ -63,7 +63,7 @@ CONF
 client() {
   local what=$1 r
   shift
-  limit 300 "${P[@]}" "${PY[@]}" "$1" "$port" "${@:2}" >"$dir/client" 2>&1
+  limit $((300 + n)) "${P[@]}" "${PY[@]}" "$1" "$port" "${@:2}" >"$dir/client" 2>&1
   r=$?
   check "$what: $(tail -1 "$dir/client")" "$(tail -4 "$dir/client")" same $r 0
 }
