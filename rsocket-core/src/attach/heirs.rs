@@ -79,7 +79,7 @@ fn conclude(id: SlotId, s: &Slot, fd: RawFd) {
         // From here on the peer cannot send its welcome any more: either it is here, or the peer learns that it
         // has to begin again too.
         Channel { fd: s.pairing_fd.load(Ordering::Relaxed) }.hear_no_more();
-        let _ = stack::on_own(|| finish(id, s, fd));
+        let _ = stack::on_own_only(|| finish(id, s, fd));
     }
     if is_unfinished(s) && !elsewhere(s) {
         let _ = lapse(s);

@@ -42,6 +42,24 @@ pub fn on_own<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
+/// As [`on_own`], and not at all where there is no memory for one: for what needs more than a small
+/// stack has. In a sandbox, where none is made, it is called all the same, since it will refuse itself
+/// there.
+pub fn on_own_only<R>(f: impl FnOnce() -> R) -> Option<R> {
+    if !thread::deepen() {
+        return Some(call(null_mut(), f));
+    }
+    let stack = take();
+    let may = stack.is_some() || cfg!(miri) || sys::is_sandboxed();
+    let top = stack.map_or(null_mut(), |s| s.wrapping_byte_add(SIZE));
+    let result = may.then(|| call(top, f));
+    if let Some(stack) = stack {
+        give_back(stack);
+    }
+    thread::surface();
+    result
+}
+
 /// Bytes that [`lend`] gives.
 pub const LENT: usize = SIZE - PAGE_SIZE;
 
@@ -209,6 +227,9 @@ mod tests {
         assert!(inside.abs_diff(outside) > SIZE || cfg!(miri), "another stack");
         assert!(nested.abs_diff(inside) < SIZE, "the same one");
         assert!(here().abs_diff(outside) < SIZE);
+        let alone = on_own_only(here).unwrap();
+        assert!(alone.abs_diff(outside) > SIZE || cfg!(miri), "that, too");
+        assert_eq!(on_own(|| on_own_only(|| 7)), Some(7));
     }
 
     #[test]
