@@ -21,8 +21,7 @@ use crate::reason::{Reason, refused};
 use crate::socket::family::{self, Family};
 use crate::stats::{self, Counter};
 use crate::sync::living;
-use crate::sync::lock::{OwnedLock, Taken};
-use crate::sync::thread::tid;
+use crate::sync::lock::{Holding, OwnedLock};
 use crate::sys;
 
 /// Arenas that a family can have at one time.
@@ -101,11 +100,11 @@ pub(super) fn used_records(family: &'static Family) -> impl Iterator<Item = &'st
     family.arenas.iter().take(family.arenas_used.load(Ordering::Acquire) as usize)
 }
 
-pub(super) fn lock() {
+pub(super) fn lock() -> Option<Holding<'static>> {
     // A signal handler that interrupted the section cannot get here twice: the section makes no call that
     // a handler of the program could run inside of with our lock needed, other than by attaching, and then
-    // Own lets it through to records that are marked BUSY.
-    let _: Taken = LOCK.lock(tid());
+    // it goes through, without the lock, to records that are marked BUSY.
+    LOCK.hold()
 }
 
 /// A window for a new connection.
@@ -128,10 +127,8 @@ pub struct Claim {
 /// Why there is none.
 pub fn claim(peer: Id, peer_pid: u32) -> Result<Claim, Reason> {
     let family = family::get().ok_or(Reason::ResourceError)?;
-    lock();
-    let claim = claim_existing(family, peer).map_or_else(|| claim_new(family, peer, peer_pid), Ok);
-    LOCK.unlock(tid());
-    claim
+    let _held = lock();
+    claim_existing(family, peer).map_or_else(|| claim_new(family, peer, peer_pid), Ok)
 }
 
 fn claim_existing(family: &'static Family, peer: Id) -> Option<Claim> {
@@ -306,7 +303,7 @@ fn map_here(r: &ArenaRecord, index: u32, arena: Arena) {
 /// Why the arena is not to be used.
 pub fn open(peer: Id, peer_pid: u32, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32, Reason> {
     let family = family::get().ok_or(Reason::ResourceError)?;
-    lock();
+    let _held = lock();
     let known = mapping::indices().find(|&i| {
         record(family, i).is_some_and(|r| mine(r, i, 1, peer) && mapped(r, i) && load_pair(&r.id) == id.0)
     });
@@ -336,7 +333,6 @@ pub fn open(peer: Id, peer_pid: u32, id: Id, fd: Option<OwnedFd>, window: u32) -
     if let Ok(r) = index.and_then(|i| record(family, i).ok_or(Reason::ResourceError)) {
         promise(r, window);
     }
-    LOCK.unlock(tid());
     index
 }
 
@@ -353,16 +349,13 @@ pub(super) fn keep_for_relatives(r: &ArenaRecord) {
 /// Before a fork: the arenas of this process that have connections, for relatives to come, which may become other
 /// programs and lose their mappings.
 pub fn fork_prepare() {
-    if matches!(LOCK.lock(tid()), Taken::Own) {
-        // A signal handler that interrupted a change of the arenas.
-        return;
-    }
+    // Not in a signal handler that interrupted a change of the arenas.
+    let Some(_held) = LOCK.hold() else { return };
     each_own(|_, r| {
         if r.live.load(Ordering::Relaxed) != 0 {
             keep_for_relatives(r);
         }
     });
-    LOCK.unlock(tid());
 }
 
 /// Frees the records of processes that ended without freeing them, once no connection uses the arena.
@@ -446,7 +439,7 @@ pub(super) fn map_found(r: &ArenaRecord, index: u32) -> bool {
         .or_else(|| super::search::arena_of(r.owner.load(Ordering::Relaxed), id))
         .or_else(|| super::search::arena_of(r.peer_pid.load(Ordering::Relaxed), id));
     let Some(found) = found else { return false };
-    lock();
+    let _held = lock();
     let here = mapped(r, index);
     let still = r.generation.load(Ordering::Acquire) == generation;
     if here || !still {
@@ -455,7 +448,6 @@ pub(super) fn map_found(r: &ArenaRecord, index: u32) -> bool {
     } else {
         map_here(r, index, found);
     }
-    LOCK.unlock(tid());
     here || still
 }
 
@@ -478,16 +470,14 @@ pub fn each_mapping(f: &mut dyn FnMut(usize, usize)) {
 /// Whether `exec` leaves this process's arenas open.
 pub fn keep_across_exec(keep: bool) {
     // Under the lock, so that no number is another file's meanwhile.
-    let taken = LOCK.lock(tid());
+    let held = LOCK.hold();
     each_own(|_, r| {
         let fd = r.fd.load(Ordering::Relaxed);
         if fd >= 0 {
             sys::keep_across_exec(fd, keep);
         }
     });
-    if !matches!(taken, Taken::Own) {
-        LOCK.unlock(tid());
-    }
+    drop(held);
 }
 
 /// After `exec`: maps the arenas that the last program of this process had. One that another thread made when `exec` had begun
@@ -535,9 +525,8 @@ mod tests {
     const NOBODY: u32 = 0x7fff_fff0;
 
     fn swept(family: &'static Family) {
-        lock();
+        let _held = lock();
         sweep(family);
-        LOCK.unlock(tid());
     }
 
     #[test]

@@ -15,9 +15,8 @@ use super::rendezvous::Channel;
 use super::retry;
 use crate::socket::family;
 use crate::socket::slot::{Slot, SlotId, flag};
-use crate::sync::lock::Taken;
+
 use crate::sync::stack;
-use crate::sync::thread::tid;
 use crate::sys;
 
 /// Before `exec`, which closes what this process holds of an unfinished pairing: it begins again in the next
@@ -72,9 +71,7 @@ fn is_unfinished(s: &Slot) -> bool {
 /// An unfinished pairing of this process is finished, if the peer has done its part, or begins again. Blocks as
 /// [`super::pairing::forget`].
 fn conclude(id: SlotId, s: &Slot, fd: RawFd) {
-    if matches!(s.pairing.lock(tid()), Taken::Own) {
-        return;
-    }
+    let Some(_held) = s.pairing.hold() else { return };
     if s.phase() == Phase::Knocked && !elsewhere(s) {
         // From here on the peer cannot send its welcome any more: either it is here, or the peer learns that it
         // has to begin again too.
@@ -86,5 +83,4 @@ fn conclude(id: SlotId, s: &Slot, fd: RawFd) {
         s.tries.store(0, Ordering::Relaxed);
         retry::now(s);
     }
-    s.pairing.unlock(tid());
 }

@@ -6,8 +6,8 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::arenas::{
-    self, ArenaRecord, Claim, GUEST, LOCK, keep_for_relatives, lock, map_found, mapped, mine, note_bell,
-    record, sweep,
+    self, ArenaRecord, Claim, GUEST, keep_for_relatives, lock, map_found, mapped, mine, note_bell, record,
+    sweep,
 };
 use super::hello::Id;
 use super::mapping;
@@ -23,7 +23,6 @@ use crate::socket::slot::{RecvState, SendState, Slot, SlotId, flag};
 use crate::socket::{Meant, ready, receive, send};
 use crate::stats::{self, Counter};
 use crate::sync::living;
-use crate::sync::thread::tid;
 use crate::sys;
 use crate::wire::sge::Sge;
 
@@ -446,9 +445,8 @@ impl Parted {
         }
         self.record.live.fetch_sub(1, Ordering::AcqRel);
         if let Some(family) = family::get() {
-            lock();
+            let _held = lock();
             sweep(family);
-            LOCK.unlock(tid());
         }
     }
 }

@@ -26,10 +26,9 @@ use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, kernel, own_waits, policy, rings, verdict};
 use crate::stats::{self, Counter};
 use crate::sync::living;
-use crate::sync::lock::Taken;
+use crate::sync::lock::Holding;
 use crate::sync::settle::Settle;
 use crate::sync::stack;
-use crate::sync::thread::tid;
 use crate::sys;
 use crate::sys::sandbox;
 
@@ -66,10 +65,8 @@ pub fn advance_unasked(id: SlotId, s: &Slot) {
 
 /// Before a descriptor is closed whose connection goes on: a step that uses it comes to its end first.
 pub fn let_finish(s: &Slot) {
-    if matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked)
-        && !matches!(s.pairing.lock(tid()), Taken::Own)
-    {
-        s.pairing.unlock(tid());
+    if matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked) {
+        drop(s.pairing.hold());
     }
 }
 
@@ -91,8 +88,8 @@ fn switch(id: SlotId, s: &Slot, fd: RawFd) {
     }
 }
 
-pub(super) fn take(s: &Slot) -> bool {
-    matches!(s.pairing.try_lock(tid()), Some(Taken::Clean | Taken::Broken))
+pub(super) fn take(s: &Slot) -> Option<Holding<'_>> {
+    s.pairing.try_hold()
 }
 
 /// Threads of this process that are inside a step, and forks that wait for them.
@@ -133,7 +130,7 @@ fn step(id: SlotId, s: &Slot, fd: Option<RawFd>) {
 #[cold]
 fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     let errno = sys::errno();
-    if take(s) {
+    if let Some(held) = take(s) {
         let fd = fd.unwrap_or_else(|| family::descriptor(id));
         let done = match s.phase() {
             _ if fd < 0 => Ok(()),
@@ -155,7 +152,7 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
         if fd >= 0 && matches!(phase, Phase::Paired | Phase::Refused) {
             live::enter(id, s, fd);
         }
-        s.pairing.unlock(tid());
+        drop(held);
         match phase {
             // What stands beside a relay was not paired here, so that no descriptor is needed.
             Phase::Paired => switch::slowly(id, s, -1),
@@ -398,14 +395,11 @@ pub(super) fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
 /// Never attach; what is paired already is [`super::detach`]'s business. Blocks only for another thread's
 /// step in progress.
 pub fn refuse(s: &Slot, reason: Reason) {
-    if matches!(s.pairing.lock(tid()), Taken::Own) {
-        return;
-    }
+    let Some(_held) = s.pairing.hold() else { return };
     match s.phase() {
         Phase::Paired | Phase::Refused => {}
         _ => give_up(s, reason),
     }
-    s.pairing.unlock(tid());
 }
 
 /// In the child of a fork: names and channels are the parent's to go on with; a copy that stayed open here
@@ -421,9 +415,7 @@ pub fn fork_child() {
 /// The attempt to connect failed: forgets what belonged to it. False when there is a window, which no failed
 /// attempt can have. Blocks only for another thread's step in progress.
 pub fn restart(s: &Slot) -> bool {
-    if matches!(s.pairing.lock(tid()), Taken::Own) {
-        return false;
-    }
+    let Some(_held) = s.pairing.hold() else { return false };
     let fresh = !link::has_window(s) && !s.has(flag::WINDOW_DONE);
     if fresh {
         close_pairing_fd(s);
@@ -440,18 +432,14 @@ pub fn restart(s: &Slot) -> bool {
             s.set_phase(Phase::Unconnected);
         }
     }
-    s.pairing.unlock(tid());
     fresh
 }
 
 /// The last descriptor goes: close what the pairing holds open. Blocks only for another thread's step in
 /// progress.
 pub fn forget(s: &Slot) {
-    if matches!(s.pairing.lock(tid()), Taken::Own) {
-        return;
-    }
+    let Some(_held) = s.pairing.hold() else { return };
     proving::over(s.pairing_fd.load(Ordering::Relaxed));
     close_pairing_fd(s);
     s.set_phase(Phase::Refused);
-    s.pairing.unlock(tid());
 }

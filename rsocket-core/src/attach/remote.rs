@@ -23,8 +23,7 @@ use crate::relay::beside;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, guard, pending, policy, send};
 use crate::stats::{self, Counter};
-use crate::sync::lock::Taken;
-use crate::sync::thread::tid;
+
 use crate::sys;
 
 /// Times that a peer is asked before the connection stays on TCP.
@@ -120,14 +119,14 @@ pub fn ask_anew() {
                 && s.relay_pid.load(Ordering::Relaxed) == sys::pid()
                 && s.phase() == Phase::Young
         };
-        if !waits() || !family::held_here(id) || matches!(s.pairing.lock(tid()), Taken::Own) {
+        if !waits() || !family::held_here(id) {
             return;
         }
+        let Some(_held) = s.pairing.hold() else { return };
         if waits() {
             s.asked_at_port.store(0, Ordering::Release);
             s.next_step.store(0, Ordering::Relaxed);
         }
-        s.pairing.unlock(tid());
     });
 }
 
@@ -181,9 +180,7 @@ pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recog
 /// has changed its mind, or is gone.
 #[must_use]
 pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
-    if matches!(s.pairing.lock(tid()), Taken::Own) {
-        return false;
-    }
+    let Some(held) = s.pairing.hold() else { return false };
     let next = s.phase().after(PhaseEvent::Met);
     let started = next.is_some() && link::start(id, s, record, window, 0, Beyond::Relay).is_ok();
     if let (Some(next), true) = (next, started) {
@@ -197,7 +194,7 @@ pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
         let side = if s.has(flag::CONNECTING) { "connecting" } else { "accepting" };
         crate::log_info!("attached over RDMA ({} side)", side);
     }
-    s.pairing.unlock(tid());
+    drop(held);
     // Pairs with the fence in socket::shutdown: either that call found the relay, or its flag is found here.
     fence(Ordering::SeqCst);
     if started && s.has(flag::WRITE_SHUT) {
@@ -208,9 +205,7 @@ pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
 
 /// The peer could not be reached, or did not want. Asked again later, some times, if `again`.
 pub fn failed(id: SlotId, s: &Slot, reason: Reason, again: bool) {
-    if matches!(s.pairing.lock(tid()), Taken::Own) {
-        return;
-    }
+    let Some(_held) = s.pairing.hold() else { return };
     if s.phase() == Phase::Dialling {
         crate::log_debug!("not attached over RDMA now: {}", reason.text());
         let lapsed = s.phase().after(PhaseEvent::Lapsed);
@@ -227,7 +222,6 @@ pub fn failed(id: SlotId, s: &Slot, reason: Reason, again: bool) {
             live::enter(id, s, -1);
         }
     }
-    s.pairing.unlock(tid());
 }
 
 /// The connection over RDMA is gone without a farewell. Where no byte can have travelled on it, TCP goes on as if it

@@ -83,7 +83,6 @@ fn free(place: &Place) {
 mod tests {
     use super::super::{arenas, marks};
     use super::*;
-    use crate::sync::thread::tid;
 
     /// Whether anything is mapped at that address.
     fn in_use(address: usize) -> bool {
@@ -97,7 +96,7 @@ mod tests {
 
     #[test]
     fn who_is_late_finds_nothing_and_the_addresses_go_in_the_end() {
-        arenas::lock();
+        let _held = arenas::lock();
         let (arena, _) = Arena::create(16).unwrap();
         let direction = arena.window(3).unwrap().direction(0);
         marks::acknowledge(&direction);
@@ -113,12 +112,11 @@ mod tests {
         assert!(in_use(base.0));
         let_go();
         assert!(!in_use(base.0));
-        arenas::LOCK.unlock(tid());
     }
 
     #[test]
     fn the_oldest_of_many_waits_no_longer() {
-        arenas::lock();
+        let _held = arenas::lock();
         let bases: Vec<usize> = (0..=PLACES)
             .map(|_| {
                 let (arena, _) = Arena::create(1).unwrap();
@@ -131,6 +129,5 @@ mod tests {
         let waits = |base: usize| WAITING.iter().any(|p| p.base.load(Ordering::Relaxed) == base);
         assert!(!waits(bases[0]) && bases[1..].iter().all(|b| waits(*b)));
         assert_eq!(COUNT.load(Ordering::Relaxed) as usize, PLACES);
-        arenas::LOCK.unlock(tid());
     }
 }

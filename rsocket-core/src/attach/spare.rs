@@ -13,9 +13,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::arenas::{ArenaRecord, LOCK, close_descriptor, each_own, keep_for_relatives};
 use super::vault;
-use crate::sync::lock::Taken;
 use crate::sync::settle::Settle;
-use crate::sync::thread::tid;
 use crate::sys;
 
 /// How many descriptors are about to be sent. Relaxed: counted up under the arenas' lock, which
@@ -46,15 +44,12 @@ pub(super) fn forked() {
 
 /// Closes what can be spared; how many there were.
 pub fn give_way() -> usize {
-    if matches!(LOCK.lock(tid()), Taken::Own) {
-        return 0;
-    }
+    let Some(_held) = LOCK.hold() else { return 0 };
     let mut closed = 0;
     // Acquire: pairs with the release in Loan's end, after which nobody uses the number.
     if LENT.load(Ordering::Acquire) == 0 {
         each_own(|_, r| closed += usize::from(spared(r)));
     }
-    LOCK.unlock(tid());
     closed
 }
 

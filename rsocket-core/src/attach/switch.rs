@@ -12,15 +12,15 @@ use super::{link, marks};
 use crate::host::counters;
 use crate::socket;
 use crate::socket::slot::{Slot, SlotId, flag};
-use crate::sync::thread::tid;
+use crate::sync::lock::Holding;
 
 /// A thread that finds the lock taken goes on, perhaps to sleep, before it has seen what the holder is about to do:
 /// then the holder looks once more, for it, and wakes it if anything has changed.
 #[cold]
 pub(super) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
     let (mut changed, mut missed) = (false, false);
-    while take_or_note(s) {
-        changed |= now(id, s, fd);
+    while let Some(held) = take_or_note(s) {
+        changed |= now(held, id, s, fd);
         if s.step_missed.swap(0, Ordering::SeqCst) == 0 {
             break;
         }
@@ -36,18 +36,16 @@ pub(super) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
 
 /// Takes the lock, or leaves the note for its holder. SeqCst: the holder lets go and then looks for a note; so either
 /// it finds this one, or the second try finds the lock free.
-fn take_or_note(s: &Slot) -> bool {
-    if take(s) {
-        return true;
-    }
-    s.step_missed.store(1, Ordering::SeqCst);
-    take(s)
+fn take_or_note(s: &Slot) -> Option<Holding<'_>> {
+    take(s).or_else(|| {
+        s.step_missed.store(1, Ordering::SeqCst);
+        take(s)
+    })
 }
 
 /// Under the lock, which it gives back, so that two threads do not take the same step; whether anything changed.
-fn now(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+fn now(held: Holding<'_>, id: SlotId, s: &Slot, fd: RawFd) -> bool {
     if s.phase() != Phase::Paired {
-        s.pairing.unlock(tid());
         return false;
     }
     let mut changed = false;
@@ -84,7 +82,7 @@ fn now(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     {
         changed |= s.shift_send_mode(SendMode::Kernel, mode);
     }
-    s.pairing.unlock(tid());
+    drop(held);
     if let Some(ends) = acknowledged {
         // A peer that may not use TCP sleeps until we say so.
         ends.wake_writer();

@@ -18,8 +18,7 @@ use super::rendezvous::{Channel, MAX_FDS};
 use crate::device::shm::arena::Arena;
 use crate::host::raw;
 use crate::socket::family;
-use crate::sync::lock::Taken;
-use crate::sync::thread::tid;
+
 use crate::sys;
 
 /// The two private descriptors, each plus one, in one word, so that a forking thread sees both or none; 0 for none.
@@ -134,12 +133,11 @@ fn take_first() {
 /// nothing worse than a message that is there twice.
 fn alone<R>(f: impl FnOnce() -> Option<R>) -> Option<R> {
     let family = family::get()?;
-    if ENDS.load(Ordering::Relaxed) == 0 || matches!(family.vault.lock(tid()), Taken::Own) {
+    if ENDS.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    let r = f();
-    family.vault.unlock(tid());
-    r
+    let _held = family.vault.hold()?;
+    f()
 }
 
 /// Puts a copy of an arena's descriptor in. False if there is no vault, or no room.

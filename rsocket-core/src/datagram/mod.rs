@@ -51,9 +51,8 @@ use crate::plain::rdma;
 use crate::socket::family::{self, MAX_SLOTS};
 use crate::socket::slot::flag;
 use crate::socket::{Events, SlotId};
-use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::lock::OwnedLock;
 use crate::sync::settle::Settle;
-use crate::sync::thread::tid;
 use crate::sys;
 
 /// The longest datagram to an IPv4 address: what fits behind the exchange's header into a slot of upstream's.
@@ -98,13 +97,11 @@ pub fn is(id: SlotId) -> bool {
 /// `EAGAIN` in a signal handler that interrupted this thread here; `EBADF`, or no descriptors left.
 fn with<R>(id: SlotId, fd: RawFd, f: impl FnOnce(&mut State) -> R) -> Result<R, Errno> {
     let endpoint = endpoint(id)?;
-    if matches!(endpoint.lock.lock(tid()), Taken::Own) {
-        return Err(Errno::AGAIN);
-    }
+    let Some(held) = endpoint.lock.hold() else { return Err(Errno::AGAIN) };
     // SAFETY: the lock is ours.
     let place = unsafe { &mut *endpoint.state.get() };
     let result = present(id, fd, place).map(|state| (f(state), news(state)));
-    endpoint.lock.unlock(tid());
+    drop(held);
     let (result, bells) = result?;
     if !bells.is_empty() {
         waiters::ring(id, &bells);
@@ -150,13 +147,9 @@ fn present(id: SlotId, fd: RawFd, place: &mut Option<Box<State>>) -> Result<&mut
 /// As [`with`], but only if there is anything already.
 fn with_existing<R>(id: SlotId, f: impl FnOnce(&mut State) -> R) -> Option<R> {
     let endpoint = endpoint(id).ok()?;
-    if matches!(endpoint.lock.lock(tid()), Taken::Own) {
-        return None;
-    }
+    let _held = endpoint.lock.hold()?;
     // SAFETY: the lock is ours.
-    let result = unsafe { &mut *endpoint.state.get() }.as_mut().map(|state| f(state));
-    endpoint.lock.unlock(tid());
-    result
+    unsafe { &mut *endpoint.state.get() }.as_mut().map(|state| f(state))
 }
 
 fn discard(place: &mut Option<Box<State>>) {
@@ -176,12 +169,9 @@ pub fn created(id: SlotId, fd: RawFd) -> Result<(), Errno> {
 /// This process has no descriptor of the socket any more.
 pub fn closed(id: SlotId) {
     let Ok(endpoint) = endpoint(id) else { return };
-    if matches!(endpoint.lock.lock(tid()), Taken::Own) {
-        return;
-    }
+    let Some(_held) = endpoint.lock.hold() else { return };
     // SAFETY: the lock is ours.
     discard(unsafe { &mut *endpoint.state.get() });
-    endpoint.lock.unlock(tid());
 }
 
 /// At the end of the process: the device sends what it has, and writers of our memory are told.

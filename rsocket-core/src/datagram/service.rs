@@ -18,9 +18,8 @@ use super::{endpoint, waiters};
 use crate::device::rdma::{CmError, CmId, EventChannel, Kind, Path, UdPair};
 use crate::errno::Errno;
 use crate::socket::SlotId;
-use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::lock::OwnedLock;
 use crate::sync::settle::Settle;
-use crate::sync::thread::tid;
 use crate::sys;
 
 /// How long resolving an address, and then a route, may take, in milliseconds (`wire-protocol §9.5`).
@@ -73,12 +72,8 @@ fn start() -> Result<&'static Service, Errno> {
     if let Some(service) = running() {
         return Ok(service);
     }
-    if matches!(STARTING.lock(tid()), Taken::Own) {
-        return Err(Errno::AGAIN);
-    }
-    let started = running().map_or_else(|| open().and_then(launch), Ok);
-    STARTING.unlock(tid());
-    started
+    let Some(_held) = STARTING.hold() else { return Err(Errno::AGAIN) };
+    running().map_or_else(|| open().and_then(launch), Ok)
 }
 
 fn open() -> Result<Service, Errno> {
@@ -189,13 +184,9 @@ fn on_frames(id: SlotId) {
 
 impl Service {
     fn with<R>(&self, f: impl FnOnce(&mut Searches) -> R) -> Option<R> {
-        if matches!(self.lock.lock(tid()), Taken::Own) {
-            return None;
-        }
+        let _held = self.lock.hold()?;
         // SAFETY: the lock is ours.
-        let r = f(unsafe { &mut *self.searches.get() });
-        self.lock.unlock(tid());
-        Some(r)
+        Some(f(unsafe { &mut *self.searches.get() }))
     }
 
     fn on_manager(&self) {

@@ -25,8 +25,7 @@ use crate::socket::slot::{Name, Slot, SlotId, flag};
 use crate::socket::timers::{self, Rules};
 use crate::socket::{Events, family, kernel, policy};
 use crate::stats::{self, Counter};
-use crate::sync::lock::Taken;
-use crate::sync::thread::tid;
+
 use crate::sys;
 
 pub mod greeting;
@@ -178,15 +177,16 @@ pub fn settle(id: SlotId, s: &Slot, fd: RawFd, what: Use) -> bool {
     if !s.has(flag::UNDECIDED) {
         return true;
     }
-    if fd < 0 || !matches!(s.pairing.try_lock(tid()), Some(Taken::Clean | Taken::Broken)) {
+    if fd < 0 {
         return false;
     }
+    let Some(held) = s.pairing.try_hold() else { return false };
     let errno = sys::errno();
     let mut moved = false;
     while s.has(flag::UNDECIDED) && step(id, s, fd, what) {
         moved = true;
     }
-    s.pairing.unlock(tid());
+    drop(held);
     if moved {
         s.next_epoch();
         crate::socket::mode_changed(id);
@@ -198,12 +198,13 @@ pub fn settle(id: SlotId, s: &Slot, fd: RawFd, what: Use) -> bool {
 /// The program does something that only a connection whose way is decided can do. Waits for nothing: what cannot be
 /// finished now stays on TCP.
 pub fn insist(id: SlotId, s: &Slot, fd: RawFd) {
-    if settle(id, s, fd, Use::Look) || matches!(s.pairing.lock(tid()), Taken::Own) {
+    if settle(id, s, fd, Use::Look) {
         return;
     }
+    let Some(held) = s.pairing.hold() else { return };
     let state = s.migration.state();
     let moved = move_on(s, state, Happening::StaysTcp) || move_on(s, state, Happening::Failed);
-    s.pairing.unlock(tid());
+    drop(held);
     if moved {
         s.next_epoch();
         crate::socket::mode_changed(id);

@@ -17,9 +17,8 @@ use crate::attach::link::Ends;
 use crate::errno::Errno;
 use crate::socket::family::MAX_SLOTS;
 use crate::socket::slot::SlotId;
-use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::lock::OwnedLock;
 use crate::sync::settle::Settle;
-use crate::sync::thread::tid;
 use crate::sys;
 
 /// What the peer calls a mapping.
@@ -201,13 +200,9 @@ impl Place {
     }
 
     fn locked<R>(&self, f: impl FnOnce(&mut Maps) -> R) -> Option<R> {
-        if matches!(self.lock.lock(tid()), Taken::Own) {
-            return None;
-        }
+        let _held = self.lock.hold()?;
         // SAFETY: the lock is ours.
-        let r = f(unsafe { &mut *self.maps.get() });
-        self.lock.unlock(tid());
-        Some(r)
+        Some(f(unsafe { &mut *self.maps.get() }))
     }
 }
 

@@ -17,9 +17,9 @@ use crate::reason::Reason;
 use crate::socket::slot::SlotId;
 use crate::socket::{family, policy, ready};
 use crate::sync::backoff;
-use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::lock::OwnedLock;
 use crate::sync::settle::Settle;
-use crate::sync::thread::{self, tid};
+use crate::sync::thread;
 use crate::sys;
 
 const STACK: usize = 128 * 1024;
@@ -43,13 +43,9 @@ static BELL: AtomicU64 = AtomicU64::new(0);
 
 impl Watched {
     fn with<R>(&self, f: impl FnOnce(&mut Vec<SlotId>) -> R) -> Option<R> {
-        if matches!(self.lock.lock(tid()), Taken::Own) {
-            return None;
-        }
+        let _held = self.lock.hold()?;
         // SAFETY: the lock is ours.
-        let r = f(unsafe { &mut *self.list.get() });
-        self.lock.unlock(tid());
-        Some(r)
+        Some(f(unsafe { &mut *self.list.get() }))
     }
 }
 

@@ -41,12 +41,8 @@ static LOCK: OwnedLock = OwnedLock::new();
 static FORKING: AtomicBool = AtomicBool::new(false);
 
 fn unforked<R>(f: impl FnOnce() -> R) -> R {
-    let own = matches!(LOCK.lock(tid()), Taken::Own);
-    let r = f();
-    if !own {
-        LOCK.unlock(tid());
-    }
-    r
+    let _held = LOCK.hold();
+    f()
 }
 
 fn mark(fd: RawFd, held: bool) {

@@ -25,9 +25,8 @@ use crate::device::rdma::{CmError, CmId, Event, EventChannel, Kind};
 use crate::device::shm::bell::{self, BellRef};
 use crate::device::shm::park::MARK_READY;
 use crate::errno::Errno;
-use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::lock::OwnedLock;
 use crate::sync::settle::Settle;
-use crate::sync::thread::tid;
 use crate::sys;
 
 /// A relay that a thread of the program polled so recently (in ticks, some hundred microseconds) is left to it.
@@ -102,12 +101,8 @@ pub fn start() -> Result<(), Errno> {
     if started() {
         return Ok(());
     }
-    if matches!(STARTING.lock(tid()), Taken::Own) {
-        return Err(Errno::AGAIN);
-    }
-    let result = if started() { Ok(()) } else { open().and_then(launch) };
-    STARTING.unlock(tid());
-    result
+    let Some(_held) = STARTING.hold() else { return Err(Errno::AGAIN) };
+    if started() { Ok(()) } else { open().and_then(launch) }
 }
 
 fn open() -> Result<Service, Errno> {

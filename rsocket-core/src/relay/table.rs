@@ -11,9 +11,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use super::answers::Answers;
 use super::connection::Connection;
 use super::kept;
-use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::lock::{Holding, OwnedLock};
 use crate::sync::settle::Settle;
-use crate::sync::thread::tid;
 use crate::sys;
 
 /// Relays of one process.
@@ -146,35 +145,31 @@ impl Relay {
     /// device's library may make system calls that are cancellation points.
     #[inline]
     pub fn try_with<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
-        let taken = self.lock.try_lock(tid())?;
-        self.inside(taken, f)
+        Some(self.inside(self.lock.try_hold()?, f))
     }
 
     /// As [`Self::try_with`], but waits for its turn while bytes of the program's are kept here: whoever finds none says that
     /// there are none.
     #[inline]
     pub fn in_turn<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
-        let taken = if kept::any(self) { self.lock.lock(tid()) } else { self.lock.try_lock(tid())? };
-        self.inside(taken, f)
+        let held = if kept::any(self) { self.lock.hold() } else { self.lock.try_hold() };
+        Some(self.inside(held?, f))
     }
 
     /// As [`Self::try_with`], but waits for its turn. `None` only in a signal handler that interrupted this
     /// very section.
     pub fn with<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
-        let taken = self.lock.lock(tid());
-        self.inside(taken, f)
+        Some(self.inside(self.lock.hold()?, f))
     }
 
-    fn inside<R>(&self, taken: Taken, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
-        if matches!(taken, Taken::Own) {
-            return None;
-        }
+    #[inline]
+    fn inside<R>(&self, held: Holding<'_>, f: impl FnOnce(&mut Option<Connection>) -> R) -> R {
         let before = cancelling(false);
         // SAFETY: the lock is ours.
         let r = f(unsafe { &mut *self.connection.get() });
-        self.lock.unlock(tid());
+        drop(held);
         cancelling(before);
-        Some(r)
+        r
     }
 
     /// Takes the connection out of the place and gives that back, if it is the one that is meant: between two looks at the

@@ -20,7 +20,7 @@ use super::slot::{Slot, SlotId, flag};
 use crate::descriptors;
 use crate::host::filter;
 use crate::sync::living;
-use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::lock::OwnedLock;
 use crate::sys;
 
 pub use fork::{fork_child, fork_failed, fork_parent, fork_prepare, leave_all, rejoin_all};
@@ -288,9 +288,7 @@ fn reap(family: &Family) {
 
 /// Takes back the slots whose holders have all ended without closing.
 pub(crate) fn sweep(family: &'static Family) {
-    if !matches!(family.sweeping.try_lock(crate::sync::thread::tid()), Some(Taken::Clean | Taken::Broken)) {
-        return;
-    }
+    let Some(_held) = family.sweeping.try_hold() else { return };
     let used = family.used.load(Ordering::Acquire).min(MAX_SLOTS as u32 - 1);
     for id in (1..=used).filter_map(SlotId::from_raw) {
         let Some(s) = slot(id) else { continue };
@@ -303,7 +301,6 @@ pub(crate) fn sweep(family: &'static Family) {
             give_back(id);
         }
     }
-    family.sweeping.unlock(crate::sync::thread::tid());
 }
 
 /// Whether all holders of the slot have ended without closing it. Said once of each connection.

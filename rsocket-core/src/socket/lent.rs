@@ -23,7 +23,7 @@ use std::os::fd::RawFd;
 use super::slot::{Slot, SlotId};
 use super::{family, life, ready};
 use crate::device::shm::bell::{self, BellRef};
-use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::lock::OwnedLock;
 use crate::sync::settle::Settle;
 use crate::sync::thread::{self, tid};
 use crate::sys;
@@ -68,12 +68,8 @@ static LOCK: OwnedLock = OwnedLock::new();
 
 /// `None` from a signal handler that interrupted a holder of the lock.
 fn locked<R>(f: impl FnOnce() -> R) -> Option<R> {
-    if matches!(LOCK.lock(tid()), Taken::Own) {
-        return None;
-    }
-    let r = f();
-    LOCK.unlock(tid());
-    Some(r)
+    let _held = LOCK.hold()?;
+    Some(f())
 }
 
 fn word(id: SlotId, low: u32) -> u64 {

@@ -25,8 +25,7 @@ use crate::reason::Reason;
 use crate::socket;
 use crate::socket::family::{self, Family};
 use crate::socket::slot::{Slot, SlotId, flag};
-use crate::sync::lock::{OwnedLock, Taken};
-use crate::sync::thread::tid;
+use crate::sync::lock::OwnedLock;
 use crate::sys;
 
 /// Connections that may be on their way at one time.
@@ -71,12 +70,8 @@ impl Table {
 
     /// False in a signal handler that interrupted a holder of the lock.
     fn locked<R>(&self, f: impl FnOnce(&Self) -> R) -> Option<R> {
-        if matches!(self.lock.lock(tid()), Taken::Own) {
-            return None;
-        }
-        let r = f(self);
-        self.lock.unlock(tid());
-        Some(r)
+        let _held = self.lock.hold()?;
+        Some(f(self))
     }
 }
 
@@ -126,9 +121,7 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
 /// From here on no pairing begins. False if one is under way, or the connection is on a device that it may leave. Blocks
 /// only for another thread's step in progress.
 fn hold_still(s: &Slot) -> bool {
-    if matches!(s.pairing.lock(tid()), Taken::Own) {
-        return false;
-    }
+    let Some(_held) = s.pairing.hold() else { return false };
     let still = match s.phase() {
         Phase::Young | Phase::Unconnected => !link::has_window(s),
         // Where TCP is excluded no stranger could do anything with it, nor where RDMA's manager has connected it.
@@ -138,7 +131,6 @@ fn hold_still(s: &Slot) -> bool {
     if still {
         s.set(flag::TRAVELS);
     }
-    s.pairing.unlock(tid());
     still
 }
 

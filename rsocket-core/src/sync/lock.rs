@@ -244,6 +244,21 @@ impl Os<AtomicU32> for Kernel {
     }
 }
 
+/// A lock that this thread holds. Dropped, it gives it back. Never across a sleep.
+#[must_use]
+#[derive(Debug)]
+pub struct Holding<'a> {
+    lock: &'a OwnedLock,
+    me: u32,
+}
+
+impl Drop for Holding<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.unlock(self.me);
+    }
+}
+
 /// The lock. All zeroes is free, so it needs no set-up in fresh shared memory.
 #[repr(transparent)]
 #[derive(Debug, Default)]
@@ -254,6 +269,22 @@ impl OwnedLock {
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicU32::new(0))
+    }
+
+    /// Takes the lock; what its last holder left that died inside is as good as any state. `None` when this very thread
+    /// holds it: we are in a signal handler that interrupted the section, and must not wait for ourselves.
+    #[inline]
+    pub fn hold(&self) -> Option<Holding<'_>> {
+        let me = thread::tid();
+        (self.lock(me) != Taken::Own).then(|| Holding { lock: self, me })
+    }
+
+    /// As [`Self::hold`]; `None` also when another holds it.
+    #[inline]
+    pub fn try_hold(&self) -> Option<Holding<'_>> {
+        let me = thread::tid();
+        let taken = self.try_lock(me)?;
+        (taken != Taken::Own).then(|| Holding { lock: self, me })
     }
 
     /// Takes the lock for the thread `tid` ([`thread::tid`] of the caller).
@@ -306,6 +337,17 @@ impl OwnedLock {
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_held_is_given_back_once() {
+        let lock = OwnedLock::new();
+        let held = lock.hold();
+        assert!(held.is_some() && lock.hold().is_none() && lock.try_hold().is_none());
+        drop(held);
+        assert_eq!(lock.owner(), 0);
+        drop(lock.try_hold().unwrap());
+        assert_eq!(lock.owner(), 0);
+    }
 
     #[test]
     fn a_thread_meets_itself() {

@@ -10,8 +10,6 @@ use super::{Service, nudge, running};
 use crate::relay::connection::Connection;
 use crate::relay::table::Relay;
 use crate::socket::SlotId;
-use crate::sync::lock::Taken;
-use crate::sync::thread::tid;
 
 /// What is looked up.
 #[derive(Default)]
@@ -86,12 +84,8 @@ pub fn unlisten(id: SlotId) {
 
 impl Service {
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut Known) -> R) -> Option<R> {
-        if matches!(self.lock.lock(tid()), Taken::Own) {
-            return None;
-        }
+        let _held = self.lock.hold()?;
         // SAFETY: the lock is ours.
-        let r = f(unsafe { &mut *self.known.get() });
-        self.lock.unlock(tid());
-        Some(r)
+        Some(f(unsafe { &mut *self.known.get() }))
     }
 }

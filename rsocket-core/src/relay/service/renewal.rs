@@ -19,8 +19,7 @@ use crate::device::rdma::{self, CmId};
 use crate::errno::Errno;
 use crate::relay::connection::Connection;
 use crate::relay::table::{self, Relay};
-use crate::sync::lock::Taken;
-use crate::sync::thread::tid;
+
 use crate::sys;
 
 /// What the manager says to a process that has changed its credentials.
@@ -46,9 +45,7 @@ impl Service {
     /// Ends all of it while nothing but listeners is at stake, so that the next who needs it begins anew. Connections go
     /// on without the manager's news for as long as their devices let them; false if it goes on so.
     pub(super) fn outdated(&self) -> bool {
-        if matches!(STARTING.lock(tid()), Taken::Own) {
-            return false;
-        }
+        let Some(held) = STARTING.hold() else { return false };
         let current = running().is_some_and(|s| core::ptr::eq(s, self));
         let waits = |relay: &Relay| relay.with(|c| c.as_ref().is_none_or(|c| c.listening().is_some()));
         let over = current
@@ -72,7 +69,7 @@ impl Service {
             crate::log_warn!("no news of connections over RDMA: this process has changed its credentials");
             let _ = epoll::delete(sys::borrow(self.epoll), sys::borrow(self.channel.fd()));
         }
-        STARTING.unlock(tid());
+        drop(held);
         if over {
             remote::ask_anew();
         }
