@@ -14,7 +14,6 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::meet::dialled::WIDEST;
 use crate::errno::Errno;
 use crate::host::raw;
 use crate::sync::settle::Settle;
@@ -126,8 +125,9 @@ fn blank(process: Id, inode: u32, cookie: u64) -> bool {
     process.0.contains(&0) || inode == 0 || cookie == 0
 }
 
-/// How many timestamps one hint tells apart: as many as the other end's bounds can hold.
-const HINTS: u32 = WIDEST;
+/// How many timestamps one hint tells apart: as many as the other end's bounds can hold
+/// ([`WIDEST`](super::meet::dialled::WIDEST)).
+pub const HINTS: u32 = 63;
 const HINT: u32 = HINTS + 1;
 
 /// The lowest bits of a timestamp, for the end that knows the rest.

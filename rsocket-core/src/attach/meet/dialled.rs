@@ -48,7 +48,7 @@ impl Bounds {
 const MICROSECONDS: u32 = 1;
 /// Bounds as wide as this say nothing any more: `connect` has waited, for a handshake that took
 /// long or for a SYN that was lost, whose successor has a timestamp of its own.
-pub const WIDEST: u32 = 63;
+pub const WIDEST: u32 = hello::HINTS;
 
 const MS: u64 = 1_000_000;
 
