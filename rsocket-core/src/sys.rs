@@ -107,7 +107,14 @@ pub fn watch_for_crowds() {
 /// program (setrlimit(2), `RLIMIT_FSIZE`), so we ask before the kernel does.
 #[must_use]
 pub fn file_may_reach(size: u64) -> bool {
-    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_none_or(|limit| size <= limit)
+    let errno = errno();
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    let nothing = core::ptr::null::<libc::rlimit64>();
+    // SAFETY: the kernel writes a limit, for which there is room, and reads none.
+    let r = unsafe { libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_FSIZE, nothing, &raw mut limit) };
+    set_errno(errno);
+    // A filter may refuse to tell: then it is not known that there is one. (rustix says 0 there.)
+    r != 0 || limit.rlim_cur == libc::RLIM64_INFINITY || size <= limit.rlim_cur
 }
 
 /// Whether so many bytes may be written at the end of what `fd` names; as [`file_may_reach`], if it is a file.
