@@ -3,7 +3,8 @@
 # one, stores one and lists the directory, by EPSV and by PASV.
 . "$(dirname "$0")/common.sh"
 need /usr/sbin/proftpd=proftpd-core curl=curl openssl=openssl
-size=$((3 << 20))
+# Large, so that the peers have met before the end of it on a machine that is busy, too.
+size=$((32 << 20))
 
 # configure DIR PORT : a server of one user, whose home is DIR/home.
 configure() {
