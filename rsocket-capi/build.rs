@@ -1,5 +1,6 @@
-//! How librsocket.so is linked: with a name of its own, for programs that are linked with it; never to be
-//! unloaded, since the steps around `fork` point into it; and with what a byte passes side by side.
+//! How librsocket.so is linked: with a name of its own, for programs that are linked with it; never
+//! to be unloaded, since the steps around `fork` point into it; and with what a byte passes side by
+//! side.
 
 fn main() {
     let layout = concat!(env!("CARGO_MANIFEST_DIR"), "/../rsocket-core/data-path.ld");

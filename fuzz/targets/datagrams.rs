@@ -1,4 +1,5 @@
-//! Frames of a datagram queue pair and packets of a UDP socket (`wire-protocol §9`): parsed, and said again.
+//! Frames of a datagram queue pair and packets of a UDP socket (`wire-protocol §9`): parsed, and
+//! said again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

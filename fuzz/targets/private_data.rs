@@ -1,4 +1,5 @@
-//! What a peer says while connecting (`wire-protocol §2.2`): parsed, said again, and made a connection of.
+//! What a peer says while connecting (`wire-protocol §2.2`): parsed, said again, and made a
+//! connection of.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,8 @@
-//! The sending end of a direction, whose target table and credits the peer writes (`wire-protocol §5.1`, `§5.6`).
+//! The sending end of a direction, whose target table and credits the peer writes
+//! (`wire-protocol §5.1`, `§5.6`).
 //!
-//! Every message lies within an entry that was taken, no byte of one is used twice, and there are never more messages
-//! than credits.
+//! Every message lies within an entry that was taken, no byte of one is used twice, and there are
+//! never more messages than credits.
 #![no_main]
 
 use arbitrary::Arbitrary;

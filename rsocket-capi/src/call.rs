@@ -1,8 +1,8 @@
 //! The `call!` macro: how a function of rsocket(7) is defined.
 
-/// Defines and exports functions. The body runs under the contract of the libc function whose name it has without
-/// the r, which the C caller upholds. Nothing with a destructor is alive where it sleeps: a thread may be
-/// cancelled there, and unwinds through it.
+/// Defines and exports functions. The body runs under the contract of the libc function whose name
+/// it has without the r, which the C caller upholds. Nothing with a destructor is alive where it
+/// sleeps: a thread may be cancelled there, and unwinds through it.
 macro_rules! call {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block)+) => {$(
         $(#[$meta])*

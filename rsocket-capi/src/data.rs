@@ -9,7 +9,8 @@ use rsocket_core::{plain, socket};
 
 use crate::{datagram, table};
 
-/// Flags of receiving calls that mean something here. Others mean nothing on a stream, and are ignored.
+/// Flags of receiving calls that mean something here. Others mean nothing on a stream, and are
+/// ignored.
 const RECEIVING: c_int = libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
 /// The same of sending calls.
 const SENDING: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
@@ -75,7 +76,9 @@ unsafe fn scatter<'a>(list: *const iovec, n: usize, too_long: Errno) -> Result<&
 /// As [`scatter`].
 unsafe fn vector<'a>(list: *const iovec, n: c_int) -> Result<&'a [iovec], Errno> {
     // SAFETY: the caller's promise.
-    usize::try_from(n).map_err(|_| Errno::INVAL).and_then(|n| unsafe { scatter(list, n, Errno::INVAL) })
+    usize::try_from(n)
+        .map_err(|_| Errno::INVAL)
+        .and_then(|n| unsafe { scatter(list, n, Errno::INVAL) })
 }
 
 /// The message header of `sendmsg` and `recvmsg` with its scatter list.
@@ -104,7 +107,8 @@ unsafe fn describe(fd: c_int, message: *mut msghdr) {
     }
 }
 
-/// Writes the peer's name where the program asked for it; a length of 0 where there is none any more.
+/// Writes the peer's name where the program asked for it; a length of 0 where there is none any
+/// more.
 ///
 /// # Safety
 /// As `SockAddr::write`.
@@ -125,7 +129,14 @@ call! {
         count(receive(fd, &one(buffer, size), flags))
     }
 
-    fn rrecvfrom(fd: c_int, buffer: *mut c_void, size: size_t, flags: c_int, from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t {
+    fn rrecvfrom(
+        fd: c_int,
+        buffer: *mut c_void,
+        size: size_t,
+        flags: c_int,
+        from: *mut sockaddr,
+        from_length: *mut socklen_t,
+    ) -> ssize_t {
         if let Some(slot) = datagram::behind(fd) {
             return count(datagram::receive_from(slot, fd, &one(buffer, size), flags, from, from_length));
         }
@@ -160,7 +171,14 @@ call! {
     }
 
     /// The address is ignored on a connected stream, as Linux does.
-    fn rsendto(fd: c_int, buffer: *const c_void, size: size_t, flags: c_int, to: *const sockaddr, to_length: socklen_t) -> ssize_t {
+    fn rsendto(
+        fd: c_int,
+        buffer: *const c_void,
+        size: size_t,
+        flags: c_int,
+        to: *const sockaddr,
+        to_length: socklen_t,
+    ) -> ssize_t {
         if let Some(slot) = datagram::behind(fd) {
             return count(datagram::send_to(slot, fd, &one(buffer, size), flags, to, to_length));
         }

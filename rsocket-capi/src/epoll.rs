@@ -1,8 +1,8 @@
-//! repoll_create, repoll_ctl, repoll_wait: what epoll(7) is, over rsockets and any other descriptors together. What
-//! a set is stands in `rsocket_core::readiness::epoll`.
+//! repoll_create, repoll_ctl, repoll_wait: what epoll(7) is, over rsockets and any other
+//! descriptors together. What a set is stands in `rsocket_core::readiness::epoll`.
 //!
-//! The set is a kernel epoll object, made, changed and waited on through libc: where the preload library is loaded
-//! too, it answers for the sockets of its own among the members.
+//! The set is a kernel epoll object, made, changed and waited on through libc: where the preload
+//! library is loaded too, it answers for the sockets of its own among the members.
 
 use core::ffi::c_int;
 
@@ -14,8 +14,8 @@ use rsocket_core::{readiness, sys};
 
 use crate::init;
 
-/// `epoll_pwait` in the shape that the readiness layer wants. Time is rounded up: a sleep may last longer, never
-/// shorter.
+/// `epoll_pwait` in the shape that the readiness layer wants. Time is rounded up: a sleep may last
+/// longer, never shorter.
 unsafe extern "C-unwind" fn by_millis(
     set: c_int,
     events: *mut epoll_event,
@@ -32,7 +32,12 @@ unsafe extern "C-unwind" fn by_millis(
     unsafe { libc::epoll_pwait(set, events, most, ms, mask) }
 }
 
-unsafe extern "C-unwind" fn control(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+unsafe extern "C-unwind" fn control(
+    set: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
     // SAFETY: passes on the caller's promises.
     unsafe { libc::epoll_ctl(set, op, fd, event) }
 }

@@ -1,5 +1,5 @@
-//! What happens when the library is loaded and unloaded. Nothing here is needed for calls to be right: they may
-//! come earlier, from another library's constructor.
+//! What happens when the library is loaded and unloaded. Nothing here is needed for calls to be
+//! right: they may come earlier, from another library's constructor.
 
 use rsocket_core::socket::{self, policy};
 use rsocket_core::{environment, process, readiness};
@@ -16,7 +16,8 @@ static ENTER: extern "C" fn() = enter;
 static LEAVE: extern "C" fn() = leave;
 
 extern "C" fn enter() {
-    // No panic can be reached from a call by design; should one be after all, it must not print into the program.
+    // No panic can be reached from a call by design; should one be after all, it must not print
+    // into the program.
     std::panic::set_hook(Box::new(|_| {}));
     environment::remember();
     // Linked with `-z nodelete`: never unloaded.

@@ -1,32 +1,35 @@
-//! librsocket.so: the calls of rsocket(7) for C and C++ (`include/rdma/rsocket.h`), for streams and datagrams.
+//! librsocket.so: the calls of rsocket(7) for C and C++ (`include/rdma/rsocket.h`), for streams and
+//! datagrams.
 //!
-//! An rsocket is a kernel TCP socket with a slot of `rsocket_core::socket`, and never uses TCP for data. How
-//! two of them meet is `rsocket_core::plain`; a datagram rsocket is a UDP socket with a slot, and
-//! `rsocket_core::datagram`; moving bytes and waiting are the same code that the preload library
-//! runs. So the modules here only translate: a descriptor to a slot ([`table`]), C's arguments and results
-//! (`rsocket_core::edge`), options to who knows them.
+//! An rsocket is a kernel TCP socket with a slot of `rsocket_core::socket`, and never uses TCP for
+//! data. How two of them meet is `rsocket_core::plain`; a datagram rsocket is a UDP socket with a
+//! slot, and `rsocket_core::datagram`; moving bytes and waiting are the same code that the preload
+//! library runs. So the modules here only translate: a descriptor to a slot ([`table`]), C's
+//! arguments and results (`rsocket_core::edge`), options to who knows them.
 //!
-//! - [`name`]: rsocket, rbind, rlisten, raccept, rconnect, rshutdown, rclose, rgetpeername, rgetsockname
+//! - [`name`]: rsocket, rbind, rlisten, raccept, rconnect, rshutdown, rclose, rgetpeername,
+//!   rgetsockname
 //! - [`data`]: the rsend and rrecv families; [`datagram`]: the same for datagrams
 //! - [`place`]: riomap, riounmap, riowrite
 //! - [`ready`]: rpoll, rselect
 //! - [`epoll`]: repoll_create, repoll_ctl, repoll_wait
 //! - [`option`]: rsetsockopt, rgetsockopt, rfcntl
 //!
-//! Every call fails with -1 and `errno`. A descriptor that is no rsocket is `EBADF`, and is never touched: an rsocket
-//! has no entry in any other table, and nothing here goes through libc's socket calls, so that the library can be
-//! loaded beside librdmacm (whose calls of the same names it then replaces) and beside the preload library.
+//! Every call fails with -1 and `errno`. A descriptor that is no rsocket is `EBADF`, and is never
+//! touched: an rsocket has no entry in any other table, and nothing here goes through libc's socket
+//! calls, so that the library can be loaded beside librdmacm (whose calls of the same names it then
+//! replaces) and beside the preload library.
 //!
 //! # Fork
 //!
-//! A child has its parent's rsockets and may use them, in turns or instead of it; the connection ends when the
-//! last holder has closed it or ended. `exec` loses them: the new program finds a TCP socket that is good for nothing
-//! but to be closed, so open them with `SOCK_CLOEXEC`.
+//! A child has its parent's rsockets and may use them, in turns or instead of it; the connection
+//! ends when the last holder has closed it or ended. `exec` loses them: the new program finds a TCP
+//! socket that is good for nothing but to be closed, so open them with `SOCK_CLOEXEC`.
 //!
 //! # Threads and signals
 //!
-//! All calls may be made by any thread at any time. A call that blocks is a cancellation point. Those that move
-//! bytes may be made in a signal handler.
+//! All calls may be made by any thread at any time. A call that blocks is a cancellation point.
+//! Those that move bytes may be made in a signal handler.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 // Unit tests build the calls but do not export them: nothing calls them there.

@@ -41,7 +41,9 @@ fn make(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
     let fd = rustix::net::socket_with(family, kind, flags, Some(protocol))?.into_raw_fd();
     let slot = if datagrams { socket::created_datagram(fd) } else { socket::created(fd) };
     let entered = match slot {
-        Some(slot) => table::enter(fd, slot).and_then(|()| ready_for_datagrams(fd, slot, datagrams)),
+        Some(slot) => {
+            table::enter(fd, slot).and_then(|()| ready_for_datagrams(fd, slot, datagrams))
+        }
         None => Err(Errno(libc::ENFILE)),
     };
     if entered.is_err() {
@@ -87,7 +89,8 @@ fn close(fd: c_int) -> Result<(), Errno> {
         return epoll::close(fd);
     }
     table::rsocket(fd)?;
-    // The entry goes first: from the moment that the kernel has closed it, the number may be somebody else's.
+    // The entry goes first: from the moment that the kernel has closed it, the number may be
+    // somebody else's.
     if descriptors::mine() {
         descriptors::let_go(fd, descriptors::forget(fd), fd);
     }
@@ -99,7 +102,11 @@ fn close(fd: c_int) -> Result<(), Errno> {
 ///
 /// # Safety
 /// As [`SockAddr::write`], but that null is `EFAULT`.
-unsafe fn give(name: Result<SockAddr, Errno>, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+unsafe fn give(
+    name: Result<SockAddr, Errno>,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
     done(name.and_then(|name| {
         if address.is_null() || length.is_null() {
             return Err(Errno(libc::EFAULT));
@@ -143,7 +150,8 @@ call! {
         done(table::rsocket(fd).and_then(|slot| plain::connect(slot, fd, &SockAddr::read(address, length)?)))
     }
 
-    /// What was accepted before is in the peer's memory already, so that there is nothing to wait for.
+    /// What was accepted before is in the peer's memory already, so that there is nothing to wait
+    /// for.
     fn rshutdown(fd: c_int, how: c_int) -> c_int {
         done(table::rsocket(fd).and_then(|slot| plain::shutdown(slot, fd, how)))
     }

@@ -1,8 +1,8 @@
-//! What an rsocket is asked to be: the table of rsocket(7), and nothing else. An option that is not in it is refused,
-//! since the kernel socket underneath would take it without any effect.
+//! What an rsocket is asked to be: the table of rsocket(7), and nothing else. An option that is not
+//! in it is refused, since the kernel socket underneath would take it without any effect.
 //!
-//! An rsocket's own sizes are kept in its slot; the rest are options of the kernel socket, where the calls that they
-//! concern look them up.
+//! An rsocket's own sizes are kept in its slot; the rest are options of the kernel socket, where
+//! the calls that they concern look them up.
 
 use core::ffi::{c_int, c_long, c_void};
 
@@ -37,7 +37,8 @@ enum Rule {
     Timer,
     /// The kernel socket's, and a queue pair's while it connects.
     WhileConnecting,
-    /// As [`Self::Kernels`]; a name that the kernel does not know is no error, since nothing goes by it.
+    /// As [`Self::Kernels`]; a name that the kernel does not know is no error, since nothing goes
+    /// by it.
     Wish,
     /// The kernel's where the kernel knows the names.
     WithoutRdma,
@@ -66,16 +67,19 @@ fn rule(level: c_int, name: c_int) -> Option<Rule> {
             | libc::SO_RCVLOWAT => Rule::Kernels,
             libc::SO_KEEPALIVE => Rule::Timer,
             libc::SO_REUSEPORT => Rule::WithoutRdma,
-            libc::SO_TYPE | libc::SO_DOMAIN | libc::SO_PROTOCOL | libc::SO_ACCEPTCONN => Rule::Asked,
+            libc::SO_TYPE | libc::SO_DOMAIN | libc::SO_PROTOCOL | libc::SO_ACCEPTCONN => {
+                Rule::Asked
+            }
             libc::SO_ERROR => Rule::Error,
             _ => return None,
         },
         libc::IPPROTO_TCP => match name {
             libc::TCP_NODELAY | libc::TCP_CORK | libc::TCP_QUICKACK => Rule::Kernels,
             libc::TCP_CONGESTION => Rule::Wish,
-            libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT | libc::TCP_USER_TIMEOUT => {
-                Rule::Timer
-            }
+            libc::TCP_KEEPIDLE
+            | libc::TCP_KEEPINTVL
+            | libc::TCP_KEEPCNT
+            | libc::TCP_USER_TIMEOUT => Rule::Timer,
             libc::TCP_MAXSEG => Rule::Segment,
             libc::TCP_INFO => Rule::Info,
             _ => return None,
@@ -107,7 +111,8 @@ fn datagram_rule(level: c_int, name: c_int, set: bool) -> Option<Rule> {
     }
 }
 
-/// Options that look at what the packets of a datagram socket say, which is not what the program does.
+/// Options that look at what the packets of a datagram socket say, which is not what the program
+/// does.
 fn looks_into(level: c_int, name: c_int) -> bool {
     level == libc::SOL_SOCKET
         && matches!(name, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF | libc::SO_LOCK_FILTER)
@@ -142,7 +147,8 @@ unsafe fn set(
         Rule::Kept(size) => {
             // SAFETY: the caller's promise.
             let asked = unsafe { integer(value, length) }?;
-            // The kernel too takes a negative size of a buffer for a huge one; a negative queue is nonsense.
+            // The kernel too takes a negative size of a buffer for a huge one; a negative queue is
+            // nonsense.
             if asked < 0 && level == SOL_RDMA {
                 return Err(Errno::INVAL);
             }
@@ -150,7 +156,9 @@ unsafe fn set(
         }
         Rule::Asked | Rule::Error | Rule::Info => return Err(Errno(libc::ENOPROTOOPT)),
         Rule::WithoutRdma if plain::by_rdma(slot) => return Err(Errno::OPNOTSUPP),
-        Rule::WhileConnecting if plain::by_rdma(slot) && plain::begun(slot) => return Err(Errno::INVAL),
+        Rule::WhileConnecting if plain::by_rdma(slot) && plain::begun(slot) => {
+            return Err(Errno::INVAL);
+        }
         _ => {}
     }
     // SAFETY: passed on as the caller gave it; the kernel checks.
@@ -231,7 +239,9 @@ unsafe fn get(
 fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int, Errno> {
     let slot = if epoll::is_set(fd) { None } else { Some(table::rsocket(fd)?) };
     let duplicates = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
-    if !duplicates && !matches!(command, libc::F_GETFL | libc::F_SETFL | libc::F_GETFD | libc::F_SETFD) {
+    if !duplicates
+        && !matches!(command, libc::F_GETFL | libc::F_SETFL | libc::F_GETFD | libc::F_SETFD)
+    {
         return Err(Errno::OPNOTSUPP);
     }
     // SAFETY: none of these commands takes a pointer.
@@ -266,16 +276,28 @@ fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int, Errno> 
 }
 
 call! {
-    fn rsetsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int {
+    fn rsetsockopt(
+        fd: c_int,
+        level: c_int,
+        name: c_int,
+        value: *const c_void,
+        length: socklen_t,
+    ) -> c_int {
         done(set(fd, level, name, value, length))
     }
 
-    fn rgetsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int {
+    fn rgetsockopt(
+        fd: c_int,
+        level: c_int,
+        name: c_int,
+        value: *mut c_void,
+        length: *mut socklen_t,
+    ) -> c_int {
         done(table::rsocket(fd).and_then(|slot| get(slot, fd, level, name, value, length)))
     }
 
-    /// Variadic in C: on the ABIs that we build for a variadic integer travels as an ordinary one does, and one
-    /// that was not passed is a register that nobody looks at.
+    /// Variadic in C: on the ABIs that we build for a variadic integer travels as an ordinary one
+    /// does, and one that was not passed is a register that nobody looks at.
     fn rfcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
         match control(fd, command, argument) {
             Ok(r) => r,

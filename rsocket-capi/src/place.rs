@@ -31,7 +31,14 @@ unsafe fn map(
 
 call! {
     /// `flags` have no meaning, as ever.
-    fn riomap(fd: c_int, buffer: *mut c_void, size: size_t, protection: c_int, _flags: c_int, offset: off_t) -> off_t {
+    fn riomap(
+        fd: c_int,
+        buffer: *mut c_void,
+        size: size_t,
+        protection: c_int,
+        _flags: c_int,
+        offset: off_t,
+    ) -> off_t {
         match map(fd, buffer, size, protection, offset) {
             Ok(offset) => offset,
             Err(e) => off_t::from(fail(e)),
@@ -43,7 +50,13 @@ call! {
     }
 
     /// -1 is `(size_t) -1`.
-    fn riowrite(fd: c_int, buffer: *const c_void, size: size_t, offset: off_t, flags: c_int) -> size_t {
+    fn riowrite(
+        fd: c_int,
+        buffer: *const c_void,
+        size: size_t,
+        offset: off_t,
+        flags: c_int,
+    ) -> size_t {
         let result = table::connection(fd)
             .and_then(|slot| placement::write(slot, fd, &one(buffer, size), offset, flags & WRITING));
         sent(result, flags).cast_unsigned()

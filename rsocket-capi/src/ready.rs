@@ -26,7 +26,13 @@ call! {
         small(poll(list, n, millis(timeout)))
     }
 
-    fn rselect(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int {
+    fn rselect(
+        n: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+        timeout: *mut timeval,
+    ) -> c_int {
         let given = match micros(timeout) {
             Ok(given) => given,
             Err(e) => return done(Err(e)),

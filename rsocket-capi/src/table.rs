@@ -33,8 +33,8 @@ pub(crate) fn connection(fd: c_int) -> Result<SlotId, Errno> {
 /// Enters a descriptor that the kernel has just handed out.
 ///
 /// # Errors
-/// `EMFILE` where the number is higher than the table goes; then the slot is given back, and the descriptor is the
-/// caller's to close.
+/// `EMFILE` where the number is higher than the table goes; then the slot is given back, and the
+/// descriptor is the caller's to close.
 pub(crate) fn enter(fd: c_int, slot: SlotId) -> Result<(), Errno> {
     descriptors::fresh(fd);
     let entry = Entry::Connection(slot);

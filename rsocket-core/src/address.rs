@@ -1,17 +1,20 @@
-//! Internet addresses as programs write them: `sockaddr_in` and `sockaddr_in6`, and a value of our own for both.
+//! Internet addresses as programs write them: `sockaddr_in` and `sockaddr_in6`, and a value of our
+//! own for both.
 //!
-//! Must not know sockets. Entry points: [`SockAddr::read`] and [`SockAddr::write`] at the edge to C.
+//! Must not know sockets. Entry points: [`SockAddr::read`] and [`SockAddr::write`] at the edge to
+//! C.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{
-    in_addr, in6_addr, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t,
+    in_addr, in6_addr, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage,
+    socklen_t,
 };
 
 use crate::errno::Errno;
 
-/// An IPv4 or IPv6 address with its port; of IPv6 also flow information and scope. An IPv4 address that is
-/// written as an IPv6 one (`::ffff:a.b.c.d`) stays what it is.
+/// An IPv4 or IPv6 address with its port; of IPv6 also flow information and scope. An IPv4 address
+/// that is written as an IPv6 one (`::ffff:a.b.c.d`) stays what it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SockAddr(pub SocketAddr);
 
@@ -57,7 +60,8 @@ impl SockAddr {
         }
     }
 
-    /// The same address as a socket calls it that has `name`: one of IPv6 writes IPv4 addresses as its own.
+    /// The same address as a socket calls it that has `name`: one of IPv6 writes IPv4 addresses as
+    /// its own.
     #[must_use]
     pub fn as_beside(self, name: &SocketAddr) -> Self {
         match (self.0.ip(), name) {
@@ -71,7 +75,8 @@ impl SockAddr {
     /// Reads what a program gave.
     ///
     /// # Errors
-    /// `EINVAL` where there is too little of it, `EAFNOSUPPORT` for any other family, `EFAULT` for null.
+    /// `EINVAL` where there is too little of it, `EAFNOSUPPORT` for any other family, `EFAULT` for
+    /// null.
     ///
     /// # Safety
     /// `at` is null or points to `length` readable bytes.
@@ -97,7 +102,11 @@ impl SockAddr {
                 let n = length.min(size_of::<sockaddr_in6>());
                 // SAFETY: at most as many bytes as either side has.
                 unsafe {
-                    core::ptr::copy_nonoverlapping(at.cast::<u8>(), (&raw mut whole).cast::<u8>(), n);
+                    core::ptr::copy_nonoverlapping(
+                        at.cast::<u8>(),
+                        (&raw mut whole).cast::<u8>(),
+                        n,
+                    );
                 }
                 Ok(Self::from(whole))
             }
@@ -106,12 +115,12 @@ impl SockAddr {
         }
     }
 
-    /// Writes it where a program wants it, as `getsockname` does: no more than there is room for, and into
-    /// `length` what it would have needed. Does nothing where either pointer is null.
+    /// Writes it where a program wants it, as `getsockname` does: no more than there is room for,
+    /// and into `length` what it would have needed. Does nothing where either pointer is null.
     ///
     /// # Safety
-    /// `length` is null or points to the caller's `socklen_t`; `at` is null or writable for as many bytes as that
-    /// says.
+    /// `length` is null or points to the caller's `socklen_t`; `at` is null or writable for as many
+    /// bytes as that says.
     pub unsafe fn write(&self, at: *mut sockaddr, length: *mut socklen_t) {
         if at.is_null() || length.is_null() {
             return;
@@ -222,7 +231,10 @@ mod tests {
             assert_eq!(SockAddr::read(at, 16), Err(Errno::INVAL));
             assert!(SockAddr::read(at, 24).is_ok());
             raw.ss_family = libc::AF_UNIX as sa_family_t;
-            assert_eq!(SockAddr::read((&raw const raw).cast(), len), Err(Errno(libc::EAFNOSUPPORT)));
+            assert_eq!(
+                SockAddr::read((&raw const raw).cast(), len),
+                Err(Errno(libc::EAFNOSUPPORT))
+            );
         }
     }
 

@@ -1,13 +1,17 @@
-//! What an administrator and the environment say: the files under `/etc/rdma/rsocket` and `RSOCKET_*`.
+//! What an administrator and the environment say: the files under `/etc/rdma/rsocket` and
+//! `RSOCKET_*`.
 //!
-//! [`Config::load`] reads everything once, without allocation and without `std`'s I/O, since it may run
-//! inside a hook. It never fails: a file that is not there means the built-in value, one that does not
-//! hold exactly one integer in range means the same and a [`Complaint`], which the caller logs. The meaning
-//! of each file is upstream's (`wire-protocol §10.2`); odd values that upstream accepts and then gets wrong
-//! are refused here.
+//! [`Config::load`] reads everything once, without allocation and without `std`'s I/O, since it may
+//! run inside a hook. It never fails: a file that is not there means the built-in value, one that
+//! does not hold exactly one integer in range means the same and a [`Complaint`], which the caller
+//! logs. The meaning of each file is upstream's (`wire-protocol §10.2`); odd values that upstream
+//! accepts and then gets wrong are refused here.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use std::os::fd::IntoRawFd;
 
@@ -37,8 +41,8 @@ pub struct Config {
     pub recv_queue: u16,
     /// `inline_default`: bytes that a work request may carry in itself, up to 65534.
     pub inline: u16,
-    /// `iomap_size`: entries for direct placement that are offered to the peer, up to 1024. What the
-    /// private data cannot say exactly is rounded down.
+    /// `iomap_size`: entries for direct placement that are offered to the peer, up to 1024. What
+    /// the private data cannot say exactly is rounded down.
     pub iomap: u16,
     /// `polling_time`: microseconds to spin before sleeping, up to a second.
     pub polling_us: u32,
@@ -46,10 +50,11 @@ pub struct Config {
     pub wake_up_ms: u32,
     /// `RSOCKET_TRANSPORT`: what may carry a connection, the best first.
     pub transports: Transports,
-    /// `RSOCKET_ATTACH=eager`: a connection tries to leave TCP from its first byte, not only once it has
-    /// shown that it will live.
+    /// `RSOCKET_ATTACH=eager`: a connection tries to leave TCP from its first byte, not only once
+    /// it has shown that it will live.
     pub eager: bool,
-    /// `RSOCKET_REQUIRE`: a connection that stays on TCP for good, or goes back to it, is broken instead.
+    /// `RSOCKET_REQUIRE`: a connection that stays on TCP for good, or goes back to it, is broken
+    /// instead.
     pub require: bool,
     /// `RSOCKET_DISABLE`: leave every socket to the kernel.
     pub disabled: bool,
@@ -104,8 +109,8 @@ impl Transports {
         self.iter().next() == Some(transport)
     }
 
-    /// Reads `shm,rdma,tcp` or a part of it; false when there was a word that means nothing. Without any
-    /// word that means something, all are allowed.
+    /// Reads `shm,rdma,tcp` or a part of it; false when there was a word that means nothing.
+    /// Without any word that means something, all are allowed.
     fn parse(text: &[u8]) -> (Self, bool) {
         let mut found = Self([None; 3]);
         let mut clean = true;
@@ -274,8 +279,9 @@ impl Config {
         (config, complaints)
     }
 
-    /// The variables that upstream's preload library reads for every socket (`wire-protocol §10.3`): `RS_SQ_SIZE`, `RS_RQ_SIZE`,
-    /// `RS_INLINE`. An empty one, and 0 for a queue, leave the default; `RS_INLINE=0` is said, here.
+    /// The variables that upstream's preload library reads for every socket
+    /// (`wire-protocol §10.3`): `RS_SQ_SIZE`, `RS_RQ_SIZE`, `RS_INLINE`. An empty one, and 0 for a
+    /// queue, leave the default; `RS_INLINE=0` is said, here.
     pub fn apply_preload_env<'a>(
         &mut self,
         env: impl Fn(&'static str) -> Option<&'a [u8]>,
@@ -301,7 +307,9 @@ impl Config {
     /// The files of one directory.
     fn apply_files(&mut self, directory: &[u8], complaints: &mut Complaints) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(dir) = rustix::fs::openat(rustix::fs::CWD, directory, flags, Mode::empty()) else { return };
+        let Ok(dir) = rustix::fs::openat(rustix::fs::CWD, directory, flags, Mode::empty()) else {
+            return;
+        };
         for field in &FIELDS {
             let mut buffer = [0; FILE_MAX];
             match read_file(&dir, field.file, &mut buffer) {
@@ -399,7 +407,8 @@ mod tests {
 
     impl Dir {
         fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let path = std::env::temp_dir().join(format!("rsocket-config-{name}-{}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("rsocket-config-{name}-{}", std::process::id()));
             std::fs::create_dir_all(&path).unwrap();
             for (file, content) in files {
                 std::fs::write(path.join(file), content).unwrap();
@@ -556,7 +565,10 @@ mod tests {
             _ => None,
         });
         assert_eq!((config.polling_us, config.send_queue, config.recv_queue), (7, 100, 384));
-        assert_eq!(complaints.iter().map(|c| c.file).collect::<Vec<_>>(), ["RSOCKET_SQSIZE_DEFAULT"]);
+        assert_eq!(
+            complaints.iter().map(|c| c.file).collect::<Vec<_>>(),
+            ["RSOCKET_SQSIZE_DEFAULT"]
+        );
         for field in &FIELDS {
             assert_eq!(field.variable, format!("RSOCKET_{}", field.file.to_uppercase()));
             let (config, _) = load_env(field.variable, &field.max.to_string());
@@ -578,8 +590,13 @@ mod tests {
         assert_eq!(load_env("RSOCKET_LOG", "info").0.log, Log::Info);
         assert_eq!(load_env("RSOCKET_LOG", "loud"), (Config::DEFAULT, vec!["RSOCKET_LOG"]));
         let long = "d".repeat(300);
-        assert_eq!(load_env("RSOCKET_CONF_DIR", &long).1, Vec::<&str>::new(), "shadowed by the test's own");
-        let (config, complaints) = Config::load(|n| (n == "RSOCKET_CONF_DIR").then_some(long.as_bytes()));
+        assert_eq!(
+            load_env("RSOCKET_CONF_DIR", &long).1,
+            Vec::<&str>::new(),
+            "shadowed by the test's own"
+        );
+        let (config, complaints) =
+            Config::load(|n| (n == "RSOCKET_CONF_DIR").then_some(long.as_bytes()));
         assert_eq!((config, complaints.iter().count()), (Config::DEFAULT, 1));
     }
 

@@ -1,23 +1,25 @@
-//! What each descriptor number of this process stands for: the table of whichever library this is part of.
+//! What each descriptor number of this process stands for: the table of whichever library this is
+//! part of.
 //!
-//! The one place here that knows which numbers are sockets; everything below is told a slot and its number.
+//! The one place here that knows which numbers are sockets; everything below is told a slot and its
+//! number.
 //!
-//! A flat array in `.bss` (untouched pages cost nothing), one word for each number: 0 for "nothing of ours",
-//! else a kind and a slot. Must not know what a slot is. Entry points: [`connection`] on the data path,
-//! [`put`], [`forget`] and [`fresh`] where descriptors come and go.
+//! A flat array in `.bss` (untouched pages cost nothing), one word for each number: 0 for "nothing
+//! of ours", else a kind and a slot. Must not know what a slot is. Entry points: [`connection`] on
+//! the data path, [`put`], [`forget`] and [`fresh`] where descriptors come and go.
 //!
-//! **Orderings.** All accesses are relaxed. A word is the whole message: slots live in memory that was
-//! mapped before the word was written, and a thread that uses a descriptor has learnt its number from the
-//! thread that got it, through synchronisation of the program's own. A thread that guesses numbers races
-//! with the kernel just the same.
+//! **Orderings.** All accesses are relaxed. A word is the whole message: slots live in memory that
+//! was mapped before the word was written, and a thread that uses a descriptor has learnt its
+//! number from the thread that got it, through synchronisation of the program's own. A thread that
+//! guesses numbers races with the kernel just the same.
 //!
-//! **Whose table.** A `vfork` child runs in this memory but has a descriptor table of its own: what it
-//! closes is not closed here. Before a word that is ours changes, [`mine`] compares the process with the
-//! table's owner (127 ns, only on a hit). The owner is the process that tracked the first socket; a forked
-//! child takes over in its `pthread_atfork` step ([`inherit`]). A child made by a raw `clone` stays foreign:
-//! what it had stays as it was, and what it makes is never tracked. But its table is a copy, in which it forgets what it
-//! closes ([`forget_copy`]), since something else will have that number: a page that the kernel empties in every copy of
-//! this memory says so.
+//! **Whose table.** A `vfork` child runs in this memory but has a descriptor table of its own: what
+//! it closes is not closed here. Before a word that is ours changes, [`mine`] compares the process
+//! with the table's owner (127 ns, only on a hit). The owner is the process that tracked the first
+//! socket; a forked child takes over in its `pthread_atfork` step ([`inherit`]). A child made by a
+//! raw `clone` stays foreign: what it had stays as it was, and what it makes is never tracked. But
+//! its table is a copy, in which it forgets what it closes ([`forget_copy`]), since something else
+//! will have that number: a page that the kernel empties in every copy of this memory says so.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
@@ -30,14 +32,15 @@ use crate::sys::{self, MAX_FDS};
 
 static TABLE: [AtomicU32; MAX_FDS] = [const { AtomicU32::new(0) }; MAX_FDS];
 
-/// One more than the highest number ever tracked; 0 while nothing was. Bounds the walks over the table.
+/// One more than the highest number ever tracked; 0 while nothing was. Bounds the walks over the
+/// table.
 static END: AtomicU32 = AtomicU32::new(0);
 
 /// The process that the table describes; 0 until something is tracked.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// A word that is 1 in the memory of the table's owner, which a `vfork` child shares, and 0 in a copy of it; null until something
-/// is tracked, or where the kernel cannot do that.
+/// A word that is 1 in the memory of the table's owner, which a `vfork` child shares, and 0 in a
+/// copy of it; null until something is tracked, or where the kernel cannot do that.
 static ORIGINAL: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
 const KIND: u32 = 0b11 << 30;
@@ -86,8 +89,8 @@ fn word(fd: c_int) -> Option<&'static AtomicU32> {
     TABLE.get(fd as u32 as usize)
 }
 
-/// Whether a number stands for anything of ours. The one look-up of the miss path: a bounds check, a load, a
-/// test.
+/// Whether a number stands for anything of ours. The one look-up of the miss path: a bounds check,
+/// a load, a test.
 #[inline(always)]
 pub fn tracked(fd: c_int) -> bool {
     word(fd).is_some_and(|w| w.load(Relaxed) != 0)
@@ -125,14 +128,14 @@ pub fn end() -> c_int {
     c_int::try_from(END.load(Relaxed)).unwrap_or(c_int::MAX)
 }
 
-/// Whether this process owns the table. False in a `vfork` child. In a sandbox nobody may ask, and what is
-/// left in the table is so little that it does no harm to forget it.
+/// Whether this process owns the table. False in a `vfork` child. In a sandbox nobody may ask, and
+/// what is left in the table is so little that it does no harm to forget it.
 pub fn mine() -> bool {
     sandbox::inside() || OWNER.load(Relaxed) == process()
 }
 
-/// As [`mine`], and takes ownership if nobody has it: for the hooks that are about to track something. In a
-/// sandbox nothing new is tracked.
+/// As [`mine`], and takes ownership if nobody has it: for the hooks that are about to track
+/// something. In a sandbox nothing new is tracked.
 pub fn claim() -> bool {
     if sandbox::inside() {
         return false;
@@ -140,7 +143,10 @@ pub fn claim() -> bool {
     let me = process();
     match OWNER.compare_exchange(0, me, Relaxed, Relaxed) {
         Ok(_) => {
-            ORIGINAL.store(sys::emptied_in_copies().map_or(core::ptr::null_mut(), <*mut _>::cast), Relaxed);
+            ORIGINAL.store(
+                sys::emptied_in_copies().map_or(core::ptr::null_mut(), <*mut _>::cast),
+                Relaxed,
+            );
             mark_original();
             true
         }
@@ -167,8 +173,9 @@ fn mark_original() {
     }
 }
 
-/// Where the table is not [`mine`]: forgets a number that is about to be, or was, closed, if this is a copy of the owner's memory.
-/// Nobody else is told: to the layers above this process holds nothing.
+/// Where the table is not [`mine`]: forgets a number that is about to be, or was, closed, if this
+/// is a copy of the owner's memory. Nobody else is told: to the layers above this process holds
+/// nothing.
 pub fn forget_copy(fd: c_int) {
     if original().is_some_and(|word| word.load(Relaxed) == 0) {
         forget(fd);
@@ -192,9 +199,9 @@ pub fn forget(fd: c_int) -> Entry {
     word(fd).map_or(Entry::Foreign, |w| Entry::from_word(w.swap(0, Relaxed)))
 }
 
-/// For every number that the kernel has just handed out: a live entry there is stale (libc closed the
-/// descriptor where no hook sees it) and goes. The old descriptor is gone already, which the layers above
-/// are told by -1 in its place.
+/// For every number that the kernel has just handed out: a live entry there is stale (libc closed
+/// the descriptor where no hook sees it) and goes. The old descriptor is gone already, which the
+/// layers above are told by -1 in its place.
 #[inline(always)]
 pub fn fresh(fd: c_int) {
     if tracked(fd) {
@@ -211,8 +218,8 @@ fn stale(fd: c_int) {
     }
 }
 
-/// Tells the layers above that one descriptor of what `entry` says goes away. `fd` is its number while it
-/// is still open, else -1; `number` is where it stood.
+/// Tells the layers above that one descriptor of what `entry` says goes away. `fd` is its number
+/// while it is still open, else -1; `number` is where it stood.
 pub fn let_go(number: c_int, entry: Entry, fd: c_int) {
     if sandbox::inside() {
         return;
@@ -259,8 +266,8 @@ mod tests {
         put(800_000, Entry::Set);
         forget_copy(800_000);
         assert_eq!(entry(800_000), Entry::Set, "not in the original");
-        // SAFETY: the child makes only calls that are async-signal-safe. No fork handler is registered here,
-        // so that it is to the table what a raw clone or a vfork child is.
+        // SAFETY: the child makes only calls that are async-signal-safe. No fork handler is
+        // registered here, so that it is to the table what a raw clone or a vfork child is.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let code = i32::from(mine()) + 2 * i32::from(claim());

@@ -1,7 +1,7 @@
 //! The edge between C and Rust: return values and `errno`, scatter lists, `SIGPIPE`.
 //!
-//! For the libraries that export C functions; nothing else in here uses it. Must not know what a call does. Entry
-//! points: [`count`], [`fail`], [`keeping_errno`], [`iovecs`].
+//! For the libraries that export C functions; nothing else in here uses it. Must not know what a
+//! call does. Entry points: [`count`], [`fail`], [`keeping_errno`], [`iovecs`].
 
 use core::ffi::c_int;
 use core::time::Duration;
@@ -50,19 +50,19 @@ pub fn fail(e: Errno) -> c_int {
     -1
 }
 
-/// A result of `socket::send` for the program: a broken pipe also raises `SIGPIPE` in the calling thread, as
-/// the kernel does, unless the call said not to.
+/// A result of `socket::send` for the program: a broken pipe also raises `SIGPIPE` in the calling
+/// thread, as the kernel does, unless the call said not to.
 pub fn sent(result: Result<usize, Errno>, flags: c_int) -> ssize_t {
     if result == Err(Errno::PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
-        // SAFETY: raise is async-signal-safe and takes no pointer. A handler of the program's may run here,
-        // or the process may end here; we hold nothing.
+        // SAFETY: raise is async-signal-safe and takes no pointer. A handler of the program's may
+        // run here, or the process may end here; we hold nothing.
         unsafe { libc::raise(libc::SIGPIPE) };
     }
     count(result)
 }
 
-/// The program's scatter list, if the kernel would take it. `None` means: let the kernel say what is wrong
-/// with it, which it does before it moves a byte.
+/// The program's scatter list, if the kernel would take it. `None` means: let the kernel say what
+/// is wrong with it, which it does before it moves a byte.
 ///
 /// # Safety
 /// `list` points to `len` elements, as `readv(2)` asks of its caller.
@@ -73,7 +73,8 @@ pub unsafe fn iovecs<'a>(list: *const iovec, len: usize) -> Option<&'a [iovec]> 
     if nowhere(list) || len > MOST_IOVECS || !present(list, len) {
         return None;
     }
-    // SAFETY: not null, and the caller promises the length. The elements are plain integers and pointers.
+    // SAFETY: not null, and the caller promises the length. The elements are plain integers and
+    // pointers.
     let all = unsafe { core::slice::from_raw_parts(list, len) };
     let mut total = 0_usize;
     for one in all {
@@ -94,7 +95,8 @@ pub fn length(list: &[iovec]) -> usize {
     list.iter().fold(0, |sum, one| sum.saturating_add(one.iov_len))
 }
 
-/// One buffer as a scatter list. A length beyond what a call can move is cut, as the kernel cuts it.
+/// One buffer as a scatter list. A length beyond what a call can move is cut, as the kernel cuts
+/// it.
 #[inline]
 pub fn one(base: *const core::ffi::c_void, len: usize) -> [iovec; 1] {
     [iovec { iov_base: base.cast_mut(), iov_len: len.min(0x7fff_f000) }]
@@ -135,7 +137,9 @@ pub unsafe fn micros(t: *const timeval) -> Result<Option<Duration>, Errno> {
     // SAFETY: not null, valid by the caller's promise.
     let t = unsafe { t.read() };
     match (u64::try_from(t.tv_sec), u64::try_from(t.tv_usec)) {
-        (Ok(s), Ok(us)) => Ok(Some(Duration::from_secs(s).saturating_add(Duration::from_micros(us)))),
+        (Ok(s), Ok(us)) => {
+            Ok(Some(Duration::from_secs(s).saturating_add(Duration::from_micros(us))))
+        }
         _ => Err(Errno::INVAL),
     }
 }

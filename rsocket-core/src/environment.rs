@@ -1,14 +1,17 @@
 //! The variables that the library goes by: copied once, when the library is loaded.
 //!
-//! A program may clear its environment, or write over it to change its title, before anybody asks. So
-//! the constructor copies the library's variables into memory of its own ([`remember`]). In a
+//! A program may clear its environment, or write over it to change its title, before anybody asks.
+//! So the constructor copies the library's variables into memory of its own ([`remember`]). In a
 //! privileged process ([`privileged`]) no variable counts, and children inherit none.
 //!
 //! Must not know what the variables mean. Allocates nothing by `malloc`.
 //! Entry points: [`remember`], [`variable`], [`privileged`].
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
@@ -41,8 +44,8 @@ unsafe extern "C" {
     static environ: Strings;
 }
 
-/// Whether the kernel started this program with more privileges than its caller had: setuid, setgid,
-/// file capabilities, or a change of domain (`AT_SECURE`). Makes no system call.
+/// Whether the kernel started this program with more privileges than its caller had: setuid,
+/// setgid, file capabilities, or a change of domain (`AT_SECURE`). Makes no system call.
 #[must_use]
 pub fn privileged() -> bool {
     // SAFETY: reads the auxiliary vector.
@@ -64,8 +67,9 @@ pub fn variable(name: &CStr) -> Option<&'static CStr> {
 /// The variable's value at this moment, whoever has set it: for what libc itself goes by.
 #[must_use]
 pub fn current(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: getenv takes a C string and gives null or one that lives in the environment. A program that
-    // changes its environment in another thread at this moment races with every getenv of libc's own too.
+    // SAFETY: getenv takes a C string and gives null or one that lives in the environment. A
+    // program that changes its environment in another thread at this moment races with every getenv
+    // of libc's own too.
     unsafe {
         let value = libc::getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value))
@@ -104,7 +108,9 @@ fn room(bytes: usize) -> Option<*mut u8> {
     }
     let rw = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice.
-    unsafe { mmap_anonymous(core::ptr::null_mut(), bytes, rw, MapFlags::PRIVATE) }.ok().map(<*mut _>::cast)
+    unsafe { mmap_anonymous(core::ptr::null_mut(), bytes, rw, MapFlags::PRIVATE) }
+        .ok()
+        .map(<*mut _>::cast)
 }
 
 fn wanted(string: &[u8]) -> bool {
@@ -143,7 +149,9 @@ unsafe fn find(mut at: *const c_char, name: &CStr) -> Option<&'static CStr> {
         if bytes.len() == 1 {
             return None;
         }
-        if let Some(value) = bytes.strip_prefix(name.to_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
+        if let Some(value) =
+            bytes.strip_prefix(name.to_bytes()).and_then(|rest| rest.strip_prefix(b"="))
+        {
             return CStr::from_bytes_with_nul(value).ok();
         }
         // SAFETY: as above.
@@ -183,12 +191,21 @@ mod tests {
 
     #[test]
     fn what_is_ours_is_copied_and_found() {
-        let mut all =
-            list(&[c"PATH=/bin", c"RSOCKET_LOG=debug", c"RS_INLINE=0", c"RS_INLINES=9", c"RSOCKET_A="]);
+        let mut all = list(&[
+            c"PATH=/bin",
+            c"RSOCKET_LOG=debug",
+            c"RS_INLINE=0",
+            c"RS_INLINES=9",
+            c"RSOCKET_A=",
+        ]);
         let mut text = Vec::new();
         // SAFETY: a list as it must be.
-        let n = unsafe { copied(all.as_mut_ptr(), |s| text.extend_from_slice(s.to_bytes_with_nul())) };
-        assert_eq!((n, &text[..]), (text.len(), &b"RSOCKET_LOG=debug\0RS_INLINE=0\0RSOCKET_A=\0"[..]));
+        let n =
+            unsafe { copied(all.as_mut_ptr(), |s| text.extend_from_slice(s.to_bytes_with_nul())) };
+        assert_eq!(
+            (n, &text[..]),
+            (text.len(), &b"RSOCKET_LOG=debug\0RS_INLINE=0\0RSOCKET_A=\0"[..])
+        );
         text.push(0);
         let text: &'static [u8] = text.leak();
         // SAFETY: strings, the last of which is empty.
@@ -211,8 +228,13 @@ mod tests {
 
     #[test]
     fn only_ours_are_removed() {
-        let mut all =
-            list(&[c"RSOCKET_LOG=debug", c"PATH=/bin", c"RSOCKET_HEIR=4", c"RSOCKETS=1", c"HOME=/"]);
+        let mut all = list(&[
+            c"RSOCKET_LOG=debug",
+            c"PATH=/bin",
+            c"RSOCKET_HEIR=4",
+            c"RSOCKETS=1",
+            c"HOME=/",
+        ]);
         // SAFETY: a list as it must be.
         unsafe { remove(all.as_mut_ptr()) };
         let left = all.iter().take_while(|s| !s.is_null());

@@ -1,5 +1,5 @@
-//! One error number. Small enums inside the layers become one of these at the socket's edge, here and
-//! nowhere else.
+//! One error number. Small enums inside the layers become one of these at the socket's edge, here
+//! and nowhere else.
 
 /// A Linux error number, as `errno` would hold it; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,8 +1,15 @@
-//! For fuzzers only (`--cfg fuzzing`): a program's end of a connection whose window a hostile peer writes.
+//! For fuzzers only (`--cfg fuzzing`): a program's end of a connection whose window a hostile peer
+//! writes.
 //!
-//! The victim is the real thing, from `socket` down; the peer is whatever the fuzzer makes of the memory that
-//! both have. Must not be part of a library that anybody loads. Entry point: [`Victim`].
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a fuzzer is told by a panic")]
+//! The victim is the real thing, from `socket` down; the peer is whatever the fuzzer makes of the
+//! memory that both have. Must not be part of a library that anybody loads. Entry point:
+//! [`Victim`].
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a fuzzer is told by a panic"
+)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -47,8 +54,8 @@ impl Victim {
         // Nothing carries its bytes on: the other side is a peer's.
         s.clear(flag::RELAYED);
         let ends = link::ends(s).unwrap();
-        let [a, b] =
-            [&ends.incoming, &ends.outgoing].map(|d| d.payload(0, 1).unwrap().wrapping_sub(HEAD_LEN));
+        let [a, b] = [&ends.incoming, &ends.outgoing]
+            .map(|d| d.payload(0, 1).unwrap().wrapping_sub(HEAD_LEN));
         assert_eq!(a.addr().abs_diff(b.addr()), DIRECTION_LEN);
         let base = if a.addr() < b.addr() { a } else { b };
         Self { fd, tie: Some(tie), id, port: Some(port), ends, base }
@@ -56,9 +63,11 @@ impl Victim {
 
     /// The peer writes anywhere into the window, as far as it goes.
     pub fn scribble(&mut self, at: usize, bytes: &[u8]) {
-        for (i, byte) in bytes.iter().enumerate().take_while(|(i, _)| at.saturating_add(*i) < WINDOW) {
-            // SAFETY: within the window, which lives as long as the connection; the victim reads it through
-            // atomics and raw pointers only.
+        for (i, byte) in
+            bytes.iter().enumerate().take_while(|(i, _)| at.saturating_add(*i) < WINDOW)
+        {
+            // SAFETY: within the window, which lives as long as the connection; the victim reads it
+            // through atomics and raw pointers only.
             unsafe { self.base.add(at + i).write_volatile(*byte) };
         }
     }

@@ -1,18 +1,22 @@
-//! The rsockets protocol, socket semantics and devices. No C symbol is exported from here, and nothing
-//! here has heard of hooks.
+//! The rsockets protocol, socket semantics and devices. No C symbol is exported from here, and
+//! nothing here has heard of hooks.
 //!
-//! Below it stand [`wire`] (bytes and types) and [`proto`] (the protocol as a machine without I/O), a
-//! crate of their own. From the bottom up: [`device`] (memory that a peer can write, and how it is told), [`attach`] (how a TCP connection comes
-//! to have a device beside it, and goes back), [`relay`] (what is beyond a window when it is not a peer
-//! process), [`socket`] (what a socket is), [`readiness`] (poll, select and epoll over sockets of both kinds),
-//! [`plain`] (how sockets meet that are rsockets from the start), [`datagram`] (sockets for datagrams).
+//! Below it stand [`wire`] (bytes and types) and [`proto`] (the protocol as a machine without I/O),
+//! a crate of their own. From the bottom up: [`device`] (memory that a peer can write, and how it
+//! is told), [`attach`] (how a TCP connection comes to have a device beside it, and goes back),
+//! [`relay`] (what is beyond a window when it is not a peer process), [`socket`] (what a socket
+//! is), [`readiness`] (poll, select and epoll over sockets of both kinds), [`plain`] (how sockets
+//! meet that are rsockets from the start), [`datagram`] (sockets for datagrams).
 //!
-//! [`fork_safe`] is upstream's fork mode, in which a TCP connection becomes one over RDMA before its first byte.
+//! [`fork_safe`] is upstream's fork mode, in which a TCP connection becomes one over RDMA before
+//! its first byte.
 //!
-//! Beside them: [`config`], [`environment`] (the variables), [`libdir`] (`$LIB`), [`stats`], [`live`] (what `rsstat` shows), [`tap`] (packets for Wireshark), [`log`].
+//! Beside them: [`config`], [`environment`] (the variables), [`libdir`] (`$LIB`), [`stats`],
+//! [`live`] (what `rsstat` shows), [`tap`] (packets for Wireshark), [`log`].
 //!
-//! Shared by the libraries that export C functions, and used by nothing else in here: [`descriptors`] (what
-//! each number stands for), [`edge`] (return values and `errno`), [`process`] (forks and the end).
+//! Shared by the libraries that export C functions, and used by nothing else in here:
+//! [`descriptors`] (what each number stands for), [`edge`] (return values and `errno`), [`process`]
+//! (forks and the end).
 
 // A panic in here kills somebody else's program.
 #![cfg_attr(

@@ -1,15 +1,18 @@
-//! What the dynamic linker puts for `$LIB` in a path: the directory of its libc, without the prefix.
+//! What the dynamic linker puts for `$LIB` in a path: the directory of its libc, without the
+//! prefix.
 //!
-//! A library that `LD_PRELOAD` names by a path with `$LIB` is found by glibc, and by no other linker: musl's looks for a
-//! directory of that very name, finds none, and starts the program without it. (A library for glibc would end it.)
-//! Must not know who asks. Entry points: [`directory`], [`with_variable`], [`means`].
+//! A library that `LD_PRELOAD` names by a path with `$LIB` is found by glibc, and by no other
+//! linker: musl's looks for a directory of that very name, finds none, and starts the program
+//! without it. (A library for glibc would end it.) Must not know who asks. Entry points:
+//! [`directory`], [`with_variable`], [`means`].
 
 use core::ffi::CStr;
 
 /// The variable, in both spellings.
 const VARIABLES: [&[u8]; 2] = [b"$LIB", b"${LIB}"];
 
-/// What `$LIB` stands for in this process: `lib/x86_64-linux-gnu`, `lib64`, `lib`. Goes by where libc was found.
+/// What `$LIB` stands for in this process: `lib/x86_64-linux-gnu`, `lib64`, `lib`. Goes by where
+/// libc was found.
 #[must_use]
 pub fn directory() -> Option<&'static [u8]> {
     of_libc(libc_file()?)
@@ -36,22 +39,27 @@ fn of_libc(path: &[u8]) -> Option<&[u8]> {
     while start > 0 {
         start = directory.get(..start)?.iter().rposition(|b| *b == b'/')?;
         let rest = directory.get(start + 1..)?;
-        if matches!(rest.split(|b| *b == b'/').next(), Some(b"lib" | b"lib64" | b"lib32" | b"libx32")) {
+        if matches!(
+            rest.split(|b| *b == b'/').next(),
+            Some(b"lib" | b"lib64" | b"lib32" | b"libx32")
+        ) {
             return Some(rest);
         }
     }
     None
 }
 
-/// The path with `$LIB` in it, if the directory that it stands for is part of the path: what comes before it, and after.
+/// The path with `$LIB` in it, if the directory that it stands for is part of the path: what comes
+/// before it, and after.
 #[must_use]
 pub fn with_variable<'a>(path: &'a [u8], directory: &[u8]) -> Option<[&'a [u8]; 2]> {
     let n = directory.len();
     if n == 0 || path.contains(&b'$') {
         return None;
     }
-    let at =
-        path.windows(n + 2).rposition(|w| matches!(w, [b'/', middle @ .., b'/'] if middle == directory))?;
+    let at = path
+        .windows(n + 2)
+        .rposition(|w| matches!(w, [b'/', middle @ .., b'/'] if middle == directory))?;
     Some([path.get(..at + 1)?, path.get(at + 1 + n..)?])
 }
 
@@ -63,19 +71,23 @@ pub fn means(word: &[u8], path: &[u8], directory: Option<&[u8]>) -> bool {
     }
     let Some(directory) = directory else { return false };
     VARIABLES.iter().any(|variable| {
-        let Some(at) = word.windows(variable.len()).position(|w| w == *variable) else { return false };
+        let Some(at) = word.windows(variable.len()).position(|w| w == *variable) else {
+            return false;
+        };
         let (before, after) = (word.get(..at), word.get(at + variable.len()..));
         before.and_then(|b| path.strip_prefix(b)).and_then(|p| p.strip_prefix(directory)) == after
     })
 }
 
-/// Whether the linker of this process really puts that there, seen by how it finds libc, which is loaded already.
+/// Whether the linker of this process really puts that there, seen by how it finds libc, which is
+/// loaded already.
 #[must_use]
 pub fn is_right(directory: &[u8]) -> bool {
     let Some(path) = libc_file() else { return false };
     let Some([before, after]) = with_variable(path, directory) else { return false };
     let Ok(name) = std::ffi::CString::new([before, b"$LIB", after].concat()) else { return false };
-    // SAFETY: a C string; nothing is loaded, and a handle that is not closed only counts what stays anyway.
+    // SAFETY: a C string; nothing is loaded, and a handle that is not closed only counts what stays
+    // anyway.
     unsafe { !libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD).is_null() }
 }
 
@@ -105,9 +117,13 @@ mod tests {
         for word in [path, b"/usr/$LIB/rsocket/l.so", b"/usr/${LIB}/rsocket/l.so"] {
             assert!(means(word, path, Some(directory)));
         }
-        for word in
-            [&b"/usr/$LIB/rsocket/m.so"[..], b"/$LIB/rsocket/l.so", b"$LIB", b"", b"/usr/lib/rsocket/l.so"]
-        {
+        for word in [
+            &b"/usr/$LIB/rsocket/m.so"[..],
+            b"/$LIB/rsocket/l.so",
+            b"$LIB",
+            b"",
+            b"/usr/lib/rsocket/l.so",
+        ] {
             assert!(!means(word, path, Some(directory)));
         }
         assert!(!means(b"/usr/$LIB/rsocket/l.so", path, Some(b"lib")));

@@ -1,16 +1,19 @@
-//! Messages for people: `RSOCKET_LOG=warn|info|debug`, silent by default. One line, formatted on the stack,
-//! written by one system call to a private duplicate of stderr, or to the file that `RSOCKET_LOG_FILE`
-//! names (`%p` in it stands for the process id).
+//! Messages for people: `RSOCKET_LOG=warn|info|debug`, silent by default. One line, formatted on
+//! the stack, written by one system call to a private duplicate of stderr, or to the file that
+//! `RSOCKET_LOG_FILE` names (`%p` in it stands for the process id).
 //!
-//! Usable in any hook: no allocation, no lock, no standard I/O, `errno` stays. A message that could not be
-//! written at once (a full or broken pipe) is dropped: the program must not wait, nor get `SIGPIPE`, for
-//! what we have to say. Must not know anything else of the library.
+//! Usable in any hook: no allocation, no lock, no standard I/O, `errno` stays. A message that could
+//! not be written at once (a full or broken pipe) is dropped: the program must not wait, nor get
+//! `SIGPIPE`, for what we have to say. Must not know anything else of the library.
 //!
 //! Entry points: [`init`], [`log_warn!`](crate::log_warn), [`log_info!`](crate::log_info),
 //! [`log_debug!`](crate::log_debug).
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::ffi::CStr;
 use core::fmt::{self, Write};
@@ -62,8 +65,8 @@ impl Level {
     }
 }
 
-/// Relaxed everywhere: whoever sees the new level a little late says a little less, and who sees it before
-/// the descriptor finds none.
+/// Relaxed everywhere: whoever sees the new level a little late says a little less, and who sees it
+/// before the descriptor finds none.
 static LEVEL: AtomicU8 = AtomicU8::new(0);
 static FD: AtomicI32 = AtomicI32::new(-1);
 /// The process id, for the lines: kept, because a sandbox may allow `write` and not `getpid`.
@@ -76,8 +79,8 @@ pub fn enabled(level: Level) -> bool {
     level as u8 <= LEVEL.load(Ordering::Relaxed)
 }
 
-/// Reads `RSOCKET_LOG` and `RSOCKET_LOG_FILE` through `env` and opens the place for messages. To be called
-/// once, early. Without stderr, or when the file cannot be opened, nothing is ever said.
+/// Reads `RSOCKET_LOG` and `RSOCKET_LOG_FILE` through `env` and opens the place for messages. To be
+/// called once, early. Without stderr, or when the file cannot be opened, nothing is ever said.
 pub fn init<'a>(env: impl Fn(&CStr) -> Option<&'a CStr>) {
     let level = env(c"RSOCKET_LOG").map_or(Level::Off, |v| Level::from_name(v.to_bytes()));
     if level != Level::Off {

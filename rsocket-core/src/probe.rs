@@ -1,8 +1,9 @@
-//! Whether memory that a program names is there, for headers and lists that hooks read before the kernel does: a bad one is
-//! then the kernel's to answer (`EFAULT`).
+//! Whether memory that a program names is there, for headers and lists that hooks read before the
+//! kernel does: a bad one is then the kernel's to answer (`EFAULT`).
 //!
-//! The stack is there, and so is, as far as is remembered, a page that was there before: the kernel is asked once for each. A
-//! page that has gone since is not noticed. Must not know what is read. Entry point: [`present`].
+//! The stack is there, and so is, as far as is remembered, a page that was there before: the kernel
+//! is asked once for each. A page that has gone since is not noticed. Must not know what is read.
+//! Entry point: [`present`].
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +20,8 @@ const KNOWN: usize = 16;
 /// The numbers of pages that were there, each at the place that its own bits say; 0 is none.
 static PAGES: [AtomicUsize; KNOWN] = [const { AtomicUsize::new(0) }; KNOWN];
 
-/// Whether `count` items can be read at `p`; of a long list the first and the last page are looked at. True for none.
+/// Whether `count` items can be read at `p`; of a long list the first and the last page are looked
+/// at. True for none.
 #[inline]
 #[must_use]
 pub fn present<T>(p: *const T, count: usize) -> bool {
@@ -45,8 +47,9 @@ fn page_is_there(at: usize) -> bool {
     there
 }
 
-/// Whether memory of the program's can be read: for what is looked at before a call that is the kernel's business, and whose
-/// bad pointers it answers with EFAULT. Memory in the caller's own frames is; of the rest the kernel is asked, a page a call.
+/// Whether memory of the program's can be read: for what is looked at before a call that is the
+/// kernel's business, and whose bad pointers it answers with EFAULT. Memory in the caller's own
+/// frames is; of the rest the kernel is asked, a page a call.
 #[inline]
 #[must_use]
 pub fn readable<T>(p: *const T, bytes: usize) -> bool {
@@ -80,12 +83,14 @@ fn kernel_reads(start: usize, bytes: usize) -> bool {
     })
 }
 
-/// Whether the kernel can read the word that holds this byte. It reads the set of signals before it finds that it
-/// is not told what to do with it (rt_sigprocmask, sigprocmask(2)), and so changes nothing.
+/// Whether the kernel can read the word that holds this byte. It reads the set of signals before it
+/// finds that it is not told what to do with it (rt_sigprocmask, sigprocmask(2)), and so changes
+/// nothing.
 fn kernel_reads_word(at: usize) -> bool {
     const NOTHING: c_int = -1;
     let word = at & !7;
-    // SAFETY: the kernel checks the address itself, and writes nowhere: it is given no place for the old mask.
+    // SAFETY: the kernel checks the address itself, and writes nowhere: it is given no place for
+    // the old mask.
     let r = unsafe { libc::syscall(libc::SYS_rt_sigprocmask, NOTHING, word, 0_usize, 8_usize) };
     r == 0 || sys::errno() != libc::EFAULT
 }
@@ -108,7 +113,8 @@ mod tests {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         let at = core::ptr::null_mut();
         // SAFETY: new mappings at addresses of the kernel's choice.
-        let none = unsafe { mmap_anonymous(at, 8192, ProtFlags::empty(), MapFlags::PRIVATE) }.unwrap();
+        let none =
+            unsafe { mmap_anonymous(at, 8192, ProtFlags::empty(), MapFlags::PRIVATE) }.unwrap();
         assert!(!present(none.cast::<u64>(), 1));
     }
 }

@@ -1,5 +1,5 @@
-//! Why a connection is on TCP, or went back to it: one value for each reason, so that every one can be
-//! counted, shown and tested for. Pure, but for the log.
+//! Why a connection is on TCP, or went back to it: one value for each reason, so that every one can
+//! be counted, shown and tested for. Pure, but for the log.
 //!
 //! Entry points: [`Reason`], [`Reason::text`], [`Reason::ALL`]; [`refused`], [`not_asked`].
 
@@ -101,7 +101,8 @@ reasons! {
     NotConnected "not_connected" => "the socket is not connected",
     /// The program may wait where no hook sees it.
     UnseenWait "unseen_wait" => "no wait for the socket was seen: the program may wait by system calls of its own",
-    /// It came with `exec` or in a message, and this library knows nothing of whoever had it before.
+    /// It came with `exec` or in a message, and this library knows nothing of whoever had it
+    /// before.
     NotHandedOver "not_handed_over" => "another program made the connection, and did not hand it over",
     /// Nobody can be asked who has the other end.
     NoNetlink "no_netlink" => "the kernel lets this process make no netlink socket to ask for the other end",
@@ -129,7 +130,8 @@ pub(crate) fn refused(what: &'static str) -> impl Fn(Errno) -> Reason {
     }
 }
 
-/// The kernel cannot be asked who has the other end: now, since there is no room for the question, or ever.
+/// The kernel cannot be asked who has the other end: now, since there is no room for the question,
+/// or ever.
 pub(crate) fn not_asked(e: Errno) -> Reason {
     match e.0 {
         libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::EAGAIN | libc::EINTR => {

@@ -1,12 +1,17 @@
-//! Which sockets of which programs the preload library takes: the file `preload_config` (`wire-protocol §12.3`).
+//! Which sockets of which programs the preload library takes: the file `preload_config`
+//! (`wire-protocol §12.3`).
 //!
-//! A line is `program domain type protocol`, words that blanks separate; `*` stands for anything. Without the file, or without a line
-//! in it that means something, every TCP socket is taken; else only those that a line matches. Unlike upstream, a program's name
-//! is compared whole, and the bits `SOCK_NONBLOCK` and `SOCK_CLOEXEC` are no part of the type. Reads without allocating,
-//! since it may run inside a hook.
+//! A line is `program domain type protocol`, words that blanks separate; `*` stands for anything.
+//! Without the file, or without a line in it that means something, every TCP socket is taken; else
+//! only those that a line matches. Unlike upstream, a program's name is compared whole, and the
+//! bits `SOCK_NONBLOCK` and `SOCK_CLOEXEC` are no part of the type. Reads without allocating, since
+//! it may run inside a hook.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use std::os::fd::{AsFd, IntoRawFd};
 
@@ -34,7 +39,8 @@ impl Rules {
     /// Everything.
     pub const ALL: Self = Self { inet: true, inet6: true, odd_lines: 0 };
 
-    /// What the file in `directory` (the usual one, if none is given) says of a program of this short name.
+    /// What the file in `directory` (the usual one, if none is given) says of a program of this
+    /// short name.
     #[must_use]
     pub fn load(directory: Option<&[u8]>, program: &[u8]) -> Self {
         let directory = directory.filter(|d| !d.is_empty()).unwrap_or(DIRECTORY.as_bytes());
@@ -75,14 +81,20 @@ struct Line<'a> {
 impl<'a> Line<'a> {
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut words = line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
-        let (program, domain, kind, protocol) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        let (program, domain, kind, protocol) =
+            (words.next()?, words.next()?, words.next()?, words.next()?);
         if words.next().is_some() {
             return None;
         }
         let domain = Word::of(domain, &[b"AF_", b"PF_"], &[b"INET", b"INET6", b"IB"])?;
         let kind = Word::of(kind, &[b"SOCK_"], &[b"STREAM", b"DGRAM"])?;
         let protocol = Word::of(protocol, &[b"IPPROTO_"], &[b"TCP", b"UDP"])?;
-        Some(Self { program, inet: domain.is(0), inet6: domain.is(1), tcp: kind.is(0) && protocol.is(0) })
+        Some(Self {
+            program,
+            inet: domain.is(0),
+            inet6: domain.is(1),
+            tcp: kind.is(0) && protocol.is(0),
+        })
     }
 }
 
@@ -96,7 +108,9 @@ impl Word {
         }
         let bare = prefixes
             .iter()
-            .find_map(|p| word.split_at_checked(p.len()).filter(|(head, _)| head.eq_ignore_ascii_case(p)))
+            .find_map(|p| {
+                word.split_at_checked(p.len()).filter(|(head, _)| head.eq_ignore_ascii_case(p))
+            })
             .map_or(word, |(_, rest)| rest);
         known.iter().position(|k| k.eq_ignore_ascii_case(bare)).map(|at| Self(Some(at)))
     }
@@ -110,7 +124,8 @@ impl Word {
 fn read<'a>(directory: &[u8], buffer: &'a mut [u8; FILE_MAX]) -> Option<&'a [u8]> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
     let dir =
-        rustix::fs::openat(rustix::fs::CWD, directory, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
+        rustix::fs::openat(rustix::fs::CWD, directory, flags | OFlags::DIRECTORY, Mode::empty())
+            .ok()?;
     // Not blocking, so that a FIFO in its place does no harm.
     let file = rustix::fs::openat(&dir, FILE, flags | OFlags::NONBLOCK, Mode::empty());
     close(dir);
@@ -149,12 +164,16 @@ mod tests {
     fn no_line_means_everything() {
         assert_eq!(Rules::parse(b"", b"x"), Rules::ALL);
         assert_eq!(both("# a comment\n\n   \n", "x"), (true, true));
-        let odd = Rules::parse(b"three words only\none two three four five\n* inet stream telepathy\n", b"x");
+        let odd = Rules::parse(
+            b"three words only\none two three four five\n* inet stream telepathy\n",
+            b"x",
+        );
         assert_eq!(odd, Rules { odd_lines: 3, ..Rules::ALL });
         assert_eq!(Rules::load(Some(b"/nonexistent"), b"x"), Rules::ALL);
     }
 
-    /// Row 6.14 of upstream's gaps: there "ssh" also means "sshd", and flag bits hide a socket from its line.
+    /// Row 6.14 of upstream's gaps: there "ssh" also means "sshd", and flag bits hide a socket from
+    /// its line.
     #[test]
     fn names_are_whole() {
         let text = "ssh inet stream tcp\n";

@@ -1,15 +1,18 @@
-//! What this process has done, in numbers: for `rsstat`, for tests, and for whoever asks why a connection
-//! is on TCP. Plain relaxed adds into one block of memory of fixed layout.
+//! What this process has done, in numbers: for `rsstat`, for tests, and for whoever asks why a
+//! connection is on TCP. Plain relaxed adds into one block of memory of fixed layout.
 //!
 //! Must not know connections or policy. Entry points: [`add`], [`fell_back`], [`snapshot`],
 //! [`report_at_exit`].
 //!
-//! An add is an atomic one, a handful of nanoseconds while only one core uses the line: right for events,
-//! too dear for every small message. The data path counts in the connection's own state and adds the sum
-//! when it sleeps, detaches or closes.
+//! An add is an atomic one, a handful of nanoseconds while only one core uses the line: right for
+//! events, too dear for every small message. The data path counts in the connection's own state and
+//! adds the sum when it sleeps, detaches or closes.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -123,7 +126,8 @@ counters! {
     SpinsPaid "spins.paid",
     /// Spins that ended in a sleep.
     SpinsFailed "spins.failed",
-    /// Waits that found others on their CPU: late ones, and those that slept at once because of that.
+    /// Waits that found others on their CPU: late ones, and those that slept at once because of
+    /// that.
     SpinsWanted "spins.cpu_wanted",
     /// Times that the only CPU was given away: after some looks in vain, or before a sleep.
     CpuYields "cpu.yields",
@@ -139,7 +143,8 @@ counters! {
     LocksBroken "locks_broken",
     /// Knocks of others than the user at the other end of the connection, who were sent away.
     Strangers "attach.strangers",
-    /// Times that the kernel was asked who has the other end of a connection (a netlink socket each).
+    /// Times that the kernel was asked who has the other end of a connection (a netlink socket
+    /// each).
     LookUps "attach.look_ups",
     /// Slots of libraries loaded with `RTLD_DEEPBIND` that were pointed at our hooks.
     DeepbindRebound "deepbind.rebound",
@@ -192,7 +197,8 @@ static ELSEWHERE: AtomicPtr<Stats> = AtomicPtr::new(core::ptr::null_mut());
 
 #[inline]
 fn elsewhere() -> Option<&'static Stats> {
-    // SAFETY: null, or from a reference that lives for ever, in count_in(). Acquire: pairs with the release there.
+    // SAFETY: null, or from a reference that lives for ever, in count_in(). Acquire: pairs with the
+    // release there.
     unsafe { ELSEWHERE.load(Ordering::Acquire).as_ref() }
 }
 
@@ -203,10 +209,11 @@ pub(crate) fn count_in(place: &'static Stats) {
     move_to(place);
 }
 
-/// What was counted so far goes to where it is counted from now on. A thread that was just adding may leave a little
-/// behind, which [`snapshot`] knows of.
+/// What was counted so far goes to where it is counted from now on. A thread that was just adding
+/// may leave a little behind, which [`snapshot`] knows of.
 fn move_to(new: &Stats) {
-    let (from, to) = (STATS.counters.iter().chain(&STATS.on_tcp), new.counters.iter().chain(&new.on_tcp));
+    let (from, to) =
+        (STATS.counters.iter().chain(&STATS.on_tcp), new.counters.iter().chain(&new.on_tcp));
     for (from, to) in from.zip(to) {
         to.fetch_add(from.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -252,8 +259,8 @@ pub fn forbidden(obstacle: u8) {
     }
 }
 
-/// A line for each option that has brought a connection to TCP, and each system call that has kept one
-/// there.
+/// A line for each option that has brought a connection to TCP, and each system call that has kept
+/// one there.
 fn write_details(out: &mut impl Write) -> core::fmt::Result {
     for (number, n) in ODD_OPTIONS.iter().enumerate() {
         let n = n.load(Ordering::Relaxed);
@@ -312,7 +319,10 @@ impl Stats {
     /// All zero.
     #[must_use]
     pub const fn new() -> Self {
-        Self { counters: [const { AtomicU64::new(0) }; ROOM], on_tcp: [const { AtomicU64::new(0) }; ROOM] }
+        Self {
+            counters: [const { AtomicU64::new(0) }; ROOM],
+            on_tcp: [const { AtomicU64::new(0) }; ROOM],
+        }
     }
 
     /// Adds to a counter. Relaxed here and below: numbers for people, which order nothing.
@@ -367,7 +377,10 @@ impl Snapshot {
             out.iter_mut().zip(b).for_each(|(to, n)| *to = to.wrapping_add(n));
             out
         };
-        Self { counters: sum(self.counters, other.counters), on_tcp: sum(self.on_tcp, other.on_tcp) }
+        Self {
+            counters: sum(self.counters, other.counters),
+            on_tcp: sum(self.on_tcp, other.on_tcp),
+        }
     }
 
     /// From words that [`Stats`] was read as: the counters, then the reasons.
@@ -402,9 +415,9 @@ impl Snapshot {
     }
 }
 
-/// Appends this process's report to a file: a line "pid" with the process's id, then one for each counter.
-/// In the name `%p` stands for the process id. One write, so that the reports of several processes in one
-/// file do not mix.
+/// Appends this process's report to a file: a line "pid" with the process's id, then one for each
+/// counter. In the name `%p` stands for the process id. One write, so that the reports of several
+/// processes in one file do not mix.
 ///
 /// # Errors
 /// Those of opening and writing.
@@ -424,8 +437,8 @@ pub fn write_report(file: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Writes the report where `RSOCKET_STATS` says, if it does. To be called when the process ends. In a
-/// sandbox, where opening a file could be deadly, there is none.
+/// Writes the report where `RSOCKET_STATS` says, if it does. To be called when the process ends. In
+/// a sandbox, where opening a file could be deadly, there is none.
 pub fn report_at_exit<'a>(env: impl Fn(&CStr) -> Option<&'a CStr>) {
     if let Some(file) = env(c"RSOCKET_STATS").filter(|f| !f.is_empty())
         && !sandbox::inside()
@@ -450,7 +463,9 @@ mod tests {
         assert_eq!((seen.on_tcp(Reason::PeerElsewhere), seen.on_tcp(Reason::Urgent)), (1, 0));
         let mut text = String::new();
         seen.write_to(&mut text).unwrap();
-        assert!(text.contains("\nwakeups.rung 5\n") && text.contains("\non_tcp.peer_elsewhere 1\n"));
+        assert!(
+            text.contains("\nwakeups.rung 5\n") && text.contains("\non_tcp.peer_elsewhere 1\n")
+        );
         assert_eq!(text.lines().count(), Counter::ALL.len() + Reason::COUNT);
         stats.reset();
         assert_eq!(stats.snapshot(), Stats::new().snapshot());

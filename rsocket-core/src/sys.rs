@@ -1,14 +1,15 @@
-//! Kernel calls that the library makes for itself, and the file descriptors that it keeps for itself.
+//! Kernel calls that the library makes for itself, and the file descriptors that it keeps for
+//! itself.
 //!
-//! Everything here goes to the kernel directly (rustix, `linux_raw`): libc's functions of the same names
-//! are hooked by the preload library, and calling them from inside a hook would come back to us
-//! (`hazards H4`). Exactly one call is made through libc, [`wait`], because a thread that sleeps on
-//! behalf of the program must stay a cancellation point; the preload library installs libc's own
+//! Everything here goes to the kernel directly (rustix, `linux_raw`): libc's functions of the same
+//! names are hooked by the preload library, and calling them from inside a hook would come back to
+//! us (`hazards H4`). Exactly one call is made through libc, [`wait`], because a thread that sleeps
+//! on behalf of the program must stay a cancellation point; the preload library installs libc's own
 //! definition there.
 //!
-//! Private descriptors are numbered above the program's limit where that is possible ([`above`]), else
-//! high, are close-on-exec, and are marked in a bitmap so that the hooks on `close`, `dup2` and
-//! `close_range` can spare them.
+//! Private descriptors are numbered above the program's limit where that is possible ([`above`]),
+//! else high, are close-on-exec, and are marked in a bitmap so that the hooks on `close`, `dup2`
+//! and `close_range` can spare them.
 
 mod above;
 pub mod errand;
@@ -26,9 +27,9 @@ use crate::sync::settle::Settle;
 /// Descriptors at or above this number are never private, and never looked up.
 pub const MAX_FDS: usize = 1 << 20;
 
-/// One bit for each descriptor number: set while the number is ours. A bit is set before the number is
-/// used and cleared before it is closed, by the same thread; readers only ever act on their own fds, so
-/// relaxed is enough.
+/// One bit for each descriptor number: set while the number is ours. A bit is set before the number
+/// is used and cleared before it is closed, by the same thread; readers only ever act on their own
+/// fds, so relaxed is enough.
 static PRIVATE: [AtomicU64; MAX_FDS / 64] = [const { AtomicU64::new(0) }; MAX_FDS / 64];
 
 /// The program's soft limit on open files.
@@ -42,21 +43,21 @@ pub fn is_below_limit(fd: RawFd) -> bool {
     u64::try_from(fd).is_ok_and(|fd| fd < soft_limit())
 }
 
-/// A lower bound for private numbers below the limit: high, but low enough that the kernel's descriptor
-/// table, which is copied by every fork, stays small.
+/// A lower bound for private numbers below the limit: high, but low enough that the kernel's
+/// descriptor table, which is copied by every fork, stays small.
 fn private_base() -> RawFd {
     (soft_limit().min(4096) * 3 / 4) as RawFd
 }
 
-/// How many private descriptors may be kept only to save time: any number above the soft limit, where they take none from the
-/// program, else a small part of what it may have.
+/// How many private descriptors may be kept only to save time: any number above the soft limit,
+/// where they take none from the program, else a small part of what it may have.
 #[must_use]
 pub fn spare() -> u64 {
     if above::is_possible() { u64::MAX } else { soft_limit() / 16 }
 }
 
-/// True when there is room for private descriptors above the soft limit, or below it beside the program's
-/// own.
+/// True when there is room for private descriptors above the soft limit, or below it beside the
+/// program's own.
 #[must_use]
 pub fn fd_margin() -> bool {
     // Relaxed: a moment, which orders nothing.
@@ -91,7 +92,8 @@ fn below(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     if copy.as_raw_fd() < limit - limit / 16 {
         watch_for_crowds();
     } else {
-        // Ours have filled what is above the program's. The next one of its makes room for more of them.
+        // Ours have filled what is above the program's. The next one of its makes room for more of
+        // them.
         CROWDED_FROM.store(0, Ordering::Relaxed);
     }
     Ok(copy)
@@ -103,21 +105,25 @@ pub fn watch_for_crowds() {
     CROWDED_FROM.store(crowded, Ordering::Relaxed);
 }
 
-/// Whether a file may become so many bytes long here. To make a longer one, also one that is memory, is a `SIGXFSZ` for the
-/// program (setrlimit(2), `RLIMIT_FSIZE`), so we ask before the kernel does.
+/// Whether a file may become so many bytes long here. To make a longer one, also one that is
+/// memory, is a `SIGXFSZ` for the program (setrlimit(2), `RLIMIT_FSIZE`), so we ask before the
+/// kernel does.
 #[must_use]
 pub fn file_may_reach(size: u64) -> bool {
     let errno = errno();
     let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     let nothing = core::ptr::null::<libc::rlimit64>();
     // SAFETY: the kernel writes a limit, for which there is room, and reads none.
-    let r = unsafe { libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_FSIZE, nothing, &raw mut limit) };
+    let r = unsafe {
+        libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_FSIZE, nothing, &raw mut limit)
+    };
     set_errno(errno);
     // A filter may refuse to tell: then it is not known that there is one. (rustix says 0 there.)
     r != 0 || limit.rlim_cur == libc::RLIM64_INFINITY || size <= limit.rlim_cur
 }
 
-/// Whether so many bytes may be written at the end of what `fd` names; as [`file_may_reach`], if it is a file.
+/// Whether so many bytes may be written at the end of what `fd` names; as [`file_may_reach`], if it
+/// is a file.
 #[must_use]
 pub fn may_append(fd: impl AsFd, more: usize) -> bool {
     if file_may_reach(u64::MAX) {
@@ -139,7 +145,8 @@ pub fn make_private(fd: OwnedFd) -> Result<RawFd, Errno> {
     Ok(number)
 }
 
-/// Another number for what `fd` names: private, close-on-exec and marked. The original stays as it is.
+/// Another number for what `fd` names: private, close-on-exec and marked. The original stays as it
+/// is.
 ///
 /// # Errors
 /// As for [`make_private`].
@@ -233,7 +240,10 @@ pub fn forget_private(fd: RawFd) {
 #[must_use]
 #[inline]
 pub fn is_private(fd: RawFd) -> bool {
-    fd >= 0 && PRIVATE.get(fd as usize / 64).is_some_and(|w| w.load(Ordering::Relaxed) >> (fd % 64) & 1 == 1)
+    fd >= 0
+        && PRIVATE
+            .get(fd as usize / 64)
+            .is_some_and(|w| w.load(Ordering::Relaxed) >> (fd % 64) & 1 == 1)
 }
 
 /// The lowest and highest-plus-one private numbers, for callers that must step around them.
@@ -252,14 +262,15 @@ pub fn next_private(from: RawFd) -> Option<RawFd> {
 /// Bytes in a page of the kernel's; more do no harm.
 pub const PAGE_SIZE: usize = 4096;
 
-/// A new page of zeros that the kernel empties in every copy of this memory: in each forked child, also where the fork went past
-/// libc (raw `clone`). A `vfork` child shares it with its parent, as it shares everything else. `None` where the kernel cannot
-/// do that.
+/// A new page of zeros that the kernel empties in every copy of this memory: in each forked child,
+/// also where the fork went past libc (raw `clone`). A `vfork` child shares it with its parent, as
+/// it shares everything else. `None` where the kernel cannot do that.
 pub fn emptied_in_copies() -> Option<*mut core::ffi::c_void> {
     use rustix::mm::{Advice, MapFlags, ProtFlags};
     let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: a fresh anonymous mapping at a place of the kernel's choice.
-    let page = unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), PAGE_SIZE, prot, flags) }.ok()?;
+    let page = unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), PAGE_SIZE, prot, flags) }
+        .ok()?;
     // SAFETY: the page is ours and nobody has seen it yet.
     if unsafe { rustix::mm::madvise(page, PAGE_SIZE, Advice::LinuxWipeOnFork) }.is_err() {
         // SAFETY: as above.
@@ -292,7 +303,8 @@ pub fn forked() {
     OWN_THREADS.settle(0);
 }
 
-/// Whether the program has threads beside the calling one, the library's own not counted; yes if the kernel does not say.
+/// Whether the program has threads beside the calling one, the library's own not counted; yes if
+/// the kernel does not say.
 #[must_use]
 pub fn has_threads() -> bool {
     // The directory has an entry, and so a link, for each, beside the usual two.
@@ -304,20 +316,22 @@ pub fn has_threads() -> bool {
 #[must_use]
 #[inline]
 pub fn borrow(fd: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: -1 is the only value that BorrowedFd forbids; for any other number the worst that a stale
-    // one does is an EBADF from the kernel.
+    // SAFETY: -1 is the only value that BorrowedFd forbids; for any other number the worst that a
+    // stale one does is an EBADF from the kernel.
     unsafe { BorrowedFd::borrow_raw(if fd == -1 { i32::MAX } else { fd }) }
 }
 
 /// Set in a sandbox that may know `poll` only.
 static PLAIN_POLL: AtomicBool = AtomicBool::new(false);
 
-/// From now on [`wait`] calls `poll`, where there is such a system call: a sandbox need not allow another.
+/// From now on [`wait`] calls `poll`, where there is such a system call: a sandbox need not allow
+/// another.
 pub fn sandboxed() {
     PLAIN_POLL.store(true, Ordering::Relaxed);
 }
 
-/// Whether that was said: then no other system call is to be made that the program would not make itself.
+/// Whether that was said: then no other system call is to be made that the program would not make
+/// itself.
 #[must_use]
 pub fn is_sandboxed() -> bool {
     PLAIN_POLL.load(Ordering::Relaxed)
@@ -326,8 +340,9 @@ pub fn is_sandboxed() -> bool {
 /// As [`wait`], but no cancellation point; with a mask it would not be what was asked for.
 #[cold]
 fn plain_poll(fds: &mut [libc::pollfd], timeout: Option<&libc::timespec>) -> Result<usize, Errno> {
-    let millis =
-        |t: &libc::timespec| t.tv_sec.saturating_mul(1000).saturating_add((t.tv_nsec + 999_999) / 1_000_000);
+    let millis = |t: &libc::timespec| {
+        t.tv_sec.saturating_mul(1000).saturating_add((t.tv_nsec + 999_999) / 1_000_000)
+    };
     let ms = timeout.map_or(-1, |t| i32::try_from(millis(t)).unwrap_or(i32::MAX));
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the slice is valid for its length.
@@ -335,7 +350,10 @@ fn plain_poll(fds: &mut [libc::pollfd], timeout: Option<&libc::timespec>) -> Res
     #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: the slice is valid for its length. libc's poll is the kernel's ppoll here.
     let n = unsafe {
-        let time = libc::timespec { tv_sec: i64::from(ms) / 1000, tv_nsec: i64::from(ms) % 1000 * 1_000_000 };
+        let time = libc::timespec {
+            tv_sec: i64::from(ms) / 1000,
+            tv_nsec: i64::from(ms) % 1000 * 1_000_000,
+        };
         let at = if ms < 0 { core::ptr::null() } else { &raw const time };
         libc::syscall(
             libc::SYS_ppoll,

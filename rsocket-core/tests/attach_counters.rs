@@ -88,7 +88,8 @@ fn half_closed_each_way() {
         first.shutdown(Shutdown::Write).expect("shutdown");
         assert_eq!(put(first.as_raw_fd(), connecting_first), Err(Errno::PIPE));
         assert_eq!(took(first.as_raw_fd()), (0, 0, false));
-        // FIN is in the second's counter, and is not counted as a byte: unread, read, and after end of file.
+        // FIN is in the second's counter, and is not counted as a byte: unread, read, and after end
+        // of file.
         assert_eq!(took(second.as_raw_fd()), (0, 5, true));
         let mut buf = [0; 5];
         second.read_exact(&mut buf).expect("read");
@@ -147,7 +148,11 @@ fn what_is_left_when_the_connection_is_no_more() {
             assert_eq!(taken(cf), Err(Errno::NOTCONN));
             let (told, first) = (read as u64, 1000);
             let left = left_at_the_end(cf, first);
-            assert_eq!(left, Ok(first.checked_sub(told).filter(|_| told <= first)), "{how:?} after {read}");
+            assert_eq!(
+                left,
+                Ok(first.checked_sub(told).filter(|_| told <= first)),
+                "{how:?} after {read}"
+            );
             assert_eq!(in_queue(cf), Ok(1500 - told), "and it was a look only");
         }
     }
@@ -232,7 +237,11 @@ fn offsets_are_the_kernels() {
     let check = |body: &str| {
         let file = dir.join("o.c");
         std::fs::write(&file, body).expect("write");
-        std::process::Command::new("cc").arg("-fsyntax-only").arg(&file).output().map(|o| o.status.success())
+        std::process::Command::new("cc")
+            .arg("-fsyntax-only")
+            .arg(&file)
+            .output()
+            .map(|o| o.status.success())
     };
     let text = "#include <stddef.h>\n#include <linux/tcp.h>\n\
         _Static_assert(offsetof(struct tcp_info, tcpi_state) == 0, \"state\");\n\

@@ -1,5 +1,6 @@
-//! Two ends that meet although something is in the way for a while: strangers, or a kernel that has nothing to give just now.
-//! Where there is no TCP to stay on, nothing of this may cost a connection.
+//! Two ends that meet although something is in the way for a while: strangers, or a kernel that has
+//! nothing to give just now. Where there is no TCP to stay on, nothing of this may cost a
+//! connection.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -81,7 +82,11 @@ fn attach(client: &End, server: &End) {
     for _ in 0..50 {
         if [client.step(), server.step()] == [Phase::Paired, Phase::Paired] {
             assert!(link::has_window(client.slot) && link::has_window(server.slot));
-            assert_eq!([client.reason(), server.reason()], [Some(Reason::TooYoung); 2], "nothing is noted");
+            assert_eq!(
+                [client.reason(), server.reason()],
+                [Some(Reason::TooYoung); 2],
+                "nothing is noted"
+            );
             return;
         }
     }
@@ -111,7 +116,8 @@ fn strangers() -> u64 {
     stats::snapshot().get(Counter::Strangers)
 }
 
-/// He comes first, with words that might be right or are rubbish; also where there is TCP to stay on.
+/// He comes first, with words that might be right or are rubbish; also where there is TCP to stay
+/// on.
 #[test]
 fn a_stranger_knocks_first() {
     let _alone = alone();
@@ -200,15 +206,19 @@ fn without<R>(what: Resource, f: impl FnOnce() -> R) -> R {
     r
 }
 
-/// The arenas that there are become full, and there is no memory for another one; then there is. In a process of its own, whose
-/// output goes into pipes: the limit is for all files, also for one that the tests' output may go to.
+/// The arenas that there are become full, and there is no memory for another one; then there is. In
+/// a process of its own, whose output goes into pipes: the limit is for all files, also for one
+/// that the tests' output may go to.
 #[test]
 fn no_arena_for_a_while() {
     const NAME: &str = "no_arena_for_a_while";
     if std::env::var_os(NAME).is_none() {
         let own = std::env::current_exe().expect("own path");
-        let run =
-            Command::new(own).args([NAME, "--exact", "--nocapture"]).env(NAME, "").output().expect("run");
+        let run = Command::new(own)
+            .args([NAME, "--exact", "--nocapture"])
+            .env(NAME, "")
+            .output()
+            .expect("run");
         assert!(
             run.status.success(),
             "{}{}",
@@ -229,7 +239,10 @@ fn no_arena_for_a_while() {
                 attached.push((client, server));
                 continue;
             }
-            assert_eq!((client.slot.phase(), client.reason()), (Phase::Young, Some(Reason::ResourceError)));
+            assert_eq!(
+                (client.slot.phase(), client.reason()),
+                (Phase::Young, Some(Reason::ResourceError))
+            );
             break (client, server);
         }
     });
@@ -264,8 +277,8 @@ fn out_of_time_has_a_reason() {
     attach(&client, &server);
 }
 
-/// The end that accepted closes. From then on its peer may give the window to another connection, which another thread
-/// accepts before the first one has done anything else.
+/// The end that accepted closes. From then on its peer may give the window to another connection,
+/// which another thread accepts before the first one has done anything else.
 #[test]
 fn a_window_is_free_here_before_the_peer_may_use_it() {
     let _alone = alone();
@@ -297,8 +310,8 @@ fn received(end: &End) -> Result<usize, Errno> {
     receive::receive(end.id, end.slot, end.stream.as_raw_fd(), &list, libc::MSG_DONTWAIT)
 }
 
-/// A peer that is killed between the cut and its last bytes takes those with it. The reset was reported to whoever asked
-/// first, and is no reason to distrust anybody.
+/// A peer that is killed between the cut and its last bytes takes those with it. The reset was
+/// reported to whoever asked first, and is no reason to distrust anybody.
 #[test]
 fn a_reset_before_the_switch_is_no_inconsistency() {
     let _alone = alone();

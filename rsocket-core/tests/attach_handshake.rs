@@ -29,7 +29,8 @@ fn listen(at: SocketAddr) -> (TcpListener, Handshake) {
 /// Calls connect and notes when, as the hooks do.
 fn dial(to: &SocketAddr, waits: bool) -> (TcpStream, Handshake) {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = if waits { SocketFlags::CLOEXEC } else { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK };
+    let flags =
+        if waits { SocketFlags::CLOEXEC } else { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK };
     let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None).unwrap();
     let h = Handshake::default();
     h.dials();
@@ -66,7 +67,11 @@ fn both_ends_agree() {
                 std::thread::sleep(Duration::from_millis(7));
             }
             let timestamp = accepted.accepted_timestamp(s.as_raw_fd()).expect("a SYN was kept");
-            assert_eq!(accepted.accepted_timestamp(s.as_raw_fd()), Some(timestamp), "and is remembered");
+            assert_eq!(
+                accepted.accepted_timestamp(s.as_raw_fd()),
+                Some(timestamp),
+                "and is remembered"
+            );
             // A thread that was not run meanwhile knows too little, and says so.
             if let Some(bounds) = dialled.dialled_bounds(c.as_raw_fd()) {
                 assert!(bounds.hold(timestamp), "{bounds:?} {timestamp}");
@@ -100,7 +105,9 @@ fn who_saves_syns_itself_keeps_them() {
     let l = TcpListener::bind("127.0.0.1:0").unwrap();
     let on = 1_i32;
     // SAFETY: an integer is readable there.
-    let r = unsafe { libc::setsockopt(l.as_raw_fd(), libc::IPPROTO_TCP, 27, (&raw const on).cast(), 4) };
+    let r = unsafe {
+        libc::setsockopt(l.as_raw_fd(), libc::IPPROTO_TCP, 27, (&raw const on).cast(), 4)
+    };
     assert_eq!(r, 0);
     let listener = Handshake::default();
     listener.listens(l.as_raw_fd());
@@ -111,7 +118,13 @@ fn who_saves_syns_itself_keeps_them() {
     let (mut bytes, mut len) = ([0_u8; 256], 256);
     // SAFETY: so many bytes are writable there.
     let r = unsafe {
-        libc::getsockopt(s.as_raw_fd(), libc::IPPROTO_TCP, 28, bytes.as_mut_ptr().cast(), &raw mut len)
+        libc::getsockopt(
+            s.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            28,
+            bytes.as_mut_ptr().cast(),
+            &raw mut len,
+        )
     };
     assert!(r == 0 && len >= 60, "{len}");
     // Whoever has not dialled, or not accepted, knows nothing.
@@ -201,8 +214,10 @@ fn listens() {
                 _ => "-",
             };
             // How many others of those that are open could be taken for this one.
-            let others =
-                round.iter().enumerate().filter(|(j, t)| *j != i && t.is_some_and(|t| bounds.hold(t)));
+            let others = round
+                .iter()
+                .enumerate()
+                .filter(|(j, t)| *j != i && t.is_some_and(|t| bounds.hold(t)));
             misled += if known { others.count() } else { 0 };
             s.write_all(letter.as_bytes()).unwrap();
         }

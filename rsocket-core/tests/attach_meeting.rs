@@ -6,7 +6,9 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rsocket_core::attach::hello::{Id, Knock, MESSAGE_MAX, Welcome, forked, process_id};
-use rsocket_core::attach::rendezvous::{Channel, MAX_FDS, Offer, ReceiveError, Received, knock, name};
+use rsocket_core::attach::rendezvous::{
+    Channel, MAX_FDS, Offer, ReceiveError, Received, knock, name,
+};
 use rsocket_core::attach::trust::{self, Tuple, own_identity};
 use rsocket_core::errno::Errno;
 use rsocket_core::sys;
@@ -43,7 +45,9 @@ fn memfd() -> OwnedFd {
 /// Descriptors of this process that lead to this inode.
 fn holders(of: BorrowedFd<'_>) -> usize {
     let inode = rustix::fs::fstat(of).expect("fstat").st_ino;
-    (0..8192).filter(|fd| rustix::fs::fstat(sys::borrow(*fd)).is_ok_and(|s| s.st_ino == inode)).count()
+    (0..8192)
+        .filter(|fd| rustix::fs::fstat(sys::borrow(*fd)).is_ok_and(|s| s.st_ino == inode))
+        .count()
 }
 
 #[test]
@@ -83,7 +87,10 @@ fn a_whole_meeting() {
     let owner = trust::find(&tuple(&server).reversed()).expect("look-up").expect("found");
     assert!(owner.is(welcome.inode, welcome.cookie));
     let fd = fds[0].take().expect("the arena");
-    assert_eq!(rustix::fs::fstat(&fd).expect("stat").st_ino, rustix::fs::fstat(&arena).expect("stat").st_ino);
+    assert_eq!(
+        rustix::fs::fstat(&fd).expect("stat").st_ino,
+        rustix::fs::fstat(&arena).expect("stat").st_ino
+    );
     assert!(rustix::io::fcntl_getfd(&fd).expect("flags").contains(rustix::io::FdFlags::CLOEXEC));
     assert_eq!(there.receive(&mut buf, &mut fds), Err(ReceiveError::Closed));
     assert_eq!(there.send(b"x", &[]), Err(Errno::PIPE));
@@ -147,7 +154,8 @@ fn four_descriptors_and_no_more() {
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(control.push(SendAncillaryMessage::ScmRights(&many[..count])));
         let text = [IoSlice::new(b"many")];
-        rustix::net::sendmsg(sys::borrow(here.fd), &text, &mut control, SendFlags::empty()).expect("send");
+        rustix::net::sendmsg(sys::borrow(here.fd), &text, &mut control, SendFlags::empty())
+            .expect("send");
         assert_eq!(there.receive(&mut buf, &mut fds), Err(ReceiveError::ControlTruncated));
         assert!(fds.iter().all(Option::is_none));
         assert_eq!(holders(file.as_fd()), 1, "all that came is closed");

@@ -75,7 +75,11 @@ fn log_report_and_sandbox() {
     sandbox::entering_sandbox();
     assert!(sandbox::entered() && !sandbox::inside());
     sandbox::inside_from_now_on();
-    assert!(sandbox::inside() && filter::sandboxed(Seccomp::Trust) && filter::sandboxed(Seccomp::Careful));
+    assert!(
+        sandbox::inside()
+            && filter::sandboxed(Seccomp::Trust)
+            && filter::sandboxed(Seccomp::Careful)
+    );
     std::fs::remove_file(&path).expect("remove");
     stats::report_at_exit(env);
     assert!(!path.exists());

@@ -115,7 +115,10 @@ fn half_closed() {
     c.shutdown(std::net::Shutdown::Write).expect("shutdown");
     let owner = look(&tuple(&s).reversed()).expect("there");
     // FIN_WAIT1 as long as the FIN waits for its (delayed) acknowledgement.
-    assert!(matches!(owner.state, state::FIN_WAIT1 | state::FIN_WAIT2) && owner.is_alive(), "{owner:?}");
+    assert!(
+        matches!(owner.state, state::FIN_WAIT1 | state::FIN_WAIT2) && owner.is_alive(),
+        "{owner:?}"
+    );
     let owner = look(&tuple(&c).reversed()).expect("there");
     assert!(owner.state == state::CLOSE_WAIT && owner.is_alive(), "{owner:?}");
 }

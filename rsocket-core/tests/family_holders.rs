@@ -1,5 +1,5 @@
-//! A connection has one last holder, whoever leaves with it: forked relatives that close at the same moment, threads
-//! that close while others duplicate.
+//! A connection has one last holder, whoever leaves with it: forked relatives that close at the
+//! same moment, threads that close while others duplicate.
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,8 @@ use rsocket_core::sync::thread;
 
 const CONNECTIONS: usize = 20_000;
 
-/// Tests of one process share its family: a child of the one would be a holder of the other's connection.
+/// Tests of one process share its family: a child of the one would be a holder of the other's
+/// connection.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Memory that the child of a fork shares.
@@ -28,7 +29,12 @@ fn shared() -> &'static Shared {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping, zeroed, never unmapped; it is only reached through atomics.
     unsafe {
-        let p = mmap_anonymous(core::ptr::null_mut(), size_of::<Shared>(), protection, MapFlags::SHARED);
+        let p = mmap_anonymous(
+            core::ptr::null_mut(),
+            size_of::<Shared>(),
+            protection,
+            MapFlags::SHARED,
+        );
         &*p.expect("memory").cast()
     }
 }

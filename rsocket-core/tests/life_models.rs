@@ -1,12 +1,13 @@
-//! Model tests of one direction's life: from TCP to the device, and back, with two threads on each side,
-//! holders that die at every step, and ways back that race with the program's calls.
-//! Run with `RUSTFLAGS="--cfg shuttle" cargo test -p rsocket-core --release --test life_models`.
+//! Model tests of one direction's life: from TCP to the device, and back, with two threads on each
+//! side, holders that die at every step, and ways back that race with the program's calls. Run with
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p rsocket-core --release --test life_models`.
 //!
-//! What runs here is the library's: the tables of `attach::machine`, the words of `attach::marks` on a real
-//! `Direction`, the slots with their modes, counters and published states, both halves of the protocol, the
-//! lock, and the repairs of `socket::guard`. TCP is a queue with the kernel's two counters. The order of steps is copied from
-//! the functions named in the comments, with a place for the scheduler between any two steps that
-//! another thread can tell apart. All orderings count as sequentially consistent.
+//! What runs here is the library's: the tables of `attach::machine`, the words of `attach::marks`
+//! on a real `Direction`, the slots with their modes, counters and published states, both halves of
+//! the protocol, the lock, and the repairs of `socket::guard`. TCP is a queue with the kernel's two
+//! counters. The order of steps is copied from the functions named in the comments, with a place
+//! for the scheduler between any two steps that another thread can tell apart. All orderings count
+//! as sequentially consistent.
 #![cfg(shuttle)]
 
 #[path = "life_support/mod.rs"]
@@ -51,8 +52,8 @@ fn start(
     })
 }
 
-/// Two senders, two receivers, and whoever goes back: all bytes arrive once, in the order in which they
-/// were accepted.
+/// Two senders, two receivers, and whoever goes back: all bytes arrive once, in the order in which
+/// they were accepted.
 fn live(world: &Arc<World>, plan: Plan) {
     let mut senders = vec![];
     for i in 0..2u8 {
@@ -171,7 +172,8 @@ fn all(from: From) {
         check(from, plan);
         check(from, Plan { sender_dies: true, receiver_dies: true, ..plan });
         let dies = |leaves: Option<bool>| leaves.map(|_| true);
-        let (sender_leaves, receiver_leaves) = (dies(plan.sender_leaves), dies(plan.receiver_leaves));
+        let (sender_leaves, receiver_leaves) =
+            (dies(plan.sender_leaves), dies(plan.receiver_leaves));
         check(from, Plan { sender_leaves, receiver_leaves, ..plan });
     }
 }

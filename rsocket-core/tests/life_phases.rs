@@ -1,13 +1,16 @@
-//! Every interleaving of two ends that pair, switch both directions, lapse and refuse, walked exhaustively
-//! over the tables of `attach::machine`.
+//! Every interleaving of two ends that pair, switch both directions, lapse and refuse, walked
+//! exhaustively over the tables of `attach::machine`.
 //!
-//! What is checked in every state that can be reached: no step asks a table for a transition that it does
-//! not have; a byte goes into the device only when both ends have the window; a receiver takes the
-//! device's bytes only after a cut; and from every state both ends can still come to rest.
+//! What is checked in every state that can be reached: no step asks a table for a transition that
+//! it does not have; a byte goes into the device only when both ends have the window; a receiver
+//! takes the device's bytes only after a cut; and from every state both ends can still come to
+//! rest.
 
 use std::collections::{HashMap, HashSet};
 
-use rsocket_core::attach::machine::{Phase, PhaseEvent, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
+use rsocket_core::attach::machine::{
+    Phase, PhaseEvent, ReceiveEvent, ReceiveMode, SendEvent, SendMode,
+};
 
 /// What one message's channel holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -68,7 +71,11 @@ fn connecting(w: World, out: &mut Vec<World>) {
         Phase::Unconnected => out.push(World { connecting: phase(p, E::Established), ..w }),
         Phase::Young if w.apart => {
             if w.channel == Channel::None {
-                out.push(World { connecting: phase(p, E::Dialled), channel: Channel::Knocked, ..w });
+                out.push(World {
+                    connecting: phase(p, E::Dialled),
+                    channel: Channel::Knocked,
+                    ..w
+                });
             }
         }
         Phase::Dialling => {
@@ -90,18 +97,23 @@ fn connecting(w: World, out: &mut Vec<World>) {
         Phase::Greeted => {
             out.push(World { connecting: phase(p, E::Lapsed), channel: Channel::Closed, ..w });
             if w.channel == Channel::Knocked {
-                out.push(World { connecting: phase(p, E::KnockAnswered), channel: Channel::Welcomed, ..w });
+                out.push(World {
+                    connecting: phase(p, E::KnockAnswered),
+                    channel: Channel::Welcomed,
+                    ..w
+                });
             }
         }
         Phase::Knocked => unreachable!("the accepting side's"),
         Phase::Paired | Phase::Refused => {}
     }
     if p != Phase::Refused {
-        let channel = if matches!(p, Phase::Offered | Phase::Greeted) && w.channel == Channel::Knocked {
-            Channel::Closed
-        } else {
-            w.channel
-        };
+        let channel =
+            if matches!(p, Phase::Offered | Phase::Greeted) && w.channel == Channel::Knocked {
+                Channel::Closed
+            } else {
+                w.channel
+            };
         let mut w = World { connecting: phase(p, E::Refuse), offer: false, channel, ..w };
         if p == Phase::Paired {
             leave(&mut w, 0);
@@ -121,7 +133,9 @@ fn accepting(w: World, out: &mut Vec<World>) {
             out.push(World { channel: Channel::Closed, ..w });
         }
         // The answer was taken.
-        Phase::Young if w.apart && w.channel == Channel::Welcomed && w.connecting == Phase::Paired => {
+        Phase::Young
+            if w.apart && w.channel == Channel::Welcomed && w.connecting == Phase::Paired =>
+        {
             out.push(World { accepting: phase(p, E::Met), ..w });
         }
         Phase::Dialling => unreachable!("the connecting side's"),
@@ -166,12 +180,16 @@ fn direction(w: World, d: usize, out: &mut Vec<World>) {
         w.directions[d] = next;
         out.push(w);
     };
-    let (sender, receiver) = if d == 0 { (w.connecting, w.accepting) } else { (w.accepting, w.connecting) };
+    let (sender, receiver) =
+        if d == 0 { (w.connecting, w.accepting) } else { (w.accepting, w.connecting) };
     if receiver == Phase::Paired {
-        if let (ReceiveMode::Kernel, Some(receive)) = (at.receive, at.receive.after(ReceiveEvent::Paired)) {
+        if let (ReceiveMode::Kernel, Some(receive)) =
+            (at.receive, at.receive.after(ReceiveEvent::Paired))
+        {
             push(Direction { receive, ..at });
         }
-        if let (ReceiveMode::Asked, Some(receive)) = (at.receive, at.receive.after(ReceiveEvent::KernelEmpty))
+        if let (ReceiveMode::Asked, Some(receive)) =
+            (at.receive, at.receive.after(ReceiveEvent::KernelEmpty))
         {
             push(Direction { receive, acknowledged: true, ..at });
         }
@@ -184,7 +202,11 @@ fn direction(w: World, d: usize, out: &mut Vec<World>) {
         push(Direction { send: at.send.after(SendEvent::Acknowledged).expect("asked"), ..at });
     }
     if at.send == SendMode::Asked {
-        push(Direction { send: at.send.after(SendEvent::CutPublished).expect("cut"), cut: true, ..at });
+        push(Direction {
+            send: at.send.after(SendEvent::CutPublished).expect("cut"),
+            cut: true,
+            ..at
+        });
     }
     if at.send == SendMode::Device {
         push(Direction { used: true, ..at });
@@ -194,7 +216,10 @@ fn direction(w: World, d: usize, out: &mut Vec<World>) {
         }
     }
     if at.receive == ReceiveMode::Device && at.send == SendMode::Returned {
-        push(Direction { receive: at.receive.after(ReceiveEvent::Return).expect("end mark"), ..at });
+        push(Direction {
+            receive: at.receive.after(ReceiveEvent::Return).expect("end mark"),
+            ..at
+        });
     }
 }
 
@@ -242,7 +267,9 @@ fn all_interleavings() {
     // From everywhere both ends can come to rest: on the device for good, or on TCP.
     let rests = |w: &World| {
         w.directions.iter().all(|at| device(at) || (at.send.is_kernel() && at.receive.is_kernel()))
-            && [w.connecting, w.accepting].iter().all(|p| matches!(p, Phase::Paired | Phase::Refused))
+            && [w.connecting, w.accepting]
+                .iter()
+                .all(|p| matches!(p, Phase::Paired | Phase::Refused))
     };
     let mut good: HashSet<World> = seen.keys().filter(|w| rests(w)).copied().collect();
     loop {

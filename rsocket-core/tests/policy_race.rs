@@ -1,4 +1,5 @@
-//! Threads whose first sockets come at the same time: each goes by what the administrator asked for, not by defaults.
+//! Threads whose first sockets come at the same time: each goes by what the administrator asked
+//! for, not by defaults.
 
 use std::ffi::CStr;
 use std::sync::Barrier;

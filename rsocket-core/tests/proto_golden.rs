@@ -1,4 +1,5 @@
-//! The sequences of `wire-protocol §5.6`, `§5.7` and `§15`, as two ends over the simulated device post them.
+//! The sequences of `wire-protocol §5.6`, `§5.7` and `§15`, as two ends over the simulated device
+//! post them.
 
 mod proto_support;
 
@@ -15,7 +16,9 @@ fn posted(end: &mut End, peer: &End) -> Vec<(&'static str, u64, u32, u32)> {
     let (buffer, table) = (peer.params.buffer, peer.params.table);
     let place = |addr: u64, len: u32| match addr {
         _ if len == 0 => ("nothing", 0),
-        a if a >= buffer.addr && a < buffer.addr + u64::from(buffer.len) => ("buffer", a - buffer.addr),
+        a if a >= buffer.addr && a < buffer.addr + u64::from(buffer.len) => {
+            ("buffer", a - buffer.addr)
+        }
         a => ("sgl", a - table.addr),
     };
     let log = core::mem::take(&mut end.log);
@@ -35,7 +38,8 @@ fn worked_example_of_section_5_7() {
         assert_eq!(a.send(&bytes(0, 5)), 5);
         assert_eq!(posted(&mut a, &b), [("buffer", 0, 5, 5)]);
         settle(&world);
-        // B's first receive call processes its queue. It reads nothing yet, so that row 7 can read all.
+        // B's first receive call processes its queue. It reads nothing yet, so that row 7 can read
+        // all.
         b.progress();
         assert_eq!(posted(&mut b, &a), [("sgl", 16, 16, 0x8000_0180)]);
         settle(&world);
@@ -51,8 +55,8 @@ fn worked_example_of_section_5_7() {
             ("buffer", 14346, 16384, 16384),
             ("buffer", 30730, 32768, 32768),
             ("buffer", 63498, 2038, 2038),
-            // A stops for want of a buffer, processes its queue, says its own first word and finds B's
-            // entry. Upstream reads the entry in the table itself, hence before its own word.
+            // A stops for want of a buffer, processes its queue, says its own first word and finds
+            // B's entry. Upstream reads the entry in the table itself, hence before its own word.
             ("sgl", 16, 16, 0x8000_0180),
             ("buffer", 65536, 65536, 0x0001_0000),
         ];
@@ -87,7 +91,8 @@ fn send_sizes_of_section_15() {
 
 #[test]
 fn credit_only_example_of_section_5_7() {
-    let (world, mut a, mut b) = connect(Weather::default(), [RecvParams { queue: 16, ..UPSTREAM }; 2]);
+    let (world, mut a, mut b) =
+        connect(Weather::default(), [RecvParams { queue: 16, ..UPSTREAM }; 2]);
     a.progress();
     b.progress();
     settle(&world);
@@ -116,7 +121,10 @@ fn half_close_and_close_of_section_15() {
         let (world, mut a, mut b) = connect(Weather { mode, ..Weather::default() }, [UPSTREAM; 2]);
         assert!(a.stream.on_event(Event::ShutWrite));
         a.progress();
-        assert_eq!(posted(&mut a, &b), [("nothing", 0, 0, 0xe000_0002), ("sgl", 16, 16, 0x8000_0180)]);
+        assert_eq!(
+            posted(&mut a, &b),
+            [("nothing", 0, 0, 0xe000_0002), ("sgl", 16, 16, 0x8000_0180)]
+        );
         settle(&world);
         b.progress();
         assert_eq!(b.verdict(), Readable::End);
@@ -131,6 +139,9 @@ fn half_close_and_close_of_section_15() {
         a.progress();
         assert_eq!(a.recv(10), b"bye");
         assert_eq!((a.verdict(), a.state()), (Readable::End, State::Disconnected));
-        assert!(a.log.iter().all(|(_, word)| *word != Word::DISCONNECT), "no reply to a DISCONNECT");
+        assert!(
+            a.log.iter().all(|(_, word)| *word != Word::DISCONNECT),
+            "no reply to a DISCONNECT"
+        );
     }
 }

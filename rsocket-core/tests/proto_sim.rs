@@ -1,6 +1,6 @@
-//! Two ends over the simulated device, in all weathers: the bytes arrive, in order, whatever the order of
-//! sends, receives, completions and sleeps; nobody sleeps for ever; a death never looks like an end; a peer
-//! that breaks a rule loses its connection and gets nothing else.
+//! Two ends over the simulated device, in all weathers: the bytes arrive, in order, whatever the
+//! order of sends, receives, completions and sleeps; nobody sleeps for ever; a death never looks
+//! like an end; a peer that breaks a rule loses its connection and gets nothing else.
 
 mod proto_support;
 
@@ -43,8 +43,8 @@ impl Program {
         }
     }
 
-    /// One turn of a program that sleeps when there is nothing to do, as the contract says to: arm, look
-    /// again, sleep. Whether it did anything.
+    /// One turn of a program that sleeps when there is nothing to do, as the contract says to: arm,
+    /// look again, sleep. Whether it did anything.
     fn turn(&mut self) -> bool {
         if self.done || (self.asleep && !self.end.pair.take_event()) {
             return false;
@@ -77,7 +77,8 @@ impl Program {
         }
         self.read += got.len() as u64;
         moved |= !got.is_empty();
-        if self.end.ended || (self.sent == self.to_send && self.end.verdict() != Readable::Nothing) {
+        if self.end.ended || (self.sent == self.to_send && self.end.verdict() != Readable::Nothing)
+        {
             // Nothing more to do; a farewell that waits for a slot still has to go.
             self.end.progress();
             self.done = got.is_empty() && !self.end.stream.has_farewell();
@@ -87,7 +88,12 @@ impl Program {
 }
 
 /// Runs both until they are done. False when both sleep and nothing is under way: a deadlock.
-fn run(world: &RefCell<World>, programs: &mut [Program; 2], order: &[u8], limit: Option<usize>) -> bool {
+fn run(
+    world: &RefCell<World>,
+    programs: &mut [Program; 2],
+    order: &[u8],
+    limit: Option<usize>,
+) -> bool {
     for turn in 0.. {
         if limit == Some(turn) {
             return true;
@@ -117,7 +123,12 @@ fn shapes() -> impl Strategy<Value = RecvParams> {
         Just((8, 4096, 100)),
         Just((8, 65536, 4096)),
     ];
-    (queue, shape).prop_map(|(queue, (segments, large, small))| RecvParams { queue, segments, large, small })
+    (queue, shape).prop_map(|(queue, (segments, large, small))| RecvParams {
+        queue,
+        segments,
+        large,
+        small,
+    })
 }
 
 fn weather() -> impl Strategy<Value = Weather> {
@@ -227,8 +238,8 @@ fn lie() -> impl Strategy<Value = Lie> {
     ]
 }
 
-/// Death of either side after every number of turns: what was read is a prefix of what was sent, and it is
-/// an end only if all of it is there.
+/// Death of either side after every number of turns: what was read is a prefix of what was sent,
+/// and it is an end only if all of it is there.
 #[test]
 fn a_death_never_looks_like_an_end() {
     for survives in [false, true] {
@@ -236,7 +247,8 @@ fn a_death_never_looks_like_an_end() {
             for victim in [0, 1] {
                 let mut ends = 0;
                 for limit in 0.. {
-                    let weather = Weather { mode, seed: limit as u64, survives, ..Weather::default() };
+                    let weather =
+                        Weather { mode, seed: limit as u64, survives, ..Weather::default() };
                     let shape = RecvParams { queue: 16, segments: 4, large: 2000, small: 300 };
                     let (world, a, b) = connect(weather, [shape; 2]);
                     let mut programs = [Program::new(a, 6000, 700), Program::new(b, 2000, 300)];
@@ -293,7 +305,8 @@ fn more_messages_than_credits() {
     assert_eq!(a.violation, Some(rsocket_core::proto::Violation::CreditOverrun));
 }
 
-/// Without spare receives, words that cost no credit wait for the receiver (RNR) and nothing is lost.
+/// Without spare receives, words that cost no credit wait for the receiver (RNR) and nothing is
+/// lost.
 #[test]
 fn a_full_receive_queue_only_delays() {
     let weather = Weather { rnr_delay: 655, ..Weather::default() };
@@ -316,7 +329,8 @@ fn a_full_receive_queue_only_delays() {
     let (a, b) = (End::new(pa, xa, &reply), End::new(pb, xb, &xa.private_data()));
     let mut programs = [Program::new(a, 5000, 1), Program::new(b, 5000, 1)];
     // The second program looks rarely, so that the first one runs into the wall.
-    let order: Vec<u8> = (0..60).map(|i| if i == 59 { 1 } else { u8::from(i % 2 == 0) * 2 }).collect();
+    let order: Vec<u8> =
+        (0..60).map(|i| if i == 59 { 1 } else { u8::from(i % 2 == 0) * 2 }).collect();
     assert!(run(&world, &mut programs, &order, None));
     assert_eq!(programs.map(|p| p.read), [5000, 5000]);
 }

@@ -1,4 +1,5 @@
-//! The RDMA device keeps the device contract, on a machine that has such a device: `scripts/vm` makes one.
+//! The RDMA device keeps the device contract, on a machine that has such a device: `scripts/vm`
+//! makes one.
 //!
 //! `RSOCKET_TEST_RDMA=ADDRESS cargo test -p rsocket-core --test rdma_conformance -- --ignored --test-threads 1`
 #![cfg(not(shuttle))]
@@ -21,7 +22,8 @@ use rsocket_core::wire::word::Word;
 /// Without a device nothing is loaded, and there is a line to log.
 #[test]
 fn absence_is_explained() {
-    if std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut entries| entries.next().is_some()) {
+    if std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut entries| entries.next().is_some())
+    {
         assert_ne!(probe().err(), Some(Missing::NoDevice));
         return;
     }
@@ -48,7 +50,8 @@ fn keeps_the_contract_when_small() {
     conformance::all(&mut fabric);
 }
 
-/// Memory of the staging ring that is used again as soon as its post is reported does not change what was sent.
+/// Memory of the staging ring that is used again as soon as its post is reported does not change
+/// what was sent.
 #[test]
 #[ignore = "needs an RDMA device"]
 fn reported_bytes_are_out_of_our_hands() {
@@ -80,7 +83,8 @@ fn reported_bytes_are_out_of_our_hands() {
             Err(e) => panic!("{e:?}"),
         }
         let count = far.poll(&mut found);
-        arrived += found.iter().take(count).filter(|c| matches!(c, Completion::Word(_))).count() as u32;
+        arrived +=
+            found.iter().take(count).filter(|c| matches!(c, Completion::Word(_))).count() as u32;
         assert!(Instant::now() < deadline, "{arrived} of {posted} arrived");
     }
     let mut got = vec![0; LEN as usize];
@@ -90,7 +94,8 @@ fn reported_bytes_are_out_of_our_hands() {
     }
 }
 
-/// What the ends say while connecting arrives: `wire-protocol §2.2`'s 40 bytes, and the most that fits.
+/// What the ends say while connecting arrives: `wire-protocol §2.2`'s 40 bytes, and the most that
+/// fits.
 #[test]
 #[ignore = "needs an RDMA device"]
 fn private_data_arrives() {
@@ -177,13 +182,14 @@ fn poll_until(
     seen
 }
 
-/// Many messages of all sizes through a ring of staging memory and a buffer of the peer's, filled in place and
-/// read in place, with a credit each.
+/// Many messages of all sizes through a ring of staging memory and a buffer of the peer's, filled
+/// in place and read in place, with a credit each.
 #[test]
 #[ignore = "needs an RDMA device"]
 fn a_stream_of_messages_is_whole() {
     let mut fabric = Fabric::new();
-    fabric.params = PairParams { receive_queue: 8, spare_receives: 8, staging: 16384, ..fabric.params };
+    fabric.params =
+        PairParams { receive_queue: 8, spare_receives: 8, staging: 16384, ..fabric.params };
     let (mut a, mut b) = fabric.pair();
     let place = b.register(8 * 8192).unwrap();
     b.post_receives(8).unwrap();
@@ -232,7 +238,8 @@ fn a_stream_of_messages_is_whole() {
             assert_eq!(completion, Completion::Word(Word::data(len)));
             let mut at = 0;
             b.each_chunk(place.addr + u64::from(read % 8) * 8192, len, &mut |from, count| {
-                // SAFETY: each_chunk's promise; nobody writes there until the next message is posted.
+                // SAFETY: each_chunk's promise; nobody writes there until the next message is
+                // posted.
                 let bytes = unsafe { std::slice::from_raw_parts(from, count) };
                 for b in bytes {
                     assert_eq!(*b, byte(read, at), "message {read}, byte {at} of {len}");
@@ -254,7 +261,8 @@ fn a_stream_of_messages_is_whole() {
     );
 }
 
-/// A post of as many bytes as there is room for is taken, and a word when there is none: the ring is for bytes alone (rule 8).
+/// A post of as many bytes as there is room for is taken, and a word when there is none: the ring
+/// is for bytes alone (rule 8).
 #[test]
 #[ignore = "needs an RDMA device"]
 fn room_is_what_it_says_without_inline_data() {
@@ -285,7 +293,8 @@ fn room_is_what_it_says_without_inline_data() {
     }
 }
 
-/// Words beyond what the caller posted receives for use the spare ones. However many come at once, all are replaced.
+/// Words beyond what the caller posted receives for use the spare ones. However many come at once,
+/// all are replaced.
 #[test]
 #[ignore = "needs an RDMA device"]
 fn spare_receives_are_replaced() {
@@ -301,7 +310,8 @@ fn spare_receives_are_replaced() {
         // All of them have arrived before the first is looked at.
         poll_until(&mut [&mut a], |seen| seen[0].len() == 16);
         let seen = poll_until(&mut [&mut b], |seen| seen[0].len() == 16);
-        let words: Vec<_> = (1..=16).map(|i| Completion::Word(Word::data(round * 16 + i))).collect();
+        let words: Vec<_> =
+            (1..=16).map(|i| Completion::Word(Word::data(round * 16 + i))).collect();
         assert_eq!(seen[0], words);
         b.post_receives(16).unwrap();
         assert_eq!(b.post_receives(1), Err(PostError::Full));
@@ -320,7 +330,10 @@ fn pairs_share_a_place_to_sleep() {
         assert!(!device.name().is_empty() && device.name() != "?");
         device.event_source().unwrap()
     };
-    assert!(rsocket_core::sys::is_private(source.fd()) && rsocket_core::sys::is_private(fabric.channel.fd()));
+    assert!(
+        rsocket_core::sys::is_private(source.fd())
+            && rsocket_core::sys::is_private(fabric.channel.fd())
+    );
     let mut held = Vec::new();
     for key in [71, 72] {
         fabric.params = PairParams { events: Some(source), key, ..fabric.params };
@@ -352,8 +365,10 @@ fn pairs_share_a_place_to_sleep() {
 
 /// Objects of this process that the kernel knows. It names the thread that made them.
 fn alive(kind: &str) -> usize {
-    let output =
-        Command::new("rdma").args(["resource", "show", kind]).output().expect("iproute2 is installed");
+    let output = Command::new("rdma")
+        .args(["resource", "show", kind])
+        .output()
+        .expect("iproute2 is installed");
     let mine = |line: &&str| {
         let mut words = line.split_whitespace().skip_while(|word| *word != "pid");
         words.nth(1).is_some_and(|id| std::path::Path::new("/proc/self/task").join(id).exists())
@@ -447,7 +462,8 @@ fn a_forked_child_leaves_the_parents_alone() {
     assert_eq!(seen[0], [Completion::Word(Word::data(5))]);
 }
 
-/// A process that may not pin what a connection needs is told so, and nothing of what was begun is left.
+/// A process that may not pin what a connection needs is told so, and nothing of what was begun is
+/// left.
 #[test]
 #[ignore = "needs an RDMA device, and root"]
 fn too_little_pinned_memory_is_explained() {

@@ -1,5 +1,5 @@
-//! epoll over a simulated device: every scenario that plain TCP can also play is played on both, and both
-//! must say the same.
+//! epoll over a simulated device: every scenario that plain TCP can also play is played on both,
+//! and both must say the same.
 #![allow(clippy::unwrap_used)]
 
 mod readiness_support;
@@ -121,10 +121,13 @@ fn same(steps: &[Step]) {
         let device = play(steps, Some(mode));
         let edge = steps.iter().any(|s| matches!(s, Add(e) | Mod(e) if e & ET != 0));
         if edge && mode != Mode::Settled {
-            // While both answer an edge may be reported twice (the kernel's entry is changed under it), but
-            // none is lost.
+            // While both answer an edge may be reported twice (the kernel's entry is changed under
+            // it), but none is lost.
             for (d, k) in device.iter().zip(&kernel) {
-                assert!(d == k || *k == Ok(vec![]), "{mode:?}, {steps:?}: {device:?}, not {kernel:?}");
+                assert!(
+                    d == k || *k == Ok(vec![]),
+                    "{mode:?}, {steps:?}: {device:?}, not {kernel:?}"
+                );
             }
         } else {
             assert_eq!(device, kernel, "{mode:?}, {steps:?}");
@@ -137,7 +140,21 @@ fn says_what_tcp_says() {
     let _one = alone();
     let table: &[&[Step]] = &[
         // Level.
-        &[Add(IN), Now, Sleep, Send(5), Now, Now, Take(3), Now, Take(2), Now, Sleep, Send(1), Sleep],
+        &[
+            Add(IN),
+            Now,
+            Sleep,
+            Send(5),
+            Now,
+            Now,
+            Take(3),
+            Now,
+            Take(2),
+            Now,
+            Sleep,
+            Send(1),
+            Sleep,
+        ],
         &[Add(IN | OUT), Now, Send(1), Now, Take(1), Now],
         &[Add(0), Now, Send(1), Now, Mod(IN), Now, Mod(0), Now],
         &[Add(OUT), Now, Send(1), Now, Fin, Now, Now],
@@ -149,10 +166,44 @@ fn says_what_tcp_says() {
         &[Send(3), Add(IN | ET), Now, Now, Mod(IN | ET), Now, Now],
         // One-shot.
         &[Add(IN | ONESHOT), Send(1), Now, Now, Send(1), Now, Mod(IN | ONESHOT), Now, Now],
-        &[Add(IN | ET | ONESHOT), Send(1), Sleep, Send(1), Sleep, Mod(IN | ET | ONESHOT), Sleep, Sleep],
-        &[Add(IN | RDHUP | ONESHOT), Send(1), Now, Fin, Now, Sleep, Mod(IN | RDHUP | ONESHOT), Now, Sleep],
+        &[
+            Add(IN | ET | ONESHOT),
+            Send(1),
+            Sleep,
+            Send(1),
+            Sleep,
+            Mod(IN | ET | ONESHOT),
+            Sleep,
+            Sleep,
+        ],
+        &[
+            Add(IN | RDHUP | ONESHOT),
+            Send(1),
+            Now,
+            Fin,
+            Now,
+            Sleep,
+            Mod(IN | RDHUP | ONESHOT),
+            Now,
+            Sleep,
+        ],
         // Removing and adding again; errors.
-        &[Mod(IN), Del, Add(IN), Add(IN), Send(1), Now, Del, Now, Del, Mod(IN), Send(1), Sleep, Add(IN), Now],
+        &[
+            Mod(IN),
+            Del,
+            Add(IN),
+            Add(IN),
+            Send(1),
+            Now,
+            Del,
+            Now,
+            Del,
+            Mod(IN),
+            Send(1),
+            Sleep,
+            Add(IN),
+            Now,
+        ],
         &[Add(IN), Sleep, Del, Send(1), Sleep, Add(IN | ET), Now, Now, Del, Add(IN | ET), Now],
         &[Add(IN), Fin, Now, Del, Now, Add(IN | RDHUP), Now, Sleep],
         &[Add(IN), Del, Fin, Sleep, Add(IN | RDHUP), Now],

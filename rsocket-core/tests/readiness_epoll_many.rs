@@ -1,5 +1,5 @@
-//! epoll over a simulated device where there are many: members of a set, threads that wait on one, sets with the same member, sets
-//! in sets, descriptors of a set.
+//! epoll over a simulated device where there are many: members of a set, threads that wait on one,
+//! sets with the same member, sets in sets, descriptors of a set.
 #![allow(clippy::unwrap_used)]
 
 mod readiness_support;
@@ -224,8 +224,8 @@ fn close_and_reuse() {
     }
 }
 
-/// Many members, more than are kept warm, of all kinds; bytes, changes of mode and of interest at the same
-/// time. Every byte must be heard of.
+/// Many members, more than are kept warm, of all kinds; bytes, changes of mode and of interest at
+/// the same time. Every byte must be heard of.
 #[test]
 fn nothing_is_lost_under_churn() {
     let _one = alone();
@@ -306,7 +306,10 @@ fn nothing_is_lost_under_churn() {
             let start = Instant::now();
             while done.load(SeqCst) < BYTES {
                 if start.elapsed() > Duration::from_secs(15) {
-                    let left = conns.iter().filter(|c| state(c.slot, |s| s.received != s.consumed)).count();
+                    let left = conns
+                        .iter()
+                        .filter(|c| state(c.slot, |s| s.received != s.consumed))
+                        .count();
                     eprintln!("max {max}: {} of {BYTES}, unread at {left}", done.load(SeqCst));
                     std::process::abort();
                 }

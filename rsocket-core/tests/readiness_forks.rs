@@ -1,4 +1,5 @@
-//! epoll over a simulated device, in a process that forks: what is the child's, and what its parent's.
+//! epoll over a simulated device, in a process that forks: what is the child's, and what its
+//! parent's.
 #![allow(clippy::unwrap_used)]
 
 mod readiness_support;
@@ -91,11 +92,14 @@ fn a_childs_copy_leaves_the_kernels_set_alone() {
         plain.mode(Mode::Settled);
         plain.deliver(1);
         settled.deliver(1);
-        ep.soon() == [(IN, 2), (IN, 3)] && ep.ctl(DEL, settled.fd(), 0, 0) == Ok(()) && ep.soon() == [(IN, 3)]
+        ep.soon() == [(IN, 2), (IN, 3)]
+            && ep.ctl(DEL, settled.fd(), 0, 0) == Ok(())
+            && ep.soon() == [(IN, 3)]
     }));
 }
 
-/// A fork holds the lock of one set and waits for that of the next, whose holder changes the mode of a socket that is in both.
+/// A fork holds the lock of one set and waits for that of the next, whose holder changes the mode
+/// of a socket that is in both.
 #[test]
 fn what_is_put_off_during_a_fork_is_made_up_for() {
     let _one = alone();

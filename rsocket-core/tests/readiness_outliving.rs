@@ -1,5 +1,5 @@
-//! Members of epoll sets that outlive the number that they were registered under, over a simulated device: what
-//! plain TCP says, the set says.
+//! Members of epoll sets that outlive the number that they were registered under, over a simulated
+//! device: what plain TCP says, the set says.
 #![allow(clippy::unwrap_used)]
 
 mod readiness_support;

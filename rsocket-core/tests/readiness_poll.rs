@@ -10,7 +10,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, pollfd};
+use libc::{
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, pollfd,
+};
 use readiness_support::*;
 use rsocket_core::readiness::poll::poll_with;
 use rsocket_core::readiness::select::select_with;
@@ -88,10 +90,15 @@ const MODES: [Mode; 4] = [
 ];
 
 fn cases() -> impl Iterator<Item = Case> {
-    [(0, false, false, false), (3, false, false, false), (0, true, false, false), (2, true, false, false)]
-        .into_iter()
-        .chain([(0, false, true, false), (0, true, true, false), (0, false, false, true)])
-        .map(|(unread, fin, shut, reset)| Case { unread, fin, shut, reset })
+    [
+        (0, false, false, false),
+        (3, false, false, false),
+        (0, true, false, false),
+        (2, true, false, false),
+    ]
+    .into_iter()
+    .chain([(0, false, true, false), (0, true, true, false), (0, false, false, true)])
+    .map(|(unread, fin, shut, reset)| Case { unread, fin, shut, reset })
 }
 
 #[test]
@@ -119,7 +126,8 @@ fn poll_says_what_the_kernel_says() {
                 let mut d = [pfd(dev.fd(), events), pfd(-3, POLLIN), pfd(60_000, POLLIN)];
                 let m = poll(&mut d, Some(Duration::ZERO)).unwrap();
                 let said = |f: [pollfd; 3]| f.map(|p| p.revents);
-                // Of our own shutdown the simulated device knows nothing: the kernel reports HUP beside it.
+                // Of our own shutdown the simulated device knows nothing: the kernel reports HUP
+                // beside it.
                 let (mut kr, mut dr) = (said(k), said(d));
                 if case.fin && case.shut {
                     (kr[0], dr[0]) = (kr[0] & (POLLHUP | POLLIN), dr[0] & (POLLHUP | POLLIN));
@@ -152,7 +160,8 @@ fn select_says_what_the_kernel_says() {
                     let n = unsafe {
                         if ours {
                             let mut t = Duration::ZERO;
-                            select_with(&SETS, nfds, at, Some(&mut t), std::ptr::null(), find).unwrap()
+                            select_with(&SETS, nfds, at, Some(&mut t), std::ptr::null(), find)
+                                .unwrap()
                         } else {
                             let mut t = libc::timeval { tv_sec: 0, tv_usec: 0 };
                             libc::select(nfds, at[0], at[1], at[2], &mut t) as usize
@@ -232,7 +241,8 @@ fn select_large_bad_and_timed() {
     let null = std::ptr::null_mut();
     let nfds = c.fd().max(r.as_raw_fd()) + 1;
     // SAFETY: a set of 4096 bits.
-    let n = unsafe { select_with(&SETS, nfds, [null, null, at], Some(&mut t), std::ptr::null(), find) };
+    let n =
+        unsafe { select_with(&SETS, nfds, [null, null, at], Some(&mut t), std::ptr::null(), find) };
     assert_eq!(n.map_err(|e| e.0), Ok(0));
     assert!(cpu() - before < 10 * MS);
 }
@@ -413,7 +423,11 @@ fn who_waits_for_room_alone_hears_of_fin_once() {
     c.fill();
     c.there.as_ref().unwrap().shutdown(Shutdown::Write).unwrap();
     let before = cpu();
-    assert_eq!(poll(&mut [pfd(c.fd(), POLLOUT)], Some(100 * MS)), Ok(0), "a half-closed peer may still read");
+    assert_eq!(
+        poll(&mut [pfd(c.fd(), POLLOUT)], Some(100 * MS)),
+        Ok(0),
+        "a half-closed peer may still read"
+    );
     assert!(cpu() - before < 50 * MS);
     assert!(state(c.slot, |s| s.told.contains(Events::RDHUP)));
 }

@@ -1,5 +1,6 @@
-//! Urgent data, which only TCP carries, at members of epoll sets and in poll: each scenario is played by a socket that
-//! is the kernel's and by one that is on its device, and both must say the same.
+//! Urgent data, which only TCP carries, at members of epoll sets and in poll: each scenario is
+//! played by a socket that is the kernel's and by one that is on its device, and both must say the
+//! same.
 #![allow(clippy::unwrap_used)]
 
 mod readiness_support;
@@ -38,7 +39,12 @@ fn oob(c: &Conn, send: bool) {
     // SAFETY: the buffer is one byte long.
     let n = unsafe {
         if send {
-            libc::send(c.there.as_ref().unwrap().as_raw_fd(), byte.as_ptr().cast(), 1, libc::MSG_OOB)
+            libc::send(
+                c.there.as_ref().unwrap().as_raw_fd(),
+                byte.as_ptr().cast(),
+                1,
+                libc::MSG_OOB,
+            )
         } else {
             libc::recv(c.fd(), byte.as_mut_ptr().cast(), 1, libc::MSG_OOB)
         }
@@ -83,7 +89,18 @@ fn urgent_data_are_told_as_tcp_tells_them() {
         &[Add(PRI | ET), Now, Urge, Now, Now, Soon, Take, Now, Urge, Now, Now],
         &[Add(PRI | ET), Urge, Mod(PRI | ET), Now, Now, Mod(PRI | ET), Now, Now],
         // Once, until it is set anew.
-        &[Add(PRI | ONESHOT), Urge, Now, Now, Mod(PRI | ONESHOT), Now, Now, Take, Mod(PRI | ONESHOT), Now],
+        &[
+            Add(PRI | ONESHOT),
+            Urge,
+            Now,
+            Now,
+            Mod(PRI | ONESHOT),
+            Now,
+            Now,
+            Take,
+            Mod(PRI | ONESHOT),
+            Now,
+        ],
         &[Add(PRI | ET | ONESHOT), Urge, Soon, Now, Mod(PRI | ET | ONESHOT), Soon, Now],
         // The wish comes and goes.
         &[Add(IN), Urge, Now, Mod(PRI), Now, Mod(IN), Now, Soon, Mod(PRI), Now, Take, Now],
@@ -132,7 +149,8 @@ fn poll_says_what_the_look_left_to_the_kernel() {
             std::thread::sleep(Duration::from_millis(20));
             c.mode(Mode::Between(Events::IN));
         });
-        let mut fds = [libc::pollfd { fd: c.fd(), events: libc::POLLIN | libc::POLLPRI, revents: 0 }];
+        let mut fds =
+            [libc::pollfd { fd: c.fd(), events: libc::POLLIN | libc::POLLPRI, revents: 0 }];
         while fds[0].revents & libc::POLLIN == 0 {
             assert_eq!(poll_with(&SETS, &mut fds, None, std::ptr::null(), find), Ok(1));
             assert_ne!(fds[0].revents & libc::POLLPRI, 0);

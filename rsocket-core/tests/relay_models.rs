@@ -1,6 +1,7 @@
-//! A model test of who hears of a device's news while threads go to sleep on a relayed connection (`relay::arm`,
-//! `relay::hearing`, `Service::look`): the library's own sleeper words, and a completion queue that raises one event for
-//! each arming. Run as `shm_models`, which says what such models prove.
+//! A model test of who hears of a device's news while threads go to sleep on a relayed connection
+//! (`relay::arm`, `relay::hearing`, `Service::look`): the library's own sleeper words, and a
+//! completion queue that raises one event for each arming. Run as `shm_models`, which says what
+//! such models prove.
 #![cfg(shuttle)]
 
 use rsocket_core::device::shm::layout::SLEEPERS;
@@ -43,7 +44,8 @@ struct Relay {
     delivered: AtomicU32,
     room: AtomicU32,
     napper: AtomicU64,
-    /// In the device's memory, of what a call has left there; and the mark that says so, if anybody heeds it.
+    /// In the device's memory, of what a call has left there; and the mark that says so, if anybody
+    /// heeds it.
     left: AtomicU32,
     keeps: AtomicU32,
     heeded: bool,
@@ -238,8 +240,8 @@ impl Relay {
         }
     }
 
-    /// A call with room for one, when two have come: from the window, or past it, and then the other stays if it may
-    /// (`kept::may_stay`).
+    /// A call with room for one, when two have come: from the window, or past it, and then the
+    /// other stays if it may (`kept::may_stay`).
     fn take_one(&self) {
         let _lock = self.lock.lock().unwrap();
         if self.delivered.load(SeqCst) > 0 {
@@ -290,8 +292,8 @@ impl Relay {
         self.taken();
     }
 
-    /// `straight::send_on` with its `nap`, which ends by itself in the library: a thread that waits for the room that comes
-    /// with the device's news. Without `bell` nobody can ring it.
+    /// `straight::send_on` with its `nap`, which ends by itself in the library: a thread that waits
+    /// for the room that comes with the device's news. Without `bell` nobody can ring it.
     fn send(&self, bell: bool) {
         let has_room = || {
             let _lock = self.lock.lock().unwrap();
@@ -325,7 +327,8 @@ impl Relay {
         }
     }
 
-    /// `wait::sleep`, again and again until the data are there. With `hearing` the thread waits for the device itself.
+    /// `wait::sleep`, again and again until the data are there. With `hearing` the thread waits for
+    /// the device itself.
     fn receive(&self, order: Order, hearing: bool) {
         let there = || {
             self.pump();
@@ -401,8 +404,8 @@ fn model_of_a_rest(hearing: bool) {
     threads.into_iter().for_each(|t| t.join().unwrap());
 }
 
-/// As [`model_of_a_rest`], but nobody sleeps: the call that takes the first byte is followed by a look for the other, while
-/// another thread is at the relay.
+/// As [`model_of_a_rest`], but nobody sleeps: the call that takes the first byte is followed by a
+/// look for the other, while another thread is at the relay.
 fn model_of_a_look(heeded: bool) {
     let relay = Arc::new(Relay::made(1, heeded));
     relay.completes(2);
@@ -416,7 +419,10 @@ fn model_of_a_look(heeded: bool) {
 
 /// A sleeper that nobody wakes deadlocks, which the scheduler reports.
 fn explore(model: fn()) {
-    explore_at_most(std::env::var("SHM_MODEL_RUNS").ok().and_then(|v| v.parse().ok()).unwrap_or(RUNS), model);
+    explore_at_most(
+        std::env::var("SHM_MODEL_RUNS").ok().and_then(|v| v.parse().ok()).unwrap_or(RUNS),
+        model,
+    );
 }
 
 /// As many as it takes to find the order that deadlocks, however little is asked for.
@@ -437,7 +443,8 @@ fn who_is_rung_by_the_service_thread_is_rung() {
     explore(|| model(Order::EnlistThenArm, false));
 }
 
-/// Why the bell comes first: who takes the event away arms again for those alone whose bells it sees.
+/// Why the bell comes first: who takes the event away arms again for those alone whose bells it
+/// sees.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_device_that_is_armed_before_the_bell_is_there_may_be_left_unarmed() {
@@ -467,7 +474,8 @@ fn who_looks_finds_what_a_call_has_left() {
     explore(|| model_of_a_look(true));
 }
 
-/// Why there is a mark: whoever looks passes by where another thread is at the relay, and would say that there is nothing.
+/// Why there is a mark: whoever looks passes by where another thread is at the relay, and would say
+/// that there is nothing.
 #[test]
 #[should_panic(expected = "the other is there")]
 fn what_is_left_without_a_mark_may_not_be_found() {

@@ -1,5 +1,5 @@
-//! What the raw direction costs between two pinned processes: no protocol, no socket. Not run by default:
-//! `cargo test --release -p rsocket-core --test shm_bench -- --ignored --nocapture`.
+//! What the raw direction costs between two pinned processes: no protocol, no socket. Not run by
+//! default: `cargo test --release -p rsocket-core --test shm_bench -- --ignored --nocapture`.
 #![cfg(not(shuttle))]
 #![allow(missing_docs)]
 
@@ -22,7 +22,8 @@ fn pin(cpu: usize) {
 
 /// Runs one side in a child on another CPU (or the same), the other here; gives the seconds.
 fn both(cpus: (usize, usize), theirs: impl FnOnce(), mine: impl FnOnce()) -> f64 {
-    // SAFETY: the child runs the closure and leaves by _exit; the closures neither allocate nor lock.
+    // SAFETY: the child runs the closure and leaves by _exit; the closures neither allocate nor
+    // lock.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         thread::forked();
@@ -61,7 +62,10 @@ impl Batches {
     fn ends(mut self) -> (f64, f64) {
         self.seconds.sort_by(f64::total_cmp);
         let middle = self.seconds.len() / 2;
-        (self.seconds.first().copied().unwrap_or(0.0), self.seconds.get(middle).copied().unwrap_or(0.0))
+        (
+            self.seconds.first().copied().unwrap_or(0.0),
+            self.seconds.get(middle).copied().unwrap_or(0.0),
+        )
     }
 }
 
@@ -86,7 +90,12 @@ fn send(d: Direction, i: u32, from: &[u8], o: &Options, lock: &OwnedLock) {
     }
     // SAFETY: the slice is readable for its length.
     let ok = unsafe {
-        d.write(u64::from(i % 4) * SMALL as u64, from.as_ptr(), o.size.min(from.len()), CopyHint::Ordinary)
+        d.write(
+            u64::from(i % 4) * SMALL as u64,
+            from.as_ptr(),
+            o.size.min(from.len()),
+            CopyHint::Ordinary,
+        )
     };
     assert!(ok);
     d.publish_data(i, o.size as u32);
@@ -98,7 +107,14 @@ fn send(d: Direction, i: u32, from: &[u8], o: &Options, lock: &OwnedLock) {
     }
 }
 
-fn receive(d: Direction, i: u32, to: &mut [u8], o: &Options, lock: &OwnedLock, spin: &mut Adaptive) {
+fn receive(
+    d: Direction,
+    i: u32,
+    to: &mut [u8],
+    o: &Options,
+    lock: &OwnedLock,
+    spin: &mut Adaptive,
+) {
     if o.spinner {
         while spin.spin(10_000, CHEAP_LOOKS, || 0, || d.poll_data(i).is_some()) != Spun::Ready {}
     } else {
@@ -111,7 +127,12 @@ fn receive(d: Direction, i: u32, to: &mut [u8], o: &Options, lock: &OwnedLock, s
     let len = d.poll_data(i).unwrap_or(0) as usize;
     // SAFETY: the slice is writable for its length.
     let ok = unsafe {
-        d.read(u64::from(i % 4) * SMALL as u64, len.min(to.len()), to.as_mut_ptr(), CopyHint::Ordinary)
+        d.read(
+            u64::from(i % 4) * SMALL as u64,
+            len.min(to.len()),
+            to.as_mut_ptr(),
+            CopyHint::Ordinary,
+        )
     };
     assert!(ok);
     if o.lock {
@@ -147,7 +168,12 @@ fn ping_pong(name: &str, o: &Options) {
         },
     );
     let (best, middle) = batches.ends();
-    println!("ping-pong {:5} B, {name}: {:.0} ns round trip, median {:.0}", o.size, best * 1e5, middle * 1e5);
+    println!(
+        "ping-pong {:5} B, {name}: {:.0} ns round trip, median {:.0}",
+        o.size,
+        best * 1e5,
+        middle * 1e5
+    );
 }
 
 fn blocking(cpus: (usize, usize)) {
@@ -158,7 +184,8 @@ fn blocking(cpus: (usize, usize)) {
             let Some(bell) = bell::borrow() else { continue };
             if let Some(slot) = d.data_waiters().arm(bell.id()) {
                 if d.poll_data(i).is_none() {
-                    let mut fds = [libc::pollfd { fd: bell.fd(), events: libc::POLLIN, revents: 0 }];
+                    let mut fds =
+                        [libc::pollfd { fd: bell.fd(), events: libc::POLLIN, revents: 0 }];
                     let _ = rsocket_core::sys::wait(&mut fds, None, std::ptr::null());
                     bell.drain();
                 }
@@ -313,7 +340,10 @@ fn one_thread() {
         let n = 5_000_000;
         let start = Instant::now();
         (0..n).for_each(|i| f(std::hint::black_box(i)));
-        println!("one thread, {name}: {:.1} ns", start.elapsed().as_secs_f64() / f64::from(n) * 1e9);
+        println!(
+            "one thread, {name}: {:.1} ns",
+            start.elapsed().as_secs_f64() / f64::from(n) * 1e9
+        );
     };
     time("nothing", &mut |_| {});
     time("lock and unlock", &mut |_| {
@@ -346,7 +376,10 @@ fn one_thread() {
     println!("one thread, ring and drain: {:.2} us", start.elapsed().as_secs_f64() * 10.0);
     let start = Instant::now();
     let bells: Vec<_> = (0..500).filter_map(|_| bell::borrow_for_set()).collect();
-    println!("one thread, a new bell: {:.2} us", start.elapsed().as_secs_f64() / bells.len() as f64 * 1e6);
+    println!(
+        "one thread, a new bell: {:.2} us",
+        start.elapsed().as_secs_f64() / bells.len() as f64 * 1e6
+    );
     bells.into_iter().for_each(bell::forget);
 }
 
@@ -359,7 +392,10 @@ fn figures() {
         ping_pong("bare", &plain);
         ping_pong("fence", &Options { fence: true, ..plain });
         ping_pong("fence, lock", &Options { fence: true, lock: true, ..plain });
-        ping_pong("fence, lock, spinner", &Options { fence: true, lock: true, spinner: true, ..plain });
+        ping_pong(
+            "fence, lock, spinner",
+            &Options { fence: true, lock: true, spinner: true, ..plain },
+        );
         ping_pong("fence, lock", &Options { fence: true, lock: true, size: 8, ..plain });
         ping_pong("fence, lock", &Options { fence: true, lock: true, size: 1024, ..plain });
     }

@@ -85,7 +85,8 @@ fn post_code(result: Result<(), PostError>) -> u64 {
 }
 
 fn post_result(code: u64) -> Result<(), PostError> {
-    [Ok(()), Err(PostError::Full), Err(PostError::Ended), Err(PostError::Unsupported)][code as usize]
+    [Ok(()), Err(PostError::Full), Err(PostError::Ended), Err(PostError::Unsupported)]
+        [code as usize]
 }
 
 /// The process of an end that is away: does what it is told.
@@ -185,7 +186,8 @@ impl QueuePair for Side {
         match self {
             Self::Here(pair) => pair.load(addr, into),
             Self::Away(stream, _) => {
-                let (_, [code, ..], bytes) = tell(stream, &call(1, [addr, into.len() as u64, 0, 0], &[]));
+                let (_, [code, ..], bytes) =
+                    tell(stream, &call(1, [addr, into.len() as u64, 0, 0], &[]));
                 into.copy_from_slice(&bytes);
                 memory_result(code)
             }
@@ -193,7 +195,11 @@ impl QueuePair for Side {
     }
 
     fn store(&mut self, addr: u64, bytes: &[u8]) -> Result<(), MemoryError> {
-        self.ask(|pair| pair.store(addr, bytes), call(2, [addr, 0, 0, 0], bytes), |n| memory_result(n[0]))
+        self.ask(
+            |pair| pair.store(addr, bytes),
+            call(2, [addr, 0, 0, 0], bytes),
+            |n| memory_result(n[0]),
+        )
     }
 
     fn post_receives(&mut self, count: u16) -> Result<(), PostError> {
@@ -216,7 +222,8 @@ impl QueuePair for Side {
         token: u64,
     ) -> Result<(), PostError> {
         let op = if word.is_some() { 6 } else { 5 };
-        let numbers = [target.addr, target.rkey.into(), word.map_or(0, |word| word.0.into()), token];
+        let numbers =
+            [target.addr, target.rkey.into(), word.map_or(0, |word| word.0.into()), token];
         let here = |pair: &mut ShmPair| pair.post_write(bytes, target, word, token);
         self.ask(here, call(op, numbers, bytes), |n| post_result(n[0]))
     }

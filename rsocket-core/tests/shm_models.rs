@@ -1,8 +1,10 @@
-//! Model tests of the sleeper's handshake and of the lock: the library's own code over a scheduler's atomics.
-//! Run with `RUSTFLAGS="--cfg shuttle" cargo test -p rsocket-core --test shm_models`.
+//! Model tests of the sleeper's handshake and of the lock: the library's own code over a
+//! scheduler's atomics. Run with
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p rsocket-core --test shm_models`.
 //!
-//! The scheduler interleaves every step but treats all orderings as sequentially consistent: it proves the
-//! protocols, not the choice of orderings (those are argued in the code, and met by the two-process tests).
+//! The scheduler interleaves every step but treats all orderings as sequentially consistent: it
+//! proves the protocols, not the choice of orderings (those are argued in the code, and met by the
+//! two-process tests).
 #![cfg(shuttle)]
 
 use std::cell::Cell;
@@ -21,8 +23,8 @@ fn explore(model: fn()) {
     shuttle::check_pct(model, runs, 3);
 }
 
-/// A bell in the model: a count of bytes that can be slept on. A sleeper that nobody rings deadlocks, which
-/// the scheduler reports.
+/// A bell in the model: a count of bytes that can be slept on. A sleeper that nobody rings
+/// deadlocks, which the scheduler reports.
 struct Bell {
     bytes: Mutex<u32>,
     rung: Condvar,
@@ -60,7 +62,9 @@ impl House {
             ready: AtomicU64::new(0),
             rung: std::array::from_fn(|_| AtomicU64::new(0)),
             published: AtomicU32::new(0),
-            bells: (0..bells).map(|_| Bell { bytes: Mutex::new(0), rung: Condvar::new() }).collect(),
+            bells: (0..bells)
+                .map(|_| Bell { bytes: Mutex::new(0), rung: Condvar::new() })
+                .collect(),
         })
     }
 
@@ -132,7 +136,8 @@ fn a_set_sees_its_ready_bit() {
         while seen < 3 {
             house.bells[0].sleep();
             hear(&house.rung);
-            // The bell may have been rung once for two wake-ups; the bit tells all that came before.
+            // The bell may have been rung once for two wake-ups; the bit tells all that came
+            // before.
             if house.ready.swap(0, SeqCst) == 1 {
                 if !house.sleepers().armed(slot, id) {
                     slot = house.sleepers().arm(id).unwrap();
@@ -144,8 +149,8 @@ fn a_set_sees_its_ready_bit() {
     });
 }
 
-/// Two windows of one set, a sender for each, one bell: whoever finds it ringing does not ring, and still each is
-/// heard of.
+/// Two windows of one set, a sender for each, one bell: whoever finds it ringing does not ring, and
+/// still each is heard of.
 #[test]
 fn a_set_hears_of_each_window_by_one_ring() {
     explore(|| {
@@ -159,7 +164,9 @@ fn a_set_hears_of_each_window_by_one_ring() {
             thread::spawn(move || {
                 for _ in 0..2 {
                     window.published.fetch_add(1, SeqCst);
-                    window.sleepers().wake_with(Some(house.announce(bit)), |_| house.bells[0].ring());
+                    window
+                        .sleepers()
+                        .wake_with(Some(house.announce(bit)), |_| house.bells[0].ring());
                 }
             })
         });
@@ -185,8 +192,8 @@ struct Machine {
     dead: [AtomicBool; 8],
 }
 
-/// The kernel of the lock's model. A sleep ends whenever the scheduler likes, as by time-out, so that every
-/// moment for finding a holder dead is tried.
+/// The kernel of the lock's model. A sleep ends whenever the scheduler likes, as by time-out, so
+/// that every moment for finding a holder dead is tried.
 struct Me<'a> {
     machine: &'a Machine,
     inside: Cell<u32>,
@@ -246,7 +253,8 @@ impl State {
         [now[0].load(SeqCst), now[1].load(SeqCst)]
     }
 
-    /// Takes the lock, adds one to both words, gives it back; dies after `steps` steps. True when it lived.
+    /// Takes the lock, adds one to both words, gives it back; dies after `steps` steps. True when
+    /// it lived.
     fn step(&self, tid: u32, mut steps: u32) -> bool {
         let me = self.me();
         let taken = lock::acquire(&self.lock, tid, &me);
@@ -365,7 +373,8 @@ fn a_waiting_taker_is_woken() {
         let gate = Arc::new((Mutex::new(0), Condvar::new()));
         let threads: Vec<_> = (1..=3)
             .map(|tid| {
-                let (word, value, gate) = (Arc::clone(&word), Arc::clone(&value), Arc::clone(&gate));
+                let (word, value, gate) =
+                    (Arc::clone(&word), Arc::clone(&value), Arc::clone(&gate));
                 thread::spawn(move || {
                     let me = Sleepy { gate, inside: Cell::new(0) };
                     for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! A stream over the shared-memory device delivers exactly the bytes, between threads that sleep and between
-//! processes that die.
+//! A stream over the shared-memory device delivers exactly the bytes, between threads that sleep
+//! and between processes that die.
 #![cfg(not(shuttle))]
 #![allow(missing_docs)]
 
@@ -20,8 +20,8 @@ use rsocket_core::proto::stream::{Readable, StreamParams};
 use rsocket_core::wire::private_data::PrivateData;
 use shm_support::{Child, Maps, readable};
 
-/// A program on one end: sends so much, says that this was all, reads everything, and sleeps on the event's
-/// descriptor meanwhile. How many bytes it read.
+/// A program on one end: sends so much, says that this was all, reads everything, and sleeps on the
+/// event's descriptor meanwhile. How many bytes it read.
 fn run(end: &mut End<ShmPair>, to_send: usize, chunk: usize) -> u64 {
     let data = bytes(0, to_send);
     let (mut sent, mut read, mut shut, mut armed) = (0, 0, false, false);
@@ -43,7 +43,9 @@ fn run(end: &mut End<ShmPair>, to_send: usize, chunk: usize) -> u64 {
         read += got.len() as u64;
         moved |= !got.is_empty();
         assert_eq!(end.violation, None);
-        if !moved && (end.ended || (shut && end.verdict() != Readable::Nothing && !end.stream.has_farewell()))
+        if !moved
+            && (end.ended
+                || (shut && end.verdict() != Readable::Nothing && !end.stream.has_farewell()))
         {
             return read;
         }
@@ -75,7 +77,12 @@ fn shapes() -> impl Strategy<Value = RecvParams> {
         Just((8, 4096, 100)),
         Just((8, 65536, 4096)),
     ];
-    (queue, shape).prop_map(|(queue, (segments, large, small))| RecvParams { queue, segments, large, small })
+    (queue, shape).prop_map(|(queue, (segments, large, small))| RecvParams {
+        queue,
+        segments,
+        large,
+        small,
+    })
 }
 
 proptest! {

@@ -18,13 +18,14 @@ use rsocket_core::sync::thread;
 use rsocket_core::wire::sge::Sge;
 use rustix::fs::{MemfdFlags, SealFlags};
 
-/// A forked child that runs one closure and ends; killed and collected when the test is done with it.
+/// A forked child that runs one closure and ends; killed and collected when the test is done with
+/// it.
 struct Child(libc::pid_t);
 
 impl Child {
     fn start(work: impl FnOnce()) -> Self {
-        // SAFETY: the child runs only code that neither allocates nor takes a lock of this process (a panic
-        // may, and then the parent's test fails by time or status), and leaves by _exit.
+        // SAFETY: the child runs only code that neither allocates nor takes a lock of this process
+        // (a panic may, and then the parent's test fails by time or status), and leaves by _exit.
         match unsafe { libc::fork() } {
             0 => {
                 thread::forked();
@@ -88,7 +89,8 @@ fn get(d: Direction, offset: u64, bytes: &mut [u8], hint: CopyHint) -> bool {
 }
 
 fn sealed(size: u64, seals: SealFlags) -> std::os::fd::OwnedFd {
-    let fd = rustix::fs::memfd_create(c"test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    let fd =
+        rustix::fs::memfd_create(c"test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&fd, size).unwrap();
     rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
     fd
@@ -108,7 +110,8 @@ fn an_arena_opens_as_it_was_made() {
     assert!(rustix::fs::fcntl_add_seals(&fd, SealFlags::WRITE).is_err(), "sealed against sealing");
     // What one mapping writes, the other reads: window 2, both directions, apart.
     for which in 0..2 {
-        let (w, r) = (arena.window(2).unwrap().direction(which), again.window(2).unwrap().direction(which));
+        let (w, r) =
+            (arena.window(2).unwrap().direction(which), again.window(2).unwrap().direction(which));
         assert!(put(w, BUFFER_LEN as u64 - 5, b"hello", CopyHint::Ordinary));
         w.publish_data(7, which);
         assert_eq!(r.poll_data(7), Some(which));
@@ -146,12 +149,20 @@ fn what_is_not_an_arena_is_refused() {
     let null = std::fs::File::open("/dev/zero").unwrap();
     assert_eq!(open(null.as_fd()), OpenError::NotMemfd);
     assert_eq!(open(sealed(size, SealFlags::empty()).as_fd()), OpenError::NotSealed);
-    assert_eq!(open(sealed(size, SealFlags::GROW | SealFlags::SHRINK).as_fd()), OpenError::NotSealed);
+    assert_eq!(
+        open(sealed(size, SealFlags::GROW | SealFlags::SHRINK).as_fd()),
+        OpenError::NotSealed
+    );
     assert_eq!(open(sealed(size, SealFlags::GROW | SealFlags::SEAL).as_fd()), OpenError::NotSealed);
-    for wrong in [0, 1, PAGE as u64, HEADER_LEN as u64, size - 1, size + 1, size + WINDOW_LEN as u64 / 2] {
+    for wrong in
+        [0, 1, PAGE as u64, HEADER_LEN as u64, size - 1, size + 1, size + WINDOW_LEN as u64 / 2]
+    {
         assert_eq!(open(sealed(wrong, ALL).as_fd()), OpenError::Size, "{wrong}");
     }
-    assert_eq!(open(sealed(HEADER_LEN as u64 + 1025 * WINDOW_LEN as u64, ALL).as_fd()), OpenError::Size);
+    assert_eq!(
+        open(sealed(HEADER_LEN as u64 + 1025 * WINDOW_LEN as u64, ALL).as_fd()),
+        OpenError::Size
+    );
     assert_eq!(open(sealed(size, ALL).as_fd()), OpenError::Magic);
     // A peer that changes its header afterwards only changes what the next one to open it sees.
     let (_arena, fd) = Arena::create(2).unwrap();
@@ -194,7 +205,11 @@ fn offsets_are_checked() {
     let mut b = [0; 16];
     for hint in [CopyHint::Ordinary, CopyHint::Bulk] {
         assert!(put(d, end - 16, &b, hint) && put(d, end, &[], hint));
-        assert!(!put(d, end - 15, &b, hint) && !put(d, end + 1, &[], hint) && !put(d, u64::MAX, &b, hint));
+        assert!(
+            !put(d, end - 15, &b, hint)
+                && !put(d, end + 1, &[], hint)
+                && !put(d, u64::MAX, &b, hint)
+        );
         assert!(!get(d, end - 15, &mut b, hint) && !get(d, u64::MAX - 3, &mut b, hint));
         assert!(get(d, end - 16, &mut b, hint));
     }
@@ -238,7 +253,10 @@ fn rings_across_laps_and_the_end_of_numbers() {
                 let lap = i / (DATA_RING / 2);
                 assert!(!d.control_published(start.wrapping_add(lap)));
                 d.publish_control(start.wrapping_add(lap), lap);
-                assert_eq!(d.poll_control(start.wrapping_add(lap).wrapping_sub(CONTROL_RING)), None);
+                assert_eq!(
+                    d.poll_control(start.wrapping_add(lap).wrapping_sub(CONTROL_RING)),
+                    None
+                );
             }
         }
         assert!(child.collect());
@@ -416,10 +434,15 @@ struct Shared {
 
 fn shared() -> &'static Shared {
     let protection = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
-    // SAFETY: a fresh anonymous mapping of one page, never unmapped; zeroes are valid for all of Shared.
+    // SAFETY: a fresh anonymous mapping of one page, never unmapped; zeroes are valid for all of
+    // Shared.
     unsafe {
-        let page =
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), PAGE, protection, rustix::mm::MapFlags::SHARED);
+        let page = rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            PAGE,
+            protection,
+            rustix::mm::MapFlags::SHARED,
+        );
         &*page.unwrap().cast::<Shared>()
     }
 }
@@ -482,7 +505,8 @@ fn a_live_holder_is_waited_for() {
 }
 
 /// The lock that the signal handler below meets, and what it met.
-static MET: Shared = Shared { lock: OwnedLock::new(), inside: AtomicU32::new(0), total: AtomicU32::new(0) };
+static MET: Shared =
+    Shared { lock: OwnedLock::new(), inside: AtomicU32::new(0), total: AtomicU32::new(0) };
 
 extern "C" fn meet(_: libc::c_int) {
     let me = thread::tid();
@@ -545,7 +569,8 @@ fn what_a_vfork_child_opens_is_not_its_parents() {
     let (mut one, other) = (bell::borrow_for_set().unwrap(), bell::borrow_for_set().unwrap());
     let mut stack = vec![0_u128; 16 << 10];
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: as vfork, but for the stack, which is ours until the child has ended; so is the argument.
+    // SAFETY: as vfork, but for the stack, which is ours until the child has ended; so is the
+    // argument.
     let child = unsafe {
         let top = stack.as_mut_ptr_range().end;
         libc::clone(ring_in_a_child, top.cast(), flags, (&raw mut one).cast())

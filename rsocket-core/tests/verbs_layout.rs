@@ -1,5 +1,5 @@
-//! The structures of the crate `rdma-sys`, some of them written by hand there, lie as rdma-core's headers say.
-//! A small C program prints how; what it prints is compared line by line.
+//! The structures of the crate `rdma-sys`, some of them written by hand there, lie as rdma-core's
+//! headers say. A small C program prints how; what it prints is compared line by line.
 #![cfg(not(shuttle))]
 #![allow(missing_docs)]
 
@@ -37,8 +37,10 @@ fn lines() -> Vec<String> {
         "ibv_send_wr.wr.rdma.remote_addr {}",
         offset_of!(ibv_send_wr, wr) + offset_of!(rdma_t, remote_addr)
     ));
-    lines
-        .push(format!("ibv_send_wr.wr.rdma.rkey {}", offset_of!(ibv_send_wr, wr) + offset_of!(rdma_t, rkey)));
+    lines.push(format!(
+        "ibv_send_wr.wr.rdma.rkey {}",
+        offset_of!(ibv_send_wr, wr) + offset_of!(rdma_t, rkey)
+    ));
     for (name, at) in [
         ("ah", offset_of!(ud_t, ah)),
         ("remote_qpn", offset_of!(ud_t, remote_qpn)),
@@ -140,8 +142,12 @@ fn lines() -> Vec<String> {
 fn structures_lie_as_the_headers_say() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/verbs_layout.c");
     let program = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("verbs_layout");
-    let built =
-        Command::new("cc").arg("-o").arg(&program).arg(source).status().expect("there is a C compiler");
+    let built = Command::new("cc")
+        .arg("-o")
+        .arg(&program)
+        .arg(source)
+        .status()
+        .expect("there is a C compiler");
     assert!(built.success());
     let output = Command::new(&program).output().expect("it runs");
     let text = String::from_utf8(output.stdout).expect("it prints text");

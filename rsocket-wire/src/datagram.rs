@@ -1,11 +1,14 @@
 //! The headers of datagram sockets (`wire-protocol §9.2`, `§9.3`).
 //!
-//! Knows nothing of queue pairs or destinations. Entry points: [`UdHeader`] for frames on the queue pair,
-//! [`UdpHeader`] for those on the UDP socket, each with `to_bytes` and `parse`; [`Invitation`] for what stands
-//! behind the header of a packet that only this library knows.
+//! Knows nothing of queue pairs or destinations. Entry points: [`UdHeader`] for frames on the queue
+//! pair, [`UdpHeader`] for those on the UDP socket, each with `to_bytes` and `parse`;
+//! [`Invitation`] for what stands behind the header of a packet that only this library knows.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -97,17 +100,20 @@ impl UdHeader {
     pub fn to_bytes(&self) -> HeaderBytes {
         match *self {
             Self::V4 { port, addr } => {
-                let raw = RawUd::<0> { version: 4, length: 8, port: port.into(), word: addr, addr: [] };
+                let raw =
+                    RawUd::<0> { version: 4, length: 8, port: port.into(), word: addr, addr: [] };
                 HeaderBytes::of(raw.as_bytes())
             }
             Self::V6 { port, flowinfo, addr } => {
-                let raw = RawUd::<16> { version: 6, length: 24, port: port.into(), word: flowinfo, addr };
+                let raw =
+                    RawUd::<16> { version: 6, length: 24, port: port.into(), word: flowinfo, addr };
                 HeaderBytes::of(raw.as_bytes())
             }
         }
     }
 
-    /// Reads the header of a frame (the global routing header taken off) and gives the user data behind it.
+    /// Reads the header of a frame (the global routing header taken off) and gives the user data
+    /// behind it.
     ///
     /// # Errors
     /// The frame is to be dropped.
@@ -116,7 +122,8 @@ impl UdHeader {
         match (short.version, short.length) {
             (4, 8) => Ok((Self::V4 { port: short.port.into(), addr: short.word }, rest)),
             (6, 24) => {
-                let (raw, rest) = RawUd::<16>::read_from_prefix(frame).map_err(|_| BadFrame::Short)?;
+                let (raw, rest) =
+                    RawUd::<16>::read_from_prefix(frame).map_err(|_| BadFrame::Short)?;
                 Ok((Self::V6 { port: raw.port.into(), flowinfo: raw.word, addr: raw.addr }, rest))
             }
             (version, length) => Err(BadFrame::Version(version, length)),
@@ -124,8 +131,9 @@ impl UdHeader {
     }
 }
 
-/// What a packet on the UDP socket is for. Upstream sends the first two, and takes every number but 0 for the
-/// second (`wire-protocol §14`): the others are between two of ours, and do no harm elsewhere.
+/// What a packet on the UDP socket is for. Upstream sends the first two, and takes every number but
+/// 0 for the second (`wire-protocol §14`): the others are between two of ours, and do no harm
+/// elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum UdpOp {
@@ -154,7 +162,8 @@ impl UdpOp {
     }
 }
 
-/// Where to bring memory, and what to show there: who shows it has seen packets that went to the invited address.
+/// Where to bring memory, and what to show there: who shows it has seen packets that went to the
+/// invited address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invitation {
     /// The name of the socket that takes it.
@@ -266,11 +275,13 @@ impl UdpHeader {
         }
         let (addr, rest) = match (short.version, usize::from(short.length)) {
             (4, Self::V4_SIZE) => {
-                let (raw, rest) = RawUdp::<4>::read_from_prefix(packet).map_err(|_| BadFrame::Short)?;
+                let (raw, rest) =
+                    RawUdp::<4>::read_from_prefix(packet).map_err(|_| BadFrame::Short)?;
                 (UdpAddr::V4(raw.addr), rest)
             }
             (6, Self::V6_SIZE) => {
-                let (raw, rest) = RawUdp::<16>::read_from_prefix(packet).map_err(|_| BadFrame::Short)?;
+                let (raw, rest) =
+                    RawUdp::<16>::read_from_prefix(packet).map_err(|_| BadFrame::Short)?;
                 (UdpAddr::V6(raw.addr), rest)
             }
             _ => return Err(BadFrame::Version(short.version, short.length)),

@@ -4,7 +4,10 @@
 //! [`Iomap::from_bytes`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -54,8 +57,9 @@ impl Iomap {
         Self { offset, target: Sge::from_bytes(raw.target, reader) }
     }
 
-    /// Where a direct write of up to `len` bytes at `offset` goes: as much of it as this mapping holds.
-    /// `None` when the mapping does not hold the first byte, or is nonsense (`wire-protocol §8.3`).
+    /// Where a direct write of up to `len` bytes at `offset` goes: as much of it as this mapping
+    /// holds. `None` when the mapping does not hold the first byte, or is nonsense
+    /// (`wire-protocol §8.3`).
     #[must_use]
     pub fn locate(self, offset: u64, len: u32) -> Option<Sge> {
         let into = u32::try_from(offset.checked_sub(self.offset)?).ok()?;

@@ -4,7 +4,10 @@
 //! [`PrivateData::to_bytes`] and [`PrivateData::parse`], and the two for AF_IB requests.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -19,8 +22,8 @@ pub const VERSION: u8 = 1;
 const FLAG_BIG_ENDIAN: u8 = 0x01;
 /// The sender's target table is followed by an iomap table.
 const FLAG_IOMAP: u8 = 0x02;
-/// The sender understands the notes of rsocket-core's `relay::notes`. One of the bits that upstream leaves alone
-/// (`wire-protocol §2.2`).
+/// The sender understands the notes of rsocket-core's `relay::notes`. One of the bits that upstream
+/// leaves alone (`wire-protocol §2.2`).
 const FLAG_NOTES: u8 = 0x04;
 
 /// What one side tells the other about itself. The request and the reply look the same.
@@ -31,7 +34,8 @@ pub struct PrivateData {
     pub endian: Endian,
     /// Messages that it can receive before it has read any.
     pub credits: u16,
-    /// Entries of its iomap table; `None` when it has no such table. Rounded by [`representable_iomap`].
+    /// Entries of its iomap table; `None` when it has no such table. Rounded by
+    /// [`representable_iomap`].
     pub iomap: Option<u16>,
     /// Whether it is one of ours, and answers our notes.
     pub notes: bool,
@@ -96,7 +100,8 @@ impl From<RawSge> for Sge {
 impl PrivateData {
     /// Bytes on the wire.
     pub const SIZE: usize = 40;
-    /// Bytes of placeholder before a request over AF_IB, where the kernel adds no header of its own.
+    /// Bytes of placeholder before a request over AF_IB, where the kernel adds no header of its
+    /// own.
     pub const IB_HEADER: usize = 36;
     /// Bytes of a request over AF_IB.
     pub const IB_REQUEST_SIZE: usize = Self::IB_HEADER + Self::SIZE;
@@ -117,8 +122,8 @@ impl PrivateData {
         })
     }
 
-    /// A request over AF_IB: 36 bytes that nobody reads, here 0, then the 40 (`wire-protocol §2.3`). The
-    /// reply has no placeholder.
+    /// A request over AF_IB: 36 bytes that nobody reads, here 0, then the 40
+    /// (`wire-protocol §2.3`). The reply has no placeholder.
     #[must_use]
     pub fn to_ib_request(&self) -> [u8; Self::IB_REQUEST_SIZE] {
         #[repr(C)]
@@ -127,8 +132,8 @@ impl PrivateData {
         zerocopy::transmute!(Request([0; Self::IB_HEADER], self.to_bytes()))
     }
 
-    /// Reads and checks what a peer sent. Bytes behind the 40, unknown flags and reserved bytes are left
-    /// alone: they are room for extensions.
+    /// Reads and checks what a peer sent. Bytes behind the 40, unknown flags and reserved bytes are
+    /// left alone: they are room for extensions.
     ///
     /// # Errors
     /// [`BadPrivateData`]: upstream checks only the version, we check all that it relies on.
@@ -174,7 +179,8 @@ impl PrivateData {
     /// Where to write entry `index` of the target table.
     #[must_use]
     pub fn entry_addr(&self, index: u32) -> Option<u64> {
-        (index < self.table.len).then(|| self.table.addr.checked_add(u64::from(index) * Sge::SIZE as u64))?
+        (index < self.table.len)
+            .then(|| self.table.addr.checked_add(u64::from(index) * Sge::SIZE as u64))?
     }
 
     /// Where to write entry `index` of the iomap table, which follows the target table
@@ -189,8 +195,9 @@ impl PrivateData {
 /// The most iomap entries that the scaled byte can say.
 pub const MAX_IOMAP: u16 = 32512;
 
-/// A count of iomap entries as one byte (`wire-protocol §2.4`). Counts above 128 are cut to a multiple of
-/// 256 (or to 128), counts above [`MAX_IOMAP`] to that: upstream loses their high bits instead.
+/// A count of iomap entries as one byte (`wire-protocol §2.4`). Counts above 128 are cut to a
+/// multiple of 256 (or to 128), counts above [`MAX_IOMAP`] to that: upstream loses their high bits
+/// instead.
 #[must_use]
 pub const fn encode_iomap_size(count: u16) -> u8 {
     match count {
@@ -229,8 +236,8 @@ mod tests {
     }
 
     const GOLDEN: [u8; 40] = [
-        0x01, 0x02, 0x01, 0x80, 0, 0, 0, 0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x0a, 0x0b, 0x0c,
-        0x0d, 0, 0, 0, 2, 0x99, 0xaa, 0xbb, 0xcc, 0, 0, 0, 0, 1, 2, 3, 4, 0, 1, 0, 0,
+        0x01, 0x02, 0x01, 0x80, 0, 0, 0, 0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x0a,
+        0x0b, 0x0c, 0x0d, 0, 0, 0, 2, 0x99, 0xaa, 0xbb, 0xcc, 0, 0, 0, 0, 1, 2, 3, 4, 0, 1, 0, 0,
     ];
 
     #[test]

@@ -1,16 +1,20 @@
 //! The 16-byte descriptor of a remote buffer (`wire-protocol §3.2`).
 //!
-//! Knows nothing of what lies at the address. Entry points: [`Sge::to_bytes`] and [`Sge::from_bytes`].
+//! Knows nothing of what lies at the address. Entry points: [`Sge::to_bytes`] and
+//! [`Sge::from_bytes`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// In which order a host stores the bytes of an integer.
 ///
-/// Entries are written in the order of the host that owns the table (`wire-protocol §3.4`); which that is
-/// was said once, by the flag in the private data.
+/// Entries are written in the order of the host that owns the table (`wire-protocol §3.4`); which
+/// that is was said once, by the flag in the private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endian {
     /// Least significant byte first.
@@ -26,7 +30,9 @@ impl Endian {
 
 /// Where in a peer's memory a write may go, in host byte order.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 pub struct Sge {
     /// Virtual address, or whatever the device takes for one.
     pub addr: u64,
@@ -49,7 +55,9 @@ impl Sge {
             Endian::Little => {
                 Self { addr: self.addr.to_le(), rkey: self.rkey.to_le(), len: self.len.to_le() }
             }
-            Endian::Big => Self { addr: self.addr.to_be(), rkey: self.rkey.to_be(), len: self.len.to_be() },
+            Endian::Big => {
+                Self { addr: self.addr.to_be(), rkey: self.rkey.to_be(), len: self.len.to_be() }
+            }
         };
         zerocopy::transmute!(swapped)
     }
@@ -91,7 +99,10 @@ mod tests {
             entry.to_bytes(Endian::Little),
             [8, 7, 6, 5, 4, 3, 2, 1, 0x14, 0x13, 0x12, 0x11, 0, 0, 1, 0]
         );
-        assert_eq!(entry.to_bytes(Endian::Big), [1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0, 1, 0, 0]);
+        assert_eq!(
+            entry.to_bytes(Endian::Big),
+            [1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0, 1, 0, 0]
+        );
     }
 
     proptest! {

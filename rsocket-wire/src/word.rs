@@ -4,7 +4,10 @@
 //! [`Word::data`], [`Word::sgl`], [`Word::iomap`] and the control constants to make one.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -67,15 +70,15 @@ impl Word {
     /// The sender's direction is over.
     pub const SHUTDOWN: Self = Self(OP_CTRL << OP_SHIFT | 2);
 
-    /// A DATA word. `len` is at most [`Self::MAX_DATA`]; more is cut to it rather than spilled into the
-    /// opcode.
+    /// A DATA word. `len` is at most [`Self::MAX_DATA`]; more is cut to it rather than spilled into
+    /// the opcode.
     #[must_use]
     pub const fn data(len: u32) -> Self {
         Self(if len > DATA_MASK { DATA_MASK } else { len })
     }
 
-    /// A credit word. The sum is not cut to 16 bits, exactly as upstream does it (`wire-protocol §5.4`);
-    /// whoever reads it cuts.
+    /// A credit word. The sum is not cut to 16 bits, exactly as upstream does it
+    /// (`wire-protocol §5.4`); whoever reads it cuts.
     #[must_use]
     pub const fn sgl(consumed: u16, queue: u16) -> Self {
         Self(OP_SGL << OP_SHIFT | (consumed as u32 + queue as u32))
@@ -102,7 +105,8 @@ impl Word {
     /// What the word says.
     ///
     /// # Errors
-    /// [`BadWord`]; whether that ends the connection or is ignored is the protocol's decision, not ours.
+    /// [`BadWord`]; whether that ends the connection or is ignored is the protocol's decision, not
+    /// ours.
     pub const fn message(self) -> Result<Message, BadWord> {
         let data = self.payload();
         match self.opcode() as u32 {

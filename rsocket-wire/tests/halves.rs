@@ -1,5 +1,5 @@
-//! The two halves of one direction against each other, with two lanes between them and nothing else: any
-//! interleaving delivers the bytes, nobody breaks a rule, nobody gets stuck.
+//! The two halves of one direction against each other, with two lanes between them and nothing
+//! else: any interleaving delivers the bytes, nobody breaks a rule, nobody gets stuck.
 
 use proptest::prelude::*;
 use rsocket_wire::proto::{RecvHalf, RecvParams, Region, SendHalf, Violation};
@@ -80,7 +80,9 @@ impl Direction {
 
     fn take_credit(&mut self) -> bool {
         let Some(word) = self.control.pop_front() else { return false };
-        let Ok(Message::Sgl(limit)) = word.message() else { panic!("{word:?} in the control lane") };
+        let Ok(Message::Sgl(limit)) = word.message() else {
+            panic!("{word:?} in the control lane")
+        };
         let before = self.send.credits();
         self.send.on_credit(u32::from(limit)).unwrap();
         assert!(self.send.credits() >= before, "credits never go backwards");

@@ -1,13 +1,14 @@
-//! The program's signal handlers. libc is given [`entered`] in place of each, which asks `rsocket_core::sync::signals` and
-//! then jumps to the program's own: that runs on the same frame, with the same arguments, flags and mask, and returns to
-//! the kernel's.
+//! The program's signal handlers. libc is given [`entered`] in place of each, which asks
+//! `rsocket_core::sync::signals` and then jumps to the program's own: that runs on the same frame,
+//! with the same arguments, flags and mask, and returns to the kernel's.
 //!
-//! What the program asked for stays with the kernel (mask, `SA_RESTART`, `SA_ONSTACK`, ...); here is only what was
-//! exchanged: the handler, and whether it wanted `SA_SIGINFO`, which we always need. `SIG_DFL` and `SIG_IGN` pass, and so
-//! does everything in a vfork child, whose memory is its parent's, and in a sandbox. Must not know sockets.
+//! What the program asked for stays with the kernel (mask, `SA_RESTART`, `SA_ONSTACK`, ...); here
+//! is only what was exchanged: the handler, and whether it wanted `SA_SIGINFO`, which we always
+//! need. `SIG_DFL` and `SIG_IGN` pass, and so does everything in a vfork child, whose memory is its
+//! parent's, and in a sandbox. Must not know sockets.
 //!
-//! Everything may run in a handler, too. Two threads that change one signal at one time may exchange their old
-//! handlers, no more. Entry point: [`change`].
+//! Everything may run in a handler, too. Two threads that change one signal at one time may
+//! exchange their old handlers, no more. Entry point: [`change`].
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -23,7 +24,8 @@ const SIGNALS: usize = 65;
 
 /// What the program has installed.
 struct Entry {
-    /// The last handler; it stays when the signal is ignored later, for a thread that is on its way to it.
+    /// The last handler; it stays when the signal is ignored later, for a thread that is on its way
+    /// to it.
     handler: AtomicUsize,
     /// `sa_flags`, as the program gave them.
     flags: AtomicU32,
@@ -31,9 +33,9 @@ struct Entry {
     mask: AtomicU64,
 }
 
-static TABLE: [Entry; SIGNALS] =
-    [const { Entry { handler: AtomicUsize::new(0), flags: AtomicU32::new(0), mask: AtomicU64::new(0) } };
-        SIGNALS];
+static TABLE: [Entry; SIGNALS] = [const {
+    Entry { handler: AtomicUsize::new(0), flags: AtomicU32::new(0), mask: AtomicU64::new(0) }
+}; SIGNALS];
 
 /// The process whose table this is; 0 if handlers are left alone.
 static OWNER: AtomicU32 = AtomicU32::new(0);
@@ -41,7 +43,8 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 /// Set in a process that was told to leave everything alone.
 static OFF: AtomicBool = AtomicBool::new(false);
 
-/// From the constructor: handlers that are installed from now on are ours to call. With `off`, none is.
+/// From the constructor: handlers that are installed from now on are ours to call. With `off`, none
+/// is.
 pub(crate) fn begin(off: bool) {
     OFF.store(off, Ordering::Relaxed);
     inherit();
@@ -75,7 +78,11 @@ fn entry(number: c_int) -> Option<&'static Entry> {
 ///
 /// # Safety
 /// As sigaction(2).
-pub(crate) unsafe fn change(number: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+pub(crate) unsafe fn change(
+    number: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
     let Some(entry) = entry(number) else {
         // SAFETY: by the caller's promise.
         return unsafe { real::sigaction(number, new, old) };
@@ -86,15 +93,19 @@ pub(crate) unsafe fn change(number: c_int, new: *const libc::sigaction, old: *mu
     let handler = wanted.map_or(0, |a| a.sa_sigaction).wrapping_add(1);
     // Neither SIG_ERR, SIG_DFL nor SIG_IGN, nor what another interposer read from the kernel.
     let ours = handler > 2 && wanted.is_some_and(|a| a.sa_sigaction != address()) && {
-        // Acquire: as everywhere here, only so that a thread sees what it did itself in another's name (vfork).
+        // Acquire: as everywhere here, only so that a thread sees what it did itself in another's
+        // name (vfork).
         let owner = OWNER.load(Ordering::Acquire);
         owner != 0 && !sandbox::inside() && owner == sys::pid()
     };
     let answer = match wanted {
         Some(mut action) if ours => {
-            // Before the kernel knows of it: it may call at once. Release: pairs with the Acquire in `prepare`.
-            // SAFETY: a set begins with the kernel's word.
-            entry.mask.store(unsafe { (&raw const action.sa_mask).cast::<u64>().read() }, Ordering::Release);
+            // Before the kernel knows of it: it may call at once. Release: pairs with the Acquire
+            // in `prepare`. SAFETY: a set begins with the kernel's word.
+            entry.mask.store(
+                unsafe { (&raw const action.sa_mask).cast::<u64>().read() },
+                Ordering::Release,
+            );
             entry.flags.store(action.sa_flags as u32, Ordering::Release);
             entry.handler.store(action.sa_sigaction, Ordering::Release);
             action.sa_sigaction = address();
@@ -111,7 +122,8 @@ pub(crate) unsafe fn change(number: c_int, new: *const libc::sigaction, old: *mu
         _ => unsafe { real::sigaction(number, new, old) },
     };
     // SAFETY: null or valid, by the caller's promise.
-    if let Some(old) = unsafe { old.as_mut() }.filter(|a| answer == 0 && a.sa_sigaction == address()) {
+    let old = unsafe { old.as_mut() };
+    if let Some(old) = old.filter(|a| answer == 0 && a.sa_sigaction == address()) {
         old.sa_sigaction = before.0;
         old.sa_flags &= !libc::SA_SIGINFO | before.1 as c_int;
     }
@@ -122,7 +134,12 @@ pub(crate) unsafe fn change(number: c_int, new: *const libc::sigaction, old: *mu
 ///
 /// # Safety
 /// As signal(2): a handler is one.
-pub(crate) unsafe fn exchange(number: c_int, handler: usize, flags: c_int, also_blocked: bool) -> usize {
+pub(crate) unsafe fn exchange(
+    number: c_int,
+    handler: usize,
+    flags: c_int,
+    also_blocked: bool,
+) -> usize {
     if handler == libc::SIG_ERR || !(1..SIGNALS as c_int).contains(&number) {
         sys::set_errno(libc::EINVAL);
         return libc::SIG_ERR;
@@ -194,8 +211,8 @@ unsafe extern "C-unwind" fn prepare(
 /// Called by the kernel alone, as a handler with `SA_SIGINFO`.
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn entered() {
-    // SAFETY: the three arguments are as they were when it leaves, by a jump to the handler with the kernel's own
-    // return address on the stack, or by a return there.
+    // SAFETY: the three arguments are as they were when it leaves, by a jump to the handler with
+    // the kernel's own return address on the stack, or by a return there.
     #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!(
         ".cfi_startproc",

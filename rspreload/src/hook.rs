@@ -1,24 +1,25 @@
 //! The `hook!` macro: how a function of libc's is defined here.
 //!
-//! A hook has libc's name and libc's signature. Its body runs under the contract of that function's manual
-//! page, which the C caller upholds. It must not keep a value with a destructor alive across a call into
-//! [`crate::real`], since such a call may be cancelled and unwind through it.
+//! A hook has libc's name and libc's signature. Its body runs under the contract of that function's
+//! manual page, which the C caller upholds. It must not keep a value with a destructor alive across
+//! a call into [`crate::real`], since such a call may be cancelled and unwind through it.
 //!
-//! Variadic functions (`fcntl`, `ioctl`, `prctl`) are defined with a fixed number of arguments: on x86-64
-//! and AArch64 Linux variadic integer arguments travel exactly as ordinary ones do, and an argument that the
-//! caller did not pass is a register that nobody looks at. Those whose number of arguments has no bound
-//! (`execl`, `dprintf`) cannot be written so; see [`passing_on!`] and [`listed!`].
+//! Variadic functions (`fcntl`, `ioctl`, `prctl`) are defined with a fixed number of arguments: on
+//! x86-64 and AArch64 Linux variadic integer arguments travel exactly as ordinary ones do, and an
+//! argument that the caller did not pass is a register that nobody looks at. Those whose number of
+//! arguments has no bound (`execl`, `dprintf`) cannot be written so; see [`passing_on!`] and
+//! [`listed!`].
 
-/// Defines and exports hooks. Under `cfg(test)` they are not exported, so that the test binary is not
-/// interposed. Three forms:
+/// Defines and exports hooks. Under `cfg(test)` they are not exported, so that the test binary is
+/// not interposed. Three forms:
 ///
-/// - `fn name(…) -> T, with slot of fd => { … }`: the body runs for a descriptor that stands for a TCP
-///   connection of ours; every other call goes to the next definition.
+/// - `fn name(…) -> T, with slot of fd => { … }`: the body runs for a descriptor that stands for a
+///   TCP connection of ours; every other call goes to the next definition.
 /// - `fn name(…) -> T, when condition => { … }`: the body runs where the condition holds.
 /// - `fn name(…) -> T { … }`: the body always runs.
 ///
-/// In the first two the body stands in a function of its own, out of line and of the same signature, so that the
-/// way past it is a test and a jump: no frame, no saved register.
+/// In the first two the body stands in a function of its own, out of line and of the same
+/// signature, so that the way past it is a test and a jump: no frame, no saved register.
 macro_rules! hook {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty, with $slot:ident of $fd:ident => $body:block)+) => {
         hook! {$(
@@ -52,16 +53,16 @@ macro_rules! hook {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(clippy::too_many_arguments, unused_unsafe)]
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $type),*) $(-> $ret)? {
-            // SAFETY: whatever the body does with the arguments, the contract of libc's function of this
-            // name allows it, and the C caller upholds that contract.
+            // SAFETY: whatever the body does with the arguments, the contract of libc's function of
+            // this name allows it, and the C caller upholds that contract.
             unsafe { $body }
         }
     )+};
 }
 
-/// Defines a hook with an unbounded argument list, which is exported if it says so: it calls a preparing function, which sees the
-/// first argument and gives the address of the next definition, then jumps there with every argument
-/// register and the stack as they were.
+/// Defines a hook with an unbounded argument list, which is exported if it says so: it calls a
+/// preparing function, which sees the first argument and gives the address of the next definition,
+/// then jumps there with every argument register and the stack as they were.
 macro_rules! passing_on {
     ($($(#[$meta:meta])* $name:ident => $prepare:path;)*) => {$(
         $(#[$meta])*
@@ -70,9 +71,9 @@ macro_rules! passing_on {
         /// The contract of libc's function of this name.
         #[unsafe(naked)]
         pub(crate) unsafe extern "C-unwind" fn $name() {
-            // SAFETY: saves and restores every register that can hold an argument (al counts the vector
-            // registers), keeps the stack aligned for the call, and leaves by a jump, so that the next
-            // function finds what the caller of this one gave.
+            // SAFETY: saves and restores every register that can hold an argument (al counts the
+            // vector registers), keeps the stack aligned for the call, and leaves by a jump, so
+            // that the next function finds what the caller of this one gave.
             #[cfg(target_arch = "x86_64")]
             core::arch::naked_asm!(
                 ".cfi_startproc",
@@ -154,9 +155,9 @@ macro_rules! passing_on {
     )*};
 }
 
-/// Defines and exports a hook whose arguments are a string and a list that ends in a null pointer: it lays the
-/// argument registers down right before the arguments that the caller left on the stack, so that all of them
-/// together are an array, and calls `(first, array)`.
+/// Defines and exports a hook whose arguments are a string and a list that ends in a null pointer:
+/// it lays the argument registers down right before the arguments that the caller left on the
+/// stack, so that all of them together are an array, and calls `(first, array)`.
 macro_rules! listed {
     ($($(#[$meta:meta])* $name:ident => $with_array:path;)*) => {$(
         $(#[$meta])*
@@ -166,8 +167,9 @@ macro_rules! listed {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         pub(crate) unsafe extern "C-unwind" fn $name() {
-            // SAFETY: the return address moves below the array and is put back; nothing else that is the
-            // caller's is written. The stack is aligned at the call: 8 - 8 + 5 * 8 + 8 bytes below the frame.
+            // SAFETY: the return address moves below the array and is put back; nothing else that
+            // is the caller's is written. The stack is aligned at the call: 8 - 8 + 5 * 8 + 8 bytes
+            // below the frame.
             #[cfg(target_arch = "x86_64")]
             core::arch::naked_asm!(
                 ".cfi_startproc",
@@ -215,8 +217,8 @@ macro_rules! listed {
     )*};
 }
 
-/// Defines a hook that asks `prepare` where to go, with the first three arguments and the return address, and jumps there with
-/// everything as it was.
+/// Defines a hook that asks `prepare` where to go, with the first three arguments and the return
+/// address, and jumps there with everything as it was.
 macro_rules! by_caller {
     ($($(#[$meta:meta])* $name:ident => $prepare:path;)*) => {$(
         $(#[$meta])*
@@ -225,8 +227,8 @@ macro_rules! by_caller {
         /// The contract of libc's function of this name.
         #[unsafe(naked)]
         pub(crate) unsafe extern "C-unwind" fn $name() {
-            // SAFETY: saves and restores the registers that hold arguments, keeps the stack aligned for the call,
-            // and leaves by a jump.
+            // SAFETY: saves and restores the registers that hold arguments, keeps the stack aligned
+            // for the call, and leaves by a jump.
             #[cfg(target_arch = "x86_64")]
             core::arch::naked_asm!(
                 ".cfi_startproc",

@@ -1,10 +1,12 @@
-//! What happens when the library is loaded and unloaded. The steps around `fork` are `rsocket_core::process`'s.
+//! What happens when the library is loaded and unloaded. The steps around `fork` are
+//! `rsocket_core::process`'s.
 //!
-//! Nothing here is needed for hooks to be right: they may run earlier (from another library's constructor,
-//! or from an allocator that starts up inside the loader) and then look up what they need themselves. The
-//! constructor only takes that work out of the program's first calls, and copies our variables before the
-//! program can change them. It makes no system call of its own; the configuration is read with the first TCP
-//! socket, or if the last program left some ([`crate::policy`]), or if there are statistics to be written.
+//! Nothing here is needed for hooks to be right: they may run earlier (from another library's
+//! constructor, or from an allocator that starts up inside the loader) and then look up what they
+//! need themselves. The constructor only takes that work out of the program's first calls, and
+//! copies our variables before the program can change them. It makes no system call of its own; the
+//! configuration is read with the first TCP socket, or if the last program left some
+//! ([`crate::policy`]), or if there are statistics to be written.
 
 use rsocket_core::{environment, process, readiness, socket, succession, sys};
 
@@ -24,8 +26,9 @@ static LEAVE: extern "C" fn() = leave;
 
 extern "C" fn enter() {
     policy::constructed();
-    // No panic can be reached from a hook by design; should one be after all, it must not print through the
-    // hooked `write` (`hazards H4`). A closure without captures is boxed without an allocation.
+    // No panic can be reached from a hook by design; should one be after all, it must not print
+    // through the hooked `write` (`hazards H4`). A closure without captures is boxed without an
+    // allocation.
     std::panic::set_hook(Box::new(|_| {}));
     environment::remember();
     real::resolve_all();

@@ -4,29 +4,35 @@
 //!
 //! A program calls `read(7, buf, n)`.
 //!
-//! 1. The dynamic linker has bound `read` to [`hooks::recv`]'s function of that name (`calls.txt` lists all
-//!    of them). It is a C function of a few lines without logic of its own; what it does stands in [`ops`].
-//! 2. [`shadow`] (`rsocket_core::descriptors`) is asked what descriptor 7 stands for: one relaxed load from a flat array. Nearly always the
-//!    answer is "nothing of ours", and the hook jumps to the next definition of `read` in the process, through
-//!    the pointer that [`real`] holds. That is the *miss path*: about ten instructions, no lock, no
-//!    allocation, no system call, right in a signal handler, before our constructor, and in a `vfork` child.
-//! 3. If 7 is one of our TCP connections, `socket::enter_receive` says who does the call. `Route::Kernel`:
-//!    the next `read`, between the enter and the leave call, so that the attach machine knows that a thread
-//!    is inside the kernel. `Route::Device`: `socket::receive`.
-//! 4. The answer becomes a C return value and `errno` in [`edge`] (`rsocket_core::edge`), there and nowhere else.
+//! 1. The dynamic linker has bound `read` to [`hooks::recv`]'s function of that name (`calls.txt`
+//!    lists all of them). It is a C function of a few lines without logic of its own; what it does
+//!    stands in [`ops`].
+//! 2. [`shadow`] (`rsocket_core::descriptors`) is asked what descriptor 7 stands for: one relaxed
+//!    load from a flat array. Nearly always the answer is "nothing of ours", and the hook jumps to
+//!    the next definition of `read` in the process, through the pointer that [`real`] holds. That
+//!    is the *miss path*: about ten instructions, no lock, no allocation, no system call, right in
+//!    a signal handler, before our constructor, and in a `vfork` child.
+//! 3. If 7 is one of our TCP connections, `socket::enter_receive` says who does the call.
+//!    `Route::Kernel`: the next `read`, between the enter and the leave call, so that the attach
+//!    machine knows that a thread is inside the kernel. `Route::Device`: `socket::receive`.
+//! 4. The answer becomes a C return value and `errno` in [`edge`] (`rsocket_core::edge`), there and
+//!    nowhere else.
 //!
 //! # What the modules must not know
 //!
-//! `hooks` never sees a queue pair, a lock or a byte of protocol; `shadow` never sees a socket; `real` sees
-//! neither, and `handlers` only the program's signal handlers. What a socket is stands in `rsocket_core::socket`.
+//! `hooks` never sees a queue pair, a lock or a byte of protocol; `shadow` never sees a socket;
+//! `real` sees neither, and `handlers` only the program's signal handlers. What a socket is stands
+//! in `rsocket_core::socket`.
 //!
 //! # Rules of the house (each one was once a hang or a crash)
 //!
-//! - A thread may be cancelled inside any pass-through call: it then unwinds through our frames. Hooks are
-//!   `extern "C-unwind"`, and nothing that has a destructor is alive across a pass-through. No `catch_unwind`.
-//! - No `Once`, `OnceLock`, `LazyLock`, `Mutex`, no std I/O, no allocation, no thread-local with a destructor.
-//! - A `vfork` child runs in its parent's memory: before a shadow entry is *changed*, `shadow` compares the
-//!   process with the table's owner.
+//! - A thread may be cancelled inside any pass-through call: it then unwinds through our frames.
+//!   Hooks are `extern "C-unwind"`, and nothing that has a destructor is alive across a
+//!   pass-through. No `catch_unwind`.
+//! - No `Once`, `OnceLock`, `LazyLock`, `Mutex`, no std I/O, no allocation, no thread-local with a
+//!   destructor.
+//! - A `vfork` child runs in its parent's memory: before a shadow entry is *changed*, `shadow`
+//!   compares the process with the table's owner.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]

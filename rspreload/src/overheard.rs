@@ -1,10 +1,12 @@
 //! The first bytes of a connection that a process in a sandbox reads and writes.
 //!
-//! A process that enters a sandbox leaves its connections to the kernel and forgets them; its relatives may attach one
-//! of them when it has ended (sshd after the log-in). Between hosts the two ends then know each other by the first bytes
-//! that they have seen ([`rsocket_core::socket::witnessed`]), of which the sandboxed process has moved some. So there the
-//! next definitions of `read` and `write` are replaced by these, which look at what was moved: in memory, without a
-//! system call. Bytes that go by other calls are missing, which makes the ends strangers, and the connection TCP's.
+//! A process that enters a sandbox leaves its connections to the kernel and forgets them; its
+//! relatives may attach one of them when it has ended (sshd after the log-in). Between hosts the
+//! two ends then know each other by the first bytes that they have seen
+//! ([`rsocket_core::socket::witnessed`]), of which the sandboxed process has moved some. So there
+//! the next definitions of `read` and `write` are replaced by these, which look at what was moved:
+//! in memory, without a system call. Bytes that go by other calls are missing, which makes the ends
+//! strangers, and the connection TCP's.
 //!
 //! Must not know sandboxes. Entry point: [`begin`].
 
@@ -18,15 +20,16 @@ use rsocket_core::socket::{self, SlotId};
 use crate::edge::one;
 use crate::real;
 
-/// The descriptor, -1 for none, and the connection that it stood for. One is enough: a process with more forgets the
-/// others. Relaxed, all of them: set before the program goes on in its sandbox.
+/// The descriptor, -1 for none, and the connection that it stood for. One is enough: a process with
+/// more forgets the others. Relaxed, all of them: set before the program goes on in its sandbox.
 static FD: AtomicI32 = AtomicI32::new(-1);
 static SLOT: AtomicU32 = AtomicU32::new(0);
 /// What stood there before.
 static READ: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static WRITE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// From here on what this process reads and writes of the connection is looked at, though the process has forgotten it.
+/// From here on what this process reads and writes of the connection is looked at, though the
+/// process has forgotten it.
 pub(crate) fn begin(fd: c_int, slot: SlotId) {
     if !socket::watching() || FD.load(Relaxed) >= 0 {
         return;
@@ -52,8 +55,8 @@ fn saw(fd: c_int, received: bool, at: *const c_void, r: ssize_t) {
 }
 
 unsafe extern "C-unwind" fn read(fd: c_int, to: *mut c_void, size: size_t) -> ssize_t {
-    // SAFETY: begin() stored the next definition of this name before this function could be called; the arguments are the
-    // caller's promise.
+    // SAFETY: begin() stored the next definition of this name before this function could be called;
+    // the arguments are the caller's promise.
     let r = unsafe { transmute::<*mut (), real::read::Type>(READ.load(Relaxed))(fd, to, size) };
     saw(fd, true, to, r);
     r

@@ -1,5 +1,5 @@
-//! Whether this process takes part at all. Read lazily, with the first socket or epoll set that would be
-//! tracked: a program that never makes one never pays for it.
+//! Whether this process takes part at all. Read lazily, with the first socket or epoll set that
+//! would be tracked: a program that never makes one never pays for it.
 //!
 //! Must not know sockets. Entry point: [`enabled`].
 
@@ -10,8 +10,8 @@ use rsocket_core::environment::{privileged, variable};
 use rsocket_core::rules::Rules;
 use rsocket_core::sync::stack;
 
-/// 0 not read yet, 1 take part, 2 pass everything through. Reading twice gives the same answer, so that
-/// relaxed is enough and nobody waits.
+/// 0 not read yet, 1 take part, 2 pass everything through. Reading twice gives the same answer, so
+/// that relaxed is enough and nobody waits.
 static STATE: AtomicU8 = AtomicU8::new(0);
 
 /// Whether `preload_config` lets us take TCP over IPv4, and over IPv6.
@@ -23,8 +23,8 @@ unsafe extern "C" {
     static program_invocation_short_name: *const c_char;
 }
 
-/// Set when the constructor of the library has run, and so has libc's. Relaxed: only the thread that runs constructors can
-/// see it unset.
+/// Set when the constructor of the library has run, and so has libc's. Relaxed: only the thread
+/// that runs constructors can see it unset.
 static CONSTRUCTED: AtomicBool = AtomicBool::new(false);
 
 /// The constructor runs.
@@ -32,8 +32,9 @@ pub(crate) fn constructed() {
     CONSTRUCTED.store(true, Relaxed);
 }
 
-/// Whether the environment can be read. Before libc's own constructor ran it looks empty, and an answer that was
-/// found then would be remembered. (What the program does to it after our constructor has no effect.)
+/// Whether the environment can be read. Before libc's own constructor ran it looks empty, and an
+/// answer that was found then would be remembered. (What the program does to it after our
+/// constructor has no effect.)
 fn readable() -> bool {
     // SAFETY: libc's variable, read as getenv reads it.
     CONSTRUCTED.load(Relaxed) || !unsafe { environ }.is_null()
@@ -58,8 +59,9 @@ pub(crate) fn enabled() -> bool {
     }
 }
 
-/// Whether to leave the process alone: because `RSOCKET_DISABLE` says so, or because it has privileges that its
-/// caller has not. Then nothing attaches, no file is written, and no variable counts.
+/// Whether to leave the process alone: because `RSOCKET_DISABLE` says so, or because it has
+/// privileges that its caller has not. Then nothing attaches, no file is written, and no variable
+/// counts.
 pub(crate) fn disabled() -> bool {
     privileged() || disables(variable(c"RSOCKET_DISABLE"))
 }

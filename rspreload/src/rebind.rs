@@ -1,13 +1,15 @@
-//! Objects that bind past us: what `dlopen` brings with `RTLD_DEEPBIND` finds libc's functions before ours.
+//! Objects that bind past us: what `dlopen` brings with `RTLD_DEEPBIND` finds libc's functions
+//! before ours.
 //!
-//! After such a `dlopen` the slots of the hooked names, in the relocation tables of all objects, are pointed
-//! at our hooks. A slot is changed if it holds an address in libc, or if it belongs to a new object
-//! and is not resolved yet. Everything else in the object stays bound as the program wanted it.
+//! After such a `dlopen` the slots of the hooked names, in the relocation tables of all objects,
+//! are pointed at our hooks. A slot is changed if it holds an address in libc, or if it belongs to
+//! a new object and is not resolved yet. Everything else in the object stays bound as the program
+//! wanted it.
 //!
-//! Slots in pages that the linker has made read-only are written through `/proc/self/mem`: changing the
-//! protection could take a page from a thread that is just relocating its object. Where that is
-//! forbidden, everything goes back to TCP, and the process attaches no more. Must not know what a hook does.
-//! Entry points: [`Before::now`], [`Before::rebind`].
+//! Slots in pages that the linker has made read-only are written through `/proc/self/mem`: changing
+//! the protection could take a page from a thread that is just relocating its object. Where that is
+//! forbidden, everything goes back to TCP, and the process attaches no more. Must not know what a
+//! hook does. Entry points: [`Before::now`], [`Before::rebind`].
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -46,7 +48,8 @@ impl Before {
         let (bytes, rw) = (MOST * size_of::<usize>(), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a new mapping at an address of the kernel's choice.
         let memory = unsafe { mmap_anonymous(core::ptr::null_mut(), bytes, rw, MapFlags::PRIVATE) };
-        let mut before = Self { list: memory.map_or(core::ptr::null_mut(), <*mut c_void>::cast), count: 0 };
+        let mut before =
+            Self { list: memory.map_or(core::ptr::null_mut(), <*mut c_void>::cast), count: 0 };
         each_object(&mut |object| before.add(object.identity()));
         before
     }
@@ -67,7 +70,8 @@ impl Before {
         unsafe { core::slice::from_raw_parts(self.list, self.count) }.contains(&identity)
     }
 
-    /// Points what binds past us at our hooks, and ends the snapshot. `dlsym` is for these libraries alone.
+    /// Points what binds past us at our hooks, and ends the snapshot. `dlsym` is for these
+    /// libraries alone.
     pub(crate) fn rebind(self, dlsym: *const ()) {
         let found = Found::now();
         if let Some(own) = found.own {
@@ -124,7 +128,8 @@ pub(crate) unsafe fn hook_instead_of(address: usize, name: *const c_char) -> Opt
     found.own.filter(|_| found.is_libcs(address))?.function(name)
 }
 
-/// A call may go past us from now on: what is on a device goes back to TCP, and nothing attaches any more.
+/// A call may go past us from now on: what is on a device goes back to TCP, and nothing attaches
+/// any more.
 pub(crate) fn left(slots: u64) {
     stats::add(Counter::DeepbindLeft, slots);
     rsocket_core::log_warn!(
@@ -186,7 +191,8 @@ impl Found {
     fn goes_past_us(&self, object: &Object, new: bool, slot: &Slot) -> bool {
         // SAFETY: a slot in a mapped page of the object, aligned.
         let now = unsafe { &*(slot.address as *const AtomicUsize) }.load(Ordering::Relaxed);
-        // One that is not resolved yet leads into its own object. (Before relocation it is a small number.)
+        // One that is not resolved yet leads into its own object. (Before relocation it is a small
+        // number.)
         self.is_libcs(now) || new && slot.lazy && object.has(now)
     }
 }
@@ -208,7 +214,8 @@ impl Writer {
         }
         if self.memory.is_none() && self.left == 0 && !sandbox::inside() {
             let flags = OFlags::RDWR | OFlags::CLOEXEC;
-            self.memory = rustix::fs::openat(rustix::fs::CWD, c"/proc/self/mem", flags, Mode::empty()).ok();
+            self.memory =
+                rustix::fs::openat(rustix::fs::CWD, c"/proc/self/mem", flags, Mode::empty()).ok();
         }
         let bytes = value.to_ne_bytes();
         let wrote = self.memory.as_ref().map(|m| rustix::io::pwrite(m, &bytes, slot as u64));
@@ -230,8 +237,9 @@ impl Writer {
     }
 }
 
-/// Whether `dlopen` of this name by the code at `caller` does the same when we call it instead: then neither the
-/// caller's own search path counts, nor where the caller lies. (The program's RPATH counts in either case.)
+/// Whether `dlopen` of this name by the code at `caller` does the same when we call it instead:
+/// then neither the caller's own search path counts, nor where the caller lies. (The program's
+/// RPATH counts in either case.)
 ///
 /// # Safety
 /// `name` is null or a C string.

@@ -1,10 +1,11 @@
 //! The unwinder's functions, found when they are first needed instead of with the library.
 //!
-//! A thread that is cancelled unwinds through our frames, so the standard library's code for that is in here, and it calls
-//! libgcc_s. Few C programs load that, and loading it took longer than all the rest of a start with our library. So the
-//! names that the standard library refers to are defined here, hidden from everybody else, as jumps through a pointer that
-//! holds, before the first call, the address of a piece of code that looks the function up. By then there is an unwinder in the
-//! process: nobody else unwinds through us.
+//! A thread that is cancelled unwinds through our frames, so the standard library's code for that
+//! is in here, and it calls libgcc_s. Few C programs load that, and loading it took longer than all
+//! the rest of a start with our library. So the names that the standard library refers to are
+//! defined here, hidden from everybody else, as jumps through a pointer that holds, before the
+//! first call, the address of a piece of code that looks the function up. By then there is an
+//! unwinder in the process: nobody else unwinds through us.
 //!
 //! Must not know the unwinder's types. No entry point: the linker finds the names.
 
@@ -13,8 +14,9 @@ use core::ffi::{CStr, c_char, c_void};
 
 use rsocket_core::sys;
 
-/// The function of this name in the process's unwinder: the one that all its libraries see, or, like the C library does it,
-/// libgcc_s. Ends the process if there is none, as nothing could go on. `errno` is as before.
+/// The function of this name in the process's unwinder: the one that all its libraries see, or,
+/// like the C library does it, libgcc_s. Ends the process if there is none, as nothing could go on.
+/// `errno` is as before.
 extern "C" fn find(name: *const c_char) -> *mut c_void {
     let before = sys::errno();
     // SAFETY: `name` is one of the C strings below. Both take the loader's recursive lock.
@@ -33,7 +35,8 @@ unsafe fn in_libgcc(name: *const c_char) -> *mut c_void {
     // SAFETY: C strings; the handle is kept for good.
     unsafe {
         let library = libc::dlopen(LIBGCC.as_ptr(), libc::RTLD_NOW);
-        let found = if library.is_null() { core::ptr::null_mut() } else { libc::dlsym(library, name) };
+        let found =
+            if library.is_null() { core::ptr::null_mut() } else { libc::dlsym(library, name) };
         if found.is_null() {
             libc::abort();
         }
@@ -41,8 +44,9 @@ unsafe fn in_libgcc(name: *const c_char) -> *mut c_void {
     }
 }
 
-// Each name is a jump, so that the unwinder sees the caller's frame as if it had been called directly. All arguments are in the
-// six registers that the first call keeps. (48 bytes and the return address are on the stack then, and 8 more align it.)
+// Each name is a jump, so that the unwinder sees the caller's frame as if it had been called
+// directly. All arguments are in the six registers that the first call keeps. (48 bytes and the
+// return address are on the stack then, and 8 more align it.)
 global_asm!(
     ".macro unwinder name",
     "    .section .rodata",

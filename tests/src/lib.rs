@@ -1,5 +1,5 @@
-//! What the tests that cross crates share: where the preload library is, how a C program is compiled, and
-//! how a program is run plain and preloaded.
+//! What the tests that cross crates share: where the preload library is, how a C program is
+//! compiled, and how a program is run plain and preloaded.
 //!
 //! Hooks are only ever active in children: the test binaries themselves are not interposed.
 
@@ -32,11 +32,14 @@ pub fn workspace() -> &'static Path {
 #[must_use]
 pub fn profile_directory() -> PathBuf {
     let exe = std::env::current_exe().expect("a running program has a path");
-    exe.parent().and_then(Path::parent).expect("cargo puts tests into target/<profile>/deps").to_owned()
+    exe.parent()
+        .and_then(Path::parent)
+        .expect("cargo puts tests into target/<profile>/deps")
+        .to_owned()
 }
 
-/// The preload library of the profile under test, or what `RSOCKET_PRELOAD_LIB` names. Built by cargo if it is
-/// missing or stale (`cargo test` alone does not build a cdylib).
+/// The preload library of the profile under test, or what `RSOCKET_PRELOAD_LIB` names. Built by
+/// cargo if it is missing or stale (`cargo test` alone does not build a cdylib).
 ///
 /// # Panics
 /// If it cannot be built.
@@ -68,7 +71,9 @@ pub fn rsocket_library() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| match std::env::var_os("RSOCKET_CAPI_LIB") {
         Some(given) => given.into(),
-        None => build_library("rsocket-capi", "librsocket.so", profile_directory().ends_with("release")),
+        None => {
+            build_library("rsocket-capi", "librsocket.so", profile_directory().ends_with("release"))
+        }
     })
 }
 
@@ -84,7 +89,8 @@ fn build_library(package: &str, file: &str, release: bool) -> PathBuf {
     target.join(if release { "release" } else { "debug" }).join(file)
 }
 
-/// Compiles `edge/<source>.c` and gives the path of the program or, with `-shared` among `flags`, the library.
+/// Compiles `edge/<source>.c` and gives the path of the program or, with `-shared` among `flags`,
+/// the library.
 ///
 /// # Panics
 /// If it does not compile.
@@ -94,7 +100,8 @@ pub fn compile(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     std::fs::create_dir_all(&directory).expect("the build directory is writable");
     let output = directory.join(name);
     // Several tests may want the same program at once: whoever is last replaces it by an equal one.
-    let fresh = directory.join(format!("{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
+    let fresh =
+        directory.join(format!("{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
     let done = Command::new("cc")
         .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-pthread"])
         .args(flags)
@@ -174,8 +181,8 @@ pub fn preload_list(libraries: &[&Path]) -> OsString {
     list
 }
 
-/// Runs what `make` builds without and with the preload library, and demands the same outcome. Gives the
-/// plain one. `before` and `after` are other preloaded libraries, which both runs get.
+/// Runs what `make` builds without and with the preload library, and demands the same outcome.
+/// Gives the plain one. `before` and `after` are other preloaded libraries, which both runs get.
 ///
 /// # Panics
 /// If the two outcomes differ.

@@ -1,8 +1,10 @@
-//! Which rooms of the code may know which: arrows point down, and no files import each other in a circle.
+//! Which rooms of the code may know which: arrows point down, and no files import each other in a
+//! circle.
 //!
-//! An arrow is a name that a file takes from a file of another room: by `use`, or by a path that begins with `crate`,
-//! `super` or `self`. Unit tests are left out. What does not hold yet stands in a list with its size, which may only
-//! shrink: a mend lowers the number here, so that it stays mended.
+//! An arrow is a name that a file takes from a file of another room: by `use`, or by a path that
+//! begins with `crate`, `super` or `self`. Unit tests are left out. What does not hold yet stands
+//! in a list with its size, which may only shrink: a mend lowers the number here, so that it stays
+//! mended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -70,8 +72,13 @@ const UP: [(&str, &str, usize); 15] = [
 ];
 
 /// The largest circle of files in a crate, by its number of files. There is none beside it.
-const CIRCLES: [(&str, usize); 5] =
-    [("rsocket-wire", 0), ("rsocket-core", 87), ("rspreload", 0), ("rsocket-capi", 0), ("rsocket-tools", 0)];
+const CIRCLES: [(&str, usize); 5] = [
+    ("rsocket-wire", 0),
+    ("rsocket-core", 87),
+    ("rspreload", 0),
+    ("rsocket-capi", 0),
+    ("rsocket-tools", 0),
+];
 
 /// The crates, from the bottom up, and those of ours that each depends on.
 const CRATES: [(&str, &[&str]); 5] = [
@@ -107,15 +114,21 @@ fn tokens(source: &str) -> Vec<Token> {
             ('/', '*') => end_of_comment(&chars, i),
             ('"', _) => end_of_text(&chars, i),
             ('r', '"' | '#') if !is_word(at(i.wrapping_sub(1))) => end_of_raw(&chars, i),
-            ('\'', '\\') => (i + 3..chars.len()).find(|k| at(*k) == '\'').map_or(chars.len(), |k| k + 1),
+            ('\'', '\\') => {
+                (i + 3..chars.len()).find(|k| at(*k) == '\'').map_or(chars.len(), |k| k + 1)
+            }
             ('\'', _) if at(i + 2) == '\'' => i + 3,
             (':', ':') => i + 2,
-            (c, _) if is_word(c) => (i..chars.len()).find(|k| !is_word(at(*k))).unwrap_or(chars.len()),
+            (c, _) if is_word(c) => {
+                (i..chars.len()).find(|k| !is_word(at(*k))).unwrap_or(chars.len())
+            }
             _ => i + 1,
         };
         match at(start) {
             ':' if i == start + 2 => tokens.push(Token::Path),
-            c if is_word(c) && at(i - 1) != '"' => tokens.push(Token::Word(chars[start..i].iter().collect())),
+            c if is_word(c) && at(i - 1) != '"' => {
+                tokens.push(Token::Word(chars[start..i].iter().collect()))
+            }
             c if "{},;*()[]#".contains(c) && i == start + 1 => tokens.push(Token::Mark(c)),
             _ => {}
         }
@@ -214,8 +227,10 @@ fn paths(tokens: &[Token]) -> Vec<Vec<String>> {
     while i < tokens.len() {
         match &tokens[i] {
             Token::Word(w) if w == "use" => {
-                let end =
-                    tokens[i..].iter().position(|t| *t == Token::Mark(';')).map_or(tokens.len(), |n| i + n);
+                let end = tokens[i..]
+                    .iter()
+                    .position(|t| *t == Token::Mark(';'))
+                    .map_or(tokens.len(), |n| i + n);
                 leaves(&tokens[i + 1..end], &[], &mut found);
                 i = end;
             }
@@ -283,7 +298,9 @@ fn modules(directory: &Path, above: &[String], found: &mut BTreeMap<Module, Stri
         let module = || [above, core::slice::from_ref(&stem)].concat();
         if path.is_dir() {
             modules(&path, &module(), found);
-        } else if path.extension().is_some_and(|e| e == "rs") && !stem.ends_with("_tests") && stem != "tests"
+        } else if path.extension().is_some_and(|e| e == "rs")
+            && !stem.ends_with("_tests")
+            && stem != "tests"
         {
             let own = ["mod", "lib", "main"].contains(&stem.as_str());
             let source = std::fs::read_to_string(&path).expect("a source");
@@ -301,7 +318,11 @@ fn imports(sources: &BTreeMap<Module, String>) -> Imports {
                 continue;
             };
             if full[..n] != module[..] {
-                let names = imports.entry(module.clone()).or_default().entry(full[..n].to_vec()).or_default();
+                let names = imports
+                    .entry(module.clone())
+                    .or_default()
+                    .entry(full[..n].to_vec())
+                    .or_default();
                 names.insert(if n == full.len() { "*".into() } else { full[n..].join("::") });
             }
         }
@@ -371,15 +392,19 @@ fn arrows_between_rooms_point_down() {
     let imports = imports_of("rsocket-core");
     let rank = |room: &str| ROOMS.iter().position(|known| *known == room);
     let source = workspace().join("rsocket-core/src");
-    let is_there = |room: &str| source.join(room).is_dir() || source.join(format!("{room}.rs")).is_file();
+    let is_there =
+        |room: &str| source.join(room).is_dir() || source.join(format!("{room}.rs")).is_file();
     let gone: Vec<_> = ROOMS.iter().filter(|room| !is_there(room)).collect();
     assert!(gone.is_empty(), "rooms that are no more: {gone:?}");
-    let unranked: BTreeSet<_> = imports.keys().map(|m| &m[0]).filter(|room| rank(room).is_none()).collect();
+    let unranked: BTreeSet<_> =
+        imports.keys().map(|m| &m[0]).filter(|room| rank(room).is_none()).collect();
     assert!(unranked.is_empty(), "rooms without a place in the order: {unranked:?}");
     let mut known: BTreeMap<(String, String), usize> =
         UP.iter().map(|(from, to, n)| (((*from).to_owned(), (*to).to_owned()), *n)).collect();
     let mut wrong = Vec::new();
-    for ((from, to), n) in arrows(&imports).into_iter().filter(|((from, to), _)| rank(from) < rank(to)) {
+    for ((from, to), n) in
+        arrows(&imports).into_iter().filter(|((from, to), _)| rank(from) < rank(to))
+    {
         let allowed = known.remove(&(from.clone(), to.clone())).unwrap_or(0);
         match n.cmp(&allowed) {
             core::cmp::Ordering::Greater => {
@@ -391,7 +416,9 @@ fn arrows_between_rooms_point_down() {
             core::cmp::Ordering::Equal => {}
         }
     }
-    wrong.extend(known.keys().map(|(from, to)| format!("{from} -> {to}: none left, strike it out here")));
+    wrong.extend(
+        known.keys().map(|(from, to)| format!("{from} -> {to}: none left, strike it out here")),
+    );
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
@@ -409,9 +436,10 @@ fn no_files_import_each_other_in_a_circle() {
 #[test]
 fn crates_depend_on_those_below_them() {
     for (package, below) in CRATES {
-        let manifest =
-            std::fs::read_to_string(workspace().join(package).join("Cargo.toml")).expect("a manifest");
-        let named = |line: &str| CRATES.iter().map(|(name, _)| *name).find(|name| line.starts_with(name));
+        let manifest = std::fs::read_to_string(workspace().join(package).join("Cargo.toml"))
+            .expect("a manifest");
+        let named =
+            |line: &str| CRATES.iter().map(|(name, _)| *name).find(|name| line.starts_with(name));
         let dependencies: BTreeSet<&str> = manifest.lines().filter_map(named).collect();
         assert_eq!(dependencies, below.iter().copied().collect(), "{package}");
     }
@@ -430,7 +458,8 @@ fn what_is_no_import_is_not_taken_for_one() {
         mod tests { use super::*; }
     "##;
     let found: Vec<String> = paths(&tokens(source)).iter().map(|path| path.join("::")).collect();
-    let expected = ["a::self", "a::b", "a::d::e", "a::d::f", "super::Other", "crate::g::H", "self::own"];
+    let expected =
+        ["a::self", "a::b", "a::d::e", "a::d::f", "super::Other", "crate::g::H", "self::own"];
     assert_eq!(found, expected);
 }
 

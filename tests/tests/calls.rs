@@ -1,4 +1,5 @@
-//! `rspreload/calls.txt` against the system: what libc exports, what its headers declare, and the page that is made from it.
+//! `rspreload/calls.txt` against the system: what libc exports, what its headers declare, and the
+//! page that is made from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
@@ -12,7 +13,8 @@ struct Line {
 }
 
 fn table() -> BTreeMap<String, Line> {
-    let text = std::fs::read_to_string(workspace().join("rspreload/calls.txt")).expect("part of the source");
+    let text = std::fs::read_to_string(workspace().join("rspreload/calls.txt"))
+        .expect("part of the source");
     let mut found = BTreeMap::new();
     for line in text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
         let mut words = line.split_whitespace();
@@ -52,7 +54,8 @@ fn libc_functions() -> Vec<(String, String)> {
 fn plain(name: &str) -> String {
     let name = name.trim_start_matches('_');
     let name = name.strip_prefix("libc_").or_else(|| name.strip_prefix("IO_")).unwrap_or(name);
-    let name = ["_chk", "_nocancel", "_2"].iter().find_map(|e| name.strip_suffix(e)).unwrap_or(name);
+    let name =
+        ["_chk", "_nocancel", "_2"].iter().find_map(|e| name.strip_suffix(e)).unwrap_or(name);
     name.strip_suffix("64").or_else(|| name.strip_suffix("64v2")).unwrap_or(name).to_owned()
 }
 
@@ -81,10 +84,13 @@ fn no_variant_of_a_hook_is_missing() {
     assert!(functions.len() > 1500, "{}", functions.len());
     let hooked: BTreeSet<String> =
         table.iter().filter(|(_, l)| l.place == "+").map(|(n, _)| plain(n)).collect();
-    // It runs handlers and then calls libc's own `_exit`; what must happen then happens in our destructor.
+    // It runs handlers and then calls libc's own `_exit`; what must happen then happens in our
+    // destructor.
     let missing: Vec<_> = functions
         .iter()
-        .filter(|(name, _)| hooked.contains(&plain(name)) && !table.contains_key(name) && name != "exit")
+        .filter(|(name, _)| {
+            hooked.contains(&plain(name)) && !table.contains_key(name) && name != "exit"
+        })
         .collect();
     assert!(missing.is_empty(), "in libc, but not in calls.txt: {missing:?}");
     for (name, line) in table.iter().filter(|(_, l)| l.place == "+") {
@@ -92,7 +98,8 @@ fn no_variant_of_a_hook_is_missing() {
     }
 }
 
-/// Names that only libc's own libraries may use stay theirs; all others that stand beside them are hooked.
+/// Names that only libc's own libraries may use stay theirs; all others that stand beside them are
+/// hooked.
 #[test]
 fn private_names_are_left_alone() {
     let table = table();
@@ -106,17 +113,23 @@ fn private_names_are_left_alone() {
 /// Whether a parameter is a descriptor, or a set of descriptors.
 fn takes_descriptor(parameter: &str) -> bool {
     const NAMES: [&str; 14] = [
-        "fd", "fds", "fildes", "filedes", "fd2", "infd", "outfd", "in_fd", "out_fd", "epfd", "fdin", "fdout",
-        "sockfd", "fdes",
+        "fd", "fds", "fildes", "filedes", "fd2", "infd", "outfd", "in_fd", "out_fd", "epfd",
+        "fdin", "fdout", "sockfd", "fdes",
     ];
-    let words: Vec<&str> =
-        parameter.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty()).collect();
+    let words: Vec<&str> = parameter
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|w| !w.is_empty())
+        .collect();
     let name = words.last().map_or("", |w| w.trim_start_matches('_'));
     let sets = ["pollfd", "fd_set"].iter().any(|t| words.contains(t));
-    sets || words.len() > 1 && words.contains(&"int") && !parameter.contains('*') && NAMES.contains(&name)
+    sets || words.len() > 1
+        && words.contains(&"int")
+        && !parameter.contains('*')
+        && NAMES.contains(&name)
 }
 
-/// Every function that libc's headers declare with a descriptor among its parameters is in the table.
+/// Every function that libc's headers declare with a descriptor among its parameters is in the
+/// table.
 #[test]
 fn every_function_of_the_headers_is_listed() {
     const HEADERS: &str = "unistd.h fcntl.h sys/socket.h sys/uio.h sys/epoll.h poll.h sys/select.h sys/sendfile.h sys/ioctl.h \
@@ -135,7 +148,8 @@ fn every_function_of_the_headers_is_listed() {
     let (table, functions) = (table(), libc_functions());
     let (mut seen, mut missing) = (0, Vec::new());
     for statement in text.split([';', '{', '}']) {
-        let Some((head, rest)) = statement.trim().strip_prefix("extern ").and_then(|s| s.split_once('('))
+        let Some((head, rest)) =
+            statement.trim().strip_prefix("extern ").and_then(|s| s.split_once('('))
         else {
             continue;
         };
@@ -156,6 +170,7 @@ fn every_function_of_the_headers_is_listed() {
 #[test]
 fn the_page_is_made_from_the_table() {
     let made = output(&mut Command::new(workspace().join("scripts/calls")));
-    let page = std::fs::read_to_string(workspace().join("docs/calls.md")).expect("part of the source");
+    let page =
+        std::fs::read_to_string(workspace().join("docs/calls.md")).expect("part of the source");
     assert!(made == page, "docs/calls.md is not what scripts/calls prints");
 }

@@ -1,18 +1,21 @@
-//! The edges at which preload libraries fail: each a small C program of `edge/`, run plain and preloaded with
-//! the same outcome demanded. What each is about stands in its first comment.
+//! The edges at which preload libraries fail: each a small C program of `edge/`, run plain and
+//! preloaded with the same outcome demanded. What each is about stands in its first comment.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use rs_tests::{Outcome, build_preload_library, compile, preload_library, run, same_plain_and_preloaded};
+use rs_tests::{
+    Outcome, build_preload_library, compile, preload_library, run, same_plain_and_preloaded,
+};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Compiles and runs a program of `edge/` both ways; it must end well.
 fn same(program: &str) -> Outcome {
     let path = compile(program, program, &[]);
-    let outcome = same_plain_and_preloaded(|| Command::new(&path), preload_library(), &[], &[], LIMIT);
+    let outcome =
+        same_plain_and_preloaded(|| Command::new(&path), preload_library(), &[], &[], LIMIT);
     assert_eq!(outcome.status, 0, "{outcome:?}");
     outcome
 }
@@ -32,7 +35,13 @@ fn a_child_that_is_forked_during_a_look_up_may_call_the_same_function() {
 fn during_look_up(name: &str, scenario: &str) -> Outcome {
     let interposer = compile("interposer", &format!("{name}.so"), &["-shared", "-fPIC", scenario]);
     let program = compile("nothing", &format!("{name}-nothing"), &[]);
-    same_plain_and_preloaded(|| Command::new(&program), preload_library(), &[], &[&interposer], LIMIT)
+    same_plain_and_preloaded(
+        || Command::new(&program),
+        preload_library(),
+        &[],
+        &[&interposer],
+        LIMIT,
+    )
 }
 
 /// In both profiles: an optimiser can remove the landing pads that would abort.
@@ -133,7 +142,8 @@ fn a_sanitized_program_runs_with_its_runtime_first() {
         eprintln!("skipped: the compiler has no address sanitizer");
         return;
     }
-    // The library that -print-file-name gives may be a linker script or a symbolic link: the loader wants a file.
+    // The library that -print-file-name gives may be a linker script or a symbolic link: the loader
+    // wants a file.
     let runtime = runtime.canonicalize().expect("the sanitizer's runtime exists");
     for program in ["aliases", "close_everything", "before_constructors"] {
         if program == "before_constructors" {
@@ -164,8 +174,13 @@ fn an_allocator_that_reads_files_while_it_starts_works() {
     for (before, after) in [(Some(&*allocator), None), (None, Some(&*allocator))] {
         let before: Vec<&Path> = before.into_iter().collect();
         let after: Vec<&Path> = after.into_iter().collect();
-        let outcome =
-            same_plain_and_preloaded(|| Command::new(&program), preload_library(), &before, &after, LIMIT);
+        let outcome = same_plain_and_preloaded(
+            || Command::new(&program),
+            preload_library(),
+            &before,
+            &after,
+            LIMIT,
+        );
         assert_eq!(outcome.status, 0, "{outcome:?}");
     }
 }
@@ -200,25 +215,29 @@ fn every_call_fits_into_the_smallest_stack() {
     let outcome = run(&mut command, LIMIT);
     assert_eq!(outcome.status, 0, "{outcome:?}");
     let stats = std::fs::read_to_string(told("stats")).expect("the report is written");
-    let moved = stats.lines().filter_map(|l| l.strip_prefix("bytes.sent.shm ")?.parse::<u64>().ok());
+    let moved =
+        stats.lines().filter_map(|l| l.strip_prefix("bytes.sent.shm ")?.parse::<u64>().ok());
     assert!(moved.max() > Some(4_000_000), "{stats}");
     for what in ["log", "pcap", "stats"] {
         std::fs::remove_file(told(what)).expect("it was written");
     }
 }
 
-/// Of names that mean the same function (with underscores, `_chk` or 64; the old names of `signal`) one is enough; liburing's are not
-/// libc's.
+/// Of names that mean the same function (with underscores, `_chk` or 64; the old names of `signal`)
+/// one is enough; liburing's are not libc's.
 #[test]
 fn no_call_is_left_out_there() {
-    let read =
-        |path: &str| std::fs::read_to_string(rs_tests::workspace().join(path)).expect("a part of the source");
+    let read = |path: &str| {
+        std::fs::read_to_string(rs_tests::workspace().join(path)).expect("a part of the source")
+    };
     let (calls, program) = (read("rspreload/calls.txt"), read("tests/edge/small_stack.c"));
     let alias = |n: &str| {
         n.starts_with("__") || n.starts_with("_IO") || n.contains("64") || n.starts_with("io_uring")
     };
-    let other = ["vdprintf", "fclose", "bsd_signal", "sysv_signal", "sigset", "siginterrupt", "_exit"];
-    let hooked = calls.lines().filter(|l| l.starts_with('+')).filter_map(|l| l.split_whitespace().nth(2));
+    let other =
+        ["vdprintf", "fclose", "bsd_signal", "sysv_signal", "sigset", "siginterrupt", "_exit"];
+    let hooked =
+        calls.lines().filter(|l| l.starts_with('+')).filter_map(|l| l.split_whitespace().nth(2));
     let missing: Vec<_> = hooked
         .filter(|n| {
             !alias(n)
@@ -238,8 +257,10 @@ fn one_thread_may_hold_both_ends() {
 #[test]
 fn disabled_means_nothing_is_tracked() {
     let path = compile("aliases", "aliases-disabled", &[]);
-    let outcome =
-        run(Command::new(&path).env("LD_PRELOAD", preload_library()).env("RSOCKET_DISABLE", "1"), LIMIT);
+    let outcome = run(
+        Command::new(&path).env("LD_PRELOAD", preload_library()).env("RSOCKET_DISABLE", "1"),
+        LIMIT,
+    );
     assert_eq!(outcome.status, 0, "{outcome:?}");
 }
 

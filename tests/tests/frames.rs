@@ -1,9 +1,11 @@
-//! How much of a program's stack a hook may take. A thread may have been given 16 KiB (`PTHREAD_STACK_MIN`), of which libc has
-//! taken its part before the program begins: no function that a hook reaches has a frame above 1 KiB, and no chain of calls among
-//! them is long. What needs more runs on a stack of the library's own (`rsocket-core/src/sync/stack.rs`), which is called by a pointer
-//! that this test does not follow.
+//! How much of a program's stack a hook may take. A thread may have been given 16 KiB
+//! (`PTHREAD_STACK_MIN`), of which libc has taken its part before the program begins: no function
+//! that a hook reaches has a frame above 1 KiB, and no chain of calls among them is long. What
+//! needs more runs on a stack of the library's own (`rsocket-core/src/sync/stack.rs`), which is
+//! called by a pointer that this test does not follow.
 //!
-//! It reads the machine code of the library as it is released: every call, jump and address of a function counts as a way to it.
+//! It reads the machine code of the library as it is released: every call, jump and address of a
+//! function counts as a way to it.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +14,8 @@ use std::process::Command;
 /// The largest frame, in bytes: what is pushed and what is subtracted, with the return address.
 const MOST: usize = 1024 + 8;
 
-/// Parts of names of functions that are reached in no thread of a program's, or stand where the kernel would take as much.
+/// Parts of names of functions that are reached in no thread of a program's, or stand where the
+/// kernel would take as much.
 const EXCUSED: [(&str, &str); 7] = [
     ("sync::stack::run", "begins on a stack of the library's own"),
     ("relay::service::Service", "the service thread, which has a stack of its own making"),
@@ -30,7 +33,8 @@ struct Function {
 }
 
 fn output(program: &str, arguments: &[&str], file: &std::path::Path) -> String {
-    let done = Command::new(program).args(arguments).arg(file).output().expect("binutils are there");
+    let done =
+        Command::new(program).args(arguments).arg(file).output().expect("binutils are there");
     assert!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
@@ -51,7 +55,8 @@ fn target(instruction: &str) -> Option<u64> {
 
 /// What an instruction takes of the stack. A frame of more than a page is made in steps.
 fn taken(instruction: &str) -> usize {
-    let immediate = |text: &str| hex(text.trim_start().trim_start_matches('$').split(',').next()?);
+    let immediate =
+        |text: &str| hex(text.trim_start().trim_start_matches('$').split(',').next()?);
     match instruction.split_once(' ') {
         Some(("push", _)) => 8,
         Some(("sub", rest)) if rest.ends_with(",%rsp") => immediate(rest).unwrap_or(0) as usize,
@@ -66,7 +71,8 @@ fn functions(text: &str) -> BTreeMap<u64, Function> {
         if let Some((address, name)) = line.strip_suffix(">:").and_then(|l| l.split_once(" <")) {
             at = hex(address).expect("an address");
             all.insert(at, Function { name: name.to_owned(), frame: 8, calls: BTreeSet::new() });
-        } else if let (Some(function), Some((_, code))) = (all.get_mut(&at), line.split_once(":\t")) {
+        } else if let (Some(function), Some((_, code))) = (all.get_mut(&at), line.split_once(":\t"))
+        {
             let instruction = code.trim();
             function.frame += taken(instruction);
             function.calls.extend(target(instruction));

@@ -1,5 +1,5 @@
-//! What must hold of the library as a file: what it exports, what it needs, how it was built. Each of these
-//! was a failure once (docs/spec/hazards.md).
+//! What must hold of the library as a file: what it exports, what it needs, how it was built. Each
+//! of these was a failure once (docs/spec/hazards.md).
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,10 +21,13 @@ fn exported(library: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// The names that a library is to export: rspreload's are the lines of its table of calls that say so.
+/// The names that a library is to export: rspreload's are the lines of its table of calls that say
+/// so.
 fn listed(package: &str) -> BTreeSet<String> {
     let directory = workspace().join(package);
-    let read = |name| std::fs::read_to_string(directory.join(name)).expect("the list is part of the source");
+    let read = |name| {
+        std::fs::read_to_string(directory.join(name)).expect("the list is part of the source")
+    };
     if package != "rspreload" {
         return read("exports.txt")
             .lines()
@@ -40,10 +43,13 @@ fn listed(package: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// A symbol that leaks out of a dependency would interpose every program's own function of that name.
+/// A symbol that leaks out of a dependency would interpose every program's own function of that
+/// name.
 #[test]
 fn they_export_the_listed_names_and_no_others() {
-    for (library, package) in [(preload_library(), "rspreload"), (rsocket_library(), "rsocket-capi")] {
+    for (library, package) in
+        [(preload_library(), "rspreload"), (rsocket_library(), "rsocket-capi")]
+    {
         let (exported, listed) = (exported(library), listed(package));
         let unlisted: Vec<_> = exported.difference(&listed).collect();
         let missing: Vec<_> = listed.difference(&exported).collect();
@@ -61,7 +67,9 @@ fn the_header_declares_what_is_exported() {
     let text = std::fs::read_to_string(path).expect("the header is part of the source");
     let declared: BTreeSet<String> = text
         .lines()
-        .filter(|l| ["int r", "ssize_t r", "size_t r", "off_t r"].iter().any(|start| l.starts_with(start)))
+        .filter(|l| {
+            ["int r", "ssize_t r", "size_t r", "off_t r"].iter().any(|start| l.starts_with(start))
+        })
         .filter_map(|l| l.split_once(' ')?.1.split('(').next())
         .map(str::to_owned)
         .collect();
@@ -76,8 +84,8 @@ fn the_rsocket_library_has_a_name_and_stays() {
     assert!(text.lines().any(|l| l.contains("FLAGS_1") && l.contains("NODELETE")), "{text}");
 }
 
-/// A call on a descriptor that is not ours is a look-up and a jump: what our own connections need stands out of
-/// line, so that the whole function is the way past it.
+/// A call on a descriptor that is not ours is a look-up and a jump: what our own connections need
+/// stands out of line, so that the whole function is the way past it.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_miss_costs_a_few_instructions() {
@@ -100,23 +108,28 @@ fn a_miss_costs_a_few_instructions() {
         );
         let count = text
             .lines()
-            .filter(|l| l.starts_with(' ') && l.contains(":\t") && !l.contains("int3") && !l.contains("nop"))
+            .filter(|l| {
+                l.starts_with(' ') && l.contains(":\t") && !l.contains("int3") && !l.contains("nop")
+            })
             .count();
         assert!(count > 0 && count <= most, "{name}: {count} instructions\n{text}");
     }
 }
 
-/// `syscall` carries std's own futex, and the system calls of sandboxes: six numbers are looked at, others are looked up among
-/// those that wait, and nothing is touched.
+/// `syscall` carries std's own futex, and the system calls of sandboxes: six numbers are looked at,
+/// others are looked up among those that wait, and nothing is touched.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn it_leaves_syscall_alone() {
     for release in [false, true] {
         let library = rs_tests::build_preload_library(release);
         let text = output(
-            Command::new("objdump").args(["--no-show-raw-insn", "--disassemble=syscall"]).arg(library),
+            Command::new("objdump")
+                .args(["--no-show-raw-insn", "--disassemble=syscall"])
+                .arg(library),
         );
-        let body: Vec<_> = text.lines().filter_map(|l| l.split_once(":\t")).map(|(_, i)| i.trim()).collect();
+        let body: Vec<_> =
+            text.lines().filter_map(|l| l.split_once(":\t")).map(|(_, i)| i.trim()).collect();
         let waits = ["cmp ", "jae ", "bt ", "jb ", "jmp "];
         let looks: Vec<_> = ["cmp ", "je "].repeat(6).into_iter().chain(waits).collect();
         let Some((way, padding)) = body.split_at_checked(looks.len()) else { panic!("{text}") };
@@ -128,8 +141,8 @@ fn it_leaves_syscall_alone() {
     }
 }
 
-/// What a byte passes stands side by side, whichever linker made the library (`rsocket-core/data-path.ld`): the patterns there name
-/// functions that may be renamed.
+/// What a byte passes stands side by side, whichever linker made the library
+/// (`rsocket-core/data-path.ld`): the patterns there name functions that may be renamed.
 #[test]
 fn the_data_path_is_in_one_place() {
     let text = output(Command::new("objdump").arg("-t").arg(rs_tests::build_preload_library(true)));
@@ -156,14 +169,16 @@ fn the_data_path_is_in_one_place() {
     for name in ["6FAMILY", "8WATCHERS", "5STATS", "6CHUNKS", "8MAPPINGS"] {
         assert!(tables.iter().any(|l| l.contains(name)), "{name} is not among {tables:?}");
     }
-    let size =
-        |line: &&str| line.split_whitespace().rev().nth(1).and_then(|n| usize::from_str_radix(n, 16).ok());
+    let size = |line: &&str| {
+        line.split_whitespace().rev().nth(1).and_then(|n| usize::from_str_radix(n, 16).ok())
+    };
     let all: usize = inside.iter().filter_map(size).sum();
     assert!((16 << 10..64 << 10).contains(&all), "{all} bytes");
 }
 
-/// A missing dependency of a preload library kills every program that is started, the shell included, and a present one
-/// makes every start longer: libgcc_s more than all the rest of it (`rspreload/src/unwind.rs`).
+/// A missing dependency of a preload library kills every program that is started, the shell
+/// included, and a present one makes every start longer: libgcc_s more than all the rest of it
+/// (`rspreload/src/unwind.rs`).
 #[test]
 fn they_need_nothing_but_libc() {
     let mut preload = vec!["libc.so.6"];
@@ -188,12 +203,14 @@ fn they_need_nothing_but_libc() {
     }
 }
 
-/// The RDMA libraries are loaded at their first use, also by the library as it is released: where they are
-/// missing every program still starts.
+/// The RDMA libraries are loaded at their first use, also by the library as it is released: where
+/// they are missing every program still starts.
 #[test]
 fn it_loads_the_rdma_libraries_itself() {
     for release in [false, true] {
-        let text = output(Command::new("readelf").arg("-dW").arg(rs_tests::build_preload_library(release)));
+        let text = output(
+            Command::new("readelf").arg("-dW").arg(rs_tests::build_preload_library(release)),
+        );
         assert!(text.contains("(NEEDED)"), "{text}");
         for name in ["libibverbs", "librdmacm"] {
             assert!(!text.contains(name), "{text}");
@@ -203,12 +220,17 @@ fn it_loads_the_rdma_libraries_itself() {
     let device = workspace().join("rsocket-core/src");
     for file in sources(&device) {
         let text = std::fs::read_to_string(&file).expect("a source is text");
-        assert!(!text.contains("rdma_sys") || file.ends_with("device/rdma/ffi.rs"), "{}", file.display());
+        assert!(
+            !text.contains("rdma_sys") || file.ends_with("device/rdma/ffi.rs"),
+            "{}",
+            file.display()
+        );
     }
 }
 
-/// With its `use-libc` feature, which any other crate could switch on, rustix would call our own hooks. (`use-libc-auxv`
-/// is getauxval alone, which nobody hooks; without it a preloaded program cannot run under valgrind.)
+/// With its `use-libc` feature, which any other crate could switch on, rustix would call our own
+/// hooks. (`use-libc-auxv` is getauxval alone, which nobody hooks; without it a preloaded program
+/// cannot run under valgrind.)
 #[test]
 fn rustix_goes_to_the_kernel_itself() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -229,7 +251,8 @@ fn rustix_goes_to_the_kernel_itself() {
 /// `pthread_cancel` unwinds through our frames: with `panic = "abort"` it would end the process.
 #[test]
 fn every_profile_unwinds() {
-    let text = std::fs::read_to_string(workspace().join("Cargo.toml")).expect("the workspace has a manifest");
+    let text = std::fs::read_to_string(workspace().join("Cargo.toml"))
+        .expect("the workspace has a manifest");
     for profile in ["[profile.dev]", "[profile.release]"] {
         let section = text.split(profile).nth(1).expect(profile);
         let section = section.split("\n[").next().unwrap_or(section);
@@ -238,7 +261,8 @@ fn every_profile_unwinds() {
     assert!(!text.contains("panic = \"abort\""));
 }
 
-/// A thread-local with a destructor runs before the program's own late destructors, which may still call us.
+/// A thread-local with a destructor runs before the program's own late destructors, which may still
+/// call us.
 #[test]
 fn no_thread_local_of_its_own_has_a_destructor() {
     for package in ["rspreload", "rsocket-capi", "rsocket-core"] {
@@ -261,13 +285,21 @@ fn no_thread_local_of_its_own_has_a_destructor() {
 /// What would block, allocate or come back to us from a hook.
 #[test]
 fn the_hooks_use_nothing_that_blocks() {
-    let banned = ["OnceLock", "LazyLock", "std::sync::Once", "std::sync::Mutex", "catch_unwind(", "println!"];
-    let shared =
-        ["descriptors.rs", "edge.rs", "process.rs"].map(|f| workspace().join("rsocket-core/src").join(f));
+    let banned = [
+        "OnceLock",
+        "LazyLock",
+        "std::sync::Once",
+        "std::sync::Mutex",
+        "catch_unwind(",
+        "println!",
+    ];
+    let shared = ["descriptors.rs", "edge.rs", "process.rs"]
+        .map(|f| workspace().join("rsocket-core/src").join(f));
     let own = ["rspreload/src", "rsocket-capi/src"].map(|d| sources(&workspace().join(d)));
     for file in own.into_iter().flatten().chain(shared) {
         let text = std::fs::read_to_string(&file).expect("a source is text");
-        for (n, line) in text.lines().enumerate().filter(|(_, l)| !l.trim_start().starts_with("//")) {
+        for (n, line) in text.lines().enumerate().filter(|(_, l)| !l.trim_start().starts_with("//"))
+        {
             for word in banned {
                 assert!(!line.contains(word), "{}:{}: {line}", file.display(), n + 1);
             }

@@ -1,5 +1,6 @@
-//! Which system calls the data path makes: the rows that `docs/system-calls.md` marks. Needs `strace`, and a
-//! kernel that lets it trace; without them there is nothing to see, and the test says so.
+//! Which system calls the data path makes: the rows that `docs/system-calls.md` marks. Needs
+//! `strace`, and a kernel that lets it trace; without them there is nothing to see, and the test
+//! says so.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -28,7 +29,8 @@ fn stages(trace: &str) -> Stages {
 #[test]
 fn the_data_path() {
     let program = compile("awake", "awake", &[]);
-    let trace = profile_directory().join("edge").join(format!("awake.{}.trace", std::process::id()));
+    let trace =
+        profile_directory().join("edge").join(format!("awake.{}.trace", std::process::id()));
     let mut strace = Command::new("strace");
     strace.arg("-o").arg(&trace).arg("-E");
     strace.arg(format!("LD_PRELOAD={}", preload_library().display())).arg(&program);
@@ -47,8 +49,16 @@ fn the_data_path() {
         let calls = stages.get(stage).unwrap_or_else(|| panic!("no stage {stage}"));
         calls.iter().map(|(call, n)| (call.as_str(), *n)).collect::<Vec<_>>()
     };
-    assert_eq!(counts("foreign"), [("read", 100), ("write", 100)], "the program's own, and none of ours");
-    assert_eq!(counts("young"), [("recvfrom", 4), ("sendto", 4)], "the program's own, and none of ours");
+    assert_eq!(
+        counts("foreign"),
+        [("read", 100), ("write", 100)],
+        "the program's own, and none of ours"
+    );
+    assert_eq!(
+        counts("young"),
+        [("recvfrom", 4), ("sendto", 4)],
+        "the program's own, and none of ours"
+    );
     for (call, n) in counts("awake") {
         assert!(
             matches!(call, "poll" | "ppoll") && n <= 20,

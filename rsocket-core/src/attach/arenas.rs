@@ -1,12 +1,13 @@
-//! The memory that this process shares with peer processes: arenas, and which of their windows are given away.
+//! The memory that this process shares with peer processes: arenas, and which of their windows are
+//! given away.
 //!
-//! An [`ArenaRecord`] lives in the family's shared memory, so that a relative that did not map an arena
-//! itself can find out how to; where an arena is mapped is each process's own business ([`super::mapping`]).
-//! Windows are reused between the same two processes, because faulting in fresh memory costs more than
-//! everything else about an attach.
+//! An [`ArenaRecord`] lives in the family's shared memory, so that a relative that did not map an
+//! arena itself can find out how to; where an arena is mapped is each process's own business
+//! ([`super::mapping`]). Windows are reused between the same two processes, because faulting in
+//! fresh memory costs more than everything else about an attach.
 //!
-//! Must not know what is in a window, nor what a connection does with it ([`super::link`]). Entry points: [`claim`] and
-//! [`open`], then [`settled`]; [`map_found`].
+//! Must not know what is in a window, nor what a connection does with it ([`super::link`]). Entry
+//! points: [`claim`] and [`open`], then [`settled`]; [`map_found`].
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::OwnedFd;
@@ -54,24 +55,28 @@ pub struct ArenaRecord {
     pub(super) peer_pid: AtomicU32,
     /// Connections that use it.
     pub(super) live: AtomicU32,
-    /// Windows that are promised to a connection which does not use them yet ([`claim`], [`open`]), a bit for each: until
-    /// [`settled`] no other thread may take the arena for idle. Changed by the owner; set under its lock.
+    /// Windows that are promised to a connection which does not use them yet ([`claim`], [`open`]),
+    /// a bit for each: until [`settled`] no other thread may take the arena for idle. Changed by
+    /// the owner; set under its lock.
     pub(super) promised: [AtomicU64; MOST_WINDOWS / 64],
     /// Nonzero: the vault has a copy of its descriptor.
     pub(super) in_vault: AtomicU32,
     /// Windows given to connections and not known to be free again (side 0 only).
     pub(super) taken: [AtomicU64; MOST_WINDOWS / 64],
-    /// The connection that has each window on this side; 0 is none, [`GUEST`] one that is still to come.
+    /// The connection that has each window on this side; 0 is none, [`GUEST`] one that is still to
+    /// come.
     pub(super) slot_of: [AtomicU32; MOST_WINDOWS],
     /// Bells of the peer that were rung, to be forgotten with it.
     pub(super) rung: [AtomicU64; RUNG],
 }
 
-/// In `slot_of`: the window is kept for a connection that has no slot yet ([`super::link::keep`]). No slot has this number.
+/// In `slot_of`: the window is kept for a connection that has no slot yet ([`super::link::keep`]).
+/// No slot has this number.
 pub(super) const GUEST: u32 = u32::MAX;
 const _: () = assert!(family::MAX_SLOTS < GUEST as usize);
 
-/// How many of the peer's bells a record remembers: one for each of its threads that sleep at a time.
+/// How many of the peer's bells a record remembers: one for each of its threads that sleep at a
+/// time.
 const RUNG: usize = 32;
 
 /// Serialises changes to this process's records and mappings. Never held across a sleep.
@@ -101,9 +106,9 @@ pub(super) fn used_records(family: &'static Family) -> impl Iterator<Item = &'st
 }
 
 pub(super) fn lock() -> Option<Holding<'static>> {
-    // A signal handler that interrupted the section cannot get here twice: the section makes no call that
-    // a handler of the program could run inside of with our lock needed, other than by attaching, and then
-    // it goes through, without the lock, to records that are marked BUSY.
+    // A signal handler that interrupted the section cannot get here twice: the section makes no
+    // call that a handler of the program could run inside of with our lock needed, other than by
+    // attaching, and then it goes through, without the lock, to records that are marked BUSY.
     LOCK.hold()
 }
 
@@ -176,7 +181,8 @@ fn free_window(r: &ArenaRecord, index: u32) -> Option<u32> {
         let ours = r.slot_of.get(w as usize).is_some_and(|s| s.load(Ordering::Acquire) == 0);
         ours && arena.window(w).is_some_and(|w| {
             // The accepting side reads direction 0 and writes direction 1.
-            super::marks::receiver_closed(&w.direction(0)) && super::marks::sender_closed(&w.direction(1))
+            super::marks::receiver_closed(&w.direction(0))
+                && super::marks::sender_closed(&w.direction(1))
         })
     })
 }
@@ -201,18 +207,21 @@ fn promise(r: &ArenaRecord, window: u32) {
     }
 }
 
-/// The connection that was promised the window counts among the users of the arena now, or will never have it.
+/// The connection that was promised the window counts among the users of the arena now, or will
+/// never have it.
 pub(super) fn settled(r: &ArenaRecord, window: u32) {
     if let Some(word) = r.promised.get(window as usize / 64) {
-        // Release: pairs with the acquire in sweep(); whoever finds the promise gone finds the user.
+        // Release: pairs with the acquire in sweep(); whoever finds the promise gone finds the
+        // user.
         word.fetch_and(!(1 << (window % 64)), Ordering::Release);
     }
 }
 
 fn claim_new(family: &'static Family, peer: Id, peer_pid: u32) -> Result<Claim, Reason> {
     sweep(family);
-    let before =
-        mapping::indices().filter(|&i| record(family, i).is_some_and(|r| mine(r, i, 0, peer))).count();
+    let before = mapping::indices()
+        .filter(|&i| record(family, i).is_some_and(|r| mine(r, i, 0, peer)))
+        .count();
     let windows = match before {
         0 => 16,
         1 => 64,
@@ -255,7 +264,8 @@ fn adopt(
         return Err(Reason::ResourceError);
     };
     let r = record(family, index).ok_or(Reason::ResourceError)?;
-    // Release: pairs with the acquire in used_records; a record is looked at only when it is READY, which it becomes later.
+    // Release: pairs with the acquire in used_records; a record is looked at only when it is READY,
+    // which it becomes later.
     family.arenas_used.fetch_max(index + 1, Ordering::Release);
     r.side.store(side, Ordering::Relaxed);
     r.windows.store(arena.windows(), Ordering::Relaxed);
@@ -296,16 +306,23 @@ fn map_here(r: &ArenaRecord, index: u32, arena: Arena) {
     mapping::put(index, r.generation.load(Ordering::Relaxed), arena);
 }
 
-/// Accepting side: the record of the arena that the peer named, mapped now if this is its first window, and that window
-/// promised.
+/// Accepting side: the record of the arena that the peer named, mapped now if this is its first
+/// window, and that window promised.
 ///
 /// # Errors
 /// Why the arena is not to be used.
-pub fn open(peer: Id, peer_pid: u32, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32, Reason> {
+pub fn open(
+    peer: Id,
+    peer_pid: u32,
+    id: Id,
+    fd: Option<OwnedFd>,
+    window: u32,
+) -> Result<u32, Reason> {
     let family = family::get().ok_or(Reason::ResourceError)?;
     let _held = lock();
     let known = mapping::indices().find(|&i| {
-        record(family, i).is_some_and(|r| mine(r, i, 1, peer) && mapped(r, i) && load_pair(&r.id) == id.0)
+        record(family, i)
+            .is_some_and(|r| mine(r, i, 1, peer) && mapped(r, i) && load_pair(&r.id) == id.0)
     });
     let index = match (known, fd) {
         (Some(i), _) => Ok(i),
@@ -336,7 +353,8 @@ pub fn open(peer: Id, peer_pid: u32, id: Id, fd: Option<OwnedFd>, window: u32) -
     index
 }
 
-/// Puts the arena where every relative finds it. What does not fit is found as long as its owner or the peer lives.
+/// Puts the arena where every relative finds it. What does not fit is found as long as its owner or
+/// the peer lives.
 pub(super) fn keep_for_relatives(r: &ArenaRecord) {
     if r.in_vault.load(Ordering::Relaxed) == 0 {
         free_orphans();
@@ -346,8 +364,8 @@ pub(super) fn keep_for_relatives(r: &ArenaRecord) {
     }
 }
 
-/// Before a fork: the arenas of this process that have connections, for relatives to come, which may become other
-/// programs and lose their mappings.
+/// Before a fork: the arenas of this process that have connections, for relatives to come, which
+/// may become other programs and lose their mappings.
 pub fn fork_prepare() {
     // Not in a signal handler that interrupted a change of the arenas.
     let Some(_held) = LOCK.hold() else { return };
@@ -358,7 +376,8 @@ pub fn fork_prepare() {
     });
 }
 
-/// Frees the records of processes that ended without freeing them, once no connection uses the arena.
+/// Frees the records of processes that ended without freeing them, once no connection uses the
+/// arena.
 fn free_orphans() {
     let Some(family) = family::get() else { return };
     family::sweep(family);
@@ -366,7 +385,9 @@ fn free_orphans() {
         let orphan = r.state.load(Ordering::Acquire) == READY
             && r.live.load(Ordering::Acquire) == 0
             && !living::process(r.owner.load(Ordering::Relaxed));
-        if orphan && r.state.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if orphan
+            && r.state.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
             leave_vault(r);
             r.rung.iter().for_each(|b| b.store(0, Ordering::Relaxed));
             r.generation.fetch_add(1, Ordering::AcqRel);
@@ -381,8 +402,8 @@ fn leave_vault(r: &ArenaRecord) {
     }
 }
 
-/// Frees arenas that no connection uses: all of them whose peer has ended, and of the others the oldest
-/// beyond a few. The caller holds the lock.
+/// Frees arenas that no connection uses: all of them whose peer has ended, and of the others the
+/// oldest beyond a few. The caller holds the lock.
 pub(super) fn sweep(family: &'static Family) {
     retired::let_go();
     let mut kept = 0;
@@ -415,8 +436,9 @@ fn drop_record(r: &ArenaRecord, index: u32) {
         && let Some(arena) = m.take()
     {
         m.set_own(false);
-        // SAFETY: no connection uses it, or is about to: live is 0, and nothing is promised. Only the owner, who we are, adds
-        // to either, promises under the lock, which our caller holds, and users in place of a promise.
+        // SAFETY: no connection uses it, or is about to: live is 0, and nothing is promised. Only
+        // the owner, who we are, adds to either, promises under the lock, which our caller holds,
+        // and users in place of a promise.
         unsafe { retired::retire(arena) };
     }
     r.generation.fetch_add(1, Ordering::AcqRel);
@@ -443,7 +465,8 @@ pub(super) fn map_found(r: &ArenaRecord, index: u32) -> bool {
     let here = mapped(r, index);
     let still = r.generation.load(Ordering::Acquire) == generation;
     if here || !still {
-        // SAFETY: no handle on it exists. Another thread was faster, or the record is another arena's by now.
+        // SAFETY: no handle on it exists. Another thread was faster, or the record is another
+        // arena's by now.
         unsafe { found.unmap() };
     } else {
         map_here(r, index, found);
@@ -460,8 +483,8 @@ pub(super) fn each_own(mut f: impl FnMut(u32, &'static ArenaRecord)) {
     }
 }
 
-/// Calls `f` with the address and length of each arena that is mapped here. One that goes meanwhile, or
-/// comes, may be among them or not.
+/// Calls `f` with the address and length of each arena that is mapped here. One that goes
+/// meanwhile, or comes, may be among them or not.
 pub fn each_mapping(f: &mut dyn FnMut(usize, usize)) {
     let all = mapping::indices().filter_map(mapping);
     all.filter_map(Mapping::range).for_each(|(at, length)| f(at, length));
@@ -480,9 +503,10 @@ pub fn keep_across_exec(keep: bool) {
     drop(held);
 }
 
-/// After `exec`: maps the arenas that the last program of this process had. One that another thread made when `exec` had begun
-/// is not open any more, and its number is another file's, or will be: then it is nobody's, and found as a relative's is. So
-/// is one of another process that had this number.
+/// After `exec`: maps the arenas that the last program of this process had. One that another thread
+/// made when `exec` had begun is not open any more, and its number is another file's, or will be:
+/// then it is nobody's, and found as a relative's is. So is one of another process that had this
+/// number.
 pub fn inherit() {
     let Some(family) = family::get() else { return };
     let left = |r: &&ArenaRecord| {

@@ -1,8 +1,9 @@
-//! Bytes that the peer is to send again by TCP, before their reader becomes somebody who knows nothing of us.
+//! Bytes that the peer is to send again by TCP, before their reader becomes somebody who knows
+//! nothing of us.
 //!
-//! A peer that sleeps in a call of the library answers at once; one that computes does so later, which is nobody's
-//! fault, so the wait is short. But one that has ended meanwhile will never answer, and must be told from one that had
-//! nothing more to say.
+//! A peer that sleeps in a call of the library answers at once; one that computes does so later,
+//! which is nobody's fault, so the wait is short. But one that has ended meanwhile will never
+//! answer, and must be told from one that had nothing more to say.
 //!
 //! Entry point: [`comes`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -20,8 +21,8 @@ const LOOK_EVERY: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 500_000 
 /// Of a long tail, no more than this fits into a receive buffer that nobody empties.
 const ENOUGH: u64 = 16 * 1024;
 
-/// Waits, a tenth of a second at most, until TCP has brought `all` bytes of the stream, or as many of those that are
-/// left as can wait unread. False when it has ended without them.
+/// Waits, a tenth of a second at most, until TCP has brought `all` bytes of the stream, or as many
+/// of those that are left as can wait unread. False when it has ended without them.
 #[must_use]
 pub fn comes(fd: RawFd, all: u64) -> bool {
     let end = sys::now_ns().saturating_add(PATIENCE_NS);

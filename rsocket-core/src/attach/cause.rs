@@ -1,9 +1,9 @@
-//! What is known of why a connection is on TCP beside its [`Reason`]: which option it was, or
-//! which system call a filter forbids, and whether the other end went back first. That end leaves word in the window, so that both name the
-//! same cause.
+//! What is known of why a connection is on TCP beside its [`Reason`]: which option it was, or which
+//! system call a filter forbids, and whether the other end went back first. That end leaves word in
+//! the window, so that both name the same cause.
 //!
-//! Must not know how a connection goes back. Entry points: [`of_option`], [`of_filter`], [`count`], [`say`],
-//! [`heard`], [`at_the_end`].
+//! Must not know how a connection goes back. Entry points: [`of_option`], [`of_filter`], [`count`],
+//! [`say`], [`heard`], [`at_the_end`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -17,8 +17,8 @@ use crate::reason::Reason;
 use crate::socket::slot::{Slot, flag};
 use crate::stats;
 
-/// Bits of [`Slot::cause`]: the option's [`option_table::number`], or for [`Reason::Sandboxed`] what is in
-/// the way by [`trial::obstacle`], plus one; 0 for none.
+/// Bits of [`Slot::cause`]: the option's [`option_table::number`], or for [`Reason::Sandboxed`]
+/// what is in the way by [`trial::obstacle`], plus one; 0 for none.
 const DETAIL: u32 = 0xff;
 /// The other end was first.
 const BY_PEER: u32 = 1 << 8;
@@ -102,8 +102,9 @@ pub fn say(s: &Slot, ends: &Ends, reason: Reason) {
 #[cold]
 pub fn heard(s: &Slot, ends: &Ends) {
     let said = ends.incoming.sender().why.load(Ordering::Relaxed);
-    let reason =
-        Reason::from_u8(said as u8).filter(|r| *r != Reason::TooYoung).unwrap_or(Reason::PeerReturned);
+    let reason = Reason::from_u8(said as u8)
+        .filter(|r| *r != Reason::TooYoung)
+        .unwrap_or(Reason::PeerReturned);
     let first = s.reason.compare_exchange(0, reason as u32, Ordering::Relaxed, Ordering::Relaxed);
     if first.is_ok() {
         s.cause.store(said >> 8 & DETAIL | BY_PEER, Ordering::Relaxed);
@@ -124,13 +125,18 @@ pub fn stays(s: &Slot, ends: &Ends, reason: Reason) {
 /// A connection ends: what it was that kept it on TCP until then is counted, once, if nothing was
 /// yet.
 pub fn at_the_end(s: &Slot, overdue: bool) {
-    let noted = Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).filter(|r| *r != Reason::TooYoung);
+    let noted =
+        Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).filter(|r| *r != Reason::TooYoung);
     let reason = match s.phase() {
-        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked if noted.is_some() && !overdue => {
+        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked
+            if noted.is_some() && !overdue =>
+        {
             noted
         }
         // Where there is no TCP to stay on, it has not been on it.
-        _ if noted.is_some() || s.has(flag::STRICT | flag::RSOCKET | flag::UNTRACKED | flag::DATAGRAM) => {
+        _ if noted.is_some()
+            || s.has(flag::STRICT | flag::RSOCKET | flag::UNTRACKED | flag::DATAGRAM) =>
+        {
             None
         }
         Phase::Young if s.tries.load(Ordering::Relaxed) > 0 && !s.has(flag::CONNECTING) => {
@@ -151,7 +157,9 @@ pub fn at_the_end(s: &Slot, overdue: bool) {
 
 /// Whether a connection that has a window has not used it in either direction.
 fn never_left(s: &Slot) -> bool {
-    let receives =
-        matches!(s.receive_mode(), ReceiveMode::Kernel | ReceiveMode::Asked | ReceiveMode::Acknowledged);
+    let receives = matches!(
+        s.receive_mode(),
+        ReceiveMode::Kernel | ReceiveMode::Asked | ReceiveMode::Acknowledged
+    );
     receives && matches!(s.send_mode(), SendMode::Kernel | SendMode::Asked) && !s.has(flag::RELAYED)
 }

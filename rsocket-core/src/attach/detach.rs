@@ -1,9 +1,10 @@
 //! Back to TCP (`life-of-a-connection §5`), and the loud end when something does not add up.
 //!
-//! A way back is one-sided. For the bytes it sends, a side marks "the window ends at M, the rest is TCP".
-//! For the bytes it receives, it asks the peer to set that mark at its next call, and reads up to it: what is in the
-//! channel is never lost, whatever becomes of the peer. Only where the next reader knows nothing of this library does
-//! it say how many bytes it took; the peer then sends what is unread by TCP, and everything after it too ([`Scope`]).
+//! A way back is one-sided. For the bytes it sends, a side marks "the window ends at M, the rest is
+//! TCP". For the bytes it receives, it asks the peer to set that mark at its next call, and reads
+//! up to it: what is in the channel is never lost, whatever becomes of the peer. Only where the
+//! next reader knows nothing of this library does it say how many bytes it took; the peer then
+//! sends what is unread by TCP, and everything after it too ([`Scope`]).
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
@@ -22,8 +23,8 @@ use crate::stats::{self, Counter};
 use crate::sys::sandbox;
 use crate::wire::word::{Message, Word};
 
-/// Ends the connection for both sides with `ECONNRESET`: an inconsistency after the switch. From now on
-/// this process attaches nothing more.
+/// Ends the connection for both sides with `ECONNRESET`: an inconsistency after the switch. From
+/// now on this process attaches nothing more.
 pub fn break_connection(s: &Slot, fd: RawFd, reason: Reason) {
     mark_broken(s, reason);
     kernel::reset_on_close(fd);
@@ -50,17 +51,20 @@ fn tell_broken(s: &Slot) {
     }
 }
 
-/// The connection stays on TCP for good, or has gone back to it. Where that is not wanted, it ends here.
+/// The connection stays on TCP for good, or has gone back to it. Where that is not wanted, it ends
+/// here.
 #[inline]
 pub fn insist(id: SlotId, s: &Slot, fd: RawFd) {
     if policy::required() && fd >= 0 && !s.has(flag::BROKEN | flag::STRICT) {
-        let reason = Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).unwrap_or(Reason::PolicyTcp);
+        let reason =
+            Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).unwrap_or(Reason::PolicyTcp);
         end_instead(id, s, fd, reason);
     }
 }
 
-/// Ends a connection that would be TCP's from here on, where that was excluded (`RSOCKET_REQUIRE`): both directions
-/// fail, in this process by our own word, so that a stream that was cut short does not look like one that has ended.
+/// Ends a connection that would be TCP's from here on, where that was excluded (`RSOCKET_REQUIRE`):
+/// both directions fail, in this process by our own word, so that a stream that was cut short does
+/// not look like one that has ended.
 #[cold]
 fn end_instead(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     let errno = crate::sys::errno();
@@ -79,7 +83,8 @@ pub enum Scope {
     Sending,
     /// Both directions. This library goes on reading, first what is in the channel.
     Both,
-    /// Both directions, for a reader that has only the kernel: another program, or a thread of libc's.
+    /// Both directions, for a reader that has only the kernel: another program, or a thread of
+    /// libc's.
     Stranger,
 }
 
@@ -119,7 +124,8 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     give_tail_away(id, s, fd, reason);
     ends.wake_reader();
     ends.wake_writer();
-    // Other threads and relatives sleep until the window has something for them: from here on it is TCP that has.
+    // Other threads and relatives sleep until the window has something for them: from here on it is
+    // TCP that has.
     ends.wake_own();
     crate::socket::mode_changed(id);
     if let Some(all) = awaited
@@ -132,7 +138,8 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     }
 }
 
-/// The peer that is to send by TCP may be this process, which makes no other call while it waits for itself.
+/// The peer that is to send by TCP may be this process, which makes no other call while it waits
+/// for itself.
 fn serve_own_returns() {
     family::each_local(|id, s| {
         if let Some(ends) = link::ends(s) {
@@ -141,18 +148,22 @@ fn serve_own_returns() {
     });
 }
 
-/// Whether an earlier way back left the receiving direction on its device, and this one goes further.
+/// Whether an earlier way back left the receiving direction on its device, and this one goes
+/// further.
 fn has_more_to_return(s: &Slot, scope: Scope) -> bool {
     let receives = || matches!(s.receive_mode(), ReceiveMode::Device | ReceiveMode::Acknowledged);
     match scope {
         Scope::Sending => false,
-        Scope::Both => receives() && link::ends(s).is_some_and(|ends| marks::is_undecided(&ends.incoming)),
+        Scope::Both => {
+            receives() && link::ends(s).is_some_and(|ends| marks::is_undecided(&ends.incoming))
+        }
         Scope::Stranger => receives() && link::has_window(s),
     }
 }
 
-/// What the window still has has nowhere to go: a stream that was cut short must not look like one that has ended. To
-/// whoever has the descriptor next, and knows nothing of us, the kernel has to say so.
+/// What the window still has has nowhere to go: a stream that was cut short must not look like one
+/// that has ended. To whoever has the descriptor next, and knows nothing of us, the kernel has to
+/// say so.
 fn cut_short(s: &Slot, fd: RawFd, reason: Reason) {
     if matches!(reason, Reason::Executed | Reason::PassedAway) {
         cut_off(s, fd);
@@ -164,13 +175,15 @@ fn cut_short(s: &Slot, fd: RawFd, reason: Reason) {
 /// The same, for whoever has either end.
 fn cut_off(s: &Slot, fd: RawFd) {
     mark_broken(s, Reason::ShutDownEarly);
-    // Not shut down as well: of a connection that both sides have ended a reader would hear of an end.
+    // Not shut down as well: of a connection that both sides have ended a reader would hear of an
+    // end.
     kernel::disconnect(fd);
     tell_broken(s);
 }
 
-/// Between hosts the way back is the sender's alone: our bytes go by TCP from here on. What the peer sends stays on
-/// the device, where this process can still read it; a stranger to the relay could not, and gets a reset.
+/// Between hosts the way back is the sender's alone: our bytes go by TCP from here on. What the
+/// peer sends stays on the device, where this process can still read it; a stranger to the relay
+/// could not, and gets a reset.
 fn leave_relay(s: &Slot, fd: RawFd, reason: Reason) {
     let Some(ends) = link::ends(s) else { return };
     if s.send_mode() != SendMode::Returned {
@@ -179,14 +192,16 @@ fn leave_relay(s: &Slot, fd: RawFd, reason: Reason) {
         return_outgoing(s, fd, &ends);
         crate::relay::carry_out(s, &ends);
     }
-    if matches!(reason, Reason::Executed | Reason::PassedAway) && s.receive_mode() != ReceiveMode::Kernel {
+    if matches!(reason, Reason::Executed | Reason::PassedAway)
+        && s.receive_mode() != ReceiveMode::Kernel
+    {
         break_connection(s, fd, reason);
     }
 }
 
-/// Without a TCP connection to the peer there is still the loopback connection to the relay, which carries on what the
-/// program sends by it, and brings what comes to a reader who has only the kernel. Otherwise what is received stays on the
-/// device.
+/// Without a TCP connection to the peer there is still the loopback connection to the relay, which
+/// carries on what the program sends by it, and brings what comes to a reader who has only the
+/// kernel. Otherwise what is received stays on the device.
 fn leave_window(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     let sends = s.send_mode() == SendMode::Device;
     let receives = scope == Scope::Stranger && s.receive_mode() == ReceiveMode::Device;
@@ -231,8 +246,8 @@ fn return_outgoing(s: &Slot, fd: RawFd, ends: &Ends) {
     }
 }
 
-/// The peer's next bytes are to come by TCP, if both directions go back. It learns that at its next call; those that the
-/// channel has are read there.
+/// The peer's next bytes are to come by TCP, if both directions go back. It learns that at its next
+/// call; those that the channel has are read there.
 fn end_incoming(s: &Slot, ends: &Ends, scope: Scope) {
     let Some(_guard) = guard::RecvGuard::take(s, ends) else { return };
     if !stays_in_kernel(s) && scope == Scope::Both {
@@ -240,9 +255,9 @@ fn end_incoming(s: &Slot, ends: &Ends, scope: Scope) {
     }
 }
 
-/// Whether the receiving direction never leaves TCP, since its sender was not told yet that it may. Before the
-/// direction is acknowledged there is nothing to tell the peer; but another thread may be about to, under a lock that is
-/// not ours.
+/// Whether the receiving direction never leaves TCP, since its sender was not told yet that it may.
+/// Before the direction is acknowledged there is nothing to tell the peer; but another thread may
+/// be about to, under a lock that is not ours.
 fn stays_in_kernel(s: &Slot) -> bool {
     loop {
         match s.receive_mode() {
@@ -253,7 +268,8 @@ fn stays_in_kernel(s: &Slot) -> bool {
     }
 }
 
-/// What the peer sent and we did not read comes by TCP: how many bytes TCP will have brought in all, if there are any.
+/// What the peer sent and we did not read comes by TCP: how many bytes TCP will have brought in
+/// all, if there are any.
 fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Option<u64> {
     let mut guard = guard::RecvGuard::take(s, ends)?;
     let back = if stays_in_kernel(s) { Back::Nothing } else { ask_back(&mut guard, fd, reason) };
@@ -280,7 +296,8 @@ enum Back {
     Nothing,
     /// The peer sends so many by TCP.
     Bytes(usize),
-    /// TCP cannot carry them any more. They stay in the window, where our own calls still find them, but nobody else's.
+    /// TCP cannot carry them any more. They stay in the window, where our own calls still find
+    /// them, but nobody else's.
     Lost,
 }
 
@@ -321,8 +338,8 @@ fn ask_back(guard: &mut guard::RecvGuard<'_>, fd: RawFd, reason: Reason) -> Back
     Back::Lost
 }
 
-/// Whether another socket may take the number from one whose stream is over. It leads nowhere: where the
-/// next reader is likely to answer by the same number, the peer must have gone.
+/// Whether another socket may take the number from one whose stream is over. It leads nowhere:
+/// where the next reader is likely to answer by the same number, the peer must have gone.
 fn may_stand_in(s: &Slot, fd: RawFd, reason: Reason) -> bool {
     let nobody_listens = || reader::peer_gone(s, fd, 0);
     !sandbox::inside()
@@ -338,8 +355,8 @@ fn over(state: &RecvState, ends: &Ends) -> bool {
     state.ended != 0 || receive::ended_ahead(state, ends)
 }
 
-/// The peer wants to go back: what it did not read is sent by TCP, then everything; or it reads up to the mark that is
-/// set now.
+/// The peer wants to go back: what it did not read is sent by TCP, then everything; or it reads up
+/// to the mark that is set now.
 ///
 /// # Errors
 /// As [`send_tail`].
@@ -347,13 +364,15 @@ pub(crate) fn give_way(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Er
     let (s, ends) = (guard.s, guard.ends);
     let total = guard.view().total();
     // Refused when the peer has said how many bytes it read, which the tail goes by.
-    let _ = marks::return_wanted(&ends.outgoing).is_some() || marks::publish_end(&ends.outgoing, total);
+    let _ =
+        marks::return_wanted(&ends.outgoing).is_some() || marks::publish_end(&ends.outgoing, total);
     cause::heard(s, ends);
     s.set_send_mode(SendMode::Returned);
     send_tail(guard, fd)
 }
 
-/// Sends by TCP what the peer said it had not read, as far as TCP takes it now. Nothing of the program's may be sent before all of it has gone.
+/// Sends by TCP what the peer said it had not read, as far as TCP takes it now. Nothing of the
+/// program's may be sent before all of it has gone.
 ///
 /// # Errors
 /// `EAGAIN` while TCP takes no more; what send(2) says.
@@ -374,8 +393,8 @@ pub(crate) fn send_tail(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), E
         s.set(flag::TAIL_SENT);
         return Ok(());
     }
-    // How far the tail has been sent is what TCP took since it began: the kernel's own counter, which a
-    // holder that comes after our death finds right.
+    // How far the tail has been sent is what TCP took since it began: the kernel's own counter,
+    // which a holder that comes after our death finds right.
     let connecting = s.has(flag::CONNECTING);
     let base = match marks::tail_base(&ends.outgoing) {
         Some(base) => base,
@@ -405,17 +424,24 @@ pub(crate) fn send_tail(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), E
     }
 }
 
-/// Where the byte at stream position `at` lies in the window, and how many of its message follow. Walks
-/// back over the words that were published last: what is unread is still in the lane, and the buffers of a
-/// bank are filled round and round.
+/// Where the byte at stream position `at` lies in the window, and how many of its message follow.
+/// Walks back over the words that were published last: what is unread is still in the lane, and the
+/// buffers of a bank are filled round and round.
 #[must_use]
-pub fn locate(state: &SendState, outgoing: &Direction, at: u64, beyond: Beyond) -> Option<(u64, u32)> {
+pub fn locate(
+    state: &SendState,
+    outgoing: &Direction,
+    at: u64,
+    beyond: Beyond,
+) -> Option<(u64, u32)> {
     let mut position = state.data_position;
     let mut end = state.total();
     let mut ends_of = [state.banks[0].total(), state.banks[1].total()];
     for _ in 0..layout::DATA_RING {
         position = position.wrapping_sub(1);
-        let Ok(Message::Data(word)) = Word(outgoing.poll_data(position)?).message() else { continue };
+        let Ok(Message::Data(word)) = Word(outgoing.poll_data(position)?).message() else {
+            continue;
+        };
         let bank = usize::from(word & layout::LARGE_BANK != 0);
         let len = word & !layout::LARGE_BANK;
         let start = end.checked_sub(u64::from(len))?;
@@ -433,28 +459,31 @@ pub fn locate(state: &SendState, outgoing: &Direction, at: u64, beyond: Beyond) 
     None
 }
 
-/// Before others go on with the connection by TCP: they know nothing of a tail, and would send before it.
+/// Before others go on with the connection by TCP: they know nothing of a tail, and would send
+/// before it.
 fn give_tail_away(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     if !finish_tail(id, s, fd) && matches!(reason, Reason::Executed | Reason::PassedAway) {
         cut_off(s, fd);
     }
 }
 
-/// Before the direction ends: sends what is left of the tail, or ends the connection with an error for the peer, that would
-/// take an end before it for the end of the stream.
+/// Before the direction ends: sends what is left of the tail, or ends the connection with an error
+/// for the peer, that would take an end before it for the end of the stream.
 pub fn tail_or_reset(id: SlotId, s: &Slot, fd: RawFd) {
     if !finish_tail(id, s, fd) {
         cut_off(s, fd);
     }
 }
 
-/// Sends what is left of the tail, waiting for TCP to take it, but not for ever. False if there is still some.
+/// Sends what is left of the tail, waiting for TCP to take it, but not for ever. False if there is
+/// still some.
 pub fn finish_tail(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     if !link::has_window(s) {
         return true;
     }
     let Some(ends) = link::ends(s) else { return true };
-    let done = || marks::return_wanted(&ends.outgoing).is_none() || s.has(flag::TAIL_SENT | flag::BROKEN);
+    let done =
+        || marks::return_wanted(&ends.outgoing).is_none() || s.has(flag::TAIL_SENT | flag::BROKEN);
     for _ in 0..20 {
         if done() {
             return true;
@@ -469,7 +498,8 @@ pub fn finish_tail(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     done()
 }
 
-/// The peer asked for its bytes by TCP and nobody here is sending: does it now. Called by whoever was woken.
+/// The peer asked for its bytes by TCP and nobody here is sending: does it now. Called by whoever
+/// was woken.
 pub fn serve_return(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     if !marks::is_asked_back(&ends.outgoing) {
         return;
@@ -479,7 +509,8 @@ pub fn serve_return(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     let _ = if changed { give_way(&guard, fd) } else { send_tail(&guard, fd) };
     guard.unlock_then(|| {
         if changed {
-            // The receiver sleeps until the channel has something for it: from here on it is TCP that has.
+            // The receiver sleeps until the channel has something for it: from here on it is TCP
+            // that has.
             ends.wake_reader();
         }
     });

@@ -1,12 +1,15 @@
-//! What an end goes by to know who has the other one: the kernel's word (`sock_diag`), or, where one
-//! of the two cannot have that, what both know of the handshake ([`super::meet`]).
+//! What an end goes by to know who has the other one: the kernel's word (`sock_diag`), or, where
+//! one of the two cannot have that, what both know of the handshake ([`super::meet`]).
 //!
-//! Between the connection, which knows its handshake, and the proof of it ([`super::proving`]). Must
-//! not know arenas or phases. Entry points: [`is_here`]; [`asks`], [`hears`] and [`believes`] of the
-//! end that accepted, [`weighs`] of the other.
+//! Between the connection, which knows its handshake, and the proof of it ([`super::proving`]).
+//! Must not know arenas or phases. Entry points: [`is_here`]; [`asks`], [`hears`] and [`believes`]
+//! of the end that accepted, [`weighs`] of the other.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::net::{Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use core::sync::atomic::Ordering;
@@ -26,8 +29,8 @@ use crate::socket::policy;
 use crate::socket::slot::{Slot, flag};
 use crate::sys;
 
-/// Whether the other end of the connection may be on this host, and there is a way to know it there.
-/// The caller holds the pairing lock.
+/// Whether the other end of the connection may be on this host, and there is a way to know it
+/// there. The caller holds the pairing lock.
 ///
 /// # Errors
 /// Why the connection stays on TCP.
@@ -41,7 +44,8 @@ pub(super) fn is_here(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<bool, Reason
     if !policy::shm_allowed() {
         return Err(Reason::PolicyTcp);
     }
-    // The accepting side's peer may have closed already; the connecting side's has not accepted yet.
+    // The accepting side's peer may have closed already; the connecting side's has not accepted
+    // yet.
     if found.is_some_and(|o| !o.is_alive()) && !s.has(flag::CONNECTING) {
         return Err(Reason::ShutDownEarly);
     }
@@ -54,7 +58,8 @@ pub(super) fn is_here(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<bool, Reason
 /// Why the kernel's word does not do, at this end or at the other.
 fn needs_handshake(found: Option<&Owner>) -> Option<Reason> {
     let Some(owner) = found else { return Some(Reason::NoNetlink) };
-    let nobody = trust::is_nobody(owner.uid) || trust::is_nobody(rustix::process::geteuid().as_raw());
+    let nobody =
+        trust::is_nobody(owner.uid) || trust::is_nobody(rustix::process::geteuid().as_raw());
     nobody.then_some(Reason::UserNobody)
 }
 
@@ -66,7 +71,9 @@ fn is_address_here(tuple: &Tuple) -> bool {
     let [a, b, c, d, ..] = tuple.remote.addr;
     let family = if tuple.family == 4 { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let Ok(socket) = rustix::net::socket_with(family, SocketType::DGRAM, flags, None) else { return false };
+    let Ok(socket) = rustix::net::socket_with(family, SocketType::DGRAM, flags, None) else {
+        return false;
+    };
     let bound = match tuple.family {
         4 => rustix::net::bind(&socket, &SocketAddrV4::new([a, b, c, d].into(), 0)),
         _ => {
@@ -92,8 +99,8 @@ fn is_usable() -> bool {
     !trial::handshake_kills() && offsets::are_each_ones_own()
 }
 
-/// The timestamp of the SYN that this end was sent, for an end that is not sure and will find out what
-/// it says.
+/// The timestamp of the SYN that this end was sent, for an end that is not sure and will find out
+/// what it says.
 pub(super) fn told(s: &Slot, fd: RawFd) -> Option<u32> {
     if trial::handshake_kills() { None } else { s.handshake.accepted_timestamp(fd) }
 }
@@ -111,9 +118,13 @@ fn dialled(s: &Slot, fd: RawFd, hint: u32) -> Option<u32> {
     s.handshake.dialled_bounds(fd)?.hinted(hint)
 }
 
-/// The end that accepted is not sure of whom it has come to, or knows that the other one cannot be sure
-/// of it: the first word of its proof.
-pub(super) fn asks((s, fd): (&Slot, RawFd), channel: &Channel, tuple: &Tuple) -> Result<Proof, Reason> {
+/// The end that accepted is not sure of whom it has come to, or knows that the other one cannot be
+/// sure of it: the first word of its proof.
+pub(super) fn asks(
+    (s, fd): (&Slot, RawFd),
+    channel: &Channel,
+    tuple: &Tuple,
+) -> Result<Proof, Reason> {
     let stamp = stamp(s, fd).ok_or(Reason::NoEvidence)?;
     let place = rendezvous::name(&tuple.reversed());
     proving::begin(channel, &Secret { side: Side::Accepting, stamp, place: &place })
@@ -173,7 +184,9 @@ pub(super) fn weighs(
     match (proving::state(channel), theirs) {
         (State::Nothing, None) if sure => Ok(Next::Welcome(None)),
         (State::Nothing, None) => Ok(Next::Say(proving::begin(channel, &secret()?)?)),
-        (State::Nothing, Some(theirs)) => Ok(Next::Say(proving::answer(channel, &secret()?, theirs)?)),
+        (State::Nothing, Some(theirs)) => {
+            Ok(Next::Say(proving::answer(channel, &secret()?, theirs)?))
+        }
         (State::Begun, Some(theirs)) => {
             Ok(Next::Welcome(Some(proving::conclude(channel, Side::Connecting, theirs)?)))
         }

@@ -2,8 +2,9 @@
 //!
 //! One message goes each way over the channel between them, and each is believed only as far as the
 //! kernel says the same. Where it says nothing at one end or at both, two more go before the last
-//! one, by which they prove what both know ([`super::evidence`]). Must not know when a step is due ([`super::retry`]), nor which comes next.
-//! Entry points: [`knock`] and [`finish`] of the end that accepted, [`answer`] of the other.
+//! one, by which they prove what both know ([`super::evidence`]). Must not know when a step is due
+//! ([`super::retry`]), nor which comes next. Entry points: [`knock`] and [`finish`] of the end that
+//! accepted, [`answer`] of the other.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -15,7 +16,9 @@ use super::hello::{self, Id, Knock, Welcome};
 use super::link::{self, Beyond};
 use super::machine::{Phase, PhaseEvent};
 use super::mail::open_mail;
-use super::pairing::{close_pairing_fd, elsewhere, enter, hold, lapse, lapse_if_orphaned, required_by_now};
+use super::pairing::{
+    close_pairing_fd, elsewhere, enter, hold, lapse, lapse_if_orphaned, required_by_now,
+};
 use super::proof::{self, Joined, Proof};
 use super::proving::{self, State};
 use super::rendezvous::{self, Channel};
@@ -70,7 +73,8 @@ fn introduction(fd: RawFd) -> Result<(Id, (u32, u64)), Reason> {
     Ok((process, trust::own_identity(fd).map_err(refused("the socket's identity"))?))
 }
 
-/// The accepting side's message: all of it only if its reader is known to own the other end of the connection.
+/// The accepting side's message: all of it only if its reader is known to own the other end of the
+/// connection.
 fn introduce(s: &Slot, fd: RawFd, tuple: &Tuple, channel: &Channel) -> Result<(), Reason> {
     let seen = seen(tuple, channel)?;
     if matches!(seen, Seen::Another(_)) {
@@ -103,7 +107,8 @@ fn say(
     channel.send(Joined::new(message, proof).bytes(), fds).map_err(|_| Reason::OfferLapsed)
 }
 
-/// Whoever is at the other end of the channel did not prove that he has the connection's: another one may come.
+/// Whoever is at the other end of the channel did not prove that he has the connection's: another
+/// one may come.
 fn unproved(s: &Slot, reason: Reason, seen: Option<&Seen>) -> Result<(), Reason> {
     let may_pass = match reason {
         Reason::TooManyOffers => true,
@@ -129,7 +134,8 @@ fn unproved(s: &Slot, reason: Reason, seen: Option<&Seen>) -> Result<(), Reason>
 /// Looks for the next word of one who has proved nothing yet.
 const SILENT_TRIES: u32 = 64;
 
-/// Nothing has been heard. One of whom nothing is known is not waited for as long as the other end would be.
+/// Nothing has been heard. One of whom nothing is known is not waited for as long as the other end
+/// would be.
 fn wait(s: &Slot, fd: RawFd, channel: &Channel) -> Result<(), Reason> {
     if s.tries.load(Ordering::Relaxed) < SILENT_TRIES || proving::state(channel) == State::Proved {
         return Ok(());
@@ -148,12 +154,13 @@ fn has_said(s: &Slot) -> Result<(), Reason> {
 
 /// The process's threads can wake the peer, and be found by it, wherever they go.
 fn at_home(fd: RawFd) -> Result<(), Reason> {
-    home::settle(fd)
-        .map_err(|e| if e == home::ELSEWHERE { Reason::PeerElsewhere } else { Reason::ResourceError })
+    home::settle(fd).map_err(|e| {
+        if e == home::ELSEWHERE { Reason::PeerElsewhere } else { Reason::ResourceError }
+    })
 }
 
-/// What a visitor says, and what is to go behind his welcome; nothing where more has to be said first, or he is
-/// not welcome.
+/// What a visitor says, and what is to go behind his welcome; nothing where more has to be said
+/// first, or he is not welcome.
 fn weigh(
     s: &Slot,
     fd: RawFd,

@@ -1,9 +1,10 @@
 //! The descriptors that the pairings of this program hold open, one bit each.
 //!
-//! The slots say so too; but when a child has come so far that it can look, its parent may have changed them, and after
-//! `exec` they speak of descriptors of the last program, which another thread may have opened when that had begun: the process
-//! is the same, and the numbers are others' now. Must not know phases. Entry points: [`hold`], [`let_go`], [`any`], and
-//! [`let_all_go`] after a fork.
+//! The slots say so too; but when a child has come so far that it can look, its parent may have
+//! changed them, and after `exec` they speak of descriptors of the last program, which another
+//! thread may have opened when that had begun: the process is the same, and the numbers are others'
+//! now. Must not know phases. Entry points: [`hold`], [`let_go`], [`any`], and [`let_all_go`] after
+//! a fork.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -16,7 +17,8 @@ static HELD: [AtomicU64; MAX_FDS / 64] = [const { AtomicU64::new(0) }; MAX_FDS /
 /// How many there are.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-// Relaxed throughout: a bit is changed under the lock of the pairing whose descriptor it is, or by the only thread of a child.
+// Relaxed throughout: a bit is changed under the lock of the pairing whose descriptor it is, or by
+// the only thread of a child.
 fn bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     let fd = usize::try_from(fd).ok()?;
     Some((HELD.get(fd / 64)?, 1 << (fd % 64)))
@@ -45,7 +47,8 @@ pub(super) fn is_held(fd: RawFd) -> bool {
 
 /// Closes one that is held; false, and nothing done, if it is not.
 pub(super) fn let_go(fd: RawFd) -> bool {
-    let ours = bit(fd).is_some_and(|(word, bit)| word.fetch_and(!bit, Ordering::Relaxed) & bit != 0);
+    let ours =
+        bit(fd).is_some_and(|(word, bit)| word.fetch_and(!bit, Ordering::Relaxed) & bit != 0);
     if ours {
         COUNT.fetch_sub(1, Ordering::Relaxed);
         sys::close_private(fd);

@@ -1,13 +1,16 @@
-//! The two messages that are exchanged when two ends of a connection meet: [`Knock`] from the accepting
-//! side, [`Welcome`] from the connecting side. Fixed size, with a version, in the byte order of the host,
-//! since both ends are on it.
+//! The two messages that are exchanged when two ends of a connection meet: [`Knock`] from the
+//! accepting side, [`Welcome`] from the connecting side. Fixed size, with a version, in the byte
+//! order of the host, since both ends are on it.
 //!
-//! What a message says is a claim; the receiver compares it with what the kernel says ([`super::trust`]).
-//! Must not know sockets. Entry points: [`Knock::new`], [`Knock::parse`], [`Welcome::new`],
-//! [`Welcome::parse`], [`process_id`].
+//! What a message says is a claim; the receiver compares it with what the kernel says
+//! ([`super::trust`]). Must not know sockets. Entry points: [`Knock::new`], [`Knock::parse`],
+//! [`Welcome::new`], [`Welcome::parse`], [`process_id`].
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -19,16 +22,18 @@ use crate::host::raw;
 use crate::sync::settle::Settle;
 use crate::sys;
 
-/// The version of everything that two processes share: these messages, the arena, its windows. To be
-/// raised with any change to any of them; two versions that differ stay on TCP.
+/// The version of everything that two processes share: these messages, the arena, its windows. To
+/// be raised with any change to any of them; two versions that differ stay on TCP.
 pub const LAYOUT_VERSION: u16 = 5;
 
 const KNOCK: u32 = u32::from_be_bytes(*b"rsKn");
 const WELCOME: u32 = u32::from_be_bytes(*b"rsWe");
 
-/// The name of a process, or of an arena: random bits. Not a pid: processes of two pid namespaces may
-/// share a network namespace, and pids come back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// The name of a process, or of an arena: random bits. Not a pid: processes of two pid namespaces
+/// may share a network namespace, and pids come back.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(transparent)]
 pub struct Id(pub [u64; 2]);
 
@@ -62,8 +67,8 @@ pub struct Knock {
     pub hint: u32,
     /// Cookie of its TCP socket.
     pub cookie: u64,
-    /// Its front bell, or another one, 0 if it has none. Whoever answers makes sure that it may ring
-    /// there; that it may ring the one who answers, the sender has found out by knocking. The
+    /// Its front bell, or another one, 0 if it has none. Whoever answers makes sure that it may
+    /// ring there; that it may ring the one who answers, the sender has found out by knocking. The
     /// eventfd of the bell comes with the message, if it has one.
     pub bell: u64,
 }
@@ -145,7 +150,16 @@ impl Knock {
     /// A message about the TCP socket with this identity ([`super::trust::own_identity`]).
     #[must_use]
     pub fn new(process: Id, (inode, cookie): (u32, u64), bell: u64) -> Self {
-        Self { magic: KNOCK, version: LAYOUT_VERSION, flags: 0, process, inode, hint: 0, cookie, bell }
+        Self {
+            magic: KNOCK,
+            version: LAYOUT_VERSION,
+            flags: 0,
+            process,
+            inode,
+            hint: 0,
+            cookie,
+            bell,
+        }
     }
 
     /// Says what the other end needs to know the timestamp exactly, if it is known here.
@@ -177,7 +191,13 @@ impl Knock {
 impl Welcome {
     /// A message about the TCP socket with this identity, and the place where it goes on.
     #[must_use]
-    pub fn new(process: Id, arena: Id, window: u32, (inode, cookie): (u32, u64), with_arena: bool) -> Self {
+    pub fn new(
+        process: Id,
+        arena: Id,
+        window: u32,
+        (inode, cookie): (u32, u64),
+        with_arena: bool,
+    ) -> Self {
         let flags = if with_arena { WITH_ARENA } else { 0 };
         let (magic, version) = (WELCOME, LAYOUT_VERSION);
         Self { magic, version, flags, process, arena, window, inode, cookie, bell: 0 }
@@ -196,7 +216,10 @@ impl Welcome {
     pub fn parse(bytes: &[u8]) -> Result<Self, HelloError> {
         check_head(bytes, WELCOME)?;
         let m = Self::read_from_bytes(bytes).map_err(|_| HelloError::NotOurs)?;
-        if m.flags & !WITH_ARENA != 0 || m.arena.0.contains(&0) || blank(m.process, m.inode, m.cookie) {
+        if m.flags & !WITH_ARENA != 0
+            || m.arena.0.contains(&0)
+            || blank(m.process, m.inode, m.cookie)
+        {
             return Err(HelloError::Malformed);
         }
         Ok(m)
@@ -215,19 +238,20 @@ impl Welcome {
     }
 }
 
-/// The two halves of this process's id; 0 is "not yet drawn". Each half is drawn once, by whoever comes
-/// first, so that all readers see the same pair.
+/// The two halves of this process's id; 0 is "not yet drawn". Each half is drawn once, by whoever
+/// comes first, so that all readers see the same pair.
 struct Halves([AtomicU64; 2]);
 
-/// Where the halves live: a page that the kernel empties in every forked child, also where the fork went
-/// past libc (raw `clone`). A `vfork` child shares it with its parent, as it shares everything else.
+/// Where the halves live: a page that the kernel empties in every forked child, also where the fork
+/// went past libc (raw `clone`). A `vfork` child shares it with its parent, as it shares everything
+/// else.
 static PAGE: AtomicPtr<Halves> = AtomicPtr::new(ptr::null_mut());
 /// Instead of the page where the kernel cannot do that; then [`forked`] has to be called.
 static SPARE: Halves = Halves([const { AtomicU64::new(0) }; 2]);
 
 fn halves() -> &'static Halves {
-    // Acquire: pairs with the AcqRel exchange below. (The kernel made the page's zeros; there is nothing
-    // else to see, but the pointer is followed.)
+    // Acquire: pairs with the AcqRel exchange below. (The kernel made the page's zeros; there is
+    // nothing else to see, but the pointer is followed.)
     let known = PAGE.load(Ordering::Acquire);
     if !known.is_null() {
         // SAFETY: only such a page or SPARE is ever stored: aligned, zero or drawn, never unmapped.
@@ -260,7 +284,9 @@ pub fn process_id() -> Result<Id, Errno> {
         *out = match half.load(Ordering::Relaxed) {
             0 => {
                 let new = nonzero()?;
-                half.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(new)
+                half.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed)
+                    .err()
+                    .unwrap_or(new)
             }
             drawn => drawn,
         };
@@ -308,7 +334,10 @@ mod tests {
         other.truncate(10);
         assert_eq!(Knock::parse(&other), Err(HelloError::Version(7)));
         assert_eq!(Knock::parse(Knock::new(id(1), (0, 6), 4).bytes()), Err(HelloError::Malformed));
-        assert_eq!(Knock::parse(Knock::new(Id([0, 3]), (1, 6), 4).bytes()), Err(HelloError::Malformed));
+        assert_eq!(
+            Knock::parse(Knock::new(Id([0, 3]), (1, 6), 4).bytes()),
+            Err(HelloError::Malformed)
+        );
         let mut flags = welcome.bytes().to_vec();
         flags[6] = 2;
         assert_eq!(Welcome::parse(&flags), Err(HelloError::Malformed));

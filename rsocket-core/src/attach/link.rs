@@ -1,13 +1,14 @@
-//! A connection's window in an arena: its two directions as seen from this side, how it comes to them and leaves them.
+//! A connection's window in an arena: its two directions as seen from this side, how it comes to
+//! them and leaves them.
 //!
-//! Where arenas are and who has which window of them, [`super::arenas`] knows. Must not know what the bytes are. Entry
-//! points: [`start`], [`ends`], [`release`].
+//! Where arenas are and who has which window of them, [`super::arenas`] knows. Must not know what
+//! the bytes are. Entry points: [`start`], [`ends`], [`release`].
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::arenas::{
-    self, ArenaRecord, Claim, GUEST, keep_for_relatives, lock, map_found, mapped, mine, note_bell, record,
-    sweep,
+    self, ArenaRecord, Claim, GUEST, keep_for_relatives, lock, map_found, mapped, mine, note_bell,
+    record, sweep,
 };
 use super::hello::Id;
 use super::mapping;
@@ -65,7 +66,12 @@ impl Beyond {
 
 /// A bank, with credits for so many messages, and so many bytes in a segment.
 const fn bank(credits: u32, segment: usize) -> RecvParams {
-    RecvParams { queue: credits as u16, segments: layout::SEGMENTS as u32, large: segment as u32, small: 0 }
+    RecvParams {
+        queue: credits as u16,
+        segments: layout::SEGMENTS as u32,
+        large: segment as u32,
+        small: 0,
+    }
 }
 
 /// Where a bank starts in the receive buffer.
@@ -100,8 +106,9 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Whether this is the window that the connection has now. Who has waited for a lock asks under it: the connection may have
-    /// been closed meanwhile, its slot and its window be somebody else's.
+    /// Whether this is the window that the connection has now. Who has waited for a lock asks under
+    /// it: the connection may have been closed meanwhile, its slot and its window be somebody
+    /// else's.
     #[inline(always)]
     #[must_use]
     pub fn are_of(&self, s: &Slot) -> bool {
@@ -193,7 +200,8 @@ fn view(s: &Slot, arena: &Arena) -> Option<Ends> {
     view_of(arena, record, s.window.load(Ordering::Relaxed), s.side.load(Ordering::Relaxed))
 }
 
-/// The arena stays mapped while its record has a live connection, which the caller has or holds ([`hold`]).
+/// The arena stays mapped while its record has a live connection, which the caller has or holds
+/// ([`hold`]).
 #[inline]
 fn view_of(arena: &Arena, record: u32, window: u32, side: u32) -> Option<Ends> {
     let window = arena.window(window)?;
@@ -207,12 +215,12 @@ fn view_of(arena: &Arena, record: u32, window: u32, side: u32) -> Option<Ends> {
     })
 }
 
-/// The accepting side of a claimed window whose both sides are in this process ([`crate::relay`]). The arena
-/// stays until [`let_go`].
+/// The accepting side of a claimed window whose both sides are in this process ([`crate::relay`]).
+/// The arena stays until [`let_go`].
 pub(crate) fn hold(claim: &Claim) -> Option<Ends> {
     let r = record(family::get()?, claim.record)?;
-    let ends =
-        arenas::arena(r, claim.record).and_then(|arena| view_of(&arena, claim.record, claim.window, 1));
+    let ends = arenas::arena(r, claim.record)
+        .and_then(|arena| view_of(&arena, claim.record, claim.window, 1));
     if ends.is_some() {
         r.live.fetch_add(1, Ordering::AcqRel);
     }
@@ -230,8 +238,9 @@ pub(crate) fn let_go(ends: &Ends) {
     }
 }
 
-/// The other side of such a window is kept for a connection of the program's that is still to come, from whatever process
-/// of the family, by [`start`]: until then, or until [`nobody_comes`], the window is nobody else's, even when this side is done.
+/// The other side of such a window is kept for a connection of the program's that is still to come,
+/// from whatever process of the family, by [`start`]: until then, or until [`nobody_comes`], the
+/// window is nobody else's, even when this side is done.
 pub(crate) fn keep((index, window): (u32, u32)) -> bool {
     let Some(r) = family::get().and_then(|f| record(f, index)) else { return false };
     let Some(w) = r.slot_of.get(window as usize) else { return false };
@@ -245,17 +254,20 @@ pub(crate) fn keep((index, window): (u32, u32)) -> bool {
     kept
 }
 
-/// The connection for which the window was kept will not have it. Nothing happens if it has it already.
+/// The connection for which the window was kept will not have it. Nothing happens if it has it
+/// already.
 pub(crate) fn nobody_comes((index, window): (u32, u32)) {
     let Some(r) = family::get().and_then(|f| record(f, index)) else { return };
     // Release: pairs with the acquire in free_window().
-    let kept = |w: &AtomicU32| w.compare_exchange(GUEST, 0, Ordering::Release, Ordering::Relaxed).is_ok();
+    let kept =
+        |w: &AtomicU32| w.compare_exchange(GUEST, 0, Ordering::Release, Ordering::Relaxed).is_ok();
     if r.slot_of.get(window as usize).is_some_and(kept) {
         r.live.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// Offset in the receive buffer that an entry names, if its key is right. The device checks the bounds.
+/// Offset in the receive buffer that an entry names, if its key is right. The device checks the
+/// bounds.
 #[inline]
 #[must_use]
 pub fn offset_of(entry: &Sge) -> Option<u32> {
@@ -280,7 +292,8 @@ pub(crate) fn fresh(beyond: Beyond) -> Result<(RecvState, SendState), Reason> {
     let [small, large] = &beyond.banks();
     let halves = [RecvHalf::new(small), RecvHalf::new(large)];
     let sender = |bank: usize, p: &RecvParams, half: &RecvHalf| {
-        SendHalf::new(p.queue, entry(bank, half.first()), p.segments).map_err(|_| Reason::Inconsistent)
+        SendHalf::new(p.queue, entry(bank, half.first()), p.segments)
+            .map_err(|_| Reason::Inconsistent)
     };
     let [first, second] = &halves;
     let senders = [sender(0, small, first)?, sender(1, large, second)?];
@@ -296,14 +309,22 @@ pub(crate) fn fresh(beyond: Beyond) -> Result<(RecvState, SendState), Reason> {
     Ok((recv, SendState { banks: senders, data_position: 0, control_position: 0 }))
 }
 
-/// Gives the connection its window, which it was promised, and both protocol states. The caller holds the pairing lock.
+/// Gives the connection its window, which it was promised, and both protocol states. The caller
+/// holds the pairing lock.
 ///
-/// The arena knows its user before the connection has the window: a caller that is killed in between leaves an arena
-/// that nobody takes back, never one that is taken back in use.
+/// The arena knows its user before the connection has the window: a caller that is killed in
+/// between leaves an arena that nobody takes back, never one that is taken back in use.
 ///
 /// # Errors
 /// When the window does not exist or is somebody's.
-pub fn start(id: SlotId, s: &Slot, index: u32, window: u32, side: u32, beyond: Beyond) -> Result<(), Reason> {
+pub fn start(
+    id: SlotId,
+    s: &Slot,
+    index: u32,
+    window: u32,
+    side: u32,
+    beyond: Beyond,
+) -> Result<(), Reason> {
     let r = family::get().and_then(|f| record(f, index)).ok_or(Reason::ResourceError)?;
     let result = begin(id, s, (r, index), window, side, beyond);
     if result.is_ok() && !s.has(flag::RSOCKET) {
@@ -387,7 +408,8 @@ fn record_of(s: &Slot) -> Option<(u32, &'static ArenaRecord)> {
     Some((index, record(family::get()?, index)?))
 }
 
-/// Connecting side: the welcome could not be sent. Nobody else knows of the window, which is as if never used.
+/// Connecting side: the welcome could not be sent. Nobody else knows of the window, which is as if
+/// never used.
 pub fn abandon(s: &Slot) {
     if let Some((_, r)) = record_of(s) {
         let w = s.window.load(Ordering::Relaxed);
@@ -397,7 +419,8 @@ pub fn abandon(s: &Slot) {
         if let Some(word) = r.taken.get(w as usize / 64) {
             word.fetch_and(!(1 << (w % 64)), Ordering::Relaxed);
         }
-        // First: who is killed in between leaves a user too many, never one that is taken away twice.
+        // First: who is killed in between leaves a user too many, never one that is taken away
+        // twice.
         s.arena.store(0, Ordering::Release);
         leave(r, w);
     }
@@ -425,11 +448,12 @@ pub(crate) struct Parted {
 }
 
 impl Parted {
-    /// Says to the peer that this side neither reads nor writes any more, and frees the window: to be called when no thread is
-    /// inside that found it before.
+    /// Says to the peer that this side neither reads nor writes any more, and frees the window: to
+    /// be called when no thread is inside that found it before.
     ///
-    /// The side that connects gives windows away, so it says of its own last that the window is free. The other side says so
-    /// first: from the marks on the peer may give the window to a connection that another thread of ours accepts.
+    /// The side that connects gives windows away, so it says of its own last that the window is
+    /// free. The other side says so first: from the marks on the peer may give the window to a
+    /// connection that another thread of ours accepts.
     pub(crate) fn close(self) {
         let accepts = self.ends.as_ref().is_some_and(|ends| ends.peer == 0);
         if accepts {
@@ -487,7 +511,8 @@ fn join(s: &Slot, index: u32) -> Option<Ends> {
     view(s, &arenas::arena(r, index)?)
 }
 
-/// Tells of the ready bits that peers set for connections which this process holds, and whom each is for.
+/// Tells of the ready bits that peers set for connections which this process holds, and whom each
+/// is for.
 pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {
     let Some(family) = family::get() else { return };
     for i in mapping::indices() {
@@ -506,7 +531,8 @@ pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {
     }
 }
 
-/// So many arenas are looked through in a small part of the time that a round trip takes: some thousand connections.
+/// So many arenas are looked through in a small part of the time that a round trip takes: some
+/// thousand connections.
 const FEW_ARENAS: usize = 8;
 
 /// Whether there are so many arenas that [`collect_ready`] is not for every call.
@@ -515,7 +541,8 @@ pub fn has_many_bits() -> bool {
     mapping::indices().len() > FEW_ARENAS
 }
 
-/// This process's bells have to be rung again from here on: for who drained one and does not collect at once.
+/// This process's bells have to be rung again from here on: for who drained one and does not
+/// collect at once.
 pub fn hear() {
     let Some(family) = family::get() else { return };
     for i in mapping::indices() {
@@ -527,7 +554,8 @@ pub fn hear() {
     }
 }
 
-/// Takes the ready bits of the far sides that are in this process too ([`hold`]): record and window of each.
+/// Takes the ready bits of the far sides that are in this process too ([`hold`]): record and window
+/// of each.
 pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
     let Some(family) = family::get() else { return };
     let own = super::hello::process_id().map_or([0; 2], |id| id.0);
@@ -550,8 +578,9 @@ pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
     }
 }
 
-/// A bit says that bells were taken out of the window's words, not whose. It is for whoever does not find its bell there any
-/// more; and stays while relatives hold the connection too, whose bells may have been there beside ours.
+/// A bit says that bells were taken out of the window's words, not whose. It is for whoever does
+/// not find its bell there any more; and stays while relatives hold the connection too, whose bells
+/// may have been there beside ours.
 fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(SlotId, Meant<'_>)) {
     // Relaxed first look: the bit that a bell announced is visible after the bell was drained.
     let mut bits = word.load(Ordering::Relaxed);
@@ -561,7 +590,8 @@ fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(Slot
         let window = n * 64 + bit.trailing_zeros() as usize;
         let slot = r.slot_of.get(window).map_or(0, |w| w.load(Ordering::Acquire));
         let Some(id) = SlotId::from_raw(slot) else { continue };
-        // A relative's connection keeps its bit: the relative looks too. So does one that is still to come.
+        // A relative's connection keeps its bit: the relative looks too. So does one that is still
+        // to come.
         if family::held_here(id) {
             f(id, &|bell, armed| {
                 if family::slot(id).is_some_and(|s| ready::is_armed(s, armed, bell)) {
@@ -575,7 +605,8 @@ fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(Slot
     }
 }
 
-/// Whether the next program of this process, and relatives to come, can get at the connection's window.
+/// Whether the next program of this process, and relatives to come, can get at the connection's
+/// window.
 #[must_use]
 pub fn outlasts_exec(s: &Slot) -> bool {
     let Some((i, r)) = record_of(s) else { return true };
@@ -584,7 +615,8 @@ pub fn outlasts_exec(s: &Slot) -> bool {
     }
     let owner = r.owner.load(Ordering::Relaxed);
     r.in_vault.load(Ordering::Relaxed) != 0
-        // Else whoever has it open is asked for it. One that had to close it says so, but for the peer.
+        // Else whoever has it open is asked for it. One that had to close it says so, but for the
+        // peer.
         || r.fd.load(Ordering::Relaxed) >= 0
             && (owner != sys::pid() && living::process(owner)
                 || living::process(r.peer_pid.load(Ordering::Relaxed)))
@@ -606,7 +638,11 @@ mod tests {
         let word = AtomicU64::new(1 << 6 | 1 << 7);
         let mut found = vec![];
         take_bits(r, 1, &word, &mut |id, _| found.push(id));
-        assert_eq!((found, word.load(Ordering::Relaxed)), (vec![id], 1 << 6 | 1 << 7), "a relative's");
+        assert_eq!(
+            (found, word.load(Ordering::Relaxed)),
+            (vec![id], 1 << 6 | 1 << 7),
+            "a relative's"
+        );
         take_bits(r, 1, &word, &mut |_, meant| {
             assert!(meant(1, Events::IN) && !meant(1, Events::IN));
         });

@@ -1,10 +1,11 @@
 //! The life of a connection as tables: what it waits for, and what may happen then.
 //!
-//! Three machines, all without I/O: the [`Phase`] of a connection (how far two processes have come in
-//! pairing a device with it) and, for each direction on its own, [`ReceiveMode`] and [`SendMode`] (where
-//! its bytes travel). Their states are `u32` so that they can live in memory that processes share; what
-//! is carried out on the way is in the neighbouring modules. An event that a state does not expect has
-//! no transition, and whoever sees that stops trusting the connection ("doubt means TCP").
+//! Three machines, all without I/O: the [`Phase`] of a connection (how far two processes have come
+//! in pairing a device with it) and, for each direction on its own, [`ReceiveMode`] and
+//! [`SendMode`] (where its bytes travel). Their states are `u32` so that they can live in memory
+//! that processes share; what is carried out on the way is in the neighbouring modules. An event
+//! that a state does not expect has no transition, and whoever sees that stops trusting the
+//! connection ("doubt means TCP").
 #![forbid(unsafe_code)]
 
 macro_rules! states {
@@ -44,7 +45,8 @@ states! {
         Refused = 5,
         /// Not a connection: not connected yet, or listening.
         Unconnected = 6,
-        /// The peer is on another host: a connection over RDMA is being made to it, or is wanted from it.
+        /// The peer is on another host: a connection over RDMA is being made to it, or is wanted
+        /// from it.
         Dialling = 7,
     }
 }
@@ -90,7 +92,9 @@ impl Phase {
             (Self::Young, E::Dialled) => Some(Self::Dialling),
             // Whoever accepted is asked, and answers at once.
             (Self::Young | Self::Dialling, E::Met) => Some(Self::Paired),
-            (Self::Offered | Self::Greeted | Self::Knocked | Self::Dialling, E::Lapsed) => Some(Self::Young),
+            (Self::Offered | Self::Greeted | Self::Knocked | Self::Dialling, E::Lapsed) => {
+                Some(Self::Young)
+            }
             (_, E::Refuse) => Some(Self::Refused),
             _ => None,
         }

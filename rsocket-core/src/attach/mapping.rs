@@ -1,11 +1,16 @@
 //! Where this process has the arenas of its family mapped: each process's own business.
 //!
-//! Read without a lock, by every call on a connection, while another thread may be mapping another arena in place of one that
-//! is no more; changed under the lock of [`super::arenas`]. What was mapped before is [`super::retired`]'s.
+//! Read without a lock, by every call on a connection, while another thread may be mapping another
+//! arena in place of one that is no more; changed under the lock of [`super::arenas`]. What was
+//! mapped before is [`super::retired`]'s.
 //!
-//! Must not know what an arena's record says but its generation. Entry points: [`mapping`], [`Mapping::arena`].
+//! Must not know what an arena's record says but its generation. Entry points: [`mapping`],
+//! [`Mapping::arena`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -21,8 +26,8 @@ pub(super) struct Mapping {
     windows: AtomicU32,
     /// Which of the arenas that its record has been for, one after the other.
     generation: AtomicU32,
-    /// 1 if this very process has made the arena, or opened it for its peer; a relative has another of them. Its owner's
-    /// number alone does not tell: numbers of processes are used again.
+    /// 1 if this very process has made the arena, or opened it for its peer; a relative has another
+    /// of them. Its owner's number alone does not tell: numbers of processes are used again.
     own: AtomicU32,
 }
 
@@ -69,17 +74,18 @@ impl Mapping {
         }
     }
 
-    /// The arena of that generation; `None` if it is not mapped here, or another one is. The caller has a connection in it,
-    /// or holds the lock, or looks for a moment only (`retired`).
+    /// The arena of that generation; `None` if it is not mapped here, or another one is. The caller
+    /// has a connection in it, or holds the lock, or looks for a moment only (`retired`).
     #[inline]
     pub(super) fn arena(&self, generation: u32) -> Option<Arena> {
-        // In this order: who finds the new generation does not find the old address any more. Acquire, both: pair with the
-        // releases in put().
+        // In this order: who finds the new generation does not find the old address any more.
+        // Acquire, both: pair with the releases in put().
         if self.generation.load(Ordering::Acquire) != generation {
             return None;
         }
         let base = self.base.load(Ordering::Acquire);
-        // SAFETY: address and windows belong together, by the order in put(); it stays mapped while our caller uses it.
+        // SAFETY: address and windows belong together, by the order in put(); it stays mapped while
+        // our caller uses it.
         unsafe { Arena::from_parts(base, self.windows.load(Ordering::Relaxed), [0; 2]) }
     }
 
@@ -113,8 +119,9 @@ impl Mapping {
 mod tests {
     use super::*;
 
-    /// A thread that looks while another one maps arena after arena under one record: it never finds an old one under a new
-    /// generation. (The arenas here are numbers, and nobody looks into them.)
+    /// A thread that looks while another one maps arena after arena under one record: it never
+    /// finds an old one under a new generation. (The arenas here are numbers, and nobody looks into
+    /// them.)
     #[test]
     fn a_new_generation_never_has_an_old_address() {
         static RECORD: AtomicU32 = AtomicU32::new(1);

@@ -1,15 +1,16 @@
 //! The words by which the two ends of a direction agree on where its bytes travel.
 //!
-//! One function for each meaning, so that every ordering has one place. Values that mean "byte number N"
-//! are stored as N + 1, because 0 is "not said", and because a peer can turn any word to 0.
+//! One function for each meaning, so that every ordering has one place. Values that mean "byte
+//! number N" are stored as N + 1, because 0 is "not said", and because a peer can turn any word
+//! to 0.
 
 use core::sync::atomic::Ordering;
 
 use super::link::Ends;
 use crate::device::shm::direction::Direction;
 
-/// Receiver: nobody on this side is inside the kernel on the direction; it may switch. Release: pairs with
-/// the acquire in [`acknowledged`].
+/// Receiver: nobody on this side is inside the kernel on the direction; it may switch. Release:
+/// pairs with the acquire in [`acknowledged`].
 pub fn acknowledge(d: &Direction) {
     d.receiver().acknowledged.store(1, Ordering::Release);
 }
@@ -20,8 +21,8 @@ pub fn acknowledged(d: &Direction) -> bool {
     d.receiver().acknowledged.load(Ordering::Acquire) == 1
 }
 
-/// Sender: `n` bytes of the stream are TCP's, the rest the device's. Release: pairs with the acquire in
-/// [`cut`]; it follows the last byte that went into TCP.
+/// Sender: `n` bytes of the stream are TCP's, the rest the device's. Release: pairs with the
+/// acquire in [`cut`]; it follows the last byte that went into TCP.
 pub fn publish_cut(d: &Direction, n: u64) {
     d.sender().cut.store(n.wrapping_add(1), Ordering::Release);
 }
@@ -32,12 +33,14 @@ pub fn cut(d: &Direction) -> Option<u64> {
     d.sender().cut.load(Ordering::Acquire).checked_sub(1)
 }
 
-/// In the end word: the receiver spoke first. The rest of the word says how many bytes it had read, or is 0 when it
-/// reads what is in the channel itself, and only asks the sender to put nothing more there ([`want_end`]).
+/// In the end word: the receiver spoke first. The rest of the word says how many bytes it had read,
+/// or is 0 when it reads what is in the channel itself, and only asks the sender to put nothing
+/// more there ([`want_end`]).
 const RETURN: u64 = 1 << 63;
 
-/// Who goes back first decides from which byte on TCP carries the rest: one word, decided once. A receiver that only
-/// asked ([`want_end`]) has decided nothing. AcqRel: the loser sees what the winner did before.
+/// Who goes back first decides from which byte on TCP carries the rest: one word, decided once. A
+/// receiver that only asked ([`want_end`]) has decided nothing. AcqRel: the loser sees what the
+/// winner did before.
 fn decide(d: &Direction, word: u64) -> bool {
     let end = &d.sender().end;
     [0, RETURN].into_iter().any(|undecided| {
@@ -46,8 +49,9 @@ fn decide(d: &Direction, word: u64) -> bool {
     })
 }
 
-/// Receiver: the sender is to go back at its next call. What it has put into the channel by then the receiver reads
-/// there. Nothing happens when either side has gone back. Release: pairs with [`is_asked_back`].
+/// Receiver: the sender is to go back at its next call. What it has put into the channel by then
+/// the receiver reads there. Nothing happens when either side has gone back. Release: pairs with
+/// [`is_asked_back`].
 pub fn want_end(d: &Direction) {
     let _ = d.sender().end.compare_exchange(0, RETURN, Ordering::Release, Ordering::Relaxed);
 }
@@ -57,20 +61,22 @@ pub fn is_undecided(d: &Direction) -> bool {
     d.sender().end.load(Ordering::Acquire) == 0
 }
 
-/// Receiver: whether either side has said anything of a way back. Relaxed: whoever goes by it asks again ([`end`]).
+/// Receiver: whether either side has said anything of a way back. Relaxed: whoever goes by it asks
+/// again ([`end`]).
 #[inline(always)]
 pub fn is_decided(d: &Direction) -> bool {
     d.sender().end.load(Ordering::Relaxed) != 0
 }
 
-/// Sender: whether the receiver wants TCP to carry what comes next, whatever becomes of what it has not read.
+/// Sender: whether the receiver wants TCP to carry what comes next, whatever becomes of what it has
+/// not read.
 #[inline]
 pub fn is_asked_back(d: &Direction) -> bool {
     d.sender().end.load(Ordering::Acquire) & RETURN != 0
 }
 
-/// Sender: the device ends after `m` bytes, the rest is TCP's. False when the receiver went back first: then
-/// [`return_wanted`] says what it had read. Pairs with [`end`], after the last message.
+/// Sender: the device ends after `m` bytes, the rest is TCP's. False when the receiver went back
+/// first: then [`return_wanted`] says what it had read. Pairs with [`end`], after the last message.
 #[must_use]
 pub fn publish_end(d: &Direction, m: u64) -> bool {
     decide(d, m.wrapping_add(1) & !RETURN)
@@ -83,23 +89,23 @@ pub fn end(d: &Direction) -> Option<u64> {
     if word & RETURN != 0 { None } else { word.checked_sub(1) }
 }
 
-/// Receiver: `r` bytes of the device's were read; the rest is to come by TCP. False when the sender went
-/// back first: then [`end`] says where the device ends. Pairs with [`return_wanted`].
+/// Receiver: `r` bytes of the device's were read; the rest is to come by TCP. False when the sender
+/// went back first: then [`end`] says where the device ends. Pairs with [`return_wanted`].
 #[must_use]
 pub fn want_return(d: &Direction, r: u64) -> bool {
     decide(d, r.wrapping_add(1) | RETURN)
 }
 
-/// Sender: how many bytes the receiver had read when it asked for the rest by TCP. `None`, too, when it asked for what comes
-/// next alone.
+/// Sender: how many bytes the receiver had read when it asked for the rest by TCP. `None`, too,
+/// when it asked for what comes next alone.
 #[inline]
 pub fn return_wanted(d: &Direction) -> Option<u64> {
     let word = d.sender().end.load(Ordering::Acquire);
     if word & RETURN != 0 { (word & !RETURN).checked_sub(1) } else { None }
 }
 
-/// Sender: how many bytes TCP had taken when the unread tail began to be sent, if it has begun. Relaxed: only
-/// holders of the send lock touch it.
+/// Sender: how many bytes TCP had taken when the unread tail began to be sent, if it has begun.
+/// Relaxed: only holders of the send lock touch it.
 #[must_use]
 pub fn tail_base(d: &Direction) -> Option<u64> {
     d.sender().returned.load(Ordering::Relaxed).checked_sub(1)
@@ -121,15 +127,15 @@ pub fn sender_closed(d: &Direction) -> bool {
     d.sender().sender_closed.load(Ordering::Acquire) != 0
 }
 
-/// This side is done with the window: it neither reads nor writes any more. Release: whoever sees it may
-/// use the window anew.
+/// This side is done with the window: it neither reads nor writes any more. Release: whoever sees
+/// it may use the window anew.
 pub fn close(ends: &Ends) {
     ends.incoming.receiver().receiver_closed.store(1, Ordering::Release);
     ends.outgoing.sender().sender_closed.store(1, Ordering::Release);
 }
 
-/// Reader: it takes nothing more of this direction, though the window is still in use. Release: pairs with the acquire
-/// in [`receiver_closed`].
+/// Reader: it takes nothing more of this direction, though the window is still in use. Release:
+/// pairs with the acquire in [`receiver_closed`].
 pub fn stop_reading(d: &Direction) {
     d.receiver().receiver_closed.store(1, Ordering::Release);
 }
@@ -146,8 +152,8 @@ pub fn sender_cpu(d: &Direction) -> u32 {
     d.sender().sender_cpu.load(Ordering::Relaxed)
 }
 
-/// Says where this side runs, in both of its directions; stores only what changed, since the other side
-/// polls the neighbouring words.
+/// Says where this side runs, in both of its directions; stores only what changed, since the other
+/// side polls the neighbouring words.
 pub fn say_cpu(ends: &Ends, cpu: u32) {
     let receiver = &ends.incoming.receiver().receiver_cpu;
     if receiver.load(Ordering::Relaxed) != cpu {

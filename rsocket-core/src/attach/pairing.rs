@@ -1,9 +1,9 @@
 //! Carrying out the pairing of two ends: offer, knock, answer, welcome (`life-of-a-connection §3`).
 //!
-//! Every step is non-blocking and happens inside some hook of the program; one that finds nothing is tried
-//! again later, at growing distances. Two messages are exchanged, one each way, over an abstract UNIX
-//! socket; after them the two ends talk through words in shared memory only. The connection works on
-//! TCP all the while.
+//! Every step is non-blocking and happens inside some hook of the program; one that finds nothing
+//! is tried again later, at growing distances. Two messages are exchanged, one each way, over an
+//! abstract UNIX socket; after them the two ends talk through words in shared memory only. The
+//! connection works on TCP all the while.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
@@ -39,7 +39,8 @@ const MAX_OFFERS: u32 = 64;
 /// Looks for a counterpart before an offer lapses.
 const OFFER_TRIES: u32 = 200;
 
-/// Takes the next step that is due, if any. Called by hooks with no lock held; cheap when nothing is due.
+/// Takes the next step that is due, if any. Called by hooks with no lock held; cheap when nothing
+/// is due.
 #[inline]
 pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
     match s.phase() {
@@ -54,16 +55,18 @@ pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
     }
 }
 
-/// As [`advance`] of a connection that attaches, by a thread to which nobody gave a descriptor: another one may close
-/// the connection, and open another, at any moment.
+/// As [`advance`] of a connection that attaches, by a thread to which nobody gave a descriptor:
+/// another one may close the connection, and open another, at any moment.
 pub fn advance_unasked(id: SlotId, s: &Slot) {
-    let steps = matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked);
+    let steps =
+        matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked);
     if steps && retry::is_due(s) {
         step(id, s, None);
     }
 }
 
-/// Before a descriptor is closed whose connection goes on: a step that uses it comes to its end first.
+/// Before a descriptor is closed whose connection goes on: a step that uses it comes to its end
+/// first.
 pub fn let_finish(s: &Slot) {
     if matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked) {
         drop(s.pairing.hold());
@@ -98,8 +101,9 @@ static FORKING: AtomicU32 = AtomicU32::new(0);
 /// How long a fork waits for steps of other threads, in nanoseconds: more than any step takes.
 const FORK_PATIENCE_NS: u64 = 20_000_000;
 
-/// Before a fork: a step of another thread may be about to open something of which the child would keep a copy
-/// that nobody knows, and a name that stays bound. New steps are put off until the fork is over.
+/// Before a fork: a step of another thread may be about to open something of which the child would
+/// keep a copy that nobody knows, and a name that stays bound. New steps are put off until the fork
+/// is over.
 pub fn fork_prepare() {
     // SeqCst: pairs with step(), which counts itself in and then looks for forks.
     FORKING.fetch_add(1, Ordering::SeqCst);
@@ -125,8 +129,9 @@ fn step(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     STEPPING.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Without a descriptor the one that is known is looked up under the lock: whoever closes it takes the lock in between
-/// (`forget`, [`let_finish`]), so that it is the connection's until the step is over.
+/// Without a descriptor the one that is known is looked up under the lock: whoever closes it takes
+/// the lock in between (`forget`, [`let_finish`]), so that it is the connection's until the step is
+/// over.
 #[cold]
 fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     let errno = sys::errno();
@@ -142,8 +147,11 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
         };
         match done {
             Ok(()) => {}
-            Err(reason) if s.has(flag::STRICT) && may_pass(s, reason) && begin_again(s, reason) => {}
-            Err(Reason::OfferLapsed) if is_handed_over(s) && begin_again(s, Reason::OfferLapsed) => {
+            Err(reason) if s.has(flag::STRICT) && may_pass(s, reason) && begin_again(s, reason) => {
+            }
+            Err(Reason::OfferLapsed)
+                if is_handed_over(s) && begin_again(s, Reason::OfferLapsed) =>
+            {
                 let _ = later(s);
             }
             Err(reason) => give_up(s, reason),
@@ -190,11 +198,12 @@ pub(super) fn close_pairing_fd(s: &Slot) {
 
 /// Whether the phase's descriptor is this program's.
 pub fn is_here(s: &Slot) -> bool {
-    s.pairing_pid.load(Ordering::Relaxed) == sys::pid() && held::is_held(s.pairing_fd.load(Ordering::Relaxed))
+    s.pairing_pid.load(Ordering::Relaxed) == sys::pid()
+        && held::is_held(s.pairing_fd.load(Ordering::Relaxed))
 }
 
-/// Whether it belongs to another process of the family, or to another program: then it is theirs to go on, or, if they have
-/// gone, ours to begin again.
+/// Whether it belongs to another process of the family, or to another program: then it is theirs to
+/// go on, or, if they have gone, ours to begin again.
 pub(super) fn elsewhere(s: &Slot) -> bool {
     !is_here(s)
 }
@@ -221,11 +230,17 @@ pub(super) fn give_up(s: &Slot, reason: Reason) {
     }
 }
 
-/// A connection that has no TCP to stay on has waited for its peer in vain; said once for each such wait.
+/// A connection that has no TCP to stay on has waited for its peer in vain; said once for each such
+/// wait.
 #[cold]
 pub fn overdue(s: &Slot) {
-    let noted = Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).filter(|r| *r != Reason::TooYoung);
-    let reason = noted.unwrap_or(if s.has(flag::CONNECTING) { Reason::OfferLapsed } else { Reason::NoOffer });
+    let noted =
+        Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).filter(|r| *r != Reason::TooYoung);
+    let reason = noted.unwrap_or(if s.has(flag::CONNECTING) {
+        Reason::OfferLapsed
+    } else {
+        Reason::NoOffer
+    });
     stats::fell_back(reason);
     crate::log_warn!("out of time, since TCP is excluded: {}", reason.text());
 }
@@ -236,7 +251,8 @@ pub(super) fn lapse(s: &Slot) -> Result<(), Reason> {
     enter(s, PhaseEvent::Lapsed)
 }
 
-/// As [`lapse`], from any phase before the end, for this reason; false when there is no such way, or it was gone often enough.
+/// As [`lapse`], from any phase before the end, for this reason; false when there is no such way,
+/// or it was gone often enough.
 fn begin_again(s: &Slot, reason: Reason) -> bool {
     let again = s.phase() == Phase::Young || lapse(s).is_ok();
     if again {
@@ -246,8 +262,9 @@ fn begin_again(s: &Slot, reason: Reason) -> bool {
     again && retry::set_back(s)
 }
 
-/// Whether the other end, having met this one, gave up what it held of the pairing: for whoever goes on with the connection
-/// after a fork or `exec`, who will begin again. It has not closed, or TCP would say so.
+/// Whether the other end, having met this one, gave up what it held of the pairing: for whoever
+/// goes on with the connection after a fork or `exec`, who will begin again. It has not closed, or
+/// TCP would say so.
 fn is_handed_over(s: &Slot) -> bool {
     !s.has(flag::STRICT) && matches!(s.phase(), Phase::Greeted | Phase::Knocked)
 }
@@ -281,14 +298,15 @@ pub(super) fn permitted(s: &Slot) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Whether a relative holds the connection that has entered a sandbox, where it makes no calls but the kernel's: as
-/// long as it lives the connection stays on TCP.
+/// Whether a relative holds the connection that has entered a sandbox, where it makes no calls but
+/// the kernel's: as long as it lives the connection stays on TCP.
 pub(super) fn relative_in_sandbox(id: SlotId, s: &Slot) -> bool {
     s.has(flag::SANDBOXED_HOLDER) && (family::shared(id) || !s.clear(flag::SANDBOXED_HOLDER))
 }
 
-/// Whether the program may wait for the socket where no hook sees it: no call of its blocks, and none of the library's has
-/// waited. Where there is no TCP to stay on, nothing is asked: it would fail instead.
+/// Whether the program may wait for the socket where no hook sees it: no call of its blocks, and
+/// none of the library's has waited. Where there is no TCP to stay on, nothing is asked: it would
+/// fail instead.
 fn is_unseen(s: &Slot, fd: RawFd) -> bool {
     !s.has(flag::WAITED | flag::STRICT | flag::RSOCKET) && kernel::nonblocking(fd)
 }
@@ -330,7 +348,8 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if !evidence::is_here(s, fd, &tuple)? {
         return remote::begin(id, s, &tuple);
     }
-    // The peer would take us for strangers, unless it is one that lets itself be shown that we are not.
+    // The peer would take us for strangers, unless it is one that lets itself be shown that we are
+    // not.
     if !trust::is_own_user(fd) && (s.has(flag::CONNECTING) || !evidence::is_known(s, fd)) {
         // Where there is no TCP meanwhile, for good.
         if s.has(flag::STRICT) {
@@ -361,7 +380,11 @@ fn offer(s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
         Err(e) => {
             OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
             // A stranger, or a relative that held the connection and is still ending.
-            Err(if e == Errno(libc::EADDRINUSE) { Reason::NameTaken } else { refused("an offer")(e) })
+            Err(if e == Errno(libc::EADDRINUSE) {
+                Reason::NameTaken
+            } else {
+                refused("an offer")(e)
+            })
         }
     }
 }
@@ -392,8 +415,8 @@ pub(super) fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
     lapse(s)
 }
 
-/// Never attach; what is paired already is [`super::detach`]'s business. Blocks only for another thread's
-/// step in progress.
+/// Never attach; what is paired already is [`super::detach`]'s business. Blocks only for another
+/// thread's step in progress.
 pub fn refuse(s: &Slot, reason: Reason) {
     let Some(_held) = s.pairing.hold() else { return };
     match s.phase() {
@@ -402,8 +425,8 @@ pub fn refuse(s: &Slot, reason: Reason) {
     }
 }
 
-/// In the child of a fork: names and channels are the parent's to go on with; a copy that stayed open here
-/// would keep them alive after the parent has given them up.
+/// In the child of a fork: names and channels are the parent's to go on with; a copy that stayed
+/// open here would keep them alive after the parent has given them up.
 pub fn fork_child() {
     for count in [&OPEN_OFFERS, &STEPPING, &FORKING] {
         count.settle(0);
@@ -412,14 +435,15 @@ pub fn fork_child() {
     proving::forked();
 }
 
-/// The attempt to connect failed: forgets what belonged to it. False when there is a window, which no failed
-/// attempt can have. Blocks only for another thread's step in progress.
+/// The attempt to connect failed: forgets what belonged to it. False when there is a window, which
+/// no failed attempt can have. Blocks only for another thread's step in progress.
 pub fn restart(s: &Slot) -> bool {
     let Some(_held) = s.pairing.hold() else { return false };
     let fresh = !link::has_window(s) && !s.has(flag::WINDOW_DONE);
     if fresh {
         close_pairing_fd(s);
-        let attempt = flag::CONNECTING | flag::STRICT | flag::PEER_FIN | flag::PEER_GONE | flag::CONNECT_NEWS;
+        let attempt =
+            flag::CONNECTING | flag::STRICT | flag::PEER_FIN | flag::PEER_GONE | flag::CONNECT_NEWS;
         s.flags.fetch_and(!attempt, Ordering::AcqRel);
         s.tries.store(0, Ordering::Relaxed);
         s.set_backs.store(0, Ordering::Relaxed);
@@ -427,7 +451,8 @@ pub fn restart(s: &Slot) -> bool {
         for word in [&s.position, &s.answered, &s.waiting_since] {
             word.store(0, Ordering::Relaxed);
         }
-        // What was refused was mostly so for what the program does with the socket, and stays refused.
+        // What was refused was mostly so for what the program does with the socket, and stays
+        // refused.
         if s.phase() != Phase::Refused {
             s.set_phase(Phase::Unconnected);
         }
@@ -435,8 +460,8 @@ pub fn restart(s: &Slot) -> bool {
     fresh
 }
 
-/// The last descriptor goes: close what the pairing holds open. Blocks only for another thread's step in
-/// progress.
+/// The last descriptor goes: close what the pairing holds open. Blocks only for another thread's
+/// step in progress.
 pub fn forget(s: &Slot) {
     let Some(_held) = s.pairing.hold() else { return };
     proving::over(s.pairing_fd.load(Ordering::Relaxed));

@@ -1,12 +1,15 @@
-//! What an end says to prove that it has the other end of the connection, where the kernel cannot be
-//! asked: a message of its own, or behind a [`Knock`](super::hello::Knock) or
+//! What an end says to prove that it has the other end of the connection, where the kernel cannot
+//! be asked: a message of its own, or behind a [`Knock`](super::hello::Knock) or
 //! [`Welcome`](super::hello::Welcome).
 //!
-//! Fixed size, as those. Must not know how anything is proved ([`super::meet::pake`]). Entry points:
-//! [`Proof::new`], [`Proof::parse`], [`split`].
+//! Fixed size, as those. Must not know how anything is proved ([`super::meet::pake`]). Entry
+//! points: [`Proof::new`], [`Proof::parse`], [`split`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

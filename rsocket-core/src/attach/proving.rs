@@ -1,5 +1,5 @@
-//! How far the two ends of a connection have come in proving to one another, over a channel of which
-//! anybody could be at the other end, that each has the other end of the connection.
+//! How far the two ends of a connection have come in proving to one another, over a channel of
+//! which anybody could be at the other end, that each has the other end of the connection.
 //!
 //! Where `sock_diag` says nothing at one end or at both, what both know of the SYN does
 //! ([`super::meet`]). The end that is sure already proves; the one that is not checks. The steps
@@ -13,15 +13,18 @@
 //! | has answered, and hears a tag | [`check`] | checks it |
 //!
 //! Whoever was answered has made a guess: unless he proves that it was right, it costs this process
-//! one of [`BUDGET`], though he goes away. (Not if the connection ends before: then the guess is of no
-//! use.) Each right proof gives one back. Without any left nobody
-//! is answered; with [`RUNS`] under way at a time others could make so many more. What a run needs is kept for this process, by the
-//! channel's descriptor, which the caller holds under the pairing's lock.
-//! Must not know slots, phases or what the messages are for. Entry points: the above, [`state`],
-//! [`forget`], [`forked`].
+//! one of [`BUDGET`], though he goes away. (Not if the connection ends before: then the guess is of
+//! no use.) Each right proof gives one back. Without any left nobody is answered; with [`RUNS`]
+//! under way at a time others could make so many more. What a run needs is kept for this process,
+//! by the channel's descriptor, which the caller holds under the pairing's lock. Must not know
+//! slots, phases or what the messages are for. Entry points: the above, [`state`], [`forget`],
+//! [`forked`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -81,7 +84,11 @@ struct Place {
 }
 
 static PLACES: [Place; RUNS] = [const {
-    Place { owner: AtomicI32::new(0), state: AtomicU32::new(0), words: [const { AtomicU64::new(0) }; 8] }
+    Place {
+        owner: AtomicI32::new(0),
+        state: AtomicU32::new(0),
+        words: [const { AtomicU64::new(0) }; 8],
+    }
 }; RUNS];
 /// Places that are taken.
 static TAKEN: AtomicU32 = AtomicU32::new(0);
@@ -102,8 +109,9 @@ impl Place {
 
     fn take(channel: &Channel) -> Result<&'static Self, Reason> {
         let owner = channel.fd.wrapping_add(1);
-        let mine =
-            |p: &&Self| p.owner.compare_exchange(0, owner, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let mine = |p: &&Self| {
+            p.owner.compare_exchange(0, owner, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
         let place = PLACES.iter().find(mine).ok_or(Reason::TooManyOffers)?;
         TAKEN.fetch_add(1, Ordering::Relaxed);
         Ok(place)
@@ -227,7 +235,13 @@ pub fn begin(channel: &Channel, secret: &Secret<'_>) -> Result<Proof, Reason> {
 }
 
 /// The tags, where whoever names himself is the one behind the channel.
-fn agree(run: &Run, side: Side, own: &Who, theirs: &Proof, channel: &Channel) -> Result<Tags, Reason> {
+fn agree(
+    run: &Run,
+    side: Side,
+    own: &Who,
+    theirs: &Proof,
+    channel: &Channel,
+) -> Result<Tags, Reason> {
     if !who::is_behind(&theirs.who, own, channel) {
         crate::log_info!("a proof came that is not of the process which has sent it");
         return Err(Reason::NoEvidence);
@@ -254,7 +268,12 @@ pub fn tell(channel: &Channel, secret: &Secret<'_>, theirs: &Proof) -> Result<Pr
     reply(channel, secret, theirs, TOLD)
 }
 
-fn reply(channel: &Channel, secret: &Secret<'_>, theirs: &Proof, state: u32) -> Result<Proof, Reason> {
+fn reply(
+    channel: &Channel,
+    secret: &Secret<'_>,
+    theirs: &Proof,
+    state: u32,
+) -> Result<Proof, Reason> {
     let run = run(secret)?;
     let own = Who::own();
     let tags = agree(&run, secret.side, &own, theirs, channel)?;
@@ -327,7 +346,8 @@ mod tests {
 
     fn ends() -> Ends {
         let flags = SocketFlags::CLOEXEC;
-        let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .unwrap();
         let channel = |fd: &OwnedFd| Channel { fd: fd.as_raw_fd() };
         let (c, a) = (channel(&pair.0), channel(&pair.1));
         Ends { _sockets: pair, c, a }

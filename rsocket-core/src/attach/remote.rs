@@ -1,10 +1,11 @@
-//! Attaching to a peer on another host: what of it is the connection's own business. How the two ends reach each
-//! other is the relay's ([`crate::relay::beside`]).
+//! Attaching to a peer on another host: what of it is the connection's own business. How the two
+//! ends reach each other is the relay's ([`crate::relay::beside`]).
 //!
-//! The end that connected asks, in the background, at the port number of its TCP connection; the end that accepted
-//! answers if it knows the connection and has seen the same bytes of it ([`super::witness`]). Until both have a
-//! window with their relays everything goes by TCP; then each direction switches as it does on one host. Entry
-//! points: [`begin`], [`recognise`], [`met`], [`failed`].
+//! The end that connected asks, in the background, at the port number of its TCP connection; the
+//! end that accepted answers if it knows the connection and has seen the same bytes of it
+//! ([`super::witness`]). Until both have a window with their relays everything goes by TCP; then
+//! each direction switches as it does on one host. Entry points: [`begin`], [`recognise`], [`met`],
+//! [`failed`].
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::sync::atomic::{AtomicU8, Ordering, fence};
@@ -34,20 +35,22 @@ const NO: u8 = 1;
 const YES: u8 = 2;
 static POSSIBLE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Whether this process could attach to a peer on another host at all. One relaxed load; false before
-/// [`find_out`].
+/// Whether this process could attach to a peer on another host at all. One relaxed load; false
+/// before [`find_out`].
 #[inline]
 #[must_use]
 pub fn possible() -> bool {
     POSSIBLE.load(Ordering::Relaxed) == YES
 }
 
-/// Looks, once, whether there is RDMA here that policy allows beside TCP: a system call, no library is loaded.
+/// Looks, once, whether there is RDMA here that policy allows beside TCP: a system call, no library
+/// is loaded.
 pub fn find_out() {
     if POSSIBLE.load(Ordering::Relaxed) != UNKNOWN {
         return;
     }
-    let manager = || rustix::fs::access("/dev/infiniband/rdma_cm", rustix::fs::Access::WRITE_OK).is_ok();
+    let manager =
+        || rustix::fs::access("/dev/infiniband/rdma_cm", rustix::fs::Access::WRITE_OK).is_ok();
     let yes = policy::rdma_allowed() && !policy::strict() && manager();
     if yes {
         crate::socket::watch(crate::socket::WITNESS);
@@ -68,7 +71,8 @@ fn names(tuple: &Tuple) -> [SocketAddr; 2] {
     [name(&tuple.local), name(&tuple.remote)]
 }
 
-/// The peer is not on this host. Asks it, or makes sure that it can ask. The caller holds the pairing lock.
+/// The peer is not on this host. Asks it, or makes sure that it can ask. The caller holds the
+/// pairing lock.
 ///
 /// # Errors
 /// Why the connection stays on TCP.
@@ -87,7 +91,8 @@ pub(super) fn begin(id: SlotId, s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
         }
         let [sent, received] = &s.witness;
         let Some(proof) = Proof::most(Who::Asks, sent, received) else { return later(s) };
-        let expected = Proof::of(Who::Answers, proof.seen, sent, received).ok_or(Reason::Inconsistent)?;
+        let expected =
+            Proof::of(Who::Answers, proof.seen, sent, received).ok_or(Reason::Inconsistent)?;
         s.set_phase(s.phase().after(PhaseEvent::Dialled).ok_or(Reason::Inconsistent)?);
         return match beside::ask(id, s, [ours, theirs], proof, expected) {
             Err(Errno::AGAIN) => {
@@ -110,8 +115,8 @@ pub(super) fn begin(id: SlotId, s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
     }
 }
 
-/// This process listens over RDMA no more: its connections that wait to be asked say anew where, with their next step. Blocks
-/// only for another thread's step in progress.
+/// This process listens over RDMA no more: its connections that wait to be asked say anew where,
+/// with their next step. Blocks only for another thread's step in progress.
 pub fn ask_anew() {
     family::each_used(|id, s| {
         let waits = || {
@@ -136,7 +141,8 @@ fn later(s: &Slot) -> Result<(), Reason> {
 
 /// Who was asked for.
 pub enum Recognised {
-    /// A connection of this process, whose peer has proved that it is at the other end; and our own proof.
+    /// A connection of this process, whose peer has proved that it is at the other end; and our own
+    /// proof.
     Here(SlotId, Proof),
     /// A connection of a relative of this process, which is to be asked at this port.
     Elsewhere(u16),
@@ -152,7 +158,11 @@ pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recog
         // Acquire: pairs with the release in begin().
         let asked = s.asked_at_port.load(Ordering::Acquire) != 0;
         let [own, peer] = &s.names;
-        if asked && own.get() == Some(*ours) && peer.get() == Some(*theirs) && s.phase() == Phase::Young {
+        if asked
+            && own.get() == Some(*ours)
+            && peer.get() == Some(*theirs)
+            && s.phase() == Phase::Young
+        {
             found = Some((id, s));
         }
     });
@@ -176,8 +186,8 @@ pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recog
     }
 }
 
-/// The two ends have met: the connection has its side of a window now, and its directions may switch. False when it
-/// has changed its mind, or is gone.
+/// The two ends have met: the connection has its side of a window now, and its directions may
+/// switch. False when it has changed its mind, or is gone.
 #[must_use]
 pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
     let Some(held) = s.pairing.hold() else { return false };
@@ -195,7 +205,8 @@ pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
         crate::log_info!("attached over RDMA ({} side)", side);
     }
     drop(held);
-    // Pairs with the fence in socket::shutdown: either that call found the relay, or its flag is found here.
+    // Pairs with the fence in socket::shutdown: either that call found the relay, or its flag is
+    // found here.
     fence(Ordering::SeqCst);
     if started && s.has(flag::WRITE_SHUT) {
         send::say_shutdown(id, s, family::descriptor(id));
@@ -224,8 +235,9 @@ pub fn failed(id: SlotId, s: &Slot, reason: Reason, again: bool) {
     }
 }
 
-/// The connection over RDMA is gone without a farewell. Where no byte can have travelled on it, TCP goes on as if it
-/// had never been; else bytes may be missing, and the program is told (`life-of-a-connection §1`).
+/// The connection over RDMA is gone without a farewell. Where no byte can have travelled on it, TCP
+/// goes on as if it had never been; else bytes may be missing, and the program is told
+/// (`life-of-a-connection §1`).
 pub fn lost(s: &Slot, committed: bool) {
     if committed || !back_to_tcp(s) {
         pending::note_reset(s);
@@ -233,8 +245,8 @@ pub fn lost(s: &Slot, committed: bool) {
     }
 }
 
-/// Both directions are TCP's for good; false when one has left it. (Should the program acknowledge at this moment,
-/// its relay, which is gone, tells nobody.)
+/// Both directions are TCP's for good; false when one has left it. (Should the program acknowledge
+/// at this moment, its relay, which is gone, tells nobody.)
 fn back_to_tcp(s: &Slot) -> bool {
     let Some(ends) = link::ends(s) else { return false };
     let Some(guard) = guard::SendGuard::take(s, &ends) else { return false };

@@ -1,25 +1,29 @@
-//! Where the two ends of one TCP connection meet: an abstract UNIX name made from the connection's four
-//! addresses. The connecting side offers (binds the name), the accepting side knocks (connects to it), one
-//! message goes each way. Nothing here ever waits (`life-of-a-connection §3`).
+//! Where the two ends of one TCP connection meet: an abstract UNIX name made from the connection's
+//! four addresses. The connecting side offers (binds the name), the accepting side knocks (connects
+//! to it), one message goes each way. Nothing here ever waits (`life-of-a-connection §3`).
 //!
-//! Anybody in the network namespace may knock, or take the name first, which costs the connection its chance
-//! to attach, no more: who is really there is settled by [`super::trust`] and [`super::hello`].
+//! Anybody in the network namespace may knock, or take the name first, which costs the connection
+//! its chance to attach, no more: who is really there is settled by [`super::trust`] and
+//! [`super::hello`].
 //!
-//! The handles are plain numbers with an explicit `close`, since they live in memory that processes share.
-//! A forked child inherits the descriptors, and an offer that the parent has closed stays open until the
-//! child closes its own: that is for the child's fork handler to do.
-//! Must not know what the messages say. Entry points: [`Offer::open`], [`knock`].
+//! The handles are plain numbers with an explicit `close`, since they live in memory that processes
+//! share. A forked child inherits the descriptors, and an offer that the parent has closed stays
+//! open until the child closes its own: that is for the child's fork handler to do. Must not know
+//! what the messages say. Entry points: [`Offer::open`], [`knock`].
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::mem::MaybeUninit;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 use super::hello::LAYOUT_VERSION;
@@ -36,15 +40,18 @@ pub const MAX_FDS: usize = 4;
 const QUEUE: i32 = 4;
 
 const PREFIX: &[u8] = b"rsockets/";
-/// Prefix, four digits of the version, two digits for each byte of the tuple. The kernel's limit is 107.
+/// Prefix, four digits of the version, two digits for each byte of the tuple. The kernel's limit
+/// is 107.
 const NAME_LEN: usize = PREFIX.len() + 4 + 2 * TUPLE_BYTES;
 const _: () = assert!(NAME_LEN <= 107);
 
-/// The abstract name (without its leading zero byte) of a connection as its *connecting* side sees it.
+/// The abstract name (without its leading zero byte) of a connection as its *connecting* side sees
+/// it.
 #[must_use]
 pub fn name(connecting: &Tuple) -> [u8; NAME_LEN] {
     let hex = |b: u8| [b >> 4, b & 15].map(|d| if d < 10 { b'0' + d } else { b'a' - 10 + d });
-    let digits = LAYOUT_VERSION.to_be_bytes().into_iter().chain(connecting.to_bytes()).flat_map(hex);
+    let digits =
+        LAYOUT_VERSION.to_be_bytes().into_iter().chain(connecting.to_bytes()).flat_map(hex);
     let mut out = [0; NAME_LEN];
     for (to, from) in out.iter_mut().zip(PREFIX.iter().copied().chain(digits)) {
         *to = from;
@@ -89,13 +96,14 @@ impl Offer {
     pub fn open(tuple: &Tuple) -> Result<Self, Errno> {
         let address = address(tuple)?;
         let socket = socket()?;
-        let ready = rustix::net::bind(&socket, &address).and_then(|()| rustix::net::listen(&socket, QUEUE));
+        let ready =
+            rustix::net::bind(&socket, &address).and_then(|()| rustix::net::listen(&socket, QUEUE));
         let fd = sys::make_private(or_discard(ready, socket)?)?;
         Ok(Self { fd })
     }
 
-    /// Takes the next one who has knocked; nothing when nobody has. Ask again until nothing comes: a
-    /// stranger may have been first.
+    /// Takes the next one who has knocked; nothing when nobody has. Ask again until nothing comes:
+    /// a stranger may have been first.
     ///
     /// # Errors
     /// Those of `accept4`.
@@ -104,9 +112,9 @@ impl Offer {
         match rustix::net::accept_with(sys::borrow(self.fd), flags) {
             Ok(fd) => Ok(Some(Channel { fd: sys::make_private(fd)? })),
             // What Linux's accept returns for "nobody", or "he has gone away again".
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR) => {
-                Ok(None)
-            }
+            Err(
+                rustix::io::Errno::AGAIN | rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR,
+            ) => Ok(None),
             Err(e) => Err(e.into()),
         }
     }
@@ -117,13 +125,13 @@ impl Offer {
     }
 }
 
-/// Knocks at the offer for the connection that this side, the accepting one, sees as `tuple`. Nothing when
-/// nobody offers.
+/// Knocks at the offer for the connection that this side, the accepting one, sees as `tuple`.
+/// Nothing when nobody offers.
 ///
 /// # Errors
-/// `EAGAIN` when too many have knocked already and were not picked up, `EPROTOTYPE` when a stranger's
-/// socket of another kind has the name, `EPERM` or `EACCES` where a security module forbids it; `EMFILE`
-/// and the like.
+/// `EAGAIN` when too many have knocked already and were not picked up, `EPROTOTYPE` when a
+/// stranger's socket of another kind has the name, `EPERM` or `EACCES` where a security module
+/// forbids it; `EMFILE` and the like.
 pub fn knock(tuple: &Tuple) -> Result<Option<Channel>, Errno> {
     let address = address(&tuple.reversed())?;
     let socket = socket()?;
@@ -173,8 +181,8 @@ struct PeerCred {
     uid: u32,
     gid: u32,
 }
-// SAFETY: three integers without padding. (rustix's type cannot hold pid 0, which is what a process of
-// another pid namespace has.)
+// SAFETY: three integers without padding. (rustix's type cannot hold pid 0, which is what a process
+// of another pid namespace has.)
 unsafe impl raw::Plain for PeerCred {}
 
 impl Channel {
@@ -186,15 +194,16 @@ impl Channel {
         Ok(self.credentials()?.uid)
     }
 
-    /// The process at the other end, as this pid namespace numbers it: 0 when it cannot, or on failure.
-    /// Only ever a hint; a number is used again.
+    /// The process at the other end, as this pid namespace numbers it: 0 when it cannot, or on
+    /// failure. Only ever a hint; a number is used again.
     #[must_use]
     pub fn peer_pid(&self) -> u32 {
         self.credentials().map_or(0, |c| c.pid)
     }
 
     fn credentials(&self) -> Result<PeerCred, Errno> {
-        let (cred, len) = raw::getsockopt::<PeerCred>(self.fd, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
+        let (cred, len) =
+            raw::getsockopt::<PeerCred>(self.fd, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
         if len == size_of::<PeerCred>() { Ok(cred) } else { Err(Errno::INVAL) }
     }
 
@@ -213,7 +222,12 @@ impl Channel {
             return Err(Errno::INVAL);
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = rustix::net::sendmsg(sys::borrow(self.fd), &[IoSlice::new(message)], &mut control, flags)?;
+        let sent = rustix::net::sendmsg(
+            sys::borrow(self.fd),
+            &[IoSlice::new(message)],
+            &mut control,
+            flags,
+        )?;
         if sent == message.len() { Ok(()) } else { Err(Errno::INVAL) }
     }
 
@@ -227,8 +241,9 @@ impl Channel {
         fds: &mut [Option<OwnedFd>; MAX_FDS],
     ) -> Result<Received, ReceiveError> {
         match self.receive_once(message, fds, RecvFlags::empty()) {
-            // Linux looks at the queue and then for the end, and the other side may have sent its message and
-            // closed in between. After the end nothing comes any more, so the second look is the truth.
+            // Linux looks at the queue and then for the end, and the other side may have sent its
+            // message and closed in between. After the end nothing comes any more, so the second
+            // look is the truth.
             Err(ReceiveError::Closed) => self.receive_once(message, fds, RecvFlags::empty()),
             got => got,
         }
@@ -256,9 +271,12 @@ impl Channel {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT | more;
         let mut parts = [IoSliceMut::new(message)];
-        let got = match rustix::net::recvmsg(sys::borrow(self.fd), &mut parts, &mut control, flags) {
+        let got = match rustix::net::recvmsg(sys::borrow(self.fd), &mut parts, &mut control, flags)
+        {
             Ok(got) => got,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Err(ReceiveError::NothingYet),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
+                return Err(ReceiveError::NothingYet);
+            }
             Err(rustix::io::Errno::CONNRESET) => return Err(ReceiveError::Closed),
             Err(e) => return Err(ReceiveError::System(e.into())),
         };
@@ -295,7 +313,8 @@ impl Channel {
         Err(bad)
     }
 
-    /// The beginning of the next message, which stays there with what came along; 0 bytes where there is none.
+    /// The beginning of the next message, which stays there with what came along; 0 bytes where
+    /// there is none.
     #[must_use]
     pub fn glance(&self, message: &mut [u8]) -> usize {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -344,7 +363,8 @@ mod tests {
         for round in 0..rounds {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let (ours, theirs) =
-                rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+                rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+                    .unwrap();
             give.send(theirs).unwrap();
             let channel = Channel { fd: ours.as_raw_fd() };
             let mut message = [0; 16];

@@ -1,12 +1,17 @@
 //! Arenas that no connection uses any more, until no thread of this process can be late.
 //!
-//! Whoever looks at a connection finds its arena without a lock, and may be held up between finding it and looking, while
-//! another thread closes the last connection there. So the memory goes at once, but its addresses stay for a while: what is
-//! read there is zero, as in a window that nobody has used, and what is written nobody sees.
+//! Whoever looks at a connection finds its arena without a lock, and may be held up between finding
+//! it and looking, while another thread closes the last connection there. So the memory goes at
+//! once, but its addresses stay for a while: what is read there is zero, as in a window that nobody
+//! has used, and what is written nobody sees.
 //!
-//! Must not know which arenas are in use. Entry points: [`retire`], [`let_go`], both under the lock of [`super::arenas`].
+//! Must not know which arenas are in use. Entry points: [`retire`], [`let_go`], both under the lock
+//! of [`super::arenas`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -27,9 +32,9 @@ struct Place {
     since: AtomicU64,
 }
 
-static WAITING: [Place; PLACES] =
-    [const { Place { base: AtomicUsize::new(0), windows: AtomicU32::new(0), since: AtomicU64::new(0) } };
-        PLACES];
+static WAITING: [Place; PLACES] = [const {
+    Place { base: AtomicUsize::new(0), windows: AtomicU32::new(0), since: AtomicU64::new(0) }
+}; PLACES];
 
 /// How many there are, so that most calls need not look.
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -39,7 +44,8 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// Gives back the arena's memory now, and its addresses later.
 ///
 /// # Safety
-/// No connection uses the arena, or will: who still looks there does so for a moment only, and does not mind what he finds.
+/// No connection uses the arena, or will: who still looks there does so for a moment only, and does
+/// not mind what he finds.
 pub(super) unsafe fn retire(arena: Arena) {
     let turn = NEXT.fetch_add(1, Ordering::Relaxed) as usize % PLACES;
     let Some(place) = WAITING.get(turn) else { return };
@@ -71,8 +77,10 @@ pub(super) fn let_go() {
 
 fn free(place: &Place) {
     let base = place.base.swap(0, Ordering::Relaxed);
-    // SAFETY: the parts are those of an arena that retire() was given, which is hollow and nobody else's.
-    if let Some(arena) = unsafe { Arena::from_parts(base, place.windows.load(Ordering::Relaxed), [0; 2]) } {
+    let windows = place.windows.load(Ordering::Relaxed);
+    // SAFETY: the parts are those of an arena that retire() was given, which is hollow and nobody
+    // else's.
+    if let Some(arena) = unsafe { Arena::from_parts(base, windows, [0; 2]) } {
         COUNT.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: nobody can be that late (LATEST), or so many have come after it.
         unsafe { arena.unmap() };

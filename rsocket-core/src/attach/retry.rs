@@ -1,8 +1,10 @@
-//! When a connection that has not attached yet tries again, and whether what is in the way may pass.
+//! When a connection that has not attached yet tries again, and whether what is in the way may
+//! pass.
 //!
-//! Where there is TCP to stay on, distances are counted in bytes, and tries by whoever takes the step. Where there is none,
-//! the calls of a waiting program say nothing about how soon a try may pay, so that distances are times.
-//! Must not know what a step does ([`super::pairing`]). Entry points: [`is_due`], [`later`], [`put_off`], [`set_back`].
+//! Where there is TCP to stay on, distances are counted in bytes, and tries by whoever takes the
+//! step. Where there is none, the calls of a waiting program say nothing about how soon a try may
+//! pay, so that distances are times. Must not know what a step does ([`super::pairing`]). Entry
+//! points: [`is_due`], [`later`], [`put_off`], [`set_back`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::Ordering;
@@ -13,9 +15,9 @@ use crate::socket::policy;
 use crate::socket::slot::{Slot, flag};
 use crate::sys;
 
-/// Times that what is in the way is waited for, and the first and the longest of these waits, in nanoseconds: each is twice
-/// as long as the one before, and all of them longer than a connection's patience
-/// ([`policy::STRICT_PATIENCE_NS`](crate::socket::policy::STRICT_PATIENCE_NS)).
+/// Times that what is in the way is waited for, and the first and the longest of these waits, in
+/// nanoseconds: each is twice as long as the one before, and all of them longer than a connection's
+/// patience ([`policy::STRICT_PATIENCE_NS`](crate::socket::policy::STRICT_PATIENCE_NS)).
 const SET_BACKS: u32 = 24;
 const FIRST_WAIT_NS: u64 = 500_000;
 const LONGEST_WAIT_NS: u64 = 512_000_000;
@@ -55,7 +57,8 @@ fn nap(tries: u32) -> u64 {
     (100_000 + tries * tries * 10_000).min(20_000_000)
 }
 
-/// Something was in the way that may pass: the next step is further away each time. False when it has been so often enough.
+/// Something was in the way that may pass: the next step is further away each time. False when it
+/// has been so often enough.
 pub(super) fn set_back(s: &Slot) -> bool {
     let before = s.set_backs.fetch_add(1, Ordering::Relaxed);
     let wait = FIRST_WAIT_NS.checked_shl(before).unwrap_or(LONGEST_WAIT_NS).min(LONGEST_WAIT_NS);
@@ -63,19 +66,20 @@ pub(super) fn set_back(s: &Slot) -> bool {
     before < SET_BACKS
 }
 
-/// Whether the peer's socket is to be looked for anew: an answer of the kernel's is good for as many tries as it took to get
-/// to it, since TCP itself says when that socket has gone.
+/// Whether the peer's socket is to be looked for anew: an answer of the kernel's is good for as
+/// many tries as it took to get to it, since TCP itself says when that socket has gone.
 pub(super) fn looks_anew(s: &Slot) -> bool {
     let noted = Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8);
     let found = matches!(noted, Some(Reason::NoOffer | Reason::TooManyOffers));
     !(found && s.has(flag::STRICT)) || s.tries.load(Ordering::Relaxed).is_power_of_two()
 }
 
-/// Where there is no TCP to stay on: whether what is in the way may pass, so that it is waited for as long as a peer is.
+/// Where there is no TCP to stay on: whether what is in the way may pass, so that it is waited for
+/// as long as a peer is.
 pub(super) fn may_pass(s: &Slot, reason: Reason) -> bool {
     match reason {
-        // Whoever held the other end of the channel has ended, or given it up to a relative. (Had the peer closed, TCP
-        // would say so.)
+        // Whoever held the other end of the channel has ended, or given it up to a relative. (Had
+        // the peer closed, TCP would say so.)
         Reason::OfferLapsed => true,
         // The welcome has been taken: nobody would answer another knock.
         _ if s.phase() == Phase::Knocked => false,

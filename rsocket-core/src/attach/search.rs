@@ -1,7 +1,8 @@
 //! Finding an arena that another process has open, by the arena's name.
 //!
-//! For holders of a connection that a relative attached: the relative may have ended since, and nobody
-//! else can hand over the descriptor. What is found is checked like an arena that a peer sent.
+//! For holders of a connection that a relative attached: the relative may have ended since, and
+//! nobody else can hand over the descriptor. What is found is checked like an arena that a peer
+//! sent.
 
 use std::os::fd::OwnedFd;
 
@@ -22,7 +23,8 @@ pub(super) fn arena_of(pid: u32, id: [u64; 2]) -> Option<Arena> {
 
 fn arena_of_process(pid: u32, id: [u64; 2]) -> Option<Arena> {
     let mut found = arena_of_thread(pid, id);
-    // Where the thread that the process began with has left, /proc says that the process has no descriptors.
+    // Where the thread that the process began with has left, /proc says that the process has no
+    // descriptors.
     if found.is_none() {
         living::any_thread(pid, |tid| {
             found = arena_of_thread(tid, id);
@@ -62,7 +64,8 @@ fn open_if(directory: &OwnedFd, name: &core::ffi::CStr, id: [u64; 2]) -> Option<
     if !target.starts_with(LINK) {
         return None;
     }
-    let fd = rustix::fs::openat(directory, name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let fd =
+        rustix::fs::openat(directory, name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let found = Arena::open(&fd);
     crate::sys::discard(fd);
     let arena = found.ok()?;

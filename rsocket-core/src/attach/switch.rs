@@ -1,4 +1,5 @@
-//! Moving the directions of a paired connection to the device, as far as that goes without sending or receiving.
+//! Moving the directions of a paired connection to the device, as far as that goes without sending
+//! or receiving.
 //!
 //! Must not know how a pairing came to be. Entry point: [`slowly`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -14,8 +15,8 @@ use crate::socket;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::sync::lock::Holding;
 
-/// A thread that finds the lock taken goes on, perhaps to sleep, before it has seen what the holder is about to do:
-/// then the holder looks once more, for it, and wakes it if anything has changed.
+/// A thread that finds the lock taken goes on, perhaps to sleep, before it has seen what the holder
+/// is about to do: then the holder looks once more, for it, and wakes it if anything has changed.
 #[cold]
 pub(super) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
     let (mut changed, mut missed) = (false, false);
@@ -34,8 +35,8 @@ pub(super) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
     }
 }
 
-/// Takes the lock, or leaves the note for its holder. SeqCst: the holder lets go and then looks for a note; so either
-/// it finds this one, or the second try finds the lock free.
+/// Takes the lock, or leaves the note for its holder. SeqCst: the holder lets go and then looks for
+/// a note; so either it finds this one, or the second try finds the lock free.
 fn take_or_note(s: &Slot) -> Option<Holding<'_>> {
     take(s).or_else(|| {
         s.step_missed.store(1, Ordering::SeqCst);
@@ -43,7 +44,8 @@ fn take_or_note(s: &Slot) -> Option<Holding<'_>> {
     })
 }
 
-/// Under the lock, which it gives back, so that two threads do not take the same step; whether anything changed.
+/// Under the lock, which it gives back, so that two threads do not take the same step; whether
+/// anything changed.
 fn now(held: Holding<'_>, id: SlotId, s: &Slot, fd: RawFd) -> bool {
     if s.phase() != Phase::Paired {
         return false;
@@ -56,7 +58,8 @@ fn now(held: Holding<'_>, id: SlotId, s: &Slot, fd: RawFd) -> bool {
     {
         changed |= s.shift_receive_mode(ReceiveMode::Kernel, mode);
     }
-    // SeqCst: pairs with enter_receive and enter_wait, which count themselves in and then look at the mode.
+    // SeqCst: pairs with enter_receive and enter_wait, which count themselves in and then look at
+    // the mode.
     if s.receive_mode() == ReceiveMode::Asked
         && s.inside_receive.load(Ordering::SeqCst) == 0
         && s.inside_wait.load(Ordering::SeqCst) == 0
@@ -94,11 +97,12 @@ fn now(held: Holding<'_>, id: SlotId, s: &Slot, fd: RawFd) -> bool {
     changed
 }
 
-/// Between hosts: whether the program may know by now that TCP has come to its end. From the acknowledgement on FIN means
-/// nothing until a relay has said what it means; a program that was told by it that there is an end to read must find that. A
-/// sender that was not told before it sent FIN has left nothing on the device.
+/// Between hosts: whether the program may know by now that TCP has come to its end. From the
+/// acknowledgement on FIN means nothing until a relay has said what it means; a program that was
+/// told by it that there is an end to read must find that. A sender that was not told before it
+/// sent FIN has left nothing on the device.
 fn may_have_heard_fin(s: &Slot, fd: RawFd) -> bool {
-    // Without a descriptor nobody can say: the program's next call has one. A socket that is not connected any more had
-    // FIN, or a reset.
+    // Without a descriptor nobody can say: the program's next call has one. A socket that is not
+    // connected any more had FIN, or a reset.
     s.has(flag::BESIDE) && (fd < 0 || counters::fin_received(fd).unwrap_or(true))
 }

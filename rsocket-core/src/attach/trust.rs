@@ -1,24 +1,29 @@
-//! Who is at the other end of a TCP connection? The kernel knows: `sock_diag` names the owner of any
-//! socket of this network namespace by user, inode and cookie, and needs no privilege for it. From here on
-//! a claim by a peer ("I hold the other end") is checked, not believed (`life-of-a-connection §3`).
+//! Who is at the other end of a TCP connection? The kernel knows: `sock_diag` names the owner of
+//! any socket of this network namespace by user, inode and cookie, and needs no privilege for it.
+//! From here on a claim by a peer ("I hold the other end") is checked, not believed
+//! (`life-of-a-connection §3`).
 //!
 //! Knows sockets and the kernel; must not know devices, arenas or what a connection is used for.
 //! Entry points: [`Tuple::of`], [`find`], [`own_identity`], [`cred_matches`].
 //!
-//! The look-up happens in the network namespace of the calling thread. A socket that was made in another
-//! one (`setns`) is not found, or a stranger's of the same addresses is: the identities, which both ends
-//! exchange and compare, do not agree then, and the connection stays on TCP. Of a connection that stands [`peer_of`] says so.
+//! The look-up happens in the network namespace of the calling thread. A socket that was made in
+//! another one (`setns`) is not found, or a stranger's of the same addresses is: the identities,
+//! which both ends exchange and compare, do not agree then, and the connection stays on TCP. Of a
+//! connection that stands [`peer_of`] says so.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketAddrV4, SocketAddrV6, SocketFlags, SocketType,
-    netlink,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketAddrV4, SocketAddrV6, SocketFlags,
+    SocketType, netlink,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -39,8 +44,9 @@ pub struct End {
     pub port: u16,
 }
 
-/// The two ends of a TCP connection as one of its sockets sees them. IPv4 addresses that are written as
-/// IPv6 ones (`::ffff:a.b.c.d`) are IPv4 here, because the other end may be an IPv4 socket.
+/// The two ends of a TCP connection as one of its sockets sees them. IPv4 addresses that are
+/// written as IPv6 ones (`::ffff:a.b.c.d`) are IPv4 here, because the other end may be an IPv4
+/// socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Tuple {
@@ -99,8 +105,8 @@ impl Tuple {
         out
     }
 
-    /// A hash of the tuple for tables. FNV-1a: the input is short and not chosen to collide by anybody
-    /// whom a slow table would serve.
+    /// A hash of the tuple for tables. FNV-1a: the input is short and not chosen to collide by
+    /// anybody whom a slow table would serve.
     #[must_use]
     pub fn name_hash(&self) -> u64 {
         self.to_bytes()
@@ -108,8 +114,9 @@ impl Tuple {
             .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
     }
 
-    /// Whether the addresses alone make it likely that the peer is on this host: both the same, or both
-    /// loopback. A hint about the order in which to try things; where it says no, [`find`] decides.
+    /// Whether the addresses alone make it likely that the peer is on this host: both the same, or
+    /// both loopback. A hint about the order in which to try things; where it says no, [`find`]
+    /// decides.
     #[must_use]
     pub fn peer_may_be_local(&self) -> bool {
         let loopback = |e: &End| match self.family {
@@ -191,7 +198,8 @@ const NLM_F_REQUEST: u16 = 1;
 const INET_DIAG_INFO: u8 = 2;
 const LAST_ACK_RECEIVED: usize = 56;
 const ANY_COOKIE: [u32; 2] = [u32::MAX; 2];
-/// The index of `lo` in every network namespace. Packets between two sockets of one host arrive there.
+/// The index of `lo` in every network namespace. Packets between two sockets of one host arrive
+/// there.
 const LOOPBACK: u32 = 1;
 
 /// `struct nlmsghdr`.
@@ -246,7 +254,8 @@ struct Answer {
     inode: u32,
 }
 
-const _: () = assert!(size_of::<Request>() == 72 && size_of::<Answer>() == 72 && size_of::<SockId>() == 48);
+const _: () =
+    assert!(size_of::<Request>() == 72 && size_of::<Answer>() == 72 && size_of::<SockId>() == 48);
 
 fn request(tuple: &Tuple) -> Request {
     Request {
@@ -267,15 +276,16 @@ fn request(tuple: &Tuple) -> Request {
             dport: tuple.remote.port.to_be_bytes(),
             src: tuple.local.addr,
             dst: tuple.remote.addr,
-            // With no interface the kernel passes over a socket that is bound to one (SO_BINDTODEVICE).
+            // With no interface the kernel passes over a socket that is bound to one
+            // (SO_BINDTODEVICE).
             interface: if tuple.scope == 0 { LOOPBACK } else { tuple.scope },
             cookie: ANY_COOKIE,
         },
     }
 }
 
-/// Reads the kernel's answer. Where no connection matches, the kernel looks for a listener instead, so
-/// the ports of what was found are compared, and listeners are no owners.
+/// Reads the kernel's answer. Where no connection matches, the kernel looks for a listener instead,
+/// so the ports of what was found are compared, and listeners are no owners.
 fn parse(tuple: &Tuple, bytes: &[u8]) -> Result<Option<Owner>, Errno> {
     let (header, rest) = Header::read_from_prefix(bytes).map_err(|_| Errno::INVAL)?;
     if header.kind == NLMSG_ERROR {
@@ -291,7 +301,10 @@ fn parse(tuple: &Tuple, bytes: &[u8]) -> Result<Option<Owner>, Errno> {
     }
     let (answer, _) = Answer::read_from_prefix(rest).map_err(|_| Errno::INVAL)?;
     let asked = request(tuple).id;
-    if answer.state == state::LISTEN || answer.id.sport != asked.sport || answer.id.dport != asked.dport {
+    if answer.state == state::LISTEN
+        || answer.id.sport != asked.sport
+        || answer.id.dport != asked.dport
+    {
         return Ok(None);
     }
     let [low, high] = answer.id.cookie;
@@ -299,11 +312,12 @@ fn parse(tuple: &Tuple, bytes: &[u8]) -> Result<Option<Owner>, Errno> {
     Ok(Some(Owner { uid: answer.uid, inode: answer.inode, cookie, state: answer.state }))
 }
 
-/// The socket of this network namespace whose own end is `tuple.local`, connected to `tuple.remote`.
-/// For the peer of a socket of ours ask for `Tuple::of(fd).reversed()`.
+/// The socket of this network namespace whose own end is `tuple.local`, connected to
+/// `tuple.remote`. For the peer of a socket of ours ask for `Tuple::of(fd).reversed()`.
 ///
-/// Opens its netlink socket for each look-up: a cached one would be shared with forked children, who
-/// would read each other's answers, and would keep looking where the process was before a `setns`.
+/// Opens its netlink socket for each look-up: a cached one would be shared with forked children,
+/// who would read each other's answers, and would keep looking where the process was before a
+/// `setns`.
 ///
 /// # Errors
 /// The kernel's: out of descriptors, or a sandbox that has no netlink (`EPERM`, `EAFNOSUPPORT`, …).
@@ -311,7 +325,8 @@ pub fn find(tuple: &Tuple) -> Result<Option<Owner>, Errno> {
     look_up(None, &request(tuple), |answer| parse(tuple, answer))
 }
 
-/// What [`peer_of`] says where it cannot know: the calling thread is in another network namespace than the socket.
+/// What [`peer_of`] says where it cannot know: the calling thread is in another network namespace
+/// than the socket.
 pub const ELSEWHERE: Errno = Errno(libc::EXDEV);
 
 /// The socket at the other end of a connected one of ours, in the namespace of that.
@@ -323,8 +338,9 @@ pub fn peer_of(fd: RawFd, tuple: &Tuple) -> Result<Option<Owner>, Errno> {
     look_up(sys::network_namespace(fd), &request(&tuple), |answer| parse(&tuple, answer))
 }
 
-/// How long ago, in nanoseconds, the other end of this network namespace's TCP connection last acknowledged anything;
-/// `None` where there is no such connection. The kernel's own connections are found too.
+/// How long ago, in nanoseconds, the other end of this network namespace's TCP connection last
+/// acknowledged anything; `None` where there is no such connection. The kernel's own connections
+/// are found too.
 ///
 /// # Errors
 /// As [`find`].
@@ -332,7 +348,8 @@ pub fn silence(tuple: &Tuple) -> Result<Option<u64>, Errno> {
     let asked = Request { ext: 1 << (INET_DIAG_INFO - 1), ..request(tuple) };
     look_up(None, &asked, |answer| {
         let found = parse(tuple, answer)?;
-        let attributes = answer.get(size_of::<Header>() + size_of::<Answer>()..).unwrap_or_default();
+        let attributes =
+            answer.get(size_of::<Header>() + size_of::<Answer>()..).unwrap_or_default();
         Ok(found.and_then(|_| last_heard(attributes)).map(|ms| u64::from(ms) * 1_000_000))
     })
 }
@@ -370,7 +387,8 @@ fn look_up_here<R>(
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let protocol = Some(netlink::SOCK_DIAG);
-    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+    let socket =
+        rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
     let here = of.and_then(|_| sys::network_namespace(socket.as_raw_fd()));
     let result = if here == of { ask(&socket, request, read) } else { Err(ELSEWHERE) };
     sys::discard(socket);
@@ -408,16 +426,17 @@ pub fn own_identity(fd: RawFd) -> Result<(u32, u64), Errno> {
     Ok((inode, cookie))
 }
 
-/// Whether a socket of ours was made by the user that this process is: the one as whom it shows at a rendezvous. Yes, where
-/// the kernel does not say.
+/// Whether a socket of ours was made by the user that this process is: the one as whom it shows at
+/// a rendezvous. Yes, where the kernel does not say.
 #[must_use]
 pub fn is_own_user(fd: RawFd) -> bool {
-    rustix::fs::fstat(sys::borrow(fd)).map_or(true, |s| s.st_uid == rustix::process::geteuid().as_raw())
+    rustix::fs::fstat(sys::borrow(fd))
+        .map_or(true, |s| s.st_uid == rustix::process::geteuid().as_raw())
 }
 
-/// Whether the process behind a rendezvous (its user by `SO_PEERCRED`) and the owner of the other TCP
-/// socket are the same user. The overflow user never is: every user who has no number in our user
-/// namespace shows as that one.
+/// Whether the process behind a rendezvous (its user by `SO_PEERCRED`) and the owner of the other
+/// TCP socket are the same user. The overflow user never is: every user who has no number in our
+/// user namespace shows as that one.
 #[must_use]
 pub fn cred_matches(peer_uid: u32, owner: &Owner) -> bool {
     same_user(peer_uid, owner.uid, overflow_uid())
@@ -426,12 +445,13 @@ pub fn cred_matches(peer_uid: u32, owner: &Owner) -> bool {
 /// [`cred_matches`] as a function of numbers.
 #[must_use]
 pub const fn same_user(peer_uid: u32, owner_uid: u32, overflow: u32) -> bool {
-    // 65534 also where the administrator changed it: what was munged before the change still shows so.
-    // u32::MAX is "no user".
+    // 65534 also where the administrator changed it: what was munged before the change still shows
+    // so. u32::MAX is "no user".
     peer_uid == owner_uid && peer_uid != overflow && peer_uid != 65534 && peer_uid != u32::MAX
 }
 
-/// Whether this is what the kernel calls every user that it has no number for here, so that it is no proof of anything.
+/// Whether this is what the kernel calls every user that it has no number for here, so that it is
+/// no proof of anything.
 #[must_use]
 pub fn is_nobody(uid: u32) -> bool {
     !same_user(uid, uid, overflow_uid())

@@ -1,11 +1,12 @@
 //! Where a family keeps the arenas of connections that several of its processes hold.
 //!
-//! A holder that did not map a connection's arena finds it in whoever did; but that process may have ended, and the
-//! peer that mapped it too, while the connection goes on between relatives of both. So before a process forks for the
-//! first time it makes a socket pair that all its descendants inherit, and whoever attaches a connection that is shared
-//! puts the arena's descriptor in there, as a message. What lies unread in a socket stays open as long as anybody has
-//! the socket. Whoever looks for one does not take anything out (`MSG_PEEK`, with `SO_PEEK_OFF`, unix(7)): it may be
-//! killed, or become another program, at any moment.
+//! A holder that did not map a connection's arena finds it in whoever did; but that process may
+//! have ended, and the peer that mapped it too, while the connection goes on between relatives of
+//! both. So before a process forks for the first time it makes a socket pair that all its
+//! descendants inherit, and whoever attaches a connection that is shared puts the arena's
+//! descriptor in there, as a message. What lies unread in a socket stays open as long as anybody
+//! has the socket. Whoever looks for one does not take anything out (`MSG_PEEK`, with
+//! `SO_PEEK_OFF`, unix(7)): it may be killed, or become another program, at any moment.
 //!
 //! Must not know connections. Entry points: [`open`], [`deposit`], [`find`], [`withdraw`].
 
@@ -21,7 +22,8 @@ use crate::socket::family;
 
 use crate::sys;
 
-/// The two private descriptors, each plus one, in one word, so that a forking thread sees both or none; 0 for none.
+/// The two private descriptors, each plus one, in one word, so that a forking thread sees both or
+/// none; 0 for none.
 static ENDS: AtomicU64 = AtomicU64::new(0);
 
 /// An arena's name, as the text of its message.
@@ -46,7 +48,9 @@ pub fn open() {
         return;
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let Ok((a, b)) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None) else {
+    let Ok((a, b)) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+    else {
         return;
     };
     let (Ok(a), b) = (sys::make_private(a), sys::make_private(b)) else { return };
@@ -129,8 +133,8 @@ fn take_first() {
     fds.into_iter().flatten().for_each(sys::discard);
 }
 
-/// Runs with the vault to itself; not in a signal handler that interrupted that. A holder that died inside has left
-/// nothing worse than a message that is there twice.
+/// Runs with the vault to itself; not in a signal handler that interrupted that. A holder that died
+/// inside has left nothing worse than a message that is there twice.
 fn alone<R>(f: impl FnOnce() -> Option<R>) -> Option<R> {
     let family = family::get()?;
     if ENDS.load(Ordering::Relaxed) == 0 {
@@ -189,7 +193,8 @@ mod tests {
 
     #[test]
     fn what_is_looked_for_stays() {
-        // The family and the vault are this process's; other tests of this program have arenas of other names.
+        // The family and the vault are this process's; other tests of this program have arenas of
+        // other names.
         assert!(family::get_or_map().is_some());
         open();
         let made: Vec<_> = (0..3).filter_map(|_| Arena::create(1).ok()).collect();
@@ -208,7 +213,8 @@ mod tests {
             assert!(names.iter().all(there), "a look takes nothing");
         }
         for _ in 0..40 {
-            // SAFETY: the child makes system calls only, on memory that is there, until it is killed.
+            // SAFETY: the child makes system calls only, on memory that is there, until it is
+            // killed.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 crate::sync::thread::forked();
@@ -225,7 +231,10 @@ mod tests {
             }
             assert!(names.iter().all(there), "nor does one that is killed");
         }
-        assert!(deposit(names[1], made[1].1.as_raw_fd()), "as after a death in the midst of a withdrawal");
+        assert!(
+            deposit(names[1], made[1].1.as_raw_fd()),
+            "as after a death in the midst of a withdrawal"
+        );
         withdraw(names[1]);
         assert!(!there(&names[1]) && there(&names[0]) && there(&names[2]));
         withdraw(names[0]);

@@ -1,10 +1,15 @@
-//! Who comes to where the two ends of a connection meet, and whether it is the one who has the other end.
+//! Who comes to where the two ends of a connection meet, and whether it is the one who has the
+//! other end.
 //!
-//! Anybody of the network namespace may knock at an offer. A stranger gets nothing, and costs the connection nothing: he is
-//! sent away, and the offer stands. Must not know phases. Entry points: [`admit`], then [`seen`].
+//! Anybody of the network namespace may knock at an offer. A stranger gets nothing, and costs the
+//! connection nothing: he is sent away, and the offer stands. Must not know phases. Entry points:
+//! [`admit`], then [`seen`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use std::os::fd::RawFd;
 
@@ -20,7 +25,8 @@ use crate::stats::{self, Counter};
 /// How many are looked at in one step: one who knocks again and again must not keep us here.
 const MOST: u32 = 16;
 
-/// The first of those who have knocked that is the user at the other end of the connection `fd`, or may be it.
+/// The first of those who have knocked that is the user at the other end of the connection `fd`, or
+/// may be it.
 pub(super) fn admit(offer: &Offer, (s, fd): (&Slot, RawFd)) -> Result<Option<Channel>, Reason> {
     for _ in 0..MOST {
         let Some(channel) = offer.pick_up().map_err(refused("accept"))? else { break };
@@ -38,9 +44,9 @@ pub(super) fn admit(offer: &Offer, (s, fd): (&Slot, RawFd)) -> Result<Option<Cha
     Ok(None)
 }
 
-/// Whether a visitor is heard. Of whom nobody knows anything has to prove it, and so has another user
-/// than the one who made the other end's socket: its process may have changed its user since. But such
-/// a one has to begin with a proof, and those who fail are not heard for ever.
+/// Whether a visitor is heard. Of whom nobody knows anything has to prove it, and so has another
+/// user than the one who made the other end's socket: its process may have changed its user since.
+/// But such a one has to begin with a proof, and those who fail are not heard for ever.
 fn is_let_in(s: &Slot, fd: RawFd, channel: &Channel, seen: &Seen) -> bool {
     match seen {
         Seen::User(_) => true,
@@ -75,7 +81,9 @@ impl Seen {
     /// The message is of the socket that the kernel says is the other end, as far as it says.
     pub(super) fn identified(&self, said: (u32, u64)) -> Result<(), Reason> {
         match self {
-            Self::User(owner) | Self::Another(owner) | Self::Nobody(owner) => identified(owner, said),
+            Self::User(owner) | Self::Another(owner) | Self::Nobody(owner) => {
+                identified(owner, said)
+            }
             Self::Nothing => Ok(()),
         }
     }
@@ -95,12 +103,16 @@ pub(super) fn seen(tuple: &Tuple, channel: &Channel) -> Result<Seen, Reason> {
     if trust::cred_matches(uid, &owner) {
         return Ok(Seen::User(owner));
     }
-    crate::log_info!("user {} is where the two ends meet, the other end is user {}'s", uid, owner.uid);
+    crate::log_info!(
+        "user {} is where the two ends meet, the other end is user {}'s",
+        uid,
+        owner.uid
+    );
     Ok(Seen::Another(owner))
 }
 
-/// The message is of the socket that the kernel says is the other end. One that nobody holds any more was closed since the
-/// message was sent.
+/// The message is of the socket that the kernel says is the other end. One that nobody holds any
+/// more was closed since the message was sent.
 fn identified(owner: &Owner, said: (u32, u64)) -> Result<(), Reason> {
     if owner.is(said.0, said.1) {
         return Ok(());

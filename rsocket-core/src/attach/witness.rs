@@ -1,12 +1,17 @@
-//! What both ends of a TCP connection have seen of its bytes, by which they know each other elsewhere.
+//! What both ends of a TCP connection have seen of its bytes, by which they know each other
+//! elsewhere.
 //!
-//! A connection to another host has no kernel that could say who is at its other end. But both ends have seen
-//! the same first bytes in each direction. The one that asks sends a digest of them, the one that answers
-//! sends another digest of the same bytes: neither could be made by whoever has not seen them
-//! (`life-of-a-connection §2`). Must not know devices. Entry points: [`Prefix`], [`Proof`].
+//! A connection to another host has no kernel that could say who is at its other end. But both ends
+//! have seen the same first bytes in each direction. The one that asks sends a digest of them, the
+//! one that answers sends another digest of the same bytes: neither could be made by whoever has
+//! not seen them (`life-of-a-connection §2`). Must not know devices. Entry points: [`Prefix`],
+//! [`Proof`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -20,8 +25,9 @@ pub const ENOUGH: usize = 16;
 /// In the length: nothing is added any more, since bytes went by that nobody saw.
 const FROZEN: u32 = 1 << 31;
 
-/// The first bytes of one direction, in memory that processes share. Relaxed but for the length: two threads
-/// that send at the same time may leave nonsense, which is a digest that does not match.
+/// The first bytes of one direction, in memory that processes share. Relaxed but for the length:
+/// two threads that send at the same time may leave nonsense, which is a digest that does not
+/// match.
 #[repr(C)]
 #[derive(Default)]
 pub struct Prefix {
@@ -99,8 +105,8 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// Of the first `seen` bytes from the end that asks, and to it. `None` when so many were not seen here, or
-    /// too few to prove anything.
+    /// Of the first `seen` bytes from the end that asks, and to it. `None` when so many were not
+    /// seen here, or too few to prove anything.
     #[must_use]
     pub fn of(who: Who, seen: [u8; 2], from: &Prefix, to: &Prefix) -> Option<Self> {
         let [a, b] = seen.map(usize::from);
@@ -109,7 +115,11 @@ impl Proof {
         }
         let mut bytes = [0; SEEN];
         let mut hash = Sha256::new();
-        hash.update(if who == Who::Asks { b"rsockets attach: asks   " } else { b"rsockets attach: answers" });
+        hash.update(if who == Who::Asks {
+            b"rsockets attach: asks   "
+        } else {
+            b"rsockets attach: answers"
+        });
         hash.update(seen);
         for (prefix, n) in [(from, a), (to, b)] {
             let part = bytes.get_mut(..n)?;

@@ -1,8 +1,8 @@
-//! One process's end of a datagram socket: what has come and was not received, who is reached how, and the packets
-//! of the exchange (`wire-protocol §9.3`, `§9.5`).
+//! One process's end of a datagram socket: what has come and was not received, who is reached how,
+//! and the packets of the exchange (`wire-protocol §9.3`, `§9.5`).
 //!
-//! Everything here runs under the endpoint's lock and waits for nobody. Knows neither C nor how the program waits.
-//! Entry points: [`State::gather`], [`State::front`].
+//! Everything here runs under the endpoint's lock and waits for nobody. Knows neither C nor how the
+//! program waits. Entry points: [`State::gather`], [`State::front`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -90,7 +90,8 @@ pub(super) struct State {
     pub(super) arrived: u64,
     /// A packet said that there is something in a ring.
     nudged: bool,
-    /// Bells of sleepers, as they are to be rung: what wakes one of them may be taken by another thread.
+    /// Bells of sleepers, as they are to be rung: what wakes one of them may be taken by another
+    /// thread.
     pub(super) waiters: Vec<u64>,
     /// What had arrived when the first of them looked.
     told: u64,
@@ -99,7 +100,13 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(id: SlotId, generation: u32, fd: RawFd, six: bool, fabric: Option<Fabric>) -> Self {
+    pub(super) fn new(
+        id: SlotId,
+        generation: u32,
+        fd: RawFd,
+        six: bool,
+        fabric: Option<Fabric>,
+    ) -> Self {
         Self {
             id,
             generation,
@@ -125,8 +132,9 @@ impl State {
         }
     }
 
-    /// Brings in what there is, if nothing is here yet. What came by memory or the device is looked for before
-    /// UDP is, and handed out after it: who switches from UDP to something better does not overtake himself.
+    /// Brings in what there is, if nothing is here yet. What came by memory or the device is looked
+    /// for before UDP is, and handed out after it: who switches from UDP to something better does
+    /// not overtake himself.
     pub(super) fn gather(&mut self) {
         while self.front().is_none() {
             self.nudged = false;
@@ -134,7 +142,8 @@ impl State {
             if !self.nudged {
                 return;
             }
-            // Something was put into a ring after it was looked at, and the packet that says so is used up.
+            // Something was put into a ring after it was looked at, and the packet that says so is
+            // used up.
         }
     }
 
@@ -146,7 +155,10 @@ impl State {
                 more > 0 || !ring.is_last() || ring.incoming.look() != Ok(0)
             }
             Err(_) => {
-                crate::log_warn!("a ring of datagrams from {} made no sense and was dropped", ring.from);
+                crate::log_warn!(
+                    "a ring of datagrams from {} made no sense and was dropped",
+                    ring.from
+                );
                 false
             }
         });
@@ -155,13 +167,15 @@ impl State {
         self.read_udp();
     }
 
-    /// Where the next datagram lies, if one is known. What a connected socket is not to hear is thrown away.
+    /// Where the next datagram lies, if one is known. What a connected socket is not to hear is
+    /// thrown away.
     pub(super) fn front(&mut self) -> Option<Front> {
         if let Some(held) = self.held.front() {
             // Whoever has left his ring and went back to UDP wrote into the ring first.
             let from = held.from;
             let left = |ring: &mut Ring| ring.from == from && ring.is_last();
-            let last = self.rings.iter_mut().position(|ring| left(ring) && ring.incoming.look().is_ok());
+            let last =
+                self.rings.iter_mut().position(|ring| left(ring) && ring.incoming.look().is_ok());
             return match last.filter(|i| self.known(*i) && self.hears(&from)) {
                 Some(i) => Some(Front::Ring(i)),
                 None => Some(Front::Held),
@@ -206,11 +220,13 @@ impl State {
         Some((SocketAddr::new(fitting(ip, six)?, port), bytes.len() - rest.len()))
     }
 
-    /// Shows the datagram at `front`: who sent it, where its bytes lie, and how many they are. The sender of one in a
-    /// ring may change them at any time.
+    /// Shows the datagram at `front`: who sent it, where its bytes lie, and how many they are. The
+    /// sender of one in a ring may change them at any time.
     pub(super) fn show(&mut self, front: Front) -> Option<(SocketAddr, *const u8, usize)> {
         match front {
-            Front::Held => self.held.front().map(|held| (held.from, held.bytes.as_ptr(), held.bytes.len())),
+            Front::Held => {
+                self.held.front().map(|held| (held.from, held.bytes.as_ptr(), held.bytes.len()))
+            }
             Front::Ring(i) => {
                 let ring = self.rings.get(i)?;
                 let Ok(Some((at, len))) = ring.incoming.next() else {
@@ -265,17 +281,19 @@ impl State {
     pub(super) fn stirs(&mut self) -> bool {
         let news = self.fabric.as_mut().map_or(0, Fabric::gather);
         self.arrived += u64::from(news);
-        self.front().is_some() || self.error.is_some() || self.rings.iter().any(|ring| ring.incoming.stirs())
+        self.front().is_some()
+            || self.error.is_some()
+            || self.rings.iter().any(|ring| ring.incoming.stirs())
     }
 
-    /// Whether a thread that sleeps on UDP alone may have to look by itself: relatives by fork may take the packet
-    /// that was to wake it.
+    /// Whether a thread that sleeps on UDP alone may have to look by itself: relatives by fork may
+    /// take the packet that was to wake it.
     pub(super) fn has_rings(&self) -> bool {
         !self.rings.is_empty()
     }
 
-    /// Before a sleep, with the bell of whoever sleeps; then everything must be looked at once more. What to sleep on
-    /// beside UDP's descriptor and the bell, or -1.
+    /// Before a sleep, with the bell of whoever sleeps; then everything must be looked at once
+    /// more. What to sleep on beside UDP's descriptor and the bell, or -1.
     pub(super) fn before_sleep(&mut self, bell: Option<u64>) -> RawFd {
         if self.waiters.is_empty() {
             self.told = self.arrived;
@@ -367,8 +385,15 @@ impl State {
         self.arrived += 1;
     }
 
-    /// Sends a packet that has no datagram in it. Should it be lost, the next datagram brings another.
-    pub(super) fn say(&mut self, to: &SocketAddr, op: UdpOp, qpn: u32, rest: &[u8]) -> Result<(), Errno> {
+    /// Sends a packet that has no datagram in it. Should it be lost, the next datagram brings
+    /// another.
+    pub(super) fn say(
+        &mut self,
+        to: &SocketAddr,
+        op: UdpOp,
+        qpn: u32,
+        rest: &[u8],
+    ) -> Result<(), Errno> {
         let mut packet = [0_u8; 64];
         let header = header(to, op, qpn).to_bytes();
         let bytes = header.as_slice().iter().chain(rest);
@@ -380,7 +405,8 @@ impl State {
         udp::send(self.fd, Some(to), packet.get(..len).unwrap_or_default()).map(|_| ())
     }
 
-    /// The number of the queue pair from which `to` is reached, made now if need be; 0 where there is none.
+    /// The number of the queue pair from which `to` is reached, made now if need be; 0 where there
+    /// is none.
     pub(super) fn own_number(&mut self, to: &SocketAddr) -> u32 {
         let Some(ours) = self.source(to) else { return 0 };
         self.fabric.as_mut().and_then(|f| f.pair(ours)).map_or(0, |pair| pair.number())
@@ -445,7 +471,8 @@ impl State {
         };
         let now = sys::now_ns();
         let shares = self.fabric.is_none();
-        let Some(peer) = self.peers.get(&from).filter(|peer| shares && peer.not_before <= now) else {
+        let Some(peer) = self.peers.get(&from).filter(|peer| shares && peer.not_before <= now)
+        else {
             return;
         };
         match &peer.way {
@@ -487,7 +514,10 @@ impl State {
             match opened {
                 Some((from, Ok(incoming))) => {
                     // Another one of the same sender's: it has begun anew.
-                    self.rings.iter_mut().filter(|ring| ring.from == from).for_each(|ring| ring.old = true);
+                    self.rings
+                        .iter_mut()
+                        .filter(|ring| ring.from == from)
+                        .for_each(|ring| ring.old = true);
                     if self.rings.len() < 2 * RINGS {
                         self.rings.push(Ring { from, incoming, old: false });
                     }
@@ -518,7 +548,8 @@ fn fitting(ip: IpAddr, six: bool) -> Option<IpAddr> {
     }
 }
 
-/// A header for a packet to `to`. Of our own address, which nobody looks at, only the family is said.
+/// A header for a packet to `to`. Of our own address, which nobody looks at, only the family is
+/// said.
 pub(super) fn header(to: &SocketAddr, op: UdpOp, qpn: u32) -> UdpHeader {
     let addr = match to.ip().to_canonical() {
         IpAddr::V4(_) => UdpAddr::V4(Ipv4Addr::UNSPECIFIED.octets()),

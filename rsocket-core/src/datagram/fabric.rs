@@ -1,4 +1,5 @@
-//! A datagram socket's queue pairs: one for each address of this host that it needs (`wire-protocol §9.1`).
+//! A datagram socket's queue pairs: one for each address of this host that it needs
+//! (`wire-protocol §9.1`).
 //!
 //! Knows nothing of peers. Entry point: [`Fabric`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -57,7 +58,11 @@ impl Fabric {
             let pair = match (self.make)(ours).and_then(|pair| self.listen(pair)) {
                 Ok(pair) => Some(pair),
                 Err(e) => {
-                    crate::log_info!("datagrams from {} go by UDP: no queue pair (errno {})", ours, e.0);
+                    crate::log_info!(
+                        "datagrams from {} go by UDP: no queue pair (errno {})",
+                        ours,
+                        e.0
+                    );
                     None
                 }
             };
@@ -91,7 +96,8 @@ impl Fabric {
         let count = self.sides.len();
         let turn = self.turn;
         let has = |side: &Side| side.pair.as_ref().is_some_and(|pair| pair.waiting() > 0);
-        let found = (0..count).map(|i| (turn + i) % count).find(|i| self.sides.get(*i).is_some_and(has))?;
+        let found =
+            (0..count).map(|i| (turn + i) % count).find(|i| self.sides.get(*i).is_some_and(has))?;
         self.sides.get_mut(found)?.pair.as_mut()
     }
 
@@ -105,11 +111,13 @@ impl Fabric {
         self.pairs().all(UdPair::has_room)
     }
 
-    /// Asks for events with the next completions. To be followed by a look at what is there already.
+    /// Asks for events with the next completions. To be followed by a look at what is there
+    /// already.
     pub(super) fn arm(&mut self) {
         for pair in self.pairs() {
-            // In this order: an event that comes from now on is of a completion that nobody has polled, or wakes
-            // without a cause. One that was taken after arming might have been the last word of what is asked for.
+            // In this order: an event that comes from now on is of a completion that nobody has
+            // polled, or wakes without a cause. One that was taken after arming might have been the
+            // last word of what is asked for.
             pair.take_events();
             pair.arm();
         }

@@ -1,17 +1,21 @@
-//! Where others bring rings that they want to write into: an abstract datagram socket of the UNIX family with a
-//! random name, which the invited are told. Anybody may bring anything; what counts is the token beside it.
+//! Where others bring rings that they want to write into: an abstract datagram socket of the UNIX
+//! family with a random name, which the invited are told. Anybody may bring anything; what counts
+//! is the token beside it.
 //!
 //! Knows nothing of rings or peers. Entry points: [`Letterbox::open`], [`deliver`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::mem::MaybeUninit;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 use crate::device::shm::random;
@@ -60,8 +64,8 @@ impl Letterbox {
         Ok(Self { fd: sys::make_private(socket)?, name })
     }
 
-    /// The next letter that has the shape of one: the token, and what came with it. `Err` when there is none left;
-    /// `Ok(None)` for one that is no letter.
+    /// The next letter that has the shape of one: the token, and what came with it. `Err` when
+    /// there is none left; `Ok(None)` for one that is no letter.
     pub(super) fn next(&self) -> Result<Option<(u128, OwnedFd)>, Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -78,7 +82,8 @@ impl Letterbox {
                 }
             }
         }
-        let whole = got.bytes == LETTER && !got.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC);
+        let whole =
+            got.bytes == LETTER && !got.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC);
         match brought {
             Some(fd) if whole => Ok(Some((u128::from_be_bytes(bytes), fd))),
             Some(fd) => {
@@ -104,7 +109,8 @@ pub(super) fn deliver(to: &Invitation, what: impl AsFd) -> Result<(), Errno> {
     let pushed = control.push(SendAncillaryMessage::ScmRights(&fds));
     let letter = to.token.to_be_bytes();
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let sent = rustix::net::sendmsg_addr(&socket, &address, &[IoSlice::new(&letter)], &mut control, flags);
+    let sent =
+        rustix::net::sendmsg_addr(&socket, &address, &[IoSlice::new(&letter)], &mut control, flags);
     sys::discard(socket);
     if !pushed {
         return Err(Errno::NOMEM);

@@ -1,26 +1,28 @@
 //! Datagram sockets (`SOCK_DGRAM` of rsocket(7), `wire-protocol §9`).
 //!
-//! A datagram rsocket is a kernel UDP socket, whose descriptor the program holds, with a slot that has
-//! [`flag::DATAGRAM`]. Each destination is met by UDP, behind the exchange's header. Where the two hosts have an
-//! InfiniBand or RoCE device between them, the exchange tells each the other's queue pair, and datagrams go there from
-//! then on ([`fabric`]). Without a device, or with `RSOCKET_TRANSPORT=shm`, it brings memory to a receiver on the same
-//! host ([`crate::device::shm::mailbox`]): the receiver invites, the sender brings a ring that only the two have.
-//! In all other cases (iWARP, which has no datagrams; another host without a device) UDP carries them. What comes
-//! without a header is received as it is, and answered without one.
+//! A datagram rsocket is a kernel UDP socket, whose descriptor the program holds, with a slot that
+//! has [`flag::DATAGRAM`]. Each destination is met by UDP, behind the exchange's header. Where the
+//! two hosts have an InfiniBand or RoCE device between them, the exchange tells each the other's
+//! queue pair, and datagrams go there from then on ([`fabric`]). Without a device, or with
+//! `RSOCKET_TRANSPORT=shm`, it brings memory to a receiver on the same host
+//! ([`crate::device::shm::mailbox`]): the receiver invites, the sender brings a ring that only the
+//! two have. In all other cases (iWARP, which has no datagrams; another host without a device) UDP
+//! carries them. What comes without a header is received as it is, and answered without one.
 //!
-//! Nobody is told when a peer's queue pair or memory has gone, so a sender asks every second, and goes back to UDP when
-//! there is no answer ([`peers::Pulse`]).
+//! Nobody is told when a peer's queue pair or memory has gone, so a sender asks every second, and
+//! goes back to UDP when there is no answer ([`peers::Pulse`]).
 //!
-//! Layers: [`udp`] (system calls), [`letterbox`] (descriptors from strangers), [`peers`] (who is reached how),
-//! [`endpoint`] (what one process has of a socket, and the packets), then [`send`], [`receive`], [`ready`] and
-//! [`names`], which the modules above call. [`service`] is a thread that looks up paths, and that wakes pollers; it
-//! runs only where there is a device.
+//! Layers: [`udp`] (system calls), [`letterbox`] (descriptors from strangers), [`peers`] (who is
+//! reached how), [`endpoint`] (what one process has of a socket, and the packets), then [`send`],
+//! [`receive`], [`ready`] and [`names`], which the modules above call. [`service`] is a thread that
+//! looks up paths, and that wakes pollers; it runs only where there is a device.
 //!
-//! Each process has an endpoint of its own for a socket that it shares by fork. The UDP socket is the same one, so what
-//! comes by UDP goes to whoever is first; memory and queue pairs are those of whoever answered the sender.
+//! Each process has an endpoint of its own for a socket that it shares by fork. The UDP socket is
+//! the same one, so what comes by UDP goes to whoever is first; memory and queue pairs are those of
+//! whoever answered the sender.
 //!
-//! Must not know C nor the table of descriptors. Unlike streams, datagrams allocate when they meet a peer, so these
-//! calls are not for signal handlers.
+//! Must not know C nor the table of descriptors. Unlike streams, datagrams allocate when they meet
+//! a peer, so these calls are not for signal handlers.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod endpoint;
@@ -55,7 +57,8 @@ use crate::sync::lock::OwnedLock;
 use crate::sync::settle::Settle;
 use crate::sys;
 
-/// The longest datagram to an IPv4 address: what fits behind the exchange's header into a slot of upstream's.
+/// The longest datagram to an IPv4 address: what fits behind the exchange's header into a slot of
+/// upstream's.
 pub const MOST_V4: usize = 2032;
 /// The same for IPv6.
 pub const MOST_V6: usize = 2020;
@@ -72,9 +75,9 @@ struct Endpoint {
 // SAFETY: the state is only touched under the lock.
 unsafe impl Sync for Endpoint {}
 
-static ENDPOINTS: [Endpoint; MAX_SLOTS] =
-    [const { Endpoint { lock: OwnedLock::new(), hint: AtomicU32::new(0), state: UnsafeCell::new(None) } };
-        MAX_SLOTS];
+static ENDPOINTS: [Endpoint; MAX_SLOTS] = [const {
+    Endpoint { lock: OwnedLock::new(), hint: AtomicU32::new(0), state: UnsafeCell::new(None) }
+}; MAX_SLOTS];
 
 /// One more than the highest slot that ever had an endpoint here.
 static END: AtomicU32 = AtomicU32::new(0);
@@ -90,8 +93,8 @@ pub fn is(id: SlotId) -> bool {
     family::slot(id).is_some_and(|s| s.has(flag::DATAGRAM))
 }
 
-/// What this process has of the socket, made now if it has nothing yet: a child of a fork has not. `fd` is a
-/// descriptor of the socket, -1 if none is known.
+/// What this process has of the socket, made now if it has nothing yet: a child of a fork has not.
+/// `fd` is a descriptor of the socket, -1 if none is known.
 ///
 /// # Errors
 /// `EAGAIN` in a signal handler that interrupted this thread here; `EBADF`, or no descriptors left.
@@ -109,8 +112,8 @@ fn with<R>(id: SlotId, fd: RawFd, f: impl FnOnce(&mut State) -> R) -> Result<R, 
     Ok(result)
 }
 
-/// The bells of those who sleep, if there is something for them: the packet or event that was to wake them may have
-/// been taken by this thread.
+/// The bells of those who sleep, if there is something for them: the packet or event that was to
+/// wake them may have been taken by this thread.
 fn news(state: &mut State) -> Vec<u64> {
     if !state.waiters.is_empty() && state.has_news() {
         core::mem::take(&mut state.waiters)

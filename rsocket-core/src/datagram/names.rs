@@ -1,5 +1,5 @@
-//! What datagram sockets are called, and whom they are connected to. The kernel's UDP socket has the names; whom it
-//! is connected to stands in the slot too, since the device does not know.
+//! What datagram sockets are called, and whom they are connected to. The kernel's UDP socket has
+//! the names; whom it is connected to stands in the slot too, since the device does not know.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::SocketAddr;
@@ -23,7 +23,8 @@ pub fn bind(fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
     Ok(rustix::net::bind(sys::borrow(fd), &name.0)?)
 }
 
-/// From now on only this peer is heard, and is where datagrams without an address go. Sends nothing.
+/// From now on only this peer is heard, and is where datagrams without an address go. Sends
+/// nothing.
 ///
 /// # Errors
 /// As connect(2).

@@ -1,10 +1,14 @@
 //! Whom a datagram socket has met, and how each of them is reached.
 //!
-//! Knows no system call. A destination is met by UDP (`wire-protocol §9.4`) and reached by something better once
-//! it has answered; [`Pulse`] is how it is noticed that the answer is out of date. Entry point: [`Peers`].
+//! Knows no system call. A destination is met by UDP (`wire-protocol §9.4`) and reached by
+//! something better once it has answered; [`Pulse`] is how it is noticed that the answer is out of
+//! date. Entry point: [`Peers`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeMap;
@@ -13,10 +17,12 @@ use crate::device::rdma::AddressHandle;
 use crate::device::shm::mailbox::Outgoing;
 use crate::wire::datagram::Invitation;
 
-/// Peers that are remembered; then one is forgotten: of those to whom nothing was ever sent, if there are any, the one that was
-/// not used for longest. Anybody can make us know him, under as many addresses as he likes.
+/// Peers that are remembered; then one is forgotten: of those to whom nothing was ever sent, if
+/// there are any, the one that was not used for longest. Anybody can make us know him, under as
+/// many addresses as he likes.
 const MOST: usize = 4096;
-/// How often somebody who is reached by a device is asked whether that is still right, in nanoseconds.
+/// How often somebody who is reached by a device is asked whether that is still right, in
+/// nanoseconds.
 const ASK_NS: u64 = 1_000_000_000;
 /// Questions without an answer after which it is not.
 const UNANSWERED: u8 = 3;

@@ -1,10 +1,11 @@
-//! What a datagram socket is ready for, and how a poller is told: the same questions that [`crate::socket::ready`]
-//! answers for streams.
+//! What a datagram socket is ready for, and how a poller is told: the same questions that
+//! [`crate::socket::ready`] answers for streams.
 //!
-//! The kernel's UDP socket wakes whoever sleeps on it: a writer of shared memory sends it a packet when the reader said
-//! that it sleeps. So the kernel is always asked for readability, and what it says is looked into. What comes by a queue
-//! pair makes another descriptor readable ([`events`]), on which a poller sleeps as well; for epoll sets
-//! [`super::service`] does, and rings the bells that were left ([`super::waiters`]).
+//! The kernel's UDP socket wakes whoever sleeps on it: a writer of shared memory sends it a packet
+//! when the reader said that it sleeps. So the kernel is always asked for readability, and what it
+//! says is looked into. What comes by a queue pair makes another descriptor readable ([`events`]),
+//! on which a poller sleeps as well; for epoll sets [`super::service`] does, and rings the bells
+//! that were left ([`super::waiters`]).
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -57,7 +58,8 @@ pub(crate) fn look(id: SlotId, fd: RawFd) -> Look {
     Look { ready, ask: if stuffed { Events::IN | Events::OUT } else { Events::IN } }
 }
 
-/// What the kernel said about the UDP socket: that there are packets does not mean that there are datagrams.
+/// What the kernel said about the UDP socket: that there are packets does not mean that there are
+/// datagrams.
 pub(crate) fn heard(id: SlotId, fd: RawFd, kernel: Events) -> Events {
     let mut seen = kernel - Events::IN;
     if kernel.contains(Events::OUT) {
@@ -69,7 +71,8 @@ pub(crate) fn heard(id: SlotId, fd: RawFd, kernel: Events) -> Events {
     seen
 }
 
-/// Puts a bell where it will be rung; false when something is ready meanwhile, and then it is nowhere.
+/// Puts a bell where it will be rung; false when something is ready meanwhile, and then it is
+/// nowhere.
 pub(crate) fn arm(id: SlotId, interest: Events, bell: u64, mark: bool) -> bool {
     let quiet = enlist(id, bell, mark);
     if quiet && !look(id, -1).ready.intersects(interest) {

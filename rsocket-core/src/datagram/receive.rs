@@ -16,7 +16,8 @@ use crate::socket::{SlotId, family, kernel, policy, wait};
 use crate::stats::{self, Counter, Transport};
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 
-/// The longest sleep of a thread whose wake-up a relative by fork may take, or that has no bell, in nanoseconds.
+/// The longest sleep of a thread whose wake-up a relative by fork may take, or that has no bell, in
+/// nanoseconds.
 const SHARED_NS: u64 = 20_000_000;
 
 /// A datagram that was received.
@@ -41,7 +42,9 @@ pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<
     }
     let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
     loop {
-        if let Some(received) = with(id, fd, |state| state.receive(to, flags & libc::MSG_PEEK != 0))?? {
+        if let Some(received) =
+            with(id, fd, |state| state.receive(to, flags & libc::MSG_PEEK != 0))??
+        {
             return Ok(received);
         }
         if s.has(flag::READ_SHUT) {
@@ -71,8 +74,8 @@ impl State {
                 && let Some((place, room)) = cursor.stretch()
             {
                 let n = room.min(copied - done);
-                // SAFETY: the datagram lies there until it is taken, though a ring's sender may change its bytes
-                // meanwhile; the program vouched for its buffers.
+                // SAFETY: the datagram lies there until it is taken, though a ring's sender may
+                // change its bytes meanwhile; the program vouched for its buffers.
                 unsafe { out_of_window(place, at.add(done), n, CopyHint::Ordinary) };
                 cursor.advance(n);
                 done += n;

@@ -21,7 +21,8 @@ use crate::wire::datagram::{UdHeader, UdpOp};
 
 /// How often UDP is looked at by a sender that waits for an answer, in nanoseconds.
 const LOOK_NS: u64 = 1_000_000;
-/// How often a full ring is looked at again, giving the processor away, before the datagram is lost.
+/// How often a full ring is looked at again, giving the processor away, before the datagram is
+/// lost.
 const PATIENCE: u32 = 16;
 /// How often a reader is told to wake up where the kernel has no room for it.
 const NUDGES: u32 = 100;
@@ -76,12 +77,12 @@ pub(super) enum Room {
     Device(RawFd),
 }
 
-/// Sends one datagram, to `to` or to where the socket is connected. Blocks, if it may, while there is no room for it;
-/// a receiver that is too slow loses it, as with UDP.
+/// Sends one datagram, to `to` or to where the socket is connected. Blocks, if it may, while there
+/// is no room for it; a receiver that is too slow loses it, as with UDP.
 ///
 /// # Errors
-/// As sendto(2): `EDESTADDRREQ`, `EMSGSIZE` beyond [`MOST_V4`] or [`MOST_V6`], `EAFNOSUPPORT`, `EPIPE` after a
-/// shutdown (without a signal), what UDP says.
+/// As sendto(2): `EDESTADDRREQ`, `EMSGSIZE` beyond [`MOST_V4`] or [`MOST_V6`], `EAFNOSUPPORT`,
+/// `EPIPE` after a shutdown (without a signal), what UDP says.
 pub fn send(
     id: SlotId,
     fd: RawFd,
@@ -127,7 +128,9 @@ fn named(six: bool, to: &SockAddr) -> Result<SocketAddr, Errno> {
     match (to, six) {
         _ if to.port() == 0 => Err(Errno::INVAL),
         (SocketAddr::V6(_), false) => Err(Errno(libc::EAFNOSUPPORT)),
-        (SocketAddr::V4(v4), true) => Ok(SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port())),
+        (SocketAddr::V4(v4), true) => {
+            Ok(SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port()))
+        }
         _ => Ok(to),
     }
 }
@@ -170,7 +173,8 @@ impl State {
     /// Asks who is reached by a device whether he still is.
     fn check_pulse(&mut self, to: &SocketAddr, now: u64) {
         let looked = self.looked;
-        let Some(peer) = self.peers.get(to).filter(|p| matches!(p.way, Way::Ring(..) | Way::Fabric(..)))
+        let Some(peer) =
+            self.peers.get(to).filter(|p| matches!(p.way, Way::Ring(..) | Way::Fabric(..)))
         else {
             return;
         };
@@ -189,7 +193,12 @@ impl State {
         }
     }
 
-    fn by_udp(&mut self, to: &SocketAddr, packet: &mut Packet, tagged: bool) -> Result<Outcome, Errno> {
+    fn by_udp(
+        &mut self,
+        to: &SocketAddr,
+        packet: &mut Packet,
+        tagged: bool,
+    ) -> Result<Outcome, Errno> {
         let sent = if tagged {
             let own = self.own_number(to);
             let header = header(to, UdpOp::Data, own).to_bytes();
@@ -208,8 +217,15 @@ impl State {
         }
     }
 
-    fn by_ring(&mut self, to: &SocketAddr, packet: &mut Packet, now: u64) -> Result<Outcome, Errno> {
-        let Some(Peer { way: Way::Ring(ring, _), .. }) = self.peers.get(to) else { return Err(Errno::INVAL) };
+    fn by_ring(
+        &mut self,
+        to: &SocketAddr,
+        packet: &mut Packet,
+        now: u64,
+    ) -> Result<Outcome, Errno> {
+        let Some(Peer { way: Way::Ring(ring, _), .. }) = self.peers.get(to) else {
+            return Err(Errno::INVAL);
+        };
         if !ring.is_open() && !ring.is_over() {
             self.hear(now);
             return self.by_udp(to, packet, true);
@@ -218,7 +234,9 @@ impl State {
         let mut tries = 0;
         let put = loop {
             // SAFETY: the ring gives room for as many bytes as it was told.
-            let fill = |at: *mut u8| unsafe { core::ptr::copy_nonoverlapping(body.as_ptr(), at, body.len()) };
+            let fill = |at: *mut u8| unsafe {
+                core::ptr::copy_nonoverlapping(body.as_ptr(), at, body.len())
+            };
             match ring.put(body.len(), fill) {
                 Put::Full if tries < PATIENCE => {
                     tries += 1;
@@ -296,7 +314,9 @@ impl State {
         let frame = packet.behind(header.as_slice());
         let (handle, qpn) = (handle.clone(), *qpn);
         let sent = match self.fabric.as_mut().and_then(|f| f.pair(*ours)) {
-            Some(pair) => pair.send(&handle, qpn, frame.len(), |place| place.copy_from_slice(frame)),
+            Some(pair) => {
+                pair.send(&handle, qpn, frame.len(), |place| place.copy_from_slice(frame))
+            }
             None => Err(NotSent::Broken),
         };
         match sent {

@@ -1,8 +1,9 @@
-//! The thread of a process whose datagram sockets use a device: it looks up paths, which takes the connection manager
-//! a while, and rings the bells of pollers when something has come by a queue pair. A thread that receives does not
-//! need it.
+//! The thread of a process whose datagram sockets use a device: it looks up paths, which takes the
+//! connection manager a while, and rings the bells of pollers when something has come by a queue
+//! pair. A thread that receives does not need it.
 //!
-//! Made with the first queue pair. Must not know the exchange. Entry points: [`pair`], [`look_up`], [`watch`].
+//! Made with the first queue pair. Must not know the exchange. Entry points: [`pair`], [`look_up`],
+//! [`watch`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::cell::UnsafeCell;
@@ -22,7 +23,8 @@ use crate::sync::lock::OwnedLock;
 use crate::sync::settle::Settle;
 use crate::sys;
 
-/// How long resolving an address, and then a route, may take, in milliseconds (`wire-protocol §9.5`).
+/// How long resolving an address, and then a route, may take, in milliseconds
+/// (`wire-protocol §9.5`).
 const PATIENCE_MS: i32 = 2000;
 /// Looked up at one time; more have to wait.
 const MOST: usize = 256;
@@ -53,8 +55,8 @@ struct Service {
     searches: UnsafeCell<Searches>,
 }
 
-// SAFETY: `searches` is only touched under `lock`; the channel is read by the thread alone, and making identifiers on
-// it is thread-safe; the rest is plain numbers.
+// SAFETY: `searches` is only touched under `lock`; the channel is read by the thread alone, and
+// making identifiers on it is thread-safe; the rest is plain numbers.
 unsafe impl Sync for Service {}
 // SAFETY: as above.
 unsafe impl Send for Service {}
@@ -106,7 +108,8 @@ pub(super) fn forked() {
 /// A queue pair bound to an address of ours.
 ///
 /// # Errors
-/// `ENODEV` for an address without a device, `EOPNOTSUPP` for one that has no datagrams, what the device says.
+/// `ENODEV` for an address without a device, `EOPNOTSUPP` for one that has no datagrams, what the
+/// device says.
 pub(super) fn pair(ours: IpAddr) -> Result<UdPair, Errno> {
     let service = start()?;
     let id = CmId::for_datagrams(&service.channel, 0)?;
@@ -118,7 +121,12 @@ pub(super) fn pair(ours: IpAddr) -> Result<UdPair, Errno> {
 ///
 /// # Errors
 /// What can be said at once.
-pub(super) fn look_up(slot: SlotId, generation: u32, to: SocketAddr, ours: IpAddr) -> Result<(), Errno> {
+pub(super) fn look_up(
+    slot: SlotId,
+    generation: u32,
+    to: SocketAddr,
+    ours: IpAddr,
+) -> Result<(), Errno> {
     let service = start()?;
     let key = service.with(|s| {
         s.last += 1;
@@ -131,9 +139,9 @@ pub(super) fn look_up(slot: SlotId, generation: u32, to: SocketAddr, ours: IpAdd
     let found = service.with(|s| {
         // Before it begins: the answer may be there at once.
         s.under_way.insert(key, Search { id, slot, generation, to, ours });
-        s.under_way
-            .get(&key)
-            .map(|search| search.id.resolve_address(Some(&SocketAddr::new(ours, 0)), &theirs, PATIENCE_MS))
+        s.under_way.get(&key).map(|search| {
+            search.id.resolve_address(Some(&SocketAddr::new(ours, 0)), &theirs, PATIENCE_MS)
+        })
     });
     match found.flatten() {
         Some(Ok(())) => Ok(()),
@@ -160,7 +168,11 @@ fn serve() {
     let mut events: Vec<epoll::Event> = Vec::with_capacity(32);
     loop {
         events.clear();
-        match epoll::wait(sys::borrow(service.epoll), rustix::buffer::spare_capacity(&mut events), None) {
+        match epoll::wait(
+            sys::borrow(service.epoll),
+            rustix::buffer::spare_capacity(&mut events),
+            None,
+        ) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             // The descriptor is gone: the program closed what it could not see.
             Err(_) => return,
@@ -194,7 +206,9 @@ impl Service {
             match event.kind {
                 Kind::AddressResolved => {
                     let asked = self.with(|s| {
-                        s.under_way.get(&event.id).map(|search| search.id.resolve_route(PATIENCE_MS))
+                        s.under_way
+                            .get(&event.id)
+                            .map(|search| search.id.resolve_route(PATIENCE_MS))
                     });
                     if let Some(Some(Err(_))) = asked {
                         self.found(event.id, false);

@@ -73,7 +73,8 @@ fn who_goes_back_to_udp_is_not_overtaken() {
     send(&mut a, &at_b, b"1");
     a.peers.meet(at_b).lost();
     send(&mut a, &at_b, b"2");
-    let texts: Vec<_> = core::iter::from_fn(|| next(&mut b)).map(|(_, from, text)| (from, text)).collect();
+    let texts: Vec<_> =
+        core::iter::from_fn(|| next(&mut b)).map(|(_, from, text)| (from, text)).collect();
     assert_eq!(texts, [(at_a, b"1".to_vec()), (at_a, b"2".to_vec())]);
 }
 
@@ -142,7 +143,9 @@ fn a_connected_socket_hears_its_peer_only() {
 fn strangers_bring_nothing() {
     let [(mut a, at_a), (mut b, at_b)] = met();
     // A ring with another token, and one that is no ring.
-    let Some(Way::Ring(_, invitation)) = a.peers.get(&at_b).map(|p| &p.way) else { panic!("no ring") };
+    let Some(Way::Ring(_, invitation)) = a.peers.get(&at_b).map(|p| &p.way) else {
+        panic!("no ring")
+    };
     let (name, token) = (invitation.name, invitation.token);
     let (_ring, fd) = Outgoing::create().unwrap();
     letterbox::deliver(&Invitation { name, token: token ^ 1 }, &fd).unwrap();

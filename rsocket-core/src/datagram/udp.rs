@@ -1,6 +1,7 @@
 //! The kernel's UDP socket: the few calls that are made on it, none of which blocks.
 //!
-//! Knows nothing of what the packets say. Straight to the kernel, past libc, whose functions may be hooked.
+//! Knows nothing of what the packets say. Straight to the kernel, past libc, whose functions may be
+//! hooked.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::{IpAddr, SocketAddr};
@@ -32,10 +33,13 @@ pub(super) fn send(fd: RawFd, to: Option<&SocketAddr>, packet: &[u8]) -> Result<
     let name = if length == 0 { core::ptr::null() } else { &raw const storage };
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: packet and address are locals or the caller's, of the lengths given.
-    count(unsafe { libc::syscall(libc::SYS_sendto, fd, packet.as_ptr(), packet.len(), flags, name, length) })
+    count(unsafe {
+        libc::syscall(libc::SYS_sendto, fd, packet.as_ptr(), packet.len(), flags, name, length)
+    })
 }
 
-/// Waits until the kernel has room, a millisecond at most. Not a cancellation point: a lock may be held.
+/// Waits until the kernel has room, a millisecond at most. Not a cancellation point: a lock may be
+/// held.
 pub(super) fn wait_for_room(fd: RawFd) {
     let fd = sys::borrow(fd);
     let mut one = [PollFd::new(&fd, PollFlags::OUT)];
@@ -50,7 +54,15 @@ pub(super) fn receive(fd: RawFd, into: &mut [u8]) -> Result<(usize, Option<Socke
     let (at, flags) = (into.as_mut_ptr(), libc::MSG_DONTWAIT);
     // SAFETY: buffer and name are writable for the lengths given.
     let n = count(unsafe {
-        libc::syscall(libc::SYS_recvfrom, fd, at, into.len(), flags, &raw mut storage, &raw mut length)
+        libc::syscall(
+            libc::SYS_recvfrom,
+            fd,
+            at,
+            into.len(),
+            flags,
+            &raw mut storage,
+            &raw mut length,
+        )
     })?;
     // SAFETY: the kernel wrote so much of it.
     let from = unsafe { SockAddr::read((&raw const storage).cast(), length) };
@@ -71,8 +83,8 @@ pub(super) fn local(fd: RawFd) -> Result<SocketAddr, Errno> {
     SocketAddr::try_from(name).map_err(|_| Errno(libc::EAFNOSUPPORT))
 }
 
-/// The address from which packets to `to` are sent (`wire-protocol §9.4`): the socket's own, or what the kernel
-/// would choose where that is none in particular.
+/// The address from which packets to `to` are sent (`wire-protocol §9.4`): the socket's own, or
+/// what the kernel would choose where that is none in particular.
 pub(super) fn source_towards(fd: RawFd, to: &SocketAddr) -> Option<IpAddr> {
     let own = local(fd).ok()?.ip().to_canonical();
     if !own.is_unspecified() && !own.is_loopback() {

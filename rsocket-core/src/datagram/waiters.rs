@@ -1,4 +1,5 @@
-//! Who waits for a datagram socket: rings the bells that were left there, and knows which sockets epoll sets are to hear of.
+//! Who waits for a datagram socket: rings the bells that were left there, and knows which sockets
+//! epoll sets are to hear of.
 //!
 //! Must not know what a socket is ready for. Entry points: [`ring`], [`collect`].
 #![forbid(unsafe_code)]

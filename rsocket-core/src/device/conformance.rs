@@ -1,8 +1,8 @@
 //! The device contract as tests, generic over the device. The numbers are those of the rules in
 //! [`device`](super).
 //!
-//! Test support: it panics where a device breaks a rule. Entry point: [`all`], from a test of the device,
-//! with a [`Rig`] that makes pairs of it.
+//! Test support: it panics where a device breaks a rule. Entry point: [`all`], from a test of the
+//! device, with a [`Rig`] that makes pairs of it.
 #![forbid(unsafe_code)]
 
 use super::{Completion, HALF, MemoryError, PostError, QueuePair};
@@ -62,7 +62,9 @@ fn drain(pair: &mut impl QueuePair) -> Vec<Completion> {
 }
 
 fn words(seen: &[Completion]) -> Vec<u32> {
-    seen.iter().filter_map(|c| if let Completion::Word(word) = c { Some(word.0) } else { None }).collect()
+    seen.iter()
+        .filter_map(|c| if let Completion::Word(word) = c { Some(word.0) } else { None })
+        .collect()
 }
 
 fn tokens(seen: &[Completion]) -> Vec<u64> {

@@ -1,49 +1,53 @@
 //! The only place that knows queue pairs, completions and memory that a peer can write.
 //!
-//! A device moves bytes and words between two connected ends; it has never heard of sockets, streams or
-//! options. Entry point: [`QueuePair`]. On the data path a device is a type parameter or an enum, never a
-//! `dyn`. [`sim`] is the device that tests run on, [`shm`] the one between processes of a host, `rdma` (with
-//! the feature `verbs`) the one between hosts.
+//! A device moves bytes and words between two connected ends; it has never heard of sockets,
+//! streams or options. Entry point: [`QueuePair`]. On the data path a device is a type parameter or
+//! an enum, never a `dyn`. [`sim`] is the device that tests run on, [`shm`] the one between
+//! processes of a host, `rdma` (with the feature `verbs`) the one between hosts.
 //!
 //! # The contract
 //!
 //! The numbers are cited by the tests in [`conformance`], which are generic over the device.
 //!
-//! 1. **Memory.** [`QueuePair::register`] gives memory that is zero and keeps its address for the life of
-//!    the pair. It is named by an [`Sge`]; the peer learns the name by other means. Only its owner
-//!    ([`QueuePair::store`]) and the peer's writes change it. Memory that is [exposed](QueuePair::expose) is the
-//!    program's instead, and changes as the two programs like.
-//! 2. **Reading it** is one copy by [`QueuePair::load`]. What was copied is checked and used; it is not
-//!    read again, since the peer may have changed it.
-//! 3. **Posts are whole.** A post is accepted and carried out wholly, or refused and without any effect.
-//!    Once accepted, the caller's bytes are the device's: they were copied.
-//! 4. **Order.** Writes and words of one end take effect at the other in the order in which they were
-//!    posted; only bytes may be in place before their turn (rule 6). When a word is reported, the bytes of
-//!    its own write and of all earlier ones can be loaded.
-//! 5. **Bounds.** A write outside memory that the peer registered, or with a wrong key, changes nothing at
-//!    the peer and ends the pair. A write of no bytes names no memory: address and key mean nothing.
-//! 6. **Receives.** A word uses up one receive that the other end posted. Without one it waits, and with
-//!    it every word and every report of a post behind it, for as long as it takes; nothing is lost and
-//!    nothing fails. The bytes of writes behind it may be in place already: where a post is a copy into the
-//!    peer's memory there is no other place that could hold what was accepted, whatever its length (rules
-//!    3, 8 and 13). A write without a word uses none. iWARP is the exception: its transport has no way to
-//!    say "not yet", so that there a word without a receive ends the pair. Spare receives are what helps.
+//! 1. **Memory.** [`QueuePair::register`] gives memory that is zero and keeps its address for the
+//!    life of the pair. It is named by an [`Sge`]; the peer learns the name by other means. Only
+//!    its owner ([`QueuePair::store`]) and the peer's writes change it. Memory that is
+//!    [exposed](QueuePair::expose) is the program's instead, and changes as the two programs like.
+//! 2. **Reading it** is one copy by [`QueuePair::load`]. What was copied is checked and used; it is
+//!    not read again, since the peer may have changed it.
+//! 3. **Posts are whole.** A post is accepted and carried out wholly, or refused and without any
+//!    effect. Once accepted, the caller's bytes are the device's: they were copied.
+//! 4. **Order.** Writes and words of one end take effect at the other in the order in which they
+//!    were posted; only bytes may be in place before their turn (rule 6). When a word is reported,
+//!    the bytes of its own write and of all earlier ones can be loaded.
+//! 5. **Bounds.** A write outside memory that the peer registered, or with a wrong key, changes
+//!    nothing at the peer and ends the pair. A write of no bytes names no memory: address and key
+//!    mean nothing.
+//! 6. **Receives.** A word uses up one receive that the other end posted. Without one it waits, and
+//!    with it every word and every report of a post behind it, for as long as it takes; nothing is
+//!    lost and nothing fails. The bytes of writes behind it may be in place already: where a post
+//!    is a copy into the peer's memory there is no other place that could hold what was accepted,
+//!    whatever its length (rules 3, 8 and 13). A write without a word uses none. iWARP is the
+//!    exception: its transport has no way to say "not yet", so that there a word without a receive
+//!    ends the pair. Spare receives are what helps.
 //! 7. **Completions.** Each accepted post is reported once, in order, at the end that posted it: as
-//!    [`Completion::Sent`] or, when the pair ended first, [`Completion::Failed`]. Each delivered word is
-//!    reported once at the other, as [`Completion::Word`].
-//! 8. **Room.** At least [`QueuePair::room`] more posts are accepted now, unless the pair ends or their bytes
-//!    find no place ([`QueuePair::staging_room`]). Both come back with completions that were polled. A refusal
-//!    for want of room is [`PostError::Full`] and means nothing else.
+//!    [`Completion::Sent`] or, when the pair ended first, [`Completion::Failed`]. Each delivered
+//!    word is reported once at the other, as [`Completion::Word`].
+//! 8. **Room.** At least [`QueuePair::room`] more posts are accepted now, unless the pair ends or
+//!    their bytes find no place ([`QueuePair::staging_room`]). Both come back with completions that
+//!    were polled. A refusal for want of room is [`PostError::Full`] and means nothing else.
 //! 9. **Polling** never blocks.
-//! 10. **Waking.** After [`QueuePair::arm`], the event comes when there is something to poll that was not
-//!     polled before arming, and when the pair ends. So: arm, poll once more, then sleep. An event may
-//!     come without a cause; none is lost. One event uses up one arming.
-//! 11. **The end.** The pair ends when either end closes, dies or breaks rule 5. What had arrived before
-//!     can still be polled and loaded; then the end is reported once, as [`Completion::Ended`], last of
-//!     all. From the end on every post is refused with [`PostError::Ended`]. A device that cannot see a
-//!     death is told of it by whoever watches the process.
-//! 12. **Accepted bytes.** When [`QueuePair::SURVIVES`] is true, what was accepted reaches the other end
-//!     even if the poster dies. Otherwise it may be lost, from some post on: never a post in the middle.
+//! 10. **Waking.** After [`QueuePair::arm`], the event comes when there is something to poll that
+//!     was not polled before arming, and when the pair ends. So: arm, poll once more, then sleep.
+//!     An event may come without a cause; none is lost. One event uses up one arming.
+//! 11. **The end.** The pair ends when either end closes, dies or breaks rule 5. What had arrived
+//!     before can still be polled and loaded; then the end is reported once, as
+//!     [`Completion::Ended`], last of all. From the end on every post is refused with
+//!     [`PostError::Ended`]. A device that cannot see a death is told of it by whoever watches the
+//!     process.
+//! 12. **Accepted bytes.** When [`QueuePair::SURVIVES`] is true, what was accepted reaches the
+//!     other end even if the poster dies. Otherwise it may be lost, from some post on: never a post
+//!     in the middle.
 //! 13. **No surprises.** After set-up no call blocks, allocates or panics, whatever the peer does.
 
 use core::ffi::c_int;
@@ -52,11 +56,13 @@ use crate::proto::control::Mode;
 use crate::wire::sge::Sge;
 use crate::wire::word::Word;
 
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // for tests
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+// for tests
 pub mod conformance;
 pub mod rdma;
 pub mod shm;
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // for tests
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+// for tests
 pub mod sim;
 
 /// One end of a connected pair. The rules are in the [module's documentation](self).
@@ -85,22 +91,23 @@ pub trait QueuePair {
     /// The range is not registered.
     fn store(&mut self, addr: u64, bytes: &[u8]) -> Result<(), MemoryError>;
 
-    /// Lets the peer write to `len` bytes of the program's own memory at `at`, by a name of its own, until
-    /// [`withdraw`](Self::withdraw). Blocks for as long as pinning takes.
+    /// Lets the peer write to `len` bytes of the program's own memory at `at`, by a name of its
+    /// own, until [`withdraw`](Self::withdraw). Blocks for as long as pinning takes.
     ///
     /// # Errors
-    /// [`MemoryError::Range`]: it is not the program's, or cannot be written. [`MemoryError::Exhausted`]: no more can be
-    /// pinned, or the device has no such thing.
+    /// [`MemoryError::Range`]: it is not the program's, or cannot be written.
+    /// [`MemoryError::Exhausted`]: no more can be pinned, or the device has no such thing.
     ///
     /// # Safety
-    /// The memory stays mapped until `withdraw`, or until the pair is dropped; it may change at any time until then.
+    /// The memory stays mapped until `withdraw`, or until the pair is dropped; it may change at any
+    /// time until then.
     unsafe fn expose(&mut self, at: *mut u8, len: u32) -> Result<Sge, MemoryError> {
         let _ = (at, len);
         Err(MemoryError::Exhausted)
     }
 
-    /// From now on nothing is written by this name any more, which [`expose`](Self::expose) gave. A write of the peer's that
-    /// is under way breaks rule 5.
+    /// From now on nothing is written by this name any more, which [`expose`](Self::expose) gave. A
+    /// write of the peer's that is under way breaks rule 5.
     fn withdraw(&mut self, name: Sge) {
         let _ = name;
     }
@@ -114,9 +121,9 @@ pub trait QueuePair {
     /// Posts that are accepted now (rule 8); 0 once the pair has ended.
     fn room(&self) -> u16;
 
-    /// Posts an RDMA write to the peer's memory, with the word as its immediate data if there is one. The
-    /// length of `target` is not used, the length of `bytes` is. In [`Mode::Message`] there is no immediate
-    /// data: a word is refused as [`PostError::Unsupported`].
+    /// Posts an RDMA write to the peer's memory, with the word as its immediate data if there is
+    /// one. The length of `target` is not used, the length of `bytes` is. In [`Mode::Message`]
+    /// there is no immediate data: a word is refused as [`PostError::Unsupported`].
     ///
     /// # Errors
     /// It was refused (rule 3).
@@ -140,22 +147,30 @@ pub trait QueuePair {
     /// Asks for one event (rule 10).
     fn arm(&mut self);
 
-    /// Whether an event came since the last call. On a device with an [`event_fd`](Self::event_fd) this
-    /// also makes it unreadable again.
+    /// Whether an event came since the last call. On a device with an [`event_fd`](Self::event_fd)
+    /// this also makes it unreadable again.
     fn take_event(&mut self) -> bool;
 
-    /// The descriptor that becomes readable with the event; `None` where there is nothing to sleep on.
+    /// The descriptor that becomes readable with the event; `None` where there is nothing to sleep
+    /// on.
     fn event_fd(&self) -> Option<c_int>;
 
     /// Ends the pair (rule 11), after all that was accepted before has been carried out.
     fn close(&mut self);
 
-    /// Posts a message in either [`Mode`] (`wire-protocol §4.2`): all of it, or nothing. The completion of
-    /// the whole message carries `token`; in message mode that of its first half carries [`HALF`].
+    /// Posts a message in either [`Mode`] (`wire-protocol §4.2`): all of it, or nothing. The
+    /// completion of the whole message carries `token`; in message mode that of its first half
+    /// carries [`HALF`].
     ///
     /// # Errors
     /// It was refused.
-    fn post_message(&mut self, bytes: &[u8], target: Sge, word: Word, token: u64) -> Result<(), PostError> {
+    fn post_message(
+        &mut self,
+        bytes: &[u8],
+        target: Sge,
+        word: Word,
+        token: u64,
+    ) -> Result<(), PostError> {
         if self.mode() == Mode::Immediate {
             return self.post_write(bytes, target, Some(word), token);
         }
@@ -169,9 +184,10 @@ pub trait QueuePair {
         self.post_send(word, token)
     }
 
-    /// As [`post_message`](Self::post_message), or without a word as [`post_write`](Self::post_write), with `len` bytes that `fill` writes, all of them, right
-    /// into where the device sends them from: no copy of them need exist. `fill` is not called when the
-    /// message is refused, except by devices that have no such place.
+    /// As [`post_message`](Self::post_message), or without a word as
+    /// [`post_write`](Self::post_write), with `len` bytes that `fill` writes, all of them, right
+    /// into where the device sends them from: no copy of them need exist. `fill` is not called when
+    /// the message is refused, except by devices that have no such place.
     ///
     /// # Errors
     /// It was refused.
@@ -205,8 +221,8 @@ pub trait QueuePair {
         64
     }
 
-    /// As [`post_message`](Self::post_message), with 1 to [`most_at_once`](Self::most_at_once) bytes at `at`, which need not be kept
-    /// when it returns.
+    /// As [`post_message`](Self::post_message), with 1 to [`most_at_once`](Self::most_at_once)
+    /// bytes at `at`, which need not be kept when it returns.
     ///
     /// # Errors
     /// It was refused.
@@ -228,8 +244,9 @@ pub trait QueuePair {
         self.post_message(bytes, target, word, token)
     }
 
-    /// Hands `sink` our own registered memory, `len` bytes from `addr` on, in pieces, in order: a pointer that
-    /// may be read during the call and a length. The peer may be writing there: copy, then check (rule 2).
+    /// Hands `sink` our own registered memory, `len` bytes from `addr` on, in pieces, in order: a
+    /// pointer that may be read during the call and a length. The peer may be writing there: copy,
+    /// then check (rule 2).
     ///
     /// # Errors
     /// The range is not registered.
@@ -251,8 +268,9 @@ pub trait QueuePair {
         Ok(())
     }
 
-    /// The most bytes that one post may have now, on a device that keeps the bytes of posts in memory of its
-    /// own until they are sent (rule 8). A word takes none of it. 0 is only ever so until completions are polled.
+    /// The most bytes that one post may have now, on a device that keeps the bytes of posts in
+    /// memory of its own until they are sent (rule 8). A word takes none of it. 0 is only ever so
+    /// until completions are polled.
     fn staging_room(&self) -> u32 {
         u32::MAX
     }

@@ -1,8 +1,12 @@
-//! The bytes of upstream's fork mode (`wire-protocol §12.6`): four zero bytes from the end that accepted, on the TCP
-//! connection, say "come to me by RDMA". Pure. Entry points: [`GREETING`], [`read`].
+//! The bytes of upstream's fork mode (`wire-protocol §12.6`): four zero bytes from the end that
+//! accepted, on the TCP connection, say "come to me by RDMA". Pure. Entry points: [`GREETING`],
+//! [`read`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 /// What the end that accepted sends, before anything else.
 pub const GREETING: [u8; 4] = [0; 4];

@@ -1,15 +1,18 @@
-//! Upstream's fork mode (`RDMAV_FORK_SAFE`, `wire-protocol §12.6`): TCP first, and RDMA in its place before the first
-//! byte of the program's, so that whoever uses the connection after a `fork` is the one that has it.
+//! Upstream's fork mode (`RDMAV_FORK_SAFE`, `wire-protocol §12.6`): TCP first, and RDMA in its
+//! place before the first byte of the program's, so that whoever uses the connection after a `fork`
+//! is the one that has it.
 //!
-//! The end that accepted greets ([`greeting`]) on TCP, and the end that connected comes by RDMA's own manager to the
-//! same address and port; both then close TCP. Here the program's descriptor stays the same socket: it is dissolved,
-//! and tied to the relay instead, as that of any connection over RDMA ([`crate::plain::rdma`]), so that duplicates,
-//! relatives by fork and epoll sets need not be told. Until it is known what the peer is, no call goes to the kernel:
-//! each looks ([`settle`]) and waits here. Doubt is TCP, to which nothing was added.
+//! The end that accepted greets ([`greeting`]) on TCP, and the end that connected comes by RDMA's
+//! own manager to the same address and port; both then close TCP. Here the program's descriptor
+//! stays the same socket: it is dissolved, and tied to the relay instead, as that of any connection
+//! over RDMA ([`crate::plain::rdma`]), so that duplicates, relatives by fork and epoll sets need
+//! not be told. Until it is known what the peer is, no call goes to the kernel: each looks
+//! ([`settle`]) and waits here. Doubt is TCP, to which nothing was added.
 //!
-//! Steps are taken by the holders of the descriptor, under the pairing lock; the relay may be another process's
-//! ([`crate::relay::migrate`]), and moves the state where it alone knows. Whoever moves it compares first. Must not know
-//! queue pairs. Entry points: [`accepted`], [`connected`], [`settle`]; for the relay [`expected`], [`stands`], [`failed`].
+//! Steps are taken by the holders of the descriptor, under the pairing lock; the relay may be
+//! another process's ([`crate::relay::migrate`]), and moves the state where it alone knows. Whoever
+//! moves it compares first. Must not know queue pairs. Entry points: [`accepted`], [`connected`],
+//! [`settle`]; for the relay [`expected`], [`stands`], [`failed`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::{IpAddr, SocketAddr};
@@ -36,16 +39,17 @@ use greeting::{GREETING, Heard};
 use machine::{Happening, State};
 use peers::Kind;
 
-/// How long a peer of which nothing is known is silent before it is greeted, in nanoseconds. An ordinary client that
-/// speaks first has spoken by then.
+/// How long a peer of which nothing is known is silent before it is greeted, in nanoseconds. An
+/// ordinary client that speaks first has spoken by then.
 const SILENCE_NS: u64 = 1_000_000_000;
-/// How long the greeting of a peer of which nothing is known is waited for, in nanoseconds: less than [`SILENCE_NS`], so
-/// that two of ours meet as ordinary programs do.
+/// How long the greeting of a peer of which nothing is known is waited for, in nanoseconds: less
+/// than [`SILENCE_NS`], so that two of ours meet as ordinary programs do.
 const LISTEN_NS: u64 = 500_000_000;
-/// How long a peer that was greeted is expected, in nanoseconds: meanwhile no other connection with its host is greeted,
-/// and what the program sends waits.
+/// How long a peer that was greeted is expected, in nanoseconds: meanwhile no other connection with
+/// its host is greeted, and what the program sends waits.
 const EXPECT_NS: u64 = 5_000_000_000;
-/// How soon whoever waits looks again, in nanoseconds: at first, and when nothing has come of it for long.
+/// How soon whoever waits looks again, in nanoseconds: at first, and when nothing has come of it
+/// for long.
 const SOON_NS: u64 = 2_000_000;
 const LATER_NS: u64 = 50_000_000;
 
@@ -170,8 +174,9 @@ pub fn connected(s: &Slot) {
     }
 }
 
-/// Goes as far as it can without waiting; whether it is decided how the connection's bytes travel. False also while another
-/// thread is at it. `fd` below 0: nobody can be asked, and nothing is done. Preserves `errno`.
+/// Goes as far as it can without waiting; whether it is decided how the connection's bytes travel.
+/// False also while another thread is at it. `fd` below 0: nobody can be asked, and nothing is
+/// done. Preserves `errno`.
 #[must_use]
 pub fn settle(id: SlotId, s: &Slot, fd: RawFd, what: Use) -> bool {
     if !s.has(flag::UNDECIDED) {
@@ -195,8 +200,8 @@ pub fn settle(id: SlotId, s: &Slot, fd: RawFd, what: Use) -> bool {
     !s.has(flag::UNDECIDED)
 }
 
-/// The program does something that only a connection whose way is decided can do. Waits for nothing: what cannot be
-/// finished now stays on TCP.
+/// The program does something that only a connection whose way is decided can do. Waits for
+/// nothing: what cannot be finished now stays on TCP.
 pub fn insist(id: SlotId, s: &Slot, fd: RawFd) {
     if settle(id, s, fd, Use::Look) {
         return;
@@ -237,14 +242,19 @@ pub fn heard(s: &Slot) -> Option<Events> {
     }
 }
 
-/// What of it is still so: what the kernel said of a connection that has left TCP meanwhile was said of TCP's.
+/// What of it is still so: what the kernel said of a connection that has left TCP meanwhile was
+/// said of TCP's.
 #[must_use]
 pub fn confirmed(s: &Slot, fd: RawFd, kernel: Events) -> Events {
     let end = Events::RDHUP | Events::HUP | Events::ERR;
     if s.has(flag::UNDECIDED) {
         return kernel - end;
     }
-    if tied(s).is_none() || !kernel.intersects(end) { kernel } else { kernel & (tcp_says(fd) | !end) }
+    if tied(s).is_none() || !kernel.intersects(end) {
+        kernel
+    } else {
+        kernel & (tcp_says(fd) | !end)
+    }
 }
 
 /// Whether a sleeper is not to listen to TCP: its end is expected.
@@ -352,7 +362,9 @@ fn first_words(s: &Slot, fd: RawFd, what: Use) -> bool {
         match (kind(s, fd), what) {
             (Kind::Stranger, _) | (Kind::Unknown, Use::Send) => Happening::StaysTcp,
             (Kind::Named, Use::Receive | Use::Send) => Happening::MayGreet,
-            (Kind::Unknown | Kind::Named, _) if s.migration.waited() >= SILENCE_NS => Happening::MayGreet,
+            (Kind::Unknown | Kind::Named, _) if s.migration.waited() >= SILENCE_NS => {
+                Happening::MayGreet
+            }
             (Kind::Unknown | Kind::Named, _) => return false,
         }
     };
@@ -447,8 +459,9 @@ fn listen(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     }
 }
 
-/// The connection over RDMA stands. Who connected leaves TCP; who accepted, when its peer has left it without a word:
-/// then it is this connection's peer that came, and not somebody else of its host.
+/// The connection over RDMA stands. Who connected leaves TCP; who accepted, when its peer has left
+/// it without a word: then it is this connection's peer that came, and not somebody else of its
+/// host.
 fn leave_tcp(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     if !s.has(flag::CONNECTING) {
         let said = tcp_says(fd);
@@ -477,7 +490,8 @@ fn tie(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     let _ = kernel::take_error(fd);
     s.clear(flag::PEER_FIN | flag::PEER_GONE);
     let window = (m.record.load(Ordering::Relaxed), m.window.load(Ordering::Relaxed));
-    let reached = m.door.get().ok_or(crate::errno::Errno::INVAL).and_then(|door| loopback::reach(fd, &door));
+    let reached =
+        m.door.get().ok_or(crate::errno::Errno::INVAL).and_then(|door| loopback::reach(fd, &door));
     let entered = reached.and_then(|own| {
         s.relay_pid.store(m.pid.load(Ordering::Relaxed), Ordering::Relaxed);
         s.relay.store(m.relay.load(Ordering::Relaxed), Ordering::Release);
@@ -505,8 +519,8 @@ fn tie(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     move_on(s, State::Tying, Happening::Tied)
 }
 
-/// A request without a word of ours came from that host to that address: which connection was greeted and waits for it.
-/// From now on it is that one's.
+/// A request without a word of ours came from that host to that address: which connection was
+/// greeted and waits for it. From now on it is that one's.
 #[must_use]
 pub fn expected(ours: &SocketAddr, theirs: &IpAddr) -> Option<SlotId> {
     let ends = [*ours, SocketAddr::new(*theirs, 0)];
@@ -523,7 +537,8 @@ pub fn expected(ours: &SocketAddr, theirs: &IpAddr) -> Option<SlotId> {
     s.migration.shift(State::Greeted, Happening::Asked).map(|_| id)
 }
 
-/// The connection over RDMA stands, and waits for the program's descriptor. False when nobody wants it any more.
+/// The connection over RDMA stands, and waits for the program's descriptor. False when nobody wants
+/// it any more.
 #[must_use]
 pub fn stands(s: &Slot, invitation: &Invitation) -> bool {
     let m = &s.migration;

@@ -1,8 +1,11 @@
-//! Which peers speak upstream's fork mode (`RSOCKET_FORK_PEERS`). Pure but for the words that [`remember`] stores.
-//! Entry points: [`Peers::parse`], [`remember`], [`kind`].
+//! Which peers speak upstream's fork mode (`RSOCKET_FORK_PEERS`). Pure but for the words that
+//! [`remember`] stores. Entry points: [`Peers::parse`], [`remember`], [`kind`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -66,8 +69,8 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Reads `none`, `all`, or addresses and networks between commas; false when a word means nothing, or there are
-    /// too many. An empty text says nothing.
+    /// Reads `none`, `all`, or addresses and networks between commas; false when a word means
+    /// nothing, or there are too many. An empty text says nothing.
     #[must_use]
     pub fn parse(text: &[u8]) -> (Self, bool) {
         let mut peers = Self::default();
@@ -97,7 +100,8 @@ impl Peers {
     }
 }
 
-/// What is known of a peer that is, or is not, in one of the networks that the setting names, if there is one.
+/// What is known of a peer that is, or is not, in one of the networks that the setting names, if
+/// there is one.
 fn kind_of(said: bool, named: bool) -> Kind {
     match (said, named) {
         (false, _) => Kind::Unknown,
@@ -156,7 +160,11 @@ mod tests {
         assert_eq!(kind_in("all", "fd00::1"), Kind::Named);
         assert_eq!(kind_in("10.0.0.0/8", "10.9.8.7"), Kind::Named);
         assert_eq!(kind_in("10.0.0.0/8", "11.9.8.7"), Kind::Stranger);
-        assert_eq!(kind_in("10.0.0.0/8", "::ffff:10.1.1.1"), Kind::Named, "IPv4 through an IPv6 socket");
+        assert_eq!(
+            kind_in("10.0.0.0/8", "::ffff:10.1.1.1"),
+            Kind::Named,
+            "IPv4 through an IPv6 socket"
+        );
         assert_eq!(kind_in("0.0.0.0/0", "1.2.3.4"), Kind::Named);
         assert_eq!(kind_in("0.0.0.0/0", "fd00::1"), Kind::Stranger);
         assert_eq!(kind_in("10.0.0.1, fd00::/16", "fd00:1::2"), Kind::Named);

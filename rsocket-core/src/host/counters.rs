@@ -1,19 +1,22 @@
-//! Where in its stream a TCP connection is, by the kernel's own counters: how many bytes were put into it
-//! at this end, how many were taken out. Exact, because they count what every holder of the socket did,
-//! through hooks or past them (`life-of-a-connection §4`).
+//! Where in its stream a TCP connection is, by the kernel's own counters: how many bytes were put
+//! into it at this end, how many were taken out. Exact, because they count what every holder of the
+//! socket did, through hooks or past them (`life-of-a-connection §4`).
 //!
-//! The caller makes sure that nobody is inside the kernel on the direction in question; otherwise the
-//! answer is that of some moment during the call. Must not know devices or messages.
-//! Entry points: [`put`], [`taken`]; [`left_at_the_end`] for a connection that is no more.
+//! The caller makes sure that nobody is inside the kernel on the direction in question; otherwise
+//! the answer is that of some moment during the call. Must not know devices or messages. Entry
+//! points: [`put`], [`taken`]; [`left_at_the_end`] for a connection that is no more.
 //!
-//! What the kernel counts besides the program's bytes (seen): `tcpi_bytes_acked` has our SYN on the side
-//! that sent one (connecting), and our FIN, so that [`put`] refuses once we have sent FIN;
-//! `tcpi_bytes_received` has the peer's FIN and no SYN; `SIOCOUTQ` has an unacknowledged FIN and no SYN;
-//! `FIONREAD` has neither. It stops at an urgent byte: where there may be one, [`taken_exactly`]
-//! counts past it.
+//! What the kernel counts besides the program's bytes (seen): `tcpi_bytes_acked` has our SYN on the
+//! side that sent one (connecting), and our FIN, so that [`put`] refuses once we have sent FIN;
+//! `tcpi_bytes_received` has the peer's FIN and no SYN; `SIOCOUTQ` has an unacknowledged FIN and no
+//! SYN; `FIONREAD` has neither. It stops at an urgent byte: where there may be one,
+//! [`taken_exactly`] counts past it.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::mem::offset_of;
 use std::os::fd::RawFd;
@@ -25,8 +28,9 @@ use crate::errno::Errno;
 const SIOCOUTQ: u32 = 0x5411;
 const FIONREAD: u32 = 0x541b;
 const SIOCATMARK: u32 = 0x8905;
-/// The option that makes the kernel say beside each receive what then waits, and the kind of that control message
-/// (Linux 4.18). In sequence numbers: FIN is one of them, unlike in the answer to `FIONREAD`.
+/// The option that makes the kernel say beside each receive what then waits, and the kind of that
+/// control message (Linux 4.18). In sequence numbers: FIN is one of them, unlike in the answer to
+/// `FIONREAD`.
 const TCP_INQ: i32 = 36;
 
 /// The beginning of the kernel's `struct tcp_info`, up to the two counters (Linux 4.1 and later).
@@ -57,30 +61,34 @@ fn info(fd: RawFd) -> Result<TcpInfo, Errno> {
     if len < size_of::<TcpInfo>() { Err(Errno::OPNOTSUPP) } else { Ok(info) }
 }
 
-/// How often a pair of counters is read again when it moved in between. Acknowledgements and arrivals come
-/// in bursts, so that a few times are enough.
+/// How often a pair of counters is read again when it moved in between. Acknowledgements and
+/// arrivals come in bursts, so that a few times are enough.
 const TRIES: u32 = 64;
 
-/// How many bytes have been put into the connection at this end, since it began. `connecting`: this end
-/// called `connect`.
+/// How many bytes have been put into the connection at this end, since it began. `connecting`: this
+/// end called `connect`.
 ///
 /// # Errors
-/// `EPIPE` when this end has sent FIN (shut down for writing), `ENOTCONN` when it is not, or no more,
-/// connected, `EAGAIN` when the counters would not stand still.
+/// `EPIPE` when this end has sent FIN (shut down for writing), `ENOTCONN` when it is not, or no
+/// more, connected, `EAGAIN` when the counters would not stand still.
 pub fn put(fd: RawFd, connecting: bool) -> Result<u64, Errno> {
     for _ in 0..TRIES {
         let before = info(fd)?;
         match before.state {
             state::ESTABLISHED | state::CLOSE_WAIT => {}
-            state::FIN_WAIT1 | state::FIN_WAIT2 | state::TIME_WAIT | state::LAST_ACK | state::CLOSING => {
+            state::FIN_WAIT1
+            | state::FIN_WAIT2
+            | state::TIME_WAIT
+            | state::LAST_ACK
+            | state::CLOSING => {
                 return Err(Errno::PIPE);
             }
             _ => return Err(Errno::NOTCONN),
         }
         let queued = out_queue(fd)?;
         let after = info(fd)?;
-        // What leaves the queue is acknowledged in the same moment. With the acknowledged part unchanged
-        // and the state unchanged, the two numbers belong together.
+        // What leaves the queue is acknowledged in the same moment. With the acknowledged part
+        // unchanged and the state unchanged, the two numbers belong together.
         if (after.bytes_acked, after.state) == (before.bytes_acked, before.state) {
             let sum = before.bytes_acked.checked_add(queued).ok_or(Errno::INVAL)?;
             return sum.checked_sub(u64::from(connecting)).ok_or(Errno::INVAL);
@@ -111,8 +119,8 @@ pub struct Taken {
 /// How many bytes have been taken out of the connection at this end, and how many wait.
 ///
 /// # Errors
-/// `ENOTCONN` when the connection does not exist yet or no more (after the end the kernel does not say
-/// whether a FIN was counted), `EAGAIN` when the counters would not stand still.
+/// `ENOTCONN` when the connection does not exist yet or no more (after the end the kernel does not
+/// say whether a FIN was counted), `EAGAIN` when the counters would not stand still.
 pub fn taken(fd: RawFd) -> Result<Taken, Errno> {
     for _ in 0..TRIES {
         let before = info(fd)?;
@@ -153,8 +161,8 @@ pub fn taken_exactly(fd: RawFd) -> Result<u64, Errno> {
     Err(Errno::AGAIN)
 }
 
-/// At most how many bytes have been taken out of the connection at this end: exact unless something arrived
-/// just now. Unlike [`taken`] it never has to try again, however busy the sender is.
+/// At most how many bytes have been taken out of the connection at this end: exact unless something
+/// arrived just now. Unlike [`taken`] it never has to try again, however busy the sender is.
 ///
 /// # Errors
 /// As of [`taken`], without `EAGAIN`.
@@ -162,13 +170,14 @@ pub fn taken_at_most(fd: RawFd) -> Result<u64, Errno> {
     // The queue first: what arrives after it was measured makes the answer too high.
     let waiting = in_queue(fd)?;
     let info = info(fd)?;
-    let arrived = info.bytes_received.checked_sub(u64::from(has_fin(info.state)?)).ok_or(Errno::INVAL)?;
+    let arrived =
+        info.bytes_received.checked_sub(u64::from(has_fin(info.state)?)).ok_or(Errno::INVAL)?;
     arrived.checked_sub(waiting).ok_or(Errno::INVAL)
 }
 
-/// How many of the first `n` bytes of the stream wait in the queue of a connection that is no more, of which [`taken`] says
-/// `ENOTCONN`. Where some of them never came, it is more than there is. `None`: more than `n` were taken. Nobody else may
-/// be taking any.
+/// How many of the first `n` bytes of the stream wait in the queue of a connection that is no more,
+/// of which [`taken`] says `ENOTCONN`. Where some of them never came, it is more than there is.
+/// `None`: more than `n` were taken. Nobody else may be taking any.
 ///
 /// # Errors
 /// Those of the calls that ask.
@@ -176,14 +185,19 @@ pub fn left_at_the_end(fd: RawFd, n: u64) -> Result<Option<u64>, Errno> {
     let arrived = info(fd)?.bytes_received;
     let waiting = in_queue(fd)?;
     if waiting == 0 {
-        // Less the FIN, if there was one; behind the last byte it makes no difference to what is left.
-        return Ok(if arrived > n.saturating_add(1) { None } else { Some(n.saturating_sub(arrived)) });
+        // Less the FIN, if there was one; behind the last byte it makes no difference to what is
+        // left.
+        return Ok(if arrived > n.saturating_add(1) {
+            None
+        } else {
+            Some(n.saturating_sub(arrived))
+        });
     }
     Ok(n.checked_sub(arrived.saturating_sub(numbers_waiting(fd, waiting)?)))
 }
 
-/// How many sequence numbers the queue still has, in which there are `bytes`: FIN is one of them, if it came. Of a kernel that
-/// does not say so it is believed, since most connections end by it.
+/// How many sequence numbers the queue still has, in which there are `bytes`: FIN is one of them,
+/// if it came. Of a kernel that does not say so it is believed, since most connections end by it.
 fn numbers_waiting(fd: RawFd, bytes: u64) -> Result<u64, Errno> {
     Ok(noted(fd)?.unwrap_or(bytes + 1))
 }

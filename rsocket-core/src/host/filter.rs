@@ -1,10 +1,13 @@
-//! Whether a system call filter watches over the process, so that it is not safe to attach: a call outside the
-//! filter kills it (`life-of-a-connection §3`).
+//! Whether a system call filter watches over the process, so that it is not safe to attach: a call
+//! outside the filter kills it (`life-of-a-connection §3`).
 //!
 //! Must not know connections. Entry points: [`sandboxed`], [`may_be_deadly`], [`may_come`].
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -21,19 +24,20 @@ const FILTERED: u8 = 2;
 /// What it said is not the last word.
 const NO_NEW_PRIVS: u8 = 4;
 
-/// `no_new_privs` has been set: from here on the process may be filtered, at any time, without having been more
-/// before.
+/// `no_new_privs` has been set: from here on the process may be filtered, at any time, without
+/// having been more before.
 pub fn may_come() {
     // Relaxed: as in find_out().
     STATUS.fetch_or(NO_NEW_PRIVS, Ordering::Relaxed);
 }
 
-/// Whether the process must be left alone: what a hook saw decides, and else, in a process under a filter,
-/// what the administrator says ([`Seccomp`]) and what the filter allows ([`trial`]).
+/// Whether the process must be left alone: what a hook saw decides, and else, in a process under a
+/// filter, what the administrator says ([`Seccomp`]) and what the filter allows ([`trial`]).
 ///
-/// `no_new_privs` alone is no sandbox: service managers set it for whole trees of processes, and servers for
-/// themselves. But a process that has it may put itself into one by a system call of which no hook hears, so there
-/// `/proc/thread-self/status` is read anew each time. (Under a filter that kills for that, what follows would kill, too.)
+/// `no_new_privs` alone is no sandbox: service managers set it for whole trees of processes, and
+/// servers for themselves. But a process that has it may put itself into one by a system call of
+/// which no hook hears, so there `/proc/thread-self/status` is read anew each time. (Under a filter
+/// that kills for that, what follows would kill, too.)
 #[must_use]
 pub fn sandboxed(seccomp: Seccomp) -> bool {
     if entered() {
@@ -46,8 +50,8 @@ pub fn sandboxed(seccomp: Seccomp) -> bool {
     known & FILTERED != 0 && !trial::has_passed(seccomp, known & NO_NEW_PRIVS != 0)
 }
 
-/// Whether a system call that the program would not make itself could be deadly, as far as is known: nothing
-/// is found out for it but whether there is a filter.
+/// Whether a system call that the program would not make itself could be deadly, as far as is
+/// known: nothing is found out for it but whether there is a filter.
 #[must_use]
 pub fn may_be_deadly(seccomp: Seccomp) -> bool {
     entered()
@@ -56,9 +60,10 @@ pub fn may_be_deadly(seccomp: Seccomp) -> bool {
             && (seccomp == Seccomp::Refuse || !trial::is_known_to_pass())
 }
 
-/// What is known of this process. Reads `/proc/thread-self/status` if it has not been read yet, or if it may say something
-/// else by now, unless a hook has spoken: then reading could already be deadly. To be called once before the program can
-/// have changed its root directory to one without `/proc`; what was found then counts there.
+/// What is known of this process. Reads `/proc/thread-self/status` if it has not been read yet, or
+/// if it may say something else by now, unless a hook has spoken: then reading could already be
+/// deadly. To be called once before the program can have changed its root directory to one without
+/// `/proc`; what was found then counts there.
 pub(crate) fn find_out() -> u8 {
     // Relaxed: the byte stands for itself, and two first readers store the same.
     let known = STATUS.load(Ordering::Relaxed);
@@ -68,7 +73,8 @@ pub(crate) fn find_out() -> u8 {
     let found = match status::own() {
         Ok(found) => bits(found),
         Err(_) if known & KNOWN != 0 => 0,
-        // That there is no descriptor, or memory, for the question now is no answer to be remembered.
+        // That there is no descriptor, or memory, for the question now is no answer to be
+        // remembered.
         Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return known | FILTERED,
         Err(_) => FILTERED,
     };
@@ -79,14 +85,16 @@ pub(crate) fn find_out() -> u8 {
 }
 
 const fn bits(found: Status) -> u8 {
-    (if found.filters != 0 { FILTERED } else { 0 }) | (if found.no_new_privs { NO_NEW_PRIVS } else { 0 })
+    (if found.filters != 0 { FILTERED } else { 0 })
+        | (if found.no_new_privs { NO_NEW_PRIVS } else { 0 })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A process that has all its descriptors in use when its first socket appears is in no sandbox for that, later.
+    /// A process that has all its descriptors in use when its first socket appears is in no sandbox
+    /// for that, later.
     #[test]
     fn what_could_not_be_asked_is_not_remembered() {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -99,8 +107,10 @@ mod tests {
             let first = find_out();
             let more = setrlimit(Resource::Nofile, usual);
             let then = find_out();
-            let right =
-                less.is_ok() && more.is_ok() && first & FILTERED != 0 && then & (KNOWN | FILTERED) == KNOWN;
+            let right = less.is_ok()
+                && more.is_ok()
+                && first & FILTERED != 0
+                && then & (KNOWN | FILTERED) == KNOWN;
             // SAFETY: ends the child without running the test harness's exit handlers.
             unsafe { libc::_exit(i32::from(!right)) };
         }

@@ -66,7 +66,9 @@ fn fits_without(ours: Ranges<'_>) -> bool {
 /// Locks whatever is mapped, but for ours, and fills it, or locks what is used.
 fn lock_others(ours: Ranges<'_>, as_used: bool) {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::openat(CWD, c"/proc/self/maps", flags, Mode::empty()) else { return };
+    let Ok(file) = rustix::fs::openat(CWD, c"/proc/self/maps", flags, Mode::empty()) else {
+        return;
+    };
     let mut reader = Reader::default();
     let mut buffer = [0; 2048];
     while let Ok(n @ 1..) = rustix::io::read(&file, &mut buffer) {

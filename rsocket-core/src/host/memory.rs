@@ -4,7 +4,10 @@
 //! Must not know connections. Entry points: [`memory_pressure`], [`memory_left`].
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +21,8 @@ use crate::sys::discard;
 use crate::sys::sandbox::entered;
 use crate::sys::small_file::{field, number, open, read_file};
 
-/// When the memory cgroup was last looked at (ns), with a [`Memory`] in the two lowest bits. 0: never.
+/// When the memory cgroup was last looked at (ns), with a [`Memory`] in the two lowest bits. 0:
+/// never.
 static PRESSURE: AtomicU64 = AtomicU64::new(0);
 
 /// What the memory cgroups allow.
@@ -35,8 +39,8 @@ enum Memory {
     Near = 3,
 }
 
-/// Whether the process's memory cgroup, or one above it, is near its limit. Looks at most once a second,
-/// and where there is no limit, every half minute.
+/// Whether the process's memory cgroup, or one above it, is near its limit. Looks at most once a
+/// second, and where there is no limit, every half minute.
 #[must_use]
 pub fn memory_pressure() -> bool {
     let now = sys::now_ns() & !3;
@@ -62,8 +66,9 @@ pub enum Left {
     Nothing,
 }
 
-/// Whether a connection may make another few megabytes memory. Where there is a limit the cgroup is looked at anew, since
-/// others may have taken theirs a moment ago; once it was near, the second of [`memory_pressure`] has to pass.
+/// Whether a connection may make another few megabytes memory. Where there is a limit the cgroup is
+/// looked at anew, since others may have taken theirs a moment ago; once it was near, the second of
+/// [`memory_pressure`] has to pass.
 #[must_use]
 pub fn memory_left() -> Left {
     // Relaxed, all three: as in memory_pressure().
@@ -103,8 +108,8 @@ const V1: Kind = Kind {
     cache: [b"total_active_file ", b"total_inactive_file "],
 };
 
-/// The path of the process's memory cgroup: version 1's when there is one, since the controller then
-/// belongs to it.
+/// The path of the process's memory cgroup: version 1's when there is one, since the controller
+/// then belongs to it.
 fn own_cgroup(text: &[u8]) -> Option<(&'static Kind, &[u8])> {
     let lines = || text.split(|b| *b == b'\n');
     let v1 = lines().find_map(|line| {
@@ -134,8 +139,8 @@ fn look_at_cgroups() -> Memory {
     Memory::Unknown
 }
 
-/// Looks at the cgroup and at all those above it, as far as they are visible: in a container the path may
-/// be the host's, and only the root exists. The worst counts.
+/// Looks at the cgroup and at all those above it, as far as they are visible: in a container the
+/// path may be the host's, and only the root exists. The worst counts.
 fn look_below(root: &OwnedFd, kind: &Kind, path: &[u8]) -> Memory {
     let mut path = path;
     let mut worst = Memory::Unknown;
@@ -146,7 +151,8 @@ fn look_below(root: &OwnedFd, kind: &Kind, path: &[u8]) -> Memory {
         // A name that does not fit is skipped; its parents are still looked at.
         if let Some(to) = name.get_mut(..whole.len()).filter(|to| to.len() < 512) {
             to.copy_from_slice(whole);
-            if let Some(dir) = CStr::from_bytes_until_nul(&name).ok().and_then(|n| open(root.as_fd(), n).ok())
+            if let Some(dir) =
+                CStr::from_bytes_until_nul(&name).ok().and_then(|n| open(root.as_fd(), n).ok())
             {
                 worst = worst.max(look_at(&dir, kind));
                 discard(dir);
@@ -165,11 +171,14 @@ fn look_at(dir: &OwnedFd, kind: &Kind) -> Memory {
     let Some(text) = read_at(dir, kind.limit, &mut buf) else { return Memory::Unknown };
     // "max" is no number. Version 1 has no word for it, but a number that no machine reaches.
     let Some(limit) = number(text).filter(|l| *l < 1 << 60) else { return Memory::Unlimited };
-    let Some(usage) = read_at(dir, kind.usage, &mut buf).and_then(number) else { return Memory::Unknown };
+    let Some(usage) = read_at(dir, kind.usage, &mut buf).and_then(number) else {
+        return Memory::Unknown;
+    };
     if !near(limit, usage, 0) {
         return Memory::Room;
     }
-    // Full of page cache is the normal state of a file server, so the details are worth their price here.
+    // Full of page cache is the normal state of a file server, so the details are worth their price
+    // here.
     let mut stat = [0; 4096];
     let text = read_at(dir, c"memory.stat", &mut stat).unwrap_or(&[]);
     let cache = kind.cache.iter().filter_map(|key| field(text, key)).fold(0, u64::saturating_add);
@@ -226,7 +235,9 @@ mod tests {
         let set = |at: &str, max: &str, current: &str, stat: &str| {
             let dir = root.join(at);
             std::fs::create_dir_all(&dir).unwrap();
-            for (name, text) in [("memory.max", max), ("memory.current", current), ("memory.stat", stat)] {
+            for (name, text) in
+                [("memory.max", max), ("memory.current", current), ("memory.stat", stat)]
+            {
                 std::fs::write(dir.join(name), text).unwrap();
             }
         };

@@ -1,6 +1,7 @@
-//! The five kernel calls that rustix does not offer in the shape that attaching needs. Straight to the
-//! kernel, because libc's functions of these names are hooked by the preload library and would come back
-//! to us. Knows nothing about connections; everything else in [`super`] goes through rustix.
+//! The five kernel calls that rustix does not offer in the shape that attaching needs. Straight to
+//! the kernel, because libc's functions of these names are hooked by the preload library and would
+//! come back to us. Knows nothing about connections; everything else in [`super`] goes through
+//! rustix.
 //!
 //! Entry points: [`getsockopt`], [`setsockopt_int`], [`ioctl_int`], [`random`], [`peek_with_note`].
 
@@ -29,14 +30,14 @@ mod nr {
 /// One system call with up to five arguments.
 ///
 /// # Safety
-/// The arguments must be what the call with this number expects, and every pointer among them valid for
-/// what the call does with it.
+/// The arguments must be what the call with this number expects, and every pointer among them valid
+/// for what the call does with it.
 #[cfg(target_arch = "x86_64")]
 unsafe fn syscall(nr: usize, a: [usize; 5]) -> isize {
     let [a0, a1, a2, a3, a4] = a;
     let result: isize;
-    // SAFETY: the registers are those of the kernel's calling convention, rcx and r11 are declared as
-    // destroyed; what the call does to memory is the caller's promise.
+    // SAFETY: the registers are those of the kernel's calling convention, rcx and r11 are declared
+    // as destroyed; what the call does to memory is the caller's promise.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -57,8 +58,8 @@ unsafe fn syscall(nr: usize, a: [usize; 5]) -> isize {
 unsafe fn syscall(nr: usize, a: [usize; 5]) -> isize {
     let [a0, a1, a2, a3, a4] = a;
     let result: isize;
-    // SAFETY: the registers are those of the kernel's calling convention; what the call does to memory is
-    // the caller's promise.
+    // SAFETY: the registers are those of the kernel's calling convention; what the call does to
+    // memory is the caller's promise.
     unsafe {
         core::arch::asm!(
             "svc 0",
@@ -82,7 +83,8 @@ fn check(result: isize) -> Result<usize, Errno> {
 /// Types that are plain numbers: any bytes of the right length are a value.
 ///
 /// # Safety
-/// The implementor promises that all bit patterns are valid and that there is no padding that matters.
+/// The implementor promises that all bit patterns are valid and that there is no padding that
+/// matters.
 pub(crate) unsafe trait Plain: Copy {}
 // SAFETY: an integer.
 unsafe impl Plain for i32 {}
@@ -92,10 +94,15 @@ unsafe impl Plain for i32 {}
 pub(crate) fn getsockopt<T: Plain>(fd: RawFd, level: i32, name: i32) -> Result<(T, usize), Errno> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut len = size_of::<T>() as libc::socklen_t;
-    let args =
-        [fd as usize, level as usize, name as usize, value.as_mut_ptr() as usize, (&raw mut len) as usize];
-    // SAFETY: the kernel writes at most `len` bytes to `value`, whose size that is, and `len` itself; both
-    // live until the call returns.
+    let args = [
+        fd as usize,
+        level as usize,
+        name as usize,
+        value.as_mut_ptr() as usize,
+        (&raw mut len) as usize,
+    ];
+    // SAFETY: the kernel writes at most `len` bytes to `value`, whose size that is, and `len`
+    // itself; both live until the call returns.
     check(unsafe { syscall(nr::GETSOCKOPT, args) })?;
     // SAFETY: zeroed before, and any bytes are a value of a Plain type.
     Ok((unsafe { value.assume_init() }, len as usize))
@@ -103,7 +110,13 @@ pub(crate) fn getsockopt<T: Plain>(fd: RawFd, level: i32, name: i32) -> Result<(
 
 /// Sets a socket option whose value is one `int`.
 pub(crate) fn setsockopt_int(fd: RawFd, level: i32, option: i32, value: i32) -> Result<(), Errno> {
-    let args = [fd as usize, level as usize, option as usize, (&raw const value) as usize, size_of::<i32>()];
+    let args = [
+        fd as usize,
+        level as usize,
+        option as usize,
+        (&raw const value) as usize,
+        size_of::<i32>(),
+    ];
     // SAFETY: the kernel reads size_of::<i32>() bytes at a valid address.
     check(unsafe { syscall(nr::SETSOCKOPT, args) }).map(|_| ())
 }
@@ -120,7 +133,8 @@ pub(crate) fn ioctl_int(fd: RawFd, request: u32) -> Result<i32, Errno> {
 /// Sixty-four bits from the kernel's random number generator, without waiting for it.
 pub(crate) fn random() -> Result<u64, Errno> {
     let mut bytes = [0u8; 8];
-    // GRND_NONBLOCK: very early in a machine's life the pool is not ready; then there is no attaching yet.
+    // GRND_NONBLOCK: very early in a machine's life the pool is not ready; then there is no
+    // attaching yet.
     let args = [bytes.as_mut_ptr() as usize, bytes.len(), 1, 0, 0];
     // SAFETY: the kernel writes at most 8 bytes into the array.
     match check(unsafe { syscall(nr::GETRANDOM, args) })? {
@@ -129,8 +143,8 @@ pub(crate) fn random() -> Result<u64, Errno> {
     }
 }
 
-/// Looks at the first byte of the queue, and gives what the kernel notes beside it: the `int` of a control message of this
-/// level and kind, if there is one. Does not wait.
+/// Looks at the first byte of the queue, and gives what the kernel notes beside it: the `int` of a
+/// control message of this level and kind, if there is one. Does not wait.
 ///
 /// # Errors
 /// As recvmsg(2); `EAGAIN` also where the queue is empty.
@@ -151,7 +165,8 @@ pub(crate) fn peek_with_note(fd: RawFd, level: i32, kind: i32) -> Result<Option<
     (message.msg_control, message.msg_controllen) = (note.as_mut_ptr().cast(), size_of::<Note>());
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
     let args = [fd as usize, (&raw mut message) as usize, flags as usize, 0, 0];
-    // SAFETY: the header names one byte and the note, with their sizes; all of them live until the call returns.
+    // SAFETY: the header names one byte and the note, with their sizes; all of them live until the
+    // call returns.
     if check(unsafe { syscall(nr::RECVMSG, args) })? == 0 {
         return Err(Errno::AGAIN);
     }
@@ -169,7 +184,10 @@ mod tests {
 
     #[test]
     fn errors_are_the_kernels() {
-        assert_eq!(getsockopt::<i32>(-1, libc::SOL_SOCKET, libc::SO_TYPE).map(|_| ()), Err(Errno::BADF));
+        assert_eq!(
+            getsockopt::<i32>(-1, libc::SOL_SOCKET, libc::SO_TYPE).map(|_| ()),
+            Err(Errno::BADF)
+        );
         assert_eq!(ioctl_int(-1, 0x541b), Err(Errno::BADF));
     }
 

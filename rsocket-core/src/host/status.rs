@@ -1,5 +1,5 @@
-//! What the kernel says of a process in `/proc/PID/status`: whether and how often it is filtered, and
-//! what shows that it may make processes.
+//! What the kernel says of a process in `/proc/PID/status`: whether and how often it is filtered,
+//! and what shows that it may make processes.
 //!
 //! Knows text only. Entry points: [`own`], [`filters_of`].
 #![forbid(unsafe_code)]
@@ -51,8 +51,8 @@ fn read(path: &CStr) -> Result<Status, Errno> {
     })
 }
 
-/// What is not said counts as a filter: doubt means TCP. A kernel without seccomp has no such line, but it
-/// has the lines around it.
+/// What is not said counts as a filter: doubt means TCP. A kernel without seccomp has no such line,
+/// but it has the lines around it.
 fn parse(text: &[u8]) -> Status {
     let number = |key: &[u8]| field(text, key).and_then(|n| u32::try_from(n).ok());
     let filtered = match field(text, b"Seccomp:") {

@@ -1,4 +1,5 @@
-//! The file itself: where it may lie, made so that nobody else can read it or have put it there, with all its blocks.
+//! The file itself: where it may lie, made so that nobody else can read it or have put it there,
+//! with all its blocks.
 //!
 //! Must not know what is in it beyond the head. Entry points: [`create`], [`more`], [`remove`].
 
@@ -15,8 +16,8 @@ use crate::sys::text::Text;
 use crate::sys::{self, discard};
 
 const PATH_MAX: usize = 192;
-/// The file's name, for [`more`] and [`remove`]: no descriptor is kept, which the program might close. Written once,
-/// before the first reader, and by one thread.
+/// The file's name, for [`more`] and [`remove`]: no descriptor is kept, which the program might
+/// close. Written once, before the first reader, and by one thread.
 static PATH: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
 static PATH_LEN: AtomicUsize = AtomicUsize::new(0);
 /// Which file it is: a name may come to mean another one (`chroot`).
@@ -59,8 +60,8 @@ fn is_private(status: &rustix::fs::Stat, uid: u32) -> bool {
     status.st_uid == uid && status.st_mode & 0o077 == 0
 }
 
-/// Makes the file in a directory of the user's own, making that too if need be. `None` where anybody else could
-/// have a hand in it.
+/// Makes the file in a directory of the user's own, making that too if need be. `None` where
+/// anybody else could have a hand in it.
 fn in_directory(mut path: Path, uid: u32) -> Option<OwnedFd> {
     if path.cut {
         return None;
@@ -113,7 +114,14 @@ fn map(file: &OwnedFd, offset: usize, len: usize) -> Option<*mut u8> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice.
     let at = unsafe {
-        rustix::mm::mmap(core::ptr::null_mut(), len, protection, MapFlags::SHARED, file, offset as u64)
+        rustix::mm::mmap(
+            core::ptr::null_mut(),
+            len,
+            protection,
+            MapFlags::SHARED,
+            file,
+            offset as u64,
+        )
     };
     at.ok().map(<*mut core::ffi::c_void>::cast)
 }
@@ -161,7 +169,11 @@ pub(super) fn more(chunk: usize) -> Option<*mut u8> {
     let file = rustix::fs::openat(CWD, path(&mut bytes)?, flags, Mode::empty()).ok()?;
     let same = rustix::fs::fstat(&file).is_ok_and(|st| st.st_ino == INODE.load(Ordering::Relaxed));
     let offset = HEAD_BYTES + chunk * CHUNK_BYTES;
-    let at = if same && reserve(&file, offset, CHUNK_BYTES) { map(&file, offset, CHUNK_BYTES) } else { None };
+    let at = if same && reserve(&file, offset, CHUNK_BYTES) {
+        map(&file, offset, CHUNK_BYTES)
+    } else {
+        None
+    };
     discard(file);
     at
 }

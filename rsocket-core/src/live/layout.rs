@@ -1,9 +1,10 @@
-//! The layout of the file in which a process shows its connections while it runs: words of 64 bits, in the order of
-//! the machine, at the numbers that stand here. Read by `rsstat`, written by [`super`]. Pure.
+//! The layout of the file in which a process shows its connections while it runs: words of 64 bits,
+//! in the order of the machine, at the numbers that stand here. Read by `rsstat`, written by
+//! [`super`]. Pure.
 //!
-//! A page of [`head`] words with the process's counters, then records of [`RECORD_WORDS`] words, in chunks of
-//! [`CHUNK_RECORDS`]. What changes is written by plain stores and read without a lock: each word is whole, a record
-//! is as of about now.
+//! A page of [`head`] words with the process's counters, then records of [`RECORD_WORDS`] words, in
+//! chunks of [`CHUNK_RECORDS`]. What changes is written by plain stores and read without a lock:
+//! each word is whole, a record is as of about now.
 #![forbid(unsafe_code)]
 
 /// Raised with every change of what stands where, of the counters or of the reasons.
@@ -41,7 +42,8 @@ pub mod head {
     pub const USED: usize = 7;
     /// Name of the program, 16 bytes, padded with zeroes.
     pub const PROGRAM: usize = 8;
-    /// The counters of [`crate::stats`]: as many words as it has room for counters, then for reasons.
+    /// The counters of [`crate::stats`]: as many words as it has room for counters, then for
+    /// reasons.
     pub const COUNTERS: usize = 64;
     /// Where the reasons begin.
     pub const ON_TCP: usize = COUNTERS + crate::stats::ROOM;
@@ -49,9 +51,11 @@ pub mod head {
 
 /// Numbers of words in a record.
 pub mod record {
-    /// The connection's number in its process family in the low half, a generation above it; 0 is no connection.
+    /// The connection's number in its process family in the low half, a generation above it; 0 is
+    /// no connection.
     pub const KEY: usize = 0;
-    /// Descriptor that the connection had when it was entered, in the low half; [`super::Via`] above it.
+    /// Descriptor that the connection had when it was entered, in the low half; [`super::Via`]
+    /// above it.
     pub const FD: usize = 1;
     /// Family (4 or 6) above the peer's port above our port, 16 bits each.
     pub const PORTS: usize = 2;
@@ -61,11 +65,13 @@ pub mod record {
     pub const PEER: usize = 5;
     /// When the record was made, in nanoseconds since the host was booted.
     pub const MADE_SINCE_BOOT: usize = 9;
-    /// From the low end, 16 bits each: receive mode, send mode, phase, reason (0, "too young", is none yet; [`crate::attach::cause::shown`]).
+    /// From the low end, 16 bits each: receive mode, send mode, phase, reason (0, "too young", is
+    /// none yet; [`crate::attach::cause::shown`]).
     pub const STATE: usize = 10;
     /// Flags of the connection.
     pub const FLAGS: usize = 11;
-    /// What TCP had carried when the record was made: bytes and messages received, bytes and messages sent.
+    /// What TCP had carried when the record was made: bytes and messages received, bytes and
+    /// messages sent.
     pub const BEFORE: usize = 12;
     /// Received over TCP since: bytes, then messages.
     pub const TCP_IN: usize = 16;
@@ -83,7 +89,8 @@ pub mod record {
     pub const TCP_OUT: usize = 24;
     /// Sent over the device: bytes, then messages.
     pub const DEVICE_OUT: usize = 26;
-    /// Room for the next message in bytes, in the low half; credits of both banks, 16 bits each, above it.
+    /// Room for the next message in bytes, in the low half; credits of both banks, 16 bits each,
+    /// above it.
     pub const ROOM: usize = 28;
     /// Spins that ended in a sleep.
     pub const SPINS_FAILED: usize = 29;
@@ -115,8 +122,9 @@ impl Via {
     }
 }
 
-/// The directories in which a user's processes leave their files, best first. `runtime` is `XDG_RUNTIME_DIR`. The
-/// first has a subdirectory of ours; the others are ours by name and belong to the user.
+/// The directories in which a user's processes leave their files, best first. `runtime` is
+/// `XDG_RUNTIME_DIR`. The first has a subdirectory of ours; the others are ours by name and belong
+/// to the user.
 pub const PLACES: [(&str, &str); 3] =
     [("/run/user/", "/rsocket"), ("/dev/shm/rsocket-", ""), ("/tmp/rsocket-", "")];
 /// What the name of a file ends with; before it stands the process id.

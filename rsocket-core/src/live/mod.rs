@@ -1,12 +1,16 @@
-//! What `rsstat` shows: each connection that has attached, or has learnt that it never will, has a record in a file
-//! that this process maps, and what happens to it is counted there by plain stores. Nobody is asked, nobody is told;
-//! whoever may read the file looks when he likes.
+//! What `rsstat` shows: each connection that has attached, or has learnt that it never will, has a
+//! record in a file that this process maps, and what happens to it is counted there by plain
+//! stores. Nobody is asked, nobody is told; whoever may read the file looks when he likes.
 //!
-//! The file is made when the first such connection comes ([`file`](self::file), some ten system calls), never in a
-//! sandbox, and where none can be made there is none. A process that ends removes it; one that was killed leaves it.
-//! Must not know pairing or devices. Entry points: [`enter`], [`record`], [`leave`], [`ended`].
+//! The file is made when the first such connection comes ([`file`](self::file), some ten system
+//! calls), never in a sandbox, and where none can be made there is none. A process that ends
+//! removes it; one that was killed leaves it. Must not know pairing or devices. Entry points:
+//! [`enter`], [`record`], [`leave`], [`ended`].
 
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 mod file;
 pub mod layout;
@@ -97,8 +101,9 @@ static SCRAP: AtomicU64 = AtomicU64::new(0);
 fn nth(index: usize) -> Option<&'static Record> {
     // Acquire: pairs with the release in grow(), after which the chunk is mapped.
     let chunk = CHUNKS.get(index / CHUNK_RECORDS)?.load(Ordering::Acquire);
-    // SAFETY: null, or a mapping of this many records that is never unmapped, reached through atomics only. (Its file
-    // has all its blocks from the start, so that a full file system is no fault here.)
+    // SAFETY: null, or a mapping of this many records that is never unmapped, reached through
+    // atomics only. (Its file has all its blocks from the start, so that a full file system is no
+    // fault here.)
     unsafe { chunk.as_ref() }?.get(index % CHUNK_RECORDS)
 }
 
@@ -120,8 +125,8 @@ fn counters() -> Option<&'static Stats> {
     if head.is_null() {
         return None;
     }
-    // SAFETY: the head is a mapped page that stays; the counters stand in it at a place that is theirs alone, are
-    // atomics, and may have any value.
+    // SAFETY: the head is a mapped page that stays; the counters stand in it at a place that is
+    // theirs alone, are atomics, and may have any value.
     Some(unsafe { &*head.cast::<u64>().add(layout::head::COUNTERS).cast::<Stats>() })
 }
 
@@ -144,8 +149,8 @@ pub(crate) fn count(s: &Slot, number: usize) {
     }
 }
 
-/// The connection has attached, or stays on TCP for good: from now on it is shown. To be called where a system call
-/// more does not matter.
+/// The connection has attached, or stays on TCP for good: from now on it is shown. To be called
+/// where a system call more does not matter.
 #[cold]
 pub fn enter(id: SlotId, s: &Slot, fd: RawFd) {
     if record(s).is_some() {
@@ -175,7 +180,10 @@ pub fn enter(id: SlotId, s: &Slot, fd: RawFd) {
     }
     let generation = s.generation.load(Ordering::Relaxed).max(1);
     r.set(word::KEY, u64::from(generation) << 32 | u64::from(id.raw()));
-    s.record.store(u64::from(MINE.load(Ordering::Relaxed)) << 32 | (index as u64 + 1), Ordering::Relaxed);
+    s.record.store(
+        u64::from(MINE.load(Ordering::Relaxed)) << 32 | (index as u64 + 1),
+        Ordering::Relaxed,
+    );
     changed(s);
 }
 
@@ -228,7 +236,8 @@ pub fn leave(s: &Slot) {
 
 fn free_record() -> Option<usize> {
     loop {
-        // Acquire: pairs with the release in leave(), so that the next free record is what was stored.
+        // Acquire: pairs with the release in leave(), so that the next free record is what was
+        // stored.
         let head = FREE.load(Ordering::Acquire);
         let Some(index) = (head as u32).checked_sub(1) else { break };
         let next = nth(index as usize)?.word(word::NEXT).load(Ordering::Relaxed);
@@ -255,7 +264,8 @@ fn head_word(number: usize) -> Option<&'static AtomicU64> {
 fn grow(chunk: usize) -> bool {
     let Some(place) = CHUNKS.get(chunk) else { return false };
     let Some(at) = file::more(chunk) else { return false };
-    // Release: pairs with the acquire in nth(). Two threads that grow at once map the same bytes of the file twice.
+    // Release: pairs with the acquire in nth(). Two threads that grow at once map the same bytes of
+    // the file twice.
     place.store(at.cast(), Ordering::Release);
     true
 }
@@ -289,8 +299,8 @@ fn begin() -> bool {
     true
 }
 
-/// In a forked child: the file is the parent's. Its own comes with its first connection that attaches. (What is
-/// mapped stays so: a child that no fork handler ran for must be able to count.)
+/// In a forked child: the file is the parent's. Its own comes with its first connection that
+/// attaches. (What is mapped stays so: a child that no fork handler ran for must be able to count.)
 pub fn forked() {
     MINE.settle(0);
     HEAD.settle(core::ptr::null_mut());
@@ -301,8 +311,9 @@ pub fn forked() {
     STATE.settle(NONE);
 }
 
-/// After `exec`, before anything else is asked of a connection that goes on: its record was in the file of the last
-/// program, which is not mapped any more, and this one's will be known by the same process.
+/// After `exec`, before anything else is asked of a connection that goes on: its record was in the
+/// file of the last program, which is not mapped any more, and this one's will be known by the same
+/// process.
 pub fn forget_last_program(s: &Slot) {
     if (s.record.load(Ordering::Relaxed) >> 32) as u32 == sys::pid() {
         s.record.store(0, Ordering::Relaxed);
@@ -316,7 +327,8 @@ pub fn ending(so: bool) {
     }
 }
 
-/// The process ends: nothing is left of its file. Makes one system call, if there is a file and no sandbox.
+/// The process ends: nothing is left of its file. Makes one system call, if there is a file and no
+/// sandbox.
 pub fn ended() {
     ending(true);
     if STATE.load(Ordering::Acquire) == MADE && !sandbox::inside() {

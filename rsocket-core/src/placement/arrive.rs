@@ -1,9 +1,13 @@
 //! Putting into place what the peer has written, over shared memory.
 //!
-//! Runs in the process whose memory it is, under the lock of the connection's [`Place`], and copies only what lies in a
-//! mapping. Entry points: [`Placer`] for whoever receives, [`all`] under the lock.
+//! Runs in the process whose memory it is, under the lock of the connection's [`Place`], and copies
+//! only what lies in a mapping. Entry points: [`Placer`] for whoever receives, [`all`] under the
+//! lock.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -47,8 +51,8 @@ impl<'a> Placer<'a> {
         Place::of(id).map(|place| Self { place, s, fd })
     }
 
-    /// Puts into place all that is there now. A sender that waits for room is to be woken by whoever holds the receive
-    /// lock, once that is free.
+    /// Puts into place all that is there now. A sender that waits for room is to be woken by
+    /// whoever holds the receive lock, once that is free.
     pub(crate) fn place(&self, ends: &Ends) -> Placed {
         if !ends.incoming.places_waiting(self.s.placement.taken.load(Ordering::Relaxed)) {
             return Placed::All;
@@ -69,16 +73,18 @@ impl<'a> Placer<'a> {
     }
 }
 
-/// Puts into place all that was there when it began, and perhaps more; whether there was anything. The caller holds
-/// the place's lock.
+/// Puts into place all that was there when it began, and perhaps more; whether there was anything.
+/// The caller holds the place's lock.
 ///
 /// # Errors
-/// The peer wrote a piece that is none, or beyond the end of a mapping. The place it says is not written.
+/// The peer wrote a piece that is none, or beyond the end of a mapping. The place it says is not
+/// written.
 pub(super) fn all(s: &Slot, ends: &Ends, maps: &Maps) -> Result<bool, Nonsense> {
     // Relaxed: changed under the lock that our caller holds.
     let began = s.placement.taken.load(Ordering::Relaxed);
     let (mut taken, mut bytes, mut pieces) = (began, 0, 0);
-    // What was there when we began is no more than the ring holds; a sender that goes on must not keep us here.
+    // What was there when we began is no more than the ring holds; a sender that goes on must not
+    // keep us here.
     while taken.wrapping_sub(began) < PLACES as u64 {
         let Some(header) = ends.incoming.next_place(taken)? else { break };
         let entry = Some(Entry { index: header.index, generation: header.generation });
@@ -105,9 +111,10 @@ fn land(ends: &Ends, taken: u64, header: &Header, map: &Map) -> Result<(), Nonse
     let (mut done, len) = (0, header.len as usize);
     while done < len {
         let (from, n) = ends.incoming.stretch(taken, done, len - done);
-        // SAFETY: `stretch` vouches for the source. The destination lies inside the mapping (checked above, with a header
-        // that was read once), which stays until it was taken back (placement::map) under the lock that our caller
-        // holds. The program may look at the bytes as they come; that is what it mapped them for.
+        // SAFETY: `stretch` vouches for the source. The destination lies inside the mapping
+        // (checked above, with a header that was read once), which stays until it was taken back
+        // (placement::map) under the lock that our caller holds. The program may look at the bytes
+        // as they come; that is what it mapped them for.
         unsafe {
             if done + n < len {
                 core::ptr::copy_nonoverlapping(from, to.add(done), n);
@@ -120,15 +127,16 @@ fn land(ends: &Ends, taken: u64, header: &Header, map: &Map) -> Result<(), Nonse
     Ok(())
 }
 
-/// Copies so that a program that watches the last byte, or the last eight where they are aligned, sees them change after all
-/// others, as it does where a device writes.
+/// Copies so that a program that watches the last byte, or the last eight where they are aligned,
+/// sees them change after all others, as it does where a device writes.
 ///
 /// # Safety
 /// As for a copy of `len` bytes, at least one.
 unsafe fn last_byte_last(to: *mut u8, from: *const u8, len: usize) {
     let word = len >= 8 && (to.addr() + len).is_multiple_of(8);
     let head = len - if word { 8 } else { 1 };
-    // SAFETY: the caller's promise; the tail is 8 aligned bytes, or one. Release: pairs with however the program looks.
+    // SAFETY: the caller's promise; the tail is 8 aligned bytes, or one. Release: pairs with
+    // however the program looks.
     unsafe {
         core::ptr::copy_nonoverlapping(from, to, head);
         if word {

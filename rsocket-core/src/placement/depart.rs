@@ -1,7 +1,7 @@
 //! A direct write at its sender's end: into the ring of the window, whatever is on its other side.
 //!
-//! Runs under the send lock, so that direct writes and what is sent have one order. Entry point: [`into_ring`], from
-//! [`crate::socket::send`].
+//! Runs under the send lock, so that direct writes and what is sent have one order. Entry point:
+//! [`into_ring`], from [`crate::socket::send`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -28,7 +28,8 @@ pub(super) fn room(s: &Slot, ends: &Ends) -> Option<usize> {
     ends.outgoing.place_room(s.placement.put.load(Ordering::Relaxed)).ok()
 }
 
-/// Puts what `from` has left into the ring, for the peer's mapping at `offset`, until it or the room is used up.
+/// Puts what `from` has left into the ring, for the peer's mapping at `offset`, until it or the
+/// room is used up.
 ///
 /// # Errors
 /// `EFAULT` where no mapping is; `ECONNRESET` when the receiver broke a rule.
@@ -56,15 +57,17 @@ pub(crate) fn into_ring(
         let len = wanted.min(room);
         // Relaxed: changed under the send lock.
         let put = s.placement.put.load(Ordering::Relaxed);
-        let header = Header { index: spot.index, generation: spot.generation, at: spot.at, len: len as u32 };
+        let header =
+            Header { index: spot.index, generation: spot.generation, at: spot.at, len: len as u32 };
         ends.outgoing.write_header(put, &header);
         from.each(len, |bytes, n, done| {
-            // SAFETY: the cursor's stretch is readable for n bytes, as the program vouched, and not the arena; the pieces
-            // of it are no more than the room there is.
+            // SAFETY: the cursor's stretch is readable for n bytes, as the program vouched, and not
+            // the arena; the pieces of it are no more than the room there is.
             unsafe { ends.outgoing.write_place(put, done, bytes, n) };
             true
         });
-        // A holder that dies between the two leaves a whole piece, which the next one publishes with its own.
+        // A holder that dies between the two leaves a whole piece, which the next one publishes
+        // with its own.
         let put = put.wrapping_add(header.extent());
         s.placement.put.store(put, Ordering::Relaxed);
         ends.outgoing.publish_put(put);

@@ -1,21 +1,26 @@
-//! Direct placement: memory of the program's that its peer may write, `riomap` and its relatives of rsocket(7).
+//! Direct placement: memory of the program's that its peer may write, `riomap` and its relatives of
+//! rsocket(7).
 //!
-//! One side maps a buffer at an offset; the other side writes to offsets, and the bytes appear in the buffer. Nothing is
-//! received, and nobody is told; but what is sent after them is received after they are in place.
+//! One side maps a buffer at an offset; the other side writes to offsets, and the bytes appear in
+//! the buffer. Nothing is received, and nobody is told; but what is sent after them is received
+//! after they are in place.
 //!
-//! - *Over RDMA* the buffer is registered with the device, its address and key go to the peer (`wire-protocol §8`), and the
-//!   peer's device writes there. The relay does all that ([`crate::relay::placement`]).
-//! - *Over shared memory* the buffer is memory of this process alone. The bytes lie in a ring of the window until this
-//!   process puts them into place, after it has checked that they are meant for a mapping and lie inside it ([`arrive`]): a
-//!   thread of the program before it takes up what was sent after them, or a thread of ours ([`thread`]) while the program
-//!   computes. Letting the sender write here itself (`process_vm_writev`) would save a copy; but it takes a permission
+//! - *Over RDMA* the buffer is registered with the device, its address and key go to the peer
+//!   (`wire-protocol §8`), and the peer's device writes there. The relay does all that
+//!   ([`crate::relay::placement`]).
+//! - *Over shared memory* the buffer is memory of this process alone. The bytes lie in a ring of
+//!   the window until this process puts them into place, after it has checked that they are meant
+//!   for a mapping and lie inside it ([`arrive`]): a thread of the program before it takes up what
+//!   was sent after them, or a thread of ours ([`thread`]) while the program computes. Letting the
+//!   sender write here itself (`process_vm_writev`) would save a copy; but it takes a permission
 //!   that hardened hosts do not give, and `riounmap` could not promise that no write is under way.
 //!
-//! A direct write takes the same way at its sender's end whatever carries it ([`depart`]): into the ring of the window,
-//! whose other side is the peer process or the relay. What the peer has mapped stands in the window too.
+//! A direct write takes the same way at its sender's end whatever carries it ([`depart`]): into the
+//! ring of the window, whose other side is the peer process or the relay. What the peer has mapped
+//! stands in the window too.
 //!
-//! A mapping belongs to the process that made it, and so does all placing on that connection: memory is not a
-//! relative's. Must not know C. Entry points: [`map`], [`unmap`], [`write`].
+//! A mapping belongs to the process that made it, and so does all placing on that connection:
+//! memory is not a relative's. Must not know C. Entry points: [`map`], [`unmap`], [`write`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -42,21 +47,23 @@ use table::{Entry, Map, Place};
 /// The offset by which a program leaves the choice to us.
 pub const ANY: i64 = -1;
 
-/// Maps `len` bytes of the program's memory from `at` on at `offset` ([`ANY`]: at one of our choice), and says where. With
-/// `writable`, for the peer to write; otherwise only for [`unmap`] to find it again, since nothing else has a use for it.
+/// Maps `len` bytes of the program's memory from `at` on at `offset` ([`ANY`]: at one of our
+/// choice), and says where. With `writable`, for the peer to write; otherwise only for [`unmap`] to
+/// find it again, since nothing else has a use for it.
 ///
-/// Waits for a connection that is still attaching, whatever the descriptor's flags say: a few milliseconds, five seconds
-/// at most where the peer has accepted it.
+/// Waits for a connection that is still attaching, whatever the descriptor's flags say: a few
+/// milliseconds, five seconds at most where the peer has accepted it.
 ///
 /// # Errors
-/// `EINVAL` for no bytes, 4 GiB or more, or an offset below 0 or too high; `EFAULT` for memory that cannot be written;
-/// `EEXIST` where another mapping of the connection has some of these offsets; `ENOMEM` when the peer remembers no more
-/// mappings (`RDMA_IOMAPSIZE` at its end), or no more memory can be pinned; `ENOTCONN`, `ETIMEDOUT` without a connection;
-/// `EOPNOTSUPP` when the mappings of the connection are a relative's.
+/// `EINVAL` for no bytes, 4 GiB or more, or an offset below 0 or too high; `EFAULT` for memory that
+/// cannot be written; `EEXIST` where another mapping of the connection has some of these offsets;
+/// `ENOMEM` when the peer remembers no more mappings (`RDMA_IOMAPSIZE` at its end), or no more
+/// memory can be pinned; `ENOTCONN`, `ETIMEDOUT` without a connection; `EOPNOTSUPP` when the
+/// mappings of the connection are a relative's.
 ///
 /// # Safety
-/// The memory stays mapped in the process until [`unmap`] or [`closing`] takes it back; with `writable` it may change at
-/// any time until then.
+/// The memory stays mapped in the process until [`unmap`] or [`closing`] takes it back; with
+/// `writable` it may change at any time until then.
 pub unsafe fn map(
     id: SlotId,
     fd: RawFd,
@@ -105,7 +112,8 @@ pub unsafe fn map(
 }
 
 fn next_generation(s: &Slot) -> u32 {
-    // Relaxed: under the place's lock. Even, and never 0 before it wraps, which nobody remembers by then.
+    // Relaxed: under the place's lock. Even, and never 0 before it wraps, which nobody remembers by
+    // then.
     s.placement.generation.fetch_add(2, Ordering::Relaxed).wrapping_add(2)
 }
 
@@ -116,16 +124,17 @@ fn own(s: &Slot) -> Result<(), Errno> {
         return Ok(());
     }
     let free = before == 0 || !living::process(before);
-    let taken =
-        || s.placement.owner.compare_exchange(before, me, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    let taken = || {
+        s.placement.owner.compare_exchange(before, me, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    };
     if free && taken() { Ok(()) } else { Err(Errno::OPNOTSUPP) }
 }
 
-/// Takes a mapping back, the first that was made of exactly this memory. From then on the peer's direct writes there
-/// fail, and nothing of them arrives; what had arrived before is in place.
+/// Takes a mapping back, the first that was made of exactly this memory. From then on the peer's
+/// direct writes there fail, and nothing of them arrives; what had arrived before is in place.
 ///
-/// Over RDMA it waits until the peer has heard of it, a second at most. A peer with upstream's library does not
-/// answer, and one of its writes that is under way ends the connection.
+/// Over RDMA it waits until the peer has heard of it, a second at most. A peer with upstream's
+/// library does not answer, and one of its writes that is under way ends the connection.
 ///
 /// # Errors
 /// `EINVAL` when there is none.
@@ -138,7 +147,8 @@ pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Errno> {
         if !s.has(flag::RELAYED)
             && let Some(ends) = crate::attach::link::ends(s)
         {
-            // What was sent before is in place before the mapping goes. A peer that broke a rule is found by whoever looks next.
+            // What was sent before is in place before the mapping goes. A peer that broke a rule is
+            // found by whoever looks next.
             let _ = arrive::all(s, &ends, maps);
             maps.hide(found, &ends, || next_generation(s));
             // Its writer may wait for the room that there is now, or for what will never come.
@@ -155,12 +165,18 @@ pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Writes to the peer's mapping at `offset`, as far as the peer's mappings go. Blocks as a send does; never raises SIGPIPE:
-/// the caller does, on `EPIPE`.
+/// Writes to the peer's mapping at `offset`, as far as the peer's mappings go. Blocks as a send
+/// does; never raises SIGPIPE: the caller does, on `EPIPE`.
 ///
 /// # Errors
 /// As send(2); `EFAULT` when the peer has no mapping there; `EINVAL` for an offset below 0.
-pub fn write(id: SlotId, fd: RawFd, from: &[libc::iovec], offset: i64, flags: i32) -> Result<usize, Errno> {
+pub fn write(
+    id: SlotId,
+    fd: RawFd,
+    from: &[libc::iovec],
+    offset: i64,
+    flags: i32,
+) -> Result<usize, Errno> {
     let s = family::slot(id).ok_or(Errno::BADF)?;
     let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
     let sent = send::transfer(id, s, fd, from, flags, send::Into::Mapping(offset));
@@ -192,7 +208,8 @@ pub fn closing(id: SlotId, s: &Slot) {
     }
 }
 
-/// Whether a direct write that found no room would find some now: then, and not before, is the connection writable.
+/// Whether a direct write that found no room would find some now: then, and not before, is the
+/// connection writable.
 pub(crate) fn room_again(s: &Slot, ends: &Ends) -> bool {
     depart::room(s, ends).is_none_or(|n| n >= depart::WORTH)
 }

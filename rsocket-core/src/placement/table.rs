@@ -1,11 +1,14 @@
 //! What this process has mapped, by connection.
 //!
-//! A connection's place here is never given back to the allocator, so that any thread may look at it at any time; what is in
-//! it changes under its lock, which is held while bytes are put into place: once it was taken, nothing is written into a
-//! mapping that is not in the list. It may be taken under the receive lock, never the other way round, and is held while
-//! the relay's is taken.
+//! A connection's place here is never given back to the allocator, so that any thread may look at
+//! it at any time; what is in it changes under its lock, which is held while bytes are put into
+//! place: once it was taken, nothing is written into a mapping that is not in the list. It may be
+//! taken under the receive lock, never the other way round, and is held while the relay's is taken.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -54,9 +57,13 @@ impl Maps {
             self.list.iter().any(|m| offset < m.offset + u64::from(m.len) && m.offset < end)
         };
         // Upstream's choice, which programs may know: the address.
-        let first =
-            if wanted == ANY { at.addr() as u64 } else { u64::try_from(wanted).map_err(|_| Errno::INVAL)? };
-        let end = |offset: u64| offset.checked_add(u64::from(len)).filter(|end| *end <= i64::MAX as u64);
+        let first = if wanted == ANY {
+            at.addr() as u64
+        } else {
+            u64::try_from(wanted).map_err(|_| Errno::INVAL)?
+        };
+        let end =
+            |offset: u64| offset.checked_add(u64::from(len)).filter(|end| *end <= i64::MAX as u64);
         if !taken(first, end(first).ok_or(Errno::INVAL)?) {
             return Ok(first);
         }
@@ -81,7 +88,8 @@ impl Maps {
     }
 }
 
-/// Makes sure that memory is there to be written, as registering it with a device would; it is touched by that.
+/// Makes sure that memory is there to be written, as registering it with a device would; it is
+/// touched by that.
 ///
 /// # Errors
 /// `EFAULT`: some of it is not mapped, or not writable.
@@ -101,12 +109,14 @@ pub(super) fn populate(at: *mut u8, len: usize) -> Result<(), Errno> {
     }
 }
 
-/// Whether the page that starts here can be written: the kernel adds nothing to its first word, and says if it may not.
+/// Whether the page that starts here can be written: the kernel adds nothing to its first word, and
+/// says if it may not.
 fn writable(page: *mut u8) -> bool {
     let (add_0, if_equal_0) = (libc::FUTEX_OP_ADD, libc::FUTEX_OP_CMP_EQ);
     let operation = libc::FUTEX_OP(add_0, 0, if_equal_0, 0);
     let own = AtomicU32::new(0);
-    // SAFETY: no byte changes. The word is aligned, and whoever waits on it or on `own` is woken in any number: nobody.
+    // SAFETY: no byte changes. The word is aligned, and whoever waits on it or on `own` is woken in
+    // any number: nobody.
     let r = unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -161,7 +171,12 @@ impl Place {
             HIGH.fetch_max(id.raw() as usize + 1, Ordering::AcqRel);
             let stored = TABLE.get(id.raw() as usize).map(|entry| {
                 // Release: pairs with the acquire in of().
-                entry.compare_exchange(core::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire)
+                entry.compare_exchange(
+                    core::ptr::null_mut(),
+                    new,
+                    Ordering::AcqRel,
+                    Ordering::Acquire,
+                )
             });
             let place = match stored {
                 Some(Err(other)) => other,
@@ -180,8 +195,8 @@ impl Place {
         unsafe { (*self.maps.get()).held = false };
     }
 
-    /// As [`Self::with`], for a thread that would otherwise take the lock again and again, and keep the program's threads
-    /// from it: it lets them go first.
+    /// As [`Self::with`], for a thread that would otherwise take the lock again and again, and keep
+    /// the program's threads from it: it lets them go first.
     pub(super) fn with_leisure<R>(&self, f: impl FnOnce(&mut Maps) -> R) -> Option<R> {
         // Relaxed: whoever is overlooked goes first the next time.
         while self.waiting.load(Ordering::Relaxed) > 0 {
@@ -235,7 +250,9 @@ mod tests {
         assert_eq!(maps.choose(at, 10, i64::MAX - 10), Ok(i64::MAX as u64 - 10));
         assert_eq!(maps.choose(at, 10, i64::MAX - 9), Err(Errno::INVAL));
         maps.list.push(map(100, 10, 0));
-        for (offset, free) in [(89, true), (90, true), (91, false), (100, false), (109, false), (110, true)] {
+        for (offset, free) in
+            [(89, true), (90, true), (91, false), (100, false), (109, false), (110, true)]
+        {
             assert_eq!(maps.choose(at, 10, offset).is_ok(), free, "{offset}");
         }
         assert_eq!(maps.choose(at, 10, 100), Err(Errno(libc::EEXIST)));

@@ -37,7 +37,9 @@ impl Victim {
 
     fn map(&self, memory: &mut [u8], offset: i64) -> Result<i64, Errno> {
         // SAFETY: every test keeps its memory until the mapping is gone.
-        unsafe { map(self.id, self.fd.as_raw_fd(), memory.as_mut_ptr(), memory.len(), true, offset) }
+        unsafe {
+            map(self.id, self.fd.as_raw_fd(), memory.as_mut_ptr(), memory.len(), true, offset)
+        }
     }
 
     /// The peer puts a piece of ones into the ring, whatever its header says.

@@ -1,8 +1,10 @@
-//! The thread that puts bytes into place while the program computes: rsocket(7) promises that they appear by themselves.
+//! The thread that puts bytes into place while the program computes: rsocket(7) promises that they
+//! appear by themselves.
 //!
-//! One for a process, made with its first mapping on a connection over shared memory. It sleeps on a bell that stands in
-//! the windows of all such connections; the sender rings it, as it does any thread that waits for bytes. After work it
-//! looks on for as long as any spinning thread of ours does, then sleeps. Entry points: [`watch`], [`forget`].
+//! One for a process, made with its first mapping on a connection over shared memory. It sleeps on
+//! a bell that stands in the windows of all such connections; the sender rings it, as it does any
+//! thread that waits for bytes. After work it looks on for as long as any spinning thread of ours
+//! does, then sleeps. Entry points: [`watch`], [`forget`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::cell::UnsafeCell;
@@ -64,7 +66,9 @@ pub(super) fn watch(id: SlotId) {
         }
     } else if !start() {
         RUNS.store(false, Ordering::Release);
-        crate::log_warn!("no thread for direct placement: bytes appear when the program makes a call");
+        crate::log_warn!(
+            "no thread for direct placement: bytes appear when the program makes a call"
+        );
     }
 }
 
@@ -183,7 +187,8 @@ fn look(id: SlotId, bell: Option<BellRef>) -> Found {
 
 fn sleep(bell: Option<BellRef>, crowded: bool) {
     let limit = libc::timespec { tv_sec: 0, tv_nsec: UNRUNG_NS as i64 };
-    let mut fds = [libc::pollfd { fd: bell.map_or(-1, |b| b.fd()), events: libc::POLLIN, revents: 0 }];
+    let mut fds =
+        [libc::pollfd { fd: bell.map_or(-1, |b| b.fd()), events: libc::POLLIN, revents: 0 }];
     let limited = (crowded || bell.is_none()).then_some(&limit);
     let _ = sys::wait(&mut fds, limited, core::ptr::null());
 }

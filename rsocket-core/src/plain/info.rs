@@ -1,4 +1,5 @@
-//! What `TCP_INFO` and `TCP_MAXSEG` say of a connection whose bytes do not travel by the kernel's TCP.
+//! What `TCP_INFO` and `TCP_MAXSEG` say of a connection whose bytes do not travel by the kernel's
+//! TCP.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -26,9 +27,10 @@ const PATH_MTU: usize = 60;
 const BYTES_RECEIVED: usize = 128;
 const BYTES_SENT: usize = 200;
 
-/// The kernel's `struct tcp_info`, as many of its bytes as the kernel has. Of a connection its state and what it has
-/// sent and received are true, and over RDMA the largest packets; the rest would be about the kernel's own TCP
-/// connection, and is 0. Of a socket that is none, a listener above all, it is what the kernel says.
+/// The kernel's `struct tcp_info`, as many of its bytes as the kernel has. Of a connection its
+/// state and what it has sent and received are true, and over RDMA the largest packets; the rest
+/// would be about the kernel's own TCP connection, and is 0. Of a socket that is none, a listener
+/// above all, it is what the kernel says.
 ///
 /// # Errors
 /// As getsockopt(2).
@@ -60,7 +62,8 @@ pub fn tcp_info(id: SlotId, fd: RawFd) -> Result<([u8; TCP_INFO_BYTES], usize), 
     Ok((info, len))
 }
 
-/// The largest packet of a connection over RDMA, in bytes of payload; `None` where the kernel is to be asked.
+/// The largest packet of a connection over RDMA, in bytes of payload; `None` where the kernel is to
+/// be asked.
 #[must_use]
 pub fn segment(id: SlotId) -> Option<u32> {
     path(family::slot(id)?)

@@ -1,8 +1,9 @@
-//! Peers on this host, without an RDMA device: a kernel TCP connection to the real address, beside which both ends
-//! attach shared memory as where policy excludes TCP. The kernel has the names, the accept queue, FIN and reset.
+//! Peers on this host, without an RDMA device: a kernel TCP connection to the real address, beside
+//! which both ends attach shared memory as where policy excludes TCP. The kernel has the names, the
+//! accept queue, FIN and reset.
 //!
-//! A peer elsewhere cannot be met this way: its address is refused before anything is sent to it, and what comes
-//! from it is reset when it is accepted.
+//! A peer elsewhere cannot be met this way: its address is refused before anything is sent to it,
+//! and what comes from it is reset when it is accepted.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -62,7 +63,11 @@ pub(super) fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno>
     Ok(result?)
 }
 
-pub(super) fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId, RawFd, SockAddr), Errno> {
+pub(super) fn accept(
+    listener: SlotId,
+    fd: RawFd,
+    flags: i32,
+) -> Result<(SlotId, RawFd, SockAddr), Errno> {
     let mut patience = Patience::Unknown;
     loop {
         let (new, peer) = next(fd, flags, &mut patience)?;
@@ -86,7 +91,11 @@ pub(super) fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId,
 }
 
 /// The next connection that the kernel has, and where it came from.
-pub(super) fn next(fd: RawFd, flags: i32, patience: &mut Patience) -> Result<(RawFd, SockAddr), Errno> {
+pub(super) fn next(
+    fd: RawFd,
+    flags: i32,
+    patience: &mut Patience,
+) -> Result<(RawFd, SockAddr), Errno> {
     if !kernel::nonblocking(fd) {
         somebody(fd, patience)?;
     }
@@ -119,8 +128,8 @@ pub(super) enum Patience {
     Until(u64),
 }
 
-/// Waits until a connection can be taken, and goes on with the pairings of the process meanwhile. (Should another
-/// thread take it first, the kernel's own accept waits for the next.)
+/// Waits until a connection can be taken, and goes on with the pairings of the process meanwhile.
+/// (Should another thread take it first, the kernel's own accept waits for the next.)
 fn somebody(fd: RawFd, patience: &mut Patience) -> Result<(), Errno> {
     if matches!(patience, Patience::Unknown) {
         *patience = match kernel::timeout(fd, libc::SO_RCVTIMEO) {
@@ -144,13 +153,16 @@ fn somebody(fd: RawFd, patience: &mut Patience) -> Result<(), Errno> {
     }
 }
 
-/// Whether an address is one of this host's (of this network namespace's): then a socket can be bound to it.
+/// Whether an address is one of this host's (of this network namespace's): then a socket can be
+/// bound to it.
 fn of_this_host(addr: &SockAddr) -> Result<bool, Errno> {
     if addr.is_loopback() {
         return Ok(true);
     }
-    let family = if addr.family() == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
-    let probe: OwnedFd = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let family =
+        if addr.family() == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    let probe: OwnedFd =
+        rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let bound = rustix::net::bind(&probe, &addr.with_port(0).0);
     sys::discard(probe);
     match bound {

@@ -1,13 +1,14 @@
-//! How sockets meet that are not TCP first: names, listening, connecting, accepting. What comes after is a socket
-//! like any other ([`crate::socket`], [`crate::readiness`]).
+//! How sockets meet that are not TCP first: names, listening, connecting, accepting. What comes
+//! after is a socket like any other ([`crate::socket`], [`crate::readiness`]).
 //!
-//! There are two ways. Over RDMA the connection manager brings the two ends together. Where no RDMA device leads
-//! to the peer, but the peer is on this host, a kernel TCP connection to the real address does ([`kernel`]),
-//! beside which the two ends attach shared memory; no byte of the program's ever travels on it.
+//! There are two ways. Over RDMA the connection manager brings the two ends together. Where no RDMA
+//! device leads to the peer, but the peer is on this host, a kernel TCP connection to the real
+//! address does ([`kernel`]), beside which the two ends attach shared memory; no byte of the
+//! program's ever travels on it.
 //!
-//! Must not know C, nor the table of descriptors. Every call takes the number of the socket ([`SlotId`]) and its
-//! descriptor, which is a kernel TCP socket either way. Only [`connect`] and [`accept`] block, as the descriptor's
-//! flags say.
+//! Must not know C, nor the table of descriptors. Every call takes the number of the socket
+//! ([`SlotId`]) and its descriptor, which is a kernel TCP socket either way. Only [`connect`] and
+//! [`accept`] block, as the descriptor's flags say.
 
 pub mod info;
 mod kernel;
@@ -24,8 +25,8 @@ use crate::socket::options::Size;
 use crate::socket::slot::flag;
 use crate::socket::{self, SlotId, family};
 
-/// Whether the socket's connection is made, or to be made, over RDMA: the one place where the way is chosen, asked
-/// first by every call below. The same for all sockets of the process.
+/// Whether the socket's connection is made, or to be made, over RDMA: the one place where the way
+/// is chosen, asked first by every call below. The same for all sockets of the process.
 fn over_rdma(_id: SlotId) -> bool {
     rdma::wanted()
 }
@@ -63,8 +64,8 @@ pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
 /// Connects to a listener.
 ///
 /// # Errors
-/// As connect(2), `EINPROGRESS` for a socket that does not block above all; `ENODEV` where no device leads to
-/// that address.
+/// As connect(2), `EINPROGRESS` for a socket that does not block above all; `ENODEV` where no
+/// device leads to that address.
 pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
     if datagram::is(id) {
         return datagram::names::connect(id, fd, to);
@@ -83,8 +84,8 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
     result
 }
 
-/// Takes the next connection of a listener: its number, its descriptor (with `SOCK_CLOEXEC` and `SOCK_NONBLOCK`
-/// as `flags` say, whatever the listener has) and the peer's name.
+/// Takes the next connection of a listener: its number, its descriptor (with `SOCK_CLOEXEC` and
+/// `SOCK_NONBLOCK` as `flags` say, whatever the listener has) and the peer's name.
 ///
 /// # Errors
 /// As accept4(2).
@@ -148,7 +149,8 @@ pub fn before_data(id: SlotId) -> Result<(), Errno> {
     if s.phase() == Phase::Unconnected { Err(Errno::NOTCONN) } else { Ok(()) }
 }
 
-/// The program asks how its attempt to connect went. From here on only what can be sent makes it writable.
+/// The program asks how its attempt to connect went. From here on only what can be sent makes it
+/// writable.
 fn take_notice(id: SlotId) -> bool {
     let Some(s) = family::slot(id) else { return false };
     let was = s.clear(flag::CONNECT_NEWS);
@@ -194,8 +196,8 @@ pub fn size(id: SlotId, which: Size) -> u32 {
     family::slot(id).map_or(0, |s| s.sizes.get(which))
 }
 
-/// Sets it. The sizes of queues must be known before there is a connection; a listener's are those of what it
-/// accepts from then on.
+/// Sets it. The sizes of queues must be known before there is a connection; a listener's are those
+/// of what it accepts from then on.
 ///
 /// # Errors
 /// `EINVAL` once the connection has begun.

@@ -1,9 +1,9 @@
-//! Peers that RDMA's own connection manager brings together, as upstream does it (`wire-protocol §2`): no TCP
-//! connection to the peer exists.
+//! Peers that RDMA's own connection manager brings together, as upstream does it
+//! (`wire-protocol §2`): no TCP connection to the peer exists.
 //!
-//! The program's descriptor is a kernel TCP socket all the same; its other end is a relay of this process
-//! ([`crate::relay`]), on the loopback interface. What the kernel knows of addresses is the relay's business;
-//! the program is told those of the connection manager.
+//! The program's descriptor is a kernel TCP socket all the same; its other end is a relay of this
+//! process ([`crate::relay`]), on the loopback interface. What the kernel knows of addresses is the
+//! relay's business; the program is told those of the connection manager.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -29,13 +29,14 @@ use crate::stats::{self, Counter};
 use crate::sync::stack;
 use crate::sys;
 
-/// The smallest queue: control messages alone take four places, twice that over iWARP (`wire-protocol §5.5`).
+/// The smallest queue: control messages alone take four places, twice that over iWARP
+/// (`wire-protocol §5.5`).
 const MIN_QUEUE: u16 = 16;
 /// The smallest buffer, in bytes.
 const MIN_BUFFER: u32 = 4096;
 
-/// Whether connections are RDMA's from the start: where policy wants nothing else, and for rsockets wherever
-/// there is a device.
+/// Whether connections are RDMA's from the start: where policy wants nothing else, and for rsockets
+/// wherever there is a device.
 #[must_use]
 pub fn wanted() -> bool {
     policy::plain_rdma() || policy::are_rsockets() && policy::rdma_allowed() && device_here()
@@ -70,7 +71,8 @@ fn slot(id: SlotId) -> Result<&'static Slot, Errno> {
 
 fn options(fd: RawFd) -> Options {
     let tos = [(libc::IPPROTO_IPV6, libc::IPV6_TCLASS), (libc::IPPROTO_IP, libc::IP_TOS)];
-    let tos = tos.iter().find_map(|(level, name)| crate::socket::kernel::integer(fd, *level, *name));
+    let tos =
+        tos.iter().find_map(|(level, name)| crate::socket::kernel::integer(fd, *level, *name));
     let fd = sys::borrow(fd);
     Options {
         reuse_address: sockopt::socket_reuseaddr(fd).unwrap_or(false),
@@ -117,8 +119,10 @@ fn bind_now(s: &Slot, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
         }
         Err(e) => {
             relay.give_back();
-            // The kernel's connection manager says so of a port that a socket of the other family has.
-            let taken = e.0 == libc::EADDRNOTAVAIL && name.ip().is_unspecified() && name.port() != 0;
+            // The kernel's connection manager says so of a port that a socket of the other family
+            // has.
+            let taken =
+                e.0 == libc::EADDRNOTAVAIL && name.ip().is_unspecified() && name.port() != 0;
             Err(if taken { Errno(libc::EADDRINUSE) } else { e })
         }
     }
@@ -142,9 +146,11 @@ fn shape(s: &Slot) -> Shape {
     }
 }
 
-/// The sizes of a socket that has a name already have changed: they hold for what it accepts, or connects to, from now on.
+/// The sizes of a socket that has a name already have changed: they hold for what it accepts, or
+/// connects to, from now on.
 pub(super) fn resized(s: &Slot) {
-    if let Some(relay) = relay::of(s).filter(|_| s.relay_pid.load(Ordering::Relaxed) == sys::pid()) {
+    if let Some(relay) = relay::of(s).filter(|_| s.relay_pid.load(Ordering::Relaxed) == sys::pid())
+    {
         relay.with(|c| c.iter_mut().for_each(|c| c.reshape(shape(s))));
     }
 }
@@ -184,17 +190,21 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
     connect_within(id, fd, to, None)
 }
 
-/// How long a peer that refused TCP may take to answer over RDMA, in nanoseconds: a host without RDMA never does.
+/// How long a peer that refused TCP may take to answer over RDMA, in nanoseconds: a host without
+/// RDMA never does.
 const INSTEAD_NS: u64 = 1_000_000_000;
-/// TCP was refused: whoever it is may be reached by RDMA's own manager, as upstream's programs are. Only for
-/// sockets that block; the others have gone on by the time they hear of the refusal.
+/// TCP was refused: whoever it is may be reached by RDMA's own manager, as upstream's programs are.
+/// Only for sockets that block; the others have gone on by the time they hear of the refusal.
 ///
 /// # Errors
 /// There is nobody either.
 pub fn connect_instead(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
     let refused = Err(Errno(libc::ECONNREFUSED));
     remote::find_out();
-    if !remote::possible() || to.ip().to_canonical().is_loopback() || crate::socket::kernel::nonblocking(fd) {
+    if !remote::possible()
+        || to.ip().to_canonical().is_loopback()
+        || crate::socket::kernel::nonblocking(fd)
+    {
         return refused;
     }
     if silent::is_silent(&to.ip()) {
@@ -251,14 +261,16 @@ fn reached(
     gives_up: bool,
 ) -> Result<(), Errno> {
     let (fd, waited) = until_answered(id, s, fd, patience);
-    // Not of a slot that may be another connection's by now; and before the call is over, after which it may be.
-    let connected = if patience.gone(s) { Err(Errno::BADF) } else { answered(s, fd, waited, gives_up) };
+    // Not of a slot that may be another connection's by now; and before the call is over, after
+    // which it may be.
+    let connected =
+        if patience.gone(s) { Err(Errno::BADF) } else { answered(s, fd, waited, gives_up) };
     patience.over();
     connected
 }
 
-/// Waits until it is known whether the peer was reached. By which descriptor the call goes on, too: the program may have
-/// closed its own, whose number is another file's then.
+/// Waits until it is known whether the peer was reached. By which descriptor the call goes on, too:
+/// the program may have closed its own, whose number is another file's then.
 fn until_answered(
     id: SlotId,
     s: &Slot,
@@ -374,7 +386,14 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
                     crate::log_info!("no type of service {}: errno {}", tos, e.errno().0);
                 }
                 s.sizes.queues_have(MIN_QUEUE);
-                *place = Some(Connection::dial(relay.key(), cm, (id, s), *to, shape(s), (claim, port, end)));
+                *place = Some(Connection::dial(
+                    relay.key(),
+                    cm,
+                    (id, s),
+                    *to,
+                    shape(s),
+                    (claim, port, end),
+                ));
                 Ok(())
             }
             Err(e) => {
@@ -390,8 +409,8 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
     })
 }
 
-/// What accept gave: the connection that knocked, in a slot of its own, with its peer's name. `None` when it
-/// is a stranger, who has no business with a listener that only this host can reach.
+/// What accept gave: the connection that knocked, in a slot of its own, with its peer's name.
+/// `None` when it is a stranger, who has no business with a listener that only this host can reach.
 #[must_use]
 pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
     let from = rustix::net::getpeername(sys::borrow(fd)).ok()??;
@@ -443,7 +462,11 @@ pub fn listens(id: SlotId) -> bool {
 ///
 /// # Errors
 /// As accept4(2).
-pub(super) fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId, RawFd, SockAddr), Errno> {
+pub(super) fn accept(
+    listener: SlotId,
+    fd: RawFd,
+    flags: i32,
+) -> Result<(SlotId, RawFd, SockAddr), Errno> {
     let mut patience = kernel::Patience::Unknown;
     loop {
         let (new, from) = kernel::next(fd, flags, &mut patience)?;

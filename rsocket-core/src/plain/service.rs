@@ -1,7 +1,7 @@
-//! A thread that goes on with the pairings of the process while there are any, whatever the program does: a peer
-//! that sends must not wait until our program happens to make a call. It sleeps when nothing is left to do, and is
-//! started with the first connection. Where it cannot be started, and in a forked child before its own first
-//! connection, pairings go on in the program's calls alone.
+//! A thread that goes on with the pairings of the process while there are any, whatever the program
+//! does: a peer that sends must not wait until our program happens to make a call. It sleeps when
+//! nothing is left to do, and is started with the first connection. Where it cannot be started, and
+//! in a forked child before its own first connection, pairings go on in the program's calls alone.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -11,7 +11,8 @@ use rustix::time::Timespec;
 
 use crate::{socket, sys};
 
-/// The process whose thread runs; 0 before there is one. A child inherits the number and not the thread.
+/// The process whose thread runs; 0 before there is one. A child inherits the number and not the
+/// thread.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 /// Counts the connections that were begun; the thread sleeps on it.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
@@ -46,7 +47,8 @@ pub(crate) fn start(name: &str, run: fn()) -> bool {
         run();
         sys::own_thread(false);
     };
-    let started = std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(body).is_ok();
+    let started =
+        std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(body).is_ok();
     if !started {
         sys::own_thread(false);
     }
@@ -64,5 +66,8 @@ fn run() {
 }
 
 fn timespec(d: Duration) -> Timespec {
-    Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(d.subsec_nanos()) }
+    Timespec {
+        tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(d.subsec_nanos()),
+    }
 }

@@ -1,14 +1,15 @@
-//! One wait over any mixture of descriptors: the kernel's own, sockets that are on device, and epoll sets
-//! that have such members. `poll` and `select` are two spellings of it.
+//! One wait over any mixture of descriptors: the kernel's own, sockets that are on device, and
+//! epoll sets that have such members. `poll` and `select` are two spellings of it.
 //!
-//! 1. Look at every socket on device (no system call). Is anything wanted ready, ask the kernel about the
-//!    rest without waiting, and return.
+//! 1. Look at every socket on device (no system call). Is anything wanted ready, ask the kernel
+//!    about the rest without waiting, and return.
 //! 2. Spin for as long as the sockets find that it pays.
-//! 3. Borrow a bell, put it into the sleeper words of what is wanted, look again, and sleep on the kernel's
-//!    descriptors, the TCP descriptors and the bell together.
+//! 3. Borrow a bell, put it into the sleeper words of what is wanted, look again, and sleep on the
+//!    kernel's descriptors, the TCP descriptors and the bell together.
 //!
-//! Nothing with a destructor is alive across the sleep, which is a cancellation point; what a thread leaves behind that is
-//! cancelled there, or jumps out of it, is noted where the bell comes from.
+//! Nothing with a destructor is alive across the sleep, which is a cancellation point; what a
+//! thread leaves behind that is cancelled there, or jumps out of it, is noted where the bell comes
+//! from.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::time::Duration;
@@ -25,8 +26,8 @@ use crate::socket::policy;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
 
-/// Sleep at most so long where the kernel's word is unusable (a bell that cannot be had, an event that is
-/// always there and never wanted): rare, and better than a busy loop or a missed event.
+/// Sleep at most so long where the kernel's word is unusable (a bell that cannot be had, an event
+/// that is always there and never wanted): rare, and better than a busy loop or a missed event.
 const NAP: Duration = Duration::from_millis(5);
 
 /// No time.
@@ -89,8 +90,8 @@ impl Entry {
 
 /// The directions and conditions that an event mask of poll or epoll asks about.
 pub(crate) fn wanted(events: u32) -> Events {
-    let mut wanted =
-        Events::from_bits_truncate(events) & (Events::IN | Events::OUT | Events::PRI | Events::RDHUP);
+    let mut wanted = Events::from_bits_truncate(events)
+        & (Events::IN | Events::OUT | Events::PRI | Events::RDHUP);
     if events & POLLRDNORM as u32 != 0 {
         wanted |= Events::IN;
     }
@@ -100,8 +101,9 @@ pub(crate) fn wanted(events: u32) -> Events {
     wanted
 }
 
-/// Whether the kernel is to say when the peer sends no more: that is for a reader to see, and the first sign that nobody may be
-/// left to make room for a sender. Where the kernel is asked for room, it answers for that itself.
+/// Whether the kernel is to say when the peer sends no more: that is for a reader to see, and the
+/// first sign that nobody may be left to make room for a sender. Where the kernel is asked for
+/// room, it answers for that itself.
 pub(crate) fn listens_for_end(wanted: Events, ask: Events) -> bool {
     wanted.intersects(Events::IN | Events::RDHUP) || (wanted - ask).contains(Events::OUT)
 }
@@ -118,7 +120,8 @@ pub(crate) fn spelled(ready: Events) -> u32 {
     bits
 }
 
-/// When a wait ends. The clock is not read before [`Deadline::begin`]: a wait that finds something at once needs none.
+/// When a wait ends. The clock is not read before [`Deadline::begin`]: a wait that finds something
+/// at once needs none.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline {
     timeout: Option<Duration>,
@@ -136,11 +139,13 @@ impl Deadline {
         if let (Some(t), 0) = (self.timeout, self.end)
             && !t.is_zero()
         {
-            self.end = sys::now_ns().saturating_add(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
+            self.end =
+                sys::now_ns().saturating_add(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
         }
     }
 
-    /// Whether it may come before the end of a spin, which lasts as long as is configured (`polling_time`).
+    /// Whether it may come before the end of a spin, which lasts as long as is configured
+    /// (`polling_time`).
     pub(crate) fn near(self) -> bool {
         self.left().is_some_and(|t| t <= Duration::from_nanos(policy::polling_ns()))
     }
@@ -187,7 +192,8 @@ struct Wait<'a, S: Source> {
     sets: &'static Registry<S>,
     find: Finder,
     entries: &'a mut [Entry],
-    /// One for each entry that is [`asked`](Entry::asked) about, then one for the bell, if there is one, and what else there is to sleep on.
+    /// One for each entry that is [`asked`](Entry::asked) about, then one for the bell, if there is
+    /// one, and what else there is to sleep on.
     kernel: &'a mut [pollfd],
     patience: Option<Duration>,
     /// What handlers had run when the wait began.
@@ -207,8 +213,15 @@ pub(crate) fn wait<S: Source>(
         return Err(Errno::NOMEM);
     };
     let source = &sets.source;
-    let mut wait =
-        Wait { source, sets, find, entries, kernel: kernel.slice(), patience: None, seen: signals::seen() };
+    let mut wait = Wait {
+        source,
+        sets,
+        find,
+        entries,
+        kernel: kernel.slice(),
+        patience: None,
+        seen: signals::seen(),
+    };
     let result = wait.run(timeout, mask);
     kernel.release();
     result
@@ -220,7 +233,11 @@ fn plain(entries: &[Entry]) -> impl Iterator<Item = SlotId> {
 }
 
 impl<S: Source> Wait<'_, S> {
-    fn run(&mut self, timeout: Option<Duration>, mask: *const libc::sigset_t) -> Result<usize, Errno> {
+    fn run(
+        &mut self,
+        timeout: Option<Duration>,
+        mask: *const libc::sigset_t,
+    ) -> Result<usize, Errno> {
         let mut deadline = Deadline::after(timeout);
         let mut bell: Option<S::Bell> = None;
         let mut spun = false;
@@ -297,7 +314,8 @@ impl<S: Source> Wait<'_, S> {
             e.epoch = e.slot.map_or(0, |slot| self.source.mode_epoch(slot));
             let patience = e.slot.and_then(|slot| self.source.patience(slot));
             self.patience = sooner(self.patience, patience);
-            e.special = patience.is_some() || e.slot.is_some_and(|slot| self.source.on_device(slot));
+            e.special =
+                patience.is_some() || e.slot.is_some_and(|slot| self.source.on_device(slot));
             e.set = e.slot.is_none() && self.sets.polled(e.fd);
             let mut ready = Events::empty();
             if let (true, Some(slot)) = (e.special, e.slot) {
@@ -313,8 +331,9 @@ impl<S: Source> Wait<'_, S> {
         count
     }
 
-    /// Writes the kernel's share of the question: how long it is, and where the bell stands. Nothing that means nothing is among it: of
-    /// as many entries as the process may have descriptors one more would be too many.
+    /// Writes the kernel's share of the question: how long it is, and where the bell stands.
+    /// Nothing that means nothing is among it: of as many entries as the process may have
+    /// descriptors one more would be too many.
     fn fill(&mut self, bell: Option<RawFd>) -> (usize, usize) {
         let end = bell.map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
         let asked = self.entries.iter().filter(|e| e.asked());
@@ -342,8 +361,8 @@ impl<S: Source> Wait<'_, S> {
         (used, place)
     }
 
-    /// Merges what the kernel said into the entries, and looks at the devices again; the count of entries
-    /// that have what they accept.
+    /// Merges what the kernel said into the entries, and looks at the devices again; the count of
+    /// entries that have what they accept.
     fn merge(&mut self) -> usize {
         let mut count = 0;
         let mut answers = self.kernel.iter();
@@ -373,7 +392,11 @@ impl<S: Source> Wait<'_, S> {
     }
 
     /// Asks the kernel without waiting.
-    fn ask_kernel(&mut self, bell: Option<S::Bell>, mask: *const libc::sigset_t) -> Result<usize, Errno> {
+    fn ask_kernel(
+        &mut self,
+        bell: Option<S::Bell>,
+        mask: *const libc::sigset_t,
+    ) -> Result<usize, Errno> {
         self.sleep(bell, Some(Duration::ZERO), mask)
     }
 
@@ -392,7 +415,9 @@ impl<S: Source> Wait<'_, S> {
         let interrupted = waits && self.seen.since() != Since::Nothing;
         let (spec, mask) = if interrupted { (Some(NOW), core::ptr::null()) } else { (spec, mask) };
         let result = match entered {
-            Some(_) => sys::wait(self.kernel.get_mut(..used).unwrap_or_default(), spec.as_ref(), mask),
+            Some(_) => {
+                sys::wait(self.kernel.get_mut(..used).unwrap_or_default(), spec.as_ref(), mask)
+            }
             // One of them has just left TCP.
             None => Err(Errno::AGAIN),
         };
@@ -417,8 +442,8 @@ impl<S: Source> Wait<'_, S> {
         }
     }
 
-    /// Counts this thread as waiting in the kernel on every socket that is still TCP's alone: none of them leaves TCP
-    /// while it sleeps. How many there are, or `None` when one has left already.
+    /// Counts this thread as waiting in the kernel on every socket that is still TCP's alone: none
+    /// of them leaves TCP while it sleeps. How many there are, or `None` when one has left already.
     fn enter(&self) -> Option<usize> {
         let mut entered = 0;
         for slot in plain(self.entries) {
@@ -438,7 +463,11 @@ impl<S: Source> Wait<'_, S> {
     /// The kernel's own descriptors must not wait for the end of the spin.
     fn before_sleep(&mut self) -> Result<usize, Errno> {
         let kernels = |e: &Entry| e.fd >= 0 && (!e.special || !e.ask.is_empty());
-        if self.entries.iter().any(kernels) { self.ask_kernel(None, core::ptr::null()) } else { Ok(0) }
+        if self.entries.iter().any(kernels) {
+            self.ask_kernel(None, core::ptr::null())
+        } else {
+            Ok(0)
+        }
     }
 
     /// True when there is something to look at, or time is up.
@@ -458,7 +487,9 @@ impl<S: Source> Wait<'_, S> {
         let near = deadline.near();
         let mut probe = || {
             let ready = entries.iter().any(|e| match e.slot {
-                Some(slot) if e.special => spelled(source.look(slot, e.fd).ready) as i16 & e.accept != 0,
+                Some(slot) if e.special => {
+                    spelled(source.look(slot, e.fd).ready) as i16 & e.accept != 0
+                }
                 _ => false,
             });
             ready || near && deadline.left().is_some_and(|t| t.is_zero())
@@ -473,12 +504,12 @@ impl<S: Source> Wait<'_, S> {
                 Some(slot) if e.special => {
                     let wanted = e.wanted();
                     let both = wanted & (Events::IN | Events::OUT);
-                    // RDHUP without IN waits for the end of the stream, not for bytes: unread ones must not
-                    // keep the caller awake.
+                    // RDHUP without IN waits for the end of the stream, not for bytes: unread ones
+                    // must not keep the caller awake.
                     let seen = self.source.progress(slot).received;
                     let end_only = wanted.contains(Events::RDHUP) && !both.contains(Events::IN);
-                    // Spinning, or another thread, may have changed who is to be asked since the look; whoever
-                    // did has rung already.
+                    // Spinning, or another thread, may have changed who is to be asked since the
+                    // look; whoever did has rung already.
                     (both.is_empty() || self.source.arm(slot, both, bell.id(), false))
                         && self.source.mode_epoch(slot) == e.epoch
                         && (!end_only || self.source.arm_edge(slot, seen, bell.id(), false))

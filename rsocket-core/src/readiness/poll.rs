@@ -12,9 +12,9 @@ use super::scratch::Room;
 use super::source::Source;
 use crate::errno::Errno;
 
-/// As `ppoll`. To be called when a descriptor among `fds` is on device, has patience, or is an epoll set of
-/// which [`polled`](super::epoll::polled) is true; right, but slower than the kernel, otherwise.
-/// A null `mask` leaves the signal mask alone.
+/// As `ppoll`. To be called when a descriptor among `fds` is on device, has patience, or is an
+/// epoll set of which [`polled`](super::epoll::polled) is true; right, but slower than the kernel,
+/// otherwise. A null `mask` leaves the signal mask alone.
 ///
 /// # Errors
 /// `EINTR`, `ENOMEM`, `EINVAL` as the kernel.
@@ -38,7 +38,9 @@ pub fn poll_with<S: Source>(
     mask: *const libc::sigset_t,
     find: Finder,
 ) -> Result<usize, Errno> {
-    let Some(mut entries) = Room::<_, FEW>::new(fds.len(), Entry::NONE) else { return Err(Errno::NOMEM) };
+    let Some(mut entries) = Room::<_, FEW>::new(fds.len(), Entry::NONE) else {
+        return Err(Errno::NOMEM);
+    };
     for (entry, fd) in entries.slice().iter_mut().zip(fds.iter()) {
         *entry = Entry::new(fd.fd, fd.events, fd.events | POLLERR | POLLHUP | POLLNVAL);
     }

@@ -1,6 +1,7 @@
-//! Room for the arrays of one wait: on the stack for a few elements, in memory of the library's own stacks for what programs usually
-//! ask, mapped for more. Never allocated, because `poll` and `select` are called in signal handlers. There is no destructor, since a
-//! thread may be cancelled while it sleeps with this alive; whoever made it calls [`Room::release`].
+//! Room for the arrays of one wait: on the stack for a few elements, in memory of the library's own
+//! stacks for what programs usually ask, mapped for more. Never allocated, because `poll` and
+//! `select` are called in signal handlers. There is no destructor, since a thread may be cancelled
+//! while it sleeps with this alive; whoever made it calls [`Room::release`].
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -39,7 +40,8 @@ impl<T: Copy, const SMALL: usize> Room<T, SMALL> {
             let len = self.len.min(SMALL);
             self.small.get_mut(..len).unwrap_or_default()
         } else {
-            // SAFETY: `len` elements were written there by `new`, and the borrow of self keeps them ours.
+            // SAFETY: `len` elements were written there by `new`, and the borrow of self keeps them
+            // ours.
             unsafe { core::slice::from_raw_parts_mut(self.elsewhere, self.len) }
         }
     }
@@ -52,7 +54,8 @@ impl<T: Copy, const SMALL: usize> Room<T, SMALL> {
         if bytes <= stack::LENT {
             stack::take_back(self.elsewhere.cast());
         } else {
-            // SAFETY: mapped by `new` with this length; `self` is consumed, so nobody uses it any more.
+            // SAFETY: mapped by `new` with this length; `self` is consumed, so nobody uses it any
+            // more.
             let _ = unsafe { rustix::mm::munmap(self.elsewhere.cast::<c_void>(), bytes) };
         }
     }

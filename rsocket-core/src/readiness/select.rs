@@ -1,13 +1,13 @@
-//! `select` and `pselect` over sockets of both kinds: translated into the wait of `mixed` and back exactly
-//! as Linux does it (`POLLIN_SET`, `POLLOUT_SET` and `POLLEX_SET` of `fs/select.c`).
+//! `select` and `pselect` over sockets of both kinds: translated into the wait of `mixed` and back
+//! exactly as Linux does it (`POLLIN_SET`, `POLLOUT_SET` and `POLLEX_SET` of `fs/select.c`).
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::time::Duration;
 use std::os::fd::RawFd;
 
 use libc::{
-    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM, POLLWRBAND, POLLWRNORM,
-    fd_set,
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM, POLLWRBAND,
+    POLLWRNORM, fd_set,
 };
 
 use super::Finder;
@@ -23,8 +23,8 @@ const OUT_SET: i16 = POLLWRBAND | POLLWRNORM | POLLOUT | POLLERR | POLLNVAL;
 const EX_SET: i16 = POLLPRI | POLLNVAL;
 const BITS: usize = libc::c_ulong::BITS as usize;
 
-/// A program's set, of any length. The pointer is null or valid for `words` words: the caller of [`select`]
-/// promises it.
+/// A program's set, of any length. The pointer is null or valid for `words` words: the caller of
+/// [`select`] promises it.
 #[derive(Clone, Copy)]
 struct Bits {
     at: *mut libc::c_ulong,
@@ -52,8 +52,8 @@ impl Bits {
     }
 }
 
-/// As `pselect6`. The three sets are written only on success. `timeout`, when given, becomes what is left of
-/// it: the hook for `select` hands that to the program, the one for `pselect` does not.
+/// As `pselect6`. The three sets are written only on success. `timeout`, when given, becomes what
+/// is left of it: the hook for `select` hands that to the program, the one for `pselect` does not.
 ///
 /// # Errors
 /// `EBADF` for a descriptor that is not open, `EINVAL`, `EINTR`, `ENOMEM`.
@@ -103,8 +103,8 @@ pub unsafe fn select_with<S: Source>(
     for (entry, fd) in entries.slice().iter_mut().zip((0..nfds).filter(any)) {
         let accept = asks(fd);
         // In poll's words: never ask for more than the program looks at.
-        let events =
-            accept & (POLLIN | POLLRDNORM | POLLRDBAND | POLLOUT | POLLWRNORM | POLLWRBAND | POLLPRI);
+        let events = accept
+            & (POLLIN | POLLRDNORM | POLLRDBAND | POLLOUT | POLLWRNORM | POLLWRBAND | POLLPRI);
         *entry = Entry::new(fd as RawFd, events, accept);
     }
     let start = sys::now_ns();
@@ -123,8 +123,8 @@ pub unsafe fn select_with<S: Source>(
     result
 }
 
-/// Writes the three sets; the count of all bits, as Linux counts. The entries are in the order of their
-/// descriptors.
+/// Writes the three sets; the count of all bits, as Linux counts. The entries are in the order of
+/// their descriptors.
 fn report(entries: &[Entry], read: Bits, write: Bits, except: Bits) -> usize {
     let mut count = 0;
     for (set, mask) in [(read, IN_SET), (write, OUT_SET), (except, EX_SET)] {

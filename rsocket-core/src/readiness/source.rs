@@ -1,12 +1,13 @@
 //! What the readiness layer asks of a socket, and of the bells on which a sleeper sleeps.
 //!
 //! [`Sockets`] is the real thing: a zero-sized type that delegates to [`crate::socket`] and
-//! [`crate::device::shm::bell`]. The tests put a simulated device in its place. Nothing here knows which of
-//! poll, select and epoll is asking.
+//! [`crate::device::shm::bell`]. The tests put a simulated device in its place. Nothing here knows
+//! which of poll, select and epoll is asking.
 //!
-//! **Locks.** All of these may be called while a set's lock is held. They must therefore not wait for a lock
-//! whose holder may call `epoll::mode_changed`, `epoll::starved` or `epoll::member_closing`. They may call
-//! those three themselves: such a call from inside is put off until the set's lock is released.
+//! **Locks.** All of these may be called while a set's lock is held. They must therefore not wait
+//! for a lock whose holder may call `epoll::mode_changed`, `epoll::starved` or
+//! `epoll::member_closing`. They may call those three themselves: such a call from inside is put
+//! off until the set's lock is released.
 
 use core::time::Duration;
 use std::os::fd::RawFd;
@@ -54,30 +55,34 @@ impl Bell for BellRef {
     }
 }
 
-/// Everything that is asked about sockets. See the functions of the same names in [`crate::socket`].
+/// Everything that is asked about sockets. See the functions of the same names in
+/// [`crate::socket`].
 pub trait Source: Sync + 'static {
     /// The bells that go with it.
     type Bell: Bell;
 
-    /// What the device says is ready, and what must be asked of the kernel. No system call in the middle of a life.
+    /// What the device says is ready, and what must be asked of the kernel. No system call in the
+    /// middle of a life.
     fn look(&self, slot: SlotId, fd: RawFd) -> Look;
     /// There will be a [`Source::look`] soon, after one at others: a hint.
     fn foresee(&self, _slot: SlotId) {}
     /// Translates what the kernel said about the TCP descriptor into what the program may see.
     fn heard(&self, slot: SlotId, fd: RawFd, kernel: Events) -> Events;
-    /// Puts the bell into the sleeper words of the directions of `interest`, unless it is there already; false
-    /// when one of them is ready by level meanwhile, or when there is no free word (the caller then sleeps
-    /// for a short time only). After false the bell is in no word of this slot.
+    /// Puts the bell into the sleeper words of the directions of `interest`, unless it is there
+    /// already; false when one of them is ready by level meanwhile, or when there is no free word
+    /// (the caller then sleeps for a short time only). After false the bell is in no word of this
+    /// slot.
     fn arm(&self, slot: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool;
-    /// As [`Source::arm`] for the receiving direction, but unread bytes do not count: false only when
-    /// `progress().received` is no longer `seen`.
+    /// As [`Source::arm`] for the receiving direction, but unread bytes do not count: false only
+    /// when `progress().received` is no longer `seen`.
     fn arm_edge(&self, slot: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool;
     /// Takes the bell out of all of the slot's sleeper words.
     fn disarm(&self, slot: SlotId, bell: u64);
-    /// Tells of all ready bits that peers have set for sockets of this process. Whoever has armed a bell asks the second
-    /// argument whether it is meant, before it looks at the socket.
+    /// Tells of all ready bits that peers have set for sockets of this process. Whoever has armed a
+    /// bell asks the second argument whether it is meant, before it looks at the socket.
     fn collect_ready(&self, f: &mut dyn FnMut(SlotId, Meant<'_>));
-    /// For how many ticks a look at all ready bits serves the calls that may wait. 0: the bits are few, each call looks at them.
+    /// For how many ticks a look at all ready bits serves the calls that may wait. 0: the bits are
+    /// few, each call looks at them.
     fn bits_serve(&self) -> u64 {
         0
     }
@@ -87,7 +92,8 @@ pub trait Source: Sync + 'static {
     fn settled(&self, slot: SlotId) -> bool;
     /// While this is some duration a waiter must look again after it at the latest.
     fn patience(&self, slot: SlotId) -> Option<Duration>;
-    /// A relative holds the socket, which is TCP's alone, and may take it to a device: of that no set of this process is told.
+    /// A relative holds the socket, which is TCP's alone, and may take it to a device: of that no
+    /// set of this process is told.
     fn may_be_taken(&self, _slot: SlotId) -> bool {
         false
     }
@@ -95,7 +101,8 @@ pub trait Source: Sync + 'static {
     fn another_name(&self, _slot: SlotId, _closing: RawFd) -> Option<RawFd> {
         None
     }
-    /// How much has come by TCP, in numbers that change with each arrival; `before`: when the receiving direction left TCP.
+    /// How much has come by TCP, in numbers that change with each arrival; `before`: when the
+    /// receiving direction left TCP.
     fn arrived(&self, _slot: SlotId, _fd: RawFd, _before: bool) -> u64 {
         0
     }
@@ -112,7 +119,8 @@ pub trait Source: Sync + 'static {
     /// How far the two directions have come, for edge triggering.
     fn progress(&self, slot: SlotId) -> Progress;
 
-    /// A bell for one wait, which stands at `frame` on its thread's stack and may be left by a jump.
+    /// A bell for one wait, which stands at `frame` on its thread's stack and may be left by a
+    /// jump.
     fn borrow_bell(&self, frame: usize) -> Option<Self::Bell>;
     /// Returns it.
     fn give_back_bell(&self, bell: Self::Bell);
@@ -125,8 +133,8 @@ pub trait Source: Sync + 'static {
     /// Rings a bell of this process, to pass the word on to another thread.
     fn ring(&self, bell: u64);
 
-    /// Before a sleep in the kernel on a socket that is TCP's alone, which it then stays until [`Source::leave_wait`].
-    /// False: it is not.
+    /// Before a sleep in the kernel on a socket that is TCP's alone, which it then stays until
+    /// [`Source::leave_wait`]. False: it is not.
     fn enter_wait(&self, _slot: SlotId) -> bool {
         true
     }
@@ -140,13 +148,14 @@ pub trait Source: Sync + 'static {
         None
     }
 
-    /// [`Source::look`] uses up what makes the kernel speak: what it says next is news, whoever wanted the last.
+    /// [`Source::look`] uses up what makes the kernel speak: what it says next is news, whoever
+    /// wanted the last.
     fn consumes(&self, _slot: SlotId) -> bool {
         false
     }
 
-    /// A further descriptor that becomes readable when the socket may be ready; to be slept on after [`Source::arm`]
-    /// where the bell is not a set's.
+    /// A further descriptor that becomes readable when the socket may be ready; to be slept on
+    /// after [`Source::arm`] where the bell is not a set's.
     fn events(&self, _slot: SlotId) -> Option<RawFd> {
         None
     }

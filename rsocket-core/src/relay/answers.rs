@@ -1,8 +1,9 @@
 //! Whether a call that waits for an answer need look for it before it has given the only CPU away.
 //!
-//! Who answers needs the CPU for it, so that a look at the device before that is mostly in vain. Mostly: some answers were
-//! there before the question, and some are made by the device. So this is learnt, and tried again now and then. All of it is
-//! a hint; must not know what is sent. Entry points: [`Answers::too_soon`] before the look, [`Answers::looked`] after it.
+//! Who answers needs the CPU for it, so that a look at the device before that is mostly in vain.
+//! Mostly: some answers were there before the question, and some are made by the device. So this is
+//! learnt, and tried again now and then. All of it is a hint; must not know what is sent. Entry
+//! points: [`Answers::too_soon`] before the look, [`Answers::looked`] after it.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -57,8 +58,8 @@ impl Answers {
         true
     }
 
-    /// A look that could have been left out was taken, and has found something or not. Where nothing was asked for, finding
-    /// nothing means nothing.
+    /// A look that could have been left out was taken, and has found something or not. Where
+    /// nothing was asked for, finding nothing means nothing.
     pub fn looked(&self, found: bool) {
         if found {
             self.passed.store(0, Relaxed);
@@ -72,7 +73,8 @@ impl Answers {
 mod tests {
     use super::*;
 
-    /// A call that receives, where the answer is there `at_once` or after the CPU was given away; whether it looked before.
+    /// A call that receives, where the answer is there `at_once` or after the CPU was given away;
+    /// whether it looked before.
     fn receive(answers: &Answers, at_once: bool) -> bool {
         let looks = !answers.too_soon();
         if looks {

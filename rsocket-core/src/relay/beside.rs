@@ -1,12 +1,17 @@
-//! Relays beside TCP connections: how the two ends of a connection between hosts reach each other over RDMA.
+//! Relays beside TCP connections: how the two ends of a connection between hosts reach each other
+//! over RDMA.
 //!
-//! The end that asks connects by RDMA's manager to the address and port of its TCP connection. Its private data is
-//! rsockets' own 40 bytes and then 16 of ours, which upstream ignores (`wire-protocol §2.2`): who asks, for which
-//! connection, and a proof. Every process that waits to be asked listens at a port of its own, and the first
-//! of a host at the TCP port too; asked for a relative's connection it says where that one listens. Must not
-//! know what attaching means. Entry points: [`ask`], [`be_asked`], [`Request`].
+//! The end that asks connects by RDMA's manager to the address and port of its TCP connection. Its
+//! private data is rsockets' own 40 bytes and then 16 of ours, which upstream ignores
+//! (`wire-protocol §2.2`): who asks, for which connection, and a proof. Every process that waits to
+//! be asked listens at a port of its own, and the first of a host at the TCP port too; asked for a
+//! relative's connection it says where that one listens. Must not know what attaching means. Entry
+//! points: [`ask`], [`be_asked`], [`Request`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -112,7 +117,8 @@ pub(super) fn shape(s: &Slot) -> Shape {
     }
 }
 
-/// Bytes of each buffer where nobody asked for more: between two of ours there is no need to be frugal.
+/// Bytes of each buffer where nobody asked for more: between two of ours there is no need to be
+/// frugal.
 const BUFFER: u32 = 256 * 1024;
 
 /// How long a peer may take to answer, in nanoseconds.
@@ -157,16 +163,28 @@ pub fn is_closed(theirs: &SocketAddr) -> bool {
 /// Begins to ask the peer, in the background. What becomes of it the slot is told.
 ///
 /// # Errors
-/// `EAGAIN` when enough peers are being asked, `EHOSTUNREACH` when this host did not answer lately; there is no RDMA
-/// here after all, or no memory.
-pub fn ask(id: SlotId, s: &Slot, names: [SocketAddr; 2], proof: Proof, expected: Proof) -> Result<(), Errno> {
+/// `EAGAIN` when enough peers are being asked, `EHOSTUNREACH` when this host did not answer lately;
+/// there is no RDMA here after all, or no memory.
+pub fn ask(
+    id: SlotId,
+    s: &Slot,
+    names: [SocketAddr; 2],
+    proof: Proof,
+    expected: Proof,
+) -> Result<(), Errno> {
     stack::on_own(|| match ask_now(id, s, names, proof, expected) {
         Err(e) if service::outdated(e) => ask_now(id, s, names, proof, expected),
         asked => asked,
     })
 }
 
-fn ask_now(id: SlotId, s: &Slot, names: [SocketAddr; 2], proof: Proof, expected: Proof) -> Result<(), Errno> {
+fn ask_now(
+    id: SlotId,
+    s: &Slot,
+    names: [SocketAddr; 2],
+    proof: Proof,
+    expected: Proof,
+) -> Result<(), Errno> {
     let [ours, theirs] = names;
     if silent::is_silent(&theirs.ip()) {
         return Err(Errno(libc::EHOSTUNREACH));
@@ -192,17 +210,24 @@ fn ask_now(id: SlotId, s: &Slot, names: [SocketAddr; 2], proof: Proof, expected:
     let until = sys::now_ns().saturating_add(ANSWER_NS);
     let courtship = Courtship { request, expected, redirected: false, until, _open: open };
     relay.with(|place| {
-        *place =
-            Some(Connection::court(relay.key(), cm, (id, s), theirs, shape(s), (claim, port), courtship));
+        *place = Some(Connection::court(
+            relay.key(),
+            cm,
+            (id, s),
+            theirs,
+            shape(s),
+            (claim, port),
+            courtship,
+        ));
     });
-    // The service thread begins, which has no lock of the connection's: should it fail at once, the connection is
-    // told.
+    // The service thread begins, which has no lock of the connection's: should it fail at once, the
+    // connection is told.
     service::nudge();
     Ok(())
 }
 
-/// Makes sure that whoever connected to `ours` by TCP can ask over RDMA: at the port that this gives, and at the
-/// TCP port as well unless another process of the host has it already.
+/// Makes sure that whoever connected to `ours` by TCP can ask over RDMA: at the port that this
+/// gives, and at the TCP port as well unless another process of the host has it already.
 ///
 /// # Errors
 /// No RDMA device has that address, or one that shares TCP's ports (iWARP).
@@ -222,17 +247,22 @@ fn be_asked_now(ours: &SocketAddr) -> Result<u16, Errno> {
     if service::listener(ours).is_none()
         && let Err(e) = listen(ours)
     {
-        crate::log_debug!("another process answers for port {} over RDMA (errno {})", ours.port(), e.0);
+        crate::log_debug!(
+            "another process answers for port {} over RDMA (errno {})",
+            ours.port(),
+            e.0
+        );
     }
     Ok(own)
 }
 
-/// How soon a process looks again whether it can listen over RDMA beside its socket, in nanoseconds.
+/// How soon a process looks again whether it can listen over RDMA beside its socket, in
+/// nanoseconds.
 const LOOK_AGAIN_NS: u64 = 5_000_000_000;
 
-/// The program is about to wait on its listening socket: peers may come by RDMA too, upstream's among them. Listens
-/// on every address of the socket's that has a device; where another process of the host does so already, looks
-/// again later.
+/// The program is about to wait on its listening socket: peers may come by RDMA too, upstream's
+/// among them. Listens on every address of the socket's that has a device; where another process of
+/// the host does so already, looks again later.
 pub fn wait_for_peers(id: SlotId, fd: RawFd) {
     let Some(s) = family::slot(id) else { return };
     let now = sys::now_ns();
@@ -244,7 +274,8 @@ pub fn wait_for_peers(id: SlotId, fd: RawFd) {
 }
 
 fn listen_everywhere(id: SlotId, s: &Slot, fd: RawFd) {
-    let Some(own) = rustix::net::getsockname(sys::borrow(fd)).ok().and_then(|a| SocketAddr::try_from(a).ok())
+    let Some(own) =
+        rustix::net::getsockname(sys::borrow(fd)).ok().and_then(|a| SocketAddr::try_from(a).ok())
     else {
         return;
     };
@@ -269,10 +300,11 @@ fn listen_everywhere(id: SlotId, s: &Slot, fd: RawFd) {
 
 fn listen_for(id: SlotId, s: &Slot, at: &SocketAddr, door: SocketAddr) -> Result<(), Errno> {
     let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
-    let made = Connection::bound(relay.key(), at, Options::default(), shape(s)).and_then(|mut c| {
-        c.listen_beside(Some(door), BACKLOG)?;
-        Ok(c)
-    });
+    let made =
+        Connection::bound(relay.key(), at, Options::default(), shape(s)).and_then(|mut c| {
+            c.listen_beside(Some(door), BACKLOG)?;
+            Ok(c)
+        });
     match made {
         Ok(connection) => {
             relay.with(|place| *place = Some(connection));

@@ -1,8 +1,8 @@
-//! One relayed connection, and its life once it stands: running, and its end. How it comes to stand is
-//! [`super::setup`].
+//! One relayed connection, and its life once it stands: running, and its end. How it comes to stand
+//! is [`super::setup`].
 //!
-//! Whoever calls holds the relay's lock ([`super::table::Relay`]). Must not know threads or who calls. Entry point:
-//! [`Connection::run`].
+//! Whoever calls holds the relay's lock ([`super::table::Relay`]). Must not know threads or who
+//! calls. Entry point: [`Connection::run`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::SocketAddr;
@@ -95,7 +95,8 @@ pub enum Door {
     Program(SocketAddr),
     /// The TCP connections that they ask for.
     Connections,
-    /// The TCP connections that they ask for; whoever asks for none, the program's listening socket.
+    /// The TCP connections that they ask for; whoever asks for none, the program's listening
+    /// socket.
     Both(SocketAddr),
     /// Nobody but peers that were told to come (fork mode).
     Migrants,
@@ -218,11 +219,12 @@ impl Connection {
         self.id.local_address()
     }
 
-    /// The program's socket listens no more. Whether somebody who was told to come here may still come: then the listener
-    /// stays until it is known, for nobody else.
+    /// The program's socket listens no more. Whether somebody who was told to come here may still
+    /// come: then the listener stays until it is known, for nobody else.
     pub fn outlives_its_socket(&mut self) -> bool {
         let Some(at) = self.local_address() else { return false };
-        let stays = matches!(self.stage, Stage::Listening { .. }) && fork_safe::any_accepted_at(&at);
+        let stays =
+            matches!(self.stage, Stage::Listening { .. }) && fork_safe::any_accepted_at(&at);
         if stays {
             self.stage = Stage::Listening { to: Door::Migrants };
         }
@@ -303,13 +305,14 @@ impl Connection {
             pump.abort();
             moved |= pump.run();
         } else if self.fin && !pump.port().has_outgoing() {
-            // A program that shut its sending side says so in the window; one that was killed does not.
+            // A program that shut its sending side says so in the window; one that was killed does
+            // not.
             pump.fin();
             moved |= pump.run();
         }
         let peer = pump.peer();
-        // Before anything else that the program may be told by TCP: a reset that finds FIN there says that the peer takes no
-        // more, one that does not says that bytes are missing.
+        // Before anything else that the program may be told by TCP: a reset that finds FIN there
+        // says that the peer takes no more, one that does not says that bytes are missing.
         if matches!(peer, PeerEnd::Shut | PeerEnd::Closed) && !self.fin_said && self.end >= 0 {
             self.fin_said = true;
             loopback::say_fin(self.end);
@@ -321,7 +324,8 @@ impl Connection {
         Ran { alive: true, moved }
     }
 
-    /// Ends it by a reset ([`Pump::abort`]): `at_once`, or when all that the program has sent is under way.
+    /// Ends it by a reset ([`Pump::abort`]): `at_once`, or when all that the program has sent is
+    /// under way.
     pub fn reset(&mut self, at_once: bool) {
         if let (Stage::Running { pump }, true) = (&mut self.stage, at_once) {
             pump.abort();
@@ -370,7 +374,8 @@ impl Connection {
     /// Whether it is this connection's, and not a later one's in the same place.
     #[must_use]
     pub fn carries(&self, s: &Slot) -> bool {
-        let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
+        let own =
+            (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
         self.window() == own
     }
 
@@ -398,7 +403,10 @@ impl Connection {
         let mut pair = None;
         if let Stage::Running { pump } = core::mem::replace(&mut self.stage, Stage::Over) {
             if let Some(violation) = pump.violation() {
-                crate::log_warn!("a peer broke the protocol ({:?}): its connection is reset", violation);
+                crate::log_warn!(
+                    "a peer broke the protocol ({:?}): its connection is reset",
+                    violation
+                );
             }
             service::forgotten(self.claim);
             if peer == PeerEnd::Broken && self.watch.asked() {
@@ -463,7 +471,8 @@ impl Connection {
         }
     }
 
-    /// Puts the service thread's bell into the window: it hears of what the program puts in or takes out.
+    /// Puts the service thread's bell into the window: it hears of what the program puts in or
+    /// takes out.
     pub fn enlist(&mut self, bell: u64) {
         if let Stage::Running { pump } = &mut self.stage {
             let ends = pump.port().ends();
@@ -472,10 +481,12 @@ impl Connection {
         }
     }
 
-    /// Moves what can be moved, and says whether anything is left to be sent; it ends nothing. With `leaving` what the
-    /// program has put in is all there will be, and the farewell must go too.
+    /// Moves what can be moved, and says whether anything is left to be sent; it ends nothing. With
+    /// `leaving` what the program has put in is all there will be, and the farewell must go too.
     pub fn flush(&mut self, leaving: bool) -> Ran {
-        let Stage::Running { pump } = &mut self.stage else { return Ran { alive: false, moved: false } };
+        let Stage::Running { pump } = &mut self.stage else {
+            return Ran { alive: false, moved: false };
+        };
         if leaving {
             pump.gone();
         }
@@ -547,8 +558,15 @@ pub(crate) fn window() -> Result<(Claim, Port), Errno> {
     Ok((claim, port))
 }
 
-/// Gives a connection of the program's its side of the window: from now on all its bytes go that way.
-pub(crate) fn enter(id: SlotId, s: &Slot, record: u32, window: u32, flags: u32) -> Result<(), Errno> {
+/// Gives a connection of the program's its side of the window: from now on all its bytes go that
+/// way.
+pub(crate) fn enter(
+    id: SlotId,
+    s: &Slot,
+    record: u32,
+    window: u32,
+    flags: u32,
+) -> Result<(), Errno> {
     s.set(flags | flag::RELAYED);
     link::start(id, s, record, window, 0, Beyond::Relay).map_err(|_| Errno(libc::ENOMEM))?;
     s.set_phase(Phase::Paired);

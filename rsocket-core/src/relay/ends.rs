@@ -12,7 +12,10 @@
 //! Must not know whose they are. Entry points: [`made`], [`close`], [`reset`]; [`fork_prepare`],
 //! [`fork_parent`], [`fork_child`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{OwnedFd, RawFd};
@@ -29,8 +32,8 @@ use crate::sys;
 /// child that was made under it.
 static HELD: [AtomicU64; sys::MAX_FDS / 64] = [const { AtomicU64::new(0) }; sys::MAX_FDS / 64];
 
-/// How many words of [`HELD`] have ever had a bit: a child looks at no others, since each page that it
-/// looks at costs it a fault. Changed under [`LOCK`].
+/// How many words of [`HELD`] have ever had a bit: a child looks at no others, since each page that
+/// it looks at costs it a fault. Changed under [`LOCK`].
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Held while an end is made or closed, and by whoever forks, as the last of what a fork waits for:
@@ -137,7 +140,8 @@ mod tests {
     /// A program's socket, our end, and a copy of that which nobody closes.
     fn tied() -> (OwnedFd, RawFd, OwnedFd) {
         let program =
-            socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+            socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .unwrap();
         let end = made(|| loopback::tie(program.as_raw_fd())).unwrap();
         let copy = rustix::io::fcntl_dupfd_cloexec(sys::borrow(end), 0).unwrap();
         (program, end, copy)
@@ -169,8 +173,15 @@ mod tests {
             drop(copy);
             // As the kernel does at the end of a process.
             give_up(end);
-            assert_eq!(kernel::take_error(program.as_raw_fd()), (!fin_first).then_some(Errno::CONNRESET));
-            assert_eq!(rustix::io::read(&program, &mut [0; 1]), Ok(0), "and after the error an end");
+            assert_eq!(
+                kernel::take_error(program.as_raw_fd()),
+                (!fin_first).then_some(Errno::CONNRESET)
+            );
+            assert_eq!(
+                rustix::io::read(&program, &mut [0; 1]),
+                Ok(0),
+                "and after the error an end"
+            );
         }
     }
 

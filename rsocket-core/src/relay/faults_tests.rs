@@ -1,8 +1,9 @@
-//! Misfortune at every moment: two programs talk through their sockets, windows, pumps and the simulated device, and at one
-//! moment after another one of them dies, or loses its power.
+//! Misfortune at every moment: two programs talk through their sockets, windows, pumps and the
+//! simulated device, and at one moment after another one of them dies, or loses its power.
 //!
-//! What must hold whatever happens: each has read the first bytes of what the other sent, in order; a clean end is only
-//! seen behind all of them; who is left over learns of it, and comes to its end.
+//! What must hold whatever happens: each has read the first bytes of what the other sent, in order;
+//! a clean end is only seen behind all of them; who is left over learns of it, and comes to its
+//! end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::cell::RefCell;
@@ -77,7 +78,12 @@ fn receive(end: &End, side: usize, programs: &mut [Program; 2], most: usize) -> 
         }
         Ok(bytes) => {
             for x in &bytes {
-                assert_eq!(*x, of(from, programs[side].received), "byte {}", programs[side].received);
+                assert_eq!(
+                    *x,
+                    of(from, programs[side].received),
+                    "byte {}",
+                    programs[side].received
+                );
                 programs[side].received += 1;
             }
             assert!(programs[side].received <= programs[from].sent);
@@ -91,7 +97,12 @@ fn receive(end: &End, side: usize, programs: &mut [Program; 2], most: usize) -> 
 }
 
 /// One thing that happens, by chance.
-fn act(world: &RefCell<World>, both: &mut [End; 2], programs: &mut [Program; 2], chance: &mut Chance) {
+fn act(
+    world: &RefCell<World>,
+    both: &mut [End; 2],
+    programs: &mut [Program; 2],
+    chance: &mut Chance,
+) {
     let side = chance.below(2) as usize;
     match chance.below(6) {
         0 | 1 => {
@@ -151,14 +162,20 @@ fn afterwards(
             moved = true;
         }
         moved |= receive(&both[left], left, programs, 9000);
-        if !moved && both[left].pump.peer() != PeerEnd::Open && (turn > 0 || both[left].pump.finished()) {
+        if !moved
+            && both[left].pump.peer() != PeerEnd::Open
+            && (turn > 0 || both[left].pump.finished())
+        {
             break;
         }
         if !moved {
             // As the service thread does where nothing is heard for a while.
             both[left].pump.ask();
         }
-        assert!(turn < 1000, "{fault:?}: the one that is left over does not learn of it: {programs:?}");
+        assert!(
+            turn < 1000,
+            "{fault:?}: the one that is left over does not learn of it: {programs:?}"
+        );
     }
     let said = both[left].pump.peer();
     let whole = programs[victim].shut && programs[left].received == programs[victim].sent;

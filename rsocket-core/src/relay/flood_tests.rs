@@ -1,4 +1,5 @@
-//! Peers that say more than they have to: what cannot be paid for must end, and what is paid for must not be taken for it.
+//! Peers that say more than they have to: what cannot be paid for must end, and what is paid for
+//! must not be taken for it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::c_int;
@@ -15,7 +16,8 @@ use crate::socket::vectors::Cursor;
 use crate::wire::sge::Sge;
 use crate::wire::word::Word;
 
-/// Words that need no credit and mean nothing: keep-alive, what upstream ignores, a limit that is as it was.
+/// Words that need no credit and mean nothing: keep-alive, what upstream ignores, a limit that is
+/// as it was.
 const WORDS: [Word; 4] = [Word::KEEPALIVE, Word(7 << 29 | 99), Word(2 << 29), Word::sgl(0, QUEUE)];
 const QUEUE: u16 = 384;
 /// Looks at the device after which a test takes the pump for stuck.
@@ -49,7 +51,13 @@ impl QueuePair for Flood {
     fn room(&self) -> u16 {
         self.pair.room()
     }
-    fn post_write(&mut self, bytes: &[u8], to: Sge, word: Option<Word>, token: u64) -> Result<(), PostError> {
+    fn post_write(
+        &mut self,
+        bytes: &[u8],
+        to: Sge,
+        word: Option<Word>,
+        token: u64,
+    ) -> Result<(), PostError> {
         self.pair.post_write(bytes, to, word, token)
     }
     fn post_send(&mut self, word: Word, token: u64) -> Result<(), PostError> {

@@ -1,9 +1,10 @@
 //! Connections that a relay has established and that no program has accepted yet.
 //!
-//! The relay knocks at the program's listening socket from an address of this host; whoever accepts it, in
-//! whatever process of the family, finds here which connection that is. Its window is kept for it as long as it is here,
-//! whatever becomes of the relay, and longer: a place says who is at it until what was in it is somebody else's, so that what
-//! a killed process leaves half done is given up by the next guest. Must not know relays. Entry points: [`enter`], [`take`].
+//! The relay knocks at the program's listening socket from an address of this host; whoever accepts
+//! it, in whatever process of the family, finds here which connection that is. Its window is kept
+//! for it as long as it is here, whatever becomes of the relay, and longer: a place says who is at
+//! it until what was in it is somebody else's, so that what a killed process leaves half done is
+//! given up by the next guest. Must not know relays. Entry points: [`enter`], [`take`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -85,8 +86,8 @@ impl Place {
         }
     }
 
-    /// The caller is at the place, and leaves nothing there. Its window first: whoever is killed in between must not be
-    /// believed to keep what may be another's by then.
+    /// The caller is at the place, and leaves nothing there. Its window first: whoever is killed in
+    /// between must not be believed to keep what may be another's by then.
     fn release(&self) {
         self.record.store(0, Ordering::Relaxed);
         // Release: pairs with the acquire in seize().
@@ -104,7 +105,11 @@ impl Place {
     /// Undoes what a process has begun here that is no more.
     fn sweep(&self) {
         let who = self.state.load(Ordering::Relaxed);
-        if !matches!(who, FREE | READY) && who != sys::pid() && !living::process(who) && self.seize(who) {
+        if !matches!(who, FREE | READY)
+            && who != sys::pid()
+            && !living::process(who)
+            && self.seize(who)
+        {
             self.give_up();
             self.release();
         }
@@ -123,13 +128,18 @@ impl Place {
 #[must_use]
 pub fn enter(from: &SocketAddr, door: &SocketAddr, guest: &Guest) -> bool {
     let Some(family) = family::get_or_map() else { return false };
-    // Whoever knocked there from this address before is gone, or the kernel would not have given it away again.
+    // Whoever knocked there from this address before is gone, or the kernel would not have given it
+    // away again.
     knocked(from).filter(|p| p.is_at(door)).for_each(Place::free);
-    // All of them, before the guest's window is kept: it may have been that of one who was taken by a process now dead.
+    // All of them, before the guest's window is kept: it may have been that of one who was taken by
+    // a process now dead.
     places().iter().for_each(Place::sweep);
     let free = |p: &Place| p.seize(FREE) || reclaimed(p);
-    let Some((index, place)) = family.guests.iter().enumerate().find(|(_, p)| free(p)) else { return false };
-    // Release: pairs with the acquire in places(); a place is looked at only when it is READY, which it becomes later.
+    let Some((index, place)) = family.guests.iter().enumerate().find(|(_, p)| free(p)) else {
+        return false;
+    };
+    // Release: pairs with the acquire in places(); a place is looked at only when it is READY,
+    // which it becomes later.
     family.guests_used.fetch_max(index as u32 + 1, Ordering::Release);
     // Before it is kept: see sweep().
     place.window.store(guest.window, Ordering::Relaxed);
@@ -162,7 +172,9 @@ fn reclaimed(p: &Place) -> bool {
 /// Whoever waits that knocked from there.
 fn knocked(from: &SocketAddr) -> impl Iterator<Item = &'static Place> {
     let plain = unmapped(from);
-    places().iter().filter(move |p| p.is_ready() && p.from.get().map(|a| unmapped(&a)) == Some(plain))
+    places()
+        .iter()
+        .filter(move |p| p.is_ready() && p.from.get().map(|a| unmapped(&a)) == Some(plain))
 }
 
 /// A guest who waits no more, and whose place is kept until the caller says what has become of it.
@@ -188,7 +200,8 @@ impl Taken {
 
 /// The connection that knocked from `from` at what `door` says, if there is one.
 pub fn take(from: &SocketAddr, door: impl Fn() -> Option<SocketAddr>) -> Option<Taken> {
-    let place = knocked(from).find(|p| door().is_some_and(|door| p.is_at(&door)) && p.seize(READY))?;
+    let place =
+        knocked(from).find(|p| door().is_some_and(|door| p.is_at(&door)) && p.seize(READY))?;
     let [ours, theirs] = &place.names;
     let (record, window) = place.window()?;
     let guest = Guest {
@@ -201,7 +214,8 @@ pub fn take(from: &SocketAddr, door: impl Fn() -> Option<SocketAddr>) -> Option<
     Some(Taken { guest, place })
 }
 
-/// For tests: a process of that number is at the place of whoever knocked from `from` last, and goes no further.
+/// For tests: a process of that number is at the place of whoever knocked from `from` last, and
+/// goes no further.
 #[cfg(test)]
 pub fn seized_by(from: &SocketAddr, pid: u32) {
     for place in places().iter().filter(|p| p.from.get() == Some(*from)) {
@@ -215,7 +229,8 @@ pub fn is_known(from: &SocketAddr) -> bool {
     places().iter().any(|p| p.from.get() == Some(*from) && p.state.load(Ordering::Acquire) != FREE)
 }
 
-/// The connection has broken, or nobody holds its other end any more: unless it was accepted, nobody will.
+/// The connection has broken, or nobody holds its other end any more: unless it was accepted,
+/// nobody will.
 pub fn forget(record: u32, window: u32) {
     let me = sys::pid();
     let own = |p: &&Place| {
@@ -224,8 +239,8 @@ pub fn forget(record: u32, window: u32) {
     places().iter().filter(own).for_each(Place::free);
 }
 
-/// The listening socket is about to be closed for good: whoever waits there is not accepted any more. Of several that
-/// share an address (`SO_REUSEPORT`) nobody knows who waits where.
+/// The listening socket is about to be closed for good: whoever waits there is not accepted any
+/// more. Of several that share an address (`SO_REUSEPORT`) nobody knows who waits where.
 pub fn unlisten(fd: RawFd) {
     let fd = sys::borrow(fd);
     let own = rustix::net::getsockname(fd).ok().and_then(|a| SocketAddr::try_from(a).ok());

@@ -42,8 +42,13 @@ fn take_at(from: &SocketAddr, door: &SocketAddr) -> Option<Guest> {
 
 fn waiting_at(from: &SocketAddr, door: &SocketAddr) -> (Guest, Port) {
     let (claim, port) = connection::window().unwrap();
-    let guest =
-        Guest { record: claim.record, window: claim.window, relay: 0, pid: sys::pid(), names: [None; 2] };
+    let guest = Guest {
+        record: claim.record,
+        window: claim.window,
+        relay: 0,
+        pid: sys::pid(),
+        names: [None; 2],
+    };
     assert!(guests::enter(from, door, &guest));
     (guest, port)
 }
@@ -170,7 +175,8 @@ fn who_was_taken_by_a_process_that_is_killed_is_given_up() {
     [first, second].into_iter().for_each(Port::close);
 }
 
-/// What was in a place is another's business afterwards, also if somebody is killed there before anything new is in it.
+/// What was in a place is another's business afterwards, also if somebody is killed there before
+/// anything new is in it.
 #[test]
 fn a_place_that_was_left_says_nothing_of_a_window() {
     let _family = tied();

@@ -1,11 +1,14 @@
-//! Who hears of the device's news while a connection is slept on: the service thread, or the sleeper itself.
+//! Who hears of the device's news while a connection is slept on: the service thread, or the
+//! sleeper itself.
 //!
-//! A thread that sleeps on this one connection, in a blocking call, waits for the device's events itself, and the service
-//! thread is left asleep: no thread stands between the program and the device then either. Whoever else waits (an epoll
-//! set, poll, another process of the family) is rung by the service thread, which hears again from then on. While nobody
-//! waits, and nothing is to be sent, nobody need hear: the next call looks at the device.
+//! A thread that sleeps on this one connection, in a blocking call, waits for the device's events
+//! itself, and the service thread is left asleep: no thread stands between the program and the
+//! device then either. Whoever else waits (an epoll set, poll, another process of the family) is
+//! rung by the service thread, which hears again from then on. While nobody waits, and nothing is
+//! to be sent, nobody need hear: the next call looks at the device.
 //!
-//! Must not know what the news are. Entry points: [`Hearing::begin`] and, for everybody else, [`by_service`].
+//! Must not know what the news are. Entry points: [`Hearing::begin`] and, for everybody else,
+//! [`by_service`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{Ordering, fence};
@@ -43,33 +46,41 @@ impl Hearing {
         Self { relay, key: relay.key(), fd }
     }
 
-    /// Before a thread arms its bell to sleep on the connection. `None`: the service thread is to hear.
+    /// Before a thread arms its bell to sleep on the connection. `None`: the service thread is to
+    /// hear.
     #[must_use]
     pub fn begin(id: SlotId, s: &Slot) -> Option<Self> {
         if !s.has(flag::RELAYED) || !ready::settled(s) || family::shared(id) {
             return None;
         }
         let relay = super::of(s)?;
-        let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
-        let fd = relay.with(|slot| slot.as_mut().filter(|c| c.window() == own)?.event_fd()).flatten()?;
+        let own =
+            (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
+        let fd =
+            relay.with(|slot| slot.as_mut().filter(|c| c.window() == own)?.event_fd()).flatten()?;
         Some(Self { relay, key: relay.key(), fd })
     }
 
-    /// After the thread's bell is in the window, and the device is armed: the service thread does not hear any more,
-    /// unless somebody else waits.
+    /// After the thread's bell is in the window, and the device is armed: the service thread does
+    /// not hear any more, unless somebody else waits.
     pub fn settle(&self, id: SlotId, s: &Slot, bell: u64) {
         if self.relay.heard.load(Ordering::Relaxed) == 0 {
             return;
         }
         let Some(ends) = link::ends(s) else { return };
         self.relay.with(|slot| {
-            // One that has ended keeps its key for a while; the number may be another device's channel by now.
+            // One that has ended keeps its key for a while; the number may be another device's
+            // channel by now.
             let still = slot.as_mut().and_then(|c| c.event_fd()) == Some(self.fd);
-            if !still || self.relay.key() != self.key || self.relay.heard.swap(0, Ordering::Relaxed) == 0 {
+            if !still
+                || self.relay.key() != self.key
+                || self.relay.heard.swap(0, Ordering::Relaxed) == 0
+            {
                 return;
             }
-            // Pairs with the fence of whoever puts a bell into the window and then looks at `heard` (by_service), or makes
-            // relatives (relay::shared): either they see that nobody hears, or we see them.
+            // Pairs with the fence of whoever puts a bell into the window and then looks at `heard`
+            // (by_service), or makes relatives (relay::shared): either they see that nobody hears,
+            // or we see them.
             fence(Ordering::SeqCst);
             if others(&ends, bell) || family::shared(id) {
                 self.relay.heard.store(1, Ordering::Relaxed);
@@ -79,26 +90,30 @@ impl Hearing {
         });
     }
 
-    /// The thread goes to sleep with no bell in the window, for room alone: whoever takes the event away before it rings this
-    /// one. Whatever comes after the look that follows is heard, then; false if the event is taken away already. Where
-    /// another thread's bell is there, this one has to look again soon.
+    /// The thread goes to sleep with no bell in the window, for room alone: whoever takes the event
+    /// away before it rings this one. Whatever comes after the look that follows is heard, then;
+    /// false if the event is taken away already. Where another thread's bell is there, this one has
+    /// to look again soon.
     #[must_use]
     pub fn naps(&self, bell: u64) -> bool {
         // Relaxed: the fence orders it.
         let _ = self.relay.napper.compare_exchange(0, bell, Ordering::Relaxed, Ordering::Relaxed);
-        // Pairs with the fence of whoever takes the mark of arming away and then looks for a bell (taken): one sees the other.
+        // Pairs with the fence of whoever takes the mark of arming away and then looks for a bell
+        // (taken): one sees the other.
         fence(Ordering::SeqCst);
         self.relay.armed.load(Ordering::Relaxed) != 0
     }
 
-    /// It has slept, or was about to. Whether its bell was still there; if not, it has been rung, or is about to be.
+    /// It has slept, or was about to. Whether its bell was still there; if not, it has been rung,
+    /// or is about to be.
     pub fn woke(&self, bell: u64) -> bool {
         // Relaxed: nothing is published by leaving.
         self.relay.napper.compare_exchange(bell, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// The thread has slept, and its bell is out of the window: takes the event. The news themselves are taken here if `now`,
-    /// or if others wait, who hear of the next; else by the look with which the thread goes on.
+    /// The thread has slept, and its bell is out of the window: takes the event. The news
+    /// themselves are taken here if `now`, or if others wait, who hear of the next; else by the
+    /// look with which the thread goes on.
     pub fn heard(&self, s: &Slot, now: bool) {
         let ends = link::ends(s);
         let alive = service::with_news(self.relay, |slot| {
@@ -126,8 +141,8 @@ impl Hearing {
     }
 }
 
-/// An event was taken away, and what it was about may have been as well: who waits for that alone looks for itself. To be
-/// called with the relay's lock given back, since that look needs it.
+/// An event was taken away, and what it was about may have been as well: who waits for that alone
+/// looks for itself. To be called with the relay's lock given back, since that look needs it.
 #[inline]
 pub(super) fn taken(relay: &Relay) {
     // Relaxed: ordered by the fence after `armed` was cleared, see Hearing::naps.
@@ -136,8 +151,8 @@ pub(super) fn taken(relay: &Relay) {
     }
 }
 
-/// Somebody waits for the connection who is rung by the service thread: it hears from now on. To be called after the
-/// bell was put into the window.
+/// Somebody waits for the connection who is rung by the service thread: it hears from now on. To be
+/// called after the bell was put into the window.
 #[inline]
 pub fn by_service(s: &Slot) {
     if !s.has(flag::RELAYED) {
@@ -151,9 +166,10 @@ pub fn by_service(s: &Slot) {
     }
 }
 
-/// Whether the service thread must hear of this connection's device: something waits to be sent, the peer was asked whether it is there,
-/// somebody is to be rung, or nobody knows who could be. A connection that is leaving TCP is moved along by the device's news alone,
-/// and so is one that has gone back to the kernel.
+/// Whether the service thread must hear of this connection's device: something waits to be sent,
+/// the peer was asked whether it is there, somebody is to be rung, or nobody knows who could be. A
+/// connection that is leaving TCP is moved along by the device's news alone, and so is one that has
+/// gone back to the kernel.
 fn needed(c: &Connection) -> bool {
     let Some((id, s)) = c.program() else { return true };
     c.backlog()
@@ -164,7 +180,8 @@ fn needed(c: &Connection) -> bool {
         || family::shared(id)
 }
 
-/// The service thread has looked at the relay: whether it goes on to hear of its device. The caller has the relay's lock.
+/// The service thread has looked at the relay: whether it goes on to hear of its device. The caller
+/// has the relay's lock.
 pub fn as_needed(relay: &Relay, c: &mut Connection) -> bool {
     let heard = relay.heard.swap(0, Ordering::Relaxed) != 0;
     // As in Hearing::settle.

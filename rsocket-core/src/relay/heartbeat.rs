@@ -1,5 +1,5 @@
-//! The keep-alive of a running connection: what [`super::watch`] says, carried out on its device, by the rules that
-//! the program has set on its socket.
+//! The keep-alive of a running connection: what [`super::watch`] says, carried out on its device,
+//! by the rules that the program has set on its socket.
 //!
 //! Whoever calls holds the relay's lock. Entry points: [`Connection::heartbeat`], by the clock, and
 //! [`Connection::new_rules`], when the program may have changed them.
@@ -27,7 +27,8 @@ impl Connection {
         let ((record, window), relay, me) = (self.claim, self.key as u32, sys::pid());
         let mut found = None;
         family::each_used(|id, s| {
-            // Acquire: pairs with the release in link::start(); a slot that was given back has no arena.
+            // Acquire: pairs with the release in link::start(); a slot that was given back has no
+            // arena.
             if s.arena.load(Ordering::Acquire) == record + 1
                 && s.window.load(Ordering::Relaxed) == window
                 && s.relay.load(Ordering::Relaxed) == relay.wrapping_add(1)
@@ -46,7 +47,8 @@ impl Connection {
         self.fin || self.reset || matches!(&self.stage, Stage::Running { pump } if pump.closed())
     }
 
-    /// When [`Self::heartbeat`] is due, if the program has changed the rules since they were last asked for.
+    /// When [`Self::heartbeat`] is due, if the program has changed the rules since they were last
+    /// asked for.
     pub fn new_rules(&mut self) -> Option<u64> {
         if !self.running() {
             return None;
@@ -60,8 +62,8 @@ impl Connection {
         (core::mem::replace(&mut self.rules, rules) != rules).then(|| self.watch.next(&rules))
     }
 
-    /// Asks a silent peer whether it is there, and ends a connection whose peer does not say so in time. When it is due
-    /// again, on the clock of [`sys::now_ns`]; `None` for what does not run.
+    /// Asks a silent peer whether it is there, and ends a connection whose peer does not say so in
+    /// time. When it is due again, on the clock of [`sys::now_ns`]; `None` for what does not run.
     pub fn heartbeat(&mut self, now: u64) -> Option<u64> {
         let _ = self.new_rules();
         let heard_at = self.heard_by_tcp(now);
@@ -93,13 +95,15 @@ impl Connection {
     /// The program's next call says that the peer did not answer in time.
     pub(super) fn say_timed_out(&mut self) {
         if let Some((_, s)) = self.holder() {
-            // Release: pairs with pending::take, behind the reset that the program's socket gets next.
+            // Release: pairs with pending::take, behind the reset that the program's socket gets
+            // next.
             s.pending_error.store(Errno::TIMEDOUT.0, Ordering::Release);
         }
     }
 
-    /// When the peer's host was last heard of, where the device's own connection is TCP of this kernel (soft-iWARP):
-    /// there a post is reported when TCP has taken it, whether or not anybody is at the other end.
+    /// When the peer's host was last heard of, where the device's own connection is TCP of this
+    /// kernel (soft-iWARP): there a post is reported when TCP has taken it, whether or not anybody
+    /// is at the other end.
     fn heard_by_tcp(&mut self, now: u64) -> Option<u64> {
         let Stage::Running { pump } = &mut self.stage else { return None };
         if pump.pair().mode() != Mode::Message {

@@ -3,8 +3,8 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// All addresses of the host's interfaces that are not loopback and not link-local; only IPv4 ones, or both for a
-/// socket that takes both. Asks the kernel, allocates.
+/// All addresses of the host's interfaces that are not loopback and not link-local; only IPv4 ones,
+/// or both for a socket that takes both. Asks the kernel, allocates.
 pub fn addresses(six: bool) -> Vec<IpAddr> {
     let mut found = Vec::new();
     let mut list: *mut libc::ifaddrs = core::ptr::null_mut();

@@ -1,13 +1,14 @@
 //! Bytes that stay in the device's memory although the window has room for them.
 //!
-//! A receiving call that has taken what its buffers hold leaves the rest where the device has put it: most likely the next
-//! call takes that as well, and it need not be copied into the window first. No event tells of such bytes, and nobody but
-//! calls of this process finds them. So they stay only while nobody of the program's side has a bell in the window, and no
-//! other process holds the connection; and until they are taken the relay bears a mark, for which everybody who looks waits
-//! his turn, and everybody who is about to sleep lets the relay run.
+//! A receiving call that has taken what its buffers hold leaves the rest where the device has put
+//! it: most likely the next call takes that as well, and it need not be copied into the window
+//! first. No event tells of such bytes, and nobody but calls of this process finds them. So they
+//! stay only while nobody of the program's side has a bell in the window, and no other process
+//! holds the connection; and until they are taken the relay bears a mark, for which everybody who
+//! looks waits his turn, and everybody who is about to sleep lets the relay run.
 //!
-//! Must not know what the bytes are. Entry points: [`may_stay`]; [`out`] before others can hold connections, [`out_of`] for
-//! one that is about to be asked what is unread.
+//! Must not know what the bytes are. Entry points: [`may_stay`]; [`out`] before others can hold
+//! connections, [`out_of`] for one that is about to be asked what is unread.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -20,25 +21,27 @@ use crate::attach::link;
 use crate::socket::family;
 use crate::socket::slot::Slot;
 
-/// Whether what a call has left may stay where it is. The caller has the relay's lock; if not, it lets the relay run.
+/// Whether what a call has left may stay where it is. The caller has the relay's lock; if not, it
+/// lets the relay run.
 pub(super) fn may_stay(relay: &Relay, c: &Connection) -> bool {
     relay.keeps.store(1, Ordering::Relaxed);
-    // Pairs with the one in relay::arm, behind the bell of whoever sleeps, and with that in out(), behind the new holder: either
-    // they see the mark, or we see them.
+    // Pairs with the one in relay::arm, behind the bell of whoever sleeps, and with that in out(),
+    // behind the new holder: either they see the mark, or we see them.
     fence(Ordering::SeqCst);
-    c.program()
-        .is_some_and(|(id, s)| link::ends(s).is_some_and(|ends| !others(&ends, 0)) && !family::shared(id))
+    c.program().is_some_and(|(id, s)| {
+        link::ends(s).is_some_and(|ends| !others(&ends, 0)) && !family::shared(id)
+    })
 }
 
-/// Whether bytes may have stayed. Whoever could lose them by a stale answer has a fence before it, or has seen what the call
-/// did that left them. Acquire: pairs with the release in [`none`].
+/// Whether bytes may have stayed. Whoever could lose them by a stale answer has a fence before it,
+/// or has seen what the call did that left them. Acquire: pairs with the release in [`none`].
 #[inline]
 pub(super) fn any(relay: &Relay) -> bool {
     relay.keeps.load(Ordering::Acquire) != 0
 }
 
-/// None has stayed: all were taken, or the relay has run. The caller has the relay's lock. Release: whoever finds no mark, and
-/// the lock taken, finds in the window what has gone there.
+/// None has stayed: all were taken, or the relay has run. The caller has the relay's lock. Release:
+/// whoever finds no mark, and the lock taken, finds in the window what has gone there.
 #[inline]
 pub(super) fn none(relay: &Relay) {
     if any(relay) {
@@ -46,7 +49,8 @@ pub(super) fn none(relay: &Relay) {
     }
 }
 
-/// Others hold connections of this process from now on, or may: what has stayed goes into their windows.
+/// Others hold connections of this process from now on, or may: what has stayed goes into their
+/// windows.
 pub(super) fn out() {
     // Pairs with the one in may_stay().
     fence(Ordering::SeqCst);

@@ -1,4 +1,5 @@
-//! Who is waited for, and who lets the relay run, while bytes of the program's are in the device's memory.
+//! Who is waited for, and who lets the relay run, while bytes of the program's are in the device's
+//! memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -99,7 +100,9 @@ fn nothing_stays_where_anybody_waits() {
         answer
     };
     assert!(!stays(), "nobody knows who may wait");
-    relay.with(|place| place.as_mut().unwrap().slot = Some((id, s.generation.load(Ordering::Acquire))));
+    relay.with(|place| {
+        place.as_mut().unwrap().slot = Some((id, s.generation.load(Ordering::Acquire)))
+    });
     assert!(stays());
     let ends = link::ends(s).unwrap();
     assert!(ready::enlist(&ends.incoming.data_waiters(), 7));

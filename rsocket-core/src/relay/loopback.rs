@@ -1,18 +1,22 @@
-//! The kernel's part of a relayed connection: a TCP connection on the loopback interface between the program's
-//! socket and one of ours, over which no byte travels but what goes past the library ([`super::under`]).
+//! The kernel's part of a relayed connection: a TCP connection on the loopback interface between
+//! the program's socket and one of ours, over which no byte travels but what goes past the library
+//! ([`super::under`]).
 //!
-//! It gives the program what only the kernel can give: a descriptor that is connected, FIN and RST, the accept
-//! queue, the last close. Must not know relays or queue pairs. Entry points: [`tie`], [`Near::open`],
-//! [`DoorWay::open`].
+//! It gives the program what only the kernel can give: a descriptor that is connected, FIN and RST,
+//! the accept queue, the last close. Must not know relays or queue pairs. Entry points: [`tie`],
+//! [`Near::open`], [`DoorWay::open`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::net::{
-    AddressFamily, Shutdown, SocketFlags, SocketType, accept_with, bind, connect, getpeername, getsockname,
-    listen, shutdown, socket_with, sockopt,
+    AddressFamily, Shutdown, SocketFlags, SocketType, accept_with, bind, connect, getpeername,
+    getsockname, listen, shutdown, socket_with, sockopt,
 };
 
 use crate::errno::Errno;
@@ -20,13 +24,14 @@ use crate::sys;
 
 const OURS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
-/// The loopback addresses that a socket of this family can use, best first. An IPv6 socket may be able to
-/// use either.
+/// The loopback addresses that a socket of this family can use, best first. An IPv6 socket may be
+/// able to use either.
 fn loopbacks(family: AddressFamily) -> impl Iterator<Item = SocketAddr> {
     let four = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
     let six = SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::LOCALHOST, 0, 0, 0));
     let mapped = SocketAddr::V6(SocketAddrV6::new(Ipv4Addr::LOCALHOST.to_ipv6_mapped(), 0, 0, 0));
-    let (first, second) = if family == AddressFamily::INET6 { (six, Some(mapped)) } else { (four, None) };
+    let (first, second) =
+        if family == AddressFamily::INET6 { (six, Some(mapped)) } else { (four, None) };
     core::iter::once(first).chain(second)
 }
 
@@ -39,8 +44,9 @@ fn own_address(fd: impl AsFd) -> Result<SocketAddr, Errno> {
     SocketAddr::try_from(getsockname(fd)?).map_err(|_| Errno::INVAL)
 }
 
-/// Connects the program's socket `fd` to a new one of ours, on the loopback interface, without blocking for
-/// longer than that takes in the kernel. Gives our end, non-blocking and close-on-exec.
+/// Connects the program's socket `fd` to a new one of ours, on the loopback interface, without
+/// blocking for longer than that takes in the kernel. Gives our end, non-blocking and
+/// close-on-exec.
 ///
 /// # Errors
 /// What the kernel says: no loopback interface, no descriptors, a socket that is connected already.
@@ -63,8 +69,8 @@ fn tie_at(program: BorrowedFd<'_>, at: SocketAddr) -> Result<OwnedFd, Errno> {
     listen(&listener, 1)?;
     let door = own_address(&listener)?;
     match connect(program, &door) {
-        // On the loopback interface the handshake is over when connect returns, even where it says that it is
-        // still going on.
+        // On the loopback interface the handshake is over when connect returns, even where it says
+        // that it is still going on.
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
         Err(e) => return Err(e.into()),
     }
@@ -110,8 +116,8 @@ pub fn listen_near(fd: RawFd, backlog: i32) -> Result<SocketAddr, Errno> {
     Err(last)
 }
 
-/// A socket of ours that is about to knock at a listening socket of the program's. Its address is known before
-/// it knocks, so that whoever accepts it can be told who it is.
+/// A socket of ours that is about to knock at a listening socket of the program's. Its address is
+/// known before it knocks, so that whoever accepts it can be told who it is.
 pub struct Near {
     fd: OwnedFd,
     /// Its own address.
@@ -160,9 +166,12 @@ pub fn say_fin(fd: RawFd) {
 
 /// Dissolves a loopback connection by a reset. A program's socket can be connected anew then.
 pub fn untie(fd: RawFd) {
-    let unspecified = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+    let unspecified =
+        libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
     // SAFETY: the kernel reads the family of a valid sockaddr.
-    unsafe { libc::syscall(libc::SYS_connect, fd, &raw const unspecified, size_of::<libc::sockaddr>()) };
+    unsafe {
+        libc::syscall(libc::SYS_connect, fd, &raw const unspecified, size_of::<libc::sockaddr>())
+    };
 }
 
 /// Where a relay waits for a socket of the program's, which may be another process's.
@@ -204,7 +213,8 @@ impl DoorWay {
         std::os::fd::AsRawFd::as_raw_fd(&self.listener)
     }
 
-    /// Whoever came from `expected`, if somebody did. Strangers are sent away, once it is known who is none.
+    /// Whoever came from `expected`, if somebody did. Strangers are sent away, once it is known who
+    /// is none.
     pub fn let_in(&mut self, expected: Option<SocketAddr>) -> Option<OwnedFd> {
         loop {
             if self.waiting.is_none() {

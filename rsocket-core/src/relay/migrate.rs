@@ -1,9 +1,11 @@
-//! Relays of fork mode: a connection over RDMA that takes the place of a TCP connection ([`crate::fork_safe`]).
+//! Relays of fork mode: a connection over RDMA that takes the place of a TCP connection
+//! ([`crate::fork_safe`]).
 //!
-//! It is made by RDMA's own manager, as upstream makes it, and then stands until a holder of the TCP connection brings
-//! the program's socket to its door; from then on it is a relay like any other. The holder may be another process of the
-//! family than this one, which is the one that listens. Must not know what decides that a connection migrates. Entry
-//! points: [`dial`], [`awaited`], [`answer`], [`Connection::invite`].
+//! It is made by RDMA's own manager, as upstream makes it, and then stands until a holder of the
+//! TCP connection brings the program's socket to its door; from then on it is a relay like any
+//! other. The holder may be another process of the family than this one, which is the one that
+//! listens. Must not know what decides that a connection migrates. Entry points: [`dial`],
+//! [`awaited`], [`answer`], [`Connection::invite`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::SocketAddr;
@@ -26,17 +28,20 @@ use crate::sys;
 
 /// How long it may take to be established, and then to be wanted, in nanoseconds.
 const PATIENCE_NS: u64 = 10_000_000_000;
-/// How soon a relay looks again whether anybody has come, in nanoseconds: the door says so earlier, but not who it is.
+/// How soon a relay looks again whether anybody has come, in nanoseconds: the door says so earlier,
+/// but not who it is.
 pub(super) const LOOK_NS: u64 = 5_000_000;
 
-/// How soon a listener that outlives its socket looks again whether anybody may still come, in nanoseconds.
+/// How soon a listener that outlives its socket looks again whether anybody may still come, in
+/// nanoseconds.
 pub(super) const LINGER_LOOK_NS: u64 = 200_000_000;
 
 fn unmapped(a: SocketAddr) -> SocketAddr {
     SocketAddr::new(a.ip().to_canonical(), a.port())
 }
 
-/// Begins to connect to the peer of a TCP connection, at the same address and port. What becomes of it the slot is told.
+/// Begins to connect to the peer of a TCP connection, at the same address and port. What becomes of
+/// it the slot is told.
 ///
 /// # Errors
 /// There is no RDMA here after all, no memory, or no place.
@@ -68,18 +73,21 @@ fn dial_now(id: SlotId, s: &Slot) -> Result<(), Errno> {
     new.claim = (claim.record, claim.window);
     new.port = Some(port);
     relay.with(|place| *place = Some(new));
-    // The service thread begins: should it fail at once, the connection is told, whose lock our caller holds.
+    // The service thread begins: should it fail at once, the connection is told, whose lock our
+    // caller holds.
     service::nudge();
     Ok(())
 }
 
-/// The connection of this family's that has greeted whoever asks here, if there is one. It is this request's now.
+/// The connection of this family's that has greeted whoever asks here, if there is one. It is this
+/// request's now.
 pub(super) fn awaited(request: &CmId) -> Option<SlotId> {
     let (ours, theirs) = (request.local_address()?, request.peer_address()?);
     fork_safe::expected(&ours, &theirs.ip())
 }
 
-/// Grants the request of a peer that was greeted. If that cannot be, it is rejected, and the connection is told.
+/// Grants the request of a peer that was greeted. If that cannot be, it is rejected, and the
+/// connection is told.
 pub(super) fn answer(slot: SlotId, id: CmId, request: &[u8]) {
     let Some(s) = family::slot(slot) else { return };
     let granted = table::take().ok_or(Errno(libc::ENOBUFS)).and_then(|relay| {
@@ -90,17 +98,26 @@ pub(super) fn answer(slot: SlotId, id: CmId, request: &[u8]) {
             .inspect_err(|_| relay.give_back())
     });
     if let Err(e) = granted {
-        crate::log_info!("fork mode: a peer that was greeted could not be granted RDMA: errno {}", e.0);
+        crate::log_info!(
+            "fork mode: a peer that was greeted could not be granted RDMA: errno {}",
+            e.0
+        );
         fork_safe::failed(s);
         connection::news(slot);
     }
 }
 
-fn grant(key: u64, id: CmId, request: &[u8], (slot, s): (SlotId, &Slot)) -> Result<Connection, Errno> {
+fn grant(
+    key: u64,
+    id: CmId,
+    request: &[u8],
+    (slot, s): (SlotId, &Slot),
+) -> Result<Connection, Errno> {
     let shape = beside::shape(s);
-    let Granted { pump, own, claim } = Connection::prepare_answer(&id, request, shape).inspect_err(|_| {
-        let _ = id.reject(&[]);
-    })?;
+    let Granted { pump, own, claim } = Connection::prepare_answer(&id, request, shape)
+        .inspect_err(|_| {
+            let _ = id.reject(&[]);
+        })?;
     let pump = Box::new(pump);
     if let Err(e) = id.set_key(key).and_then(|()| id.accept(&own.to_bytes())) {
         Pump::close(*pump);
@@ -141,7 +158,8 @@ impl Connection {
         }
     }
 
-    /// The program's socket is not waited for any more. A holder that is tying it already takes the window as it is.
+    /// The program's socket is not waited for any more. A holder that is tying it already takes the
+    /// window as it is.
     pub(super) fn withdraw(&self) {
         let program = self.program().map(|(_, s)| s);
         program.iter().for_each(|s| fork_safe::failed(s));
@@ -161,7 +179,8 @@ impl Connection {
             return;
         };
         let Stage::Inviting { door, .. } = &mut self.stage else { return };
-        let Some(end) = door.let_in(fork_safe::tied(s)).and_then(|end| ends::made(|| Ok(end)).ok()) else {
+        let Some(end) = door.let_in(fork_safe::tied(s)).and_then(|end| ends::made(|| Ok(end)).ok())
+        else {
             return;
         };
         if let Stage::Inviting { pump, door } = core::mem::replace(&mut self.stage, Stage::Over) {

@@ -1,13 +1,14 @@
-//! What is beyond a window when it is not a peer process: a relay, which carries the bytes between the
-//! window and a queue pair.
+//! What is beyond a window when it is not a peer process: a relay, which carries the bytes between
+//! the window and a queue pair.
 //!
-//! So the socket layer knows one thing only, the window; blocking, readiness, sharing by fork and the end of a
-//! connection are the same over RDMA as over shared memory. A relay runs in the program's own threads
-//! whenever one of them is inside a call on the connection ([`pump`]), so that no thread stands between the
-//! program and the device, and in the service thread ([`service`]) when none is.
+//! So the socket layer knows one thing only, the window; blocking, readiness, sharing by fork and
+//! the end of a connection are the same over RDMA as over shared memory. A relay runs in the
+//! program's own threads whenever one of them is inside a call on the connection ([`pump`]), so
+//! that no thread stands between the program and the device, and in the service thread
+//! ([`service`]) when none is.
 //!
-//! Must not know hooks. Entry points: for the socket layer [`pump`], [`look`], [`probe`], [`arm`], [`carry_out`],
-//! [`carry_back`], [`not_connected`]; for connection set-up [`crate::plain`].
+//! Must not know hooks. Entry points: for the socket layer [`pump`], [`look`], [`probe`], [`arm`],
+//! [`carry_out`], [`carry_back`], [`not_connected`]; for connection set-up [`crate::plain`].
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -43,8 +44,8 @@ mod telling;
 mod under;
 pub mod watch;
 
-/// The connection's relay, if it is in this process. Its place may be another connection's by now: whoever holds its lock
-/// knows ([`Connection::carries`](connection::Connection::carries)).
+/// The connection's relay, if it is in this process. Its place may be another connection's by now:
+/// whoever holds its lock knows ([`Connection::carries`](connection::Connection::carries)).
 #[inline]
 #[must_use]
 pub fn of(s: &Slot) -> Option<&'static table::Relay> {
@@ -52,8 +53,9 @@ pub fn of(s: &Slot) -> Option<&'static table::Relay> {
     s.relay.load(Ordering::Acquire).checked_sub(1).and_then(table::find)
 }
 
-/// Lets the connection's relay run, if it is in this process and nobody else runs it at the moment; whether
-/// it ran. Waits for nobody, or for whoever is at bytes that have stayed in the device's memory ([`kept`]).
+/// Lets the connection's relay run, if it is in this process and nobody else runs it at the moment;
+/// whether it ran. Waits for nobody, or for whoever is at bytes that have stayed in the device's
+/// memory ([`kept`]).
 #[inline]
 pub fn pump(s: &Slot) -> bool {
     let Some(relay) = of(s) else {
@@ -74,8 +76,9 @@ pub fn pump(s: &Slot) -> bool {
     }
 }
 
-/// Moves what can be moved, for a thread of the program that holds the relay's lock; false when it is over, which is for the
-/// service thread to see to. What cannot be sent now is left to whoever hears of the device.
+/// Moves what can be moved, for a thread of the program that holds the relay's lock; false when it
+/// is over, which is for the service thread to see to. What cannot be sent now is left to whoever
+/// hears of the device.
 fn run(relay: &table::Relay, c: &mut connection::Connection) -> bool {
     let ran = c.run();
     kept::none(relay);
@@ -90,9 +93,10 @@ fn run(relay: &table::Relay, c: &mut connection::Connection) -> bool {
     ran.alive
 }
 
-/// A call of the program's found nothing to do: the relay may bring something. Where there is one CPU, a program that finds
-/// nothing again and again gives it to whoever could change that (its peer, the device's own threads), who would have
-/// to wait for the scheduler's tick otherwise. No lock may be held.
+/// A call of the program's found nothing to do: the relay may bring something. Where there is one
+/// CPU, a program that finds nothing again and again gives it to whoever could change that (its
+/// peer, the device's own threads), who would have to wait for the scheduler's tick otherwise. No
+/// lock may be held.
 pub fn look(s: &Slot) {
     pump(s);
     let Some(relay) = of(s) else { return };
@@ -104,8 +108,8 @@ pub fn look(s: &Slot) {
     }
 }
 
-/// Looks in vain, one after the other, after which the CPU is given away if it is the only one. A program that waits by
-/// epoll or in blocking calls seldom comes so far.
+/// Looks in vain, one after the other, after which the CPU is given away if it is the only one. A
+/// program that waits by epoll or in blocking calls seldom comes so far.
 const FEW: u32 = 4;
 
 /// Looks in vain, one after the other, that make a program one that polls by itself.
@@ -121,8 +125,8 @@ fn note(relay: &table::Relay, moved: bool) {
     }
 }
 
-/// A thread of the program spins on the connection from now on, or does so no more: meanwhile the service thread
-/// leaves it the device's events.
+/// A thread of the program spins on the connection from now on, or does so no more: meanwhile the
+/// service thread leaves it the device's events.
 pub fn spinning(s: &Slot, on: bool) {
     if !s.has(flag::RELAYED) {
         return;
@@ -137,8 +141,8 @@ pub fn spinning(s: &Slot, on: bool) {
     }
 }
 
-/// Before each look at the window by a thread that waits: the relay, if there is one, brings what the device has. False:
-/// nothing else has happened.
+/// Before each look at the window by a thread that waits: the relay, if there is one, brings what
+/// the device has. False: nothing else has happened.
 #[inline]
 pub fn bring(s: &Slot) -> bool {
     if s.has(flag::RELAYED) {
@@ -147,16 +151,17 @@ pub fn bring(s: &Slot) -> bool {
     false
 }
 
-/// Before a thread sleeps on the connection, and after its bell, if it has one, is in the window: the device says from now on
-/// when there is news, to whoever hears ([`hearing`]). Whether the relay has run after that; not where somebody armed it before.
+/// Before a thread sleeps on the connection, and after its bell, if it has one, is in the window:
+/// the device says from now on when there is news, to whoever hears ([`hearing`]). Whether the
+/// relay has run after that; not where somebody armed it before.
 pub fn arm(s: &Slot) -> bool {
     let Some(relay) = of(s) else { return false };
     // No thread of the program's is at it any more, as far as this one knows.
     relay.polled_at.store(0, Ordering::Relaxed);
     relay.vain.store(0, Ordering::Relaxed);
-    // Pairs with the fence of whoever takes the mark away (Service::look, Hearing::heard) and then reads the time and the
-    // bells: either we see that it is gone, or he sees that nobody polls and that our bell is there, and arms. And with the
-    // one in kept::may_stay().
+    // Pairs with the fence of whoever takes the mark away (Service::look, Hearing::heard) and then
+    // reads the time and the bells: either we see that it is gone, or he sees that nobody polls and
+    // that our bell is there, and arms. And with the one in kept::may_stay().
     fence(Ordering::SeqCst);
     if relay.armed.load(Ordering::Relaxed) != 0 && !kept::any(relay) {
         return false;
@@ -193,8 +198,8 @@ pub fn carry_back(s: &Slot, ends: &Ends) {
     }
 }
 
-/// What a data call finds on a connection whose relay has not connected: nothing yet, or why not, once; after
-/// that `then`.
+/// What a data call finds on a connection whose relay has not connected: nothing yet, or why not,
+/// once; after that `then`.
 ///
 /// # Errors
 /// Why the peer could not be reached; then `then`.
@@ -208,14 +213,16 @@ pub fn not_connected(s: &Slot, then: Errno) -> Result<(), Errno> {
     }
 }
 
-/// How long [`drain`] waits without anything happening, before the end and before exec, and in all; in nanoseconds.
+/// How long [`drain`] waits without anything happening, before the end and before exec, and in all;
+/// in nanoseconds.
 const LEAVING_IDLE_NS: u64 = 5_000_000_000;
 const EXEC_IDLE_NS: u64 = 1_000_000_000;
 const DRAIN_NS: u64 = 30_000_000_000;
 
-/// Before the process ends, or its program is another's: what its connections have accepted is sent, as long as the
-/// peers take it (`life-of-a-connection §5`). With `leaving` their farewells too, and nothing is taken any more.
-/// Ends nothing and frees nothing, since a signal handler may call `_exit`.
+/// Before the process ends, or its program is another's: what its connections have accepted is
+/// sent, as long as the peers take it (`life-of-a-connection §5`). With `leaving` their farewells
+/// too, and nothing is taken any more. Ends nothing and frees nothing, since a signal handler may
+/// call `_exit`.
 pub fn drain(leaving: bool) {
     if !service::started() {
         return;
@@ -236,7 +243,8 @@ pub fn drain(leaving: bool) {
         if moved {
             moved_at = now;
         }
-        let waited_enough = now.saturating_sub(moved_at) > patience || now.saturating_sub(began) > DRAIN_NS;
+        let waited_enough =
+            now.saturating_sub(moved_at) > patience || now.saturating_sub(began) > DRAIN_NS;
         if !busy || waited_enough {
             break;
         }
@@ -249,8 +257,8 @@ pub fn drain(leaving: bool) {
     }
 }
 
-/// Before a close that resets: a peer of ours gets no farewell, and with `at_once` what is not sent yet is not sent. The relay
-/// of another process hears of it too late, and says farewell.
+/// Before a close that resets: a peer of ours gets no farewell, and with `at_once` what is not sent
+/// yet is not sent. The relay of another process hears of it too late, and says farewell.
 pub fn reset(s: &Slot, at_once: bool) {
     let Some(relay) = of(s) else { return };
     let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
@@ -258,15 +266,16 @@ pub fn reset(s: &Slot, at_once: bool) {
     service::nudge();
 }
 
-/// Before a close that lingers (`SO_LINGER`): waits until the peer's device has all that was sent and the farewell, for
-/// `seconds` at most. The relay of another process is not waited for.
+/// Before a close that lingers (`SO_LINGER`): waits until the peer's device has all that was sent
+/// and the farewell, for `seconds` at most. The relay of another process is not waited for.
 pub fn linger(s: &Slot, seconds: u32) {
     let Some(relay) = of(s) else { return };
     let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
     let until = sys::now_ns().saturating_add(u64::from(seconds) * 1_000_000_000);
     while sys::now_ns() < until {
-        let flushed =
-            relay.with(|slot| slot.as_mut().filter(|c| c.window() == own).map(|c| c.flush(true))).flatten();
+        let flushed = relay
+            .with(|slot| slot.as_mut().filter(|c| c.window() == own).map(|c| c.flush(true)))
+            .flatten();
         match flushed {
             Some(ran) if !ran.alive => return,
             Some(ran) if ran.moved => {}
@@ -281,7 +290,8 @@ fn short_sleep() {
     let _ = sys::wait(&mut [], Some(&limit), core::ptr::null());
 }
 
-/// Relatives may wait for this process's connections from now on, whom the service thread rings, and read them.
+/// Relatives may wait for this process's connections from now on, whom the service thread rings,
+/// and read them.
 pub fn shared() {
     kept::out();
     // Pairs with the one in Hearing::settle.

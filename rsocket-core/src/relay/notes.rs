@@ -1,12 +1,16 @@
 //! What two relays of ours tell each other beside the protocol.
 //!
-//! Where they stand beside a TCP connection, its marks (`attach::marks`): a window's marks are words that both its ends
-//! read; between hosts the two relays carry them. And what has become of mappings (`placement`). They travel as
-//! CTRL words with values that upstream ignores (`wire-protocol §4.1`), in order with the data, and only where both
-//! ends have said that they are ours. Must not know when a mark is due. Entry points: [`Note::words`], [`Reader`].
+//! Where they stand beside a TCP connection, its marks (`attach::marks`): a window's marks are
+//! words that both its ends read; between hosts the two relays carry them. And what has become of
+//! mappings (`placement`). They travel as CTRL words with values that upstream ignores
+//! (`wire-protocol §4.1`), in order with the data, and only where both ends have said that they are
+//! ours. Must not know when a mark is due. Entry points: [`Note::words`], [`Reader`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use crate::wire::word::Word;
 
@@ -21,7 +25,8 @@ pub enum Note {
     End(u64),
     /// The mapping with this number is no more: the entry that came with the word is empty.
     Unmapped(u16),
-    /// The answer to [`Self::Unmapped`]: nothing that was written to the mapping is on its way any more.
+    /// The answer to [`Self::Unmapped`]: nothing that was written to the mapping is on its way any
+    /// more.
     Forgotten(u16),
 }
 
@@ -133,7 +138,9 @@ mod tests {
     #[test]
     fn other_words_are_not_notes_and_parts_have_their_order() {
         let mut reader = Reader::default();
-        for word in [Word::SHUTDOWN, Word::DISCONNECT, Word::data(5), Word::sgl(1, 384), Word(CTRL | 77)] {
+        for word in
+            [Word::SHUTDOWN, Word::DISCONNECT, Word::data(5), Word::sgl(1, 384), Word(CTRL | 77)]
+        {
             assert_eq!(reader.read(word), Read::Foreign);
         }
         let words: Vec<Word> = Note::Cut(9).words().collect();

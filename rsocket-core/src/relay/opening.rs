@@ -1,23 +1,29 @@
 //! The first moments of a connection over iWARP, where what is said too early may stay unheard.
 //!
-//! Whoever was asked must let the other end speak first (RFC 5044, 7.1.3), and a stack may still miss what comes just when
-//! it takes a connection over from TCP: soft-iWARP then has the bytes, and looks at them only when more arrive. So
-//! the accepting end waits for the first word, but not for ever; and until a word has come from the
-//! peer, each end sends an empty write now and then, which no program sees.
+//! Whoever was asked must let the other end speak first (RFC 5044, 7.1.3), and a stack may still
+//! miss what comes just when it takes a connection over from TCP: soft-iWARP then has the bytes,
+//! and looks at them only when more arrive. So the accepting end waits for the first word, but not
+//! for ever; and until a word has come from the peer, each end sends an empty write now and then,
+//! which no program sees.
 //!
-//! What comes before its own end of the connection stands fails the peer's attempt: soft-iWARP finds it behind the answer that it
-//! waits for, and says `EINVAL`. The answer may have been lost and sent again, or the peer's processor be busy. One of ours
-//! speaks as soon as it is connected, and again if it hears nothing, so it is waited for much longer than any other.
+//! What comes before its own end of the connection stands fails the peer's attempt: soft-iWARP
+//! finds it behind the answer that it waits for, and says `EINVAL`. The answer may have been lost
+//! and sent again, or the peer's processor be busy. One of ours speaks as soon as it is connected,
+//! and again if it hears nothing, so it is waited for much longer than any other.
 //!
-//! Must not know pumps, pairs or clocks: times are the caller's, in nanoseconds. Entry point: [`Opening`].
+//! Must not know pumps, pairs or clocks: times are the caller's, in nanoseconds. Entry point:
+//! [`Opening`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 /// How long nothing is heard before the first empty write; each wait after it is twice as long.
 pub const PATIENCE_NS: u64 = 20_000_000;
-/// The same at the end that was asked: longer than TCP takes to send a lost answer again, but no more, since a peer's
-/// first word may have been missed here, and it may have no other.
+/// The same at the end that was asked: longer than TCP takes to send a lost answer again, but no
+/// more, since a peer's first word may have been missed here, and it may have no other.
 pub const STRANGER_NS: u64 = 300_000_000;
 /// The same where the peer is one of ours.
 pub const OURS_NS: u64 = 5_000_000_000;

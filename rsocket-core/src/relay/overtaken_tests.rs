@@ -1,5 +1,5 @@
-//! Two programs that a TCP connection joins and two relays beside it, as between hosts, where TCP's FIN is there before
-//! anything that the relays carry: they run only when a test lets them.
+//! Two programs that a TCP connection joins and two relays beside it, as between hosts, where TCP's
+//! FIN is there before anything that the relays carry: they run only when a test lets them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::cell::RefCell;
@@ -91,14 +91,18 @@ impl Host {
     fn polled(&self) -> Events {
         let all = Events::IN | Events::RDHUP;
         let look = ready::look(self.id, self.slot(), self.raw());
-        let said = kernel_says(self.raw(), all.bits() as i16, 0) & (look.ask | Events::RDHUP | Events::HUP);
-        let heard = if said.is_empty() { said } else { ready::heard(self.slot(), self.raw(), said) };
+        let said = kernel_says(self.raw(), all.bits() as i16, 0)
+            & (look.ask | Events::RDHUP | Events::HUP);
+        let heard =
+            if said.is_empty() { said } else { ready::heard(self.slot(), self.raw(), said) };
         (look.ready | heard) & all
     }
 
     /// Until the kernel has the peer's FIN.
     fn await_fin(&self) {
-        assert!(kernel_says(self.raw(), Events::RDHUP.bits() as i16, 10_000).contains(Events::RDHUP));
+        assert!(
+            kernel_says(self.raw(), Events::RDHUP.bits() as i16, 10_000).contains(Events::RDHUP)
+        );
     }
 
     fn await_bytes(&self) {
@@ -217,7 +221,8 @@ fn the_cut_alone_is_nothing_to_read() {
         b.await_fin();
         assert_eq!(b.drain(), by_tcp);
         assert!(b.polled().is_empty());
-        // The first that the relays bring is the word of the cut, and what is behind it takes its time.
+        // The first that the relays bring is the word of the cut, and what is behind it takes its
+        // time.
         let cut = marks::cut(&link::ends(a.slot()).unwrap().outgoing).unwrap();
         marks::publish_cut(&link::ends(b.slot()).unwrap().incoming, cut);
         assert!(b.polled().is_empty());
@@ -266,7 +271,11 @@ fn the_words_may_come_before_what_tcp_brings() {
     let (world, mut a, mut b) = hosts();
     socket::shutdown(a.id, a.raw(), libc::SHUT_WR);
     settle(&world, &mut a, &mut b);
-    assert_eq!((b.receive(), b.polled()), (Err(Errno::AGAIN), Events::empty()), "TCP goes on until its FIN");
+    assert_eq!(
+        (b.receive(), b.polled()),
+        (Err(Errno::AGAIN), Events::empty()),
+        "TCP goes on until its FIN"
+    );
     rustix::io::write(a.fd.as_ref().unwrap(), b"late").unwrap();
     b.await_bytes();
     assert_eq!(b.receive().unwrap(), b"late");
@@ -282,7 +291,8 @@ fn a_direction_that_was_shut_before_the_two_met_ends_too() {
     a.meet();
     b.meet();
     b.await_fin();
-    // Whoever has polled the kernel knows of an end to read; who sent FIN before it was told cannot have left TCP.
+    // Whoever has polled the kernel knows of an end to read; who sent FIN before it was told cannot
+    // have left TCP.
     assert_eq!((b.polled(), b.receive()), (Events::IN | Events::RDHUP, Ok(vec![])));
     assert_eq!(b.slot().receive_mode(), ReceiveMode::Asked);
     settle(&world, &mut a, &mut b);
@@ -315,7 +325,8 @@ fn half_a_close_leaves_the_other_direction_to_go_on() {
     assert!(a.pump.finished() && b.pump.finished());
 }
 
-/// TCP's kernel cannot tell a sender that has left it. The end of who shuts both directions is where his own bytes went.
+/// TCP's kernel cannot tell a sender that has left it. The end of who shuts both directions is
+/// where his own bytes went.
 #[test]
 fn who_takes_nothing_more_tells_a_sender_that_has_left_tcp() {
     for back in [false, true] {
@@ -348,7 +359,11 @@ fn fin_is_believed_while_no_acknowledgement_was_given() {
     b.await_fin();
     assert_eq!(b.receive(), Ok(vec![]));
     s.inside_receive.fetch_sub(1, Ordering::SeqCst);
-    assert_eq!((b.receive(), s.receive_mode()), (Ok(vec![]), ReceiveMode::Asked), "what was said stays true");
+    assert_eq!(
+        (b.receive(), s.receive_mode()),
+        (Ok(vec![]), ReceiveMode::Asked),
+        "what was said stays true"
+    );
 }
 
 #[test]
@@ -480,7 +495,12 @@ fn find(fd: RawFd) -> Option<SlotId> {
     }
 }
 
-unsafe extern "C-unwind" fn real_ctl(set: i32, op: i32, fd: i32, event: *mut libc::epoll_event) -> i32 {
+unsafe extern "C-unwind" fn real_ctl(
+    set: i32,
+    op: i32,
+    fd: i32,
+    event: *mut libc::epoll_event,
+) -> i32 {
     // SAFETY: the caller's promises, passed on.
     unsafe { libc::epoll_ctl(set, op, fd, event) }
 }
@@ -494,7 +514,9 @@ unsafe extern "C-unwind" fn real_wait(
 ) -> i32 {
     // SAFETY: the caller's promises; the time is null or valid.
     unsafe {
-        let time = time.as_ref().map_or(-1, |t| (t.tv_sec * 1000 + (t.tv_nsec + 999_999) / 1_000_000) as i32);
+        let time = time
+            .as_ref()
+            .map_or(-1, |t| (t.tv_sec * 1000 + (t.tv_nsec + 999_999) / 1_000_000) as i32);
         libc::epoll_wait(set, events, most, time)
     }
 }
@@ -503,7 +525,8 @@ unsafe extern "C-unwind" fn real_wait(
 fn waited(set: RawFd, time: Duration) -> u32 {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
     // SAFETY: room for one event, no mask.
-    let n = unsafe { epoll::wait(set, &raw mut event, 1, Some(time), core::ptr::null(), real_wait) };
+    let n =
+        unsafe { epoll::wait(set, &raw mut event, 1, Some(time), core::ptr::null(), real_wait) };
     if n == Ok(0) { 0 } else { event.events }
 }
 
@@ -521,7 +544,8 @@ fn who_waits_for_edges_is_told_of_the_end_when_it_is_one() {
         epoll::created(set);
         let event = libc::epoll_event { events: fin | libc::EPOLLET as u32, u64: 7 };
         // SAFETY: a valid event, and the kernel's own call.
-        unsafe { epoll::ctl(set, libc::EPOLL_CTL_ADD, b.raw(), &raw const event, find, real_ctl) }.unwrap();
+        unsafe { epoll::ctl(set, libc::EPOLL_CTL_ADD, b.raw(), &raw const event, find, real_ctl) }
+            .unwrap();
         assert_eq!(waited(set, moment), 0);
         rustix::io::write(a.fd.as_ref().unwrap(), b"by TCP").unwrap();
         if cut {

@@ -1,13 +1,15 @@
-//! Direct placement over a queue pair: our mappings, of which the peer is told, and the peer's, into which the program
-//! writes (`wire-protocol §8`).
+//! Direct placement over a queue pair: our mappings, of which the peer is told, and the peer's,
+//! into which the program writes (`wire-protocol §8`).
 //!
-//! The other part of [`Pump`]. The program's memory is registered with the device, and the peer's device writes there: what
-//! comes in passes nobody here. What goes out lies in the ring of the window; it is posted before any message that was put
-//! into the window after it. What the peer has mapped is shown to the program in the window.
+//! The other part of [`Pump`]. The program's memory is registered with the device, and the peer's
+//! device writes there: what comes in passes nobody here. What goes out lies in the ring of the
+//! window; it is posted before any message that was put into the window after it. What the peer has
+//! mapped is shown to the program in the window.
 //!
-//! Between two of ours a mapping that is taken back stays registered until the peer has said that nothing is on its way to
-//! it any more ([`Note`]), so that `riounmap` breaks no connection. Must not know what rsocket(7) promises. Entry points:
-//! [`expose`], [`withdraw`], [`withdraw_all`] for the program's calls; [`Pump`]'s own for the rest.
+//! Between two of ours a mapping that is taken back stays registered until the peer has said that
+//! nothing is on its way to it any more ([`Note`]), so that `riounmap` breaks no connection. Must
+//! not know what rsocket(7) promises. Entry points: [`expose`], [`withdraw`], [`withdraw_all`] for
+//! the program's calls; [`Pump`]'s own for the rest.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::collections::VecDeque;
@@ -86,8 +88,8 @@ pub(super) struct Placements {
     untold: VecDeque<u16>,
     /// Mappings of which it was not told yet that they are no more.
     leaving: VecDeque<u16>,
-    /// It was told of one, and has not answered. One at a time: the words cost no credit, and where there is no way to
-    /// say "not yet" (iWARP) the peer's spare receives must hold all such words.
+    /// It was told of one, and has not answered. One at a time: the words cost no credit, and where
+    /// there is no way to say "not yet" (iWARP) the peer's spare receives must hold all such words.
     asked: bool,
     /// Mappings of the peer's of which it is to be told that they are forgotten; each at most once.
     answers: VecDeque<u16>,
@@ -180,14 +182,17 @@ impl<Q: QueuePair> Pump<Q> {
     pub fn forget_all(&mut self) {
         for ours in &mut self.placements.ours {
             match core::mem::replace(ours, Ours::Gone) {
-                Ours::Mapped(Iomap { target, .. }) | Ours::Leaving(target) => self.pair.withdraw(target),
+                Ours::Mapped(Iomap { target, .. }) | Ours::Leaving(target) => {
+                    self.pair.withdraw(target)
+                }
                 Ours::Free | Ours::Gone => {}
             }
         }
         self.placements.untold.clear();
     }
 
-    /// The peer has written an entry of our table: what stands there now is what the program may write to.
+    /// The peer has written an entry of our table: what stands there now is what the program may
+    /// write to.
     pub(super) fn learn(&mut self, index: u16) {
         let at = self.placements.table + u64::from(index) * Iomap::SIZE as u64;
         let mut bytes = [0; Iomap::SIZE];
@@ -239,13 +244,14 @@ impl<Q: QueuePair> Pump<Q> {
         }
     }
 
-    /// Whether the peer was told of all mappings, of which it must hear before it gets bytes that follow them.
+    /// Whether the peer was told of all mappings, of which it must hear before it gets bytes that
+    /// follow them.
     pub(super) fn all_told(&self) -> bool {
         self.placements.untold.is_empty()
     }
 
-    /// Posts what must go before any data that is still in the window: new mappings, and what was written directly.
-    /// Whether all of it went; `moved` if any did.
+    /// Posts what must go before any data that is still in the window: new mappings, and what was
+    /// written directly. Whether all of it went; `moved` if any did.
     ///
     /// # Errors
     /// [`Broken`]: the program's side of the window is not to be believed.
@@ -255,7 +261,8 @@ impl<Q: QueuePair> Pump<Q> {
             self.placements.untold.clear();
         }
         while let Some(index) = self.placements.untold.front().copied() {
-            let Some(Ours::Mapped(map)) = self.placements.ours.get(usize::from(index)).copied() else {
+            let Some(Ours::Mapped(map)) = self.placements.ours.get(usize::from(index)).copied()
+            else {
                 self.placements.untold.pop_front();
                 continue;
             };
@@ -275,7 +282,12 @@ impl<Q: QueuePair> Pump<Q> {
         let mut bytes = 0;
         while bytes < PLACES {
             let Some(piece) = self.port.place()? else { break };
-            let theirs = self.placements.theirs.get(piece.header.index as usize).copied().unwrap_or_default();
+            let theirs = self
+                .placements
+                .theirs
+                .get(piece.header.index as usize)
+                .copied()
+                .unwrap_or_default();
             let stale = theirs.generation != piece.header.generation || theirs.target.len == 0;
             if stale || !self.stream.state().writable() {
                 bytes += piece.len as usize;
@@ -294,8 +306,8 @@ impl<Q: QueuePair> Pump<Q> {
             let Some(token) = self.stream.next_direct() else { return Ok(false) };
             let addr = theirs.target.addr + u64::from(at) + u64::from(piece.done);
             let target = Sge { addr, rkey: theirs.target.rkey, len: n };
-            // SAFETY: the port promises `piece.len` readable bytes, and n is at most that many. The window's other side
-            // may write there meanwhile: it only spoils its own bytes.
+            // SAFETY: the port promises `piece.len` readable bytes, and n is at most that many. The
+            // window's other side may write there meanwhile: it only spoils its own bytes.
             let fill = |to: &mut [u8]| unsafe {
                 copy::near(to.as_mut_ptr(), piece.at, to.len().min(n as usize));
             };
@@ -312,14 +324,16 @@ impl<Q: QueuePair> Pump<Q> {
         Ok(true)
     }
 
-    /// Posts what needs no credit: that mappings are no more, and answers to that. Whether there was anything.
+    /// Posts what needs no credit: that mappings are no more, and answers to that. Whether there
+    /// was anything.
     pub(super) fn unmappings(&mut self) -> bool {
         let mut any = false;
         while let Some(index) = self.placements.leaving.front().copied()
             && !self.placements.asked
             && self.pair.staging_room() >= Iomap::SIZE as u32
         {
-            let Some(post) = note_word(Note::Unmapped(index)).and_then(|w| self.stream.next_unmap(index, w))
+            let Some(post) =
+                note_word(Note::Unmapped(index)).and_then(|w| self.stream.next_unmap(index, w))
             else {
                 break;
             };
@@ -392,7 +406,10 @@ pub unsafe fn expose(s: &Slot, at: *mut u8, len: u32, offset: u64) -> Result<u32
 }
 
 /// Works on the connection's pump, if it still has one.
-fn with_pump<R>(s: &Slot, f: impl FnOnce(&mut Pump<crate::device::rdma::RdmaPair>) -> R) -> Option<R> {
+fn with_pump<R>(
+    s: &Slot,
+    f: impl FnOnce(&mut Pump<crate::device::rdma::RdmaPair>) -> R,
+) -> Option<R> {
     super::of(s)?.with(|c| c.as_mut().filter(|c| c.carries(s))?.pump_mut().map(f)).flatten()
 }
 

@@ -92,7 +92,10 @@ fn mappings_come_and_go_and_cost_nothing() {
             }
             assert_eq!((a.send(b"still"), b.send(b"here")), (5, 4));
             settle(&world, &mut a, &mut b);
-            assert_eq!((a.receive(9).unwrap(), b.receive(9).unwrap()), (b"here".to_vec(), b"still".to_vec()));
+            assert_eq!(
+                (a.receive(9).unwrap(), b.receive(9).unwrap()),
+                (b"here".to_vec(), b"still".to_vec())
+            );
         }
     }
 }
@@ -207,7 +210,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 const PART: usize = 4000;
 
-/// What `b` has sent and `a` has received of it: messages of 4 bytes, how many direct writes there were, and bytes.
+/// What `b` has sent and `a` has received of it: messages of 4 bytes, how many direct writes there
+/// were, and bytes.
 #[derive(Default)]
 struct History {
     /// Number and length of each direct write, by part.
@@ -244,9 +248,11 @@ impl History {
         }
     }
 
-    /// Everything that was written before the last message that arrived, in part, is there, or something later.
+    /// Everything that was written before the last message that arrived, in part, is there, or
+    /// something later.
     fn check(&self, memory: &[u32]) {
-        let known = self.messages.iter().take_while(|(at, _)| *at < self.received).map(|(_, n)| *n).last();
+        let known =
+            self.messages.iter().take_while(|(at, _)| *at < self.received).map(|(_, n)| *n).last();
         for (part, writes) in self.writes.iter().enumerate() {
             for (value, len) in writes.iter().filter(|(value, _)| Some(*value) <= known) {
                 for word in &memory[part * PART..part * PART + len] {

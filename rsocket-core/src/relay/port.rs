@@ -4,7 +4,10 @@
 //! rules as any peer ([`crate::socket::send`], [`crate::socket::receive`]); but its state is its
 //! own, since nobody shares it. Must not know queue pairs. Entry point: [`Port`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use super::under::Under;
 use crate::attach::arenas::Claim;
@@ -75,7 +78,8 @@ impl Port {
     pub fn new(claim: &Claim) -> Result<Self, Reason> {
         let (recv, send) = link::fresh(Beyond::Relay)?;
         let ends = link::hold(claim).ok_or(Reason::ResourceError)?;
-        let mut port = Self { ends, recv, send, taken: 0, done: 0, gave: false, under: Under::default() };
+        let mut port =
+            Self { ends, recv, send, taken: 0, done: 0, gave: false, under: Under::default() };
         port.give_back();
         Ok(port)
     }
@@ -148,7 +152,8 @@ impl Port {
         let most = most.min(self.recv.half().behind());
         let mut bytes = 0;
         for n in 0..layout::DATA_RING {
-            let Some(word) = self.ends.incoming.poll_data(self.recv.data_position.wrapping_add(n)) else {
+            let Some(word) = self.ends.incoming.poll_data(self.recv.data_position.wrapping_add(n))
+            else {
                 break;
             };
             // Behind the word: what the program wrote before this message waits by now.
@@ -165,7 +170,8 @@ impl Port {
         }
         let region = self.recv.half().next_read();
         let offset = link::bank_start(self.recv.current) + u64::from(region.offset);
-        let inside = self.ends.incoming.payload(offset, region.len as usize + bytes as usize).is_some();
+        let inside =
+            self.ends.incoming.payload(offset, region.len as usize + bytes as usize).is_some();
         if inside { bytes } else { 0 }
     }
 
@@ -247,7 +253,9 @@ impl Port {
     /// # Errors
     /// [`Broken`].
     pub fn room(&mut self) -> Result<u32, Broken> {
-        if self.send.banks.iter().any(|half| half.room() == 0) && !send::refresh(&mut self.send, &self.ends) {
+        if self.send.banks.iter().any(|half| half.room() == 0)
+            && !send::refresh(&mut self.send, &self.ends)
+        {
             return Err(Broken);
         }
         Ok(self.send.room())
@@ -274,7 +282,8 @@ impl Port {
         let offset = link::offset_of(&message.target).ok_or(Broken)?;
         let n = message.target.len;
         // SAFETY: n is at most len, and the rest is the caller's promise.
-        if !unsafe { self.ends.outgoing.write(u64::from(offset), from, n as usize, CopyHint::Near) } {
+        if !unsafe { self.ends.outgoing.write(u64::from(offset), from, n as usize, CopyHint::Near) }
+        {
             return Err(Broken);
         }
         self.publish(message.word);
@@ -317,7 +326,8 @@ impl Port {
     pub fn has_outgoing(&self) -> bool {
         self.recv.readable() > 0
             || self.ends.incoming.places_waiting(self.taken)
-            || self.recv.ended == 0 && self.ends.incoming.poll_data(self.recv.data_position).is_some()
+            || self.recv.ended == 0
+                && self.ends.incoming.poll_data(self.recv.data_position).is_some()
             || marks::is_decided(&self.ends.incoming)
                 && self.under.has_outgoing(&self.ends.incoming, self.recv.total())
     }

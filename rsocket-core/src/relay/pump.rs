@@ -1,10 +1,13 @@
 //! The pump: what carries a connection's bytes between its window and a queue pair.
 //!
-//! On one side a [`Port`], on the other a [`Stream`] over a device. It moves whatever can move and never
-//! waits. Must not know descriptors, threads, or how the pair was connected. Entry points: [`Pump::new`],
-//! [`Pump::run`].
+//! On one side a [`Port`], on the other a [`Stream`] over a device. It moves whatever can move and
+//! never waits. Must not know descriptors, threads, or how the pair was connected. Entry points:
+//! [`Pump::new`], [`Pump::run`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 mod ending;
 
@@ -72,7 +75,8 @@ pub struct Pump<Q> {
     ended: bool,
     /// Messages that were posted and not reported yet.
     pub(super) outstanding: u32,
-    /// What the device reported in all, and how much of it were words of the peer's and posts carried out.
+    /// What the device reported in all, and how much of it were words of the peer's and posts
+    /// carried out.
     pub(super) reports: u64,
     /// What it had reported when a sender last waited for it in vain.
     pub(super) vain_at: Option<u64>,
@@ -93,8 +97,8 @@ pub struct Pump<Q> {
     nowhere: Sge,
 }
 
-/// Registers what the protocol needs and posts the first receives: to be done before connecting, so that a
-/// peer may send as soon as it is connected (`wire-protocol §2.1`).
+/// Registers what the protocol needs and posts the first receives: to be done before connecting, so
+/// that a peer may send as soon as it is connected (`wire-protocol §2.1`).
 ///
 /// # Errors
 /// The device has no memory or no room for it.
@@ -107,16 +111,18 @@ pub fn prepare(
 ) -> Option<StreamParams> {
     let half = (buffer / 2).max(1);
     let recv = RecvParams { queue, segments: ENTRIES, large: half, small: 0 };
-    let table = pair.register(ENTRIES * Sge::SIZE as u32 + u32::from(iomaps) * Iomap::SIZE as u32).ok()?;
+    let table =
+        pair.register(ENTRIES * Sge::SIZE as u32 + u32::from(iomaps) * Iomap::SIZE as u32).ok()?;
     let buffer = pair.register(RecvHalf::buffer_len(&recv)).ok()?;
     pair.post_receives(queue).ok()?;
     let table = Sge { len: ENTRIES, ..table };
     Some(StreamParams { mode: pair.mode(), send_queue, recv, buffer, table, iomaps })
 }
 
-/// Completions that a peer can make at most that keeps to the protocol, while we post nothing: reports of all our posts, as
-/// many words as it has credits, and for each post of ours that it takes up a word without one (`wire-protocol §5.5`). And as
-/// much again, for what is ours and not upstream's.
+/// Completions that a peer can make at most that keeps to the protocol, while we post nothing:
+/// reports of all our posts, as many words as it has credits, and for each post of ours that it
+/// takes up a word without one (`wire-protocol §5.5`). And as much again, for what is ours and not
+/// upstream's.
 fn most_news(params: &StreamParams) -> u32 {
     2 * (2 * u32::from(params.send_queue) + u32::from(params.recv.queue))
 }
@@ -126,7 +132,12 @@ impl<Q: QueuePair> Pump<Q> {
     ///
     /// # Errors
     /// What is wrong with the peer's offer. The port is closed then.
-    pub fn new(port: Port, pair: Q, params: &StreamParams, peer: &PrivateData) -> Result<Self, Violation> {
+    pub fn new(
+        port: Port,
+        pair: Q,
+        params: &StreamParams,
+        peer: &PrivateData,
+    ) -> Result<Self, Violation> {
         match Stream::new(params, peer) {
             Err(violation) => {
                 port.close();
@@ -172,7 +183,8 @@ impl<Q: QueuePair> Pump<Q> {
     /// The connection stands from now on; `asked` at the accepting end.
     pub fn begin(&mut self, asked: bool) {
         let ours = self.reader.is_some();
-        self.opening = (self.pair.mode() == Mode::Message).then(|| Opening::new(asked, ours, sys::now_ns()));
+        self.opening =
+            (self.pair.mode() == Mode::Message).then(|| Opening::new(asked, ours, sys::now_ns()));
     }
 
     /// When it must be run again although nothing happens, on the clock of [`sys::now_ns`].
@@ -209,13 +221,15 @@ impl<Q: QueuePair> Pump<Q> {
         self.stream.violation()
     }
 
-    /// Moves all that can move; whether anything did. However fast the peer is, and whatever it says, this comes to its end.
+    /// Moves all that can move; whether anything did. However fast the peer is, and whatever it
+    /// says, this comes to its end.
     pub fn run(&mut self) -> bool {
         let mut any = false;
         let mut taken = false;
         let mut delivered = false;
         for round in 0..2 * ROUNDS {
-            let (polled, more) = if round < ROUNDS { self.poll() } else { (self.poll_out(), false) };
+            let (polled, more) =
+                if round < ROUNDS { self.poll() } else { (self.poll_out(), false) };
             let may_speak = self.open_up();
             let noted = may_speak && self.notes();
             let sent = if may_speak { self.forward() } else { Ok(false) };
@@ -233,8 +247,8 @@ impl<Q: QueuePair> Pump<Q> {
             let said = may_speak && self.control();
             let moved = polled || noted || in_moved || out_moved || ended || said;
             any |= moved;
-            // Each step has done all that it could: only news of the device's make more possible, and what another thread of
-            // the program has put in since. An end comes in many steps.
+            // Each step has done all that it could: only news of the device's make more possible,
+            // and what another thread of the program has put in since. An end comes in many steps.
             let again = more || out_moved && self.port.has_outgoing() || moved && self.ending();
             if !again || self.violation() == Some(Violation::Flood) {
                 break;
@@ -272,7 +286,9 @@ impl<Q: QueuePair> Pump<Q> {
         for i in 0..count {
             let Some(completion) = self.batch.get(i) else { break };
             match *completion {
-                Completion::None | Completion::Sent { token: HALF } | Completion::Failed { token: HALF } => {}
+                Completion::None
+                | Completion::Sent { token: HALF }
+                | Completion::Failed { token: HALF } => {}
                 Completion::Sent { token } => {
                     self.outstanding = self.outstanding.saturating_sub(1);
                     // That the peer is there does not mean that it takes anything.
@@ -315,8 +331,8 @@ impl<Q: QueuePair> Pump<Q> {
         (count > 0, count == BATCH)
     }
 
-    /// Takes all the news that the device has, posting nothing meanwhile; whether there were any. A peer that has more is thrown
-    /// out: words that need no credit cost it nothing.
+    /// Takes all the news that the device has, posting nothing meanwhile; whether there were any. A
+    /// peer that has more is thrown out: words that need no credit cost it nothing.
     fn poll_out(&mut self) -> bool {
         let before = self.reports;
         while self.poll().1 {
@@ -329,8 +345,9 @@ impl<Q: QueuePair> Pump<Q> {
         self.reports > before
     }
 
-    /// Reads the entry of our target table that an SGL word may have announced (`wire-protocol §5.6`). No more than one: the
-    /// next has a word of its own, and before that may be half written.
+    /// Reads the entry of our target table that an SGL word may have announced
+    /// (`wire-protocol §5.6`). No more than one: the next has a word of its own, and before that
+    /// may be half written.
     fn entry(&mut self) -> Result<(), Violation> {
         let Some(index) = self.stream.expected_entry() else { return Ok(()) };
         let at = self.table.addr + u64::from(index) * Sge::SIZE as u64;
@@ -361,8 +378,8 @@ impl<Q: QueuePair> Pump<Q> {
                     // One that went back to TCP ends there.
                     if !self.beside.as_ref().is_some_and(|beside| beside.returned) {
                         if !self.connected() {
-                            // Before the end can be read: whoever has read it learns from its next send that
-                            // the peer has closed both ways.
+                            // Before the end can be read: whoever has read it learns from its next
+                            // send that the peer has closed both ways.
                             self.port.refuse();
                         }
                         self.port.deliver_end();
@@ -417,7 +434,8 @@ impl<Q: QueuePair> Pump<Q> {
         let mut sink = |at: *const u8, len: usize| {
             let mut from = 0;
             while !full && !broken && from < len {
-                // SAFETY: each_chunk promises that `at` is readable for `len` bytes during the call.
+                // SAFETY: each_chunk promises that `at` is readable for `len` bytes during the
+                // call.
                 match unsafe { port.deliver(at.add(from), (len - from) as u32) } {
                     Ok(0) => full = true,
                     Ok(n) => {
@@ -459,8 +477,9 @@ impl<Q: QueuePair> Pump<Q> {
                     }
                     let Some(post) = self.stream.next_data(&mut ramp, most) else { break };
                     let n = post.target.len;
-                    // SAFETY: the port promises `len` readable bytes in a row at `at`, and n is at most len. The
-                    // window's other side may write there meanwhile: it only spoils its own stream.
+                    // SAFETY: the port promises `len` readable bytes in a row at `at`, and n is at
+                    // most len. The window's other side may write there meanwhile: it only spoils
+                    // its own stream.
                     let fill = |to: &mut [u8]| unsafe {
                         copy::near(to.as_mut_ptr(), at, to.len().min(n as usize));
                     };
@@ -540,13 +559,15 @@ impl<Q: QueuePair> Pump<Q> {
         match self.pair.post_message(bytes, post.target, post.word, post.token) {
             Ok(()) => self.outstanding += 1,
             Err(PostError::Ended) => {}
-            // Slots are counted so that this cannot be; a connection that miscounts is not to be trusted.
+            // Slots are counted so that this cannot be; a connection that miscounts is not to be
+            // trusted.
             Err(PostError::Full | PostError::Unsupported) => self.hang_up(),
         }
     }
 
-    /// What [`super::watch`] goes by. Where words travel by messages (iWARP) a report says no more than that the device
-    /// has taken a post: then only words are signs of life, unless `reports_count`.
+    /// What [`super::watch`] goes by. Where words travel by messages (iWARP) a report says no more
+    /// than that the device has taken a post: then only words are signs of life, unless
+    /// `reports_count`.
     #[must_use]
     pub fn seen(&self, reports_count: bool) -> Seen {
         Seen {
@@ -557,8 +578,8 @@ impl<Q: QueuePair> Pump<Q> {
         }
     }
 
-    /// Sends what only the peer's device answers (`wire-protocol §7`), unless something is on its way that would fail as
-    /// well if the peer were gone: then the post fails, and the pair ends.
+    /// Sends what only the peer's device answers (`wire-protocol §7`), unless something is on its
+    /// way that would fail as well if the peer were gone: then the post fails, and the pair ends.
     pub fn ask(&mut self) {
         if self.outstanding > 0 || self.due().is_some() {
             return;

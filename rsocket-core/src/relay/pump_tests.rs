@@ -1,4 +1,5 @@
-//! Two pumps over the simulated device: what one program puts into its window, the other takes out of its own.
+//! Two pumps over the simulated device: what one program puts into its window, the other takes out
+//! of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::cell::RefCell;
@@ -89,7 +90,8 @@ pub(super) fn ends_with(
     let (world, mut a, mut b) = sim::pair(weather);
     let pa = prepare(&mut a, queue, buffer, send_queue, IOMAPS).unwrap();
     let pb = prepare(&mut b, queue, buffer, send_queue, IOMAPS).unwrap();
-    let heard = |p: PrivateData| PrivateData::parse(&PrivateData { notes, ..p }.to_bytes()).unwrap();
+    let heard =
+        |p: PrivateData| PrivateData::parse(&PrivateData { notes, ..p }.to_bytes()).unwrap();
     let end = |pair: SimPair, own, other| {
         let (fd, tie, id, port) = program();
         let pump = Pump::new(port, pair, &own, &heard(other)).unwrap();
@@ -183,8 +185,8 @@ fn bytes_arrive_in_order_whatever_the_sizes() {
     }
 }
 
-/// An entry counts from its SGL word on (`wire-protocol §5.6`): what stands in the table before, or is still on its way
-/// there, is not looked at because some other word has come.
+/// An entry counts from its SGL word on (`wire-protocol §5.6`): what stands in the table before, or
+/// is still on its way there, is not looked at because some other word has come.
 #[test]
 fn an_entry_counts_from_its_word_on() {
     const HALF: u32 = 2048;
@@ -198,8 +200,13 @@ fn an_entry_counts_from_its_word_on() {
         let pump = Pump::new(port, pair, &ours, &theirs.private_data()).unwrap();
         let mut end = End { fd, tie, id, pump };
         let enter = |peer: &mut SimPair, index: u32| {
-            let half = Sge { addr: theirs.buffer.addr + u64::from(index * HALF), len: HALF, ..theirs.buffer };
-            let place = Sge { addr: ours.table.addr + u64::from(index * 16), len: 16, ..ours.table };
+            let half = Sge {
+                addr: theirs.buffer.addr + u64::from(index * HALF),
+                len: HALF,
+                ..theirs.buffer
+            };
+            let place =
+                Sge { addr: ours.table.addr + u64::from(index * 16), len: 16, ..ours.table };
             peer.post_write(&half.to_bytes(Endian::NATIVE), place, None, 0).unwrap();
         };
         let say = |peer: &mut SimPair, end: &mut End, word: Word| {
@@ -246,20 +253,26 @@ fn what_had_to_wait_goes_together() {
     assert!(words < 20, "{words} messages carried what {MESSAGES} sends had put in");
 }
 
-/// Upstream's library posts receives for the credits that it gives and no more, and only inside its calls: data leave some of
-/// them to the words that cost no credit (`wire-protocol §5.5`). Ours has spare ones.
+/// Upstream's library posts receives for the credits that it gives and no more, and only inside its
+/// calls: data leave some of them to the words that cost no credit (`wire-protocol §5.5`). Ours has
+/// spare ones.
 #[test]
 fn upstream_has_receives_left_for_what_is_not_data() {
     for (notes, most) in [(false, 12), (true, 16)] {
         for mode in [crate::proto::control::Mode::Immediate, crate::proto::control::Mode::Message] {
-            let (world, mut a, mut b) = ends_with(Weather { mode, ..Weather::default() }, 16, 131_072, notes);
+            let (world, mut a, mut b) =
+                ends_with(Weather { mode, ..Weather::default() }, 16, 131_072, notes);
             // Looks at nothing meanwhile.
             b.pump.pair().post_receives(if notes { 8 } else { 0 }).unwrap();
             for i in 0..20 {
                 assert_eq!(a.send(&[byte(i)]), 1);
                 settle_one(&world, &mut a);
             }
-            assert_eq!((a.pump.carried.0, a.pump.outstanding), (most, 0), "none waits for a receive");
+            assert_eq!(
+                (a.pump.carried.0, a.pump.outstanding),
+                (most, 0),
+                "none waits for a receive"
+            );
             let mut got = Vec::new();
             while got.len() < 20 {
                 settle(&world, &mut a, &mut b);
@@ -281,7 +294,8 @@ fn tcp_beside_says_when_it_has_room_and_no_more() {
     port.close();
 }
 
-/// Between hosts: a reader that was told by FIN that there is an end to read finds it, whenever the two ends met.
+/// Between hosts: a reader that was told by FIN that there is an end to read finds it, whenever the
+/// two ends met.
 #[test]
 fn who_has_heard_fin_does_not_let_the_sender_leave_tcp_any_more() {
     for fin in [true, false] {
@@ -295,8 +309,11 @@ fn who_has_heard_fin_does_not_let_the_sender_leave_tcp_any_more() {
         let mut byte = 0_u8;
         let v = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
         let got = socket::receive(id, fd.as_raw_fd(), &v, libc::MSG_DONTWAIT);
-        let (mode, expected) =
-            if fin { (ReceiveMode::Asked, Ok(0)) } else { (ReceiveMode::Acknowledged, Err(Errno::AGAIN)) };
+        let (mode, expected) = if fin {
+            (ReceiveMode::Asked, Ok(0))
+        } else {
+            (ReceiveMode::Acknowledged, Err(Errno::AGAIN))
+        };
         assert_eq!((s.receive_mode(), got), (mode, expected));
         port.close();
     }
@@ -309,7 +326,8 @@ fn both_ends_of_a_stream_are_a_hang_up_at_once() {
     socket::shutdown(a.id, a.fd.as_raw_fd(), libc::SHUT_WR);
     settle(&world, &mut a, &mut b);
     assert_eq!(b.receive(1).unwrap(), b"");
-    let look = |end: &End| ready::look(end.id, family::slot(end.id).unwrap(), end.fd.as_raw_fd()).ready;
+    let look =
+        |end: &End| ready::look(end.id, family::slot(end.id).unwrap(), end.fd.as_raw_fd()).ready;
     assert!(!look(&b).contains(Events::HUP));
     b.close();
     settle(&world, &mut a, &mut b);
@@ -370,13 +388,17 @@ fn a_lost_peer_is_no_clean_end() {
     assert!(b.pump.finished());
 }
 
-/// What is said when both directions are shut is DISCONNECT, in whatever order that is (`wire-protocol §6.1`): the peer's
-/// sender hears of it. What has come before can still be read, and then the end.
+/// What is said when both directions are shut is DISCONNECT, in whatever order that is
+/// (`wire-protocol §6.1`): the peer's sender hears of it. What has come before can still be read,
+/// and then the end.
 #[test]
 fn shutting_both_directions_is_a_disconnect() {
     for mode in [crate::proto::control::Mode::Immediate, crate::proto::control::Mode::Message] {
-        for hows in [&[libc::SHUT_RDWR][..], &[libc::SHUT_RD, libc::SHUT_WR], &[libc::SHUT_WR, libc::SHUT_RD]]
-        {
+        for hows in [
+            &[libc::SHUT_RDWR][..],
+            &[libc::SHUT_RD, libc::SHUT_WR],
+            &[libc::SHUT_WR, libc::SHUT_RD],
+        ] {
             let (world, mut a, mut b) = ends(Weather { mode, ..Weather::default() }, 384, 131_072);
             a.send(b"last");
             // All that the window takes, and the device's buffer behind it.
@@ -433,8 +455,8 @@ fn who_reads_no_more_and_then_sends_no_more_says_one_word() {
     }
 }
 
-/// Upstream's sleeping reader hears of an end by its word only (`wire-protocol §6.2`); one of ours takes the pair's end
-/// without one for the reset that it is.
+/// Upstream's sleeping reader hears of an end by its word only (`wire-protocol §6.2`); one of ours
+/// takes the pair's end without one for the reset that it is.
 #[test]
 fn a_reset_is_told_to_upstream_as_a_close() {
     for mode in [crate::proto::control::Mode::Immediate, crate::proto::control::Mode::Message] {
@@ -467,8 +489,8 @@ fn over_iwarp_whoever_was_asked_waits_for_the_other_to_speak() {
     assert_eq!(a.receive(100).unwrap(), b"banner");
     assert_eq!((a.pump.due(), b.pump.due()), (None, None));
 
-    // A peer that never speaks is not waited for for ever; but one of ours will, however busy its host is, and whatever comes
-    // before fails its attempt.
+    // A peer that never speaks is not waited for for ever; but one of ours will, however busy its
+    // host is, and whatever comes before fails its attempt.
     for notes in [false, true] {
         let (world, mut a, mut b) = ends_with(weather(), 384, 131_072, notes);
         b.pump.begin(true);

@@ -1,9 +1,10 @@
 //! The service thread: runs relays while no thread of the program does, and hears of connections.
 //!
-//! One thread for a process, made with the first use of RDMA (`life-of-a-connection §8`). It sleeps in
-//! epoll on the connection manager's events, the device's completions (but see [`super::hearing`]), its bell, and our ends of the loopback
-//! connections; it never polls at rest, but for a slow clock while connections stand, by which it finds out that a
-//! host has gone. Must not know the protocol. Entry points: [`start`], [`new_id`], [`watch`], [`nudge`].
+//! One thread for a process, made with the first use of RDMA (`life-of-a-connection §8`). It sleeps
+//! in epoll on the connection manager's events, the device's completions (but see
+//! [`super::hearing`]), its bell, and our ends of the loopback connections; it never polls at rest,
+//! but for a slow clock while connections stand, by which it finds out that a host has gone. Must
+//! not know the protocol. Entry points: [`start`], [`new_id`], [`watch`], [`nudge`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::cell::UnsafeCell;
@@ -29,13 +30,15 @@ use crate::sync::lock::OwnedLock;
 use crate::sync::settle::Settle;
 use crate::sys;
 
-/// A relay that a thread of the program polled so recently (in ticks, some hundred microseconds) is left to it.
+/// A relay that a thread of the program polled so recently (in ticks, some hundred microseconds) is
+/// left to it.
 const HOT: u64 = 400_000;
 /// How soon such a relay is looked at again, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 /// How often a relay that goes on having news is run before others have their turn.
 const TURNS: u32 = 16;
-/// The least time between two rounds of heartbeats, and how soon one is tried again that was busy, in nanoseconds.
+/// The least time between two rounds of heartbeats, and how soon one is tried again that was busy,
+/// in nanoseconds.
 const ROUND_NS: u64 = 50_000_000;
 
 mod known;
@@ -65,15 +68,16 @@ struct Service {
     nudge: RawFd,
     bell: BellRef,
     lock: OwnedLock,
-    /// When the next round of heartbeats is due, on the clock of [`sys::now_ns`]; `u64::MAX` while nothing stands.
-    /// Relaxed: the thread that sleeps by it is woken by whatever makes it earlier, or makes it so itself.
+    /// When the next round of heartbeats is due, on the clock of [`sys::now_ns`]; `u64::MAX` while
+    /// nothing stands. Relaxed: the thread that sleeps by it is woken by whatever makes it earlier,
+    /// or makes it so itself.
     heartbeat: AtomicU64,
     /// What is looked up. Touched under `lock`.
     known: UnsafeCell<Known>,
 }
 
-// SAFETY: `known` is only touched under `lock`; the channel is read by the service thread alone, and making
-// identifiers on it is thread-safe in librdmacm; the rest is plain numbers.
+// SAFETY: `known` is only touched under `lock`; the channel is read by the service thread alone,
+// and making identifiers on it is thread-safe in librdmacm; the rest is plain numbers.
 unsafe impl Sync for Service {}
 // SAFETY: as above.
 unsafe impl Send for Service {}
@@ -109,7 +113,9 @@ fn open() -> Result<Service, Errno> {
     let channel = EventChannel::open().map_err(|e| {
         match e {
             CmError::Missing(missing) => crate::log_warn!("{}", missing),
-            CmError::Os(e) => crate::log_warn!("no RDMA: the connection manager says errno {}", e.0),
+            CmError::Os(e) => {
+                crate::log_warn!("no RDMA: the connection manager says errno {}", e.0)
+            }
         }
         Errno::from(e)
     })?;
@@ -147,8 +153,8 @@ fn launch(service: Service) -> Result<(), Errno> {
     spawned
 }
 
-/// A thread that takes no signal: the program's handlers run on the program's threads. Made by libc, so that
-/// `setuid` and the like reach it (`life-of-a-connection §8`).
+/// A thread that takes no signal: the program's handlers run on the program's threads. Made by
+/// libc, so that `setuid` and the like reach it (`life-of-a-connection §8`).
 fn spawn() -> Result<(), Errno> {
     extern "C" fn main(_: *mut libc::c_void) -> *mut libc::c_void {
         if let Some(service) = running() {
@@ -157,8 +163,8 @@ fn spawn() -> Result<(), Errno> {
         sys::own_thread(false);
         core::ptr::null_mut()
     }
-    // SAFETY: the sets and the identifier are written by libc before they are read; the thread function lives
-    // for ever and takes no argument.
+    // SAFETY: the sets and the identifier are written by libc before they are read; the thread
+    // function lives for ever and takes no argument.
     unsafe {
         let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
         let mut thread = core::mem::zeroed();
@@ -168,7 +174,12 @@ fn spawn() -> Result<(), Errno> {
         libc::pthread_attr_init(&raw mut attributes);
         libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
         sys::own_thread(true);
-        let r = libc::pthread_create(&raw mut thread, &raw const attributes, main, core::ptr::null_mut());
+        let r = libc::pthread_create(
+            &raw mut thread,
+            &raw const attributes,
+            main,
+            core::ptr::null_mut(),
+        );
         if r != 0 {
             sys::own_thread(false);
         }
@@ -201,7 +212,11 @@ pub struct Watch {
 impl Watch {
     /// The completions of a relay's pair.
     pub fn completions(key: u64, fd: Option<RawFd>) -> Self {
-        Self { fd: fd.unwrap_or(-1), token: COMPLETIONS | key & !WHAT, events: epoll::EventFlags::IN }
+        Self {
+            fd: fd.unwrap_or(-1),
+            token: COMPLETIONS | key & !WHAT,
+            events: epoll::EventFlags::IN,
+        }
     }
 
     /// Somebody comes to a relay's door.
@@ -226,11 +241,13 @@ pub fn watch(watch: &Watch) {
     }
 }
 
-/// Whether the thread hears of that relay's completions from now on. The caller has the relay's lock.
+/// Whether the thread hears of that relay's completions from now on. The caller has the relay's
+/// lock.
 pub(super) fn hears(key: u64, fd: RawFd, so: bool) {
     if let Some(service) = running() {
-        // Out of the set, not in it without events: the kernel's device code wakes whoever watches its descriptor without
-        // saying of what, and a thread is woken for that to find that it asked for nothing.
+        // Out of the set, not in it without events: the kernel's device code wakes whoever watches
+        // its descriptor without saying of what, and a thread is woken for that to find that it
+        // asked for nothing.
         if so {
             watch(&Watch::completions(key, Some(fd)));
         } else {
@@ -284,7 +301,8 @@ impl Service {
         loop {
             events.clear();
             if !running().is_some_and(|s| core::ptr::eq(s, self)) {
-                // Another has begun, or will. (The nudge's number stays: somebody may be about to use it.)
+                // Another has begun, or will. (The nudge's number stays: somebody may be about to
+                // use it.)
                 sys::close_private(self.epoll);
                 return;
             }
@@ -292,12 +310,14 @@ impl Service {
             let buffer = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(sys::borrow(self.epoll), buffer, limit.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                // The descriptor is gone: the program closed what it could not see. Nothing is left to do.
+                // The descriptor is gone: the program closed what it could not see. Nothing is left
+                // to do.
                 Err(_) => return,
             }
             if !hot.is_empty() {
                 let now = sys::now_ns();
-                let due: Vec<u64> = hot.iter().filter(|(_, due)| **due <= now).map(|(key, _)| *key).collect();
+                let due: Vec<u64> =
+                    hot.iter().filter(|(_, due)| **due <= now).map(|(key, _)| *key).collect();
                 for key in due {
                     hot.remove(&key);
                     self.look(key, &mut hot);
@@ -348,7 +368,8 @@ impl Service {
                 let mut ready = Vec::new();
                 link::collect_far(&mut |record, window| ready.push((record, window)));
                 for window in ready {
-                    if let Some(Some(key)) = self.with(|known| known.windows.get(&window).copied()) {
+                    if let Some(Some(key)) = self.with(|known| known.windows.get(&window).copied())
+                    {
                         self.look(key, hot);
                     }
                 }
@@ -365,7 +386,8 @@ impl Service {
                 if let Some(relay) = Relay::of_key(token & !WHAT) {
                     // HUP alone: both sides have said FIN, which is a clean end.
                     let reset = flags.contains(epoll::EventFlags::ERR);
-                    let fin = reset || flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
+                    let fin = reset
+                        || flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
                     with_news(relay, |c| c.iter_mut().for_each(|c| c.on_end(fin, reset)));
                     self.look(relay.key(), hot);
                 }
@@ -537,7 +559,10 @@ fn turns(mut turn: impl FnMut() -> Turn) -> Turn {
 
 fn time_until(due: u64) -> rustix::event::Timespec {
     let ns = due.saturating_sub(sys::now_ns());
-    rustix::event::Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+    rustix::event::Timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    }
 }
 
 /// Refuses a request. Whoever asked may be gone by now.
@@ -557,7 +582,8 @@ fn recognise(id: &CmId, private: &[u8]) -> Recognised {
     remote::recognise(&ours, &theirs, &request.proof)
 }
 
-/// Works on a relay, and then tells the program what changed, with no lock held: it may want to know at once.
+/// Works on a relay, and then tells the program what changed, with no lock held: it may want to
+/// know at once.
 pub fn with_news<R>(relay: &Relay, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
     let (r, told) = relay.with(|slot| {
         let r = f(slot);

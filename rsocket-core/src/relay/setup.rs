@@ -1,15 +1,18 @@
 //! How a relayed connection comes to stand: resolving, asking, answering, knocking.
 //!
-//! The other half of [`Connection`]: what the connection manager's events ask for, up to the moment when bytes may
-//! flow. Whoever calls holds the relay's lock. Entry points: [`Connection::dial`], [`Connection::court`],
-//! [`Connection::bound`], [`Connection::answer`], [`Connection::answer_beside`], [`Connection::on_event`].
+//! The other half of [`Connection`]: what the connection manager's events ask for, up to the moment
+//! when bytes may flow. Whoever calls holds the relay's lock. Entry points: [`Connection::dial`],
+//! [`Connection::court`], [`Connection::bound`], [`Connection::answer`],
+//! [`Connection::answer_beside`], [`Connection::on_event`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::connection::{Connection, Courtship, Dialled, Door, Granted, Options, Shape, Stage, To, window};
+use super::connection::{
+    Connection, Courtship, Dialled, Door, Granted, Options, Shape, Stage, To, window,
+};
 use super::guests::{self, Guest};
 use super::loopback::Near;
 use super::port::Port;
@@ -43,8 +46,8 @@ const RESOLVE_TRIES: u32 = 3;
 const NOBODY_LISTENS: i32 = 8;
 
 impl Connection {
-    /// Begins to connect; whatever becomes of it, the program hears in its slot, which has its side of the window
-    /// and is marked as pending.
+    /// Begins to connect; whatever becomes of it, the program hears in its slot, which has its side
+    /// of the window and is marked as pending.
     pub fn dial(
         key: u64,
         id: CmId,
@@ -84,8 +87,8 @@ impl Connection {
         new
     }
 
-    /// Begins to resolve the address of [`Self::court`]; apart from it, since it may fail and then tells the
-    /// connection, whose lock the caller of `court` holds.
+    /// Begins to resolve the address of [`Self::court`]; apart from it, since it may fail and then
+    /// tells the connection, whose lock the caller of `court` holds.
     pub fn begin(&mut self) {
         if let Stage::Resolving { tries: 0, to } = self.stage {
             self.stage = Stage::Resolving { tries: 1, to };
@@ -139,8 +142,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Listens for peers on other hosts who ask for RDMA beside their TCP connections, or, where the program listens
-    /// at `door`, for connections of their own.
+    /// Listens for peers on other hosts who ask for RDMA beside their TCP connections, or, where
+    /// the program listens at `door`, for connections of their own.
     ///
     /// # Errors
     /// What the connection manager says; `EOPNOTSUPP` on iWARP, which shares TCP's ports.
@@ -158,7 +161,13 @@ impl Connection {
     ///
     /// # Errors
     /// Why it was.
-    pub fn answer(key: u64, id: CmId, request: &[u8], door: SocketAddr, shape: Shape) -> Result<Self, Errno> {
+    pub fn answer(
+        key: u64,
+        id: CmId,
+        request: &[u8],
+        door: SocketAddr,
+        shape: Shape,
+    ) -> Result<Self, Errno> {
         match Self::prepare_answer(&id, request, shape) {
             Ok(Granted { pump, own, claim }) => {
                 let pump = Box::new(pump);
@@ -194,7 +203,8 @@ impl Connection {
         match Self::prepare_answer(&id, request, shape) {
             Ok(Granted { pump, own, claim }) => {
                 let pump = Box::new(pump.beside_tcp());
-                let granted = id.set_key(key).and_then(|()| id.accept(&beside::answer(&own, &proof)));
+                let granted =
+                    id.set_key(key).and_then(|()| id.accept(&beside::answer(&own, &proof)));
                 if let Err(e) = granted {
                     Pump::close(*pump);
                     return Err(e.into());
@@ -213,7 +223,11 @@ impl Connection {
         }
     }
 
-    pub(super) fn prepare_answer(id: &CmId, request: &[u8], shape: Shape) -> Result<Granted, Errno> {
+    pub(super) fn prepare_answer(
+        id: &CmId,
+        request: &[u8],
+        shape: Shape,
+    ) -> Result<Granted, Errno> {
         // `wire-protocol §2.7`: a request that we cannot understand is rejected.
         let peer = PrivateData::parse(request).map_err(|_| Errno(libc::ENOTSUP))?;
         let (pair, params) = make_pair(id, shape)?;
@@ -267,7 +281,9 @@ impl Connection {
                 Stage::Running { pump }
             }
             (stage @ Stage::Running { .. }, _) | (stage @ Stage::Listening { .. }, _) => stage,
-            (Stage::Resolving { tries, to }, Kind::Failed { errno }) => self.again(tries, to, *errno),
+            (Stage::Resolving { tries, to }, Kind::Failed { errno }) => {
+                self.again(tries, to, *errno)
+            }
             (Stage::Routing { tries }, Kind::Failed { errno })
                 if tries < RESOLVE_TRIES && *errno == Errno::TIMEDOUT =>
             {
@@ -301,7 +317,8 @@ impl Connection {
         if (self.beside || self.migrant)
             && !matches!(self.id.device(), Ok(Some(d)) if d.mode() == Mode::Immediate)
         {
-            // iWARP shares TCP's ports: whoever listens there would take this for a stranger's connection.
+            // iWARP shares TCP's ports: whoever listens there would take this for a stranger's
+            // connection.
             return self.unreached(Stage::Over, Errno::OPNOTSUPP);
         }
         let made = make_pair(&self.id, self.shape);
@@ -390,14 +407,16 @@ impl Connection {
         Stage::Over
     }
 
-    /// Whether somebody listens at the port of the TCP connection, for whoever would ask there next.
+    /// Whether somebody listens at the port of the TCP connection, for whoever would ask there
+    /// next.
     fn learn(&self, closed: bool) {
         let asked = self.courtship.as_ref().filter(|c| !c.redirected);
         let Some(at) = asked.and_then(|_| self.program()?.1.names.get(1)?.get()) else { return };
         if closed { silent::refused(&at) } else { silent::answered(&at) }
     }
 
-    /// The port at which a refusal says that the connection's relatives can be asked, the first time.
+    /// The port at which a refusal says that the connection's relatives can be asked, the first
+    /// time.
     fn may_ask_at(&self, refusal: &[u8]) -> Option<u16> {
         self.courtship.as_ref().filter(|c| !c.redirected)?;
         beside::ask_there(refusal)
@@ -408,7 +427,8 @@ impl Connection {
         if let Some(courtship) = &mut self.courtship {
             courtship.redirected = true;
         }
-        let Some(theirs) = self.program().and_then(|(_, s)| s.names.get(1).and_then(Name::get)) else {
+        let Some(theirs) = self.program().and_then(|(_, s)| s.names.get(1).and_then(Name::get))
+        else {
             dialled.port.close();
             return Stage::Over;
         };
@@ -449,7 +469,10 @@ impl Connection {
                 self.started(pump)
             }
             Err(e) => {
-                crate::log_warn!("a connection over RDMA could not be handed to its listener: errno {}", e.0);
+                crate::log_warn!(
+                    "a connection over RDMA could not be handed to its listener: errno {}",
+                    e.0
+                );
                 guests::forget(self.claim.0, self.claim.1);
                 Pump::close(*pump);
                 let _ = self.id.disconnect();
@@ -490,7 +513,12 @@ impl Connection {
                 if !refused && let Some(theirs) = s.names.get(1).and_then(Name::get) {
                     silent::remember(&theirs.ip());
                 }
-                remote::failed(id, s, if refused { Reason::PeerRefused } else { Reason::NoRoute }, refused);
+                remote::failed(
+                    id,
+                    s,
+                    if refused { Reason::PeerRefused } else { Reason::NoRoute },
+                    refused,
+                );
             }
             return Stage::Over;
         }
@@ -509,7 +537,8 @@ fn make_pair(id: &CmId, shape: Shape) -> Result<(RdmaPair, StreamParams), Errno>
         // One for what the stream does not count (`opening`).
         send_queue: shape.send_queue.saturating_add(1),
         receive_queue: shape.receive_queue,
-        // For words that cost no credit: a few of the protocol's, and two of our notes (`placement`) each way.
+        // For words that cost no credit: a few of the protocol's, and two of our notes
+        // (`placement`) each way.
         spare_receives: 16,
         inline: shape.inline,
         staging: shape.send_buffer,

@@ -1,11 +1,16 @@
-//! Whom it is no use to ask over RDMA: hosts that did not answer, ports behind which nobody listens.
+//! Whom it is no use to ask over RDMA: hosts that did not answer, ports behind which nobody
+//! listens.
 //!
-//! Asking costs a queue pair and its memory; of a silent host until the connection manager gives up, which takes it
-//! more than a minute (`life-of-a-connection §2`). Must not know who asks. Entry points: [`is_silent`] and
-//! [`remember`] for hosts, [`is_closed`], [`refused`] and [`answered`] for ports.
+//! Asking costs a queue pair and its memory; of a silent host until the connection manager gives
+//! up, which takes it more than a minute (`life-of-a-connection §2`). Must not know who asks. Entry
+//! points: [`is_silent`] and [`remember`] for hosts, [`is_closed`], [`refused`] and [`answered`]
+//! for ports.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,14 +20,15 @@ use crate::sys;
 /// How long a host is left alone, in nanoseconds.
 const SILENT_NS: u64 = 60_000_000_000;
 
-/// One host: a hash of its address, and until when. Relaxed throughout: whoever reads one of the two words with
-/// another's other one asks once too often, or once too late.
+/// One host: a hash of its address, and until when. Relaxed throughout: whoever reads one of the
+/// two words with another's other one asks once too often, or once too late.
 struct Host {
     name: AtomicU64,
     until: AtomicU64,
 }
 
-static HOSTS: [Host; 16] = [const { Host { name: AtomicU64::new(0), until: AtomicU64::new(0) } }; 16];
+static HOSTS: [Host; 16] =
+    [const { Host { name: AtomicU64::new(0), until: AtomicU64::new(0) } }; 16];
 
 fn name(ip: &IpAddr) -> u64 {
     let bits = match ip.to_canonical() {
@@ -36,7 +42,9 @@ fn name(ip: &IpAddr) -> u64 {
 #[must_use]
 pub fn is_silent(ip: &IpAddr) -> bool {
     let (name, now) = (name(ip), sys::now_ns());
-    HOSTS.iter().any(|h| h.name.load(Ordering::Relaxed) == name && now < h.until.load(Ordering::Relaxed))
+    HOSTS
+        .iter()
+        .any(|h| h.name.load(Ordering::Relaxed) == name && now < h.until.load(Ordering::Relaxed))
 }
 
 /// The host did not answer.
@@ -50,8 +58,9 @@ pub fn remember(ip: &IpAddr) {
     }
 }
 
-/// Refusals in a row after which a port is left alone for [`CLOSED_NS`], for twice as long with each one more, at most
-/// [`SILENT_NS`]. Before them, the peer's program may only be about to listen.
+/// Refusals in a row after which a port is left alone for [`CLOSED_NS`], for twice as long with
+/// each one more, at most [`SILENT_NS`]. Before them, the peer's program may only be about to
+/// listen.
 const FREE: u32 = 4;
 const CLOSED_NS: u64 = 20_000_000;
 

@@ -1,20 +1,25 @@
 //! Bytes that go straight between a program's buffers and a queue pair, past the window.
 //!
-//! The window is for threads that are not here, or not awake: the service thread, relatives, whoever polls. A thread of the
-//! relay's own process that is inside a call needs it only for what cannot go on now. While the window is empty, what such a
-//! thread sends is posted from its own buffers, and what the device has brought is copied into them: a copy less in each
-//! direction, and none of the window's words.
+//! The window is for threads that are not here, or not awake: the service thread, relatives,
+//! whoever polls. A thread of the relay's own process that is inside a call needs it only for what
+//! cannot go on now. While the window is empty, what such a thread sends is posted from its own
+//! buffers, and what the device has brought is copied into them: a copy less in each direction, and
+//! none of the window's words.
 //!
-//! Nothing overtakes anything: the caller holds the lock of the connection's direction, so that nobody else of the program's
-//! side is at it, and here the relay's lock is held, so that nobody moves bytes between window and device; then an empty
-//! window stays empty. What does not fit stays where it is ([`super::kept`]), or goes into the window by the caller, or by
-//! [`Pump::run`] here.
+//! Nothing overtakes anything: the caller holds the lock of the connection's direction, so that
+//! nobody else of the program's side is at it, and here the relay's lock is held, so that nobody
+//! moves bytes between window and device; then an empty window stays empty. What does not fit stays
+//! where it is ([`super::kept`]), or goes into the window by the caller, or by [`Pump::run`] here.
 //!
-//! Not beside a TCP connection, where both ends count what passes the window. Must not know sockets' modes and locks.
-//! Entry points: [`send`], [`receive`]; [`is_too_soon`] before the first look of a call, [`give_way`] for one that has found
-//! nothing; [`waits_for_room`] for one that may sleep.
+//! Not beside a TCP connection, where both ends count what passes the window. Must not know
+//! sockets' modes and locks. Entry points: [`send`], [`receive`]; [`is_too_soon`] before the first
+//! look of a call, [`give_way`] for one that has found nothing; [`waits_for_room`] for one that may
+//! sleep.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::sync::atomic::Ordering;
 
@@ -30,8 +35,8 @@ use crate::socket::vectors::Cursor;
 use crate::stats::{self, Counter};
 use crate::sync::thread;
 
-/// Posts that nothing was heard of, after which a thread that sends looks at the device: one that never receives would not
-/// hear of its peer's end otherwise, nor have the room back.
+/// Posts that nothing was heard of, after which a thread that sends looks at the device: one that
+/// never receives would not hear of its peer's end otherwise, nor have the room back.
 const UNHEARD: u32 = 16;
 
 /// What came of a look at the device for a thread that receives.
@@ -45,7 +50,8 @@ pub(super) struct Looked {
     pub(super) left: bool,
 }
 
-/// Posts bytes of the program's while the device takes them; how many. To be called under the send lock; never waits.
+/// Posts bytes of the program's while the device takes them; how many. To be called under the send
+/// lock; never waits.
 pub fn send(s: &Slot, from: &mut Cursor<'_>) -> usize {
     posted(s, |pump| pump.send_straight(from, false))
 }
@@ -74,8 +80,8 @@ fn posted(s: &Slot, post: impl FnOnce(&mut Pump<RdmaPair>) -> usize) -> usize {
     sent.flatten().unwrap_or(0)
 }
 
-/// Whether more of the program's bytes can go straight as soon as the device has carried out what it was given, and what waits
-/// in the window. (False also while another thread is at the relay.)
+/// Whether more of the program's bytes can go straight as soon as the device has carried out what
+/// it was given, and what waits in the window. (False also while another thread is at the relay.)
 pub fn waits_for_room(s: &Slot) -> bool {
     let Some(relay) = super::of(s) else { return false };
     let waits = relay.try_with(|slot| {
@@ -95,7 +101,8 @@ pub fn has_room(s: &Slot) -> bool {
     room.is_none_or(|room| room == Some(true))
 }
 
-/// Somebody has waited for room, and the device had no news: [`waits_for_room`] is false until it has some.
+/// Somebody has waited for room, and the device had no news: [`waits_for_room`] is false until it
+/// has some.
 pub fn waited_in_vain(s: &Slot) {
     let Some(relay) = super::of(s) else { return };
     relay.with(|slot| {
@@ -105,8 +112,9 @@ pub fn waited_in_vain(s: &Slot) {
     });
 }
 
-/// Looks at the device, and copies what it has brought into the program's buffers, if the window is still `empty`; how many
-/// bytes. To be called under the receive lock; waits as [`super::pump`]. With 0 the window may have something by now.
+/// Looks at the device, and copies what it has brought into the program's buffers, if the window is
+/// still `empty`; how many bytes. To be called under the receive lock; waits as [`super::pump`].
+/// With 0 the window may have something by now.
 #[inline(always)]
 pub fn receive(s: &Slot, to: &mut Cursor<'_>, empty: impl Fn() -> bool) -> usize {
     let Some(relay) = super::of(s) else { return 0 };
@@ -136,8 +144,8 @@ pub fn receive(s: &Slot, to: &mut Cursor<'_>, empty: impl Fn() -> bool) -> usize
     received
 }
 
-/// Before the first look of a call that is about to give the only CPU away: whether it may do so before it looks
-/// ([`super::answers`]).
+/// Before the first look of a call that is about to give the only CPU away: whether it may do so
+/// before it looks ([`super::answers`]).
 pub fn is_too_soon(s: &Slot) -> bool {
     super::of(s).is_some_and(|relay| relay.answers.too_soon())
 }
@@ -149,8 +157,8 @@ pub fn looked_at_once(s: &Slot, found: bool) {
     }
 }
 
-/// Before another [`receive`] of a program that has found nothing again and again: gives the CPU away where there is only one,
-/// as [`super::look`] does. No lock may be held.
+/// Before another [`receive`] of a program that has found nothing again and again: gives the CPU
+/// away where there is only one, as [`super::look`] does. No lock may be held.
 pub fn give_way(s: &Slot) {
     let Some(relay) = super::of(s) else { return };
     // Relaxed: as in note().
@@ -161,14 +169,18 @@ pub fn give_way(s: &Slot) {
 }
 
 impl<Q: QueuePair> Pump<Q> {
-    /// Whether all that was put into the window has gone out, and whatever is put in next may go too.
+    /// Whether all that was put into the window has gone out, and whatever is put in next may go
+    /// too.
     fn clear_to_send(&self) -> bool {
         self.carries_on() && self.all_told() && !self.port.has_outgoing()
     }
 
     /// Whether what is missing for that, if anything, comes with the device's news.
     fn carries_on(&self) -> bool {
-        self.beside.is_none() && self.opening.is_none() && !self.ending() && self.stream.state().writable()
+        self.beside.is_none()
+            && self.opening.is_none()
+            && !self.ending()
+            && self.stream.state().writable()
     }
 
     /// See [`waits_for_room`].
@@ -203,8 +215,9 @@ impl<Q: QueuePair> Pump<Q> {
         }
         let Some(post) = self.stream.next_whole(len) else { return 0 };
         // SAFETY: the buffer is readable for `len` bytes, as the program vouched.
-        let done =
-            unsafe { self.pair.post_at_once(short.iov_base.cast(), len, post.target, post.word, post.token) };
+        let done = unsafe {
+            self.pair.post_at_once(short.iov_base.cast(), len, post.target, post.word, post.token)
+        };
         if let Err(e) = done {
             self.refused(e);
             return 0;
@@ -219,7 +232,8 @@ impl<Q: QueuePair> Pump<Q> {
         match e {
             // Its end will be polled, and is for the ordinary way to tell.
             PostError::Ended => {}
-            // Slots are counted so that this cannot be; a connection that miscounts is not to be trusted.
+            // Slots are counted so that this cannot be; a connection that miscounts is not to be
+            // trusted.
             PostError::Full | PostError::Unsupported => self.hang_up(),
         }
     }
@@ -243,13 +257,19 @@ impl<Q: QueuePair> Pump<Q> {
                 let to = to.get_mut(..n).unwrap_or(&mut []);
                 from.each(to.len(), |at, len, done| {
                     let Some(to) = to.get_mut(done..done + len) else { return false };
-                    // SAFETY: the cursor's stretch is readable for `len` bytes, as the program vouched, and is not the
-                    // device's memory; `to` has as many.
+                    // SAFETY: the cursor's stretch is readable for `len` bytes, as the program
+                    // vouched, and is not the device's memory; `to` has as many.
                     unsafe { copy::near(to.as_mut_ptr(), at, len) };
                     true
                 });
             };
-            match self.pair.post_filled(post.target.len, post.target, Some(post.word), post.token, fill) {
+            match self.pair.post_filled(
+                post.target.len,
+                post.target,
+                Some(post.word),
+                post.token,
+                fill,
+            ) {
                 Ok(()) => {
                     self.outstanding += 1;
                     self.carried.0 += n as u64;
@@ -306,8 +326,9 @@ impl<Q: QueuePair> Pump<Q> {
             let mut done = 0;
             let mut sink = |from: *const u8, len: usize| {
                 let len = len.min(n as usize - done);
-                // SAFETY: each_chunk promises that `from` is readable for `len` bytes during the call; the cursor's stretch is
-                // writable for n bytes, as the program vouched, of which `done` are used. They are not the same memory.
+                // SAFETY: each_chunk promises that `from` is readable for `len` bytes during the
+                // call; the cursor's stretch is writable for n bytes, as the program vouched, of
+                // which `done` are used. They are not the same memory.
                 unsafe { copy::near(at.add(done), from, len) };
                 done += len;
             };

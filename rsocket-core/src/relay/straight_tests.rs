@@ -1,4 +1,5 @@
-//! Two pumps over the simulated device, whose programs send and receive now by the window, now past it.
+//! Two pumps over the simulated device, whose programs send and receive now by the window, now past
+//! it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use proptest::prelude::*;
@@ -18,11 +19,15 @@ fn vector(bytes: &mut [u8]) -> [libc::iovec; 1] {
 /// As a sending call does that is inside the relay.
 fn send_straight(end: &mut End, bytes: &mut [u8], whole: bool) -> usize {
     let v = vector(bytes);
-    if whole { end.pump.send_whole(&v) } else { end.pump.send_straight(&mut Cursor::new(&v), false) }
+    if whole {
+        end.pump.send_whole(&v)
+    } else {
+        end.pump.send_straight(&mut Cursor::new(&v), false)
+    }
 }
 
-/// As a receiving call does that is inside the relay: `None` where the window has something that comes first. What it leaves may
-/// stay in the device's memory, or goes into the window.
+/// As a receiving call does that is inside the relay: `None` where the window has something that
+/// comes first. What it leaves may stay in the device's memory, or goes into the window.
 fn receive_straight(end: &mut End, most: usize, may_stay: bool) -> Option<Vec<u8>> {
     let s = family::slot(end.id).unwrap();
     if ready::data_waiting(s, &link::ends(s).unwrap()) {
@@ -63,7 +68,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Carries out the steps, then lets all of it arrive; how many bytes passed the windows, out and in.
+/// Carries out the steps, then lets all of it arrive; how many bytes passed the windows, out and
+/// in.
 fn carry(mode: Mode, queue: u16, buffer: u32, steps: &[Step]) -> (usize, usize) {
     let (world, mut a, mut b) = ends(Weather { mode, ..Weather::default() }, queue, buffer);
     let (mut sent, mut got) = (0, 0);
@@ -94,7 +100,8 @@ fn carry(mode: Mode, queue: u16, buffer: u32, steps: &[Step]) -> (usize, usize) 
                 check(&from_window(&b, most), &mut got);
             }
             Step::ReceiveStraight(most, may_stay) => {
-                past_in += check(&receive_straight(&mut b, most, may_stay).unwrap_or_default(), &mut got);
+                past_in +=
+                    check(&receive_straight(&mut b, most, may_stay).unwrap_or_default(), &mut got);
             }
             Step::Device(n) => (0..n).for_each(|_| _ = world.borrow_mut().step()),
             Step::Pump(true) => _ = a.pump.run(),

@@ -1,8 +1,9 @@
 //! The relays of this process, by number.
 //!
-//! A relay's place is never given back to the allocator, so that a thread of the program may look at it at any
-//! time; what is in it belongs to whoever holds its lock. Must not know what a relay does. Entry points:
-//! [`find`], [`take`], [`Relay::try_with`], [`Relay::in_turn`], [`Relay::with`].
+//! A relay's place is never given back to the allocator, so that a thread of the program may look
+//! at it at any time; what is in it belongs to whoever holds its lock. Must not know what a relay
+//! does. Entry points: [`find`], [`take`], [`Relay::try_with`], [`Relay::in_turn`],
+//! [`Relay::with`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::cell::UnsafeCell;
@@ -24,7 +25,8 @@ pub struct Relay {
     connection: UnsafeCell<Option<Connection>>,
     /// Changes when the place is given to another connection.
     pub generation: AtomicU32,
-    /// Ticks when a thread of the program last looked in vain, after many times: it polls by itself.
+    /// Ticks when a thread of the program last looked in vain, after many times: it polls by
+    /// itself.
     pub polled_at: AtomicU64,
     /// Looks in vain since something moved.
     pub vain: AtomicU32,
@@ -34,24 +36,28 @@ pub struct Relay {
     pub spinners: AtomicU32,
     /// Nonzero while the device's next event is awaited, by whoever hears of it.
     pub armed: AtomicU32,
-    /// The bell of a thread that waits for the device's news alone ([`super::hearing::Hearing::naps`]); 0: nobody does.
+    /// The bell of a thread that waits for the device's news alone
+    /// ([`super::hearing::Hearing::naps`]); 0: nobody does.
     pub napper: AtomicU64,
-    /// Nonzero while the program's bytes may be in the device's memory, and nowhere else ([`super::kept`]). Changed under the lock.
+    /// Nonzero while the program's bytes may be in the device's memory, and nowhere else
+    /// ([`super::kept`]). Changed under the lock.
     pub keeps: AtomicU32,
-    /// Nonzero while the service thread hears of the device's events ([`super::hearing`]). Changed under the lock.
+    /// Nonzero while the service thread hears of the device's events ([`super::hearing`]). Changed
+    /// under the lock.
     pub heard: AtomicU32,
     used: AtomicU32,
     /// Its number.
     pub index: u32,
 }
 
-// SAFETY: `connection` is only touched by whoever holds `lock`; the rest is atomics. A connection moves between
-// threads with the lock; its queue pair is driven by one thread at a time.
+// SAFETY: `connection` is only touched by whoever holds `lock`; the rest is atomics. A connection
+// moves between threads with the lock; its queue pair is driven by one thread at a time.
 unsafe impl Sync for Relay {}
 // SAFETY: as above.
 unsafe impl Send for Relay {}
 
-static TABLE: [AtomicPtr<Relay>; RELAYS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; RELAYS];
+static TABLE: [AtomicPtr<Relay>; RELAYS] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; RELAYS];
 /// One more than the highest number that was ever used.
 static HIGH: AtomicU32 = AtomicU32::new(0);
 /// The process that the table belongs to; 0 before there is one.
@@ -116,11 +122,13 @@ fn make() -> Option<&'static Relay> {
 
 /// Every place that is in use.
 pub fn all() -> impl Iterator<Item = &'static Relay> {
-    (0..HIGH.load(Ordering::Acquire)).filter_map(find).filter(|r| r.used.load(Ordering::Acquire) == 1)
+    (0..HIGH.load(Ordering::Acquire))
+        .filter_map(find)
+        .filter(|r| r.used.load(Ordering::Acquire) == 1)
 }
 
-/// In the child of a fork: the parent's relays are the parent's. What the device library keeps for them is
-/// left alone, and their places are not used again.
+/// In the child of a fork: the parent's relays are the parent's. What the device library keeps for
+/// them is left alone, and their places are not used again.
 pub fn forked() {
     let high = HIGH.load(Ordering::Acquire);
     HIGH.settle(0);
@@ -141,23 +149,23 @@ impl Relay {
         find(key as u32).filter(|r| r.key() == key)
     }
 
-    /// Works on the connection if nobody else does at the moment. The thread cannot be cancelled inside: a
-    /// device's library may make system calls that are cancellation points.
+    /// Works on the connection if nobody else does at the moment. The thread cannot be cancelled
+    /// inside: a device's library may make system calls that are cancellation points.
     #[inline]
     pub fn try_with<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
         Some(self.inside(self.lock.try_hold()?, f))
     }
 
-    /// As [`Self::try_with`], but waits for its turn while bytes of the program's are kept here: whoever finds none says that
-    /// there are none.
+    /// As [`Self::try_with`], but waits for its turn while bytes of the program's are kept here:
+    /// whoever finds none says that there are none.
     #[inline]
     pub fn in_turn<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
         let held = if kept::any(self) { self.lock.hold() } else { self.lock.try_hold() };
         Some(self.inside(held?, f))
     }
 
-    /// As [`Self::try_with`], but waits for its turn. `None` only in a signal handler that interrupted this
-    /// very section.
+    /// As [`Self::try_with`], but waits for its turn. `None` only in a signal handler that
+    /// interrupted this very section.
     pub fn with<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
         Some(self.inside(self.lock.hold()?, f))
     }
@@ -172,8 +180,8 @@ impl Relay {
         r
     }
 
-    /// Takes the connection out of the place and gives that back, if it is the one that is meant: between two looks at the
-    /// place it may have become another's.
+    /// Takes the connection out of the place and gives that back, if it is the one that is meant:
+    /// between two looks at the place it may have become another's.
     pub fn clear(&self, is: impl FnOnce(&mut Connection) -> bool) -> Option<Connection> {
         self.with(|place| place.take_if(is).inspect(|_| self.give_back())).flatten()
     }

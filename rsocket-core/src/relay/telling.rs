@@ -1,8 +1,9 @@
-//! What two relays tell each other of the marks, where a TCP connection to the same peer stands beside theirs: from which
-//! byte on a direction goes by RDMA, and at which it goes back.
+//! What two relays tell each other of the marks, where a TCP connection to the same peer stands
+//! beside theirs: from which byte on a direction goes by RDMA, and at which it goes back.
 //!
-//! What the program's side of the window says is told to the peer's relay in notes ([`super::notes`]), and what that one
-//! tells is written into the window. Must not know how words travel. Entry points: [`Pump::heard`], [`Pump::notes`].
+//! What the program's side of the window says is told to the peer's relay in notes
+//! ([`super::notes`]), and what that one tells is written into the window. Must not know how words
+//! travel. Entry points: [`Pump::heard`], [`Pump::notes`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::collections::VecDeque;
@@ -35,8 +36,12 @@ impl<Q: QueuePair> Pump<Q> {
             (Read::Foreign, _) => return false,
             (Read::Part, _) => {}
             (Read::Note(note @ (Note::Unmapped(_) | Note::Forgotten(_))), _) => self.noted(note),
-            (Read::Note(Note::Acknowledged), Some(_)) => marks::acknowledge(&self.port.ends().incoming),
-            (Read::Note(Note::Cut(n)), Some(_)) => marks::publish_cut(&self.port.ends().outgoing, n),
+            (Read::Note(Note::Acknowledged), Some(_)) => {
+                marks::acknowledge(&self.port.ends().incoming)
+            }
+            (Read::Note(Note::Cut(n)), Some(_)) => {
+                marks::publish_cut(&self.port.ends().outgoing, n)
+            }
             (Read::Note(Note::End(n)), Some(beside)) => {
                 beside.end = Some(n);
                 beside.returned = true;
@@ -53,8 +58,8 @@ impl<Q: QueuePair> Pump<Q> {
     pub(super) fn notes(&mut self) -> bool {
         let Some(beside) = &mut self.beside else { return false };
         let ends = self.port.ends();
-        // Not before the peer's relay has spoken: until then its program may never have heard of it, and whatever becomes
-        // of the two relays the connection can stay with TCP.
+        // Not before the peer's relay has spoken: until then its program may never have heard of
+        // it, and whatever becomes of the two relays the connection can stay with TCP.
         if !beside.acknowledged && self.words > 0 && marks::acknowledged(&ends.outgoing) {
             beside.acknowledged = true;
             beside.unsaid.extend(Note::Acknowledged.words());
@@ -96,8 +101,8 @@ impl<Q: QueuePair> Pump<Q> {
         any
     }
 
-    /// Whether the peer may count on our program having left TCP behind: it was told that a direction may switch, or
-    /// has been.
+    /// Whether the peer may count on our program having left TCP behind: it was told that a
+    /// direction may switch, or has been.
     #[must_use]
     pub fn committed(&self) -> bool {
         self.beside.as_ref().is_some_and(|b| b.acknowledged || b.cut)

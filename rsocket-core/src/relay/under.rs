@@ -89,7 +89,9 @@ impl Under {
         }
         match self.sent.get(self.taken..) {
             _ if self.ended => Outgoing::End,
-            Some(left) if !left.is_empty() => Outgoing::Bytes { at: left.as_ptr(), len: left.len() as u32 },
+            Some(left) if !left.is_empty() => {
+                Outgoing::Bytes { at: left.as_ptr(), len: left.len() as u32 }
+            }
             _ => Outgoing::Nothing,
         }
     }
@@ -109,7 +111,8 @@ impl Under {
     }
 
     fn has_news(&self) -> bool {
-        let mut one = [libc::pollfd { fd: self.end, events: libc::POLLIN | libc::POLLRDHUP, revents: 0 }];
+        let mut one =
+            [libc::pollfd { fd: self.end, events: libc::POLLIN | libc::POLLRDHUP, revents: 0 }];
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let looked = sys::wait(&mut one, Some(&at_once), core::ptr::null()).is_ok();
         let [one] = one;
@@ -125,8 +128,16 @@ impl Under {
     /// Gives the kernel what the program has not read in the window, if it asked for that; `state`
     /// is the sender's. False: the kernel takes no more now.
     #[inline]
-    pub(super) fn hand_back(&mut self, state: &SendState, outgoing: &Direction) -> Result<bool, Broken> {
-        if self.end < 0 || !marks::is_decided(outgoing) { Ok(true) } else { self.give(state, outgoing) }
+    pub(super) fn hand_back(
+        &mut self,
+        state: &SendState,
+        outgoing: &Direction,
+    ) -> Result<bool, Broken> {
+        if self.end < 0 || !marks::is_decided(outgoing) {
+            Ok(true)
+        } else {
+            self.give(state, outgoing)
+        }
     }
 
     #[cold]

@@ -1,10 +1,14 @@
-//! When a silent peer is asked whether it is there, and when it is given up: the keep-alive of TCP, for a device.
+//! When a silent peer is asked whether it is there, and when it is given up: the keep-alive of TCP,
+//! for a device.
 //!
-//! A machine without I/O: it is shown what has happened since the last look, and says what to do. Must not know how a
-//! peer is asked. Entry points: [`Watch::look`], [`Watch::next`].
+//! A machine without I/O: it is shown what has happened since the last look, and says what to do.
+//! Must not know how a peer is asked. Entry points: [`Watch::look`], [`Watch::next`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use crate::socket::timers::Rules;
 
@@ -53,7 +57,14 @@ impl Watch {
     /// Of a connection that stands since `now`.
     #[must_use]
     pub const fn new(now: u64) -> Self {
-        Self { signs: 0, progress: 0, looked_at: now, heard_at: now, asked: None, stuck_since: None }
+        Self {
+            signs: 0,
+            progress: 0,
+            looked_at: now,
+            heard_at: now,
+            asked: None,
+            stuck_since: None,
+        }
     }
 
     /// Looks; to be called at [`Self::next`], or earlier.
@@ -61,14 +72,16 @@ impl Watch {
         let before = core::mem::replace(&mut self.looked_at, now);
         let mut heard = seen.heard_at.map_or(self.heard_at, |at| at.max(self.heard_at));
         if core::mem::replace(&mut self.signs, seen.signs) != seen.signs {
-            // Some time since the last look: too early is one question too many, too late would be too late.
+            // Some time since the last look: too early is one question too many, too late would be
+            // too late.
             heard = heard.max(before);
         }
         if heard > self.heard_at {
             self.heard_at = heard;
             self.asked = self.asked.filter(|(first, _)| *first > heard);
         }
-        let stuck = seen.waiting && core::mem::replace(&mut self.progress, seen.progress) == seen.progress;
+        let stuck =
+            seen.waiting && core::mem::replace(&mut self.progress, seen.progress) == seen.progress;
         self.stuck_since = if stuck { self.stuck_since.or(Some(before)) } else { None };
         if let (Some(limit), Some(since)) = (rules.user_timeout, self.stuck_since)
             && now >= since.saturating_add(limit)
@@ -115,7 +128,8 @@ impl Watch {
         }
     }
 
-    /// When a peer that has been asked is given up. As with TCP, the user's time-out counts where there is one.
+    /// When a peer that has been asked is given up. As with TCP, the user's time-out counts where
+    /// there is one.
     fn given_up_at(&self, rules: &Rules) -> Option<u64> {
         let (keep, (first, last)) = (rules.keep_alive?, self.asked?);
         Some(match rules.user_timeout {
@@ -135,8 +149,10 @@ mod tests {
     use crate::socket::timers::KeepAlive;
 
     const S: u64 = 1_000_000_000;
-    const KEEP: Rules =
-        Rules { keep_alive: Some(KeepAlive { idle: 4 * S, interval: 2 * S, count: 3 }), user_timeout: None };
+    const KEEP: Rules = Rules {
+        keep_alive: Some(KeepAlive { idle: 4 * S, interval: 2 * S, count: 3 }),
+        user_timeout: None,
+    };
 
     /// Runs by the clock that the machine asks for; when it was asked, and when given up.
     fn run(rules: Rules, until: u64, seen: impl Fn(u64) -> Seen) -> (Vec<u64>, Option<u64>) {
@@ -191,7 +207,9 @@ mod tests {
         // A long idle time does not put the usual question off.
         let long = KeepAlive { idle: 7200 * S, interval: 75 * S, count: 9 };
         let (asked, gone) =
-            run(Rules { keep_alive: Some(long), user_timeout: None }, 20_000 * S, |_| Seen::default());
+            run(Rules { keep_alive: Some(long), user_timeout: None }, 20_000 * S, |_| {
+                Seen::default()
+            });
         assert_eq!((asked[0], gone), (10, Some((7200 + 9 * 75) * S)));
     }
 
@@ -212,7 +230,8 @@ mod tests {
         let unread = |now: u64| Seen { signs: now / S, waiting: true, ..Seen::default() };
         let long = KeepAlive { idle: 7200 * S, interval: 75 * S, count: 9 };
         let short = Rules { user_timeout: Some(3 * S), ..KEEP };
-        for rules in [Rules::default(), KEEP, Rules { keep_alive: Some(long), user_timeout: None }] {
+        for rules in [Rules::default(), KEEP, Rules { keep_alive: Some(long), user_timeout: None }]
+        {
             assert_eq!(run(rules, 1000 * S, unread).1, None, "while the program is there");
             let orphaned = rules.orphaned();
             assert_eq!(orphaned.orphaned(), orphaned);

@@ -119,7 +119,8 @@ pub fn each_socket(f: impl FnMut(RawFd)) {
 
 fn list_sockets(mut f: impl FnMut(RawFd)) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::openat(rustix::fs::CWD, c"/proc/self/fd", flags, Mode::empty()) else {
+    let Ok(directory) = rustix::fs::openat(rustix::fs::CWD, c"/proc/self/fd", flags, Mode::empty())
+    else {
         return;
     };
     let mut space = [core::mem::MaybeUninit::uninit(); 2048];

@@ -1,12 +1,13 @@
 //! What TCP's FIN means where a relay stands beside it, that is, between hosts.
 //!
-//! FIN overtakes what the relays carry: bytes, their end, and the word by which a sender says where it has left TCP. A
-//! receiver that has acknowledged that its direction may leave TCP believes FIN only when a relay has said what it
-//! means: a cut (then the bytes behind it come first), an end in the lane or an end mark without a cut (then the sender
-//! has never left TCP), or that the connection is lost. Every sender says one of these whatever its mode
-//! ([`super::send::say_shutdown`], [`super::send::stay`], the farewell of its relay), and one that ends without a word
-//! breaks the pair of the relays. Must not know locks or sleeping. Entry points: [`fin_is_the_end`], [`heard`],
-//! [`ready`].
+//! FIN overtakes what the relays carry: bytes, their end, and the word by which a sender says where
+//! it has left TCP. A receiver that has acknowledged that its direction may leave TCP believes FIN
+//! only when a relay has said what it means: a cut (then the bytes behind it come first), an end in
+//! the lane or an end mark without a cut (then the sender has never left TCP), or that the
+//! connection is lost. Every sender says one of these whatever its mode
+//! ([`super::send::say_shutdown`], [`super::send::stay`], the farewell of its relay), and one that
+//! ends without a word breaks the pair of the relays. Must not know locks or sleeping. Entry
+//! points: [`fin_is_the_end`], [`heard`], [`ready`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -20,13 +21,15 @@ use crate::attach::machine::ReceiveMode;
 use crate::attach::marks;
 use crate::host::counters;
 
-/// Before the switch: whether FIN, which was seen on TCP with nothing before it, is the end of the stream. Between hosts
-/// it overtakes what the relays carry. A sender that was told that it may leave TCP may have done so, and its FIN means
-/// nothing until its relay has said where; or that it has not, by an end in the lane without a cut, or by an end mark
-/// without one.
+/// Before the switch: whether FIN, which was seen on TCP with nothing before it, is the end of the
+/// stream. Between hosts it overtakes what the relays carry. A sender that was told that it may
+/// leave TCP may have done so, and its FIN means nothing until its relay has said where; or that it
+/// has not, by an end in the lane without a cut, or by an end mark without one.
 pub(super) fn fin_is_the_end(s: &Slot, ends: &Ends) -> bool {
     // The mode after FIN was seen: a sender that was not told before it sent FIN has cut nothing.
-    if !s.has(flag::BESIDE) || s.has(flag::READ_SHUT | flag::ENDED) || s.receive_mode() == ReceiveMode::Asked
+    if !s.has(flag::BESIDE)
+        || s.has(flag::READ_SHUT | flag::ENDED)
+        || s.receive_mode() == ReceiveMode::Asked
     {
         return true;
     }
@@ -35,8 +38,9 @@ pub(super) fn fin_is_the_end(s: &Slot, ends: &Ends) -> bool {
     said && marks::cut(&ends.incoming).is_none()
 }
 
-/// FIN overtakes what is still on its way by the device, the word that there is such a thing included; the relay says
-/// when that is over. Room is TCP's to tell while we send by it. `None`: what the kernel said is true as it is.
+/// FIN overtakes what is still on its way by the device, the word that there is such a thing
+/// included; the relay says when that is over. Room is TCP's to tell while we send by it. `None`:
+/// what the kernel said is true as it is.
 pub(super) fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Option<Events> {
     match s.receive_mode() {
         ReceiveMode::Device => Some(kernel & (Events::OUT | Events::ERR | Events::PRI)),
@@ -48,7 +52,8 @@ pub(super) fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Option<Events> {
             }
             let fin = kernel.intersects(Events::RDHUP | Events::HUP);
             if fin {
-                // Whoever waits for edges hears it from `ready` when the relay has said that it is true.
+                // Whoever waits for edges hears it from `ready` when the relay has said that it is
+                // true.
                 s.set(flag::PEER_FIN);
             }
             let rest = kernel & (Events::OUT | Events::PRI);
@@ -74,14 +79,14 @@ pub(super) fn ready(s: &Slot, ends: &Ends) -> Events {
     if fin_is_the_end(s, ends) {
         return Events::IN | Events::RDHUP;
     }
-    // TCP has given all that it will: with the cut known it is the window's turn, which whoever has the descriptor
-    // finds out (`receive::pass_the_cut`).
+    // TCP has given all that it will: with the cut known it is the window's turn, which whoever has
+    // the descriptor finds out (`receive::pass_the_cut`).
     let turn = s.has(flag::FIN_FIRST) && marks::cut(&ends.incoming).is_some();
     if turn { Events::IN } else { Events::empty() }
 }
 
-/// Whether TCP, beside a relay, has said the last that it will say to a reader: FIN, which would end every sleep at once
-/// until the relay has said what it means. A relay that breaks rings too.
+/// Whether TCP, beside a relay, has said the last that it will say to a reader: FIN, which would
+/// end every sleep at once until the relay has said what it means. A relay that breaks rings too.
 pub(super) fn relay_says(s: &Slot) -> bool {
     s.has(flag::BESIDE)
         && s.has(flag::FIN_FIRST)

@@ -1,8 +1,9 @@
-//! Calls that receive across a boundary between TCP and the window: a program sees one stream, and gets from one call all
-//! that is there.
+//! Calls that receive across a boundary between TCP and the window: a program sees one stream, and
+//! gets from one call all that is there.
 //!
-//! Must not know how a boundary came to be. Entry points, for who holds the receive
-//! lock: [`is_over`], [`behind_the_end`], [`peek_behind_the_cut`], [`by_kernel`]; and where the stream is over [`the_end`], [`own_end`].
+//! Must not know how a boundary came to be. Entry points, for who holds the receive lock:
+//! [`is_over`], [`behind_the_end`], [`peek_behind_the_cut`], [`by_kernel`]; and where the stream is
+//! over [`the_end`], [`own_end`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;
@@ -24,7 +25,8 @@ pub(super) fn is_over(state: &RecvState, ends: &Ends) -> bool {
         && ends.incoming.poll_data(state.data_position).is_none()
 }
 
-/// What TCP has behind the window's last byte belongs to the same call. An end or an error is the next one's.
+/// What TCP has behind the window's last byte belongs to the same call. An end or an error is the
+/// next one's.
 pub(super) fn behind_the_end(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i32) -> usize {
     if !counters::in_queue(fd).is_ok_and(|n| n > 0) {
         return 0;
@@ -35,19 +37,25 @@ pub(super) fn behind_the_end(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i3
     }
 }
 
-/// TCP's last bytes before the cut were peeked at: what the window has follows them. Nothing of it is taken.
+/// TCP's last bytes before the cut were peeked at: what the window has follows them. Nothing of it
+/// is taken.
 pub(super) fn peek_behind_the_cut(guard: &RecvGuard<'_>, to: &mut Cursor<'_>, flags: i32) -> usize {
     let before = to.done();
     let mut copy = *guard.view();
-    // Who breaks a rule is found out by the call that takes the bytes. What is placed belongs to rsockets, which take no
-    // bytes from TCP.
+    // Who breaks a rule is found out by the call that takes the bytes. What is placed belongs to
+    // rsockets, which take no bytes from TCP.
     let _ = take_messages(&mut copy, guard.ends, to, copying(guard.s, flags), None);
     to.done() - before
 }
 
-/// What TCP has, of a direction that is not on a device. A call that has moved bytes leaves an error where it is: the next
-/// one may be the kernel's own.
-pub(super) fn by_kernel(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i32) -> Result<Got, Errno> {
+/// What TCP has, of a direction that is not on a device. A call that has moved bytes leaves an
+/// error where it is: the next one may be the kernel's own.
+pub(super) fn by_kernel(
+    s: &Slot,
+    fd: RawFd,
+    to: &mut Cursor<'_>,
+    flags: i32,
+) -> Result<Got, Errno> {
     if to.done() > 0 && has_failed(fd) {
         return Ok(Got::End);
     }
@@ -67,7 +75,8 @@ pub(super) fn has_failed(fd: RawFd) -> bool {
     looked && one.revents & libc::POLLERR != 0 && counters::in_queue(fd) == Ok(0)
 }
 
-/// The kernel says that nothing more will come. From here on each call says so, however soon after the kernel was asked.
+/// The kernel says that nothing more will come. From here on each call says so, however soon after
+/// the kernel was asked.
 pub(super) fn the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
     if s.has(flag::READ_SHUT) && !s.has(flag::ENDED) {
         return own_end(s, fd);
@@ -78,8 +87,8 @@ pub(super) fn the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
     pending::check(s).map(|()| Got::End)
 }
 
-/// This side has shut down what it receives. A reset that comes behind that is said all the same, once. (Behind a FIN the
-/// kernel has the error for senders alone.)
+/// This side has shut down what it receives. A reset that comes behind that is said all the same,
+/// once. (Behind a FIN the kernel has the error for senders alone.)
 pub(super) fn own_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
     pending::check(s)?;
     if s.has(flag::RELAYED | flag::ENDED) {

@@ -96,7 +96,13 @@ pub(super) fn sleep(
 }
 
 /// The sleep itself, on a word in which `me` stands.
-fn on(s: &Slot, word: &AtomicU64, me: u64, patience: &Patience, learnt: &AtomicU32) -> Result<(), Errno> {
+fn on(
+    s: &Slot,
+    word: &AtomicU64,
+    me: u64,
+    patience: &Patience,
+    learnt: &AtomicU32,
+) -> Result<(), Errno> {
     if patience.broken() {
         // While we were looking and spinning.
         ready::disarm(s, me);
@@ -106,7 +112,8 @@ fn on(s: &Slot, word: &AtomicU64, me: u64, patience: &Patience, learnt: &AtomicU
     stats::add(Counter::Sleeps, 1);
     stats::add(Counter::BriefSleeps, 1);
     live::count(s, record::SLEEPS);
-    let slept = wait::asleep_at(s, on_word::place(word), patience, || on_word::sleep(word, me, LONGEST));
+    let slept =
+        wait::asleep_at(s, on_word::place(word), patience, || on_word::sleep(word, me, LONGEST));
     let ns = sys::now_ns().saturating_sub(began);
     let taken = ready::disarm(s, me) == 0;
     if slept == Ok(Woken::TimeOut) && taken {

@@ -33,7 +33,8 @@ fn a_window_is_free_when_nobody_is_inside() {
         let number = fd.as_raw_fd();
         let s = family::slot(id).unwrap();
         let ends = link::ends(s).unwrap();
-        let closed = || (marks::sender_closed(&ends.outgoing), marks::receiver_closed(&ends.incoming));
+        let closed =
+            || (marks::sender_closed(&ends.outgoing), marks::receiver_closed(&ends.incoming));
         let sends = sending.then(|| SendGuard::take(s, &ends).unwrap());
         let receives = (!sending).then(|| RecvGuard::take(s, &ends).unwrap());
         if !sending {
@@ -46,7 +47,11 @@ fn a_window_is_free_when_nobody_is_inside() {
             let too_early = closed();
             drop((sends, receives));
             closer.join().unwrap();
-            assert_eq!(too_early, (false, false), "the peer may give the window to another connection");
+            assert_eq!(
+                too_early,
+                (false, false),
+                "the peer may give the window to another connection"
+            );
         });
         assert_eq!(closed(), (true, true));
         // Who found the window before comes too late.
@@ -54,8 +59,8 @@ fn a_window_is_free_when_nobody_is_inside() {
     }
 }
 
-/// It fails as on a closed descriptor. That its window is gone is no inconsistency: whatever has the slot, or the number, by
-/// now is left alone.
+/// It fails as on a closed descriptor. That its window is gone is no inconsistency: whatever has
+/// the slot, or the number, by now is left alone.
 #[test]
 fn a_call_that_was_awake_at_the_close_fails() {
     let (fd, _tie, id, _port) = program();
@@ -82,8 +87,9 @@ fn a_call_that_was_awake_at_the_close_fails() {
     assert!(!s.has(flag::BROKEN) && !link::distrusted());
 }
 
-/// A broken connection says so first, as in TCP: only who goes on sending hears of a broken pipe, which is a signal that kills. The
-/// window is closed before the kernel knows anything; it takes one send, as TCP does after a close, but not of an rsocket.
+/// A broken connection says so first, as in TCP: only who goes on sending hears of a broken pipe,
+/// which is a signal that kills. The window is closed before the kernel knows anything; it takes
+/// one send, as TCP does after a close, but not of an rsocket.
 #[test]
 fn a_reset_is_said_before_a_broken_pipe() {
     let (reset, pipe) = (Err(Errno::CONNRESET), Err(Errno::PIPE));
@@ -108,7 +114,8 @@ fn a_reset_is_said_before_a_broken_pipe() {
     }
 }
 
-/// One between hosts whose device is gone after bytes have travelled; the kernel, whose TCP is well, knows nothing.
+/// One between hosts whose device is gone after bytes have travelled; the kernel, whose TCP is
+/// well, knows nothing.
 #[test]
 fn a_loss_is_said_before_a_broken_pipe() {
     let (fd, _tie, id, _port) = program();
@@ -125,7 +132,8 @@ fn a_loss_is_said_before_a_broken_pipe() {
     assert_eq!(send(), Err(Errno::PIPE));
 }
 
-/// What is sent from then on goes to TCP, which may answer by a reset before any look has heard of the end.
+/// What is sent from then on goes to TCP, which may answer by a reset before any look has heard of
+/// the end.
 #[test]
 fn a_look_asks_the_kernel_as_soon_as_the_peer_has_closed() {
     let (fd, _tie, id, port) = program();

@@ -1,7 +1,9 @@
-//! How far a receiver is from the cut, the byte at which its direction left TCP (`life-of-a-connection §4`).
+//! How far a receiver is from the cut, the byte at which its direction left TCP
+//! (`life-of-a-connection §4`).
 //!
-//! Must not know what is read, or by whom. Entry points: [`bytes_ahead`], for who holds the receive lock; [`at_the_cut`] and
-//! [`all_here`], for who waits; [`pass_the_cut`], where nothing is left to be read before it.
+//! Must not know what is read, or by whom. Entry points: [`bytes_ahead`], for who holds the receive
+//! lock; [`at_the_cut`] and [`all_here`], for who waits; [`pass_the_cut`], where nothing is left to
+//! be read before it.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -16,8 +18,9 @@ use crate::errno::Errno;
 use crate::host::counters;
 use crate::stats::{self, Counter};
 
-/// How many of the first `n` bytes of the stream TCP still has to give; too few while more of them arrive, but
-/// 0 only when all were taken. `None`: more than `n` were taken. Nobody else may be taking any.
+/// How many of the first `n` bytes of the stream TCP still has to give; too few while more of them
+/// arrive, but 0 only when all were taken. `None`: more than `n` were taken. Nobody else may be
+/// taking any.
 pub(super) fn bytes_ahead(fd: RawFd, ends: &Ends, n: u64) -> Result<Option<usize>, Errno> {
     let mut taken = counters::taken_at_most(fd);
     if taken.is_ok_and(|most| most >= n) {
@@ -29,8 +32,11 @@ pub(super) fn bytes_ahead(fd: RawFd, ends: &Ends, n: u64) -> Result<Option<usize
         taken = counters::taken_exactly(fd);
     }
     match taken {
-        Ok(taken) => Ok(n.checked_sub(taken).map(|left| usize::try_from(left).unwrap_or(usize::MAX))),
-        // Both sides have ended. There may be bytes behind the cut already, of a sender that went back.
+        Ok(taken) => {
+            Ok(n.checked_sub(taken).map(|left| usize::try_from(left).unwrap_or(usize::MAX)))
+        }
+        // Both sides have ended. There may be bytes behind the cut already, of a sender that went
+        // back.
         Err(Errno::NOTCONN) => {
             let left = counters::left_at_the_end(fd, n)?;
             Ok(left.map(|left| usize::try_from(left).unwrap_or(usize::MAX)))
@@ -39,19 +45,20 @@ pub(super) fn bytes_ahead(fd: RawFd, ends: &Ends, n: u64) -> Result<Option<usize
     }
 }
 
-/// Whether all of the first `n` bytes of the stream have come by TCP. What its sender keeps back for a while (Nagle's rule)
-/// comes before what is in the window all the same.
+/// Whether all of the first `n` bytes of the stream have come by TCP. What its sender keeps back
+/// for a while (Nagle's rule) comes before what is in the window all the same.
 pub(super) fn all_here(fd: RawFd, n: u64) -> bool {
     // FIN counts, too, and comes behind them.
     counters::arrived(fd).is_ok_and(|arrived| arrived >= n)
 }
 
-/// Before the switch, with bytes in the window: whether they are next, that is, whether TCP's have all been
-/// read. Without a descriptor the answer is what was found last, and yes if nobody has looked.
+/// Before the switch, with bytes in the window: whether they are next, that is, whether TCP's have
+/// all been read. Without a descriptor the answer is what was found last, and yes if nobody has
+/// looked.
 pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     let Some(n) = marks::cut(&ends.incoming) else { return false };
-    // A low-water mark counts both together ([`super::rest::is_enough`]); if the window alone has as much, so have both,
-    // as soon as TCP has its part.
+    // A low-water mark counts both together ([`super::rest::is_enough`]); if the window alone has
+    // as much, so have both, as soon as TCP has its part.
     if s.low_water.load(Ordering::Relaxed) > 1 && fd >= 0 {
         let all = all_here(fd, n);
         if !all && !s.has(flag::TCP_AHEAD) {
@@ -70,8 +77,8 @@ pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     !s.has(flag::TCP_AHEAD)
 }
 
-/// Beside a relay TCP has given all that it will: once the cut is known the device is next, and only what it has brought
-/// is something to read.
+/// Beside a relay TCP has given all that it will: once the cut is known the device is next, and
+/// only what it has brought is something to read.
 pub(crate) fn pass_the_cut(s: &Slot, fd: RawFd, ends: &Ends) {
     let Some(n) = marks::cut(&ends.incoming) else { return };
     let Some(guard) = RecvGuard::take(s, ends) else { return };

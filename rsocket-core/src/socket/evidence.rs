@@ -1,5 +1,5 @@
-//! What the calls of a connection that is on TCP say about how long it is going to live: what its position counts, which
-//! times the attach ([`policy::MARK`]).
+//! What the calls of a connection that is on TCP say about how long it is going to live: what its
+//! position counts, which times the attach ([`policy::MARK`]).
 //!
 //! Must not know what is done about it. Entry point: [`count`].
 #![forbid(unsafe_code)]
@@ -11,20 +11,24 @@ use rustix::time::{ClockId, clock_gettime};
 use super::policy::{self, PER_CALL};
 use super::slot::Slot;
 
-/// As much of an answer counts in full: of what the side that accepted sends, since the other one last asked.
+/// As much of an answer counts in full: of what the side that accepted sends, since the other one
+/// last asked.
 const ANSWER: u64 = 4 * 1024;
 /// By how much less the rest of it counts.
 const REST: u64 = 256;
-/// Milliseconds of which one small call with more of an answer counts in full. As long as a tick of many kernels.
+/// Milliseconds of which one small call with more of an answer counts in full. As long as a tick of
+/// many kernels.
 const TICK: u64 = 4;
 
-/// A call moved `n` bytes by TCP, away from the side that connected or towards it. Relaxed, and not at once: a guess.
+/// A call moved `n` bytes by TCP, away from the side that connected or towards it. Relaxed, and not
+/// at once: a guess.
 #[inline]
 pub(super) fn count(s: &Slot, n: usize, request: bool) {
     let n = n as u64;
     let whole = n + PER_CALL;
     let before = s.answered.load(Ordering::Relaxed);
-    // Where staying on TCP is a failure, or the attach is wanted at once, it is not there to save time.
+    // Where staying on TCP is a failure, or the attach is wanted at once, it is not there to save
+    // time.
     let step = if request || policy::required() || policy::eager() {
         whole
     } else {
@@ -37,9 +41,10 @@ pub(super) fn count(s: &Slot, n: usize, request: bool) {
 
 /// What a call with `n` more bytes of an answer counts, after so much of it.
 ///
-/// Of a body of megabytes TCP has taken most, or all, before its reader has seen that it is long and offers to meet: what
-/// is left is not worth the attach. A connection that goes on has its next request to tell by, or `news`: small messages
-/// that nobody asks for, again and again. A body in small pieces is none, since all of them come at once.
+/// Of a body of megabytes TCP has taken most, or all, before its reader has seen that it is long
+/// and offers to meet: what is left is not worth the attach. A connection that goes on has its next
+/// request to tell by, or `news`: small messages that nobody asks for, again and again. A body in
+/// small pieces is none, since all of them come at once.
 #[inline]
 fn answer(n: u64, before: u64, news: impl FnOnce() -> bool) -> u64 {
     let whole = n + PER_CALL;
@@ -68,7 +73,8 @@ mod tests {
     use super::super::policy::MARK;
     use super::*;
 
-    /// The position after one answer in so many calls, of which every `each`th is the first one in its tick.
+    /// The position after one answer in so many calls, of which every `each`th is the first one in
+    /// its tick.
     fn answered(bytes: u64, calls: u64, each: u64) -> u64 {
         let n = bytes / calls;
         (0..calls).map(|k| answer(n, k * (n + PER_CALL), || k % each == 0)).sum()

@@ -1,10 +1,11 @@
 //! The memory that a process shares with its relatives by fork: all slots, and who holds them.
 //!
-//! Mapped shared when the first TCP socket appears, and inherited from then on; by the file behind it (nobody
-//! else can open it) the next program of the process finds it again after `exec` ([`crate::succession`]). Every
-//! process of the family has an entry with its pid, and every slot one bit for each of them ([`super::holders`]), so that
-//! "who still holds this connection" survives deaths that nobody announced. All of it may only ever err
-//! towards "somebody still holds it", which costs a slot, never a byte.
+//! Mapped shared when the first TCP socket appears, and inherited from then on; by the file behind
+//! it (nobody else can open it) the next program of the process finds it again after `exec`
+//! ([`crate::succession`]). Every process of the family has an entry with its pid, and every slot
+//! one bit for each of them ([`super::holders`]), so that "who still holds this connection"
+//! survives deaths that nobody announced. All of it may only ever err towards "somebody still holds
+//! it", which costs a slot, never a byte.
 
 mod fork;
 
@@ -43,8 +44,8 @@ pub struct Family {
     pub vault: OwnedLock,
     /// pid of each process entry; 0 is free.
     processes: [AtomicU32; ENTRIES],
-    /// Records of [`Self::arenas`] that were ever used. The others are not looked at: a page of this memory becomes real
-    /// by the first look.
+    /// Records of [`Self::arenas`] that were ever used. The others are not looked at: a page of
+    /// this memory becomes real by the first look.
     pub arenas_used: AtomicU32,
     /// Arenas, for relatives that must join one.
     pub arenas: [crate::attach::arenas::ArenaRecord; crate::attach::arenas::MAX_ARENAS],
@@ -67,15 +68,15 @@ const NONE: i32 = -2;
 static ME: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// The entry that the child of this thread's fork takes over, plus one. The child runs on a copy of
-    /// the forking thread, so it finds it here.
+    /// The entry that the child of this thread's fork takes over, plus one. The child runs on a
+    /// copy of the forking thread, so it finds it here.
     static CHILD: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
 }
 
 /// Descriptors of this process for each slot.
 static LOCAL: [AtomicU16; MAX_SLOTS] = [const { AtomicU16::new(0) }; MAX_SLOTS];
-/// One descriptor number of this process for each slot, plus one; 0 when none is known. Only ever used to
-/// go on with a pairing that nobody happens to call about.
+/// One descriptor number of this process for each slot, plus one; 0 when none is known. Only ever
+/// used to go on with a pairing that nobody happens to call about.
 static DESCRIPTOR: [AtomicU32; MAX_SLOTS] = [const { AtomicU32::new(0) }; MAX_SLOTS];
 
 /// A descriptor of this process for the slot, if one is known; else -1.
@@ -105,8 +106,9 @@ pub(crate) fn another_name(id: SlotId, closing: RawFd) -> Option<RawFd> {
 #[inline]
 pub fn get() -> Option<&'static Family> {
     let p = FAMILY.get()?.get() as *const Family;
-    // SAFETY: once set, the address is a mapping of size_of::<Family>() bytes that is never unmapped; it
-    // began as zeroes, which is its valid start, and is only reached through atomics and locked cells.
+    // SAFETY: once set, the address is a mapping of size_of::<Family>() bytes that is never
+    // unmapped; it began as zeroes, which is its valid start, and is only reached through atomics
+    // and locked cells.
     Some(unsafe { &*p })
 }
 
@@ -115,8 +117,9 @@ pub fn get_or_map() -> Option<&'static Family> {
     if let Some(f) = get() {
         return Some(f);
     }
-    // Two threads may both map, and the first to finish wins; nobody waits for anybody (`hazards H2`). It is the same file
-    // that they map, so a child that is forked meanwhile has the right one, whichever of them it has.
+    // Two threads may both map, and the first to finish wins; nobody waits for anybody
+    // (`hazards H2`). It is the same file that they map, so a child that is forked meanwhile has
+    // the right one, whichever of them it has.
     let mine = map(settled_file().map(sys::borrow))?;
     if FAMILY.get_or_init(|| mine) != mine {
         // SAFETY: our own mapping, which nobody saw.
@@ -150,7 +153,8 @@ fn settled_file() -> Option<RawFd> {
     (file >= 0).then_some(file)
 }
 
-/// An empty file of the right size, in memory. Without one the family is as good, but ends with `exec`.
+/// An empty file of the right size, in memory. Without one the family is as good, but ends with
+/// `exec`.
 fn new_file() -> Option<OwnedFd> {
     let deadly = filter::may_be_deadly(policy::seccomp());
     if deadly || !sys::file_may_reach(size_of::<Family>() as u64) {
@@ -174,8 +178,8 @@ fn map(file: Option<impl std::os::fd::AsFd>) -> Option<NonZeroUsize> {
     NonZeroUsize::new(at.as_ptr().expose_provenance())
 }
 
-/// What the next program of this process needs to find the family again: the file, and this process's entry.
-/// `None` if there is no such file, or something has closed it.
+/// What the next program of this process needs to find the family again: the file, and this
+/// process's entry. `None` if there is no such file, or something has closed it.
 pub fn bequest() -> Option<(RawFd, u32)> {
     let file = FILE.load(Ordering::Acquire);
     is_ours(file).then_some(())?;
@@ -185,11 +189,12 @@ pub fn bequest() -> Option<(RawFd, u32)> {
 /// Whether the descriptor is a family's, of a library like this one.
 fn is_ours(file: RawFd) -> bool {
     file >= 0
-        && rustix::fs::fstat(sys::borrow(file)).is_ok_and(|s| s.st_size as u64 == size_of::<Family>() as u64)
+        && rustix::fs::fstat(sys::borrow(file))
+            .is_ok_and(|s| s.st_size as u64 == size_of::<Family>() as u64)
 }
 
-/// After `exec`: maps the family that the last program of this process left, and takes its entry over. False if
-/// the file is something else, or there is a family already.
+/// After `exec`: maps the family that the last program of this process left, and takes its entry
+/// over. False if the file is something else, or there is a family already.
 pub fn inherit(file: RawFd, entry: u32) -> bool {
     if FAMILY.get().is_some() || !is_ours(file) {
         return false;
@@ -206,7 +211,8 @@ pub fn inherit(file: RawFd, entry: u32) -> bool {
     true
 }
 
-/// After `exec`: a descriptor that the last program of this process had for the slot. False if it had none.
+/// After `exec`: a descriptor that the last program of this process had for the slot. False if it
+/// had none.
 pub fn inherit_descriptor(id: SlotId, fd: RawFd) -> bool {
     let (Some(family), Some(s)) = (get(), slot(id)) else { return false };
     let mine = me(family);
@@ -305,13 +311,15 @@ pub(crate) fn sweep(family: &'static Family) {
 
 /// Whether all holders of the slot have ended without closing it. Said once of each connection.
 fn left_by_the_dead(family: &Family, id: SlotId, s: &Slot) -> bool {
-    // Acquire: pairs with the bump in Slot::reset, which comes before the flags are those of the next connection.
+    // Acquire: pairs with the bump in Slot::reset, which comes before the flags are those of the
+    // next connection.
     let born = s.generation.load(Ordering::Acquire);
     let mine = me(family);
-    // Our own bit is no dead process's: a thread has just taken the slot, or is about to close its last descriptor. He may
-    // have bits of the dead beside his.
+    // Our own bit is no dead process's: a thread has just taken the slot, or is about to close its
+    // last descriptor. He may have bits of the dead beside his.
     let is_ours = held_here(id) || mine != BEYOND && s.holders.has(mine);
-    let of_the_dead = || s.holders.see().entries().any(|entry| entry != mine) && !others_alive(family, s);
+    let of_the_dead =
+        || s.holders.see().entries().any(|entry| entry != mine) && !others_alive(family, s);
     if is_ours || !of_the_dead() || !s.set_first(flag::OVER) {
         return false;
     }
@@ -347,7 +355,8 @@ pub fn take(flags: u32, fd: i32) -> Option<SlotId> {
     let s = family.slots.get(id.raw() as usize)?;
     s.reset(flags);
     s.holders.clear();
-    // Before the bit: a sweep of another thread believes a bit of this process's only with a descriptor beside it.
+    // Before the bit: a sweep of another thread believes a bit of this process's only with a
+    // descriptor beside it.
     LOCAL.get(id.raw() as usize)?.store(1, Ordering::SeqCst);
     s.holders.add(mine);
     DESCRIPTOR.get(id.raw() as usize)?.store((fd + 1) as u32, Ordering::Relaxed);
@@ -361,7 +370,8 @@ fn pop_free(family: &Family) -> Option<SlotId> {
         let id = SlotId::from_raw(head as u32)?;
         let next = family.slots.get(id.raw() as usize)?.next_free.load(Ordering::Relaxed);
         let new = (head >> 32).wrapping_add(1) << 32 | u64::from(next);
-        if family.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if family.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
             return Some(id);
         }
     }
@@ -376,7 +386,8 @@ pub fn give_back(id: SlotId) {
         s.next_free.store(head as u32, Ordering::Relaxed);
         let new = (head >> 32).wrapping_add(1) << 32 | u64::from(id.raw());
         // Release: pairs with the acquire in pop_free.
-        if family.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if family.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
             return;
         }
     }
@@ -432,15 +443,16 @@ pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
     let (Some(family), Some(s)) = (get(), slot(id)) else { return Left::Here };
     let mine = me(family);
     let held = s.holders.remove(mine);
-    // Another thread may have received the descriptor in a message meanwhile (join). Either it sets the bit after this, or it
-    // has counted before; beyond the table it adds what it has to.
+    // Another thread may have received the descriptor in a message meanwhile (join). Either it sets
+    // the bit after this, or it has counted before; beyond the table it adds what it has to.
     if held_here(id) {
         if mine != BEYOND {
             s.holders.add(mine);
         }
         return Left::Here;
     }
-    // Several may leave at a time, and each find that nobody is left: the first to say so is the last holder.
+    // Several may leave at a time, and each find that nobody is left: the first to say so is the
+    // last holder.
     if held && !others_alive(family, s) && s.set_first(flag::OVER) {
         s.holders.clear();
         Left::Nobody
@@ -456,7 +468,8 @@ pub fn shared(id: SlotId) -> bool {
     others_alive(family, s)
 }
 
-/// Whether it may be so: the dead count as well, until somebody asks the kernel. Makes no system call.
+/// Whether it may be so: the dead count as well, until somebody asks the kernel. Makes no system
+/// call.
 #[must_use]
 pub fn may_be_shared(id: SlotId) -> bool {
     let (Some(family), Some(s)) = (get(), slot(id)) else { return false };
@@ -470,11 +483,13 @@ fn on_the_way(family: &Family, s: &Slot) -> bool {
 }
 
 fn id_of(family: &Family, s: &Slot) -> Option<SlotId> {
-    let index = core::ptr::from_ref(s).addr().wrapping_sub(family.slots.as_ptr().addr()) / size_of::<Slot>();
+    let index = core::ptr::from_ref(s).addr().wrapping_sub(family.slots.as_ptr().addr())
+        / size_of::<Slot>();
     SlotId::from_raw(index as u32)
 }
 
-/// Copies of the slot's descriptor are on their way: it is held until they have come, or are forgotten.
+/// Copies of the slot's descriptor are on their way: it is held until they have come, or are
+/// forgotten.
 pub fn set_on_the_way(s: &Slot) {
     s.holders.add(ON_THE_WAY);
 }
@@ -502,8 +517,9 @@ pub fn is_held(id: SlotId) -> bool {
 
 /// Whether a process other than this one holds the slot, or a message on its way.
 ///
-/// A holder that hands on to another one (a child, a process that receives the descriptor) sets the other's bit before it
-/// clears its own; so whoever looks at one word after the other may see neither. But then the words have changed since.
+/// A holder that hands on to another one (a child, a process that receives the descriptor) sets the
+/// other's bit before it clears its own; so whoever looks at one word after the other may see
+/// neither. But then the words have changed since.
 fn others_alive(family: &Family, s: &Slot) -> bool {
     let mut seen = s.holders.see();
     loop {
@@ -518,8 +534,9 @@ fn others_alive(family: &Family, s: &Slot) -> bool {
     }
 }
 
-/// The same of one moment. Bits of the dead stay until their entry is used again ([`forget_bit`]): whoever cleared one here
-/// might clear that of a process to which the entry has been given meanwhile.
+/// The same of one moment. Bits of the dead stay until their entry is used again ([`forget_bit`]):
+/// whoever cleared one here might clear that of a process to which the entry has been given
+/// meanwhile.
 fn any_alive(family: &Family, s: &Slot, seen: Seen) -> bool {
     let mine = me(family);
     let here = mine == BEYOND && id_of(family, s).is_some_and(held_here);

@@ -23,7 +23,9 @@ fn a_sweep_takes_nothing_from_the_living() {
         for id in [id, other] {
             let born = family::slot(id).unwrap().generation.load(Ordering::Acquire);
             match family::drop_descriptor(id, -1) {
-                Left::Nobody if family::slot(id).unwrap().generation.load(Ordering::Acquire) == born => {
+                Left::Nobody
+                    if family::slot(id).unwrap().generation.load(Ordering::Acquire) == born =>
+                {
                     family::give_back(id);
                 }
                 _ => lost += 1,

@@ -1,9 +1,9 @@
-//! `sendfile` on a connection that is on its device: the file's bytes are read straight into the peer's window, which saves a
-//! copy of all of them.
+//! `sendfile` on a connection that is on its device: the file's bytes are read straight into the
+//! peer's window, which saves a copy of all of them.
 //!
-//! It happens under the send lock, so the file is only asked for what is in memory already (`RWF_NOWAIT`, preadv2(2)). What
-//! is not, and files that cannot say, are the caller's, who reads them into memory of its own and sends that. Entry
-//! point: [`send`].
+//! It happens under the send lock, so the file is only asked for what is in memory already
+//! (`RWF_NOWAIT`, preadv2(2)). What is not, and files that cannot say, are the caller's, who reads
+//! them into memory of its own and sends that. Entry point: [`send`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -50,7 +50,14 @@ pub(super) enum Step {
 ///
 /// # Errors
 /// `EAGAIN`, `EINTR`, `EBADF` of a wait before which nothing had been sent.
-pub fn send(id: SlotId, s: &Slot, mut fd: RawFd, file: RawFd, at: u64, length: usize) -> Result<Sent, Errno> {
+pub fn send(
+    id: SlotId,
+    s: &Slot,
+    mut fd: RawFd,
+    file: RawFd,
+    at: u64,
+    length: usize,
+) -> Result<Sent, Errno> {
     let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
     let mut sent = 0;
     let result = loop {
@@ -80,7 +87,8 @@ pub fn send(id: SlotId, s: &Slot, mut fd: RawFd, file: RawFd, at: u64, length: u
     result
 }
 
-/// Whether the connection is in its ordinary state: anything else is for the ordinary way to find out about.
+/// Whether the connection is in its ordinary state: anything else is for the ordinary way to find
+/// out about.
 fn common(s: &Slot) -> bool {
     !s.has(flag::UNCOMMON) && s.has(flag::LARGE_OPEN) && s.send_mode() == SendMode::Device
 }
@@ -103,8 +111,8 @@ fn attempt(s: &Slot, file: RawFd, at: u64, length: usize) -> Step {
     step
 }
 
-/// Has one message read into the window and publishes it. `read` says how many bytes it put there, 0 at the end, and `None` where
-/// the caller has to go on in another way.
+/// Has one message read into the window and publishes it. `read` says how many bytes it put there,
+/// 0 at the end, and `None` where the caller has to go on in another way.
 pub(super) fn fill(
     guard: &mut SendGuard<'_>,
     length: usize,
@@ -145,7 +153,8 @@ pub(super) fn fill(
     step
 }
 
-/// The message, with `n` of its bytes. In the same bank, where they are by now, however few they are.
+/// The message, with `n` of its bytes. In the same bank, where they are by now, however few they
+/// are.
 fn shorter(state: &mut SendState, message: &Placed, n: u32) -> Option<Placed> {
     let bank = message.word & layout::LARGE_BANK;
     let half = state.banks.get_mut(if bank != 0 { LARGE } else { SMALL })?;
@@ -178,15 +187,23 @@ fn target(ends: &Ends, message: &Placed) -> Option<(*mut u8, usize)> {
     Some((ends.outgoing.payload(u64::from(link::offset_of(&message.target)?), len)?, len))
 }
 
-/// How many of `len` bytes the file had in memory, which are in their place now; `None` if that cannot be said without
-/// waiting.
+/// How many of `len` bytes the file had in memory, which are in their place now; `None` if that
+/// cannot be said without waiting.
 fn read(to: *mut u8, len: usize, file: RawFd, at: u64) -> Option<usize> {
     let place = libc::iovec { iov_base: to.cast(), iov_len: len };
     let errno = sys::errno();
-    // SAFETY: the window has `len` bytes at `to` (Direction::payload), which are the sender's to write until it publishes
-    // them. The call is no cancellation point, and does not wait.
+    // SAFETY: the window has `len` bytes at `to` (Direction::payload), which are the sender's to
+    // write until it publishes them. The call is no cancellation point, and does not wait.
     let n = unsafe {
-        libc::syscall(libc::SYS_preadv2, file, &raw const place, 1_usize, at, 0_usize, libc::RWF_NOWAIT)
+        libc::syscall(
+            libc::SYS_preadv2,
+            file,
+            &raw const place,
+            1_usize,
+            at,
+            0_usize,
+            libc::RWF_NOWAIT,
+        )
     };
     // That the file cannot say is no error of the program's call.
     sys::set_errno(errno);

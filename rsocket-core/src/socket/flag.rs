@@ -1,7 +1,8 @@
 //! What is true of a connection, one bit each, as all the processes that hold it see it.
 //!
-//! Bits of [`super::slot::Slot::flags`]. They say what has happened or what may not happen any more; where bytes travel is said by the modes
-//! ([`crate::attach::machine`]). Knows nothing of who asks.
+//! Bits of [`super::slot::Slot::flags`]. They say what has happened or what may not happen any
+//! more; where bytes travel is said by the modes ([`crate::attach::machine`]). Knows nothing of who
+//! asks.
 #![forbid(unsafe_code)]
 
 /// This end called connect.
@@ -24,14 +25,16 @@ pub const PEER_FIN: u32 = 1 << 7;
 pub const TAIL_SENT: u32 = 1 << 8;
 /// The window's last word was read: the stream is over, whether or not the FIN is here yet.
 pub const ENDED: u32 = 1 << 9;
-/// The cut is known, and TCP still has bytes before it: a reader that waits need not look at the window.
+/// The cut is known, and TCP still has bytes before it: a reader that waits need not look at the
+/// window.
 pub const TCP_AHEAD: u32 = 1 << 10;
 /// Never tracked: the kernel's own business in every way.
 pub const UNTRACKED: u32 = 1 << 11;
 /// An rsocket from the start: strict, and bytes that come by TCP are a stranger's.
 pub const RSOCKET: u32 = 1 << 12;
-/// A connection attempt runs or has ended, and the program has not asked yet how it went: until then a socket
-/// whose TCP connection stands is writable. Where TCP is excluded, until it attaches, if that is sooner.
+/// A connection attempt runs or has ended, and the program has not asked yet how it went: until
+/// then a socket whose TCP connection stands is writable. Where TCP is excluded, until it attaches,
+/// if that is sooner.
 pub const CONNECT_NEWS: u32 = 1 << 13;
 /// Beyond the window is a relay, not a peer process: [`crate::relay`].
 pub const RELAYED: u32 = 1 << 14;
@@ -45,13 +48,15 @@ pub const RELAY_LISTENS: u32 = 1 << 17;
 pub const BESIDE: u32 = 1 << 18;
 /// The relay's connection broke: what arrived can be read, then nothing.
 pub const LOST: u32 = 1 << 19;
-/// Beside a relay TCP has brought FIN and all before it, and the relay has still to say whether that is the end.
+/// Beside a relay TCP has brought FIN and all before it, and the relay has still to say whether
+/// that is the end.
 pub const FIN_FIRST: u32 = 1 << 20;
-/// A datagram socket: of the rest only the shut bits and the peer's name mean anything ([`crate::datagram`]).
+/// A datagram socket: of the rest only the shut bits and the peer's name mean anything
+/// ([`crate::datagram`]).
 pub const DATAGRAM: u32 = 1 << 30;
 
-/// Memory of this side's is mapped, or was: what the peer puts into the ring must be placed before what it
-/// sends after it is received.
+/// Memory of this side's is mapped, or was: what the peer puts into the ring must be placed before
+/// what it sends after it is received.
 pub const MAPPED: u32 = 1 << 24;
 /// A direct write found no room: the connection is writable only when there is some again.
 pub const PLACES_FULL: u32 = 1 << 25;
@@ -67,13 +72,14 @@ pub const HEARD_BESIDE: u32 = 1 << 22;
 /// The kernel notes when bytes arrive, for those who ask ([`super::stamps`]).
 pub const STAMPED: u32 = 1 << 23;
 
-/// Copies of its descriptor are on their way in messages, or a stranger has one: it must not leave TCP.
+/// Copies of its descriptor are on their way in messages, or a stranger has one: it must not leave
+/// TCP.
 pub const TRAVELS: u32 = 1 << 28;
 /// There is memory for the large bank of the direction that we send in, or it is not asked about.
 pub const LARGE_OPEN: u32 = 1 << 29;
 
-/// A call of the library's has waited for it, or may: what becomes ready on a device is heard. A process that waits by
-/// system calls of its own would sleep for ever.
+/// A call of the library's has waited for it, or may: what becomes ready on a device is heard. A
+/// process that waits by system calls of its own would sleep for ever.
 pub const WAITED: u32 = 1 << 31;
 
 /// None of these is set in the middle of a life on shared memory.

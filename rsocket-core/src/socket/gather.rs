@@ -1,8 +1,9 @@
-//! A call that looks at more than one carrier has: TCP's bytes before the cut, the window's, and TCP's again behind the
-//! window's last one.
+//! A call that looks at more than one carrier has: TCP's bytes before the cut, the window's, and
+//! TCP's again behind the window's last one.
 //!
-//! It takes nothing, so each look begins with the first byte again, and unread bytes of TCP's hide from poll(2) what comes
-//! behind them. Must not know who looks, or how long. Entry points: [`behind_the_window`], [`is_over`], [`nap`].
+//! It takes nothing, so each look begins with the first byte again, and unread bytes of TCP's hide
+//! from poll(2) what comes behind them. Must not know who looks, or how long. Entry points:
+//! [`behind_the_window`], [`is_over`], [`nap`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -23,8 +24,9 @@ use crate::sys::sandbox;
 /// How soon a sleeper looks again whom nobody wakes for what it waits for, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
-/// Continues a look that has found TCP's bytes before the cut, and the window's, with what TCP has behind the window's
-/// last byte: the sender has gone back already. `to` are all the buffers, of which the cursor has used up what was found.
+/// Continues a look that has found TCP's bytes before the cut, and the window's, with what TCP has
+/// behind the window's last byte: the sender has gone back already. `to` are all the buffers, of
+/// which the cursor has used up what was found.
 ///
 /// Stays a function: its lists are no part of the frame of every receive.
 #[inline(never)]
@@ -38,7 +40,9 @@ pub(super) fn behind_the_window(
     if s.receive_mode() != ReceiveMode::Acknowledged || cursor.left() == 0 || sandbox::inside() {
         return;
     }
-    let Some(ends) = link::ends(s).filter(|ends| marks::end(&ends.incoming).is_some()) else { return };
+    let Some(ends) = link::ends(s).filter(|ends| marks::end(&ends.incoming).is_some()) else {
+        return;
+    };
     let Some(guard) = RecvGuard::take(s, &ends) else { return };
     if let Some(ahead) = ahead_of_all(&guard, fd, cursor.done()) {
         let n = past(fd, to, ahead, cursor, flags);
@@ -49,15 +53,16 @@ pub(super) fn behind_the_window(
 /// How many bytes TCP has before the cut, if they and the window's last ones are the `found`.
 fn ahead_of_all(guard: &RecvGuard<'_>, fd: RawFd, found: usize) -> Option<usize> {
     let (s, ends, state) = (guard.s, guard.ends, guard.view());
-    let cut = marks::cut(&ends.incoming).filter(|_| s.receive_mode() == ReceiveMode::Acknowledged)?;
+    let cut =
+        marks::cut(&ends.incoming).filter(|_| s.receive_mode() == ReceiveMode::Acknowledged)?;
     let here = in_window(state, ends);
     let all = marks::end(&ends.incoming) == Some(state.total().wrapping_add(here as u64));
     let ahead = bytes_ahead(fd, ends, cut).ok()??;
     (all && ahead.checked_add(here) == Some(found)).then_some(ahead)
 }
 
-/// Looks at TCP's bytes once more, the first `ahead` into the buffers where they are already, and those behind them into
-/// what is left. How many of these there are.
+/// Looks at TCP's bytes once more, the first `ahead` into the buffers where they are already, and
+/// those behind them into what is left. How many of these there are.
 fn past(fd: RawFd, to: &[libc::iovec], ahead: usize, cursor: &Cursor<'_>, flags: i32) -> usize {
     let none = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
     let mut list = [none; Rest::MOST];
@@ -79,7 +84,8 @@ fn past(fd: RawFd, to: &[libc::iovec], ahead: usize, cursor: &Cursor<'_>, flags:
     kernel::receive(fd, list, usize::MAX, flags & kept).map_or(0, |n| n.saturating_sub(ahead))
 }
 
-/// Whether nothing more will come before what is here is taken, or nothing that belongs to the same call.
+/// Whether nothing more will come before what is here is taken, or nothing that belongs to the same
+/// call.
 pub(super) fn is_over(s: &Slot, fd: RawFd) -> bool {
     if s.has(flag::LOST | flag::ENDED) {
         return true;
@@ -90,8 +96,10 @@ pub(super) fn is_over(s: &Slot, fd: RawFd) -> bool {
         let Some(guard) = RecvGuard::take(s, &ends) else { return true };
         let full = no_more_fits(guard.view(), &ends);
         drop(guard);
-        let tcp_has_its_part =
-            || mode == ReceiveMode::Device || marks::cut(&ends.incoming).is_some_and(|n| all_here(fd, n));
+        let tcp_has_its_part = || {
+            mode == ReceiveMode::Device
+                || marks::cut(&ends.incoming).is_some_and(|n| all_here(fd, n))
+        };
         if full && tcp_has_its_part() {
             return true;
         }
@@ -107,16 +115,19 @@ fn has_ended(fd: RawFd) -> bool {
     matches!(sys::wait(&mut one, Some(&at_once), core::ptr::null()), Ok(1..))
 }
 
-/// How soon a sleeper must look again, in nanoseconds, where the kernel has or may get a part of what is waited for, and does
-/// not say when that is enough: to one who has looked at some of it (`peeks`), and where `SO_RCVLOWAT` asks for more than a
-/// byte, which the kernel takes for the measure of its own part.
+/// How soon a sleeper must look again, in nanoseconds, where the kernel has or may get a part of
+/// what is waited for, and does not say when that is enough: to one who has looked at some of it
+/// (`peeks`), and where `SO_RCVLOWAT` asks for more than a byte, which the kernel takes for the
+/// measure of its own part.
 pub(super) fn nap(s: &Slot, peeks: bool) -> Option<u64> {
     // Relaxed: as in ready::data_waiting.
     if !peeks && s.low_water.load(Ordering::Relaxed) <= 1 {
         return None;
     }
     let kernels = match s.receive_mode() {
-        ReceiveMode::Device => link::ends(s).is_some_and(|ends| marks::end(&ends.incoming).is_some()),
+        ReceiveMode::Device => {
+            link::ends(s).is_some_and(|ends| marks::end(&ends.incoming).is_some())
+        }
         // Where TCP is not used, what is waited for is the window.
         ReceiveMode::Kernel => !s.has(flag::STRICT),
         ReceiveMode::Asked | ReceiveMode::Acknowledged | ReceiveMode::Returned => true,

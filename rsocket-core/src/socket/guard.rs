@@ -1,9 +1,9 @@
-//! The two locks of a connection: only a guard gives access to the state behind, and dropped it gives the lock back. What a
-//! holder left that died inside is repaired where the guard is made.
+//! The two locks of a connection: only a guard gives access to the state behind, and dropped it
+//! gives the lock back. What a holder left that died inside is repaired where the guard is made.
 //!
-//! Publishing a message is two stores, the lane's and the state's. A holder that dies between them has
-//! told the peer, so the state rolls forward; one that dies before the first has told nobody, so the old
-//! state stands (`life-of-a-connection §6`).
+//! Publishing a message is two stores, the lane's and the state's. A holder that dies between them
+//! has told the peer, so the state rolls forward; one that dies before the first has told nobody,
+//! so the old state stands (`life-of-a-connection §6`).
 
 use core::ops::{Deref, DerefMut};
 
@@ -24,8 +24,9 @@ pub(crate) struct SendGuard<'a> {
 }
 
 impl<'a> SendGuard<'a> {
-    /// Takes the lock. `None` when this very thread holds it: we are in a signal handler that interrupted it, and must not
-    /// wait for ourselves; and when the connection has not this window any more.
+    /// Takes the lock. `None` when this very thread holds it: we are in a signal handler that
+    /// interrupted it, and must not wait for ourselves; and when the connection has not this window
+    /// any more.
     #[inline(always)]
     pub(crate) fn take(s: &'a Slot, ends: &'a Ends) -> Option<Self> {
         let state = s.send.lock(|held| send_of_the_dead(s, held))?;
@@ -95,7 +96,8 @@ impl DerefMut for RecvGuard<'_> {
     }
 }
 
-/// The receive lock is ours now, of a holder that died. Whatever window the caller means, the state is that of this one.
+/// The receive lock is ours now, of a holder that died. Whatever window the caller means, the state
+/// is that of this one.
 #[cold]
 fn receive_of_the_dead(s: &Slot, held: &mut Held<'_, RecvState>) {
     if let Some(ends) = link::ends(s) {

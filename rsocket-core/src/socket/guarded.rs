@@ -1,7 +1,7 @@
 //! State that processes share and edit under a lock: two copies, and the number of the valid one.
 //!
-//! A holder that is killed inside leaves the old state or the new one, never half. Knows nothing of what the state
-//! means, nor how it is repaired ([`super::guard`]). Entry point: [`Guarded::lock`].
+//! A holder that is killed inside leaves the old state or the new one, never half. Knows nothing of
+//! what the state means, nor how it is repaired ([`super::guard`]). Entry point: [`Guarded::lock`].
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -16,8 +16,8 @@ pub struct Guarded<T> {
     /// Held to copy, edit and publish; never across a sleep.
     lock: OwnedLock,
     current: AtomicU32,
-    /// Nonzero: the last edit was a small one ([`Self::amend`]), so that the spare copy differs from the valid one by that
-    /// edit alone.
+    /// Nonzero: the last edit was a small one ([`Self::amend`]), so that the spare copy differs
+    /// from the valid one by that edit alone.
     near: AtomicU32,
     copies: [UnsafeCell<T>; 2],
 }
@@ -26,9 +26,9 @@ pub struct Guarded<T> {
 unsafe impl<T: Copy + Send> Sync for Guarded<T> {}
 
 impl<T: Copy> Guarded<T> {
-    /// Takes the lock, and has `repair` look after what a holder left that died. `None` when this very thread holds it: we
-    /// are in a signal handler that interrupted it, and must not wait for ourselves. May wait for the holder, spinning and
-    /// then asleep; no section is long.
+    /// Takes the lock, and has `repair` look after what a holder left that died. `None` when this
+    /// very thread holds it: we are in a signal handler that interrupted it, and must not wait for
+    /// ourselves. May wait for the holder, spinning and then asleep; no section is long.
     #[inline(always)]
     pub fn lock(&self, repair: impl FnOnce(&mut Held<'_, T>)) -> Option<Locked<'_, T>> {
         let me = tid();
@@ -56,8 +56,8 @@ impl<T: Copy> Guarded<T> {
     /// What the lock gives, without it.
     ///
     /// # Safety
-    /// While the answer lives the caller is alone with the state: nobody else can reach it, or all who can keep to another
-    /// lock, which the caller holds.
+    /// While the answer lives the caller is alone with the state: nobody else can reach it, or all
+    /// who can keep to another lock, which the caller holds.
     pub const unsafe fn alone(&self) -> Held<'_, T> {
         Held(self)
     }
@@ -68,8 +68,9 @@ impl<T: Copy> Guarded<T> {
         (self.current.load(Ordering::Relaxed) & 1) as usize
     }
 
-    /// From here on the copies may differ in anything. A thread that is killed has done its stores in the order of its
-    /// instructions, so that only the compiler must be kept from moving later ones before this.
+    /// From here on the copies may differ in anything. A thread that is killed has done its stores
+    /// in the order of its instructions, so that only the compiler must be kept from moving later
+    /// ones before this.
     #[inline(always)]
     fn apart(&self) {
         self.near.store(0, Ordering::Relaxed);
@@ -78,8 +79,8 @@ impl<T: Copy> Guarded<T> {
 
     #[inline(always)]
     fn flip(&self) {
-        // Release: pairs with the acquire of the lock in a holder that breaks it after our death, so
-        // that it sees the whole copy that the index names.
+        // Release: pairs with the acquire of the lock in a holder that breaks it after our death,
+        // so that it sees the whole copy that the index names.
         self.current.store((self.current.load(Ordering::Relaxed) & 1) ^ 1, Ordering::Release);
     }
 }
@@ -91,8 +92,8 @@ pub struct Locked<'a, T: Copy> {
 }
 
 impl<T: Copy> Locked<'_, T> {
-    /// Gives the lock back, and does what must not be left out, such as waking the peer, before handlers run that came
-    /// meanwhile: one of them may jump out of the call.
+    /// Gives the lock back, and does what must not be left out, such as waking the peer, before
+    /// handlers run that came meanwhile: one of them may jump out of the call.
     #[inline(always)]
     pub fn unlock_then<R>(self, then: impl FnOnce() -> R) -> R {
         let this = core::mem::ManuallyDrop::new(self);
@@ -134,8 +135,8 @@ impl<T: Copy> Held<'_, T> {
         unsafe { &*self.0.copies.get_unchecked(self.0.current()).get() }
     }
 
-    /// The spare copy as the valid one is now, to be edited where it lies; nobody sees it before [`Draft::flip`], and what was
-    /// not flipped is forgotten.
+    /// The spare copy as the valid one is now, to be edited where it lies; nobody sees it before
+    /// [`Draft::flip`], and what was not flipped is forgotten.
     #[inline(always)]
     pub fn draft(&mut self) -> Draft<'_, T> {
         self.0.apart();
@@ -149,10 +150,11 @@ impl<T: Copy> Held<'_, T> {
         Draft { of: self.0, spare }
     }
 
-    /// As [`Self::draft`], for an edit of a kind that is known to be small, and ends with [`Draft::flip_amended`]. Where the last
-    /// edit was of this kind too, only that is done again to the spare copy, by `follow(spare, valid)`, which sees the states
-    /// before and after it; a type has one such kind. Any other edit, one that was given up and one whose author died make the
-    /// next copy a whole one: the mark of a small edit stands only after its end.
+    /// As [`Self::draft`], for an edit of a kind that is known to be small, and ends with
+    /// [`Draft::flip_amended`]. Where the last edit was of this kind too, only that is done again
+    /// to the spare copy, by `follow(spare, valid)`, which sees the states before and after it; a
+    /// type has one such kind. Any other edit, one that was given up and one whose author died make
+    /// the next copy a whole one: the mark of a small edit stands only after its end.
     #[inline(always)]
     pub fn amend(&mut self, follow: impl FnOnce(&mut T, &T)) -> Draft<'_, T> {
         // Relaxed: the lock orders it.

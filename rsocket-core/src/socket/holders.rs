@@ -1,9 +1,9 @@
-//! Which processes of a family hold a connection: one bit for each that has an entry in the family's table, and a number
-//! for those that found none.
+//! Which processes of a family hold a connection: one bit for each that has an entry in the
+//! family's table, and a number for those that found none.
 //!
-//! A bit may be that of a dead process, which nobody cleared: whoever asks looks at the process too. Those beyond the table
-//! cannot be looked at, so one of them that is killed is counted until the slot is used anew. Both cost a
-//! slot, never a byte.
+//! A bit may be that of a dead process, which nobody cleared: whoever asks looks at the process
+//! too. Those beyond the table cannot be looked at, so one of them that is killed is counted until
+//! the slot is used anew. Both cost a slot, never a byte.
 //!
 //! Must not know what the processes are, nor who of them lives ([`super::family`]).
 #![forbid(unsafe_code)]
@@ -16,13 +16,14 @@ const WORDS: usize = 4;
 pub(super) const ENTRIES: usize = WORDS * 64;
 /// What stands for a process that found no entry.
 pub(super) const BEYOND: usize = ENTRIES;
-/// The entry of copies of a descriptor that are on their way in messages ([`crate::succession::parcels`]).
+/// The entry of copies of a descriptor that are on their way in messages
+/// ([`crate::succession::parcels`]).
 pub(super) const ON_THE_WAY: usize = ENTRIES - 1;
 
 /// The holders of one connection. All zeroes: nobody.
 ///
-/// All that decides who is the last holder is sequentially consistent: whoever hands on adds the other before it removes
-/// itself, and whoever is removed reads the rest after that.
+/// All that decides who is the last holder is sequentially consistent: whoever hands on adds the
+/// other before it removes itself, and whoever is removed reads the rest after that.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Holders {
@@ -80,8 +81,8 @@ impl Holders {
         self.beyond.store(0, Ordering::Release);
     }
 
-    /// Each word for itself: one that goes from one word to another may be missed, but then this answers otherwise the next
-    /// time.
+    /// Each word for itself: one that goes from one word to another may be missed, but then this
+    /// answers otherwise the next time.
     #[must_use]
     pub fn see(&self) -> Seen {
         Seen {

@@ -55,8 +55,9 @@ pub fn beside_tcp(id: SlotId, fd: RawFd) -> Option<i32> {
 /// the stream has ended, so that the program reads its end.
 #[must_use]
 pub fn hint(id: SlotId, fd: RawFd) -> i32 {
-    let unread = super::unread(id, fd)
-        .unwrap_or_else(|| usize::try_from(counters::in_queue(fd).unwrap_or(0)).unwrap_or(usize::MAX));
+    let unread = super::unread(id, fd).unwrap_or_else(|| {
+        usize::try_from(counters::in_queue(fd).unwrap_or(0)).unwrap_or(usize::MAX)
+    });
     let ended = || super::look(id, fd).ready.contains(Events::RDHUP);
     match unread {
         0 => i32::from(ended()),

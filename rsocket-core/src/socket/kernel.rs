@@ -30,7 +30,9 @@ pub fn receive(fd: RawFd, to: &[libc::iovec], limit: usize, flags: i32) -> Resul
     header.msg_iov = vectors.as_ptr().cast_mut();
     header.msg_iovlen = vectors.len() as _;
     // SAFETY: the header names the caller's buffers, which the program promised are writable.
-    result(unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut header, flags | libc::MSG_DONTWAIT) })
+    result(unsafe {
+        libc::syscall(libc::SYS_recvmsg, fd, &raw mut header, flags | libc::MSG_DONTWAIT)
+    })
 }
 
 /// Sends into the TCP socket without blocking and without SIGPIPE.
@@ -51,8 +53,8 @@ pub fn send(fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno>
     result(unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const header, flags) })
 }
 
-/// In a sandbox, where `recvmsg` may be deadly: the call that every program with a socket may make. It blocks
-/// as the descriptor says, and is only made where the program asked to receive.
+/// In a sandbox, where `recvmsg` may be deadly: the call that every program with a socket may make.
+/// It blocks as the descriptor says, and is only made where the program asked to receive.
 #[cold]
 fn read(fd: RawFd, to: &[libc::iovec], limit: usize) -> Result<usize, Errno> {
     let Some(v) = to.iter().find(|v| v.iov_len > 0) else { return Ok(0) };
@@ -69,7 +71,11 @@ fn write(fd: RawFd, from: &[libc::iovec]) -> Result<usize, Errno> {
 }
 
 /// At most 16 of the vectors, and of them at most `limit` bytes.
-fn limited<'a>(to: &[libc::iovec], limit: usize, cut: &'a mut [libc::iovec; 16]) -> &'a [libc::iovec] {
+fn limited<'a>(
+    to: &[libc::iovec],
+    limit: usize,
+    cut: &'a mut [libc::iovec; 16],
+) -> &'a [libc::iovec] {
     let mut left = limit;
     let mut n = 0;
     for (from, into) in to.iter().zip(cut.iter_mut()) {
@@ -108,8 +114,8 @@ pub fn ending(fd: RawFd) -> Ending {
     }
 }
 
-/// The error that the TCP socket has for a receiver, which is taken. Behind FIN it has none: what came after that stays where
-/// it is, for a sender, for poll(2) and for `SO_ERROR`.
+/// The error that the TCP socket has for a receiver, which is taken. Behind FIN it has none: what
+/// came after that stays where it is, for a sender, for poll(2) and for `SO_ERROR`.
 pub fn receivers_error(fd: RawFd) -> Option<Errno> {
     if sandbox::inside() {
         return None;
@@ -120,7 +126,8 @@ pub fn receivers_error(fd: RawFd) -> Option<Errno> {
     }
 }
 
-/// Whether the descriptor is non-blocking right now. The kernel is asked: another holder may change it.
+/// Whether the descriptor is non-blocking right now. The kernel is asked: another holder may change
+/// it.
 pub fn nonblocking(fd: RawFd) -> bool {
     // SAFETY: F_GETFL takes no argument and touches no memory.
     let flags = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFL) };
@@ -149,23 +156,28 @@ pub fn integer(fd: RawFd, level: i32, option: i32) -> Option<i32> {
 pub fn option(fd: RawFd, level: i32, option: i32, into: &mut [u8]) -> Result<usize, Errno> {
     let mut len = libc::socklen_t::try_from(into.len()).unwrap_or(libc::socklen_t::MAX);
     // SAFETY: the slice is writable for its length, which the kernel is told.
-    let r =
-        unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, option, into.as_mut_ptr(), &raw mut len) };
+    let r = unsafe {
+        libc::syscall(libc::SYS_getsockopt, fd, level, option, into.as_mut_ptr(), &raw mut len)
+    };
     result(r).map(|_| into.len().min(len as usize))
 }
 
-/// Whether the kernel would refuse to set an option of this socket to what stands at an address of the
-/// program's, as it refuses a new socket of the same family. One that cannot be made says nothing.
+/// Whether the kernel would refuse to set an option of this socket to what stands at an address of
+/// the program's, as it refuses a new socket of the same family. One that cannot be made says
+/// nothing.
 #[cold]
 pub fn would_refuse(fd: RawFd, level: i32, option: i32, value: (usize, u32)) -> bool {
     let (value, length) = value;
     let Some(family) = integer(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) else { return false };
     let family = AddressFamily::from_raw(family as u16);
-    let Ok(like) = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None) else {
+    let Ok(like) = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+    else {
         return false;
     };
     // SAFETY: the kernel checks the address, from which it only reads.
-    let r = unsafe { libc::syscall(libc::SYS_setsockopt, like.as_raw_fd(), level, option, value, length) };
+    let r = unsafe {
+        libc::syscall(libc::SYS_setsockopt, like.as_raw_fd(), level, option, value, length)
+    };
     sys::discard(like);
     r < 0
 }
@@ -196,9 +208,10 @@ pub fn push(fd: RawFd) {
     set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &1_i32);
 }
 
-/// Has what is read acknowledged at once. The kernel keeps an acknowledgement back where answers went out lately, with the
-/// next of which it would travel; that goes by the device, and a sender of small segments waits meanwhile (Nagle's rule).
-/// The kernel does the same after the first that it kept back in vain, some 40 ms later, and ends it when TCP sends again.
+/// Has what is read acknowledged at once. The kernel keeps an acknowledgement back where answers
+/// went out lately, with the next of which it would travel; that goes by the device, and a sender
+/// of small segments waits meanwhile (Nagle's rule). The kernel does the same after the first that
+/// it kept back in vain, some 40 ms later, and ends it when TCP sends again.
 pub fn acknowledge_at_once(fd: RawFd) {
     if sandbox::inside() {
         return;
@@ -219,7 +232,14 @@ pub fn accept_at_once(fd: RawFd) {
 fn set<T>(fd: RawFd, level: i32, option: i32, value: &T) {
     // SAFETY: the kernel reads size_of::<T>() bytes at a valid address.
     unsafe {
-        libc::syscall(libc::SYS_setsockopt, fd, level, option, core::ptr::from_ref(value), size_of::<T>())
+        libc::syscall(
+            libc::SYS_setsockopt,
+            fd,
+            level,
+            option,
+            core::ptr::from_ref(value),
+            size_of::<T>(),
+        )
     };
 }
 
@@ -235,8 +255,8 @@ pub fn shut_both(fd: RawFd) {
     unsafe { libc::syscall(libc::SYS_shutdown, fd, libc::SHUT_RDWR) };
 }
 
-/// Takes the socket out of its connection, which is reset: whoever has it, and knows nothing of us, hears of an error
-/// and not of an end.
+/// Takes the socket out of its connection, which is reset: whoever has it, and knows nothing of us,
+/// hears of an error and not of an end.
 pub fn disconnect(fd: RawFd) {
     let none = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
     // SAFETY: the kernel reads an address of the size that it is told.
@@ -261,9 +281,9 @@ pub(crate) fn poll_now(fd: RawFd, ask: Events) -> Events {
     let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut one = [PollFd::new(&fd, PollFlags::from_bits_retain(ask.bits() as _))];
     match rustix::event::poll(&mut one, Some(&at_once)) {
-        Ok(1..) => one
-            .first()
-            .map_or(Events::empty(), |p| Events::from_bits_truncate(u32::from(p.revents().bits() as u16))),
+        Ok(1..) => one.first().map_or(Events::empty(), |p| {
+            Events::from_bits_truncate(u32::from(p.revents().bits() as u16))
+        }),
         _ => Events::empty(),
     }
 }

@@ -1,10 +1,13 @@
-//! What the kernel said of a socket that matters before each sleep: whether calls may sleep, and for how long.
+//! What the kernel said of a socket that matters before each sleep: whether calls may sleep, and
+//! for how long.
 //!
-//! The kernel is the authority: whoever else has the descriptor may change that at any time. So it is asked before each sleep, and
-//! what it has said is a hint for what comes before. But the descriptor of an rsocket means something to the calls of this
-//! library alone, which say when they have changed something: there an answer holds until then.
+//! The kernel is the authority: whoever else has the descriptor may change that at any time. So it
+//! is asked before each sleep, and what it has said is a hint for what comes before. But the
+//! descriptor of an rsocket means something to the calls of this library alone, which say when they
+//! have changed something: there an answer holds until then.
 //!
-//! Must not know how the kernel is asked. Entry points: [`Known::holds`] and [`Known::held`], [`changed`].
+//! Must not know how the kernel is asked. Entry points: [`Known::holds`] and [`Known::held`],
+//! [`changed`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -43,7 +46,8 @@ impl Known {
         self.0.load(Ordering::Relaxed) & fact as u32 != 0
     }
 
-    /// Whether all of them held when the kernel was last asked, with nothing changed since by a call of ours.
+    /// Whether all of them held when the kernel was last asked, with nothing changed since by a
+    /// call of ours.
     #[inline]
     pub fn all_held(&self, facts: &[Fact]) -> bool {
         let wanted = facts.iter().fold(0, |bits, fact| bits | *fact as u32);
@@ -67,7 +71,8 @@ impl Known {
         }
     }
 
-    /// Whether the fact holds: `ask` asks the kernel, unless its last answer was yes and is `lasting`.
+    /// Whether the fact holds: `ask` asks the kernel, unless its last answer was yes and is
+    /// `lasting`.
     #[inline]
     pub fn holds(&self, fact: Fact, lasting: bool, ask: impl FnOnce() -> bool) -> bool {
         // Acquire: pairs with the release in change(), before which the kernel was told.

@@ -1,19 +1,21 @@
-//! A descriptor that is closed while another thread of the process sleeps in a call on it: the kernel leaves that thread
-//! asleep and the connection open until its call is over, and so do we.
+//! A descriptor that is closed while another thread of the process sleeps in a call on it: the
+//! kernel leaves that thread asleep and the connection open until its call is over, and so do we.
 //!
-//! The closing thread lends the sleepers a private copy of the descriptor, which counts as the program's in place of the one
-//! that it closes. Whoever of them is the last to finish closes it, and with it the connection. Every sleeping call is
-//! entered here; since a thread may leave its call by a jump out of a signal handler, or end in it, an entry counts
-//! only while the kernel says that the thread sleeps with the very memory that it said.
+//! The closing thread lends the sleepers a private copy of the descriptor, which counts as the
+//! program's in place of the one that it closes. Whoever of them is the last to finish closes it,
+//! and with it the connection. Every sleeping call is entered here; since a thread may leave its
+//! call by a jump out of a signal handler, or end in it, an entry counts only while the kernel says
+//! that the thread sleeps with the very memory that it said.
 //!
-//! For the same reason what a sleep has borrowed, a bell and a pin, is noted in its entry; a wait on any number of descriptors has
-//! an entry for that alone. Which calls were left is told by
-//! where they stood on their thread's stack: one that lives is above whatever the thread does next. Whoever gives something
-//! back takes it out of the entry first, so a call that was believed to be over, and is not, does no harm.
+//! For the same reason what a sleep has borrowed, a bell and a pin, is noted in its entry; a wait
+//! on any number of descriptors has an entry for that alone. Which calls were left is told by where
+//! they stood on their thread's stack: one that lives is above whatever the thread does next.
+//! Whoever gives something back takes it out of the entry first, so a call that was believed to be
+//! over, and is not, does no harm.
 //!
-//! Must not know what is waited for. Entry points: [`asleep`] and [`Entered::awake`] around a call's sleeps, [`descriptor`]
-//! after each, [`borrow_bell`] and [`pin`] and their opposites in them, [`bell_of_wait`] for a wait on several, [`lend`] before a
-//! descriptor is closed.
+//! Must not know what is waited for. Entry points: [`asleep`] and [`Entered::awake`] around a
+//! call's sleeps, [`descriptor`] after each, [`borrow_bell`] and [`pin`] and their opposites in
+//! them, [`bell_of_wait`] for a wait on several, [`lend`] before a descriptor is closed.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -29,7 +31,8 @@ use crate::sync::thread::{self, tid};
 use crate::sys;
 use crate::sys::small_file;
 
-/// Calls that may be entered at a time. Any other is as one on a descriptor that was closed before it: it ends.
+/// Calls that may be entered at a time. Any other is as one on a descriptor that was closed before
+/// it: it ends.
 const CALLS: usize = 256;
 /// Descriptors that may be lent at a time.
 const LOANS: usize = 16;
@@ -37,14 +40,15 @@ const LOANS: usize = 16;
 /// In [`Call::who`]: no loan is for this call, which was found to be elsewhere.
 const STRUCK: u64 = 1 << 31;
 
-/// A call. Relaxed throughout: entries come and go under [`LOCK`], and what a call has borrowed is its thread's own business
-/// while it lives.
+/// A call. Relaxed throughout: entries come and go under [`LOCK`], and what a call has borrowed is
+/// its thread's own business while it lives.
 struct Call {
     /// Slot, or 0 for a wait on several, above thread. 0 is free.
     who: AtomicU64,
     /// Where it stands on its thread's stack.
     frame: AtomicUsize,
-    /// With what memory it sleeps in the kernel (an array, or a word), with the slot pinned. 0: it does not.
+    /// With what memory it sleeps in the kernel (an array, or a word), with the slot pinned. 0: it
+    /// does not.
     at: AtomicUsize,
     /// The bell that it has borrowed. 0: none.
     bell: AtomicU64,
@@ -58,7 +62,8 @@ static SLEEPERS: [Call; CALLS] = [const {
         bell: AtomicU64::new(0),
     }
 }; CALLS];
-/// How many of them were ever used, from the first on: most processes need few, and every close looks at them.
+/// How many of them were ever used, from the first on: most processes need few, and every close
+/// looks at them.
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// A loan: slot above descriptor. 0 is free.
 static LENT: [AtomicU64; LOANS] = [const { AtomicU64::new(0) }; LOANS];
@@ -170,8 +175,8 @@ fn enter(who: u64, frame: usize) -> Option<Entered> {
     Some(Entered { who, frame, place })
 }
 
-/// A call of this thread, at this place of its stack, is about to sleep on the connection. [`Entered::awake`] must be called
-/// when it is over.
+/// A call of this thread, at this place of its stack, is about to sleep on the connection.
+/// [`Entered::awake`] must be called when it is over.
 #[must_use]
 pub(super) fn asleep(id: SlotId, frame: usize) -> Option<Entered> {
     enters(word(id, tid()), frame)
@@ -209,7 +214,8 @@ fn signal_stack() -> core::ops::Range<usize> {
     from..from.saturating_add(stack.ss_size)
 }
 
-/// Takes a call out, with what it has left behind: the last one closes what was lent. False if there is none.
+/// Takes a call out, with what it has left behind: the last one closes what was lent. False if
+/// there is none.
 fn leave(find: impl FnOnce() -> Option<&'static Call>) -> bool {
     // No handler comes between, which might jump away; here and below.
     thread::enter();
@@ -265,7 +271,8 @@ pub(super) fn give_back_bell(call: Option<Entered>, bell: BellRef) {
     thread::leave();
 }
 
-/// A bell for a wait on several descriptors, which stands at this place of its thread's stack; until [`give_back_bell_of_wait`].
+/// A bell for a wait on several descriptors, which stands at this place of its thread's stack;
+/// until [`give_back_bell_of_wait`].
 pub(crate) fn bell_of_wait(frame: usize) -> Option<BellRef> {
     let call = enters(u64::from(tid()), frame);
     let bell = borrow_bell(call);
@@ -279,7 +286,8 @@ pub(crate) fn bell_of_wait(frame: usize) -> Option<BellRef> {
 pub(crate) fn give_back_bell_of_wait(bell: BellRef) {
     let me = tid();
     // No other thread has an entry with it.
-    let call = calls().iter().find(|c| c.thread() == me && c.bell.load(Ordering::Relaxed) == bell.id());
+    let call =
+        calls().iter().find(|c| c.thread() == me && c.bell.load(Ordering::Relaxed) == bell.id());
     thread::enter();
     if call.is_none_or(|c| c.bell.swap(0, Ordering::Relaxed) != 0) {
         bell::give_back(bell);
@@ -288,7 +296,8 @@ pub(crate) fn give_back_bell_of_wait(bell: BellRef) {
     leave(|| call);
 }
 
-/// The call goes to sleep in the kernel: the pin keeps the slot from being given to another connection meanwhile.
+/// The call goes to sleep in the kernel: the pin keeps the slot from being given to another
+/// connection meanwhile.
 pub(super) fn pin(call: Option<Entered>, s: &Slot, at: usize) {
     thread::enter();
     s.pins.fetch_add(1, Ordering::AcqRel);
@@ -314,15 +323,17 @@ pub(super) fn unpin(call: Option<Entered>, s: &Slot) {
     thread::leave();
 }
 
-/// Makes sure that [`thread_ends`] is called when this thread does, be it cancelled in its call. False if that cannot be had
-/// without allocating, which this may not: it may be a signal handler's call.
+/// Makes sure that [`thread_ends`] is called when this thread does, be it cancelled in its call.
+/// False if that cannot be had without allocating, which this may not: it may be a signal handler's
+/// call.
 fn watch_thread() -> bool {
     // 0 not asked for, 1 none to be had, else two more than the key.
     static KEY: AtomicU32 = AtomicU32::new(0);
     const NONE: u32 = 1;
     if KEY.load(Ordering::Relaxed) == 0 {
         let mut key = 0;
-        // SAFETY: `key` is ours to be written; the destructor is a function of this library, which is never unloaded.
+        // SAFETY: `key` is ours to be written; the destructor is a function of this library, which
+        // is never unloaded.
         let made = unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } == 0;
         let new = if made && key < AT_ONCE { key + 2 } else { NONE };
         // A second one that another thread has made at the same moment stays unused.
@@ -345,7 +356,8 @@ extern "C" fn thread_ends(_: *mut core::ffi::c_void) {
 
 /// What was lent of the slot, which is so no more.
 fn take_back(id: SlotId) -> Option<RawFd> {
-    let loan = LENT.iter().find(|w| is_of(w.load(Ordering::Relaxed), id))?.swap(0, Ordering::Relaxed);
+    let loan =
+        LENT.iter().find(|w| is_of(w.load(Ordering::Relaxed), id))?.swap(0, Ordering::Relaxed);
     COUNT.fetch_sub(1, Ordering::Relaxed);
     Some(loan as u32 as RawFd)
 }
@@ -360,7 +372,8 @@ fn close(id: SlotId, fd: RawFd) {
 /// By which descriptor a call that has slept goes on: the program's own, or what was lent for it.
 #[inline]
 fn descriptor(id: SlotId, fd: RawFd) -> RawFd {
-    // Relaxed: a sleeper that does not see the loan was not waited for, and finds its connection ended.
+    // Relaxed: a sleeper that does not see the loan was not waited for, and finds its connection
+    // ended.
     if COUNT.load(Ordering::Relaxed) == 0 {
         return fd;
     }
@@ -368,14 +381,15 @@ fn descriptor(id: SlotId, fd: RawFd) -> RawFd {
     loan.map_or(fd, |loan| loan as u32 as RawFd)
 }
 
-/// Before the program's descriptor is closed: whether others sleep in calls on it. Then it counts as open, and the loan in
-/// its place.
+/// Before the program's descriptor is closed: whether others sleep in calls on it. Then it counts
+/// as open, and the loan in its place.
 #[must_use]
 pub(crate) fn lend(id: SlotId, fd: RawFd) -> bool {
     if calls().is_empty() || fd < 0 {
         return false;
     }
-    // One of several: the connection lives on, but the number by which they go on may be another file's.
+    // One of several: the connection lives on, but the number by which they go on may be another
+    // file's.
     let last = family::descriptors(id) <= 1;
     // Its pins are in the way of the slot's next connection.
     clear_away(core::ptr::from_ref(&fd).addr());
@@ -389,8 +403,8 @@ pub(crate) fn lend(id: SlotId, fd: RawFd) -> bool {
             match call.sleeps() {
                 true => any = true,
                 false if !last => {}
-                // It has left its call, if it lives at all. (If it is only on its way into the sleep or out of it, it finds
-                // the connection ended, and its pin was for nothing.)
+                // It has left its call, if it lives at all. (If it is only on its way into the
+                // sleep or out of it, it finds the connection ended, and its pin was for nothing.)
                 false => {
                     call.who.fetch_or(STRUCK, Ordering::Relaxed);
                     if let Some(s) = family::slot(id) {
@@ -421,8 +435,8 @@ pub(crate) fn lend(id: SlotId, fd: RawFd) -> bool {
     lent
 }
 
-/// Wakes the sleepers for whom something was lent: ppoll(2) looks its numbers up anew whenever it is
-/// woken, and by then this one may be another file's. A ring too many does no harm.
+/// Wakes the sleepers for whom something was lent: ppoll(2) looks its numbers up anew whenever it
+/// is woken, and by then this one may be another file's. A ring too many does no harm.
 fn wake(id: SlotId) {
     let me = tid();
     for call in calls().iter().filter(|c| c.shares(id) && c.thread() != me) {
@@ -430,22 +444,24 @@ fn wake(id: SlotId) {
     }
 }
 
-/// With what memory the thread sleeps, if it is in one of the calls by which we do: the array of ppoll(2), or the word
-/// of futex(2).
+/// With what memory the thread sleeps, if it is in one of the calls by which we do: the array of
+/// ppoll(2), or the word of futex(2).
 fn asleep_with(thread: u32) -> Option<usize> {
     let mut path = [0_u8; 48];
     let mut rest: &mut [u8] = &mut path;
     write!(rest, "/proc/self/task/{thread}/syscall\0").ok()?;
     // A number, and the arguments in hexadecimal.
     let mut text = [0_u8; 48];
-    let text = small_file::read_file(core::ffi::CStr::from_bytes_until_nul(&path).ok()?, &mut text)?;
+    let text =
+        small_file::read_file(core::ffi::CStr::from_bytes_until_nul(&path).ok()?, &mut text)?;
     let mut words = core::str::from_utf8(text).ok()?.split(' ');
     let call = words.next()?.parse::<i64>().ok()?;
     let at = words.next()?.strip_prefix("0x")?;
     usize::from_str_radix(at, 16).ok().filter(|_| matches!(call, libc::SYS_ppoll | libc::SYS_futex))
 }
 
-/// In the child of a fork: the calls were those of the parent's threads, and what was lent to them is closed here.
+/// In the child of a fork: the calls were those of the parent's threads, and what was lent to them
+/// is closed here.
 pub(crate) fn fork_child() {
     LOCK.reset();
     for call in calls() {
@@ -529,7 +545,9 @@ mod tests {
     fn a_wait_on_several_that_was_left_keeps_no_bell() {
         // On a thread of its own: what other tests leave is not its business.
         std::thread::spawn(|| {
-            let noted = |bell: BellRef| SLEEPERS.iter().any(|c| c.bell.load(Ordering::Relaxed) == bell.id());
+            let noted = |bell: BellRef| {
+                SLEEPERS.iter().any(|c| c.bell.load(Ordering::Relaxed) == bell.id())
+            };
             let entered = || calls().iter().filter(|c| c.thread() == tid()).count();
             let left = bell_of_wait(1000).unwrap();
             assert!(noted(left));

@@ -1,4 +1,5 @@
-//! How a connection begins and ends, as far as this side can see it; the kernel's view is the truth.
+//! How a connection begins and ends, as far as this side can see it; the kernel's view is the
+//! truth.
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
@@ -43,8 +44,8 @@ pub fn about_to_listen(id: SlotId, fd: RawFd) {
     }
 }
 
-/// Before the program asks for an option of a connection or a listener; true where the kernel would say 1, and the
-/// program has never set it and is to be told 0.
+/// Before the program asks for an option of a connection or a listener; true where the kernel would
+/// say 1, and the program has never set it and is to be told 0.
 #[must_use]
 pub fn option_asked(id: SlotId, fd: RawFd, level: i32, name: i32) -> bool {
     family::slot(id).is_some_and(|s| s.handshake.asked(fd, level, name))
@@ -71,7 +72,8 @@ fn established(id: SlotId, s: &Slot, flags: u32) {
         fork_safe::connected(s);
     }
     if s.phase() == Phase::Unconnected {
-        // What a poll heard about the socket before it was connected says nothing about the connection.
+        // What a poll heard about the socket before it was connected says nothing about the
+        // connection.
         s.clear(flag::PEER_FIN | flag::PEER_GONE);
     }
     if let Some(phase) = s.phase().after(PhaseEvent::Established) {
@@ -80,7 +82,8 @@ fn established(id: SlotId, s: &Slot, flags: u32) {
         s.set_phase(phase);
     }
     if s.has(flag::STRICT | flag::UNDECIDED) {
-        // The kernel's word does not do any more, for sets too that had the socket before it was connected.
+        // The kernel's word does not do any more, for sets too that had the socket before it was
+        // connected.
         s.next_epoch();
         super::mode_changed(id);
     }
@@ -128,7 +131,8 @@ pub fn connected(id: SlotId, fd: RawFd, result: i32, errno: i32) {
             pairing::advance(id, s, fd);
         }
     } else if errno != libc::EALREADY && errno != libc::EISCONN {
-        // The attempt failed, now or since an earlier call began it (which says so by failing once more).
+        // The attempt failed, now or since an earlier call began it (which says so by failing once
+        // more).
         failed(id, s);
     }
 }
@@ -140,8 +144,8 @@ pub fn connect_failed(id: SlotId) {
     }
 }
 
-/// The socket is as good as new: what was found out about a connection that never was must not be held
-/// against the next one.
+/// The socket is as good as new: what was found out about a connection that never was must not be
+/// held against the next one.
 fn failed(id: SlotId, s: &Slot) {
     let strict = s.has(flag::STRICT | flag::UNDECIDED);
     fork_safe::forget(s);
@@ -176,7 +180,9 @@ pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
     if let Some(l) = family::slot(listener) {
         fork_safe::accepted(s, fd, l);
         // An option that only TCP can honour is the new socket's, too.
-        if l.phase() == Phase::Refused && l.reason.load(Ordering::Relaxed) == Reason::OddOption as u32 {
+        if l.phase() == Phase::Refused
+            && l.reason.load(Ordering::Relaxed) == Reason::OddOption as u32
+        {
             cause::inherit(s, l);
             pairing::refuse(s, Reason::OddOption);
         }
@@ -230,7 +236,8 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     if link::has_window(s) {
         detach::tail_or_reset(id, s, fd);
         if unread_at_close(s) {
-            // The kernel resets a connection that is closed with unread bytes, and so do we. A reset drops what was not sent.
+            // The kernel resets a connection that is closed with unread bytes, and so do we. A
+            // reset drops what was not sent.
             kernel::push(fd);
             kernel::reset_on_close(fd);
             relay::reset(s, false);
@@ -254,8 +261,8 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     fork_safe::forget(s);
     // Calls that go on find that it is not theirs.
     s.generation.fetch_add(1, Ordering::AcqRel);
-    // Threads that are inside with the locks finish first; those that sleep are found by their pins. Only then may the window
-    // be another connection's, in which they would write otherwise.
+    // Threads that are inside with the locks finish first; those that sleep are found by their
+    // pins. Only then may the window be another connection's, in which they would write otherwise.
     s.receive.wait_for_holder();
     s.send.wait_for_holder();
     if let Some(window) = window {
@@ -273,8 +280,8 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
 }
 
 fn unread_at_close(s: &Slot) -> bool {
-    // Acknowledged: nothing was read yet, and there may be something behind a cut that nobody looked at. (What
-    // is before the cut is unread in TCP, of which the kernel knows.)
+    // Acknowledged: nothing was read yet, and there may be something behind a cut that nobody
+    // looked at. (What is before the cut is unread in TCP, of which the kernel knows.)
     if !matches!(s.receive_mode(), ReceiveMode::Device | ReceiveMode::Acknowledged) {
         return false;
     }
@@ -350,8 +357,9 @@ pub fn ending() {
     }
 }
 
-/// Unfinished pairings of connections with which relatives go on, where there is no TCP to stay on: the peer may have
-/// sent its welcome to this process, and would believe for good that somebody has read it.
+/// Unfinished pairings of connections with which relatives go on, where there is no TCP to stay on:
+/// the peer may have sent its welcome to this process, and would believe for good that somebody has
+/// read it.
 fn give_up_pairings() {
     if !policy::strict() {
         return;
@@ -375,8 +383,8 @@ pub fn before_exec() {
     family::leave_all(|_| false);
 }
 
-/// Before `exec` of a program with this library: whether it could go on with what `fd` stands for. If so, a pairing
-/// that only this program could finish has begun again.
+/// Before `exec` of a program with this library: whether it could go on with what `fd` stands for.
+/// If so, a pairing that only this program could finish has begun again.
 #[must_use]
 pub fn heritable(id: SlotId, fd: RawFd) -> bool {
     let Some(s) = family::slot(id) else { return false };
@@ -384,8 +392,8 @@ pub fn heritable(id: SlotId, fd: RawFd) -> bool {
         return false;
     }
     // A relay ends with the program whose it is.
-    let relay =
-        s.relay.load(Ordering::Acquire) != 0 || s.has(flag::RELAYED | flag::RELAY_LISTENS | flag::PENDING);
+    let relay = s.relay.load(Ordering::Acquire) != 0
+        || s.has(flag::RELAYED | flag::RELAY_LISTENS | flag::PENDING);
     let pid = s.relay_pid.load(Ordering::Relaxed);
     if relay && (pid == sys::pid() || !living::process(pid)) || !link::outlasts_exec(s) {
         return false;

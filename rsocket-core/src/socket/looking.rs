@@ -1,8 +1,9 @@
 //! Whether a program waits by looking: it calls again and again, and sleeps nowhere.
 //!
-//! Of a program that waits by system calls of its own nothing is seen but that its calls find nothing now and then: about once before
-//! each wait, and whenever something else has woken it. Who waits by looking calls much oftener. It is asked on TCP only, and
-//! only while no wait was seen ([`flag::WAITED`]). Must not know who is asked. Entry points: [`in_vain`], [`found`].
+//! Of a program that waits by system calls of its own nothing is seen but that its calls find
+//! nothing now and then: about once before each wait, and whenever something else has woken it. Who
+//! waits by looking calls much oftener. It is asked on TCP only, and only while no wait was seen
+//! ([`flag::WAITED`]). Must not know who is asked. Entry points: [`in_vain`], [`found`].
 
 use std::sync::atomic::Ordering;
 

@@ -1,12 +1,12 @@
-//! What a socket is, once the preload library has seen it: a TCP socket of the kernel's, beside which a
-//! device may be put, and from which bytes may travel either way.
+//! What a socket is, once the preload library has seen it: a TCP socket of the kernel's, beside
+//! which a device may be put, and from which bytes may travel either way.
 //!
-//! This module is the door: everything above (hooks, readiness) calls the functions here, with the number
-//! of a connection ([`SlotId`]) and the program's own descriptor. Nothing here has heard of hooks or of the
-//! table that leads from one to the other.
+//! This module is the door: everything above (hooks, readiness) calls the functions here, with the
+//! number of a connection ([`SlotId`]) and the program's own descriptor. Nothing here has heard of
+//! hooks or of the table that leads from one to the other.
 //!
-//! The pattern of a data call is: ask for the [`Route`]; for `Kernel` let libc do it and report when it
-//! has returned; for `Device` call [`receive()`] or [`send()`].
+//! The pattern of a data call is: ask for the [`Route`]; for `Kernel` let libc do it and report
+//! when it has returned; for `Device` call [`receive()`] or [`send()`].
 
 use core::sync::atomic::{AtomicPtr, Ordering, fence};
 use std::os::fd::RawFd;
@@ -73,16 +73,17 @@ mod watch;
 
 pub(crate) use lent::{bell_of_wait, give_back_bell_of_wait};
 pub use life::{
-    about_to_listen, accepted, before_exec, closing, connect_failed, connected, connecting, created,
-    created_datagram, duplicated, ending, exec_failed, fork_child, fork_failed, fork_parent, fork_prepare,
-    heritable, is_new, leaving, listening, option_asked, option_was_set, pass_on, without_tcp,
+    about_to_listen, accepted, before_exec, closing, connect_failed, connected, connecting,
+    created, created_datagram, duplicated, ending, exec_failed, fork_child, fork_failed,
+    fork_parent, fork_prepare, heritable, is_new, leaving, listening, option_asked, option_was_set,
+    pass_on, without_tcp,
 };
 pub use ready::Look;
 pub use slot::SlotId;
 pub use verdict::unattached;
 pub use waits::{
-    Meant, arm, arm_edge, arrived, attaching, bits_serve, collect_ready, disarm, foresee, hear, heard,
-    is_over, look, may_be_taken, mode_epoch, patience, progress, settled, spin,
+    Meant, arm, arm_edge, arrived, attaching, bits_serve, collect_ready, disarm, foresee, hear,
+    heard, is_over, look, may_be_taken, mode_epoch, patience, progress, settled, spin,
 };
 pub(crate) use watch::{TAP, WITNESS, watch};
 pub use watch::{tapped, unwitnessed, watching, witnessed, witnessing};
@@ -165,8 +166,8 @@ impl Listener {
 static MODE_LISTENER: Listener = Listener::nobody();
 static STARVED_LISTENER: Listener = Listener::nobody();
 
-/// Installs who hears that what the kernel must be asked about a connection changed, and who hears that a
-/// send found no room.
+/// Installs who hears that what the kernel must be asked about a connection changed, and who hears
+/// that a send found no room.
 pub fn set_listeners(mode_changed: fn(SlotId), starved: fn(SlotId)) {
     MODE_LISTENER.install(mode_changed);
     STARVED_LISTENER.install(starved);
@@ -287,8 +288,8 @@ pub fn waits_on_listener(id: SlotId, fd: RawFd) {
     }
 }
 
-/// Before a wait for readiness in the kernel. False: the connection is not plain TCP any more, take the
-/// other way.
+/// Before a wait for readiness in the kernel. False: the connection is not plain TCP any more, take
+/// the other way.
 #[must_use]
 pub fn enter_wait(id: SlotId) -> bool {
     let Some(s) = slot(id) else { return true };
@@ -317,13 +318,15 @@ pub fn leave_wait(id: SlotId) {
     }
 }
 
-/// What [`receive()`] does where it is quick, without the question who does it: `None` if nothing has happened.
+/// What [`receive()`] does where it is quick, without the question who does it: `None` if nothing
+/// has happened.
 #[inline(never)]
 pub fn receive_at_once(id: SlotId, to: &[libc::iovec], flags: i32) -> Option<usize> {
     if tapped() { None } else { short::receive(slot(id)?, to, flags) }
 }
 
-/// What [`send()`] does where it is quick, without the question who does it: `None` if nothing has happened.
+/// What [`send()`] does where it is quick, without the question who does it: `None` if nothing has
+/// happened.
 #[inline(never)]
 pub fn send_at_once(id: SlotId, from: &[libc::iovec]) -> Option<usize> {
     if tapped() {
@@ -349,7 +352,12 @@ pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<
 ///
 /// # Errors
 /// As recv(2).
-pub fn receive_patiently(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+pub fn receive_patiently(
+    id: SlotId,
+    fd: RawFd,
+    to: &[libc::iovec],
+    flags: i32,
+) -> Result<usize, Errno> {
     let s = slot(id).ok_or(Errno::BADF)?;
     let got = receive::receive(id, s, fd, to, flags);
     if tapped()
@@ -377,7 +385,12 @@ pub fn send(id: SlotId, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<u
 ///
 /// # Errors
 /// As send(2).
-pub fn send_patiently(id: SlotId, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+pub fn send_patiently(
+    id: SlotId,
+    fd: RawFd,
+    from: &[libc::iovec],
+    flags: i32,
+) -> Result<usize, Errno> {
     let s = slot(id).ok_or(Errno::BADF)?;
     s.pace.sent();
     let sent = send::send(id, s, fd, from, flags);
@@ -389,11 +402,18 @@ pub fn send_patiently(id: SlotId, fd: RawFd, from: &[libc::iovec], flags: i32) -
     after_send(id, from, sent)
 }
 
-/// Sends the part of a file that is in memory, as far as that can be done without a copy of it; see [`file::send`].
+/// Sends the part of a file that is in memory, as far as that can be done without a copy of it; see
+/// [`file::send`].
 ///
 /// # Errors
 /// As sendfile(2), of a call that has to wait.
-pub fn send_file(id: SlotId, fd: RawFd, from: RawFd, at: u64, length: usize) -> Result<file::Sent, Errno> {
+pub fn send_file(
+    id: SlotId,
+    fd: RawFd,
+    from: RawFd,
+    at: u64,
+    length: usize,
+) -> Result<file::Sent, Errno> {
     let Some(s) = slot(id).filter(|_| !tapped()) else { return Ok(file::Sent::Next(0)) };
     s.pace.sent();
     let sent = file::send(id, s, fd, from, at, length);
@@ -426,7 +446,8 @@ pub fn pending_error(id: SlotId, fd: RawFd) -> Result<(), Errno> {
     kernel::take_error(fd).map_or(Ok(()), Err)
 }
 
-/// A call that has done a part met this error: the next one says it, if it is how the connection ended.
+/// A call that has done a part met this error: the next one says it, if it is how the connection
+/// ended.
 pub fn leave_error(id: SlotId, e: Errno) {
     if let Some(s) = slot(id) {
         pending::note(s, e);
@@ -442,8 +463,9 @@ pub fn low_water(id: SlotId, fd: RawFd) {
     }
 }
 
-/// `SO_RCVTIMEO` or `SO_SNDTIMEO` was set to so many seconds: fewer than none say that calls do not wait (socket(7)). The kernel
-/// heeds that, and then gives back 0, which is what it gives back where calls wait for ever.
+/// `SO_RCVTIMEO` or `SO_SNDTIMEO` was set to so many seconds: fewer than none say that calls do not
+/// wait (socket(7)). The kernel heeds that, and then gives back 0, which is what it gives back
+/// where calls wait for ever.
 pub fn timeout_set(id: SlotId, option: i32, seconds: i64) {
     let Some(s) = slot(id) else { return };
     let bit = patience::unwaiting(option);
@@ -455,8 +477,9 @@ pub fn timeout_set(id: SlotId, option: i32, seconds: i64) {
     }
 }
 
-/// `TCP_DEFER_ACCEPT` was set: accept(2) is to wait for data that come by TCP. Where policy lets none come that way it would
-/// wait for ever, and so the option, which is a hint (tcp(7)), is taken back.
+/// `TCP_DEFER_ACCEPT` was set: accept(2) is to wait for data that come by TCP. Where policy lets
+/// none come that way it would wait for ever, and so the option, which is a hint (tcp(7)), is taken
+/// back.
 pub fn accept_deferred(fd: RawFd) {
     if policy::strict() {
         kernel::accept_at_once(fd);
@@ -489,8 +512,9 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
             send::say_shutdown(id, s, fd);
         }
         s.set(flag::WRITE_SHUT);
-        // Between hosts it is said after the flag is set, so that nobody leaves TCP behind the word. Pairs with the
-        // fence in remote::met: either it finds the flag, or we find the relay.
+        // Between hosts it is said after the flag is set, so that nobody leaves TCP behind the
+        // word. Pairs with the fence in remote::met: either it finds the flag, or we find the
+        // relay.
         fence(Ordering::SeqCst);
         if s.has(flag::BESIDE) {
             send::say_shutdown(id, s, fd);
@@ -498,13 +522,15 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
     }
 }
 
-/// Whether the kernel will refuse a shutdown, since the TCP connection was reset: then the peer is told of no end.
+/// Whether the kernel will refuse a shutdown, since the TCP connection was reset: then the peer is
+/// told of no end.
 fn was_reset(s: &Slot, fd: RawFd) -> bool {
     !s.has(flag::RELAYED) && link::has_window(s) && counters::tcp_state(fd) == Ok(tcp_state::CLOSE)
 }
 
-/// After the real shutdown: once both directions are shut nobody takes what still comes, and who sends it must not wait for
-/// room. What it sends by TCP instead is answered by the kernel, with a reset, and not before.
+/// After the real shutdown: once both directions are shut nobody takes what still comes, and who
+/// sends it must not wait for room. What it sends by TCP instead is answered by the kernel, with a
+/// reset, and not before.
 pub fn has_shut(id: SlotId) {
     let Some(s) = slot(id).filter(|s| takes_nothing(s)) else { return };
     // Pairs with the one in attach::switch: either it finds both flags, or we find the window.
@@ -536,18 +562,21 @@ pub fn unsent(id: SlotId, fd: RawFd) -> Option<usize> {
     send::unsent(slot(id)?, fd)
 }
 
-/// Never attach; if attached, go back to TCP. What the channel has by then can still be received here.
+/// Never attach; if attached, go back to TCP. What the channel has by then can still be received
+/// here.
 pub fn refuse(id: SlotId, fd: RawFd, reason: Reason) {
     go_back(id, fd, reason, Scope::Both);
 }
 
-/// Before the kernel itself sends something: as [`refuse`], of that direction alone. The other one stays as it is.
+/// Before the kernel itself sends something: as [`refuse`], of that direction alone. The other one
+/// stays as it is.
 pub fn refuse_sending(id: SlotId, fd: RawFd, reason: Reason) {
     go_back(id, fd, reason, Scope::Sending);
 }
 
-/// As [`refuse`], before somebody receives who has only the kernel: what the channel has is to come by TCP. The peer sends
-/// it at its next call; when it has ended, it stays where [`receive()`] finds it, or the connection ends with an error.
+/// As [`refuse`], before somebody receives who has only the kernel: what the channel has is to come
+/// by TCP. The peer sends it at its next call; when it has ended, it stays where [`receive()`]
+/// finds it, or the connection ends with an error.
 pub fn give_away(id: SlotId, fd: RawFd, reason: Reason) {
     go_back(id, fd, reason, Scope::Stranger);
 }
@@ -563,8 +592,9 @@ fn go_back(id: SlotId, fd: RawFd, reason: Reason, scope: Scope) {
     }
 }
 
-/// A message is about to carry the connection's descriptor away, over whatever socket. Unless a relative could go on with
-/// it as it is, it goes back to TCP first: the receiver may know nothing of us.
+/// A message is about to carry the connection's descriptor away, over whatever socket. Unless a
+/// relative could go on with it as it is, it goes back to TCP first: the receiver may know nothing
+/// of us.
 pub fn passing(id: SlotId, fd: RawFd) {
     if parcels::send_off(id, fd) {
         relay::shared();
@@ -573,8 +603,8 @@ pub fn passing(id: SlotId, fd: RawFd) {
     }
 }
 
-/// As [`passing`], of a socket that listens: one that waits for peers by RDMA's manager can be accepted from by relatives
-/// who know which it is, and any other by everybody.
+/// As [`passing`], of a socket that listens: one that waits for peers by RDMA's manager can be
+/// accepted from by relatives who know which it is, and any other by everybody.
 pub fn passing_listener(id: SlotId, fd: RawFd) {
     if crate::plain::rdma::listens(id) {
         let _ = parcels::send_off(id, fd);
@@ -586,9 +616,10 @@ pub fn not_passed(id: SlotId) {
     parcels::take_back(id);
 }
 
-/// Back to TCP, since this process will not be able to do anything more about the connection: a sandbox is ahead in
-/// which our system calls might be fatal, or its numbers will mean different things to different threads. True when
-/// nothing is left of the connection that the kernel does not know: then it is best forgotten.
+/// Back to TCP, since this process will not be able to do anything more about the connection: a
+/// sandbox is ahead in which our system calls might be fatal, or its numbers will mean different
+/// things to different threads. True when nothing is left of the connection that the kernel does
+/// not know: then it is best forgotten.
 #[must_use]
 pub fn refuse_for_good(id: SlotId, fd: RawFd, reason: Reason) -> bool {
     let Some(s) = slot(id) else { return true };

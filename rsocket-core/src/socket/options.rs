@@ -1,7 +1,8 @@
 //! What a socket is asked to be.
 //!
-//! Most options are the kernel's, since the descriptor is its socket; what is known here is which of them leave a
-//! connection on a device as it is ([`harmless`]), and what an rsocket is to have beside them ([`Sizes`]).
+//! Most options are the kernel's, since the descriptor is its socket; what is known here is which
+//! of them leave a connection on a device as it is ([`harmless`]), and what an rsocket is to have
+//! beside them ([`Sizes`]).
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -34,8 +35,8 @@ pub enum Size {
     ReceiveBuffer,
 }
 
-/// One of each [`Size`], in memory that processes may share. Relaxed throughout: numbers that order nothing; a
-/// thread that connects a socket knows of it from whoever set them.
+/// One of each [`Size`], in memory that processes may share. Relaxed throughout: numbers that order
+/// nothing; a thread that connects a socket knows of it from whoever set them.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Sizes([AtomicU32; 6]);
@@ -73,9 +74,12 @@ impl Sizes {
         }
     }
 
-    /// A queue pair is made, whose queues have at least so many entries: that is what is told from now on, as upstream does.
+    /// A queue pair is made, whose queues have at least so many entries: that is what is told from
+    /// now on, as upstream does.
     pub fn queues_have(&self, least: u16) {
-        for v in [Size::SendQueue, Size::ReceiveQueue].iter().filter_map(|q| self.0.get(*q as usize)) {
+        for v in
+            [Size::SendQueue, Size::ReceiveQueue].iter().filter_map(|q| self.0.get(*q as usize))
+        {
             v.fetch_max(u32::from(least), Ordering::Relaxed);
         }
     }
@@ -88,16 +92,16 @@ impl Sizes {
     }
 }
 
-/// Options that change neither which bytes arrive nor what a call returns beside them, as long as no call
-/// asks for times of arrival.
+/// Options that change neither which bytes arrive nor what a call returns beside them, as long as
+/// no call asks for times of arrival.
 #[must_use]
 pub fn harmless(level: i32, name: i32) -> bool {
     option_table::kind(level, name) != Kind::Tcp
 }
 
-/// Options that are not [`harmless`], that a socket has from the one that listens, and that the kernel
-/// tells of: level, name, and the value of a socket of which nothing was asked. (`TCP_MD5SIG` it does
-/// not tell.)
+/// Options that are not [`harmless`], that a socket has from the one that listens, and that the
+/// kernel tells of: level, name, and the value of a socket of which nothing was asked.
+/// (`TCP_MD5SIG` it does not tell.)
 const INHERITED: [(i32, i32, i32); 6] = [
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0),
     (libc::SOL_SOCKET, 65, 0), // SO_TIMESTAMPING_NEW
@@ -107,8 +111,8 @@ const INHERITED: [(i32, i32, i32); 6] = [
     (libc::IPPROTO_TCP, libc::TCP_REPAIR, 0),
 ];
 
-/// The option that only TCP can honour, on a socket on which another program may have set some: its level and number.
-/// Six system calls.
+/// The option that only TCP can honour, on a socket on which another program may have set some: its
+/// level and number. Six system calls.
 #[cold]
 #[must_use]
 pub fn odd_one(fd: RawFd) -> Option<(i32, i32)> {
@@ -125,18 +129,20 @@ pub fn odd_one(fd: RawFd) -> Option<(i32, i32)> {
     set.map(|(level, name, _)| (*level, *name))
 }
 
-/// Options that change how TCP sends: what is to be sent by TCP when the connection goes back goes before they are set.
+/// Options that change how TCP sends: what is to be sent by TCP when the connection goes back goes
+/// before they are set.
 #[must_use]
 pub fn changes_sending(level: i32, name: i32) -> bool {
-    level == libc::IPPROTO_TCP && matches!(name, libc::TCP_REPAIR | libc::TCP_MD5SIG | TCP_MD5SIG_EXT)
+    level == libc::IPPROTO_TCP
+        && matches!(name, libc::TCP_REPAIR | libc::TCP_MD5SIG | TCP_MD5SIG_EXT)
 }
 
 /// linux/tcp.h has it.
 const TCP_MD5SIG_EXT: i32 = 32;
 
-/// Whether setting an option that [`changes_sending`] would change nothing: the kernel refuses the value, of
-/// whatever socket, or it is there already. `value` is an address of the program's and a length; `number`
-/// what stands there, of four bytes.
+/// Whether setting an option that [`changes_sending`] would change nothing: the kernel refuses the
+/// value, of whatever socket, or it is there already. `value` is an address of the program's and a
+/// length; `number` what stands there, of four bytes.
 #[cold]
 #[must_use]
 pub fn would_change_nothing(
@@ -151,11 +157,16 @@ pub fn would_change_nothing(
     kernel::would_refuse(fd, level, name, value) || name == libc::TCP_REPAIR && is_so()
 }
 
-/// A call's flags without `MSG_ZEROCOPY`, where the kernel ignores that one: the program has not set `SO_ZEROCOPY`.
+/// A call's flags without `MSG_ZEROCOPY`, where the kernel ignores that one: the program has not
+/// set `SO_ZEROCOPY`.
 #[inline]
 #[must_use]
 pub fn heeded(fd: RawFd, flags: i32) -> i32 {
-    if flags & libc::MSG_ZEROCOPY != 0 && !may_borrow(fd) { flags & !libc::MSG_ZEROCOPY } else { flags }
+    if flags & libc::MSG_ZEROCOPY != 0 && !may_borrow(fd) {
+        flags & !libc::MSG_ZEROCOPY
+    } else {
+        flags
+    }
 }
 
 /// Whether the kernel may send from the program's buffers. Preserves `errno`.
@@ -240,7 +251,8 @@ mod tests {
     fn what_changes_the_bytes_is_not_harmless() {
         assert!(harmless(libc::IPPROTO_TCP, libc::TCP_NODELAY));
         assert!(
-            harmless(libc::SOL_SOCKET, libc::SO_RCVTIMEO) && harmless(libc::SOL_SOCKET, libc::SO_TIMESTAMP)
+            harmless(libc::SOL_SOCKET, libc::SO_RCVTIMEO)
+                && harmless(libc::SOL_SOCKET, libc::SO_TIMESTAMP)
         );
         for name in [libc::TCP_ULP, libc::TCP_MD5SIG, libc::TCP_REPAIR] {
             assert!(!harmless(libc::IPPROTO_TCP, name), "{name}");

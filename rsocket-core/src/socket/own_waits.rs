@@ -90,7 +90,9 @@ fn any() -> bool {
     // Relaxed: two threads may both look, and find the same.
     if LOOKED_AT.load(Ordering::Relaxed) != files {
         if stack::on_own(in_mapped_files) {
-            crate::log_info!("the program waits by system calls of its own: its connections stay on TCP");
+            crate::log_info!(
+                "the program waits by system calls of its own: its connections stay on TCP"
+            );
             ANY.store(true, Ordering::SeqCst);
         }
         LOOKED_AT.store(files, Ordering::Relaxed);
@@ -178,7 +180,9 @@ impl<'a> Mapped<'a> {
         let mut space = [0_u8; LINE];
         let Some(to) = space.get_mut(..self.path.len()) else { return false };
         to.copy_from_slice(self.path);
-        let Some(Ok(file)) = CStr::from_bytes_until_nul(&space).ok().map(open) else { return false };
+        let Some(Ok(file)) = CStr::from_bytes_until_nul(&space).ok().map(open) else {
+            return false;
+        };
         let found = image::waits(&file, self.offset, self.to - self.from, owner, piece);
         sys::discard(file);
         if !found {

@@ -1,19 +1,21 @@
 //! How soon a receiver looks for the next messages, where messages come one way.
 //!
-//! Each look at the lane takes its line away from a sender that is just about to write to it. A receiver that waits for an
-//! answer is right to look at once, since each look late is a round trip longer. One that has sent nothing for a while, and
-//! is back before a microsecond is over, had better leave the sender alone until then: it finds several messages at each
-//! look, and both ends get more done. As long as that is so.
+//! Each look at the lane takes its line away from a sender that is just about to write to it. A
+//! receiver that waits for an answer is right to look at once, since each look late is a round trip
+//! longer. One that has sent nothing for a while, and is back before a microsecond is over, had
+//! better leave the sender alone until then: it finds several messages at each look, and both ends
+//! get more done. As long as that is so.
 //!
-//! Must not know what is received. Entry points: [`Pace::before`] and [`Pace::after`] each receive, [`Pace::sent`].
+//! Must not know what is received. Entry points: [`Pace::before`] and [`Pace::after`] each receive,
+//! [`Pace::sent`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::sys;
 
-/// Receives without a send between them, from which on messages are taken to come one way; and twice as many after each
-/// time that this was not worth it, up to the second.
+/// Receives without a send between them, from which on messages are taken to come one way; and
+/// twice as many after each time that this was not worth it, up to the second.
 const ONE_WAY: u32 = 8;
 const SELDOM_TRIED: u32 = 1024;
 /// Messages that a receive must have brought which was made to wait, or the next ones are not.
@@ -23,7 +25,8 @@ const PAUSE: u64 = 2_000;
 /// In place of a number of receives: they wait.
 const WAITS: u32 = u32::MAX;
 
-/// What the receives of one connection have shown. All of it is a hint, so that threads may mix it up.
+/// What the receives of one connection have shown. All of it is a hint, so that threads may mix it
+/// up.
 #[repr(C)]
 #[derive(Default)]
 pub struct Pace {

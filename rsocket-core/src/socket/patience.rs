@@ -1,7 +1,8 @@
-//! How long a call may wait, and what ends it before: its time-out, a signal handler, the closing of its descriptor.
+//! How long a call may wait, and what ends it before: its time-out, a signal handler, the closing
+//! of its descriptor.
 //!
-//! signal(7) says which handlers end which calls; which of them ran, `sync::signals` knows. Must not know what is waited for.
-//! Entry point: [`Patience`], one for each call.
+//! signal(7) says which handlers end which calls; which of them ran, `sync::signals` knows. Must
+//! not know what is waited for. Entry point: [`Patience`], one for each call.
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
@@ -71,14 +72,16 @@ impl Patience {
         self.slept.filter(|call| call.stands())
     }
 
-    /// The descriptor by which a call goes on that has waited: another one if the program has closed its own.
+    /// The descriptor by which a call goes on that has waited: another one if the program has
+    /// closed its own.
     #[inline]
     pub(crate) fn descriptor(&self, fd: RawFd) -> RawFd {
         self.slept.map_or(fd, |call| call.descriptor(fd))
     }
 
-    /// The call is over: to be said by each that waits by [`wait::readable`](super::wait::readable) and its like, or others
-    /// that sleep on the connection will never close it. (A destructor would be in the way of a thread that is cancelled.)
+    /// The call is over: to be said by each that waits by [`wait::readable`](super::wait::readable)
+    /// and its like, or others that sleep on the connection will never close it. (A destructor
+    /// would be in the way of a thread that is cancelled.)
     #[inline]
     pub(crate) fn over(&self) {
         if let Some(call) = self.slept {
@@ -89,9 +92,14 @@ impl Patience {
     /// Nanoseconds left; `None` for ever.
     pub(crate) fn left(&mut self, s: &Slot, fd: RawFd) -> Result<Option<u64>, Errno> {
         if self.deadline == 0 {
-            let fact = if self.option == libc::SO_RCVTIMEO { Fact::WaitsForData } else { Fact::WaitsForRoom };
+            let fact = if self.option == libc::SO_RCVTIMEO {
+                Fact::WaitsForData
+            } else {
+                Fact::WaitsForRoom
+            };
             let mut limit = None;
-            // In a sandbox the kernel is not asked, which is no answer for relatives that are in none.
+            // In a sandbox the kernel is not asked, which is no answer for relatives that are in
+            // none.
             if !sandbox::inside() {
                 s.known.holds(fact, s.has(flag::RSOCKET), || {
                     limit = kernel::timeout(fd, self.option);
@@ -115,7 +123,8 @@ impl Patience {
         }
     }
 
-    /// How long a spin may last, in nanoseconds: no longer than the call may wait, where that could matter.
+    /// How long a spin may last, in nanoseconds: no longer than the call may wait, where that could
+    /// matter.
     pub(super) fn spin(&mut self, s: &Slot, fd: RawFd) -> Result<u32, Errno> {
         let cap = polling();
         if cap <= SHORT_SPIN_NS {
@@ -124,11 +133,13 @@ impl Patience {
         Ok(self.left(s, fd)?.map_or(cap, |left| cap.min(u32::try_from(left).unwrap_or(u32::MAX))))
     }
 
-    /// Whether nothing limits the call's waiting, as far as that is known without asking the kernel.
+    /// Whether nothing limits the call's waiting, as far as that is known without asking the
+    /// kernel.
     #[inline]
     pub(super) fn has_all_time(&self, s: &Slot) -> bool {
         // Relaxed: as in timeout_set.
-        (self.deadline == 0 || self.deadline == u64::MAX) && s.unwaiting.load(Ordering::Relaxed) == 0
+        (self.deadline == 0 || self.deadline == u64::MAX)
+            && s.unwaiting.load(Ordering::Relaxed) == 0
     }
 
     fn limited(&self) -> bool {
@@ -145,8 +156,8 @@ impl Patience {
         self.moved
     }
 
-    /// The call waits from here on, or goes on waiting: what handlers do is its business. One that ran before and ends the
-    /// call still does.
+    /// The call waits from here on, or goes on waiting: what handlers do is its business. One that
+    /// ran before and ends the call still does.
     pub(crate) fn begin(&mut self) {
         let now = signals::seen();
         if !self.ends(now) {
@@ -166,7 +177,8 @@ impl Patience {
         self.still(s)
     }
 
-    /// `EBADF` if the connection was closed since the call began: by a handler, or by another thread.
+    /// `EBADF` if the connection was closed since the call began: by a handler, or by another
+    /// thread.
     pub(super) fn still(&self, s: &Slot) -> Result<(), Errno> {
         if self.gone(s) { Err(Errno::BADF) } else { Ok(()) }
     }
@@ -177,7 +189,8 @@ impl Patience {
         s.generation.load(Ordering::Acquire) != self.generation
     }
 
-    /// `EBADF` if the connection is closed, or about to be: nothing of its slot is this call's any more.
+    /// `EBADF` if the connection is closed, or about to be: nothing of its slot is this call's any
+    /// more.
     #[inline]
     pub(super) fn may_go_on(&self, s: &Slot) -> Result<(), Errno> {
         if s.has(flag::OVER) || s.generation.load(Ordering::Acquire) != self.generation {
@@ -186,8 +199,9 @@ impl Patience {
         Ok(())
     }
 
-    /// Why the call fails: a closed connection's slot says anything, a closed descriptor one thing. (It may have been closed
-    /// before this call looked at its slot, by a handler that interrupted the way here.)
+    /// Why the call fails: a closed connection's slot says anything, a closed descriptor one thing.
+    /// (It may have been closed before this call looked at its slot, by a handler that interrupted
+    /// the way here.)
     pub(crate) fn why(&self, s: &Slot, fd: RawFd, e: Errno) -> Errno {
         if matches!(e, Errno::AGAIN | Errno::INTR) {
             return e;
@@ -196,8 +210,8 @@ impl Patience {
         if self.gone(s) || closed() { Errno::BADF } else { e }
     }
 
-    /// Whether a handler ran while the call waited that ends it: any if it has moved bytes or has a time-out set, else one
-    /// without `SA_RESTART`.
+    /// Whether a handler ran while the call waited that ends it: any if it has moved bytes or has a
+    /// time-out set, else one without `SA_RESTART`.
     fn ends(&self, now: Seen) -> bool {
         match self.seen.map_or(Since::Nothing, |seen| seen.until(now)) {
             Since::Nothing => false,
@@ -211,8 +225,9 @@ impl Patience {
         self.ends(signals::seen())
     }
 
-    /// Whether a call that has moved bytes is over, because a handler ran since it first had to wait. To be asked in a
-    /// section, so that what that handler sent or received itself comes after what this call did.
+    /// Whether a call that has moved bytes is over, because a handler ran since it first had to
+    /// wait. To be asked in a section, so that what that handler sent or received itself comes
+    /// after what this call did.
     #[inline]
     pub(crate) fn cut_short(&self) -> bool {
         self.moved && self.broken()

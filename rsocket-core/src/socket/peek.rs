@@ -1,5 +1,6 @@
-//! Receiving without taking: nothing at all, or with `MSG_PEEK`. There each attempt begins with the first unread byte again, so that waiting for
-//! more (`MSG_WAITALL`, `SO_RCVLOWAT`) is waiting for something new, not for something to read.
+//! Receiving without taking: nothing at all, or with `MSG_PEEK`. There each attempt begins with the
+//! first unread byte again, so that waiting for more (`MSG_WAITALL`, `SO_RCVLOWAT`) is waiting for
+//! something new, not for something to read.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -17,7 +18,13 @@ use crate::relay;
 ///
 /// # Errors
 /// As recv(2).
-pub(super) fn peek(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+pub(super) fn peek(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    to: &[libc::iovec],
+    flags: i32,
+) -> Result<usize, Errno> {
     let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
     let got = until_enough(id, s, fd, to, flags, &mut patience);
     patience.over();
@@ -44,7 +51,8 @@ fn until_enough(
             _ => room,
         };
         match attempt(id, s, fd, &mut cursor, flags, patience) {
-            // Nothing was taken: what the last look found is still here, and the error is the next call's.
+            // Nothing was taken: what the last look found is still here, and the error is the next
+            // call's.
             Err(e) if had > 0 => {
                 pending::note(s, e);
                 return Ok(had);
@@ -113,8 +121,8 @@ fn may_wait(s: &Slot, fd: RawFd, flags: i32) -> bool {
         && s.unwaiting.load(Ordering::Relaxed) & patience::unwaiting(libc::SO_RCVTIMEO) == 0
 }
 
-/// There are bytes, an end or an error to be had: bytes first, and an error before an end, unless it is for senders alone
-/// ([`super::boundary::own_end`]).
+/// There are bytes, an end or an error to be had: bytes first, and an error before an end, unless
+/// it is for senders alone ([`super::boundary::own_end`]).
 fn no_error(id: SlotId, s: &Slot, fd: RawFd) -> Result<usize, Errno> {
     if s.has(flag::RELAYED | flag::ENDED) || unread(id, s, fd).is_some_and(|n| n > 0) {
         return Ok(0);

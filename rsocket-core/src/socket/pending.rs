@@ -1,8 +1,9 @@
 //! The error that a connection has still to say.
 //!
-//! The kernel keeps one for each socket (`SO_ERROR`, socket(7)) and gives it away once. A call of ours that has moved
-//! bytes when it takes that error reports the bytes, as TCP does, and leaves the error here for the next call. A
-//! connection over RDMA leaves its own reasons here. Must not know who asks. Entry points: [`note`], [`take`].
+//! The kernel keeps one for each socket (`SO_ERROR`, socket(7)) and gives it away once. A call of
+//! ours that has moved bytes when it takes that error reports the bytes, as TCP does, and leaves
+//! the error here for the next call. A connection over RDMA leaves its own reasons here. Must not
+//! know who asks. Entry points: [`note`], [`take`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::Ordering;
@@ -10,7 +11,8 @@ use core::sync::atomic::Ordering;
 use super::slot::{Slot, flag};
 use crate::errno::Errno;
 
-/// Whether an error says that the connection itself has ended, and not that one call could not be served.
+/// Whether an error says that the connection itself has ended, and not that one call could not be
+/// served.
 fn ends_connection(e: Errno) -> bool {
     matches!(
         e.0,
@@ -27,7 +29,8 @@ fn ends_connection(e: Errno) -> bool {
     )
 }
 
-/// A call found out how the connection ended, but had done a part, which it reports: the next one says it.
+/// A call found out how the connection ended, but had done a part, which it reports: the next one
+/// says it.
 pub fn note(s: &Slot, e: Errno) {
     if ends_connection(e) {
         // Release: pairs with `take`. The flag after it: it keeps later calls off the short way.
@@ -38,14 +41,20 @@ pub fn note(s: &Slot, e: Errno) {
     }
 }
 
-/// Before a connection that broke is marked as such: the next call says that it was reset, which none may take for a
-/// peer that has closed. What is known better stays.
+/// Before a connection that broke is marked as such: the next call says that it was reset, which
+/// none may take for a peer that has closed. What is known better stays.
 pub fn note_reset(s: &Slot) {
     // Release: pairs with `take`, behind the mark that the caller makes.
-    let _ = s.pending_error.compare_exchange(0, Errno::CONNRESET.0, Ordering::Release, Ordering::Relaxed);
+    let _ = s.pending_error.compare_exchange(
+        0,
+        Errno::CONNRESET.0,
+        Ordering::Release,
+        Ordering::Relaxed,
+    );
 }
 
-/// The error that is still to be said, which is said now; else `heard`, which is what the kernel or a mark says.
+/// The error that is still to be said, which is said now; else `heard`, which is what the kernel or
+/// a mark says.
 #[must_use]
 pub fn take(s: &Slot, heard: Errno) -> Errno {
     // Acquire: pairs with the release of whoever noted it.
@@ -70,8 +79,8 @@ pub fn check(s: &Slot) -> Result<(), Errno> {
     }
 }
 
-/// Whether there is one that the kernel has given away. What a relay knows is said with the flag that it sets behind it, when all
-/// that had come is in the window.
+/// Whether there is one that the kernel has given away. What a relay knows is said with the flag
+/// that it sets behind it, when all that had come is in the window.
 #[inline]
 #[must_use]
 pub fn is_kernels(s: &Slot) -> bool {

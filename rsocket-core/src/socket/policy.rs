@@ -1,7 +1,7 @@
 //! What the administrator asked for, resolved once for the process.
 //!
-//! Read from the environment and the configuration files when the first TCP socket appears; from then on
-//! a few relaxed loads.
+//! Read from the environment and the configuration files when the first TCP socket appears; from
+//! then on a few relaxed loads.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -34,8 +34,9 @@ static FORK_SAFE: AtomicBool = AtomicBool::new(false);
 static RSOCKETS: AtomicBool = AtomicBool::new(false);
 static SIZES: Sizes = Sizes::new(&Config::DEFAULT);
 
-/// Position (bytes, and [`PER_CALL`] for each call, both directions, but see [`super::evidence`]) at which a connection is thought to
-/// live long enough to be worth the attach, which costs about what one TCP connection costs.
+/// Position (bytes, and [`PER_CALL`] for each call, both directions, but see [`super::evidence`])
+/// at which a connection is thought to live long enough to be worth the attach, which costs about
+/// what one TCP connection costs.
 pub const MARK: u64 = 16 * 1024;
 /// What one call adds to the position beside its bytes: many small exchanges are worth it too.
 pub const PER_CALL: u64 = 1024;
@@ -52,9 +53,11 @@ pub fn resolve(getenv: Getenv) {
     if STATE.load(Ordering::Acquire) == READ {
         return;
     }
-    // Threads whose first sockets come at the same time must not go by defaults, and must not wait (one may be a signal
-    // handler above another): each reads, and finds the same. The first one speaks for them all.
-    let first = STATE.compare_exchange(UNREAD, READING, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    // Threads whose first sockets come at the same time must not go by defaults, and must not wait
+    // (one may be a signal handler above another): each reads, and finds the same. The first one
+    // speaks for them all.
+    let first =
+        STATE.compare_exchange(UNREAD, READING, Ordering::AcqRel, Ordering::Acquire).is_ok();
     if first {
         crate::log::init(getenv);
     }
@@ -79,8 +82,8 @@ pub fn resolve(getenv: Getenv) {
         Seccomp::Careful
     });
     SECCOMP.store(seccomp as u8, Ordering::Relaxed);
-    // Not when the answer is needed: servers change their root directory before that. It is asked as the
-    // files above are.
+    // Not when the answer is needed: servers change their root directory before that. It is asked
+    // as the files above are.
     let deadly = filter::may_be_deadly(seccomp);
     let refuses = sandbox::entered() || deadly && seccomp == Seccomp::Refuse;
     let attaches = !refuses && shm_allowed();
@@ -124,8 +127,8 @@ pub fn shm_allowed() -> bool {
     SHM.load(Ordering::Relaxed)
 }
 
-/// The sockets of the library that this is part of are rsockets, which never use TCP for data, whatever the
-/// settings say. To be called before its first socket is made.
+/// The sockets of the library that this is part of are rsockets, which never use TCP for data,
+/// whatever the settings say. To be called before its first socket is made.
 pub fn rsockets() {
     RSOCKETS.store(true, Ordering::Relaxed);
 }
@@ -160,7 +163,8 @@ pub fn fork_safe() -> bool {
     FORK_SAFE.load(Ordering::Relaxed)
 }
 
-/// Whether connections are RDMA's from the start, by its own connection manager, as upstream's are: no TCP.
+/// Whether connections are RDMA's from the start, by its own connection manager, as upstream's are:
+/// no TCP.
 #[inline]
 pub fn plain_rdma() -> bool {
     rdma_allowed() && strict() && !shm_allowed()
@@ -217,8 +221,8 @@ pub fn polling_ns() -> u64 {
     POLLING_NS.load(Ordering::Relaxed)
 }
 
-/// How long one sleep of poll, select or epoll may last before the sockets are looked at again, although whoever has
-/// news for them rings: a safeguard. `None` for as long as it takes.
+/// How long one sleep of poll, select or epoll may last before the sockets are looked at again,
+/// although whoever has news for them rings: a safeguard. `None` for as long as it takes.
 #[inline]
 pub fn wake_up_interval() -> Option<Duration> {
     match WAKE_UP_MS.load(Ordering::Relaxed) {

@@ -1,9 +1,10 @@
 //! Whether there is still somebody to read what is sent.
 //!
-//! A peer that closes says so in the window. One that is killed, or leaves without closing, says nothing there: the kernel
-//! closes its socket for it, and all that TCP shows is FIN, as of a peer that sends no more and goes on reading. So a sender
-//! looks at TCP now and then, whether it finds room or waits for some, and after FIN asks the kernel whether anybody
-//! holds the other end. Of a peer beyond a relay the relay tells.
+//! A peer that closes says so in the window. One that is killed, or leaves without closing, says
+//! nothing there: the kernel closes its socket for it, and all that TCP shows is FIN, as of a peer
+//! that sends no more and goes on reading. So a sender looks at TCP now and then, whether it finds
+//! room or waits for some, and after FIN asks the kernel whether anybody holds the other end. Of a
+//! peer beyond a relay the relay tells.
 //!
 //! Must not know who sends or waits. Entry points: [`check`], [`heard_fin`], [`patience`].
 #![forbid(unsafe_code)]
@@ -39,8 +40,8 @@ pub(super) fn heard_fin(s: &Slot) {
     }
 }
 
-/// Whether what goes into the window has no reader any more, as is found out if that was not done lately. From then on
-/// [`flag::PEER_GONE`] says so.
+/// Whether what goes into the window has no reader any more, as is found out if that was not done
+/// lately. From then on [`flag::PEER_GONE`] says so.
 pub(super) fn check(s: &Slot, fd: RawFd) -> bool {
     if s.has(flag::PEER_GONE) {
         return true;
@@ -66,14 +67,15 @@ pub(super) fn is_full(s: &Slot) -> bool {
     link::ends(s).is_some_and(|ends| !ready::room_waiting(s, &ends))
 }
 
-/// How soon whoever waits for room must look again, since a half-closed peer that dies rings nobody.
+/// How soon whoever waits for room must look again, since a half-closed peer that dies rings
+/// nobody.
 pub(super) fn patience(s: &Slot) -> Option<Duration> {
     let half_closed = s.has(flag::PEER_FIN) && !s.has(flag::PEER_GONE | flag::RELAYED);
     (half_closed && s.sends_by(SendMode::Device) && is_full(s)).then_some(LOOK_AGAIN)
 }
 
-/// The peer's FIN was seen. Did it close for good, or only half? A closed socket that the kernel still
-/// keeps is an orphan: no inode.
+/// The peer's FIN was seen. Did it close for good, or only half? A closed socket that the kernel
+/// still keeps is an orphan: no inode.
 pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
     if s.has(flag::BESIDE) && !s.has(flag::LOST) {
         // Its relay says so in the window, behind all that is still on its way.
@@ -89,9 +91,11 @@ pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
     match trust::peer_of(fd, &tuple) {
         Ok(Some(owner)) => !owner.is_alive(),
         Ok(None) => true,
-        // The kernel does not say it here (`setns`). Then a peer whose process lives is believed to read on.
+        // The kernel does not say it here (`setns`). Then a peer whose process lives is believed to
+        // read on.
         Err(trust::ELSEWHERE) => !link::peer_lives(s),
-        // Nor does it ever (no AF_NETLINK): a relative of the process that attached may read on when that has ended.
+        // Nor does it ever (no AF_NETLINK): a relative of the process that attached may read on
+        // when that has ended.
         Err(_) => false,
     }
 }

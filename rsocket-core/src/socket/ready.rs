@@ -1,8 +1,9 @@
-//! What a connection is ready for, as far as the device can say, and how a waiter is told of a change.
+//! What a connection is ready for, as far as the device can say, and how a waiter is told of a
+//! change.
 //!
-//! `look` and `arm` take no lock: they read the hints that the two data paths leave behind, and the words
-//! that the peer writes. A hint that is out of date makes a call that finds nothing, never a missed event:
-//! whoever sleeps arms first and looks again.
+//! `look` and `arm` take no lock: they read the hints that the two data paths leave behind, and the
+//! words that the peer writes. A hint that is out of date makes a call that finds nothing, never a
+//! missed event: whoever sleeps arms first and looks again.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -25,8 +26,8 @@ use crate::wire::word::{Ctrl, Message, Word};
 pub struct Look {
     /// Ready now.
     pub ready: Events,
-    /// To be asked of the kernel about the TCP socket; `RDHUP` always beside it. With `RDHUP` it has something to say,
-    /// and is asked whatever is ready.
+    /// To be asked of the kernel about the TCP socket; `RDHUP` always beside it. With `RDHUP` it
+    /// has something to say, and is asked whatever is ready.
     pub ask: Events,
 }
 
@@ -47,8 +48,8 @@ fn went_back(s: &Slot, ends: &Ends) -> bool {
     marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device
 }
 
-/// Whether nothing but the sender's mark was found, which may have come behind a look's beginning: then the
-/// receiver follows now, and the kernel knows whether there is something to read.
+/// Whether nothing but the sender's mark was found, which may have come behind a look's beginning:
+/// then the receiver follows now, and the kernel knows whether there is something to read.
 #[inline]
 fn only_the_mark(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     if fd < 0 || marks::end(&ends.incoming).is_none() {
@@ -58,8 +59,8 @@ fn only_the_mark(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     s.receive_mode() == ReceiveMode::Returned
 }
 
-/// Whether what the receiver would find next is the end of the stream: then it is said beside what can be read, as
-/// on TCP, where both come at once.
+/// Whether what the receiver would find next is the end of the stream: then it is said beside what
+/// can be read, as on TCP, where both come at once.
 #[inline]
 pub(crate) fn end_is_next(s: &Slot, ends: &Ends) -> bool {
     // Acquire: pairs with the release in room::publish.
@@ -70,7 +71,8 @@ pub(crate) fn end_is_next(s: &Slot, ends: &Ends) -> bool {
         })
 }
 
-/// Whether the end of the stream stands in the lane, whatever is unread before it: TCP tells of a FIN when it comes.
+/// Whether the end of the stream stands in the lane, whatever is unread before it: TCP tells of a
+/// FIN when it comes.
 pub(crate) fn end_is_ahead(s: &Slot, ends: &Ends) -> bool {
     // Acquire: pairs with the release in room::publish.
     let position = (s.unread_hint.load(Ordering::Acquire) >> 32) as u32;
@@ -81,7 +83,8 @@ pub(crate) fn end_is_ahead(s: &Slot, ends: &Ends) -> bool {
 #[must_use]
 pub fn is_over(s: &Slot) -> bool {
     s.has(flag::ENDED)
-        || s.receive_mode() == ReceiveMode::Device && link::ends(s).is_some_and(|ends| end_is_ahead(s, &ends))
+        || s.receive_mode() == ReceiveMode::Device
+            && link::ends(s).is_some_and(|ends| end_is_ahead(s, &ends))
 }
 
 /// Whether the sender has room, or news that may mean room.
@@ -98,8 +101,8 @@ pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
         || marks::is_asked_back(&ends.outgoing)
 }
 
-/// The look at a connection that is wholly on its device, in the middle of its life, which most are. `None` for any
-/// other: [`look`] goes the long way then.
+/// The look at a connection that is wholly on its device, in the middle of its life, which most
+/// are. `None` for any other: [`look`] goes the long way then.
 #[inline]
 fn common(s: &Slot) -> Option<Look> {
     if s.has(flag::UNCOMMON | flag::PEER_FIN) || !settled(s) || s.phase() != Phase::Paired {
@@ -145,8 +148,8 @@ pub fn foresee(s: &Slot) {
     }
 }
 
-/// Looks, without a system call once both directions are settled; but for a question now and then where there is no room and
-/// the peer sends no more.
+/// Looks, without a system call once both directions are settled; but for a question now and then
+/// where there is no room and the peer sends no more.
 #[inline]
 pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
     common(s).unwrap_or_else(|| look_closely(id, s, fd, true))
@@ -159,7 +162,10 @@ pub(super) fn look_again(id: SlotId, s: &Slot, fd: RawFd) -> Look {
 
 fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
     if s.has(flag::BROKEN) {
-        return Look { ready: Events::IN | Events::OUT | Events::ERR | Events::HUP, ask: Events::empty() };
+        return Look {
+            ready: Events::IN | Events::OUT | Events::ERR | Events::HUP,
+            ask: Events::empty(),
+        };
     }
     if !fork_safe::settle(id, s, fd, fork_safe::Use::Look) {
         return Look { ready: Events::empty(), ask: fork_safe::ask(s) };
@@ -214,14 +220,16 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
         ReceiveMode::Device => {
             let here = ends.as_ref().is_none_or(|e| data_waiting(s, e));
             let mark = |e| only_the_mark(id, s, fd, e);
-            let awaited = || !s.has(flag::READ_SHUT | flag::ENDED) && rest::is_awaited(s, fd, ends.as_ref());
+            let awaited =
+                || !s.has(flag::READ_SHUT | flag::ENDED) && rest::is_awaited(s, fd, ends.as_ref());
             if here && (ends.as_ref().is_some_and(mark) || awaited()) {
                 ask |= Events::IN;
             } else if here || s.has(flag::READ_SHUT) {
                 ready |= Events::IN;
             }
             ready |= shut_here(s);
-            // Both directions have ended. A relay's FIN, by which the kernel would know, comes a moment later.
+            // Both directions have ended. A relay's FIN, by which the kernel would know, comes a
+            // moment later.
             if s.has(flag::WRITE_SHUT) {
                 if s.has(flag::ENDED) || ends.as_ref().is_some_and(|e| end_is_ahead(s, e)) {
                     ready |= Events::IN | Events::RDHUP | Events::HUP;
@@ -236,7 +244,9 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
                 // Before the cut the kernel knows, even if the window has its first bytes already.
                 ask |= Events::IN;
             }
-            let next = |e| data_waiting(s, e) && receive::at_the_cut(s, fd, e) || rest::is_enough(s, fd, e);
+            let next = |e| {
+                data_waiting(s, e) && receive::at_the_cut(s, fd, e) || rest::is_enough(s, fd, e)
+            };
             if ends.as_ref().is_some_and(next) {
                 ready |= Events::IN;
             }
@@ -247,7 +257,8 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
         ReceiveMode::Kernel | ReceiveMode::Asked | ReceiveMode::Returned => ask |= Events::IN,
     }
     if s.has(flag::PEER_FIN) && !s.has(flag::RELAYED) && !ready.contains(Events::RDHUP) {
-        // TCP has said it before the device does, if that ever does: a killed peer says nothing there.
+        // TCP has said it before the device does, if that ever does: a killed peer says nothing
+        // there.
         ask |= Events::RDHUP;
     }
     match send_mode {
@@ -279,7 +290,8 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
     Look { ready, ask }
 }
 
-/// What this side's own shutdown says, which nobody need ask the kernel about. (A relay's end may still have news.)
+/// What this side's own shutdown says, which nobody need ask the kernel about. (A relay's end may
+/// still have news.)
 fn shut_here(s: &Slot) -> Events {
     if !s.has(flag::READ_SHUT) || s.has(flag::RELAYED) {
         Events::empty()
@@ -314,7 +326,8 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
         }
         if kernel.intersects(Events::HUP | Events::ERR) {
             s.set(flag::PEER_GONE);
-            // The kernel sets the error of a reset a moment before the rest; a bell may wake us in between.
+            // The kernel sets the error of a reset a moment before the rest; a bell may wake us in
+            // between.
             seen |= Events::OUT | Events::HUP | Events::RDHUP;
         } else if reader::is_full(s) && reader::check(s, fd) {
             seen |= Events::OUT;
@@ -326,8 +339,8 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
     seen
 }
 
-/// Puts `bell` into the words that the peer looks at; false when something became ready meanwhile, and
-/// then nothing is armed.
+/// Puts `bell` into the words that the peer looks at; false when something became ready meanwhile,
+/// and then nothing is armed.
 pub fn arm(id: SlotId, s: &Slot, interest: Events, bell: u64, mark: bool) -> Armed {
     let Some(ends) = link::ends(s) else { return Armed::Crowded };
     wait::say_cpu(&ends);
@@ -342,8 +355,8 @@ pub fn arm(id: SlotId, s: &Slot, interest: Events, bell: u64, mark: bool) -> Arm
     }
     // Behind the bells: who takes the device's event away arms again for those whose bells it sees.
     let brought = s.has(flag::RELAYED) && relay::arm(s);
-    // Arming a bell ends with the fence that pairs with the one in wake(): either the peer sees the bell, or we
-    // see what it published before it looked.
+    // Arming a bell ends with the fence that pairs with the one in wake(): either the peer sees the
+    // bell, or we see what it published before it looked.
     let look = if brought { look_again(id, s, -1) } else { look(id, s, -1) };
     if look.ready.intersects(interest) {
         disarm(s, bell);
@@ -363,7 +376,8 @@ pub enum Armed {
     Crowded,
 }
 
-/// Puts the word in, unless it is there already: an epoll set stays armed from one wait to the next.
+/// Puts the word in, unless it is there already: an epoll set stays armed from one wait to the
+/// next.
 pub(crate) fn enlist(sleepers: &Sleepers<'_>, word: u64) -> bool {
     (0..SLEEPERS).any(|i| sleepers.armed(i, word)) || sleepers.arm(word).is_some()
 }
@@ -384,7 +398,8 @@ pub fn arm_edge(s: &Slot, seen: u64, bell: u64, mark: bool) -> bool {
     true
 }
 
-/// Takes `bell` out again; in how many places it still was. One that it was taken from has been rung, or is about to be.
+/// Takes `bell` out again; in how many places it still was. One that it was taken from has been
+/// rung, or is about to be.
 pub fn disarm(s: &Slot, bell: u64) -> usize {
     let Some(ends) = link::ends(s) else { return 0 };
     let mut found = 0;
@@ -396,7 +411,8 @@ pub fn disarm(s: &Slot, bell: u64) -> usize {
     found
 }
 
-/// Whether an epoll set's bell is still in all the words that it was put into for these directions: nobody has rung it since.
+/// Whether an epoll set's bell is still in all the words that it was put into for these directions:
+/// nobody has rung it since.
 pub(crate) fn is_armed(s: &Slot, armed: Events, bell: u64) -> bool {
     let word = bell | MARK_READY;
     let stands = |sleepers: Sleepers<'_>| (0..SLEEPERS).any(|i| sleepers.armed(i, word));
@@ -406,17 +422,19 @@ pub(crate) fn is_armed(s: &Slot, armed: Events, bell: u64) -> bool {
     })
 }
 
-/// How far the two directions have come: messages that were published for us, read or not, and how often
-/// the sender found no room and then had some again.
+/// How far the two directions have come: messages that were published for us, read or not, and how
+/// often the sender found no room and then had some again.
 pub fn progress(s: &Slot) -> Progress {
     let Some(ends) = link::ends(s) else { return Progress::default() };
     let position = (s.unread_hint.load(Ordering::Acquire) >> 32) as u32;
     let ahead = ends.incoming.data_ready(position, u32::MAX);
     let room = s.room_epoch.load(Ordering::Relaxed) << 1 | u64::from(room_waiting(s, &ends));
-    // A sender that goes back sends by TCP at once: behind unread bytes, where nobody asks the kernel yet.
+    // A sender that goes back sends by TCP at once: behind unread bytes, where nobody asks the
+    // kernel yet.
     let back = marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device;
     let behind = if back { BEHIND } else { 0 };
-    let over = s.has(flag::ENDED) || ahead > 0 && receive::is_end(position.wrapping_add(ahead - 1), &ends);
+    let over =
+        s.has(flag::ENDED) || ahead > 0 && receive::is_end(position.wrapping_add(ahead - 1), &ends);
     let over = if over { OVER } else { 0 };
     Progress { received: u64::from(position.wrapping_add(ahead)) | behind | over, room }
 }
@@ -449,7 +467,8 @@ impl Progress {
     }
 }
 
-/// How much of the stream TCP had carried when it went to the device, in the terms of [`counters::arrived`].
+/// How much of the stream TCP had carried when it went to the device, in the terms of
+/// [`counters::arrived`].
 pub fn cut(s: &Slot) -> u64 {
     link::ends(s).and_then(|ends| marks::cut(&ends.incoming)).unwrap_or(0)
 }
@@ -463,8 +482,8 @@ pub fn settled(s: &Slot) -> bool {
 /// A step that is due is taken by somebody who is taking one now.
 const SOONEST_NS: u64 = 100_000;
 
-/// How soon a waiter must look again because nobody will ring: while a strict connection attaches, and where two carriers
-/// have what is waited for.
+/// How soon a waiter must look again because nobody will ring: while a strict connection attaches,
+/// and where two carriers have what is waited for.
 #[must_use]
 pub fn patience(_id: SlotId, s: &Slot) -> Option<Duration> {
     if s.has(flag::UNDECIDED) {

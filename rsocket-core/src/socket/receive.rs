@@ -1,8 +1,8 @@
 //! Receiving on a connection that is not plain TCP any more.
 //!
 //! The bytes of a direction come from TCP up to the cut and from the device after it
-//! (`life-of-a-connection §4`). Each attempt runs under the receive lock and never sleeps; waiting is
-//! done by [`super::wait`] with no lock held.
+//! (`life-of-a-connection §4`). Each attempt runs under the receive lock and never sleeps; waiting
+//! is done by [`super::wait`] with no lock held.
 
 use core::mem;
 use core::sync::atomic::Ordering;
@@ -59,7 +59,13 @@ pub enum Got {
 ///
 /// # Errors
 /// As recv(2).
-pub fn receive(id: SlotId, s: &Slot, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+pub fn receive(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    to: &[libc::iovec],
+    flags: i32,
+) -> Result<usize, Errno> {
     let mut cursor = Cursor::new(to);
     if cursor.left() == 0 {
         return nothing_wanted(id, s, fd, flags);
@@ -90,8 +96,8 @@ fn until_enough(
     let all = flags & libc::MSG_WAITALL != 0;
     let mut new = true;
     loop {
-        // Whether it is enough, this call decides: readiness goes by the low-water mark alone, however little is asked
-        // for, or missing.
+        // Whether it is enough, this call decides: readiness goes by the low-water mark alone,
+        // however little is asked for, or missing.
         let seen = if enough > 1 { ready::progress(s).received } else { 0 };
         let got = match straight::first(s, cursor, flags, patience.born(), mem::take(&mut new)) {
             Looked::Bytes(n) => Ok(Got::Bytes(n)),
@@ -104,8 +110,11 @@ fn until_enough(
                 return Ok(cursor.done());
             }
             Ok(Got::Bytes(_)) => {}
-            // What looks like a clean end may be another thread's reset, which it says before it shuts the socket down.
-            Ok(Got::End) if cursor.done() == 0 && s.has(flag::BROKEN) => return Err(Errno::CONNRESET),
+            // What looks like a clean end may be another thread's reset, which it says before it
+            // shuts the socket down.
+            Ok(Got::End) if cursor.done() == 0 && s.has(flag::BROKEN) => {
+                return Err(Errno::CONNRESET);
+            }
             Ok(Got::End) if cursor.done() == 0 && patience.gone(s) => return Err(Errno::BADF),
             Ok(Got::End) => return Ok(cursor.done()),
             Ok(Got::Nothing) => {
@@ -121,13 +130,18 @@ fn until_enough(
                 fd = patience.descriptor(fd);
                 match waited {
                     // What came while it waited.
-                    Ok(()) if cursor.left() == 0 || !all && cursor.done() > 0 && cursor.done() >= enough => {
+                    Ok(())
+                        if cursor.left() == 0
+                            || !all && cursor.done() > 0 && cursor.done() >= enough =>
+                    {
                         return Ok(cursor.done());
                     }
                     Ok(()) => {}
                     Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
                     // It does not sleep, and so has not heard what the kernel has to say.
-                    Err(Errno::AGAIN) if flags & libc::MSG_DONTWAIT == 0 && wait::is_kernel_due(s) => {
+                    Err(Errno::AGAIN)
+                        if flags & libc::MSG_DONTWAIT == 0 && wait::is_kernel_due(s) =>
+                    {
                         flags |= libc::MSG_DONTWAIT;
                     }
                     Err(e) => return Err(e),
@@ -168,8 +182,10 @@ pub(super) fn attempt(
             return by_kernel(s, fd, to, flags);
         }
         verdict::noticed(s, fd);
-        return match if sandbox::inside() { Ok(Got::Nothing) } else { by_kernel(s, fd, to, flags) } {
-            // Nobody will ever send anything that this end may take, or has in the time that a sender waits.
+        return match if sandbox::inside() { Ok(Got::Nothing) } else { by_kernel(s, fd, to, flags) }
+        {
+            // Nobody will ever send anything that this end may take, or has in the time that a
+            // sender waits.
             Ok(Got::Nothing) => verdict::strict(s, fd).map(|()| Got::Nothing),
             got => got,
         };
@@ -198,7 +214,8 @@ pub(super) fn attempt(
     let got = match before {
         _ if patience.cut_short() => Err(Errno::INTR),
         ReceiveMode::Asked | ReceiveMode::Acknowledged => {
-            // Asked before the words are looked at: what the relay brought before it broke is there then.
+            // Asked before the words are looked at: what the relay brought before it broke is there
+            // then.
             let lost = s.has(flag::LOST);
             match up_to_the_cut(&mut guard, id, fd, to, flags) {
                 // Where TCP was left, or whether, nobody will say any more.
@@ -220,16 +237,16 @@ pub(super) fn attempt(
     got
 }
 
-/// After the lock was released, since ringing is a system call, but whatever a handler does that came meanwhile. Most
-/// calls have nobody to tell.
+/// After the lock was released, since ringing is a system call, but whatever a handler does that
+/// came meanwhile. Most calls have nobody to tell.
 #[inline(never)]
 fn unlock_and_tell(guard: RecvGuard<'_>, moved: bool) {
     let (s, ends) = (guard.s, guard.ends);
     guard.unlock_then(|| {
         if moved {
-            // Others of this side may have gone to sleep until TCP brings more, or the device, which is the
-            // other's business now. A fence inside, after the new mode: pairs with the one in ready::arm,
-            // whose caller sees that mode or is seen here.
+            // Others of this side may have gone to sleep until TCP brings more, or the device,
+            // which is the other's business now. A fence inside, after the new mode: pairs with the
+            // one in ready::arm, whose caller sees that mode or is seen here.
             ends.wake_own_readers();
         }
         if s.wake_due.swap(0, Ordering::Relaxed) != 0 {
@@ -281,7 +298,8 @@ pub(super) fn from_kernel(
     }
 }
 
-/// What TCP may say to an rsocket: that the stream has ended. Bytes are those of a program that is none.
+/// What TCP may say to an rsocket: that the stream has ended. Bytes are those of a program that is
+/// none.
 #[cold]
 fn only_the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
     match kernel::ending(fd) {
@@ -295,9 +313,9 @@ fn only_the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
     }
 }
 
-/// No cut was seen. What TCP has is looked at first and the cut after it: on one host a cut is published before any
-/// byte that follows it can come by TCP (from a sender that has gone back already), and before FIN. Between hosts
-/// FIN may be here before the word of the cut ([`beside`]).
+/// No cut was seen. What TCP has is looked at first and the cut after it: on one host a cut is
+/// published before any byte that follows it can come by TCP (from a sender that has gone back
+/// already), and before FIN. Between hosts FIN may be here before the word of the cut ([`beside`]).
 fn before_the_cut(
     guard: &mut RecvGuard<'_>,
     id: SlotId,
@@ -341,7 +359,9 @@ fn up_to_the_cut(
 ) -> Result<Got, Errno> {
     let (s, ends) = (guard.s, guard.ends);
     // Acquire: pairs with the sender's release of the cut; all of its bytes before N are in TCP.
-    let Some(n) = marks::cut(&ends.incoming) else { return before_the_cut(guard, id, fd, to, flags) };
+    let Some(n) = marks::cut(&ends.incoming) else {
+        return before_the_cut(guard, id, fd, to, flags);
+    };
     let before = to.done();
     loop {
         let left = match bytes_ahead(fd, ends, n) {
@@ -349,14 +369,22 @@ fn up_to_the_cut(
             // The buffers are full: a receive of nothing would look like the end of the stream.
             Ok(Some(_)) if to.left() == 0 => return Ok(Got::Bytes(to.done() - before)),
             Ok(Some(left)) => left,
-            Ok(None) => return Err(broken(s, fd, "more was read from TCP than was sent before the switch")),
+            Ok(None) => {
+                return Err(broken(
+                    s,
+                    fd,
+                    "more was read from TCP than was sent before the switch",
+                ));
+            }
             _ if to.done() > before => return Ok(Got::Bytes(to.done() - before)),
             Err(Errno::AGAIN) => return Ok(Got::Nothing),
             Err(e) => return Err(e),
         };
         match from_kernel(s, fd, to, left, flags) {
             // A reset, whose error somebody has taken: bytes may be missing.
-            Ok(Got::End) if counters::tcp_state(fd) == Ok(state::CLOSE) => return Err(Errno::CONNRESET),
+            Ok(Got::End) if counters::tcp_state(fd) == Ok(state::CLOSE) => {
+                return Err(Errno::CONNRESET);
+            }
             // The stream ended before the cut that its sender fixed: bytes are missing.
             Ok(Got::End) => return Err(broken(s, fd, "TCP has ended before the switch")),
             Ok(Got::Bytes(k)) if k == left && flags & libc::MSG_PEEK == 0 => {}
@@ -384,7 +412,8 @@ fn up_to_the_cut(
     }
     commit(guard, state, to.done() - from_tcp);
     // The sender may have gone back already: then TCP has more behind the window's last byte.
-    let behind = if to.left() > 0 && is_over(&state, ends) { behind_the_end(s, fd, to, flags) } else { 0 };
+    let behind =
+        if to.left() > 0 && is_over(&state, ends) { behind_the_end(s, fd, to, flags) } else { 0 };
     Ok(Got::Bytes(to.done() - before + behind))
 }
 
@@ -397,8 +426,8 @@ fn from_device(
     flags: i32,
 ) -> Result<Got, Errno> {
     let (s, ends) = (guard.s, guard.ends);
-    // A call that may sleep need not ask the kernel: the sleep is on TCP's descriptor too. What was heard there is asked
-    // for at once.
+    // A call that may sleep need not ask the kernel: the sleep is on TCP's descriptor too. What was
+    // heard there is asked for at once.
     let mut quiet_now = quiet(guard);
     if quiet_now && straight::may_receive(s, flags) {
         match straight::receive(guard, to) {
@@ -463,8 +492,8 @@ fn from_device(
     }
 }
 
-/// The connection has failed, and the call has bytes to report: the kernel keeps the error for the next call, which may be one
-/// that only the kernel does.
+/// The connection has failed, and the call has bytes to report: the kernel keeps the error for the
+/// next call, which may be one that only the kernel does.
 #[cold]
 fn fails_later(s: &Slot, fd: RawFd) -> bool {
     !s.has(flag::RELAYED | flag::ENDED) && wait::is_kernel_due(s) && has_failed(fd)
@@ -476,7 +505,8 @@ pub(super) fn copying(s: &Slot, flags: i32) -> Option<CopyHint> {
     (flags & libc::MSG_TRUNC == 0).then_some(hint)
 }
 
-/// Copies messages out until the buffers are full or none is left. False when the peer broke a rule.
+/// Copies messages out until the buffers are full or none is left. False when the peer broke a
+/// rule.
 pub(super) fn take_messages(
     state: &mut RecvState,
     ends: &Ends,
@@ -490,7 +520,8 @@ pub(super) fn take_messages(
                 return true;
             }
             let Some(word) = ends.incoming.poll_data(state.data_position) else { return true };
-            // Only now: what was written to our mappings before this message is there, as the message is.
+            // Only now: what was written to our mappings before this message is there, as the
+            // message is.
             match placer.map_or(Placed::All, |placer| placer.place(ends)) {
                 Placed::All => {}
                 Placed::NotNow => return true,
@@ -506,7 +537,8 @@ pub(super) fn take_messages(
         let Some((at, room)) = to.stretch() else { return true };
         let n = region.len.min(u32::try_from(room).unwrap_or(u32::MAX));
         let offset = link::bank_start(state.current) + u64::from(region.offset);
-        // SAFETY: the cursor's stretch is writable for n bytes, as the program vouched, and not the arena.
+        // SAFETY: the cursor's stretch is writable for n bytes, as the program vouched, and not the
+        // arena.
         let copy = |hint| unsafe { ends.incoming.read(offset, n as usize, at, hint) };
         if !copying.is_none_or(copy) {
             return false;
@@ -529,7 +561,8 @@ pub(crate) fn accept_word(state: &mut RecvState, word: u32) -> bool {
             state.ended = 1;
             true
         }
-        // `wire-protocol §4.1`: other words are no-ops; but only a broken peer sends them in this lane.
+        // `wire-protocol §4.1`: other words are no-ops; but only a broken peer sends them in this
+        // lane.
         _ => false,
     }
 }
@@ -565,8 +598,8 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
         return Ok(Silence::Nothing);
     }
     match kernel::ending(fd) {
-        // TCP's word may overtake the device's: the end of the stream is what the relay says, and bytes beyond the
-        // cut are those of a sender whose way back is still to be heard of.
+        // TCP's word may overtake the device's: the end of the stream is what the relay says, and
+        // bytes beyond the cut are those of a sender whose way back is still to be heard of.
         Ending::Fin if s.has(flag::BESIDE) => {
             if !s.has(flag::FIN_FIRST) {
                 s.set(flag::FIN_FIRST);
@@ -593,13 +626,14 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
     }
 }
 
-/// What most looks of a receiver that spins find: nothing came, nothing is owed, nothing has changed. The long way would
-/// find the same, and copy the state for it.
+/// What most looks of a receiver that spins find: nothing came, nothing is owed, nothing has
+/// changed. The long way would find the same, and copy the state for it.
 pub(super) fn quiet(guard: &RecvGuard<'_>) -> bool {
     let (s, ends, state) = (guard.s, guard.ends, guard.view());
     state.ended == 0
         && state.owed == 0
-        // Stored last by whoever changed the state: a holder that died before it may have owed something.
+        // Stored last by whoever changed the state: a holder that died before it may have owed
+        // something.
         && s.unread_hint.load(Ordering::Relaxed) == unread_word(state)
         && state.readable() == 0
         && ends.incoming.poll_data(state.data_position).is_none()

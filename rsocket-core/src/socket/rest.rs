@@ -30,7 +30,8 @@ fn is_divided(s: &Slot, ends: &Ends) -> bool {
         && marks::end(&ends.incoming).is_some()
 }
 
-/// Whether the sender has left TCP where the program has unread bytes, and it wants more at once than a byte.
+/// Whether the sender has left TCP where the program has unread bytes, and it wants more at once
+/// than a byte.
 fn is_ahead(s: &Slot, ends: &Ends) -> bool {
     // Relaxed: as in ready::data_waiting.
     s.low_water.load(Ordering::Relaxed) > 1
@@ -39,8 +40,8 @@ fn is_ahead(s: &Slot, ends: &Ends) -> bool {
         && marks::cut(&ends.incoming).is_some()
 }
 
-/// Before the switch: whether TCP's bytes and the window's, which follow them, are together as many as the program wants at
-/// once. Without a descriptor nobody can say, and then they are not.
+/// Before the switch: whether TCP's bytes and the window's, which follow them, are together as many
+/// as the program wants at once. Without a descriptor nobody can say, and then they are not.
 pub(super) fn is_enough(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     if fd < 0 || !is_ahead(s, ends) {
         return false;

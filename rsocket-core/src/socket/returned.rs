@@ -1,7 +1,7 @@
 //! How a receiver follows a sender that has gone back to TCP, without receiving.
 //!
-//! Must not know why the sender went. Entry points: [`follow_back`], for who looks; [`follow`], under
-//! the receive lock.
+//! Must not know why the sender went. Entry points: [`follow_back`], for who looks; [`follow`],
+//! under the receive lock.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;
@@ -14,19 +14,21 @@ use crate::attach::link::Ends;
 use crate::attach::machine::ReceiveMode;
 use crate::attach::{cause, marks};
 
-/// The sender has gone back to TCP: so does the receiver once the window is empty, before anybody takes the
-/// sender's mark for something to read. One that says so without a cut has never left.
+/// The sender has gone back to TCP: so does the receiver once the window is empty, before anybody
+/// takes the sender's mark for something to read. One that says so without a cut has never left.
 pub(crate) fn follow_back(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     let on_device = || s.receive_mode() == ReceiveMode::Device;
     // The end before the cut, which is published first.
-    let stays = || s.receive_mode() == ReceiveMode::Acknowledged && marks::cut(&ends.incoming).is_none();
+    let stays =
+        || s.receive_mode() == ReceiveMode::Acknowledged && marks::cut(&ends.incoming).is_none();
     if !(on_device() || stays()) {
         return;
     }
     let Some(mut guard) = RecvGuard::take(s, ends) else { return };
     let state = *guard.view();
     let empty = state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
-    let done = empty && marks::end(&ends.incoming) == Some(state.total()) && (on_device() || stays());
+    let done =
+        empty && marks::end(&ends.incoming) == Some(state.total()) && (on_device() || stays());
     if done {
         follow(&mut guard, fd, state);
     }

@@ -1,8 +1,8 @@
-//! What follows from bytes that were received: the new state, and what is given back to the sender, room in the buffer and
-//! credit.
+//! What follows from bytes that were received: the new state, and what is given back to the sender,
+//! room in the buffer and credit.
 //!
-//! The other half of [`super::receive`]. Knows the receiving state and the control lane; must not know who waits for
-//! the room. Entry points: [`commit`], [`follow_up`], [`give_back`], [`Due`].
+//! The other half of [`super::receive`]. Knows the receiving state and the control lane; must not
+//! know who waits for the room. Entry points: [`commit`], [`follow_up`], [`give_back`], [`Due`].
 
 use core::sync::atomic::Ordering;
 
@@ -26,10 +26,12 @@ pub(crate) struct Due {
 }
 
 impl Due {
-    /// The next update that the state owes the sender, if there is one; the state counts it as said.
+    /// The next update that the state owes the sender, if there is one; the state counts it as
+    /// said.
     pub(crate) fn next(state: &mut RecvState) -> Option<Self> {
         for bank in [SMALL, LARGE] {
-            let Some(update) = state.banks.get_mut(bank).and_then(|half| half.next_update(false)) else {
+            let Some(update) = state.banks.get_mut(bank).and_then(|half| half.next_update(false))
+            else {
                 continue;
             };
             let position = state.control_position;
@@ -68,12 +70,14 @@ pub(crate) fn give_back(held: &mut Held<'_, RecvState>, ends: &Ends) {
     }
 }
 
-/// What [`super::ready::data_waiting`] needs to know of the receiving state: position in the data lane and unread bytes.
+/// What [`super::ready::data_waiting`] needs to know of the receiving state: position in the data
+/// lane and unread bytes.
 pub(super) fn unread_word(state: &RecvState) -> u64 {
     u64::from(state.data_position) << 32 | u64::from(state.readable())
 }
 
-/// Publishes that `n` bytes were consumed, as a state says that was edited elsewhere, and what follows from it.
+/// Publishes that `n` bytes were consumed, as a state says that was edited elsewhere, and what
+/// follows from it.
 pub(super) fn commit(guard: &mut RecvGuard<'_>, state: RecvState, n: usize) {
     guard.set(state);
     follow_up(guard, n);
@@ -85,8 +89,9 @@ pub(super) fn follow_up(guard: &mut RecvGuard<'_>, n: usize) {
     follows(guard, n);
 }
 
-/// What follows from `n` bytes that were consumed, as the valid state says by now: gives room and credit back, one step at a
-/// time so that each is found whole by a holder that comes after our death.
+/// What follows from `n` bytes that were consumed, as the valid state says by now: gives room and
+/// credit back, one step at a time so that each is found whole by a holder that comes after our
+/// death.
 #[inline(always)]
 pub(super) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
     let (s, ends) = (guard.s, guard.ends);
@@ -102,9 +107,10 @@ pub(super) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
         s.set(flag::ENDED);
     }
     let unread = unread_word(state);
-    // A sender that sleeps is woken when it can write for a while, or when nothing is left to read: waking
-    // it costs as much as copying a segment. (TCP calls a socket writable at a third.)
-    let drained = || state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
+    // A sender that sleeps is woken when it can write for a while, or when nothing is left to read:
+    // waking it costs as much as copying a segment. (TCP calls a socket writable at a third.)
+    let drained =
+        || state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
     if state.owed >= WAKE_AT || (state.owed > 0 && drained()) {
         let mut draft = guard.draft();
         draft.owed = 0;

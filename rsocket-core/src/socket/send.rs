@@ -1,8 +1,8 @@
 //! Sending on a connection that is not plain TCP any more.
 //!
-//! Bytes go into TCP until the cut, into the device after it (`life-of-a-connection §4`). Each attempt
-//! runs under the send lock and never sleeps; what it accepted is in the peer's memory when it returns,
-//! whatever happens to this process.
+//! Bytes go into TCP until the cut, into the device after it (`life-of-a-connection §4`). Each
+//! attempt runs under the send lock and never sleeps; what it accepted is in the peer's memory when
+//! it returns, whatever happens to this process.
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
@@ -29,7 +29,8 @@ use crate::wire::sge::Sge;
 use crate::wire::word::{Message, Word};
 use crate::{fork_safe, live, relay};
 
-/// The most bytes of one message: small enough that the reader starts while the rest is being written.
+/// The most bytes of one message: small enough that the reader starts while the rest is being
+/// written.
 pub(super) const PIECE: usize = 64 * 1024;
 
 /// Where bytes go.
@@ -45,7 +46,13 @@ pub enum Into {
 ///
 /// # Errors
 /// As send(2).
-pub fn send(id: SlotId, s: &Slot, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+pub fn send(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    from: &[libc::iovec],
+    flags: i32,
+) -> Result<usize, Errno> {
     transfer(id, s, fd, from, flags, Into::Stream)
 }
 
@@ -85,7 +92,8 @@ pub fn transfer(
     sent
 }
 
-/// What is wrong with a send whose bytes are nowhere: an end or an error of the connection comes first, as with the kernel.
+/// What is wrong with a send whose bytes are nowhere: an end or an error of the connection comes
+/// first, as with the kernel.
 #[cold]
 fn before_bytes(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Errno {
     let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
@@ -163,7 +171,8 @@ pub(super) fn attempt(
         detach::break_connection(s, fd, Reason::ResourceError);
         return Err(Errno::CONNRESET);
     };
-    if from.left() > layout::SMALL && !s.has(flag::LARGE_OPEN) && s.send_mode() == SendMode::Device {
+    if from.left() > layout::SMALL && !s.has(flag::LARGE_OPEN) && s.send_mode() == SendMode::Device
+    {
         open_large(id, s, fd, &ends);
     }
     reader::check(s, fd);
@@ -195,8 +204,9 @@ pub(super) fn attempt(
     r
 }
 
-/// Before the first long message: two megabytes, or before a relay half of one, are about to become memory. Where a cgroup has no room for them the
-/// connection goes back to TCP, whose buffers the kernel can keep small; one that has no TCP is served all the same.
+/// Before the first long message: two megabytes, or before a relay half of one, are about to become
+/// memory. Where a cgroup has no room for them the connection goes back to TCP, whose buffers the
+/// kernel can keep small; one that has no TCP is served all the same.
 #[cold]
 pub(super) fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     match memory::memory_left() {
@@ -253,11 +263,12 @@ fn after_tail(
 
 /// What the peer had not read when it went back must be sent before anything else is.
 pub(super) fn tail_is_due(s: &Slot) -> bool {
-    !s.has(flag::TAIL_SENT) && link::ends(s).is_some_and(|e| marks::return_wanted(&e.outgoing).is_some())
+    !s.has(flag::TAIL_SENT)
+        && link::ends(s).is_some_and(|e| marks::return_wanted(&e.outgoing).is_some())
 }
 
-/// Before a call that only the kernel can do: sends what the peer had not read, and waits as send(2) does until TCP has
-/// taken all of it.
+/// Before a call that only the kernel can do: sends what the peer had not read, and waits as
+/// send(2) does until TCP has taken all of it.
 ///
 /// # Errors
 /// As send(2).
@@ -278,7 +289,8 @@ pub fn tail(id: SlotId, s: &Slot, mut fd: RawFd, flags: i32) -> Result<(), Errno
     result
 }
 
-/// A connection that may not use TCP, before its device takes bytes: is there still something to wait for?
+/// A connection that may not use TCP, before its device takes bytes: is there still something to
+/// wait for?
 fn before_the_device(s: &Slot, fd: RawFd) -> Result<(), Errno> {
     // A direction that was shut first never switches.
     if s.has(flag::PEER_GONE | flag::WRITE_SHUT) {
@@ -288,8 +300,8 @@ fn before_the_device(s: &Slot, fd: RawFd) -> Result<(), Errno> {
     verdict::strict(s, fd)
 }
 
-/// Fixes the byte at which this direction leaves TCP, once nobody is inside the kernel to send. Doubt
-/// leaves the direction on TCP for good.
+/// Fixes the byte at which this direction leaves TCP, once nobody is inside the kernel to send.
+/// Doubt leaves the direction on TCP for good.
 pub(crate) fn cut(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
     let (s, ends) = (guard.s, guard.ends);
     // SeqCst: pairs with enter_send, which counts itself in and then looks at the mode.
@@ -318,8 +330,8 @@ pub(crate) fn cut(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// This direction never leaves TCP: between hosts the receiver, who waits for a word, must be told. The caller sets
-/// the mode after it.
+/// This direction never leaves TCP: between hosts the receiver, who waits for a word, must be told.
+/// The caller sets the mode after it.
 pub(crate) fn stay(guard: &SendGuard<'_>) {
     let outgoing = &guard.ends.outgoing;
     if guard.s.has(flag::BESIDE) && marks::cut(outgoing).is_none() {
@@ -346,8 +358,8 @@ fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result
     r.map_err(|e| first_said(s, e))
 }
 
-/// Why TCP takes nothing: the kernel has given its error away once, to a call that reported bytes instead. That call left it
-/// for this one.
+/// Why TCP takes nothing: the kernel has given its error away once, to a call that reported bytes
+/// instead. That call left it for this one.
 #[cold]
 fn first_said(s: &Slot, e: Errno) -> Errno {
     if e == Errno::PIPE && pending::is_kernels(s) { pending::take(s, e) } else { e }
@@ -365,7 +377,8 @@ fn pour(fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Why nothing can be sent any more: what the relay or the kernel knows, once; after that, that the pipe is broken.
+/// Why nothing can be sent any more: what the relay or the kernel knows, once; after that, that the
+/// pipe is broken.
 #[cold]
 fn closed(s: &Slot, fd: RawFd) -> Errno {
     // The kernel's first: both say the same, and it is said once.
@@ -373,8 +386,8 @@ fn closed(s: &Slot, fd: RawFd) -> Errno {
     pending::take(s, heard)
 }
 
-/// Nobody will read. TCP underneath says what TCP says: the first send is taken and answered by a reset, the next one
-/// fails. What it takes is not carried anywhere, and not counted as if it were.
+/// Nobody will read. TCP underneath says what TCP says: the first send is taken and answered by a
+/// reset, the next one fails. What it takes is not carried anywhere, and not counted as if it were.
 #[cold]
 fn to_nobody(s: &Slot, fd: RawFd, from: &mut Cursor<'_>) -> Result<(), Errno> {
     // Acquire inside: pairs with pending::note_reset, before the mark that brought us here.
@@ -382,7 +395,8 @@ fn to_nobody(s: &Slot, fd: RawFd, from: &mut Cursor<'_>) -> Result<(), Errno> {
         return Err(closed(s, fd));
     }
     if from.left() == 0 {
-        // A send of nothing is no news for the peer, but the kernel says whether the pipe is broken.
+        // A send of nothing is no news for the peer, but the kernel says whether the pipe is
+        // broken.
         return kernel::send(fd, &[], 0).map(drop);
     }
     let before = from.done();
@@ -391,7 +405,8 @@ fn to_nobody(s: &Slot, fd: RawFd, from: &mut Cursor<'_>) -> Result<(), Errno> {
     r
 }
 
-/// Puts bytes into the peer's window until they or the room are used up, unless the peer has `gone`. Runs under the send lock.
+/// Puts bytes into the peer's window until they or the room are used up, unless the peer has
+/// `gone`. Runs under the send lock.
 fn into_device(
     guard: &mut SendGuard<'_>,
     fd: RawFd,
@@ -415,13 +430,14 @@ fn into_device(
     if let Into::Mapping(offset) = into {
         return depart::into_ring(guard, fd, from, offset);
     }
-    // A holder that dies on the way leaves the old state, and one that has published a message a draft that is whole.
+    // A holder that dies on the way leaves the old state, and one that has published a message a
+    // draft that is whole.
     let mut state = guard.draft();
     let bulk = if s.has(flag::RELAYED) { CopyHint::Near } else { hint(from.left()) };
     let shown = live::record(s);
     let state = loop {
-        // What was given back is looked at when the bank that suits the message has no room: a chatty
-        // connection stays in its few pages.
+        // What was given back is looked at when the bank that suits the message has no room: a
+        // chatty connection stays in its few pages.
         let suits = if from.left() > layout::SMALL { LARGE } else { SMALL };
         if state.banks.get(suits).is_none_or(|half| half.room() == 0) {
             if !refresh(&mut state, ends) {
@@ -444,8 +460,8 @@ fn into_device(
         }
         let position = state.data_position;
         state.data_position = position.wrapping_add(1);
-        // The spare copy is whole before the message is published (Release), so that a holder that finds the message
-        // published after our death can roll forward to it.
+        // The spare copy is whole before the message is published (Release), so that a holder that
+        // finds the message published after our death can roll forward to it.
         ends.outgoing.publish_data(position, message.word);
         let valid = state.flip();
         from.advance(message.target.len as usize);
@@ -469,7 +485,8 @@ pub(crate) fn hint_word(state: &SendState, room: u32) -> u64 {
     u64::from(state.control_position) << 32 | u64::from(room)
 }
 
-/// Long writes stream; whether the peer runs elsewhere, so that streaming pays, the device finds out.
+/// Long writes stream; whether the peer runs elsewhere, so that streaming pays, the device finds
+/// out.
 fn hint(len: usize) -> CopyHint {
     if len >= 16 * 1024 { CopyHint::Bulk } else { CopyHint::Ordinary }
 }
@@ -482,14 +499,17 @@ pub(crate) struct Placed {
     pub(crate) word: u32,
 }
 
-/// The next message of at most `wanted` bytes. Short ones go to the small bank, long ones to the large, and
-/// either to the other when its own is full.
+/// The next message of at most `wanted` bytes. Short ones go to the small bank, long ones to the
+/// large, and either to the other when its own is full.
 pub(crate) fn next_message(state: &mut SendState, wanted: u32) -> Option<Placed> {
     let [small, large] = &mut state.banks;
-    let to_small =
-        |small: &mut SendHalf| small.next_data(wanted).map(|w| Placed { target: w.target, word: w.word.0 });
+    let to_small = |small: &mut SendHalf| {
+        small.next_data(wanted).map(|w| Placed { target: w.target, word: w.word.0 })
+    };
     let to_large = |large: &mut SendHalf| {
-        large.next_data(wanted).map(|w| Placed { target: w.target, word: w.word.0 | layout::LARGE_BANK })
+        large
+            .next_data(wanted)
+            .map(|w| Placed { target: w.target, word: w.word.0 | layout::LARGE_BANK })
     };
     if wanted as usize > layout::SMALL {
         to_large(large).or_else(|| to_small(small))
@@ -501,7 +521,8 @@ pub(crate) fn next_message(state: &mut SendState, wanted: u32) -> Option<Placed>
 fn place(ends: &Ends, from: &Cursor<'_>, message: &Placed, bulk: CopyHint) -> bool {
     let Some(offset) = link::offset_of(&message.target) else { return false };
     from.each(message.target.len as usize, |at, n, done| {
-        // SAFETY: the cursor's stretch is readable for n bytes, as the program vouched, and not the arena.
+        // SAFETY: the cursor's stretch is readable for n bytes, as the program vouched, and not the
+        // arena.
         unsafe { ends.outgoing.write(u64::from(offset) + done as u64, at, n, bulk) }
     })
 }
@@ -515,8 +536,8 @@ pub(crate) fn refresh(state: &mut SendState, ends: &Ends) -> bool {
         let Ok(Message::Sgl(limit)) = Word(plain).message() else { return false };
         let Some(half) = state.banks.get_mut(bank) else { return false };
         if word & layout::WITH_ENTRY != 0 {
-            // The word says that the entry is new, so that it need not be emptied: a holder that dies here
-            // leaves word and entry to the next one.
+            // The word says that the entry is new, so that it need not be emptied: a holder that
+            // dies here leaves word and entry to the next one.
             let Some(index) = half.expected_entry() else { return false };
             let entry = ends.outgoing.peek_entry(bank * layout::SEGMENTS + index as usize);
             if link::offset_of(&entry).is_none() || half.on_entry(index, entry).is_err() {
@@ -530,9 +551,10 @@ pub(crate) fn refresh(state: &mut SendState, ends: &Ends) -> bool {
     true
 }
 
-/// Says in the data lane that this direction is over. On one host a lane that has no place for it is no harm: the
-/// FIN that follows says the same. Between hosts FIN alone says nothing to a receiver that was ready to leave TCP, so
-/// the word is said wherever the direction's bytes went (`beside::fin_is_the_end`).
+/// Says in the data lane that this direction is over. On one host a lane that has no place for it
+/// is no harm: the FIN that follows says the same. Between hosts FIN alone says nothing to a
+/// receiver that was ready to leave TCP, so the word is said wherever the direction's bytes went
+/// (`beside::fin_is_the_end`).
 pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
     let Some(ends) = link::ends(s) else { return };
     if s.has(flag::RELAYED) && s.has(flag::READ_SHUT) {
@@ -553,8 +575,8 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
             ends.outgoing.publish_data(position, word.0);
             let state = state.flip();
             s.room_hint.store(hint_word(state, state.room()), Ordering::Release);
-            // Pairs with the fence in return_incoming: a receiver that asks for its bytes by TCP sees the
-            // word above, or we see that it asked, while TCP can still carry them.
+            // Pairs with the fence in return_incoming: a receiver that asks for its bytes by TCP
+            // sees the word above, or we see that it asked, while TCP can still carry them.
             core::sync::atomic::fence(Ordering::SeqCst);
             if marks::is_asked_back(&ends.outgoing) {
                 let _ = detach::give_way(&guard, fd);
@@ -567,8 +589,8 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
     detach::tail_or_reset(id, s, fd);
 }
 
-/// Bytes that were sent and that the peer has not read: TCP's queue, and nothing for the device, where
-/// sent bytes are already the peer's.
+/// Bytes that were sent and that the peer has not read: TCP's queue, and nothing for the device,
+/// where sent bytes are already the peer's.
 #[must_use]
 pub fn unsent(s: &Slot, fd: RawFd) -> Option<usize> {
     if s.send_mode().is_kernel() {

@@ -1,7 +1,7 @@
 //! `sendfile` to a connection on a device: a file's bytes, from a position, into the channel.
 //!
-//! Long pieces are read straight into the channel ([`super::send_file`]); what is short, or does not
-//! fit there, goes through a buffer. Must not know C's arguments. Entry point: [`to_device`].
+//! Long pieces are read straight into the channel ([`super::send_file`]); what is short, or does
+//! not fit there, goes through a buffer. Must not know C's arguments. Entry point: [`to_device`].
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;

@@ -1,9 +1,10 @@
-//! The way that most calls go: a few bytes, on a connection on its device in the middle of its life, with nothing to wait
-//! for.
+//! The way that most calls go: a few bytes, on a connection on its device in the middle of its
+//! life, with nothing to wait for.
 //!
-//! What it does is what [`super::send`] and [`super::receive`] do, in the same order under the same locks; what it leaves out
-//! is everything that may be otherwise. `None` means that nothing has happened, and that the ordinary way is to find out
-//! why. Must not know anything of TCP. Entry points: [`send`], [`receive`].
+//! What it does is what [`super::send`] and [`super::receive`] do, in the same order under the same
+//! locks; what it leaves out is everything that may be otherwise. `None` means that nothing has
+//! happened, and that the ordinary way is to find out why. Must not know anything of TCP. Entry
+//! points: [`send`], [`receive`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -23,7 +24,8 @@ use crate::live;
 use crate::proto::SendHalf;
 use crate::wire::word::{Message, Word};
 
-/// Of so many messages one is sent the ordinary way when it is time to ask whether anybody reads them ([`reader::check`]).
+/// Of so many messages one is sent the ordinary way when it is time to ask whether anybody reads
+/// them ([`reader::check`]).
 const CARELESS: u32 = 8;
 
 /// The only buffer of the list, if it is worth trying: it has bytes, and lies where memory can be.
@@ -35,7 +37,8 @@ fn only(list: &[libc::iovec]) -> Option<&libc::iovec> {
     }
 }
 
-/// Whether the connection is in the middle of its life and sends on its device, with no step of an attach that is due.
+/// Whether the connection is in the middle of its life and sends on its device, with no step of an
+/// attach that is due.
 #[inline(always)]
 fn sends(s: &Slot) -> bool {
     may_send(s)
@@ -49,7 +52,8 @@ fn may_send(s: &Slot) -> bool {
     s.sends_by(SendMode::Device) && !s.has(flag::UNCOMMON)
 }
 
-/// How many bytes the buffers have together, if they are worth trying: one to [`layout::SMALL`], where memory can be.
+/// How many bytes the buffers have together, if they are worth trying: one to [`layout::SMALL`],
+/// where memory can be.
 #[inline]
 pub(super) fn few(list: &[libc::iovec]) -> Option<usize> {
     let mut len = 0;
@@ -95,7 +99,8 @@ fn into_window(guard: &mut SendGuard<'_>, from: &[libc::iovec], total: usize) ->
         return false;
     }
     let [small, _] = &mut state.banks;
-    let Some(message) = small.next_data(total as u32).filter(|m| m.target.len as usize == total) else {
+    let Some(message) = small.next_data(total as u32).filter(|m| m.target.len as usize == total)
+    else {
         return false;
     };
     let Some(offset) = link::offset_of(&message.target) else { return false };
@@ -104,7 +109,8 @@ fn into_window(guard: &mut SendGuard<'_>, from: &[libc::iovec], total: usize) ->
     let mut at = u64::from(offset);
     for buffer in from {
         let (from, len) = (buffer.iov_base.cast(), buffer.iov_len);
-        // SAFETY: the program vouched that its buffers are readable; they are not the arena. An empty one is not read.
+        // SAFETY: the program vouched that its buffers are readable; they are not the arena. An
+        // empty one is not read.
         if len > 0 && !unsafe { ends.outgoing.write(at, from, len, CopyHint::Ordinary) } {
             return false;
         }
@@ -127,7 +133,8 @@ fn into_window(guard: &mut SendGuard<'_>, from: &[libc::iovec], total: usize) ->
 /// What of recv(2)'s flags changes what is received, or when it is enough.
 const OTHERWISE: i32 = libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_WAITALL;
 
-/// Whether the connection is in the middle of its life and receives from its device, whatever comes.
+/// Whether the connection is in the middle of its life and receives from its device, whatever
+/// comes.
 #[inline(always)]
 fn receives(s: &Slot) -> bool {
     may_receive(s)
@@ -183,7 +190,8 @@ fn from_window(guard: &mut RecvGuard<'_>, buffer: &libc::iovec) -> Option<usize>
     while done < buffer.iov_len {
         if state.readable() == 0 {
             let Some(word) = next.take().or_else(|| data_at(ends, state.data_position)) else {
-                // Behind the last byte of a sender that has gone back, the same call goes on with TCP's.
+                // Behind the last byte of a sender that has gone back, the same call goes on with
+                // TCP's.
                 if marks::is_decided(&ends.incoming) {
                     return None;
                 }
@@ -199,7 +207,8 @@ fn from_window(guard: &mut RecvGuard<'_>, buffer: &libc::iovec) -> Option<usize>
         let region = state.half().next_read();
         let n = region.len.min(u32::try_from(buffer.iov_len - done).unwrap_or(u32::MAX));
         let offset = link::bank_start(state.current) + u64::from(region.offset);
-        // SAFETY: the program vouched that its buffer is writable, of which `done` bytes are used; it is not the arena.
+        // SAFETY: the program vouched that its buffer is writable, of which `done` bytes are used;
+        // it is not the arena.
         let copied = unsafe {
             let at = buffer.iov_base.cast::<u8>().add(done);
             ends.incoming.read(offset, n as usize, at, CopyHint::Ordinary)
@@ -226,5 +235,7 @@ fn from_window(guard: &mut RecvGuard<'_>, buffer: &libc::iovec) -> Option<usize>
 /// The word of a message with bytes that is published there.
 #[inline(always)]
 fn data_at(ends: &Ends, position: u32) -> Option<u32> {
-    ends.incoming.poll_data(position).filter(|word| matches!(Word(*word).message(), Ok(Message::Data(_))))
+    ends.incoming
+        .poll_data(position)
+        .filter(|word| matches!(Word(*word).message(), Ok(Message::Data(_))))
 }

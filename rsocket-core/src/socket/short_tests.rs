@@ -1,4 +1,5 @@
-//! The short way does what the ordinary way does: two connections with the same history, one by each, come out the same.
+//! The short way does what the ordinary way does: two connections with the same history, one by
+//! each, come out the same.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -59,12 +60,18 @@ impl End {
     fn receive(&mut self, most: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; most];
         let v = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: most }];
-        let got = match if self.short { short::receive(self.slot(), &v, libc::MSG_DONTWAIT) } else { None } {
+        let got = match if self.short {
+            short::receive(self.slot(), &v, libc::MSG_DONTWAIT)
+        } else {
+            None
+        } {
             Some(n) => {
                 self.taken[1] += 1;
                 n
             }
-            None => receive::receive(self.id, self.slot(), self.fd.as_raw_fd(), &v, libc::MSG_DONTWAIT)?,
+            None => {
+                receive::receive(self.id, self.slot(), self.fd.as_raw_fd(), &v, libc::MSG_DONTWAIT)?
+            }
         };
         bytes.truncate(got);
         Ok(bytes)

@@ -1,11 +1,11 @@
 //! One connection as all the processes that hold it see it.
 //!
-//! A [`Slot`] is plain integers in memory that is mapped shared before anybody forks, so that parent and
-//! child simply have the same one. It knows counts, modes and the two protocol states; it does not know
-//! how they are used ([`super::receive`], [`super::send`], [`crate::attach`]).
+//! A [`Slot`] is plain integers in memory that is mapped shared before anybody forks, so that
+//! parent and child simply have the same one. It knows counts, modes and the two protocol states;
+//! it does not know how they are used ([`super::receive`], [`super::send`], [`crate::attach`]).
 //!
-//! Protocol state is edited as a copy and published by one store ([`Guarded`]): a holder that is killed
-//! inside leaves the old state or the new one, never half.
+//! Protocol state is edited as a copy and published by one store ([`Guarded`]): a holder that is
+//! killed inside leaves the old state or the new one, never half.
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::num::NonZeroU32;
@@ -76,7 +76,8 @@ impl SendState {
         small.total().wrapping_add(large.total())
     }
 
-    /// Becomes `newer`, which differs from this state by one message that was sent, to the small bank.
+    /// Becomes `newer`, which differs from this state by one message that was sent, to the small
+    /// bank.
     #[inline(always)]
     pub fn follow(&mut self, newer: &Self) {
         let ([small, _], [newer_small, _]) = (&mut self.banks, &newer.banks);
@@ -129,7 +130,8 @@ impl RecvState {
         small.owes() || large.owes()
     }
 
-    /// Becomes `newer`, which differs from this state by messages that came to the small bank and were read.
+    /// Becomes `newer`, which differs from this state by messages that came to the small bank and
+    /// were read.
     #[inline(always)]
     pub fn follow(&mut self, newer: &Self) {
         let ([small, _], [newer_small, _]) = (&mut self.banks, &newer.banks);
@@ -146,7 +148,8 @@ impl RecvState {
         if self.current as usize == LARGE { large } else { small }
     }
 
-    /// Where in the receive buffer the next bytes are, or will be if they come in the bank of the last ones.
+    /// Where in the receive buffer the next bytes are, or will be if they come in the bank of the
+    /// last ones.
     #[must_use]
     #[inline]
     pub fn next_bytes(&self) -> u64 {
@@ -164,8 +167,9 @@ impl RecvState {
     }
 }
 
-/// An IPv4 or IPv6 address and port in shared memory. Written before the connection is anybody's, or under
-/// its set-up; two words that do not belong together could only make a wrong answer to `getpeername`.
+/// An IPv4 or IPv6 address and port in shared memory. Written before the connection is anybody's,
+/// or under its set-up; two words that do not belong together could only make a wrong answer to
+/// `getpeername`.
 #[repr(C)]
 #[derive(Default)]
 pub struct Name {
@@ -210,7 +214,8 @@ impl Name {
 #[repr(C)]
 #[derive(Default)]
 pub struct Placement {
-    /// The process whose memory is mapped, and that places what comes; 0 before there was a mapping.
+    /// The process whose memory is mapped, and that places what comes; 0 before there was a
+    /// mapping.
     pub owner: AtomicU32,
     /// Mappings ever made, doubled: the generation of the next one's entry.
     pub generation: AtomicU32,
@@ -263,7 +268,8 @@ pub struct Slot {
     // Pairing.
     /// Serialises pairing steps; steps are skipped, not waited for, when it is taken.
     pub pairing: OwnedLock,
-    /// Offered: the listening name. Greeted, Knocked: the channel. Private fd of process `pairing_pid`.
+    /// Offered: the listening name. Greeted, Knocked: the channel. Private fd of process
+    /// `pairing_pid`.
     pub pairing_fd: AtomicI32,
     /// A thread found `pairing` taken: whoever gives it back looks once more for what can be done.
     pub step_missed: AtomicU32,
@@ -271,7 +277,8 @@ pub struct Slot {
     pub pairing_pid: AtomicU32,
     /// Steps tried so far in this phase.
     pub tries: AtomicU32,
-    /// Times that pairing began again because of something that may pass ([`crate::attach::retry`]).
+    /// Times that pairing began again because of something that may pass
+    /// ([`crate::attach::retry`]).
     pub set_backs: AtomicU32,
     /// Monotonic nanoseconds at which the next step of a connection without TCP is due; 0 for now.
     pub next_try: AtomicU64,
@@ -307,16 +314,18 @@ pub struct Slot {
     pub unwaiting: AtomicU32,
     /// The error that is still to be said, an errno ([`super::pending`]); 0 for none.
     pub pending_error: AtomicI32,
-    /// The first bytes that were sent and received over TCP, for an end on another host to know us by.
+    /// The first bytes that were sent and received over TCP, for an end on another host to know us
+    /// by.
     pub witness: [Prefix; 2],
     /// Where this end, in process `relay_pid`, can be asked over RDMA: a port; 0 for nowhere.
     pub asked_at_port: AtomicU32,
     /// What is known of the handshake ([`crate::attach::meet`]).
     pub handshake: Handshake,
-    /// The kernel's name for the socket, from the first time that its descriptor was sent in a message; 0 before
-    /// ([`crate::succession::parcels`]).
+    /// The kernel's name for the socket, from the first time that its descriptor was sent in a
+    /// message; 0 before ([`crate::succession::parcels`]).
     pub cookie: AtomicU64,
-    /// Which record of which process shows it ([`crate::live`]): process above record plus one; 0 for none.
+    /// Which record of which process shows it ([`crate::live`]): process above record plus one; 0
+    /// for none.
     pub record: AtomicU64,
     /// Our address and the peer's, where they are not the kernel socket's own.
     pub names: [Name; 2],
@@ -332,7 +341,8 @@ pub struct Slot {
     /// Upstream's fork mode.
     pub migration: Migration,
 
-    /// What `look` needs without the lock: position in the data lane, and unread bytes of the message.
+    /// What `look` needs without the lock: position in the data lane, and unread bytes of the
+    /// message.
     pub unread_hint: AtomicU64,
     /// Where in the window the next bytes will probably be.
     pub next_bytes: AtomicU64,
@@ -340,7 +350,8 @@ pub struct Slot {
     pub asked_at: AtomicU64,
     /// Nonzero: the sender is to be woken as soon as the receive lock is free.
     pub wake_due: AtomicU32,
-    /// SO_RCVLOWAT, as far as it was set here, or on a listener for what it accepts; 0 and 1 are the same.
+    /// SO_RCVLOWAT, as far as it was set here, or on a listener for what it accepts; 0 and 1 are
+    /// the same.
     pub low_water: AtomicU32,
     /// What spinning for data taught ([`crate::sync::spin::Adaptive`]).
     pub receive_spin: AtomicU32,
@@ -368,8 +379,8 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Where this side's incoming bytes come from. Acquire: pairs with [`Self::set_receive_mode`], so
-    /// that whoever sees a mode sees the state that belongs to it.
+    /// Where this side's incoming bytes come from. Acquire: pairs with [`Self::set_receive_mode`],
+    /// so that whoever sees a mode sees the state that belongs to it.
     #[inline]
     pub fn receive_mode(&self) -> ReceiveMode {
         ReceiveMode::from_raw(self.receive_mode.load(Ordering::Acquire))
@@ -399,8 +410,8 @@ impl Slot {
         self.phase.load(Ordering::Acquire) == phase as u32
     }
 
-    /// As [`Self::receive_mode`], in one order with the in-kernel counters: a caller that counted itself
-    /// in and still sees Kernel is seen by whoever sets Asked and then reads the counter.
+    /// As [`Self::receive_mode`], in one order with the in-kernel counters: a caller that counted
+    /// itself in and still sees Kernel is seen by whoever sets Asked and then reads the counter.
     #[inline]
     pub fn receive_mode_fenced(&self) -> ReceiveMode {
         ReceiveMode::from_raw(self.receive_mode.load(Ordering::SeqCst))
@@ -437,11 +448,15 @@ impl Slot {
         crate::live::changed(self);
     }
 
-    /// As [`Self::set_receive_mode`], but only out of the mode that the caller acted on: another thread may
-    /// have gone back to TCP meanwhile.
+    /// As [`Self::set_receive_mode`], but only out of the mode that the caller acted on: another
+    /// thread may have gone back to TCP meanwhile.
     pub fn shift_receive_mode(&self, from: ReceiveMode, to: ReceiveMode) -> bool {
-        let done =
-            self.receive_mode.compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::SeqCst);
+        let done = self.receive_mode.compare_exchange(
+            from as u32,
+            to as u32,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
         self.mode_epoch.fetch_add(1, Ordering::AcqRel);
         crate::live::changed(self);
         done.is_ok()
@@ -449,8 +464,12 @@ impl Slot {
 
     /// The sending counterpart of [`Self::shift_receive_mode`].
     pub fn shift_send_mode(&self, from: SendMode, to: SendMode) -> bool {
-        let done =
-            self.send_mode.compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::SeqCst);
+        let done = self.send_mode.compare_exchange(
+            from as u32,
+            to as u32,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
         self.mode_epoch.fetch_add(1, Ordering::AcqRel);
         crate::live::changed(self);
         done.is_ok()
@@ -571,7 +590,10 @@ mod tests {
 
     #[test]
     fn each_flag_has_a_bit_of_its_own() {
-        assert_eq!(flag::ALL.iter().fold(0, |all, bit| all | bit).count_ones() as usize, flag::ALL.len());
+        assert_eq!(
+            flag::ALL.iter().fold(0, |all, bit| all | bit).count_ones() as usize,
+            flag::ALL.len()
+        );
         assert!(flag::ALL.iter().all(|bit| bit.is_power_of_two()));
     }
 }

@@ -1,8 +1,10 @@
-//! `splice` between a pipe and a connection that is on its device: the pipe is written from the channel, and read into it.
+//! `splice` between a pipe and a connection that is on its device: the pipe is written from the
+//! channel, and read into it.
 //!
-//! Nothing is taken from either side that the other one does not take: the pipe is written and read without waiting while
-//! the lock is held, and what it took is what counts. Waiting is done with no lock held. Must not know of hooks, or of what the
-//! kernel checks before it moves a byte. Entry points: [`to_pipe`], [`from_pipe`].
+//! Nothing is taken from either side that the other one does not take: the pipe is written and read
+//! without waiting while the lock is held, and what it took is what counts. Waiting is done with no
+//! lock held. Must not know of hooks, or of what the kernel checks before it moves a byte. Entry
+//! points: [`to_pipe`], [`from_pipe`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -23,8 +25,8 @@ use crate::errno::Errno;
 use crate::wire::word::{Message, Word};
 use crate::{relay, sys};
 
-/// As much of the stream as goes by way of memory of ours, where the channel is not all there is: a free place of a pipe takes
-/// it whole.
+/// As much of the stream as goes by way of memory of ours, where the channel is not all there is: a
+/// free place of a pipe takes it whole.
 const FEW: usize = 512;
 /// What a pipe takes in one piece where `poll` says that it takes something (pipe(7)).
 const PIPE_BUF: usize = 4096;
@@ -39,15 +41,16 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// `fd`, if it is a pipe that is open for `access` (`O_RDONLY`, `O_WRONLY`) or for both. It is waited for where the call
-    /// says so and the pipe's own flags do, too.
+    /// `fd`, if it is a pipe that is open for `access` (`O_RDONLY`, `O_WRONLY`) or for both. It is
+    /// waited for where the call says so and the pipe's own flags do, too.
     #[must_use]
     pub fn of(fd: RawFd, access: i32, waits: bool) -> Option<Self> {
         let pipe = sys::borrow(fd);
         let mode = rustix::fs::fstat(pipe).ok()?.st_mode;
         let flags = rustix::fs::fcntl_getfl(pipe).ok()?;
         let open = flags.bits() as i32 & libc::O_ACCMODE;
-        let usable = mode & libc::S_IFMT == libc::S_IFIFO && (open == access || open == libc::O_RDWR);
+        let usable =
+            mode & libc::S_IFMT == libc::S_IFIFO && (open == access || open == libc::O_RDWR);
         usable.then(|| Self { fd, waits: waits && !flags.contains(rustix::fs::OFlags::NONBLOCK) })
     }
 
@@ -81,13 +84,14 @@ impl Pipe {
         self.at_once(libc::SYS_preadv2, to, len, libc::POLLIN)
     }
 
-    /// `call` with `RWF_NOWAIT`, which kernels before 6.4 do not know for pipes: there it is as much as goes without
-    /// waiting as long as nobody else uses the same end.
+    /// `call` with `RWF_NOWAIT`, which kernels before 6.4 do not know for pipes: there it is as
+    /// much as goes without waiting as long as nobody else uses the same end.
     fn at_once(self, call: i64, at: *mut u8, len: usize, events: i16) -> Result<usize, Errno> {
         let errno = sys::errno();
         let step = |len: usize, flags: i32| {
             let place = libc::iovec { iov_base: at.cast(), iov_len: len };
-            // SAFETY: the callers' memory: `len` bytes of the channel, or of a buffer of theirs. No cancellation point.
+            // SAFETY: the callers' memory: `len` bytes of the channel, or of a buffer of theirs. No
+            // cancellation point.
             let n = unsafe {
                 libc::syscall(call, self.fd, &raw const place, 1_usize, usize::MAX, 0_usize, flags)
             };
@@ -118,8 +122,8 @@ impl Pipe {
     }
 }
 
-/// Moves up to `length` bytes from the connection into the pipe, waiting for the first as recv(2) does. `None` when the kernel
-/// has to do it.
+/// Moves up to `length` bytes from the connection into the pipe, waiting for the first as recv(2)
+/// does. `None` when the kernel has to do it.
 ///
 /// # Errors
 /// As splice(2).
@@ -195,8 +199,11 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
     }
     let Some(ends) = link::ends(s) else { return 0 };
     let Some(mut guard) = RecvGuard::take(s, &ends) else { return 0 };
-    let moved =
-        if s.receive_mode() == ReceiveMode::Device { take_messages(&mut guard, pipe, length) } else { 0 };
+    let moved = if s.receive_mode() == ReceiveMode::Device {
+        take_messages(&mut guard, pipe, length)
+    } else {
+        0
+    };
     // As in receive::attempt.
     guard.unlock_then(|| {
         if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
@@ -242,8 +249,8 @@ pub(super) fn take_messages(guard: &mut RecvGuard<'_>, pipe: Pipe, length: usize
     moved
 }
 
-/// Moves up to `length` bytes from the pipe into the connection, waiting for the first as read(2) of the pipe does, and for
-/// room as send(2) does. `None` when the kernel has to do it.
+/// Moves up to `length` bytes from the pipe into the connection, waiting for the first as read(2)
+/// of the pipe does, and for room as send(2) does. `None` when the kernel has to do it.
 ///
 /// # Errors
 /// As splice(2); `EPIPE` without a signal, which is the caller's to raise.
@@ -269,8 +276,9 @@ pub fn from_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Opt
     }
 }
 
-/// Of a connection that left TCP and may not use it of its own accord: whether what it sends goes to the kernel all the
-/// same, since it has gone back ([`super::refuse_sending`]), or since nobody reads any more and TCP is to say so.
+/// Of a connection that left TCP and may not use it of its own accord: whether what it sends goes
+/// to the kernel all the same, since it has gone back ([`super::refuse_sending`]), or since nobody
+/// reads any more and TCP is to say so.
 #[must_use]
 pub fn goes_by_kernel(id: SlotId) -> bool {
     let Some(s) = family::slot(id).filter(|s| s.has(flag::STRICT)) else { return false };
@@ -325,7 +333,9 @@ fn into_channel(
                     send::attempt(id, s, fd, &mut Cursor::new(&[]), 0, Into::Stream, patience)?;
                     match s.send_mode() {
                         SendMode::Device => advanced = prepare(id, s, fd),
-                        _ if !s.has(flag::STRICT) || link::has_window(s) => return Err(Stop::Kernel),
+                        _ if !s.has(flag::STRICT) || link::has_window(s) => {
+                            return Err(Stop::Kernel);
+                        }
                         _ => fd = room(id, s, fd, patience)?,
                     }
                 }
@@ -353,8 +363,11 @@ fn prepare(id: SlotId, s: &Slot, fd: RawFd) -> bool {
 
 /// Whether bytes may be put into the channel with no more questions.
 fn sends(s: &Slot) -> bool {
-    let received = flag::RELAYED | flag::ENDED | flag::READ_SHUT | flag::FIN_FIRST | flag::CONNECT_NEWS;
-    !s.has(flag::UNCOMMON & !received) && s.has(flag::LARGE_OPEN) && s.send_mode() == SendMode::Device
+    let received =
+        flag::RELAYED | flag::ENDED | flag::READ_SHUT | flag::FIN_FIRST | flag::CONNECT_NEWS;
+    !s.has(flag::UNCOMMON & !received)
+        && s.has(flag::LARGE_OPEN)
+        && s.send_mode() == SendMode::Device
 }
 
 /// One message, under the send lock; `refusal` is why the pipe gave nothing.

@@ -1,6 +1,7 @@
-//! `SO_TIMESTAMP` and `SO_TIMESTAMPNS`: the kernel notes when bytes arrive, and tells those who give `recvmsg` room for control
-//! messages. Nobody notes that of a window. Most programs that set the option never look, so that it alone keeps no connection
-//! on TCP; one that gives the room gets the kernel's word, by TCP from then on. Entry points: [`concerns`], [`changed`], [`wanted`].
+//! `SO_TIMESTAMP` and `SO_TIMESTAMPNS`: the kernel notes when bytes arrive, and tells those who
+//! give `recvmsg` room for control messages. Nobody notes that of a window. Most programs that set
+//! the option never look, so that it alone keeps no connection on TCP; one that gives the room gets
+//! the kernel's word, by TCP from then on. Entry points: [`concerns`], [`changed`], [`wanted`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -23,7 +24,10 @@ pub fn concerns(level: i32, name: i32) -> bool {
 pub fn changed(id: SlotId, fd: RawFd) {
     let Some(s) = family::slot(id) else { return };
     // Each of them switches the others off; the kernel's word is what counts.
-    if OPTIONS.iter().any(|name| kernel::integer(fd, libc::SOL_SOCKET, *name).is_some_and(|on| on != 0)) {
+    if OPTIONS
+        .iter()
+        .any(|name| kernel::integer(fd, libc::SOL_SOCKET, *name).is_some_and(|on| on != 0))
+    {
         s.set(flag::STAMPED);
     } else {
         s.clear(flag::STAMPED);
@@ -40,7 +44,8 @@ pub(super) fn inherit(s: &Slot, listener: &Slot) {
 /// The program is about to receive, and has room for control messages.
 pub fn wanted(id: SlotId, fd: RawFd) {
     if family::slot(id).is_some_and(|s| s.has(flag::STAMPED)) {
-        let is_on = |name: &&i32| kernel::integer(fd, libc::SOL_SOCKET, **name).is_some_and(|on| on != 0);
+        let is_on =
+            |name: &&i32| kernel::integer(fd, libc::SOL_SOCKET, **name).is_some_and(|on| on != 0);
         let name = OPTIONS.iter().find(is_on).copied().unwrap_or(libc::SO_TIMESTAMP);
         options::refuse_for(id, fd, libc::SOL_SOCKET, name);
     }

@@ -1,10 +1,10 @@
 //! A socket that stands in for one whose stream is over but not read.
 //!
-//! Somebody is to read a connection who has only the kernel: another program, or whoever is sent the
-//! descriptor. What the channel has cannot come by TCP any more, since the peer's FIN is there. So it
-//! goes into a new connection over the loopback interface, as far as the kernel's buffers hold it, and
-//! that takes the number. The addresses of that connection are its own. Must not know who reads.
-//! Entry point: [`replace`].
+//! Somebody is to read a connection who has only the kernel: another program, or whoever is sent
+//! the descriptor. What the channel has cannot come by TCP any more, since the peer's FIN is there.
+//! So it goes into a new connection over the loopback interface, as far as the kernel's buffers
+//! hold it, and that takes the number. The addresses of that connection are its own. Must not know
+//! who reads. Entry point: [`replace`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -28,9 +28,9 @@ use crate::sys;
 /// What goes at a time by way of memory of ours.
 const FEW: usize = 512;
 
-/// Puts a socket at `fd` that has all that is left of the stream, and its end. False if that cannot be
-/// had; then what was moved is lost, and the caller must see to it that the stream does not look whole.
-/// The connection's peer has sent FIN, and its channel has so many bytes `unread`.
+/// Puts a socket at `fd` that has all that is left of the stream, and its end. False if that cannot
+/// be had; then what was moved is lost, and the caller must see to it that the stream does not look
+/// whole. The connection's peer has sent FIN, and its channel has so many bytes `unread`.
 pub(crate) fn replace(guard: &mut RecvGuard<'_>, fd: RawFd, unread: usize) -> bool {
     let (s, ends) = (guard.s, guard.ends);
     let Ok((reader, writer)) = pair(fd, unread) else { return false };
@@ -59,12 +59,15 @@ fn before_the_channel(s: &Slot, fd: RawFd, ends: &Ends) -> Option<u64> {
     match counters::taken(fd) {
         Ok(taken) => Some(cut.saturating_sub(taken.bytes)),
         // Both directions have ended, or it was reset.
-        Err(Errno::NOTCONN) => counters::left_at_the_end(fd, cut).ok().map(Option::unwrap_or_default),
+        Err(Errno::NOTCONN) => {
+            counters::left_at_the_end(fd, cut).ok().map(Option::unwrap_or_default)
+        }
         Err(_) => None,
     }
 }
 
-/// Two ends of a connection: the reader's, of the same family as `fd`, and ours, with room for `bytes`.
+/// Two ends of a connection: the reader's, of the same family as `fd`, and ours, with room for
+/// `bytes`.
 fn pair(fd: RawFd, bytes: usize) -> Result<(OwnedFd, OwnedFd), Errno> {
     let family = sockopt::socket_domain(sys::borrow(fd))?;
     let flags = rustix::net::SocketFlags::CLOEXEC;

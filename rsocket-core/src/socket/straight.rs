@@ -1,9 +1,11 @@
-//! Sending and receiving past the window, where a relay of this process is beyond it ([`crate::relay::straight`]).
+//! Sending and receiving past the window, where a relay of this process is beyond it
+//! ([`crate::relay::straight`]).
 //!
-//! Here is what the socket layer has to say to that: the connection is in the middle of its life, the lock of the direction is
-//! held, and the window has nothing that comes first. Whatever is otherwise is for [`super::send`] and [`super::receive`],
-//! which go on where this has stopped. Must not know queue pairs. Entry points: [`send`], [`send_on`], [`send_at_once`] and [`first`] before
-//! the ordinary way; [`receive`] in it; [`take`] for a thread that waits.
+//! Here is what the socket layer has to say to that: the connection is in the middle of its life,
+//! the lock of the direction is held, and the window has nothing that comes first. Whatever is
+//! otherwise is for [`super::send`] and [`super::receive`], which go on where this has stopped.
+//! Must not know queue pairs. Entry points: [`send`], [`send_on`], [`send_at_once`] and [`first`]
+//! before the ordinary way; [`receive`] in it; [`take`] for a thread that waits.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -29,8 +31,8 @@ const OTHERWISE: u32 = flag::UNCOMMON & !flag::RELAYED | flag::BESIDE;
 /// How long a sender sleeps before it looks again, in nanoseconds.
 const NAP_NS: u64 = 5_000_000;
 
-/// Naps without news after which it uses the window: a peer that does not read is given that time once, and then the window is
-/// filled as TCP's buffers would be.
+/// Naps without news after which it uses the window: a peer that does not read is given that time
+/// once, and then the window is filled as TCP's buffers would be.
 const SOON: u32 = 4;
 
 /// Whether the connection is in the middle of its life over a relay.
@@ -56,9 +58,10 @@ pub(super) fn send(s: &Slot, from: &mut Cursor<'_>) {
     }
 }
 
-/// Goes on where [`send`] has stopped for want of room, in a call that may sleep on the only CPU: waits for the device, as
-/// long as it has some soon. What ran ahead by the window would be copied once more, and whoever takes it from there waits for
-/// this CPU. The rest is for the ordinary way, as are all errors: what ends a wait here ends it there.
+/// Goes on where [`send`] has stopped for want of room, in a call that may sleep on the only CPU:
+/// waits for the device, as long as it has some soon. What ran ahead by the window would be copied
+/// once more, and whoever takes it from there waits for this CPU. The rest is for the ordinary way,
+/// as are all errors: what ends a wait here ends it there.
 pub(super) fn send_on(
     id: SlotId,
     s: &Slot,
@@ -103,7 +106,13 @@ pub(super) fn send_on(
 ///
 /// # Errors
 /// When the call is to end.
-fn nap(id: SlotId, s: &Slot, fd: RawFd, hearing: Hearing, patience: &mut Patience) -> Result<bool, Errno> {
+fn nap(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    hearing: Hearing,
+    patience: &mut Patience,
+) -> Result<bool, Errno> {
     let limit = patience.left(s, fd)?.unwrap_or(u64::MAX).min(NAP_NS);
     hearing.settle(id, s, 0);
     patience.sleeps(id);
@@ -145,7 +154,8 @@ pub(super) fn send_at_once(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     (sent(s, born, || relay::straight::send_whole(s, from)) == all).then_some(all)
 }
 
-/// Lets `post` send, under the send lock, if the connection is the one that was `born` then; how many bytes it sent.
+/// Lets `post` send, under the send lock, if the connection is the one that was `born` then; how
+/// many bytes it sent.
 #[inline]
 fn sent(s: &Slot, born: u32, post: impl FnOnce() -> usize) -> usize {
     let Some(ends) = link::ends(s) else { return 0 };
@@ -187,8 +197,9 @@ pub(super) enum Looked {
     Otherwise,
 }
 
-/// The first look of a call that receives, or that after a wait. A `new` call on the only CPU may look only when it has given
-/// that away, which [`wait::readable`] does: then this says that there is nothing.
+/// The first look of a call that receives, or that after a wait. A `new` call on the only CPU may
+/// look only when it has given that away, which [`wait::readable`] does: then this says that there
+/// is nothing.
 pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: bool) -> Looked {
     if !may_receive(s, flags) || wait::kernel_was_heard(s) {
         return Looked::Otherwise;
@@ -207,7 +218,9 @@ pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: b
     }
     match looked {
         // The kernel may know of an end. A call that may sleep hears of it then.
-        Looked::Nothing if flags & libc::MSG_DONTWAIT != 0 && wait::is_kernel_due(s) => Looked::Otherwise,
+        Looked::Nothing if flags & libc::MSG_DONTWAIT != 0 && wait::is_kernel_due(s) => {
+            Looked::Otherwise
+        }
         looked => looked,
     }
 }
@@ -226,8 +239,9 @@ fn look(guard: &RecvGuard<'_>, to: &mut Cursor<'_>, flags: i32, born: u32) -> Lo
     }
 }
 
-/// A look at the connection by a thread that waits to receive, before it looks at the window: true when bytes came straight.
-/// The thread was called when the slot was `born`: another connection's bytes are not for it.
+/// A look at the connection by a thread that waits to receive, before it looks at the window: true
+/// when bytes came straight. The thread was called when the slot was `born`: another connection's
+/// bytes are not for it.
 #[inline]
 pub(super) fn take(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32, born: u32) -> bool {
     s.has(flag::RELAYED) && take_from_relay(s, ends, to, flags, born)

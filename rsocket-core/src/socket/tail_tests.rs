@@ -1,5 +1,5 @@
-//! What the far end of a window has not taken is found again, after any number of laps: it is sent by TCP when a direction
-//! goes back.
+//! What the far end of a window has not taken is found again, after any number of laps: it is sent
+//! by TCP when a direction goes back.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::AsRawFd;

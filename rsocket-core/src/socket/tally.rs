@@ -1,8 +1,8 @@
-//! What a connection has moved, counted where it costs nothing and added to the process's counters when it
-//! ends or when somebody asks.
+//! What a connection has moved, counted where it costs nothing and added to the process's counters
+//! when it ends or when somebody asks.
 //!
-//! A count is a plain load and store under the lock that the data path holds anyway; two threads in TCP
-//! calls at the same moment may lose a count, never a byte.
+//! A count is a plain load and store under the lock that the data path holds anyway; two threads in
+//! TCP calls at the same moment may lose a count, never a byte.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,8 +22,10 @@ pub struct Tally {
 impl Tally {
     #[inline]
     fn add(&self, n: usize) {
-        self.bytes.store(self.bytes.load(Ordering::Relaxed).wrapping_add(n as u64), Ordering::Relaxed);
-        self.messages.store(self.messages.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.bytes
+            .store(self.bytes.load(Ordering::Relaxed).wrapping_add(n as u64), Ordering::Relaxed);
+        self.messages
+            .store(self.messages.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// What it is now.
@@ -72,7 +74,8 @@ pub fn sent_shm(s: &Slot, shown: Option<&Record>, n: usize) {
     add(shown, record::DEVICE_OUT, &s.shm_out, n);
 }
 
-/// Bytes that went out and came in beyond the window, as far as they were counted and not added up yet.
+/// Bytes that went out and came in beyond the window, as far as they were counted and not added up
+/// yet.
 pub fn beyond(s: &Slot) -> [u64; 2] {
     let shown = |number| live::record(s).map_or(0, |r| r.count(number));
     [shown(record::DEVICE_OUT) + s.shm_out.now().0, shown(record::DEVICE_IN) + s.shm_in.now().0]

@@ -1,12 +1,16 @@
-//! How long a peer that says nothing is believed to be there: `SO_KEEPALIVE` with its three numbers, and
-//! `TCP_USER_TIMEOUT`.
+//! How long a peer that says nothing is believed to be there: `SO_KEEPALIVE` with its three
+//! numbers, and `TCP_USER_TIMEOUT`.
 //!
-//! The options are the kernel socket's; over RDMA its TCP connection does not lead to the peer, so that a relay
-//! must know them. They are copied into the slot where the program sets them, and where a socket gets them from its
-//! listener. Must not know what a relay does with them. Entry points: [`concerns`], [`changed`], [`Timers::rules`].
+//! The options are the kernel socket's; over RDMA its TCP connection does not lead to the peer, so
+//! that a relay must know them. They are copied into the slot where the program sets them, and
+//! where a socket gets them from its listener. Must not know what a relay does with them. Entry
+//! points: [`concerns`], [`changed`], [`Timers::rules`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
@@ -24,8 +28,8 @@ const OPTIONS: [(i32, i32); 5] = [
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
 
-/// The options' values, in memory that processes may share. Relaxed throughout: a relay that looks in between two
-/// stores goes by a mixture for one look.
+/// The options' values, in memory that processes may share. Relaxed throughout: a relay that looks
+/// in between two stores goes by a mixture for one look.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Timers([AtomicU32; OPTIONS.len()]);
@@ -39,8 +43,9 @@ pub struct Rules {
     pub user_timeout: Option<u64>,
 }
 
-/// How long what a program has left behind may wait for a peer that takes none of it, in nanoseconds: about as long as with
-/// the kernel's TCP, which gives an orphan up when its probes have come to be two minutes apart.
+/// How long what a program has left behind may wait for a peer that takes none of it, in
+/// nanoseconds: about as long as with the kernel's TCP, which gives an orphan up when its probes
+/// have come to be two minutes apart.
 const ORPHAN_NS: u64 = 120_000_000_000;
 
 impl Rules {
@@ -82,7 +87,8 @@ impl Timers {
     #[must_use]
     pub fn rules(&self) -> Rules {
         const SECOND: u64 = 1_000_000_000;
-        let [on, idle, interval, count, user] = self.0.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let [on, idle, interval, count, user] =
+            self.0.each_ref().map(|word| word.load(Ordering::Relaxed));
         let seconds = |n: u32| u64::from(n.max(1)) * SECOND;
         Rules {
             keep_alive: (on != 0).then(|| KeepAlive {
@@ -128,8 +134,10 @@ mod tests {
         let timers = Timers::default();
         assert_eq!(timers.rules(), Rules::default());
         rustix::net::sockopt::set_socket_keepalive(&socket, true).unwrap();
-        rustix::net::sockopt::set_tcp_keepidle(&socket, core::time::Duration::from_secs(7)).unwrap();
-        rustix::net::sockopt::set_tcp_keepintvl(&socket, core::time::Duration::from_secs(3)).unwrap();
+        rustix::net::sockopt::set_tcp_keepidle(&socket, core::time::Duration::from_secs(7))
+            .unwrap();
+        rustix::net::sockopt::set_tcp_keepintvl(&socket, core::time::Duration::from_secs(3))
+            .unwrap();
         rustix::net::sockopt::set_tcp_keepcnt(&socket, 4).unwrap();
         rustix::net::sockopt::set_tcp_user_timeout(&socket, 1500).unwrap();
         timers.learn(socket.as_raw_fd());

@@ -1,6 +1,7 @@
 //! What could be received now, without receiving it.
 //!
-//! The other part of [`super::receive`]: nothing here changes any state. Entry points: [`unread`], [`in_window`].
+//! The other part of [`super::receive`]: nothing here changes any state. Entry points: [`unread`],
+//! [`in_window`].
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
@@ -45,8 +46,8 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     let Some(guard) = RecvGuard::take(s, &ends) else { return Some(0) };
     let total = in_window(guard.view(), &ends);
     drop(guard);
-    // A sender that has gone back to TCP: what follows the window's bytes is in the kernel already. Otherwise the kernel, which
-    // some programs would have us ask after each receive, has none.
+    // A sender that has gone back to TCP: what follows the window's bytes is in the kernel already.
+    // Otherwise the kernel, which some programs would have us ask after each receive, has none.
     let kernels = mode != ReceiveMode::Device || marks::end(&ends.incoming).is_some();
     Some(total + if kernels { in_tcp()? } else { 0 })
 }
@@ -62,16 +63,17 @@ pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {
     let Some(guard) = RecvGuard::take(s, ends) else { return true };
     let state = guard.view();
     let enough = in_window(state, ends) >= s.low_water.load(Ordering::Relaxed) as usize;
-    // What follows the end comes by TCP, with which it cannot be waited for together. What is before the cut counts
-    // as well, and the kernel knows of that.
-    let follows = || s.receive_mode() == ReceiveMode::Device && marks::end(&ends.incoming).is_some();
+    // What follows the end comes by TCP, with which it cannot be waited for together. What is
+    // before the cut counts as well, and the kernel knows of that.
+    let follows =
+        || s.receive_mode() == ReceiveMode::Device && marks::end(&ends.incoming).is_some();
     let all = no_more_fits(state, ends) || follows();
     drop(guard);
     enough || all
 }
 
-/// Whether nothing can follow what is unread: it ends the stream, or has left the sender no room. (The kernel calls a socket
-/// readable, too, before its window closes, whatever is asked for.)
+/// Whether nothing can follow what is unread: it ends the stream, or has left the sender no room.
+/// (The kernel calls a socket readable, too, before its window closes, whatever is asked for.)
 pub(crate) fn no_more_fits(state: &RecvState, ends: &Ends) -> bool {
     let banks = state.banks.iter().zip(by_bank(state, ends));
     state.ended != 0
@@ -94,7 +96,10 @@ pub(crate) fn ended_behind(position: u32, ends: &Ends) -> bool {
 
 /// Whether the word at this position ends the stream.
 pub(crate) fn is_end(position: u32, ends: &Ends) -> bool {
-    matches!(ends.incoming.poll_data(position).map(|w| Word(w).message()), Some(Ok(Message::Ctrl(_))))
+    matches!(
+        ends.incoming.poll_data(position).map(|w| Word(w).message()),
+        Some(Ok(Message::Ctrl(_)))
+    )
 }
 
 /// Unread bytes in the window, counted on a copy of the state.
@@ -127,7 +132,9 @@ fn by_bank(state: &RecvState, ends: &Ends) -> [Unread; 2] {
     let mut position = state.data_position;
     while let Some(word) = ends.incoming.poll_data(position) {
         match Word(word).message() {
-            Ok(Message::Data(len)) if len & layout::LARGE_BANK != 0 => large.add(len & !layout::LARGE_BANK),
+            Ok(Message::Data(len)) if len & layout::LARGE_BANK != 0 => {
+                large.add(len & !layout::LARGE_BANK)
+            }
             Ok(Message::Data(len)) => small.add(len),
             _ => break,
         }

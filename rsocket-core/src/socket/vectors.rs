@@ -39,9 +39,9 @@ impl<'a> Cursor<'a> {
         Self { vectors, skip: 0, left, done: 0 }
     }
 
-    /// Whether every buffer lies where a program can have memory at all. The kernel answers EFAULT for any
-    /// bad address; we can tell only those that can never be good, and a program that passes others is
-    /// stopped by the copy.
+    /// Whether every buffer lies where a program can have memory at all. The kernel answers EFAULT
+    /// for any bad address; we can tell only those that can never be good, and a program that
+    /// passes others is stopped by the copy.
     #[must_use]
     pub fn plausible(vectors: &[libc::iovec]) -> bool {
         vectors.iter().all(|v| {
@@ -71,9 +71,12 @@ impl<'a> Cursor<'a> {
         loop {
             let v = self.vectors.first()?;
             if v.iov_len > self.skip {
-                // SAFETY: skip is less than the vector's length, so this stays inside the buffer that
-                // the program vouched for.
-                return Some((unsafe { v.iov_base.cast::<u8>().add(self.skip) }, v.iov_len - self.skip));
+                // SAFETY: skip is less than the vector's length, so this stays inside the buffer
+                // that the program vouched for.
+                return Some((
+                    unsafe { v.iov_base.cast::<u8>().add(self.skip) },
+                    v.iov_len - self.skip,
+                ));
             }
             self.vectors = self.vectors.get(1..)?;
             self.skip = 0;
@@ -115,8 +118,8 @@ impl<'a> Cursor<'a> {
         rest
     }
 
-    /// Copies the next `n` bytes' worth of stretches to `f(pointer, length, offset)`, without using them
-    /// up. False as soon as `f` is.
+    /// Copies the next `n` bytes' worth of stretches to `f(pointer, length, offset)`, without using
+    /// them up. False as soon as `f` is.
     pub fn each(&self, n: usize, mut f: impl FnMut(*const u8, usize, usize) -> bool) -> bool {
         let mut skip = self.skip;
         let mut at = 0;

@@ -78,7 +78,9 @@ impl Waited {
     /// The same at a later look. (Another thread's may be the later one.)
     fn at(self, now: u32) -> Self {
         match now.wrapping_sub(self.seen).cast_signed().min(MOST_MS) {
-            since @ 1.. => Self { ms: self.ms.saturating_add(since.cast_unsigned()), seen: now, ..self },
+            since @ 1.. => {
+                Self { ms: self.ms.saturating_add(since.cast_unsigned()), seen: now, ..self }
+            }
             _ => self,
         }
     }
@@ -113,7 +115,9 @@ pub(crate) fn strict(s: &Slot, fd: RawFd) -> Result<(), Errno> {
             Err(e)
         }
         Phase::Paired | Phase::Unconnected => Ok(()),
-        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked | Phase::Dialling => in_time(s, fd),
+        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked | Phase::Dialling => {
+            in_time(s, fd)
+        }
     }
 }
 
@@ -150,8 +154,10 @@ fn in_time(s: &Slot, fd: RawFd) -> Result<(), Errno> {
         waited = Waited { ms: 0, stage, ..waited };
     }
     // Who comes second has seen the same, or that it is over.
-    let noted =
-        s.waiting_since.compare_exchange(raw, waited.to_raw(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    let noted = s
+        .waiting_since
+        .compare_exchange(raw, waited.to_raw(), Ordering::Relaxed, Ordering::Relaxed)
+        .is_ok();
     if noted && waited.is_long() && !before.is_long() && s.has(flag::CONNECT_NEWS) {
         // As above.
         s.next_epoch();
@@ -189,7 +195,9 @@ fn next(s: &Slot, fd: RawFd, stage: Stage) -> Option<Stage> {
         Peer::Unreached => Some(stage),
         // Upstream's connect itself waits for the other program to accept.
         Peer::Queued(_) if s.has(flag::RSOCKET) => Some(stage),
-        Peer::Queued(tuple) if stage == Stage::First && !accepts_itself(&tuple) => Some(Stage::Queued),
+        Peer::Queued(tuple) if stage == Stage::First && !accepts_itself(&tuple) => {
+            Some(Stage::Queued)
+        }
         Peer::Accepted if stage == Stage::Queued => Some(Stage::Accepted),
         Peer::Queued(_) | Peer::Accepted => None,
     }
@@ -200,7 +208,8 @@ fn accepts_itself(tuple: &Tuple) -> bool {
     let mut own = false;
     if !sys::has_threads() {
         family::each_local(|id, _| {
-            own = own || listens_at(family::descriptor(id), tuple.remote.port) && !family::shared(id);
+            own =
+                own || listens_at(family::descriptor(id), tuple.remote.port) && !family::shared(id);
         });
     }
     own
@@ -213,8 +222,8 @@ fn listens_at(fd: RawFd, port: u16) -> bool {
 }
 
 /// The program has asked how its attempt to connect went, or uses the connection. Before that the
-/// socket is writable when [`tells_connected`] says so, whether or not anybody has accepted it: only
-/// then it may do what makes the peer accept. From here on only what can be sent makes it so.
+/// socket is writable when [`tells_connected`] says so, whether or not anybody has accepted it:
+/// only then it may do what makes the peer accept. From here on only what can be sent makes it so.
 pub(super) fn noticed(s: &Slot, fd: RawFd) {
     if s.has(flag::CONNECT_NEWS) && !s.has(flag::RSOCKET) && Tuple::of(fd).is_some() {
         s.clear(flag::CONNECT_NEWS);
@@ -222,12 +231,13 @@ pub(super) fn noticed(s: &Slot, fd: RawFd) {
     }
 }
 
-/// How long the program is kept waiting, in milliseconds, before it is told that TCP alone has connected.
+/// How long the program is kept waiting, in milliseconds, before it is told that TCP alone has
+/// connected.
 const NEWS_MS: u32 = 1000;
 
 /// Whether who has not asked yet is told that TCP has connected: at once, or where TCP is excluded
-/// only if the peer has not attached for a while. Whoever is told before may not send yet, which TCP
-/// never says of a new connection.
+/// only if the peer has not attached for a while. Whoever is told before may not send yet, which
+/// TCP never says of a new connection.
 pub(super) fn tells_connected(s: &Slot) -> bool {
     !s.has(flag::STRICT)
         || s.has(flag::RSOCKET)

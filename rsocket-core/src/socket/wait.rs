@@ -1,8 +1,9 @@
-//! Waiting for a connection that is not plain TCP: spin a little, then sleep in the kernel on the TCP
-//! socket and a bell together.
+//! Waiting for a connection that is not plain TCP: spin a little, then sleep in the kernel on the
+//! TCP socket and a bell together.
 //!
-//! No lock is held here and nothing with a destructor is alive across the sleep, which is a cancellation
-//! point. Before sleeping the kernel is asked what it is the authority on: `O_NONBLOCK`, time-outs.
+//! No lock is held here and nothing with a destructor is alive across the sleep, which is a
+//! cancellation point. Before sleeping the kernel is asked what it is the authority on:
+//! `O_NONBLOCK`, time-outs.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
@@ -71,11 +72,12 @@ pub(crate) fn ask_kernel_next(s: &Slot) {
     s.asked_at.store(0, Ordering::Relaxed);
 }
 
-/// Waits until receiving may bring something. `take` is called before each look at the window, while that pays, and may end
-/// the wait: by then it has received.
+/// Waits until receiving may bring something. `take` is called before each look at the window,
+/// while that pays, and may end the wait: by then it has received.
 ///
 /// # Errors
-/// `EAGAIN` (non-blocking, or out of time), `EINTR`, `EBADF` when the descriptor was closed meanwhile.
+/// `EAGAIN` (non-blocking, or out of time), `EINTR`, `EBADF` when the descriptor was closed
+/// meanwhile.
 pub(crate) fn readable(
     id: SlotId,
     s: &Slot,
@@ -114,8 +116,8 @@ pub(crate) fn readable(
     sleep(id, s, fd, Events::IN, None, patience, &s.receive_spin)
 }
 
-/// Waits until something came that was not there when [`ready::progress`] said that it had `seen` so much: for a call
-/// that needs more than it has found.
+/// Waits until something came that was not there when [`ready::progress`] said that it had `seen`
+/// so much: for a call that needs more than it has found.
 ///
 /// # Errors
 /// As [`readable`].
@@ -144,7 +146,8 @@ pub(crate) fn writable(
     patience: &mut Patience,
 ) -> Result<(), Errno> {
     let ends = connected(s).filter(|_| s.send_mode() == SendMode::Device);
-    let probe = || ends.as_ref().is_some_and(|ends| relay::bring(s) || ready::room_waiting(s, ends));
+    let probe =
+        || ends.as_ref().is_some_and(|ends| relay::bring(s) || ready::room_waiting(s, ends));
     let asked_later = blocked(s, flags);
     if !asked_later {
         blocks(s, fd, flags)?;
@@ -192,23 +195,25 @@ fn not_now(s: &Slot) -> Errno {
     Errno::AGAIN
 }
 
-/// Whether the last call could sleep, so that this one asks only before it does. Whoever has changed that since gets his
-/// `EAGAIN` a spin later, once.
+/// Whether the last call could sleep, so that this one asks only before it does. Whoever has
+/// changed that since gets his `EAGAIN` a spin later, once.
 fn blocked(s: &Slot, flags: i32) -> bool {
     flags & libc::MSG_DONTWAIT == 0 && s.known.held(Fact::Blocks)
 }
 
-/// Whether a call that receives over a relay gives the only CPU away before it sleeps, and found then what it waited for
-/// lately. (It looks at least once before it is told to sleep, or that it may not.)
+/// Whether a call that receives over a relay gives the only CPU away before it sleeps, and found
+/// then what it waited for lately. (It looks at least once before it is told to sleep, or that it
+/// may not.)
 pub(super) fn gives_way(s: &Slot, flags: i32) -> bool {
     // Relaxed: as in spin.
     let adaptive = Adaptive::from_raw(s.receive_spin.load(Ordering::Relaxed));
     adaptive.pays() && blocked(s, flags) && thread::had_one_cpu()
 }
 
-/// What comes before a sleep: [`spin`], where that is said to a relay, since meanwhile the device's events are this thread's;
-/// or, where there is one CPU and so nothing changes while we look, that is given to the device's threads and the peer. Not
-/// where the last sleeps were too long for it: whoever has looked in vain looks again when it has armed its bell.
+/// What comes before a sleep: [`spin`], where that is said to a relay, since meanwhile the device's
+/// events are this thread's; or, where there is one CPU and so nothing changes while we look, that
+/// is given to the device's threads and the peer. Not where the last sleeps were too long for it:
+/// whoever has looked in vain looks again when it has armed its bell.
 fn spin_on(
     s: &Slot,
     learnt: &AtomicU32,
@@ -261,7 +266,8 @@ fn spin(
     say_cpu(ends);
     // Relaxed: what one thread learnt is a hint to the others.
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    let looks = if s.is_some_and(|s| s.has(flag::RELAYED)) { spin::DEAR_LOOKS } else { spin::CHEAP_LOOKS };
+    let looks =
+        if s.is_some_and(|s| s.has(flag::RELAYED)) { spin::DEAR_LOOKS } else { spin::CHEAP_LOOKS };
     let spun = adaptive.spin(cap, looks, peer_cpu, probe);
     learnt.store(adaptive.to_raw(), Ordering::Relaxed);
     count_spin(s, spun);
@@ -301,7 +307,9 @@ fn sleep(
     let epoch = s.mode_epoch.load(Ordering::Acquire);
     // The caller has just looked; and before it sleeps there will be another look.
     let look = ready::look_again(id, s, fd);
-    if seen.is_none_or(|seen| ready::progress(s).received != seen) && look.ready.intersects(interest) {
+    if seen.is_none_or(|seen| ready::progress(s).received != seen)
+        && look.ready.intersects(interest)
+    {
         return Ok(());
     }
     let half_closed = interest == Events::OUT && s.has(flag::PEER_FIN);
@@ -332,7 +340,8 @@ fn sleep(
             return Ok(());
         }
         Some((b, ready::Armed::Armed)) if s.mode_epoch.load(Ordering::Acquire) != epoch => {
-            // What is to be asked of the kernel is out of date, and who changed it may have rung before we armed.
+            // What is to be asked of the kernel is out of date, and who changed it may have rung
+            // before we armed.
             ready::disarm(s, b.id());
             lent::give_back_bell(call, b);
             return Ok(());
@@ -397,8 +406,8 @@ fn sleep(
     after_sleep(s, fd, interest, slept, patience)
 }
 
-/// How long a thread sleeps on a connection without a window: one that has just turned out to be TCP's was waited for
-/// here, and may attach before its first byte comes.
+/// How long a thread sleeps on a connection without a window: one that has just turned out to be
+/// TCP's was waited for here, and may attach before its first byte comes.
 fn lonely(s: &Slot) -> Option<u64> {
     if s.has(flag::UNDECIDED) {
         return fork_safe::patience(s).map(|d| d.as_nanos() as u64);
@@ -429,9 +438,14 @@ fn asked(s: &Slot, fd: RawFd, interest: Events, ask: Events, half_closed: bool) 
     libc::pollfd { fd: if deaf { -1 } else { fd }, events, revents: 0 }
 }
 
-/// Sleeps in the kernel. Nothing with a destructor is alive in here: a cancelled thread unwinds from inside `wait`, and
-/// another one jumps out of it.
-fn nap(s: &Slot, fds: &mut [libc::pollfd], left: Option<u64>, patience: &Patience) -> Result<(), Errno> {
+/// Sleeps in the kernel. Nothing with a destructor is alive in here: a cancelled thread unwinds
+/// from inside `wait`, and another one jumps out of it.
+fn nap(
+    s: &Slot,
+    fds: &mut [libc::pollfd],
+    left: Option<u64>,
+    patience: &Patience,
+) -> Result<(), Errno> {
     let time = left.map(|ns| libc::timespec {
         tv_sec: (ns / 1_000_000_000) as i64,
         tv_nsec: (ns % 1_000_000_000) as i64,
@@ -440,7 +454,8 @@ fn nap(s: &Slot, fds: &mut [libc::pollfd], left: Option<u64>, patience: &Patienc
     asleep_at(s, at, patience, || sys::wait(fds, time.as_ref(), core::ptr::null()).map(|_| ()))
 }
 
-/// Sleeps by `sleep`, a system call with the memory at `at`. As [`nap`], nothing with a destructor is alive in here.
+/// Sleeps by `sleep`, a system call with the memory at `at`. As [`nap`], nothing with a destructor
+/// is alive in here.
 pub(super) fn asleep_at<T>(
     s: &Slot,
     at: usize,
@@ -497,7 +512,8 @@ pub(super) fn after_sleep(
             if interest == Events::OUT && revents & !libc::POLLOUT != 0 {
                 s.set(flag::PEER_FIN);
             }
-            if interest == Events::OUT && s.has(flag::PEER_FIN) && reader::peer_gone(s, fd, revents) {
+            if interest == Events::OUT && s.has(flag::PEER_FIN) && reader::peer_gone(s, fd, revents)
+            {
                 s.set(flag::PEER_GONE);
             }
             Ok(())
@@ -513,14 +529,19 @@ pub(crate) fn say_cpu(ends: &Ends) {
 /// How soon [`attached`] looks again, in nanoseconds.
 const ATTACH_LOOK_NS: i64 = 200_000;
 
-/// Waits, whatever the descriptor's flags say, until the connection has its window and the peer has said how it uses its
-/// own side.
+/// Waits, whatever the descriptor's flags say, until the connection has its window and the peer has
+/// said how it uses its own side.
 ///
 /// # Errors
-/// `ENOTCONN` for one that has ended, `ETIMEDOUT` and `ECONNREFUSED` as [`verdict::strict`], `EINTR`.
+/// `ENOTCONN` for one that has ended, `ETIMEDOUT` and `ECONNREFUSED` as [`verdict::strict`],
+/// `EINTR`.
 pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Errno> {
-    let over =
-        flag::BROKEN | flag::LOST | flag::PENDING | flag::UNREACHED | flag::PEER_GONE | flag::WINDOW_DONE;
+    let over = flag::BROKEN
+        | flag::LOST
+        | flag::PENDING
+        | flag::UNREACHED
+        | flag::PEER_GONE
+        | flag::WINDOW_DONE;
     let mut opened = 0;
     loop {
         if s.has(over) || s.phase() == Phase::Unconnected {
@@ -548,8 +569,8 @@ pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Errno> {
     }
 }
 
-/// Spins for a waiter on several connections: with what their process learnt, and not against the peer of
-/// the first of them.
+/// Spins for a waiter on several connections: with what their process learnt, and not against the
+/// peer of the first of them.
 pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
     static LEARNT: AtomicU32 = AtomicU32::new(0);
     let slot = slots.first().and_then(|id| super::slot(*id));

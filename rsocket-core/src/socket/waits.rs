@@ -1,7 +1,9 @@
-//! What those who wait ask of a socket, connection or datagrams: whether it is ready, and to be rung.
+//! What those who wait ask of a socket, connection or datagrams: whether it is ready, and to be
+//! rung.
 //!
-//! A part of the socket layer's face ([`super`]), by number; whose answers they are is [`super::ready`]'s and
-//! [`crate::datagram::ready`]'s to know. Entry points: [`look`], [`arm`], [`progress`].
+//! A part of the socket layer's face ([`super`]), by number; whose answers they are is
+//! [`super::ready`]'s and [`crate::datagram::ready`]'s to know. Entry points: [`look`], [`arm`],
+//! [`progress`].
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -63,8 +65,8 @@ pub fn arm(id: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
     })
 }
 
-/// As [`arm`] for the receiving direction, but what was there already does not count: false only when
-/// [`Progress::received`] is no longer `seen`.
+/// As [`arm`] for the receiving direction, but what was there already does not count: false only
+/// when [`Progress::received`] is no longer `seen`.
 #[must_use]
 pub fn arm_edge(id: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool {
     if datagram::is(id) {
@@ -88,7 +90,8 @@ pub fn disarm(id: SlotId, bell: u64) {
     }
 }
 
-/// Whether a ready bit is for the epoll set with this bell, which it has armed for these directions.
+/// Whether a ready bit is for the epoll set with this bell, which it has armed for these
+/// directions.
 pub type Meant<'a> = &'a dyn Fn(u64, Events) -> bool;
 
 /// Tells of the ready bits that peers set for connections of this process, and whom each is for.
@@ -101,7 +104,8 @@ pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {
 /// A few microseconds, in ticks.
 const LATELY: u64 = 10_000;
 
-/// How long a busy caller does without [`collect_ready`], in ticks; 0 where that has little to look through.
+/// How long a busy caller does without [`collect_ready`], in ticks; 0 where that has little to look
+/// through.
 #[must_use]
 pub fn bits_serve() -> u64 {
     if link::has_many_bits() { LATELY } else { 0 }
@@ -124,8 +128,9 @@ pub fn mode_epoch(id: SlotId) -> u32 {
     slot(id).map_or(0, |s| s.mode_epoch.load(Ordering::Acquire))
 }
 
-/// Where TCP is excluded, pairing is all that a process can wait for, and it takes both ends: any wait, on
-/// whatever descriptors, goes on with all pairings of the process. How soon it must come back, if at all.
+/// Where TCP is excluded, pairing is all that a process can wait for, and it takes both ends: any
+/// wait, on whatever descriptors, goes on with all pairings of the process. How soon it must come
+/// back, if at all.
 pub fn attaching() -> Option<Duration> {
     if !policy::strict() {
         return None;
@@ -142,8 +147,8 @@ pub fn attaching() -> Option<Duration> {
     soonest
 }
 
-/// How soon a waiter must look again: while a connection that may not use TCP attaches, or because nobody rings where a
-/// half-closed peer dies.
+/// How soon a waiter must look again: while a connection that may not use TCP attaches, or because
+/// nobody rings where a half-closed peer dies.
 #[must_use]
 pub fn patience(id: SlotId) -> Option<Duration> {
     if datagram::is(id) {
@@ -152,16 +157,18 @@ pub fn patience(id: SlotId) -> Option<Duration> {
     slot(id).and_then(|s| ready::patience(id, s).or_else(|| reader::patience(s)))
 }
 
-/// Whether a relative may take a connection out of TCP, as all calls on it may, without anybody in this process hearing of it.
+/// Whether a relative may take a connection out of TCP, as all calls on it may, without anybody in
+/// this process hearing of it.
 #[must_use]
 pub fn may_be_taken(id: SlotId) -> bool {
-    // What may need no question comes first, and none is asked where one could be deadly: there nothing attaches, and relatives
-    // attach nothing that such a process holds. Who holds it comes before what it is by now: a relative that holds it no more
-    // has done what it did.
+    // What may need no question comes first, and none is asked where one could be deadly: there
+    // nothing attaches, and relatives attach nothing that such a process holds. Who holds it comes
+    // before what it is by now: a relative that holds it no more has done what it did.
     let asks = family::may_be_shared(id) && !policy::sandboxed();
     let others = slot(id).filter(|_| asks && family::shared(id));
-    others
-        .is_some_and(|s| !s.has(flag::DATAGRAM) && !matches!(s.phase(), Phase::Unconnected | Phase::Refused))
+    others.is_some_and(|s| {
+        !s.has(flag::DATAGRAM) && !matches!(s.phase(), Phase::Unconnected | Phase::Refused)
+    })
 }
 
 /// How far the two directions have come.
@@ -171,12 +178,14 @@ pub fn progress(id: SlotId) -> Progress {
         return datagram::ready::progress(id);
     }
     let Some(s) = slot(id) else { return Progress::default() };
-    // What the look that follows would have the relay bring belongs to this, or it would be news once more.
+    // What the look that follows would have the relay bring belongs to this, or it would be news
+    // once more.
     relay::bring(s);
     ready::progress(s)
 }
 
-/// How much has arrived by TCP: changes with each arrival. `before`: that was all when the direction left TCP.
+/// How much has arrived by TCP: changes with each arrival. `before`: that was all when the
+/// direction left TCP.
 #[must_use]
 pub fn arrived(id: SlotId, fd: RawFd, before: bool) -> u64 {
     let Some(s) = slot(id) else { return 0 };

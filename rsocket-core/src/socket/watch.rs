@@ -1,7 +1,8 @@
-//! Who wants to see the bytes of the program's calls: the packet tap, and ends on other hosts that must know a connection by
-//! its first bytes.
+//! Who wants to see the bytes of the program's calls: the packet tap, and ends on other hosts that
+//! must know a connection by its first bytes.
 //!
-//! Must not know what they do with them. Entry points: [`watching`] after a call that libc has done, then [`witnessed`].
+//! Must not know what they do with them. Entry points: [`watching`] after a call that libc has
+//! done, then [`witnessed`].
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -44,7 +45,8 @@ pub fn witnessing() -> bool {
     remote::possible()
 }
 
-/// libc's call has moved the first `n` bytes of this list over TCP: to the peer, or (`received`) from it.
+/// libc's call has moved the first `n` bytes of this list over TCP: to the peer, or (`received`)
+/// from it.
 #[cold]
 pub fn witnessed(id: SlotId, received: bool, list: &[libc::iovec], n: usize) {
     let Some(s) = slot(id) else { return };
@@ -58,7 +60,8 @@ pub fn witnessed(id: SlotId, received: bool, list: &[libc::iovec], n: usize) {
             return;
         }
         let here = v.iov_len.min(left).min(SEEN);
-        // SAFETY: libc's call has just read or written all of these bytes, by the program's promise.
+        // SAFETY: libc's call has just read or written all of these bytes, by the program's
+        // promise.
         prefix.add(unsafe { core::slice::from_raw_parts(v.iov_base.cast::<u8>(), here) });
         left -= v.iov_len.min(left);
     }

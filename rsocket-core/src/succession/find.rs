@@ -69,10 +69,12 @@ mod tests {
 
     #[test]
     fn the_same_as_by_looking_at_each() {
-        let text: Vec<u8> = (0..5000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 29) as u8).collect();
+        let text: Vec<u8> =
+            (0..5000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 29) as u8).collect();
         for end in (0..70).chain([5000]) {
             for from in [0, 1, 16, 17, 40] {
-                let slow = (from..end).filter(|at| text[..end].get(*at..at + 2) == Some(&[3, 5][..]));
+                let slow =
+                    (from..end).filter(|at| text[..end].get(*at..at + 2) == Some(&[3, 5][..]));
                 let fast: Vec<_> = pairs(&text[..end], from, [3, 5]).collect();
                 assert_eq!(fast, slow.collect::<Vec<_>>(), "{from}..{end}");
             }

@@ -1,8 +1,10 @@
-//! How a program file moves bytes: by libc's functions, which hooks see, or by system call instructions of its own.
+//! How a program file moves bytes: by libc's functions, which hooks see, or by system call
+//! instructions of its own.
 //!
-//! A guess from the file, in favour of the second: what the program imports, and which instructions it has. Libraries that
-//! it needs are not looked into. Every read is bounded. Must not know connections. Entry points: [`goes_through_libc`],
-//! and [`waits`] for a part of any file that is mapped.
+//! A guess from the file, in favour of the second: what the program imports, and which instructions
+//! it has. Libraries that it needs are not looked into. Every read is bounded. Must not know
+//! connections. Entry points: [`goes_through_libc`], and [`waits`] for a part of any file that is
+//! mapped.
 
 use std::os::fd::OwnedFd;
 
@@ -19,10 +21,12 @@ const NEEDED: u64 = 1;
 const STRINGS: u64 = 5;
 const SYMBOLS: u64 = 6;
 
-/// Entries of the dynamic section, and imported symbols, that are looked at. A program with more is a big one.
+/// Entries of the dynamic section, and imported symbols, that are looked at. A program with more is
+/// a big one.
 const ENTRIES: u64 = 256;
 const IMPORTS: u64 = 4096;
-/// Bytes of instructions that are looked at, in pieces of so many, which overlap by what judging one may take.
+/// Bytes of instructions that are looked at, in pieces of so many, which overlap by what judging
+/// one may take.
 const TEXT: u64 = 16 << 20;
 /// As many of a program that runs: some have everything in one file.
 const ALL: u64 = 256 << 20;
@@ -31,7 +35,8 @@ const OVERLAP: usize = 96;
 /// The longest name of interest, in bytes.
 const NAME: usize = 24;
 
-/// Functions by which a program moves bytes, or becomes another one that may; without the marks of their variants.
+/// Functions by which a program moves bytes, or becomes another one that may; without the marks of
+/// their variants.
 const MOVERS: [&[u8]; 50] = [
     b"read",
     b"readv",
@@ -89,7 +94,8 @@ const MOVERS: [&[u8]; 50] = [
 const LIBCS: [&[u8]; 7] =
     [b"libc.", b"libm.", b"libgcc_s.", b"libpthread.", b"libdl.", b"librt.", b"ld-linux"];
 
-/// Whether the program moves bytes through libc, as far as its file tells. `None`: it is not what it should be.
+/// Whether the program moves bytes through libc, as far as its file tells. `None`: it is not what
+/// it should be.
 pub(super) fn goes_through_libc(file: &OwnedFd) -> Option<bool> {
     let image = Image::of(file)?;
     Some(image.imports_a_mover()? && !image.has_calls_of_its_own()?)
@@ -109,14 +115,21 @@ impl<'a> Image<'a> {
         // SAFETY: plain integers, for which any bytes are valid.
         let head: libc::Elf64_Ehdr = unsafe { core::mem::transmute(head) };
         let count = u64::from(head.e_phnum);
-        (count <= 256).then_some(Self { file, headers: head.e_phoff, size: head.e_phentsize.into(), count })
+        (count <= 256).then_some(Self {
+            file,
+            headers: head.e_phoff,
+            size: head.e_phentsize.into(),
+            count,
+        })
     }
 
     fn header(&self, number: u64) -> Option<libc::Elf64_Phdr> {
         let mut part = [0; size_of::<libc::Elf64_Phdr>()];
         read_exactly(self.file, self.headers.checked_add(number * self.size)?, &mut part)?;
         // SAFETY: as above.
-        Some(unsafe { core::mem::transmute::<[u8; size_of::<libc::Elf64_Phdr>()], libc::Elf64_Phdr>(part) })
+        Some(unsafe {
+            core::mem::transmute::<[u8; size_of::<libc::Elf64_Phdr>()], libc::Elf64_Phdr>(part)
+        })
     }
 
     fn segments(&self, kind: u32) -> impl Iterator<Item = libc::Elf64_Phdr> + '_ {
@@ -142,7 +155,9 @@ impl<'a> Image<'a> {
     fn dynamic(&self) -> impl Iterator<Item = [u64; 2]> + '_ {
         let section = self.segments(PT_DYNAMIC).next();
         let (at, n) = section.map_or((0, 0), |s| (s.p_offset, s.p_filesz / 16));
-        (0..n.min(ENTRIES)).map_while(move |i| self.pair(at.checked_add(i * 16)?)).take_while(|e| e[0] != 0)
+        (0..n.min(ENTRIES))
+            .map_while(move |i| self.pair(at.checked_add(i * 16)?))
+            .take_while(|e| e[0] != 0)
     }
 
     fn entry(&self, tag: u64) -> Option<u64> {
@@ -169,7 +184,8 @@ impl<'a> Image<'a> {
             }
         }
         for i in 1..room.min(IMPORTS) {
-            // A name's place, four bytes that say of what kind it is and where it is defined, its address.
+            // A name's place, four bytes that say of what kind it is and where it is defined, its
+            // address.
             let [head, _] = self.pair(at.checked_add(i * 24)?)?;
             let (name, defined) = (head & 0xffff_ffff, head >> 48);
             if defined == 0 {
@@ -203,7 +219,8 @@ impl<'a> Image<'a> {
 pub(crate) fn with_piece(f: impl FnOnce(&mut [u8])) -> Option<()> {
     let rw = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let memory = unsafe { mmap_anonymous(core::ptr::null_mut(), PIECE, rw, MapFlags::PRIVATE) }.ok()?;
+    let memory =
+        unsafe { mmap_anonymous(core::ptr::null_mut(), PIECE, rw, MapFlags::PRIVATE) }.ok()?;
     // SAFETY: the mapping, which is ours alone.
     f(unsafe { core::slice::from_raw_parts_mut(memory.cast::<u8>(), PIECE) });
     // SAFETY: nothing refers to it any more.
@@ -215,19 +232,22 @@ pub(crate) fn with_piece(f: impl FnOnce(&mut [u8])) -> Option<()> {
 #[derive(Clone, Copy)]
 pub(crate) enum Owner {
     Program,
-    /// A library has system calls for a purpose of its own (OpenMP's futexes), and functions that make any call that the
-    /// program asks for, or nobody does. So it waits where the number says so, and not where that is given. Rings are
-    /// asked for by functions that have hooks.
+    /// A library has system calls for a purpose of its own (OpenMP's futexes), and functions that
+    /// make any call that the program asks for, or nobody does. So it waits where the number says
+    /// so, and not where that is given. Rings are asked for by functions that have hooks.
     Library,
 }
 
-/// Whether the instructions that stand in the file from there on wait for sockets, as far as they can be read.
+/// Whether the instructions that stand in the file from there on wait for sockets, as far as they
+/// can be read.
 pub(crate) fn waits(file: &OwnedFd, from: u64, bytes: u64, owner: Owner, piece: &mut [u8]) -> bool {
     let program = matches!(owner, Owner::Program);
     let bytes = bytes.min(if program { ALL } else { TEXT });
     let is_one = |number| is_wait(number) || program && takes_over(number);
-    look_through(file, from, bytes, piece, |text, judged| makes_calls(text, judged, program, is_one))
-        .unwrap_or(false)
+    look_through(file, from, bytes, piece, |text, judged| {
+        makes_calls(text, judged, program, is_one)
+    })
+    .unwrap_or(false)
 }
 
 fn look_through(
@@ -253,7 +273,8 @@ fn look_through(
     Some(false)
 }
 
-/// Whether the name is one of the functions, or of their variants (`__read_chk`, `fgets_unlocked`, `_IO_getc`).
+/// Whether the name is one of the functions, or of their variants (`__read_chk`, `fgets_unlocked`,
+/// `_IO_getc`).
 fn is_mover(name: &[u8]) -> bool {
     let start = name.iter().position(|b| *b != b'_').unwrap_or(0);
     let mut plain = name.get(start..).unwrap_or_default();
@@ -266,8 +287,9 @@ fn is_mover(name: &[u8]) -> bool {
     MOVERS.contains(&plain)
 }
 
-/// Whether these instructions have a system call with such a number, or, where `given` says that it counts, one whose
-/// number they are given. Those that begin among the first `judged` bytes are left out.
+/// Whether these instructions have a system call with such a number, or, where `given` says that it
+/// counts, one whose number they are given. Those that begin among the first `judged` bytes are
+/// left out.
 ///
 /// The two bytes of the instruction also occur inside others, in distances above all.
 #[cfg(target_arch = "x86_64")]
@@ -275,7 +297,8 @@ fn makes_calls(text: &[u8], judged: usize, given: bool, is_one: impl Fn(u32) -> 
     const BEFORE: usize = 24;
     find::pairs(text, judged, [0x0f, 0x05]).any(|at| {
         let before = text.get(at.saturating_sub(BEFORE)..at).unwrap_or_default();
-        number_before(before).map_or_else(|| given && is_given(before), &is_one) && begins_at(text, at)
+        number_before(before).map_or_else(|| given && is_given(before), &is_one)
+            && begins_at(text, at)
     })
 }
 
@@ -290,7 +313,9 @@ fn number_before(before: &[u8]) -> Option<u32> {
             continue;
         }
         last = match before.get(i..).unwrap_or_default() {
-            [0xb8, a, b, 0, 0, ..] => Some(u32::from(*b) << 8 | u32::from(*a)).filter(|n| *n < 600).or(last),
+            [0xb8, a, b, 0, 0, ..] => {
+                Some(u32::from(*b) << 8 | u32::from(*a)).filter(|n| *n < 600).or(last)
+            }
             [0x31 | 0x33, 0xc0, ..] => Some(0),
             [0x6a, n, 0x58, ..] => Some((*n).into()),
             _ => last,
@@ -360,7 +385,8 @@ fn takes_over(number: u32) -> bool {
     NUMBERS.contains(&number.into())
 }
 
-/// As above; here the instruction is a word that nothing else looks like, and libc has it for everybody else.
+/// As above; here the instruction is a word that nothing else looks like, and libc has it for
+/// everybody else.
 #[cfg(not(target_arch = "x86_64"))]
 fn moves(_: u32) -> bool {
     true
@@ -369,12 +395,14 @@ fn moves(_: u32) -> bool {
 /// As above: `svc 0`, and before it `mov x8, NUMBER`, or a number that it is given.
 #[cfg(not(target_arch = "x86_64"))]
 fn makes_calls(text: &[u8], judged: usize, given: bool, is_one: impl Fn(u32) -> bool) -> bool {
-    let words = || text.chunks_exact(4).map(|w| w.iter().rev().fold(0_u32, |n, b| n << 8 | u32::from(*b)));
+    let words =
+        || text.chunks_exact(4).map(|w| w.iter().rev().fold(0_u32, |n, b| n << 8 | u32::from(*b)));
     words().enumerate().skip(judged.div_ceil(4)).any(|(at, word)| {
         let first = at.saturating_sub(6);
         // movz x8 or w8, a number of 16 bits.
         let set = |w: &u32| w & 0x7fe0_001f == 0x5280_0008;
-        let number = || words().skip(first).take(at - first).filter(set).last().map(|w| w >> 5 & 0xffff);
+        let number =
+            || words().skip(first).take(at - first).filter(set).last().map(|w| w >> 5 & 0xffff);
         word == 0xd400_0001 && number().map_or(given, &is_one)
     })
 }
@@ -405,9 +433,9 @@ mod tests {
     #[test]
     fn system_calls_that_move_bytes() {
         let yes: [&[u8]; 5] = [
-            b"\x31\xc0\x31\xff\x0f\x05\x48\x85",         // xor eax, eax; xor edi, edi
+            b"\x31\xc0\x31\xff\x0f\x05\x48\x85", // xor eax, eax; xor edi, edi
             b"\xb8\x01\0\0\0\xbf\x01\0\0\0\x0f\x05\x48", // mov eax, 1
-            b"\x6a\x2d\x58\x0f\x05\xc3",                 // push 45; pop rax
+            b"\x6a\x2d\x58\x0f\x05\xc3",         // push 45; pop rax
             b"\x4c\x89\xd0\x4c\x89\xd7\x4c\x29\xc2\x0f\x05\x48", // mov rax, r10
             b"\x48\x8b\x45\xf8\x48\x8b\x7d\xf0\x0f\x05\x48", // mov rax, [rbp-8]
         ];

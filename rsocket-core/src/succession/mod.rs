@@ -1,13 +1,14 @@
 //! What a program leaves to the next one in its process: connections across `exec`.
 //!
-//! The next program has the same descriptors and the same process id, and when it has this library too (see
-//! [`target`]) it needs nothing but the family's memory, the arenas, and to be told which descriptor is which
-//! connection. The first two are memfds that stay open; the third is a list in a file of its own, whose number
-//! an environment variable says. So nothing moves, no byte can be lost, and the peer notices nothing
-//! (`life-of-a-connection §5`). The next program maps all that in its constructor and removes the variable.
+//! The next program has the same descriptors and the same process id, and when it has this library
+//! too (see [`target`]) it needs nothing but the family's memory, the arenas, and to be told which
+//! descriptor is which connection. The first two are memfds that stay open; the third is a list in
+//! a file of its own, whose number an environment variable says. So nothing moves, no byte can be
+//! lost, and the peer notices nothing (`life-of-a-connection §5`). The next program maps all that
+//! in its constructor and removes the variable.
 //!
-//! Must not know hooks. Entry points: [`prepare`] before `exec` and [`Will::undo`] if it failed; [`inherit`], then
-//! [`show`].
+//! Must not know hooks. Entry points: [`prepare`] before `exec` and [`Will::undo`] if it failed;
+//! [`inherit`], then [`show`].
 
 #[cfg(target_arch = "x86_64")]
 mod find;
@@ -132,8 +133,8 @@ pub fn leaves_anything() -> bool {
     })
 }
 
-/// Before `exec` of a program that will have this library: everything that it inherits is passed on. What cannot
-/// be goes back to TCP if the program is meant to use it ([`give_back`]).
+/// Before `exec` of a program that will have this library: everything that it inherits is passed
+/// on. What cannot be goes back to TCP if the program is meant to use it ([`give_back`]).
 ///
 /// Allocates nothing by `malloc`: this may be the child of a process with many threads.
 ///
@@ -225,7 +226,10 @@ fn listed(list: RawFd, id: SlotId) -> bool {
 ///
 /// # Safety
 /// As [`prepare`].
-unsafe fn extended(environment: *const *const c_char, list: RawFd) -> Option<(*mut *const c_char, usize)> {
+unsafe fn extended(
+    environment: *const *const c_char,
+    list: RawFd,
+) -> Option<(*mut *const c_char, usize)> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     const TEXT: usize = 32;
     let mut n = 0;
@@ -237,12 +241,17 @@ unsafe fn extended(environment: *const *const c_char, list: RawFd) -> Option<(*m
     let bytes = words * size_of::<*const c_char>() + TEXT;
     // SAFETY: a new mapping at an address of the kernel's choice.
     let memory = unsafe {
-        mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-            .ok()?
+        mmap_anonymous(
+            core::ptr::null_mut(),
+            bytes,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+        .ok()?
     };
     let table = memory.cast::<*const c_char>();
-    // SAFETY: `words` pointers and then TEXT bytes fit; the mapping is zeroed, so the table ends with a null
-    // pointer and the text with a zero byte.
+    // SAFETY: `words` pointers and then TEXT bytes fit; the mapping is zeroed, so the table ends
+    // with a null pointer and the text with a zero byte.
     unsafe {
         let text = table.add(words).cast::<u8>();
         let mut room: &mut [u8] = core::slice::from_raw_parts_mut(text, TEXT - 1);
@@ -262,8 +271,9 @@ unsafe fn extended(environment: *const *const c_char, list: RawFd) -> Option<(*m
     Some((table, bytes))
 }
 
-/// Before `exec` of a program that may know nothing of us: what it is meant to use goes back to TCP. Of a program like this
-/// one, to which nothing could be passed on, that is `all` that it inherits.
+/// Before `exec` of a program that may know nothing of us: what it is meant to use goes back to
+/// TCP. Of a program like this one, to which nothing could be passed on, that is `all` that it
+/// inherits.
 pub fn give_back(all: bool) {
     for fd in 0..descriptors::end() {
         if let Entry::Connection(slot) = descriptors::entry(fd)
@@ -279,8 +289,8 @@ pub fn give_back(all: bool) {
     socket::leaving();
 }
 
-/// What stands on 0 to 2, or belongs to nobody else, is meant for the new program; anything else it merely holds
-/// open, while a relative goes on with it.
+/// What stands on 0 to 2, or belongs to nobody else, is meant for the new program; anything else it
+/// merely holds open, while a relative goes on with it.
 fn give_back_one(slot: SlotId, fd: RawFd) {
     if fd <= 2 || socket::on_device(slot) && !family::shared(slot) {
         socket::give_away(slot, fd, Reason::Executed);
@@ -293,18 +303,19 @@ pub fn announced() -> bool {
     crate::environment::variable(VARIABLE).is_some()
 }
 
-/// In the constructor: takes over what the last program of this process left, if the environment says so. True if
-/// there was anything.
+/// In the constructor: takes over what the last program of this process left, if the environment
+/// says so. True if there was anything.
 ///
-/// Something that is not what it should be is left alone; a connection that cannot be gone on with is reset, since
-/// its bytes would be missing.
+/// Something that is not what it should be is left alone; a connection that cannot be gone on with
+/// is reset, since its bytes would be missing.
 pub fn inherit() -> bool {
     let Some(value) = crate::environment::variable(VARIABLE) else { return false };
     let list = value.to_str().ok().and_then(|v| v.parse::<RawFd>().ok()).filter(|fd| *fd > 2);
     // SAFETY: constructors run before the program's threads; the string is libc's to keep.
     unsafe { libc::unsetenv(VARIABLE.as_ptr()) };
     let Some(list) = list else { return false };
-    let Some(head) = read_at::<Head>(list, 0).filter(|h| h.magic == MAGIC && h.pid == sys::pid()) else {
+    let Some(head) = read_at::<Head>(list, 0).filter(|h| h.magic == MAGIC && h.pid == sys::pid())
+    else {
         return false;
     };
     sys::inherit_private(list);
@@ -317,7 +328,8 @@ pub fn inherit() -> bool {
     if known {
         arenas::inherit();
         heirs::after_exec();
-        let inherited = items(list, head.count).filter_map(|item| family::slot(SlotId::from_raw(item.slot)?));
+        let inherited =
+            items(list, head.count).filter_map(|item| family::slot(SlotId::from_raw(item.slot)?));
         inherited.for_each(live::forget_last_program);
     }
     for item in items(list, head.count) {
@@ -348,8 +360,8 @@ fn take_over(item: &Item, known: bool) {
     }
 }
 
-/// Once the settings are known, if anything was inherited: shows it, and finds out whether peers on other hosts could be
-/// reached by RDMA, for which the connections' first bytes are remembered.
+/// Once the settings are known, if anything was inherited: shows it, and finds out whether peers on
+/// other hosts could be reached by RDMA, for which the connections' first bytes are remembered.
 pub fn show() {
     remote::find_out();
     for fd in 0..descriptors::end() {

@@ -1,18 +1,21 @@
 //! Descriptors on their way to a relative in a message (`SCM_RIGHTS`).
 //!
-//! Who receives a descriptor nobody can know who sends it: a relative that has this library, or a stranger that makes the
-//! kernel's calls alone. So while a copy is on its way, and after a stranger took it, the connection must not leave TCP;
-//! one that had left it goes back first ([`crate::attach::detach`]). A relative that receives it finds it here by the
-//! socket's cookie, is a holder of the same slot from then on, and the connection may attach when all copies have
+//! Who receives a descriptor nobody can know who sends it: a relative that has this library, or a
+//! stranger that makes the kernel's calls alone. So while a copy is on its way, and after a
+//! stranger took it, the connection must not leave TCP; one that had left it goes back first
+//! ([`crate::attach::detach`]). A relative that receives it finds it here by the socket's cookie,
+//! is a holder of the same slot from then on, and the connection may attach when all copies have
 //! come to relatives.
 //!
-//! Not every copy is announced: a stranger may pass one on, and then more come than are on their way. So a slot remembers the
-//! cookie from the first time that it was sent, and whoever receives an unannounced copy finds the slot by that; a stranger
-//! may have another one, so that the connection goes back to TCP. (One that takes an announced copy and passes that on to a
-//! relative is not found out.)
+//! Not every copy is announced: a stranger may pass one on, and then more come than are on their
+//! way. So a slot remembers the cookie from the first time that it was sent, and whoever receives
+//! an unannounced copy finds the slot by that; a stranger may have another one, so that the
+//! connection goes back to TCP. (One that takes an announced copy and passes that on to a relative
+//! is not found out.)
 //!
-//! The table is in the family's memory, and short: what has waited longest makes room, and stays on TCP for good.
-//! A slot with a parcel counts as held, though its sender may have closed it ([`family::others_alive`]).
+//! The table is in the family's memory, and short: what has waited longest makes room, and stays on
+//! TCP for good. A slot with a parcel counts as held, though its sender may have closed it
+//! ([`family::others_alive`]).
 //!
 //! Must not know hooks. Entry points: [`send_off`], [`take_back`], [`receive`].
 
@@ -31,8 +34,8 @@ use crate::sys;
 /// Connections that may be on their way at one time.
 const PLACES: usize = 64;
 
-/// A connection of which copies are on their way. Changed under the table's lock; read without it only by
-/// [`Table::holds`]. All zero is free.
+/// A connection of which copies are on their way. Changed under the table's lock; read without it
+/// only by [`Table::holds`]. All zero is free.
 #[repr(C)]
 struct Parcel {
     /// The kernel's name for the socket.
@@ -53,12 +56,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// Whether copies of the slot's descriptor are on their way, as far as is remembered. Acquire: pairs with the
-    /// release in [`put`].
+    /// Whether copies of the slot's descriptor are on their way, as far as is remembered. Acquire:
+    /// pairs with the release in [`put`].
     pub fn holds(&self, slot: SlotId) -> bool {
-        self.parcels
-            .iter()
-            .any(|p| p.copies.load(Ordering::Acquire) != 0 && p.slot.load(Ordering::Relaxed) == slot.raw())
+        self.parcels.iter().any(|p| {
+            p.copies.load(Ordering::Acquire) != 0 && p.slot.load(Ordering::Relaxed) == slot.raw()
+        })
     }
 
     fn of(&self, slot: SlotId) -> Option<&Parcel> {
@@ -83,8 +86,8 @@ fn table() -> Option<(&'static Family, &'static Table)> {
     family::get().map(|f| (f, &f.parcels))
 }
 
-/// Before a message is sent that has the connection's descriptor in it. False if nobody could go on with it but the
-/// kernel: then it has to go back to TCP for good.
+/// Before a message is sent that has the connection's descriptor in it. False if nobody could go on
+/// with it but the kernel: then it has to go back to TCP for good.
 #[must_use]
 pub fn send_off(id: SlotId, fd: RawFd) -> bool {
     let (Some(s), Some((_, table)), Some(cookie)) = (family::slot(id), table(), cookie(fd)) else {
@@ -118,13 +121,14 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
     displaced.is_some()
 }
 
-/// From here on no pairing begins. False if one is under way, or the connection is on a device that it may leave. Blocks
-/// only for another thread's step in progress.
+/// From here on no pairing begins. False if one is under way, or the connection is on a device that
+/// it may leave. Blocks only for another thread's step in progress.
 fn hold_still(s: &Slot) -> bool {
     let Some(_held) = s.pairing.hold() else { return false };
     let still = match s.phase() {
         Phase::Young | Phase::Unconnected => !link::has_window(s),
-        // Where TCP is excluded no stranger could do anything with it, nor where RDMA's manager has connected it.
+        // Where TCP is excluded no stranger could do anything with it, nor where RDMA's manager has
+        // connected it.
         Phase::Paired => s.has(flag::STRICT | flag::RELAYED),
         _ => false,
     };
@@ -148,7 +152,8 @@ fn put(t: &Table, cookie: u64, id: SlotId) -> Option<SlotId> {
     let free = || t.parcels.iter().find(|p| p.copies.load(Ordering::Relaxed) == 0);
     let oldest = || t.parcels.get(t.next.fetch_add(1, Ordering::Relaxed) as usize % PLACES);
     let p = free().or_else(oldest)?;
-    let before = if p.copies.swap(0, Ordering::AcqRel) == 0 { 0 } else { p.slot.load(Ordering::Relaxed) };
+    let before =
+        if p.copies.swap(0, Ordering::AcqRel) == 0 { 0 } else { p.slot.load(Ordering::Relaxed) };
     p.cookie.store(cookie, Ordering::Relaxed);
     p.slot.store(id.raw(), Ordering::Relaxed);
     p.copies.store(1, Ordering::Release);
@@ -170,8 +175,9 @@ fn arrived(p: &Parcel, s: &Slot) {
     p.copies.fetch_sub(1, Ordering::Release);
 }
 
-/// A message had the descriptor of a TCP connection in it: which connection that is, if a relative sent it. This process
-/// holds it from now on. `peeked`: the message is still there, and may be received once more.
+/// A message had the descriptor of a TCP connection in it: which connection that is, if a relative
+/// sent it. This process holds it from now on. `peeked`: the message is still there, and may be
+/// received once more.
 #[must_use]
 pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
     let (_, table) = table()?;
@@ -180,8 +186,9 @@ pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
     }
     let cookie = cookie(fd)?;
     let take = |t: &Table| {
-        let on_its_way =
-            |p: &&Parcel| p.copies.load(Ordering::Relaxed) != 0 && p.cookie.load(Ordering::Relaxed) == cookie;
+        let on_its_way = |p: &&Parcel| {
+            p.copies.load(Ordering::Relaxed) != 0 && p.cookie.load(Ordering::Relaxed) == cookie
+        };
         let p = t.parcels.iter().find(on_its_way)?;
         let id = SlotId::from_raw(p.slot.load(Ordering::Relaxed))?;
         let s = family::slot(id)?;
@@ -270,7 +277,10 @@ mod tests {
         let t = empty();
         assert_eq!(put(&t, 1, slot(5)), None);
         assert_eq!(put(&t, 2, slot(5)), None);
-        assert_eq!((copies(&t, slot(5)), t.of(slot(5)).unwrap().cookie.load(Ordering::Relaxed)), (1, 2));
+        assert_eq!(
+            (copies(&t, slot(5)), t.of(slot(5)).unwrap().cookie.load(Ordering::Relaxed)),
+            (1, 2)
+        );
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Whether a program that is about to be executed will have this library in it.
 //!
-//! The answer "yes" must be right, since then connections stay where only the library can reach them; so anything
-//! unusual is a "no", which costs no more than the way back to TCP. Yes takes: a program for the same dynamic
-//! linker as ours, not marked to change user, group or capabilities (the linker then ignores `LD_PRELOAD`), readable,
-//! perhaps behind `#!`; and an environment that names this very file and does not turn it off. If a connection on a
-//! device is inherited, the program must also move bytes through libc, as far as its file tells ([`super::image`]).
+//! The answer "yes" must be right, since then connections stay where only the library can reach
+//! them; so anything unusual is a "no", which costs no more than the way back to TCP. Yes takes: a
+//! program for the same dynamic linker as ours, not marked to change user, group or capabilities
+//! (the linker then ignores `LD_PRELOAD`), readable, perhaps behind `#!`; and an environment that
+//! names this very file and does not turn it off. If a connection on a device is inherited, the
+//! program must also move bytes through libc, as far as its file tells ([`super::image`]).
 //!
 //! Entry point: [`judge`].
 
@@ -51,7 +52,8 @@ pub enum Verdict {
 /// Whether the program will have this library, with this environment.
 ///
 /// # Safety
-/// What `program` points to is a C string; `environment` is null or a list of C strings that ends with a null pointer.
+/// What `program` points to is a C string; `environment` is null or a list of C strings that ends
+/// with a null pointer.
 #[must_use]
 pub unsafe fn judge(program: Program, environment: *const *const c_char) -> Verdict {
     // SAFETY: the caller's promise.
@@ -64,7 +66,9 @@ unsafe fn judge_here(program: Program, environment: *const *const c_char) -> Ver
     // SAFETY: the caller's promise.
     let file = match unsafe { open(program) } {
         Ok(file) => file,
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => return Verdict::Fails,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => {
+            return Verdict::Fails;
+        }
         Err(_) => return Verdict::Without,
     };
     // SAFETY: as above.
@@ -72,13 +76,14 @@ unsafe fn judge_here(program: Program, environment: *const *const c_char) -> Ver
         sys::discard(file);
         return Verdict::With;
     }
-    let regular =
-        rustix::fs::fstat(&file).is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_file());
+    let regular = rustix::fs::fstat(&file)
+        .is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_file());
     sys::discard(file);
     if regular { Verdict::Without } else { Verdict::Fails }
 }
 
-/// With another effective user or group than the real one the linker ignores `LD_PRELOAD` in all programs.
+/// With another effective user or group than the real one the linker ignores `LD_PRELOAD` in all
+/// programs.
 fn changes_user() -> bool {
     use rustix::process::{getegid, geteuid, getgid, getuid};
     getuid() != geteuid() || getgid() != getegid()
@@ -109,7 +114,9 @@ unsafe fn preloads(environment: *const *const c_char) -> bool {
         }
     }
     let there = rustix::fs::access(own, rustix::fs::Access::READ_OK).is_ok();
-    there && (preload.is_some_and(|list| names(list, own.to_bytes())) || for_all_programs(own.to_bytes()))
+    there
+        && (preload.is_some_and(|list| names(list, own.to_bytes()))
+            || for_all_programs(own.to_bytes()))
 }
 
 /// The library's file, as the dynamic linker was told to find it.
@@ -123,7 +130,8 @@ fn own_name() -> Option<&'static CStr> {
         }
         let name = found.assume_init().dli_fname;
         // One that was found without a path may be another one next time.
-        (!name.is_null() && CStr::from_ptr(name).to_bytes().contains(&b'/')).then(|| CStr::from_ptr(name))
+        (!name.is_null() && CStr::from_ptr(name).to_bytes().contains(&b'/'))
+            .then(|| CStr::from_ptr(name))
     }
 }
 
@@ -158,7 +166,11 @@ unsafe fn open(program: Program) -> Result<OwnedFd, Errno> {
         Program::Name(name) if !name.is_null() => {
             // SAFETY: as above.
             let name = unsafe { CStr::from_ptr(name) };
-            if name.to_bytes().contains(&b'/') { open_path(name) } else { open_name(name.to_bytes()) }
+            if name.to_bytes().contains(&b'/') {
+                open_path(name)
+            } else {
+                open_name(name.to_bytes())
+            }
         }
         Program::Open(fd) => rustix::io::fcntl_dupfd_cloexec(sys::borrow(fd), 0),
         Program::Path(_) | Program::Name(_) => Err(Errno::FAULT),
@@ -180,8 +192,15 @@ fn open_name(name: &[u8]) -> Result<OwnedFd, Errno> {
     let mut space = [0; PATH];
     for directory in search.split(|c| *c == b':') {
         let path = join(&mut space, directory, name).ok_or(Errno::INVAL)?;
-        if rustix::fs::accessat(rustix::fs::CWD, path, rustix::fs::Access::EXEC_OK, AtFlags::EACCESS).is_ok()
-            && rustix::fs::stat(path).is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_file())
+        if rustix::fs::accessat(
+            rustix::fs::CWD,
+            path,
+            rustix::fs::Access::EXEC_OK,
+            AtFlags::EACCESS,
+        )
+        .is_ok()
+            && rustix::fs::stat(path)
+                .is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_file())
         {
             return open_path(path);
         }
@@ -201,10 +220,12 @@ fn join<'a>(space: &'a mut [u8; PATH], directory: &[u8], name: &[u8]) -> Option<
 /// Whether the program in this file begins with our dynamic linker, which will load us.
 fn loads(file: &OwnedFd, depth: usize) -> bool {
     unmarked(file)
-        && (is_ours(file).unwrap_or(false) && can_be_followed(file) || interpreter_loads(file, depth))
+        && (is_ours(file).unwrap_or(false) && can_be_followed(file)
+            || interpreter_loads(file, depth))
 }
 
-/// Whether what it does with what it inherits goes through hooks. Connections that are on TCP need no answer.
+/// Whether what it does with what it inherits goes through hooks. Connections that are on TCP need
+/// no answer.
 fn can_be_followed(file: &OwnedFd) -> bool {
     !leaves_a_device_connection() || image::goes_through_libc(file).unwrap_or(false)
 }
@@ -247,7 +268,8 @@ fn interpreter_loads(file: &OwnedFd, depth: usize) -> bool {
     yes
 }
 
-/// Whether it is a program for the machine and the dynamic linker that this one is for. `None`: not such a file.
+/// Whether it is a program for the machine and the dynamic linker that this one is for. `None`: not
+/// such a file.
 fn is_ours(file: &OwnedFd) -> Option<bool> {
     let own = own_interpreter()?.to_bytes_with_nul();
     let mut head = [0; size_of::<libc::Elf64_Ehdr>()];
@@ -288,9 +310,11 @@ fn own_interpreter() -> Option<&'static CStr> {
     }
     // SAFETY: the program's own headers, mapped for its life: so the kernel says.
     let headers = unsafe { core::slice::from_raw_parts(at as *const libc::Elf64_Phdr, n as usize) };
-    let base = (at as usize).checked_sub(headers.iter().find(|h| h.p_type == PT_PHDR)?.p_vaddr as usize)?;
+    let base = (at as usize)
+        .checked_sub(headers.iter().find(|h| h.p_type == PT_PHDR)?.p_vaddr as usize)?;
     let named = headers.iter().find(|h| h.p_type == PT_INTERP)?;
-    // SAFETY: the name is part of the program's image and ends with a zero byte, or the kernel would not have run it.
+    // SAFETY: the name is part of the program's image and ends with a zero byte, or the kernel
+    // would not have run it.
     Some(unsafe { CStr::from_ptr((base + named.p_vaddr as usize) as *const c_char) })
 }
 
@@ -320,7 +344,8 @@ mod tests {
         let first = written("first", format!("#! {} -x\nrest", exe.display()).as_bytes());
         let second = written("second", format!("#!{}", first.to_str().unwrap()).as_bytes());
         let round = written("round", b"");
-        std::fs::write(round.to_str().unwrap(), format!("#!{}\n", round.to_str().unwrap())).unwrap();
+        std::fs::write(round.to_str().unwrap(), format!("#!{}\n", round.to_str().unwrap()))
+            .unwrap();
         let text = written("text", b"echo hello\n");
         let cut = written("cut", b"\x7fELF\x02");
         let empty = written("empty", b"");
@@ -339,7 +364,8 @@ mod tests {
         let copy = written("marked", &std::fs::read("/proc/self/exe").unwrap());
         assert!(path(&copy));
         for mode in [0o4755, 0o2755] {
-            std::fs::set_permissions(copy.to_str().unwrap(), std::fs::Permissions::from_mode(mode)).unwrap();
+            std::fs::set_permissions(copy.to_str().unwrap(), std::fs::Permissions::from_mode(mode))
+                .unwrap();
             assert!(!path(&copy));
         }
         std::fs::remove_file(copy.to_str().unwrap()).unwrap();

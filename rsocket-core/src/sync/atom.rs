@@ -1,7 +1,9 @@
-//! The atomics that an algorithm needs, as traits: core's in the library, the scheduler's in a model.
+//! The atomics that an algorithm needs, as traits: core's in the library, the scheduler's in a
+//! model.
 //!
-//! A façade that swapped the types would not do: shared memory holds plain words of a fixed size, and a
-//! scheduler's atomics are larger. The traits are monomorphised and inlined; they cost nothing.
+//! A façade that swapped the types would not do: shared memory holds plain words of a fixed size,
+//! and a scheduler's atomics are larger. The traits are monomorphised and inlined; they cost
+//! nothing.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -84,16 +86,16 @@ impl_word!(Word32, shuttle::sync::atomic::AtomicU32, u32);
 #[cfg(shuttle)]
 impl_word!(Word64, shuttle::sync::atomic::AtomicU64, u64);
 
-/// A full fence: what this thread did before it is visible to others before it looks at anything after
-/// it. Callers name the partner fence.
+/// A full fence: what this thread did before it is visible to others before it looks at anything
+/// after it. Callers name the partner fence.
 #[inline(always)]
 pub fn full_fence() {
     core::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// As [`full_fence`], for a caller whose last access to shared memory was a read-modify-write that succeeded (a lock given
-/// back): on x86-64 such an instruction is a full fence by itself, and a second one costs as much as the whole of a short
-/// message's copy.
+/// As [`full_fence`], for a caller whose last access to shared memory was a read-modify-write that
+/// succeeded (a lock given back): on x86-64 such an instruction is a full fence by itself, and a
+/// second one costs as much as the whole of a short message's copy.
 #[inline(always)]
 pub fn full_fence_after_exchange() {
     // Elsewhere, and for tools that know the language's rules only, there is no such promise.

@@ -1,24 +1,29 @@
 //! Poll back-off: whether the CPU that a thread is about to spin on is its own.
 //!
-//! A spin or a yield is worth its while only where nobody else wants the CPU. Beside a busy program the
-//! scheduler takes the CPU away for a whole slice, some milliseconds, and a yield gives it away for as long
-//! (since Linux 6.18, and 6.12.63: "sched/fair: Forfeit vruntime on yield"). A sleeper is woken in
-//! microseconds, since it may preempt whoever has run for long. No call says whether others want the CPU,
-//! but it shows: a look, or the return from a yield, is *late*, long after the one before. From then on
-//! waits on this CPU sleep at once, for a time; then it is found out again.
+//! A spin or a yield is worth its while only where nobody else wants the CPU. Beside a busy program
+//! the scheduler takes the CPU away for a whole slice, some milliseconds, and a yield gives it away
+//! for as long (since Linux 6.18, and 6.12.63: "sched/fair: Forfeit vruntime on yield"). A sleeper
+//! is woken in microseconds, since it may preempt whoever has run for long. No call says whether
+//! others want the CPU, but it shows: a look, or the return from a yield, is *late*, long after the
+//! one before. From then on waits on this CPU sleep at once, for a time; then it is found out
+//! again.
 //!
-//! That time is a multiple of what was lost, so that what others take costs a bounded share of all time: a
-//! machine that is itself held up now and then, as a virtual one is, spins all the same. Where it shows
-//! again soon the time grows fast, since to find out costs a slice each time.
+//! That time is a multiple of what was lost, so that what others take costs a bounded share of all
+//! time: a machine that is itself held up now and then, as a virtual one is, spins all the same.
+//! Where it shows again soon the time grows fast, since to find out costs a slice each time.
 //!
-//! Each process learns this for each CPU: threads move, and what wants one CPU leaves the others alone. The
-//! words are written when something was late and when the time is over, and only read by all others.
+//! Each process learns this for each CPU: threads move, and what wants one CPU leaves the others
+//! alone. The words are written when something was late and when the time is over, and only read by
+//! all others.
 //!
 //! Must not know what is waited for. Entry points: [`of`], [`Backoff::holds`] before a wait,
 //! [`Backoff::was_late`] after a look or a yield; [`yield_now`] for who only yields.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -28,20 +33,21 @@ use crate::sys;
 /// A millisecond in ticks of [`crate::sys::ticks`], about.
 const MS: u64 = 3_000_000;
 
-/// What is late: longer than a wake-up takes on a machine with work to do (measured: up to 0.2 ms), shorter
-/// than the slice of whoever keeps the CPU busy (0.7 ms on one processor, 1.4 on two, 2.8 on eight and more,
-/// and never less than the scheduler's tick lets it be). Whoever ran for a shorter time was a guest.
+/// What is late: longer than a wake-up takes on a machine with work to do (measured: up to 0.2 ms),
+/// shorter than the slice of whoever keeps the CPU busy (0.7 ms on one processor, 1.4 on two, 2.8
+/// on eight and more, and never less than the scheduler's tick lets it be). Whoever ran for a
+/// shorter time was a guest.
 pub const LATE: u64 = MS / 2;
 
-/// How many times as long as what was lost the first time is: others then cost a fifth of all time at most,
-/// if it does not show again soon.
+/// How many times as long as what was lost the first time is: others then cost a fifth of all time
+/// at most, if it does not show again soon.
 const SHARE: u64 = 4;
 
 /// How many times as long as before where it shows again soon.
 const GROWTH: u64 = 4;
 
-/// How many times as long as what was lost at most: to find out costs a slice, and so a 64th of all time.
-/// Longer would be cheaper beside a busy loop, and dearer beside work that comes and goes.
+/// How many times as long as what was lost at most: to find out costs a slice, and so a 64th of all
+/// time. Longer would be cheaper beside a busy loop, and dearer beside work that comes and goes.
 const MOST: u64 = 64;
 
 /// The longest time of all.
@@ -66,8 +72,8 @@ impl Backoff {
         Self { until: AtomicU64::new(0), ended: AtomicU64::new(0), length: AtomicU64::new(0) }
     }
 
-    /// Whether others want this CPU, so that a wait is to sleep at once. The clock is read only where they
-    /// did lately.
+    /// Whether others want this CPU, so that a wait is to sleep at once. The clock is read only
+    /// where they did lately.
     #[inline]
     pub fn holds(&self, ticks: impl FnOnce() -> u64) -> bool {
         let until = self.until.load(Relaxed);
@@ -85,8 +91,9 @@ impl Backoff {
         false
     }
 
-    /// Whether the look or the return at `now` came late, where the one before was `before`; if so, waits on
-    /// this CPU sleep for a while. (Clocks of two CPUs may differ: time that runs backwards is not late.)
+    /// Whether the look or the return at `now` came late, where the one before was `before`; if so,
+    /// waits on this CPU sleep for a while. (Clocks of two CPUs may differ: time that runs
+    /// backwards is not late.)
     #[inline]
     pub fn was_late(&self, before: u64, now: u64) -> bool {
         let lost = now.saturating_sub(before);
@@ -142,8 +149,9 @@ pub fn yield_now() {
 mod tests {
     use super::*;
 
-    /// Runs `ms` milliseconds of a thread that looks each time it may, where every `every` ms others take
-    /// the CPU for `lost` ms; the share of the time in which it did not spin, in per mille.
+    /// Runs `ms` milliseconds of a thread that looks each time it may, where every `every` ms
+    /// others take the CPU for `lost` ms; the share of the time in which it did not spin, in per
+    /// mille.
     fn share(ms: u64, every: u64, lost: u64) -> u64 {
         let b = Backoff::new();
         let (mut rested, step) = (0, MS / 10);
@@ -169,7 +177,10 @@ mod tests {
     fn the_clock_is_read_only_where_something_was_late() {
         let b = Backoff::new();
         assert!(!b.holds(|| unreachable!()));
-        assert!(!b.was_late(5, 5 + LATE) && !b.was_late(9 * LATE, 0), "in time, or clocks that differ");
+        assert!(
+            !b.was_late(5, 5 + LATE) && !b.was_late(9 * LATE, 0),
+            "in time, or clocks that differ"
+        );
         assert!(!b.holds(|| unreachable!()));
         assert!(b.was_late(MS, 5 * MS));
         assert!(b.holds(|| 5 * MS) && b.holds(|| 5 * MS + 4 * SHARE * MS - 1));
@@ -186,7 +197,10 @@ mod tests {
             now += 4 * MS;
             let until = b.until.load(Relaxed);
             let length = until - now;
-            assert!(length == last * GROWTH || last == 0 || length == 4 * MOST * MS, "{last} {length}");
+            assert!(
+                length == last * GROWTH || last == 0 || length == 4 * MOST * MS,
+                "{last} {length}"
+            );
             last = length;
             now = until;
             assert!(!b.holds(|| now), "it is found out again");

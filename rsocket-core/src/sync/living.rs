@@ -1,8 +1,9 @@
 //! Whether a thread, or any thread of a process, still runs.
 //!
-//! `kill` alone cannot tell: one that was killed answers until its parent has collected it. So `/proc` is asked, and where
-//! there is none, `kill` decides. The answer may be old when it comes; "dead" is final, but for numbers that are used
-//! again. Allocates nothing, and opens a descriptor for a moment.
+//! `kill` alone cannot tell: one that was killed answers until its parent has collected it. So
+//! `/proc` is asked, and where there is none, `kill` decides. The answer may be old when it comes;
+//! "dead" is final, but for numbers that are used again. Allocates nothing, and opens a descriptor
+//! for a moment.
 //!
 //! Must not know what is lost with the dead. Entry points: [`thread`], [`process`], [`any_thread`].
 #![forbid(unsafe_code)]
@@ -18,7 +19,8 @@ use super::stack;
 /// Room for "/proc/PID/task/TID/statm".
 const PATH: usize = 48;
 
-/// Whether there is a thread or process of this kernel id, dead ones that nobody has collected yet among them.
+/// Whether there is a thread or process of this kernel id, dead ones that nobody has collected yet
+/// among them.
 fn exists(id: u32) -> bool {
     // EPERM means that it exists; only ESRCH means that it does not.
     i32::try_from(id)
@@ -33,11 +35,13 @@ pub fn thread(tid: u32) -> bool {
     exists(tid) && !matches!(state(tid), Some(b'Z' | b'X' | b'x'))
 }
 
-/// Whether any thread of the process still runs and has not begun to end. One that is being killed gives up its memory before
-/// its descriptors are closed, so whoever hears of the latter finds it dead.
+/// Whether any thread of the process still runs and has not begun to end. One that is being killed
+/// gives up its memory before its descriptors are closed, so whoever hears of the latter finds it
+/// dead.
 ///
-/// The thread that a process began with may be long gone, while others go on. When one of those calls `exec`, it becomes
-/// that first one, and is missed by a look at the list of threads just then; so the first is looked at once more.
+/// The thread that a process began with may be long gone, while others go on. When one of those
+/// calls `exec`, it becomes that first one, and is missed by a look at the list of threads just
+/// then; so the first is looked at once more.
 #[must_use]
 pub fn process(pid: u32) -> bool {
     exists(pid)
@@ -46,8 +50,8 @@ pub fn process(pid: u32) -> bool {
             || has_memory(pid, None))
 }
 
-/// False where `/proc` says that the thread has given up its memory, or that there is no such thread any more; true where
-/// it cannot tell.
+/// False where `/proc` says that the thread has given up its memory, or that there is no such
+/// thread any more; true where it cannot tell.
 fn has_memory(pid: u32, tid: Option<u32>) -> bool {
     let mut text = [0_u8; 32];
     match proc_file(pid, tid, b"/statm\0", &mut text) {
@@ -57,7 +61,8 @@ fn has_memory(pid: u32, tid: Option<u32>) -> bool {
     }
 }
 
-/// Whether `f` holds for any thread of the process, as far as /proc lists them; no more are asked then.
+/// Whether `f` holds for any thread of the process, as far as /proc lists them; no more are asked
+/// then.
 pub fn any_thread(pid: u32, f: impl FnMut(u32) -> bool) -> bool {
     stack::on_own(|| any_listed(pid, f))
 }
@@ -84,21 +89,29 @@ fn any_listed(pid: u32, mut f: impl FnMut(u32) -> bool) -> bool {
 fn state(tid: u32) -> Option<u8> {
     let mut text = [0_u8; 128];
     let n = proc_file(tid, None, b"/stat\0", &mut text)?.ok()?;
-    // "pid (name) S ...": the name may hold anything, parentheses too, and is at most 64 bytes long.
+    // "pid (name) S ...": the name may hold anything, parentheses too, and is at most 64 bytes
+    // long.
     let text = text.get(..n)?;
     let end = text.iter().rposition(|&b| b == b')')?;
     text.get(end + 2).copied()
 }
 
-/// The beginning of a file in /proc, of a process or of one of its threads. `name` ends with its NUL.
-fn proc_file(pid: u32, tid: Option<u32>, name: &[u8], text: &mut [u8]) -> Option<Result<usize, Errno>> {
+/// The beginning of a file in /proc, of a process or of one of its threads. `name` ends with its
+/// NUL.
+fn proc_file(
+    pid: u32,
+    tid: Option<u32>,
+    name: &[u8],
+    text: &mut [u8],
+) -> Option<Result<usize, Errno>> {
     let (mut path, mut first, mut second) = ([0_u8; PATH], [0; 10], [0; 10]);
     let (task, tid): (&[u8], &[u8]) = match tid {
         Some(tid) => (b"/task/", decimal(tid, &mut second)),
         None => (b"", b""),
     };
     let path = join(&mut path, &[b"/proc/", decimal(pid, &mut first), task, tid, name])?;
-    let file = match rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+    let file = match rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    {
         Ok(file) => file,
         Err(e) => return Some(Err(e)),
     };

@@ -1,16 +1,19 @@
 //! A lock that lives in shared memory and survives the death of its holder.
 //!
-//! One word: 0 is free, else the holder's kernel thread id in bits 0 to 30, and bit 31 set when somebody
-//! may sleep on it. It is held only to copy a state and publish it, for well under a microsecond, so a
-//! taker spins first; whoever waited long enough looks whether the holder still exists, and if not takes
-//! the lock over and is told so ([`Taken::Broken`]). A robust pthread mutex does not serve here: it
-//! deadlocks a signal handler and refuses a child that unlocks for its parent.
+//! One word: 0 is free, else the holder's kernel thread id in bits 0 to 30, and bit 31 set when
+//! somebody may sleep on it. It is held only to copy a state and publish it, for well under a
+//! microsecond, so a taker spins first; whoever waited long enough looks whether the holder still
+//! exists, and if not takes the lock over and is told so ([`Taken::Broken`]). A robust pthread
+//! mutex does not serve here: it deadlocks a signal handler and refuses a child that unlocks for
+//! its parent.
 //!
-//! Limits: a holder is named by its id in *its* pid namespace, so holders must share one; and when a dead
-//! holder's id has gone to a new thread of another process, takers wait for that thread's end; when it has
-//! gone to the taker itself, and the taker holds another of our locks just then, it is told [`Taken::Own`].
+//! Limits: a holder is named by its id in *its* pid namespace, so holders must share one; and when
+//! a dead holder's id has gone to a new thread of another process, takers wait for that thread's
+//! end; when it has gone to the taker itself, and the taker holds another of our locks just then,
+//! it is told [`Taken::Own`].
 //!
-//! Entry point: [`OwnedLock`]. The algorithm is [`acquire`] and [`release`], generic for the models.
+//! Entry point: [`OwnedLock`]. The algorithm is [`acquire`] and [`release`], generic for the
+//! models.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -40,7 +43,8 @@ pub enum Taken {
     Clean,
     /// Taken from a holder that died inside: roll its state forward or back before anything else.
     Broken,
-    /// Not taken: this very thread holds it, so we run in a signal handler that interrupted the section.
+    /// Not taken: this very thread holds it, so we run in a signal handler that interrupted the
+    /// section.
     Own,
 }
 
@@ -56,7 +60,8 @@ pub trait Os<W> {
     fn pause(&self);
     /// Gives the CPU away once.
     fn yield_now(&self);
-    /// Sleeps while the word is `expected`, a short while at most. True when it was the time that ended it.
+    /// Sleeps while the word is `expected`, a short while at most. True when it was the time that
+    /// ended it.
     fn sleep(&self, word: &W, expected: u32) -> bool;
     /// Wakes one sleeper.
     fn wake(&self, word: &W);
@@ -68,7 +73,8 @@ pub trait Os<W> {
 #[inline]
 pub fn acquire<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O) -> Taken {
     os.entering();
-    // Acquire: pairs with the Release in `release`, and brings the state that the last holder published.
+    // Acquire: pairs with the Release in `release`, and brings the state that the last holder
+    // published.
     match word.compare_exchange(0, tid, Ordering::Acquire, Ordering::Relaxed) {
         Ok(_) => Taken::Clean,
         Err(seen) => acquire_slowly(word, tid, os, seen),
@@ -77,7 +83,8 @@ pub fn acquire<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O) -> Taken {
 
 #[cold]
 fn acquire_slowly<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O, mut seen: u32) -> Taken {
-    // What we put into the word: once we have slept, others may be asleep too, and the bit must stay.
+    // What we put into the word: once we have slept, others may be asleep too, and the bit must
+    // stay.
     let mut mine = tid;
     let mut looks = 0;
     loop {
@@ -113,8 +120,11 @@ fn acquire_slowly<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O, mut seen: u32
         }
         let marked = seen | CONTENDED;
         if seen != marked {
-            // Relaxed: the bit guards nothing but the wake-up, and the kernel compares the word again.
-            if let Err(now) = word.compare_exchange(seen, marked, Ordering::Relaxed, Ordering::Relaxed) {
+            // Relaxed: the bit guards nothing but the wake-up, and the kernel compares the word
+            // again.
+            if let Err(now) =
+                word.compare_exchange(seen, marked, Ordering::Relaxed, Ordering::Relaxed)
+            {
                 seen = now;
                 continue;
             }
@@ -134,7 +144,8 @@ fn acquire_slowly<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O, mut seen: u32
 
 /// Replaces a dead holder. Others may sleep on the word, so the bit is set.
 fn take_over<W: Word32>(word: &W, dead: u32, tid: u32, seen: &mut u32) -> bool {
-    // Acquire: a dead holder released nothing, but its stores are done; this keeps our loads after it.
+    // Acquire: a dead holder released nothing, but its stores are done; this keeps our loads after
+    // it.
     match word.compare_exchange(dead, tid | CONTENDED, Ordering::Acquire, Ordering::Relaxed) {
         Ok(_) => true,
         Err(now) => {
@@ -165,8 +176,8 @@ pub fn try_acquire<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O) -> Option<Ta
     }
 }
 
-/// Gives the lock back. Does nothing to a lock that this thread does not hold, which happens to the child
-/// of a fork inside a signal handler that interrupted the section.
+/// Gives the lock back. Does nothing to a lock that this thread does not hold, which happens to the
+/// child of a fork inside a signal handler that interrupted the section.
 #[inline]
 pub fn release<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O) {
     free(word, tid, os);
@@ -176,7 +187,8 @@ pub fn release<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O) {
 /// The same, but for the end of the section.
 #[inline(always)]
 fn free<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O) {
-    // Release: pairs with the Acquire of the next taker; the state is published before the lock is free.
+    // Release: pairs with the Acquire of the next taker; the state is published before the lock is
+    // free.
     match word.compare_exchange(tid, 0, Ordering::Release, Ordering::Relaxed) {
         Ok(_) => {}
         Err(seen) if seen == tid | CONTENDED => {
@@ -229,8 +241,8 @@ impl Os<AtomicU32> for Kernel {
         // Not PRIVATE: takers in other processes sleep on the same page.
         let flags = rustix::thread::futex::Flags::empty();
         let answer = rustix::thread::futex::wait(word, flags, expected, Some(&PATIENCE));
-        // EINTR and EAGAIN mean: look again. Anything unexpected counts as time, so that a dead holder
-        // is still found where futexes are refused.
+        // EINTR and EAGAIN mean: look again. Anything unexpected counts as time, so that a dead
+        // holder is still found where futexes are refused.
         !matches!(answer, Ok(()) | Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN))
     }
 
@@ -271,8 +283,9 @@ impl OwnedLock {
         Self(AtomicU32::new(0))
     }
 
-    /// Takes the lock; what its last holder left that died inside is as good as any state. `None` when this very thread
-    /// holds it: we are in a signal handler that interrupted the section, and must not wait for ourselves.
+    /// Takes the lock; what its last holder left that died inside is as good as any state. `None`
+    /// when this very thread holds it: we are in a signal handler that interrupted the section, and
+    /// must not wait for ourselves.
     #[inline]
     pub fn hold(&self) -> Option<Holding<'_>> {
         let me = thread::tid();
@@ -307,8 +320,8 @@ impl OwnedLock {
         release(&self.0, tid, &Kernel);
     }
 
-    /// As [`Self::unlock`], and does what must not be left out, such as waking the peer, before handlers run that
-    /// came meanwhile: one of them may jump out of the call.
+    /// As [`Self::unlock`], and does what must not be left out, such as waking the peer, before
+    /// handlers run that came meanwhile: one of them may jump out of the call.
     #[inline(always)]
     pub fn unlock_then<R>(&self, tid: u32, then: impl FnOnce() -> R) -> R {
         free(&self.0, tid, &Kernel);
@@ -323,8 +336,8 @@ impl OwnedLock {
         self.0.load(Ordering::Relaxed) & !CONTENDED
     }
 
-    /// Makes it free, whoever held it: only for memory that no other thread can reach, such as a private
-    /// lock in the child of a fork.
+    /// Makes it free, whoever held it: only for memory that no other thread can reach, such as a
+    /// private lock in the child of a fork.
     pub fn reset(&self) {
         // Mostly nobody did, and a page that is not written is not copied.
         if self.0.load(Ordering::Relaxed) != 0 {

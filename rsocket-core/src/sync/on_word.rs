@@ -46,7 +46,13 @@ pub fn sleep(word: &AtomicU64, value: u64, ns: u32) -> Result<Woken, Errno> {
     let time = libc::timespec { tv_sec: 0, tv_nsec: ns.into() };
     // SAFETY: the word is borrowed, which the kernel reads; the time lives until it is back.
     let r = unsafe {
-        libc::syscall(libc::SYS_futex, low_half(word), libc::FUTEX_WAIT, value as u32, &raw const time)
+        libc::syscall(
+            libc::SYS_futex,
+            low_half(word),
+            libc::FUTEX_WAIT,
+            value as u32,
+            &raw const time,
+        )
     };
     match r {
         0 => Ok(Woken::Rung),
@@ -82,7 +88,8 @@ mod tests {
         assert_eq!(sleep(&word, value, 1_000_000), Ok(Woken::TimeOut));
         assert_eq!(sleep(&word, value + 1, 999_999_999), Ok(Woken::Rung));
         std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| while sleep(&word, value, 900_000_000) != Ok(Woken::Rung) {});
+            let sleeper =
+                scope.spawn(|| while sleep(&word, value, 900_000_000) != Ok(Woken::Rung) {});
             word.store(0, Ordering::Relaxed);
             while !sleeper.is_finished() {
                 wake(&word);

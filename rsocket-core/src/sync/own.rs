@@ -1,14 +1,20 @@
 //! What a thread knows of itself: a variable that every call uses, found in two instructions.
 //!
-//! A `thread_local!` of a shared library is found by a call into the dynamic linker, since the library might be loaded late.
-//! This variable lies in the block that every thread has from its start, at a distance from the thread pointer that the
-//! linker has written down (the initial-exec model of the ELF specification for thread-local storage). Rust cannot be told
-//! so in its stable version, hence the assembly; elsewhere than on x86-64, and under Miri, it is a `thread_local!`. A library
-//! with such a variable can still be loaded late: the C library keeps some room for them in each block, and this is 32 bytes.
+//! A `thread_local!` of a shared library is found by a call into the dynamic linker, since the
+//! library might be loaded late. This variable lies in the block that every thread has from its
+//! start, at a distance from the thread pointer that the linker has written down (the initial-exec
+//! model of the ELF specification for thread-local storage). Rust cannot be told so in its stable
+//! version, hence the assembly; elsewhere than on x86-64, and under Miri, it is a `thread_local!`.
+//! A library with such a variable can still be loaded late: the C library keeps some room for them
+//! in each block, and this is 32 bytes.
 //!
-//! Zero in a new thread, and copied by a fork as all memory is. Must not know what is kept in it. Entry point: [`with`].
+//! Zero in a new thread, and copied by a fork as all memory is. Must not know what is kept in it.
+//! Entry point: [`with`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 pub(super) use found::with;
 
@@ -72,9 +78,9 @@ mod found {
     #[inline(always)]
     pub(in crate::sync) fn with<R>(f: impl FnOnce(&Own) -> R) -> R {
         let own: *const Own;
-        // SAFETY: the first word at the thread pointer is its own address (the x86-64 supplement of the ABI), and the linker
-        // has put the variable's distance from it into the table that is read here. Neither ever changes in a thread, so
-        // that the answer may be used again.
+        // SAFETY: the first word at the thread pointer is its own address (the x86-64 supplement of
+        // the ABI), and the linker has put the variable's distance from it into the table that is
+        // read here. Neither ever changes in a thread, so that the answer may be used again.
         unsafe {
             asm!(
                 "mov {own}, qword ptr fs:[0]",
@@ -83,8 +89,9 @@ mod found {
                 options(pure, nomem, nostack)
             );
         }
-        // SAFETY: aligned bytes, zero at first, of this thread alone and for as long as it lives; the reference ends
-        // with the call. Handlers that interrupt it are on the same thread, and cells may change under a shared reference.
+        // SAFETY: aligned bytes, zero at first, of this thread alone and for as long as it lives;
+        // the reference ends with the call. Handlers that interrupt it are on the same thread, and
+        // cells may change under a shared reference.
         f(unsafe { &*own })
     }
 }
@@ -109,7 +116,8 @@ mod found {
         };
     }
 
-    /// Lets `f` use the calling thread's. Never panics: a variable without a destructor lives as long as its thread.
+    /// Lets `f` use the calling thread's. Never panics: a variable without a destructor lives as
+    /// long as its thread.
     #[inline]
     pub(in crate::sync) fn with<R>(f: impl FnOnce(&Own) -> R) -> R {
         OWN.with(f)

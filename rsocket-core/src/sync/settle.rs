@@ -1,10 +1,13 @@
-//! Words that are put back in the child of a fork, where most of them are as they should be already.
+//! Words that are put back in the child of a fork, where most of them are as they should be
+//! already.
 //!
-//! A page that is not written is not copied, and to copy one costs as much as hundreds of looks. Must not know what the words
-//! mean. Entry point: [`Settle`].
+//! A page that is not written is not copied, and to copy one costs as much as hundreds of looks.
+//! Must not know what the words mean. Entry point: [`Settle`].
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 /// A word of a process in which nobody else runs.
 pub trait Settle {

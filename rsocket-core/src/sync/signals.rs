@@ -1,14 +1,17 @@
 //! Signals that arrive inside a section, and what handlers did while a thread was inside a call.
 //!
-//! A handler may call send, recv or close on the very connection whose lock the interrupted thread holds, and is to get what
-//! the kernel would answer. So whoever installs the program's handlers (the preload library) asks [`arrived`] first: inside
-//! a section the signal is kept, everything else is blocked in the interrupted context, and the end of the section
-//! ([`section_over`]) gives the signal back to the kernel, which runs the handler there. (One that is queued would go behind
-//! its own kind then, so its handler is called instead.) Faults cannot wait: their handlers run at once.
+//! A handler may call send, recv or close on the very connection whose lock the interrupted thread
+//! holds, and is to get what the kernel would answer. So whoever installs the program's handlers
+//! (the preload library) asks [`arrived`] first: inside a section the signal is kept, everything
+//! else is blocked in the interrupted context, and the end of the section ([`section_over`]) gives
+//! the signal back to the kernel, which runs the handler there. (One that is queued would go behind
+//! its own kind then, so its handler is called instead.) Faults cannot wait: their handlers run at
+//! once.
 //!
-//! A thread that waits compares [`seen`] before and after: so it knows whether a handler ran, and of which kind
-//! (signal(7)). Must not know sockets, nor how handlers are installed. A library without hooks never calls
-//! [`arrived`]; then the counts stand still, and [`restarts`] has to guess.
+//! A thread that waits compares [`seen`] before and after: so it knows whether a handler ran, and
+//! of which kind (signal(7)). Must not know sockets, nor how handlers are installed. A library
+//! without hooks never calls [`arrived`]; then the counts stand still, and [`restarts`] has to
+//! guess.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::cell::UnsafeCell;
@@ -21,8 +24,8 @@ use crate::sys;
 
 /// Due at the end of a section: the signal that waits.
 const WAITING: u32 = 1;
-/// Due at the end of a section: nothing; but until then signals do not wait. A fault's handler may have left by a jump,
-/// and then the end never comes.
+/// Due at the end of a section: nothing; but until then signals do not wait. A fault's handler may
+/// have left by a jump, and then the end never comes.
 const FAULTED: u32 = 2;
 
 /// What the kernel calls a set of signals.
@@ -31,7 +34,8 @@ type Mask = u64;
 /// A signal that waits for the end of a section.
 struct Kept {
     number: c_int,
-    /// Called before it is given back, if the kernel forgot the handler when it ran it (`SA_RESETHAND`).
+    /// Called before it is given back, if the kernel forgot the handler when it ran it
+    /// (`SA_RESETHAND`).
     install: Option<unsafe fn(c_int)>,
     handler: usize,
     restarts: bool,
@@ -129,12 +133,13 @@ pub struct Signal {
     pub restarts: bool,
     /// What is blocked while it runs, in the kernel's form: bit 0 is signal 1.
     pub blocks: u64,
-    /// To be called before the signal is given back to the kernel, which has forgotten the handler (`SA_RESETHAND`).
+    /// To be called before the signal is given back to the kernel, which has forgotten the handler
+    /// (`SA_RESETHAND`).
     pub install: Option<unsafe fn(c_int)>,
 }
 
-/// A signal has arrived on this thread: true if its handler is to run now. Otherwise the caller returns to what was
-/// interrupted, and will be called again.
+/// A signal has arrived on this thread: true if its handler is to run now. Otherwise the caller
+/// returns to what was interrupted, and will be called again.
 ///
 /// # Safety
 /// Called by the handler that the kernel called, with what the kernel gave it.
@@ -155,7 +160,8 @@ pub unsafe fn arrived(signal: &Signal) -> bool {
         }
         WAITING => {
             // All others are blocked: a fault. Its handler may never come back to the section.
-            // SAFETY: as above. The signal is blocked here, and let in when the fault's handler returns.
+            // SAFETY: as above. The signal is blocked here, and let in when the fault's handler
+            // returns.
             unsafe {
                 if let Some(mask) = give_back() {
                     own::set_due(FAULTED);
@@ -220,8 +226,8 @@ unsafe fn set_mask_of(context: *mut c_void, mask: Mask) {
 /// As [`arrived`]; none is kept already.
 unsafe fn keep(signal: &Signal) {
     let _ = KEPT.try_with(|kept| {
-        // SAFETY: only this thread reaches it; no other signal can be kept, or given back, before we return. Info and
-        // context are the kernel's.
+        // SAFETY: only this thread reaches it; no other signal can be kept, or given back, before
+        // we return. Info and context are the kernel's.
         unsafe {
             let kept = &mut *kept.get();
             kept.number = signal.number;
@@ -266,15 +272,16 @@ pub(super) fn section_over() {
 /// The first signal of those that are queued in order, and with their values.
 const FIRST_QUEUED: c_int = 32;
 
-/// Gives the kept signal to the kernel again, for this thread, and tells which mask it found; `None` if the kernel does not
-/// take it.
+/// Gives the kept signal to the kernel again, for this thread, and tells which mask it found;
+/// `None` if the kernel does not take it.
 ///
 /// # Safety
 /// A signal is kept, and blocked.
 unsafe fn give_back() -> Option<Mask> {
     KEPT.try_with(|kept| {
-        // SAFETY: only this thread reaches it, and nothing interrupts us. What the kernel said of a signal is given back to
-        // this very thread, where that is allowed; the function is one that the installer vouched for.
+        // SAFETY: only this thread reaches it, and nothing interrupts us. What the kernel said of a
+        // signal is given back to this very thread, where that is allowed; the function is one that
+        // the installer vouched for.
         unsafe {
             let kept = &*kept.get();
             if let Some(install) = kept.install {
@@ -298,16 +305,18 @@ unsafe fn give_back() -> Option<Mask> {
 unsafe fn run() {
     type Handler = unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void);
     // SAFETY: as in `give_back`; others are let in only after these are copies.
-    let Ok((number, handler, restarts, inside, mask, mut info, registers)) = KEPT.try_with(|kept| unsafe {
-        let k = &*kept.get();
-        (k.number, k.handler, k.restarts, k.mask | k.blocks, k.mask, k.info, k.registers)
-    }) else {
+    let Ok((number, handler, restarts, inside, mask, mut info, registers)) =
+        KEPT.try_with(|kept| unsafe {
+            let k = &*kept.get();
+            (k.number, k.handler, k.restarts, k.mask | k.blocks, k.mask, k.info, k.registers)
+        })
+    else {
         return;
     };
     let mut context = MaybeUninit::<libc::ucontext_t>::zeroed();
     counted(restarts);
-    // SAFETY: a handler of either kind can be called with three arguments on the ABIs that we know. It may change the mask
-    // that is to be restored.
+    // SAFETY: a handler of either kind can be called with three arguments on the ABIs that we know.
+    // It may change the mask that is to be restored.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         {
@@ -332,7 +341,8 @@ unsafe fn set_mask(mask: Mask) {
     unsafe { syscall(libc::SYS_rt_sigprocmask, how, &raw const mask, null, size_of::<Mask>()) };
 }
 
-/// In the child of a fork: a signal that the parent's thread has kept is the parent's, but the mask is ours.
+/// In the child of a fork: a signal that the parent's thread has kept is the parent's, but the mask
+/// is ours.
 pub(super) fn forked(due: u32) {
     if due == WAITING {
         let mask = KEPT.try_with(|kept| {
@@ -354,7 +364,8 @@ pub fn install(handler: usize) {
     INSTALLED.store(handler, Ordering::Relaxed);
 }
 
-/// Whether a call that waited since then, and was interrupted, goes on, if nothing else speaks against it.
+/// Whether a call that waited since then, and was interrupted, goes on, if nothing else speaks
+/// against it.
 #[must_use]
 pub fn goes_on(since: Seen) -> bool {
     match since.since() {
@@ -364,8 +375,8 @@ pub fn goes_on(since: Seen) -> bool {
     }
 }
 
-/// Whether a call goes on that was interrupted by a handler of which [`arrived`] was not told: so it is when every such
-/// handler was installed with `SA_RESTART`.
+/// Whether a call goes on that was interrupted by a handler of which [`arrived`] was not told: so
+/// it is when every such handler was installed with `SA_RESTART`.
 #[must_use]
 pub fn restarts() -> bool {
     #[repr(C)]

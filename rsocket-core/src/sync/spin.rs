@@ -1,9 +1,9 @@
 //! Spinning before sleeping: as long as it has paid lately, never against a peer on the same CPU.
 //!
-//! A sleep and a wake-up cost as much as hundreds of cache-line hand-overs, so a short spin decides every
-//! round trip; but a spin that fails is CPU thrown away, and a spin on the CPU that the peer needs keeps
-//! away the very thing it waits for. [`Adaptive`] is a plain number for the caller to keep; it knows
-//! neither what is waited for nor what sleeping is.
+//! A sleep and a wake-up cost as much as hundreds of cache-line hand-overs, so a short spin decides
+//! every round trip; but a spin that fails is CPU thrown away, and a spin on the CPU that the peer
+//! needs keeps away the very thing it waits for. [`Adaptive`] is a plain number for the caller to
+//! keep; it knows neither what is waited for nor what sleeping is.
 #![forbid(unsafe_code)]
 
 use super::backoff::{self, Backoff};
@@ -13,28 +13,30 @@ use crate::sys;
 /// Where the cap ends up after failures.
 pub const LEAST_NS: u32 = 2_000;
 
-/// What it is at most before anything is known. Where spinning has paid it is the whole of what is configured, which should
-/// be longer than a wake-up takes: two ends that both sleep do not come out of it otherwise, since each has given up
-/// before the other is awake.
+/// What it is at most before anything is known. Where spinning has paid it is the whole of what is
+/// configured, which should be longer than a wake-up takes: two ends that both sleep do not come
+/// out of it otherwise, since each has given up before the other is awake.
 pub const FIRST_NS: u32 = 10_000;
 
-/// Once even the shortest spin has failed and a long sleep followed, one wait in so many is begun with a spin, which is a
-/// long one. Also what the number of [`Adaptive`] is at most while it counts them.
+/// Once even the shortest spin has failed and a long sleep followed, one wait in so many is begun
+/// with a spin, which is a long one. Also what the number of [`Adaptive`] is at most while it
+/// counts them.
 const RESTS: u32 = 16;
 
 /// What a wake-up takes, about; in a trial the peer's comes first.
 const WAKE_UP_NS: u32 = 30_000;
 
-/// Of the shortest spins one in so many is a long one instead: two ends that both sleep find each other only if one of them is
-/// awake for as long as it takes to wake the other up.
+/// Of the shortest spins one in so many is a long one instead: two ends that both sleep find each
+/// other only if one of them is awake for as long as it takes to wake the other up.
 const TRIALS: u32 = 16;
 
 /// The number of an [`Adaptive`] whose next spin is that one.
 const TRIAL: u32 = u32::MAX - 1;
 
-/// Its number after the CPU was given away and was away for long, once; it is one less each time that this happens in a row,
-/// down to [`LAST_LATE`], from where on there is a back-off each time. (A machine that is itself held up by others, as a virtual one is, is late now and then whatever we do, and
-/// a sleeper would be late too.)
+/// Its number after the CPU was given away and was away for long, once; it is one less each time
+/// that this happens in a row, down to [`LAST_LATE`], from where on there is a back-off each time.
+/// (A machine that is itself held up by others, as a virtual one is, is late now and then whatever
+/// we do, and a sleeper would be late too.)
 const LATE: u32 = TRIAL - 1;
 const LAST_LATE: u32 = LATE - 7;
 
@@ -50,12 +52,14 @@ pub const CHEAP_LOOKS: u32 = 32;
 /// The same, where a look asks a device's queue.
 pub const DEAR_LOOKS: u32 = 4;
 
-/// How often the only CPU is given away before the thread sleeps. The first in turn may be somebody else, or we ourselves: the
-/// scheduler runs no peer that had more of the CPU than we, and a few turns in vain make up for that. Whoever sleeps instead
-/// leaves the debt to the peer, which then cannot give way to us, and both sleep every time.
+/// How often the only CPU is given away before the thread sleeps. The first in turn may be somebody
+/// else, or we ourselves: the scheduler runs no peer that had more of the CPU than we, and a few
+/// turns in vain make up for that. Whoever sleeps instead leaves the debt to the peer, which then
+/// cannot give way to us, and both sleep every time.
 const TURNS: u32 = 40;
 
-/// Where they take so long, in ticks of [`sys::ticks`], a sleeper has the CPU back sooner: about a millisecond.
+/// Where they take so long, in ticks of [`sys::ticks`], a sleeper has the CPU back sooner: about a
+/// millisecond.
 const LONG_TURNS: u64 = 3_000_000;
 
 /// How a spin ended.
@@ -127,8 +131,8 @@ fn yield_once<M: Machine>(machine: &M, backoff: &Backoff, mut ready: impl FnMut(
     }
 }
 
-/// How long the next spin may last, learnt from the last ones. 0 means that nothing is known, so that fresh shared memory is a
-/// fresh state.
+/// How long the next spin may last, learnt from the last ones. 0 means that nothing is known, so
+/// that fresh shared memory is a fresh state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Adaptive(u32);
@@ -163,15 +167,17 @@ impl Adaptive {
         Self(raw)
     }
 
-    /// Whether the last spins brought what was waited for; then the next wait does not [rest](Self::rests).
+    /// Whether the last spins brought what was waited for; then the next wait does not
+    /// [rest](Self::rests).
     #[must_use]
     pub const fn pays(self) -> bool {
         matches!(self.0, u32::MAX | LAST_LATE..=LATE)
     }
 
-    /// Spins until `ready` says so, for at most `cap_ns` (0: one look and no more), with so many `looks` for each reading of
-    /// the clock. `peer_cpu` is where the peer last said it runs ([`thread::cpu`] there; 0 when unknown). Where
-    /// others want the CPU ([`super::backoff`]) there is one look.
+    /// Spins until `ready` says so, for at most `cap_ns` (0: one look and no more), with so many
+    /// `looks` for each reading of the clock. `peer_cpu` is where the peer last said it runs
+    /// ([`thread::cpu`] there; 0 when unknown). Where others want the CPU ([`super::backoff`])
+    /// there is one look.
     pub fn spin(
         &mut self,
         cap_ns: u32,
@@ -231,10 +237,10 @@ impl Adaptive {
         }
     }
 
-    /// In place of a spin where there is one CPU for this thread and all that could make `ready` true (a device's own threads,
-    /// a peer in another process): gives it to them, a few times. That is a sleep and a wake-up less if it is enough;
-    /// it is not where others take the CPU for long, and where they did so lately it is not tried.
-    /// `began` is the time now, in ticks.
+    /// In place of a spin where there is one CPU for this thread and all that could make `ready`
+    /// true (a device's own threads, a peer in another process): gives it to them, a few times.
+    /// That is a sleep and a wake-up less if it is enough; it is not where others take the CPU for
+    /// long, and where they did so lately it is not tried. `began` is the time now, in ticks.
     pub fn give_way(&mut self, began: u64, cap_ns: u32, ready: impl FnMut() -> bool) -> bool {
         self.give_way_by(&Real, began, cap_ns, ready)
     }
@@ -269,7 +275,8 @@ impl Adaptive {
         false
     }
 
-    /// The CPU was away for long. If it is others that want it, a sleeper has it sooner: that is so when it is away each time.
+    /// The CPU was away for long. If it is others that want it, a sleeper has it sooner: that is so
+    /// when it is away each time.
     fn late(&mut self, backoff: &Backoff, gone: u64, now: u64) {
         match self.0 {
             u32::MAX => self.0 = LATE,
@@ -280,7 +287,8 @@ impl Adaptive {
         }
     }
 
-    /// The spin did not pay: the next one is half as long, or, if that one was the shortest, perhaps a long one.
+    /// The spin did not pay: the next one is half as long, or, if that one was the shortest,
+    /// perhaps a long one.
     pub fn failed(&mut self, cap_ns: u32) {
         self.0 = match self.0 {
             1..=RESTS | TRIAL => SHORT,
@@ -290,8 +298,9 @@ impl Adaptive {
         };
     }
 
-    /// Told how long the sleep after a failed spin lasted, or one without a spin: a sleep that a full spin would have
-    /// covered restores the full length, a longer one after the shortest spin lets the next ones [rest](Self::rests).
+    /// Told how long the sleep after a failed spin lasted, or one without a spin: a sleep that a
+    /// full spin would have covered restores the full length, a longer one after the shortest spin
+    /// lets the next ones [rest](Self::rests).
     pub fn slept(&mut self, ns: u64, cap_ns: u32) {
         if ns <= u64::from(cap_ns) {
             self.0 = u32::MAX;
@@ -300,8 +309,8 @@ impl Adaptive {
         }
     }
 
-    /// Whether this wait is not worth a spin, to be asked once before each. Only for those who tell [`Self::slept`], which
-    /// finds out when spinning would pay again.
+    /// Whether this wait is not worth a spin, to be asked once before each. Only for those who tell
+    /// [`Self::slept`], which finds out when spinning would pay again.
     pub fn rests(&mut self) -> bool {
         match self.0 {
             // Now and then it is tried.

@@ -1,4 +1,5 @@
-//! Spins and yields over a simulated machine: what is late never pays, and is not tried again at once.
+//! Spins and yields over a simulated machine: what is late never pays, and is not tried again at
+//! once.
 
 use core::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -98,7 +99,9 @@ fn a_late_look_never_pays() {
     for found in [true, false] {
         for taken_at in 1..20 {
             let (mut a, m) = (Adaptive::new(), Simulated::new());
-            m.taken.borrow_mut().extend((0..=taken_at).map(|i| if i == taken_at { SLICE } else { 0 }));
+            m.taken
+                .borrow_mut()
+                .extend((0..=taken_at).map(|i| if i == taken_at { SLICE } else { 0 }));
             let before = a;
             // It comes while the CPU is away.
             let spun = spin(&mut a, &m, || found && m.now.get() > 1_000_000_000 + SLICE);
@@ -175,7 +178,10 @@ fn gives_way_no_more_where_others_have_the_cpu_each_time() {
     let (mut a, m) = (Adaptive::new(), Simulated::new());
     assert!(give_way(&mut a, &m, TURN, || true));
     for _ in 0..=LATE - LAST_LATE {
-        assert!(give_way(&mut a, &m, SLICE, || true) && a.pays(), "it may be the machine that was held up");
+        assert!(
+            give_way(&mut a, &m, SLICE, || true) && a.pays(),
+            "it may be the machine that was held up"
+        );
     }
     assert!(give_way(&mut a, &m, TURN, || true));
     assert_eq!(a.to_raw(), u32::MAX, "one that is in time ends the row");
@@ -187,7 +193,10 @@ fn gives_way_no_more_where_others_have_the_cpu_each_time() {
     assert!(!give_way(&mut a, &m, SLICE, || true), "but a sleeper would have had it sooner");
     assert_eq!(m.yielded.get(), yielded);
     m.pass(5 * SLICE);
-    assert!(give_way(&mut a, &m, SLICE, || true) && m.yielded.get() == yielded + 1, "it is found out again");
+    assert!(
+        give_way(&mut a, &m, SLICE, || true) && m.yielded.get() == yielded + 1,
+        "it is found out again"
+    );
     assert!(!give_way(&mut a, &m, SLICE, || true), "once");
     m.pass(20 * SLICE);
     let mut looks = 0;

@@ -1,15 +1,20 @@
 //! A stack of the library's own, for what needs more room than the program's threads have to spare.
 //!
-//! A hook runs on whatever stack calls it, and a program may give a thread 16 KiB. What is rare and large (reading settings,
-//! pairing, a report, whatever calls the RDMA libraries) runs here; what is frequent keeps its frames small, and stays where it
-//! is. `tests/tests/frames.rs` holds both to it.
+//! A hook runs on whatever stack calls it, and a program may give a thread 16 KiB. What is rare and
+//! large (reading settings, pairing, a report, whatever calls the RDMA libraries) runs here; what
+//! is frequent keeps its frames small, and stays where it is. `tests/tests/frames.rs` holds both to
+//! it.
 //!
-//! A stack is taken by one exchange and given back by another, without a lock, so that this is right in a signal handler. Handlers
-//! of the program's wait until it is over (`thread::deepen`): one that leaves by a jump would find itself on a stack that is none of
-//! the thread's. Stacks are kept for the next caller. Whoever sleeps, or lets handlers run, can still have the memory of one for
-//! its buffers ([`lend`]). Must not know what runs. Entry points: [`on_own`], [`lend`].
+//! A stack is taken by one exchange and given back by another, without a lock, so that this is
+//! right in a signal handler. Handlers of the program's wait until it is over (`thread::deepen`):
+//! one that leaves by a jump would find itself on a stack that is none of the thread's. Stacks are
+//! kept for the next caller. Whoever sleeps, or lets handlers run, can still have the memory of one
+//! for its buffers ([`lend`]). Must not know what runs. Entry points: [`on_own`], [`lend`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::ffi::c_void;
 use core::mem::{ManuallyDrop, MaybeUninit};
@@ -27,8 +32,9 @@ const SIZE: usize = 256 << 10;
 /// Stacks that nobody uses now. Acquire and release: who takes one finds its guard page in place.
 static SPARE: [AtomicPtr<c_void>; 4] = [const { AtomicPtr::new(null_mut()) }; 4];
 
-/// Calls `f` on a stack of the library's own, with signals put off; on the caller's where there is none to be had, or where this is
-/// one already. Does not block by itself. `f` must not be a cancellation point.
+/// Calls `f` on a stack of the library's own, with signals put off; on the caller's where there is
+/// none to be had, or where this is one already. Does not block by itself. `f` must not be a
+/// cancellation point.
 pub fn on_own<R>(f: impl FnOnce() -> R) -> R {
     if !thread::deepen() {
         return call(null_mut(), f);
@@ -43,8 +49,8 @@ pub fn on_own<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// As [`on_own`], and not at all where there is no memory for one: for what needs more than a small
-/// stack has. In a sandbox, where none is made, it is called all the same, since it will refuse itself
-/// there.
+/// stack has. In a sandbox, where none is made, it is called all the same, since it will refuse
+/// itself there.
 pub fn on_own_only<R>(f: impl FnOnce() -> R) -> Option<R> {
     if !thread::deepen() {
         return Some(call(null_mut(), f));
@@ -63,8 +69,9 @@ pub fn on_own_only<R>(f: impl FnOnce() -> R) -> Option<R> {
 /// Bytes that [`lend`] gives.
 pub const LENT: usize = SIZE - PAGE_SIZE;
 
-/// The memory of a stack, aligned to a page, for the caller alone until [`take_back`]; what is in it is undefined. `None` where there is none to be had. A
-/// thread that is cancelled in between keeps it for good: there is no destructor, since hooks must not have one across a sleep.
+/// The memory of a stack, aligned to a page, for the caller alone until [`take_back`]; what is in
+/// it is undefined. `None` where there is none to be had. A thread that is cancelled in between
+/// keeps it for good: there is no destructor, since hooks must not have one across a sleep.
 #[must_use]
 pub fn lend() -> Option<*mut c_void> {
     take().map(|stack| stack.wrapping_byte_add(PAGE_SIZE))
@@ -98,7 +105,8 @@ fn make() -> Option<*mut c_void> {
     }
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK;
     // SAFETY: a fresh anonymous mapping at a place of the kernel's choice.
-    let at = unsafe { rustix::mm::mmap_anonymous(null_mut(), SIZE, ProtFlags::empty(), flags) }.ok()?;
+    let at =
+        unsafe { rustix::mm::mmap_anonymous(null_mut(), SIZE, ProtFlags::empty(), flags) }.ok()?;
     // Under mlockall(MCL_FUTURE) it would take its full size.
     // SAFETY: the mapping just made.
     let _ = unsafe { rustix::mm::munlock(at, SIZE) };
@@ -122,7 +130,8 @@ struct Job<F, R> {
 /// Calls `f` with the stack that ends at `top`, or, if that is null, with the one that there is.
 fn call<F: FnOnce() -> R, R>(top: *mut c_void, f: F) -> R {
     let mut job = Job { f: ManuallyDrop::new(f), result: MaybeUninit::<R>::uninit() };
-    // SAFETY: the stack is this thread's alone, its end is aligned to a page, and `run` is given the job that it is made for.
+    // SAFETY: the stack is this thread's alone, its end is aligned to a page, and `run` is given
+    // the job that it is made for.
     unsafe { switch((&raw mut job).cast(), run::<F, R>, top) };
     // SAFETY: run() has come back, so it has written the result.
     unsafe { job.result.assume_init() }

@@ -1,9 +1,10 @@
-//! Who and where the calling thread is, cheaply: its kernel id, its CPU, and whether it is inside a section, that
-//! is, holds one of our locks. A signal that finds it there waits for the section's end ([`super::signals`]).
+//! Who and where the calling thread is, cheaply: its kernel id, its CPU, and whether it is inside a
+//! section, that is, holds one of our locks. A signal that finds it there waits for the section's
+//! end ([`super::signals`]).
 //!
-//! What a thread knows of itself ([`super::own`]) is zero at first and has no destructor, so that a hook may touch it in a
-//! signal handler and in a thread that is being torn down. The cached id survives a fork, where it is
-//! wrong: the child calls [`forked`] first of all.
+//! What a thread knows of itself ([`super::own`]) is zero at first and has no destructor, so that a
+//! hook may touch it in a signal handler and in a thread that is being torn down. The cached id
+//! survives a fork, where it is wrong: the child calls [`forked`] first of all.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::AtomicU64;
@@ -28,7 +29,8 @@ fn ask_tid() -> u32 {
     tid
 }
 
-/// Runs `f` in a vfork child, whose thread and memory are its parent's: nothing stays there of what the child is or opens.
+/// Runs `f` in a vfork child, whose thread and memory are its parent's: nothing stays there of what
+/// the child is or opens.
 pub fn as_guest<R>(f: impl FnOnce() -> R) -> R {
     let tid = own::with(|t| {
         t.guest.set(true);
@@ -48,8 +50,8 @@ pub fn is_guest() -> bool {
     own::with(|t| t.guest.get())
 }
 
-/// For the child of a fork, before anything else of ours: its thread has another id and holds no lock
-/// (locks in shared memory that the parent's thread held belong to the parent still).
+/// For the child of a fork, before anything else of ours: its thread has another id and holds no
+/// lock (locks in shared memory that the parent's thread held belong to the parent still).
 pub fn forked() {
     let due = own::with(|t| {
         t.tid.set(0);
@@ -60,7 +62,8 @@ pub fn forked() {
     signals::forked(due);
 }
 
-/// This thread goes to a stack of the library's own, which is a section of its own kind; false if it is on one.
+/// This thread goes to a stack of the library's own, which is a section of its own kind; false if
+/// it is on one.
 pub(super) fn deepen() -> bool {
     let already = own::with(|t| t.deep.replace(true));
     compiler_fence(SeqCst);
@@ -83,8 +86,9 @@ pub fn held() -> u32 {
     own::with(|t| t.held.get())
 }
 
-// In all four: a handler that runs on this thread must see the count before the lock word changes, and the word before
-// the count. The compiler is the only thing that could reorder the two on one thread.
+// In all four: a handler that runs on this thread must see the count before the lock word changes,
+// and the word before the count. The compiler is the only thing that could reorder the two on one
+// thread.
 
 #[inline(always)]
 pub(super) fn held_add() {
@@ -101,7 +105,8 @@ pub(super) fn held_sub() {
     });
 }
 
-/// This thread is about to take a lock that is not an `OwnedLock`. Called before the word can change.
+/// This thread is about to take a lock that is not an `OwnedLock`. Called before the word can
+/// change.
 #[inline]
 pub(crate) fn enter() {
     own::with(|t| t.entered.set(t.entered.get().wrapping_add(1)));
@@ -127,15 +132,16 @@ pub(crate) fn entered() -> bool {
 /// After a count went down.
 #[inline(always)]
 fn at_the_end(t: &Own) {
-    // A signal that comes before the count went down is seen here, one that comes later finds no section.
+    // A signal that comes before the count went down is seen here, one that comes later finds no
+    // section.
     compiler_fence(SeqCst);
     if t.due.get() != 0 && t.held.get() | t.entered.get() == 0 && !t.deep.get() {
         signals::section_over();
     }
 }
 
-/// The CPU this thread runs on, plus one, so that 0 can mean "unknown" in shared memory. The C library
-/// answer comes from the vDSO: a few nanoseconds and no system call.
+/// The CPU this thread runs on, plus one, so that 0 can mean "unknown" in shared memory. The C
+/// library answer comes from the vDSO: a few nanoseconds and no system call.
 #[must_use]
 #[inline]
 pub fn cpu() -> u32 {
@@ -147,7 +153,8 @@ pub fn yield_now() {
     rustix::thread::sched_yield();
 }
 
-/// Whether this process's threads have one CPU to run on and no other; as it was at some time within about the last second.
+/// Whether this process's threads have one CPU to run on and no other; as it was at some time
+/// within about the last second.
 #[must_use]
 pub fn has_one_cpu() -> bool {
     has_one_cpu_at(crate::sys::ticks())
@@ -156,7 +163,8 @@ pub fn has_one_cpu() -> bool {
 /// When it was asked, in ticks; the lowest bit is the answer. 0: never.
 static ONE_CPU: AtomicU64 = AtomicU64::new(0);
 
-/// What [`has_one_cpu`] said last, however long ago; for hints whose takers ask it before they act on them.
+/// What [`has_one_cpu`] said last, however long ago; for hints whose takers ask it before they act
+/// on them.
 #[must_use]
 #[inline]
 pub fn had_one_cpu() -> bool {

@@ -34,12 +34,15 @@ static BOUND: AtomicBool = AtomicBool::new(false);
 pub(super) fn copy(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
     let now = getrlimit(Resource::Nofile);
     let from = RawFd::try_from(now.current.filter(|soft| *soft <= HIGHEST)?).ok()?;
-    let task = Task { fd: fd.as_raw_fd(), from, now, raised: raised(now)?, found: AtomicI32::new(-1) };
+    let task =
+        Task { fd: fd.as_raw_fd(), from, now, raised: raised(now)?, found: AtomicI32::new(-1) };
     let run = |task: &Task| {
         if is_alone() { task.run() } else { elsewhere(task) }
     };
     if !super::is_sandboxed() {
-        errand::alone(PATIENCE, rustix::thread::sched_yield, || errand::with_signals_blocked(|| run(&task)));
+        errand::alone(PATIENCE, rustix::thread::sched_yield, || {
+            errand::with_signals_blocked(|| run(&task))
+        });
     }
     let found = task.found.load(Ordering::Relaxed);
     // SAFETY: the kernel has just given the number, and nobody else knows of it.
@@ -149,13 +152,16 @@ mod tests {
     }
 
     fn stands_above(file: &std::fs::File, limits: Rlimit) -> bool {
-        copy(file.as_fd()).is_some_and(|c| c.as_raw_fd() >= 64) && getrlimit(Resource::Nofile) == limits
+        copy(file.as_fd()).is_some_and(|c| c.as_raw_fd() >= 64)
+            && getrlimit(Resource::Nofile) == limits
     }
 
     #[test]
     fn a_copy_stands_above_and_the_limit_stays() {
         let file = std::fs::File::open("/dev/null").unwrap();
-        in_child(|| limited(64, 1024).is_some_and(|limits| is_alone() && stands_above(&file, limits)));
+        in_child(|| {
+            limited(64, 1024).is_some_and(|limits| is_alone() && stands_above(&file, limits))
+        });
     }
 
     #[test]
@@ -186,9 +192,11 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap();
         in_child(|| {
             let set = limited(64, 64).is_some();
-            let may = prlimit(None, Resource::Nofile, Rlimit { current: Some(64), maximum: Some(65) });
+            let may =
+                prlimit(None, Resource::Nofile, Rlimit { current: Some(64), maximum: Some(65) });
             let Some(limits) = limited(64, 64) else { return false };
-            set && stands_above(&file, limits) == may.is_ok() && getrlimit(Resource::Nofile) == limits
+            set && stands_above(&file, limits) == may.is_ok()
+                && getrlimit(Resource::Nofile) == limits
         });
     }
 }

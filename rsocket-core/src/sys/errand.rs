@@ -1,9 +1,9 @@
-//! A process that lives for a moment: it shares this one's memory, does one thing that this one must
-//! not do itself, and is gone before the calling thread goes on.
+//! A process that lives for a moment: it shares this one's memory, does one thing that this one
+//! must not do itself, and is gone before the calling thread goes on.
 //!
 //! It tells nobody of its end, and no `wait` of the program's finds it (clone(2), `__WCLONE`). Must
-//! not know what it is for. Entry points: [`alone`], inside it [`with_signals_blocked`], inside that
-//! [`run`]; [`reap`].
+//! not know what it is for. Entry points: [`alone`], inside it [`with_signals_blocked`], inside
+//! that [`run`]; [`reap`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -24,8 +24,8 @@ struct Stack(UnsafeCell<[u8; 16384]>);
 unsafe impl Sync for Stack {}
 static STACK: Stack = Stack(UnsafeCell::new([0; 16384]));
 
-/// Runs `f` while no other thread does; not at all if another one is at it still after so many times
-/// of `waiting`. Whether it ran.
+/// Runs `f` while no other thread does; not at all if another one is at it still after so many
+/// times of `waiting`. Whether it ran.
 pub(crate) fn alone(patience: u32, waiting: impl Fn(), f: impl FnOnce()) -> bool {
     // Acquire: pairs with the release below, in the thread before.
     let take = || BUSY.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
@@ -54,26 +54,32 @@ pub(crate) fn with_signals_blocked(f: impl FnOnce()) {
 fn mask(set: &u64, before: Option<&mut u64>) {
     let before = before.map_or(core::ptr::null_mut(), core::ptr::from_mut);
     // SAFETY: a set of the kernel's size, and null or room for one.
-    let _ =
-        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, set, before, size_of::<u64>()) };
+    let _ = unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, set, before, size_of::<u64>())
+    };
 }
 
 /// What a process of this kind does.
 pub(crate) type Child = extern "C" fn(*mut c_void) -> c_int;
 
-/// Runs `child` in a process of its own, on a stack of its own, until that has ended; its number, to be
-/// [`reap`]ed. `sharing` says what it shares with this one (`CLONE_VM`, `CLONE_FILES`).
+/// Runs `child` in a process of its own, on a stack of its own, until that has ended; its number,
+/// to be [`reap`]ed. `sharing` says what it shares with this one (`CLONE_VM`, `CLONE_FILES`).
 ///
 /// # Errors
 /// The kernel's, where there is no such process.
 ///
 /// # Safety
-/// Inside [`alone`] and [`with_signals_blocked`]. `argument` is what `child` expects, which makes system
-/// calls by instructions of its own and touches no thread-local.
-pub(crate) unsafe fn run(sharing: c_int, child: Child, argument: *mut c_void) -> Result<c_int, Errno> {
+/// Inside [`alone`] and [`with_signals_blocked`]. `argument` is what `child` expects, which makes
+/// system calls by instructions of its own and touches no thread-local.
+pub(crate) unsafe fn run(
+    sharing: c_int,
+    child: Child,
+    argument: *mut c_void,
+) -> Result<c_int, Errno> {
     let top = STACK.0.get().cast::<c_void>().wrapping_byte_add(size_of::<Stack>());
-    // SAFETY: the stack is nobody else's while BUSY is held, and this thread sleeps until the process
-    // has ended (CLONE_VFORK), so that what the argument names lives. No signal reaches the process.
+    // SAFETY: the stack is nobody else's while BUSY is held, and this thread sleeps until the
+    // process has ended (CLONE_VFORK), so that what the argument names lives. No signal reaches the
+    // process.
     let pid = unsafe { libc::clone(child, top, sharing | libc::CLONE_VFORK, argument) };
     if pid > 0 { Ok(pid) } else { Err(Errno(super::errno())) }
 }
@@ -120,8 +126,9 @@ struct CloneArguments {
 #[cfg(target_arch = "x86_64")]
 unsafe fn clone3(how: &CloneArguments, child: Child, argument: *mut c_void) -> isize {
     let result: isize;
-    // SAFETY: the registers are those of the kernel's calling convention. The process begins behind the
-    // instruction with these registers and an aligned stack of its own, and never leaves this text.
+    // SAFETY: the registers are those of the kernel's calling convention. The process begins behind
+    // the instruction with these registers and an aligned stack of its own, and never leaves this
+    // text.
     unsafe {
         core::arch::asm!(
             "syscall",

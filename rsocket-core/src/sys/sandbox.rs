@@ -1,13 +1,14 @@
 //! Whether a hook saw this process enter a sandbox, or prepare for it (`life-of-a-connection §3`).
 //!
-//! Two facts, which every room asks before a system call of its own; who finds out more is [`crate::host::filter`].
-//! Makes no system call. Entry points: [`inside`], [`entered`], [`entering_sandbox`], [`inside_from_now_on`].
+//! Two facts, which every room asks before a system call of its own; who finds out more is
+//! [`crate::host::filter`]. Makes no system call. Entry points: [`inside`], [`entered`],
+//! [`entering_sandbox`], [`inside_from_now_on`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// A hook saw the process enter a sandbox, or prepare for it. Never taken back; a child inherits both the
-/// sandbox and this.
+/// A hook saw the process enter a sandbox, or prepare for it. Never taken back; a child inherits
+/// both the sandbox and this.
 static ENTERING: AtomicBool = AtomicBool::new(false);
 /// As `ENTERING`, and what had to be done before it has been done.
 static INSIDE: AtomicBool = AtomicBool::new(false);
@@ -29,8 +30,8 @@ pub fn entered() -> bool {
     ENTERING.load(Ordering::SeqCst)
 }
 
-/// Whether any system call of ours could be deadly. Relaxed: the thread that enters has stored it itself, and
-/// threads that it makes come after it.
+/// Whether any system call of ours could be deadly. Relaxed: the thread that enters has stored it
+/// itself, and threads that it makes come after it.
 #[must_use]
 #[inline]
 pub fn inside() -> bool {

@@ -1,7 +1,7 @@
 //! Small files of /proc, /sys and the like, read whole into a buffer of the caller's.
 //!
-//! Knows nothing of what stands in them but numbers behind keys. Entry points: [`read_file`], [`try_read_file`],
-//! [`open`], [`field`]. They block as long as the kernel takes to make the text.
+//! Knows nothing of what stands in them but numbers behind keys. Entry points: [`read_file`],
+//! [`try_read_file`], [`open`], [`field`]. They block as long as the kernel takes to make the text.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::CStr;

@@ -11,7 +11,9 @@ use core::ptr::NonNull;
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munlock, munmap};
+use rustix::mm::{
+    MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munlock, munmap,
+};
 
 use super::PAGE_SIZE;
 
@@ -32,7 +34,11 @@ const TRIES: u64 = 8;
 ///
 /// # Errors
 /// Those of `mmap` and `mprotect`.
-pub fn map(file: Option<BorrowedFd<'_>>, size: usize, flags: MapFlags) -> Result<NonNull<u8>, Errno> {
+pub fn map(
+    file: Option<BorrowedFd<'_>>,
+    size: usize,
+    flags: MapFlags,
+) -> Result<NonNull<u8>, Errno> {
     let source = Source { file, flags };
     let at = match source.piece(core::ptr::null_mut(), 0, size) {
         // The limit on locked memory.

@@ -1,11 +1,15 @@
-//! The packet tap: `RSOCKET_PCAP` names a file into which the bytes of all connections are written as TCP segments, for
-//! Wireshark and its like, which see nothing of what does not travel by TCP.
+//! The packet tap: `RSOCKET_PCAP` names a file into which the bytes of all connections are written
+//! as TCP segments, for Wireshark and its like, which see nothing of what does not travel by TCP.
 //!
-//! The segments are made up: what a call of the program's moved is one segment (or a few), when the call has returned.
-//! One write each, at the end of the file, so that processes can share it. Off it costs one look at a byte for each
-//! call ([`crate::socket::watching`]). Must not know how bytes travel. Entry points: [`open`], [`moved`], [`over`].
+//! The segments are made up: what a call of the program's moved is one segment (or a few), when the
+//! call has returned. One write each, at the end of the file, so that processes can share it. Off
+//! it costs one look at a byte for each call ([`crate::socket::watching`]). Must not know how bytes
+//! travel. Entry points: [`open`], [`moved`], [`over`].
 
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 pub mod pcapng;
 
@@ -45,9 +49,12 @@ struct Stream {
 
 /// Opens the file that `RSOCKET_PCAP` names, if it does; true if the tap is on from now on.
 pub fn open<'a>(env: impl Fn(&CStr) -> Option<&'a CStr>) -> bool {
-    let Some(file) = env(c"RSOCKET_PCAP").map(CStr::to_bytes).filter(|f| !f.is_empty()) else { return false };
+    let Some(file) = env(c"RSOCKET_PCAP").map(CStr::to_bytes).filter(|f| !f.is_empty()) else {
+        return false;
+    };
     if STREAMS.load(Ordering::Relaxed).is_null() {
-        let (flags, size) = (MapFlags::SHARED | MapFlags::NORESERVE, size_of::<[Stream; MAX_SLOTS]>());
+        let (flags, size) =
+            (MapFlags::SHARED | MapFlags::NORESERVE, size_of::<[Stream; MAX_SLOTS]>());
         let rw = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice.
         match unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), size, rw, flags) } {
@@ -81,18 +88,21 @@ pub fn open<'a>(env: impl Fn(&CStr) -> Option<&'a CStr>) -> bool {
 /// In a forked child: a file that is to be each process's own is opened anew.
 pub fn forked() {
     let own = |v: &CStr| v.to_bytes().windows(2).any(|w| w == b"%p");
-    if FD.load(Ordering::Relaxed) >= 0 && crate::environment::variable(c"RSOCKET_PCAP").is_some_and(own) {
+    if FD.load(Ordering::Relaxed) >= 0
+        && crate::environment::variable(c"RSOCKET_PCAP").is_some_and(own)
+    {
         open(crate::environment::variable);
     }
 }
 
 fn stream(id: SlotId) -> Option<&'static Stream> {
-    // SAFETY: null, or a shared mapping of this size that is never unmapped; all zeroes are valid, and it is reached
-    // through atomics only.
+    // SAFETY: null, or a shared mapping of this size that is never unmapped; all zeroes are valid,
+    // and it is reached through atomics only.
     unsafe { STREAMS.load(Ordering::Acquire).as_ref() }?.get(id.raw() as usize)
 }
 
-/// The program's call has moved the first `n` bytes of this list: to the peer, or (`received`) from it.
+/// The program's call has moved the first `n` bytes of this list: to the peer, or (`received`) from
+/// it.
 #[cold]
 pub fn moved(id: SlotId, s: &Slot, received: bool, list: &[libc::iovec], n: usize) {
     if FD.load(Ordering::Relaxed) < 0 || sandbox::inside() {
@@ -119,8 +129,8 @@ pub fn moved(id: SlotId, s: &Slot, received: bool, list: &[libc::iovec], n: usiz
 /// The last holder closes the connection.
 #[cold]
 pub fn over(id: SlotId, s: &Slot) {
-    let known =
-        stream(id).filter(|t| t.generation.load(Ordering::Relaxed) == s.generation.load(Ordering::Relaxed));
+    let known = stream(id)
+        .filter(|t| t.generation.load(Ordering::Relaxed) == s.generation.load(Ordering::Relaxed));
     if let Some(stream) = known
         && !sandbox::inside()
         && stream.closed.swap(1, Ordering::Relaxed) == 0
@@ -198,7 +208,8 @@ fn kernels(fd: RawFd) -> Option<[SocketAddr; 2]> {
 /// One segment. A file that takes no more is left alone.
 fn write(stream: &Stream, received: bool, flags: u8, pieces: &[libc::iovec], len: usize) {
     let [sent_so_far, received_so_far] = &stream.moved;
-    let (own, other) = if received { (received_so_far, sent_so_far) } else { (sent_so_far, received_so_far) };
+    let (own, other) =
+        if received { (received_so_far, sent_so_far) } else { (sent_so_far, received_so_far) };
     let [ours, theirs] = stream.names.each_ref().map(|n| n.get());
     let (Some(ours), Some(theirs)) = (ours, theirs) else { return };
     let (from, to) = if received { (theirs, ours) } else { (ours, theirs) };
@@ -206,14 +217,16 @@ fn write(stream: &Stream, received: bool, flags: u8, pieces: &[libc::iovec], len
     // The SYN is number 0.
     let sequence = if flags & tcp::SYN != 0 { 0 } else { (first as u32).wrapping_add(1) };
     let first_syn = flags & (tcp::SYN | tcp::ACK) == tcp::SYN;
-    let acknowledged = if first_syn { 0 } else { (other.load(Ordering::Relaxed) as u32).wrapping_add(1) };
+    let acknowledged =
+        if first_syn { 0 } else { (other.load(Ordering::Relaxed) as u32).wrapping_add(1) };
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     let time = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
     let segment = Segment { from, to, sequence, acknowledged, flags, len, time };
     let (head, tail) = (segment.head(), segment.tail());
     let piece = |b: &[u8]| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
     let mut all = [piece(&[]); PIECES + 2];
-    let parts = [piece(head.get())].into_iter().chain(pieces.iter().copied()).chain([piece(tail.get())]);
+    let parts =
+        [piece(head.get())].into_iter().chain(pieces.iter().copied()).chain([piece(tail.get())]);
     let mut count = 0;
     let mut whole = 0;
     for (to, from) in all.iter_mut().zip(parts) {
@@ -223,8 +236,8 @@ fn write(stream: &Stream, received: bool, flags: u8, pieces: &[libc::iovec], len
     }
     let fd = FD.load(Ordering::Relaxed);
     let done = if fd >= 0 && sys::may_append(sys::borrow(fd), whole) {
-        // SAFETY: the pieces are the program's, readable as it vouched by its own call, and two buffers of ours. A raw
-        // system call: libc's writev is a hook of ours.
+        // SAFETY: the pieces are the program's, readable as it vouched by its own call, and two
+        // buffers of ours. A raw system call: libc's writev is a hook of ours.
         unsafe { libc::syscall(libc::SYS_writev, fd, all.as_ptr(), count) }
     } else {
         -1
@@ -257,6 +270,9 @@ mod tests {
         assert_eq!(rest.next(100).2, 0);
         let many = [piece(1); 40];
         let mut rest = Rest { list: &many, skip: 0 };
-        assert_eq!([rest.next(100).2, rest.next(100).2, rest.next(100).2, rest.next(100).2], [16, 16, 8, 0]);
+        assert_eq!(
+            [rest.next(100).2, rest.next(100).2, rest.next(100).2, rest.next(100).2],
+            [16, 16, 8, 0]
+        );
     }
 }

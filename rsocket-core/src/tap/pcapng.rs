@@ -1,5 +1,6 @@
-//! The pcapng format, as far as the tap needs it: a section with one interface of raw IP packets, and TCP segments as
-//! they would have been. Pure; numbers are in the order of the machine, which the format allows, packets in the network's.
+//! The pcapng format, as far as the tap needs it: a section with one interface of raw IP packets,
+//! and TCP segments as they would have been. Pure; numbers are in the order of the machine, which
+//! the format allows, packets in the network's.
 #![forbid(unsafe_code)]
 
 use core::net::{IpAddr, SocketAddr};
@@ -51,7 +52,8 @@ impl<const N: usize> Bytes<N> {
     }
 }
 
-/// What a section begins with. Blocks of several processes may follow each other in any order: each has said the same.
+/// What a section begins with. Blocks of several processes may follow each other in any order: each
+/// has said the same.
 #[must_use]
 pub fn opening() -> Bytes<OPENING> {
     let mut b = Bytes::new();
@@ -189,7 +191,8 @@ mod tests {
     #[test]
     fn lengths_agree_wherever_they_stand() {
         let four = ["10.0.0.1:80".parse().unwrap(), "10.0.0.2:9".parse().unwrap()];
-        let mapped = ["[::ffff:10.0.0.1]:80".parse().unwrap(), "[::ffff:10.0.0.2]:9".parse().unwrap()];
+        let mapped =
+            ["[::ffff:10.0.0.1]:80".parse().unwrap(), "[::ffff:10.0.0.2]:9".parse().unwrap()];
         let six = ["[fd00::1]:80".parse().unwrap(), "[fd00::2]:9".parse().unwrap()];
         for ([from, to], ip) in [(four, 20), (mapped, 20), (six, 40)] {
             for flags in [tcp::SYN, tcp::ACK] {
@@ -197,8 +200,9 @@ mod tests {
                     let s = Segment { from, to, sequence: 1, acknowledged: 2, flags, len, time: 3 };
                     let (head, tail) = (s.head(), s.tail());
                     let whole = head.get().len() + len + tail.get().len();
-                    let said =
-                        |at: usize, from: &[u8]| u32::from_ne_bytes(from[at..at + 4].try_into().unwrap());
+                    let said = |at: usize, from: &[u8]| {
+                        u32::from_ne_bytes(from[at..at + 4].try_into().unwrap())
+                    };
                     assert_eq!(said(4, head.get()) as usize, whole);
                     assert_eq!(said(tail.get().len() - 4, tail.get()) as usize, whole);
                     assert_eq!(whole % 4, 0);

@@ -1,4 +1,5 @@
-//! The world of the life models: one direction of a connection, TCP as a queue, and the steps of the calls.
+//! The world of the life models: one direction of a connection, TCP as a queue, and the steps of
+//! the calls.
 #![allow(unreachable_pub)] // A module of one test.
 #![allow(clippy::wrong_self_convention)] // The methods are named as the functions they copy.
 
@@ -75,7 +76,8 @@ fn zeroed<T>(layout: Layout) -> NonNull<T> {
 }
 
 fn fresh() -> (&'static Slot, &'static Slot, Direction) {
-    // SAFETY: zeroes are a valid slot (it starts its life in zeroed shared memory), and nothing frees it.
+    // SAFETY: zeroes are a valid slot (it starts its life in zeroed shared memory), and nothing
+    // frees it.
     let slot = || unsafe { zeroed::<Slot>(Layout::new::<Slot>()).as_ref() };
     let memory = Layout::from_size_align(layout::DIRECTION_LEN, layout::PAGE).expect("layout");
     // SAFETY: so many bytes, aligned, never freed.
@@ -132,7 +134,11 @@ impl World {
         // SAFETY: nobody else has the slots yet.
         unsafe { self.to.receive.alone() }.set(receive);
         // SAFETY: as above.
-        unsafe { self.from.send.alone() }.set(SendState { banks, data_position: 0, control_position: 0 });
+        unsafe { self.from.send.alone() }.set(SendState {
+            banks,
+            data_position: 0,
+            control_position: 0,
+        });
         Me::new(self, 7, None).give_back().expect("immortal");
     }
 

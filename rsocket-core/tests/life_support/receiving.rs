@@ -281,17 +281,26 @@ impl Me<'_> {
         for bank in 0..2 {
             loop {
                 let mut state = held.draft();
-                assert_eq!(state.banks[bank].owes(), { state.banks[bank] }.next_update(false).is_some());
+                assert_eq!(
+                    state.banks[bank].owes(),
+                    { state.banks[bank] }.next_update(false).is_some()
+                );
                 let Some(update) = state.banks[bank].next_update(false) else { break };
                 let position = state.control_position;
                 state.control_position = position.wrapping_add(1);
                 self.step()?;
                 if let Some((index, region)) = update.entry {
-                    w.lane.post_entry(bank * layout::SEGMENTS + index as usize, link::entry(bank, region));
+                    w.lane.post_entry(
+                        bank * layout::SEGMENTS + index as usize,
+                        link::entry(bank, region),
+                    );
                     self.step()?;
                 }
                 let with = if update.entry.is_some() { layout::WITH_ENTRY } else { 0 };
-                w.lane.publish_control(position, update.word.0 | (bank as u32 * layout::LARGE_BANK) | with);
+                w.lane.publish_control(
+                    position,
+                    update.word.0 | (bank as u32 * layout::LARGE_BANK) | with,
+                );
                 self.step()?;
                 state.flip();
                 self.step()?;
@@ -310,12 +319,14 @@ impl Me<'_> {
                 let total = self.receiving().view().total();
                 let end = marks::end(&w.lane);
                 self.step()?;
-                if end.is_none() && marks::want_return(&w.lane, total) || marks::end(&w.lane) == Some(total) {
+                if end.is_none() && marks::want_return(&w.lane, total)
+                    || marks::end(&w.lane) == Some(total)
+                {
                     self.step()?;
                     s.set_receive_mode(ReceiveMode::Returned);
                 }
-                // Otherwise the sender was first, and we read on up to its mark. (The library gives up a
-                // connection that another program is to go on with.)
+                // Otherwise the sender was first, and we read on up to its mark. (The library gives
+                // up a connection that another program is to go on with.)
             }
             ReceiveMode::Acknowledged => {
                 if marks::want_return(&w.lane, 0) || marks::end(&w.lane) == Some(0) {

@@ -116,7 +116,9 @@ impl Me<'_> {
             self.cut()?;
         }
         match s.send_mode() {
-            SendMode::Device if marks::return_wanted(&self.world.lane).is_none() => self.into_device(bytes),
+            SendMode::Device if marks::return_wanted(&self.world.lane).is_none() => {
+                self.into_device(bytes)
+            }
             SendMode::Device => {
                 self.give_way()?;
                 Ok(self.into_kernel(bytes))
@@ -169,7 +171,9 @@ impl Me<'_> {
             let piece = &bytes[done..done + len];
             self.step()?;
             // SAFETY: the piece is readable, and not the direction's memory.
-            assert!(unsafe { w.lane.write(write.target.addr, piece.as_ptr(), len, CopyHint::Ordinary) });
+            assert!(unsafe {
+                w.lane.write(write.target.addr, piece.as_ptr(), len, CopyHint::Ordinary)
+            });
             self.step()?;
             let position = state.data_position;
             state.data_position = position.wrapping_add(1);
@@ -234,10 +238,11 @@ impl Me<'_> {
                 s.set(flag::TAIL_SENT);
                 return Ok(());
             }
-            let (offset, len) =
-                detach::locate(&state, &w.lane, at, Beyond::Peer).expect("the tail is in the window");
+            let (offset, len) = detach::locate(&state, &w.lane, at, Beyond::Peer)
+                .expect("the tail is in the window");
             let base = w.lane.payload(offset, len as usize).expect("in the buffer");
-            // SAFETY: payload() vouches for the bytes, and nobody writes them: the direction has ended.
+            // SAFETY: payload() vouches for the bytes, and nobody writes them: the direction has
+            // ended.
             let bytes = unsafe { std::slice::from_raw_parts(base, len as usize) };
             w.tcp(|t| {
                 t.queue.extend(bytes);

@@ -15,7 +15,8 @@ use rsocket_core::wire::word::{Message, Word};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-pub(crate) const UPSTREAM: RecvParams = RecvParams { queue: 384, segments: 2, large: 65536, small: 0 };
+pub(crate) const UPSTREAM: RecvParams =
+    RecvParams { queue: 384, segments: 2, large: 65536, small: 0 };
 
 /// One end of a connection.
 pub(crate) struct End<P = SimPair> {
@@ -32,7 +33,8 @@ pub(crate) struct End<P = SimPair> {
     pub(crate) grow: bool,
 }
 
-/// Registers what an end needs and says how it wants to receive. `entries` is the length of its table.
+/// Registers what an end needs and says how it wants to receive. `entries` is the length of its
+/// table.
 pub(crate) fn prepare(
     pair: &mut impl QueuePair,
     recv: RecvParams,
@@ -53,8 +55,8 @@ pub(crate) fn prepare(
     }
 }
 
-/// Two ends of an established connection. Each receives as its parameters say; the tables are as long as
-/// the other side has segments.
+/// Two ends of an established connection. Each receives as its parameters say; the tables are as
+/// long as the other side has segments.
 pub(crate) fn connect(weather: Weather, recv: [RecvParams; 2]) -> (Rc<RefCell<World>>, End, End) {
     connect_as(weather, recv, true)
 }
@@ -105,7 +107,9 @@ impl<P: QueuePair> End<P> {
 
     fn completed(&mut self, completion: Completion) {
         match completion {
-            Completion::None | Completion::Sent { token: HALF } | Completion::Failed { token: HALF } => {}
+            Completion::None
+            | Completion::Sent { token: HALF }
+            | Completion::Failed { token: HALF } => {}
             Completion::Sent { token } => self.stream.on_sent(token),
             Completion::Failed { .. } => self.stream.on_failed(),
             Completion::Ended => {
@@ -151,9 +155,13 @@ impl<P: QueuePair> End<P> {
         };
         assert_eq!(bytes.len(), post.target.len as usize);
         self.log.push((post.target, post.word));
-        // The stream counts work requests: that there is room is its business. The pair may have ended.
+        // The stream counts work requests: that there is room is its business. The pair may have
+        // ended.
         let outcome = self.pair.post_message(bytes, post.target, post.word, post.token);
-        assert!(!matches!(outcome, Err(rsocket_core::device::PostError::Full)), "slots are counted wrong");
+        assert!(
+            !matches!(outcome, Err(rsocket_core::device::PostError::Full)),
+            "slots are counted wrong"
+        );
     }
 
     /// A nonblocking send call as upstream does it: progress only when stuck.

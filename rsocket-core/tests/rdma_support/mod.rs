@@ -1,5 +1,5 @@
-//! Pairs of the RDMA device, connected through the connection manager within this process, over the device
-//! whose address `RSOCKET_TEST_RDMA` names.
+//! Pairs of the RDMA device, connected through the connection manager within this process, over the
+//! device whose address `RSOCKET_TEST_RDMA` names.
 #![allow(dead_code)]
 
 use std::cell::RefCell;
@@ -18,14 +18,16 @@ use rsocket_core::wire::word::Word;
 /// Longer than anything takes in a slow machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Nothing more comes after so long without anything: the retry timers of the devices are far shorter.
+/// Nothing more comes after so long without anything: the retry timers of the devices are far
+/// shorter.
 const QUIET: Duration = Duration::from_millis(400);
 
 pub(crate) const LISTENER: u64 = 1;
 
 /// The address of the device to test.
 pub(crate) fn address() -> IpAddr {
-    let text = std::env::var("RSOCKET_TEST_RDMA").expect("RSOCKET_TEST_RDMA names an RDMA device's address");
+    let text = std::env::var("RSOCKET_TEST_RDMA")
+        .expect("RSOCKET_TEST_RDMA names an RDMA device's address");
     text.parse().expect("RSOCKET_TEST_RDMA is an address")
 }
 
@@ -79,7 +81,13 @@ impl QueuePair for End {
     fn post_send(&mut self, word: Word, token: u64) -> Result<(), PostError> {
         self.with(|pair| pair.post_send(word, token))
     }
-    fn post_message(&mut self, bytes: &[u8], target: Sge, word: Word, token: u64) -> Result<(), PostError> {
+    fn post_message(
+        &mut self,
+        bytes: &[u8],
+        target: Sge,
+        word: Word,
+        token: u64,
+    ) -> Result<(), PostError> {
         self.with(|pair| pair.post_message(bytes, target, word, token))
     }
     fn post_filled(
@@ -182,7 +190,9 @@ impl Fabric {
         id.connect(request).unwrap();
         let event = self.event();
         assert_eq!(event.id, LISTENER, "{event:?}");
-        let Kind::Request { id: far_id, private: requested, .. } = event.kind else { panic!("{event:?}") };
+        let Kind::Request { id: far_id, private: requested, .. } = event.kind else {
+            panic!("{event:?}")
+        };
         let far_key = self.key();
         far_id.set_key(far_key).unwrap();
         let far = far_id.create_pair(&self.params).unwrap_or_else(|e| panic!("{e}"));
@@ -197,7 +207,8 @@ impl Fabric {
                 assert_eq!(event.id, far_key);
             }
         }
-        let end = |pair, id, key| End { pair: Rc::new(RefCell::new(Some(pair))), id: Rc::new(id), key };
+        let end =
+            |pair, id, key| End { pair: Rc::new(RefCell::new(Some(pair))), id: Rc::new(id), key };
         let ends = [end(near, id, key), end(far, far_id, far_key)];
         self.live = ends.to_vec();
         self.killed = false;

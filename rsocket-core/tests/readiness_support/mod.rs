@@ -1,5 +1,5 @@
-//! A simulated device beside real TCP pairs, for the readiness tests: slots are plain structs, bells are
-//! eventfds, and "the peer" is the test itself.
+//! A simulated device beside real TCP pairs, for the readiness tests: slots are plain structs,
+//! bells are eventfds, and "the peer" is the test itself.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used)]
 
 use std::net::{TcpListener, TcpStream};
@@ -384,8 +384,8 @@ impl Conn {
         self.wake(rings);
     }
 
-    /// The same, by a peer that has found two sets' bells, and is held up when it has rung the one at `first`; it goes on
-    /// as [`MEANWHILE`] says.
+    /// The same, by a peer that has found two sets' bells, and is held up when it has rung the one
+    /// at `first`; it goes on as [`MEANWHILE`] says.
     pub fn deliver_in_two_steps(&self, n: u64, first: usize) {
         let (now, later) = state(self.slot, |s| {
             s.received += n;
@@ -475,9 +475,11 @@ impl Ep {
     pub fn try_wait(&self, max: usize, timeout: Option<Duration>) -> Result<Vec<(u32, u64)>, i32> {
         let mut ev = vec![libc::epoll_event { events: 0, u64: 0 }; max];
         // SAFETY: room for max.
-        let n =
-            unsafe { SETS.wait(self.0, ev.as_mut_ptr(), max as i32, timeout, std::ptr::null(), real_wait) };
-        let mut got: Vec<_> = ev.into_iter().take(n.map_err(|e| e.0)?).map(|e| (e.events, e.u64)).collect();
+        let n = unsafe {
+            SETS.wait(self.0, ev.as_mut_ptr(), max as i32, timeout, std::ptr::null(), real_wait)
+        };
+        let mut got: Vec<_> =
+            ev.into_iter().take(n.map_err(|e| e.0)?).map(|e| (e.events, e.u64)).collect();
         got.sort_by_key(|e| e.1);
         Ok(got)
     }

@@ -50,8 +50,8 @@ pub(crate) struct Child(libc::pid_t);
 
 impl Child {
     pub(crate) fn start(work: impl FnOnce()) -> Self {
-        // SAFETY: the child goes on with one thread, and leaves by _exit; the C library keeps its allocator
-        // usable across a fork.
+        // SAFETY: the child goes on with one thread, and leaves by _exit; the C library keeps its
+        // allocator usable across a fork.
         match unsafe { libc::fork() } {
             0 => {
                 thread::forked();

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::Parser;
 use clap_complete::Shell;
 
-/// Run a program over rsockets: its TCP connections move to shared memory or RDMA where they can, and stay on TCP
-/// where they cannot.
+/// Run a program over rsockets: its TCP connections move to shared memory or RDMA where they can,
+/// and stay on TCP where they cannot.
 #[derive(Parser, Debug, Default)]
 #[command(
     name = "rsrun",
@@ -68,7 +68,8 @@ pub struct Arguments {
     #[arg(long)]
     pub trust_seccomp: bool,
 
-    /// What to do where a seccomp filter watches over the program: probe what it allows, trust it, or refuse to attach
+    /// What to do where a seccomp filter watches over the program: probe what it allows, trust it,
+    /// or refuse to attach
     #[arg(long, value_name = "HOW", value_parser = ["probe", "trust", "refuse"], conflicts_with = "trust_seccomp")]
     pub seccomp: Option<String>,
 
@@ -106,7 +107,10 @@ pub struct Arguments {
     pub explain: bool,
 
     #[arg(long, value_name = "SHELL", hide = true)]
-    #[expect(missing_docs, reason = "it would be shown: completions for this shell, for scripts/install")]
+    #[expect(
+        missing_docs,
+        reason = "it would be shown: completions for this shell, for scripts/install"
+    )]
     pub completions: Option<Shell>,
 
     /// The program, and what it is given
@@ -136,8 +140,10 @@ mod tests {
 
     #[test]
     fn the_programs_options_are_its_own() {
-        let a = Arguments::try_parse_from(["rsrun", "-t", "shm,tcp", "--log", "--", "curl", "-s", "-t", "x"])
-            .unwrap();
+        let a = Arguments::try_parse_from([
+            "rsrun", "-t", "shm,tcp", "--log", "--", "curl", "-s", "-t", "x",
+        ])
+        .unwrap();
         assert_eq!((a.transport.as_deref(), a.log.as_deref()), (Some("shm,tcp"), Some("info")));
         assert_eq!(a.program, ["curl", "-s", "-t", "x"]);
         let a = Arguments::try_parse_from(["rsrun", "curl", "--log", "-R"]).unwrap();

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 /// What is preloaded for unmodified programs, and for those that call rsocket(7).
 const NAMES: [&str; 2] = ["librspreload.so", "librsocket.so"];
 
-/// Where they are installed, below a directory of libraries. In the second, on Debian, lie rdma-core's of the same
-/// name: so the first is the one of our package.
+/// Where they are installed, below a directory of libraries. In the second, on Debian, lie
+/// rdma-core's of the same name: so the first is the one of our package.
 const SUBDIRECTORIES: [&str; 2] = ["rsocket-rs", "rsocket"];
 
 /// The library to preload.
@@ -23,7 +23,10 @@ pub fn find(named: Option<&Path>, for_rsocket: bool) -> Result<PathBuf, String> 
     let own = std::env::current_exe().map_err(|e| format!("cannot find myself: {e}"))?;
     let places = candidates(&own, std::env::consts::ARCH);
     places.iter().map(|d| d.join(name)).find(|p| p.is_file()).ok_or_else(|| {
-        format!("{name} is neither beside {} nor where it is installed; use --library", own.display())
+        format!(
+            "{name} is neither beside {} nor where it is installed; use --library",
+            own.display()
+        )
     })
 }
 
@@ -47,8 +50,12 @@ mod tests {
     #[test]
     fn beside_then_in_the_prefix() {
         let places = candidates(Path::new("/opt/rs/bin/rsrun"), "x86_64");
-        let want =
-            ["/opt/rs/bin", "/opt/rs/lib/rsocket-rs", "/opt/rs/lib/rsocket", "/opt/rs/lib64/rsocket-rs"];
+        let want = [
+            "/opt/rs/bin",
+            "/opt/rs/lib/rsocket-rs",
+            "/opt/rs/lib/rsocket",
+            "/opt/rs/lib64/rsocket-rs",
+        ];
         assert!(places.iter().zip(want).all(|(p, w)| p == Path::new(w)));
         assert!(places.contains(&PathBuf::from("/opt/rs/lib/x86_64-linux-gnu/rsocket")));
         assert!(places.contains(&PathBuf::from("/usr/lib/x86_64-linux-gnu/rsocket")));

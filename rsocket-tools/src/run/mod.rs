@@ -1,9 +1,10 @@
 //! `rsrun`: finds the library, sets the environment, and becomes the program.
 //!
-//! [`arguments`] is the command line, [`settings`] what of it becomes the environment, [`library`] where the library
-//! is, [`preload`] the order in `LD_PRELOAD`, [`program`] whether the program can be served at all, [`explain`] the
-//! report. The exit status is the program's; 125 when rsrun itself fails or refuses, 126 when the program cannot be
-//! executed, 127 when it is not found, as env(1) has it.
+//! [`arguments`] is the command line, [`settings`] what of it becomes the environment, [`library`]
+//! where the library is, [`preload`] the order in `LD_PRELOAD`, [`program`] whether the program can
+//! be served at all, [`explain`] the report. The exit status is the program's; 125 when rsrun
+//! itself fails or refuses, 126 when the program cannot be executed, 127 when it is not found, as
+//! env(1) has it.
 
 pub mod arguments;
 pub mod explain;
@@ -79,7 +80,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode, String> {
 }
 
 /// Comes back only if that failed.
-fn become_program(words: &[OsString], preload: &OsString, set: &[(&'static str, OsString)]) -> ExitCode {
+fn become_program(
+    words: &[OsString],
+    preload: &OsString,
+    set: &[(&'static str, OsString)],
+) -> ExitCode {
     let Some((name, rest)) = words.split_first() else { return ExitCode::from(OWN_FAILURE) };
     let mut command = Command::new(name);
     command.args(rest).env("LD_PRELOAD", preload).envs(set.iter().map(|(k, v)| (k, v)));

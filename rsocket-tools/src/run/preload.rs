@@ -1,5 +1,5 @@
-//! The order in `LD_PRELOAD`. What was there stays; a sanitizer's run-time library must come before everything, and
-//! ours comes before what else is there, so that it is what the program calls.
+//! The order in `LD_PRELOAD`. What was there stays; a sanitizer's run-time library must come before
+//! everything, and ours comes before what else is there, so that it is what the program calls.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,14 +8,19 @@ use std::path::Path;
 use rsocket_core::libdir;
 
 /// Beginnings of the names of libraries that must be first.
-const FIRST: [&[u8]; 5] = [b"libasan.so", b"libtsan.so", b"libubsan.so", b"liblsan.so", b"libclang_rt."];
+const FIRST: [&[u8]; 5] =
+    [b"libasan.so", b"libtsan.so", b"libubsan.so", b"liblsan.so", b"libclang_rt."];
 
-/// The library's path as it goes into `LD_PRELOAD`: with `$LIB`, where the linker then finds the same file. Programs of
-/// another C library (musl) find none there, and start; with the plain path they would not.
+/// The library's path as it goes into `LD_PRELOAD`: with `$LIB`, where the linker then finds the
+/// same file. Programs of another C library (musl) find none there, and start; with the plain path
+/// they would not.
 #[must_use]
 pub fn portable(library: &Path) -> OsString {
     let path = library.as_os_str().as_bytes();
-    match libdir::directory().filter(|d| libdir::is_right(d)).and_then(|d| libdir::with_variable(path, d)) {
+    match libdir::directory()
+        .filter(|d| libdir::is_right(d))
+        .and_then(|d| libdir::with_variable(path, d))
+    {
         Some([before, after]) => OsString::from_vec([before, b"$LIB", after].concat()),
         None => library.into(),
     }
@@ -37,7 +42,10 @@ pub fn order(before: &OsStr, library: &Path, runtime: Option<&OsStr>) -> Result<
     let ours = library.as_os_str().as_bytes();
     let separates = |b: &u8| matches!(b, b' ' | b':');
     if ours.iter().any(separates) {
-        return Err(format!("{}: LD_PRELOAD cannot hold a path with a blank or a colon", library.display()));
+        return Err(format!(
+            "{}: LD_PRELOAD cannot hold a path with a blank or a colon",
+            library.display()
+        ));
     }
     let there: Vec<&[u8]> = before.as_bytes().split(separates).filter(|w| !w.is_empty()).collect();
     let mut list: Vec<&[u8]> = Vec::new();
@@ -72,7 +80,10 @@ mod tests {
         );
         assert_eq!(ordered("/old/librspreload.so  a.so", None), "/l/librspreload.so a.so");
         assert_eq!(ordered("a.so", Some("libtsan.so.2")), "libtsan.so.2 /l/librspreload.so a.so");
-        assert_eq!(ordered("/x/libasan.so.8", Some("libasan.so.8")), "/x/libasan.so.8 /l/librspreload.so");
+        assert_eq!(
+            ordered("/x/libasan.so.8", Some("libasan.so.8")),
+            "/x/libasan.so.8 /l/librspreload.so"
+        );
         assert!(order("".as_ref(), Path::new("/a b/l.so"), None).is_err());
     }
 }

@@ -1,6 +1,6 @@
-//! Whether a program can be served. The dynamic linker preloads nothing into static programs, nor into those that get
-//! privileges by being executed, nor across architectures; and Go makes its system calls itself. There the library
-//! would silently do nothing, so rsrun says so and refuses.
+//! Whether a program can be served. The dynamic linker preloads nothing into static programs, nor
+//! into those that get privileges by being executed, nor across architectures; and Go makes its
+//! system calls itself. There the library would silently do nothing, so rsrun says so and refuses.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -42,8 +42,8 @@ const DEEPEST: usize = 4;
 /// If there is no such program, or the library would do nothing in it.
 pub fn look(name: &OsStr, library: &Path) -> Result<Program, Trouble> {
     let search = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let path =
-        find(name, &search).ok_or_else(|| Trouble::Missing(format!("{}: not found", name.display())))?;
+    let path = find(name, &search)
+        .ok_or_else(|| Trouble::Missing(format!("{}: not found", name.display())))?;
     let mut now = path.clone();
     let mut depth = 0;
     while let Some(next) = script(&now).map_err(|e| unreadable(&now, &e))? {
@@ -68,8 +68,9 @@ fn unreadable(path: &Path, e: &std::io::Error) -> Trouble {
 }
 
 fn find(name: &OsStr, search: &OsStr) -> Option<PathBuf> {
-    let runs =
-        |p: &PathBuf| fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    let runs = |p: &PathBuf| {
+        fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
     if name.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(name)).filter(runs);
     }
@@ -114,8 +115,8 @@ fn privileges(path: &Path) -> Result<(), Trouble> {
 /// Why the library would do nothing in this file; or the sanitizer's library that it needs first.
 fn binary(path: &Path, library: &Path) -> Result<Option<OsString>, String> {
     let data = fs::read(path).map_err(|e| format!("cannot be read ({e})"))?;
-    let ours =
-        fs::read(library).map_err(|e| format!("cannot be compared with {} ({e})", library.display()))?;
+    let ours = fs::read(library)
+        .map_err(|e| format!("cannot be compared with {} ({e})", library.display()))?;
     let machine = |d: &[u8]| d.get(4..5).zip(d.get(18..20)).map(|(c, m)| [c, m].concat());
     if !data.starts_with(&elf::ELFMAG) {
         return Err("is neither an ELF program nor a script".to_owned());
@@ -143,7 +144,8 @@ fn inside(data: &[u8]) -> Result<Option<OsString>, String> {
         return Err("does not use glibc".to_owned());
     }
     let table = file.elf_dynamic_table().map_err(broken)?;
-    let needed = table.iter().filter(|d| d.tag == elf::DT_NEEDED).filter_map(|d| table.string(d).ok());
+    let needed =
+        table.iter().filter(|d| d.tag == elf::DT_NEEDED).filter_map(|d| table.string(d).ok());
     let sanitizers = [&b"libasan.so"[..], b"libtsan.so", b"libubsan.so", b"liblsan.so"];
     let mut runtime = needed.filter(|name| sanitizers.iter().any(|s| name.starts_with(s)));
     Ok(runtime.next().map(|name| OsString::from_vec(name.to_vec())))
@@ -155,7 +157,10 @@ mod tests {
 
     #[test]
     fn programs_are_found_as_the_shell_does() {
-        assert_eq!(find("sh".as_ref(), "/nonexistent:/bin".as_ref()).unwrap(), Path::new("/bin/sh"));
+        assert_eq!(
+            find("sh".as_ref(), "/nonexistent:/bin".as_ref()).unwrap(),
+            Path::new("/bin/sh")
+        );
         assert!(find("no-such-program".as_ref(), "/bin".as_ref()).is_none());
         assert!(find("/etc/passwd".as_ref(), "/bin".as_ref()).is_none());
     }

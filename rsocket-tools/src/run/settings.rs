@@ -33,7 +33,8 @@ pub fn environment(a: &Arguments) -> Result<Vec<(&'static str, OsString)>, Strin
         ("RSOCKET_CONF_DIR", &a.conf_dir),
     ] {
         if let Some(path) = path {
-            let whole = std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let whole =
+                std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()))?;
             put(name, Some(whole.into_os_string()));
         }
     }
@@ -69,14 +70,19 @@ pub struct Resolved {
     pub source: String,
 }
 
-/// Every setting, with where it comes from. `get` is the environment that the program would inherit without rsrun.
-pub fn resolve(set: &[(&'static str, OsString)], get: impl Fn(&str) -> Option<OsString>) -> Vec<Resolved> {
+/// Every setting, with where it comes from. `get` is the environment that the program would inherit
+/// without rsrun.
+pub fn resolve(
+    set: &[(&'static str, OsString)],
+    get: impl Fn(&str) -> Option<OsString>,
+) -> Vec<Resolved> {
     let lookup = |name: &str| {
         let by_option = set.iter().find(|(n, _)| *n == name).map(|(_, v)| (v.clone(), "option"));
         by_option.or_else(|| get(name).map(|v| (v, "environment"))).filter(|(v, _)| !v.is_empty())
     };
     let config = load(&lookup);
-    let directory: PathBuf = lookup("RSOCKET_CONF_DIR").map_or_else(|| DIRECTORY.into(), |(v, _)| v.into());
+    let directory: PathBuf =
+        lookup("RSOCKET_CONF_DIR").map_or_else(|| DIRECTORY.into(), |(v, _)| v.into());
     let mut out = Vec::new();
     for field in &FIELDS {
         let value = (field.get)(&config).to_string();
@@ -99,7 +105,8 @@ pub fn resolve(set: &[(&'static str, OsString)], get: impl Fn(&str) -> Option<Os
         None => ("-".to_owned(), "default".to_owned()),
     };
     let (_, source) = words("RSOCKET_TRANSPORT");
-    let names: Vec<String> = config.transports.iter().map(|t| format!("{t:?}").to_lowercase()).collect();
+    let names: Vec<String> =
+        config.transports.iter().map(|t| format!("{t:?}").to_lowercase()).collect();
     out.push(Resolved { name: "transport".into(), value: names.join(","), source });
     for (name, variable) in [
         ("attach", "RSOCKET_ATTACH"),
@@ -164,8 +171,10 @@ mod tests {
 
     #[test]
     fn the_source_is_the_one_that_wins() {
-        let set =
-            [("RSOCKET_POLLING_TIME", OsString::from("33")), ("RSOCKET_CONF_DIR", "/nonexistent".into())];
+        let set = [
+            ("RSOCKET_POLLING_TIME", OsString::from("33")),
+            ("RSOCKET_CONF_DIR", "/nonexistent".into()),
+        ];
         let got = resolve(&set, |name| match name {
             "RSOCKET_POLLING_TIME" => Some("44".into()),
             "RSOCKET_MEM_DEFAULT" => Some("8192".into()),

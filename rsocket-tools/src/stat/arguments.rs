@@ -44,7 +44,10 @@ pub struct Arguments {
     pub forget: bool,
 
     #[arg(long, value_name = "SHELL", hide = true)]
-    #[expect(missing_docs, reason = "it would be shown: completions for this shell, for scripts/install")]
+    #[expect(
+        missing_docs,
+        reason = "it would be shown: completions for this shell, for scripts/install"
+    )]
     pub completions: Option<Shell>,
 }
 
@@ -57,7 +60,8 @@ mod tests {
     #[test]
     fn it_is_consistent() {
         Arguments::command().debug_assert();
-        let a = Arguments::try_parse_from(["rsstat", "-w", "-p", "1", "-p", "2", "-s", "tcp"]).unwrap();
+        let a =
+            Arguments::try_parse_from(["rsstat", "-w", "-p", "1", "-p", "2", "-s", "tcp"]).unwrap();
         assert_eq!((a.watch, a.pid, a.state), (Some(1.0), vec![1, 2], vec!["tcp".to_owned()]));
         assert!(Arguments::try_parse_from(["rsstat", "-s", "happy"]).is_err());
     }

@@ -12,7 +12,10 @@ pub fn of(address: IpAddr) -> Option<String> {
         IpAddr::V6(a) => a,
     };
     let devices = fs::read_dir("/sys/class/infiniband").ok()?;
-    devices.flatten().find(|d| has(&d.path(), wanted)).and_then(|d| d.file_name().into_string().ok())
+    devices
+        .flatten()
+        .find(|d| has(&d.path(), wanted))
+        .and_then(|d| d.file_name().into_string().ok())
 }
 
 fn has(device: &Path, wanted: std::net::Ipv6Addr) -> bool {

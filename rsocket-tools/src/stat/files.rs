@@ -1,8 +1,9 @@
-//! Finds the files that processes leave, reads them, and removes those of processes that are no more.
+//! Finds the files that processes leave, reads them, and removes those of processes that are no
+//! more.
 //!
-//! They lie in directories of the users who own them; root looks into everybody's. Nothing there is trusted: no
-//! link is followed, nothing but a regular file of the directory's owner is read, and it is read, not mapped, since
-//! its owner may cut it short at any moment.
+//! They lie in directories of the users who own them; root looks into everybody's. Nothing there is
+//! trusted: no link is followed, nothing but a regular file of the directory's owner is read, and
+//! it is read, not mapped, since its owner may cut it short at any moment.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -44,8 +45,9 @@ pub fn all() -> (Vec<Process>, Vec<Process>) {
     (alive, dead)
 }
 
-/// Removes the files of all killed processes; how many there were. What else nobody wants any more goes, too: one that
-/// was killed when it had said that it ends had no time to remove its file, nor had one that was killed when it made it.
+/// Removes the files of all killed processes; how many there were. What else nobody wants any more
+/// goes, too: one that was killed when it had said that it ends had no time to remove its file, nor
+/// had one that was killed when it made it.
 #[must_use]
 pub fn forget_dead(directories: &[PathBuf]) -> usize {
     let mut killed = 0;
@@ -70,7 +72,8 @@ fn unfinished(directory: &Path) -> Vec<PathBuf> {
         name.is_some_and(|pid| started_since_boot(pid).is_none())
     };
     let blank = |path: &PathBuf| {
-        read(path, owner).is_some_and(|words| words.get(head::MAGIC).is_none_or(|magic| *magic == 0))
+        read(path, owner)
+            .is_some_and(|words| words.get(head::MAGIC).is_none_or(|magic| *magic == 0))
     };
     entries.filter(|path| gone(path) && blank(path)).collect()
 }
@@ -106,11 +109,13 @@ pub fn directories() -> Vec<PathBuf> {
     found.into_iter().collect()
 }
 
-/// What one directory has that bears the name of such a file, and who owns it; `None` where it is not to be looked into.
+/// What one directory has that bears the name of such a file, and who owns it; `None` where it is
+/// not to be looked into.
 fn own_files(directory: &Path) -> Option<(impl Iterator<Item = PathBuf> + use<>, u32)> {
     let meta = fs::symlink_metadata(directory).ok()?;
     let uid = rustix::process::geteuid();
-    if !meta.is_dir() || meta.mode() & 0o022 != 0 || !(uid.is_root() || meta.uid() == uid.as_raw()) {
+    if !meta.is_dir() || meta.mode() & 0o022 != 0 || !(uid.is_root() || meta.uid() == uid.as_raw())
+    {
         return None;
     }
     let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|e| e.path());
@@ -152,19 +157,22 @@ fn fate(process: &Process) -> Fate {
     if process.ended {
         return Fate::Ended;
     }
-    // In another pid namespace the number says nothing: then it runs as long as it does not say otherwise.
+    // In another pid namespace the number says nothing: then it runs as long as it does not say
+    // otherwise.
     let here = fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino());
     if process.pid_namespace != 0 && process.pid_namespace != here {
         return Fate::Runs;
     }
     match started_since_boot(process.pid) {
-        // A process that began after the file was made is another one of the same number. Ticks are 10 ms.
+        // A process that began after the file was made is another one of the same number. Ticks are
+        // 10 ms.
         Some(began) if began <= process.made_since_boot.saturating_add(20_000_000) => Fate::Runs,
         _ => Fate::Killed,
     }
 }
 
-/// When a process began, in nanoseconds since the host was booted. `None` if there is none, or only a zombie.
+/// When a process began, in nanoseconds since the host was booted. `None` if there is none, or only
+/// a zombie.
 fn started_since_boot(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may contain anything.
@@ -194,7 +202,8 @@ mod tests {
         assert!(started_since_boot(u32::MAX).is_none());
     }
 
-    /// A directory of this user's with one file for each process: its number, and the words at its head.
+    /// A directory of this user's with one file for each process: its number, and the words at its
+    /// head.
     fn directory(name: &str, files: &[(u32, &[(usize, u64)])]) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("rsstat-{name}-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();

@@ -3,7 +3,8 @@
 use super::arguments::Arguments;
 use super::view::{Connection, Process};
 
-/// Those that the options ask for. A process stays without connections unless connections were asked for.
+/// Those that the options ask for. A process stays without connections unless connections were
+/// asked for.
 #[must_use]
 pub fn select(a: &Arguments, mut processes: Vec<Process>) -> Vec<Process> {
     processes.retain(|p| a.pid.is_empty() || a.pid.contains(&p.pid));

@@ -1,8 +1,8 @@
 //! `rsstat`: the rsockets of running programs, and the last state of those that were killed.
 //!
-//! [`files`] finds and reads what processes leave (`rsocket_core::live`), [`view`] understands it, [`filter`] selects,
-//! [`table`] and JSON show it. What is read was written by other users' processes and is believed no further than
-//! the screen.
+//! [`files`] finds and reads what processes leave (`rsocket_core::live`), [`view`] understands it,
+//! [`filter`] selects, [`table`] and JSON show it. What is read was written by other users'
+//! processes and is believed no further than the screen.
 
 pub mod arguments;
 pub mod device;
@@ -57,8 +57,10 @@ fn show(arguments: &Arguments) -> io::Result<()> {
     loop {
         let text = picture(arguments);
         let mut out = io::stdout().lock();
-        // Over the old picture, line by line, so that nothing flickers; what is left of it below goes.
-        let text = if terminal { format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")) } else { text };
+        // Over the old picture, line by line, so that nothing flickers; what is left of it below
+        // goes.
+        let text =
+            if terminal { format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")) } else { text };
         out.write_all(text.as_bytes())?;
         out.flush()?;
         drop(out);

@@ -8,8 +8,9 @@ use rsocket_core::reason::Reason;
 use super::arguments::Arguments;
 use super::view::{Connection, Process};
 
-const HEADINGS: [&str; 11] =
-    ["PID", "PROGRAM", "LOCAL", "PEER", "STATE", "VIA", "SENT", "RECEIVED", "WOKEN", "SPINS", "AGE"];
+const HEADINGS: [&str; 11] = [
+    "PID", "PROGRAM", "LOCAL", "PEER", "STATE", "VIA", "SENT", "RECEIVED", "WOKEN", "SPINS", "AGE",
+];
 /// Columns that are numbers.
 const RIGHT: [bool; 11] = [true, false, false, false, false, false, true, true, true, true, true];
 
@@ -32,7 +33,9 @@ fn connections(out: &mut String, processes: &[Process], extended: bool) {
     let mut rows: Vec<([String; 11], String)> = vec![(HEADINGS.map(str::to_owned), String::new())];
     for p in processes {
         rows.extend(
-            p.connections.iter().map(|c| (row(p, c), if extended { second_line(c) } else { String::new() })),
+            p.connections
+                .iter()
+                .map(|c| (row(p, c), if extended { second_line(c) } else { String::new() })),
         );
     }
     let width = |i: usize| rows.iter().map(|(r, _)| r[i].chars().count()).max().unwrap_or(0);
@@ -40,8 +43,11 @@ fn connections(out: &mut String, processes: &[Process], extended: bool) {
     for (row, more) in &rows {
         let mut line = String::new();
         for (i, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let _ =
-                if RIGHT[i] { write!(line, "{cell:>width$}  ") } else { write!(line, "{cell:<width$}  ") };
+            let _ = if RIGHT[i] {
+                write!(line, "{cell:>width$}  ")
+            } else {
+                write!(line, "{cell:<width$}  ")
+            };
         }
         let _ = writeln!(out, "{}", line.trim_end());
         if !more.is_empty() {
@@ -155,10 +161,16 @@ mod tests {
         let text = draw(&p, &Arguments { extended: true, ..Arguments::default() });
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
-        assert!(lines[1].contains("127.0.0.1:40000  127.0.0.2:80  attached  shm  976.7K"), "{text}");
+        assert!(
+            lines[1].contains("127.0.0.1:40000  127.0.0.2:80  attached  shm  976.7K"),
+            "{text}"
+        );
         assert!(lines[2].contains("credits 640+1400  room 4.0K"), "{text}");
         assert!(lines[3].starts_with("on TCP: 3 × no_offer: "), "{text}");
         assert_eq!(draw(&[], &Arguments::default()), "no rsockets\n");
-        assert!(draw(&p, &Arguments { totals: true, ..Arguments::default() }).contains("bytes.sent.shm"));
+        assert!(
+            draw(&p, &Arguments { totals: true, ..Arguments::default() })
+                .contains("bytes.sent.shm")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What the words of a file mean. Pure: any words at all give a process or none, and never more than that.
+//! What the words of a file mean. Pure: any words at all give a process or none, and never more
+//! than that.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -104,7 +105,8 @@ pub struct Connection {
     pub sent: Moved,
     /// Received over the device.
     pub received: Moved,
-    /// Messages that may be sent before the peer gives more credit, in the small and the large bank.
+    /// Messages that may be sent before the peer gives more credit, in the small and the large
+    /// bank.
     pub credits: [u32; 2],
     /// Bytes that the next message may have; 0 means that the peer's buffer is full.
     pub room: u32,
@@ -133,8 +135,11 @@ pub fn understand(words: &[u64], uid: u32, now: u64) -> Option<Process> {
     let snapshot = Snapshot::from_words(top.get(head::COUNTERS..)?);
     let counters =
         Counter::ALL.iter().map(|c| (c.name(), snapshot.get(*c))).filter(|(_, n)| *n > 0).collect();
-    let on_tcp =
-        Reason::ALL.iter().map(|r| (r.name(), snapshot.on_tcp(*r))).filter(|(_, n)| *n > 0).collect();
+    let on_tcp = Reason::ALL
+        .iter()
+        .map(|r| (r.name(), snapshot.on_tcp(*r)))
+        .filter(|(_, n)| *n > 0)
+        .collect();
     let made = at(head::MADE_SINCE_BOOT);
     let mut process = Process {
         pid: u32::try_from(at(head::PID)).ok()?,
@@ -150,13 +155,15 @@ pub fn understand(words: &[u64], uid: u32, now: u64) -> Option<Process> {
     };
     let used = usize::try_from(at(head::USED)).unwrap_or(usize::MAX);
     let records = records.as_chunks::<RECORD_WORDS>().0.iter().take(used);
-    process.connections = records.filter(|r| r[record::KEY] != 0).map(|r| connection(r, now)).collect();
+    process.connections =
+        records.filter(|r| r[record::KEY] != 0).map(|r| connection(r, now)).collect();
     process.add_what_is_counted_with_connections();
     Some(process)
 }
 
 impl Process {
-    /// What a connection has moved is added to its process's counters when it ends; until then it is counted here.
+    /// What a connection has moved is added to its process's counters when it ends; until then it
+    /// is counted here.
     fn add_what_is_counted_with_connections(&mut self) {
         let mut sums = Vec::new();
         for c in &self.connections {
@@ -178,7 +185,8 @@ impl Process {
 
 /// A name that came from somebody else, fit for a terminal.
 fn text(words: &[u64]) -> String {
-    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).take_while(|b| *b != 0).collect();
+    let bytes: Vec<u8> =
+        words.iter().flat_map(|w| w.to_ne_bytes()).take_while(|b| *b != 0).collect();
     String::from_utf8_lossy(&bytes).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
@@ -289,23 +297,33 @@ pub(super) mod tests {
         assert_eq!(p.counters["bytes.sent.shm"], 1_000_005);
         assert_eq!(p.on_tcp["no_offer"], 3);
         let [c] = &p.connections[..] else { panic!("{:?}", p.connections) };
-        assert_eq!((c.local, c.peer), ("127.0.0.1:40000".parse().ok(), "127.0.0.2:80".parse().ok()));
+        assert_eq!(
+            (c.local, c.peer),
+            ("127.0.0.1:40000".parse().ok(), "127.0.0.2:80".parse().ok())
+        );
         assert_eq!((c.state, c.transport, c.fd, c.reason), (State::Attached, "shm", Some(4), None));
-        assert_eq!((c.sent.bytes, c.sent.messages, c.sent_tcp.bytes, c.age_ns), (1_000_000, 7, 111, 1_000));
+        assert_eq!(
+            (c.sent.bytes, c.sent.messages, c.sent_tcp.bytes, c.age_ns),
+            (1_000_000, 7, 111, 1_000)
+        );
         assert_eq!((c.credits, c.room), ([640, 1400], 4096));
     }
 
     #[test]
     fn states() {
-        let modes =
-            |r: ReceiveMode, s: SendMode, p: Phase| u64::from(r as u32 | (s as u32) << 16) | (p as u64) << 32;
+        let modes = |r: ReceiveMode, s: SendMode, p: Phase| {
+            u64::from(r as u32 | (s as u32) << 16) | (p as u64) << 32
+        };
         use ReceiveMode as R;
         use SendMode as S;
         assert_eq!(state(modes(R::Kernel, S::Kernel, Phase::Refused), 0), State::Tcp);
         assert_eq!(state(modes(R::Asked, S::Kernel, Phase::Paired), 0), State::Switching);
         assert_eq!(state(modes(R::Device, S::Kernel, Phase::Paired), 0), State::Attached);
         assert_eq!(state(modes(R::Returned, S::Device, Phase::Refused), 0), State::Returned);
-        assert_eq!(state(modes(R::Device, S::Device, Phase::Paired), flag::BROKEN.into()), State::Broken);
+        assert_eq!(
+            state(modes(R::Device, S::Device, Phase::Paired), flag::BROKEN.into()),
+            State::Broken
+        );
     }
 
     #[test]

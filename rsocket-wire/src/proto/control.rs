@@ -1,17 +1,21 @@
 //! The work requests set aside for what is not data (`wire-protocol §5.5`).
 //!
-//! SGL and CTRL messages cost no credit of the peer, so their number on the way is bounded here instead.
-//! Entry point: [`Control`].
+//! SGL and CTRL messages cost no credit of the peer, so their number on the way is bounded here
+//! instead. Entry point: [`Control`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 /// How a word travels; the device says which (`wire-protocol §4.2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// As the immediate data of an RDMA write: one work request, with or without bytes.
     Immediate,
-    /// As a 4-byte SEND after a plain RDMA write: two work requests, one if there are no bytes. iWARP.
+    /// As a 4-byte SEND after a plain RDMA write: two work requests, one if there are no bytes.
+    /// iWARP.
     Message,
 }
 

@@ -1,15 +1,19 @@
-//! Direct placement over a queue pair (`wire-protocol §8`): what tells the peer of a mapping, and what a direct write
-//! takes.
+//! Direct placement over a queue pair (`wire-protocol §8`): what tells the peer of a mapping, and
+//! what a direct write takes.
 //!
-//! Knows counts, words and addresses; must not know what is mapped. The other part of [`Stream`]. Entry points:
-//! [`Stream::next_iomap`], [`Stream::next_unmap`], [`Stream::next_direct`].
+//! Knows counts, words and addresses; must not know what is mapped. The other part of [`Stream`].
+//! Entry points: [`Stream::next_iomap`], [`Stream::next_unmap`], [`Stream::next_direct`].
 //!
-//! A message about a mapping costs a credit. A peer of ours gives it back ([`super::RecvHalf::on_iomap`]); upstream
-//! never does, and takes no notice of the word either, since it looks at its table when it writes. So upstream is told by
-//! a write without a word, which costs nothing: no credit is lost.
+//! A message about a mapping costs a credit. A peer of ours gives it back
+//! ([`super::RecvHalf::on_iomap`]); upstream never does, and takes no notice of the word either,
+//! since it looks at its table when it writes. So upstream is told by a write without a word, which
+//! costs nothing: no credit is lost.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use super::stream::{Stream, token};
 use super::tables::DIRECT;
@@ -43,8 +47,8 @@ impl Stream {
         self.iomaps.answers
     }
 
-    /// Tells the peer of a mapping, before any data that is asked for later. `None` while there is no credit or no slot
-    /// for it, and when nothing may be sent any more.
+    /// Tells the peer of a mapping, before any data that is asked for later. `None` while there is
+    /// no credit or no slot for it, and when nothing may be sent any more.
     pub fn next_iomap(&mut self, index: u16, mapping: Iomap) -> Option<MapPost> {
         let target = self.iomaps.entry(index)?;
         let cost = self.mode.cost(true);
@@ -61,8 +65,9 @@ impl Stream {
         Some(MapPost { bytes, target, word: Some(word), token: token(word, cost) })
     }
 
-    /// Tells the peer that a mapping is no more: its entry becomes empty, and `word`, a CTRL word, says so to a peer of
-    /// ours. Costs no credit, so that a peer which does not read hears of it too. `None` while there is no slot for it.
+    /// Tells the peer that a mapping is no more: its entry becomes empty, and `word`, a CTRL word,
+    /// says so to a peer of ours. Costs no credit, so that a peer which does not read hears of it
+    /// too. `None` while there is no slot for it.
     pub fn next_unmap(&mut self, index: u16, word: Word) -> Option<MapPost> {
         let target = self.iomaps.entry(index)?;
         if !self.iomaps.answers {
@@ -73,11 +78,16 @@ impl Stream {
         if !self.state.connected() || !self.control.take(cost) {
             return None;
         }
-        Some(MapPost { bytes: [0; Iomap::SIZE], target, word: Some(word), token: token(word, cost) })
+        Some(MapPost {
+            bytes: [0; Iomap::SIZE],
+            target,
+            word: Some(word),
+            token: token(word, cost),
+        })
     }
 
-    /// What the completion of one direct write is to be reported with; `None` while there is no slot for it, and when
-    /// nothing may be sent any more. It costs no credit.
+    /// What the completion of one direct write is to be reported with; `None` while there is no
+    /// slot for it, and when nothing may be sent any more. It costs no credit.
     pub fn next_direct(&mut self) -> Option<u64> {
         if !self.state.writable() || self.slots == 0 {
             return None;
@@ -105,7 +115,8 @@ mod tests {
 
     fn stream(mode: Mode, queue: u16, iomaps: u16, notes: bool) -> Stream {
         let recv = RecvParams { queue, segments: 2, large: 65536, small: 0 };
-        let params = StreamParams { mode, send_queue: 384, recv, buffer: BUFFER, table: TABLE, iomaps };
+        let params =
+            StreamParams { mode, send_queue: 384, recv, buffer: BUFFER, table: TABLE, iomaps };
         let peer = PrivateData { notes, ..params.private_data() };
         Stream::new(&params, &PrivateData::parse(&peer.to_bytes()).unwrap()).unwrap()
     }

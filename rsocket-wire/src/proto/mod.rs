@@ -1,12 +1,13 @@
 //! The rsockets stream protocol as machines without I/O, on plain-integer state.
 //!
-//! What a direction is at its two ends: [`SendHalf`] (may I write, and where) and [`RecvHalf`] (what has
-//! arrived, and what may be given back). They share nothing; what one tells the other travels as words and
-//! table entries. Nothing here sees an fd, a clock, a lock, a system call or a pointer, and nothing
-//! allocates: inputs are `on_*`, outputs `next_*`, decisions plain `Copy` values with offsets.
+//! What a direction is at its two ends: [`SendHalf`] (may I write, and where) and [`RecvHalf`]
+//! (what has arrived, and what may be given back). They share nothing; what one tells the other
+//! travels as words and table entries. Nothing here sees an fd, a clock, a lock, a system call or a
+//! pointer, and nothing allocates: inputs are `on_*`, outputs `next_*`, decisions plain `Copy`
+//! values with offsets.
 //!
-//! Everything that comes from a peer may be a lie. A lie that breaks a rule is a [`Violation`]: the call
-//! that found it has changed nothing, and the caller ends the connection.
+//! Everything that comes from a peer may be a lie. A lie that breaks a rule is a [`Violation`]: the
+//! call that found it has changed nothing, and the caller ends the connection.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -22,8 +23,8 @@ mod tables;
 pub use recv_half::{RecvHalf, RecvParams, Region, Update};
 pub use send_half::{DataWrite, SendHalf};
 
-/// The most entries that a target table may have here. Upstream has 2; the private data can say more, and
-/// upstream's sender rotates through whatever it says (`wire-protocol §5.8`).
+/// The most entries that a target table may have here. Upstream has 2; the private data can say
+/// more, and upstream's sender rotates through whatever it says (`wire-protocol §5.8`).
 pub const MAX_SEGMENTS: usize = 8;
 
 /// What a peer did wrong. Finding one ends the connection.

@@ -1,10 +1,13 @@
 //! How large the messages of one send call are (`wire-protocol §5.2`).
 //!
-//! Small first, so that the peer starts working early, then doubling. Knows only sizes. Entry point:
-//! [`Ramp::next_len`]; a new [`Ramp`] for each send call.
+//! Small first, so that the peer starts working early, then doubling. Knows only sizes. Entry
+//! point: [`Ramp::next_len`]; a new [`Ramp`] for each send call.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 /// The size that the next message may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +29,11 @@ impl Ramp {
         Self { now: start, max: if max < start { start } else { max } }
     }
 
-    /// The size of the next message: of `left` bytes to send, no more than the ramp and `room` allow. With
-    /// room for nothing it is 0 and the ramp stays where it is.
+    /// The size of the next message: of `left` bytes to send, no more than the ramp and `room`
+    /// allow. With room for nothing it is 0 and the ramp stays where it is.
     ///
-    /// The ramp doubles when it was smaller than what is left, even if the room was smaller still; that is
-    /// what upstream does and what its observed sizes show.
+    /// The ramp doubles when it was smaller than what is left, even if the room was smaller still;
+    /// that is what upstream does and what its observed sizes show.
     #[must_use]
     #[inline]
     pub const fn next_len(&mut self, left: u32, room: u32) -> u32 {

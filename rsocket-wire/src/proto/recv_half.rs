@@ -1,10 +1,14 @@
 //! The receiving end of one direction (`wire-protocol §5.3` to `§5.6`).
 //!
-//! Knows which parts of the receive buffer were promised to the peer, what of them it filled, and what can
-//! be promised again; must not know where the buffer is or how words travel. Entry point: [`RecvHalf`].
+//! Knows which parts of the receive buffer were promised to the peer, what of them it filled, and
+//! what can be promised again; must not know where the buffer is or how words travel. Entry point:
+//! [`RecvHalf`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -21,7 +25,9 @@ const ZONE_ALIGN: u32 = 4096;
 
 /// A part of the receive buffer.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 pub struct Region {
     /// From the start of the buffer.
     pub offset: u32,
@@ -34,10 +40,11 @@ pub struct Region {
 pub struct RecvParams {
     /// Credits: messages that may be on their way or unread. At least 1; 0 is taken for 1.
     pub queue: u16,
-    /// Entries in the peer's table that we rotate through, 2..=8. Anything else is moved into that range.
+    /// Entries in the peer's table that we rotate through, 2..=8. Anything else is moved into that
+    /// range.
     pub segments: u32,
-    /// Bytes of a full-size segment. At least 1, and small enough that the buffer has less than 4 GiB;
-    /// anything else is moved into that range.
+    /// Bytes of a full-size segment. At least 1, and small enough that the buffer has less than 4
+    /// GiB; anything else is moved into that range.
     pub large: u32,
     /// Bytes of a small segment, with which a connection starts; 0 = always full size.
     pub small: u32,
@@ -81,7 +88,8 @@ pub struct RecvHalf {
     segments: u32,
     large: u32,
     small: u32,
-    /// The segment that the peer is filling. Messages never cross entries, so the current message is in it.
+    /// The segment that the peer is filling. Messages never cross entries, so the current message
+    /// is in it.
     filling: u32,
     /// Bytes of that segment that were filled and read.
     read: u32,
@@ -95,8 +103,8 @@ pub struct RecvHalf {
     live: u32,
     /// `R`: messages read to their end, modulo 2^16.
     consumed: u16,
-    /// The limit that the peer was last told, modulo 2^16. `A` of the specification is half a queue before
-    /// it; what was read since the last update follows from it too.
+    /// The limit that the peer was last told, modulo 2^16. `A` of the specification is half a queue
+    /// before it; what was read since the last update follows from it too.
     limit: u16,
     /// `Q`.
     queue: u16,
@@ -106,7 +114,8 @@ pub struct RecvHalf {
 
 const _: () = assert!(size_of::<RecvHalf>() <= 256);
 
-/// Something to tell the peer: first put the entry into its table, if there is one, then send the word.
+/// Something to tell the peer: first put the entry into its table, if there is one, then send the
+/// word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Update {
     /// The index in the peer's target table, and the part of our buffer that the entry describes.
@@ -116,20 +125,21 @@ pub struct Update {
 }
 
 impl RecvHalf {
-    /// The state at the start of a connection: segment 0 is promised by the private data, the others are
-    /// free.
+    /// The state at the start of a connection: segment 0 is promised by the private data, the
+    /// others are free.
     #[must_use]
     pub const fn new(p: &RecvParams) -> Self {
         Self::with_table(p, p.segments)
     }
 
-    /// The same for a peer whose table has `table` entries, which may be more than we have segments: entries
-    /// and segments then go round separately, as they may (`wire-protocol §5.8`). With fewer entries, only
-    /// so many segments are used.
+    /// The same for a peer whose table has `table` entries, which may be more than we have
+    /// segments: entries and segments then go round separately, as they may (`wire-protocol §5.8`).
+    /// With fewer entries, only so many segments are used.
     #[must_use]
     pub const fn with_table(p: &RecvParams, table: u32) -> Self {
         let table = if table < 2 { 2 } else { table };
-        let p = RecvParams { segments: if p.segments > table { table } else { p.segments }, ..*p }.sane();
+        let p = RecvParams { segments: if p.segments > table { table } else { p.segments }, ..*p }
+            .sane();
         let none = Region { offset: 0, len: 0 };
         let mut half = Self {
             promised: [none; MAX_SEGMENTS],
@@ -161,7 +171,8 @@ impl RecvHalf {
         Region { offset: 0, len: if self.small == 0 { self.large } else { self.small } }
     }
 
-    /// Bytes of receive buffer that these parameters need: the small zone, then the full-size segments.
+    /// Bytes of receive buffer that these parameters need: the small zone, then the full-size
+    /// segments.
     #[must_use]
     pub const fn buffer_len(p: &RecvParams) -> u32 {
         let p = p.sane();
@@ -201,7 +212,8 @@ impl RecvHalf {
         if self.flags & ENDED != 0 {
             return Err(Violation::AfterEnd);
         }
-        // Everything before this message was read, so `consumed` is also how many were sent before it.
+        // Everything before this message was read, so `consumed` is also how many were sent before
+        // it.
         if self.consumed == self.limit {
             return Err(Violation::CreditOverrun);
         }
@@ -229,8 +241,8 @@ impl RecvHalf {
         Ok(())
     }
 
-    /// An IOMAP word, in its turn among the DATA words. Upstream takes the credit for it and never gives it
-    /// back (`wire-protocol §5.4`); we give it back.
+    /// An IOMAP word, in its turn among the DATA words. Upstream takes the credit for it and never
+    /// gives it back (`wire-protocol §5.4`); we give it back.
     ///
     /// # Errors
     /// The message breaks a rule; nothing changed.
@@ -240,7 +252,8 @@ impl RecvHalf {
         Ok(())
     }
 
-    /// SHUTDOWN or DISCONNECT, in its turn among the DATA words: nothing follows what was taken up already.
+    /// SHUTDOWN or DISCONNECT, in its turn among the DATA words: nothing follows what was taken up
+    /// already.
     pub const fn on_shutdown(&mut self) {
         self.flags |= ENDED;
     }
@@ -265,8 +278,8 @@ impl RecvHalf {
         Region { offset: self.current().offset.saturating_add(self.read), len: self.pending }
     }
 
-    /// Bytes of the segment behind the current message: the next messages are there, one after the other, as long as they
-    /// fit.
+    /// Bytes of the segment behind the current message: the next messages are there, one after the
+    /// other, as long as they fit.
     #[must_use]
     pub fn behind(&self) -> u32 {
         self.current().len.saturating_sub(self.read).saturating_sub(self.pending)
@@ -293,8 +306,8 @@ impl RecvHalf {
         }
     }
 
-    /// Becomes `newer`, which differs from this state by messages that came and were read ([`Self::on_data`],
-    /// [`Self::on_read`]) and by nothing else.
+    /// Becomes `newer`, which differs from this state by messages that came and were read
+    /// ([`Self::on_data`], [`Self::on_read`]) and by nothing else.
     #[inline(always)]
     pub const fn follow_reading(&mut self, newer: &Self) {
         self.total = newer.total;
@@ -305,18 +318,20 @@ impl RecvHalf {
         self.consumed = newer.consumed;
     }
 
-    /// Whether there is anything to tell the peer: [`Self::next_update`] without `grow` would say something.
+    /// Whether there is anything to tell the peer: [`Self::next_update`] without `grow` would say
+    /// something.
     #[must_use]
     #[inline]
     pub const fn owes(&self) -> bool {
-        self.flags & ENDED == 0 && (self.live < self.segments || self.unreported() >= credit_step(self.queue))
+        self.flags & ENDED == 0
+            && (self.live < self.segments || self.unreported() >= credit_step(self.queue))
     }
 
     /// The next thing to tell the peer; to be called until there is none.
     ///
-    /// An entry as soon as a segment is free, else a credit when half of the queue was read since the last
-    /// update (`wire-protocol §5.6`). With `grow`, segments are promised at full size from now on. After
-    /// the end of the stream there is nothing left to promise.
+    /// An entry as soon as a segment is free, else a credit when half of the queue was read since
+    /// the last update (`wire-protocol §5.6`). With `grow`, segments are promised at full size from
+    /// now on. After the end of the stream there is nothing left to promise.
     pub fn next_update(&mut self, grow: bool) -> Option<Update> {
         if self.flags & ENDED != 0 {
             return None;
@@ -341,19 +356,22 @@ impl RecvHalf {
         Some(Update { entry, word: Word::sgl(self.consumed, self.queue) })
     }
 
-    /// Messages that the peer may have sent beyond those that were read: with so many unread it has no credit left.
+    /// Messages that the peer may have sent beyond those that were read: with so many unread it has
+    /// no credit left.
     #[must_use]
     pub const fn allowed(&self) -> u16 {
         self.limit.wrapping_sub(self.consumed)
     }
 
-    /// Bytes of buffer that were promised to the peer and not read: with so many unread it has no room left.
+    /// Bytes of buffer that were promised to the peer and not read: with so many unread it has no
+    /// room left.
     #[must_use]
     pub fn promised(&self) -> u32 {
         let mut segment = self.filling;
         let mut sum = 0_u32;
         for _ in 0..self.live {
-            sum = sum.saturating_add(self.promised.get(segment as usize).map_or(0, |region| region.len));
+            sum = sum
+                .saturating_add(self.promised.get(segment as usize).map_or(0, |region| region.len));
             segment = after(segment, self.segments);
         }
         sum.saturating_sub(self.read)
@@ -396,7 +414,10 @@ mod tests {
         assert_eq!(RecvHalf::buffer_len(&UPSTREAM), 131_072);
         assert_eq!(half.first(), Region { offset: 0, len: 65536 });
         let one = Region { offset: 65536, len: 65536 };
-        assert_eq!(half.next_update(false), Some(Update { entry: Some((1, one)), word: Word(0x8000_0180) }));
+        assert_eq!(
+            half.next_update(false),
+            Some(Update { entry: Some((1, one)), word: Word(0x8000_0180) })
+        );
         assert_eq!(half.next_update(false), None);
         for len in [5, 5, 2048, 4096, 8192, 16384, 32768, 2038, 65536] {
             take(&mut half, len);
@@ -428,7 +449,11 @@ mod tests {
     #[test]
     fn what_is_allowed_is_what_the_sender_has_room_for() {
         let mut half = RecvHalf::new(&UPSTREAM);
-        assert_eq!((half.allowed(), half.promised()), (384, 65536), "one segment by the private data");
+        assert_eq!(
+            (half.allowed(), half.promised()),
+            (384, 65536),
+            "one segment by the private data"
+        );
         while half.next_update(false).is_some() {}
         assert_eq!((half.allowed(), half.promised()), (384, 131_072));
         half.on_data(5).unwrap();
@@ -441,7 +466,11 @@ mod tests {
         half.on_read(2);
         assert_eq!((half.allowed(), half.promised()), (383, 131_067));
         take(&mut half, 65531);
-        assert_eq!((half.allowed(), half.promised()), (382, 65536), "the segment is not promised again yet");
+        assert_eq!(
+            (half.allowed(), half.promised()),
+            (382, 65536),
+            "the segment is not promised again yet"
+        );
         while half.next_update(false).is_some() {}
         assert_eq!((half.allowed(), half.promised()), (384, 131_072));
     }
@@ -524,8 +553,9 @@ mod tests {
     #[test]
     fn a_longer_table_goes_round_by_itself() {
         let mut half = RecvHalf::with_table(&UPSTREAM, 3);
-        let entry =
-            |half: &mut RecvHalf| half.next_update(false).and_then(|u| u.entry).map(|(i, r)| (i, r.offset));
+        let entry = |half: &mut RecvHalf| {
+            half.next_update(false).and_then(|u| u.entry).map(|(i, r)| (i, r.offset))
+        };
         assert_eq!(entry(&mut half), Some((1, 65536)));
         assert_eq!(entry(&mut half), None);
         for expected in [(2, 0), (0, 65536), (1, 0), (2, 65536)] {
@@ -584,7 +614,8 @@ mod tests {
     #[test]
     fn credits_survive_the_wrap_for_every_queue() {
         for queue in [1u16, 2, 3, 384, 65534, 65535] {
-            let mut half = RecvHalf::new(&RecvParams { queue, segments: 2, large: 1 << 20, small: 0 });
+            let mut half =
+                RecvHalf::new(&RecvParams { queue, segments: 2, large: 1 << 20, small: 0 });
             while half.next_update(false).is_some() {}
             // Miri is slow, and looks at memory, not at sums.
             for _ in 0..if cfg!(miri) { 500 } else { 200_000u32 } {

@@ -1,11 +1,14 @@
 //! The sending end of one direction (`wire-protocol §5.1`, `§5.2`).
 //!
-//! Knows how many messages may still be sent and where in the peer their bytes go; must not know how they
-//! get there. Entry point: [`SendHalf`]. The state is plain integers, so that it can live in memory shared
-//! by forked relatives and be published as one copy.
+//! Knows how many messages may still be sent and where in the peer their bytes go; must not know
+//! how they get there. Entry point: [`SendHalf`]. The state is plain integers, so that it can live
+//! in memory shared by forked relatives and be published as one copy.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -23,7 +26,8 @@ const SPARED: u16 = 4;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct SendHalf {
-    /// Our copy of our target table; what was used up is subtracted. `table[T]` of the specification.
+    /// Our copy of our target table; what was used up is subtracted. `table[T]` of the
+    /// specification.
     table: [Sge; MAX_SEGMENTS],
     /// DATA bytes since the start.
     total: u64,
@@ -57,8 +61,8 @@ pub struct DataWrite {
 }
 
 impl SendHalf {
-    /// The state at the start of a connection. `first` is the peer's data buffer from its private data and
-    /// becomes entry 0; `segments` is the length of our own target table.
+    /// The state at the start of a connection. `first` is the peer's data buffer from its private
+    /// data and becomes entry 0; `segments` is the length of our own target table.
     ///
     /// # Errors
     /// What is wrong with the peer's offer.
@@ -90,11 +94,12 @@ impl SendHalf {
         })
     }
 
-    /// The same towards a peer that may have no more receives than it gives credits: the last of them stay for the words
-    /// that cost none (`wire-protocol §5.5`).
+    /// The same towards a peer that may have no more receives than it gives credits: the last of
+    /// them stay for the words that cost none (`wire-protocol §5.5`).
     ///
-    /// Nobody waits for ever by it: who is blocked has sent at least three quarters of a queue beyond what the peer last said
-    /// that it had read, and the peer says more when it has read half a queue beyond that (`wire-protocol §5.6`).
+    /// Nobody waits for ever by it: who is blocked has sent at least three quarters of a queue
+    /// beyond what the peer last said that it had read, and the peer says more when it has read
+    /// half a queue beyond that (`wire-protocol §5.6`).
     #[must_use]
     pub const fn sparing(self) -> Self {
         let quarter = self.queue / 4;
@@ -112,8 +117,8 @@ impl SendHalf {
         if index + 1 >= self.segments { 0 } else { index + 1 }
     }
 
-    /// Bytes of the current entry that may be sent now as one message. 0 means blocked: no credit, no
-    /// buffer, or the write side is shut.
+    /// Bytes of the current entry that may be sent now as one message. 0 means blocked: no credit,
+    /// no buffer, or the write side is shut.
     #[must_use]
     #[inline(always)]
     pub fn room(&self) -> u32 {
@@ -129,7 +134,8 @@ impl SendHalf {
         self.flags & SHUT != 0 || self.credits() <= self.reserve
     }
 
-    /// Messages that the peer has receives for and that were not sent. Those of the reserve will not be.
+    /// Messages that the peer has receives for and that were not sent. Those of the reserve will
+    /// not be.
     #[must_use]
     #[inline(always)]
     pub const fn credits(&self) -> u16 {
@@ -138,8 +144,8 @@ impl SendHalf {
 
     /// Takes the next message: the smaller of `wanted` and [`Self::room`], never 0 bytes.
     ///
-    /// All state has moved on before the write can be posted, as `wire-protocol §5.2` demands: once it is
-    /// delivered, the peer may write a new entry over the one it used up.
+    /// All state has moved on before the write can be posted, as `wire-protocol §5.2` demands: once
+    /// it is delivered, the peer may write a new entry over the one it used up.
     #[inline(always)]
     pub fn next_data(&mut self, wanted: u32) -> Option<DataWrite> {
         let len = wanted.min(self.room());
@@ -167,7 +173,8 @@ impl SendHalf {
         Some(DataWrite { target, word: Word::data(len) })
     }
 
-    /// Becomes `newer`, which differs from this state by one message that was sent ([`Self::next_data`]) and by nothing else.
+    /// Becomes `newer`, which differs from this state by one message that was sent
+    /// ([`Self::next_data`]) and by nothing else.
     #[inline(always)]
     pub fn follow_data(&mut self, newer: &Self) {
         if let (Some(mine), Some(used)) =
@@ -190,22 +197,23 @@ impl SendHalf {
         Some(Word::iomap(index))
     }
 
-    /// The index of the table entry that the peer writes next, if our copy of it is used up: only then is
-    /// there a reason to look at the table. The first is 1 (`wire-protocol §5.1`).
+    /// The index of the table entry that the peer writes next, if our copy of it is used up: only
+    /// then is there a reason to look at the table. The first is 1 (`wire-protocol §5.1`).
     #[must_use]
     pub fn expected_entry(&self) -> Option<u32> {
         self.table.get(self.expected as usize).filter(|entry| entry.len == 0).map(|_| self.expected)
     }
 
-    /// An entry was read, once, from the target table. An entry of length 0 is nothing new and changes
-    /// nothing.
+    /// An entry was read, once, from the target table. An entry of length 0 is nothing new and
+    /// changes nothing.
     ///
-    /// Whoever owns the table memory puts length 0 into an entry when it hands it over here, or the same
-    /// entry would look new again one round later. That cannot collide with the peer's next write of it:
-    /// the peer may only write when these bytes have been sent and read.
+    /// Whoever owns the table memory puts length 0 into an entry when it hands it over here, or the
+    /// same entry would look new again one round later. That cannot collide with the peer's next
+    /// write of it: the peer may only write when these bytes have been sent and read.
     ///
     /// # Errors
-    /// [`Violation::EntryOrder`], [`Violation::EntryInUse`], [`Violation::BufferBounds`]; nothing changed.
+    /// [`Violation::EntryOrder`], [`Violation::EntryInUse`], [`Violation::BufferBounds`]; nothing
+    /// changed.
     pub fn on_entry(&mut self, index: u32, entry: Sge) -> Result<(), Violation> {
         if entry.len == 0 {
             return Ok(());
@@ -228,8 +236,8 @@ impl SendHalf {
     /// An SGL word arrived; only the low 16 bits of its data count (`wire-protocol §4.1`).
     ///
     /// # Errors
-    /// The limit is what the peer has read plus its queue size. It cannot fall, and it cannot be further
-    /// ahead of what was sent than the queue is long. Nothing changed.
+    /// The limit is what the peer has read plus its queue size. It cannot fall, and it cannot be
+    /// further ahead of what was sent than the queue is long. Nothing changed.
     pub const fn on_credit(&mut self, data: u32) -> Result<(), Violation> {
         let limit = data as u16;
         let ahead = limit.wrapping_sub(self.sent);
@@ -279,7 +287,10 @@ mod tests {
     fn offers_that_make_no_sense_are_refused() {
         assert_eq!(SendHalf::new(0, BUFFER, 2), Err(Violation::NoCredits));
         assert_eq!(SendHalf::new(1, Sge { len: 0, ..BUFFER }, 2), Err(Violation::EmptyBuffer));
-        assert_eq!(SendHalf::new(1, Sge { addr: u64::MAX, ..BUFFER }, 2), Err(Violation::BufferBounds));
+        assert_eq!(
+            SendHalf::new(1, Sge { addr: u64::MAX, ..BUFFER }, 2),
+            Err(Violation::BufferBounds)
+        );
         assert_eq!(SendHalf::new(1, BUFFER, 1), Err(Violation::TableSize));
         assert_eq!(SendHalf::new(1, BUFFER, 9), Err(Violation::TableSize));
     }
@@ -328,7 +339,10 @@ mod tests {
         let mut half = before;
         assert_eq!(half.on_entry(0, BUFFER), Err(Violation::EntryOrder));
         assert_eq!(half.on_entry(7, BUFFER), Err(Violation::EntryOrder));
-        assert_eq!(half.on_entry(1, Sge { addr: u64::MAX - 1, ..BUFFER }), Err(Violation::BufferBounds));
+        assert_eq!(
+            half.on_entry(1, Sge { addr: u64::MAX - 1, ..BUFFER }),
+            Err(Violation::BufferBounds)
+        );
         assert_eq!(half.on_entry(1, Sge { len: 0, addr: u64::MAX, rkey: 0 }), Ok(()));
         assert_eq!(half, before);
         half.on_entry(1, BUFFER).unwrap();
@@ -351,14 +365,22 @@ mod tests {
 
     #[test]
     fn the_last_credits_are_left_alone() {
-        for (queue, most) in [(1, 1), (3, 3), (4, 3), (8, 6), (15, 12), (16, 12), (17, 13), (384, 380)] {
+        for (queue, most) in
+            [(1, 1), (3, 3), (4, 3), (8, 6), (15, 12), (16, 12), (17, 13), (384, 380)]
+        {
             let mut half = half(queue).sparing();
-            assert_eq!((0..queue).filter(|_| half.next_data(1).is_some()).count(), usize::from(most));
+            assert_eq!(
+                (0..queue).filter(|_| half.next_data(1).is_some()).count(),
+                usize::from(most)
+            );
             assert_eq!((half.room(), half.next_iomap(0), half.credits()), (0, None, queue - most));
             // As soon as the peer has read half of its queue (`wire-protocol §5.6`).
             let read = queue / 2;
             half.on_credit(u32::from(read + queue)).unwrap();
-            assert_eq!((0..queue).filter(|_| half.next_data(1).is_some()).count(), usize::from(read));
+            assert_eq!(
+                (0..queue).filter(|_| half.next_data(1).is_some()).count(),
+                usize::from(read)
+            );
         }
     }
 
@@ -375,7 +397,10 @@ mod tests {
     fn shut_is_said_once_and_ends_sending() {
         let mut half = half(16);
         assert_eq!(half.shut(), Some(Word::SHUTDOWN));
-        assert_eq!((half.shut(), half.room(), half.next_data(1), half.next_iomap(0)), (None, 0, None, None));
+        assert_eq!(
+            (half.shut(), half.room(), half.next_data(1), half.next_iomap(0)),
+            (None, 0, None, None)
+        );
         half.on_credit(16).unwrap();
     }
 

@@ -1,15 +1,20 @@
-//! The states of a stream socket over a queue pair, and what moves it between them (`wire-protocol §6`).
+//! The states of a stream socket over a queue pair, and what moves it between them
+//! (`wire-protocol §6`).
 //!
-//! Knows nothing of data: a state says which directions are open and which word a change puts on the wire.
-//! Entry point: [`State::step`], total over states and events; the test below prints all of it.
+//! Knows nothing of data: a state says which directions are open and which word a change puts on
+//! the wire. Entry point: [`State::step`], total over states and events; the test below prints all
+//! of it.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use crate::word::Word;
 
-/// Where a socket is in its life (`wire-protocol §6.3`). A connected socket has two independent flags in
-/// the specification; here each of their combinations is a state.
+/// Where a socket is in its life (`wire-protocol §6.3`). A connected socket has two independent
+/// flags in the specification; here each of their combinations is a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
@@ -117,14 +122,15 @@ impl State {
         matches!(self, Self::Open | Self::WriteOnly)
     }
 
-    /// Whether more may arrive for the application. What arrived before stays readable in any state.
+    /// Whether more may arrive for the application. What arrived before stays readable in any
+    /// state.
     #[must_use]
     pub const fn readable(self) -> bool {
         matches!(self, Self::Open | Self::ReadOnly)
     }
 
-    /// Whether words may be sent and received at all. While [`Closing`](Self::Closing) the last one is
-    /// already posted.
+    /// Whether words may be sent and received at all. While [`Closing`](Self::Closing) the last one
+    /// is already posted.
     #[must_use]
     pub const fn connected(self) -> bool {
         matches!(self, Self::Open | Self::ReadOnly | Self::WriteOnly)
@@ -133,7 +139,10 @@ impl State {
     /// Whether it is waiting for the connection to stand.
     #[must_use]
     pub const fn opening(self) -> bool {
-        matches!(self, Self::ResolvingAddress | Self::ResolvingRoute | Self::Connecting | Self::Accepting)
+        matches!(
+            self,
+            Self::ResolvingAddress | Self::ResolvingRoute | Self::Connecting | Self::Accepting
+        )
     }
 
     /// What `event` does here.
@@ -155,19 +164,26 @@ impl State {
             (Self::ResolvingAddress, E::AddressResolved) => Go(Self::ResolvingRoute, None),
             (Self::ResolvingRoute, E::RouteResolved) => Go(Self::Connecting, None),
             (Self::Connecting | Self::Accepting, E::Established) => Go(Self::Open, None),
-            (_, E::ConnectFailed | E::PeerGone | E::Failed) if self.opening() => Go(Self::ConnectError, None),
+            (_, E::ConnectFailed | E::PeerGone | E::Failed) if self.opening() => {
+                Go(Self::ConnectError, None)
+            }
             (_, E::AddressResolved | E::RouteResolved | E::Established | E::ConnectFailed) => Stay,
 
             // `§6.1`
             (Self::Open, E::ShutWrite) => Go(Self::ReadOnly, Some(Word::SHUTDOWN)),
             (Self::Open, E::ShutRead) => Go(Self::WriteOnly, None),
-            (Self::WriteOnly, E::ShutWrite | E::ShutBoth) => Go(Self::Closing, Some(Word::DISCONNECT)),
-            (Self::ReadOnly, E::ShutRead | E::ShutBoth) => Go(Self::Closing, Some(Word::DISCONNECT)),
+            (Self::WriteOnly, E::ShutWrite | E::ShutBoth) => {
+                Go(Self::Closing, Some(Word::DISCONNECT))
+            }
+            (Self::ReadOnly, E::ShutRead | E::ShutBoth) => {
+                Go(Self::Closing, Some(Word::DISCONNECT))
+            }
             (Self::Open, E::ShutBoth) => Go(Self::Closing, Some(Word::DISCONNECT)),
             (Self::WriteOnly, E::ShutRead) | (Self::ReadOnly, E::ShutWrite) => Stay,
-            (Self::Closing | Self::Disconnected | Self::Error, E::ShutRead | E::ShutWrite | E::ShutBoth) => {
-                Stay
-            }
+            (
+                Self::Closing | Self::Disconnected | Self::Error,
+                E::ShutRead | E::ShutWrite | E::ShutBoth,
+            ) => Stay,
             (_, E::ShutRead | E::ShutWrite | E::ShutBoth) => Refuse,
 
             // `§6.2`
@@ -180,9 +196,13 @@ impl State {
                 E::GotDisconnect | E::PeerGone,
             ) => Go(Self::Disconnected, None),
             (Self::Open | Self::ReadOnly | Self::WriteOnly, E::Failed) => Go(Self::Error, None),
-            // The peer's queue pair is gone as soon as it has our word, or we have its: not an error (`§6.2`).
+            // The peer's queue pair is gone as soon as it has our word, or we have its: not an
+            // error (`§6.2`).
             (Self::Closing, E::Failed) => Go(Self::Disconnected, None),
-            (_, E::GotShutdown | E::GotDisconnect | E::DisconnectSent | E::PeerGone | E::Failed) => Stay,
+            (
+                _,
+                E::GotShutdown | E::GotDisconnect | E::DisconnectSent | E::PeerGone | E::Failed,
+            ) => Stay,
         }
     }
 }
@@ -226,7 +246,8 @@ mod tests {
                     Step::Go(next, None) => format!("{next:?}"),
                     Step::Go(next, Some(word)) => format!("{next:?} {:08x}", word.0),
                 };
-                out += &format!("{:<17}{:<16}{effect}\n", format!("{state:?}"), format!("{event:?}"));
+                out +=
+                    &format!("{:<17}{:<16}{effect}\n", format!("{state:?}"), format!("{event:?}"));
             }
         }
         out

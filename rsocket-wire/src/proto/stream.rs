@@ -1,20 +1,27 @@
-//! A whole stream socket over a queue pair: both halves, the state, the queues (`wire-protocol §5`, `§6`).
+//! A whole stream socket over a queue pair: both halves, the state, the queues (`wire-protocol §5`,
+//! `§6`).
 //!
-//! Knows what has to be posted and what a completion means; must not know how to post or where memory is.
-//! Entry point: [`Stream`]. Whoever drives it ("the driver") carries words and posts between it and a
-//! device:
+//! Knows what has to be posted and what a completion means; must not know how to post or where
+//! memory is. Entry point: [`Stream`]. Whoever drives it ("the driver") carries words and posts
+//! between it and a device:
 //!
 //! - each word received goes to [`Stream::on_word`], each post completed to [`Stream::on_sent`] or
 //!   [`Stream::on_failed`], the end of the pair to [`Stream::on_event`] with [`Event::PeerGone`];
-//! - after an SGL word, and no other, the entry that [`Stream::expected_entry`] names, if it names one, is read
-//!   from the target table and given to [`Stream::on_entry`]: each entry comes with such a word
-//!   (`wire-protocol §5.6`), so none is missed, and none is read while it is being written;
+//! - after an SGL word, and no other, the entry that [`Stream::expected_entry`] names, if it names
+//!   one, is read from the target table and given to [`Stream::on_entry`]: each entry comes with
+//!   such a word (`wire-protocol §5.6`), so none is missed, and none is read while it is being
+//!   written;
 //! - [`Stream::next_control`] is posted until there is none: after every poll, before sleeping;
-//! - [`Stream::next_data`] is posted for the application's bytes, with one [`Ramp`] for each send call;
-//! - [`Stream::next_read`] says where the application's bytes are, [`Stream::on_read`] that it has them.
+//! - [`Stream::next_data`] is posted for the application's bytes, with one [`Ramp`] for each send
+//!   call;
+//! - [`Stream::next_read`] says where the application's bytes are, [`Stream::on_read`] that it has
+//!   them.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use super::control::{Control, Mode};
 use super::ramp::Ramp;
@@ -100,8 +107,8 @@ pub enum Readable {
     Broken,
 }
 
-/// The peer's words that cost it a credit, in order, until their turn comes. It can have no more of them
-/// than it has credits.
+/// The peer's words that cost it a credit, in order, until their turn comes. It can have no more of
+/// them than it has credits.
 #[derive(Clone, Debug)]
 struct Inbox {
     words: Box<[Word]>,
@@ -160,7 +167,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The state right after the connection was established. `peer` was checked by [`PrivateData::parse`].
+    /// The state right after the connection was established. `peer` was checked by
+    /// [`PrivateData::parse`].
     ///
     /// # Errors
     /// What is wrong with the peer's offer, or with our own parameters ([`Violation::TableSize`]).
@@ -218,8 +226,8 @@ impl Stream {
                 }
                 // A DISCONNECT says all that a waiting SHUTDOWN would have said.
                 self.farewell = word.or(self.farewell);
-                // Nobody is left to hear it. A peer that said SHUTDOWN still listens, even if that made us
-                // disconnected: without our word it would take our end for a broken one.
+                // Nobody is left to hear it. A peer that said SHUTDOWN still listens, even if that
+                // made us disconnected: without our word it would take our end for a broken one.
                 if matches!(event, Event::GotDisconnect | Event::PeerGone | Event::Failed) {
                     self.farewell = None;
                 }
@@ -231,7 +239,8 @@ impl Stream {
     /// A word arrived. After the end of the connection words mean nothing and change nothing.
     ///
     /// # Errors
-    /// The peer broke a rule: the connection is in [`State::Error`], and the driver closes the pair.
+    /// The peer broke a rule: the connection is in [`State::Error`], and the driver closes the
+    /// pair.
     pub fn on_word(&mut self, word: Word) -> Result<(), Violation> {
         // What was sent before a local shutdown is still on its way while we are closing.
         if !self.state.connected() && self.state != State::Closing {
@@ -253,37 +262,39 @@ impl Stream {
                 Ok(())
             }
             Err(BadWord::EmptyData) => Err(Violation::EmptyData),
-            // Upstream takes these for nothing (`wire-protocol §4.1`), and so do we; 2 is its own tag.
-            Ok(Message::Ctrl(Ctrl::Keepalive)) | Err(BadWord::UnknownCtrl(_) | BadWord::Reserved(2)) => {
-                Ok(())
-            }
+            // Upstream takes these for nothing (`wire-protocol §4.1`), and so do we; 2 is its own
+            // tag.
+            Ok(Message::Ctrl(Ctrl::Keepalive))
+            | Err(BadWord::UnknownCtrl(_) | BadWord::Reserved(2)) => Ok(()),
             Err(BadWord::Reserved(_)) => Err(Violation::ReservedWord),
         };
         outcome.map_err(|violation| self.fail(violation))
     }
 
-    /// The peer says more than it has to say (`wire-protocol §5.5`): words that need no credit are counted by whoever takes them
-    /// from the device.
+    /// The peer says more than it has to say (`wire-protocol §5.5`): words that need no credit are
+    /// counted by whoever takes them from the device.
     pub fn on_flood(&mut self) {
         self.fail(Violation::Flood);
     }
 
-    /// Ends the connection for what the peer did. What it sent and was not read is not believed either:
-    /// [`Self::next_read`] shows no more of it.
+    /// Ends the connection for what the peer did. What it sent and was not read is not believed
+    /// either: [`Self::next_read`] shows no more of it.
     fn fail(&mut self, violation: Violation) -> Violation {
         self.on_event(Event::Failed);
         self.violation.get_or_insert(violation);
         violation
     }
 
-    /// The entry of our target table to read, if the peer writes that one next and ours is used up. To be
-    /// asked once after each SGL word; the entry may be empty, since some of these words bring credits alone.
+    /// The entry of our target table to read, if the peer writes that one next and ours is used up.
+    /// To be asked once after each SGL word; the entry may be empty, since some of these words
+    /// bring credits alone.
     #[must_use]
     pub fn expected_entry(&self) -> Option<u32> {
         self.send.expected_entry()
     }
 
-    /// An entry was read from our target table, and its length there put to 0 (see [`SendHalf::on_entry`]).
+    /// An entry was read from our target table, and its length there put to 0 (see
+    /// [`SendHalf::on_entry`]).
     ///
     /// # Errors
     /// As [`Self::on_word`].
@@ -360,8 +371,8 @@ impl Stream {
         self.farewell.is_some() || self.recv.owes()
     }
 
-    /// The next message that is not data: SHUTDOWN or DISCONNECT, buffer, credit. With `grow`, buffers are
-    /// promised at full size from now on.
+    /// The next message that is not data: SHUTDOWN or DISCONNECT, buffer, credit. With `grow`,
+    /// buffers are promised at full size from now on.
     pub fn next_control(&mut self, grow: bool) -> Option<Post> {
         if let Some(word) = self.farewell {
             if !self.control.take(1) {
@@ -375,8 +386,8 @@ impl Stream {
                 token: token(word, 1),
             });
         }
-        // Before asking: what was asked for cannot be put back. So one more slot is wanted than a credit
-        // alone would take, as upstream wants it.
+        // Before asking: what was asked for cannot be put back. So one more slot is wanted than a
+        // credit alone would take, as upstream wants it.
         let most = self.mode.cost(true);
         if !self.state.connected() || self.control.free() < most {
             return None;
@@ -391,8 +402,9 @@ impl Stream {
         Some(Post { payload, target, word: update.word, token: token(update.word, cost) })
     }
 
-    /// A CTRL word of the driver's own, between two ends that understand it (`wire-protocol §4.1`: any other peer
-    /// ignores it). `None` while there is no slot for it, and when nothing may be said any more.
+    /// A CTRL word of the driver's own, between two ends that understand it (`wire-protocol §4.1`:
+    /// any other peer ignores it). `None` while there is no slot for it, and when nothing may be
+    /// said any more.
     pub fn say(&mut self, word: Word) -> Option<Post> {
         if !self.state.connected() || !self.control.take(1) {
             return None;
@@ -400,8 +412,9 @@ impl Stream {
         Some(Post { payload: Payload::None, target: Sge::default(), word, token: token(word, 1) })
     }
 
-    /// What a zero-length write without a word is to be reported with (`wire-protocol §7`): the peer's program never
-    /// sees it, but only a living peer's device answers. `None` while there is no slot for it.
+    /// What a zero-length write without a word is to be reported with (`wire-protocol §7`): the
+    /// peer's program never sees it, but only a living peer's device answers. `None` while there is
+    /// no slot for it.
     pub fn keep_alive(&mut self) -> Option<u64> {
         if !self.state.connected() || !self.control.take(1) {
             return None;
@@ -424,7 +437,8 @@ impl Stream {
         (Payload::Entry(entry.to_bytes(self.peer_endian)), target)
     }
 
-    /// What an application that reads now finds. Takes up the next message when the last one was read.
+    /// What an application that reads now finds. Takes up the next message when the last one was
+    /// read.
     ///
     /// # Errors
     /// As [`Self::on_word`]: the message does not fit where the peer was told to put it.
@@ -461,7 +475,8 @@ impl Stream {
         }
     }
 
-    /// Whether there is a message that was not read to its end. (Without one there may be an end to read.)
+    /// Whether there is a message that was not read to its end. (Without one there may be an end to
+    /// read.)
     #[must_use]
     pub const fn has_unread(&self) -> bool {
         self.recv.readable() > 0 || self.inbox.len > 0
@@ -491,7 +506,8 @@ impl Stream {
     }
 }
 
-/// What a completion needs to be understood: the word, as upstream keeps it, and the work requests taken.
+/// What a completion needs to be understood: the word, as upstream keeps it, and the work requests
+/// taken.
 pub(super) const fn token(word: Word, cost: u8) -> u64 {
     (cost as u64) << 32 | word.0 as u64
 }
@@ -593,7 +609,8 @@ mod tests {
     fn data_leaves_four_slots_alone() {
         for (mode, most) in [(Mode::Immediate, 380), (Mode::Message, 190)] {
             let mut a = stream(mode);
-            let posts: Vec<_> = core::iter::from_fn(|| a.next_data(&mut Ramp::UPSTREAM.clone(), 1)).collect();
+            let posts: Vec<_> =
+                core::iter::from_fn(|| a.next_data(&mut Ramp::UPSTREAM.clone(), 1)).collect();
             assert_eq!(posts.len(), most);
             a.on_sent(posts[0].token);
             assert!(a.next_data(&mut Ramp::UPSTREAM.clone(), 1).is_some());
@@ -658,7 +675,9 @@ mod tests {
         let mut peer = params(Mode::Immediate).private_data();
         peer.endian = Endian::Big;
         let mut a = Stream::new(&params(Mode::Immediate), &peer).unwrap();
-        let Payload::Entry(bytes) = a.next_control(false).unwrap().payload else { panic!("an entry") };
+        let Payload::Entry(bytes) = a.next_control(false).unwrap().payload else {
+            panic!("an entry")
+        };
         assert_eq!(bytes, [0, 0, 0, 0, 0, 0x11, 0, 0, 0, 0, 0, 8, 0, 1, 0, 0]);
     }
 }

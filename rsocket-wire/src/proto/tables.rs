@@ -1,4 +1,5 @@
-//! The iomap tables of both sides of a queue pair (`wire-protocol §8`): how many entries each has, and where the peer's are.
+//! The iomap tables of both sides of a queue pair (`wire-protocol §8`): how many entries each has,
+//! and where the peer's are.
 //!
 //! Entry point: [`Tables`].
 #![forbid(unsafe_code)]
@@ -36,8 +37,8 @@ impl Tables {
         index < self.ours
     }
 
-    /// Where the peer's entry is; `None` if it has none of that number. ([`PrivateData::parse`] saw to it that
-    /// no address of the table wraps.)
+    /// Where the peer's entry is; `None` if it has none of that number. ([`PrivateData::parse`] saw
+    /// to it that no address of the table wraps.)
     pub(super) fn entry(&self, index: u16) -> Option<Sge> {
         let at = self.at.wrapping_add(u64::from(index) * Iomap::SIZE as u64);
         (index < self.theirs).then_some(Sge { addr: at, rkey: self.rkey, len: Iomap::SIZE as u32 })

@@ -1,5 +1,5 @@
-//! POSIX asynchronous I/O. libc's own threads do the reading and writing, by its own names, so that no hook sees them: such
-//! sockets are on TCP.
+//! POSIX asynchronous I/O. libc's own threads do the reading and writing, by its own names, so that
+//! no hook sees them: such sockets are on TCP.
 
 use core::ffi::c_int;
 
@@ -29,12 +29,22 @@ hook! {
         real::aio_write64(block)
     }
 
-    fn lio_listio(mode: c_int, list: *const *mut aiocb, length: c_int, event: *mut sigevent) -> c_int {
+    fn lio_listio(
+        mode: c_int,
+        list: *const *mut aiocb,
+        length: c_int,
+        event: *mut sigevent,
+    ) -> c_int {
         ops::each(list, length);
         real::lio_listio(mode, list, length, event)
     }
 
-    fn lio_listio64(mode: c_int, list: *const *mut aiocb, length: c_int, event: *mut sigevent) -> c_int {
+    fn lio_listio64(
+        mode: c_int,
+        list: *const *mut aiocb,
+        length: c_int,
+        event: *mut sigevent,
+    ) -> c_int {
         ops::each(list, length);
         real::lio_listio64(mode, list, length, event)
     }

@@ -1,4 +1,5 @@
-//! epoll: `epoll_create`, `epoll_ctl`, `epoll_wait` and their relatives. What they do is [`crate::ops::epoll`]'s.
+//! epoll: `epoll_create`, `epoll_ctl`, `epoll_wait` and their relatives. What they do is
+//! [`crate::ops::epoll`]'s.
 
 use core::ffi::c_int;
 use core::ptr::null;
@@ -22,25 +23,47 @@ hook! {
 }
 
 hook! {
-    fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int, when shadow::tracked(set) || shadow::tracked(fd) => {
+    fn epoll_ctl(
+        set: c_int,
+        op: c_int,
+        fd: c_int,
+        event: *mut epoll_event,
+    ) -> c_int, when shadow::tracked(set) || shadow::tracked(fd) => {
         ops::ctl(set, op, fd, event)
     }
 
-    fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int, when shadow::tracked(set) => {
+    fn epoll_wait(
+        set: c_int,
+        events: *mut epoll_event,
+        most: c_int,
+        timeout: c_int,
+    ) -> c_int, when shadow::tracked(set) => {
         match shadow::entry(set) {
             Entry::Set => ops::wait(set, events, most, millis(timeout), null()),
             _ => real::epoll_wait(set, events, most, timeout),
         }
     }
 
-    fn epoll_pwait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t) -> c_int, when shadow::tracked(set) => {
+    fn epoll_pwait(
+        set: c_int,
+        events: *mut epoll_event,
+        most: c_int,
+        timeout: c_int,
+        mask: *const sigset_t,
+    ) -> c_int, when shadow::tracked(set) => {
         match shadow::entry(set) {
             Entry::Set => ops::wait(set, events, most, millis(timeout), mask),
             _ => real::epoll_pwait(set, events, most, timeout, mask),
         }
     }
 
-    fn epoll_pwait2(set: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int, when shadow::tracked(set) => {
+    fn epoll_pwait2(
+        set: c_int,
+        events: *mut epoll_event,
+        most: c_int,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int, when shadow::tracked(set) => {
         match (shadow::entry(set), span(timeout)) {
             (Entry::Set, Ok(time)) => ops::wait(set, events, most, time, mask),
             _ => real::epoll_pwait2(set, events, most, timeout, mask),

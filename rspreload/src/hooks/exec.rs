@@ -1,5 +1,5 @@
-//! Where another program takes over: `exec`, and what starts programs without coming back here. What they do is
-//! [`crate::ops::exec`]'s.
+//! Where another program takes over: `exec`, and what starts programs without coming back here.
+//! What they do is [`crate::ops::exec`]'s.
 
 use core::ffi::{c_char, c_int};
 
@@ -30,24 +30,48 @@ hook! {
         ops::exec(Program::Open(fd), envp, |new| real::fexecve(fd, argv, new.unwrap_or(envp)))
     }
 
-    fn execveat(dir: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int) -> c_int {
+    fn execveat(
+        dir: c_int,
+        path: *const c_char,
+        argv: Strings,
+        envp: Strings,
+        flags: c_int,
+    ) -> c_int {
         let program = ops::program_at(dir, path, flags);
         ops::exec(program, envp, |new| real::execveat(dir, path, argv, new.unwrap_or(envp), flags))
     }
 }
 
 hook! {
-    fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: Strings, envp: Strings) -> c_int {
+    fn posix_spawn(
+        pid: *mut pid_t,
+        path: *const c_char,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        argv: Strings,
+        envp: Strings,
+    ) -> c_int {
         ops::before_spawn();
         ops::spawned(real::posix_spawn(pid, path, actions, attributes, argv, envp))
     }
 
-    fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: Strings, envp: Strings) -> c_int {
+    fn posix_spawnp(
+        pid: *mut pid_t,
+        file: *const c_char,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        argv: Strings,
+        envp: Strings,
+    ) -> c_int {
         ops::before_spawn();
         ops::spawned(real::posix_spawnp(pid, file, actions, attributes, argv, envp))
     }
 
-    fn posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, old: c_int, new: c_int) -> c_int {
+    fn posix_spawn_file_actions_adddup2(
+        actions: *mut posix_spawn_file_actions_t,
+        old: c_int,
+        new: c_int,
+    ) -> c_int {
         ops::before_spawned_has(old);
         real::posix_spawn_file_actions_adddup2(actions, old, new)
     }

@@ -1,5 +1,5 @@
-//! Calls that open files: where the program has no descriptor left, ones of ours give way, as in those
-//! that make sockets. Nothing else is done to them.
+//! Calls that open files: where the program has no descriptor left, ones of ours give way, as in
+//! those that make sockets. Nothing else is done to them.
 //!
 //! Must not know what gives way. Entry points: the hooks.
 

@@ -1,5 +1,5 @@
-//! How descriptors come and go: `socket`, `close`, and the calls that hand out numbers. What they do is
-//! [`crate::ops::life`]'s.
+//! How descriptors come and go: `socket`, `close`, and the calls that hand out numbers. What they
+//! do is [`crate::ops::life`]'s.
 
 use core::ffi::{c_int, c_uint};
 
@@ -41,7 +41,8 @@ hook! {
     }
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-        ops::close_range_by(first, last, flags, |from, to, flags| real::close_range(from, to, flags))
+        let real = |from, to, flags| real::close_range(from, to, flags);
+        ops::close_range_by(first, last, flags, real)
     }
 
     fn closefrom(first: c_int) {

@@ -9,7 +9,9 @@ use crate::ops::memory as ops;
 use crate::real;
 
 hook! {
-    fn mlockall(flags: c_int) -> c_int, when flags & libc::MCL_CURRENT != 0 && !sandbox::inside() => {
+    fn mlockall(
+        flags: c_int,
+    ) -> c_int, when flags & libc::MCL_CURRENT != 0 && !sandbox::inside() => {
         locking::lock_all(flags, &ops::of_the_library, &|flags| real::mlockall(flags))
     }
 }

@@ -1,8 +1,8 @@
 //! The C-ABI functions, by family. Each is a few lines: look up, route, call.
 //!
-//! Must not know anything of the protocol, the device or how a connection attaches. `calls.txt` names every function of
-//! libc's that can come near a socket: which are defined here, which are not, and why. Tests compare it with the library
-//! and with libc; `docs/calls.md` is made from it.
+//! Must not know anything of the protocol, the device or how a connection attaches. `calls.txt`
+//! names every function of libc's that can come near a socket: which are defined here, which are
+//! not, and why. Tests compare it with the library and with libc; `docs/calls.md` is made from it.
 
 mod aio;
 mod dup;

@@ -1,5 +1,5 @@
-//! Who a socket is, and how it meets its peer: `bind`, `listen`, `accept`, `connect`, and the names of both.
-//! What they do is [`crate::ops::name`]'s.
+//! Who a socket is, and how it meets its peer: `bind`, `listen`, `accept`, `connect`, and the names
+//! of both. What they do is [`crate::ops::name`]'s.
 
 use core::ffi::c_int;
 
@@ -13,17 +13,29 @@ hook! {
         ops::bind(slot, fd, address, length)
     }
 
-    fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, with slot of fd => {
+    fn connect(
+        fd: c_int,
+        address: *const sockaddr,
+        length: socklen_t,
+    ) -> c_int, with slot of fd => {
         ops::connect(slot, fd, address, length)
     }
 }
 
 hook! {
-    fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int, when shadow::tracked(fd) => {
+    fn getsockname(
+        fd: c_int,
+        address: *mut sockaddr,
+        length: *mut socklen_t,
+    ) -> c_int, when shadow::tracked(fd) => {
         ops::getsockname(fd, address, length)
     }
 
-    fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int, when shadow::tracked(fd) => {
+    fn getpeername(
+        fd: c_int,
+        address: *mut sockaddr,
+        length: *mut socklen_t,
+    ) -> c_int, when shadow::tracked(fd) => {
         ops::getpeername(fd, address, length)
     }
 }

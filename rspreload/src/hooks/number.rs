@@ -1,10 +1,13 @@
-//! libc's `syscall`: the few numbers by which many programs do what we must know of. io_uring's is [`rings`]'; `close` is how libuv
-//! closes every descriptor, since libc's function is a cancellation point, and `close_range` is called so where libc is older than
-//! the kernel. `seccomp` and Landlock have no function of libc's, and so sandboxes begin here ([`process`]; libseccomp's do), some of them
-//! by `prctl`. By others a program waits past every hook ([`waits`]). All the rest jump on.
+//! libc's `syscall`: the few numbers by which many programs do what we must know of. io_uring's is
+//! [`rings`]'; `close` is how libuv closes every descriptor, since libc's function is a
+//! cancellation point, and `close_range` is called so where libc is older than the kernel.
+//! `seccomp` and Landlock have no function of libc's, and so sandboxes begin here ([`process`];
+//! libseccomp's do), some of them by `prctl`. By others a program waits past every hook
+//! ([`waits`]). All the rest jump on.
 //!
-//! `syscall` carries everybody's futexes and the calls of sandboxes, with up to seven arguments, before any constructor and in any
-//! state. So it is wrapped by comparisons and jumps: no frame, no memory but the pointer, no register that could hold an argument.
+//! `syscall` carries everybody's futexes and the calls of sandboxes, with up to seven arguments,
+//! before any constructor and in any state. So it is wrapped by comparisons and jumps: no frame, no
+//! memory but the pointer, no register that could hold an argument.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -34,8 +37,8 @@ passing_on! {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C-unwind" fn syscall() {
-    // SAFETY: changes nothing but the flags (and x16, which belongs to whoever stands between caller and callee), and
-    // leaves by a jump every way.
+    // SAFETY: changes nothing but the flags (and x16, which belongs to whoever stands between
+    // caller and callee), and leaves by a jump every way.
     #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!(
         ".cfi_startproc",

@@ -1,4 +1,5 @@
-//! What a socket is asked to be: `setsockopt`, `fcntl`, `ioctl`. What they do is [`crate::ops::option`]'s.
+//! What a socket is asked to be: `setsockopt`, `fcntl`, `ioctl`. What they do is
+//! [`crate::ops::option`]'s.
 
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 
@@ -8,11 +9,23 @@ use crate::ops::option as ops;
 use crate::{real, shadow};
 
 hook! {
-    fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int, when shadow::tracked(fd) => {
+    fn setsockopt(
+        fd: c_int,
+        level: c_int,
+        name: c_int,
+        value: *const c_void,
+        length: socklen_t,
+    ) -> c_int, when shadow::tracked(fd) => {
         ops::setsockopt(fd, (level, name), value, length)
     }
 
-    fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int, when shadow::tracked(fd) => {
+    fn getsockopt(
+        fd: c_int,
+        level: c_int,
+        name: c_int,
+        value: *mut c_void,
+        length: *mut socklen_t,
+    ) -> c_int, when shadow::tracked(fd) => {
         ops::getsockopt(fd, (level, name), value, length)
     }
 }
@@ -28,11 +41,19 @@ hook! {
 }
 
 hook! {
-    fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int, when ops::concerns(fd, command, argument) => {
+    fn fcntl(
+        fd: c_int,
+        command: c_int,
+        argument: c_long,
+    ) -> c_int, when ops::concerns(fd, command, argument) => {
         ops::control(fd, command, || real::fcntl(fd, command, argument))
     }
 
-    fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int, when ops::concerns(fd, command, argument) => {
+    fn fcntl64(
+        fd: c_int,
+        command: c_int,
+        argument: c_long,
+    ) -> c_int, when ops::concerns(fd, command, argument) => {
         ops::control(fd, command, || real::fcntl64(fd, command, argument))
     }
 }

@@ -1,4 +1,5 @@
-//! Reads and writes at a position, which a socket has not. What they do is [`crate::ops::position`]'s.
+//! Reads and writes at a position, which a socket has not. What they do is
+//! [`crate::ops::position`]'s.
 
 use core::ffi::c_int;
 
@@ -8,19 +9,43 @@ use crate::ops::position as ops;
 use crate::{real, shadow};
 
 hook! {
-    fn preadv2(fd: c_int, list: *const iovec, length: c_int, at: off_t, flags: c_int) -> ssize_t, when at == -1 && shadow::tracked(fd) => {
+    fn preadv2(
+        fd: c_int,
+        list: *const iovec,
+        length: c_int,
+        at: off_t,
+        flags: c_int,
+    ) -> ssize_t, when at == -1 && shadow::tracked(fd) => {
         ops::read(fd, (list, length), flags, || real::preadv2(fd, list, length, at, flags))
     }
 
-    fn preadv64v2(fd: c_int, list: *const iovec, length: c_int, at: off_t, flags: c_int) -> ssize_t, when at == -1 && shadow::tracked(fd) => {
+    fn preadv64v2(
+        fd: c_int,
+        list: *const iovec,
+        length: c_int,
+        at: off_t,
+        flags: c_int,
+    ) -> ssize_t, when at == -1 && shadow::tracked(fd) => {
         preadv2(fd, list, length, at, flags)
     }
 
-    fn pwritev2(fd: c_int, list: *const iovec, length: c_int, at: off_t, flags: c_int) -> ssize_t, when at == -1 && shadow::tracked(fd) => {
+    fn pwritev2(
+        fd: c_int,
+        list: *const iovec,
+        length: c_int,
+        at: off_t,
+        flags: c_int,
+    ) -> ssize_t, when at == -1 && shadow::tracked(fd) => {
         ops::write(fd, (list, length), flags, || real::pwritev2(fd, list, length, at, flags))
     }
 
-    fn pwritev64v2(fd: c_int, list: *const iovec, length: c_int, at: off_t, flags: c_int) -> ssize_t, when at == -1 && shadow::tracked(fd) => {
+    fn pwritev64v2(
+        fd: c_int,
+        list: *const iovec,
+        length: c_int,
+        at: off_t,
+        flags: c_int,
+    ) -> ssize_t, when at == -1 && shadow::tracked(fd) => {
         pwritev2(fd, list, length, at, flags)
     }
 }

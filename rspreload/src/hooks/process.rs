@@ -1,5 +1,5 @@
-//! Where the process itself changes: `fork`, `daemon`, `_exit`, `prctl`. What they do is [`crate::ops::process`]'s.
-//! (`exec` is next door.)
+//! Where the process itself changes: `fork`, `daemon`, `_exit`, `prctl`. What they do is
+//! [`crate::ops::process`]'s. (`exec` is next door.)
 
 use core::ffi::{c_int, c_ulong};
 

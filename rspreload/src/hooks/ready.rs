@@ -15,26 +15,55 @@ hook! {
         ops::poll(list, length, Ok(millis(timeout)), null(), || real::poll(list, length, timeout))
     }
 
-    fn ppoll(list: *mut pollfd, length: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int, when shadow::any() => {
+    fn ppoll(
+        list: *mut pollfd,
+        length: nfds_t,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int, when shadow::any() => {
         ops::poll(list, length, span(timeout), mask, || real::ppoll(list, length, timeout, mask))
     }
 
-    fn __poll_chk(list: *mut pollfd, length: nfds_t, timeout: c_int, room: size_t) -> c_int, when shadow::any() && ops::fits(length, room) => {
+    fn __poll_chk(
+        list: *mut pollfd,
+        length: nfds_t,
+        timeout: c_int,
+        room: size_t,
+    ) -> c_int, when shadow::any() && ops::fits(length, room) => {
         poll(list, length, timeout)
     }
 
-    fn __ppoll_chk(list: *mut pollfd, length: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: size_t) -> c_int, when shadow::any() && ops::fits(length, room) => {
+    fn __ppoll_chk(
+        list: *mut pollfd,
+        length: nfds_t,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+        room: size_t,
+    ) -> c_int, when shadow::any() && ops::fits(length, room) => {
         ppoll(list, length, timeout, mask)
     }
 
-    fn select(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int, when shadow::any() => {
+    fn select(
+        n: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+        timeout: *mut timeval,
+    ) -> c_int, when shadow::any() => {
         let given = micros(timeout);
         let pass = || real::select(n, read, write, except, timeout);
         let taken = ops::select(n, [read, write, except], given, null(), pass);
         ops::say_rest(taken, timeout, given)
     }
 
-    fn pselect(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int, when shadow::any() => {
+    fn pselect(
+        n: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int, when shadow::any() => {
         let pass = || real::pselect(n, read, write, except, timeout, mask);
         ops::select(n, [read, write, except], span(timeout), mask, pass).result
     }

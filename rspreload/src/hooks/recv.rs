@@ -17,37 +17,80 @@ hook! {
         ops::readv(slot, fd, list, length)
     }
 
-    fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t, with slot of fd => {
-        ops::receive(slot, fd, &one(buffer, length), flags, || real::recv(fd, buffer, length, flags))
+    fn recv(
+        fd: c_int,
+        buffer: *mut c_void,
+        length: size_t,
+        flags: c_int,
+    ) -> ssize_t, with slot of fd => {
+        let real = || real::recv(fd, buffer, length, flags);
+        ops::receive(slot, fd, &one(buffer, length), flags, real)
     }
 
-    fn recvfrom(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int, from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t, with slot of fd => {
-        let r = ops::receive(slot, fd, &one(buffer, length), flags, || real::recvfrom(fd, buffer, length, flags, from, from_length));
+    fn recvfrom(
+        fd: c_int,
+        buffer: *mut c_void,
+        length: size_t,
+        flags: c_int,
+        from: *mut sockaddr,
+        from_length: *mut socklen_t,
+    ) -> ssize_t, with slot of fd => {
+        let real = || real::recvfrom(fd, buffer, length, flags, from, from_length);
+        let r = ops::receive(slot, fd, &one(buffer, length), flags, real);
         ops::no_address(r, from, from_length)
     }
 }
 
 hook! {
-    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t, when !nowhere(message) => {
+    fn recvmsg(
+        fd: c_int,
+        message: *mut msghdr,
+        flags: c_int,
+    ) -> ssize_t, when !nowhere(message) => {
         ops::recvmsg(fd, message, flags)
     }
 
-    fn recvmmsg(fd: c_int, list: *mut mmsghdr, length: c_uint, flags: c_int, timeout: *mut timespec) -> c_int, when !nowhere(list) => {
+    fn recvmmsg(
+        fd: c_int,
+        list: *mut mmsghdr,
+        length: c_uint,
+        flags: c_int,
+        timeout: *mut timespec,
+    ) -> c_int, when !nowhere(list) => {
         ops::recvmmsg(fd, list, length, flags, timeout)
     }
 }
 
 // The fortified spellings: a length beyond the buffer is for libc to complain about.
 hook! {
-    fn __read_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t) -> ssize_t, when shadow::tracked(fd) && length <= room => {
+    fn __read_chk(
+        fd: c_int,
+        buffer: *mut c_void,
+        length: size_t,
+        room: size_t,
+    ) -> ssize_t, when shadow::tracked(fd) && length <= room => {
         read(fd, buffer, length)
     }
 
-    fn __recv_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t, flags: c_int) -> ssize_t, when shadow::tracked(fd) && length <= room => {
+    fn __recv_chk(
+        fd: c_int,
+        buffer: *mut c_void,
+        length: size_t,
+        room: size_t,
+        flags: c_int,
+    ) -> ssize_t, when shadow::tracked(fd) && length <= room => {
         recv(fd, buffer, length, flags)
     }
 
-    fn __recvfrom_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t, flags: c_int, from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t, when shadow::tracked(fd) && length <= room => {
+    fn __recvfrom_chk(
+        fd: c_int,
+        buffer: *mut c_void,
+        length: size_t,
+        room: size_t,
+        flags: c_int,
+        from: *mut sockaddr,
+        from_length: *mut socklen_t,
+    ) -> ssize_t, when shadow::tracked(fd) && length <= room => {
         recvfrom(fd, buffer, length, flags, from, from_length)
     }
 }

@@ -1,4 +1,5 @@
-//! io_uring: liburing's functions that make a ring. Whether there is one is [`crate::ops::rings`]'s to say.
+//! io_uring: liburing's functions that make a ring. Whether there is one is [`crate::ops::rings`]'s
+//! to say.
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
 
@@ -30,6 +31,12 @@ ring! {
     io_uring_setup(entries: c_uint, parameters: *mut c_void);
     io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint);
     io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void);
-    io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut c_void, memory: *mut c_void, size: usize);
+    io_uring_queue_init_mem(
+        entries: c_uint,
+        ring: *mut c_void,
+        parameters: *mut c_void,
+        memory: *mut c_void,
+        size: usize
+    );
     io_uring_queue_init_try_nosqarr(entries: c_uint, ring: *mut c_void, flags: c_uint);
 }

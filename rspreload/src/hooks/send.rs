@@ -17,17 +17,31 @@ hook! {
         ops::writev(slot, fd, list, length)
     }
 
-    fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t, with slot of fd => {
-        ops::transmit(slot, fd, &one(buffer, length), flags, false, || real::send(fd, buffer, length, flags))
+    fn send(
+        fd: c_int,
+        buffer: *const c_void,
+        length: size_t,
+        flags: c_int,
+    ) -> ssize_t, with slot of fd => {
+        let real = || real::send(fd, buffer, length, flags);
+        ops::transmit(slot, fd, &one(buffer, length), flags, false, real)
     }
 
-    fn sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int, to: *const sockaddr, to_length: socklen_t) -> ssize_t, with slot of fd => {
+    fn sendto(
+        fd: c_int,
+        buffer: *const c_void,
+        length: size_t,
+        flags: c_int,
+        to: *const sockaddr,
+        to_length: socklen_t,
+    ) -> ssize_t, with slot of fd => {
         let flags = match ops::connect_first(slot, fd, flags, (to, to_length)) {
             Ok(flags) => flags,
             Err(r) => return r as ssize_t,
         };
         // The address is ignored on a connected stream, as Linux does.
-        ops::transmit(slot, fd, &one(buffer, length), flags, false, || real::sendto(fd, buffer, length, flags, to, to_length))
+        let real = || real::sendto(fd, buffer, length, flags, to, to_length);
+        ops::transmit(slot, fd, &one(buffer, length), flags, false, real)
     }
 }
 
@@ -36,7 +50,12 @@ hook! {
         ops::sendmsg(fd, message, flags)
     }
 
-    fn sendmmsg(fd: c_int, list: *mut mmsghdr, length: c_uint, flags: c_int) -> c_int, when shadow::any() => {
+    fn sendmmsg(
+        fd: c_int,
+        list: *mut mmsghdr,
+        length: c_uint,
+        flags: c_int,
+    ) -> c_int, when shadow::any() => {
         ops::sendmmsg(fd, list, length, flags)
     }
 }

@@ -1,4 +1,5 @@
-//! Sockets that are handed to libc's own input and output. What becomes of them is [`crate::ops::stdio`]'s.
+//! Sockets that are handed to libc's own input and output. What becomes of them is
+//! [`crate::ops::stdio`]'s.
 
 use core::ffi::{c_char, c_int, c_void};
 

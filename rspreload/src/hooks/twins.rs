@@ -1,5 +1,6 @@
-//! libc's second names: `__read` is `read`, and so on. Programs may call either (old ones, and those that are built with other compilers'
-//! libraries, do); each goes where the usual name goes. `calls.txt` names those that only libc's own libraries may call.
+//! libc's second names: `__read` is `read`, and so on. Programs may call either (old ones, and
+//! those that are built with other compilers' libraries, do); each goes where the usual name goes.
+//! `calls.txt` names those that only libc's own libraries may call.
 
 use core::ffi::{c_char, c_int, c_long, c_void};
 
@@ -10,19 +11,36 @@ use super::{dup, life, name, option, process, ready, recv, send, stdio};
 use crate::shadow;
 
 hook! {
-    fn __read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t, when shadow::tracked(fd) => {
+    fn __read(
+        fd: c_int,
+        buffer: *mut c_void,
+        length: size_t,
+    ) -> ssize_t, when shadow::tracked(fd) => {
         recv::read(fd, buffer, length)
     }
 
-    fn __write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t, when shadow::tracked(fd) => {
+    fn __write(
+        fd: c_int,
+        buffer: *const c_void,
+        length: size_t,
+    ) -> ssize_t, when shadow::tracked(fd) => {
         send::write(fd, buffer, length)
     }
 
-    fn __send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t, when shadow::tracked(fd) => {
+    fn __send(
+        fd: c_int,
+        buffer: *const c_void,
+        length: size_t,
+        flags: c_int,
+    ) -> ssize_t, when shadow::tracked(fd) => {
         send::send(fd, buffer, length, flags)
     }
 
-    fn __connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, when shadow::tracked(fd) => {
+    fn __connect(
+        fd: c_int,
+        address: *const sockaddr,
+        length: socklen_t,
+    ) -> c_int, when shadow::tracked(fd) => {
         name::connect(fd, address, length)
     }
 
@@ -34,7 +52,13 @@ hook! {
         ready::poll(list, length, timeout)
     }
 
-    fn __select(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int, when shadow::any() => {
+    fn __select(
+        n: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+        timeout: *mut timeval,
+    ) -> c_int, when shadow::any() => {
         ready::select(n, read, write, except, timeout)
     }
 }

@@ -1,5 +1,5 @@
-//! POSIX asynchronous I/O. libc's own threads do the reading and writing, by its own names, so that no hook sees them: such
-//! sockets are on TCP.
+//! POSIX asynchronous I/O. libc's own threads do the reading and writing, by its own names, so that
+//! no hook sees them: such sockets are on TCP.
 
 use core::ffi::c_int;
 

@@ -1,4 +1,5 @@
-//! More names for one socket: `dup` in every spelling. The names share one slot; the last close ends it.
+//! More names for one socket: `dup` in every spelling. The names share one slot; the last close
+//! ends it.
 
 use core::ffi::c_int;
 
@@ -11,8 +12,8 @@ use super::standard;
 use crate::edge::{fail, keeping_errno};
 use crate::shadow::{self, Entry};
 
-/// Makes another name of `old` by the real call. A vfork child's name is for its next program, for which
-/// another socket may have to take the number of the old one first.
+/// Makes another name of `old` by the real call. A vfork child's name is for its next program, for
+/// which another socket may have to take the number of the old one first.
 pub(crate) fn alias(old: c_int, real: impl FnOnce() -> c_int) -> c_int {
     meant_for_next(old);
     named(old, real())
@@ -41,9 +42,9 @@ fn named(old: c_int, new: c_int) -> c_int {
     new
 }
 
-/// Before a real call that puts another name of `old` on the number `new`, closing what is there. An error
-/// if one of the two is a private descriptor of ours: to the program the old one does not exist, and the
-/// new one is a number that the kernel would call busy, or beyond the limit.
+/// Before a real call that puts another name of `old` on the number `new`, closing what is there.
+/// An error if one of the two is a private descriptor of ours: to the program the old one does not
+/// exist, and the new one is a number that the kernel would call busy, or beyond the limit.
 fn before_replacing(old: c_int, new: c_int) -> Result<(), Errno> {
     if sys::is_private(old) {
         return Err(Errno::BADF);
@@ -52,7 +53,9 @@ fn before_replacing(old: c_int, new: c_int) -> Result<(), Errno> {
         return Err(if sys::is_below_limit(new) { Errno(libc::EBUSY) } else { Errno::BADF });
     }
     // Only a call that will succeed closes `new`.
-    if old != new && shadow::entry(new) != Entry::Foreign && rustix::io::fcntl_getfd(sys::borrow(old)).is_ok()
+    if old != new
+        && shadow::entry(new) != Entry::Foreign
+        && rustix::io::fcntl_getfd(sys::borrow(old)).is_ok()
     {
         before_close(new);
     }

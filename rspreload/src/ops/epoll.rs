@@ -1,5 +1,5 @@
-//! epoll: sets are tracked from their creation, since what was added before a connection switched must be
-//! known after it. What a set is stands in `rsocket_core::readiness::epoll`.
+//! epoll: sets are tracked from their creation, since what was added before a connection switched
+//! must be known after it. What a set is stands in `rsocket_core::readiness::epoll`.
 
 use core::ffi::c_int;
 use core::time::Duration;
@@ -27,8 +27,8 @@ pub(crate) fn made(set: c_int) -> c_int {
     set
 }
 
-/// `epoll_pwait` in the shape of `epoll_pwait2`: a program that called the older ones may run in a sandbox
-/// that knows no other. Time is rounded up, as a sleep may last longer but not shorter.
+/// `epoll_pwait` in the shape of `epoll_pwait2`: a program that called the older ones may run in a
+/// sandbox that knows no other. Time is rounded up, as a sleep may last longer but not shorter.
 unsafe extern "C-unwind" fn by_millis(
     set: c_int,
     events: *mut epoll_event,
@@ -68,7 +68,9 @@ pub(crate) unsafe fn ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_eve
     }
     if shadow::entry(set) == Entry::Set {
         // SAFETY: the caller's promise.
-        return match unsafe { readiness::epoll::ctl(set, op, fd, event, shadow::find, real::epoll_ctl) } {
+        return match unsafe {
+            readiness::epoll::ctl(set, op, fd, event, shadow::find, real::epoll_ctl)
+        } {
             Ok(()) => 0,
             Err(e) => fail(e),
         };

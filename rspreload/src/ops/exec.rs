@@ -1,7 +1,7 @@
 //! Where another program takes over: `exec`, and what starts programs without coming back here.
 //!
-//! A program that will have this library goes on with everything that it inherits (`rsocket_core::succession`); for
-//! any other, what it is meant to use goes back to TCP first.
+//! A program that will have this library goes on with everything that it inherits
+//! (`rsocket_core::succession`); for any other, what it is meant to use goes back to TCP first.
 
 use core::ffi::{c_char, c_int};
 
@@ -23,7 +23,8 @@ unsafe extern "C" {
     static environ: Strings;
 }
 
-/// What stands on 0 to 2 is about to be another program's too, one that will not track it: TCP, for good.
+/// What stands on 0 to 2 is about to be another program's too, one that will not track it: TCP, for
+/// good.
 #[cold]
 fn give_away_standard() {
     for fd in 0..=2 {
@@ -31,11 +32,12 @@ fn give_away_standard() {
     }
 }
 
-/// The same for one descriptor, which that program will have under whatever number. In a vfork child a number may already be another's
-/// than in the table, which is its parent's.
+/// The same for one descriptor, which that program will have under whatever number. In a vfork
+/// child a number may already be another's than in the table, which is its parent's.
 pub(crate) fn give_away(fd: c_int) {
-    let is_tcp =
-        || socket::kernel::integer(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP);
+    let is_tcp = || {
+        socket::kernel::integer(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
+    };
     let Some(slot) = shadow::connection(fd) else { return };
     if shadow::mine() {
         socket::give_away(slot, fd, Reason::Executed);
@@ -44,8 +46,9 @@ pub(crate) fn give_away(fd: c_int) {
     }
 }
 
-/// In a vfork child, whose next program is meant to have what the child takes care of: a name that it makes, a number whose mark for
-/// `exec` it takes away. Nothing else says which connections those are.
+/// In a vfork child, whose next program is meant to have what the child takes care of: a name that
+/// it makes, a number whose mark for `exec` it takes away. Nothing else says which connections
+/// those are.
 pub(crate) fn meant_for_next(fd: c_int) {
     if shadow::tracked(fd) && !shadow::mine() {
         keeping_errno(|| give_away(fd));
@@ -67,8 +70,8 @@ pub(crate) fn spawned(error: c_int) -> c_int {
     error
 }
 
-/// An `exec`: `real` passes it on, with the environment that it is given, if any, in place of the caller's, and comes
-/// back only if it failed.
+/// An `exec`: `real` passes it on, with the environment that it is given, if any, in place of the
+/// caller's, and comes back only if it failed.
 ///
 /// # Safety
 /// The contract of the `exec` function that was called.
@@ -77,12 +80,14 @@ pub(crate) unsafe fn exec(
     environment: Strings,
     real: impl FnOnce(Option<Strings>) -> c_int,
 ) -> c_int {
-    // One that never had a socket may have inherited the family: what comes to the next program in a message is no stranger's.
+    // One that never had a socket may have inherited the family: what comes to the next program in
+    // a message is no stranger's.
     if !shadow::any() && family::get().is_none() || sandbox::inside() {
         return real(None);
     }
     if !shadow::mine() {
-        // A vfork child: the table is its parent's. What it means this program to have else, `meant_for_next` was told.
+        // A vfork child: the table is its parent's. What it means this program to have else,
+        // `meant_for_next` was told.
         keeping_errno(give_away_standard);
         return real(None);
     }
@@ -116,8 +121,8 @@ pub(crate) unsafe fn exec(
     r
 }
 
-/// Before a program is told that the next one will have `fd`: the only place where it can be seen which connection a
-/// spawned program will have.
+/// Before a program is told that the next one will have `fd`: the only place where it can be seen
+/// which connection a spawned program will have.
 pub(crate) fn before_spawned_has(fd: c_int) {
     if shadow::tracked(fd) && !sandbox::inside() {
         keeping_errno(|| give_away(fd));

@@ -39,7 +39,8 @@ pub(crate) unsafe fn by_connect(
     }
     let on: c_int = 1;
     let value = ((&raw const on).addr(), size_of::<c_int>() as u32);
-    let switched_off = || kernel::would_refuse(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, value);
+    let switched_off =
+        || kernel::would_refuse(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, value);
     // SAFETY: the caller's promise.
     if unsafe { name::dissolves(to, length) } || keeping_errno(switched_off) {
         return Some(fail(Errno::OPNOTSUPP));
@@ -107,8 +108,10 @@ fn connecting<R: Copy + Default + PartialOrd>(
     }
     let r = real();
     let error = if r < R::default() { sys::errno() } else { 0 };
-    let refused =
-        matches!(error, libc::ECONNREFUSED | libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH);
+    let refused = matches!(
+        error,
+        libc::ECONNREFUSED | libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH
+    );
     if new || refused {
         keeping_errno(|| socket::connected(slot, fd, if error == 0 { 0 } else { -1 }, error));
     }
@@ -123,7 +126,11 @@ fn once_more(fd: c_int) -> Result<(), Errno> {
     let r = unsafe {
         // SAFETY: an all-zero header is a valid empty one.
         let nothing: msghdr = core::mem::zeroed();
-        real::sendmsg(fd, &raw const nothing, libc::MSG_FASTOPEN | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+        real::sendmsg(
+            fd,
+            &raw const nothing,
+            libc::MSG_FASTOPEN | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+        )
     };
     if r < 0 { Err(Errno(sys::errno())) } else { Ok(()) }
 }

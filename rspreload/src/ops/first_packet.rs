@@ -1,5 +1,5 @@
-//! Where TCP's first packet may not carry the program's bytes, and a `connect` that would wait for them (tcp(7):
-//! `TCP_FASTOPEN_CONNECT`).
+//! Where TCP's first packet may not carry the program's bytes, and a `connect` that would wait for
+//! them (tcp(7): `TCP_FASTOPEN_CONNECT`).
 //!
 //! Entry points: [`no_early_bytes`], [`connect_first`].
 
@@ -20,7 +20,8 @@ pub(crate) fn no_early_bytes() -> bool {
 pub(crate) fn connect_first(fd: c_int) {
     let off: c_int = 0;
     if no_early_bytes()
-        && kernel::integer(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT).is_some_and(|on| on != 0)
+        && kernel::integer(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT)
+            .is_some_and(|on| on != 0)
     {
         // SAFETY: the option's value is an integer that lives for the call.
         unsafe {

@@ -13,7 +13,8 @@ use crate::room::{self, with_room};
 use crate::shadow::{self, Entry};
 use crate::{adopted, policy, real};
 
-/// Closes the range, and leaves what is inside it alone: no descriptor, only an entry in the kernel's table.
+/// Closes the range, and leaves what is inside it alone: no descriptor, only an entry in the
+/// kernel's table.
 const CLOSE_RANGE_CLOEXEC: c_int = 4;
 /// Gives the calling thread a descriptor table of its own first.
 const CLOSE_RANGE_UNSHARE: c_int = 2;
@@ -56,7 +57,8 @@ fn track(fd: c_int, domain: c_int) {
     }
 }
 
-/// The close of one descriptor, which `real` does. What is ours the program cannot close: to it there is none.
+/// The close of one descriptor, which `real` does. What is ours the program cannot close: to it
+/// there is none.
 #[inline(always)]
 pub(crate) fn close_by<R: From<c_int>>(fd: c_int, real: impl FnOnce() -> R) -> R {
     if sys::is_private(fd) {
@@ -66,8 +68,8 @@ pub(crate) fn close_by<R: From<c_int>>(fd: c_int, real: impl FnOnce() -> R) -> R
     real()
 }
 
-/// Before `fd` is really closed. Its entry goes first: from the moment that the kernel has closed it, the
-/// number may be somebody else's.
+/// Before `fd` is really closed. Its entry goes first: from the moment that the kernel has closed
+/// it, the number may be somebody else's.
 pub(crate) fn before_close(fd: c_int) {
     if shadow::entry(fd) == Entry::Foreign {
         return;
@@ -86,9 +88,10 @@ pub(crate) fn close_range_by(
     flags: c_int,
     real: impl Fn(c_uint, c_uint, c_int) -> c_int,
 ) -> c_int {
-    let parts = flags & CLOSE_RANGE_UNSHARE != 0 && shadow::any() && !sandbox::inside() && shadow::mine();
-    // With no threads but ours there is nobody to part from. Ours must go on with the program's table, in which what it
-    // closes is closed.
+    let parts =
+        flags & CLOSE_RANGE_UNSHARE != 0 && shadow::any() && !sandbox::inside() && shadow::mine();
+    // With no threads but ours there is nobody to part from. Ours must go on with the program's
+    // table, in which what it closes is closed.
     let flags = if parts && !sys::has_threads() { flags & !CLOSE_RANGE_UNSHARE } else { flags };
     if flags & CLOSE_RANGE_UNSHARE != 0
         && shadow::any()
@@ -116,7 +119,8 @@ pub(crate) fn close_range_by(
     })
 }
 
-/// Calls `close` for the pieces of a range that lie between our private descriptors; stops at an error.
+/// Calls `close` for the pieces of a range that lie between our private descriptors; stops at an
+/// error.
 fn each_piece(first: c_uint, last: c_uint, close: impl Fn(c_uint, c_uint) -> c_int) -> c_int {
     let mut from = first;
     loop {
@@ -165,10 +169,14 @@ pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
 pub(crate) fn closefrom(first: c_int) {
     let from = c_uint::try_from(first).unwrap_or(0);
     let mut rest = from;
-    let next =
-        |from| c_int::try_from(from).ok().and_then(sys::next_private).and_then(|p| c_uint::try_from(p).ok());
-    // All pieces but the last by close_range; the last is libc's closefrom, which also copes where the
-    // kernel has no close_range.
+    let next = |from| {
+        c_int::try_from(from)
+            .ok()
+            .and_then(sys::next_private)
+            .and_then(|p| c_uint::try_from(p).ok())
+    };
+    // All pieces but the last by close_range; the last is libc's closefrom, which also copes where
+    // the kernel has no close_range.
     while let Some(private) = next(rest) {
         if private > rest {
             before_close_range(rest, private - 1);
@@ -212,7 +220,8 @@ pub(crate) unsafe extern "C-unwind" fn close_range_by_number(
     last: c_uint,
     flags: c_int,
 ) -> c_long {
-    // SAFETY: the arguments are the caller's, or a part of its range. The kernel's answer is an int.
+    // SAFETY: the arguments are the caller's, or a part of its range. The kernel's answer is an
+    // int.
     close_range_by(first, last, flags, |from, to, flags| unsafe {
         real::syscall_by_number()(number, from, to, flags) as c_int
     })

@@ -1,8 +1,9 @@
-//! `dlopen` and `dlmopen`: what they bring with `RTLD_DEEPBIND` binds past us, and is mended afterwards ([`rebind`]). Such
-//! libraries also get a `dlsym` of ours, which nobody else sees.
+//! `dlopen` and `dlmopen`: what they bring with `RTLD_DEEPBIND` binds past us, and is mended
+//! afterwards ([`rebind`]). Such libraries also get a `dlsym` of ours, which nobody else sees.
 //!
-//! They go by the place that they are called from: its search path, its namespace. So a hook must jump there with
-//! the caller's return address on the stack; it stands in for the caller only where that makes no difference.
+//! They go by the place that they are called from: its search path, its namespace. So a hook must
+//! jump there with the caller's return address on the stack; it stands in for the caller only where
+//! that makes no difference.
 
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::mem::transmute;
@@ -18,7 +19,8 @@ type Open = unsafe extern "C-unwind" fn(*const c_char, c_int) -> *mut c_void;
 type OpenIn = unsafe extern "C-unwind" fn(c_long, *const c_char, c_int) -> *mut c_void;
 
 by_caller! {
-    /// `dlsym` for the libraries that bind past us, and for nobody else: what it finds in libc has its hook.
+    /// `dlsym` for the libraries that bind past us, and for nobody else: what it finds in libc has
+    /// its hook.
     dlsym_beside => before_dlsym;
 }
 
@@ -45,7 +47,11 @@ pub(crate) extern "C-unwind" fn before_dlopen(
     caller: usize,
 ) -> *const () {
     own_waits::files_changed();
-    if binds_past_us(mode) && stands_in(name, caller) { open_and_rebind as *const () } else { real::dlopen() }
+    if binds_past_us(mode) && stands_in(name, caller) {
+        open_and_rebind as *const ()
+    } else {
+        real::dlopen()
+    }
 }
 
 pub(crate) extern "C-unwind" fn before_dlmopen(
@@ -56,7 +62,8 @@ pub(crate) extern "C-unwind" fn before_dlmopen(
 ) -> *const () {
     own_waits::files_changed();
     if space != 0 {
-        // Another namespace has a libc of its own, with an `errno` of its own: our hooks are not for it.
+        // Another namespace has a libc of its own, with an `errno` of its own: our hooks are not
+        // for it.
         stats::add(Counter::Namespaces, 1);
     } else if binds_past_us(mode) && stands_in(name, caller) {
         return open_in_and_rebind as *const ();
@@ -84,8 +91,14 @@ unsafe extern "C-unwind" fn open_in_and_rebind(
     handle
 }
 
-extern "C-unwind" fn before_dlsym(handle: *mut c_void, name: *const c_char, _: usize, _: usize) -> *const () {
-    // Everything that goes by the caller's place is libc's; of the names without a handle, only ours do not.
+extern "C-unwind" fn before_dlsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    _: usize,
+    _: usize,
+) -> *const () {
+    // Everything that goes by the caller's place is libc's; of the names without a handle, only
+    // ours do not.
     let by_place = handle == libc::RTLD_NEXT || name.is_null();
     // SAFETY: dlsym's argument.
     if by_place || handle == libc::RTLD_DEFAULT && unsafe { rebind::hook(name) }.is_none() {
@@ -94,7 +107,10 @@ extern "C-unwind" fn before_dlsym(handle: *mut c_void, name: *const c_char, _: u
     find_and_follow as *const ()
 }
 
-unsafe extern "C-unwind" fn find_and_follow(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+unsafe extern "C-unwind" fn find_and_follow(
+    handle: *mut c_void,
+    name: *const c_char,
+) -> *mut c_void {
     // SAFETY: the caller's arguments.
     let found = unsafe { libc::dlsym(handle, name) };
     // SAFETY: as above.

@@ -15,7 +15,8 @@ pub(crate) fn bad_list(message: &msghdr) -> Errno {
     Errno(if there { libc::EMSGSIZE } else { libc::EFAULT })
 }
 
-/// What libc's call has moved in `result` messages: shown to the packet tap; nobody else looks into so many buffers.
+/// What libc's call has moved in `result` messages: shown to the packet tap; nobody else looks into
+/// so many buffers.
 ///
 /// # Safety
 /// The kernel has filled the first `result` entries of `list`.

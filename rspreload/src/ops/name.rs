@@ -1,7 +1,8 @@
-//! Who a socket is, and how it meets its peer: `bind`, `listen`, `accept`, `connect`, and the names of both.
+//! Who a socket is, and how it meets its peer: `bind`, `listen`, `accept`, `connect`, and the names
+//! of both.
 //!
-//! Where policy wants connections over RDMA from the start, RDMA's connection manager does all of it
-//! ([`plain::rdma`]); else the kernel.
+//! Where policy wants connections over RDMA from the start, RDMA's connection manager does all of
+//! it ([`plain::rdma`]); else the kernel.
 
 use core::ffi::c_int;
 
@@ -24,7 +25,12 @@ use crate::shadow::{self, Entry};
 ///
 /// # Safety
 /// As `accept(2)`.
-unsafe fn accepted(listener: c_int, fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+unsafe fn accepted(
+    listener: c_int,
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
     if fd >= 0 {
         shadow::fresh(fd);
         room::made(fd);
@@ -73,8 +79,8 @@ fn answer(result: Result<(), Errno>) -> c_int {
     result.map_or_else(fail, |()| 0)
 }
 
-/// What a listener whose connections come by RDMA has given: the connection behind the relay that knocked. A
-/// stranger is sent away, and the caller accepts again.
+/// What a listener whose connections come by RDMA has given: the connection behind the relay that
+/// knocked. A stranger is sent away, and the caller accepts again.
 ///
 /// # Safety
 /// As `accept(2)`.
@@ -101,7 +107,8 @@ fn by_relay(fd: c_int) -> Option<SlotId> {
     }
 }
 
-/// Takes note of a peer without a name: the program knows then that its connection is no more. Passes the result on.
+/// Takes note of a peer without a name: the program knows then that its connection is no more.
+/// Passes the result on.
 fn no_more(fd: c_int, r: c_int) -> c_int {
     if r < 0
         && sys::errno() == libc::ENOTCONN
@@ -139,7 +146,12 @@ pub(crate) unsafe fn dissolves(address: *const sockaddr, length: socklen_t) -> b
 ///
 /// # Safety
 /// The contract of bind(2).
-pub(crate) unsafe fn bind(slot: SlotId, fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+pub(crate) unsafe fn bind(
+    slot: SlotId,
+    fd: c_int,
+    address: *const sockaddr,
+    length: socklen_t,
+) -> c_int {
     if policy::plain_rdma() {
         // SAFETY: the caller's promise.
         let name = unsafe { SockAddr::read(address, length) };
@@ -153,7 +165,11 @@ pub(crate) unsafe fn bind(slot: SlotId, fd: c_int, address: *const sockaddr, len
 ///
 /// # Safety
 /// The contract of getsockname(2).
-pub(crate) unsafe fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+pub(crate) unsafe fn getsockname(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         match named(fd).and_then(|[own, _]| own) {
@@ -170,7 +186,11 @@ pub(crate) unsafe fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut
 ///
 /// # Safety
 /// The contract of getpeername(2).
-pub(crate) unsafe fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+pub(crate) unsafe fn getpeername(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         match named(fd) {
@@ -247,7 +267,11 @@ pub(crate) unsafe fn accept(
 ///
 /// # Safety
 /// As [`accept`].
-unsafe fn accept_guest(address: *mut sockaddr, length: *mut socklen_t, real: impl Fn() -> c_int) -> c_int {
+unsafe fn accept_guest(
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    real: impl Fn() -> c_int,
+) -> c_int {
     // SAFETY: the caller's promise, throughout.
     unsafe {
         let room = if length.is_null() { 0 } else { length.read_unaligned() };
@@ -267,7 +291,12 @@ unsafe fn accept_guest(address: *mut sockaddr, length: *mut socklen_t, real: imp
 ///
 /// # Safety
 /// The contract of connect(2).
-pub(crate) unsafe fn connect(slot: SlotId, fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+pub(crate) unsafe fn connect(
+    slot: SlotId,
+    fd: c_int,
+    address: *const sockaddr,
+    length: socklen_t,
+) -> c_int {
     // SAFETY: the caller's promise.
     let named = || unsafe { SockAddr::read(address, length) };
     // SAFETY: as above.

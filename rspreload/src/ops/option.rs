@@ -1,7 +1,8 @@
 //! What a socket is asked to be: `setsockopt`, `fcntl`, `ioctl`.
 //!
-//! The options themselves are the kernel's, since the descriptor is its socket. Options of which we do not
-//! know that they are harmless to a connection on a device keep it on TCP, or bring it back there.
+//! The options themselves are the kernel's, since the descriptor is its socket. Options of which we
+//! do not know that they are harmless to a connection on a device keep it on TCP, or bring it back
+//! there.
 
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 
@@ -9,7 +10,9 @@ use libc::socklen_t;
 use rsocket_core::attach::meet::handshake;
 use rsocket_core::errno::Errno;
 use rsocket_core::reason::Reason;
-use rsocket_core::socket::options::{Before, changes_sending, harmless, refuse_for, would_change_nothing};
+use rsocket_core::socket::options::{
+    Before, changes_sending, harmless, refuse_for, would_change_nothing,
+};
 use rsocket_core::socket::{SlotId, heard, inq, stamps, timers, urgent};
 use rsocket_core::{plain, socket, sys};
 
@@ -37,7 +40,11 @@ fn duplicates(command: c_int) -> bool {
 /// The kernel has written that answer at `value`, and its length at `length`.
 unsafe fn say_nothing(value: *mut c_void, length: *mut socklen_t) {
     // SAFETY: the caller's promise; the kernel writes no more than an integer.
-    unsafe { value.cast::<u8>().write_bytes(0, (length.read_unaligned() as usize).min(size_of::<c_int>())) };
+    unsafe {
+        value
+            .cast::<u8>()
+            .write_bytes(0, (length.read_unaligned() as usize).min(size_of::<c_int>()))
+    };
 }
 
 /// An option's value, if it is an integer that can be read.
@@ -145,8 +152,9 @@ fn signalled(fd: c_int) {
     }
 }
 
-/// Answers `TCP_ZEROCOPY_RECEIVE` where bytes lie that the kernel does not have: nothing was mapped, and so many bytes are there for
-/// recv(2). False where the kernel is to say what is wrong with the question.
+/// Answers `TCP_ZEROCOPY_RECEIVE` where bytes lie that the kernel does not have: nothing was
+/// mapped, and so many bytes are there for recv(2). False where the kernel is to say what is wrong
+/// with the question.
 ///
 /// # Safety
 /// The pointers are null or the caller's, as getsockopt(2) asks.
@@ -160,17 +168,22 @@ unsafe fn nothing_to_map(value: *mut c_void, length: *mut socklen_t, unread: usi
     }
     // SAFETY: the caller's promise.
     unsafe {
-        if value.is_null() || length.is_null() || (length.read_unaligned() as usize) < size_of::<Asked>() {
+        if value.is_null()
+            || length.is_null()
+            || (length.read_unaligned() as usize) < size_of::<Asked>()
+        {
             return false;
         }
         let asked = value.cast::<Asked>();
         (&raw mut (*asked).length).write_unaligned(0);
-        (&raw mut (*asked).recv_skip_hint).write_unaligned(u32::try_from(unread).unwrap_or(u32::MAX));
+        (&raw mut (*asked).recv_skip_hint)
+            .write_unaligned(u32::try_from(unread).unwrap_or(u32::MAX));
     }
     true
 }
 
-/// An `fcntl` that asks for a signal whenever something is ready: the kernel sends it, for what it sees.
+/// An `fcntl` that asks for a signal whenever something is ready: the kernel sends it, for what it
+/// sees.
 #[inline(always)]
 fn signals(command: c_int, argument: c_long) -> bool {
     command == libc::F_SETFL && argument & c_long::from(libc::O_ASYNC) != 0
@@ -179,13 +192,18 @@ fn signals(command: c_int, argument: c_long) -> bool {
 /// An `fcntl` that has the next program keep a number of ours.
 #[inline(always)]
 fn keeps(fd: c_int, command: c_int, argument: c_long) -> bool {
-    command == libc::F_SETFD && argument & c_long::from(libc::FD_CLOEXEC) == 0 && shadow::tracked(fd)
+    command == libc::F_SETFD
+        && argument & c_long::from(libc::FD_CLOEXEC) == 0
+        && shadow::tracked(fd)
 }
 
 /// Whether there is anything for [`control`] to do.
 #[inline(always)]
 pub(crate) fn concerns(fd: c_int, command: c_int, argument: c_long) -> bool {
-    duplicates(command) || signals(command, argument) || keeps(fd, command, argument) || sys::is_private(fd)
+    duplicates(command)
+        || signals(command, argument)
+        || keeps(fd, command, argument)
+        || sys::is_private(fd)
 }
 
 /// What an `fcntl` that is ours does; `real` passes it on.
@@ -321,13 +339,19 @@ unsafe fn answered_here(
 ///
 /// # Safety
 /// The contract of ioctl(2).
-pub(crate) unsafe fn ioctl(slot: SlotId, fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+pub(crate) unsafe fn ioctl(
+    slot: SlotId,
+    fd: c_int,
+    request: c_ulong,
+    argument: *mut c_void,
+) -> c_int {
     let has_room = || readable(argument, size_of::<c_int>());
     if request == libc::FIONCLEX {
         meant_for_next(fd);
     }
     // SAFETY: there is an integer, which is asked first.
-    if request == libc::FIOASYNC && has_room() && unsafe { argument.cast::<c_int>().read_unaligned() } != 0 {
+    let wanted = || unsafe { argument.cast::<c_int>().read_unaligned() } != 0;
+    if request == libc::FIOASYNC && has_room() && wanted() {
         signalled(fd);
     }
     let known = match request {
@@ -340,7 +364,9 @@ pub(crate) unsafe fn ioctl(slot: SlotId, fd: c_int, request: c_ulong, argument: 
         // A bad pointer is for the kernel to refuse.
         Some(n) if has_room() => {
             // SAFETY: as above; the caller wants the answer there.
-            unsafe { argument.cast::<c_int>().write_unaligned(c_int::try_from(n).unwrap_or(c_int::MAX)) };
+            unsafe {
+                argument.cast::<c_int>().write_unaligned(c_int::try_from(n).unwrap_or(c_int::MAX))
+            };
             0
         }
         // SAFETY: the caller's promise.

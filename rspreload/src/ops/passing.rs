@@ -1,7 +1,8 @@
-//! Descriptors that travel in messages (`SCM_RIGHTS`), out and in: what the hooks on `sendmsg` and `recvmsg` do about them.
+//! Descriptors that travel in messages (`SCM_RIGHTS`), out and in: what the hooks on `sendmsg` and
+//! `recvmsg` do about them.
 //!
-//! Must not know who may go on with what (`rsocket_core::succession::parcels`). Entry points: [`before_passing`],
-//! [`not_passed`], [`came`].
+//! Must not know who may go on with what (`rsocket_core::succession::parcels`). Entry points:
+//! [`before_passing`], [`not_passed`], [`came`].
 
 use core::ffi::c_int;
 
@@ -20,8 +21,9 @@ use crate::shadow::{self, Entry};
 /// # Safety
 /// `message` points to a valid header with valid control data.
 unsafe fn each_passed(message: *const msghdr, mut f: impl FnMut(c_int)) {
-    // SAFETY: the control data is valid for its length, by the caller's promise; the CMSG functions stay inside
-    // it, and `data` is inside the header's own length, which is checked against the end.
+    // SAFETY: the control data is valid for its length, by the caller's promise; the CMSG functions
+    // stay inside it, and `data` is inside the header's own length, which is checked against the
+    // end.
     unsafe {
         if (*message).msg_control.is_null() {
             return;
@@ -45,7 +47,8 @@ unsafe fn each_passed(message: *const msghdr, mut f: impl FnMut(c_int)) {
     }
 }
 
-/// A message is about to be sent: a connection in it goes on with a relative that has this library, or back to TCP.
+/// A message is about to be sent: a connection in it goes on with a relative that has this library,
+/// or back to TCP.
 ///
 /// # Safety
 /// As [`each_passed`].
@@ -99,8 +102,9 @@ pub(crate) unsafe fn came(message: *const msghdr, flags: c_int) {
 
 fn one_came(fd: c_int, peeked: bool) {
     shadow::fresh(fd);
-    // A process that has nothing to do with TCP, nor had its relatives, may be in a sandbox of its own
-    // making, where our system calls are fatal: there it is asked only where no hook has seen one.
+    // A process that has nothing to do with TCP, nor had its relatives, may be in a sandbox of its
+    // own making, where our system calls are fatal: there it is asked only where no hook has seen
+    // one.
     let alone = family::get().is_none();
     if sandbox::inside() || alone && (peeked || sandbox::entered()) {
         return;

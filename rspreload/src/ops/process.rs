@@ -1,9 +1,10 @@
-//! Where the process itself changes: `fork`, `daemon`, `_exit`, and the calls by which it enters a sandbox. (`exec` is
-//! next door.)
+//! Where the process itself changes: `fork`, `daemon`, `_exit`, and the calls by which it enters a
+//! sandbox. (`exec` is next door.)
 //!
-//! A sandbox begins with its filter: `prctl(PR_SET_SECCOMP)`, by libc's function or by number, or `seccomp` by number. `no_new_privs`, which has to
-//! come before it, restricts nothing, and many programs set it that never filter anything. A filter that a program
-//! installs by an instruction of its own is not seen here; see [`filter::sandboxed`].
+//! A sandbox begins with its filter: `prctl(PR_SET_SECCOMP)`, by libc's function or by number, or
+//! `seccomp` by number. `no_new_privs`, which has to come before it, restricts nothing, and many
+//! programs set it that never filter anything. A filter that a program installs by an instruction
+//! of its own is not seen here; see [`filter::sandboxed`].
 
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
@@ -37,9 +38,9 @@ pub(crate) fn leave_to_kernel(reason: Reason) {
     }
 }
 
-/// A system call outside a filter's list kills the process: nothing attaches from here on, what is attached
-/// goes back while it still can, and what then is the kernel's alone is forgotten, so that the hooks are as
-/// good as gone.
+/// A system call outside a filter's list kills the process: nothing attaches from here on, what is
+/// attached goes back while it still can, and what then is the kernel's alone is forgotten, so that
+/// the hooks are as good as gone.
 #[cold]
 fn before_sandbox() {
     sandbox::entering_sandbox();
@@ -58,8 +59,9 @@ fn sandbox_ahead() {
     }
 }
 
-/// Whether a call of `seccomp` may install a filter; one that the kernel is going to refuse counts, too. Not those by
-/// which programs find out what it can do: other operations, and arguments that no filter can have.
+/// Whether a call of `seccomp` may install a filter; one that the kernel is going to refuse counts,
+/// too. Not those by which programs find out what it can do: other operations, and arguments that
+/// no filter can have.
 const fn filters(operation: c_uint, flags: c_uint, arguments: usize) -> bool {
     match operation {
         libc::SECCOMP_SET_MODE_STRICT => flags == 0 && arguments == 0,
@@ -68,8 +70,8 @@ const fn filters(operation: c_uint, flags: c_uint, arguments: usize) -> bool {
     }
 }
 
-/// `syscall(SYS_seccomp, operation, flags, arguments)`. With whatever flags: a filter for one thread is a filter for
-/// whatever that thread calls, and each thread calls us.
+/// `syscall(SYS_seccomp, operation, flags, arguments)`. With whatever flags: a filter for one
+/// thread is a filter for whatever that thread calls, and each thread calls us.
 pub(crate) unsafe extern "C-unwind" fn seccomp_by_number(
     number: c_long,
     operation: c_uint,
@@ -83,9 +85,9 @@ pub(crate) unsafe extern "C-unwind" fn seccomp_by_number(
     unsafe { real::syscall_by_number()(number, operation, flags, arguments) }
 }
 
-/// `syscall(SYS_landlock_restrict_self, ruleset, flags)`. Nobody is killed for a call there; but a ruleset, which cannot
-/// be looked into, may forbid to ring a bell of a process outside, which then sleeps for good. Without a ruleset it is only
-/// about logs.
+/// `syscall(SYS_landlock_restrict_self, ruleset, flags)`. Nobody is killed for a call there; but a
+/// ruleset, which cannot be looked into, may forbid to ring a bell of a process outside, which then
+/// sleeps for good. Without a ruleset it is only about logs.
 pub(crate) unsafe extern "C-unwind" fn landlock_by_number(
     number: c_long,
     ruleset: c_int,
@@ -116,14 +118,17 @@ pub(crate) unsafe extern "C-unwind" fn prctl_by_number(
 pub(crate) fn before_prctl(option: c_int, a: c_ulong, b: c_ulong) {
     match option {
         // As with `seccomp`: a filter that is none asks whether there could be one.
-        libc::PR_SET_SECCOMP if a != c_ulong::from(libc::SECCOMP_MODE_FILTER) || b != 0 => sandbox_ahead(),
+        libc::PR_SET_SECCOMP if a != c_ulong::from(libc::SECCOMP_MODE_FILTER) || b != 0 => {
+            sandbox_ahead()
+        }
         libc::PR_SET_NO_NEW_PRIVS => filter::may_come(),
         _ => {}
     }
 }
 
-/// After `fork`, in both processes. The steps around it are `pthread_atfork`'s (`rsocket_core::process`), which
-/// other spellings of it run too; only that it failed is not among them.
+/// After `fork`, in both processes. The steps around it are `pthread_atfork`'s
+/// (`rsocket_core::process`), which other spellings of it run too; only that it failed is not among
+/// them.
 pub(crate) fn forked(r: c_int) -> c_int {
     if r > 0 {
         trial::has_forked();
@@ -133,8 +138,8 @@ pub(crate) fn forked(r: c_int) -> c_int {
     r
 }
 
-/// After `daemon`. The forks inside are libc's own (their steps run all the same), and so is what puts the null device
-/// on 0 to 2.
+/// After `daemon`. The forks inside are libc's own (their steps run all the same), and so is what
+/// puts the null device on 0 to 2.
 pub(crate) fn detached(r: c_int, keep: c_int) -> c_int {
     if r == 0 && keep == 0 {
         (0..=2).for_each(shadow::fresh);

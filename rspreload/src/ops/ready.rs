@@ -1,8 +1,8 @@
 //! What is ready: `poll`, `select` and their relatives.
 //!
-//! While every connection of the set is plain TCP the kernel knows the answer, and the hook only counts the
-//! thread as a waiter of each, so that no direction switches under a sleeper. Once one is on a device, the
-//! readiness layer does the call.
+//! While every connection of the set is plain TCP the kernel knows the answer, and the hook only
+//! counts the thread as a waiter of each, so that no direction switches under a sleeper. Once one
+//! is on a device, the readiness layer does the call.
 
 use core::ffi::{c_int, c_long};
 use core::mem::MaybeUninit;
@@ -28,7 +28,8 @@ const MOST_COUNTED: usize = 256;
 const FEW_COUNTED: usize = 32;
 const _: () = assert!((MOST_COUNTED - FEW_COUNTED) * size_of::<SlotId>() <= stack::LENT);
 
-/// The connections that the calling thread is counted as a waiter of. Without a destructor: the thread may be cancelled while it sleeps.
+/// The connections that the calling thread is counted as a waiter of. Without a destructor: the
+/// thread may be cancelled while it sleeps.
 struct Counted {
     few: [MaybeUninit<SlotId>; FEW_COUNTED],
     /// Lent, or null.
@@ -52,8 +53,8 @@ impl Counted {
         (n < MOST_COUNTED).then(|| self.more.wrapping_add(n - FEW_COUNTED))
     }
 
-    /// Counts the thread in; false if the connection is on a device now. Beyond what has room the connection
-    /// stays on TCP: a set that large is for epoll.
+    /// Counts the thread in; false if the connection is on a device now. Beyond what has room the
+    /// connection stays on TCP: a set that large is for epoll.
     fn enter(&mut self, slot: SlotId, fd: c_int) -> bool {
         let Some(place) = self.place(self.n) else {
             socket::refuse(slot, fd, Reason::OddUse);
@@ -159,13 +160,16 @@ unsafe fn members(n: c_int, sets: [*const fd_set; 3]) -> impl Iterator<Item = c_
         sets.iter().any(|set| {
             // SAFETY: fd < n, so that its word is inside the set.
             !set.is_null()
-                && unsafe { set.cast::<u64>().add((fd / BITS) as usize).read_unaligned() } >> (fd % BITS) & 1
+                && unsafe { set.cast::<u64>().add((fd / BITS) as usize).read_unaligned() }
+                    >> (fd % BITS)
+                    & 1
                     == 1
         })
     })
 }
 
-/// What a `select` has answered, and, where the kernel did not do it, how long that took in nanoseconds.
+/// What a `select` has answered, and, where the kernel did not do it, how long that took in
+/// nanoseconds.
 pub(crate) struct Selected {
     pub(crate) result: c_int,
     taken: Option<u64>,
@@ -186,7 +190,9 @@ pub(crate) unsafe fn select(
     let Ok(mut left) = timeout else { return passed_on(real()) };
     // The kernel reads whole words of them.
     let words = (n.cast_unsigned() as usize).div_ceil(64);
-    if n < 0 || sets.iter().any(|set| !set.is_null() && !present(set.cast::<u64>().cast_const(), words)) {
+    if n < 0
+        || sets.iter().any(|set| !set.is_null() && !present(set.cast::<u64>().cast_const(), words))
+    {
         return passed_on(real());
     }
     let mut counted = Counted::new();
@@ -240,7 +246,8 @@ mod tests {
     #[test]
     fn members_of_any_set_are_found() {
         // SAFETY: an fd_set is plain bits, for which zero is a value; FD_SET stays inside it.
-        let (mut a, mut b) = unsafe { (core::mem::zeroed::<fd_set>(), core::mem::zeroed::<fd_set>()) };
+        let (mut a, mut b) =
+            unsafe { (core::mem::zeroed::<fd_set>(), core::mem::zeroed::<fd_set>()) };
         // SAFETY: as above.
         unsafe {
             libc::FD_SET(3, &raw mut a);

@@ -14,8 +14,9 @@ use super::passing::{came, may_bring};
 use crate::edge::{self, count, fail, iovecs, keeping_errno, nowhere, one, small};
 use crate::{real, shadow};
 
-/// Flags that are no receive of the stream: reports, and the urgent byte. TCP looks at five others (`MSG_PEEK`,
-/// `MSG_WAITALL`, `MSG_DONTWAIT`, `MSG_TRUNC`, `MSG_CMSG_CLOEXEC`), and ignores the rest (recv(2)).
+/// Flags that are no receive of the stream: reports, and the urgent byte. TCP looks at five others
+/// (`MSG_PEEK`, `MSG_WAITALL`, `MSG_DONTWAIT`, `MSG_TRUNC`, `MSG_CMSG_CLOEXEC`), and ignores the
+/// rest (recv(2)).
 const OTHER_QUEUES: c_int = libc::MSG_ERRQUEUE | libc::MSG_OOB;
 
 /// [`socket::enter_receive`] for a call that only the kernel can do.
@@ -58,8 +59,8 @@ pub(crate) fn receive(
         return n.cast_signed();
     }
     if flags & OTHER_QUEUES != 0 {
-        // Reads reports, or the urgent byte, which is the kernel's business: whoever sends one has gone
-        // back to TCP before. Not bytes of the stream, and never sleeps.
+        // Reads reports, or the urgent byte, which is the kernel's business: whoever sends one has
+        // gone back to TCP before. Not bytes of the stream, and never sleeps.
         return real();
     }
     match socket::enter_receive(slot, fd) {
@@ -73,7 +74,8 @@ pub(crate) fn receive(
     }
 }
 
-/// `read` is `recv` without flags (or with the one that does not wait), but for nothing: a read of no bytes never sleeps.
+/// `read` is `recv` without flags (or with the one that does not wait), but for nothing: a read of
+/// no bytes never sleeps.
 #[inline]
 pub(crate) fn read_like(
     slot: SlotId,
@@ -88,12 +90,16 @@ pub(crate) fn read_like(
     receive(slot, fd, to, flags, real)
 }
 
-/// After a stream has given bytes, `recvfrom` says that there was no address to give; as the kernel does, and with its errors,
-/// when the bytes are taken.
+/// After a stream has given bytes, `recvfrom` says that there was no address to give; as the kernel
+/// does, and with its errors, when the bytes are taken.
 ///
 /// # Safety
 /// `length` is null or points to the caller's `socklen_t`.
-pub(crate) unsafe fn no_address(r: ssize_t, address: *mut sockaddr, length: *mut socklen_t) -> ssize_t {
+pub(crate) unsafe fn no_address(
+    r: ssize_t,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> ssize_t {
     if r < 0 || address.is_null() {
         return r;
     }
@@ -144,7 +150,8 @@ unsafe fn message_from_device(
     Ok(n)
 }
 
-/// Puts `TCP_INQ`'s control message into a header, or as much of it as there is room for, as the kernel does.
+/// Puts `TCP_INQ`'s control message into a header, or as much of it as there is room for, as the
+/// kernel does.
 ///
 /// # Safety
 /// The header's control buffer has `room` bytes, or is null.
@@ -181,13 +188,15 @@ unsafe fn tell_inq(message: &mut msghdr, room: usize, unread: c_int) {
     message.msg_controllen = space.min(room);
 }
 
-/// `TCP_INQ` of a message that the kernel gave: what the channel has behind TCP's bytes can be read, too.
+/// `TCP_INQ` of a message that the kernel gave: what the channel has behind TCP's bytes can be
+/// read, too.
 ///
 /// # Safety
 /// The kernel has filled the header.
 unsafe fn tell_of_both(slot: SlotId, fd: c_int, message: *const msghdr) {
     let Some(unread) = inq::beside_tcp(slot, fd) else { return };
-    // SAFETY: the kernel's messages, as its header says; the last check is that there is room for what is written.
+    // SAFETY: the kernel's messages, as its header says; the last check is that there is room for
+    // what is written.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while !header.is_null() {
@@ -202,8 +211,8 @@ unsafe fn tell_of_both(slot: SlotId, fd: c_int, message: *const msghdr) {
     }
 }
 
-/// `recvmmsg` on the device, message by message as the kernel does it: the time is looked at after each
-/// message only, and an error after the first message is left to the next call.
+/// `recvmmsg` on the device, message by message as the kernel does it: the time is looked at after
+/// each message only, and an error after the first message is left to the next call.
 ///
 /// # Safety
 /// `list` points to `length` valid headers, `timeout` is null or valid.
@@ -215,7 +224,8 @@ unsafe fn messages_from_device(
 ) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
     let time = unsafe { edge::span(timeout) }?;
-    let end = time.map(|t| sys::now_ns().saturating_add(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)));
+    let end =
+        time.map(|t| sys::now_ns().saturating_add(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)));
     let after_one = if flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
     let first = flags & !libc::MSG_WAITFORONE;
     // Before the first message, bytes or not.
@@ -329,7 +339,8 @@ pub(crate) unsafe fn readv(slot: SlotId, fd: c_int, list: *const iovec, length: 
 pub(crate) unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's promise.
     let real = || unsafe { real::recvmsg(fd, message, flags) };
-    // Of a socket that is none of ours nothing is read before the kernel has found that it is there.
+    // Of a socket that is none of ours nothing is read before the kernel has found that it is
+    // there.
     let Some(slot) = shadow::connection(fd) else {
         let r = real();
         // SAFETY: the kernel has filled in the header.
@@ -343,8 +354,11 @@ pub(crate) unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> s
     if flags & OTHER_QUEUES != 0 || flags < 0 || !present(message, 1) {
         return real();
     }
-    // SAFETY: the header is there, which was asked just before, and its list is the caller's promise.
-    let Some(to) = (unsafe { iovecs((*message).msg_iov, (*message).msg_iovlen) }) else { return real() };
+    // SAFETY: the header is there, which was asked just before, and its list is the caller's
+    // promise.
+    let Some(to) = (unsafe { iovecs((*message).msg_iov, (*message).msg_iovlen) }) else {
+        return real();
+    };
     // SAFETY: as above.
     unsafe { has_room(slot, fd, message) };
     match socket::enter_receive(slot, fd) {
@@ -380,7 +394,8 @@ pub(crate) unsafe fn recvmmsg(
         let r = real();
         let each = 0..usize::try_from(r).unwrap_or(0);
         // SAFETY: the kernel has filled in so many headers.
-        keeping_errno(|| each.for_each(|i| unsafe { came(&raw const (*list.add(i)).msg_hdr, flags) }));
+        let brought = |i| unsafe { came(&raw const (*list.add(i)).msg_hdr, flags) };
+        keeping_errno(|| each.for_each(brought));
         return r;
     };
     if flags & OTHER_QUEUES != 0 || flags < 0 || !present(list, 1) {

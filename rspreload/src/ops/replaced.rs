@@ -14,15 +14,16 @@ unsafe extern "C" {
     static mut stderr: *mut FILE;
 }
 
-/// A stream of ours, and what it has replaced; null where there is none. Relaxed: whoever uses a stream has it from libc's
-/// variable, which is as plain as the program's own use of it.
+/// A stream of ours, and what it has replaced; null where there is none. Relaxed: whoever uses a
+/// stream has it from libc's variable, which is as plain as the program's own use of it.
 pub(crate) struct Replaced {
     pub(crate) by: AtomicPtr<FILE>,
     pub(crate) was: AtomicPtr<FILE>,
 }
 
-static STREAMS: [Replaced; 3] =
-    [const { Replaced { by: AtomicPtr::new(ptr::null_mut()), was: AtomicPtr::new(ptr::null_mut()) } }; 3];
+static STREAMS: [Replaced; 3] = [const {
+    Replaced { by: AtomicPtr::new(ptr::null_mut()), was: AtomicPtr::new(ptr::null_mut()) }
+}; 3];
 
 /// The stream's place here, and libc's variable for it.
 pub(crate) fn place(fd: c_int) -> Option<(&'static Replaced, *mut *mut FILE)> {

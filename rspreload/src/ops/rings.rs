@@ -1,9 +1,11 @@
-//! io_uring: what a ring does with a socket no hook sees. Either there is no ring (it fails as on a kernel without io_uring,
-//! and programs do what they did before there was one), or there are rings, and the sockets of the process are on TCP:
-//! `RSOCKET_IO_URING` chooses ([`rsocket_core::socket::rings`]).
+//! io_uring: what a ring does with a socket no hook sees. Either there is no ring (it fails as on a
+//! kernel without io_uring, and programs do what they did before there was one), or there are
+//! rings, and the sockets of the process are on TCP: `RSOCKET_IO_URING` chooses
+//! ([`rsocket_core::socket::rings`]).
 //!
-//! Rings are made by `io_uring_setup`, through libc's `syscall` (libuv, most languages) or by liburing's functions. A
-//! program that makes the system call by an instruction of its own is out of reach.
+//! Rings are made by `io_uring_setup`, through libc's `syscall` (libuv, most languages) or by
+//! liburing's functions. A program that makes the system call by an instruction of its own is out
+//! of reach.
 
 use core::ffi::{CStr, c_long, c_uint, c_void};
 
@@ -30,7 +32,8 @@ pub(crate) unsafe extern "C-unwind" fn setup_by_number(
     unsafe { real::syscall_by_number()(number, entries, parameters) }
 }
 
-/// Whether a ring is refused. If it is not, every connection of the process goes back to, or stays on, TCP.
+/// Whether a ring is refused. If it is not, every connection of the process goes back to, or stays
+/// on, TCP.
 pub(crate) fn refused() -> bool {
     // In a sandbox everything is the kernel's already.
     if sandbox::inside() || !policy::enabled() {
@@ -51,10 +54,11 @@ pub(crate) fn refused() -> bool {
     })
 }
 
-/// liburing's function of that name, wherever the program has it from: it may have been loaded after us, and only for
-/// one of the program's libraries.
+/// liburing's function of that name, wherever the program has it from: it may have been loaded
+/// after us, and only for one of the program's libraries.
 pub(crate) fn liburing(name: &CStr) -> Option<*const ()> {
-    // SAFETY: C strings; RTLD_NOLOAD finds what is loaded already, and never unloads it since nobody closes the handle.
+    // SAFETY: C strings; RTLD_NOLOAD finds what is loaded already, and never unloads it since
+    // nobody closes the handle.
     unsafe {
         let mut found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
         for library in [c"liburing.so.2", c"liburing.so.1"] {

@@ -16,12 +16,13 @@ use super::passing::{before_passing, not_passed};
 use crate::edge::{self, fail, iovecs, keeping_errno, nowhere, one, readable, sent};
 use crate::{real, shadow};
 
-/// Flags that need the kernel: urgent data, a connect that no `connect` hook sees, buffers that are read after the call. TCP
-/// looks at `MSG_DONTWAIT`, `MSG_NOSIGNAL`, `MSG_MORE` and `MSG_EOR` beside them, and ignores the rest (send(2)).
+/// Flags that need the kernel: urgent data, a connect that no `connect` hook sees, buffers that are
+/// read after the call. TCP looks at `MSG_DONTWAIT`, `MSG_NOSIGNAL`, `MSG_MORE` and `MSG_EOR`
+/// beside them, and ignores the rest (send(2)).
 const KERNELS: c_int = libc::MSG_OOB | libc::MSG_FASTOPEN | libc::MSG_ZEROCOPY;
 
-/// Who does this call, and [`socket::enter_send`] done if it is the kernel. Calls that the device cannot do
-/// take the connection back to TCP first; `odd` says that this is one.
+/// Who does this call, and [`socket::enter_send`] done if it is the kernel. Calls that the device
+/// cannot do take the connection back to TCP first; `odd` says that this is one.
 fn enter(slot: SlotId, fd: c_int, flags: c_int, odd: bool) -> Result<Route, Errno> {
     if flags & libc::MSG_OOB != 0 {
         if urgent::is_refused(slot) {
@@ -52,8 +53,9 @@ pub(crate) fn enter_kernel(slot: SlotId, fd: c_int) -> Result<(), Errno> {
 #[cold]
 fn back_to_kernel(slot: SlotId, fd: c_int, flags: c_int) -> Result<(), Errno> {
     socket::refuse_sending(slot, fd, Reason::OddUse);
-    // The peer may be on its way back, too, and want its unread bytes first: since before, since our first look, or, when
-    // another thread has just sent them, no more. Each of that happens once.
+    // The peer may be on its way back, too, and want its unread bytes first: since before, since
+    // our first look, or, when another thread has just sent them, no more. Each of that happens
+    // once.
     for _ in 0..3 {
         if socket::enter_send(slot, fd) == Route::Kernel {
             return Ok(());
@@ -63,7 +65,8 @@ fn back_to_kernel(slot: SlotId, fd: c_int, flags: c_int) -> Result<(), Errno> {
     Err(urgent::refused(slot, fd))
 }
 
-/// Before a call that may ask for TCP Fast Open: its flags, or what connect(2) has said instead of it.
+/// Before a call that may ask for TCP Fast Open: its flags, or what connect(2) has said instead of
+/// it.
 ///
 /// # Safety
 /// The address is null or has as many bytes as is said beside it.
@@ -121,16 +124,17 @@ pub(crate) fn transmit(
     }
 }
 
-/// Whether a message carries control data that may pass a connection of ours away. The header may be nowhere: the socket
-/// is none of ours.
+/// Whether a message carries control data that may pass a connection of ours away. The header may
+/// be nowhere: the socket is none of ours.
 #[inline]
 fn may_pass(message: *const msghdr) -> bool {
-    // SAFETY: the header can be read, which was asked just before; all of it is integers and pointers.
+    // SAFETY: the header can be read, which was asked just before; all of it is integers and
+    // pointers.
     readable(message, size_of::<msghdr>()) && unsafe { (*message).msg_controllen } != 0
 }
 
-/// `sendmmsg` on the device, message by message: an error after the first is left to the next call, and so is what follows a message
-/// that has not gone whole.
+/// `sendmmsg` on the device, message by message: an error after the first is left to the next call,
+/// and so is what follows a message that has not gone whole.
 ///
 /// # Safety
 /// `list` points to `length` valid headers.
@@ -222,7 +226,8 @@ pub(crate) unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
     if flags < 0 || !present(message, 1) {
         return real(flags);
     }
-    // SAFETY: the header is there, which was asked just before, and what it names is the caller's promise.
+    // SAFETY: the header is there, which was asked just before, and what it names is the caller's
+    // promise.
     let (flags, odd, from) = unsafe {
         let to = ((*message).msg_name.cast_const().cast(), (*message).msg_namelen);
         let flags = match connect_first(slot, fd, flags, to) {
@@ -259,7 +264,12 @@ unsafe fn send_elsewhere(message: *const msghdr, real: impl FnOnce() -> ssize_t)
 ///
 /// # Safety
 /// The contract of sendmmsg(2).
-pub(crate) unsafe fn sendmmsg(fd: c_int, list: *mut mmsghdr, length: c_uint, flags: c_int) -> c_int {
+pub(crate) unsafe fn sendmmsg(
+    fd: c_int,
+    list: *mut mmsghdr,
+    length: c_uint,
+    flags: c_int,
+) -> c_int {
     // SAFETY: the caller's promise.
     let real = |flags| unsafe { real::sendmmsg(fd, list, length, flags) };
     if nowhere(list) || flags < 0 {
@@ -274,10 +284,16 @@ pub(crate) unsafe fn sendmmsg(fd: c_int, list: *mut mmsghdr, length: c_uint, fla
     if !present(list, 1) {
         return real(flags);
     }
-    // SAFETY: the first header is there, which was asked just before; the rest is the caller's promise.
+    // SAFETY: the first header is there, which was asked just before; the rest is the caller's
+    // promise.
     unsafe {
         let to = &raw const (*list).msg_hdr;
-        match connect_first(slot, fd, flags, ((*to).msg_name.cast_const().cast(), (*to).msg_namelen)) {
+        match connect_first(
+            slot,
+            fd,
+            flags,
+            ((*to).msg_name.cast_const().cast(), (*to).msg_namelen),
+        ) {
             // A second one that asks would find a connection.
             Ok(less) if less != flags => messages_to_device(slot, fd, list, most.min(1), less),
             Ok(flags) => transmit_list(slot, fd, (list, most), flags, || real(flags)),
@@ -290,14 +306,19 @@ pub(crate) unsafe fn sendmmsg(fd: c_int, list: *mut mmsghdr, length: c_uint, fla
 ///
 /// # Safety
 /// As [`sendmmsg`].
-unsafe fn send_all_elsewhere(list: *mut mmsghdr, most: usize, real: impl FnOnce() -> c_int) -> c_int {
+unsafe fn send_all_elsewhere(
+    list: *mut mmsghdr,
+    most: usize,
+    real: impl FnOnce() -> c_int,
+) -> c_int {
     // SAFETY: the list can be read, which was asked just before.
     if !readable(list, most * size_of::<mmsghdr>()) || !unsafe { any_control(list, most) } {
         return real();
     }
     let each = |from: usize, f: unsafe fn(*const msghdr)| {
         // SAFETY: as above; what the headers name is the caller's promise.
-        keeping_errno(|| (from..most).for_each(|i| unsafe { f(&raw const (*list.add(i)).msg_hdr) }));
+        let one = |i| unsafe { f(&raw const (*list.add(i)).msg_hdr) };
+        keeping_errno(|| (from..most).for_each(one));
     };
     each(0, before_passing);
     let r = real();
@@ -322,7 +343,9 @@ unsafe fn transmit_list(
         if fastopen::asks(heeded) {
             return match fastopen::list(slot, fd, list, real) {
                 // As above.
-                Ok(0) => messages_to_device(slot, fd, list, most.min(1), flags & !libc::MSG_FASTOPEN),
+                Ok(0) => {
+                    messages_to_device(slot, fd, list, most.min(1), flags & !libc::MSG_FASTOPEN)
+                }
                 Ok(r) => r,
                 Err(e) => fail(e),
             };

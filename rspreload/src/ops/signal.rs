@@ -1,6 +1,7 @@
 //! The older ways to install signal handlers, over [`crate::handlers`].
 //!
-//! libc's own `signal` and its kin call `sigaction` inside libc, past our hook, so they are written out here over it.
+//! libc's own `signal` and its kin call `sigaction` inside libc, past our hook, so they are written
+//! out here over it.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,8 @@ use rsocket_core::errno::Errno;
 use crate::edge::fail;
 use crate::handlers;
 
-/// Signals whose handlers `signal` installs without `SA_RESTART`: siginterrupt(3). Libc keeps a list of its own.
+/// Signals whose handlers `signal` installs without `SA_RESTART`: siginterrupt(3). Libc keeps a
+/// list of its own.
 static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
 
 /// `sigset`'s "block it" (signal.h).
@@ -27,7 +29,9 @@ pub(crate) unsafe fn bsd(number: c_int, handler: sighandler_t) -> sighandler_t {
     // Relaxed, here and below: one word, and nothing goes with it.
     let interrupts = INTERRUPTING.load(Ordering::Relaxed) & bit(number) != 0;
     // SAFETY: by the caller's promise.
-    unsafe { handlers::exchange(number, handler, if interrupts { 0 } else { libc::SA_RESTART }, true) }
+    unsafe {
+        handlers::exchange(number, handler, if interrupts { 0 } else { libc::SA_RESTART }, true)
+    }
 }
 
 /// # Safety
@@ -42,7 +46,8 @@ pub(crate) unsafe fn system_v(number: c_int, handler: sighandler_t) -> sighandle
 /// # Safety
 /// As sigset(3).
 pub(crate) unsafe fn sigset(number: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: zero is an empty value of each; libc's functions stay inside them. The handler is the caller's promise.
+    // SAFETY: zero is an empty value of each; libc's functions stay inside them. The handler is the
+    // caller's promise.
     unsafe {
         let mut set: libc::sigset_t = core::mem::zeroed();
         let mut was: libc::sigset_t = core::mem::zeroed();
@@ -73,7 +78,8 @@ pub(crate) unsafe fn sigset(number: c_int, handler: sighandler_t) -> sighandler_
 /// # Safety
 /// As siginterrupt(3).
 pub(crate) unsafe fn siginterrupt(number: c_int, interrupts: c_int) -> c_int {
-    // SAFETY: zero is a value of it, which `change` fills in; what is installed was the caller's before.
+    // SAFETY: zero is a value of it, which `change` fills in; what is installed was the caller's
+    // before.
     unsafe {
         let mut now: action = core::mem::zeroed();
         if handlers::change(number, core::ptr::null(), &raw mut now) != 0 {

@@ -1,5 +1,5 @@
-//! Sockets that are handed to libc's own input and output, where no hook sees the bytes: they stay on, or go
-//! back to, TCP. One that has no TCP gets a stream whose bytes come by our hooks.
+//! Sockets that are handed to libc's own input and output, where no hook sees the bytes: they stay
+//! on, or go back to, TCP. One that has no TCP gets a stream whose bytes come by our hooks.
 
 use core::ffi::{c_char, c_int};
 use core::ptr;
@@ -35,7 +35,8 @@ pub(crate) fn sends_unseen(fd: c_int) {
     }
 }
 
-/// The close of the descriptor will be libc's own. What is still buffered goes out first, while the socket stands.
+/// The close of the descriptor will be libc's own. What is still buffered goes out first, while the
+/// socket stands.
 ///
 /// # Safety
 /// `file` is null or an open stream.
@@ -53,12 +54,15 @@ unsafe fn before_stream_closes(file: *mut FILE) {
     }
 }
 
-/// The stream is opened anew by `real`. Of ours libc can do that with those in whose place it has one of its own; any other is
-/// closed, as one that cannot be opened is.
+/// The stream is opened anew by `real`. Of ours libc can do that with those in whose place it has
+/// one of its own; any other is closed, as one that cannot be opened is.
 ///
 /// # Safety
 /// `file` is null or an open stream.
-pub(crate) unsafe fn opened_anew(file: *mut FILE, real: impl FnOnce(*mut FILE) -> *mut FILE) -> *mut FILE {
+pub(crate) unsafe fn opened_anew(
+    file: *mut FILE,
+    real: impl FnOnce(*mut FILE) -> *mut FILE,
+) -> *mut FILE {
     // SAFETY: the caller's promise.
     unsafe {
         let file = standard::own(file);

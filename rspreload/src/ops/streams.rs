@@ -1,8 +1,9 @@
 //! libc's streams over a connection, whose reads and writes are our hooks (`fopencookie`).
 //!
-//! libc reads and writes for a stream by calls of its own, which no hook sees. A stream from here says the same
-//! descriptor as one of libc's, and stays when something else comes to stand there: the hooks pass on what is not ours. It
-//! takes no wide characters, and libc's `freopen` cannot have it ([`is_ours`]).
+//! libc reads and writes for a stream by calls of its own, which no hook sees. A stream from here
+//! says the same descriptor as one of libc's, and stays when something else comes to stand there:
+//! the hooks pass on what is not ours. It takes no wide characters, and libc's `freopen` cannot
+//! have it ([`is_ours`]).
 //!
 //! Must not know what a connection is. Entry points: [`open`], [`is_ours`] and [`flush`].
 
@@ -124,14 +125,14 @@ pub(crate) unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
     file
 }
 
-/// Whether it is a stream of ours, which libc cannot open anew: it would write where it has the fields for wide characters
-/// in its own.
+/// Whether it is a stream of ours, which libc cannot open anew: it would write where it has the
+/// fields for wide characters in its own.
 pub(crate) fn is_ours(file: *mut FILE) -> bool {
     !file.is_null() && all().any(|s| s.file.load(Relaxed) == file)
 }
 
-/// At the end of the program, before its connections are: libc would write what its streams hold only after that. Without
-/// their locks, as libc does then: a thread may sleep with one.
+/// At the end of the program, before its connections are: libc would write what its streams hold
+/// only after that. Without their locks, as libc does then: a thread may sleep with one.
 pub(crate) fn flush() {
     for stream in all() {
         let file = stream.file.load(Relaxed);
@@ -164,7 +165,11 @@ unsafe extern "C-unwind" fn read(cookie: *mut c_void, to: *mut c_char, length: s
 }
 
 /// All of it, or what went before an error: a stream counts fewer as one.
-unsafe extern "C-unwind" fn write(cookie: *mut c_void, from: *const c_char, length: size_t) -> ssize_t {
+unsafe extern "C-unwind" fn write(
+    cookie: *mut c_void,
+    from: *const c_char,
+    length: size_t,
+) -> ssize_t {
     let mut done = 0;
     while done < length {
         // SAFETY: our cookie, and the stream's buffer, of which `done` bytes are through.
@@ -178,7 +183,11 @@ unsafe extern "C-unwind" fn write(cookie: *mut c_void, from: *const c_char, leng
 }
 
 /// A connection has no position, but a file may stand there later.
-unsafe extern "C-unwind" fn seek(cookie: *mut c_void, position: *mut off64_t, whence: c_int) -> c_int {
+unsafe extern "C-unwind" fn seek(
+    cookie: *mut c_void,
+    position: *mut off64_t,
+    whence: c_int,
+) -> c_int {
     // SAFETY: our cookie; libc gives a pointer to the position that is wanted.
     unsafe {
         let reached = libc::lseek64(number(cookie), *position, whence);

@@ -83,13 +83,15 @@ pub(crate) unsafe fn sendfile(
     let result = to_device(slot, to, from, at, length);
     if let (Some(position), Ok(n)) = (at, result) {
         // SAFETY: `at` is there only if `offset` is not null.
-        unsafe { offset.write(off_t::try_from(position.saturating_add(n as u64)).unwrap_or(off_t::MAX)) };
+        unsafe {
+            offset.write(off_t::try_from(position.saturating_add(n as u64)).unwrap_or(off_t::MAX))
+        };
     }
     sent(result, 0)
 }
 
-/// The pipe's end of a call, if the kernel would look further than at the arguments: anything else fails there, before a byte is
-/// moved.
+/// The pipe's end of a call, if the kernel would look further than at the arguments: anything else
+/// fails there, before a byte is moved.
 fn end_of(
     pipe: c_int,
     access: c_int,

@@ -131,7 +131,8 @@ fn selects(end: c_long, set: *const u64) {
         // SAFETY: the set is there.
         let mut bits = unsafe { set.add(i).read_unaligned() };
         while bits != 0 {
-            let fd = c_long::try_from(i * 64).unwrap_or(c_long::MAX) + c_long::from(bits.trailing_zeros());
+            let fd = c_long::try_from(i * 64).unwrap_or(c_long::MAX)
+                + c_long::from(bits.trailing_zeros());
             bits &= bits - 1;
             if fd < end {
                 back(c_int::try_from(fd).unwrap_or(-1));
@@ -190,7 +191,9 @@ mod tests {
         let named = |n: c_long| NUMBERS[n as usize / 64] >> (n % 64) & 1 == 1;
         let all: Vec<c_long> = (0..END).filter(|n| named(*n)).collect();
         assert_eq!(all.len(), 8);
-        assert!(named(libc::SYS_poll) && named(libc::SYS_epoll_pwait2) && named(libc::SYS_io_submit));
+        assert!(
+            named(libc::SYS_poll) && named(libc::SYS_epoll_pwait2) && named(libc::SYS_io_submit)
+        );
         assert!(!named(libc::SYS_read) && !named(libc::SYS_futex));
     }
 }

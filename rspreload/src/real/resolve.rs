@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use rsocket_core::sys;
 
-/// One symbol: its name, the pointer through which it is called, and what stands there if no library in
-/// the process defines it.
+/// One symbol: its name, the pointer through which it is called, and what stands there if no
+/// library in the process defines it.
 pub(super) struct Symbol {
     pub(super) name: &'static CStr,
     pub(super) next: &'static AtomicPtr<()>,
@@ -45,7 +45,8 @@ pub(super) fn answer_absent<T: Absent>() -> T {
 #[cold]
 pub(super) fn next(symbol: &Symbol) -> *const () {
     let before = sys::errno();
-    // SAFETY: the name is a C string. dlsym takes the loader's recursive lock, which fork renews in the child.
+    // SAFETY: the name is a C string. dlsym takes the loader's recursive lock, which fork renews in
+    // the child.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.name.as_ptr()) };
     sys::set_errno(before);
     let found: *const () = if found.is_null() { symbol.absent } else { found.cast() };
@@ -59,8 +60,8 @@ pub(super) fn each(symbols: &[Symbol]) {
     for symbol in symbols {
         match core::str::from_utf8(symbol.name.to_bytes_with_nul()) {
             Ok(name) if symbol.certain => {
-                // SAFETY: `name` ends in its NUL, which is what redhook's function relies on. It panics on a
-                // symbol that does not exist; these do.
+                // SAFETY: `name` ends in its NUL, which is what redhook's function relies on. It
+                // panics on a symbol that does not exist; these do.
                 let found = unsafe { redhook::ld_preload::dlsym_next(name) };
                 symbol.next.store(found.cast::<()>().cast_mut(), Ordering::Relaxed);
             }

@@ -1,9 +1,10 @@
-//! Libraries that once were new to us and bound past us. One that is unloaded and loaded again, by several
-//! threads at a time, may be there already when a thread looks what there is before its own `dlopen`; its
-//! slots are unresolved all the same, until the thread that has loaded it comes to point them at our hooks.
+//! Libraries that once were new to us and bound past us. One that is unloaded and loaded again, by
+//! several threads at a time, may be there already when a thread looks what there is before its own
+//! `dlopen`; its slots are unresolved all the same, until the thread that has loaded it comes to
+//! point them at our hooks.
 //!
-//! Only hashes of paths are kept: another library with the same one is looked through for nothing. Must not
-//! know what a slot is. Entry points: [`has`], [`add`].
+//! Only hashes of paths are kept: another library with the same one is looked through for nothing.
+//! Must not know what a slot is. Entry points: [`has`], [`add`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -29,10 +30,11 @@ pub(super) fn has(path: &[u8]) -> bool {
 /// Remembers a library.
 pub(super) fn add(path: &[u8]) {
     let hash = hash(path);
-    let takes = |p: &AtomicU64| match p.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed) {
-        Ok(_) => true,
-        Err(known) => known == hash,
-    };
+    let takes =
+        |p: &AtomicU64| match p.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(known) => known == hash,
+        };
     let _ = PATHS.iter().any(takes);
 }
 

@@ -1,4 +1,5 @@
-//! A loaded ELF object as the dynamic linker describes it: its tables, each access checked against its segments.
+//! A loaded ELF object as the dynamic linker describes it: its tables, each access checked against
+//! its segments.
 //!
 //! Must not know what is looked for. Entry point: [`Object::of`].
 
@@ -26,7 +27,8 @@ const GNU_HASH: i64 = 0x6fff_fef5;
 pub(super) const RPATH: i64 = 15;
 pub(super) const RUNPATH: i64 = 29;
 
-/// The kinds of relocation that hold an address: of the table of procedures, of the table of data, of data itself.
+/// The kinds of relocation that hold an address: of the table of procedures, of the table of data,
+/// of data itself.
 #[cfg(target_arch = "x86_64")]
 const KINDS: (u32, u32, u32) = (7, 6, 1);
 #[cfg(target_arch = "aarch64")]
@@ -119,10 +121,12 @@ impl Object {
         unsafe { CStr::from_ptr(self.name) }.to_bytes()
     }
 
-    /// Whether it is libc, or a library that has libc's calls for threads; or the linker, or the kernel's own.
+    /// Whether it is libc, or a library that has libc's calls for threads; or the linker, or the
+    /// kernel's own.
     pub(super) fn is_libcs(&self) -> bool {
         let name = self.path().rsplit(|c| *c == b'/').next().unwrap_or_default();
-        const NAMES: [&[u8]; 6] = [b"libc.so", b"libc-2", b"libpthread", b"ld-linux", b"ld-2", b"linux-vdso"];
+        const NAMES: [&[u8]; 6] =
+            [b"libc.so", b"libc-2", b"libpthread", b"ld-linux", b"ld-2", b"linux-vdso"];
         NAMES.iter().any(|known| name.starts_with(known))
     }
 
@@ -130,8 +134,9 @@ impl Object {
     fn slice<T>(&self, address: usize, count: usize) -> Option<&'static [T]> {
         let bytes = count.checked_mul(size_of::<T>())?;
         let end = address.checked_add(bytes)?;
-        let inside =
-            self.segments(PT_LOAD).any(|(from, to, flags)| flags & PF_R != 0 && from <= address && end <= to);
+        let inside = self
+            .segments(PT_LOAD)
+            .any(|(from, to, flags)| flags & PF_R != 0 && from <= address && end <= to);
         if !inside || !address.is_multiple_of(align_of::<T>()) {
             return None;
         }
@@ -172,15 +177,25 @@ impl Object {
 
     /// Shows each slot that is bound to another object's function.
     pub(super) fn each_slot(&self, each: &mut dyn FnMut(Slot)) {
-        let (Some(symbols), Some(strings)) = (self.address(SYMBOLS), self.address(STRINGS)) else { return };
-        let Some(strings) = self.tag(STRINGS_SIZE).and_then(|n| self.slice::<u8>(strings, n)) else { return };
+        let (Some(symbols), Some(strings)) = (self.address(SYMBOLS), self.address(STRINGS)) else {
+            return;
+        };
+        let Some(strings) = self.tag(STRINGS_SIZE).and_then(|n| self.slice::<u8>(strings, n))
+        else {
+            return;
+        };
         for (table, size) in [(PLT_RELA, PLT_RELA_SIZE), (RELA, RELA_SIZE)] {
-            let (Some(table), Some(bytes)) = (self.address(table), self.tag(size)) else { continue };
-            let Some(entries) = self.slice::<Rela>(table, bytes / size_of::<Rela>()) else { continue };
+            let (Some(table), Some(bytes)) = (self.address(table), self.tag(size)) else {
+                continue;
+            };
+            let Some(entries) = self.slice::<Rela>(table, bytes / size_of::<Rela>()) else {
+                continue;
+            };
             for entry in entries {
                 let (kind, symbol) = (entry.info as u32, (entry.info >> 32) as usize);
                 let lazy = kind == KINDS.0;
-                if symbol == 0 || !(lazy || kind == KINDS.1 || kind == KINDS.2 && entry.addend == 0) {
+                if symbol == 0 || !(lazy || kind == KINDS.1 || kind == KINDS.2 && entry.addend == 0)
+                {
                     continue;
                 }
                 let address = self.base.wrapping_add(entry.offset as usize);
@@ -207,7 +222,8 @@ impl Object {
         let strings = self.slice::<u8>(strings, self.tag(STRINGS_SIZE)?)?;
         let &[buckets, first, filters, _] = self.slice::<u32>(table, 4)? else { return None };
         let hash = name.iter().fold(5381u32, |h, b| h.wrapping_mul(33).wrapping_add((*b).into()));
-        let nth = |table: usize, n: u32| self.one::<u32>(table.wrapping_add(n as usize * 4)).copied();
+        let nth =
+            |table: usize, n: u32| self.one::<u32>(table.wrapping_add(n as usize * 4)).copied();
         let at = table.wrapping_add(16 + filters as usize * 8);
         let chains = at.wrapping_add(buckets as usize * 4);
         let mut number = nth(at, hash.checked_rem(buckets)?)?;

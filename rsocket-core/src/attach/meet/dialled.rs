@@ -7,7 +7,10 @@
 //! different moments. Must not know slots. Entry point: [`bounds`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use crate::attach::hello;
 
@@ -40,7 +43,9 @@ impl Bounds {
     #[must_use]
     pub fn hinted(self, hint: u32) -> Option<u32> {
         // There is no more than one: a hint tells as many apart as there can be.
-        (0..=self.more.min(WIDEST)).map(|n| self.first.wrapping_add(n)).find(|t| hello::hint(*t) == hint)
+        (0..=self.more.min(WIDEST))
+            .map(|n| self.first.wrapping_add(n))
+            .find(|t| hello::hint(*t) == hint)
     }
 }
 
@@ -81,12 +86,15 @@ mod tests {
 
     #[test]
     fn some_milliseconds() {
-        let b = bounds(span(10 * MS, 10 * MS + 50_000), 1000, span(20 * MS, 20 * MS + 1000)).unwrap();
+        let b =
+            bounds(span(10 * MS, 10 * MS + 50_000), 1000, span(20 * MS, 20 * MS + 1000)).unwrap();
         assert_eq!(b, Bounds { first: 989, more: 3 });
         assert!(b.hold(990) && b.hold(992) && !b.hold(988) && !b.hold(993));
         // Across the wrap.
         let b = bounds(span(10 * MS, 10 * MS), 4, span(20 * MS, 20 * MS)).unwrap();
-        assert!(b.hold(4_294_967_290) && b.hold(4_294_967_291) && !b.hold(4_294_967_289) && !b.hold(4));
+        assert!(
+            b.hold(4_294_967_290) && b.hold(4_294_967_291) && !b.hold(4_294_967_289) && !b.hold(4)
+        );
     }
 
     #[test]
@@ -106,7 +114,11 @@ mod tests {
     #[test]
     fn what_says_nothing() {
         assert_eq!(bounds(span(0, 1), 1001, span(2, 3)), None, "microseconds");
-        assert_eq!(bounds(span(0, 70 * MS), 1000, span(80 * MS, 80 * MS)), None, "connect has waited");
+        assert_eq!(
+            bounds(span(0, 70 * MS), 1000, span(80 * MS, 80 * MS)),
+            None,
+            "connect has waited"
+        );
         assert_eq!(bounds(span(0, 5), 1000, span(3, 9)), None, "asked before it was sent");
         assert_eq!(bounds(span(0, u64::MAX), 1000, span(u64::MAX, u64::MAX)), None);
     }

@@ -8,7 +8,10 @@
 //! [`Handshake::dialled_bounds`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
@@ -85,7 +88,8 @@ impl Handshake {
             self.saving.store(WANTED, Ordering::Relaxed);
             return;
         }
-        // Under a filter that has not been tried nothing is asked; of a socket of this program's own it is known.
+        // Under a filter that has not been tried nothing is asked; of a socket of this program's
+        // own it is known.
         let unused = filtered || kernel::integer(fd, libc::IPPROTO_TCP, TCP_SAVE_SYN) == Some(0);
         if unused && raw::setsockopt_int(fd, libc::IPPROTO_TCP, TCP_SAVE_SYN, 1).is_ok() {
             self.saving.store(OURS, Ordering::Relaxed);
@@ -128,7 +132,8 @@ impl Handshake {
     /// may have the same.
     #[must_use]
     pub fn dialled_bounds(&self, fd: RawFd) -> Option<Bounds> {
-        let sent = Span { from: self.from.load(Ordering::Relaxed), to: self.to.load(Ordering::Relaxed) };
+        let sent =
+            Span { from: self.from.load(Ordering::Relaxed), to: self.to.load(Ordering::Relaxed) };
         if sent.from == 0 || sent.to == 0 || !offsets::are_each_ones_own() {
             return None;
         }
@@ -147,7 +152,8 @@ impl Handshake {
 
     /// Takes the kept SYN from the kernel, once.
     fn take(&self, fd: RawFd) {
-        let first = self.saving.compare_exchange(OURS, TAKEN, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let first =
+            self.saving.compare_exchange(OURS, TAKEN, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if !first {
             return;
         }
@@ -165,7 +171,9 @@ impl Handshake {
     /// told 0.
     #[must_use]
     pub fn asked(&self, fd: RawFd, level: i32, name: i32) -> bool {
-        if level != libc::IPPROTO_TCP || !matches!(self.saving.load(Ordering::Relaxed), OURS | TAKEN) {
+        if level != libc::IPPROTO_TCP
+            || !matches!(self.saving.load(Ordering::Relaxed), OURS | TAKEN)
+        {
             return false;
         }
         if name == TCP_SAVED_SYN {

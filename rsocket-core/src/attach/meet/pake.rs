@@ -10,7 +10,10 @@
 //! Entry points: [`Run::begin`], then [`Run::agree`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use curve25519_dalek::ristretto::{CompressedRistretto, RistrettoPoint};
 use curve25519_dalek::scalar::Scalar;
@@ -135,7 +138,12 @@ mod tests {
     }
 
     /// What both ends of one run come to: the connecting one's, then the accepting one's.
-    fn run(numbers: [u32; 2], places: [&[u8]; 2], seeds: [u8; 2], seen: [[Who; 2]; 2]) -> [Tags; 2] {
+    fn run(
+        numbers: [u32; 2],
+        places: [&[u8]; 2],
+        seeds: [u8; 2],
+        seen: [[Who; 2]; 2],
+    ) -> [Tags; 2] {
         let c = Run::begin(numbers[0], places[0], &[seeds[0]; 64]);
         let a = Run::begin(numbers[1], places[1], &[seeds[1]; 64]);
         let [[c_own, c_peer], [a_own, a_peer]] = seen;

@@ -5,7 +5,10 @@
 //! directory. Must not know what is in it. Entry points: [`find_out`], then [`is_there`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -39,7 +42,9 @@ fn is_usable(path: &[u8]) -> bool {
         return false;
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::openat(rustix::fs::CWD, path, flags, Mode::empty()) else { return false };
+    let Ok(directory) = rustix::fs::openat(rustix::fs::CWD, path, flags, Mode::empty()) else {
+        return false;
+    };
     let found = rustix::fs::fstat(&directory);
     crate::sys::discard(directory);
     found.is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory)

@@ -5,7 +5,10 @@
 //! options or slots. Entry point: [`timestamp`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 /// The longest that the kernel keeps of us: an IPv6 header with extensions, and a TCP header.
 pub const LONGEST: usize = 256;
@@ -123,9 +126,17 @@ mod tests {
         assert_eq!(timestamp(&v4(&tcp(SYN | 0x10, &USUAL))), None, "SYN and ACK");
         assert_eq!(timestamp(&v4(&tcp(0x10, &USUAL))), None);
         assert_eq!(timestamp(&v6(17, &tcp(SYN, &USUAL))), None, "UDP");
-        assert_eq!(timestamp(&v4(&tcp(SYN, &[8, 9, 1, 2, 3, 4, 0, 0, 0, 0]))), None, "a wrong length");
+        assert_eq!(
+            timestamp(&v4(&tcp(SYN, &[8, 9, 1, 2, 3, 4, 0, 0, 0, 0]))),
+            None,
+            "a wrong length"
+        );
         assert_eq!(timestamp(&v4(&tcp(SYN, &[30, 0, 8, 10, 1, 2, 3, 4]))), None, "no length");
-        assert_eq!(timestamp(&v4(&tcp(SYN, &[0, 8, 10, 1, 2, 3, 4, 0, 0, 0]))), None, "behind the end");
+        assert_eq!(
+            timestamp(&v4(&tcp(SYN, &[0, 8, 10, 1, 2, 3, 4, 0, 0, 0]))),
+            None,
+            "behind the end"
+        );
         let whole = v4(&tcp(SYN, &USUAL));
         for len in 0..whole.len() {
             assert_eq!(timestamp(&whole[..len]), None, "cut to {len}");

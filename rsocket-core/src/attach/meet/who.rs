@@ -1,13 +1,17 @@
 //! Which process is at the other end of a UNIX socket, in words that both of them understand.
 //!
-//! A proof says that somebody knows what only the two ends of a connection know; it does not say that
-//! he is the one who sends it. So each end names itself in it, and the other one asks the kernel who
-//! has made the socket: by the number of its pidfd's inode, which no two processes have and which is
-//! the same for everybody (Linux 6.9), else by its pid, where both are in one pid namespace.
+//! A proof says that somebody knows what only the two ends of a connection know; it does not say
+//! that he is the one who sends it. So each end names itself in it, and the other one asks the
+//! kernel who has made the socket: by the number of its pidfd's inode, which no two processes have
+//! and which is the same for everybody (Linux 6.9), else by its pid, where both are in one pid
+//! namespace.
 //!
 //! Must not know what is proved. Entry points: [`Who::own`], [`is_behind`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
@@ -24,7 +28,9 @@ const SO_PEERPIDFD: i32 = 77;
 const PIDFS: i64 = 0x5049_4446;
 
 /// A process, for others. What is not known is 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct Who {
     /// The inode of its pidfd.
@@ -66,7 +72,8 @@ fn own_pidfd() -> Option<OwnedFd> {
     rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok()
 }
 
-/// The number of a process, given its pidfd, which is closed; 0 where numbers of inodes say nothing.
+/// The number of a process, given its pidfd, which is closed; 0 where numbers of inodes say
+/// nothing.
 fn number(pidfd: OwnedFd) -> u64 {
     let is_its_own = rustix::fs::fstatfs(&pidfd).is_ok_and(|s| s.f_type == PIDFS);
     let inode = rustix::fs::fstat(&pidfd).map_or(0, |s| s.st_ino);

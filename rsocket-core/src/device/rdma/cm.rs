@@ -1,10 +1,11 @@
-//! Connections before and after they carry bytes: the event channel and the identifiers of librdmacm.
+//! Connections before and after they carry bytes: the event channel and the identifiers of
+//! librdmacm.
 //!
-//! Knows nothing of queue pairs but that an identifier has one. Entry points: [`EventChannel::open`],
-//! [`CmId::new`], and [`Kind::Request`] for connections that others make.
+//! Knows nothing of queue pairs but that an identifier has one. Entry points:
+//! [`EventChannel::open`], [`CmId::new`], and [`Kind::Request`] for connections that others make.
 //!
-//! An identifier lives until both its [`CmId`] and its pair are dropped, and the channel until all its
-//! identifiers are.
+//! An identifier lives until both its [`CmId`] and its pair are dropped, and the channel until all
+//! its identifiers are.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::{c_int, c_void};
@@ -21,12 +22,12 @@ use super::{CmError, PairParams, RdmaPair, SockAddr, probe, refused};
 use crate::errno::Errno;
 use crate::sys;
 
-/// How often the transport sends again before it gives up. Not 7, the most there is: soft-RoCE takes it for ever,
-/// and would never notice that a host has gone.
+/// How often the transport sends again before it gives up. Not 7, the most there is: soft-RoCE
+/// takes it for ever, and would never notice that a host has gone.
 const RETRIES: u8 = 6;
 
-/// How often it sends again when the peer has no receive: 7 is for ever, which control messages need
-/// (`wire-protocol §2.5`).
+/// How often it sends again when the peer has no receive: 7 is for ever, which control messages
+/// need (`wire-protocol §2.5`).
 const RNR_RETRIES: u8 = 7;
 
 /// The code of 0.64 ms: how long a peer waits that found no receive here. The kernel sets 655 ms.
@@ -54,7 +55,8 @@ impl EventChannel {
         // SAFETY: made above, and nobody else has it.
         let field = unsafe { &mut (*raw).fd };
         let private = gate::keep(field, true).and_then(|()| {
-            rustix::fs::fcntl_setfl(sys::borrow(*field), rustix::fs::OFlags::NONBLOCK).map_err(Errno::from)
+            rustix::fs::fcntl_setfl(sys::borrow(*field), rustix::fs::OFlags::NONBLOCK)
+                .map_err(Errno::from)
         });
         drop(inside);
         // It closes itself if it is given up here.
@@ -70,8 +72,8 @@ impl EventChannel {
         unsafe { (*self.channel.raw).fd }
     }
 
-    /// The next event; `None` when there is none. Never waits for a peer; an answer or a request makes a few
-    /// system calls.
+    /// The next event; `None` when there is none. Never waits for a peer; an answer or a request
+    /// makes a few system calls.
     ///
     /// # Errors
     /// The channel does not work any more (or this is a signal handler: [`CmError`]).
@@ -100,13 +102,15 @@ impl EventChannel {
     /// # Safety
     /// The event is valid and not acknowledged yet.
     unsafe fn copy(&self, event: *const ffi::rdma_cm_event, inside: &Inside) -> Event {
-        // SAFETY: the caller's promise. An identifier outlives its unacknowledged events. For what is no
-        // datagram, `conn` is the field of the union that counts; it has only numbers and a pointer.
+        // SAFETY: the caller's promise. An identifier outlives its unacknowledged events. For what
+        // is no datagram, `conn` is the field of the union that counts; it has only numbers and a
+        // pointer.
         let (id, listener, kind, status, conn) = unsafe {
             ((*event).id, (*event).listen_id, (*event).event, (*event).status, (*event).param.conn)
         };
         // SAFETY: as above. Null for events that have no private data.
-        let private = || unsafe { Private::copied(conn.private_data.cast(), conn.private_data_len) };
+        let private =
+            || unsafe { Private::copied(conn.private_data.cast(), conn.private_data_len) };
         // SAFETY: as above; the gate is held.
         unsafe { hide((*id).verbs, self.channel.loaded, inside) };
         let owner = if kind == event_type::RDMA_CM_EVENT_CONNECT_REQUEST { listener } else { id };
@@ -146,7 +150,8 @@ impl EventChannel {
     }
 }
 
-/// A peer that finds no receive here is told to try again soon. Only what has such answers takes it.
+/// A peer that finds no receive here is told to try again soon. Only what has such answers takes
+/// it.
 ///
 /// # Safety
 /// The identifier is alive and the gate held.
@@ -154,11 +159,13 @@ unsafe fn shorten_waits(f: &Library, id: *mut ffi::rdma_cm_id) {
     // SAFETY: all zeroes is a value of this structure of numbers.
     let mut attributes: ffi::ibv_qp_attr = unsafe { core::mem::zeroed() };
     attributes.min_rnr_timer = MIN_RNR_TIMER;
-    // SAFETY: the caller's promise; a queue pair is destroyed inside the gate, and then not named here.
+    // SAFETY: the caller's promise; a queue pair is destroyed inside the gate, and then not named
+    // here.
     unsafe {
         let qp = (*id).qp;
         if !qp.is_null()
-            && (*(*(*qp).context).device).transport_type == ffi::ibv_transport_type::IBV_TRANSPORT_IB
+            && (*(*(*qp).context).device).transport_type
+                == ffi::ibv_transport_type::IBV_TRANSPORT_IB
         {
             (f.ibv_modify_qp)(qp, &raw mut attributes, ffi::QP_MIN_RNR_TIMER);
         }
@@ -174,8 +181,8 @@ impl CmId {
         Self::in_space(channel, key, ffi::PORT_SPACE)
     }
 
-    /// A new one for datagrams: to be bound to an address for a [`UdPair`](super::UdPair), or to look up a
-    /// [`Path`](super::Path).
+    /// A new one for datagrams: to be bound to an address for a [`UdPair`](super::UdPair), or to
+    /// look up a [`Path`](super::Path).
     ///
     /// # Errors
     /// As [`CmId::new`].
@@ -190,10 +197,11 @@ impl CmId {
         let _inside = gate::enter()?;
         let mut raw = core::ptr::null_mut();
         let f = &channel.channel.loaded.table;
-        // SAFETY: the channel is alive and outlives the identifier; the pointer is valid; the key is not
-        // used as a pointer by anybody.
-        let made =
-            unsafe { (f.rdma_create_id)(channel.channel.raw, &raw mut raw, key as *mut c_void, space) };
+        // SAFETY: the channel is alive and outlives the identifier; the pointer is valid; the key
+        // is not used as a pointer by anybody.
+        let made = unsafe {
+            (f.rdma_create_id)(channel.channel.raw, &raw mut raw, key as *mut c_void, space)
+        };
         if made != 0 {
             return Err(refused(gate::last_error()));
         }
@@ -217,7 +225,13 @@ impl CmId {
         self.id.call(|f, id| {
             // SAFETY: the identifier is alive; the option is an int.
             unsafe {
-                (f.rdma_set_option)(id, ffi::OPTION_ID, name, (&raw mut value).cast(), size_of::<c_int>())
+                (f.rdma_set_option)(
+                    id,
+                    ffi::OPTION_ID,
+                    name,
+                    (&raw mut value).cast(),
+                    size_of::<c_int>(),
+                )
             }
         })
     }
@@ -245,7 +259,8 @@ impl CmId {
     pub fn set_type_of_service(&self, tos: u8) -> Result<(), CmError> {
         let mut tos = tos;
         self.id.call(|f, id| {
-            // SAFETY: the identifier is alive; the option is one byte, and the kernel insists on that.
+            // SAFETY: the identifier is alive; the option is one byte, and the kernel insists on
+            // that.
             unsafe {
                 (f.rdma_set_option)(
                     id,
@@ -305,8 +320,8 @@ impl CmId {
         self.id.call(|f, id| unsafe { (f.rdma_resolve_route)(id, timeout_ms) })
     }
 
-    /// Makes the queue pair, after the route is resolved or for a request, once. Registers memory, so it takes
-    /// the kernel some ten to hundred microseconds.
+    /// Makes the queue pair, after the route is resolved or for a request, once. Registers memory,
+    /// so it takes the kernel some ten to hundred microseconds.
     ///
     /// # Errors
     /// [`Missing::Memlock`](super::Missing::Memlock), or what the device says.
@@ -314,7 +329,8 @@ impl CmId {
         RdmaPair::new(Arc::clone(&self.id), params)
     }
 
-    /// The device that it is bound to; `None` before its address is resolved, and on a wildcard address.
+    /// The device that it is bound to; `None` before its address is resolved, and on a wildcard
+    /// address.
     ///
     /// # Errors
     /// The device cannot be opened.
@@ -340,9 +356,11 @@ impl CmId {
     /// Asks the peer, once the pair is made and its receives are posted. The answer is an event.
     ///
     /// # Errors
-    /// What can be said at once. `EINVAL` when there is too much private data (56 bytes over InfiniBand).
+    /// What can be said at once. `EINVAL` when there is too much private data (56 bytes over
+    /// InfiniBand).
     pub fn connect(&self, private: &[u8]) -> Result<(), CmError> {
-        let iwarp = self.device()?.is_some_and(|d| d.mode() == crate::proto::control::Mode::Message);
+        let iwarp =
+            self.device()?.is_some_and(|d| d.mode() == crate::proto::control::Mode::Message);
         // The iWARP stack reads from the peer once while connecting.
         let asked = Parameters {
             responder_resources: 0,
@@ -355,8 +373,8 @@ impl CmId {
         self.id.call(|f, id| unsafe { (f.rdma_connect)(id, &raw mut parameters) })
     }
 
-    /// Grants a request, once the pair is made and its receives are posted. The peer may send before the
-    /// event says that the connection stands.
+    /// Grants a request, once the pair is made and its receives are posted. The peer may send
+    /// before the event says that the connection stands.
     ///
     /// # Errors
     /// What the kernel says: the peer may have given up.
@@ -376,8 +394,8 @@ impl CmId {
         self.id.call(|f, id| unsafe { (f.rdma_reject)(id, private.as_ptr().cast(), len) })
     }
 
-    /// Ends the connection at once, whatever is under way: the pair's posts fail. To end it after them,
-    /// [`close`](crate::device::QueuePair::close) the pair.
+    /// Ends the connection at once, whatever is under way: the pair's posts fail. To end it after
+    /// them, [`close`](crate::device::QueuePair::close) the pair.
     ///
     /// # Errors
     /// It was not connected.
@@ -424,7 +442,8 @@ impl Identifier {
     }
 }
 
-/// For tests: what the child of a fork has of its parent's. Nothing happens to it, whatever is tried.
+/// For tests: what the child of a fork has of its parent's. Nothing happens to it, whatever is
+/// tried.
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 impl EventChannel {
@@ -442,6 +461,8 @@ impl EventChannel {
 impl CmId {
     pub(crate) fn of_a_parent() -> Self {
         let channel = EventChannel::of_a_parent().channel;
-        Self { id: Arc::new(Identifier::of(core::ptr::null_mut(), &channel, Parameters::default())) }
+        Self {
+            id: Arc::new(Identifier::of(core::ptr::null_mut(), &channel, Parameters::default())),
+        }
     }
 }

@@ -1,10 +1,11 @@
-//! The devices that this process has opened, and the one place to sleep on all queue pairs of a device.
+//! The devices that this process has opened, and the one place to sleep on all queue pairs of a
+//! device.
 //!
-//! Each process opens a device for itself, once (and once more after it has changed its credentials, with which the
-//! kernel compares those of the opener), and keeps it open: what hangs on a context that was made
-//! before a fork belongs to both processes, and would outlive the one that uses it. librdmacm's own
-//! contexts serve for looking up addresses only. Knows nothing of connections. Entry points:
-//! [`Device::of`], [`Device::event_source`], [`open_anew`].
+//! Each process opens a device for itself, once (and once more after it has changed its
+//! credentials, with which the kernel compares those of the opener), and keeps it open: what hangs
+//! on a context that was made before a fork belongs to both processes, and would outlive the one
+//! that uses it. librdmacm's own contexts serve for looking up addresses only. Knows nothing of
+//! connections. Entry points: [`Device::of`], [`Device::event_source`], [`open_anew`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::c_int;
@@ -41,8 +42,8 @@ pub struct Device {
     next: *mut Self,
 }
 
-// SAFETY: libibverbs says that its functions may be called from any thread; all else is written before the
-// device is published, or atomic.
+// SAFETY: libibverbs says that its functions may be called from any thread; all else is written
+// before the device is published, or atomic.
 unsafe impl Sync for Device {}
 // SAFETY: as above.
 unsafe impl Send for Device {}
@@ -50,7 +51,8 @@ unsafe impl Send for Device {}
 /// All that were ever opened, the latest first. Changed inside the gate.
 static DEVICES: AtomicPtr<Device> = AtomicPtr::new(core::ptr::null_mut());
 
-/// How often this process was told to open its devices anew. Relaxed: whoever says so gives the others work after it.
+/// How often this process was told to open its devices anew. Relaxed: whoever says so gives the
+/// others work after it.
 static ERA: AtomicU32 = AtomicU32::new(0);
 
 /// What is opened from here on is opened anew: this process has changed its credentials.
@@ -78,7 +80,10 @@ impl Device {
         let mut at = DEVICES.load(Ordering::Acquire);
         // SAFETY: devices are never freed, and complete before they are published.
         while let Some(known) = unsafe { at.as_ref() } {
-            if known.device == device && known.pid == pid && known.era == ERA.load(Ordering::Relaxed) {
+            if known.device == device
+                && known.pid == pid
+                && known.era == ERA.load(Ordering::Relaxed)
+            {
                 return Ok(known);
             }
             at = known.next;
@@ -121,7 +126,10 @@ impl Device {
             loaded,
             device,
             context,
-            limits: Limits { queue: count(attributes.max_qp_wr), completions: count(attributes.max_cqe) },
+            limits: Limits {
+                queue: count(attributes.max_qp_wr),
+                completions: count(attributes.max_cqe),
+            },
             mode: if iwarp { Mode::Message } else { Mode::Immediate },
             pid,
             era: ERA.load(Ordering::Relaxed),
@@ -211,11 +219,14 @@ impl Channel {
         unsafe { (*self.raw).fd }
     }
 
-    /// The next event: its completion queue, which waits for it to be acknowledged, and that queue's key.
+    /// The next event: its completion queue, which waits for it to be acknowledged, and that
+    /// queue's key.
     pub(super) fn next(&self) -> Option<(*mut ffi::ibv_cq, u64)> {
         let (mut cq, mut key) = (core::ptr::null_mut(), core::ptr::null_mut());
         // SAFETY: the channel is alive, the pointers are valid.
-        let got = unsafe { (self.device.loaded.table.ibv_get_cq_event)(self.raw, &raw mut cq, &raw mut key) };
+        let got = unsafe {
+            (self.device.loaded.table.ibv_get_cq_event)(self.raw, &raw mut cq, &raw mut key)
+        };
         (got == 0).then_some((cq, key as u64))
     }
 }
@@ -236,8 +247,8 @@ impl Drop for Channel {
             return;
         }
         let _uncancelled = gate::uncancelled();
-        // SAFETY: nobody has a use for it any more. If it is private, let_go closes it and the library closes -1; else the
-        // library closes it.
+        // SAFETY: nobody has a use for it any more. If it is private, let_go closes it and the
+        // library closes -1; else the library closes it.
         unsafe {
             gate::let_go(&mut (*self.raw).fd);
             (self.device.loaded.table.ibv_destroy_comp_channel)(self.raw);
@@ -257,13 +268,14 @@ impl EventSource {
         self.channel.fd()
     }
 
-    /// The key of the next pair that has an event; `None` when there is none left. Never blocks. A pair that is
-    /// being dropped by another thread may still be named.
+    /// The key of the next pair that has an event; `None` when there is none left. Never blocks. A
+    /// pair that is being dropped by another thread may still be named.
     pub fn next(&self) -> Option<u64> {
         let _uncancelled = gate::uncancelled();
         let (cq, key) = self.channel.next()?;
-        // At once and not in batches: whoever drops the pair waits for it, and can only then free the queue.
-        // SAFETY: the queue is alive until its event is acknowledged, which happens here.
+        // At once and not in batches: whoever drops the pair waits for it, and can only then free
+        // the queue. SAFETY: the queue is alive until its event is acknowledged, which happens
+        // here.
         unsafe { (self.channel.device.loaded.table.ibv_ack_cq_events)(cq, 1) };
         Some(key)
     }
@@ -277,7 +289,8 @@ impl EventSource {
     }
 }
 
-/// Moves the descriptors of a context of librdmacm's to private numbers, unless the program uses it too.
+/// Moves the descriptors of a context of librdmacm's to private numbers, unless the program uses it
+/// too.
 ///
 /// # Safety
 /// The context is alive or null; only inside the gate.

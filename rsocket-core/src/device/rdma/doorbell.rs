@@ -1,11 +1,13 @@
 //! The doorbell of a software device whose provider may not ring it any more.
 //!
-//! The provider of soft-RoCE tells the kernel of new work by a `write` to the device's file, and the kernel takes such writes
-//! only from the very credentials that opened it: not from a server that has changed to its user's since (setuid(2),
-//! setgroups(2), a log-in of sshd). The same command as an ioctl(2) is taken from whoever has the file, which is how
-//! libibverbs sends all its other commands. Adapters have doorbells in mapped memory, and need neither. Soft-iWARP's provider
-//! is left alone: it complains on the program's standard error, which may be a connection, each time it is refused.
-//! Layouts and numbers are those of `rdma/ib_user_ioctl_cmds.h` and `rdma/ib_user_verbs.h`. Entry point: [`ring`].
+//! The provider of soft-RoCE tells the kernel of new work by a `write` to the device's file, and
+//! the kernel takes such writes only from the very credentials that opened it: not from a server
+//! that has changed to its user's since (setuid(2), setgroups(2), a log-in of sshd). The same
+//! command as an ioctl(2) is taken from whoever has the file, which is how libibverbs sends all its
+//! other commands. Adapters have doorbells in mapped memory, and need neither. Soft-iWARP's
+//! provider is left alone: it complains on the program's standard error, which may be a connection,
+//! each time it is refused. Layouts and numbers are those of `rdma/ib_user_ioctl_cmds.h` and
+//! `rdma/ib_user_verbs.h`. Entry point: [`ring`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::c_int;
@@ -15,14 +17,16 @@ const VERBS_IOCTL: libc::c_ulong = 0xc018_1b01;
 /// `UVERBS_OBJECT_DEVICE`, and of its methods `UVERBS_METHOD_INVOKE_WRITE`.
 const OBJECT_DEVICE: u16 = 0;
 const METHOD_INVOKE_WRITE: u16 = 0;
-/// The attributes of that method: what the command says, where its answer goes, which command it is.
+/// The attributes of that method: what the command says, where its answer goes, which command it
+/// is.
 const ATTR_CORE_IN: u16 = 0;
 const ATTR_CORE_OUT: u16 = 1;
 const ATTR_WRITE_CMD: u16 = 2;
 const ATTR_MANDATORY: u16 = 1;
 /// `IB_USER_VERBS_CMD_POST_SEND`.
 const COMMAND_POST_SEND: u64 = 28;
-/// `sizeof(struct ib_uverbs_send_wr)`: what the kernel wants a work request to be at least, though it gets none.
+/// `sizeof(struct ib_uverbs_send_wr)`: what the kernel wants a work request to be at least, though
+/// it gets none.
 const WORK_REQUEST: u32 = 56;
 /// `RDMA_DRIVER_RXE`. A command for another driver than the file's is refused without effect.
 const DRIVER: u32 = 14;
@@ -64,7 +68,8 @@ struct PostSend {
 /// Rings for the queue pair with this handle, on the device whose file is `file`. Does not block.
 pub(super) fn ring(file: c_int, queue_pair: u32) -> Result<(), c_int> {
     let mut answer = 0_u32;
-    let command = PostSend { response: 0, queue_pair, requests: 0, entries: 0, request_size: WORK_REQUEST };
+    let command =
+        PostSend { response: 0, queue_pair, requests: 0, entries: 0, request_size: WORK_REQUEST };
     let attribute = |id, len, data| Attribute { id, len, flags: ATTR_MANDATORY, reserved: 0, data };
     let mut invocation = Invocation {
         length: size_of::<Invocation>() as u16,
@@ -80,8 +85,8 @@ pub(super) fn ring(file: c_int, queue_pair: u32) -> Result<(), c_int> {
             attribute(ATTR_WRITE_CMD, size_of::<u64>() as u16, COMMAND_POST_SEND),
         ],
     };
-    // SAFETY: the invocation is of the size that it says, and what its attributes point to lives on this stack with the sizes
-    // that they say.
+    // SAFETY: the invocation is of the size that it says, and what its attributes point to lives on
+    // this stack with the sizes that they say.
     let done = unsafe { libc::syscall(libc::SYS_ioctl, file, VERBS_IOCTL, &raw mut invocation) };
     if done == 0 { Ok(()) } else { Err(crate::sys::errno()) }
 }

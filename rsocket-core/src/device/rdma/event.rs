@@ -25,8 +25,8 @@ pub enum Kind {
     RouteResolved,
     /// Somebody wants to connect to the listening identifier.
     Request {
-        /// The new connection, the receiver's own. Its key is that of the listener until it is changed. Dropped
-        /// without an answer, it refuses.
+        /// The new connection, the receiver's own. Its key is that of the listener until it is
+        /// changed. Dropped without an answer, it refuses.
         id: CmId,
         /// What the peer sent.
         private: Private,
@@ -40,8 +40,9 @@ pub enum Kind {
     },
     /// The peer refused.
     Rejected {
-        /// The transport's reason: for InfiniBand the number of the CM's REJ message, for iWARP an error number.
-        /// 8 and `ECONNREFUSED` mean that nobody listens there, 28 that the peer's program refused.
+        /// The transport's reason: for InfiniBand the number of the CM's REJ message, for iWARP an
+        /// error number. 8 and `ECONNREFUSED` mean that nobody listens there, 28 that the peer's
+        /// program refused.
         status: i32,
         /// What the peer sent.
         private: Private,

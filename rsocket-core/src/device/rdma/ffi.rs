@@ -1,11 +1,12 @@
 //! The names of libibverbs and librdmacm: the only module that has heard of the crate `rdma-sys`.
 //!
-//! From that crate come types and constants, nothing else: one call of an out-of-line function of its would
-//! make the library depend on libibverbs at load time, and then kill every program on a host without it.
-//! Functions come from a table of pointers ([`Library`]) that is filled by `dlopen` and `dlvsym` at the first
-//! use, from no constructor. The four inline functions that we need ask the provider's own table, which
-//! theirs would `unwrap`. Traps of that crate: `ibv_query_port` is the old one with a shorter struct;
-//! `ibv_event_type` is a Rust enum, so that a value newer than it is undefined behaviour.
+//! From that crate come types and constants, nothing else: one call of an out-of-line function of
+//! its would make the library depend on libibverbs at load time, and then kill every program on a
+//! host without it. Functions come from a table of pointers ([`Library`]) that is filled by
+//! `dlopen` and `dlvsym` at the first use, from no constructor. The four inline functions that we
+//! need ask the provider's own table, which theirs would `unwrap`. Traps of that crate:
+//! `ibv_query_port` is the old one with a shorter struct; `ibv_event_type` is a Rust enum, so that
+//! a value newer than it is undefined behaviour.
 //!
 //! Entry point: [`library`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -18,10 +19,10 @@ use rdma_sys::{
     ibv_access_flags, ibv_qp_attr_mask, ibv_qp_type, ibv_send_flags, ibv_wc_flags, rdma_port_space,
 };
 pub(super) use rdma_sys::{
-    ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid, ibv_mr,
-    ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_recv_wr, ibv_send_wr, ibv_sge,
-    ibv_transport_type, ibv_wc, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode, rdma_cm_event,
-    rdma_cm_event_type, rdma_cm_id, rdma_conn_param, rdma_event_channel, ud_t,
+    ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr,
+    ibv_gid, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_recv_wr,
+    ibv_send_wr, ibv_sge, ibv_transport_type, ibv_wc, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode,
+    rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_conn_param, rdma_event_channel, ud_t,
 };
 
 use super::{Missing, doorbell};
@@ -39,7 +40,8 @@ pub(super) const RELIABLE: ibv_qp_type::Type = ibv_qp_type::IBV_QPT_RC;
 /// What our memory is registered for.
 pub(super) const LOCAL_WRITE: c_int = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as c_int;
 /// The same, and the peer may write it.
-pub(super) const REMOTE_WRITE: c_int = LOCAL_WRITE | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 as c_int;
+pub(super) const REMOTE_WRITE: c_int =
+    LOCAL_WRITE | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 as c_int;
 /// The post's completion is reported.
 pub(super) const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
 /// The post's bytes are taken at once.
@@ -79,8 +81,9 @@ macro_rules! table {
                             c_str(concat!(stringify!($symbol), "\0")),
                             c_str(concat!($version, "\0")),
                         )?;
-                        // SAFETY: the symbol of this name and version is a function of this type: the C
-                        // header says so, and the versions of a symbol never change their meaning.
+                        // SAFETY: the symbol of this name and version is a function of this type:
+                        // the C header says so, and the versions of a symbol never change their
+                        // meaning.
                         unsafe {
                             core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) $(-> $ret)?>(found)
                         }
@@ -106,8 +109,8 @@ enum Which {
 }
 
 table! {
-    /// The functions of libibverbs and librdmacm that we call. There is one table in a process, and it is
-    /// never freed: the libraries stay loaded.
+    /// The functions of libibverbs and librdmacm that we call. There is one table in a process, and
+    /// it is never freed: the libraries stay loaded.
     Library {
         Verbs "IBVERBS_1.1" ibv_fork_init() -> c_int;
         Verbs "IBVERBS_1.1" ibv_open_device(*mut ibv_device) -> *mut ibv_context;
@@ -157,16 +160,17 @@ const VERBS_FILE: &CStr = c"libibverbs.so.1";
 const CM_FILE: &CStr = c"librdmacm.so.1";
 
 fn load(file: &'static CStr) -> Result<*mut c_void, Missing> {
-    // SAFETY: the name is a C string. The library's constructors run here; they are those of rdma-core, which
-    // start no thread and call nothing of ours but hooks on descriptors that are not ours.
+    // SAFETY: the name is a C string. The library's constructors run here; they are those of
+    // rdma-core, which start no thread and call nothing of ours but hooks on descriptors that are
+    // not ours.
     let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() { Err(Missing::Library(file)) } else { Ok(handle) }
 }
 
 /// Whether the program itself (or a library of its) uses librdmacm.
 fn program_uses_it() -> bool {
-    // SAFETY: the name is a C string; with this flag nothing is loaded. The reference that it may take is
-    // kept, as load's is.
+    // SAFETY: the name is a C string; with this flag nothing is loaded. The reference that it may
+    // take is kept, as load's is.
     unsafe { !libc::dlopen(CM_FILE.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD).is_null() }
 }
 
@@ -196,8 +200,8 @@ pub(super) struct Loaded {
 
 static LOADED: AtomicPtr<Loaded> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The functions; loads the libraries with the first call. May be called by several threads at once, not by a
-/// constructor (it takes the loader's lock) and not by a signal handler.
+/// The functions; loads the libraries with the first call. May be called by several threads at
+/// once, not by a constructor (it takes the loader's lock) and not by a signal handler.
 ///
 /// # Errors
 /// What is missing. That is asked anew each time, since packages come and go.
@@ -213,13 +217,14 @@ fn first() -> Result<&'static Loaded, Missing> {
     let shared = program_uses_it();
     let handles = Handles { verbs: load(VERBS_FILE)?, cm: load(CM_FILE)? };
     let table = Library::look_up(&handles)?;
-    // SAFETY: takes nothing. It asks the kernel whether pinned pages are copied at a fork, and only if they
-    // are not prepares to mark them; that it may be too late for it (EINVAL) does not matter to us, who mark
-    // our own memory.
+    // SAFETY: takes nothing. It asks the kernel whether pinned pages are copied at a fork, and only
+    // if they are not prepares to mark them; that it may be too late for it (EINVAL) does not
+    // matter to us, who mark our own memory.
     unsafe { (table.ibv_fork_init)() };
     let mine = Box::into_raw(Box::new(Loaded { table, shared }));
     // Release: pairs with the Acquire above. Acquire on failure: the winner's table is used.
-    match LOADED.compare_exchange(core::ptr::null_mut(), mine, Ordering::AcqRel, Ordering::Acquire) {
+    match LOADED.compare_exchange(core::ptr::null_mut(), mine, Ordering::AcqRel, Ordering::Acquire)
+    {
         // SAFETY: it was made above and is never freed.
         Ok(_) => Ok(unsafe { &*mine }),
         Err(winner) => {
@@ -244,7 +249,8 @@ pub(super) struct NotPosted {
 /// The queue pair is alive; the chain and what it points to are valid.
 pub(super) unsafe fn post_send(qp: *mut ibv_qp, chain: *mut ibv_send_wr) -> Result<(), NotPosted> {
     let mut bad = core::ptr::null_mut();
-    // SAFETY: the caller's promises; a queue pair has its context and that has its provider's table.
+    // SAFETY: the caller's promises; a queue pair has its context and that has its provider's
+    // table.
     let done = unsafe { (*(*qp).context).ops.post_send.map(|f| f(qp, chain, &raw mut bad)) };
     match done {
         Some(0) => Ok(()),
@@ -274,12 +280,15 @@ pub(super) unsafe fn post_receive(qp: *mut ibv_qp, chain: *mut ibv_recv_wr) -> R
     }
 }
 
-/// Takes completions: those that there were, or that the device failed. Fewer than there is room for: the queue was
-/// emptied (`ibv_poll_cq(3)`).
+/// Takes completions: those that there were, or that the device failed. Fewer than there is room
+/// for: the queue was emptied (`ibv_poll_cq(3)`).
 ///
 /// # Safety
 /// The completion queue is alive.
-pub(super) unsafe fn poll(cq: *mut ibv_cq, into: &mut [MaybeUninit<ibv_wc>]) -> Result<&[ibv_wc], ()> {
+pub(super) unsafe fn poll(
+    cq: *mut ibv_cq,
+    into: &mut [MaybeUninit<ibv_wc>],
+) -> Result<&[ibv_wc], ()> {
     let room = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
     let at = into.as_mut_ptr().cast::<ibv_wc>();
     // SAFETY: the caller's promise.

@@ -1,9 +1,13 @@
 //! One at a time inside librdmacm, never cancelled there, and what a fork does to it all.
 //!
-//! Knows nothing of connections. Entry points: [`enter`] around calls of librdmacm, [`uncancelled`] around
-//! those of the data path, [`keep`] for a descriptor that a library has in a field, the fork steps.
+//! Knows nothing of connections. Entry points: [`enter`] around calls of librdmacm, [`uncancelled`]
+//! around those of the data path, [`keep`] for a descriptor that a library has in a field, the fork
+//! steps.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -19,8 +23,8 @@ use crate::sys;
 /// Held inside librdmacm.
 static GATE: OwnedLock = OwnedLock::new();
 
-/// The library's own locks may be held for ever: a fork came while a thread was inside. Relaxed: set in a child
-/// that has one thread, or by the thread that then looks.
+/// The library's own locks may be held for ever: a fork came while a thread was inside. Relaxed:
+/// set in a child that has one thread, or by the thread that then looks.
 static BROKEN: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" {
@@ -105,8 +109,8 @@ pub fn fork_parent() {
     }
 }
 
-/// `pthread_atfork`, in the child: the parent's descriptors are closed here, so that its connections end when it
-/// does, and RDMA starts afresh. To be called after [`thread::forked`].
+/// `pthread_atfork`, in the child: the parent's descriptors are closed here, so that its
+/// connections end when it does, and RDMA starts afresh. To be called after [`thread::forked`].
 pub fn fork_child() {
     FORKING.settle(false);
     GATE.reset();
@@ -119,12 +123,13 @@ pub fn fork_child() {
     }
 }
 
-/// The private descriptors that a child of a fork closes; 0 for none, which stdin is never moved to. Relaxed
-/// everywhere: a place belongs to whoever put a number there, and the child has one thread.
+/// The private descriptors that a child of a fork closes; 0 for none, which stdin is never moved
+/// to. Relaxed everywhere: a place belongs to whoever put a number there, and the child has one
+/// thread.
 static KEPT: [AtomicI32; 128] = [const { AtomicI32::new(0) }; 128];
 
-/// Moves a descriptor, whose number a library keeps in `field`, to a private number. With `ours`, a child
-/// of a fork closes it.
+/// Moves a descriptor, whose number a library keeps in `field`, to a private number. With `ours`, a
+/// child of a fork closes it.
 ///
 /// # Errors
 /// There are no descriptors left; nothing has changed.
@@ -134,8 +139,8 @@ pub(super) fn keep(field: &mut c_int, ours: bool) -> Result<(), Errno> {
     }
     let number = sys::private_copy(sys::borrow(*field))?;
     let old = core::mem::replace(field, number);
-    // SAFETY: the library opened it for the object that the field is part of, and names it by the field
-    // only, which has the other number now.
+    // SAFETY: the library opened it for the object that the field is part of, and names it by the
+    // field only, which has the other number now.
     sys::discard(unsafe { OwnedFd::from_raw_fd(old) });
     if ours {
         let taken = |place: &AtomicI32| {
@@ -147,7 +152,8 @@ pub(super) fn keep(field: &mut c_int, ours: bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Closes a descriptor that was [kept](keep), before the library frees the object: it then closes -1.
+/// Closes a descriptor that was [kept](keep), before the library frees the object: it then closes
+/// -1.
 pub(super) fn let_go(field: &mut c_int) {
     if !sys::is_private(*field) {
         return;

@@ -1,4 +1,5 @@
-//! What librdmacm knows a connection by, and the channel of its events: who owns them, and who may call.
+//! What librdmacm knows a connection by, and the channel of its events: who owns them, and who may
+//! call.
 //!
 //! Knows no event. Entry points: [`CmId`], which [`super::cm`] makes, and [`Identifier::call`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -15,14 +16,16 @@ use super::private::Parameters;
 use crate::errno::Errno;
 use crate::sys;
 
-/// An event channel of librdmacm, shared by its [`EventChannel`](super::EventChannel) and its identifiers.
+/// An event channel of librdmacm, shared by its [`EventChannel`](super::EventChannel) and its
+/// identifiers.
 pub(super) struct Channel {
     pub(super) raw: *mut ffi::rdma_event_channel,
     pub(super) loaded: &'static Loaded,
     pub(super) pid: u32,
 }
 
-// SAFETY: librdmacm's functions on a channel may be called from any thread; ours call them inside the gate.
+// SAFETY: librdmacm's functions on a channel may be called from any thread; ours call them inside
+// the gate.
 unsafe impl Send for Channel {}
 // SAFETY: as above.
 unsafe impl Sync for Channel {}
@@ -34,7 +37,8 @@ impl Drop for Channel {
         }
         // In a handler that interrupted the gate it is leaked.
         let Ok(_inside) = gate::enter() else { return };
-        // SAFETY: the last owner gives it up. Its number is private: let_go closes it, the library -1.
+        // SAFETY: the last owner gives it up. Its number is private: let_go closes it, the library
+        // -1.
         unsafe {
             gate::let_go(&mut (*self.raw).fd);
             (self.loaded.table.rdma_destroy_event_channel)(self.raw);
@@ -55,7 +59,11 @@ unsafe impl Send for Identifier {}
 unsafe impl Sync for Identifier {}
 
 impl Identifier {
-    pub(super) fn of(raw: *mut ffi::rdma_cm_id, channel: &Arc<Channel>, parameters: Parameters) -> Self {
+    pub(super) fn of(
+        raw: *mut ffi::rdma_cm_id,
+        channel: &Arc<Channel>,
+        parameters: Parameters,
+    ) -> Self {
         Self { raw, channel: Arc::clone(channel), parameters }
     }
 
@@ -97,7 +105,11 @@ impl Identifier {
         // SAFETY: the identifier is alive; its context lives as long as it is bound.
         unsafe {
             let verbs = (*self.raw).verbs;
-            if verbs.is_null() { Ok(None) } else { Device::of(verbs, self.loaded(), &inside).map(Some) }
+            if verbs.is_null() {
+                Ok(None)
+            } else {
+                Device::of(verbs, self.loaded(), &inside).map(Some)
+            }
         }
     }
 }
@@ -114,7 +126,8 @@ impl Drop for Identifier {
     }
 }
 
-/// A connection to be, or a listener, or what ends a connection. Dropped, it ends (the pair may keep it alive).
+/// A connection to be, or a listener, or what ends a connection. Dropped, it ends (the pair may
+/// keep it alive).
 pub struct CmId {
     pub(super) id: Arc<Identifier>,
 }

@@ -1,9 +1,9 @@
 //! Memory that the device can reach.
 //!
-//! It is mapped for this alone, whole pages of it, so that a child of a fork can be kept from having it: pages
-//! that a device writes must not be copied under it. (Memory of the program's is the exception: its child has it, and since
-//! Linux 5.12 the kernel gives the child the copy.) Knows nothing of what lies there. Entry points: [`Region`],
-//! [`Exposed`], in a [`Domain`].
+//! It is mapped for this alone, whole pages of it, so that a child of a fork can be kept from
+//! having it: pages that a device writes must not be copied under it. (Memory of the program's is
+//! the exception: its child has it, and since Linux 5.12 the kernel gives the child the copy.)
+//! Knows nothing of what lies there. Entry points: [`Region`], [`Exposed`], in a [`Domain`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::{c_int, c_void};
@@ -19,8 +19,9 @@ use crate::errno::Errno;
 use crate::sys;
 use crate::wire::sge::Sge;
 
-/// A protection domain: what is registered in it can be reached by the pair that was made in it, and by no other. Each
-/// pair has its own, so that a peer who guesses the key of another connection's memory gains nothing by it.
+/// A protection domain: what is registered in it can be reached by the pair that was made in it,
+/// and by no other. Each pair has its own, so that a peer who guesses the key of another
+/// connection's memory gains nothing by it.
 pub(super) struct Domain {
     device: &'static Device,
     pd: *mut ffi::ibv_pd,
@@ -50,14 +51,15 @@ impl Domain {
 impl Drop for Domain {
     fn drop(&mut self) {
         if self.pid == sys::pid() {
-            // SAFETY: the last owner gives it up: the queue pair and all memory in it are gone. (If they are not, because
-            // the device could not be told, it refuses.)
+            // SAFETY: the last owner gives it up: the queue pair and all memory in it are gone. (If
+            // they are not, because the device could not be told, it refuses.)
             unsafe { (self.device.loaded.table.ibv_dealloc_pd)(self.pd) };
         }
     }
 }
 
-/// Memory of the program's that the peer may write. Dropped, it is deregistered, and stays as it is.
+/// Memory of the program's that the peer may write. Dropped, it is deregistered, and stays as it
+/// is.
 pub(super) struct Exposed {
     domain: Arc<Domain>,
     mr: *mut ffi::ibv_mr,
@@ -73,7 +75,9 @@ impl Exposed {
     pub(super) unsafe fn new(domain: &Arc<Domain>, at: *mut u8, len: u32) -> Result<Self, Errno> {
         let f = &domain.device.loaded.table;
         // SAFETY: the protection domain is alive, and the memory is the caller's promise.
-        let mr = unsafe { (f.ibv_reg_mr)(domain.pd, at.cast::<c_void>(), len as usize, ffi::REMOTE_WRITE) };
+        let mr = unsafe {
+            (f.ibv_reg_mr)(domain.pd, at.cast::<c_void>(), len as usize, ffi::REMOTE_WRITE)
+        };
         if mr.is_null() {
             return Err(gate::last_error());
         }
@@ -97,7 +101,8 @@ impl Drop for Exposed {
     }
 }
 
-/// Registered memory. Dropped, it is deregistered and unmapped: nothing that names it may be under way.
+/// Registered memory. Dropped, it is deregistered and unmapped: nothing that names it may be under
+/// way.
 pub(super) struct Region {
     domain: Arc<Domain>,
     base: *mut u8,
@@ -111,8 +116,8 @@ pub(super) struct Region {
 unsafe impl Send for Region {}
 
 impl Region {
-    /// `len` bytes of zeroes, for the access that [`ffi::LOCAL_WRITE`] or [`ffi::REMOTE_WRITE`] names. Pins them, so
-    /// it takes the kernel some microseconds per page.
+    /// `len` bytes of zeroes, for the access that [`ffi::LOCAL_WRITE`] or [`ffi::REMOTE_WRITE`]
+    /// names. Pins them, so it takes the kernel some microseconds per page.
     pub(super) fn new(domain: &Arc<Domain>, len: u32, access: c_int) -> Result<Self, Errno> {
         let page = rustix::param::page_size();
         let mapped = (len.max(1) as usize).next_multiple_of(page);
@@ -142,7 +147,8 @@ impl Region {
         let f = &self.domain.device.loaded.table;
         let len = (self.len as usize).max(1);
         // SAFETY: the protection domain stays, and the memory is ours until it is deregistered.
-        self.mr = unsafe { (f.ibv_reg_mr)(self.domain.pd, self.base.cast::<c_void>(), len, access) };
+        self.mr =
+            unsafe { (f.ibv_reg_mr)(self.domain.pd, self.base.cast::<c_void>(), len, access) };
         if self.mr.is_null() { Err(gate::last_error()) } else { Ok(self) }
     }
 

@@ -1,25 +1,28 @@
-//! The RDMA device: queue pairs, completions, registered memory and connection management, over libibverbs
-//! and librdmacm, which are loaded at the first use ([`ffi`]).
+//! The RDMA device: queue pairs, completions, registered memory and connection management, over
+//! libibverbs and librdmacm, which are loaded at the first use ([`ffi`]).
 //!
-//! Must not know sockets, streams or what the words mean. Entry points: [`probe`]; [`EventChannel::open`] and
-//! [`CmId`] to connect; [`CmId::create_pair`] for the [`RdmaPair`], which keeps the device contract;
-//! [`EventSource`] to sleep on all pairs of a device; [`UdPair`] and [`Path`] for datagrams.
+//! Must not know sockets, streams or what the words mean. Entry points: [`probe`];
+//! [`EventChannel::open`] and [`CmId`] to connect; [`CmId::create_pair`] for the [`RdmaPair`],
+//! which keeps the device contract; [`EventSource`] to sleep on all pairs of a device; [`UdPair`]
+//! and [`Path`] for datagrams.
 //!
 //! What runs where:
 //!
-//! - **Calls of librdmacm** are made one at a time, under a lock of ours, and hold no lock of the program's. They
-//!   make system calls, and some take the kernel a while (a queue pair's change of state), but none waits
-//!   for a peer, except that soft-iWARP connects its TCP inside [`CmId::connect`]. A signal handler that interrupts one gets `EAGAIN`.
-//! - **The data path** (posting, polling, arming) takes the provider's own spin locks and nothing else. Some
-//!   providers make a system call to ring the doorbell.
-//! - **Cancellation**: both libraries call `write` and `poll` of the process, which are cancellation points,
-//!   and C code that is cancelled inside keeps its locks. So no thread can be cancelled inside.
-//! - **Fork**: nothing of this works in the child of a fork, and nothing of the parent's may be torn down
-//!   there. Everything here remembers the process that made it and is leaked elsewhere. The three steps of
-//!   `pthread_atfork` are [`fork_prepare`], [`fork_parent`] and [`fork_child`]; the child starts afresh, with
-//!   device contexts of its own.
-//! - **Descriptors** are moved to private numbers: the libraries keep a number in a public field, and use it
-//!   from there each time.
+//! - **Calls of librdmacm** are made one at a time, under a lock of ours, and hold no lock of the
+//!   program's. They make system calls, and some take the kernel a while (a queue pair's change of
+//!   state), but none waits for a peer, except that soft-iWARP connects its TCP inside
+//!   [`CmId::connect`]. A signal handler that interrupts one gets `EAGAIN`.
+//! - **The data path** (posting, polling, arming) takes the provider's own spin locks and nothing
+//!   else. Some providers make a system call to ring the doorbell.
+//! - **Cancellation**: both libraries call `write` and `poll` of the process, which are
+//!   cancellation points, and C code that is cancelled inside keeps its locks. So no thread can be
+//!   cancelled inside.
+//! - **Fork**: nothing of this works in the child of a fork, and nothing of the parent's may be
+//!   torn down there. Everything here remembers the process that made it and is leaked elsewhere.
+//!   The three steps of `pthread_atfork` are [`fork_prepare`], [`fork_parent`] and [`fork_child`];
+//!   the child starts afresh, with device contexts of its own.
+//! - **Descriptors** are moved to private numbers: the libraries keep a number in a public field,
+//!   and use it from there each time.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -105,7 +108,8 @@ impl fmt::Display for Missing {
 pub enum CmError {
     /// There is no RDMA here.
     Missing(Missing),
-    /// What the kernel or the library said. `EAGAIN` from a signal handler that interrupted a call in here.
+    /// What the kernel or the library said. `EAGAIN` from a signal handler that interrupted a call
+    /// in here.
     Os(Errno),
 }
 
@@ -137,9 +141,9 @@ impl fmt::Display for CmError {
     }
 }
 
-/// Whether this process could use RDMA, as far as can be said without opening anything: a device is listed, its
-/// nodes may be opened, the libraries load. A host without devices is told by one failing `open`, and
-/// nothing is loaded. Does not remember a refusal.
+/// Whether this process could use RDMA, as far as can be said without opening anything: a device is
+/// listed, its nodes may be opened, the libraries load. A host without devices is told by one
+/// failing `open`, and nothing is loaded. Does not remember a refusal.
 ///
 /// # Errors
 /// What is missing.
@@ -153,7 +157,8 @@ pub fn probe() -> Result<&'static Library, Missing> {
 fn devices_listed() -> Result<(), Missing> {
     use rustix::fs::{CWD, Mode, OFlags, RawDir};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::openat(CWD, c"/sys/class/infiniband", flags, Mode::empty()) else {
+    let Ok(directory) = rustix::fs::openat(CWD, c"/sys/class/infiniband", flags, Mode::empty())
+    else {
         return Err(Missing::NoDevice);
     };
     let mut buffer = [core::mem::MaybeUninit::uninit(); 1024];
@@ -173,15 +178,16 @@ fn devices_listed() -> Result<(), Missing> {
 fn nodes_open() -> Result<(), Missing> {
     use rustix::fs::{Access, AtFlags, CWD};
     let node = c"/dev/infiniband/rdma_cm";
-    let access = rustix::fs::accessat(CWD, node, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS);
+    let access =
+        rustix::fs::accessat(CWD, node, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS);
     match access {
         Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Err(Missing::NoPermission),
         _ => Ok(()),
     }
 }
 
-/// What to say when memory could not be registered ([`MemoryError::Exhausted`](super::MemoryError), `needed` bytes of
-/// it): `None` where there is no limit, so that it was something else.
+/// What to say when memory could not be registered ([`MemoryError::Exhausted`](super::MemoryError),
+/// `needed` bytes of it): `None` where there is no limit, so that it was something else.
 #[must_use]
 pub fn memory_limit(needed: u64) -> Option<Missing> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current?;

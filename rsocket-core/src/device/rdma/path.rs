@@ -1,11 +1,15 @@
-//! The way to another host's queue pairs for datagrams: what the connection manager knows of it, and the handle
-//! that the device wants.
+//! The way to another host's queue pairs for datagrams: what the connection manager knows of it,
+//! and the handle that the device wants.
 //!
-//! Every handle has a global route header. RoCE carries nothing without one, and InfiniBand takes it (upstream
-//! leaves it out for neighbours: row 5.4 of `tests/upstream-gaps.md`). Knows nothing of queue pairs. Entry points: [`Path::of`], and
-//! [`UdPair::handle`](super::UdPair::handle) for the handle.
+//! Every handle has a global route header. RoCE carries nothing without one, and InfiniBand takes
+//! it (upstream leaves it out for neighbours: row 5.4 of `tests/upstream-gaps.md`). Knows nothing
+//! of queue pairs. Entry points: [`Path::of`], and [`UdPair::handle`](super::UdPair::handle) for
+//! the handle.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::ffi::{CStr, c_int};
 use std::io::Write;
@@ -48,7 +52,8 @@ impl Path {
         let mut found = None;
         let device = id.device().ok()??;
         let _ = id.id.call(|_, id| {
-            // SAFETY: the identifier is alive and the gate held; a resolved route has as many records as it says.
+            // SAFETY: the identifier is alive and the gate held; a resolved route has as many
+            // records as it says.
             unsafe {
                 let record = (*id).route.path_rec;
                 if (*id).route.num_paths > 0 && !record.is_null() {
@@ -79,8 +84,8 @@ fn bytes(mtu: u8) -> u32 {
     128 << u32::from(mtu.clamp(1, 5))
 }
 
-/// A destination, as a work request names it. A post keeps a copy until it has been carried out; the last one
-/// destroys it.
+/// A destination, as a work request names it. A post keeps a copy until it has been carried out;
+/// the last one destroys it.
 #[derive(Clone)]
 pub struct AddressHandle(Arc<Handle>);
 
@@ -98,7 +103,8 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl AddressHandle {
-    /// The handle for a path, in the domain of the queue pair that is to use it. Takes the kernel a few system calls.
+    /// The handle for a path, in the domain of the queue pair that is to use it. Takes the kernel a
+    /// few system calls.
     ///
     /// # Errors
     /// `EADDRNOTAVAIL` when the port has lost the address; what the device says.
@@ -153,16 +159,17 @@ impl Drop for Handle {
     }
 }
 
-/// Where the path's own end stands in the port's table. An address stands there once for each version of RoCE;
-/// the second is the one that UDP carries, and that connections use.
+/// Where the path's own end stands in the port's table. An address stands there once for each
+/// version of RoCE; the second is the one that UDP carries, and that connections use.
 fn own_index(device: &'static Device, path: &Path) -> Option<u8> {
     let mut found = None;
     for index in 0..MOST_GIDS {
         let mut gid = ffi::ibv_gid { raw: [0; 16] };
         let _uncancelled = gate::uncancelled();
         // SAFETY: the context is open, the place valid.
-        let asked =
-            unsafe { (device.loaded.table.ibv_query_gid)(device.context, path.port, index, &raw mut gid) };
+        let asked = unsafe {
+            (device.loaded.table.ibv_query_gid)(device.context, path.port, index, &raw mut gid)
+        };
         if asked != 0 {
             break;
         }
@@ -183,11 +190,14 @@ fn is_version_2(device: &str, port: u8, index: c_int) -> bool {
     use rustix::fs::{CWD, Mode, OFlags};
     let mut path = [0_u8; 160];
     let mut rest: &mut [u8] = &mut path;
-    if write!(rest, "/sys/class/infiniband/{device}/ports/{port}/gid_attrs/types/{index}\0").is_err() {
+    if write!(rest, "/sys/class/infiniband/{device}/ports/{port}/gid_attrs/types/{index}\0")
+        .is_err()
+    {
         return false;
     }
     let Ok(path) = CStr::from_bytes_until_nul(&path) else { return false };
-    let Ok(file) = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
+    let Ok(file) = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    else {
         return false;
     };
     let mut text = [0_u8; 32];

@@ -1,4 +1,5 @@
-//! What two ends tell each other while they connect: private data, and what a connection may ask of the peer.
+//! What two ends tell each other while they connect: private data, and what a connection may ask of
+//! the peer.
 //!
 //! Copied out of librdmacm's own memory. Entry points: [`Private`], [`Parameters`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

@@ -1,15 +1,19 @@
-//! Which bytes of the staging memory are in use: a ring from which each post takes one piece in a row, given
-//! back in the order in which they were taken.
+//! Which bytes of the staging memory are in use: a ring from which each post takes one piece in a
+//! row, given back in the order in which they were taken.
 //!
 //! Knows offsets only. Entry point: [`Staging`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 /// Pieces start at multiples of this, so that no two share a line.
 const ALIGN: u32 = 64;
 
-/// A piece: where it starts, and what it takes from the ring, padding included. The default takes nothing.
+/// A piece: where it starts, and what it takes from the ring, padding included. The default takes
+/// nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) at: u32,

@@ -1,8 +1,10 @@
-//! A queue pair for unreliable datagrams, bound to one address of one device (`wire-protocol §9.1`).
+//! A queue pair for unreliable datagrams, bound to one address of one device
+//! (`wire-protocol §9.1`).
 //!
-//! Its memory is slots: those of receives begin with room for the global route header, those of sends hold a frame
-//! each until the device has sent it. What arrives waits in its slot until it is released. Must not know what the
-//! frames say. Entry point: [`UdPair::new`]. Exactly one thread at a time uses a pair.
+//! Its memory is slots: those of receives begin with room for the global route header, those of
+//! sends hold a frame each until the device has sent it. What arrives waits in its slot until it is
+//! released. Must not know what the frames say. Entry point: [`UdPair::new`]. Exactly one thread at
+//! a time uses a pair.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::c_int;
@@ -79,8 +81,8 @@ pub struct UdPair {
 unsafe impl Send for UdPair {}
 
 impl UdPair {
-    /// The pair for an identifier of [`CmId::for_datagrams`] that is bound to an address with a device. Pins some
-    /// 260 KiB.
+    /// The pair for an identifier of [`CmId::for_datagrams`] that is bound to an address with a
+    /// device. Pins some 260 KiB.
     ///
     /// # Errors
     /// `EOPNOTSUPP` on iWARP, which has no datagrams; what the device says.
@@ -89,16 +91,18 @@ impl UdPair {
         if device.mode() != Mode::Immediate {
             return Err(CmError::Os(Errno::OPNOTSUPP));
         }
-        let slots =
-            u16::try_from(device.limits.queue.min(device.limits.completions / 2)).unwrap_or(SLOTS).min(SLOTS);
+        let slots = u16::try_from(device.limits.queue.min(device.limits.completions / 2))
+            .unwrap_or(SLOTS)
+            .min(SLOTS);
         let size = (STRIDE + MOST_BYTES) * usize::from(slots);
         let domain = Domain::new(device)?;
-        let memory = Region::new(&domain, size as u32, ffi::LOCAL_WRITE).map_err(|e| {
-            match memory_limit(size as u64) {
+        let memory =
+            Region::new(&domain, size as u32, ffi::LOCAL_WRITE).map_err(|e| match memory_limit(
+                size as u64,
+            ) {
                 Some(missing) if e == Errno::NOMEM => missing.into(),
                 _ => CmError::Os(e),
-            }
-        })?;
+            })?;
         let mut pair = Self {
             memory,
             domain,
@@ -144,9 +148,9 @@ impl UdPair {
         wanted.cap.max_recv_sge = 1;
         let mut made = core::ptr::null_mut();
         self.id.call(|f, id| {
-            // SAFETY: the identifier is alive and the gate held; the context is that of the same device
-            // that we opened ourselves, and stays open; the domain is ours. librdmacm takes the pair to where it can send,
-            // with the key that all have.
+            // SAFETY: the identifier is alive and the gate held; the context is that of the same
+            // device that we opened ourselves, and stays open; the domain is ours. librdmacm takes
+            // the pair to where it can send, with the key that all have.
             unsafe {
                 (*id).verbs = device.context;
                 (*id).pd = pd;
@@ -191,7 +195,9 @@ impl UdPair {
     }
 
     fn send_at(&self, slot: u16) -> u64 {
-        self.memory.addr() + u64::from(self.slots) * STRIDE as u64 + u64::from(slot) * MOST_BYTES as u64
+        self.memory.addr()
+            + u64::from(self.slots) * STRIDE as u64
+            + u64::from(slot) * MOST_BYTES as u64
     }
 
     fn receive_into(&mut self, slot: u16) {
@@ -206,8 +212,8 @@ impl UdPair {
         request.sg_list = &raw mut entry;
         request.num_sge = 1;
         let _uncancelled = gate::uncancelled();
-        // SAFETY: the queue pair is alive; the request lives on this stack, the slot in registered memory, and
-        // nobody else has it.
+        // SAFETY: the queue pair is alive; the request lives on this stack, the slot in registered
+        // memory, and nobody else has it.
         if unsafe { ffi::post_receive(self.qp, &raw mut request) }.is_err() {
             self.broken = true;
         }
@@ -236,7 +242,8 @@ impl UdPair {
         let slot = self.free.pop().ok_or(NotSent::Full)?;
         let at = self.send_at(slot);
         let Some(place) = self.memory.at(at, len) else { return Err(NotSent::TooLong) };
-        // SAFETY: inside the memory, initialised since it was mapped; the slot is this frame's alone.
+        // SAFETY: inside the memory, initialised since it was mapped; the slot is this frame's
+        // alone.
         fill(unsafe { core::slice::from_raw_parts_mut(place, len) });
         let mut entry = ffi::ibv_sge { addr: at, length: len as u32, lkey: self.memory.lkey() };
         // SAFETY: all zeroes is a value of this structure of numbers and pointers.
@@ -248,8 +255,8 @@ impl UdPair {
         request.num_sge = 1;
         request.wr.ud = rdma_ud(to, number);
         let _uncancelled = gate::uncancelled();
-        // SAFETY: the queue pair and the address handle are alive; the request lives on this stack, the frame in
-        // registered memory until its completion.
+        // SAFETY: the queue pair and the address handle are alive; the request lives on this stack,
+        // the frame in registered memory until its completion.
         match unsafe { ffi::post_send(self.qp, &raw mut request) } {
             Ok(()) => {
                 if let Some(place) = self.under_way.get_mut(usize::from(slot)) {
@@ -300,7 +307,8 @@ impl UdPair {
                 *place = None;
                 self.free.push(slot);
             }
-            // A datagram that could not be sent is lost; only the queue pair's own end shows in a receive too.
+            // A datagram that could not be sent is lost; only the queue pair's own end shows in a
+            // receive too.
             return false;
         }
         if !good || slot >= self.slots {
@@ -324,10 +332,11 @@ impl UdPair {
         let first = self.arrived.front()?;
         let (at, len) = (self.receive_at(first.slot) + ROUTE_HEADER as u64, usize::from(first.len));
         let place = self.memory.at(at, len)?;
-        // The completion that announced it was read before; the provider has the processor's barrier.
+        // The completion that announced it was read before; the provider has the processor's
+        // barrier.
         compiler_fence(Ordering::Acquire);
-        // SAFETY: inside the memory, initialised since it was mapped; the device has no receive in this slot until
-        // it is released, for which self is needed whole.
+        // SAFETY: inside the memory, initialised since it was mapped; the device has no receive in
+        // this slot until it is released, for which self is needed whole.
         Some(unsafe { core::slice::from_raw_parts(place, len) })
     }
 
@@ -346,7 +355,8 @@ impl UdPair {
         !self.free.is_empty()
     }
 
-    /// Readable after [`Self::arm`], once something was sent or has arrived. Private, not to be closed.
+    /// Readable after [`Self::arm`], once something was sent or has arrived. Private, not to be
+    /// closed.
     #[must_use]
     pub fn event_fd(&self) -> c_int {
         self.channel.fd()

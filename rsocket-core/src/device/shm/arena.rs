@@ -1,8 +1,10 @@
-//! One sealed memfd that two processes map: made by the connecting side, checked and mapped by the other.
+//! One sealed memfd that two processes map: made by the connecting side, checked and mapped by the
+//! other.
 //!
-//! The peer can write every byte of it at any time, so what is read at [`Arena::open`] is checked, kept in
-//! private memory and never read again; size and seals are the kernel's word. It must not know which
-//! connection has which window. Entry points: [`Arena::create`], [`Arena::open`], [`Arena::window`].
+//! The peer can write every byte of it at any time, so what is read at [`Arena::open`] is checked,
+//! kept in private memory and never read again; size and seals are the kernel's word. It must not
+//! know which connection has which window. Entry points: [`Arena::create`], [`Arena::open`],
+//! [`Arena::window`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ptr::NonNull;
@@ -52,8 +54,8 @@ impl From<KernelErrno> for OpenError {
     }
 }
 
-/// A mapped arena. It stays mapped until [`Arena::unmap`]: there is no destructor, because the handles that
-/// come from it are plain pointers.
+/// A mapped arena. It stays mapped until [`Arena::unmap`]: there is no destructor, because the
+/// handles that come from it are plain pointers.
 #[derive(Debug)]
 pub struct Arena {
     base: NonNull<u8>,
@@ -61,15 +63,15 @@ pub struct Arena {
     id: [u64; 2],
 }
 
-// SAFETY: the memory is shared between processes and only reached by atomics and raw copies, so that
-// threads add nothing new. The other fields are plain values.
+// SAFETY: the memory is shared between processes and only reached by atomics and raw copies, so
+// that threads add nothing new. The other fields are plain values.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Makes an arena of `windows` windows, mapped here, and the descriptor to send to the peer. Nothing but
-    /// its first page is touched.
+    /// Makes an arena of `windows` windows, mapped here, and the descriptor to send to the peer.
+    /// Nothing but its first page is touched.
     ///
     /// # Errors
     /// `EINVAL` for a count that [`arena_len`] refuses; what the kernel says otherwise.
@@ -85,8 +87,8 @@ impl Arena {
         header.size.store(size as u64, Ordering::Relaxed);
         header.id[0].store(id[0], Ordering::Relaxed);
         header.id[1].store(id[1], Ordering::Relaxed);
-        // Release: pairs with the Acquire in `open`, should the peer be faster than the message that
-        // brings it the descriptor.
+        // Release: pairs with the Acquire in `open`, should the peer be faster than the message
+        // that brings it the descriptor.
         header.magic.store(MAGIC, Ordering::Release);
         Ok((arena, fd))
     }
@@ -136,8 +138,9 @@ impl Arena {
     }
 
     fn header(&self) -> &ArenaHeader {
-        // SAFETY: the mapping starts with HEADER_LEN bytes, page-aligned, and lives as long as self (only
-        // `unmap` ends it, and it takes self). Every field is an atomic, for which any bytes are valid.
+        // SAFETY: the mapping starts with HEADER_LEN bytes, page-aligned, and lives as long as self
+        // (only `unmap` ends it, and it takes self). Every field is an atomic, for which any bytes
+        // are valid.
         unsafe { self.base.cast::<ArenaHeader>().as_ref() }
     }
 
@@ -160,9 +163,10 @@ impl Arena {
         (index < self.windows).then_some(Window { arena: self.base, index })
     }
 
-    /// One side's ready bitmap: bit `i % 64` of word `i / 64` stands for window `i`. Whoever looks takes a
-    /// word by `swap(0, Acquire)`, which pairs with the Release in [`super::park::Sleepers::wake`], after it has heard the
-    /// side's bells ([`super::park::hear`]).
+    /// One side's ready bitmap: bit `i % 64` of word `i / 64` stands for window `i`. Whoever looks
+    /// takes a word by `swap(0, Acquire)`, which pairs with the Release in
+    /// [`super::park::Sleepers::wake`], after it has heard the side's bells
+    /// ([`super::park::hear`]).
     #[must_use]
     pub fn ready(&self, side: u32) -> &ReadySide {
         let [connecting, accepting] = &self.header().ready;
@@ -178,8 +182,8 @@ impl Arena {
     /// The arena again. `None` for the address 0.
     ///
     /// # Safety
-    /// The parts come from [`Arena::into_parts`] in this process (or in the one it was forked from), and no
-    /// copy of them has been unmapped.
+    /// The parts come from [`Arena::into_parts`] in this process (or in the one it was forked
+    /// from), and no copy of them has been unmapped.
     #[must_use]
     #[inline]
     pub unsafe fn from_parts(base: usize, windows: u32, id: [u64; 2]) -> Option<Self> {
@@ -187,8 +191,8 @@ impl Arena {
         Some(Self { base, windows, id })
     }
 
-    /// Gives the memory back and keeps the addresses, at which everything is zero from now on. Stores there stay private.
-    /// False if there is no room for that; then everything is as it was.
+    /// Gives the memory back and keeps the addresses, at which everything is zero from now on.
+    /// Stores there stay private. False if there is no room for that; then everything is as it was.
     pub fn hollow(&self) -> bool {
         arena_len(self.windows).is_some_and(|size| self.replaced(size) || self.overlaid())
     }
@@ -198,9 +202,10 @@ impl Arena {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let Ok(new) = sys::unlocked::map(None, size, flags) else { return false };
         let (new, at) = (new.as_ptr().cast(), self.base.as_ptr().cast());
-        // SAFETY: replaces a mapping of ours of just that size. All that is ever looked at there are atomics
-        // and bytes, for which zeroes are valid.
-        let moved = unsafe { rustix::mm::mremap_fixed(new, size, size, MremapFlags::MAYMOVE, at) }.is_ok();
+        // SAFETY: replaces a mapping of ours of just that size. All that is ever looked at there
+        // are atomics and bytes, for which zeroes are valid.
+        let moved =
+            unsafe { rustix::mm::mremap_fixed(new, size, size, MremapFlags::MAYMOVE, at) }.is_ok();
         if !moved {
             // SAFETY: the mapping just made, which nobody has seen.
             let _ = unsafe { rustix::mm::munmap(new, size) };
@@ -212,8 +217,8 @@ impl Arena {
     fn overlaid(&self) -> bool {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: replaces a mapping of ours of just that size, in one step. All that is ever looked at there are atomics and
-        // bytes, for which zeroes are valid.
+        // SAFETY: replaces a mapping of ours of just that size, in one step. All that is ever
+        // looked at there are atomics and bytes, for which zeroes are valid.
         arena_len(self.windows).is_some_and(|size| unsafe {
             rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), size, protection, flags).is_ok()
         })
@@ -225,7 +230,8 @@ impl Arena {
     /// No [`Window`] or [`Direction`] of this arena is used again, by any thread.
     pub unsafe fn unmap(self) {
         if let Some(size) = arena_len(self.windows) {
-            // SAFETY: base and size are those of one mapping of ours; nobody uses it again (caller).
+            // SAFETY: base and size are those of one mapping of ours; nobody uses it again
+            // (caller).
             let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), size) };
         }
     }
@@ -288,14 +294,16 @@ impl Window {
         self.index
     }
 
-    /// One of its two directions: 0 for bytes from the connecting to the accepting side, 1 for the others.
+    /// One of its two directions: 0 for bytes from the connecting to the accepting side, 1 for the
+    /// others.
     #[must_use]
     #[inline]
     pub fn direction(&self, which: u32) -> Direction {
-        let offset = HEADER_LEN + self.index as usize * WINDOW_LEN + (which & 1) as usize * DIRECTION_LEN;
-        // SAFETY: the index was below the arena's count when `Arena::window` made this handle, and the
-        // mapping has arena_len(count) bytes; so offset + DIRECTION_LEN lies inside it, page-aligned. It is
-        // mapped while the handle may be used (`Arena::unmap`).
+        let offset =
+            HEADER_LEN + self.index as usize * WINDOW_LEN + (which & 1) as usize * DIRECTION_LEN;
+        // SAFETY: the index was below the arena's count when `Arena::window` made this handle, and
+        // the mapping has arena_len(count) bytes; so offset + DIRECTION_LEN lies inside it,
+        // page-aligned. It is mapped while the handle may be used (`Arena::unmap`).
         unsafe { Direction::from_base(self.arena.add(offset)) }
     }
 

@@ -1,15 +1,16 @@
 //! Bells: what a sleeper sleeps on beside its TCP socket, and how the other side finds it.
 //!
-//! A bell is an abstract datagram socket of the UNIX family with a random name. Its owner polls it; whoever
-//! finds the bell's id in a sleeper word sends one byte. Anybody of the same network namespace could (the
-//! kernel lists the names), so a ring means "look again" and nothing more, and a full queue is as good as a
-//! ring. Nothing is left behind when the owner dies: the name goes with
-//! the socket, and ringing it is refused.
+//! A bell is an abstract datagram socket of the UNIX family with a random name. Its owner polls it;
+//! whoever finds the bell's id in a sleeper word sends one byte. Anybody of the same network
+//! namespace could (the kernel lists the names), so a ring means "look again" and nothing more, and
+//! a full queue is as good as a ring. Nothing is left behind when the owner dies: the name goes
+//! with the socket, and ringing it is refused.
 //!
-//! Bells are kept in a process-wide pool without locks ([`borrow`], [`give_back`]); the sockets for ringing
-//! are cached by id ([`ring`]). All descriptors are private, non-blocking and close-on-exec, and after their
-//! making only `read` and `write` touch them, which a sandbox allows. A handle has no destructor, so that it
-//! may be alive across a cancellation point. It must not know who sleeps or why.
+//! Bells are kept in a process-wide pool without locks ([`borrow`], [`give_back`]); the sockets for
+//! ringing are cached by id ([`ring`]). All descriptors are private, non-blocking and
+//! close-on-exec, and after their making only `read` and `write` touch them, which a sandbox
+//! allows. A handle has no destructor, so that it may be alive across a cancellation point. It must
+//! not know who sleeps or why.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -85,11 +86,13 @@ pub struct BellRef {
 
 impl BellRef {
     fn entry(&self) -> Option<&'static Bell> {
-        // Relaxed: ids are random and never used twice, so equality alone says that the entry is still ours.
+        // Relaxed: ids are random and never used twice, so equality alone says that the entry is
+        // still ours.
         POOL.get(self.index as usize).filter(|bell| bell.id.load(Ordering::Relaxed) == self.id)
     }
 
-    /// What to poll for readability; -1, which `ppoll` skips, when the bell is [`stale`](Self::stale).
+    /// What to poll for readability; -1, which `ppoll` skips, when the bell is
+    /// [`stale`](Self::stale).
     #[must_use]
     pub fn fd(&self) -> RawFd {
         if self.stale() { -1 } else { self.fd }
@@ -101,44 +104,47 @@ impl BellRef {
         self.id
     }
 
-    /// What is readable beside [`fd`](Self::fd) after a ring by a peer that was handed it; -1 if there is none.
+    /// What is readable beside [`fd`](Self::fd) after a ring by a peer that was handed it; -1 if
+    /// there is none.
     #[must_use]
     pub fn event(&self) -> RawFd {
         self.entry().map_or(-1, |bell| bell.event.load(Ordering::Relaxed))
     }
 
-    /// True after a fork in which the bell was closed here. It can only happen where a signal handler forked
-    /// during a sleep: the child borrows another one.
+    /// True after a fork in which the bell was closed here. It can only happen where a signal
+    /// handler forked during a sleep: the child borrows another one.
     #[must_use]
     pub fn stale(&self) -> bool {
         self.entry().is_none()
     }
 
-    /// Takes all bytes out; true when there were any. To be called *before* the look that decides whether to
-    /// sleep again.
+    /// Takes all bytes out; true when there were any. To be called *before* the look that decides
+    /// whether to sleep again.
     pub fn drain(&self) -> bool {
         let event = self.event();
         let rung = event >= 0 && rustix::io::read(sys::borrow(event), &mut [0_u8; 8]).is_ok();
         self.take(u32::MAX) | rung
     }
 
-    /// As [`drain`](Self::drain) where so many rings are due at most: the read that finds nothing more is left
-    /// out. What others have rung is heard by whoever sleeps with this bell next, and means nothing.
+    /// As [`drain`](Self::drain) where so many rings are due at most: the read that finds nothing
+    /// more is left out. What others have rung is heard by whoever sleeps with this bell next, and
+    /// means nothing.
     pub fn take(&self, due: u32) -> bool {
         if self.stale() {
             return false;
         }
         let mut byte = [0_u8; 8];
-        // The socket is non-blocking; one datagram for each read, until EAGAIN (or anything else) ends it. The
-        // bound is beyond any queue's length: a stranger that floods the bell must not keep us here.
+        // The socket is non-blocking; one datagram for each read, until EAGAIN (or anything else)
+        // ends it. The bound is beyond any queue's length: a stranger that floods the bell must not
+        // keep us here.
         let reads = (0..due.min(MOST_RINGS))
             .take_while(|_| rustix::io::read(sys::borrow(self.fd), &mut byte).is_ok());
         reads.count() != 0
     }
 }
 
-/// A bell for one sleep of this thread. `None` when all are taken or none can be made: sleep for short
-/// times, then.
+/// A bell for one sleep of this thread. `None` when all are taken or none can be made: sleep for
+/// short times, then.
 #[must_use]
 pub fn borrow() -> Option<BellRef> {
     lend(THREAD)
@@ -197,8 +203,8 @@ fn make(state: u32) -> Option<BellRef> {
     }
 }
 
-/// Returns a bell to the pool. A byte that is still on its way may wake the next borrower once for nothing.
-/// A stale bell is ignored.
+/// Returns a bell to the pool. A byte that is still on its way may wake the next borrower once for
+/// nothing. A stale bell is ignored.
 pub fn give_back(bell: BellRef) {
     let Some(entry) = bell.entry() else { return };
     // A set leaves rings behind, which would wake the next borrower's sleeps.
@@ -219,7 +225,8 @@ fn put_away(bell: &BellRef, entry: &Bell) {
     }
 }
 
-/// The id of some bell of this process, by which others may find out whether they can ring here ([`reach`]); 0 if there is none.
+/// The id of some bell of this process, by which others may find out whether they can ring here
+/// ([`reach`]); 0 if there is none.
 #[must_use]
 pub fn some() -> u64 {
     let Some(bell) = borrow() else { return 0 };
@@ -233,11 +240,13 @@ pub(crate) fn find(id: u64) -> Option<BellRef> {
         return None;
     }
     // Relaxed: as in `BellRef::entry`.
-    let (index, bell) = POOL.iter().enumerate().find(|(_, b)| b.id.load(Ordering::Relaxed) == id)?;
+    let (index, bell) =
+        POOL.iter().enumerate().find(|(_, b)| b.id.load(Ordering::Relaxed) == id)?;
     Some(BellRef { index: index as u32, fd: bell.fd.load(Ordering::Relaxed), id })
 }
 
-/// Closes a bell instead of returning it: in the child of a fork for a set that stays the parent's alone.
+/// Closes a bell instead of returning it: in the child of a fork for a set that stays the parent's
+/// alone.
 pub fn forget(bell: BellRef) {
     if let Some(entry) = bell.entry() {
         discard(entry);
@@ -256,10 +265,10 @@ fn discard(bell: &Bell) {
     bell.state.store(EMPTY, Ordering::Release);
 }
 
-/// In the child of a fork: the parent's bells are not ours to sleep on, since both would drain them. Closes
-/// all but those of epoll sets (whoever owns those keeps them or calls [`forget`]), and frees the locks of
-/// threads that do not exist here. The child has one thread; it calls this before any other function here,
-/// after [`thread::forked`].
+/// In the child of a fork: the parent's bells are not ours to sleep on, since both would drain
+/// them. Closes all but those of epoll sets (whoever owns those keeps them or calls [`forget`]),
+/// and frees the locks of threads that do not exist here. The child has one thread; it calls this
+/// before any other function here, after [`thread::forked`].
 pub fn forked() {
     FREE.iter().for_each(|word| word.settle(0));
     for bell in &POOL {
@@ -321,8 +330,10 @@ mod tests {
     use super::*;
 
     fn readable(bell: &BellRef, ms: i64) -> bool {
-        let mut fds =
-            [rustix::event::PollFd::from_borrowed_fd(sys::borrow(bell.fd()), rustix::event::PollFlags::IN)];
+        let mut fds = [rustix::event::PollFd::from_borrowed_fd(
+            sys::borrow(bell.fd()),
+            rustix::event::PollFlags::IN,
+        )];
         let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
         rustix::event::poll(&mut fds, Some(&time)).unwrap() == 1
     }
@@ -361,7 +372,10 @@ mod tests {
     #[test]
     fn to_reach_a_bell_is_not_to_ring_it() {
         let bell = borrow().unwrap();
-        assert_eq!((reach(bell.id()), reach(bell.id()), bell.drain()), (Rang::Yes, Rang::Yes, false));
+        assert_eq!(
+            (reach(bell.id()), reach(bell.id()), bell.drain()),
+            (Rang::Yes, Rang::Yes, false)
+        );
         assert_eq!((try_ring(bell.id()), bell.drain()), (Rang::Yes, true));
         give_back(bell);
         assert_eq!((reach(0), reach(some()), reach(77)), (Rang::Gone, Rang::Yes, Rang::Gone));
@@ -403,7 +417,9 @@ mod tests {
         assert!(bell.drain());
         // The number is another socket's.
         let another = home::datagram_socket().unwrap();
-        sys::close_private(way_to(bell.id()).unwrap().fd.swap(another.as_raw_fd(), Ordering::Relaxed));
+        sys::close_private(
+            way_to(bell.id()).unwrap().fd.swap(another.as_raw_fd(), Ordering::Relaxed),
+        );
         assert_eq!(try_ring(bell.id()), Rang::Yes);
         assert!(bell.drain());
         assert!(rustix::io::fcntl_getfd(&another).is_ok(), "which is left alone");
@@ -413,7 +429,8 @@ mod tests {
     #[test]
     fn more_bells_than_the_cache_holds() {
         let few = sys::spare() < 400;
-        let bells: Vec<_> = (0..if few { 60 } else { 400 }).map(|_| borrow_for_set().unwrap()).collect();
+        let bells: Vec<_> =
+            (0..if few { 60 } else { 400 }).map(|_| borrow_for_set().unwrap()).collect();
         let mut kept = Vec::new();
         for round in 0..2 {
             for bell in &bells {
@@ -428,7 +445,10 @@ mod tests {
         let [first, second] = kept.as_slice() else { panic!("two rounds") };
         let same = first.iter().filter(|fd| second.contains(fd)).count();
         // Some share a shard with too many others.
-        assert!(same > bells.len() * 9 / 10, "the second round makes no sockets: {same} are the same");
+        assert!(
+            same > bells.len() * 9 / 10,
+            "the second round makes no sockets: {same} are the same"
+        );
         for bell in &bells {
             hang_up(bell.id());
         }

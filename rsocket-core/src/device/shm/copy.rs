@@ -1,14 +1,14 @@
 //! How bytes get into the peer's window and out of one's own.
 //!
-//! A store into a line that the other core has in its cache first fetches the line; a streaming store does
-//! not, and from a few KiB up may be the faster when bytes flow one way between two cores ([`super::stores`]). On one core,
-//! and for a reply that the peer waits for, ordinary stores win. So the caller says which it is, and this
-//! module, which knows nothing but bytes, chooses the instructions. Entry points: [`into_window`],
-//! [`out_of_window`] and [`near`].
+//! A store into a line that the other core has in its cache first fetches the line; a streaming
+//! store does not, and from a few KiB up may be the faster when bytes flow one way between two
+//! cores ([`super::stores`]). On one core, and for a reply that the peer waits for, ordinary stores
+//! win. So the caller says which it is, and this module, which knows nothing but bytes, chooses the
+//! instructions. Entry points: [`into_window`], [`out_of_window`] and [`near`].
 //!
-//! A streaming store is not ordered by a Release store (it does not pass through the cache the same way, and
-//! x86 orders it only by a fence). One `sfence` ends each piece here, so that whatever the caller publishes
-//! afterwards is seen after the bytes: callers need not know.
+//! A streaming store is not ordered by a Release store (it does not pass through the cache the same
+//! way, and x86 orders it only by a fence). One `sfence` ends each piece here, so that whatever the
+//! caller publishes afterwards is seen after the bytes: callers need not know.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 /// Streaming stores pay from this size up.
@@ -26,12 +26,12 @@ pub enum CopyHint {
     Near,
 }
 
-/// Copies `len` bytes into memory that another process will read. `streams`: long copies are to be made with streaming
-/// stores.
+/// Copies `len` bytes into memory that another process will read. `streams`: long copies are to be
+/// made with streaming stores.
 ///
 /// # Safety
-/// `src` is readable and `dst` writable for `len` bytes, and they do not overlap. Another process may write
-/// to `dst` at the same time; no reference to it may exist.
+/// `src` is readable and `dst` writable for `len` bytes, and they do not overlap. Another process
+/// may write to `dst` at the same time; no reference to it may exist.
 #[inline]
 pub unsafe fn into_window(dst: *mut u8, src: *const u8, len: usize, streams: bool) {
     // SAFETY: the caller's promises, passed on.
@@ -46,8 +46,8 @@ pub unsafe fn into_window(dst: *mut u8, src: *const u8, len: usize, streams: boo
     }
 }
 
-/// Copies `len` bytes that another process has written. Prefetching ahead gained half as much again at 4 KiB, nothing at 8, and
-/// lost a tenth from 16 KiB up.
+/// Copies `len` bytes that another process has written. Prefetching ahead gained half as much again
+/// at 4 KiB, nothing at 8, and lost a tenth from 16 KiB up.
 ///
 /// # Safety
 /// As for [`into_window`], with the roles changed.
@@ -63,9 +63,10 @@ pub unsafe fn out_of_window(dst: *mut u8, src: *const u8, len: usize, hint: Copy
     }
 }
 
-/// Copies `len` bytes that are in this CPU's cache or are wanted there, by loads and stores of 16 bytes. The C library moves
-/// long stretches by the processor's string moves, which is as fast on many processors, a tenth as fast on some where the addresses
-/// are a few bytes apart modulo a page, and on an emulated one a step for each byte.
+/// Copies `len` bytes that are in this CPU's cache or are wanted there, by loads and stores of 16
+/// bytes. The C library moves long stretches by the processor's string moves, which is as fast on
+/// many processors, a tenth as fast on some where the addresses are a few bytes apart modulo a
+/// page, and on an emulated one a step for each byte.
 ///
 /// # Safety
 /// As for [`into_window`].
@@ -82,12 +83,13 @@ pub unsafe fn near(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// Asks for the cache line behind a pointer, to be written soon: it comes while the caller goes on. Never faults, whatever
-/// the pointer.
+/// Asks for the cache line behind a pointer, to be written soon: it comes while the caller goes on.
+/// Never faults, whatever the pointer.
 #[inline(always)]
 pub fn claim(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which touches no memory as far as any program can tell; processors that do not know it pass over it.
+    // SAFETY: a hint, which touches no memory as far as any program can tell; processors that do
+    // not know it pass over it.
     unsafe {
         core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
     }
@@ -129,8 +131,8 @@ use x86::streaming;
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use core::arch::x86_64::{
-        __m128i, __m256i, __m512i, _mm_loadu_si128, _mm_sfence, _mm_storeu_si128, _mm256_loadu_si256,
-        _mm256_stream_si256, _mm512_loadu_si512, _mm512_stream_si512,
+        __m128i, __m256i, __m512i, _mm_loadu_si128, _mm_sfence, _mm_storeu_si128,
+        _mm256_loadu_si256, _mm256_stream_si256, _mm512_loadu_si512, _mm512_stream_si512,
     };
     use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -172,7 +174,8 @@ mod x86 {
         let whole = len / 64 * 64;
         let mut at = 0;
         while at < whole {
-            // SAFETY: at + 64 <= len; neither load nor store asks for an alignment, and every x86-64 has them.
+            // SAFETY: at + 64 <= len; neither load nor store asks for an alignment, and every
+            // x86-64 has them.
             unsafe {
                 let (from, to) = (src.add(at).cast::<__m128i>(), dst.add(at).cast::<__m128i>());
                 let line = [0, 1, 2, 3].map(|i| _mm_loadu_si128(from.add(i)));
@@ -185,8 +188,9 @@ mod x86 {
         whole
     }
 
-    /// An ordinary copy up to the first line boundary of `dst`, streaming stores of whole lines, an ordinary
-    /// copy of the rest, and the fence that orders all of it before the next store of this thread.
+    /// An ordinary copy up to the first line boundary of `dst`, streaming stores of whole lines, an
+    /// ordinary copy of the rest, and the fence that orders all of it before the next store of this
+    /// thread.
     ///
     /// # Safety
     /// As for `into_window`.
@@ -199,8 +203,8 @@ mod x86 {
         }
         let head = dst.align_offset(64).min(len);
         let lines = (len - head) / 64 * 64;
-        // SAFETY: head + lines <= len, so that all three parts lie inside what the caller promised; the
-        // middle starts on a line boundary of dst and has whole lines; the level was detected.
+        // SAFETY: head + lines <= len, so that all three parts lie inside what the caller promised;
+        // the middle starts on a line boundary of dst and has whole lines; the level was detected.
         unsafe {
             core::ptr::copy_nonoverlapping(src, dst, head);
             if level == AVX512 {
@@ -260,13 +264,17 @@ mod x86 {
                 let start = dst.as_ptr().align_offset(64);
                 if std::arch::is_x86_feature_detected!("avx2") {
                     // SAFETY: 4096 bytes lie inside both, dst starts on a line.
-                    unsafe { lines_avx2(dst.as_mut_ptr().add(start), src.as_ptr().add(skew), 4096) };
+                    unsafe {
+                        lines_avx2(dst.as_mut_ptr().add(start), src.as_ptr().add(skew), 4096)
+                    };
                     assert_eq!(dst[start..start + 4096], src[skew..skew + 4096]);
                 }
                 dst.fill(0);
                 if std::arch::is_x86_feature_detected!("avx512f") {
                     // SAFETY: as above.
-                    unsafe { lines_avx512(dst.as_mut_ptr().add(start), src.as_ptr().add(skew), 4096) };
+                    unsafe {
+                        lines_avx512(dst.as_mut_ptr().add(start), src.as_ptr().add(skew), 4096)
+                    };
                     assert_eq!(dst[start..start + 4096], src[skew..skew + 4096]);
                 }
             }
@@ -284,13 +292,20 @@ mod tests {
         let src: Vec<u8> = (0..70_000_u32).map(|i| (i * 31 + i / 251) as u8).collect();
         let sizes = (0..130).chain([4095, 4096, 4097, 4159, 4160, 8191, 16_384, 65_535, 65_536]);
         for len in sizes {
-            for (skew_to, skew_from) in [(0, 0), (1, 0), (0, 1), (63, 5), (64, 64), (33, 31), (17, 47)] {
+            for (skew_to, skew_from) in
+                [(0, 0), (1, 0), (0, 1), (63, 5), (64, 64), (33, 31), (17, 47)]
+            {
                 for streams in [false, true] {
                     let mut dst = vec![0xee_u8; len + 256];
                     let at = dst.as_ptr().align_offset(64) + skew_to;
                     // SAFETY: at + len and skew_from + len lie inside the two vectors.
                     unsafe {
-                        into_window(dst.as_mut_ptr().add(at), src.as_ptr().add(skew_from), len, streams);
+                        into_window(
+                            dst.as_mut_ptr().add(at),
+                            src.as_ptr().add(skew_from),
+                            len,
+                            streams,
+                        );
                     }
                     assert_eq!(dst[at..at + len], src[skew_from..skew_from + len]);
                     assert!(dst[..at].iter().chain(&dst[at + len..]).all(|&b| b == 0xee));

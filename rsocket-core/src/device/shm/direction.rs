@@ -1,10 +1,11 @@
-//! What the two ends of one direction do to the memory they share: write payload, publish words, post
-//! buffers, and look at what the other did.
+//! What the two ends of one direction do to the memory they share: write payload, publish words,
+//! post buffers, and look at what the other did.
 //!
-//! Every operation is a few loads and stores: no lock, no allocation, no system call. Positions are the
-//! caller's (they live in the private state of `proto`'s halves); here they only choose a slot and the tag
-//! that tells one lap of a ring from the next. Nothing read here is to be believed: words, offsets and
-//! lengths are the peer's. Entry point: [`Direction`], from [`super::arena::Window::direction`].
+//! Every operation is a few loads and stores: no lock, no allocation, no system call. Positions are
+//! the caller's (they live in the private state of `proto`'s halves); here they only choose a slot
+//! and the tag that tells one lap of a ring from the next. Nothing read here is to be believed:
+//! words, offsets and lengths are the peer's. Entry point: [`Direction`], from
+//! [`super::arena::Window::direction`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ptr::NonNull;
@@ -14,8 +15,9 @@ use rustix::mm::Advice;
 
 use super::copy::{self, CopyHint};
 use super::layout::{
-    BUFFER_LEN, CONTROL_RING, DATA_RING, DirectionPage, HEAD_LEN, LARGE_ZONE, MAPS, MAPS_AT, MapEntry,
-    PLACES, PLACES_AT, PlacedLine, PlacingLine, ReceiverLine, SenderLine, SleeperLine, TargetEntry,
+    BUFFER_LEN, CONTROL_RING, DATA_RING, DirectionPage, HEAD_LEN, LARGE_ZONE, MAPS, MAPS_AT,
+    MapEntry, PLACES, PLACES_AT, PlacedLine, PlacingLine, ReceiverLine, SenderLine, SleeperLine,
+    TargetEntry,
 };
 use super::park::Sleepers;
 use super::stores;
@@ -30,14 +32,14 @@ pub struct Direction {
     base: NonNull<u8>,
 }
 
-// SAFETY: the memory behind it is shared between processes anyway, and only reached by atomics and by raw
-// copies that the protocol keeps apart.
+// SAFETY: the memory behind it is shared between processes anyway, and only reached by atomics and
+// by raw copies that the protocol keeps apart.
 unsafe impl Send for Direction {}
 // SAFETY: as above.
 unsafe impl Sync for Direction {}
 
-/// What tells the entry of this lap from those of all others: it is never 0, and comes again only after
-/// 2^32 positions.
+/// What tells the entry of this lap from those of all others: it is never 0, and comes again only
+/// after 2^32 positions.
 #[inline(always)]
 fn tag(position: u32, ring: u32) -> u32 {
     position / ring + 1
@@ -48,8 +50,8 @@ fn publish(ring: &[AtomicU64], position: u32, word: u32) {
     let len = ring.len() as u32;
     let entry = u64::from(word) | u64::from(tag(position, len)) << 32;
     if let Some(slot) = ring.get((position % len) as usize) {
-        // Release: pairs with the Acquire in `poll`. What was written before (payload by ordinary stores,
-        // or by streaming stores and the sfence of `copy`) is there when the entry is.
+        // Release: pairs with the Acquire in `poll`. What was written before (payload by ordinary
+        // stores, or by streaming stores and the sfence of `copy`) is there when the entry is.
         slot.store(entry, Ordering::Release);
     }
 }
@@ -66,8 +68,9 @@ impl Direction {
     /// The direction whose memory starts here.
     ///
     /// # Safety
-    /// `DIRECTION_LEN` bytes from `base` on are mapped, readable and writable, page-aligned, and stay so
-    /// while any copy of the handle is used. They are only ever reached as this module does it.
+    /// `DIRECTION_LEN` bytes from `base` on are mapped, readable and writable, page-aligned, and
+    /// stay so while any copy of the handle is used. They are only ever reached as this module does
+    /// it.
     #[must_use]
     pub unsafe fn from_base(base: NonNull<u8>) -> Self {
         Self { base }
@@ -75,8 +78,8 @@ impl Direction {
 
     #[inline(always)]
     fn page(&self) -> &DirectionPage {
-        // SAFETY: from_base's caller promised the memory and its alignment. Every field is an atomic, for
-        // which any bytes are valid and concurrent writes are harmless.
+        // SAFETY: from_base's caller promised the memory and its alignment. Every field is an
+        // atomic, for which any bytes are valid and concurrent writes are harmless.
         unsafe { self.base.cast::<DirectionPage>().as_ref() }
     }
 
@@ -123,15 +126,17 @@ impl Direction {
     /// The table of mappings.
     #[inline]
     pub(super) fn maps(&self) -> &[MapEntry; MAPS] {
-        // SAFETY: as in page(): the table lies at this multiple of a page inside the direction, and is atomics only.
+        // SAFETY: as in page(): the table lies at this multiple of a page inside the direction, and
+        // is atomics only.
         unsafe { self.base.add(MAPS_AT).cast::<[MapEntry; MAPS]>().as_ref() }
     }
 
-    /// Byte `at` of the ring of directly placed bytes, which is below [`PLACES`]: there and behind it the rest of the
-    /// ring.
+    /// Byte `at` of the ring of directly placed bytes, which is below [`PLACES`]: there and behind
+    /// it the rest of the ring.
     #[inline]
     pub(super) fn place(&self, at: usize) -> *mut u8 {
-        // SAFETY: the remainder is below PLACES, and the ring lies wholly inside the direction (from_base).
+        // SAFETY: the remainder is below PLACES, and the ring lies wholly inside the direction
+        // (from_base).
         unsafe { self.base.as_ptr().add(PLACES_AT + at % PLACES) }
     }
 
@@ -142,12 +147,13 @@ impl Direction {
         if len as u64 > room {
             return None;
         }
-        // SAFETY: offset + len <= BUFFER_LEN, and the direction has HEAD_LEN + BUFFER_LEN bytes (from_base).
+        // SAFETY: offset + len <= BUFFER_LEN, and the direction has HEAD_LEN + BUFFER_LEN bytes
+        // (from_base).
         Some(unsafe { self.base.as_ptr().add(HEAD_LEN + offset as usize) })
     }
 
-    /// Sender: makes the first `len` bytes of the large bank memory now, as far as they are not. On kernels that cannot (before 5.14) it becomes memory
-    /// where it is used.
+    /// Sender: makes the first `len` bytes of the large bank memory now, as far as they are not. On
+    /// kernels that cannot (before 5.14) it becomes memory where it is used.
     pub fn touch_large(&self, len: usize) {
         if let Some(at) = self.buffer(LARGE_ZONE as u64, len) {
             // SAFETY: the stretch lies inside the mapping (buffer); what is in it stays as it is.
@@ -155,8 +161,8 @@ impl Direction {
         }
     }
 
-    /// Sender: copies payload into the peer's receive buffer. False, and nothing done, when it would not lie
-    /// inside the buffer: the peer named a target that does not exist.
+    /// Sender: copies payload into the peer's receive buffer. False, and nothing done, when it
+    /// would not lie inside the buffer: the peer named a target that does not exist.
     ///
     /// # Safety
     /// `src` is readable for `len` bytes and outside the arena.
@@ -170,9 +176,9 @@ impl Direction {
             return true;
         }
         if len < copy::STREAM_FROM || hint == CopyHint::Ordinary {
-            // SAFETY: `to` has room for len bytes (buffer), src is the caller's promise, and private memory
-            // does not overlap the arena. The peer may write there too; the bytes are payload, never
-            // interpreted here.
+            // SAFETY: `to` has room for len bytes (buffer), src is the caller's promise, and
+            // private memory does not overlap the arena. The peer may write there too; the bytes
+            // are payload, never interpreted here.
             unsafe { core::ptr::copy_nonoverlapping(src, to, len) };
             return true;
         }
@@ -186,8 +192,8 @@ impl Direction {
         true
     }
 
-    /// Receiver: copies payload out of the receive buffer. False, and nothing done, when it would not lie
-    /// inside the buffer.
+    /// Receiver: copies payload out of the receive buffer. False, and nothing done, when it would
+    /// not lie inside the buffer.
     ///
     /// # Safety
     /// `dst` is writable for `len` bytes and outside the arena.
@@ -195,28 +201,30 @@ impl Direction {
     #[inline]
     pub unsafe fn read(&self, offset: u64, len: usize, dst: *mut u8, hint: CopyHint) -> bool {
         let Some(from) = self.buffer(offset, len) else { return false };
-        // SAFETY: `from` has len bytes (buffer), dst is the caller's promise, and private memory does not
-        // overlap the arena. A hostile peer may change the bytes meanwhile: it only spoils its own stream.
+        // SAFETY: `from` has len bytes (buffer), dst is the caller's promise, and private memory
+        // does not overlap the arena. A hostile peer may change the bytes meanwhile: it only spoils
+        // its own stream.
         unsafe { copy::out_of_window(dst, from, len, hint) };
         true
     }
 
-    /// Sender: where payload lies that was written before, to be sent again another way. `None` when it
-    /// would not lie inside the buffer. The memory is valid while the arena stays mapped.
+    /// Sender: where payload lies that was written before, to be sent again another way. `None`
+    /// when it would not lie inside the buffer. The memory is valid while the arena stays mapped.
     #[must_use]
     pub fn payload(&self, offset: u64, len: usize) -> Option<*mut u8> {
         self.buffer(offset, len)
     }
 
-    /// Sender: shows the receiver the word at this position of the data lane, with all that was written
-    /// before it.
+    /// Sender: shows the receiver the word at this position of the data lane, with all that was
+    /// written before it.
     #[inline]
     pub fn publish_data(&self, position: u32, word: u32) {
         publish(&self.page().data, position, word);
     }
 
-    /// Sender: a message is about to be made whose word goes to this position and whose `len` bytes go to this offset. The
-    /// lines are asked for at once, so that they come from the peer's cache while the caller is still about to write them.
+    /// Sender: a message is about to be made whose word goes to this position and whose `len` bytes
+    /// go to this offset. The lines are asked for at once, so that they come from the peer's cache
+    /// while the caller is still about to write them.
     #[inline(always)]
     pub fn claim(&self, position: u32, offset: u64, len: usize) {
         if let Some(slot) = self.page().data.get((position % DATA_RING) as usize) {
@@ -225,11 +233,14 @@ impl Direction {
         self.claim_lines(offset, len);
     }
 
-    /// Sender: the same for the messages that may come a little later, if they are like this one, which was short, went to the
-    /// small bank and ended before `end`. The peer has no use for these lines now.
+    /// Sender: the same for the messages that may come a little later, if they are like this one,
+    /// which was short, went to the small bank and ended before `end`. The peer has no use for
+    /// these lines now.
     #[inline(always)]
     pub fn claim_ahead(&self, position: u32, end: u64, len: usize) {
-        if let Some(slot) = self.page().data.get((position.wrapping_add(WORDS_AHEAD) % DATA_RING) as usize) {
+        if let Some(slot) =
+            self.page().data.get((position.wrapping_add(WORDS_AHEAD) % DATA_RING) as usize)
+        {
             copy::claim(core::ptr::from_ref(slot).cast());
         }
         self.claim_lines(end + BYTES_AHEAD, len);
@@ -246,15 +257,16 @@ impl Direction {
         }
     }
 
-    /// Sender: whether the word at this position has been published, by whoever held the lock before.
+    /// Sender: whether the word at this position has been published, by whoever held the lock
+    /// before.
     #[must_use]
     #[inline]
     pub fn data_published(&self, position: u32) -> bool {
         poll(&self.page().data, position).is_some()
     }
 
-    /// Receiver: the word at this position of the data lane, once it is there. Looking changes nothing, so
-    /// positions ahead can be looked at too.
+    /// Receiver: the word at this position of the data lane, once it is there. Looking changes
+    /// nothing, so positions ahead can be looked at too.
     #[must_use]
     #[inline]
     pub fn poll_data(&self, position: u32) -> Option<u32> {
@@ -309,13 +321,15 @@ impl Direction {
         self.page().targets.get(index)
     }
 
-    /// Receiver: names a buffer that the sender may fill. Nothing happens for an index that does not exist.
+    /// Receiver: names a buffer that the sender may fill. Nothing happens for an index that does
+    /// not exist.
     #[inline]
     pub fn post_entry(&self, index: usize, sge: Sge) {
         let Some(entry) = self.entry(index) else { return };
         entry.addr.store(sge.addr, Ordering::Relaxed);
         entry.rkey.store(sge.rkey, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `peek_entry`; an entry with a length has its other fields.
+        // Release: pairs with the Acquire in `peek_entry`; an entry with a length has its other
+        // fields.
         entry.len.store(sge.len, Ordering::Release);
     }
 
@@ -329,19 +343,25 @@ impl Direction {
         if len == 0 {
             return Sge::default();
         }
-        Sge { addr: entry.addr.load(Ordering::Relaxed), rkey: entry.rkey.load(Ordering::Relaxed), len }
+        Sge {
+            addr: entry.addr.load(Ordering::Relaxed),
+            rkey: entry.rkey.load(Ordering::Relaxed),
+            len,
+        }
     }
 
     /// Sender: empties the entry at this index, so that the next one can be told.
     #[inline]
     pub fn clear_entry(&self, index: usize) {
         if let Some(entry) = self.entry(index) {
-            // Relaxed: the receiver never looks at it, and posts again only after the buffer came back.
+            // Relaxed: the receiver never looks at it, and posts again only after the buffer came
+            // back.
             entry.len.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Sender: takes the buffer named at this index, and empties the entry; length 0 when there is none.
+    /// Sender: takes the buffer named at this index, and empties the entry; length 0 when there is
+    /// none.
     #[must_use]
     #[inline]
     pub fn take_entry(&self, index: usize) -> Sge {
@@ -356,7 +376,8 @@ impl Direction {
     pub fn wipe(&self) {
         let words = self.base.cast::<AtomicU64>();
         for i in 0..HEAD_LEN / 8 {
-            // SAFETY: i * 8 + 8 <= HEAD_LEN, inside the direction and aligned; all of the head is atomics.
+            // SAFETY: i * 8 + 8 <= HEAD_LEN, inside the direction and aligned; all of the head is
+            // atomics.
             unsafe { words.add(i).as_ref() }.store(0, Ordering::Relaxed);
         }
     }
@@ -364,7 +385,8 @@ impl Direction {
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// How far ahead a sender of short messages claims: a line comes in the time that several of them take.
+/// How far ahead a sender of short messages claims: a line comes in the time that several of them
+/// take.
 const BYTES_AHEAD: u64 = 256;
 /// The same, in the data lane.
 const WORDS_AHEAD: u32 = 4;

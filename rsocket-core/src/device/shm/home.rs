@@ -1,9 +1,11 @@
 //! Home: the network namespace in which the bells of this process have their names.
 //!
-//! The kernel looks for an abstract name where the socket that asks belongs, which is where its thread was when it was made. A
-//! thread may go elsewhere (`setns`, `unshare`), and take connections along that have attached. So before the first of them does,
-//! and before the first bell is made, the process makes a socket that stays at home, and keeps it: it rings bells wherever its
-//! thread is. No bell is made elsewhere, since nobody would find it, and no connection of another namespace attaches ([`settle`]).
+//! The kernel looks for an abstract name where the socket that asks belongs, which is where its
+//! thread was when it was made. A thread may go elsewhere (`setns`, `unshare`), and take
+//! connections along that have attached. So before the first of them does, and before the first
+//! bell is made, the process makes a socket that stays at home, and keeps it: it rings bells
+//! wherever its thread is. No bell is made elsewhere, since nobody would find it, and no connection
+//! of another namespace attaches ([`settle`]).
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -16,8 +18,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::errno::Errno;
 use crate::sys;
 
-/// The socket, a private descriptor; -1 before there is one. Relaxed everywhere: the descriptor is the kernel's, and a forked
-/// child has a copy of the word.
+/// The socket, a private descriptor; -1 before there is one. Relaxed everywhere: the descriptor is
+/// the kernel's, and a forked child has a copy of the word.
 static HOME: AtomicI32 = AtomicI32::new(-1);
 
 /// What [`settle`] says of a socket that belongs elsewhere.
@@ -28,8 +30,8 @@ pub(super) fn socket() -> Option<RawFd> {
     Some(HOME.load(Ordering::Relaxed)).filter(|fd| *fd >= 0)
 }
 
-/// Makes sure that there is a home, and that `fd` belongs there. The first one that asks makes the place where its thread is
-/// home.
+/// Makes sure that there is a home, and that `fd` belongs there. The first one that asks makes the
+/// place where its thread is home.
 ///
 /// # Errors
 /// [`ELSEWHERE`], and those of `socket`.

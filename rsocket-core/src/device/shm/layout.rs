@@ -1,13 +1,14 @@
-//! Where everything in an arena lies: sizes, offsets and the shared structures. Pure numbers and plain
-//! `repr(C)` atomics; it must not know who uses them how. Entry points: [`DirectionPage`] and
+//! Where everything in an arena lies: sizes, offsets and the shared structures. Pure numbers and
+//! plain `repr(C)` atomics; it must not know who uses them how. Entry points: [`DirectionPage`] and
 //! [`ArenaHeader`].
 //!
-//! A line that one side polls is never written by that side, and what the two sides write lies 128 bytes
-//! apart (adjacent-line prefetch takes pairs of 64-byte lines). A connection that has exchanged a little
-//! touches two pages for each direction: the [`DirectionPage`], and the first of the receive buffer. The buffer
-//! has two banks, small and large, each with buffers, credits and a place in the stream of its own, so that
-//! short messages stay in warm memory while a bulk writer finds as much room as TCP would give it; a bit in
-//! the word says which bank a message is in. All of it starts as zeroes, and any word may turn to zero at any time, since the peer can punch
+//! A line that one side polls is never written by that side, and what the two sides write lies 128
+//! bytes apart (adjacent-line prefetch takes pairs of 64-byte lines). A connection that has
+//! exchanged a little touches two pages for each direction: the [`DirectionPage`], and the first of
+//! the receive buffer. The buffer has two banks, small and large, each with buffers, credits and a
+//! place in the stream of its own, so that short messages stay in warm memory while a bulk writer
+//! finds as much room as TCP would give it; a bit in the word says which bank a message is in. All
+//! of it starts as zeroes, and any word may turn to zero at any time, since the peer can punch
 //! holes into the memory: zero is never a valid entry of a lane.
 #![forbid(unsafe_code)]
 
@@ -16,35 +17,38 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// What starts every arena.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rsockarn");
-/// Two libraries of different layouts never share memory. Raise it with any change in this file, or in the
-/// meaning of a word.
+/// Two libraries of different layouts never share memory. Raise it with any change in this file, or
+/// in the meaning of a word.
 pub const VERSION: u32 = 3;
 /// The most windows that one arena may have.
 pub const MAX_WINDOWS: u32 = 1024;
 
 /// The unit of memory that the kernel gives.
 pub const PAGE: usize = 4096;
-/// Entries in the data lane: a power of two, so that a position may wrap at 2^32. As many messages may wait
-/// unread; TCP takes thousands of short ones too.
+/// Entries in the data lane: a power of two, so that a position may wrap at 2^32. As many messages
+/// may wait unread; TCP takes thousands of short ones too.
 pub const DATA_RING: u32 = 2048;
 /// Entries in the control lane.
 pub const CONTROL_RING: u32 = 32;
-/// Messages that a sender may have under way: fewer than the lane holds, so that words which cost no credit
-/// (a shutdown) always have room.
+/// Messages that a sender may have under way: fewer than the lane holds, so that words which cost
+/// no credit (a shutdown) always have room.
 pub const CREDITS: u32 = DATA_RING - 8;
 /// Entries in the target table.
 pub const TARGETS: usize = 8;
-/// Threads that can sleep on one side of a direction before the next one has to make do without a bell.
+/// Threads that can sleep on one side of a direction before the next one has to make do without a
+/// bell.
 pub const SLEEPERS: usize = 4;
 
 /// Segments in each bank of the receive buffer.
 pub const SEGMENTS: usize = 4;
-/// Bytes of a segment in the small bank: a chatty connection stays in a few pages, warm in both caches.
+/// Bytes of a segment in the small bank: a chatty connection stays in a few pages, warm in both
+/// caches.
 pub const SMALL: usize = 4096;
-/// Bytes of a segment in the large bank: as much as the kernel would take of a writer whose reader is busy.
+/// Bytes of a segment in the large bank: as much as the kernel would take of a writer whose reader
+/// is busy.
 pub const LARGE: usize = 512 * 1024;
-/// The same, where a relay is at the other end: what a busy reader leaves waits in the protocol's own buffers as well, and
-/// what is copied twice on its way should be in the cache the second time.
+/// The same, where a relay is at the other end: what a busy reader leaves waits in the protocol's
+/// own buffers as well, and what is copied twice on its way should be in the cache the second time.
 pub const LARGE_OF_RELAY: usize = 128 * 1024;
 /// Where the large bank starts in the receive buffer.
 pub const LARGE_ZONE: usize = SEGMENTS * SMALL;
@@ -56,17 +60,18 @@ pub const SMALL_CREDITS: u32 = 640;
 pub const LARGE_CREDITS: u32 = CREDITS - SMALL_CREDITS;
 /// In a DATA or SGL word: it is about the large bank. (Lengths here stay far below it.)
 pub const LARGE_BANK: u32 = 1 << 28;
-/// In an SGL word: an entry of the target table comes with it. An entry counts only once its word is there,
-/// so that one which a dying receiver wrote and did not announce can be written again.
+/// In an SGL word: an entry of the target table comes with it. An entry counts only once its word
+/// is there, so that one which a dying receiver wrote and did not announce can be written again.
 pub const WITH_ENTRY: u32 = 1 << 27;
 
 /// Entries in the table of mappings ([`super::places`]), and so the most that one end can have.
 pub const MAPS: usize = 1024;
-/// Bytes of the ring in which directly placed bytes travel: four pieces of the longest kind, so that the sender
-/// fills one while another is being placed.
+/// Bytes of the ring in which directly placed bytes travel: four pieces of the longest kind, so
+/// that the sender fills one while another is being placed.
 pub const PLACES: usize = 256 * 1024;
 
-/// Bytes before the receive buffer: the first page and as much of the data lane as does not fit into it.
+/// Bytes before the receive buffer: the first page and as much of the data lane as does not fit
+/// into it.
 pub const HEAD_LEN: usize = size_of::<DirectionPage>();
 /// Where the table of mappings starts in a direction.
 pub const MAPS_AT: usize = HEAD_LEN + BUFFER_LEN;
@@ -110,9 +115,10 @@ pub struct ReceiverLine {
 pub struct SenderLine {
     /// Bytes of the stream that went by TCP before this direction took over, plus 1.
     pub cut: AtomicU64,
-    /// The way back to TCP, written once by whoever goes first: the sender, with the bytes of this direction
-    /// after which the rest goes by TCP, plus 1; or the receiver, with the bytes that it has read, plus 1, and
-    /// the highest bit. Before that the receiver may set the highest bit alone: the sender is to go first.
+    /// The way back to TCP, written once by whoever goes first: the sender, with the bytes of this
+    /// direction after which the rest goes by TCP, plus 1; or the receiver, with the bytes that it
+    /// has read, plus 1, and the highest bit. Before that the receiver may set the highest bit
+    /// alone: the sender is to go first.
     pub end: AtomicU64,
     /// Bytes that TCP had taken when the receiver's unread tail began to be sent by it, plus 1.
     pub returned: AtomicU64,
@@ -162,7 +168,8 @@ pub struct PlacingLine {
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct PlacedLine {
-    /// Entries of the table of mappings that were ever written; the others are of an earlier connection.
+    /// Entries of the table of mappings that were ever written; the others are of an earlier
+    /// connection.
     pub high: AtomicU32,
     /// Bytes ever taken out of the ring.
     pub taken: AtomicU64,
@@ -180,8 +187,8 @@ pub struct MapEntry {
     pub offset: AtomicU64,
 }
 
-/// The head of a direction: all that is not payload. Its first page has everything but the later entries of
-/// the data lane.
+/// The head of a direction: all that is not payload. Its first page has everything but the later
+/// entries of the data lane.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct DirectionPage {
@@ -202,17 +209,19 @@ pub struct DirectionPage {
     /// Written by the receiver.
     pub placed: PlacedLine,
     _spare: [AtomicU64; 112],
-    /// Written by the sender: words about data. Begins in the first page, and goes on over as many pages as
-    /// it takes.
+    /// Written by the sender: words about data. Begins in the first page, and goes on over as many
+    /// pages as it takes.
     pub data: [AtomicU64; DATA_RING as usize],
     _rest: [AtomicU64; 256],
 }
 
-/// What one side's epoll sets look at before each wait, on lines of its own: one line, where windows are few.
+/// What one side's epoll sets look at before each wait, on lines of its own: one line, where
+/// windows are few.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct ReadySide {
-    /// Who has rung which bells of the side's epoll sets that were not heard yet ([`super::park::Announce`]).
+    /// Who has rung which bells of the side's epoll sets that were not heard yet
+    /// ([`super::park::Announce`]).
     pub rung: [AtomicU64; RUNG_WORDS],
     /// Windows that have become ready.
     pub bits: [AtomicU64; READY_WORDS],
@@ -246,9 +255,17 @@ const _: () = {
     assert!(offset_of!(DirectionPage, room_waiters) == 0x180);
     assert!(offset_of!(DirectionPage, targets) == 0x200);
     assert!(offset_of!(DirectionPage, control) == 0x280);
-    assert!(offset_of!(DirectionPage, placing) == 0x380 && offset_of!(DirectionPage, placed) == 0x400);
-    assert!(size_of::<PlacingLine>() == 128 && size_of::<PlacedLine>() == 128 && size_of::<MapEntry>() == 16);
-    assert!(PLACES.is_power_of_two() && MAPS_AT.is_multiple_of(PAGE) && PLACES_AT.is_multiple_of(PAGE));
+    assert!(
+        offset_of!(DirectionPage, placing) == 0x380 && offset_of!(DirectionPage, placed) == 0x400
+    );
+    assert!(
+        size_of::<PlacingLine>() == 128
+            && size_of::<PlacedLine>() == 128
+            && size_of::<MapEntry>() == 16
+    );
+    assert!(
+        PLACES.is_power_of_two() && MAPS_AT.is_multiple_of(PAGE) && PLACES_AT.is_multiple_of(PAGE)
+    );
     assert!(offset_of!(DirectionPage, data) == 0x800);
     assert!(size_of::<ArenaHeader>() == HEADER_LEN);
     assert!(offset_of!(ArenaHeader, ready) == 0x80 && size_of::<ReadySide>() == 256);

@@ -1,15 +1,20 @@
-//! A ring of datagrams from one socket to another, in a sealed memfd of its own: one writes, one reads.
+//! A ring of datagrams from one socket to another, in a sealed memfd of its own: one writes, one
+//! reads.
 //!
-//! The writer makes it ([`Outgoing::create`]) and brings it to the reader by means that this module does not know,
-//! who checks and maps it ([`Incoming::open`]) and says so in it. Each side keeps its own place in private memory;
-//! what the other side writes (its place, lengths, bytes) is read once and checked, and one that makes no sense ends
-//! the ring for whoever sees it. A full ring takes nothing: what to do with a datagram then is the caller's business.
+//! The writer makes it ([`Outgoing::create`]) and brings it to the reader by means that this module
+//! does not know, who checks and maps it ([`Incoming::open`]) and says so in it. Each side keeps
+//! its own place in private memory; what the other side writes (its place, lengths, bytes) is read
+//! once and checked, and one that makes no sense ends the ring for whoever sees it. A full ring
+//! takes nothing: what to do with a datagram then is the caller's business.
 //!
-//! Waking: a reader that is about to sleep says so ([`Incoming::sleeping`]), fences, and looks once more; a writer
-//! that has put something in fences and takes that word ([`Put::Wake`]). How the reader is then woken is the
-//! caller's business too.
+//! Waking: a reader that is about to sleep says so ([`Incoming::sleeping`]), fences, and looks once
+//! more; a writer that has put something in fences and takes that word ([`Put::Wake`]). How the
+//! reader is then woken is the caller's business too.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -66,7 +71,8 @@ struct Ring {
     pid: u32,
 }
 
-// SAFETY: it is memory that another process changes at any time, reached by atomics and raw copies only.
+// SAFETY: it is memory that another process changes at any time, reached by atomics and raw copies
+// only.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -79,8 +85,8 @@ impl Ring {
     }
 
     fn head(&self) -> &Head {
-        // SAFETY: the mapping is as long as SIZE, page-aligned, and lives as long as self; every field is an atomic,
-        // for which any bytes are a value.
+        // SAFETY: the mapping is as long as SIZE, page-aligned, and lives as long as self; every
+        // field is an atomic, for which any bytes are a value.
         unsafe { self.base.cast::<Head>().as_ref() }
     }
 
@@ -162,7 +168,8 @@ impl Outgoing {
     /// Puts one datagram in. `fill` writes all of its `len` bytes to where it is told.
     pub fn put(&mut self, len: usize, fill: impl FnOnce(*mut u8)) -> Put {
         let head = self.ring.head();
-        // Acquire: pairs with the release in Incoming::taken, so that the slot is free to be written.
+        // Acquire: pairs with the release in Incoming::taken, so that the slot is free to be
+        // written.
         let used = self.place.wrapping_sub(head.reader.place.load(Ordering::Acquire));
         if self.is_over() || used > SLOTS || len > ROOM {
             return Put::Over;
@@ -176,10 +183,11 @@ impl Outgoing {
         self.place = self.place.wrapping_add(1);
         // Release: pairs with the acquire in Incoming::look.
         head.writer.place.store(self.place, Ordering::Release);
-        // Pairs with the fence in Incoming::sleeping: either we see that it sleeps, or it sees the datagram.
+        // Pairs with the fence in Incoming::sleeping: either we see that it sleeps, or it sees the
+        // datagram.
         fence(Ordering::SeqCst);
-        let sleeps =
-            head.asleep.0.load(Ordering::Relaxed) != 0 && head.asleep.0.swap(0, Ordering::Relaxed) != 0;
+        let sleeps = head.asleep.0.load(Ordering::Relaxed) != 0
+            && head.asleep.0.swap(0, Ordering::Relaxed) != 0;
         if sleeps { Put::Wake } else { Put::Done }
     }
 
@@ -192,7 +200,8 @@ impl Outgoing {
 impl Drop for Outgoing {
     fn drop(&mut self) {
         if self.ring.pid == sys::pid() {
-            // Release: what was put in comes before it. Pairs with the acquire in Incoming::writer_left.
+            // Release: what was put in comes before it. Pairs with the acquire in
+            // Incoming::writer_left.
             self.ring.head().writer.left.store(1, Ordering::Release);
         }
     }
@@ -212,7 +221,8 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Maps what a writer sent, after all that can be checked has been. The descriptor stays the caller's.
+    /// Maps what a writer sent, after all that can be checked has been. The descriptor stays the
+    /// caller's.
     ///
     /// # Errors
     /// Which check failed.
@@ -266,7 +276,8 @@ impl Incoming {
         self.seen.wrapping_sub(self.place)
     }
 
-    /// The next of those: where its bytes lie, which the writer may change at any time, and how many they are.
+    /// The next of those: where its bytes lie, which the writer may change at any time, and how
+    /// many they are.
     ///
     /// # Errors
     /// [`Nonsense`].
@@ -322,7 +333,9 @@ mod tests {
 
     fn put(out: &mut Outgoing, bytes: &[u8]) -> Put {
         // SAFETY: the ring gives room for as many bytes as it was told.
-        out.put(bytes.len(), |to| unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) })
+        out.put(bytes.len(), |to| unsafe {
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len())
+        })
     }
 
     fn take(from: &mut Incoming) -> Option<Vec<u8>> {

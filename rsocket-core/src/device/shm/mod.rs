@@ -1,11 +1,15 @@
-//! The software device between processes of one host: memory that both map, and a way to wake a sleeper.
+//! The software device between processes of one host: memory that both map, and a way to wake a
+//! sleeper.
 //!
-//! An [`arena::Arena`] is one sealed memfd of one pair of processes; it holds many [`arena::Window`]s, one
-//! for each connection; a window is two [`direction::Direction`]s, each for the bytes that flow one way.
-//! [`layout`] says where everything lies, [`copy`] how bytes get in and out, [`places`] how they
-//! get into memory of the receiver's own choice, [`park`] and [`bell`] how a
-//! side that sleeps is woken, from wherever a thread may be ([`home`]). [`queue_pair`] makes of a window what the contract of [`super`] asks for. Nothing here knows sockets, the protocol's state, or who may connect to
-//! whom; [`mailbox`] is a ring of datagrams from one socket to another, in a memfd of its own; and whatever the peer can write is read once and checked by whoever uses it.
+//! An [`arena::Arena`] is one sealed memfd of one pair of processes; it holds many
+//! [`arena::Window`]s, one for each connection; a window is two [`direction::Direction`]s, each for
+//! the bytes that flow one way. [`layout`] says where everything lies, [`copy`] how bytes get in
+//! and out, [`places`] how they get into memory of the receiver's own choice, [`park`] and [`bell`]
+//! how a side that sleeps is woken, from wherever a thread may be ([`home`]). [`queue_pair`] makes
+//! of a window what the contract of [`super`] asks for. Nothing here knows sockets, the protocol's
+//! state, or who may connect to whom; [`mailbox`] is a ring of datagrams from one socket to
+//! another, in a memfd of its own; and whatever the peer can write is read once and checked by
+//! whoever uses it.
 
 pub mod arena;
 pub mod bell;

@@ -1,20 +1,22 @@
 //! How a thread goes to sleep on a direction without missing what is published meanwhile.
 //!
-//! A sleeper puts its bell into a sleeper word, says in `any` that it did, fences, looks once more, and only
-//! then sleeps. The other side publishes, fences, looks at `any`, and if somebody is there takes the words
-//! and rings. Of the two fences one comes first; whoever comes second sees what the other did, so that either
-//! the sleeper finds the data or the waker finds the sleeper.
+//! A sleeper puts its bell into a sleeper word, says in `any` that it did, fences, looks once more,
+//! and only then sleeps. The other side publishes, fences, looks at `any`, and if somebody is there
+//! takes the words and rings. Of the two fences one comes first; whoever comes second sees what the
+//! other did, so that either the sleeper finds the data or the waker finds the sleeper.
 //!
-//! - The sleeper's fence is in [`Sleepers::arm`]; its partner is the waker's, in [`Sleepers::wake`]. There
-//!   are no others.
-//! - `arm` writes the word, then sets its bit in `any` (a read-modify-write, Release). `wake` clears `any` by
-//!   a swap (Acquire) and then takes the words of the bits it got. Read-modify-writes continue each other's
-//!   release sequence, so every bit that the swap returned comes with its word.
-//! - `wake` takes a word before it rings it. The other order would let a sleeper that woke early arm the same
-//!   word again and then be erased by the waker's belated clearing.
+//! - The sleeper's fence is in [`Sleepers::arm`]; its partner is the waker's, in
+//!   [`Sleepers::wake`]. There are no others.
+//! - `arm` writes the word, then sets its bit in `any` (a read-modify-write, Release). `wake`
+//!   clears `any` by a swap (Acquire) and then takes the words of the bits it got.
+//!   Read-modify-writes continue each other's release sequence, so every bit that the swap returned
+//!   comes with its word.
+//! - `wake` takes a word before it rings it. The other order would let a sleeper that woke early
+//!   arm the same word again and then be erased by the waker's belated clearing.
 //!
-//! A waker that is killed between taking a word and ringing leaves its sleeper asleep; the kernel's FIN or
-//! reset on the TCP connection wakes it, unless a forked relative keeps that open: such sleeps need a bound.
+//! A waker that is killed between taking a word and ringing leaves its sleeper asleep; the kernel's
+//! FIN or reset on the TCP connection wakes it, unless a forked relative keeps that open: such
+//! sleeps need a bound.
 //!
 //! This module knows nothing of what is published, and is generic over its atomics for the models.
 #![forbid(unsafe_code)]
@@ -32,15 +34,16 @@ use crate::sys;
 
 pub use super::sleeper_word::{BELL, MARK_READY, ON_WORD, on_word};
 
-/// How an epoll set is told which window it was rung for: a bit of the ready bitmap of its side, and whether its bell is
-/// ringing already.
+/// How an epoll set is told which window it was rung for: a bit of the ready bitmap of its side,
+/// and whether its bell is ringing already.
 ///
-/// A set whose thread sleeps is armed in each of its windows. If many of them become ready one after the other, as
-/// when a server answers all its clients at once, one ring says it all: it takes a system call, and the sleeper will look
-/// at all the bits. So who rings notes that it did, and does not ring again while the note is there; the set's owner takes
-/// the notes out ([`hear`]) before it looks at the bits. A thread goes by its own notes alone: another one may have been
-/// interrupted, or killed, between its note and its ring. What is written here is a peer's word: false, it makes a
-/// ring too few for the peer itself, or one too many for us.
+/// A set whose thread sleeps is armed in each of its windows. If many of them become ready one
+/// after the other, as when a server answers all its clients at once, one ring says it all: it
+/// takes a system call, and the sleeper will look at all the bits. So who rings notes that it did,
+/// and does not ring again while the note is there; the set's owner takes the notes out ([`hear`])
+/// before it looks at the bits. A thread goes by its own notes alone: another one may have been
+/// interrupted, or killed, between its note and its ring. What is written here is a peer's word:
+/// false, it makes a ring too few for the peer itself, or one too many for us.
 #[derive(Debug)]
 pub struct Announce<'a, W = AtomicU64> {
     /// The word of the bitmap.
@@ -60,12 +63,13 @@ impl<W> Clone for Announce<'_, W> {
 impl<W> Copy for Announce<'_, W> {}
 
 impl<'a, W: Word64> Announce<'a, W> {
-    /// Sets the bit. True when the bell has to be rung for it, false when this thread has rung it, unheard so far.
+    /// Sets the bit. True when the bell has to be rung for it, false when this thread has rung it,
+    /// unheard so far.
     fn must_ring(&self, id: u64) -> bool {
         // Release: pairs with the Acquire by which the set takes the bit.
         self.word.fetch_or(self.bit, Ordering::Release);
-        // Release: pairs with the Acquire in `hear`. If that comes later it brings the bit with it, and our ring is there or
-        // was heard; if it was earlier, it has taken our note.
+        // Release: pairs with the Acquire in `hear`. If that comes later it brings the bit with it,
+        // and our ring is there or was heard; if it was earlier, it has taken our note.
         let note = note(id);
         self.its_word(id).swap(note, Ordering::Release) != note
     }
@@ -73,10 +77,12 @@ impl<'a, W: Word64> Announce<'a, W> {
     /// The bell could not be rung: the next one tries again.
     pub fn take_back(&self, id: u64) {
         // Relaxed: nothing is published by it.
-        let _ = self.its_word(id).compare_exchange(note(id), 0, Ordering::Relaxed, Ordering::Relaxed);
+        let _ =
+            self.its_word(id).compare_exchange(note(id), 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Two bells may have one word, and two threads one bell: each time they take turns one ring is sent for nothing.
+    /// Two bells may have one word, and two threads one bell: each time they take turns one ring is
+    /// sent for nothing.
     fn its_word(&self, id: u64) -> &'a W {
         let [first, ..] = self.rung;
         // The low bit of an id is always 1.
@@ -89,8 +95,9 @@ fn note(id: u64) -> u64 {
     id ^ u64::from(tid()) << 1
 }
 
-/// From here on the bells of this side have to be rung again. To be called after a bell was drained and before the ready
-/// bits are looked at: whoever did not ring, since it found the bell ringing, has set its bit before.
+/// From here on the bells of this side have to be rung again. To be called after a bell was drained
+/// and before the ready bits are looked at: whoever did not ring, since it found the bell ringing,
+/// has set its bit before.
 #[inline]
 pub fn hear<W: Word64>(rung: &[W; RUNG_WORDS]) {
     for word in rung {
@@ -125,10 +132,10 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
         Self { any, words }
     }
 
-    /// Says that the owner of the bell `id` (perhaps with [`MARK_READY`]) is about to sleep. After it the
-    /// caller looks again for what it waits for, and sleeps if that is not there; then it calls
-    /// [`Sleepers::disarm`], whatever woke it. `None` when all words are taken: the caller then sleeps for a
-    /// short time only, and looks again.
+    /// Says that the owner of the bell `id` (perhaps with [`MARK_READY`]) is about to sleep. After
+    /// it the caller looks again for what it waits for, and sleeps if that is not there; then it
+    /// calls [`Sleepers::disarm`], whatever woke it. `None` when all words are taken: the caller
+    /// then sleeps for a short time only, and looks again.
     #[must_use]
     pub fn arm(&self, id: u64) -> Option<usize> {
         let slot = self.words.iter().position(|word| {
@@ -136,20 +143,22 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
             word.load(Ordering::Relaxed) == 0
                 && word.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         })?;
-        // Release: pairs with the Acquire swap in `ring_all`, which must find the word behind the bit.
+        // Release: pairs with the Acquire swap in `ring_all`, which must find the word behind the
+        // bit.
         self.any.fetch_or(1 << slot, Ordering::Release);
-        // The sleeper's fence; its partner is the one in `wake`. The bit is visible before the caller's
-        // second look.
+        // The sleeper's fence; its partner is the one in `wake`. The bit is visible before the
+        // caller's second look.
         full_fence();
         Some(slot)
     }
 
-    /// Takes the bell `id` out again. False when it is no longer there: it has been rung, or is just about to
-    /// be, so that a byte may still arrive in the bell. The bit in `any` may stay behind; that costs the next
-    /// waker one look.
+    /// Takes the bell `id` out again. False when it is no longer there: it has been rung, or is
+    /// just about to be, so that a byte may still arrive in the bell. The bit in `any` may stay
+    /// behind; that costs the next waker one look.
     pub fn disarm(&self, slot: usize, id: u64) -> bool {
         self.words.get(slot).is_some_and(|word| {
-            // Relaxed: nothing is published by leaving, and only we put our own id there. Most words have another one.
+            // Relaxed: nothing is published by leaving, and only we put our own id there. Most
+            // words have another one.
             word.load(Ordering::Relaxed) == id
                 && word.compare_exchange(id, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         })
@@ -165,7 +174,8 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
     #[must_use]
     pub fn any_but(&self, but: impl Fn(u64) -> bool) -> bool {
         self.words.iter().any(|word| {
-            // Relaxed: who must not be missed has armed before a fence that the caller's pairs with.
+            // Relaxed: who must not be missed has armed before a fence that the caller's pairs
+            // with.
             let id = word.load(Ordering::Relaxed);
             id != 0 && !but(id)
         })
@@ -179,17 +189,18 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
     }
 
     /// After publishing: wakes whoever sleeps, by `ring(id)` for each. `ready` is where those that
-    /// asked for it find what they were rung for ([`super::arena::Window::announce`]). True when somebody was
-    /// rung, or is being rung.
+    /// asked for it find what they were rung for ([`super::arena::Window::announce`]). True when
+    /// somebody was rung, or is being rung.
     #[inline(always)]
     pub fn wake_with(&self, ready: Option<Announce<'_, W>>, ring: impl FnMut(u64)) -> bool {
-        // The waker's fence; its partner is the one in `arm`. What the caller published is visible before
-        // the look at `any`.
+        // The waker's fence; its partner is the one in `arm`. What the caller published is visible
+        // before the look at `any`.
         full_fence();
         self.wake_fenced(ready, ring)
     }
 
-    /// As [`Self::wake_with`], right after the caller has given back the lock under which it published.
+    /// As [`Self::wake_with`], right after the caller has given back the lock under which it
+    /// published.
     #[inline(always)]
     pub fn wake_unlocked(&self, ready: Option<Announce<'_, W>>, ring: impl FnMut(u64)) -> bool {
         // As in `wake_with`.
@@ -236,14 +247,16 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
 }
 
 impl Sleepers<'_> {
-    /// After publishing: wakes whoever sleeps. See [`Sleepers::wake_with`]; the bells are rung by [`ring`].
+    /// After publishing: wakes whoever sleeps. See [`Sleepers::wake_with`]; the bells are rung by
+    /// [`ring`].
     #[inline(always)]
     pub fn wake(&self, ready: Option<Announce<'_>>) -> bool {
         self.wake_with(ready, |id| ring(id, ready))
     }
 }
 
-/// Wakes who sleeps on this word. In a sandbox it is woken by its time-out, and will not do it again.
+/// Wakes who sleeps on this word. In a sandbox it is woken by its time-out, and will not do it
+/// again.
 #[cold]
 fn wake_on_word<W>(word: &W) {
     if !sys::is_sandboxed() {
@@ -297,7 +310,8 @@ mod tests {
         let notes = [const { AtomicU64::new(0) }; RUNG_WORDS];
         let word = AtomicU64::new(0);
         let ready = |window: u32| Some(Announce { word: &word, bit: 1 << window, rung: &notes });
-        // A thread's bell (9) is rung for itself, whatever rings; 39 shares the word of 7 as a set's.
+        // A thread's bell (9) is rung for itself, whatever rings; 39 shares the word of 7 as a
+        // set's.
         let houses: [_; 4] = core::array::from_fn(|_| words());
         let mut rung = vec![];
         let mut publish = |set: u64, window: u32| {
@@ -335,8 +349,9 @@ mod tests {
         let me = on_word(77);
         let word = s.word(s.arm(me).unwrap()).unwrap();
         std::thread::scope(|scope| {
-            let sleeper =
-                scope.spawn(|| while on_word::sleep(word, me, 900_000_000) != Ok(on_word::Woken::Rung) {});
+            let sleeper = scope.spawn(|| {
+                while on_word::sleep(word, me, 900_000_000) != Ok(on_word::Woken::Rung) {}
+            });
             assert!(s.wake_with(None, |_| unreachable!("it has no bell")));
             sleeper.join().unwrap();
         });

@@ -1,14 +1,18 @@
-//! Direct placement in a direction: the receiver's mappings, as the sender may see them, and the ring in which bytes for
-//! them travel.
+//! Direct placement in a direction: the receiver's mappings, as the sender may see them, and the
+//! ring in which bytes for them travel.
 //!
-//! The memory behind a mapping is the receiving program's own, which no other process can reach. So the bytes lie in a
-//! ring of the window, each piece behind a [`Header`] that names mapping and place, until somebody on the receiver's side
-//! puts them there. The ring has room of its own, apart from the receive buffer: a program that does not read its stream
-//! holds up nothing here. Positions are the caller's, as in [`super::direction`]; they count bytes since the start. Nothing that is
-//! read here is to be believed: [`Direction::next_place`] checks that a piece lies in the ring, and the caller that it
-//! lies in a mapping.
+//! The memory behind a mapping is the receiving program's own, which no other process can reach. So
+//! the bytes lie in a ring of the window, each piece behind a [`Header`] that names mapping and
+//! place, until somebody on the receiver's side puts them there. The ring has room of its own,
+//! apart from the receive buffer: a program that does not read its stream holds up nothing here.
+//! Positions are the caller's, as in [`super::direction`]; they count bytes since the start.
+//! Nothing that is read here is to be believed: [`Direction::next_place`] checks that a piece lies
+//! in the ring, and the caller that it lies in a mapping.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -19,7 +23,9 @@ use super::layout::{MAPS, PLACES};
 
 /// What stands before the bytes of a piece.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 pub struct Header {
     /// Which entry of the table.
     pub index: u32,
@@ -32,7 +38,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Bytes of a header; pieces start at multiples of it, so that none is broken by the ring's end.
+    /// Bytes of a header; pieces start at multiples of it, so that none is broken by the ring's
+    /// end.
     pub const SIZE: usize = size_of::<Self>();
 
     /// Bytes of the ring that the whole piece takes.
@@ -75,17 +82,20 @@ impl Direction {
         Some(said.min(MAPS as u32))
     }
 
-    /// Receiver: shows the sender a mapping of `len` bytes, or with 0 that there is none any more. `generation` is even,
-    /// and another one than before.
+    /// Receiver: shows the sender a mapping of `len` bytes, or with 0 that there is none any more.
+    /// `generation` is even, and another one than before.
     pub fn show_map(&self, index: u32, generation: u32, offset: u64, len: u32) {
-        let Some((entry, before)) = self.maps().get(..=index as usize).and_then(|all| all.split_last())
+        let Some((entry, before)) =
+            self.maps().get(..=index as usize).and_then(|all| all.split_last())
         else {
             return;
         };
-        // Relaxed: only we write it. Entries that were skipped are of an earlier connection of this window.
+        // Relaxed: only we write it. Entries that were skipped are of an earlier connection of this
+        // window.
         let high = self.placed().high.load(Ordering::Relaxed) as usize;
         before.iter().skip(high).for_each(|skipped| skipped.len.store(0, Ordering::Relaxed));
-        // Release fence: whoever reads a field of the new mapping reads a generation that is odd or new (find_map).
+        // Release fence: whoever reads a field of the new mapping reads a generation that is odd or
+        // new (find_map).
         entry.generation.store(generation | 1, Ordering::Relaxed);
         fence(Ordering::Release);
         entry.offset.store(offset, Ordering::Relaxed);
@@ -101,9 +111,11 @@ impl Direction {
     pub fn find_map(&self, offset: u64) -> Option<Spot> {
         let high = self.placed().high.load(Ordering::Acquire) as usize;
         self.maps().iter().take(high).zip(0..).find_map(|(entry, index)| {
-            // Acquire, and the fence below: pair with show_map. The fields are those of one generation.
+            // Acquire, and the fence below: pair with show_map. The fields are those of one
+            // generation.
             let generation = entry.generation.load(Ordering::Acquire);
-            let (start, len) = (entry.offset.load(Ordering::Relaxed), entry.len.load(Ordering::Relaxed));
+            let (start, len) =
+                (entry.offset.load(Ordering::Relaxed), entry.len.load(Ordering::Relaxed));
             fence(Ordering::Acquire);
             if generation & 1 != 0 || entry.generation.load(Ordering::Relaxed) != generation {
                 return None;
@@ -119,7 +131,8 @@ impl Direction {
     /// # Errors
     /// The receiver says that it has taken what was never put there.
     pub fn place_room(&self, put: u64) -> Result<usize, Nonsense> {
-        // Acquire: pairs with the Release in publish_taken; what lay there was taken before we write over it.
+        // Acquire: pairs with the Release in publish_taken; what lay there was taken before we
+        // write over it.
         let used = put.wrapping_sub(self.placed().taken.load(Ordering::Acquire));
         let free = (PLACES as u64).checked_sub(used).ok_or(Nonsense)? as usize;
         Ok((free / Header::SIZE * Header::SIZE).saturating_sub(Header::SIZE))
@@ -128,20 +141,23 @@ impl Direction {
     /// Sender: writes the header of a piece at this position.
     pub fn write_header(&self, put: u64, header: &Header) {
         let bytes = header.as_bytes();
-        // SAFETY: positions are multiples of a header's size, so that it lies whole in the ring, which is writable; no
-        // reference into it exists.
-        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.place(put as usize), Header::SIZE) };
+        // SAFETY: positions are multiples of a header's size, so that it lies whole in the ring,
+        // which is writable; no reference into it exists.
+        unsafe {
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.place(put as usize), Header::SIZE)
+        };
     }
 
     /// Sender: copies bytes of the piece at `put`, `done` bytes behind its header.
     ///
     /// # Safety
-    /// `from` is readable for `len` bytes and outside the arena; `done + len` is at most the room there is.
+    /// `from` is readable for `len` bytes and outside the arena; `done + len` is at most the room
+    /// there is.
     pub unsafe fn write_place(&self, put: u64, done: usize, from: *const u8, len: usize) {
         let at = (put as usize).wrapping_add(Header::SIZE + done) % PLACES;
         let first = len.min(PLACES - at);
-        // SAFETY: both stretches lie in the ring, which is longer than any room it has; the source is the caller's promise.
-        // The receiver looks there only when the piece is published.
+        // SAFETY: both stretches lie in the ring, which is longer than any room it has; the source
+        // is the caller's promise. The receiver looks there only when the piece is published.
         unsafe {
             core::ptr::copy_nonoverlapping(from, self.place(at), first);
             core::ptr::copy_nonoverlapping(from.add(first), self.place(0), len - first);
@@ -167,7 +183,8 @@ impl Direction {
     /// # Errors
     /// The piece does not lie in what the sender can have put there.
     pub fn next_place(&self, taken: u64) -> Result<Option<Header>, Nonsense> {
-        // Acquire: pairs with the Release in publish_put; the piece is there when the position says so.
+        // Acquire: pairs with the Release in publish_put; the piece is there when the position says
+        // so.
         let there = self.placing().put.load(Ordering::Acquire).wrapping_sub(taken);
         if there == 0 {
             return Ok(None);
@@ -175,7 +192,11 @@ impl Direction {
         let mut bytes = [0; Header::SIZE];
         // SAFETY: as in write_header. It is read once, by this copy; the sender may be changing it.
         unsafe {
-            core::ptr::copy_nonoverlapping(self.place(taken as usize), bytes.as_mut_ptr(), Header::SIZE);
+            core::ptr::copy_nonoverlapping(
+                self.place(taken as usize),
+                bytes.as_mut_ptr(),
+                Header::SIZE,
+            );
         }
         let header = Header::read_from_bytes(&bytes).map_err(|_| Nonsense)?;
         if there > PLACES as u64 || header.len == 0 || header.extent() > there {
@@ -184,8 +205,8 @@ impl Direction {
         Ok(Some(header))
     }
 
-    /// Receiver: where the bytes of the piece at `taken` lie from the `done`th on, and how many in a row, at most `len`. They
-    /// are readable until [`Self::publish_taken`].
+    /// Receiver: where the bytes of the piece at `taken` lie from the `done`th on, and how many in
+    /// a row, at most `len`. They are readable until [`Self::publish_taken`].
     #[must_use]
     pub fn stretch(&self, taken: u64, done: usize, len: usize) -> (*const u8, usize) {
         let at = (taken as usize).wrapping_add(Header::SIZE + done) % PLACES;
@@ -215,8 +236,12 @@ mod tests {
         if d.place_room(*at).unwrap() < bytes.len() {
             return false;
         }
-        let header =
-            Header { index: spot.index, generation: spot.generation, at: spot.at, len: bytes.len() as u32 };
+        let header = Header {
+            index: spot.index,
+            generation: spot.generation,
+            at: spot.at,
+            len: bytes.len() as u32,
+        };
         d.write_header(*at, &header);
         // SAFETY: the bytes are a slice's, and there is room for them.
         unsafe { d.write_place(*at, 0, bytes.as_ptr(), bytes.len()) };

@@ -1,21 +1,24 @@
-//! One end of a connected pair over one window of an arena: the seam's [`QueuePair`] for shared memory.
+//! One end of a connected pair over one window of an arena: the seam's [`QueuePair`] for shared
+//! memory.
 //!
-//! - *Memory* is cut from the receive buffer of the direction that comes in, and told to the peer in that
-//!   direction's target table, with a key. A write is one copy by the poster, straight to its place; before
-//!   it the poster compares the place with that table.
-//! - *Words* go through the data lane of the direction that goes out, those about credit too: the other
-//!   end asks for one order of all of them.
-//! - *Receives* are one running count. An entry of the control lane holds it, always the same one: it is
-//!   overwritten and not queued. A word waits in the lane until the owner of the lane has a receive
-//!   for it; a post is reported when its word and all earlier ones have theirs. So the lane never has more
-//!   than the posts that were not reported and the receives that were not used.
-//! - *The end* is said by the words `sender_closed` and `receiver_closed`. A process that dies says nothing:
-//!   that is the kernel's news, and whoever watches the TCP connection says it with [`ShmPair::bury`].
+//! - *Memory* is cut from the receive buffer of the direction that comes in, and told to the peer
+//!   in that direction's target table, with a key. A write is one copy by the poster, straight to
+//!   its place; before it the poster compares the place with that table.
+//! - *Words* go through the data lane of the direction that goes out, those about credit too: the
+//!   other end asks for one order of all of them.
+//! - *Receives* are one running count. An entry of the control lane holds it, always the same one:
+//!   it is overwritten and not queued. A word waits in the lane until the owner of the lane has a
+//!   receive for it; a post is reported when its word and all earlier ones have theirs. So the lane
+//!   never has more than the posts that were not reported and the receives that were not used.
+//! - *The end* is said by the words `sender_closed` and `receiver_closed`. A process that dies says
+//!   nothing: that is the kernel's news, and whoever watches the TCP connection says it with
+//!   [`ShmPair::bury`].
 //!
-//! What we believe of the peer is only counts, words and places. A lie about a count makes us report posts
-//! early or late, and overruns the liar's own lane; a lie about a place is stopped at the end of its own
-//! buffer. A peer with another device than this can write all of the window at any time, registered or not:
-//! there is nothing in it but this pair. This module must not know what the words mean, nor who made the arena. Entry point: [`ShmPair::open`].
+//! What we believe of the peer is only counts, words and places. A lie about a count makes us
+//! report posts early or late, and overruns the liar's own lane; a lie about a place is stopped at
+//! the end of its own buffer. A peer with another device than this can write all of the window at
+//! any time, registered or not: there is nothing in it but this pair. This module must not know
+//! what the words mean, nor who made the arena. Entry point: [`ShmPair::open`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::c_int;
@@ -51,14 +54,15 @@ const ALIGN: u64 = 64;
 #[derive(Clone, Copy, Debug, Default)]
 struct Pending {
     token: u64,
-    /// Words posted up to and with this post: as many receives the peer must have posted before it counts as
-    /// carried out.
+    /// Words posted up to and with this post: as many receives the peer must have posted before it
+    /// counts as carried out.
     words: u32,
 }
 
 /// One end of a pair.
 ///
-/// It has no destructor, so that it may be alive across a cancellation point: [`ShmPair::release`] ends it.
+/// It has no destructor, so that it may be alive across a cancellation point: [`ShmPair::release`]
+/// ends it.
 #[derive(Debug)]
 pub struct ShmPair {
     side: u32,
@@ -95,14 +99,16 @@ fn directions(window: Window, side: u32) -> (Direction, Direction) {
 
 /// Says that a side neither sends nor receives any more.
 fn say_closed(incoming: Direction, outgoing: Direction) {
-    // Release: pairs with the Acquire in `peer_closed`; whoever sees it sees every word posted before.
+    // Release: pairs with the Acquire in `peer_closed`; whoever sees it sees every word posted
+    // before.
     outgoing.sender().sender_closed.store(1, Ordering::Release);
     incoming.receiver().receiver_closed.store(1, Ordering::Release);
 }
 
 impl ShmPair {
-    /// The end of a pair at a side of the window: 0 connecting, 1 accepting. The window is fresh, or
-    /// [wiped](Window::wipe) since its last use, and the other side opens it as a queue pair too, once.
+    /// The end of a pair at a side of the window: 0 connecting, 1 accepting. The window is fresh,
+    /// or [wiped](Window::wipe) since its last use, and the other side opens it as a queue pair
+    /// too, once.
     ///
     /// # Errors
     /// `EMFILE` when there is no bell to be had; what the kernel says when it has no random bits.
@@ -147,8 +153,8 @@ impl ShmPair {
         bell::give_back(self.bell);
     }
 
-    /// The process at `side` of the window is dead: says in its name that it closed, and wakes the other
-    /// side. For whoever watches the process; may be called more than once, from any thread.
+    /// The process at `side` of the window is dead: says in its name that it closed, and wakes the
+    /// other side. For whoever watches the process; may be called more than once, from any thread.
     pub fn bury(window: Window, side: u32) {
         let (incoming, outgoing) = directions(window, side);
         say_closed(incoming, outgoing);
@@ -177,12 +183,18 @@ impl ShmPair {
         let table = (0..TARGETS).map(|index| self.outgoing.peek_entry(index));
         let mut regions = table.filter(|region| region.len != 0 && region.rkey == target.rkey);
         regions.any(|region| inside(&region, target.addr, bytes.len()))
-            // SAFETY: the slice is readable for its length, and nobody has a reference into an arena: it is
-            // only given out as raw pointers.
+            // SAFETY: the slice is readable for its length, and nobody has a reference into an
+            // arena: it is only given out as raw pointers.
             && unsafe { self.outgoing.write(target.addr, bytes.as_ptr(), bytes.len(), CopyHint::Ordinary) }
     }
 
-    fn post(&mut self, bytes: &[u8], target: Sge, word: Option<Word>, token: u64) -> Result<(), PostError> {
+    fn post(
+        &mut self,
+        bytes: &[u8],
+        target: Sge,
+        word: Option<Word>,
+        token: u64,
+    ) -> Result<(), PostError> {
         self.pay();
         if self.over() {
             return Err(PostError::Ended);
@@ -230,8 +242,8 @@ impl ShmPair {
         self.incoming.poll_data(self.taken).map(Word)
     }
 
-    /// The next thing to report, with nothing changed. The token of a post is not looked at again: whoever
-    /// takes it calls `took`.
+    /// The next thing to report, with nothing changed. The token of a post is not looked at again:
+    /// whoever takes it calls `took`.
     fn look(&self) -> Option<Completion> {
         if self.ended {
             return None;
@@ -248,9 +260,13 @@ impl ShmPair {
         {
             return Some(Completion::Word(word));
         }
-        // A peer that closed waits with its end until its words have found receives, but we post none after
-        // our own close; and our close waits for our words.
-        let end = if peer_closed { word.is_none() || self.closed } else { self.closed && oldest.is_none() };
+        // A peer that closed waits with its end until its words have found receives, but we post
+        // none after our own close; and our close waits for our words.
+        let end = if peer_closed {
+            word.is_none() || self.closed
+        } else {
+            self.closed && oldest.is_none()
+        };
         if !end {
             return None;
         }
@@ -336,7 +352,9 @@ impl QueuePair for ShmPair {
         while at < end {
             let piece = (end - at).min(zeroes.len() as u64);
             // SAFETY: the array is readable for `piece` bytes and private.
-            let _ = unsafe { self.incoming.write(at, zeroes.as_ptr(), piece as usize, CopyHint::Ordinary) };
+            let _ = unsafe {
+                self.incoming.write(at, zeroes.as_ptr(), piece as usize, CopyHint::Ordinary)
+            };
             at += piece;
         }
         self.incoming.post_entry(self.registered, sge);
@@ -415,7 +433,8 @@ impl QueuePair for ShmPair {
         let (incoming, outgoing) = (self.incoming, self.outgoing);
         self.armed = [incoming.data_waiters().arm(id), outgoing.room_waiters().arm(id)];
         if self.armed.contains(&None) {
-            // Only a peer that breaks the rules fills the words. Better an event too many than none.
+            // Only a peer that breaks the rules fills the words. Better an event too many than
+            // none.
             ring(id, &mut self.owed);
         }
     }

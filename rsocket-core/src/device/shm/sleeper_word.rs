@@ -3,8 +3,8 @@
 //! Knows no bell. Entry points: [`BELL`], [`MARK_READY`], [`ON_WORD`].
 #![forbid(unsafe_code)]
 
-/// In a sleeper word: also set the window's ready bit for the sleeper's side. Used by epoll sets, which find
-/// by it what is ready.
+/// In a sleeper word: also set the window's ready bit for the sleeper's side. Used by epoll sets,
+/// which find by it what is ready.
 pub const MARK_READY: u64 = 1 << 63;
 
 /// The bits of a sleeper word that name the bell.

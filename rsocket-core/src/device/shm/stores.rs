@@ -1,13 +1,15 @@
 //! Whether streaming stores pay, which is found out while bytes flow.
 //!
-//! Between two processors of one machine they are up to seven times as fast as ordinary stores, between those of another half as
-//! fast: it depends on the caches between them, of which a virtual machine is told nothing or something else. So a process tries
-//! both on what it sends, some megabytes each, goes on with the faster, and tries the other again from time to time: a virtual
-//! processor may be somewhere else by then. What is compared is the time from one end of a phase to the next, so that the
-//! receiver's part is in it. Where bytes do not flow as fast as they can, a phase says nothing, and nothing changes.
+//! Between two processors of one machine they are up to seven times as fast as ordinary stores,
+//! between those of another half as fast: it depends on the caches between them, of which a virtual
+//! machine is told nothing or something else. So a process tries both on what it sends, some
+//! megabytes each, goes on with the faster, and tries the other again from time to time: a virtual
+//! processor may be somewhere else by then. What is compared is the time from one end of a phase to
+//! the next, so that the receiver's part is in it. Where bytes do not flow as fast as they can, a
+//! phase says nothing, and nothing changes.
 //!
-//! Must not know how bytes are copied, or for whom. Entry points: [`streams`] before a long copy to another processor, and
-//! [`copied`] after it.
+//! Must not know how bytes are copied, or for whom. Entry points: [`streams`] before a long copy to
+//! another processor, and [`copied`] after it.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::indexing_slicing))]
@@ -18,7 +20,8 @@ use crate::sys;
 
 /// Bytes of a phase: a few times what may be under way, which was stored the other way.
 const PHASE: u64 = 4 << 20;
-/// A phase that takes longer, in nanoseconds, had to wait for the program: less than a gigabyte a second.
+/// A phase that takes longer, in nanoseconds, had to wait for the program: less than a gigabyte a
+/// second.
 const LONGEST: u64 = 4_000_000;
 /// Phases at the beginning, which go both ways in turns.
 const TRIAL: u32 = 6;
@@ -44,7 +47,8 @@ pub(super) fn copied(len: usize) {
 
 /// One way of storing.
 struct Way {
-    /// Nanoseconds of a phase; 0 is unknown. The best of late: what takes longer was disturbed, as a rule.
+    /// Nanoseconds of a phase; 0 is unknown. The best of late: what takes longer was disturbed, as
+    /// a rule.
     cost: AtomicU64,
 }
 
@@ -66,8 +70,9 @@ impl Way {
     }
 }
 
-/// All of it is a hint, written by one thread at a time: that which ended a phase, until it begins the next. Should it be killed
-/// in between, or a child of a fork find it so, the choice stays as it is.
+/// All of it is a hint, written by one thread at a time: that which ended a phase, until it begins
+/// the next. Should it be killed in between, or a child of a fork find it so, the choice stays as
+/// it is.
 struct Stores {
     /// Bytes of this phase; [`PHASE`] and more: it is being judged.
     bytes: AtomicU64,
@@ -108,10 +113,12 @@ impl Stores {
         let took = now.saturating_sub(self.since.load(Relaxed));
         let phases = self.phases.load(Relaxed);
         if took <= LONGEST {
-            let way = if self.ordinary.load(Relaxed) { &self.by_ordinary } else { &self.by_streaming };
+            let way =
+                if self.ordinary.load(Relaxed) { &self.by_ordinary } else { &self.by_streaming };
             way.took(took.max(1));
         }
-        // The trial is over when each has said something; after it nobody is kept on the slower way until that says something.
+        // The trial is over when each has said something; after it nobody is kept on the slower way
+        // until that says something.
         if took <= LONGEST || phases >= TRIAL {
             self.phases.store(phases.wrapping_add(1).max(phases.min(TRIAL)), Relaxed);
         }
@@ -144,14 +151,15 @@ impl Stores {
 mod tests {
     use super::*;
 
-    /// A program that sends without end on a machine where a phase takes so long either way; how many of them went the
-    /// ordinary way. Some are disturbed.
+    /// A program that sends without end on a machine where a phase takes so long either way; how
+    /// many of them went the ordinary way. Some are disturbed.
     fn run(stores: &Stores, phases: u32, [streaming, ordinary]: [u64; 2], now: &mut u64) -> u32 {
         let mut ordinary_ones = 0;
         for i in 0..phases {
             let way = stores.ordinary.load(Relaxed);
             ordinary_ones += u32::from(way);
-            *now += if way { ordinary } else { streaming } + if i % 37 == 5 { 2_000_000 } else { 0 };
+            *now +=
+                if way { ordinary } else { streaming } + if i % 37 == 5 { 2_000_000 } else { 0 };
             for piece in 0..PHASE >> 16 {
                 assert_eq!(stores.count(1 << 16), piece == (PHASE >> 16) - 1);
             }

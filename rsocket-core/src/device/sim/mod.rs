@@ -1,9 +1,9 @@
-//! Two connected ends in one process, with a clock of their own and every misfortune that a network can
-//! have, from a seed. For tests only: it allocates.
+//! Two connected ends in one process, with a clock of their own and every misfortune that a network
+//! can have, from a seed. For tests only: it allocates.
 //!
-//! Knows nothing of protocols. Entry points: [`pair`] to make two ends, [`World::step`] to let the next
-//! thing happen. Nothing happens by itself, the same seed gives the same history, and when `step` says
-//! that nothing is left while somebody still waits, that is a deadlock.
+//! Knows nothing of protocols. Entry points: [`pair`] to make two ends, [`World::step`] to let the
+//! next thing happen. Nothing happens by itself, the same seed gives the same history, and when
+//! `step` says that nothing is left while somebody still waits, that is a deadlock.
 
 use core::cell::RefCell;
 use core::ffi::c_int;
@@ -36,8 +36,8 @@ pub struct Weather {
     pub rnr_delay: u64,
     /// Percent of steps after which an armed end gets an event without a cause.
     pub spurious: u8,
-    /// Percent of events that never come. A device must not do this; tests do it to see that they would
-    /// notice.
+    /// Percent of events that never come. A device must not do this; tests do it to see that they
+    /// would notice.
     pub lost: u8,
     /// Whether posts outlive a poster that dies ([`World::kill`]).
     pub survives: bool,
@@ -85,7 +85,13 @@ impl SimPair {
         f(self.world.borrow_mut().end(self.side))
     }
 
-    fn post(&self, bytes: &[u8], target: Sge, word: Option<Word>, token: u64) -> Result<(), PostError> {
+    fn post(
+        &self,
+        bytes: &[u8],
+        target: Sge,
+        word: Option<Word>,
+        token: u64,
+    ) -> Result<(), PostError> {
         let mut world = self.world.borrow_mut();
         let capacity = world.weather.send_queue;
         let due = world.next_due(self.side);
@@ -148,7 +154,8 @@ impl QueuePair for SimPair {
             return Err(PostError::Ended);
         }
         let had_none = end.receives == 0;
-        end.receives = end.receives.checked_add(count).filter(|n| *n <= capacity).ok_or(PostError::Full)?;
+        end.receives =
+            end.receives.checked_add(count).filter(|n| *n <= capacity).ok_or(PostError::Full)?;
         if had_none {
             world.retry(self.side);
         }
@@ -239,7 +246,8 @@ mod tests {
         for mode in [Mode::Immediate, Mode::Message] {
             for seed in 0..20 {
                 for survives in [false, true] {
-                    let weather = Weather { mode, seed, survives, spurious: 5, ..Weather::default() };
+                    let weather =
+                        Weather { mode, seed, survives, spurious: 5, ..Weather::default() };
                     conformance::all(&mut SimRig(weather, None));
                 }
             }

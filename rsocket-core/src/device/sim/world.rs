@@ -30,8 +30,8 @@ impl Memory {
     fn bytes(&mut self) -> &mut [u8] {
         match self {
             Self::Own(bytes) => bytes,
-            // SAFETY: it stays and may be written until it is withdrawn (World::expose); in a test nobody else looks
-            // meanwhile.
+            // SAFETY: it stays and may be written until it is withdrawn (World::expose); in a test
+            // nobody else looks meanwhile.
             Self::Exposed(at, len) => unsafe { core::slice::from_raw_parts_mut(*at, *len) },
             Self::Withdrawn => &mut [],
         }
@@ -69,7 +69,8 @@ impl End {
 
     /// The same as the peer may reach it, by key.
     fn target(&mut self, target: Sge) -> Option<&mut [u8]> {
-        let key = self.memory.iter().find(|(name, _)| name.rkey == target.rkey).map(|(name, _)| *name)?;
+        let key =
+            self.memory.iter().find(|(name, _)| name.rkey == target.rkey).map(|(name, _)| *name)?;
         if target.addr < key.addr || target.end()? > key.end()? {
             return None;
         }
@@ -121,7 +122,8 @@ impl World {
         percent > 0 && self.below(100) < u64::from(percent)
     }
 
-    /// When something that `side` posts now takes effect: later than everything that it posted before.
+    /// When something that `side` posts now takes effect: later than everything that it posted
+    /// before.
     pub(super) fn next_due(&mut self, side: usize) -> u64 {
         let due = self.now + 1 + self.below(self.weather.delay);
         let end = self.end(side);
@@ -173,7 +175,8 @@ impl World {
         self.deliver(side)
     }
 
-    /// When the oldest post of `side` takes effect; `None` when there is none or it waits for a receive.
+    /// When the oldest post of `side` takes effect; `None` when there is none or it waits for a
+    /// receive.
     fn front_due(&self, side: usize) -> Option<u64> {
         let [a, b] = &self.ends;
         let (from, to) = if side == 0 { (a, b) } else { (b, a) };
@@ -183,11 +186,13 @@ impl World {
             .map(|flight| flight.due)
     }
 
-    /// `side` posted receives, having had none: what waited for them at the other end is tried again, after
-    /// the time that the other end waits between tries.
+    /// `side` posted receives, having had none: what waited for them at the other end is tried
+    /// again, after the time that the other end waits between tries.
     pub(super) fn retry(&mut self, side: usize) {
         let due = self.now + self.weather.rnr_delay;
-        if let Some(flight) = self.end(1 - side).flights.front_mut().filter(|flight| flight.word.is_some()) {
+        if let Some(flight) =
+            self.end(1 - side).flights.front_mut().filter(|flight| flight.word.is_some())
+        {
             flight.due = flight.due.max(due);
         }
     }
@@ -244,8 +249,8 @@ impl World {
         }
     }
 
-    /// The host of `side` is no more, and nobody says so: what the other end has posted, or posts next, comes back as
-    /// failed, and that ends the pair there.
+    /// The host of `side` is no more, and nobody says so: what the other end has posted, or posts
+    /// next, comes back as failed, and that ends the pair there.
     pub fn unplug(&mut self, side: usize) {
         self.end(side).unplugged = true;
     }

@@ -1,4 +1,5 @@
-//! Every system call that leaving TCP needs, with arguments that a filter would see and that do nothing.
+//! Every system call that leaving TCP needs, with arguments that a filter would see and that do
+//! nothing.
 //!
 //! Filters look at numbers and at arguments that are numbers: families, commands, options, flags,
 //! protections. Those are what they would be; descriptors are none, lengths zero, names those of
@@ -24,7 +25,8 @@ const NOBODY: usize = i32::MAX as usize;
 pub(super) enum Need {
     /// Without it nothing attaches.
     Must,
-    /// What it is for can be done without where the kernel refuses it; a filter that kills forbids all.
+    /// What it is for can be done without where the kernel refuses it; a filter that kills forbids
+    /// all.
     Tolerant,
     /// There is another way, and this one is not gone where a filter kills for it.
     OtherWay(Way),
@@ -77,7 +79,9 @@ impl Call {
         match self.answer {
             Fine => error == 0,
             Error(e) => error == e,
-            Descriptor => matches!(error, 0 | libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS),
+            Descriptor => {
+                matches!(error, 0 | libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)
+            }
             Either(e) => error == 0 || error == e,
         }
     }
@@ -140,7 +144,8 @@ const NETNS_COOKIE: usize = 71;
 const CORE: usize = libc::RLIMIT_CORE as usize;
 const NETLINK: usize = libc::SOCK_RAW as usize | AT_ONCE;
 const DIAG: usize = libc::NETLINK_SOCK_DIAG as usize;
-const CLONED: usize = (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK | libc::CLONE_THREAD) as usize;
+const CLONED: usize =
+    (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK | libc::CLONE_THREAD) as usize;
 const SIGNAL_SET: usize = 8;
 const EVENT: usize = (libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as usize;
 const MEMFD: usize = (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) as usize;
@@ -155,8 +160,8 @@ pub(super) const GET_CORE: usize = 1;
 /// As above.
 pub(super) const SET_CORE: usize = 2;
 
-/// All of them. The first is how the calling thread learns of the end; it is not made before that was
-/// tried.
+/// All of them. The first is how the calling thread learns of the end; it is not made before that
+/// was tried.
 pub(super) const CALLS: &[Call] = &[
     call(
         "wait4",
@@ -203,9 +208,21 @@ pub(super) const CALLS: &[Call] = &[
     call("mmap.MAP_ANONYMOUS", libc::SYS_mmap, [NULL, 0, RW, PRIVATE, NONE], Error(EINVAL), Must),
     fine("mprotect", libc::SYS_mprotect, [NULL, 0, RW]),
     call("munmap", libc::SYS_munmap, [NULL, 0], Error(EINVAL), Must),
-    call("mremap", libc::SYS_mremap, [NULL, 0, 0, libc::MREMAP_MAYMOVE as usize], Error(EINVAL), Tolerant),
+    call(
+        "mremap",
+        libc::SYS_mremap,
+        [NULL, 0, 0, libc::MREMAP_MAYMOVE as usize],
+        Error(EINVAL),
+        Tolerant,
+    ),
     call("munlock", libc::SYS_munlock, [NULL, 0], Fine, Tolerant),
-    call("madvise", libc::SYS_madvise, [NULL, 0, libc::MADV_WIPEONFORK as usize], Either(EINVAL), Tolerant),
+    call(
+        "madvise",
+        libc::SYS_madvise,
+        [NULL, 0, libc::MADV_WIPEONFORK as usize],
+        Either(EINVAL),
+        Tolerant,
+    ),
     // Sockets.
     call("socket.AF_UNIX", libc::SYS_socket, [UNIX, PACKETS], Descriptor, Must),
     call("socket.SOCK_DGRAM", libc::SYS_socket, [UNIX, DATAGRAMS], Descriptor, Must),
@@ -225,8 +242,16 @@ pub(super) const CALLS: &[Call] = &[
         libc::SYS_getsockopt,
         [NONE, SOCKET, libc::SO_PEERCRED as usize, ROOM, ROOM],
     ),
-    bad("getsockopt.SO_COOKIE", libc::SYS_getsockopt, [NONE, SOCKET, libc::SO_COOKIE as usize, ROOM, ROOM]),
-    bad("getsockopt.SO_NETNS_COOKIE", libc::SYS_getsockopt, [NONE, SOCKET, NETNS_COOKIE, ROOM, ROOM]),
+    bad(
+        "getsockopt.SO_COOKIE",
+        libc::SYS_getsockopt,
+        [NONE, SOCKET, libc::SO_COOKIE as usize, ROOM, ROOM],
+    ),
+    bad(
+        "getsockopt.SO_NETNS_COOKIE",
+        libc::SYS_getsockopt,
+        [NONE, SOCKET, NETNS_COOKIE, ROOM, ROOM],
+    ),
     bad(
         "getsockopt.SO_RCVTIMEO",
         libc::SYS_getsockopt,
@@ -237,8 +262,16 @@ pub(super) const CALLS: &[Call] = &[
         libc::SYS_getsockopt,
         [NONE, SOCKET, libc::SO_SNDTIMEO as usize, ROOM, ROOM],
     ),
-    bad("getsockopt.TCP_INFO", libc::SYS_getsockopt, [NONE, TCP, libc::TCP_INFO as usize, ROOM, ROOM]),
-    bad("setsockopt.SO_LINGER", libc::SYS_setsockopt, [NONE, SOCKET, libc::SO_LINGER as usize, ROOM, 8]),
+    bad(
+        "getsockopt.TCP_INFO",
+        libc::SYS_getsockopt,
+        [NONE, TCP, libc::TCP_INFO as usize, ROOM, ROOM],
+    ),
+    bad(
+        "setsockopt.SO_LINGER",
+        libc::SYS_setsockopt,
+        [NONE, SOCKET, libc::SO_LINGER as usize, ROOM, 8],
+    ),
     call(
         "setsockopt.TCP_QUICKACK",
         libc::SYS_setsockopt,
@@ -257,11 +290,27 @@ pub(super) const CALLS: &[Call] = &[
     bad("epoll_ctl", libc::SYS_epoll_ctl, [NONE, libc::EPOLL_CTL_MOD as usize, NONE, ROOM]),
     bad("epoll_pwait", libc::SYS_epoll_pwait, [NONE, ROOM, 1, 0, NULL, SIGNAL_SET]),
     call("futex.FUTEX_WAKE", libc::SYS_futex, [ROOM, libc::FUTEX_WAKE as usize, 1], Fine, Must),
-    call("futex.FUTEX_WAIT", libc::SYS_futex, [ROOM, libc::FUTEX_WAIT as usize, 1], Error(EAGAIN), Must),
+    call(
+        "futex.FUTEX_WAIT",
+        libc::SYS_futex,
+        [ROOM, libc::FUTEX_WAIT as usize, 1],
+        Error(EAGAIN),
+        Must,
+    ),
     call("sched_yield", libc::SYS_sched_yield, [], Fine, Tolerant),
-    call("sched_getaffinity", libc::SYS_sched_getaffinity, [0, ROOM_BYTES, ROOM], Either(EINVAL), Tolerant),
+    call(
+        "sched_getaffinity",
+        libc::SYS_sched_getaffinity,
+        [0, ROOM_BYTES, ROOM],
+        Either(EINVAL),
+        Tolerant,
+    ),
     fine("rt_sigaction", libc::SYS_rt_sigaction, [libc::SIGTERM as usize, NULL, ROOM, SIGNAL_SET]),
-    fine("rt_sigprocmask", libc::SYS_rt_sigprocmask, [libc::SIG_BLOCK as usize, NULL, ROOM, SIGNAL_SET]),
+    fine(
+        "rt_sigprocmask",
+        libc::SYS_rt_sigprocmask,
+        [libc::SIG_BLOCK as usize, NULL, ROOM, SIGNAL_SET],
+    ),
     // As where a descriptor is moved above the limit; a flag too many.
     call("clone", libc::SYS_clone, [CLONED], Error(EINVAL), Tolerant),
     // Who and whether.
@@ -281,10 +330,30 @@ pub(super) const CALLS: &[Call] = &[
         OtherWay(Way::Netlink),
     ),
     // What both ends know of the handshake.
-    handshake("getsockopt.TCP_SAVED_SYN", libc::SYS_getsockopt, [NONE, TCP, 28, ROOM, ROOM], Error(EBADF)),
-    handshake("getsockopt.TCP_TIMESTAMP", libc::SYS_getsockopt, [NONE, TCP, 24, ROOM, ROOM], Error(EBADF)),
-    handshake("getsockopt.SO_PEERPIDFD", libc::SYS_getsockopt, [NONE, SOCKET, 77, ROOM, ROOM], Error(EBADF)),
-    handshake("setsockopt.TCP_SAVE_SYN", libc::SYS_setsockopt, [NONE, TCP, 27, ROOM, 4], Error(EBADF)),
+    handshake(
+        "getsockopt.TCP_SAVED_SYN",
+        libc::SYS_getsockopt,
+        [NONE, TCP, 28, ROOM, ROOM],
+        Error(EBADF),
+    ),
+    handshake(
+        "getsockopt.TCP_TIMESTAMP",
+        libc::SYS_getsockopt,
+        [NONE, TCP, 24, ROOM, ROOM],
+        Error(EBADF),
+    ),
+    handshake(
+        "getsockopt.SO_PEERPIDFD",
+        libc::SYS_getsockopt,
+        [NONE, SOCKET, 77, ROOM, ROOM],
+        Error(EBADF),
+    ),
+    handshake(
+        "setsockopt.TCP_SAVE_SYN",
+        libc::SYS_setsockopt,
+        [NONE, TCP, 27, ROOM, 4],
+        Error(EBADF),
+    ),
     handshake(
         "socket.AF_INET",
         libc::SYS_socket,

@@ -1,9 +1,9 @@
 //! The short-lived process that makes the calls, and what its parent learns of it.
 //!
-//! Where the filter kills, it kills that process: it has this one's memory, but neither its descriptors
-//! nor its handlers, and every signal is blocked in it. It says which call is next before it makes it, in
-//! memory that both see; so the parent knows for which one it was killed. Must not know what the outcome
-//! is good for. Entry point: [`outcome`].
+//! Where the filter kills, it kills that process: it has this one's memory, but neither its
+//! descriptors nor its handlers, and every signal is blocked in it. It says which call is next
+//! before it makes it, in memory that both see; so the parent knows for which one it was killed.
+//! Must not know what the outcome is good for. Entry point: [`outcome`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::cell::UnsafeCell;
@@ -55,7 +55,8 @@ pub(super) enum Outcome {
     Unknown,
 }
 
-/// What the process says. Relaxed throughout: written by this thread, or by a process that has ended.
+/// What the process says. Relaxed throughout: written by this thread, or by a process that has
+/// ended.
 #[repr(C, align(64))]
 struct Report {
     /// The call that is being made.
@@ -76,8 +77,8 @@ const NOTHING: &CStr = c"rsockets-trial";
 const LOOKS: u32 = 100;
 const LOOK_NS: u64 = 500_000;
 
-/// Makes the process, and says what it found out; nothing if another thread is at it, and `is_over` when
-/// that is done. Blocks for as long as it takes, some hundred microseconds.
+/// Makes the process, and says what it found out; nothing if another thread is at it, and `is_over`
+/// when that is done. Blocks for as long as it takes, some hundred microseconds.
 pub(super) fn outcome(by: By, is_over: fn() -> bool) -> Outcome {
     let mut found = Outcome::Unknown;
     let mut find_out = || {
@@ -103,7 +104,8 @@ fn try_all(by: By) -> Outcome {
     let flags = MapFlags::SHARED;
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a fresh anonymous mapping at a place of the kernel's choice.
-    let Ok(page) = (unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), PAGE_SIZE, prot, flags) })
+    let Ok(page) =
+        (unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), PAGE_SIZE, prot, flags) })
     else {
         return Outcome::Unknown;
     };
@@ -114,8 +116,8 @@ fn try_all(by: By) -> Outcome {
     outcome
 }
 
-/// Each process makes the calls behind the one for which the last one was killed, where there is another
-/// way.
+/// Each process makes the calls behind the one for which the last one was killed, where there is
+/// another way.
 fn try_from_first(by: By, report: &Report) -> Outcome {
     let mut deadly = 0;
     loop {
@@ -128,7 +130,9 @@ fn try_from_first(by: By, report: &Report) -> Outcome {
         }
         let Some(call) = CALLS.get(at) else { return Outcome::Passed(deadly) };
         match call.need {
-            Need::OtherWay(way) if report.refused.load(Ordering::Relaxed) == 0 => deadly |= way as u8,
+            Need::OtherWay(way) if report.refused.load(Ordering::Relaxed) == 0 => {
+                deadly |= way as u8
+            }
             _ => return Outcome::Forbidden(at),
         }
         report.from.store(at as u32 + 1, Ordering::Relaxed);
@@ -159,11 +163,12 @@ fn try_rest(by: By, report: &Report) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether a process that dumps its core does not take along all that share its memory: since Linux 5.16.
-/// Before that, the process has a copy of it.
+/// Whether a process that dumps its core does not take along all that share its memory: since Linux
+/// 5.16. Before that, the process has a copy of it.
 fn dies_alone() -> bool {
     let mut text = [0; 64];
-    let release = small_file::read_file(c"/proc/sys/kernel/osrelease", &mut text).unwrap_or_default();
+    let release =
+        small_file::read_file(c"/proc/sys/kernel/osrelease", &mut text).unwrap_or_default();
     is_since((5, 16), release)
 }
 
@@ -191,13 +196,14 @@ extern "C" fn make_calls(report: *mut c_void) -> c_int {
         }
     }
     report.at.store(CALLS.len() as u32, Ordering::Relaxed);
-    // SAFETY: ends this process; where it does not, the wrapper that called us makes another call for it.
+    // SAFETY: ends this process; where it does not, the wrapper that called us makes another call
+    // for it.
     unsafe { raw(libc::SYS_exit_group, [0; 6]) };
     0
 }
 
-/// Zeros, but for the limit on core files that was just read: from here on this process leaves none, and
-/// wakes no program that collects them (1 says that, core(5)).
+/// Zeros, but for the limit on core files that was just read: from here on this process leaves
+/// none, and wakes no program that collects them (1 says that, core(5)).
 ///
 /// # Safety
 /// `room` is [`ROOM_BYTES`] of the caller's.
@@ -229,15 +235,16 @@ unsafe fn make(call: &Call, room: *mut u64) -> isize {
     unsafe { raw(call.number, arguments) }
 }
 
-/// One system call, which leaves `errno` alone: that is the calling thread's in the process's parent.
+/// One system call, which leaves `errno` alone: that is the calling thread's in the process's
+/// parent.
 ///
 /// # Safety
 /// The arguments must be what the call with this number expects.
 #[cfg(target_arch = "x86_64")]
 unsafe fn raw(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the registers are those of the kernel's calling convention, rcx and r11 are declared as
-    // destroyed; what the call does to memory is the caller's promise.
+    // SAFETY: the registers are those of the kernel's calling convention, rcx and r11 are declared
+    // as destroyed; what the call does to memory is the caller's promise.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -257,8 +264,8 @@ unsafe fn raw(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
 #[cfg(target_arch = "aarch64")]
 unsafe fn raw(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the registers are those of the kernel's calling convention; what the call does to memory is
-    // the caller's promise.
+    // SAFETY: the registers are those of the kernel's calling convention; what the call does to
+    // memory is the caller's promise.
     unsafe {
         core::arch::asm!(
             "svc 0",

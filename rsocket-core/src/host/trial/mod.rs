@@ -1,8 +1,9 @@
 //! Whether a seccomp filter lets this process leave TCP: found out once, not trusted.
 //!
-//! A short-lived process makes each call that is needed ([`child`], [`calls`]). To make it is a call, too,
-//! for which a filter may kill. So by default it is made only where something shows that this process may
-//! make processes. Where nothing does, it is asked again later: servers make their threads late.
+//! A short-lived process makes each call that is needed ([`child`], [`calls`]). To make it is a
+//! call, too, for which a filter may kill. So by default it is made only where something shows that
+//! this process may make processes. Where nothing does, it is asked again later: servers make their
+//! threads late.
 //!
 //! Must not know connections. Entry points: [`has_passed`], [`obstacle`], [`is_settled`],
 //! [`has_forked`], [`has_spawned`].
@@ -60,8 +61,9 @@ impl Seccomp {
     }
 }
 
-/// What is known: 0 nothing yet, else one of these with a number beside it. A forked child inherits it with
-/// the filter. Relaxed throughout: the word stands for itself, and two threads would find the same.
+/// What is known: 0 nothing yet, else one of these with a number beside it. A forked child inherits
+/// it with the filter. Relaxed throughout: the word stands for itself, and two threads would find
+/// the same.
 static VERDICT: AtomicU64 = AtomicU64::new(0);
 /// Of so many filters.
 const PASSED: u64 = 1 << 32;
@@ -78,8 +80,9 @@ static FORKS: AtomicBool = AtomicBool::new(false);
 /// It has started a program by `posix_spawn`, for which libraries of C do what they do for threads.
 static SPAWNS: AtomicBool = AtomicBool::new(false);
 
-/// When it is to be looked again whether anything shows that processes may be made, in nanoseconds, and how
-/// often it was. The first looks are free; then each distance is twice the last one, up to the longest.
+/// When it is to be looked again whether anything shows that processes may be made, in nanoseconds,
+/// and how often it was. The first looks are free; then each distance is twice the last one, up to
+/// the longest.
 static NEXT_LOOK: AtomicU64 = AtomicU64::new(0);
 static LOOKS: AtomicU32 = AtomicU32::new(0);
 const FREE: u32 = 8;
@@ -111,8 +114,8 @@ pub(super) fn came_late() {
     VERDICT.store(LATE, Ordering::Relaxed);
 }
 
-/// Whether this process, which has a filter, may make every call that is needed. Finds out if that is not
-/// known. `more`: another filter may have come since.
+/// Whether this process, which has a filter, may make every call that is needed. Finds out if that
+/// is not known. `more`: another filter may have come since.
 pub(super) fn has_passed(seccomp: Seccomp, more: bool) -> bool {
     let verdict = VERDICT.load(Ordering::Relaxed);
     match (seccomp, verdict & KIND) {
@@ -234,10 +237,11 @@ fn forbidden(at: usize) -> u64 {
     FORBIDDEN | at as u64
 }
 
-/// How it has been seen to: it has forked or was forked, it has threads, or its parent, which has made it,
-/// is under as many filters.
+/// How it has been seen to: it has forked or was forked, it has threads, or its parent, which has
+/// made it, is under as many filters.
 fn may_make_processes(status: Status) -> Option<By> {
-    let parent_does = || status.parent != 0 && status::filters_of(status.parent) == Some(status.filters);
+    let parent_does =
+        || status.parent != 0 && status::filters_of(status.parent) == Some(status.filters);
     if FORKS.load(Ordering::Relaxed) {
         Some(By::Fork)
     } else if status.threads > 1 || SPAWNS.load(Ordering::Relaxed) {
@@ -255,9 +259,11 @@ mod tests {
     fn values() {
         assert_eq!(Seccomp::from_value(b""), Some(Seccomp::Careful));
         assert_eq!(Seccomp::from_value(b"Probe"), None);
-        for (value, seccomp) in
-            [(&b"probe"[..], Seccomp::Probe), (b"trust", Seccomp::Trust), (b"refuse", Seccomp::Refuse)]
-        {
+        for (value, seccomp) in [
+            (&b"probe"[..], Seccomp::Probe),
+            (b"trust", Seccomp::Trust),
+            (b"refuse", Seccomp::Refuse),
+        ] {
             assert_eq!(Seccomp::from_value(value), Some(seccomp));
             assert_eq!(Seccomp::from_number(seccomp as u8), seccomp);
         }

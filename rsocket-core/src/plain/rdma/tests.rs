@@ -1,4 +1,5 @@
-//! A connect whose descriptor is closed while it waits: what may be another connection's by then is left alone.
+//! A connect whose descriptor is closed while it waits: what may be another connection's by then is
+//! left alone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::AsRawFd;
@@ -14,14 +15,19 @@ fn who_gives_up_takes_its_own_relay_only() {
     for own in [true, false] {
         let (fd, _tie, id, port) = program();
         let s = family::slot(id).unwrap();
-        let window =
-            (s.arena.load(Ordering::Relaxed) - 1, s.window.load(Ordering::Relaxed) + u32::from(!own));
+        let window = (
+            s.arena.load(Ordering::Relaxed) - 1,
+            s.window.load(Ordering::Relaxed) + u32::from(!own),
+        );
         let relay = table::take().unwrap();
         relay.with(|place| *place = Some(Connection::lifeless(relay.key(), window, false)));
         s.relay.store(relay.index + 1, Ordering::Release);
         give_up(s, fd.as_raw_fd());
         assert_eq!(relay.clear(|_| true).is_none(), own);
-        assert!(!link::has_window(s) && s.relay.load(Ordering::Relaxed) == 0, "as if never connected");
+        assert!(
+            !link::has_window(s) && s.relay.load(Ordering::Relaxed) == 0,
+            "as if never connected"
+        );
         port.close();
     }
 }
@@ -57,7 +63,11 @@ fn the_answer_is_found_before_the_call_is_over() {
         }
         std::thread::sleep(core::time::Duration::from_millis(50));
         socket::closing(id, number);
-        assert_eq!(s.generation.load(Ordering::Acquire), generation, "it is lent to the thread that sleeps");
+        assert_eq!(
+            s.generation.load(Ordering::Acquire),
+            generation,
+            "it is lent to the thread that sleeps"
+        );
         s.pending_error.store(libc::EHOSTUNREACH, Ordering::Release);
         s.set(flag::UNREACHED);
         s.clear(flag::PENDING);

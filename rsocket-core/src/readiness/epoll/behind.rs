@@ -33,7 +33,8 @@ pub(super) fn arrived<S: Source>(
 /// Whether more has come than the program was told of: on its way to the device it was told of all
 /// that TCP had carried.
 pub(super) fn is_news<S: Source>(source: &S, member: &Member, arrived: u64) -> bool {
-    let told = if member.beside { member.arrived } else { source.arrived(member.slot, member.fd, true) };
+    let told =
+        if member.beside { member.arrived } else { source.arrived(member.slot, member.fd, true) };
     arrived != told
 }
 

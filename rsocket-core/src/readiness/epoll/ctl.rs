@@ -32,8 +32,8 @@ struct Call {
 
 impl Call {
     fn kernel(&self) -> Result<(), Errno> {
-        // SAFETY: `Registry::ctl` was promised that `real` is epoll_ctl and that the pointer is null or
-        // valid; epoll_ctl does not write through it.
+        // SAFETY: `Registry::ctl` was promised that `real` is epoll_ctl and that the pointer is
+        // null or valid; epoll_ctl does not write through it.
         let r = unsafe { (self.real)(self.epfd, self.op, self.fd, self.event.cast_mut()) };
         if r == 0 { Ok(()) } else { Err(Errno(sys::errno())) }
     }
@@ -43,8 +43,8 @@ impl Call {
         if self.event.is_null() {
             return Err(Errno(libc::EFAULT));
         }
-        // SAFETY: not null, hence valid by the promise of `Registry::ctl`; the program's struct may be
-        // unaligned.
+        // SAFETY: not null, hence valid by the promise of `Registry::ctl`; the program's struct may
+        // be unaligned.
         let event = unsafe { self.event.read_unaligned() };
         Ok((event.events, event.u64))
     }
@@ -88,8 +88,10 @@ impl<S: Source> Registry<S> {
             }
             return Ok(());
         };
-        // From inside (a signal handler that interrupted this set's section) the kernel alone is told.
-        self.enter(set, |state| self.ctl_inside(set, state, call, slot)).unwrap_or_else(|| call.kernel())
+        // From inside (a signal handler that interrupted this set's section) the kernel alone is
+        // told.
+        self.enter(set, |state| self.ctl_inside(set, state, call, slot))
+            .unwrap_or_else(|| call.kernel())
     }
 
     /// A set of which no hook saw the making: the kernel has taken the member.
@@ -246,7 +248,9 @@ impl<S: Source> Registry<S> {
         let (events, data) = call.wish()?;
         check_exclusive(events)?;
         state.need_bell(&self.source);
-        let Some(index) = state.insert(call.fd, slot, events, data) else { return Err(Errno::NOMEM) };
+        let Some(index) = state.insert(call.fd, slot, events, data) else {
+            return Err(Errno::NOMEM);
+        };
         let token = state.token(index);
         if let Err(e) = kernel::add(call.epfd, call.fd, detector(wanted(events)), token) {
             state.drop_member(&self.source, index);
@@ -264,8 +268,8 @@ impl<S: Source> Registry<S> {
         Ok(())
     }
 
-    /// A set is a member of this one from now on. (It stays in the list when it is taken out or closed: a look too
-    /// many does no harm.)
+    /// A set is a member of this one from now on. (It stays in the list when it is taken out or
+    /// closed: a look too many does no harm.)
     fn nest(&'static self, epfd: RawFd, inner: RawFd) {
         if let Some(set) = self.make(epfd) {
             self.enter(set, |state| {

@@ -1,7 +1,7 @@
-//! Sets around a fork. The child has a copy of each mirror; but the kernel's object behind it, and the sleeper words of the
-//! connections, are its parent's as well, who may be asleep on both. So a copy is *dormant*: it takes note of what
-//! becomes of its members and touches nothing that is shared, until the child uses the set itself ([`Registry::awaken`]).
-//! Most never do, and close it.
+//! Sets around a fork. The child has a copy of each mirror; but the kernel's object behind it, and
+//! the sleeper words of the connections, are its parent's as well, who may be asleep on both. So a
+//! copy is *dormant*: it takes note of what becomes of its members and touches nothing that is
+//! shared, until the child uses the set itself ([`Registry::awaken`]). Most never do, and close it.
 //!
 //! It must not know what a member reports.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -18,7 +18,8 @@ impl<S: Source> Registry<S> {
     pub fn fork_prepare(&'static self) {
         self.lists.lock.take();
         for set in self.all() {
-            // False: a signal handler forks inside a section of its own thread; nothing to take or release.
+            // False: a signal handler forks inside a section of its own thread; nothing to take or
+            // release.
             set.fork_held.store(set.state.lock.take(), Ordering::Relaxed);
         }
     }
@@ -60,13 +61,15 @@ impl<S: Source> Registry<S> {
             member.armed = Events::empty();
             State::<S>::give_up_place(core::mem::replace(&mut member.place, NOWHERE));
         }
-        // Special as well: nobody marks it while it is dormant, and who polls it has to wake it. (Relaxed: there is one thread.)
+        // Special as well: nobody marks it while it is dormant, and who polls it has to wake it.
+        // (Relaxed: there is one thread.)
         set.special.store(true, Ordering::Relaxed);
         set.dormant.store(true, Ordering::Relaxed);
     }
 
-    /// The process uses a set that it has inherited: with a bell of its own, and after a look at what its members have
-    /// become meanwhile. Before anything else that concerns the kernel's object.
+    /// The process uses a set that it has inherited: with a bell of its own, and after a look at
+    /// what its members have become meanwhile. Before anything else that concerns the kernel's
+    /// object.
     pub(crate) fn awaken(&self, set: &Set<S>, state: &mut State<S>) {
         // Relaxed, here and in a look without the lock: changed under it.
         if !set.dormant.swap(false, Ordering::Relaxed) {

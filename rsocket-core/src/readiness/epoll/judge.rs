@@ -1,5 +1,5 @@
-//! What one member has to report, how it is put to sleep, and what its kernel entry has to be. All under
-//! the set's lock; nothing here waits.
+//! What one member has to report, how it is put to sleep, and what its kernel entry has to be. All
+//! under the set's lock; nothing here waits.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::behind;
@@ -14,7 +14,8 @@ use crate::readiness::source::{Bell, Events, Progress, Source};
 pub(crate) struct Verdict {
     /// What would be reported now, by level.
     pub(crate) level: u32,
-    /// Whether it is to be reported: always for level triggering, after something new for edge triggering.
+    /// Whether it is to be reported: always for level triggering, after something new for edge
+    /// triggering.
     pub(crate) due: bool,
     progress: Progress,
     out: bool,
@@ -28,8 +29,8 @@ pub(crate) struct Verdict {
 /// Judges a member without changing anything.
 pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let wanted = member.wanted();
-    // Progress before the look: what arrives in between is reported twice rather than never. By level it counts for
-    // nothing but the end alone, which is armed by it.
+    // Progress before the look: what arrives in between is reported twice rather than never. By
+    // level it counts for nothing but the end alone, which is armed by it.
     let counts = member.edge_triggered() || by_edge(member, wanted);
     let progress = if counts { source.progress(member.slot) } else { member.seen };
     let behind = behind::arrived(source, member, progress, wanted);
@@ -45,54 +46,62 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let mut urgent = false;
     if member.dead() | member.urgent | !ask.is_empty() | look.ask.contains(Events::RDHUP) {
         // Asked each time, since an error may have been fetched or the state moved on.
-        let said =
-            crate::socket::kernel::poll_now(member.fd, ask | end_of(wanted, ask) | wanted & Events::PRI);
+        let said = crate::socket::kernel::poll_now(
+            member.fd,
+            ask | end_of(wanted, ask) | wanted & Events::PRI,
+        );
         urgent = said.contains(Events::PRI);
         if !said.is_empty() {
             ready |= source.heard(member.slot, member.fd, said);
         }
     }
     let level = spelled(ready) & (member.events | always.bits()) & 0xffff;
-    // What the kernel answers for is news when its entry says so, and only then: the entry was set anew with
-    // whatever set `edge`, and would tell the same once more.
+    // What the kernel answers for is news when its entry says so, and only then: the entry was set
+    // anew with whatever set `edge`, and would tell the same once more.
     let told = member.told || member.entry != Entry::Between;
-    let out = ready.contains(Events::OUT) && (told || member.returned || look.ready.contains(Events::OUT));
+    let out = ready.contains(Events::OUT)
+        && (told || member.returned || look.ready.contains(Events::OUT));
     let news = member.edge
         || member.fin
         || progress.by_device() != member.seen.by_device() && counts_as_news(wanted, progress)
         || behind.is_some_and(|arrived| behind::is_news(source, member, arrived))
-        || wanted.contains(Events::OUT) && (progress.room != member.seen.room || out && !member.was_out);
+        || wanted.contains(Events::OUT)
+            && (progress.room != member.seen.room || out && !member.was_out);
     let due = level != 0 && (!member.edge_triggered() || news && (device || told));
     Verdict { level, due, progress, out, urgent, asks: look.ask, behind }
 }
 
-/// Whether a member waits for new bytes, not for unread ones: edge triggering, and whoever wants only the end.
+/// Whether a member waits for new bytes, not for unread ones: edge triggering, and whoever wants
+/// only the end.
 fn by_edge(member: &Member, wanted: Events) -> bool {
-    wanted.intersects(Events::IN | Events::RDHUP) && (member.edge_triggered() || !wanted.contains(Events::IN))
+    wanted.intersects(Events::IN | Events::RDHUP)
+        && (member.edge_triggered() || !wanted.contains(Events::IN))
 }
 
-/// What has come by the device is news for whoever wants bytes, and the end alone for who wants that.
+/// What has come by the device is news for whoever wants bytes, and the end alone for who wants
+/// that.
 #[inline(always)]
 fn counts_as_news(wanted: Events, progress: Progress) -> bool {
     wanted.contains(Events::IN) || wanted.contains(Events::RDHUP) && progress.is_over()
 }
 
-/// RDHUP, where it says something; an entry that has said it once is not asked for it again ([`State::set_between`]), so that
-/// a caller who waits for OUT alone is not woken by it for ever.
+/// RDHUP, where it says something; an entry that has said it once is not asked for it again
+/// ([`State::set_between`]), so that a caller who waits for OUT alone is not woken by it for ever.
 fn end_of(wanted: Events, ask: Events) -> Events {
     if listens_for_end(wanted, ask) { Events::RDHUP } else { Events::empty() }
 }
 
 impl Member {
-    /// Where there is nothing to tell, what has come before is no edge any more: only what comes next is waited for.
+    /// Where there is nothing to tell, what has come before is no edge any more: only what comes
+    /// next is waited for.
     pub(super) fn spend(&mut self, verdict: &Verdict) {
         if verdict.level == 0 {
             self.seen.received = verdict.progress.received;
         }
     }
 
-    /// Remembers what it showed; whether it can have patience. Only what is not settled can, and what has no room in a
-    /// window that nobody may read any more.
+    /// Remembers what it showed; whether it can have patience. Only what is not settled can, and
+    /// what has no room in a window that nobody may read any more.
     #[inline(always)]
     fn take_note(&mut self, verdict: &Verdict) -> bool {
         self.note_end(verdict);
@@ -108,8 +117,9 @@ impl Member {
 }
 
 impl Member {
-    /// The end that the device has brought is told, before the kernel has heard of it. What the kernel has
-    /// said already was about this side's own shutdown, if the device has brought the end since.
+    /// The end that the device has brought is told, before the kernel has heard of it. What the
+    /// kernel has said already was about this side's own shutdown, if the device has brought the
+    /// end since.
     #[inline(always)]
     fn note_end(&mut self, verdict: &Verdict) {
         let first = || !self.dead() || !self.told && !self.seen.is_over();
@@ -156,7 +166,8 @@ impl<S: Source> State<S> {
         Some(verdict)
     }
 
-    /// The look itself has found the way back: what is the kernel's from here on its entry will say, once.
+    /// The look itself has found the way back: what is the kernel's from here on its entry will
+    /// say, once.
     #[cold]
     #[inline(never)]
     fn consult_anew(&mut self, source: &S, index: u32) -> Option<Verdict> {
@@ -176,7 +187,8 @@ impl<S: Source> State<S> {
         }
     }
 
-    /// Arms a member that has nothing to report. False when it became ready meanwhile (or cannot be armed).
+    /// Arms a member that has nothing to report. False when it became ready meanwhile (or cannot be
+    /// armed).
     pub(crate) fn park(&mut self, source: &S, index: u32) -> bool {
         let Some(bell) = self.bell_id() else {
             self.blind = true;
@@ -212,7 +224,8 @@ impl<S: Source> State<S> {
             }
             member.armed |= Events::IN;
         }
-        // A dead member's entry would fire at once, and judging it asks the kernel each time anyway.
+        // A dead member's entry would fire at once, and judging it asks the kernel each time
+        // anyway.
         if member.entry == Entry::Between && member.fired && !member.dead() {
             self.set_between(source, index);
         }
@@ -243,8 +256,9 @@ impl<S: Source> State<S> {
         }
     }
 
-    /// Makes the kernel's entry fit the socket's state. The member is judged by the next wait. The set was
-    /// marked special before: a waiter that does not see that mark has its event before we look here.
+    /// Makes the kernel's entry fit the socket's state. The member is judged by the next wait. The
+    /// set was marked special before: a waiter that does not see that mark has its event before we
+    /// look here.
     pub(crate) fn refresh(&mut self, source: &S, index: u32) {
         let set = self.epfd();
         self.changes = self.changes.wrapping_add(1);
@@ -256,8 +270,8 @@ impl<S: Source> State<S> {
             return;
         }
         let settled = source.settled(slot);
-        // All that was there on the device has been told; what the kernel has beside that, its entry will say.
-        // And behind an end nothing comes.
+        // All that was there on the device has been told; what the kernel has beside that, its
+        // entry will say. And behind an end nothing comes.
         let returned = member.returned || member.entry == Entry::Detector || member.dead();
         member.returned = member.edge_triggered() && !settled && returned;
         member.echo = member.returned && !member.known().is_empty();
@@ -299,8 +313,8 @@ impl<S: Source> State<S> {
         self.enqueue(index);
     }
 
-    /// Asks the kernel for what is not on the device yet. Level triggering is played with one-shot entries,
-    /// so that an event which the program does not take cannot keep a waiter running.
+    /// Asks the kernel for what is not on the device yet. Level triggering is played with one-shot
+    /// entries, so that an event which the program does not take cannot keep a waiter running.
     pub(crate) fn set_between(&mut self, source: &S, index: u32) {
         let token = self.token(index);
         let Some(member) = self.get_mut(index) else { return };

@@ -1,12 +1,12 @@
-//! The kernel's half of a mirrored set: raw epoll calls (never libc's, which are hooked), and the tokens by
-//! which a returned event is recognised as ours.
+//! The kernel's half of a mirrored set: raw epoll calls (never libc's, which are hooked), and the
+//! tokens by which a returned event is recognised as ours.
 //!
-//! **Tokens.** The program's data pass through the kernel unchanged, so an event of ours must be told from
-//! any data a program may choose. A token is a 40-bit random tag of its set (bits 63:62 are `10`, which no
-//! user-space pointer and no small number has) over a 24-bit serial. A foreign member's data would have to
-//! hit the random tag: one chance in 2^38 for data that are random themselves, none for pointers, indices
-//! and descriptor numbers. Whatever carries the tag but no living serial belonged to a member that was
-//! removed, and is swallowed.
+//! **Tokens.** The program's data pass through the kernel unchanged, so an event of ours must be
+//! told from any data a program may choose. A token is a 40-bit random tag of its set (bits 63:62
+//! are `10`, which no user-space pointer and no small number has) over a 24-bit serial. A foreign
+//! member's data would have to hit the random tag: one chance in 2^38 for data that are random
+//! themselves, none for pointers, indices and descriptor numbers. Whatever carries the tag but no
+//! living serial belonged to a member that was removed, and is swallowed.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::mem::MaybeUninit;
@@ -42,11 +42,15 @@ const NOW: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec:
 
 /// A fresh random tag, in place.
 pub(crate) fn tag(salt: u64) -> u64 {
-    // SAFETY: getauxval is always safe to call; AT_RANDOM points to 16 random bytes that the kernel gave the
-    // process, which live as long as it does.
+    // SAFETY: getauxval is always safe to call; AT_RANDOM points to 16 random bytes that the kernel
+    // gave the process, which live as long as it does.
     let seed = unsafe {
         let at = libc::getauxval(libc::AT_RANDOM) as *const [u64; 2];
-        if at.is_null() { 0 } else { at.read_unaligned().iter().fold(0_u64, |a, b| a.rotate_left(17) ^ b) }
+        if at.is_null() {
+            0
+        } else {
+            at.read_unaligned().iter().fold(0_u64, |a, b| a.rotate_left(17) ^ b)
+        }
     };
     let mut z = (seed ^ sys::now_ns().rotate_left(32) ^ salt).wrapping_add(0x9e37_79b9_7f4a_7c15);
     // splitmix64's finaliser.
@@ -78,9 +82,9 @@ pub(crate) fn remove(set: RawFd, fd: RawFd) -> Result<(), Errno> {
     Ok(epoll::delete(sys::borrow(set), sys::borrow(fd))?)
 }
 
-/// Whether a one-shot entry has fired and was not set again. Only the kernel knows, and tells it in a text
-/// alone; its lines are `tfd: NUMBER events: HEX ...`. What cannot be read counts as armed: an event may then
-/// be told twice, but none is lost.
+/// Whether a one-shot entry has fired and was not set again. Only the kernel knows, and tells it in
+/// a text alone; its lines are `tfd: NUMBER events: HEX ...`. What cannot be read counts as armed:
+/// an event may then be told twice, but none is lost.
 pub(crate) fn disarmed(set: RawFd, fd: RawFd) -> bool {
     !sandbox::entered() && stack::on_own(|| reads_as_disarmed(set, fd))
 }
@@ -95,7 +99,8 @@ fn reads_as_disarmed(set: RawFd, fd: RawFd) -> bool {
     }
     let Ok(path) = core::ffi::CStr::from_bytes_until_nul(&path) else { return false };
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::openat(rustix::fs::CWD, path, flags, rustix::fs::Mode::empty()) else {
+    let Ok(file) = rustix::fs::openat(rustix::fs::CWD, path, flags, rustix::fs::Mode::empty())
+    else {
         return false;
     };
     let file = file.into_raw_fd();
@@ -115,13 +120,14 @@ fn reads_as_disarmed(set: RawFd, fd: RawFd) -> bool {
         kept = filled.len() - whole;
         text.copy_within(whole..whole + kept, 0);
     }
-    // The C library's close is hooked; the number has never been private, and forgetting it is harmless.
+    // The C library's close is hooked; the number has never been private, and forgetting it is
+    // harmless.
     sys::close_private(file);
     found
 }
 
-/// Whether the entry of `fd` waits for anything, if the line is about it. An entry that does always has
-/// `EPOLLERR`.
+/// Whether the entry of `fd` waits for anything, if the line is about it. An entry that does always
+/// has `EPOLLERR`.
 fn armed(line: &[u8], fd: RawFd) -> Option<bool> {
     let mut words = core::str::from_utf8(line).ok()?.split_ascii_whitespace();
     let named = words.next()? == "tfd:" && words.next()?.parse::<RawFd>().ok()? == fd;
@@ -133,13 +139,18 @@ fn armed(line: &[u8], fd: RawFd) -> Option<bool> {
 ///
 /// # Safety
 /// `to` is valid for `max` events.
-pub(crate) unsafe fn events_now(set: RawFd, to: *mut epoll_event, max: usize) -> Result<usize, Errno> {
+pub(crate) unsafe fn events_now(
+    set: RawFd,
+    to: *mut epoll_event,
+    max: usize,
+) -> Result<usize, Errno> {
     const { assert!(size_of::<epoll::Event>() == size_of::<epoll_event>()) };
     if max == 0 {
         return Ok(0);
     }
     // SAFETY: both types are the kernel's struct epoll_event; the caller promises the room.
-    let buffer = unsafe { core::slice::from_raw_parts_mut(to.cast::<MaybeUninit<epoll::Event>>(), max) };
+    let buffer =
+        unsafe { core::slice::from_raw_parts_mut(to.cast::<MaybeUninit<epoll::Event>>(), max) };
     let (filled, _) = epoll::wait(sys::borrow(set), buffer, Some(&NOW))?;
     Ok(filled.len())
 }
@@ -161,7 +172,9 @@ mod tests {
         let mut fds = vec![];
         // More lines than one piece holds.
         for i in 0..200 {
-            let bell = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).unwrap().into_raw_fd();
+            let bell = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC)
+                .unwrap()
+                .into_raw_fd();
             add(set, bell, Events::IN.bits() | ONESHOT, i).unwrap();
             fds.push(bell);
         }

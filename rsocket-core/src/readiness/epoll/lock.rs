@@ -1,6 +1,6 @@
-//! A small lock that knows its owner: a signal handler (or a call from inside) that finds its own thread
-//! holding it gets `None` instead of a deadlock. Held for copies and non-blocking system calls only, never
-//! across a sleep. It must not know what it guards.
+//! A small lock that knows its owner: a signal handler (or a call from inside) that finds its own
+//! thread holding it gets `None` instead of a deadlock. Held for copies and non-blocking system
+//! calls only, never across a sleep. It must not know what it guards.
 //!
 //! Entry point: [`Guarded::with`].
 
@@ -21,8 +21,8 @@ const AWAITED: u32 = 2;
 /// Looks at a held lock before sleeping: sections are well below a microsecond.
 const LOOKS: u32 = 100;
 
-/// A value that is not 0, and differs between the threads that are alive. The forking thread keeps its own
-/// in the child.
+/// A value that is not 0, and differs between the threads that are alive. The forking thread keeps
+/// its own in the child.
 fn me() -> usize {
     thread_local!(static MARK: Cell<u8> = const { Cell::new(0) });
     MARK.with(|mark| core::ptr::from_ref(mark).addr())
@@ -47,12 +47,14 @@ impl Lock {
     /// True when the lock is now ours, false when this thread held it already.
     pub(crate) fn take(&self) -> bool {
         let me = me();
-        // Relaxed: only this thread ever stores its own mark, and it takes it away before it releases.
+        // Relaxed: only this thread ever stores its own mark, and it takes it away before it
+        // releases.
         if self.owner.load(Ordering::Relaxed) == me {
             return false;
         }
         thread::enter();
-        // Acquire here and below: pairs with the Release in `release`, so that the section before is seen.
+        // Acquire here and below: pairs with the Release in `release`, so that the section before
+        // is seen.
         if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.take_slowly();
         }
@@ -80,7 +82,10 @@ impl Lock {
         for _ in 0..LOOKS {
             core::hint::spin_loop();
             if self.word.load(Ordering::Relaxed) == FREE
-                && self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+                && self
+                    .word
+                    .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
             {
                 return;
             }
@@ -93,8 +98,8 @@ impl Lock {
 
     pub(crate) fn release(&self) {
         self.owner.store(0, Ordering::Relaxed);
-        // Release: pairs with the Acquires of `take`; SeqCst: with `try_take`, whose caller has left work
-        // behind that we look for next (Registry::catch_up).
+        // Release: pairs with the Acquires of `take`; SeqCst: with `try_take`, whose caller has
+        // left work behind that we look for next (Registry::catch_up).
         if self.word.swap(FREE, Ordering::SeqCst) == AWAITED {
             let _ = futex::wake(&self.word, futex::Flags::PRIVATE, 1);
         }
@@ -138,8 +143,8 @@ impl<T> Guarded<T> {
         if !self.lock.take() {
             return None;
         }
-        // SAFETY: `take` gave the lock to this thread alone, and it refuses this thread a second time, so
-        // that this is the only reference until `release`.
+        // SAFETY: `take` gave the lock to this thread alone, and it refuses this thread a second
+        // time, so that this is the only reference until `release`.
         let result = f(unsafe { &mut *self.value.get() });
         self.lock.release();
         Some(result)

@@ -1,26 +1,28 @@
 //! epoll over sockets of both kinds: a mirror of each of the kernel's epoll objects.
 //!
 //! **Who answers.** A set in which no member was ever on device is the kernel's: its calls go there
-//! untouched, and the mirror, which each set has from its making on, only notes who sleeps on it and which
-//! tracked sockets are in it. When a member's socket goes on
-//! device ([`mode_changed`]), its kernel entry is changed, once while both answer and once more when the
-//! device answers alone; it then only listens for the end of the connection and stays so until close. From
-//! then on ADD, MOD and DEL of that member touch the mirror alone. One bell per set stands for all its
-//! members in the kernel's object, so that nesting, and polling the epoll descriptor, keep working.
+//! untouched, and the mirror, which each set has from its making on, only notes who sleeps on it
+//! and which tracked sockets are in it. When a member's socket goes on device ([`mode_changed`]),
+//! its kernel entry is changed, once while both answer and once more when the device answers alone;
+//! it then only listens for the end of the connection and stays so until close. From then on ADD,
+//! MOD and DEL of that member touch the mirror alone. One bell per set stands for all its members
+//! in the kernel's object, so that nesting, and polling the epoll descriptor, keep working.
 //!
-//! **A wait** looks at what is awake in user space (`wait`), asks the kernel on a time basis and always
-//! before sleeping, and judges every return of the kernel before the program sees it: one descriptor yields
-//! at most one event for each call. What is asleep costs nothing: its peer rings the bell and sets a bit.
+//! **A wait** looks at what is awake in user space (`wait`), asks the kernel on a time basis and
+//! always before sleeping, and judges every return of the kernel before the program sees it: one
+//! descriptor yields at most one event for each call. What is asleep costs nothing: its peer rings
+//! the bell and sets a bit.
 //!
-//! **Locks.** One small lock for each set, never held across a sleep; the registry's lock comes before a
-//! set's, and no two sets' locks are held together except around a fork. [`mode_changed`], [`starved`] and
-//! [`member_closing`] take a set's lock: call them with no lock held that a [`Source`] function waits for.
-//! Called from inside such a function, or by a signal handler that interrupted one, they are put off until
-//! the set's lock is released.
+//! **Locks.** One small lock for each set, never held across a sleep; the registry's lock comes
+//! before a set's, and no two sets' locks are held together except around a fork. [`mode_changed`],
+//! [`starved`] and [`member_closing`] take a set's lock: call them with no lock held that a
+//! [`Source`] function waits for. Called from inside such a function, or by a signal handler that
+//! interrupted one, they are put off until the set's lock is released.
 //!
-//! **Limits.** After a fork both processes have a mirror of their own over one kernel object. The child's is dormant until it
-//! waits on the set, changes or polls it ([`fork`]). A set that a child uses beside its parent, with members that are on
-//! device, misbehaves as such sets mostly do: events may be seen by one of the two.
+//! **Limits.** After a fork both processes have a mirror of their own over one kernel object. The
+//! child's is dormant until it waits on the set, changes or polls it ([`fork`]). A set that a child
+//! uses beside its parent, with members that are on device, misbehaves as such sets mostly do:
+//! events may be seen by one of the two.
 
 mod behind;
 mod ctl;
@@ -50,9 +52,9 @@ use crate::errno::Errno;
 /// The next definition of `epoll_ctl`.
 pub type RealCtl = unsafe extern "C-unwind" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int;
 
-/// The next definition of `epoll_pwait2`, or something of its shape that calls `epoll_pwait` with the time
-/// rounded up to milliseconds (for programs that called `epoll_wait` or `epoll_pwait`, whose sandbox may
-/// know no other). −1 and `errno` on failure.
+/// The next definition of `epoll_pwait2`, or something of its shape that calls `epoll_pwait` with
+/// the time rounded up to milliseconds (for programs that called `epoll_wait` or `epoll_pwait`,
+/// whose sandbox may know no other). −1 and `errno` on failure.
 pub type RealWait = unsafe extern "C-unwind" fn(
     c_int,
     *mut epoll_event,
@@ -86,15 +88,17 @@ pub fn is_set(epfd: RawFd) -> bool {
     REGISTRY.is_set(epfd)
 }
 
-/// For whoever is about to poll the descriptor itself: whether the kernel alone cannot answer. If it can, the descriptor turns
-/// readable all the same when that changes during the poll and something is ready.
+/// For whoever is about to poll the descriptor itself: whether the kernel alone cannot answer. If
+/// it can, the descriptor turns readable all the same when that changes during the poll and
+/// something is ready.
 #[must_use]
 pub fn polled(epfd: RawFd) -> bool {
     REGISTRY.polled(epfd)
 }
 
 /// How many threads sleep in the kernel on this set. The switch of a socket need not wait for them:
-/// [`mode_changed`] changes the kernel's entry under their feet, and they judge what they are given.
+/// [`mode_changed`] changes the kernel's entry under their feet, and they judge what they are
+/// given.
 #[must_use]
 pub fn sleepers(epfd: RawFd) -> u32 {
     REGISTRY.sleepers(epfd)
@@ -150,8 +154,9 @@ pub fn member_closing(fd: RawFd) {
     REGISTRY.member_closing(fd);
 }
 
-/// Before [`member_closing`]: another number of the connection, if it is a member that outlives this
-/// one and whose events the kernel tells. That it goes on to do if the connection stays on TCP.
+/// Before [`member_closing`]: another number of the connection, if it is a member that outlives
+/// this one and whose events the kernel tells. That it goes on to do if the connection stays on
+/// TCP.
 #[must_use]
 #[inline]
 pub fn outlives_in_kernel(slot: SlotId, closing: RawFd) -> Option<RawFd> {
@@ -163,23 +168,25 @@ pub fn mode_changed(slot: SlotId) {
     REGISTRY.mode_changed(slot);
 }
 
-/// A send on this socket has found no room (`EAGAIN`, or less taken than offered): an edge-triggered member
-/// must hear when there is room again. One relaxed load when the socket is in no set.
+/// A send on this socket has found no room (`EAGAIN`, or less taken than offered): an
+/// edge-triggered member must hear when there is room again. One relaxed load when the socket is in
+/// no set.
 #[inline]
 pub fn starved(slot: SlotId) {
     REGISTRY.starved(slot);
 }
 
-/// A sandbox is ahead: the kernel answers for every set again, whose members the program finds as it made
-/// them.
+/// A sandbox is ahead: the kernel answers for every set again, whose members the program finds as
+/// it made them.
 pub fn dissolve() {
     REGISTRY.dissolve();
 }
 
-/// Every connection is going back to TCP, and the program waits past us: as [`dissolve`], and what it changes from here on is
-/// told to the kernel alone.
+/// Every connection is going back to TCP, and the program waits past us: as [`dissolve`], and what
+/// it changes from here on is told to the kernel alone.
 pub fn leave_to_kernel() {
-    // Relaxed, here and where it is read: who sees it late goes by a mirror that is dissolved next, or was empty.
+    // Relaxed, here and where it is read: who sees it late goes by a mirror that is dissolved next,
+    // or was empty.
     KERNELS.store(true, Ordering::Relaxed);
     REGISTRY.dissolve();
 }

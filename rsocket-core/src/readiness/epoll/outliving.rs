@@ -71,7 +71,8 @@ impl<S: Source> Registry<S> {
         if self.source.special(slot) { None } else { self.source.another_name(slot, closing) }
     }
 
-    /// The member's number is about to be closed. True: its file has another name here, and it stays.
+    /// The member's number is about to be closed. True: its file has another name here, and it
+    /// stays.
     pub(super) fn outlive(&self, set: &Set<S>, state: &mut State<S>, index: u32) -> bool {
         let Some(member) = state.get(index) else { return false };
         let (fd, slot, entry, present) = (member.fd, member.slot, member.entry, member.present);
@@ -136,9 +137,16 @@ impl<S: Source> Registry<S> {
     }
 
     /// The member that was registered under this number of the same file, if it has outlived it.
-    pub(super) fn readopt(&self, set: &Set<S>, state: &mut State<S>, fd: RawFd, slot: SlotId) -> Option<u32> {
-        let found =
-            |i: &&u32| state.get(**i).is_some_and(|m| m.key == fd && m.slot == slot && m.place != NOWHERE);
+    pub(super) fn readopt(
+        &self,
+        set: &Set<S>,
+        state: &mut State<S>,
+        fd: RawFd,
+        slot: SlotId,
+    ) -> Option<u32> {
+        let found = |i: &&u32| {
+            state.get(**i).is_some_and(|m| m.key == fd && m.slot == slot && m.place != NOWHERE)
+        };
         let index = state.outliving.iter().find(found).copied()?;
         let _ = state.remove(index);
         let place = state.get(index).map_or(NOWHERE, |m| m.place);
@@ -149,7 +157,9 @@ impl<S: Source> Registry<S> {
         (member.place, member.fd) = (NOWHERE, fd);
         let (entry, events) = (member.entry, detector(member.wanted()));
         let added = match entry {
-            Entry::Program => kernel::add(epfd, fd, member.events & !kernel::EXCLUSIVE, member.data),
+            Entry::Program => {
+                kernel::add(epfd, fd, member.events & !kernel::EXCLUSIVE, member.data)
+            }
             Entry::Between | Entry::Detector => kernel::add(epfd, fd, events, token),
         };
         if added.is_err() {

@@ -1,4 +1,5 @@
-//! Looking into a set without waiting on it, for whoever polls its descriptor, or waits on a set that it is in.
+//! Looking into a set without waiting on it, for whoever polls its descriptor, or waits on a set
+//! that it is in.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;
@@ -7,8 +8,8 @@ use super::registry::{Registry, Set};
 use crate::readiness::source::{Bell, Source};
 
 impl<S: Source> Registry<S> {
-    /// The sets in this one are readable if something is ready in them, and not because something was: what rang for
-    /// an event that was taken meanwhile is forgotten.
+    /// The sets in this one are readable if something is ready in them, and not because something
+    /// was: what rang for an event that was taken meanwhile is forgotten.
     pub(crate) fn peek_inside(&'static self, set: &'static Set<S>) {
         let inner = self.enter(set, |state| state.nested.clone()).unwrap_or_default();
         for epfd in inner {
@@ -18,12 +19,12 @@ impl<S: Source> Registry<S> {
         }
     }
 
-    /// Whether a wait on this set would find something now. If not, everything is armed, so that the epoll
-    /// descriptor turns readable when that changes: for whoever is about to poll it.
+    /// Whether a wait on this set would find something now. If not, everything is armed, so that
+    /// the epoll descriptor turns readable when that changes: for whoever is about to poll it.
     pub fn peek(&'static self, epfd: RawFd) -> bool {
         let Some(set) = self.get(epfd) else { return false };
-        // An old ring would keep the epoll descriptor readable. What it was for is found below, and rung again
-        // if it is still there: first the drain, then the look.
+        // An old ring would keep the epoll descriptor readable. What it was for is found below, and
+        // rung again if it is still there: first the drain, then the look.
         self.enter(set, |state| {
             self.awaken(set, state);
             if let Some(bell) = state.bell {

@@ -1,9 +1,9 @@
-//! Which sets exist, which descriptors stand for them, and which of them a socket is in. It must not know
-//! what a member reports.
+//! Which sets exist, which descriptors stand for them, and which of them a socket is in. It must
+//! not know what a member reports.
 //!
-//! Sets are reused and never freed, so that a thread which still sleeps on a closed one finds valid memory
-//! (and sees by its `life` that it is another's). Tables are by number, in memory that costs nothing until
-//! it is touched; look-ups take no lock.
+//! Sets are reused and never freed, so that a thread which still sleeps on a closed one finds valid
+//! memory (and sees by its `life` that it is another's). Tables are by number, in memory that costs
+//! nothing until it is touched; look-ups take no lock.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
@@ -31,10 +31,11 @@ const STARVED: u64 = 3 << 32;
 pub(crate) struct Set<S: Source> {
     pub(crate) id: u32,
     pub(crate) state: Guarded<State<S>>,
-    /// A member is or was special, or may be so unnoticed (`dormant`). Set under the lock; read without it.
+    /// A member is or was special, or may be so unnoticed (`dormant`). Set under the lock; read
+    /// without it.
     pub(crate) special: AtomicBool,
-    /// Threads in (or about to enter) the kernel on it. One that was cancelled there stays counted, which
-    /// costs rings.
+    /// Threads in (or about to enter) the kernel on it. One that was cancelled there stays counted,
+    /// which costs rings.
     pub(crate) sleepers: AtomicU32,
     /// There are sets in it. Relaxed: whoever waits has put them in, or was told by whoever did.
     pub(crate) nests: AtomicBool,
@@ -42,7 +43,8 @@ pub(crate) struct Set<S: Source> {
     pub(super) unwaited: AtomicBool,
     /// Copied by a fork and not used here since ([`super::fork`]).
     pub(crate) dormant: AtomicBool,
-    /// Members may be a relative's as well, and when they were last looked at ([`super::relatives`]), in nanoseconds.
+    /// Members may be a relative's as well, and when they were last looked at
+    /// ([`super::relatives`]), in nanoseconds.
     pub(super) related: AtomicBool,
     pub(super) looked_at: AtomicU64,
     later: [AtomicU64; LATER],
@@ -54,8 +56,9 @@ pub(crate) struct Set<S: Source> {
 
 pub(super) struct Lists {
     count: u32,
-    /// One more than the id of the first that is free; the others follow by [`Set::next_free`]. (All zeroes, as all of an empty
-    /// registry is: otherwise it would lie in the library's file, not in memory that costs nothing.)
+    /// One more than the id of the first that is free; the others follow by [`Set::next_free`].
+    /// (All zeroes, as all of an empty registry is: otherwise it would lie in the library's file,
+    /// not in memory that costs nothing.)
     free: u32,
 }
 
@@ -74,8 +77,9 @@ pub struct Registry<S: Source> {
 
 fn note(table: &[AtomicU32], key: usize, id: u32) {
     if let Some(home) = table.get(key) {
-        // SeqCst: the note comes before the caller's look at `on_device`, in the one order of all such
-        // operations; `mode_changed` has the two the other way round. One of them sees the other.
+        // SeqCst: the note comes before the caller's look at `on_device`, in the one order of all
+        // such operations; `mode_changed` has the two the other way round. One of them sees the
+        // other.
         let _ = home.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |h| {
             Some(if h == 0 || h == id + 1 { id + 1 } else { MANY })
         });
@@ -122,8 +126,9 @@ impl<S: Source> Registry<S> {
         self.place(epfd).is_some_and(|p| !p.load(Ordering::Relaxed).is_null())
     }
 
-    /// Whether the kernel alone answers for this number: it is no set, or one without a member that ever was on
-    /// device. A wait on it may still go through [`super::wait`], which copes with a member that changes meanwhile.
+    /// Whether the kernel alone answers for this number: it is no set, or one without a member that
+    /// ever was on device. A wait on it may still go through [`super::wait`], which copes with a
+    /// member that changes meanwhile.
     #[inline]
     pub fn is_plain(&'static self, epfd: RawFd) -> bool {
         self.get(epfd).is_none_or(|set| !set.special.load(Ordering::Relaxed))
@@ -133,7 +138,8 @@ impl<S: Source> Registry<S> {
     pub fn polled(&'static self, epfd: RawFd) -> bool {
         let Some(set) = self.get(epfd) else { return false };
         self.saw_wait(set);
-        // Relaxed, here and below: `special` is set under the lock, so whoever does it later finds the set watched.
+        // Relaxed, here and below: `special` is set under the lock, so whoever does it later finds
+        // the set watched.
         if !set.special.load(Ordering::Relaxed) {
             self.enter(set, |state| state.watched = true);
         }
@@ -149,7 +155,8 @@ impl<S: Source> Registry<S> {
     pub fn created(&'static self, epfd: RawFd) {
         // The number may have been closed where no hook saw it.
         self.closed(epfd);
-        // At once, not with the first tracked socket: who sleeps on it by then must have been counted.
+        // At once, not with the first tracked socket: who sleeps on it by then must have been
+        // counted.
         let _ = self.make(epfd);
     }
 
@@ -264,8 +271,8 @@ impl<S: Source> Registry<S> {
         true
     }
 
-    /// A member came: notes where it lives, for those who know only the socket. Before a look at the
-    /// socket's mode.
+    /// A member came: notes where it lives, for those who know only the socket. Before a look at
+    /// the socket's mode.
     pub(crate) fn joined(&self, set: &Set<S>, fd: RawFd, slot: SlotId) {
         note(&self.home_of_fd, fd as usize, set.id);
         note(&self.home_of_slot, slot.raw() as usize, set.id);
@@ -299,7 +306,8 @@ impl<S: Source> Registry<S> {
         }
     }
 
-    /// Runs `f` inside the set, and then what was put off meanwhile. `None` when this thread is inside.
+    /// Runs `f` inside the set, and then what was put off meanwhile. `None` when this thread is
+    /// inside.
     pub(crate) fn enter<R>(
         &'static self,
         set: &'static Set<S>,
@@ -342,23 +350,22 @@ impl<S: Source> Registry<S> {
             self.catch_up(set);
             return;
         }
-        // This thread is inside a set. If it is another one, waiting for this one's lock while its holder
-        // waits for ours would be the end of both: so only if it is free, and else it is left for whoever
-        // holds it to find on the way out.
+        // This thread is inside a set. If it is another one, waiting for this one's lock while its
+        // holder waits for ours would be the end of both: so only if it is free, and else it is
+        // left for whoever holds it to find on the way out.
         if set.state.try_with(|state| self.apply(set, state, what)).is_some() {
             return;
         }
-        // Or this thread is inside this very set: left for it to find on its way out. More than fit in are dropped; modes are
-        // also noticed by their epoch at the next judgement.
+        // Or this thread is inside this very set: left for it to find on its way out. More than fit
+        // in are dropped; modes are also noticed by their epoch at the next judgement.
         let same = |p: &AtomicU64| p.load(Ordering::Relaxed) == what;
         if !set.later.iter().any(same) {
-            let _ = set
-                .later
-                .iter()
-                .find(|p| p.compare_exchange(0, what, Ordering::Relaxed, Ordering::Relaxed).is_ok());
+            let _ = set.later.iter().find(|p| {
+                p.compare_exchange(0, what, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            });
         }
-        // SeqCst: pairs with the release of the lock and the look in `catch_up`. Whoever holds the lock now
-        // looks after it has let go; if nobody does any more, we do it.
+        // SeqCst: pairs with the release of the lock and the look in `catch_up`. Whoever holds the
+        // lock now looks after it has let go; if nobody does any more, we do it.
         set.any_later.store(true, Ordering::SeqCst);
         let left = |state: &mut State<S>| {
             for place in &set.later {
@@ -372,7 +379,9 @@ impl<S: Source> Registry<S> {
     pub fn mode_changed(&'static self, slot: SlotId) {
         // SeqCst: after the caller's store to the socket's mode; see `note`.
         fence(Ordering::SeqCst);
-        self.homes(self.home_of_slot.get(slot.raw() as usize), |set| self.ask(set, MODE, slot.raw()));
+        self.homes(self.home_of_slot.get(slot.raw() as usize), |set| {
+            self.ask(set, MODE, slot.raw())
+        });
     }
 
     /// See [`super::starved`].
@@ -392,15 +401,16 @@ impl<S: Source> Registry<S> {
         }
     }
 
-    /// Whether a call that may wait can do without looking at all ready bits: they are many, and were looked at a moment ago.
-    /// What was set since is found by the next such call, or before the thread sleeps.
+    /// Whether a call that may wait can do without looking at all ready bits: they are many, and
+    /// were looked at a moment ago. What was set since is found by the next such call, or before
+    /// the thread sleeps.
     pub(crate) fn collected_lately(&self) -> bool {
         let serve = self.source.bits_serve();
         serve != 0 && sys::ticks().wrapping_sub(self.collected.load(Ordering::Relaxed)) < serve
     }
 
-    /// Takes the ready bits of the process and gives each to the sets that its socket is in. No set's lock
-    /// is held here.
+    /// Takes the ready bits of the process and gives each to the sets that its socket is in. No
+    /// set's lock is held here.
     pub(crate) fn collect(&'static self, own: &Set<S>) {
         if self.source.bits_serve() != 0 {
             self.collected.store(sys::ticks(), Ordering::Relaxed);
@@ -415,8 +425,8 @@ impl<S: Source> Registry<S> {
                     taken
                 });
             });
-            // A set that was still armed when it was asked may have been rung before the bit was taken, which
-            // was then its bit as well. One that was not is judged for nothing.
+            // A set that was still armed when it was asked may have been rung before the bit was
+            // taken, which was then its bit as well. One that was not is judged for nothing.
             if taken && passed {
                 self.homes(home, |set| self.hand_over(own, set, slot, |_, _| true));
             }
@@ -432,8 +442,8 @@ impl<S: Source> Registry<S> {
         meant: impl FnOnce(u64, Events) -> bool,
     ) {
         let ring = self.enter(set, |state| {
-            // A bit says that an armed word was taken. Where this process has armed none it was a relative's, who
-            // finds the bit where it is.
+            // A bit says that an armed word was taken. Where this process has armed none it was a
+            // relative's, who finds the bit where it is.
             let armed = state.armed(slot);
             let bell = state.bell_id().filter(|bell| !armed.is_empty() && meant(*bell, armed))?;
             state.rung(&self.source, slot);
@@ -501,19 +511,20 @@ impl<S: Source> Registry<S> {
         }
         let Some(member) = state.get(index) else { return };
         let (slot, between) = (member.slot, member.entry == Entry::Between);
-        // Gone to another process, the file may come back under this number, where nobody is registered.
+        // Gone to another process, the file may come back under this number, where nobody is
+        // registered.
         let left = !member.present && !self.source.settled(slot);
         if (between || left) && !set.dormant.load(Ordering::Relaxed) {
-            // A detector is silent after one event; this one might go on when another descriptor keeps the
-            // file open.
+            // A detector is silent after one event; this one might go on when another descriptor
+            // keeps the file open.
             let _ = kernel::remove(state.epfd(), fd);
         }
         state.drop_member(&self.source, index);
         self.left(set, state, fd, slot);
     }
 
-    /// A member has changed. If somebody sleeps on the set it is judged or armed on the spot; otherwise the
-    /// next wait does it.
+    /// A member has changed. If somebody sleeps on the set it is judged or armed on the spot;
+    /// otherwise the next wait does it.
     pub(crate) fn nudge(&'static self, set: &Set<S>, state: &mut State<S>, index: u32, now: bool) {
         let Some(member) = state.get(index) else { return };
         if member.entry == Entry::Program {

@@ -1,9 +1,10 @@
 //! The mirror of one epoll object: its members, and the lists that keep waiting O(ready).
 //!
-//! **The invariant of the lists.** A member that the program wants events of (present, not disabled) and
-//! whose socket is special is always in at least one of: the *queue* (to be judged by the next wait), the
-//! *warm* list (judged by every wait), or *armed* (the other side rings the set's bell and sets the
-//! socket's ready bit). So nothing that becomes ready is missed, and nothing else is looked at.
+//! **The invariant of the lists.** A member that the program wants events of (present, not
+//! disabled) and whose socket is special is always in at least one of: the *queue* (to be judged by
+//! the next wait), the *warm* list (judged by every wait), or *armed* (the other side rings the
+//! set's bell and sets the socket's ready bit). So nothing that becomes ready is missed, and
+//! nothing else is looked at.
 //!
 //! It must not know how a wait is put together, nor which sets exist.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -54,18 +55,20 @@ pub(crate) struct Member {
     pub(crate) disabled: bool,
     pub(crate) entry: Entry,
     pub(crate) serial: u32,
-    /// A one-shot kernel entry (state Between, level triggered) that has fired and must be set again.
+    /// A one-shot kernel entry (state Between, level triggered) that has fired and must be set
+    /// again.
     pub(crate) fired: bool,
     /// Something happened that edge triggering must report, beside what the progress counters say.
     pub(crate) edge: bool,
     /// The peer's FIN has come: to be reported like `edge`.
     pub(crate) fin: bool,
-    /// What an edge-triggered member has told of an end that the device has brought: the kernel says
-    /// the same of FIN.
+    /// What an edge-triggered member has told of an end that the device has brought: the kernel
+    /// says the same of FIN.
     pub(crate) over: Events,
     /// The kernel's entry has spoken since the member was last judged.
     pub(crate) told: bool,
-    /// Edge triggered, and back from its device: what the program was told there is not news when the kernel says it.
+    /// Edge triggered, and back from its device: what the program was told there is not news when
+    /// the kernel says it.
     pub(crate) returned: bool,
     /// The kernel's entry was set anew since, and will say at once what is known: that there is
     /// room, or urgent data, or an end.
@@ -149,8 +152,8 @@ pub(crate) struct State<S: Source> {
     pub(crate) waits: u32,
     /// When the kernel was last asked, on the clock of `wait::ticks`.
     pub(crate) asked: u64,
-    /// An edge-triggered entry was set anew since the kernel was last asked, and has its say before the
-    /// member is judged: otherwise its edge would be told by the member and then by the entry.
+    /// An edge-triggered entry was set anew since the kernel was last asked, and has its say before
+    /// the member is judged: otherwise its edge would be told by the member and then by the entry.
     pub(crate) entry_news: bool,
     /// Somebody polls the epoll descriptor itself, or has put it into another set.
     pub(crate) watched: bool,
@@ -162,8 +165,8 @@ pub(crate) struct State<S: Source> {
     pub(crate) changes: u32,
     /// The last gathering stopped for want of room.
     pub(crate) early: bool,
-    /// The last gathering reported a member that the kernel has called dead, which each wait judges by
-    /// a call to the kernel: so it may be asked for the others, too.
+    /// The last gathering reported a member that the kernel has called dead, which each wait judges
+    /// by a call to the kernel: so it may be asked for the others, too.
     pub(crate) dead_told: bool,
     /// Whose turn it is, the kernel's or ours, when there is room for one.
     pub(crate) turn: usize,
@@ -238,7 +241,13 @@ impl<S: Source> State<S> {
         self.get(index)?.next_of_slot.checked_sub(1)
     }
 
-    pub(crate) fn insert(&mut self, fd: RawFd, slot: SlotId, events: u32, data: u64) -> Option<u32> {
+    pub(crate) fn insert(
+        &mut self,
+        fd: RawFd,
+        slot: SlotId,
+        events: u32,
+        data: u64,
+    ) -> Option<u32> {
         let key = usize::try_from(fd).ok()?;
         let place = slot.raw() as usize;
         if self.by_fd.len() <= key {
@@ -306,7 +315,9 @@ impl<S: Source> State<S> {
 
     /// Forgets a member; the kernel's entry is the caller's business.
     pub(crate) fn drop_member(&mut self, source: &S, index: u32) {
-        let Some(member) = self.members.get_mut(index as usize).and_then(Option::take) else { return };
+        let Some(member) = self.members.get_mut(index as usize).and_then(Option::take) else {
+            return;
+        };
         Self::give_up_place(member.place);
         self.outliving.retain(|i| *i != index);
         if let Some(place) = self.by_fd.get_mut(member.key as usize).filter(|i| **i == index + 1) {
@@ -360,7 +371,8 @@ impl<S: Source> State<S> {
             let serial = self.next_serial;
             self.next_serial = if serial + 1 < kernel::EVENT { serial + 1 } else { 1 };
             // There are far fewer members than serials (descriptors end at 2^20), so this ends.
-            if let std::collections::btree_map::Entry::Vacant(place) = self.by_serial.entry(serial) {
+            if let std::collections::btree_map::Entry::Vacant(place) = self.by_serial.entry(serial)
+            {
                 place.insert(index);
                 return serial;
             }
@@ -380,8 +392,8 @@ impl<S: Source> State<S> {
         }
     }
 
-    /// Takes the bell out of all of the slot's words. It stood there for every member of that slot (a
-    /// socket can be in a set under several descriptors), so all of them have to be judged anew.
+    /// Takes the bell out of all of the slot's words. It stood there for every member of that slot
+    /// (a socket can be in a set under several descriptors), so all of them have to be judged anew.
     pub(crate) fn unarm(&mut self, source: &S, slot: SlotId) {
         if let Some(bell) = self.bell_id() {
             source.disarm(slot, bell);
@@ -397,7 +409,8 @@ impl<S: Source> State<S> {
         }
     }
 
-    /// The directions into whose words this process has put the set's bell for the slot, and not heard of it since.
+    /// The directions into whose words this process has put the set's bell for the slot, and not
+    /// heard of it since.
     pub(crate) fn armed(&self, slot: SlotId) -> Events {
         core::iter::successors(self.first_of(slot), |index| self.next_of(*index))
             .filter_map(|index| self.get(index))
@@ -415,7 +428,8 @@ impl<S: Source> State<S> {
                 continue;
             }
             if let (true, Some(bell)) = (member.armed == Events::IN | Events::OUT, bell) {
-                // One direction rang; the other's word may still be there, and is put in anew later.
+                // One direction rang; the other's word may still be there, and is put in anew
+                // later.
                 source.disarm(slot, bell);
             }
             member.armed = Events::empty();

@@ -1,8 +1,8 @@
-//! `epoll_wait`: user space first, the kernel on a time basis and before every sleep, and each return of
-//! the kernel judged before the program sees it.
+//! `epoll_wait`: user space first, the kernel on a time basis and before every sleep, and each
+//! return of the kernel judged before the program sees it.
 //!
-//! One descriptor yields at most one event for each call: what the kernel says under a token is only noted
-//! at the member, and members are judged once, after the kernel was asked.
+//! One descriptor yields at most one event for each call: what the kernel says under a token is
+//! only noted at the member, and members are judged once, after the kernel was asked.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -23,12 +23,14 @@ use crate::readiness::source::{Bell, Events, SlotId, Source};
 use crate::sync::signals::{self, Since};
 use crate::sys;
 
-/// The kernel is asked by every so many-th wait, and after this many ticks (about 50 µs at 2 to 3 GHz).
+/// The kernel is asked by every so many-th wait, and after this many ticks (about 50 µs at 2 to 3
+/// GHz).
 const CALLS: u32 = 8;
 const TICKS: u64 = 125_000;
 /// How many members ahead of the one that is judged are foreseen.
 const AHEAD: usize = 4;
-/// Sleep at most so long when there is no bell to be had, or a member says both "ready" and "nothing".
+/// Sleep at most so long when there is no bell to be had, or a member says both "ready" and
+/// "nothing".
 const NAP: Duration = Duration::from_millis(5);
 /// The most events that the kernel takes.
 const MOST: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
@@ -69,8 +71,8 @@ impl Call {
         let spec = time.map(timespec);
         let spec = spec.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
         let max = c_int::try_from(self.out.max).unwrap_or(MOST);
-        // SAFETY: `Registry::wait` was promised that the array has room for `max`, that the mask is null or
-        // valid, and that `real` is what it should be.
+        // SAFETY: `Registry::wait` was promised that the array has room for `max`, that the mask is
+        // null or valid, and that `real` is what it should be.
         let n = unsafe { (self.real)(self.epfd, self.out.at, max, spec, self.mask) };
         usize::try_from(n).map_err(|_| Errno(sys::errno()))
     }
@@ -91,7 +93,8 @@ impl<S: Source> Registry<S> {
     /// As the kernel.
     ///
     /// # Safety
-    /// `events` is null or valid for `max` events, `mask` null or valid; `real` as [`RealWait`] says.
+    /// `events` is null or valid for `max` events, `mask` null or valid; `real` as [`RealWait`]
+    /// says.
     pub unsafe fn wait(
         &'static self,
         epfd: RawFd,
@@ -153,8 +156,9 @@ impl<S: Source> Registry<S> {
     ) -> Result<usize, Errno> {
         let mut deadline = Deadline::after(timeout);
         deadline.begin();
-        // SeqCst, here and below: whoever makes the set special stores that and then reads this count. If it found
-        // nobody, nothing is armed, and this thread must not sleep before it has looked.
+        // SeqCst, here and below: whoever makes the set special stores that and then reads this
+        // count. If it found nobody, nothing is armed, and this thread must not sleep before it has
+        // looked.
         set.sleepers.fetch_add(1, Ordering::SeqCst);
         if set.special.load(Ordering::SeqCst) {
             set.sleepers.fetch_sub(1, Ordering::SeqCst);
@@ -177,8 +181,8 @@ impl<S: Source> Registry<S> {
         if rang {
             self.collect(set);
         }
-        // What the kernel reported in the program's own words may be about a member that has changed since:
-        // it goes out alone.
+        // What the kernel reported in the program's own words may be about a member that has
+        // changed since: it goes out alone.
         if n > 0 {
             self.leave(set);
             return Ok(n);
@@ -186,7 +190,8 @@ impl<S: Source> Registry<S> {
         self.wait_special(set, call, deadline)
     }
 
-    /// The kernel's call, interrupted by looks for what relatives have done, of which one has just been.
+    /// The kernel's call, interrupted by looks for what relatives have done, of which one has just
+    /// been.
     fn sleep_in_parts(
         &'static self,
         set: &'static Set<S>,
@@ -198,7 +203,9 @@ impl<S: Source> Registry<S> {
         loop {
             let left = deadline.left();
             let result = call.sleep(sooner(left, Some(pause)));
-            if result != Ok(0) || left.is_some_and(|left| left <= pause) || set.special.load(Ordering::SeqCst)
+            if result != Ok(0)
+                || left.is_some_and(|left| left <= pause)
+                || set.special.load(Ordering::SeqCst)
             {
                 return result;
             }
@@ -265,8 +272,8 @@ impl<S: Source> Registry<S> {
             }
             let nap = if sleep.ready { sooner(sleep.nap, Some(NAP)) } else { sleep.nap };
             let nap = sooner(sooner(nap, pause), self.source.wake_up_interval());
-            // A handler ran while we were looking and spinning. As in the kernel, what is ready counts
-            // more.
+            // A handler ran while we were looking and spinning. As in the kernel, what is ready
+            // counts more.
             let interrupted = !matches!(seen.since(), Since::Nothing);
             let time = if interrupted { Some(Duration::ZERO) } else { sooner(left, nap) };
             let result = call.sleep(time);
@@ -282,10 +289,15 @@ impl<S: Source> Registry<S> {
         }
     }
 
-    /// Everything that can be had without sleeping, when the ready bits were collected. When a spin comes next (`lazy`) and there is something to
-    /// spin over, the kernel is asked on its time basis only: the sleep after the spin asks it anyway. `None`
-    /// from inside.
-    fn sweep(&'static self, set: &'static Set<S>, call: Call, lazy: bool) -> Option<Result<usize, Errno>> {
+    /// Everything that can be had without sleeping, when the ready bits were collected. When a spin
+    /// comes next (`lazy`) and there is something to spin over, the kernel is asked on its time
+    /// basis only: the sleep after the spin asks it anyway. `None` from inside.
+    fn sweep(
+        &'static self,
+        set: &'static Set<S>,
+        call: Call,
+        lazy: bool,
+    ) -> Option<Result<usize, Errno>> {
         let found = self.enter(set, |state| {
             state.waits = state.waits.wrapping_add(1);
             for i in 0..state.patient.len() {
@@ -299,7 +311,8 @@ impl<S: Source> Registry<S> {
                 || sys::ticks().wrapping_sub(state.asked) > TICKS;
             let (mut n, mut rang, mut asked) = (0, false, lazy && !state.warm.is_empty());
             if due {
-                // Half of the room, so that neither side starves the other; all of it when ours is empty.
+                // Half of the room, so that neither side starves the other; all of it when ours is
+                // empty.
                 state.turn ^= 1;
                 let all = state.queue.is_empty() && state.warm.is_empty();
                 let limit = if all { call.out.max } else { (call.out.max + state.turn) / 2 };
@@ -340,8 +353,8 @@ impl<S: Source> Registry<S> {
         // With no set's lock held: it goes on with pairings of all sets.
         let attaching = self.source.attaching();
         self.enter(set, |state| {
-            // SeqCst, and before the lists are looked at: whoever adds to them later, under this lock, sees
-            // the count and rings.
+            // SeqCst, and before the lists are looked at: whoever adds to them later, under this
+            // lock, sees the count and rings.
             set.sleepers.fetch_add(1, Ordering::SeqCst);
             if state.bell.is_none() {
                 state.need_bell(&self.source);
@@ -413,7 +426,8 @@ impl<S: Source> Registry<S> {
         n
     }
 
-    /// Passes on what this thread leaves behind: to other sleepers, and to whoever polls the set itself.
+    /// Passes on what this thread leaves behind: to other sleepers, and to whoever polls the set
+    /// itself.
     fn pass_on(&self, set: &Set<S>, state: &mut State<S>) {
         let mut ring = state.early && set.sleepers.load(Ordering::SeqCst) > 0;
         state.early = false;
@@ -442,11 +456,12 @@ impl<S: Source> Registry<S> {
     fn spin(&'static self, set: &'static Set<S>, deadline: Deadline) -> bool {
         let Some(none) = SlotId::from_raw(1) else { return false };
         let Some(mut slots) = Room::<_, 0>::new(WARM, none) else { return false };
-        let spun = Room::<_, 0>::new(WARM, (0, Events::empty(), false, 0_u64)).is_some_and(|mut ask| {
-            let found = self.spin_over(set, deadline, slots.slice(), ask.slice());
-            ask.release();
-            found
-        });
+        let spun =
+            Room::<_, 0>::new(WARM, (0, Events::empty(), false, 0_u64)).is_some_and(|mut ask| {
+                let found = self.spin_over(set, deadline, slots.slice(), ask.slice());
+                ask.release();
+                found
+            });
         slots.release();
         spun
     }
@@ -502,7 +517,8 @@ impl<S: Source> State<S> {
         verdict.due || !self.park(source, index)
     }
 
-    /// Asks the kernel without waiting; the count of the program's events, and whether the bell rang.
+    /// Asks the kernel without waiting; the count of the program's events, and whether the bell
+    /// rang.
     fn ask_kernel(&mut self, epfd: RawFd, out: Out, limit: usize) -> Result<(usize, bool), Errno> {
         self.asked = sys::ticks();
         self.entry_news &= limit == 0;
@@ -513,8 +529,8 @@ impl<S: Source> State<S> {
             let n = unsafe { kernel::events_now(epfd, out.at, limit) }?;
             let (kept, bell) = self.sift(out, n);
             rang |= bell;
-            // Ours alone may have filled the room, with the program's behind them. It ends: an event under a
-            // token is edge-triggered or one-shot, so each comes once.
+            // Ours alone may have filled the room, with the program's behind them. It ends: an
+            // event under a token is edge-triggered or one-shot, so each comes once.
             if kept > 0 || n < limit || n == 0 {
                 return Ok((kept, rang));
             }
@@ -548,9 +564,9 @@ impl<S: Source> State<S> {
         (kept, rang)
     }
 
-    /// Takes out what the kernel reported in the program's words before the member came under a token: it is
-    /// judged like everything else now, and another thread may have it already. What the program's data do
-    /// not tell apart stays.
+    /// Takes out what the kernel reported in the program's words before the member came under a
+    /// token: it is judged like everything else now, and another thread may have it already. What
+    /// the program's data do not tell apart stays.
     fn outdated(&mut self, out: Out, n: usize) -> usize {
         let mut kept = 0;
         for i in 0..n.min(out.max) {
@@ -570,7 +586,8 @@ impl<S: Source> State<S> {
         self.call = self.call.wrapping_add(1);
         let mut warm = [0; WARM];
         let count = self.warm.len().min(WARM);
-        let (behind, first) = self.warm.split_at_checked(self.warm_turn % count.max(1)).unwrap_or_default();
+        let (behind, first) =
+            self.warm.split_at_checked(self.warm_turn % count.max(1)).unwrap_or_default();
         for (to, from) in warm.iter_mut().zip(first.iter().chain(behind)) {
             *to = *from;
         }

@@ -1,7 +1,9 @@
-//! How a pump ends: by the program, by its peer, by the rules; and what has to be carried out before it is over.
+//! How a pump ends: by the program, by its peer, by the rules; and what has to be carried out
+//! before it is over.
 //!
-//! Must not know how bytes are carried. Entry points: [`Pump::abort`], [`Pump::fin`], [`Pump::gone`], [`Pump::give_up`], by who
-//! knows of an end; [`Pump::finished`], after which [`Pump::close`] is left.
+//! Must not know how bytes are carried. Entry points: [`Pump::abort`], [`Pump::fin`],
+//! [`Pump::gone`], [`Pump::give_up`], by who knows of an end; [`Pump::finished`], after which
+//! [`Pump::close`] is left.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::{PeerEnd, Pump};
@@ -24,8 +26,9 @@ impl<Q: QueuePair> Pump<Q> {
         self.hang_up();
     }
 
-    /// The program's side was reset, or is gone: what was posted is still sent, and no clean end is said to a peer of ours.
-    /// Any other gets the word of every close (`wire-protocol §6.1`): its reader hears of no other end (`§6.2`).
+    /// The program's side was reset, or is gone: what was posted is still sent, and no clean end is
+    /// said to a peer of ours. Any other gets the word of every close (`wire-protocol §6.1`): its
+    /// reader hears of no other end (`§6.2`).
     pub fn abort(&mut self) {
         self.closing = true;
         self.end_delivered = true;
@@ -37,8 +40,8 @@ impl<Q: QueuePair> Pump<Q> {
         }
     }
 
-    /// FIN came from the program's socket: it has closed, unless its side of the window says that it only shut
-    /// its sending side.
+    /// FIN came from the program's socket: it has closed, unless its side of the window says that
+    /// it only shut its sending side.
     pub fn fin(&mut self) {
         self.gone |= !self.port.ended();
     }
@@ -48,8 +51,8 @@ impl<Q: QueuePair> Pump<Q> {
         self.gone = true;
     }
 
-    /// Whether the program has closed and all that it sent, and the farewell, has been carried out; or the
-    /// connection ended otherwise. Then only [`Self::close`] is left.
+    /// Whether the program has closed and all that it sent, and the farewell, has been carried out;
+    /// or the connection ended otherwise. Then only [`Self::close`] is left.
     #[must_use]
     pub fn finished(&self) -> bool {
         let done = matches!(self.stream.state(), State::Disconnected | State::Error);
@@ -75,9 +78,11 @@ impl<Q: QueuePair> Pump<Q> {
         self.port.has_outgoing() && self.stream.state().writable()
     }
 
-    /// The peer is taken for gone: nothing is waited for any more. Its pair is to be ended by the caller, at once.
+    /// The peer is taken for gone: nothing is waited for any more. Its pair is to be ended by the
+    /// caller, at once.
     pub fn give_up(&mut self) {
-        // What has come is the program's. A window that is not to be believed takes nothing, and no more is said to it.
+        // What has come is the program's. A window that is not to be believed takes nothing, and no
+        // more is said to it.
         if self.deliver().is_ok_and(|moved| moved) {
             self.port.wake_reader();
         }

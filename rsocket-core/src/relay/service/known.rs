@@ -1,6 +1,7 @@
 //! What the service thread looks up: whose a window is, and who listens where.
 //!
-//! Must not know what a relay does. Entry points: [`belongs`], [`listener`], [`listens_for`] and their opposites.
+//! Must not know what a relay does. Entry points: [`belongs`], [`listener`], [`listens_for`] and
+//! their opposites.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! What the service thread does with a relay that ends, one whose place becomes another's, and one that is never quiet.
+//! What the service thread does with a relay that ends, one whose place becomes another's, and one
+//! that is never quiet.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -27,7 +28,8 @@ fn placed(over: bool) -> &'static Relay {
     relay
 }
 
-/// Whoever runs a relay and finds its end leaves the rest to the service thread, which has to hear of it.
+/// Whoever runs a relay and finds its end leaves the rest to the service thread, which has to hear
+/// of it.
 #[test]
 fn the_thread_hears_of_an_end_that_others_find() {
     let service = service();
@@ -46,14 +48,17 @@ fn the_thread_hears_of_an_end_that_others_find() {
     hearing.heard(s, true);
     let by_hearing = service.was_nudged();
     SERVICE.store(core::ptr::null_mut(), Ordering::Release);
-    assert!(!too_early && armed && by_arming && by_hearing, "{too_early} {armed} {by_arming} {by_hearing}");
+    assert!(
+        !too_early && armed && by_arming && by_hearing,
+        "{too_early} {armed} {by_arming} {by_hearing}"
+    );
     let key = relay.key();
     service.look(key, &mut Hot::new());
     assert!(Relay::of_key(key).is_none(), "its place is given back");
 }
 
-/// Between the look that finds a relay over and the one that takes it out another thread may have done so, and a third
-/// may have the place.
+/// Between the look that finds a relay over and the one that takes it out another thread may have
+/// done so, and a third may have the place.
 #[test]
 fn a_place_that_is_anothers_by_now_is_left_alone() {
     let (service, relay) = (service(), placed(true));

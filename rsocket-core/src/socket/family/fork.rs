@@ -1,8 +1,8 @@
-//! What a fork, and an exec, make of the holders: the child is one before it is born, and a program that another takes the place
-//! of is none while that is tried.
+//! What a fork, and an exec, make of the holders: the child is one before it is born, and a program
+//! that another takes the place of is none while that is tried.
 //!
-//! Must not know what else is to be done then ([`crate::process`], [`crate::socket::life`]). Entry points: [`fork_prepare`],
-//! [`fork_child`], [`leave_all`].
+//! Must not know what else is to be done then ([`crate::process`], [`crate::socket::life`]). Entry
+//! points: [`fork_prepare`], [`fork_child`], [`leave_all`].
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,8 +12,8 @@ use super::{
 use crate::socket::slot::SlotId;
 use crate::sys::pid;
 
-/// Before fork: the child is entered as a holder of everything that this process holds, so that it can
-/// never find a slot freed under it.
+/// Before fork: the child is entered as a holder of everything that this process holds, so that it
+/// can never find a slot freed under it.
 pub fn fork_prepare() {
     let Some(family) = get() else { return };
     let child = take_entry(family, EXPECTED);
@@ -21,8 +21,8 @@ pub fn fork_prepare() {
     each_local(|_, s| s.holders.add(child));
 }
 
-/// In the parent after fork: the child's entry is the child's. If fork failed nobody takes it over, and
-/// [`fork_failed`] undoes it.
+/// In the parent after fork: the child's entry is the child's. If fork failed nobody takes it over,
+/// and [`fork_failed`] undoes it.
 pub fn fork_parent() {}
 
 /// After a fork that failed.
@@ -39,8 +39,8 @@ pub fn fork_failed() {
     }
 }
 
-/// In the child after fork: takes over the entry that the parent made. Where it made none, since it has no socket, the child
-/// takes one when it needs it.
+/// In the child after fork: takes over the entry that the parent made. Where it made none, since it
+/// has no socket, the child takes one when it needs it.
 pub fn fork_child() {
     let Some(family) = get() else { return };
     let child = CHILD.take();
@@ -50,8 +50,8 @@ pub fn fork_child() {
     }
 }
 
-/// Before exec, in a process that is to become another program: it stops being a holder as far as we
-/// can tell. The kernel keeps what is inherited open; the peer's FIN stays right.
+/// Before exec, in a process that is to become another program: it stops being a holder as far as
+/// we can tell. The kernel keeps what is inherited open; the peer's FIN stays right.
 ///
 /// What `kept` says yes to is passed on to that program, which goes on as a holder.
 pub fn leave_all(kept: impl Fn(SlotId) -> bool) {
@@ -83,8 +83,11 @@ fn mark_left(id: SlotId, left: bool) -> bool {
     let bit = 1 << (id.raw() % 64);
     // Relaxed: only the thread that calls exec asks.
     LEFT.get(id.raw() as usize / 64).is_some_and(|w| {
-        let before =
-            if left { w.fetch_or(bit, Ordering::Relaxed) } else { w.fetch_and(!bit, Ordering::Relaxed) };
+        let before = if left {
+            w.fetch_or(bit, Ordering::Relaxed)
+        } else {
+            w.fetch_and(!bit, Ordering::Relaxed)
+        };
         before & bit != 0
     })
 }

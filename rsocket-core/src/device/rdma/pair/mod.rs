@@ -1,19 +1,24 @@
-//! One end of a connected pair: the seam's [`QueuePair`] over a reliable connection of an RDMA device.
+//! One end of a connected pair: the seam's [`QueuePair`] over a reliable connection of an RDMA
+//! device.
 //!
-//! - *Memory* is mapped and registered for the pair alone; its name is its address and the region's key.
-//! - *Posts* copy their bytes into a ring of registered memory, the staging ring, or give them to the device
-//!   at once where they are short enough (`inline`), and are carried out by the device in order.
-//! - *Words* are the immediate data of a write, or, where the transport knows none (iWARP), a SEND of 4 bytes
-//!   into the slot of a receive (`wire-protocol §4.2`), from a slot of the post's own where they are not taken at once: the
-//!   room of the staging ring is all for bytes. Every request is signalled but the first of two
-//!   that the device has taken at once (`post` says why).
-//! - *Receives*: a few more than the caller asks for, against senders that are not bound by credits.
-//! - *The end*: our posts are carried out first, then the connection manager tells the peer, which is told by
-//!   whoever reads its events ([`RdmaPair::peer_gone`]).
+//! - *Memory* is mapped and registered for the pair alone; its name is its address and the region's
+//!   key.
+//! - *Posts* copy their bytes into a ring of registered memory, the staging ring, or give them to
+//!   the device at once where they are short enough (`inline`), and are carried out by the device
+//!   in order.
+//! - *Words* are the immediate data of a write, or, where the transport knows none (iWARP), a SEND
+//!   of 4 bytes into the slot of a receive (`wire-protocol §4.2`), from a slot of the post's own
+//!   where they are not taken at once: the room of the staging ring is all for bytes. Every request
+//!   is signalled but the first of two that the device has taken at once (`post` says why).
+//! - *Receives*: a few more than the caller asks for, against senders that are not bound by
+//!   credits.
+//! - *The end*: our posts are carried out first, then the connection manager tells the peer, which
+//!   is told by whoever reads its events ([`RdmaPair::peer_gone`]).
 //!
-//! `post` makes work requests, `report` reads completions. Must not know what the words mean. Entry point:
-//! [`CmId::create_pair`](super::CmId::create_pair). Exactly one thread at a time uses a pair, and cannot be cancelled while it
-//! does: a device's library may make system calls that are cancellation points (`relay::table::Relay`).
+//! `post` makes work requests, `report` reads completions. Must not know what the words mean. Entry
+//! point: [`CmId::create_pair`](super::CmId::create_pair). Exactly one thread at a time uses a
+//! pair, and cannot be cancelled while it does: a device's library may make system calls that are
+//! cancellation points (`relay::table::Relay`).
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::{c_int, c_void};
@@ -91,14 +96,15 @@ enum Life {
 
 /// One end of a pair. Dropped, it ends the connection at once.
 pub struct RdmaPair {
-    // Dropped in this order: regions and channel before the identifier. The queues go first, in `drop`.
+    // Dropped in this order: regions and channel before the identifier. The queues go first, in
+    // `drop`.
     regions: Vec<Region>,
     /// The program's own memory that the peer may write.
     exposed: Vec<Exposed>,
     domain: Arc<Domain>,
     staging_memory: Region,
-    /// In message mode, the slots of the receives, and behind them those of the words that are sent and that the device does
-    /// not take at once, one for each post.
+    /// In message mode, the slots of the receives, and behind them those of the words that are sent
+    /// and that the device does not take at once, one for each post.
     slots: Option<Region>,
     device: &'static Device,
     qp: *mut ffi::ibv_qp,
@@ -129,7 +135,8 @@ pub struct RdmaPair {
 
     receive_queue: u16,
     spare: u16,
-    /// Words ever reported to the caller; each has used one receive, be it one that the caller posted or a spare one.
+    /// Words ever reported to the caller; each has used one receive, be it one that the caller
+    /// posted or a spare one.
     reported: u64,
     /// Receives not given to the device yet.
     owed: u16,
@@ -161,17 +168,21 @@ fn unpinned(e: Errno, needed: u64) -> CmError {
 impl RdmaPair {
     pub(super) fn new(id: Arc<Identifier>, params: &PairParams) -> Result<Self, CmError> {
         let device = id.device()?.ok_or(CmError::Os(Errno::NOTCONN))?;
-        let send_queue = clipped(params.send_queue, device.limits.queue.min(device.limits.completions / 2));
+        let send_queue =
+            clipped(params.send_queue, device.limits.queue.min(device.limits.completions / 2));
         let receive_queue =
             clipped(params.receive_queue, device.limits.queue.min(device.limits.completions / 4));
-        let most = device.limits.queue.min(device.limits.completions / 2) - u32::from(receive_queue).min(1);
-        let spare = u32::from(params.spare_receives).min(most.saturating_sub(u32::from(receive_queue)));
+        let most = device.limits.queue.min(device.limits.completions / 2)
+            - u32::from(receive_queue).min(1);
+        let spare =
+            u32::from(params.spare_receives).min(most.saturating_sub(u32::from(receive_queue)));
         let receives = u32::from(receive_queue) + spare;
         // A ring of no lines could carry nothing where there is no inline data.
         let staging = params.staging.max(4096);
         let domain = Domain::new(device)?;
-        let pinned =
-            |len: u32, access| Region::new(&domain, len, access).map_err(|e| unpinned(e, u64::from(len)));
+        let pinned = |len: u32, access| {
+            Region::new(&domain, len, access).map_err(|e| unpinned(e, u64::from(len)))
+        };
         let channel = match params.events {
             None => Some(Channel::open(device)?),
             Some(source) if core::ptr::eq(source.device(), device) => None,
@@ -184,7 +195,9 @@ impl RdmaPair {
             staging_memory: pinned(staging, ffi::LOCAL_WRITE)?,
             slots: match device.mode() {
                 Mode::Immediate => None,
-                Mode::Message => Some(pinned((receives + u32::from(send_queue)) * SLOT, ffi::LOCAL_WRITE)?),
+                Mode::Message => {
+                    Some(pinned((receives + u32::from(send_queue)) * SLOT, ffi::LOCAL_WRITE)?)
+                }
             },
             device,
             qp: core::ptr::null_mut(),
@@ -223,14 +236,18 @@ impl RdmaPair {
             (None, None) => core::ptr::null_mut(),
         };
         let depth = c_int::try_from(u32::from(self.send_queue) + receives).unwrap_or(c_int::MAX);
-        // SAFETY: the context and the channel are open; the key is not used as a pointer by anybody.
-        self.cq = unsafe { (f.ibv_create_cq)(device.context, depth, params.key as *mut c_void, channel, 0) };
+        // SAFETY: the context and the channel are open; the key is not used as a pointer by
+        // anybody.
+        self.cq = unsafe {
+            (f.ibv_create_cq)(device.context, depth, params.key as *mut c_void, channel, 0)
+        };
         if self.cq.is_null() {
             return Err(CmError::Os(gate::last_error()));
         }
         // Some devices refuse the number instead of giving fewer.
-        self.make_queue_pair(params.inline, receives)
-            .or_else(|e| if params.inline == 0 { Err(e) } else { self.make_queue_pair(0, receives) })
+        self.make_queue_pair(params.inline, receives).or_else(|e| {
+            if params.inline == 0 { Err(e) } else { self.make_queue_pair(0, receives) }
+        })
     }
 
     fn make_queue_pair(&mut self, inline: u32, receives: u32) -> Result<(), CmError> {
@@ -247,8 +264,8 @@ impl RdmaPair {
         let (device, pd) = (self.device, self.domain.pd());
         let mut made = core::ptr::null_mut();
         self.id.call(|f, id| {
-            // SAFETY: the identifier is alive and the gate held; context and protection domain are those of
-            // the same device that we opened ourselves, and stay as long as the pair.
+            // SAFETY: the identifier is alive and the gate held; context and protection domain are
+            // those of the same device that we opened ourselves, and stay as long as the pair.
             unsafe {
                 (*id).verbs = device.context;
                 (*id).pd = pd;
@@ -264,9 +281,9 @@ impl RdmaPair {
         Ok(())
     }
 
-    /// The key's owner was told that the connection is over ([`Kind::Disconnected`](super::Kind)): what had
-    /// arrived can still be polled, then the end. Wakes whoever sleeps on the pair. Also ends a pair at once,
-    /// without waiting for its posts.
+    /// The key's owner was told that the connection is over ([`Kind::Disconnected`](super::Kind)):
+    /// what had arrived can still be polled, then the end. Wakes whoever sleeps on the pair. Also
+    /// ends a pair at once, without waiting for its posts.
     pub fn peer_gone(&mut self) {
         if matches!(self.life, Life::Open | Life::Closing) {
             self.life = Life::Broken;
@@ -279,11 +296,13 @@ impl RdmaPair {
     #[must_use]
     pub fn path_mtu(&self) -> Option<u32> {
         // SAFETY: all zeroes is a value of these structures of numbers and pointers.
-        let (mut attr, mut init): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) = unsafe { core::mem::zeroed() };
+        let (mut attr, mut init): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) =
+            unsafe { core::mem::zeroed() };
         let query = self.device.loaded.table.ibv_query_qp;
         // SAFETY: the queue pair is alive, the structures are ours to be written.
         let failed = unsafe { query(self.qp, &raw mut attr, ffi::QP_PATH_MTU, &raw mut init) };
-        // SAFETY: an enum of C's as wide as a u32, read as the number that it is: a code from 1 (256 bytes) to 5.
+        // SAFETY: an enum of C's as wide as a u32, read as the number that it is: a code from 1
+        // (256 bytes) to 5.
         let code = unsafe { (&raw const attr.path_mtu).cast::<u32>().read() };
         (failed == 0 && (1..=5).contains(&code)).then(|| 128 << code)
     }
@@ -318,7 +337,8 @@ impl RdmaPair {
         self.device
     }
 
-    /// Tells the peer by the connection manager, once. To be tried again when a handler interrupted us.
+    /// Tells the peer by the connection manager, once. To be tried again when a handler interrupted
+    /// us.
     fn disconnect(&mut self) {
         if !self.disconnected {
             let told = self.id.disconnect();
@@ -334,7 +354,9 @@ impl RdmaPair {
         attributes.qp_state = ffi::ibv_qp_state::IBV_QPS_ERR;
         let qp = self.qp;
         // SAFETY: the queue pair is alive.
-        let _ = self.id.call(|f, _| unsafe { (f.ibv_modify_qp)(qp, &raw mut attributes, ffi::QP_STATE) });
+        let _ = self
+            .id
+            .call(|f, _| unsafe { (f.ibv_modify_qp)(qp, &raw mut attributes, ffi::QP_STATE) });
     }
 
     fn region(&self, addr: u64, len: usize) -> Result<*mut u8, MemoryError> {
@@ -352,7 +374,8 @@ impl QueuePair for RdmaPair {
     }
 
     fn register(&mut self, len: u32) -> Result<Sge, MemoryError> {
-        let region = Region::new(&self.domain, len, ffi::REMOTE_WRITE).map_err(|_| MemoryError::Exhausted)?;
+        let region = Region::new(&self.domain, len, ffi::REMOTE_WRITE)
+            .map_err(|_| MemoryError::Exhausted)?;
         let sge = region.sge();
         self.regions.push(region);
         Ok(sge)
@@ -427,7 +450,13 @@ impl QueuePair for RdmaPair {
         self.send(word, token)
     }
 
-    fn post_message(&mut self, bytes: &[u8], target: Sge, word: Word, token: u64) -> Result<(), PostError> {
+    fn post_message(
+        &mut self,
+        bytes: &[u8],
+        target: Sge,
+        word: Word,
+        token: u64,
+    ) -> Result<(), PostError> {
         self.message(bytes, target, word, token)
     }
 
@@ -473,8 +502,9 @@ impl QueuePair for RdmaPair {
     fn take_event(&mut self) -> bool {
         let Some(channel) = &self.channel else { return false };
         let mut came = false;
-        // Each look is a system call: one, and another only where more events were asked for. The first whatever was asked
-        // for: an event too many of some device's would keep its descriptor readable for ever.
+        // Each look is a system call: one, and another only where more events were asked for. The
+        // first whatever was asked for: an event too many of some device's would keep its
+        // descriptor readable for ever.
         while channel.next().is_some() {
             came = true;
             self.unacknowledged += 1;
@@ -483,7 +513,8 @@ impl QueuePair for RdmaPair {
                 break;
             }
         }
-        // An event that was asked for twice comes once. One that is still to come is found by the next look.
+        // An event that was asked for twice comes once. One that is still to come is found by the
+        // next look.
         self.asked = 0;
         if self.unacknowledged >= 64 {
             self.acknowledge();
@@ -529,15 +560,16 @@ impl Drop for RdmaPair {
                 0
             });
             if destroyed.is_err() {
-                // In a handler that interrupted the gate: all of it is leaked, for the device has it.
+                // In a handler that interrupted the gate: all of it is leaked, for the device has
+                // it.
                 self.leak();
                 return;
             }
         }
         self.acknowledge();
         if !self.cq.is_null() {
-            // SAFETY: no queue pair uses it any more. It waits until another thread has acknowledged an event
-            // that it just took.
+            // SAFETY: no queue pair uses it any more. It waits until another thread has
+            // acknowledged an event that it just took.
             unsafe { (self.device.loaded.table.ibv_destroy_cq)(self.cq) };
         }
     }

@@ -14,7 +14,8 @@ use crate::wire::word::Word;
 /// Set in the number of a receive.
 pub(super) const RECEIVE: u64 = 1 << 63;
 
-/// Receives posted by one call; few, since all of them are made anew each time, and some five are once the pair stands.
+/// Receives posted by one call; few, since all of them are made anew each time, and some five are
+/// once the pair stands.
 const CHAIN: usize = 8;
 
 /// Where the bytes of a request are.
@@ -54,9 +55,10 @@ impl Request {
         Self { opcode, bytes, target, immediate: word.unwrap_or(Word(0)), token, signalled: true }
     }
 
-    /// The first half of a message in message mode. The report of the second says as much as one of its own would. But
-    /// where the device reads our memory later it has one all the same: soft-iWARP hands such memory to TCP without a copy
-    /// if the request is not signalled, and calls it done while TCP still reads there.
+    /// The first half of a message in message mode. The report of the second says as much as one of
+    /// its own would. But where the device reads our memory later it has one all the same:
+    /// soft-iWARP hands such memory to TCP without a copy if the request is not signalled, and
+    /// calls it done while TCP still reads there.
     #[inline(always)]
     fn first_half(bytes: Bytes, target: Sge) -> Self {
         let signalled = !matches!(bytes, Bytes::None | Bytes::Inline(..) | Bytes::Staged(.., true));
@@ -96,8 +98,8 @@ impl RdmaPair {
     fn staged(&mut self, piece: Piece, len: u32) -> &mut [u8] {
         let at = self.staging_memory.addr() + u64::from(piece.at);
         match self.staging_memory.at(at, len as usize) {
-            // SAFETY: inside the staging memory, initialised since it was mapped; the ring gave the piece to
-            // this post alone, and the device only reads it, after it was posted.
+            // SAFETY: inside the staging memory, initialised since it was mapped; the ring gave the
+            // piece to this post alone, and the device only reads it, after it was posted.
             Some(place) => unsafe { core::slice::from_raw_parts_mut(place, len as usize) },
             None => &mut [],
         }
@@ -121,7 +123,10 @@ impl RdmaPair {
     }
 
     /// Does what `f` says; when it is refused, the staging ring is as it was.
-    fn whole(&mut self, f: impl FnOnce(&mut Self) -> Result<(), PostError>) -> Result<(), PostError> {
+    fn whole(
+        &mut self,
+        f: impl FnOnce(&mut Self) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
         let before = self.staging;
         let result = f(self);
         if result.is_err() {
@@ -216,8 +221,9 @@ impl RdmaPair {
         }
     }
 
-    /// Puts the word of a post to where the device reads it; not into the staging ring, all of whose room is promised to
-    /// bytes (rule 8). The place is free: the post that had it before is done, since only so many are taken.
+    /// Puts the word of a post to where the device reads it; not into the staging ring, all of
+    /// whose room is promised to bytes (rule 8). The place is free: the post that had it before is
+    /// done, since only so many are taken.
     fn place(&self, word: [u8; SLOT as usize], number: u64) -> Result<ffi::ibv_sge, PostError> {
         let slots = self.slots.as_ref().ok_or(PostError::Unsupported)?;
         let slot = self.receives() + (number % u64::from(self.send_queue)) as u32;
@@ -243,18 +249,27 @@ impl RdmaPair {
     /// Posts one request. The pair is open and has room for it.
     fn post(&mut self, request: Request) -> Result<(), PostError> {
         let mut entry = sge(0, 0, 0);
-        let mut only = self.work_request(&request, &mut entry, self.posted, core::ptr::null_mut())?;
+        let mut only =
+            self.work_request(&request, &mut entry, self.posted, core::ptr::null_mut())?;
         self.ring(&raw mut only)?;
         self.accepted(&request);
         Ok(())
     }
 
-    /// A message in message mode: the write, and the word behind it, with one doorbell. The pair is open and has room for both.
+    /// A message in message mode: the write, and the word behind it, with one doorbell. The pair is
+    /// open and has room for both.
     #[inline(always)]
-    fn halves(&mut self, bytes: Bytes, target: Sge, word: Word, token: u64) -> Result<(), PostError> {
+    fn halves(
+        &mut self,
+        bytes: Bytes,
+        target: Sge,
+        word: Word,
+        token: u64,
+    ) -> Result<(), PostError> {
         let (write, send) = (Request::first_half(bytes, target), Request::send(word, token));
         let (mut first, mut second) = (sge(0, 0, 0), sge(0, 0, 0));
-        let mut last = self.work_request(&send, &mut second, self.posted + 1, core::ptr::null_mut())?;
+        let mut last =
+            self.work_request(&send, &mut second, self.posted + 1, core::ptr::null_mut())?;
         let mut chain = self.work_request(&write, &mut first, self.posted, &raw mut last)?;
         self.ring(&raw mut chain)?;
         self.accepted(&write);
@@ -276,12 +291,14 @@ impl RdmaPair {
         wr.wr_id = number & !RECEIVE;
         wr.next = next;
         wr.opcode = request.opcode;
-        wr.imm_data_invalidated_rkey_union.imm_data = u32::from_ne_bytes(request.immediate.to_immediate());
+        wr.imm_data_invalidated_rkey_union.imm_data =
+            u32::from_ne_bytes(request.immediate.to_immediate());
         wr.wr.rdma.remote_addr = request.target.addr;
         wr.wr.rdma.rkey = request.target.rkey;
         let now;
         (*entry, now) = self.located(&request.bytes, number)?;
-        wr.send_flags = if request.signalled { ffi::SIGNALED } else { 0 } | if now { ffi::INLINE } else { 0 };
+        wr.send_flags =
+            if request.signalled { ffi::SIGNALED } else { 0 } | if now { ffi::INLINE } else { 0 };
         if entry.length != 0 {
             wr.sg_list = entry;
             wr.num_sge = 1;
@@ -289,9 +306,9 @@ impl RdmaPair {
         Ok(wr)
     }
 
-    /// Gives the device a chain of requests, all or none. What it points to lives in our caller's frame: the chain, its entries
-    /// and inline words; inline bytes are the caller's caller's, staged ones and other words in registered memory until they
-    /// are reported.
+    /// Gives the device a chain of requests, all or none. What it points to lives in our caller's
+    /// frame: the chain, its entries and inline words; inline bytes are the caller's caller's,
+    /// staged ones and other words in registered memory until they are reported.
     #[inline(always)]
     fn ring(&mut self, chain: *mut ffi::ibv_send_wr) -> Result<(), PostError> {
         // SAFETY: the queue pair is alive, and the chain as above.
@@ -308,7 +325,8 @@ impl RdmaPair {
     /// The device has the next request.
     #[inline(always)]
     fn accepted(&mut self, request: &Request) {
-        let piece = if let Bytes::Staged(piece, ..) = request.bytes { piece } else { Piece::default() };
+        let piece =
+            if let Bytes::Staged(piece, ..) = request.bytes { piece } else { Piece::default() };
         let at = (self.posted % u64::from(self.send_queue)) as usize;
         if let Some(place) = self.pending.get_mut(at) {
             *place = Pending { token: request.token, piece };
@@ -317,13 +335,14 @@ impl RdmaPair {
         self.unreported += 1;
     }
 
-    /// More receives for the caller. The spare ones let us hand them to the device several at a time.
+    /// More receives for the caller. The spare ones let us hand them to the device several at a
+    /// time.
     pub(super) fn receive(&mut self, count: u16) -> Result<(), PostError> {
         if self.life != Life::Open {
             return Err(PostError::Ended);
         }
-        // More words than the caller posted receives for may have come at once, since there are spare ones: these are
-        // replaced too.
+        // More words than the caller posted receives for may have come at once, since there are
+        // spare ones: these are replaced too.
         let held = self.received + u64::from(self.owed) - self.reported.min(self.received);
         if held + u64::from(count) > u64::from(self.receive_queue) + u64::from(self.spare) {
             return Err(PostError::Full);
@@ -343,7 +362,8 @@ impl RdmaPair {
             // SAFETY: all zeroes is a value of these structures of numbers and pointers.
             let mut chain: [ffi::ibv_recv_wr; CHAIN] = unsafe { core::mem::zeroed() };
             let mut next: *mut ffi::ibv_recv_wr = core::ptr::null_mut();
-            // From the last to the first, so that each can name its successor: the first is the last here.
+            // From the last to the first, so that each can name its successor: the first is the
+            // last here.
             let mut number = self.received + count as u64;
             for (wr, entry) in chain.iter_mut().zip(&mut entries).take(count) {
                 number -= 1;
@@ -359,7 +379,8 @@ impl RdmaPair {
                 }
                 next = wr;
             }
-            // SAFETY: the queue pair is alive; the chain lives on this stack, the slots in registered memory.
+            // SAFETY: the queue pair is alive; the chain lives on this stack, the slots in
+            // registered memory.
             if unsafe { ffi::post_receive(self.qp, next) }.is_err() {
                 self.life = Life::Broken;
                 return Err(PostError::Ended);

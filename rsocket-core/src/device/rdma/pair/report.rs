@@ -39,8 +39,8 @@ impl RdmaPair {
         out.count
     }
 
-    /// Looks at what the device has done, and carries on with closing, without reporting anything. For whoever
-    /// drives a pair whose owner does not poll it any more.
+    /// Looks at what the device has done, and carries on with closing, without reporting anything.
+    /// For whoever drives a pair whose owner does not poll it any more.
     pub fn advance(&mut self) {
         while self.gather(&mut Out { into: &mut [], count: 0 }) {}
     }
@@ -108,7 +108,8 @@ impl RdmaPair {
             return;
         }
         let word = if completion.wc_flags & ffi::WITH_IMMEDIATE != 0 {
-            // SAFETY: with immediate data, this is the field of the union that counts; it is a number.
+            // SAFETY: with immediate data, this is the field of the union that counts; it is a
+            // number.
             let immediate = unsafe { completion.imm_data_invalidated_rkey_union.imm_data };
             Some(Word::from_immediate(immediate.to_ne_bytes()))
         } else {
@@ -131,7 +132,8 @@ impl RdmaPair {
         Some(Word::from_native(bytes))
     }
 
-    /// A post was carried out, or not. Those before it were carried out: nothing is sent after a failure.
+    /// A post was carried out, or not. Those before it were carried out: nothing is sent after a
+    /// failure.
     #[inline]
     fn carried_out(&mut self, completion: &ffi::ibv_wc, out: &mut Out<'_>) {
         let number = completion.wr_id;
@@ -155,7 +157,10 @@ impl RdmaPair {
         let Some(done) = self.pending.get(at).copied() else { return };
         self.staging.give(done.piece);
         let token = done.token;
-        self.found(if success { Completion::Sent { token } } else { Completion::Failed { token } }, out);
+        self.found(
+            if success { Completion::Sent { token } } else { Completion::Failed { token } },
+            out,
+        );
     }
 
     /// The queue pair has failed, or the peer broke a rule.

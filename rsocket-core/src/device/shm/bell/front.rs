@@ -2,12 +2,12 @@
 //!
 //! To write to an eventfd costs a fraction of what a datagram costs. So one bell has an eventfd
 //! beside its socket, peers get it with the messages by which two ends meet
-//! ([`crate::attach::hello`]), and the first epoll set that needs a bell takes this one. Whoever has
-//! not got the eventfd, or has dropped it (relatives that attached before, the next program after
-//! an `exec`), rings by the socket: the set listens to both.
+//! ([`crate::attach::hello`]), and the first epoll set that needs a bell takes this one. Whoever
+//! has not got the eventfd, or has dropped it (relatives that attached before, the next program
+//! after an `exec`), rings by the socket: the set listens to both.
 //!
-//! Nobody reads the eventfd before a sleep: it stands in the set edge-triggered, where each write is
-//! an edge. Peers are of one user ([`crate::attach::trust`]): one that fills the counter, or has
+//! Nobody reads the eventfd before a sleep: it stands in the set edge-triggered, where each write
+//! is an edge. Peers are of one user ([`crate::attach::trust`]): one that fills the counter, or has
 //! writers wait, hurts nobody whom it could not stop by a signal.
 //!
 //! Must not know who sleeps. Entry points: [`offered`], [`take`].
@@ -25,8 +25,8 @@ use crate::sys;
 /// Its id; 0 while there is none.
 static FRONT: AtomicU64 = AtomicU64::new(0);
 
-/// There shall be none: the program has few descriptors, and the two of a front bell would be of these.
-/// Relaxed: a thread that does not see it finds the same.
+/// There shall be none: the program has few descriptors, and the two of a front bell would be of
+/// these. Relaxed: a thread that does not see it finds the same.
 static SCARCE: AtomicBool = AtomicBool::new(false);
 
 /// Below this number, and below the program's limit, descriptors are few.
@@ -58,7 +58,9 @@ fn first() -> Option<BellRef> {
         return None;
     }
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    if let Ok(event) = rustix::event::eventfd(0, flags).map_err(Into::into).and_then(sys::make_private) {
+    if let Ok(event) =
+        rustix::event::eventfd(0, flags).map_err(Into::into).and_then(sys::make_private)
+    {
         entry.event.store(event, Ordering::Relaxed);
     }
     // Release: pairs with the Acquire in `current`.
@@ -75,7 +77,8 @@ fn first() -> Option<BellRef> {
 pub(super) fn take() -> Option<BellRef> {
     let bell = current()?;
     // Acquire: pairs with the Release in `put_back`.
-    let taken = bell.entry()?.state.compare_exchange(SPARE, SET, Ordering::Acquire, Ordering::Relaxed);
+    let taken =
+        bell.entry()?.state.compare_exchange(SPARE, SET, Ordering::Acquire, Ordering::Relaxed);
     taken.is_ok().then_some(bell)
 }
 
@@ -122,7 +125,9 @@ mod tests {
     fn readable(fd: i32) -> bool {
         let flags = rustix::event::PollFlags::IN;
         let mut fds = [rustix::event::PollFd::from_borrowed_fd(sys::borrow(fd), flags)];
-        rustix::event::poll(&mut fds, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+        rustix::event::poll(&mut fds, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 }))
+            .unwrap()
+            == 1
     }
 
     #[test]
@@ -142,12 +147,18 @@ mod tests {
         assert!(other.id() != id && other.event() == -1);
         give_back(other);
 
-        assert_eq!((try_ring(id), readable(bell.fd()), readable(bell.event())), (Rang::Yes, true, false));
+        assert_eq!(
+            (try_ring(id), readable(bell.fd()), readable(bell.event())),
+            (Rang::Yes, true, false)
+        );
         assert!(bell.drain() && !readable(bell.fd()));
         for _ in 0..3 {
             // Handed over again, as by each connection.
             assert_eq!(meet(id, Some(copy(event))), Rang::Yes);
-            assert_eq!((try_ring(id), readable(bell.fd()), readable(bell.event())), (Rang::Yes, false, true));
+            assert_eq!(
+                (try_ring(id), readable(bell.fd()), readable(bell.event())),
+                (Rang::Yes, false, true)
+            );
             assert!(bell.drain() && !bell.drain() && !readable(bell.event()));
         }
         hang_up(id);

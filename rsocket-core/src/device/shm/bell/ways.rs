@@ -20,10 +20,10 @@ use crate::sync::lock::{OwnedLock, Taken};
 use crate::sync::thread;
 use crate::sys;
 
-/// Connected sockets, and eventfds that peers have handed over, cached by the id of the bell at their
-/// other end. A shard is chosen by the id, which is random, and changed under its lock. No lock is
-/// held while a way is written to, since whoever is woken may take the processor at once: its users
-/// are counted, and one that has any keeps its descriptor.
+/// Connected sockets, and eventfds that peers have handed over, cached by the id of the bell at
+/// their other end. A shard is chosen by the id, which is random, and changed under its lock. No
+/// lock is held while a way is written to, since whoever is woken may take the processor at once:
+/// its users are counted, and one that has any keeps its descriptor.
 pub(super) struct Ringer {
     pub(super) id: AtomicU64,
     pub(super) fd: AtomicI32,
@@ -71,8 +71,8 @@ pub(super) static RINGERS: [CachePadded<Shard>; SHARDS] = [const {
     })
 }; SHARDS];
 
-/// One bit for each shard that was ever used: nobody else's memory is touched, least of all in the child of a fork, where that
-/// would copy it.
+/// One bit for each shard that was ever used: nobody else's memory is touched, least of all in the
+/// child of a fork, where that would copy it.
 static USED: [AtomicU64; SHARDS / 64] = [const { AtomicU64::new(0) }; SHARDS / 64];
 
 /// Ways that are kept. Relaxed: it orders nothing.
@@ -83,7 +83,8 @@ fn shard(id: u64) -> Option<&'static Shard> {
     // The low bit is always 1: the shard comes from the others.
     let index = (id >> 1) as usize % SHARDS;
     let (word, bit) = (USED.get(index / 64)?, 1 << (index % 64));
-    // Relaxed: whoever forks, and any thread whose lock is to be freed in the child, has set it before.
+    // Relaxed: whoever forks, and any thread whose lock is to be freed in the child, has set it
+    // before.
     if word.load(Ordering::Relaxed) & bit == 0 {
         word.fetch_or(bit, Ordering::Relaxed);
     }
@@ -92,8 +93,9 @@ fn shard(id: u64) -> Option<&'static Shard> {
 
 /// Those that were ever used.
 fn used() -> impl Iterator<Item = &'static Shard> {
-    let bit =
-        |index: usize| USED.get(index / 64).map_or(0, |w| w.load(Ordering::Relaxed) >> (index % 64) & 1);
+    let bit = |index: usize| {
+        USED.get(index / 64).map_or(0, |w| w.load(Ordering::Relaxed) >> (index % 64) & 1)
+    };
     RINGERS.iter().enumerate().filter(move |(index, _)| bit(*index) != 0).map(|(_, shard)| &**shard)
 }
 
@@ -140,8 +142,8 @@ pub fn reach(id: u64) -> Rang {
     if id == 0 { Rang::Gone } else { by_socket(id, |_| Ok(())) }
 }
 
-/// As [`reach`]; `event` is the eventfd that the bell's owner has handed over, which is the way to it
-/// from here on.
+/// As [`reach`]; `event` is the eventfd that the bell's owner has handed over, which is the way to
+/// it from here on.
 pub fn meet(id: u64, event: Option<OwnedFd>) -> Rang {
     let reached = reach(id);
     if let Some(event) = event {
@@ -183,8 +185,8 @@ fn by_socket(id: u64, say: Say) -> Rang {
     known.and_then(|way| say_by(shard, way, id, say)).unwrap_or_else(|| anew(shard, id, say))
 }
 
-/// Runs `f` under the lock; `None` if this thread is inside already. Every entry is valid at each step
-/// of a change, so a dead holder leaves nothing to repair.
+/// Runs `f` under the lock; `None` if this thread is inside already. Every entry is valid at each
+/// step of a change, so a dead holder leaves nothing to repair.
 fn locked<R>(shard: &Shard, f: impl FnOnce() -> R) -> Option<R> {
     let tid = thread::tid();
     if matches!(shard.lock.lock(tid), Taken::Own) {
@@ -374,9 +376,12 @@ fn send_by(once: impl Fn() -> Result<usize, KernelErrno>) -> Result<(), KernelEr
 fn answer(sent: Result<(), KernelErrno>) -> Rang {
     match sent {
         Ok(()) => Rang::Yes,
-        Err(KernelErrno::CONNREFUSED | KernelErrno::NOENT | KernelErrno::CONNRESET | KernelErrno::PIPE) => {
-            Rang::Gone
-        }
+        Err(
+            KernelErrno::CONNREFUSED
+            | KernelErrno::NOENT
+            | KernelErrno::CONNRESET
+            | KernelErrno::PIPE,
+        ) => Rang::Gone,
         Err(KernelErrno::PERM | KernelErrno::ACCESS) => Rang::Forbidden,
         Err(_) => Rang::Failed,
     }
