@@ -1,4 +1,5 @@
-// What the two measuring programs share: a clock, a core to run on, and how long a process was kept from running.
+// What the two measuring programs share: a clock, a core to run on, and how long a process was kept
+// from running.
 #ifndef BENCH_H
 #define BENCH_H
 #define _GNU_SOURCE
@@ -19,7 +20,8 @@ static inline uint64_t ns(void) {
   clock_gettime(CLOCK_MONOTONIC, &t);
   return t.tv_sec * 1000000000ull + t.tv_nsec;
 }
-// Nanoseconds for which this process could have run, but others had its core (0 where the kernel does not count).
+// Nanoseconds for which this process could have run, but others had its core (0 where the kernel
+// does not count).
 static inline uint64_t kept_waiting(void) {
   unsigned long long ran = 0, waited = 0;
   FILE *f = fopen("/proc/self/schedstat", "r");
@@ -28,7 +30,8 @@ static inline uint64_t kept_waiting(void) {
   fclose(f);
   return waited;
 }
-// The share of its time, in percent, that a process was kept waiting; each writes its own, both see the two.
+// The share of its time, in percent, that a process was kept waiting; each writes its own, both see
+// the two.
 typedef struct {
   volatile uint64_t began[2], waited[2];
   volatile double percent[2];

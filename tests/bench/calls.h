@@ -1,4 +1,5 @@
-// Include it last. With -DRSOCKET the program's socket calls are those of rsocket(7); its other descriptors must not use them.
+// Include it last. With -DRSOCKET the program's socket calls are those of rsocket(7); its other
+// descriptors must not use them.
 #ifdef RSOCKET
 #include <rdma/rsocket.h>
 #define socket rsocket

@@ -1,4 +1,5 @@
-// Connections that live for one request: connect, send 64 bytes, receive 64 bytes, close, one after the other.
+// Connections that live for one request: connect, send 64 bytes, receive 64 bytes, close, one after
+// the other.
 //
 //   connects [NUMBER]: prints "us N waited PERCENT", the mean of one.
 //

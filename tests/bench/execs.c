@@ -1,6 +1,8 @@
-// What starting a program costs: fork, exec, wait of /bin/true, without a library and with one in turns.
+// What starting a program costs: fork, exec, wait of /bin/true, without a library and with one in
+// turns.
 //
-//   execs NUMBER LIBRARY: prints "without N with N", microseconds, the quicker quartile of each, with LIBRARY in LD_PRELOAD.
+//   execs NUMBER LIBRARY: prints "without N with N", microseconds, the quicker quartile of each,
+//   with LIBRARY in LD_PRELOAD.
 #include "bench.h"
 
 #include <spawn.h>

@@ -1,13 +1,15 @@
 // Many idle connections and a busy one on one epoll object.
 //
-//   idle [NUMBER [ROUNDS [FEW]]]: prints "p50 NS p99 NS kib N mapped N growth N": round trips of the busy one; the resident memory of both
-//   ends for each idle connection, what there is of it, and what it seems to be when a page that both have mapped counts twice; and, with
-//   FEW, how many times as long a round trip is as beside FEW idle ones (0 without). A machine's speed changes from second to second, so the
-//   two take turns of milliseconds, each in processes of its own; and a cache line's way from core to core may depend on which page it is in,
-//   so that each turn has another busy connection. The median of the turns' ratios is told.
+//   idle [NUMBER [ROUNDS [FEW]]]: prints "p50 NS p99 NS kib N mapped N growth N": round trips of
+//   the busy one; the resident memory of both ends for each idle connection, what there is of it,
+//   and what it seems to be when a page that both have mapped counts twice; and, with FEW, how many
+//   times as long a round trip is as beside FEW idle ones (0 without). A machine's speed changes
+//   from second to second, so the two take turns of milliseconds, each in processes of its own; and
+//   a cache line's way from core to core may depend on which page it is in, so that each turn has
+//   another busy connection. The median of the turns' ratios is told.
 //
-// A child serves by epoll on core 1; its parent connects, exchanges 64 bytes on each connection, and then asks on the
-// last one, spinning, on core 0.
+// A child serves by epoll on core 1; its parent connects, exchanges 64 bytes on each connection,
+// and then asks on the last one, spinning, on core 0.
 #include "bench.h"
 
 #include <arpa/inet.h>
@@ -32,8 +34,8 @@ static int by_size(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return x < y ? -1 : x > y;
 }
-// Resident memory of two processes in KiB: of each its share ("Pss": a page is divided by the number of those who have it), and all that
-// each has mapped ("Rss").
+// Resident memory of two processes in KiB: of each its share ("Pss": a page is divided by the
+// number of those who have it), and all that each has mapped ("Rss").
 typedef struct {
   double share, mapped;
 } memory;
@@ -117,7 +119,8 @@ static int meet(long number, side *to) {
   pin(0);
   return 0;
 }
-// Round trips, each time the mean of some that follow one another; those that warm up are not counted.
+// Round trips, each time the mean of some that follow one another; those that warm up are not
+// counted.
 static int burst(int fd, long times, uint32_t *t) {
   for (long i = -(times / 4 + 100); i < times; i++) {
     uint64_t t0 = ns();

@@ -1,7 +1,8 @@
 // What the machine allows at this moment, without any sockets: the ground that ratios stand on.
 //
-//   limits line [MILLISECONDS]: prints "line NS": the median round trip of one cache line between two cores
-//   limits ring [MIB]: prints "ring MB/s": the best of three sizes of a ring between two cores, two copies, streaming stores
+//   limits line [MILLISECONDS]: prints "line NS": the median round trip of one cache line between
+//   two cores limits ring [MIB]: prints "ring MB/s": the best of three sizes of a ring between two
+//   cores, two copies, streaming stores
 #include "bench.h"
 
 #include <emmintrin.h>
@@ -33,7 +34,8 @@ static pid_t answerer(lines *l) {
     atomic_store_explicit(&l->back, seen = now, memory_order_release);
   }
 }
-// Batches of round trips until the time is over; the median batch, so that a moment without a core does not count.
+// Batches of round trips until the time is over; the median batch, so that a moment without a core
+// does not count.
 static double line_round_trip(lines *l, unsigned milliseconds) {
   static double batch[MOST];
   pid_t p = answerer(l);
@@ -59,7 +61,8 @@ static void streaming_copy(char *to, const char *from, size_t n) {
   for (size_t i = 0; i < n; i += 16) _mm_stream_si128((void *)(to + i), _mm_load_si128((const void *)(from + i)));
   _mm_sfence();
 }
-// One writer, one reader, each copies; `there` counts the bytes that were written, `back` those that were read.
+// One writer, one reader, each copies; `there` counts the bytes that were written, `back` those
+// that were read.
 static double ring(lines *l, size_t size, uint64_t total) {
   enum { PIECE = 64 << 10 };
   char *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,4 +1,5 @@
-// One call at a time, in one process: for counting instructions, and for the time of a hook that has nothing to do.
+// One call at a time, in one process: for counting instructions, and for the time of a hook that
+// has nothing to do.
 //
 //   once foreign NUMBER: write() on a descriptor that is no socket
 //   once send NUMBER, once receive NUMBER: 64 bytes between two ends of a connection, both here
@@ -38,7 +39,8 @@ static ssize_t modify(int fd) {
 
 __attribute__((noinline)) ssize_t measured(ssize_t (*call)(int), int fd) { return call(fd); }
 
-// Both ends of a connection; calls until nothing is refused, which is when a device has taken it over.
+// Both ends of a connection; calls until nothing is refused, which is when a device has taken it
+// over.
 static int meet(int *ends) {
   struct sockaddr_in a = {.sin_family = AF_INET};
   socklen_t n = sizeof a;

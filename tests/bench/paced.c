@@ -1,7 +1,8 @@
-// What a slow conversation costs: a message of 64 bytes and its answer each millisecond, then nothing at all.
+// What a slow conversation costs: a message of 64 bytes and its answer each millisecond, then
+// nothing at all.
 //
-//   paced [MILLISECONDS [IDLE_MILLISECONDS]]: prints "cpu_us N idle_us N": processor time of both ends for each message, and
-//   for the whole time at rest (both blocked in a receive).
+//   paced [MILLISECONDS [IDLE_MILLISECONDS]]: prints "cpu_us N idle_us N": processor time of both
+//   ends for each message, and for the whole time at rest (both blocked in a receive).
 //
 // The child serves on core 1, the parent asks on core 0.
 #include "bench.h"

@@ -1,8 +1,9 @@
 // Round trips of 64 bytes with both sides spinning (MSG_DONTWAIT), pinned to two cores.
 //
-//   pingpong [ROUNDS [blocking]]: prints "p50 NS p99 NS mean NS waited PERCENT" of the round trip and checks every
-//   message. Ten of them are timed together, since looking at the clock takes a tenth of one. `waited` is how much of
-//   the time the one of the two that got less of its core was kept from it by others. `blocking`: the calls wait.
+//   pingpong [ROUNDS [blocking]]: prints "p50 NS p99 NS mean NS waited PERCENT" of the round trip
+//   and checks every message. Ten of them are timed together, since looking at the clock takes a
+//   tenth of one. `waited` is how much of the time the one of the two that got less of its core was
+//   kept from it by others. `blocking`: the calls wait.
 //
 // Two processes: the parent serves on core 1, the child asks on core 0. Both inherit LD_PRELOAD.
 // With -DRSOCKET it calls rsocket(7).

@@ -1,5 +1,5 @@
-// A stream one way: prints "MB/s N waited PERCENT". The receiver counts every byte and checks a sample of each
-// part. `waited` as in pingpong.c.
+// A stream one way: prints "MB/s N waited PERCENT". The receiver counts every byte and checks a
+// sample of each part. `waited` as in pingpong.c.
 //
 //   stream [MIB] [WRITE_KIB]: 1024 MiB in writes of 256 KiB if not told otherwise.
 #include "bench.h"
@@ -12,7 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// The eight bytes at a position that is a multiple of 4096 say which position it is; the rest of the page is fixed.
+// The eight bytes at a position that is a multiple of 4096 say which position it is; the rest of
+// the page is fixed.
 static uint64_t mark(uint64_t pos) { return (pos ^ 0x5bd1e995) * 0x9E3779B97F4A7C15ull; }
 
 static int sender(const struct sockaddr_in *a, uint64_t total, size_t chunk, waits *w) {

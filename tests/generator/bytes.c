@@ -1,4 +1,5 @@
-// Calls that move bytes: send and receive in all spellings, by file, pipe and stream, and the urgent byte.
+// Calls that move bytes: send and receive in all spellings, by file, pipe and stream, and the
+// urgent byte.
 #include "generator.h"
 
 // The byte at a position of the stream that s[end] sends.
@@ -182,7 +183,8 @@ static void until_ready(int s, short events) {
   poll(&p, 1, 1000);
 }
 
-// The urgent byte and the one behind it, both read at once: a mark that is passed later changes what FIONREAD counts.
+// The urgent byte and the one behind it, both read at once: a mark that is passed later changes
+// what FIONREAD counts.
 void do_urgent(int end) {
   int to = g.s[!end], off = 0;
   char u = 0, c = 0;

@@ -1,15 +1,17 @@
-// A generator of calls: random sequences on a TCP connection in mid-life, made once without the library and once with it.
+// A generator of calls: random sequences on a TCP connection in mid-life, made once without the
+// library and once with it.
 //
 //   generator run FIRST COUNT [OPTION...]   writes one line a call ("SEED STEP CALL = RESULT")
 //   generator replay SEED [OPTION...]       the calls of one seed
 //   generator other PATH [-6]               the other process, which has the accepted end
 //
-// Options: -6; -s leaves out what cannot be where TCP is excluded; -o PATH meets the other process there (else both ends
-// are this one's); -k KEEP, a string of 0 and 1, says which calls are made.
+// Options: -6; -s leaves out what cannot be where TCP is excluded; -o PATH meets the other process
+// there (else both ends are this one's); -k KEEP, a string of 0 and 1, says which calls are made.
 //
-// It knows nothing of the library. `tests/generator/run` runs it both ways and compares what was written, so whatever is
-// written must not depend on time: before each call all bytes that were sent have arrived (`settle`), and no call moves
-// more than the buffers of both ends hold. A line "SEED kind NAME" says that a limit of the library's was met.
+// It knows nothing of the library. `tests/generator/run` runs it both ways and compares what was
+// written, so whatever is written must not depend on time: before each call all bytes that were
+// sent have arrived (`settle`), and no call moves more than the buffers of both ends hold. A line
+// "SEED kind NAME" says that a limit of the library's was met.
 #include "generator.h"
 
 world g;
@@ -21,7 +23,8 @@ unsigned pick(unsigned n) {
   return (unsigned)(state >> 33) % n;
 }
 
-// Each call has random numbers of its own, so that one may be left out and the others stay as they are.
+// Each call has random numbers of its own, so that one may be left out and the others stay as they
+// are.
 static void random_from(uint64_t seed) {
   state = seed * 0x9e3779b97f4a7c15u + 0x1234567;
   for (int i = 0; i < 8; i++) pick(2);

@@ -25,7 +25,8 @@
 
 enum { MOST = 20, LARGEST = 3000, WARM = 40, OUT = 240 };
 
-// All that a sequence knows. It goes as it is to a program that goes on after exec, and to the other process and back.
+// All that a sequence knows. It goes as it is to a program that goes on after exec, and to the
+// other process and back.
 typedef struct {
   uint64_t seed, last;      // the sequence under way; the first that is not made
   int step;                 // the call under way

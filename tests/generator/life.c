@@ -1,9 +1,9 @@
 // Calls that change who has the connection and under what number, and those that end it.
 #include "generator.h"
 
-// The connection is about to go to somebody who may have the kernel alone. What lies unread in a device cannot be put
-// before what TCP has brought behind it, nor come by TCP to an end that takes nothing more: the library resets the
-// connection then. False: this is left alone.
+// The connection is about to go to somebody who may have the kernel alone. What lies unread in a
+// device cannot be put before what TCP has brought behind it, nor come by TCP to an end that takes
+// nothing more: the library resets the connection then. False: this is left alone.
 static int may_give_away(int end) {
   if (g.closed[!end] || g.ended[!end] || g.back[!end] || (g.deaf[end] && g.ended[end])) {
     if (waiting(end) > 0) {
@@ -40,7 +40,8 @@ void do_number(int end) {
   if (how == 3) other = dup3(s, s == 70 + end ? 80 + end : 70 + end, 0);
   if (how == 4) other = passed(s);
   if (how == 1) fcntl(other, F_SETFD, 0);  // it is to live through exec
-  // A registration stays with its old number: it is taken away first, so that the old number means nothing any more.
+  // A registration stays with its old number: it is taken away first, so that the old number means
+  // nothing any more.
   epoll_ctl(g.set, EPOLL_CTL_DEL, s, NULL);
   if (other != s) close(s);
   g.s[end] = other;

@@ -1,5 +1,5 @@
-// The process that has the accepted end, where the two ends are no relatives: it is started apart, and told over a UNIX
-// socket which call to make. World and question go there and back as they are.
+// The process that has the accepted end, where the two ends are no relatives: it is started apart,
+// and told over a UNIX socket which call to make. World and question go there and back as they are.
 #include "generator.h"
 
 enum { PAIR = 'p', SETTLED = 's', STEP = 'c', CLOSE = 'x' };

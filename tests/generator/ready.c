@@ -1,4 +1,5 @@
-// Calls that ask: readiness in all spellings and sets, options, and other sockets with pointers that lead nowhere.
+// Calls that ask: readiness in all spellings and sets, options, and other sockets with pointers
+// that lead nowhere.
 #include "generator.h"
 
 static void by_poll(int end) {
@@ -41,7 +42,8 @@ static void by_epoll(int end) {
   SAY("%d epoll_ctl %d %#x = %d %s", end, op, wanted, r, error(r));
 }
 
-// Twice: a call that finds one thing ready need not look for others, as long as the next call finds them.
+// Twice: a call that finds one thing ready need not look for others, as long as the next call finds
+// them.
 static void by_wait(void) {
   struct epoll_event e[4];
   unsigned seen[2] = {0, 0}, spelling = pick(2);
@@ -96,7 +98,8 @@ void do_option(int end) {
   else modes(end);
 }
 
-// Sockets that are none of TCP's, with pointers that lead nowhere, and the connection with none at all.
+// Sockets that are none of TCP's, with pointers that lead nowhere, and the connection with none at
+// all.
 void do_foreign(void) {
   static void *const nowhere[] = {NULL, (void *)16, (void *)-4096L};
   int udp = pick(2), s = socket(udp ? AF_INET : AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0), how = (int)pick(7);

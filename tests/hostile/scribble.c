@@ -1,10 +1,12 @@
-// A victim, a hostile peer with a valid attachment, and an honest peer beside it. All three are ordinary programs that
-// are preloaded; `scribble.sh` starts them.
+// A victim, a hostile peer with a valid attachment, and an honest peer beside it. All three are
+// ordinary programs that are preloaded; `scribble.sh` starts them.
 //
-//   scribble victim PORT            echoes every connection in a thread of its own, until SIGTERM. Its buffers end at pages that
+//   scribble victim PORT echoes every connection in a thread of its own, until SIGTERM. Its buffers
+//   end at pages that
 //                                   cannot be touched. Each call has a time-out; one that takes much longer is reported.
-//   scribble hostile PORT MS SEED   attaches, then writes over all memory that it shares with the victim, for so long
-//   scribble honest PORT MS         exchanges checked bytes for so long, or until SIGTERM
+//   scribble hostile PORT MS SEED attaches, then writes over all memory that it shares with the
+//   victim, for so long scribble honest PORT MS exchanges checked bytes for so long, or until
+//   SIGTERM
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

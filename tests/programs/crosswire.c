@@ -1,7 +1,9 @@
-// Many connections that say the same, but for the last message: whoever hears another one's is on a wrong connection.
+// Many connections that say the same, but for the last message: whoever hears another one's is on a
+// wrong connection.
 //
-//   crosswire serve PORTFILE          a thread for each connection: echoes 1000 bytes at a time, until a line comes by stdin
-//   crosswire ask PORT COUNT THREADS  COUNT connections, THREADS at a time: prints how many were right; exit 1 at the first that is not
+//   crosswire serve PORTFILE a thread for each connection: echoes 1000 bytes at a time, until a
+//   line comes by stdin crosswire ask PORT COUNT THREADS COUNT connections, THREADS at a time:
+//   prints how many were right; exit 1 at the first that is not
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,6 +1,8 @@
-// A daemon as they were written for decades: forks twice, closes everything, becomes another user, then serves.
+// A daemon as they were written for decades: forks twice, closes everything, becomes another user,
+// then serves.
 //
-//   daemon PORT FILE : serves one echo connection after another until one begins with 'q'; writes its ids to FILE.
+//   daemon PORT FILE : serves one echo connection after another until one begins with 'q'; writes
+//   its ids to FILE.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>

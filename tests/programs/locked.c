@@ -1,6 +1,6 @@
-// locked PORT FLAGS before|after N : mlockall(FLAGS) before or after N connections to an echo server are
-// made. Each moves 40 KB, and as much again at the end. Prints what mlockall said, and the memory that is
-// locked and resident, in KB.
+// locked PORT FLAGS before|after N : mlockall(FLAGS) before or after N connections to an echo
+// server are made. Each moves 40 KB, and as much again at the end. Prints what mlockall said, and
+// the memory that is locked and resident, in KB.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,7 +1,8 @@
-// A server that gives its work away in messages. `mail PORT connections PROGRAM` accepts, and passes each connection to one
-// of three workers (`PROGRAM worker connections`) over a UNIX socket, in turns; with MAIL_BLOCKS in
-// its environment after it has read one byte N and echoed 64 KiB N times, as inherit.c does. `mail PORT listener PROGRAM` passes the listening
-// socket to them, and they accept. A worker serves each connection in a child of its own, which echoes. Ends when it is
+// A server that gives its work away in messages. `mail PORT connections PROGRAM` accepts, and
+// passes each connection to one of three workers (`PROGRAM worker connections`) over a UNIX socket,
+// in turns; with MAIL_BLOCKS in its environment after it has read one byte N and echoed 64 KiB N
+// times, as inherit.c does. `mail PORT listener PROGRAM` passes the listening socket to them, and
+// they accept. A worker serves each connection in a child of its own, which echoes. Ends when it is
 // told to (SIGTERM).
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,5 +1,6 @@
-// cat, by system call instructions of its own, as programs read that are written with Rust's rustix. With -DPRINTS it also imports functions
-// of libc's that move bytes, and takes the number from a variable.
+// cat, by system call instructions of its own, as programs read that are written with Rust's
+// rustix. With -DPRINTS it also imports functions of libc's that move bytes, and takes the number
+// from a variable.
 #include <stdio.h>
 #include <sys/syscall.h>
 

@@ -1,6 +1,7 @@
-// An echo by io_uring, and by libc's calls where there is none: `PORT syscall|liburing`. Makes a ring as libuv does (by libc's
-// `syscall`) or as liburing does, connects, sends 3,000,000 bytes and compares what comes back. With a ring the sends go through it.
-// Prints `ring` or `no ring: ERROR`, then `same`.
+// An echo by io_uring, and by libc's calls where there is none: `PORT syscall|liburing`. Makes a
+// ring as libuv does (by libc's `syscall`) or as liburing does, connects, sends 3,000,000 bytes and
+// compares what comes back. With a ring the sends go through it. Prints `ring` or `no ring: ERROR`,
+// then `same`.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,7 +19,8 @@
 enum { ALL = 3000000 };
 static char out[ALL], in[ALL];
 
-// The calls that go through `syscall` are untouched: as many arguments as there can be, errno, results.
+// The calls that go through `syscall` are untouched: as many arguments as there can be, errno,
+// results.
 static int others_work(void) {
   struct timeval start, end;
   struct timespec wait = {0, 20000000};

@@ -1,13 +1,16 @@
-// A client that enters a sandbox: a seccomp filter that kills on anything but read, write, poll, futex, mmap and exit.
+// A client that enters a sandbox: a seccomp filter that kills on anything but read, write, poll,
+// futex, mmap and exit.
 //
-//   sandbox PORT WARM HOW [once] : connects, exchanges WARM bytes, enters the sandbox, takes an answer that came before it,
+//   sandbox PORT WARM HOW [once] : connects, exchanges WARM bytes, enters the sandbox, takes an
+//   answer that came before it,
 //                           exchanges 300 messages, exits 0.
 //
 //   sandbox within COMMAND... : becomes another program in a Landlock domain as below.
 //
-// HOW it is entered: `prctl`, `prctl-number` (by `syscall`); `seccomp` (by number), without no_new_privs where the user may; `tsync`, the same for all threads;
-// `libseccomp`; `landlock`: no filter, but rules by which it cannot reach abstract sockets of others; it has a second
-// connection then, without `once`; `stay`: not at all. 77: not to be had here.
+// HOW it is entered: `prctl`, `prctl-number` (by `syscall`); `seccomp` (by number), without
+// no_new_privs where the user may; `tsync`, the same for all threads; `libseccomp`; `landlock`: no
+// filter, but rules by which it cannot reach abstract sockets of others; it has a second connection
+// then, without `once`; `stay`: not at all. 77: not to be had here.
 //
 // The filter answers SECCOMP_RET_KILL_PROCESS, so one wrong system call shows as death by SIGSYS.
 #define _GNU_SOURCE

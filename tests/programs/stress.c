@@ -1,13 +1,15 @@
-// Processes and threads that fork, become other programs, duplicate descriptors, pass them on, read, write, shut
-// down and kill each other at random on one set of connections, and check every byte.
+// Processes and threads that fork, become other programs, duplicate descriptors, pass them on,
+// read, write, shut down and kill each other at random on one set of connections, and check every
+// byte.
 //
 //     stress run SECONDS SEED LIBRARY|-     LIBRARY is preloaded into everything but the coordinator; prints `ok` or what is wrong
 //
-// The model is in memory that all of them share (a file without a name, descriptor MODEL): for each direction of each
-// connection how many bytes were sent and received, under robust mutexes. Byte p of a stream is a function of the
-// stream and p. A writer that is killed inside write leaves the count within bounds, and its direction is shut down
-// next; a reader that is killed leaves it to the next one to find its place by the bytes. One process of each side, the
-// anchor, holds every connection until both directions have ended and were read to the end; it is never killed.
+// The model is in memory that all of them share (a file without a name, descriptor MODEL): for each
+// direction of each connection how many bytes were sent and received, under robust mutexes. Byte p
+// of a stream is a function of the stream and p. A writer that is killed inside write leaves the
+// count within bounds, and its direction is shut down next; a reader that is killed leaves it to
+// the next one to find its place by the bytes. One process of each side, the anchor, holds every
+// connection until both directions have ended and were read to the end; it is never killed.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -165,9 +167,10 @@ static void dup_some(int c) {
   pthread_mutex_unlock(&table);
 }
 
-// Whether the connection may be given to a program without the library. Two cases are known and documented as lost: when
-// its sender has shut it down it cannot go back to TCP with bytes unread, nor when both ends go back at a time. True with
-// the writer's lock held, so that it stays like that.
+// Whether the connection may be given to a program without the library. Two cases are known and
+// documented as lost: when its sender has shut it down it cannot go back to TCP with bytes unread,
+// nor when both ends go back at a time. True with the writer's lock held, so that it stays like
+// that.
 static int may_go_back(int c) {
   stream *s = &M->conns[c].way[!side];
   int died, nobody = 0;
@@ -259,8 +262,8 @@ static void spawn_some(void) {
   count(SPAWN);
 }
 
-// Becomes the same program again, with every descriptor where it is; or without the library, with one connection as its
-// standard input.
+// Becomes the same program again, with every descriptor where it is; or without the library, with
+// one connection as its standard input.
 static void exec_some(void) {
   char words[CONNS][40], where[20], seed[30], number[20];
   int only = roll(3) ? -1 : (int)roll(CONNS), n = 0;
@@ -328,7 +331,8 @@ static void *work(void *seed) {
     else if (what < 880) read_some(c);
     else if (what < 960) wait_some();
     else if (what < 980) dup_some(c);
-    // (What came to a program without the library in a message, and goes on from there, is documented as lost, too.)
+    // (What came to a program without the library in a message, and goes on from there, is
+    // documented as lost, too.)
     else if (what < 984 && bare) continue;
     else if (what < 984) pass_some(c);
     else if (what < 988) take_some();
@@ -340,8 +344,9 @@ static void *work(void *seed) {
   return NULL;
 }
 
-// Closes what nobody here knows of: another thread of the process that this one was had just received it. It would hold a
-// connection open, and in the long run all numbers would be taken, those that dup2 and dup3 choose too.
+// Closes what nobody here knows of: another thread of the process that this one was had just
+// received it. It would hold a connection open, and in the long run all numbers would be taken,
+// those that dup2 and dup3 choose too.
 static void forget_the_rest(void) {
   for (int fd = 3; fd < PLACES + 2 * CONNS; fd++) {
     int known = fd == MODEL || fd == MAIL || fd == MAIL + 1;
@@ -350,7 +355,8 @@ static void forget_the_rest(void) {
   }
 }
 
-// A worker's life; it ends by return, by exit or by exec, in the midst of what its other threads do.
+// A worker's life; it ends by return, by exit or by exec, in the midst of what its other threads
+// do.
 static void worker(uint64_t seed) {
   dice = seed;
   forget_the_rest();
@@ -373,7 +379,8 @@ static void begin_again(int c, int fd) {
   held[c] = (holding){fd, 0, M->conns[c].generation};
   M->conns[c].open[side] = 1;
 }
-// Side 1 decides that a connection is over and makes the model ready for the next one; side 0 dials when it sees that.
+// Side 1 decides that a connection is over and makes the model ready for the next one; side 0 dials
+// when it sees that.
 static void renew(int l) {
   for (int c = 0; c < CONNS; c++) {
     conn *k = &M->conns[c];

@@ -1,5 +1,5 @@
-// The shared model of stress.c, and one process's own view of it: which connections there are, how far each stream is,
-// which descriptor this process has for each.
+// The shared model of stress.c, and one process's own view of it: which connections there are, how
+// far each stream is, which descriptor this process has for each.
 #pragma once
 #include <errno.h>
 #include <pthread.h>
@@ -85,7 +85,8 @@ static int matches(const unsigned char *b, size_t n, uint64_t key, uint64_t p) {
   return 1;
 }
 
-// Where bytes of a stream are that are not where they should be: how many of them are right, and where the others belong.
+// Where bytes of a stream are that are not where they should be: how many of them are right, and
+// where the others belong.
 static void place(char *said, size_t room, const unsigned char *b, size_t n, uint64_t from) {
   size_t right = 0;
   enum { ENOUGH = 24 };
@@ -106,7 +107,8 @@ static void place(char *said, size_t room, const unsigned char *b, size_t n, uin
     }
 }
 
-// A descriptor for the connection, if this process has one for the present generation; not to be closed until let_go.
+// A descriptor for the connection, if this process has one for the present generation; not to be
+// closed until let_go.
 static int hold(int c) {
   int fd = -1;
   pthread_mutex_lock(&table);

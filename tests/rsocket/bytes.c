@@ -210,7 +210,8 @@ static void gone_client(int fd) {
   get_eof(fd);
 }
 
-// Whoever writes to a peer that has shut both directions is told, though it never closes and reads nothing; asleep or not.
+// Whoever writes to a peer that has shut both directions is told, though it never closes and reads
+// nothing; asleep or not.
 static void deaf_server(int fd) {
   char c;
   get(fd, &c, 1);

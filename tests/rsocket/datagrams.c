@@ -1,4 +1,5 @@
-// Datagram rsockets: two of them, and one beside a plain UDP socket. The server's has the number of the case's listener.
+// Datagram rsockets: two of them, and one beside a plain UDP socket. The server's has the number of
+// the case's listener.
 #include "datagrams.h"
 
 static void sizes_client(int l) {

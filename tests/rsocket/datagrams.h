@@ -1,4 +1,5 @@
-// What the tests of datagram rsockets share: sockets, round trips, somebody who sends everything back.
+// What the tests of datagram rsockets share: sockets, round trips, somebody who sends everything
+// back.
 #ifndef DATAGRAMS_H
 #define DATAGRAMS_H
 #include "rs.h"

@@ -1,4 +1,5 @@
-// repoll over datagram rsockets: levels, edges, one-shots, wake-ups, and sets that hold other things beside them.
+// repoll over datagram rsockets: levels, edges, one-shots, wake-ups, and sets that hold other
+// things beside them.
 #include "datagrams.h"
 
 #include <sys/epoll.h>
@@ -127,7 +128,8 @@ static void woken_client(int l) {
   stop_echo(fd);
 }
 
-// A set of datagram sockets, a listener, a stream and a pipe: each is seen when its turn comes, and no other.
+// A set of datagram sockets, a listener, a stream and a pipe: each is seen when its turn comes, and
+// no other.
 static void mixture(int l) {
   int a, b, stream[2], ends[2], set = repoll_create(0);
   CHECK(set >= 0 && pipe(ends) == 0);

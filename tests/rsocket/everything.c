@@ -1,5 +1,6 @@
-// Every function and every constant of the header, in one program that is C and C++: it compiles, it links, it runs.
-// tests/programs/rsocket.sh looks whether any name that the library exports is missing here.
+// Every function and every constant of the header, in one program that is C and C++: it compiles,
+// it links, it runs. tests/programs/rsocket.sh looks whether any name that the library exports is
+// missing here.
 #include <rdma/rsocket.h>
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-// What upstream's library gets wrong about datagrams, one case for each row of the list of its gaps, section 5.
-// (5.4 needs a device: tests/vm/datagrams.sh.)
+// What upstream's library gets wrong about datagrams, one case for each row of the list of its
+// gaps, section 5. (5.4 needs a device: tests/vm/datagrams.sh.)
 #include "datagrams.h"
 
 #include <sys/time.h>
@@ -21,7 +21,8 @@ static int there(int from, int fd, int to_port, int size) {
   return ntohs(((struct sockaddr_in *)&a)->sin_port);
 }
 
-// The two know the way to each other: over a device, two datagrams that are under way before that may change places.
+// The two know the way to each other: over a device, two datagrams that are under way before that
+// may change places.
 static void meet(int from, int fd, int to_port) {
   for (int i = 0; i < 20; i++) {
     int back = there(from, fd, to_port, 100);

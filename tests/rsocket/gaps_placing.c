@@ -1,4 +1,5 @@
-// What upstream's library gets wrong about direct placement, one case for each row of the list of its gaps, section 8.
+// What upstream's library gets wrong about direct placement, one case for each row of the list of
+// its gaps, section 8.
 #include "placing.h"
 
 // 8.1 A write that runs past the end of a mapping never comes back.
@@ -183,7 +184,8 @@ static void gap_8_06_only_connected_streams(int l) {
   EQ(rclose(fresh), 0);
 }
 
-// 8.7 Nothing tells the receiver of a write but a message behind it: whoever has that has all bytes before it.
+// 8.7 Nothing tells the receiver of a write but a message behind it: whoever has that has all bytes
+// before it.
 static void told_server(int l) {
   static unsigned char in[100000];
   int fd = take(l, 1);

@@ -1,10 +1,12 @@
-// What upstream's library gets wrong about streams, one case for a row of the list of its gaps, sections 2, 3 and 9, where
-// no other test is about just that (tests/upstream-gaps.md has them all).
+// What upstream's library gets wrong about streams, one case for a row of the list of its gaps,
+// sections 2, 3 and 9, where no other test is about just that (tests/upstream-gaps.md has them
+// all).
 #include "rs.h"
 
 static char buf[1 << 16];
 
-// A peer in a process of its own, which is killed when it has said one byte, or at once ends by `way`.
+// A peer in a process of its own, which is killed when it has said one byte, or at once ends by
+// `way`.
 static pid_t peer(void (*way)(int fd)) {
   pid_t pid = fork();
   CHECK(pid >= 0);
@@ -100,7 +102,8 @@ static void gap_2_04_peer_crash_wakes_blocked_reader(int l) {
   }
 }
 
-// 2.5 After an error a read says that the stream has ended. (Here: the other end left bytes unread.)
+// 2.5 After an error a read says that the stream has ended. (Here: the other end left bytes
+// unread.)
 static void gap_2_05_errors_are_no_ends(int l) {
   int s[2];
   pair(l, s);
@@ -211,7 +214,8 @@ static void gap_2_23_descriptors_and_2_24_high_ones(int l) {
     pair(l, s[i]);
     put(s[i][0], "x", 1), get(s[i][1], buf, 1);
   }
-  // The two ends of each, over a device two more for each end; and what a process has once, or for a pair of processes.
+  // The two ends of each, over a device two more for each end; and what a process has once, or for
+  // a pair of processes.
   int each = getenv("RS_ADDRESS") ? 3 : 1, open = descriptors();
   if (open >= 2 * N * each + 60) FAIL("%d descriptors for %d connections with both ends", open, N);
   struct rlimit most;
@@ -280,7 +284,8 @@ static void gap_3_04_a_closed_listener(int l) {
   (void)l;
 }
 
-// 3.6 SOCK_NONBLOCK does not make connecting non-blocking. 3.7 What is accepted inherits O_NONBLOCK.
+// 3.6 SOCK_NONBLOCK does not make connecting non-blocking. 3.7 What is accepted inherits
+// O_NONBLOCK.
 static void gap_3_06_and_3_07_non_blocking(int l) {
   struct sockaddr_storage a;
   socklen_t len = address(&a, port);

@@ -1,5 +1,5 @@
-// How rsockets come and go: names, connecting and accepting with and without blocking, what is refused, options,
-// forks and the end of a process.
+// How rsockets come and go: names, connecting and accepting with and without blocking, what is
+// refused, options, forks and the end of a process.
 #include "rs.h"
 
 static int port_of(const struct sockaddr_storage *a) { return ntohs(((const struct sockaddr_in *)a)->sin_port); }
@@ -83,7 +83,8 @@ static void refused_later_solo(int l) {
   EQ(rrecv(other, &c, 1, 0), 1);
 }
 
-// The connection stands, and POLLOUT says so, before anybody has accepted it; after that POLLOUT means room.
+// The connection stands, and POLLOUT says so, before anybody has accepted it; after that POLLOUT
+// means room.
 static void later_server(int l) {
   hear('c');
   nap(100);

@@ -39,7 +39,8 @@ static void on_off_solo(int l) {
   (void)l;
 }
 
-// TCP_CORK, TCP_QUICKACK, TCP_CONGESTION: what programs ask of TCP for its speed alone is taken, and holds nothing back.
+// TCP_CORK, TCP_QUICKACK, TCP_CONGESTION: what programs ask of TCP for its speed alone is taken,
+// and holds nothing back.
 static void speed_solo(int l) {
   char name[16] = "", c;
   socklen_t len = sizeof name;
@@ -62,7 +63,8 @@ static void speed_solo(int l) {
   get(ends[1], &c, 1);
 }
 
-// SO_REUSEADDR: a server starts again where one has just ended, whose connections are not forgotten yet.
+// SO_REUSEADDR: a server starts again where one has just ended, whose connections are not forgotten
+// yet.
 static void reuse_solo(int l) {
   struct sockaddr_storage a;
   int ends[2], first = fresh(), again = fresh();
@@ -98,7 +100,8 @@ static void buffers_solo(int l) {
   (void)l;
 }
 
-// SO_LINGER: off at first; on for no time, close resets; on for some time, close waits until all has been taken.
+// SO_LINGER: off at first; on for no time, close resets; on for some time, close waits until all
+// has been taken.
 static void linger_server(int l) {
   char c;
   int fd = raccept(l, NULL, NULL);
@@ -170,7 +173,8 @@ static void kind_solo(int l) {
   }
 }
 
-// SO_RCVTIMEO and SO_SNDTIMEO: for receiving, accepting and sending; a part that was done is what is returned.
+// SO_RCVTIMEO and SO_SNDTIMEO: for receiving, accepting and sending; a part that was done is what
+// is returned.
 static void timeouts_client(int fd) {
   static char big[1 << 20];
   struct timeval limit = {0, 200000}, got = {9, 9}, none = {0, 0}, bad = {0, 2000000};
@@ -213,9 +217,11 @@ static void timeouts_client_end(int fd) {
   tell('e');
 }
 
-// SO_RCVLOWAT: rrecv waits for so many bytes, rpoll says nothing of fewer; fewer are had without waiting, or at the end.
+// SO_RCVLOWAT: rrecv waits for so many bytes, rpoll says nothing of fewer; fewer are had without
+// waiting, or at the end.
 #ifdef PLAIN
-// There a call that waits is woken only by as much as the mark says, however little it needs, or the end.
+// There a call that waits is woken only by as much as the mark says, however little it needs, or
+// the end.
 enum { FIRST_MORE = 2, LAST_MORE = 5 };
 #else
 enum { FIRST_MORE = 100, LAST_MORE = 100 };
@@ -286,8 +292,8 @@ static void low_water_client(int fd) {
   EQ(rrecv(fd, buf, sizeof buf, 0), 0);
 }
 
-// TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT: kept, checked, and a listener's go to what it accepts.
-// That they take effect is shown between two hosts (tests/vm/hosts/keepalive.sh).
+// TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT: kept, checked, and a listener's go to
+// what it accepts. That they take effect is shown between two hosts (tests/vm/hosts/keepalive.sh).
 static void keep_alive_solo(int l) {
   static const int names[][3] = {{TCP_KEEPIDLE, 77, 40000}, {TCP_KEEPINTVL, 7, 40000}, {TCP_KEEPCNT, 3, 128}};
   int ends[2], value;
@@ -339,7 +345,8 @@ static void segment_solo(int l) {
   FAILS(rsetsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &value, sizeof value), EINVAL);
 }
 
-// TCP_INFO: the state and the counts are the connection's; no more is written than there is room for.
+// TCP_INFO: the state and the counts are the connection's; no more is written than there is room
+// for.
 enum { BYTES_RECEIVED = 128, BYTES_SENT = 200 };
 static int state(int fd) {
   struct tcp_info i;

@@ -1,4 +1,5 @@
-// What the tests of direct placement share: connections whose ends take mappings, and messages between them.
+// What the tests of direct placement share: connections whose ends take mappings, and messages
+// between them.
 #ifndef PLACING_H
 #define PLACING_H
 #include "rs.h"

@@ -1,4 +1,5 @@
-// The same calls of the kernel's sockets: a case that fails there, where it is the specification, is a wrong test.
+// The same calls of the kernel's sockets: a case that fails there, where it is the specification,
+// is a wrong test.
 #ifndef PLAIN_H
 #define PLAIN_H
 #include <poll.h>

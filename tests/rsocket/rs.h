@@ -1,11 +1,12 @@
-// The harness of the tests of librsocket.so's calls. One file per topic holds a table of cases; a case is what a
-// server and a client do with one connection, each in a process of its own. The process that starts them makes
-// no socket, so that the two are strangers.
+// The harness of the tests of librsocket.so's calls. One file per topic holds a table of cases; a
+// case is what a server and a client do with one connection, each in a process of its own. The
+// process that starts them makes no socket, so that the two are strangers.
 //
 //   topic [-6] [case...]    one line each: "ok name" or "FAIL name: why"
 //
-// RS_ADDRESS and RS_ADDRESS6 are addresses of this host in place of the loopback interface's; RS_SLOW is how many times
-// longer than usual everything may take. Built with -DPLAIN the calls are the kernel's own: the specification.
+// RS_ADDRESS and RS_ADDRESS6 are addresses of this host in place of the loopback interface's;
+// RS_SLOW is how many times longer than usual everything may take. Built with -DPLAIN the calls are
+// the kernel's own: the specification.
 #ifndef RS_H
 #define RS_H
 #ifndef _GNU_SOURCE

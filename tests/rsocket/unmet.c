@@ -1,5 +1,6 @@
-// Attempts to connect that come to nothing, and connections that nobody accepts. Over a device (tests/vm/rsocket.sh): it is
-// RDMA's manager that brings the two together, and RS_ADDRESS is one of an otherwise empty network.
+// Attempts to connect that come to nothing, and connections that nobody accepts. Over a device
+// (tests/vm/rsocket.sh): it is RDMA's manager that brings the two together, and RS_ADDRESS is one
+// of an otherwise empty network.
 #include "rs.h"
 
 #include <dirent.h>
@@ -17,7 +18,8 @@ static int sockets(void) {
   return n;
 }
 
-// More connections than the library has places for such that wait to be accepted: peers that are killed before give theirs back.
+// More connections than the library has places for such that wait to be accepted: peers that are
+// killed before give theirs back.
 enum { CROWDS = 11, CROWD = 100 };
 
 static void killed_server(int l) {
@@ -82,8 +84,8 @@ static void *to_nobody(void *arg) {
   return NULL;
 }
 
-// A descriptor is closed while another thread connects by it, and its number given to a socket of the kernel's: that is no
-// business of the thread's.
+// A descriptor is closed while another thread connects by it, and its number given to a socket of
+// the kernel's: that is no business of the thread's.
 static void closed_meanwhile_solo(int l) {
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t len = sizeof a;

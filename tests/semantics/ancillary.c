@@ -60,8 +60,9 @@ static void inq_of_both(int lfd) {
   }
   for (; left > 0; left -= 250) EQ(told(s[1], 250, 250), left - 250);
 }
-// A program that reads until it is told that nothing is left, and then waits for an edge. Requests are sent in two parts: at the
-// switch one of them may go by TCP, and the other may be there behind it.
+// A program that reads until it is told that nothing is left, and then waits for an edge. Requests
+// are sent in two parts: at the switch one of them may go by TCP, and the other may be there behind
+// it.
 enum { ROUNDS = 14, PART = 700, CONNECTIONS = 60 };
 static void *asks(void *fd) {
   int one = 1;

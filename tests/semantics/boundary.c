@@ -1,5 +1,5 @@
-// One call of the program's reads across the boundary between TCP and a device, either way: it gets all that is here, as from
-// one stream.
+// One call of the program's reads across the boundary between TCP and a device, either way: it gets
+// all that is here, as from one stream.
 #include "pair.h"
 
 enum { BEFORE = 3000, BEHIND = 2000, ALL = BEFORE + BEHIND, ROOM = 6000, STEP = 700, STEPS = 4 };

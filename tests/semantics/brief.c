@@ -1,4 +1,5 @@
-// Calls that sleep after others whose sleeps were short: what ends or changes a sleep does so here as well.
+// Calls that sleep after others whose sleeps were short: what ends or changes a sleep does so here
+// as well.
 #include "sem.h"
 
 #include <pthread.h>
@@ -9,8 +10,8 @@ static void on_signal(int s) {
   (void)s;
   hits++;
 }
-// The server answers a little later than a spin lasts, so that each round is a short sleep of the client.
-// Then it does what the byte says.
+// The server answers a little later than a spin lasts, so that each round is a short sleep of the
+// client. Then it does what the byte says.
 static void server(int fd) {
   char c;
   while (recv(fd, &c, 1, 0) == 1) {

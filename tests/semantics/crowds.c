@@ -1,4 +1,5 @@
-// Any number of threads on one socket: readers, writers, pollers, closers; shutdown from another thread; cancellation.
+// Any number of threads on one socket: readers, writers, pollers, closers; shutdown from another
+// thread; cancellation.
 #include "pair.h"
 
 enum { CROWD = 8 };
@@ -11,7 +12,8 @@ static void start(pthread_t *t, void *(*f)(void *), intptr_t n) {
 static void join_all(pthread_t *t, int n) {
   for (int i = 0; i < n; i++) CHECK(!pthread_join(t[i], NULL));
 }
-// Until the thread sleeps in the kernel, by all appearances: where many do, some of them look up now and then.
+// Until the thread sleeps in the kernel, by all appearances: where many do, some of them look up
+// now and then.
 static void until_asleep(pid_t tid) {
   char path[64], text[256];
   int asleep = 0;
@@ -73,7 +75,8 @@ static uint64_t sum_of_writers(void) {
   }
   return sum;
 }
-// Eight write on one end, eight read on the other: nothing is lost or doubled, and each of the eight hears of the end.
+// Eight write on one end, eight read on the other: nothing is lost or doubled, and each of the
+// eight hears of the end.
 static void write_crowd(int fd) {
   pthread_t t[CROWD];
   the_fd = fd;
@@ -407,7 +410,8 @@ enum { BURST = 40, WRITERS = 2, SLEEPERS = 2, ROUNDS = 200 };
 static int burst[BURST];
 static uint64_t rounds;
 static int writers;
-// Each writes to its share of the connections, one right after the other, and then waits until all have answered.
+// Each writes to its share of the connections, one right after the other, and then waits until all
+// have answered.
 static void *bursting(void *p) {
   intptr_t me = (intptr_t)p;
   uint64_t r = me + 7;
@@ -422,8 +426,8 @@ static void *bursting(void *p) {
   }
   return NULL;
 }
-// Each has its half of them in a set of its own, and sleeps between the bursts: it hears of each, whether it was rung for all of
-// them or for the first.
+// Each has its half of them in a set of its own, and sleeps between the bursts: it hears of each,
+// whether it was rung for all of them or for the first.
 static void *sleeping(void *p) {
   intptr_t me = (intptr_t)p;
   uint64_t left = WRITERS * rounds * (BURST / SLEEPERS);

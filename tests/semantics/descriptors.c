@@ -1,6 +1,7 @@
-// Many names for one socket: every spelling of dup, what each name has to itself (FD_CLOEXEC) and what all share (the
-// status flags), what a number stands for after another was put on it, and when the connection ends for the peer: with
-// the last of its names, in whichever process, by whatever closes it.
+// Many names for one socket: every spelling of dup, what each name has to itself (FD_CLOEXEC) and
+// what all share (the status flags), what a number stands for after another was put on it, and when
+// the connection ends for the peer: with the last of its names, in whichever process, by whatever
+// closes it.
 #include "sem.h"
 
 #include <sys/syscall.h>
@@ -226,7 +227,8 @@ static void members_client(int fd) {
   EQ(events(set, e, 5000), 1);
   EQ(e[0].data.u64, 0);
   get(c[0], &b, 1);
-  // The second member is over with its only number; the number is the first connection's, and no member.
+  // The second member is over with its only number; the number is the first connection's, and no
+  // member.
   EQ(dup2(c[0], c[1]), c[1]);
   EQ(events(set, e, 20), 0);
   struct epoll_event none = {0};
@@ -261,7 +263,8 @@ static void ranges_server(int lfd) {
   tell('e');
   echo_all(low);
 }
-// CLOSE_RANGE_CLOEXEC marks and closes nothing; CLOSE_RANGE_UNSHARE closes, closefrom too; what is below goes on.
+// CLOSE_RANGE_CLOEXEC marks and closes nothing; CLOSE_RANGE_UNSHARE closes, closefrom too; what is
+// below goes on.
 static void ranges(int fd, int from) {
   (void)fd;
   int top = dial(), low = dial();
@@ -453,7 +456,8 @@ static void held_server(int fd) {
   get_eof(fd);
   tell('e');
 }
-// Of two names the child's exec closes one; the other stays open in the new program, until that ends.
+// Of two names the child's exec closes one; the other stays open in the new program, until that
+// ends.
 static void held_client(int fd, int preloaded, int keep) {
   int s[2];
   char c;

@@ -1,4 +1,5 @@
-// Bytes arrive, all of them, in order, however they are cut: sizes, chunks, who speaks first, who waits.
+// Bytes arrive, all of them, in order, however they are cut: sizes, chunks, who speaks first, who
+// waits.
 #include "sem.h"
 
 static const size_t SIZES[] = {1,    2,    3,     7,     8,     63,    64,    65,     127,    500,     1000,        1447, 1448,

@@ -80,8 +80,8 @@ static void reset_and(int lfd, void (*leaves)(int)) {
 static void program_reset(int lfd) { reset_and(lfd, by_a_program); }
 static void call_reset(int lfd) { reset_and(lfd, by_a_call); }
 
-// Registered where the sender has gone back, with unread bytes before the end: what the reader's own
-// way back finds in the kernel was told.
+// Registered where the sender has gone back, with unread bytes before the end: what the reader's
+// own way back finds in the kernel was told.
 static void added_and_spliced(int lfd) {
   static char b[2000];
   signal(SIGPIPE, SIG_IGN);
@@ -132,8 +132,8 @@ static void own_reading_shut(int lfd) {
   }
 }
 
-// One member is dead, and told by each wait. A reset of another one is told by the first wait behind
-// it.
+// One member is dead, and told by each wait. A reset of another one is told by the first wait
+// behind it.
 static void beside_the_dead(int lfd) {
   for (int i = 0; i < 12; i++) {
     int a[2], s[2];

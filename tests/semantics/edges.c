@@ -1,11 +1,12 @@
-// Edges of epoll where the sender goes back to TCP behind unread bytes, or ends the stream there: one for each arrival, and none
-// for what was told before.
+// Edges of epoll where the sender goes back to TCP behind unread bytes, or ends the stream there:
+// one for each arrival, and none for what was told before.
 #include "pair.h"
 #include "set.h"
 
 #include <sys/syscall.h>
 
-// The sender goes back by a call that only the kernel can do; what it sends then comes behind what is unread.
+// The sender goes back by a call that only the kernel can do; what it sends then comes behind what
+// is unread.
 static void behind(int lfd, uint32_t more, int before) {
   static char b[3000];
   int s[2], n = 1000;
@@ -110,7 +111,8 @@ static void fin(int fd) {
     CHECK(now() < end && !syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_INFO, &info, &l));
   }
 }
-// The end of the stream is told at once, whatever is unread before it and however soon the set was asked before.
+// The end of the stream is told at once, whatever is unread before it and however soon the set was
+// asked before.
 static void end_beside_unread(int lfd, int mine, unsigned end) {
   static const unsigned wanted[] = {EPOLLIN, EPOLLIN | EPOLLRDHUP, EPOLLIN | EPOLLOUT | EPOLLRDHUP,
                                     EPOLLIN | EPOLLRDHUP | EPOLLET};
@@ -191,8 +193,8 @@ static void passed_after_the_end(int lfd) {
 static void own_after_the_end(int lfd) {
   for (int reads = 0; reads < 2; reads++) end_and(lfd, 0, 1, reads);
 }
-// The end was not told: the program reads it, behind what either end does with its descriptor, and hears of it by
-// the set all the same, once.
+// The end was not told: the program reads it, behind what either end does with its descriptor, and
+// hears of it by the set all the same, once.
 static void untold(int lfd, int by_message) {
   static const unsigned wanted[] = {EPOLLIN | EPOLLET, EPOLLIN | EPOLLRDHUP | EPOLLET, EPOLLRDHUP | EPOLLET};
   for (int i = 0; i < 6; i++) {
@@ -215,7 +217,8 @@ static void untold(int lfd, int by_message) {
 static void untold_end(int lfd) { untold(lfd, 0); }
 static void untold_end_of_a_passed(int lfd) { untold(lfd, 1); }
 
-// A set that is polled itself, and has just been given a connection with nothing to tell, has nothing to tell; then it has.
+// A set that is polled itself, and has just been given a connection with nothing to tell, has
+// nothing to tell; then it has.
 static void polled_set(int lfd) {
   unsigned wanted[] = {EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLRDHUP | EPOLLET, EPOLLIN | EPOLLONESHOT, EPOLLRDHUP | EPOLLET};
   int s[2];

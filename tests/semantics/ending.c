@@ -1,4 +1,5 @@
-// How a connection ends: half-close, end of file, hang-up, reset, broken pipe, and what poll and epoll say.
+// How a connection ends: half-close, end of file, hang-up, reset, broken pipe, and what poll and
+// epoll say.
 #include "sem.h"
 
 enum { ALL = POLLIN | POLLOUT | POLLRDHUP };
@@ -229,7 +230,8 @@ static void epipe_client(int fd) {
   EQ(write(fd, "x", 1), 1);  // the peer's kernel answers this with a reset
   // Asked for nothing, poll tells of the reset alone.
   CHECK(ready(fd, 0, patience(2000)) != 0);
-  // The reset came after the peer's FIN: the error is EPIPE, and it raises no signal when it is the socket's own.
+  // The reset came after the peer's FIN: the error is EPIPE, and it raises no signal when it is the
+  // socket's own.
   FAILS(write(fd, "x", 1), EPIPE);
   FAILS(write(fd, "x", 1), EPIPE);
   EQ(pipes, 2);
@@ -289,8 +291,8 @@ static void shut_rd_server(int fd) {
   tell('p');
   hear('d');
 }
-// After SHUT_RD there is an end of file where there is nothing to read; the peer's writes do not fail. (Whether
-// late bytes can still be read has changed between kernels.)
+// After SHUT_RD there is an end of file where there is nothing to read; the peer's writes do not
+// fail. (Whether late bytes can still be read has changed between kernels.)
 static void shut_rd_client(int fd) {
   char b[10];
   CHECK(!shutdown(fd, SHUT_RD));
@@ -319,7 +321,8 @@ static void shut_rdwr_client(int fd) {
   FAILS(write(fd, "x", 1), EPIPE);
   CHECK(ready(fd, ALL, 0) & POLLHUP);
 }
-// Who has shut both directions without closing takes nothing more, and whoever goes on writing is told.
+// Who has shut both directions without closing takes nothing more, and whoever goes on writing is
+// told.
 static void deaf(int fd, int at_once) {
   char b[5000];
   put_stream(fd, 8, 0, 3000, 3000);

@@ -184,7 +184,8 @@ static void lowat(int fd) {
   EQ(recv(fd, b, 20, 0), 10);
   tell('e');
 }
-// More than a sender has room for in so many small writes: who waits for all of it must not wait for ever.
+// More than a sender has room for in so many small writes: who waits for all of it must not wait
+// for ever.
 enum { SMALL_WRITES = 4000, SMALL_WRITE = 16 };
 static void small_writes_server(int fd) {
   hear('g');

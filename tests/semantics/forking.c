@@ -1,5 +1,5 @@
-// What upstream's library does wrong with fork, row by row of section 7 of the list of its gaps (gap_7_N), and the other
-// ways by which a program starts another.
+// What upstream's library does wrong with fork, row by row of section 7 of the list of its gaps
+// (gap_7_N), and the other ways by which a program starts another.
 #include "sem.h"
 
 #include <linux/filter.h>
@@ -70,7 +70,8 @@ static void child_client(int fd) {
   finish(fd);
 }
 
-// 7.2: what a child asks of the library reaches its parent's threads. Here workers accept, and connect to each other.
+// 7.2: what a child asks of the library reaches its parent's threads. Here workers accept, and
+// connect to each other.
 static void prefork_server(int lfd) {
   pid_t kid[4];
   for (int i = 0; i < 4; i++)
@@ -96,8 +97,8 @@ static void prefork_client(int fd) {
   for (int i = 0; i < 4; i++) EQ(exit_status(kid[i]), 0);
 }
 
-// 7.3: a server that polls before it reads waits for ever, and stray zero bytes arrive. Here nothing arrives before it was
-// sent, and zero bytes that are sent are the program's.
+// 7.3: a server that polls before it reads waits for ever, and stray zero bytes arrive. Here
+// nothing arrives before it was sent, and zero bytes that are sent are the program's.
 static void first_server(int fd) {
   pid_t kid = fork();
   if (!kid) {
@@ -123,8 +124,8 @@ static void first_client(int fd) {
   finish(fd);
 }
 
-// 7.4: a process that dies in the wrong moment blocks all others. Here children of both sides are killed while they send and
-// receive on connections of their own, and while others attach.
+// 7.4: a process that dies in the wrong moment blocks all others. Here children of both sides are
+// killed while they send and receive on connections of their own, and while others attach.
 static void killed_server(int lfd) {
   for (int i = 0; i < 12; i++) {
     int fd = accept(lfd, NULL, NULL);
@@ -161,7 +162,8 @@ static void killed_client(int fd) {
   }
 }
 
-// 7.5: whoever connects first is taken for the peer. Here several connect at a time, and each has its own connection.
+// 7.5: whoever connects first is taken for the peer. Here several connect at a time, and each has
+// its own connection.
 static void strangers_server(int lfd) {
   int fd[4];
   for (int i = 0; i < 4; i++) CHECK((fd[i] = accept(lfd, NULL, NULL)) >= 0);
@@ -221,8 +223,8 @@ static void flags_client(int fd) {
   finish(fd);
 }
 
-// 7.7: nothing works across exec. Here a program tries names that do not exist, becomes another one, and that one starts a
-// third; each has the connection.
+// 7.7: nothing works across exec. Here a program tries names that do not exist, becomes another
+// one, and that one starts a third; each has the connection.
 static void exec_server(int fd) {
   echo_n(fd, MIB);
   pid_t kid = fork();
@@ -247,7 +249,8 @@ static void exec_client(int fd) {
   finish(fd);
 }
 
-// 7.8: parent and child share pages that the device reads. Here the child overwrites its copy of what the parent sends.
+// 7.8: parent and child share pages that the device reads. Here the child overwrites its copy of
+// what the parent sends.
 static void pages_client(int fd) {
   size_t n = 200000;
   char *b = malloc(n), *back = malloc(n);
@@ -391,7 +394,8 @@ static void first_thread_client(int fd) {
   finish(fd);
 }
 
-// More processes than anybody keeps a list of; the last two share the connection, and one of them closes it first.
+// More processes than anybody keeps a list of; the last two share the connection, and one of them
+// closes it first.
 static void hundreds_server(int fd) {
   enum { HUNDREDS = 300 };
   static pid_t kid[HUNDREDS];
@@ -467,7 +471,8 @@ static void only_7(int ep, int ms, uint32_t want) {
   EQ(e.data.u64, 7);
   EQ(e.events & want, want);
 }
-// What the parent sleeps on is left alone by a child that closes all it has: event loops do so after a fork.
+// What the parent sleeps on is left alone by a child that closes all it has: event loops do so
+// after a fork.
 static void closes_server(int fd) {
   struct epoll_event e;
   int ep = set_of(fd, EPOLLIN);
@@ -535,7 +540,8 @@ static void sandboxed_client(int fd) {
   finish(first);
   finish(second);
 }
-// A child uses a connection that its parent sleeps on, for its end alone: the set stays as the parent made it.
+// A child uses a connection that its parent sleeps on, for its end alone: the set stays as the
+// parent made it.
 static void child_uses_server(int fd) {
   int ep = set_of(fd, EPOLLRDHUP);
   pid_t kid = fork();
@@ -586,8 +592,8 @@ static void takes_over_client(int fd) {
   }
   finish(fd);
 }
-// Parent and child each have an event loop; the child's has nothing to do with what the parent's sleeps on, though it has
-// inherited it.
+// Parent and child each have an event loop; the child's has nothing to do with what the parent's
+// sleeps on, though it has inherited it.
 static void own_loop(int ep, int fd) {
   for (;;) {
     char c;
@@ -642,7 +648,8 @@ static void two_loops_client(int fd) {
   finish(fd);
 }
 
-// Parent and child each have a set of their own with the same connection: both hear of what comes, whoever is first.
+// Parent and child each have a set of their own with the same connection: both hear of what comes,
+// whoever is first.
 static void both_hear_server(int fd) {
   int up[2], down[2];
   char c;
@@ -668,7 +675,8 @@ static void both_hear_server(int fd) {
   EQ(exit_status(kid), 0);
   echo_all(fd);
 }
-// The same, half an exchange later: the connection leaves TCP while one of them has nothing to do with that.
+// The same, half an exchange later: the connection leaves TCP while one of them has nothing to do
+// with that.
 static void both_hear_later_server(int fd) {
   char c;
   get(fd, &c, 1);
@@ -687,7 +695,8 @@ static void both_hear_later_client(int fd) {
   both_hear_client(fd);
 }
 
-// A child that was made past libc (as vsftpd makes its sessions) closes the connection; what has its number then is what it is.
+// A child that was made past libc (as vsftpd makes its sessions) closes the connection; what has
+// its number then is what it is.
 static void past_libc_server(int fd) {
   int spare = open("/dev/null", O_RDONLY);
   while (spare >= 0 && spare < fd) spare = open("/dev/null", O_RDONLY);

@@ -1,4 +1,5 @@
-// What upstream's preload library gets wrong about calls, one case for each row of the list of its gaps, section 6.
+// What upstream's preload library gets wrong about calls, one case for each row of the list of its
+// gaps, section 6.
 #include "pair.h"
 
 #include <dlfcn.h>
@@ -22,7 +23,8 @@ static void both_ways(int a, int b) {
   verify(y, sizeof y, 3, 0);
 }
 
-// 6.1 Calls that act on a placeholder: ppoll, epoll_pwait, recvmmsg, sendmmsg, FIONBIO, FIONREAD, fstat; stdio.
+// 6.1 Calls that act on a placeholder: ppoll, epoll_pwait, recvmmsg, sendmmsg, FIONBIO, FIONREAD,
+// fstat; stdio.
 static void g6_01_no_placeholder(int lfd) {
   int s[2], n = -1, on = 1;
   two(lfd, s);
@@ -234,7 +236,8 @@ static void g6_11_flag_bits(int lfd) {
   both_ways(c, s);
 }
 
-// 6.12 What was bound before the connect stays bound; a connect that does not block connects as well.
+// 6.12 What was bound before the connect stays bound; a connect that does not block connects as
+// well.
 static void g6_12_bind_then_connect(int lfd) {
   struct sockaddr_storage a, own, peer;
   int c = socket(ctx.family, SOCK_STREAM, 0);
@@ -314,7 +317,8 @@ static void g6_18_looked_up(int lfd) {
   CHECK(libc && dlsym(libc, "write"));
 }
 
-// 6.19 Raw system calls are out of reach: beside libc's, on a connection that is still TCP's, they do no harm.
+// 6.19 Raw system calls are out of reach: beside libc's, on a connection that is still TCP's, they
+// do no harm.
 static void g6_19_raw_calls(int lfd) {
   int c = dial(), s = accept(lfd, NULL, NULL);
   char b[8];

@@ -1,4 +1,5 @@
-// What upstream's library gets wrong about readiness, one case for each row of the list of its gaps, section 4.
+// What upstream's library gets wrong about readiness, one case for each row of the list of its
+// gaps, section 4.
 #include "pair.h"
 
 #include <sys/syscall.h>
@@ -79,7 +80,8 @@ static void g4_03_waiters_do_not_wake(int lfd) {
   if (woke > 6) FAIL("an idle waiter was put to sleep %ld times in 2.5 s", woke);
 }
 
-// 4.4 select never reports descriptor 0, forgets the fractions of its time, and clears the sets of a call that fails.
+// 4.4 select never reports descriptor 0, forgets the fractions of its time, and clears the sets of
+// a call that fails.
 static void g4_04_select(int lfd) {
   int s[2];
   two(lfd, s);

@@ -1,5 +1,6 @@
-// Request and answer, where one of the ends has done something for which its direction goes back to TCP: neither waits for the
-// other's delayed acknowledgement, as it does not where TCP carries both. Beside it run connections that never left TCP.
+// Request and answer, where one of the ends has done something for which its direction goes back to
+// TCP: neither waits for the other's delayed acknowledgement, as it does not where TCP carries
+// both. Beside it run connections that never left TCP.
 #include "sem.h"
 
 enum { CONNS = 25, FIRST = 40, THEN = 6, PART = 10, DELAYED_MS = 40 };
@@ -17,7 +18,8 @@ static void take(int fd, int by_kernel) {
   if (by_kernel) EQ(recv(fd, b, PART, MSG_CTRUNC), PART);
   else get(fd, b, PART);
 }
-// Such a socket stays on TCP or goes back there, and so do those that a listener gives which has it.
+// Such a socket stays on TCP or goes back there, and so do those that a listener gives which has
+// it.
 static void stays(int fd) {
   int n = 8 | 16;  // SOF_TIMESTAMPING_RX_SOFTWARE, SOF_TIMESTAMPING_SOFTWARE
   CHECK(!setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPING, &n, sizeof n));

@@ -58,7 +58,8 @@ static void reset_client(int fd) {
   EQ(said(after, 0), EPOLLOUT | EPOLLERR | EPOLLHUP);
 }
 
-// The same as soon as it is there, within what a set that has just been asked is believed: no sleep, and no poll.
+// The same as soon as it is there, within what a set that has just been asked is believed: no
+// sleep, and no poll.
 static void reset_soon_client(int fd) {
   char b[1];
   hear('c');
@@ -79,8 +80,8 @@ static void reset_soon_client(int fd) {
   EQ(said(ep, 0), EPOLLOUT | EPOLLERR | EPOLLHUP);
 }
 
-// A reset that a call on the connection itself has told of: no call behind it may know less, least of all one that has
-// something to say anyway.
+// A reset that a call on the connection itself has told of: no call behind it may know less, least
+// of all one that has something to say anyway.
 enum { RESETS = 20 };  // of which each comes at another moment
 static void resets_server(int lfd) {
   struct linger l = {1, 0};
@@ -116,7 +117,8 @@ static int told_by_error(int fd) {
   for (double limit = now() + patience(3000) / 1000.0; e && state_of(fd) != TCP_CLOSE;) CHECK(now() < limit);
   return e == ECONNRESET;
 }
-// Sets that have just been asked, each in another way; then the call, and the sets once more without a call in between.
+// Sets that have just been asked, each in another way; then the call, and the sets once more
+// without a call in between.
 static void reset_told_once(int (*told)(int), unsigned end) {
   static const unsigned wanted[] = {EPOLLIN, EPOLLOUT, EPOLLIN | EPOLLRDHUP, EPOLLIN | EPOLLOUT};
   int sets[4], fd = dial();

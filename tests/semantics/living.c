@@ -1,4 +1,5 @@
-// Connections among processes that stop, die, come in numbers: SIGSTOP, kill -9, many in turn, many at once.
+// Connections among processes that stop, die, come in numbers: SIGSTOP, kill -9, many in turn, many
+// at once.
 #include "sem.h"
 
 #include <sched.h>
@@ -124,7 +125,8 @@ static void no_leak(int round) {
     maps = m > maps ? m : maps;
   }
   if (round == ROUNDS) {
-    // What the last of the dead left is put away with the next connection; a leak would be one for each round.
+    // What the last of the dead left is put away with the next connection; a leak would be one for
+    // each round.
     if (f >= fds + ROUNDS - SETTLED) FAIL("%d descriptors, in the first rounds %d:%s", f, fds, list_fds());
     if (m > maps + 1) FAIL("%d mappings of memfds, in the first rounds %d", m, maps);
     double c = cpu_used();
@@ -294,7 +296,8 @@ static void survive_sleeping(int fd, int round) {
   get_eof(fd);
   close(fd);
 }
-// The dead one was reading, and nobody is inside a send: whoever waits for room is told, if that is all it waits for.
+// The dead one was reading, and nobody is inside a send: whoever waits for room is told, if that is
+// all it waits for.
 static uint64_t fill_up(int fd, uint64_t n) {
   static char b[100000];
   nonblock(fd, 1);
@@ -365,7 +368,8 @@ static void half_closed_victim(int fd) {
   tell('r');
   for (;;) pause();
 }
-// Nobody reads any more, and there is room for a long time: who writes a little now and then is told soon all the same.
+// Nobody reads any more, and there is room for a long time: who writes a little now and then is
+// told soon all the same.
 static void survive_trickling(int fd, int round) {
   pid_t p = hear_int();  // less than 0: it ends by itself
   static char b[10000];
@@ -608,7 +612,8 @@ static void swarm_client(int none) {
     }
   }
 }
-// A peer that has said its last reads on; who sends to it has gone to another network meanwhile, where nobody knows of that.
+// A peer that has said its last reads on; who sends to it has gone to another network meanwhile,
+// where nobody knows of that.
 static void other_network_server(int fd) {
   static char b[30000];
   CHECK(!shutdown(fd, SHUT_WR));

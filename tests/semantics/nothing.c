@@ -1,4 +1,5 @@
-// Calls that move nothing, or cannot: what they say goes by the state of the connection first, as with the kernel.
+// Calls that move nothing, or cannot: what they say goes by the state of the connection first, as
+// with the kernel.
 #include "pair.h"
 
 // A send of bytes that are nowhere: an end or an error is said first.
@@ -24,7 +25,8 @@ static void sends_from_nowhere(int lfd) {
   FAILS(send(s[0], NULL, 10, MSG_NOSIGNAL), EPIPE);
 }
 
-// A receive of no bytes waits for some, and has received nothing when its time is over. One that may not wait says so.
+// A receive of no bytes waits for some, and has received nothing when its time is over. One that
+// may not wait says so.
 static void waits_for_nothing(int lfd) {
   struct timeval little = {0, 30000}, never = {-1, 0};
   char c;

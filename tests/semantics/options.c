@@ -289,7 +289,8 @@ static void stamped(int fd) {
     get(fd, b, sizeof b);
     put(fd, b, 1);
   }
-  // The kernel starts to note the time a while after it was asked to; what it has taken before has none.
+  // The kernel starts to note the time a while after it was asked to; what it has taken before has
+  // none.
   int times = 0;
   for (int more = 20; more >= 0 && times < 18; more--) {
     nap(50);

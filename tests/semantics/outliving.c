@@ -1,5 +1,6 @@
-// epoll registrations are the file's, under the number that they were made with: they live on when that number is closed or given
-// away, as long as the file has another name. A member is registered before the connection has reason to leave TCP, and after it.
+// epoll registrations are the file's, under the number that they were made with: they live on when
+// that number is closed or given away, as long as the file has another name. A member is registered
+// before the connection has reason to leave TCP, and after it.
 #include "pair.h"
 
 enum { ROUNDS = 48, PART = 1024 };
@@ -51,7 +52,8 @@ typedef struct {
   int fd, number, dup, ep;
 } outlived;
 enum { FIRST, THEN };
-// A connection that is registered, has another name, and has lost the one that it was registered under.
+// A connection that is registered, has another name, and has lost the one that it was registered
+// under.
 static outlived begin(int fd, unsigned events, int when) {
   outlived o = {fd, fd, -1, epoll_create1(0)};
   CHECK(o.ep >= 0);

@@ -3,7 +3,8 @@
 #define PAIR_H
 #include "sem.h"
 
-// s[0] dialled, s[1] was accepted; so much has gone to and fro that the connection has had reason to leave TCP, if it is to.
+// s[0] dialled, s[1] was accepted; so much has gone to and fro that the connection has had reason
+// to leave TCP, if it is to.
 static inline void two(int lfd, int s[2]) {
   static char b[4096], c[4096];
   s[0] = dial();

@@ -1,5 +1,5 @@
-// Descriptors that go to another process in a message (SCM_RIGHTS): connections and listening sockets, used by the
-// receiver, by both, by nobody; with the library and without it.
+// Descriptors that go to another process in a message (SCM_RIGHTS): connections and listening
+// sockets, used by the receiver, by both, by nobody; with the library and without it.
 #include "sem.h"
 
 #include <sys/un.h>
@@ -109,7 +109,8 @@ static int late(int fd) {
     at += k;
   }
 }
-// A program that has no socket yet, and its child, have a copy each; the child closes its copy first.
+// A program that has no socket yet, and its child, have a copy each; the child closes its copy
+// first.
 static int two_of_one_program(void) {
   int here[2], go[2];
   char c;
@@ -321,7 +322,8 @@ static void many_server(int fd) {
   }
 }
 
-// A message that cannot be sent takes nothing away; one that nobody receives ends with the socket that it lies in.
+// A message that cannot be sent takes nothing away; one that nobody receives ends with the socket
+// that it lies in.
 static void lost_server(int fd) {
   int s[2], full = 0;
   letter l;
@@ -379,8 +381,9 @@ static void listener_client(int fd) {
   }
 }
 
-// The peer has sent, and ended, when the descriptor goes to a program without the library, with bytes unread. On TCP it
-// gets them all. (What cannot be had is said: an error, never an end that comes too early.)
+// The peer has sent, and ended, when the descriptor goes to a program without the library, with
+// bytes unread. On TCP it gets them all. (What cannot be had is said: an error, never an end that
+// comes too early.)
 static void unread_server(int fd) {
   int via;
   pid_t p = program(0, "whole", "2097152", &via);
@@ -479,8 +482,9 @@ static void both(int fd) {
   EQ(exit_status(p), 0);
 }
 
-// The sender passes its end on with nothing read of what it sent; more follows, and both shut down before the first byte is
-// read. What TCP brought before the connection left it comes first, then what was sent meanwhile, then TCP's again.
+// The sender passes its end on with nothing read of what it sent; more follows, and both shut down
+// before the first byte is read. What TCP brought before the connection left it comes first, then
+// what was sent meanwhile, then TCP's again.
 enum { ROUNDS = 600, EACH = 100, MORE = 30000 };
 static void slow_reader(int fd) {
   static char b[EACH];
@@ -516,8 +520,9 @@ static void slow_reader_done(int fd) {
   tell('o');
 }
 
-// The peer has shut down, and all of it was read to the end, when the descriptor goes to a program without the library: there
-// is nothing to be sent again, and nothing to wait for, when the peer closes.
+// The peer has shut down, and all of it was read to the end, when the descriptor goes to a program
+// without the library: there is nothing to be sent again, and nothing to wait for, when the peer
+// closes.
 static void end_read_server(int fd) {
   int via;
   pid_t p = program(0, "answer", "", &via);

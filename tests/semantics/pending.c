@@ -1,4 +1,5 @@
-// The error that a connection has still to say: which call says it, which does not, and that it is said once.
+// The error that a connection has still to say: which call says it, which does not, and that it is
+// said once.
 #include "sem.h"
 
 enum { ALL = POLLIN | POLLOUT | POLLRDHUP };
@@ -110,8 +111,8 @@ static void nothing_takes_it_client(int fd) {
   EQ(so_error(fd), 0);
 }
 
-// A call that has bytes to report leaves the error to the next one: here one that the kernel does, of an end whose sending
-// has gone back to it.
+// A call that has bytes to report leaves the error to the next one: here one that the kernel does,
+// of an end whose sending has gone back to it.
 static void reads_half(int fd) {
   char b[344];
   fill(b, sizeof b, 5, 0);
@@ -161,7 +162,8 @@ static void then_recv_client(int fd) {
   FAILS(send(fd, "x", 1, 0), EPIPE);
 }
 
-// What is moved into a pipe ends as it does for a receive: bytes, then the error, and the end after that.
+// What is moved into a pipe ends as it does for a receive: bytes, then the error, and the end after
+// that.
 static void spliced_client(int fd) {
   char b[2000];
   int p[2];

@@ -1,4 +1,5 @@
-// What a connection remembers of its end, and what calls make of flags and times that few programs use.
+// What a connection remembers of its end, and what calls make of flags and times that few programs
+// use.
 #include "pair.h"
 
 #include <sys/syscall.h>
@@ -93,7 +94,8 @@ static void reset_before_messages(int lfd) {
     close(fd);
   }
 }
-// Both ends are shut, and what is sent all the same is answered by a reset: a shutdown after it ends nothing in order.
+// Both ends are shut, and what is sent all the same is answered by a reset: a shutdown after it
+// ends nothing in order.
 static void reset_before_shutdown(int lfd) {
   int s[2];
   two(lfd, s);

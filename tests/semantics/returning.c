@@ -1,5 +1,6 @@
-// What a program asks for that only the kernel can do, in the middle of a connection's life: nothing that had arrived is lost by it,
-// whatever becomes of the peer, and what the other direction carries is not touched.
+// What a program asks for that only the kernel can do, in the middle of a connection's life:
+// nothing that had arrived is lost by it, whatever becomes of the peer, and what the other
+// direction carries is not touched.
 #include "sem.h"
 
 enum { UNREAD = 2048 };
@@ -148,7 +149,8 @@ static void stream_e(int fd) { stream(fd, 'e'); }
 static void stream_c(int fd) { stream(fd, 'c'); }
 static void stream_b(int fd) { stream(fd, 'b'); }
 
-// A program that knows nothing of the library inherits what is unread; the peer is busy until then, and ends by _exit.
+// A program that knows nothing of the library inherits what is unread; the peer is busy until then,
+// and ends by _exit.
 static int role(const char *what, const char *arg) {
   (void)what, (void)arg;
   rest(0, 0, 'e');
@@ -232,7 +234,8 @@ static void goes_on_client(int fd) {
   get_stream(fd, 6, 0, 1 << 20, 30000);
 }
 
-// Bytes that were sent before the way back and bytes that were sent after it are one stream for every call: `part` and as many more.
+// Bytes that were sent before the way back and bytes that were sent after it are one stream for
+// every call: `part` and as many more.
 enum { PART = 1000 };
 static void both_sides(int fd, int waits) {
   int n = 8 | 16, k = 0;
@@ -405,7 +408,8 @@ static void out_edges_client(int fd) {
   hear('1');
   fin_client(fd);
 }
-// Into a socket that nobody reads, until it takes no more: what the pipe gave was sent, the rest is still there.
+// Into a socket that nobody reads, until it takes no more: what the pipe gave was sent, the rest is
+// still there.
 static void in_full_server(int fd) {
   int p[2];
   char *b = malloc(1 << 16);
@@ -471,8 +475,8 @@ static void echo_client(int fd) {
   pump(fd, 9, 9, 8 << 20, 100000);
 }
 
-// A thread that sleeps until something new comes hears of it by whatever way, also when another thread has read up to
-// the end of the window meanwhile.
+// A thread that sleeps until something new comes hears of it by whatever way, also when another
+// thread has read up to the end of the window meanwhile.
 static volatile int heard, polled;
 static int watched, watcher;
 static void *sleeps_on_set(void *unused) {

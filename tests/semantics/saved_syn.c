@@ -1,5 +1,5 @@
-// TCP_SAVE_SYN and TCP_SAVED_SYN: the library uses them too, where connections of several network namespaces may meet; a program
-// sees of that nothing, and of its own use all.
+// TCP_SAVE_SYN and TCP_SAVED_SYN: the library uses them too, where connections of several network
+// namespaces may meet; a program sees of that nothing, and of its own use all.
 #include "pair.h"
 
 #ifndef TCP_SAVE_SYN

@@ -330,7 +330,8 @@ static void touch_other(int fd, int i_start) {
   if (i_start) put(fd, &c, 1), get(fd, &c, 1);
   else get(fd, &c, 1), put(fd, &c, 1);
 }
-// Does policy exclude TCP? Then a connection carries nothing until both sides have been in a call on it.
+// Does policy exclude TCP? Then a connection carries nothing until both sides have been in a call
+// on it.
 int no_tcp(void) {
   const char *tr = getenv("RSOCKET_TRANSPORT");
   return tr && *tr && !strstr(tr, "tcp");

@@ -1,15 +1,17 @@
-// The harness of the semantics tests. One file per topic holds a table of cases; a case is what a server
-// and a client do with one connection, each in a process of its own, so that each can be preloaded or not.
+// The harness of the semantics tests. One file per topic holds a table of cases; a case is what a
+// server and a client do with one connection, each in a process of its own, so that each can be
+// preloaded or not.
 //
 //   topic list                 the names of its cases
 //   topic run [-6] [case...]   run them; one line each: "ok name" or "FAIL name: why"
 //
-// `list` leaves out NOSHM and EARLY cases where policy excludes what they need, and SOLO cases if SEM_PAIRS is set.
+// `list` leaves out NOSHM and EARLY cases where policy excludes what they need, and SOLO cases if
+// SEM_PAIRS is set.
 //
-// Environment: SEM_PRELOAD_SERVER, SEM_PRELOAD_CLIENT (library for that side, or empty), SEM_WARM (bytes that
-// go to and fro before the case begins, so that the connection has had reason to leave TCP), SEM_LABEL
-// (printed before the name), SEM_TIMEOUT (seconds for one case), SEM_ADDRESS and SEM_ADDRESS6 (where cases meet, if not on
-// the loopback interface).
+// Environment: SEM_PRELOAD_SERVER, SEM_PRELOAD_CLIENT (library for that side, or empty), SEM_WARM
+// (bytes that go to and fro before the case begins, so that the connection has had reason to leave
+// TCP), SEM_LABEL (printed before the name), SEM_TIMEOUT (seconds for one case), SEM_ADDRESS and
+// SEM_ADDRESS6 (where cases meet, if not on the loopback interface).
 //
 // Linux TCP is the specification: every case passes there first.
 #ifndef SEM_H
@@ -110,11 +112,12 @@ void warm(int fd, int i_start);             // to and fro, SEM_WARM bytes each w
 short ready(int fd, short events, int ms);  // poll of one fd; revents, or 0. With patience from a second on
 double now(void);
 void nap(int ms);
-// As long, or as much longer as SEM_TIMEOUT is longer than 30 s: for bounds of what happens at once, and for naps in which what
-// the other side has done arrives. Times that a case measures are not stretched.
+// As long, or as much longer as SEM_TIMEOUT is longer than 30 s: for bounds of what happens at
+// once, and for naps in which what the other side has done arrives. Times that a case measures are
+// not stretched.
 int patience(int ms);
-// On a machine of that kind: so many times, or as often as can be asked of it; and microseconds between the signals of a storm
-// (10 kHz), or as many as leave it time for anything else.
+// On a machine of that kind: so many times, or as often as can be asked of it; and microseconds
+// between the signals of a storm (10 kHz), or as many as leave it time for anything else.
 int often(int n);
 int storm_us(void);
 double cpu_used(void);                      // user and system time of this process, seconds

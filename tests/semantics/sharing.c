@@ -153,7 +153,8 @@ static void forking_client(int fd) {
   for (intptr_t i = 0; i < 8; i++) CHECK(!pthread_create(&t[i], NULL, forking_one, (void *)i));
   for (int i = 0; i < 8; i++) pthread_join(t[i], NULL);
 }
-// The child moves enough to change the transport while the parent still holds the connection; then the parent goes on.
+// The child moves enough to change the transport while the parent still holds the connection; then
+// the parent goes on.
 static void child_then_parent_server(int fd) {
   pid_t p = fork();
   CHECK(p >= 0);
@@ -328,7 +329,8 @@ static void threads_client(int fd) {
   for (intptr_t i = 0; i < 16; i++) CHECK(!pthread_create(&t[i], NULL, ask_thread, (void *)i));
   for (int i = 0; i < 16; i++) pthread_join(t[i], NULL);
 }
-// Two threads write to one connection: pieces up to a size do not have to stay whole on TCP, but no byte is lost.
+// Two threads write to one connection: pieces up to a size do not have to stay whole on TCP, but no
+// byte is lost.
 static void *half_writer(void *p) {
   char b[1000];
   memset(b, p ? 'a' : 'b', sizeof b);
@@ -426,7 +428,8 @@ static void upper_ask(int fd, long n) {
     at += m;
   }
 }
-// inetd: the connection becomes the other program's standard input and output, in the middle of the stream.
+// inetd: the connection becomes the other program's standard input and output, in the middle of the
+// stream.
 static void exec_server(int fd, int preloaded) {
   echo_n(fd, 2 * MIB);
   pid_t p = spawn_self(preloaded, "filter", fd, "1500000");
@@ -472,8 +475,8 @@ static void exec_back_client(int fd) {
   CHECK(!shutdown(fd, SHUT_WR));
   get_eof(fd);
 }
-// The child of a vfork lets the program have the connection under the number that it has, as Python's subprocess does, or under
-// another above 2.
+// The child of a vfork lets the program have the connection under the number that it has, as
+// Python's subprocess does, or under another above 2.
 enum { BY_IOCTL, BY_FCNTL, BY_DUP2 };
 static void vfork_number(int fd, int how) {
   char number[16];
@@ -520,7 +523,8 @@ static void pass(int via, int fd) {
 static void scm_server(int fd, int preloaded) {
   int s[2];
   CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s));
-  // The receiving program starts first, so that it inherits nothing of the connection but by the message.
+  // The receiving program starts first, so that it inherits nothing of the connection but by the
+  // message.
   CHECK(!fcntl(fd, F_SETFD, FD_CLOEXEC));
   pid_t p = spawn_self(preloaded, "receiver", s[1], "3000000");
   close(s[1]);

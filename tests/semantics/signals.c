@@ -1,5 +1,5 @@
-// Signal handlers that use the sockets that they interrupt, at 10 kHz; both kinds of handlers at once; and what a program may ask
-// of sigaction.
+// Signal handlers that use the sockets that they interrupt, at 10 kHz; both kinds of handlers at
+// once; and what a program may ask of sigaction.
 #include "pair.h"
 
 enum { PIECE = 64 };
@@ -118,7 +118,8 @@ static void send_in_handler(int fd, int flags, int rounds_at_least, int hits_at_
 static void send_same(int fd) { send_in_handler(fd, 0, often(1500), often(300)); }
 static void send_same_restart(int fd) { send_in_handler(fd, SA_RESTART, often(1500), often(300)); }
 
-// A handler that reads finds what is there, whatever it interrupts: all of a round has arrived before anybody reads.
+// A handler that reads finds what is there, whatever it interrupts: all of a round has arrived
+// before anybody reads.
 enum { ROUND = 50000, ROUNDS = 12 };
 static volatile uint64_t taken;
 static uint64_t sum;
@@ -539,7 +540,8 @@ static void next_reset(int n) {
   if (sigaction(n, NULL, &q) || q.sa_handler != SIG_DFL) value_wrong = 1;
   on_signal(n, next_reset, SA_RESETHAND | SA_RESTART);
 }
-// SA_RESETHAND, again and again: each handler installs itself anew, and never does the default action end the program.
+// SA_RESETHAND, again and again: each handler installs itself anew, and never does the default
+// action end the program.
 static void resethand(int fd) {
   char b[PIECE];
   struct sigaction q;
@@ -547,7 +549,8 @@ static void resethand(int fd) {
   CHECK(!sigaction(SIGALRM, NULL, &q) && q.sa_handler == next_reset && q.sa_flags & SA_RESETHAND);
   EQ(q.sa_flags & SA_SIGINFO, 0);
   for (int i = 0; hits < 300; i++) {
-    // One at a time: a second one before the handler has installed itself would end the program under any kernel.
+    // One at a time: a second one before the handler has installed itself would end the program
+    // under any kernel.
     int before = hits;
     struct itimerval one = {{0, 0}, {0, 1 + i % 60}};
     CHECK(!setitimer(ITIMER_REAL, &one, NULL));

@@ -1,5 +1,6 @@
-// The rarer spellings of calls, and what reaches a socket past its usual ones: libc's other names for the same function, reads and
-// writes at a position, asynchronous I/O of POSIX, signals that say that something is ready, reused streams.
+// The rarer spellings of calls, and what reaches a socket past its usual ones: libc's other names
+// for the same function, reads and writes at a position, asynchronous I/O of POSIX, signals that
+// say that something is ready, reused streams.
 #include "sem.h"
 
 #include <aio.h>
@@ -182,7 +183,8 @@ static void fionbio(int fd) {
   EQ(read(fd, &c, 1), 1);
 }
 
-// A stream stands on a socket's number, and is then opened as something else: the other name of the socket goes on.
+// A stream stands on a socket's number, and is then opened as something else: the other name of the
+// socket goes on.
 static void reopened_server(int fd) {
   char b[16];
   get(fd, b, 3);
@@ -207,7 +209,8 @@ static void reopened(int fd) {
   EQ(read(number, &c, 1), 1);
   fclose(f);
 }
-// A program that has its connection on 0 and 1, as inetd's have, speaks by stdio and by calls in turns.
+// A program that has its connection on 0 and 1, as inetd's have, speaks by stdio and by calls in
+// turns.
 static void standard_server(int fd) {
   char line[64], wanted[64];
   fflush(stdout);

@@ -1,4 +1,5 @@
-// Timers at 10 kHz during transfers, and handlers that do not come back: they jump out of a call, or end the thread.
+// Timers at 10 kHz during transfers, and handlers that do not come back: they jump out of a call,
+// or end the thread.
 #include "sem.h"
 
 #include <setjmp.h>
@@ -205,7 +206,8 @@ static void *close_soon(void *say) {
   tell_int((intptr_t)say);
   return NULL;
 }
-// A call that was left is none that another thread's close must wait for: not while this thread sleeps elsewhere ...
+// A call that was left is none that another thread's close must wait for: not while this thread
+// sleeps elsewhere ...
 static void jump_out_then_close(int fd) {
   pthread_t t;
   int p[2];
@@ -276,8 +278,8 @@ static void jump_out_of_waits(int fd) {
     // Some of the first may have come too early to leave a wait.
     if (i == 49) had = count_fds("");
   }
-  // One of each other kind may be believed to be still below this one, with what it sleeps on; beside load at one time and
-  // not at another.
+  // One of each other kind may be believed to be still below this one, with what it sleeps on;
+  // beside load at one time and not at another.
   int more = count_fds("") - had;
   if (more < -3 || more > 3) FAIL("%d more descriptors after 150 more jumps", more);
   fill(&c, 1, 18, 0);
@@ -286,7 +288,8 @@ static void jump_out_of_waits(int fd) {
   get(fd, &c, 1);
   verify(&c, 1, 18, 0);
 }
-// Out of sending and receiving, wherever that is; others are not held up. (What the interrupted calls had moved is not known.)
+// Out of sending and receiving, wherever that is; others are not held up. (What the interrupted
+// calls had moved is not known.)
 static void drain_server(int fd) {
   static char b[60000];
   while (recv(fd, b, sizeof b, 0) > 0) {

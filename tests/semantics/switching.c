@@ -1,5 +1,5 @@
-// While the bytes of a connection change their carrier, a program that asks what is ready gets true answers. Each
-// case uses many fresh connections, since a connection changes once.
+// While the bytes of a connection change their carrier, a program that asks what is ready gets true
+// answers. Each case uses many fresh connections, since a connection changes once.
 #include "sem.h"
 
 #include <linux/filter.h>
@@ -9,8 +9,9 @@
 
 enum { CONNS = 60, BODY = 1200000 };
 
-// Sends BODY bytes on each connection, as fast as they are taken; on every fourth one the kernel's own are slowed
-// down, so that the last of them are still on their way when others have taken a faster one.
+// Sends BODY bytes on each connection, as fast as they are taken; on every fourth one the kernel's
+// own are slowed down, so that the last of them are still on their way when others have taken a
+// faster one.
 static void bodies_server(int lfd) {
   for (int i = 0; i < CONNS; i++) {
     int fd = accept(lfd, NULL, NULL);
@@ -25,7 +26,8 @@ static void bodies_server(int lfd) {
     close(fd);
   }
 }
-// A connection whose receive buffer is small, so that much of what the peer has sent is still on its way.
+// A connection whose receive buffer is small, so that much of what the peer has sent is still on
+// its way.
 static int small_dial(void) {
   struct sockaddr_storage a;
   socklen_t n = address(&a, ctx.port);
@@ -74,8 +76,8 @@ static void true_alarms(int none) {
     close(fd);
   }
 }
-// A read that fills less than its buffer has emptied the socket (epoll(7), question 9): what comes later is a
-// new edge.
+// A read that fills less than its buffer has emptied the socket (epoll(7), question 9): what comes
+// later is a new edge.
 static void edge_after_short_read(int none) {
   (void)none;
   static char b[30000];
@@ -99,7 +101,8 @@ static void edge_after_short_read(int none) {
     close(fd);
   }
 }
-// Two threads read one connection, each after a poll; neither sleeps while there is something to read.
+// Two threads read one connection, each after a poll; neither sleeps while there is something to
+// read.
 static struct {
   int fd;
   uint64_t got;
@@ -229,7 +232,8 @@ static void locked_server(int lfd) {
   unfiltered_server(lfd, nothing);
 }
 static void questions_server(int lfd) { unfiltered_server(lfd, ask_for_filters); }
-// A filter that comes by an instruction of the program's own, which nobody can see. It kills for a question that only the library asks.
+// A filter that comes by an instruction of the program's own, which nobody can see. It kills for a
+// question that only the library asks.
 static long raw(long n, long a, long b, void *c) {
 #if defined(__x86_64__)
   long r;

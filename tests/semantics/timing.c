@@ -1,4 +1,5 @@
-// Time-outs and signals: SO_RCVTIMEO, SO_SNDTIMEO, EINTR with and without SA_RESTART, at every sleeping call.
+// Time-outs and signals: SO_RCVTIMEO, SO_SNDTIMEO, EINTR with and without SA_RESTART, at every
+// sleeping call.
 #include "sem.h"
 
 static volatile sig_atomic_t hits;
@@ -81,7 +82,8 @@ static uint64_t stuff(int fd, int *err) {
     CHECK(n < 256u << 20);
   }
 }
-// The kernel may still find room for a byte where it had none for thousands, so this tries until there is none.
+// The kernel may still find room for a byte where it had none for thousands, so this tries until
+// there is none.
 static double last_began;
 static int blocked_write(int fd, uint64_t *n, int alarm_in) {
   for (;;) {
@@ -233,7 +235,8 @@ static void waits_eintr(int fd) {
   no_alarm();
   CHECK(hits >= 3);
   hits = 3;
-  // ppoll, pselect and epoll_pwait open the mask only while they sleep: a pending signal ends them at once.
+  // ppoll, pselect and epoll_pwait open the mask only while they sleep: a pending signal ends them
+  // at once.
   sigset_t block, open;
   sigemptyset(&block);
   sigaddset(&block, SIGALRM);

@@ -1,5 +1,6 @@
-// One call waits for more than is here, wherever on the way it is that the bytes change their carrier: some come by one,
-// the rest by the other, and some of them before the call, some during it.
+// One call waits for more than is here, wherever on the way it is that the bytes change their
+// carrier: some come by one, the rest by the other, and some of them before the call, some during
+// it.
 #include "sem.h"
 
 enum { PIECE = 700, PIECES = 40, ALL = PIECE * PIECES, ROUNDS = 20 };
@@ -18,7 +19,8 @@ static void right(const char *b, size_t n, uint64_t seed) {
   for (size_t i = 0; i < n; i++) want[i] |= 1;
   CHECK(!memcmp(b, want, n));
 }
-// Which of the pieces come before the call, and before which one the sender uses a call that only the kernel can do.
+// Which of the pieces come before the call, and before which one the sender uses a call that only
+// the kernel can do.
 static int before(int round) { return round * PIECES / ROUNDS; }
 static int back_at(int round) { return (round * 7 + 3) % PIECES; }
 static void a_moment(void) {
@@ -86,8 +88,8 @@ static ssize_t peek_at_low_water(int fd, char *b) {
   low_water(fd, ALL);
   return recv(fd, b, ALL + PIECE, MSG_PEEK);
 }
-// The kernel calls its own bytes something to read from this mark on alone. (TCP does not wake one that takes bytes and misses
-// less than that.)
+// The kernel calls its own bytes something to read from this mark on alone. (TCP does not wake one
+// that takes bytes and misses less than that.)
 static ssize_t peek_all_above_low_water(int fd, char *b) {
   low_water(fd, 3 * PIECE / 2);
   return recv(fd, b, ALL, MSG_PEEK | MSG_WAITALL);
@@ -108,7 +110,8 @@ WAY(peek_at_low_water, 0)
 WAY(peek_all_above_low_water, 0)
 WAY(polled, 1)
 
-// The last piece does not come in time: the call returns what there is, once its time is over and not before.
+// The last piece does not come in time: the call returns what there is, once its time is over and
+// not before.
 static void until_late(int flags, int mark) {
   static char b[ALL];
   for (int r = 0; r < ROUNDS; r++) {

@@ -1,5 +1,6 @@
-// Urgent data on a connection in the middle of its life: who is told of it, by what, and where it stands in the stream. A member
-// of an epoll set is registered before the connection has reason to leave TCP, and after it.
+// Urgent data on a connection in the middle of its life: who is told of it, by what, and where it
+// stands in the stream. A member of an epoll set is registered before the connection has reason to
+// leave TCP, and after it.
 #include "pair.h"
 
 int sockatmark(int);
@@ -267,8 +268,8 @@ static void signal_thread(int fd) { signalled(fd, BY_THREAD); }
 static void signal_ioctl(int fd) { signalled(fd, BY_IOCTL); }
 static void signal_number(int fd) { signalled(fd, BY_NUMBER); }
 
-// -- the mark
-// What stands before the urgent byte was sent by other means than the byte, and is unread when it comes.
+// -- the mark What stands before the urgent byte was sent by other means than the byte, and is
+// unread when it comes.
 static void before_client(int fd) {
   live(fd, 1);
   hear('w');
@@ -380,7 +381,8 @@ static void stops_inline(int fd) {
   CHECK(!memcmp(b, "!more", 5));
   end_marked(fd);
 }
-// A mark is passed by who asks for it when it is there, and when bytes before it come from elsewhere.
+// A mark is passed by who asks for it when it is there, and when bytes before it come from
+// elsewhere.
 static void mark_loop(int fd) {
   char b[2];
   int n = 0;
@@ -408,8 +410,8 @@ static void nothing_client(int fd) {
   live(fd, 1);
 }
 
-// -- when it is sent
-// After so many rounds of a connection's life one end sends an urgent byte, or both do, and then goes on.
+// -- when it is sent After so many rounds of a connection's life one end sends an urgent byte, or
+// both do, and then goes on.
 enum { STEPS = 24 };
 enum { BY_CLIENT = 1, BY_SERVER = 2, INLINE = 4 };
 static void at_any_time(int lfd, int who) {

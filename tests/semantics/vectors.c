@@ -1,4 +1,5 @@
-// The scattered and the batched calls: readv, writev, sendmsg, recvmsg, sendmmsg, recvmmsg, sendfile, splice, stdio.
+// The scattered and the batched calls: readv, writev, sendmsg, recvmsg, sendmmsg, recvmmsg,
+// sendfile, splice, stdio.
 #include "sem.h"
 
 enum { MIB = 1 << 20 };
@@ -128,16 +129,16 @@ static void mmsg_client(int fd) {
   hear('e');
   close(fd);
 }
-// A long message and a short one in each call, without blocking: what is counted has gone whole, but for the last, so that the
-// stream goes on where its length says.
+// A long message and a short one in each call, without blocking: what is counted has gone whole,
+// but for the last, so that the stream goes on where its length says.
 enum { LONG = 90000, SHORT = 7, PAIRS_END = 32 * MIB };
 static void mmsg_partial_server(int fd) {
   hear('f');
   get_stream(fd, 8, 0, PAIRS_END, 3000);
   get_eof(fd);
 }
-// Where the short one's buffer is written down comes late, when the reader has made room. (To the kernel it is a bad address, and
-// the second message is not sent.)
+// Where the short one's buffer is written down comes late, when the reader has made room. (To the
+// kernel it is a bad address, and the second message is not sent.)
 static struct iovec *late;
 static struct pollfd room;
 static void comes_late(int number, siginfo_t *info, void *context) {
@@ -269,7 +270,8 @@ static void splice_client(int fd) {
   }
   close(fd);
 }
-// The reader goes back to TCP with much unread, and takes its time: the writer's calls wait, as on a full connection.
+// The reader goes back to TCP with much unread, and takes its time: the writer's calls wait, as on
+// a full connection.
 static void slow_tail_server(int fd) {
   int p[2], small = 32768;
   char b[1000];

@@ -200,8 +200,8 @@ static void edge(int fd) {
   EQ(ep_one(ep, 10), 0);
   order('q');
 }
-// An option that nobody can know: whatever carried the bytes before it, the kernel does from here on. An edge
-// is still told once, and setting the member again tells it once more.
+// An option that nobody can know: whatever carried the bytes before it, the kernel does from here
+// on. An edge is still told once, and setting the member again tells it once more.
 static void edge_after_odd_option(int fd) {
   char b[20];
   int one = 1, ep = epoll_create1(0);
@@ -228,7 +228,8 @@ static void edge_out(int fd) {
   EQ(ep_one(ep, 10), 0);
   uint64_t n = 0;
   for (int i = 0; i < 4; i++) {
-    // Room that comes late is an edge that is passed over here; what is refused after that must be told when there is more.
+    // Room that comes late is an edge that is passed over here; what is refused after that must be
+    // told when there is more.
     while (ep_one(ep, 0))
       ;
     ssize_t k = send(fd, b, sizeof b, 0);
@@ -357,7 +358,8 @@ static void before_connect(int fd) {
   EQ(ep_one(ep, 2000), EPOLLOUT);
   static char b[8192];
   uint64_t sent = 0, got = 0, total = 2 << 20;
-  // An event loop as programs write them: read until EAGAIN, write until EAGAIN, then wait for an edge.
+  // An event loop as programs write them: read until EAGAIN, write until EAGAIN, then wait for an
+  // edge.
   while (got < total) {
     ssize_t k = 0;
     while (sent < total) {
@@ -408,7 +410,8 @@ static void shared_set(int fd) {
   put_stream(fd, 6, 0, 1 << 20, 20000);
   for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
 }
-// A thread that went to sleep on a set, or in poll on its descriptor, before the connection came into it.
+// A thread that went to sleep on a set, or in poll on its descriptor, before the connection came
+// into it.
 struct late {
   int ep, polls, n;
   struct epoll_event e;
@@ -440,7 +443,8 @@ static void late_member_of(int fd, int polls, char c) {
 static void late_member(int fd) { late_member_of(fd, 0, '5'); }
 static void late_member_closed(int fd) { late_member_of(fd, 0, 'q'); }
 static void late_member_polled(int fd) { late_member_of(fd, 1, '5'); }
-// Workers that wait on one set since it had a listener only; whoever is woken is told in the program's own words.
+// Workers that wait on one set since it had a listener only; whoever is woken is told in the
+// program's own words.
 static int crew_listener, crew_conn, crew_end;
 static void *crew_member(void *p) {
   static __thread char b[60000];

@@ -1,5 +1,6 @@
-// How a connection ends, for interop.sh: linked with upstream's library, and run with it or with ours in its place. The server
-// ends it in one way, and the client must hear of that within SECONDS, although the server's process goes on.
+// How a connection ends, for interop.sh: linked with upstream's library, and run with it or with
+// ours in its place. The server ends it in one way, and the client must hear of that within
+// SECONDS, although the server's process goes on.
 //
 //   ends server|client ADDRESS PORT WAY SECONDS
 //

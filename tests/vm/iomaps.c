@@ -1,7 +1,9 @@
-// Direct placement for interop.sh: linked with upstream's library, and run with it or with ours in its place.
+// Direct placement for interop.sh: linked with upstream's library, and run with it or with ours in
+// its place.
 //
-//   iomaps server|client ADDRESS PORT rounds N     one mapping after the other, on a connection with a short queue
-//   iomaps server|client ADDRESS PORT several N    several at a time: writes at offsets within them, unmapping, mapping anew
+//   iomaps server|client ADDRESS PORT rounds N one mapping after the other, on a connection with a
+//   short queue iomaps server|client ADDRESS PORT several N several at a time: writes at offsets
+//   within them, unmapping, mapping anew
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -46,7 +48,8 @@ static void one_by_one(int rounds) {
     printf("%d rounds\n", rounds);
 }
 
-// Area i is mapped at AT(i, g), where g counts how often it was mapped; a band on both sides of it is not.
+// Area i is mapped at AT(i, g), where g counts how often it was mapped; a band on both sides of it
+// is not.
 enum { AREAS = 6, BAND = 64, MOST = 70000 };
 static const size_t lengths[AREAS] = {1, 100, 4096, 5000, 65536, MOST};
 #define AT(i, g) ((off_t)((AREAS - (i)) * 1000003L + (g) * 100000000L + 7))
@@ -55,7 +58,8 @@ static int generation[AREAS];
 
 static unsigned char value(int i, int round, size_t k) { return (unsigned char)(k * 31 + (k >> 8) + round * 7 + i + 1); }
 
-// Some pieces of the peer's area, of all sizes, in an order that is not theirs: which ones depends on `round` only.
+// Some pieces of the peer's area, of all sizes, in an order that is not theirs: which ones depends
+// on `round` only.
 static void pieces(int i, int round, void (*each)(int i, int round, size_t at, size_t n)) {
     size_t len = lengths[i], sizes[] = {1, 7, 64, 999, 4097, len};
     for (int k = 5; k >= 0; k--) {

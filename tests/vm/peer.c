@@ -1,7 +1,7 @@
 // A peer that does one thing wrong, and says how the other end took it.
 //
-//   peer ADDRESS PORT MISDEED     exits 0 if it was refused or thrown out as it had to be, else 1; says which
-//   peer list                     all misdeeds that can be named
+//   peer ADDRESS PORT MISDEED exits 0 if it was refused or thrown out as it had to be, else 1; says
+//   which peer list all misdeeds that can be named
 //
 // Plain librdmacm and libibverbs: none of the code under test.
 #include <arpa/inet.h>
@@ -70,8 +70,9 @@ static void reap(void) {
     }
 }
 
-// Hears for so many milliseconds whether it was thrown out: by a failed request, or by the connection manager. (Soft-RoCE
-// takes the seven retries that everybody asks for as endless: there no request ever fails.)
+// Hears for so many milliseconds whether it was thrown out: by a failed request, or by the
+// connection manager. (Soft-RoCE takes the seven retries that everybody asks for as endless: there
+// no request ever fails.)
 static void listen_up(int milliseconds) {
     struct pollfd events = {.fd = id->channel->fd, .events = POLLIN};
     struct rdma_cm_event *event;
@@ -169,7 +170,8 @@ static void unmap_nothing(void) { word(7u << 29 | 1u << 28 | 3u << 24 | 5); }
 static void prepare(const char *address, const char *port);
 static int stands(void);
 static char **target;
-// Into the memory of another connection to the same server, with the right key: that is not this one's to write.
+// Into the memory of another connection to the same server, with the right key: that is not this
+// one's to write.
 static void next_door(void) {
     struct rdma_cm_id *first = id;
     struct ibv_mr *first_memory = memory;

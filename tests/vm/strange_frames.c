@@ -1,5 +1,6 @@
-// Frames that make no sense, straight to the queue pair of a datagram rsocket: they must be ignored, and honest ones
-// received between them. The library under test is loaded by path, beside librdmacm, which this program uses itself.
+// Frames that make no sense, straight to the queue pair of a datagram rsocket: they must be
+// ignored, and honest ones received between them. The library under test is loaded by path, beside
+// librdmacm, which this program uses itself.
 //
 //   strange_frames ADDRESS LIBRSOCKET
 #include <arpa/inet.h>

@@ -1,7 +1,8 @@
-// Datagrams between two hosts, for datagrams.sh: somebody who sends everything back, and somebody who asks.
+// Datagrams between two hosts, for datagrams.sh: somebody who sends everything back, and somebody
+// who asks.
 //
-//   datagrams serve ADDRESS PORT             until an empty datagram comes
-//   datagrams rsocket|plain ADDRESS PORT     asks by an rsocket, or by a socket of the kernel's; prints what was seen
+//   datagrams serve ADDRESS PORT until an empty datagram comes datagrams rsocket|plain ADDRESS PORT
+//   asks by an rsocket, or by a socket of the kernel's; prints what was seen
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -40,7 +41,8 @@ static void serve(void) {
   }
 }
 
-// What comes back: datagrams may get lost, and what was asked again may be answered twice. The first byte is the question's.
+// What comes back: datagrams may get lost, and what was asked again may be answered twice. The
+// first byte is the question's.
 static ssize_t ask(int fd, int n, int seed, void *into, size_t room, int flags) {
   for (int i = 0; i < TRIES; i++) {
     fill(n, seed);

@@ -1,10 +1,11 @@
-// Somebody on the peer's host who would have RDMA beside a TCP connection without being at its other end.
+// Somebody on the peer's host who would have RDMA beside a TCP connection without being at its
+// other end.
 //
 //   forge ADDRESS PORT     a server of orders (talk.py) that has the library
 //
-// Makes a TCP connection of its own without the library, so that the server waits to be asked for it; then asks
-// over RDMA with wrong proofs and with requests of other lengths. Each must be refused and the TCP connection go
-// on. One line for each; ends with 1 if any was granted.
+// Makes a TCP connection of its own without the library, so that the server waits to be asked for
+// it; then asks over RDMA with wrong proofs and with requests of other lengths. Each must be
+// refused and the TCP connection go on. One line for each; ends with 1 if any was granted.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>

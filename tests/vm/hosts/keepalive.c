@@ -1,11 +1,12 @@
-// An rsocket whose peer's host is about to lose power: who waits on it, in whatever way, must hear of it in time.
+// An rsocket whose peer's host is about to lose power: who waits on it, in whatever way, must hear
+// of it in time.
 //
 //   keepalive serve ADDRESS PORT
 //   keepalive HOW ADDRESS PORT IDLE INTERVAL COUNT [USER_TIMEOUT]
 //
-// HOW is read, write, poll, set, accepted. Says "warm" when the connection stands, and when it has ended "ERRNO-NAME SECONDS",
-// the seconds since the machine was started. `accepted` serves one connection of a `call` on the other host, so that its
-// own end is one that was accepted.
+// HOW is read, write, poll, set, accepted. Says "warm" when the connection stands, and when it has
+// ended "ERRNO-NAME SECONDS", the seconds since the machine was started. `accepted` serves one
+// connection of a `call` on the other host, so that its own end is one that was accepted.
 #define _GNU_SOURCE
 #include <rdma/rsocket.h>
 
@@ -42,7 +43,8 @@ static int listen_at(struct sockaddr_in *a) {
   return l;
 }
 
-// Answers the first byte, then reads until there is no more; a writer's bytes are left alone, so that it blocks.
+// Answers the first byte, then reads until there is no more; a writer's bytes are left alone, so
+// that it blocks.
 static void *serve_one(void *arg) {
   int fd = (int)(long)arg;
   char c;
