@@ -12,6 +12,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 pub mod control;
+mod inbox;
 pub mod iomap;
 pub mod ramp;
 pub mod recv_half;
@@ -19,6 +20,7 @@ pub mod send_half;
 pub mod state;
 pub mod stream;
 mod tables;
+mod terms;
 
 pub use recv_half::{RecvHalf, RecvParams, Region, Update};
 pub use send_half::{DataWrite, SendHalf};

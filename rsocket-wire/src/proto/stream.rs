@@ -24,122 +24,17 @@
 )]
 
 use super::control::{Control, Mode};
+use super::inbox::Inbox;
 use super::ramp::Ramp;
-use super::recv_half::{RecvHalf, RecvParams, Region};
+use super::recv_half::{RecvHalf, Region};
 use super::send_half::{DataWrite, SendHalf};
 use super::state::{Event, State, Step};
 use super::tables::{self, Tables};
+pub use super::terms::{Payload, Post, Readable, StreamParams};
 use super::{MAX_SEGMENTS, Violation};
 use crate::private_data::PrivateData;
 use crate::sge::{Endian, Sge};
 use crate::word::{BadWord, Ctrl, Message, Word};
-use alloc::boxed::Box;
-use alloc::vec;
-
-/// What a stream is made of.
-#[derive(Clone, Copy, Debug)]
-pub struct StreamParams {
-    /// How words travel.
-    pub mode: Mode,
-    /// Work requests that our send queue holds; [`Control::SLOTS`] of them are not for data.
-    pub send_queue: u16,
-    /// How our receive buffer is cut up, and the credits that we gave.
-    pub recv: RecvParams,
-    /// Our receive buffer, as the peer names it.
-    pub buffer: Sge,
-    /// Our target table, as the peer names it; the length counts entries, 2..=8.
-    pub table: Sge,
-    /// Entries of the iomap table behind it: mappings that the peer may tell us of.
-    pub iomaps: u16,
-}
-
-impl StreamParams {
-    /// What we tell the peer while connecting.
-    #[must_use]
-    pub const fn private_data(&self) -> PrivateData {
-        let first = RecvHalf::new(&self.recv).first();
-        PrivateData {
-            endian: Endian::NATIVE,
-            credits: if self.recv.queue == 0 { 1 } else { self.recv.queue },
-            // Upstream says so too where it has none.
-            iomap: Some(self.iomaps),
-            notes: true,
-            table: self.table,
-            buffer: Sge { len: first.len, ..self.buffer },
-        }
-    }
-}
-
-/// What goes with a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Payload {
-    /// Nothing.
-    None,
-    /// The application's next bytes, as many as the target is long.
-    Data,
-    /// An entry for the peer's target table, as the peer reads it.
-    Entry([u8; Sge::SIZE]),
-}
-
-/// A message to post.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Post {
-    /// The bytes to put into the peer's memory.
-    pub payload: Payload,
-    /// Where they go.
-    pub target: Sge,
-    /// The word.
-    pub word: Word,
-    /// What its completion is to be reported with.
-    pub token: u64,
-}
-
-/// What an application that reads finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readable {
-    /// Bytes, here.
-    Bytes(Region),
-    /// Nothing yet.
-    Nothing,
-    /// The end, which the peer announced.
-    End,
-    /// The connection ended without the peer having said so: bytes may be missing.
-    Broken,
-}
-
-/// The peer's words that cost it a credit, in order, until their turn comes. It can have no more of
-/// them than it has credits.
-#[derive(Clone, Debug)]
-struct Inbox {
-    words: Box<[Word]>,
-    head: usize,
-    len: usize,
-}
-
-impl Inbox {
-    fn new(queue: u16) -> Self {
-        Self { words: vec![Word(0); usize::from(queue.max(1))].into_boxed_slice(), head: 0, len: 0 }
-    }
-
-    fn push(&mut self, word: Word) -> Result<(), Violation> {
-        if self.len == self.words.len() {
-            return Err(Violation::CreditOverrun);
-        }
-        let at = (self.head + self.len) % self.words.len();
-        *self.words.get_mut(at).ok_or(Violation::CreditOverrun)? = word;
-        self.len += 1;
-        Ok(())
-    }
-
-    fn front(&self) -> Option<Word> {
-        if self.len == 0 { None } else { self.words.get(self.head).copied() }
-    }
-
-    fn drop_front(&mut self) {
-        self.head = (self.head + 1) % self.words.len();
-        self.len -= 1;
-    }
-}
 
 /// A stream socket whose connection stands.
 #[derive(Clone, Debug)]
@@ -479,7 +374,7 @@ impl Stream {
     /// read.)
     #[must_use]
     pub const fn has_unread(&self) -> bool {
-        self.recv.readable() > 0 || self.inbox.len > 0
+        self.recv.readable() > 0 || !self.inbox.is_empty()
     }
 
     /// The application has read `n` bytes of what [`Self::next_read`] showed.
@@ -515,6 +410,7 @@ pub(super) const fn token(word: Word, cost: u8) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::recv_half::RecvParams;
 
     const TABLE: Sge = Sge { addr: 0x7000, rkey: 7, len: 2 };
     const BUFFER: Sge = Sge { addr: 0x10_0000, rkey: 8, len: 131_072 };
