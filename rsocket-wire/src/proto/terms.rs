@@ -1,4 +1,5 @@
-//! What a stream is made of, what it gives its driver to post, and what a reader finds: plain values.
+//! What a stream is made of, what it gives its driver to post, and what a reader finds: plain
+//! values.
 //!
 //! Must not know what becomes of them. Entry points: [`StreamParams`], [`Post`], [`Readable`].
 #![forbid(unsafe_code)]
@@ -15,7 +16,8 @@ use crate::word::Word;
 pub struct StreamParams {
     /// How words travel.
     pub mode: Mode,
-    /// Work requests that our send queue holds; [`super::control::Control::SLOTS`] of them are not for data.
+    /// Work requests that our send queue holds; [`super::control::Control::SLOTS`] of them are not
+    /// for data.
     pub send_queue: u16,
     /// How our receive buffer is cut up, and the credits that we gave.
     pub recv: RecvParams,
