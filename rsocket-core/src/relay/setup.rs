@@ -1,8 +1,9 @@
 //! How a relayed connection comes to stand: resolving, asking, answering, knocking.
 //!
-//! The other half of [`Connection`]: what the connection manager's events ask for, up to the moment
-//! when bytes may flow. Whoever calls holds the relay's lock. Entry points: [`Connection::dial`],
-//! [`Connection::court`], [`Connection::bound`], [`Connection::answer`],
+//! Does what the connection manager's events ask for, up to the moment when bytes may flow; makes
+//! the pump that moves them, and must not drive it. The caller holds the relay's lock. Entry
+//! points:
+//! [`Connection::dial`], [`Connection::court`], [`Connection::bound`], [`Connection::answer`],
 //! [`Connection::answer_beside`], [`Connection::on_event`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

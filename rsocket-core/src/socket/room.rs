@@ -1,8 +1,9 @@
-//! What follows from bytes that were received: the new state, and what is given back to the sender,
-//! room in the buffer and credit.
+//! Room: what a receiver gives back to the sender after it has taken bytes, buffer space and
+//! credits.
 //!
-//! The other half of [`super::receive`]. Knows the receiving state and the control lane; must not
-//! know who waits for the room. Entry points: [`commit`], [`follow_up`], [`give_back`], [`Due`].
+//! Knows the receiving state and the control lane; must not know how bytes are taken
+//! ([`super::receive`]), nor which thread waits for the room. Entry points: [`commit`],
+//! [`follow_up`], [`give_back`], [`Due`].
 
 use core::sync::atomic::Ordering;
 
