@@ -9,11 +9,12 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rsocket_core::attach::link::{self, Beyond};
+use rsocket_core::attach::link;
 use rsocket_core::attach::machine::{Phase, ReceiveMode};
 use rsocket_core::attach::rendezvous::{self, Channel, Offer};
 use rsocket_core::attach::trust::Tuple;
 use rsocket_core::attach::{arenas, marks, pairing};
+use rsocket_core::device::shm::channel::Beyond;
 use rsocket_core::errno::Errno;
 use rsocket_core::host::counters;
 use rsocket_core::reason::Reason;

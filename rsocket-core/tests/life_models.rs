@@ -14,7 +14,7 @@
 mod life_support;
 
 use life_support::{Me, TINY, World, explore};
-use rsocket_core::attach::link::Beyond;
+use rsocket_core::device::shm::channel::Beyond;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use shuttle::rand::{Rng, thread_rng};

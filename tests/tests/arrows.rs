@@ -55,12 +55,12 @@ const ROOMS: [&str; 30] = [
 /// Arrows that point up, and how many names they bring.
 const UP: [(&str, &str, usize); 15] = [
     ("attach", "relay", 4),
-    ("attach", "socket", 71),
+    ("attach", "socket", 67),
     ("datagram", "plain", 2),
     ("live", "attach", 3),
     ("live", "socket", 4),
     ("relay", "fork_safe", 4),
-    ("relay", "socket", 52),
+    ("relay", "socket", 47),
     ("socket", "datagram", 2),
     ("socket", "descriptors", 1),
     ("socket", "fork_safe", 8),

@@ -9,15 +9,17 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::link::{self, Beyond, Ends};
+use super::link::{self, Ends};
 use super::machine::{Phase, ReceiveMode, SendMode};
 use super::{awaited, cause, marks, pairing};
+use crate::device::shm::channel::banks::bank_start;
+use crate::device::shm::channel::{Beyond, RecvState, SendState};
 use crate::device::shm::direction::Direction;
 use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::host::counters;
 use crate::reason::Reason;
-use crate::socket::slot::{RecvState, SendState, Slot, SlotId, flag};
+use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, guard, kernel, policy, reader, receive, send, stand_in};
 use crate::stats::{self, Counter};
 use crate::sys::sandbox;
@@ -411,7 +413,7 @@ pub(crate) fn send_tail(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), E
             s.set(flag::TAIL_SENT);
             return Ok(());
         }
-        let Some((offset, len)) = locate(&state, &ends.outgoing, at, Beyond::of(s)) else {
+        let Some((offset, len)) = locate(&state, &ends.outgoing, at, link::beyond(s)) else {
             break_connection(s, fd, Reason::Inconsistent);
             return Err(Errno::CONNRESET);
         };
@@ -451,7 +453,7 @@ pub fn locate(
             let skip = at - start;
             let size = beyond.bank_len(bank) as u64;
             let left = u32::try_from(u64::from(len) - skip).ok()?;
-            return Some((link::bank_start(bank as u32) + (first + skip) % size, left));
+            return Some((bank_start(bank as u32) + (first + skip) % size, left));
         }
         end = start;
         *bank_end = first;

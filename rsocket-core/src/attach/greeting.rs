@@ -13,7 +13,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use super::arenas;
 use super::evidence::{self, Next};
 use super::hello::{self, Id, Knock, Welcome};
-use super::link::{self, Beyond};
+use super::link;
 use super::machine::{Phase, PhaseEvent};
 use super::mail::open_mail;
 use super::pairing::{
@@ -26,6 +26,7 @@ use super::retry::{self, later};
 use super::trust::{self, Tuple};
 use super::visitors::{Seen, seen};
 use crate::device::shm::bell::{self, Rang};
+use crate::device::shm::channel::Beyond;
 use crate::device::shm::home;
 use crate::errno::Errno;
 use crate::reason::{Reason, refused};

@@ -13,73 +13,17 @@ use super::arenas::{
 use super::hello::Id;
 use super::mapping;
 use crate::device::shm::arena::{Arena, Window};
+use crate::device::shm::channel::{self, Beyond};
 use crate::device::shm::direction::Direction;
-use crate::device::shm::layout;
 use crate::device::shm::park::{self, Announce};
-use crate::proto::{RecvHalf, RecvParams, Region, SendHalf};
 use crate::reason::Reason;
 use crate::socket::family;
 use crate::socket::options::Size;
-use crate::socket::slot::{RecvState, SendState, Slot, SlotId, flag};
+use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{Meant, ready, receive, send};
 use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sys;
-use crate::wire::sge::Sge;
-
-/// The key of the only memory region that a window has.
-const KEY: u32 = 1;
-
-/// What is at the other end of a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beyond {
-    /// The peer itself, on this host.
-    Peer,
-    /// A relay ([`crate::relay`]).
-    Relay,
-}
-
-impl Beyond {
-    /// Of a connection that has a window.
-    #[inline]
-    #[must_use]
-    pub fn of(s: &Slot) -> Self {
-        if s.has(flag::RELAYED) { Self::Relay } else { Self::Peer }
-    }
-
-    /// How the two banks of a direction's receive buffer are cut up; the same at both ends.
-    #[must_use]
-    pub const fn banks(self) -> [RecvParams; 2] {
-        let large = match self {
-            Self::Peer => layout::LARGE,
-            Self::Relay => layout::LARGE_OF_RELAY,
-        };
-        [bank(layout::SMALL_CREDITS, layout::SMALL), bank(layout::LARGE_CREDITS, large)]
-    }
-
-    /// Bytes of a bank, all of its segments together.
-    #[must_use]
-    pub fn bank_len(self, bank: usize) -> usize {
-        self.banks().get(bank).map_or(0, |p| p.segments as usize * p.large as usize)
-    }
-}
-
-/// A bank, with credits for so many messages, and so many bytes in a segment.
-const fn bank(credits: u32, segment: usize) -> RecvParams {
-    RecvParams {
-        queue: credits as u16,
-        segments: layout::SEGMENTS as u32,
-        large: segment as u32,
-        small: 0,
-    }
-}
-
-/// Where a bank starts in the receive buffer.
-#[inline]
-#[must_use]
-pub fn bank_start(bank: u32) -> u64 {
-    if bank == 0 { 0 } else { layout::LARGE_ZONE as u64 }
-}
 
 static DISTRUSTED: AtomicBool = AtomicBool::new(false);
 
@@ -174,6 +118,13 @@ impl Ends {
     }
 }
 
+/// What is beyond the connection's window.
+#[inline]
+#[must_use]
+pub fn beyond(s: &Slot) -> Beyond {
+    if s.has(flag::RELAYED) { Beyond::Relay } else { Beyond::Peer }
+}
+
 /// Whether the connection has a window at all.
 #[inline]
 #[must_use]
@@ -266,49 +217,6 @@ pub(crate) fn nobody_comes((index, window): (u32, u32)) {
     }
 }
 
-/// Offset in the receive buffer that an entry names, if its key is right. The device checks the
-/// bounds.
-#[inline]
-#[must_use]
-pub fn offset_of(entry: &Sge) -> Option<u32> {
-    if entry.rkey != KEY {
-        return None;
-    }
-    let end = entry.addr.checked_add(u64::from(entry.len))?;
-    if end > layout::BUFFER_LEN as u64 { None } else { u32::try_from(entry.addr).ok() }
-}
-
-/// The entry that names a region of a bank.
-#[must_use]
-pub fn entry(bank: usize, region: Region) -> Sge {
-    Sge { addr: bank_start(bank as u32) + u64::from(region.offset), rkey: KEY, len: region.len }
-}
-
-/// Both protocol states of an end of a window that nobody has used yet.
-///
-/// # Errors
-/// [`Reason::Inconsistent`], never with the banks as they are.
-pub(crate) fn fresh(beyond: Beyond) -> Result<(RecvState, SendState), Reason> {
-    let [small, large] = &beyond.banks();
-    let halves = [RecvHalf::new(small), RecvHalf::new(large)];
-    let sender = |bank: usize, p: &RecvParams, half: &RecvHalf| {
-        SendHalf::new(p.queue, entry(bank, half.first()), p.segments)
-            .map_err(|_| Reason::Inconsistent)
-    };
-    let [first, second] = &halves;
-    let senders = [sender(0, small, first)?, sender(1, large, second)?];
-    let recv = RecvState {
-        banks: halves,
-        data_position: 0,
-        control_position: 0,
-        current: 0,
-        ended: 0,
-        owed: 0,
-        _pad: 0,
-    };
-    Ok((recv, SendState { banks: senders, data_position: 0, control_position: 0 }))
-}
-
 /// Gives the connection its window, which it was promised, and both protocol states. The caller
 /// holds the pairing lock.
 ///
@@ -353,7 +261,7 @@ fn begin(
         );
         return Err(Reason::ArenaRefused);
     }
-    let (recv, send) = fresh(beyond)?;
+    let (recv, send) = channel::fresh(beyond)?;
     s.window.store(window, Ordering::Relaxed);
     s.side.store(side, Ordering::Relaxed);
     // SAFETY: the connection has no window yet, so that nobody else looks at its states.

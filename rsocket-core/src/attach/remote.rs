@@ -10,13 +10,14 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::sync::atomic::{AtomicU8, Ordering, fence};
 
-use super::link::{self, Beyond};
+use super::link;
 use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use super::marks;
 use super::pairing;
 use super::retry;
 use super::trust::{End, Tuple};
 use super::witness::{Proof, Who};
+use crate::device::shm::channel::Beyond;
 use crate::errno::Errno;
 use crate::live;
 use crate::reason::Reason;

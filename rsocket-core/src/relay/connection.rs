@@ -19,12 +19,13 @@ use super::pump::{PeerEnd, Pump};
 use super::service;
 use super::watch::Watch;
 use crate::attach::arenas::{self, Claim};
-use crate::attach::link::{self, Beyond};
+use crate::attach::link;
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::remote;
 use crate::attach::witness::Proof;
 use crate::device::QueuePair;
 use crate::device::rdma::{CmId, RdmaPair};
+use crate::device::shm::channel;
 use crate::errno::Errno;
 use crate::fork_safe;
 use crate::proto::stream::StreamParams;
@@ -568,7 +569,8 @@ pub(crate) fn enter(
     flags: u32,
 ) -> Result<(), Errno> {
     s.set(flags | flag::RELAYED);
-    link::start(id, s, record, window, 0, Beyond::Relay).map_err(|_| Errno(libc::ENOMEM))?;
+    link::start(id, s, record, window, 0, channel::Beyond::Relay)
+        .map_err(|_| Errno(libc::ENOMEM))?;
     s.set_phase(Phase::Paired);
     s.set_receive_mode(ReceiveMode::Device);
     s.set_send_mode(SendMode::Device);

@@ -11,15 +11,16 @@
 
 use super::under::Under;
 use crate::attach::arenas::Claim;
-use crate::attach::link::{self, Beyond, Ends};
+use crate::attach::link::{self, Ends};
 use crate::attach::marks;
+use crate::device::shm::channel::banks::{bank_start, offset_of};
+use crate::device::shm::channel::{self, Beyond, LARGE, RecvState, SMALL, SendState};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::device::shm::places::Header;
 use crate::reason::Reason;
 use crate::socket::receive::{self, Due};
 use crate::socket::send;
-use crate::socket::slot::{LARGE, RecvState, SMALL, SendState};
 use crate::wire::word::{Message, Word};
 
 /// One side of a window, driven by hand.
@@ -76,7 +77,7 @@ impl Port {
     /// # Errors
     /// The window cannot be reached.
     pub fn new(claim: &Claim) -> Result<Self, Reason> {
-        let (recv, send) = link::fresh(Beyond::Relay)?;
+        let (recv, send) = channel::fresh(Beyond::Relay)?;
         let ends = link::hold(claim).ok_or(Reason::ResourceError)?;
         let mut port =
             Self { ends, recv, send, taken: 0, done: 0, gave: false, under: Under::default() };
@@ -136,7 +137,7 @@ impl Port {
             }
         }
         let region = self.recv.half().next_read();
-        let offset = link::bank_start(self.recv.current) + u64::from(region.offset);
+        let offset = bank_start(self.recv.current) + u64::from(region.offset);
         let at = self.ends.incoming.payload(offset, region.len as usize).ok_or(Broken)?;
         Ok(Outgoing::Bytes { at, len: region.len })
     }
@@ -169,7 +170,7 @@ impl Port {
             bytes += len;
         }
         let region = self.recv.half().next_read();
-        let offset = link::bank_start(self.recv.current) + u64::from(region.offset);
+        let offset = bank_start(self.recv.current) + u64::from(region.offset);
         let inside =
             self.ends.incoming.payload(offset, region.len as usize + bytes as usize).is_some();
         if inside { bytes } else { 0 }
@@ -279,7 +280,7 @@ impl Port {
             return Ok(0);
         }
         let Some(message) = send::next_message(&mut self.send, len) else { return Ok(0) };
-        let offset = link::offset_of(&message.target).ok_or(Broken)?;
+        let offset = offset_of(&message.target).ok_or(Broken)?;
         let n = message.target.len;
         // SAFETY: n is at most len, and the rest is the caller's promise.
         if !unsafe { self.ends.outgoing.write(u64::from(offset), from, n as usize, CopyHint::Near) }

@@ -12,12 +12,11 @@
 use std::os::fd::RawFd;
 
 use super::port::{Broken, Outgoing};
-use crate::attach::link::Beyond;
 use crate::attach::{detach, marks};
+use crate::device::shm::channel::{Beyond, SendState};
 use crate::device::shm::direction::Direction;
 use crate::errno::Errno;
 use crate::socket::kernel;
-use crate::socket::slot::SendState;
 use crate::sys;
 
 /// Bytes that are taken from the kernel at a time.

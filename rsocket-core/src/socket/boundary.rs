@@ -10,11 +10,12 @@ use std::os::fd::RawFd;
 
 use super::guard::RecvGuard;
 use super::receive::{Got, copying, from_kernel, take_messages};
-use super::slot::{RecvState, Slot, flag};
+use super::slot::{Slot, flag};
 use super::vectors::Cursor;
 use super::{kernel, pending};
 use crate::attach::link::Ends;
 use crate::attach::marks;
+use crate::device::shm::channel::RecvState;
 use crate::errno::Errno;
 use crate::host::counters;
 use crate::sys;

@@ -10,18 +10,20 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::guard::SendGuard;
-use super::guarded::Draft;
 use super::send::{PIECE, Placed, hint_word, next_message, refresh};
-use super::slot::{LARGE, SMALL, SendState, Slot, SlotId, flag};
+use super::slot::{Slot, SlotId, flag};
 use super::{reader, tally, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::SendMode;
 use crate::attach::marks;
+use crate::device::shm::channel::banks::offset_of;
+use crate::device::shm::channel::{LARGE, SMALL, SendState};
 use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::live;
 use crate::proto::SendHalf;
 use crate::relay;
+use crate::sync::guarded::Draft;
 use crate::sys;
 
 /// What a call came to.
@@ -184,7 +186,7 @@ fn publish<'a>(
 /// Where the message's bytes go, and how many they are.
 fn target(ends: &Ends, message: &Placed) -> Option<(*mut u8, usize)> {
     let len = message.target.len as usize;
-    Some((ends.outgoing.payload(u64::from(link::offset_of(&message.target)?), len)?, len))
+    Some((ends.outgoing.payload(u64::from(offset_of(&message.target)?), len)?, len))
 }
 
 /// How many of `len` bytes the file had in memory, which are in their place now; `None` if that

@@ -7,12 +7,13 @@
 
 use core::ops::{Deref, DerefMut};
 
-use super::guarded::{Held, Locked};
-use super::slot::{RecvState, SendState, Slot};
+use super::slot::Slot;
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{ReceiveMode, SendMode};
 use crate::attach::marks;
+use crate::device::shm::channel::{RecvState, SendState};
 use crate::device::shm::direction::Direction;
+use crate::sync::guarded::{Held, Locked};
 
 /// The send lock of a connection, held. Never across a sleep.
 pub(crate) struct SendGuard<'a> {

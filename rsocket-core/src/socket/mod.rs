@@ -26,7 +26,6 @@ pub mod file;
 pub mod flag;
 mod gather;
 pub mod guard;
-mod guarded;
 pub mod heard;
 mod holders;
 pub mod inq;

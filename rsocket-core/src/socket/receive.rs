@@ -20,7 +20,7 @@ use super::returned::follow;
 pub(crate) use super::returned::follow_back;
 pub(crate) use super::room::{Due, give_back};
 use super::room::{commit, follow_up, unread_word};
-use super::slot::{RecvState, Slot, SlotId, flag};
+use super::slot::{Slot, SlotId, flag};
 use super::straight::Looked;
 pub use super::unread::unread;
 pub(crate) use super::unread::{
@@ -31,6 +31,8 @@ use super::{beside, pending, ready, straight, tally, verdict, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{ReceiveEvent, ReceiveMode};
 use crate::attach::{detach, marks, pairing};
+use crate::device::shm::channel::RecvState;
+use crate::device::shm::channel::banks::bank_start;
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::errno::Errno;
@@ -536,7 +538,7 @@ pub(super) fn take_messages(
         let region = state.half().next_read();
         let Some((at, room)) = to.stretch() else { return true };
         let n = region.len.min(u32::try_from(room).unwrap_or(u32::MAX));
-        let offset = link::bank_start(state.current) + u64::from(region.offset);
+        let offset = bank_start(state.current) + u64::from(region.offset);
         // SAFETY: the cursor's stretch is writable for n bytes, as the program vouched, and not the
         // arena.
         let copy = |hint| unsafe { ends.incoming.read(offset, n as usize, at, hint) };

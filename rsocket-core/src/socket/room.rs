@@ -8,12 +8,14 @@
 use core::sync::atomic::Ordering;
 
 use super::guard::RecvGuard;
-use super::slot::Held;
-use super::slot::{LARGE, RecvState, SMALL, flag};
+use super::slot::flag;
 use super::tally;
-use crate::attach::link::{self, Ends};
+use crate::attach::link::Ends;
+use crate::device::shm::channel::banks::entry;
+use crate::device::shm::channel::{LARGE, RecvState, SMALL};
 use crate::device::shm::layout::{self, SEGMENTS};
 use crate::live;
+use crate::sync::guarded::Held;
 use crate::wire::sge::Sge;
 
 /// Updates after which a sleeping sender is woken: half of a bank's segments.
@@ -44,7 +46,7 @@ impl Due {
                 Some((index, region)) => Self {
                     position,
                     word: word | layout::WITH_ENTRY,
-                    entry: Some((bank * SEGMENTS + index as usize, link::entry(bank, region))),
+                    entry: Some((bank * SEGMENTS + index as usize, entry(bank, region))),
                 },
             });
         }

@@ -9,13 +9,15 @@ use std::os::fd::RawFd;
 
 use super::guard::SendGuard;
 use super::kernel;
-use super::slot::{LARGE, SMALL, SendState, Slot, SlotId, flag};
+use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
 use super::{pending, reader, straight, tally, verdict, wait};
 use crate::attach::detach::Scope;
-use crate::attach::link::{self, Beyond, Ends};
+use crate::attach::link::{self, Ends};
 use crate::attach::machine::{SendEvent, SendMode};
 use crate::attach::{cause, detach, marks, pairing};
+use crate::device::shm::channel::banks::offset_of;
+use crate::device::shm::channel::{LARGE, SMALL, SendState};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::errno::Errno;
@@ -214,7 +216,7 @@ pub(super) fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
             return detach::refuse(id, s, fd, Reason::MemoryLimit, Scope::Both);
         }
         // Now, so that whoever looks next sees what is left.
-        Left::Room => ends.outgoing.touch_large(Beyond::of(s).bank_len(LARGE)),
+        Left::Room => ends.outgoing.touch_large(link::beyond(s).bank_len(LARGE)),
         Left::Nothing | Left::Unlimited => {}
     }
     s.set(flag::LARGE_OPEN);
@@ -519,7 +521,7 @@ pub(crate) fn next_message(state: &mut SendState, wanted: u32) -> Option<Placed>
 }
 
 fn place(ends: &Ends, from: &Cursor<'_>, message: &Placed, bulk: CopyHint) -> bool {
-    let Some(offset) = link::offset_of(&message.target) else { return false };
+    let Some(offset) = offset_of(&message.target) else { return false };
     from.each(message.target.len as usize, |at, n, done| {
         // SAFETY: the cursor's stretch is readable for n bytes, as the program vouched, and not the
         // arena.
@@ -540,7 +542,7 @@ pub(crate) fn refresh(state: &mut SendState, ends: &Ends) -> bool {
             // dies here leaves word and entry to the next one.
             let Some(index) = half.expected_entry() else { return false };
             let entry = ends.outgoing.peek_entry(bank * layout::SEGMENTS + index as usize);
-            if link::offset_of(&entry).is_none() || half.on_entry(index, entry).is_err() {
+            if offset_of(&entry).is_none() || half.on_entry(index, entry).is_err() {
                 return false;
             }
         }

@@ -12,12 +12,14 @@ use core::sync::atomic::Ordering;
 use super::guard::{RecvGuard, SendGuard};
 use super::receive::accept_word;
 use super::send::hint_word;
-use super::slot::{RecvState, SMALL, SendState, Slot, flag};
+use super::slot::{Slot, flag};
 use super::vectors::Cursor;
 use super::{reader, room, tally};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::marks;
+use crate::device::shm::channel::banks::{bank_start, offset_of};
+use crate::device::shm::channel::{RecvState, SMALL, SendState};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::live;
@@ -103,7 +105,7 @@ fn into_window(guard: &mut SendGuard<'_>, from: &[libc::iovec], total: usize) ->
     else {
         return false;
     };
-    let Some(offset) = link::offset_of(&message.target) else { return false };
+    let Some(offset) = offset_of(&message.target) else { return false };
     ends.outgoing.claim(position, u64::from(offset), total);
     state.data_position = position.wrapping_add(1);
     let mut at = u64::from(offset);
@@ -206,7 +208,7 @@ fn from_window(guard: &mut RecvGuard<'_>, buffer: &libc::iovec) -> Option<usize>
         }
         let region = state.half().next_read();
         let n = region.len.min(u32::try_from(buffer.iov_len - done).unwrap_or(u32::MAX));
-        let offset = link::bank_start(state.current) + u64::from(region.offset);
+        let offset = bank_start(state.current) + u64::from(region.offset);
         // SAFETY: the program vouched that its buffer is writable, of which `done` bytes are used;
         // it is not the arena.
         let copied = unsafe {

@@ -12,19 +12,18 @@ use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 pub use super::flag;
-pub use super::guarded::{Draft, Guarded, Held};
 use super::known::Known;
 use super::options::Sizes;
 use super::pace::Pace;
 use super::policy;
 use super::tally::Tally;
 use super::timers::Timers;
-use crate::attach::link::bank_start;
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::meet::Handshake;
 use crate::attach::witness::Prefix;
+use crate::device::shm::channel::{RecvState, SendState};
 use crate::fork_safe::Migration;
-use crate::proto::{RecvHalf, SendHalf};
+use crate::sync::guarded::Guarded;
 use crate::sync::lock::OwnedLock;
 
 /// The number of a connection among those of this process and its relatives by fork.
@@ -48,122 +47,6 @@ impl SlotId {
     #[inline]
     pub const fn raw(self) -> u32 {
         self.0.get()
-    }
-}
-
-/// The two banks of a window's buffer ([`crate::device::shm::layout`]), as indices.
-pub const SMALL: usize = 0;
-/// See [`SMALL`].
-pub const LARGE: usize = 1;
-
-/// The sending direction's protocol state.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct SendState {
-    /// The protocol's sending half, for each bank.
-    pub banks: [SendHalf; 2],
-    /// Next position in the data lane.
-    pub data_position: u32,
-    /// Next position in the control lane.
-    pub control_position: u32,
-}
-
-impl SendState {
-    /// Bytes sent over the device so far.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        let [small, large] = &self.banks;
-        small.total().wrapping_add(large.total())
-    }
-
-    /// Becomes `newer`, which differs from this state by one message that was sent, to the small
-    /// bank.
-    #[inline(always)]
-    pub fn follow(&mut self, newer: &Self) {
-        let ([small, _], [newer_small, _]) = (&mut self.banks, &newer.banks);
-        small.follow_data(newer_small);
-        self.data_position = newer.data_position;
-    }
-
-    /// Bytes that the next message may have.
-    #[must_use]
-    #[inline(always)]
-    pub fn room(&self) -> u32 {
-        let [small, large] = &self.banks;
-        small.room().max(large.room())
-    }
-}
-
-/// The receiving direction's protocol state.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct RecvState {
-    /// The protocol's receiving half, for each bank.
-    pub banks: [RecvHalf; 2],
-    /// Next position in the data lane.
-    pub data_position: u32,
-    /// Next position in the control lane.
-    pub control_position: u32,
-    /// The bank of the current message.
-    pub current: u32,
-    /// Nonzero once the end of the stream was read in the lane.
-    pub ended: u32,
-    /// Updates published since the sender was last woken.
-    pub owed: u32,
-    /// Keeps the size a multiple of eight without hidden padding.
-    pub _pad: u32,
-}
-
-impl RecvState {
-    /// Bytes that were read so far.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        let [small, large] = &self.banks;
-        small.total().wrapping_add(large.total())
-    }
-
-    /// Whether there is something to tell the sender.
-    #[must_use]
-    #[inline]
-    pub fn owes(&self) -> bool {
-        let [small, large] = &self.banks;
-        small.owes() || large.owes()
-    }
-
-    /// Becomes `newer`, which differs from this state by messages that came to the small bank and
-    /// were read.
-    #[inline(always)]
-    pub fn follow(&mut self, newer: &Self) {
-        let ([small, _], [newer_small, _]) = (&mut self.banks, &newer.banks);
-        small.follow_reading(newer_small);
-        self.data_position = newer.data_position;
-        self.current = newer.current;
-    }
-
-    /// The half whose message is being read.
-    #[must_use]
-    #[inline]
-    pub fn half(&mut self) -> &mut RecvHalf {
-        let [small, large] = &mut self.banks;
-        if self.current as usize == LARGE { large } else { small }
-    }
-
-    /// Where in the receive buffer the next bytes are, or will be if they come in the bank of the
-    /// last ones.
-    #[must_use]
-    #[inline]
-    pub fn next_bytes(&self) -> u64 {
-        let [small, large] = &self.banks;
-        let half = if self.current as usize == LARGE { large } else { small };
-        bank_start(self.current) + u64::from(half.next_read().offset)
-    }
-
-    /// Unread bytes of the current message.
-    #[must_use]
-    #[inline]
-    pub fn readable(&self) -> u32 {
-        let [small, large] = &self.banks;
-        if self.current as usize == LARGE { large.readable() } else { small.readable() }
     }
 }
 

@@ -232,7 +232,8 @@ pub(super) fn take_messages(guard: &mut RecvGuard<'_>, pipe: Pipe, length: usize
         }
         let region = state.half().next_read();
         let n = (region.len as usize).min(length - moved);
-        let offset = link::bank_start(state.current) + u64::from(region.offset);
+        let offset = crate::device::shm::channel::banks::bank_start(state.current)
+            + u64::from(region.offset);
         let Some(from) = ends.incoming.payload(offset, n) else { return moved };
         let taken = pipe.put(from, n).min(n);
         if taken == 0 {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::slot::flag;
 use super::{family, send};
 use crate::attach::detach::locate;
-use crate::attach::link::{self, Beyond};
+use crate::attach::link;
 use crate::relay::port::Outgoing;
 use crate::relay::pump_tests::program;
 
@@ -46,7 +46,7 @@ proptest! {
             prop_assert_eq!(state.total(), sent);
             let mut at = taken;
             while at < sent {
-                let (offset, len) = locate(&state, &ends.outgoing, at, Beyond::of(s)).unwrap();
+                let (offset, len) = locate(&state, &ends.outgoing, at, link::beyond(s)).unwrap();
                 let from = ends.outgoing.payload(offset, len as usize).unwrap();
                 for i in 0..u64::from(len) {
                     // SAFETY: payload() vouches for the bytes, and nobody writes them now.

@@ -8,10 +8,11 @@ use std::os::fd::RawFd;
 
 use super::cut::all_here;
 use super::guard::RecvGuard;
-use super::slot::{LARGE, RecvState, Slot, SlotId, flag};
+use super::slot::{Slot, SlotId, flag};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::ReceiveMode;
 use crate::attach::{marks, pairing};
+use crate::device::shm::channel::{LARGE, RecvState};
 use crate::device::shm::layout;
 use crate::host::counters;
 use crate::relay;

@@ -2,12 +2,14 @@
 //!
 //! The algorithms (the lock here, the sleeper's handshake in [`crate::device::shm::park`]) are
 //! written over the traits of [`atom`], so that the model tests run the very same code over a
-//! scheduler's atomics. Entry points: [`lock::OwnedLock`], [`spin::Adaptive`], [`backoff::of`],
+//! scheduler's atomics. Entry points: [`lock::OwnedLock`], [`guarded::Guarded`],
+//! [`spin::Adaptive`], [`backoff::of`],
 //! [`thread::tid`], [`thread::cpu`], [`living::process`], [`signals::arrived`], [`stack::on_own`].
 //! After a fork the child calls [`thread::forked`] before it takes any lock.
 
 pub mod atom;
 pub mod backoff;
+pub mod guarded;
 pub mod living;
 pub mod lock;
 pub mod on_word;

@@ -9,15 +9,17 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-use rsocket_core::attach::link::Beyond;
 use rsocket_core::attach::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
-use rsocket_core::attach::{detach, link, marks};
+use rsocket_core::attach::{detach, marks};
+use rsocket_core::device::shm::channel::banks::entry;
+use rsocket_core::device::shm::channel::{Beyond, RecvState, SendState};
 use rsocket_core::device::shm::copy::CopyHint;
 use rsocket_core::device::shm::direction::Direction;
 use rsocket_core::device::shm::layout;
 use rsocket_core::proto::{RecvHalf, RecvParams, SendHalf};
 use rsocket_core::socket::guard;
-use rsocket_core::socket::slot::{Draft, Held, RecvState, SendState, Slot, flag};
+use rsocket_core::socket::slot::{Slot, flag};
+use rsocket_core::sync::guarded::{Draft, Held};
 use rsocket_core::sync::lock::{self, Os, Taken};
 use rsocket_core::wire::word::{Message, Word};
 use shuttle::sync::Arc;
@@ -125,7 +127,7 @@ impl World {
         let [small, large] = banks;
         let halves = [RecvHalf::new(small), RecvHalf::new(large)];
         let sender = |bank: usize, p: &RecvParams| {
-            SendHalf::new(p.queue, link::entry(bank, halves[bank].first()), p.segments).unwrap()
+            SendHalf::new(p.queue, entry(bank, halves[bank].first()), p.segments).unwrap()
         };
         let banks = [sender(0, small), sender(1, large)];
         // SAFETY: zeroes are a valid state of plain integers.

@@ -290,10 +290,8 @@ impl Me<'_> {
                 state.control_position = position.wrapping_add(1);
                 self.step()?;
                 if let Some((index, region)) = update.entry {
-                    w.lane.post_entry(
-                        bank * layout::SEGMENTS + index as usize,
-                        link::entry(bank, region),
-                    );
+                    w.lane
+                        .post_entry(bank * layout::SEGMENTS + index as usize, entry(bank, region));
                     self.step()?;
                 }
                 let with = if update.entry.is_some() { layout::WITH_ENTRY } else { 0 };

@@ -13,6 +13,7 @@
 
 pub mod arena;
 pub mod bell;
+pub mod channel;
 pub mod copy;
 pub mod direction;
 pub mod home;

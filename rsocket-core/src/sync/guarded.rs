@@ -1,14 +1,14 @@
 //! State that processes share and edit under a lock: two copies, and the number of the valid one.
 //!
 //! A holder that is killed inside leaves the old state or the new one, never half. Knows nothing of
-//! what the state means, nor how it is repaired ([`super::guard`]). Entry point: [`Guarded::lock`].
+//! what the state means, nor how it is repaired. Entry point: [`Guarded::lock`].
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
-use crate::sync::lock::{OwnedLock, Taken};
-use crate::sync::thread::tid;
+use super::lock::{OwnedLock, Taken};
+use super::thread::tid;
 
 /// A state that processes share: two copies and the number of the valid one.
 #[repr(C, align(64))]

@@ -1,0 +1,146 @@
+//! What the two ends of a channel remember of its protocol, as plain integers: they live in memory
+//! that forked relatives share, and are published as one copy ([`crate::sync::guarded`]).
+//!
+//! Must not know where the channel is, nor whose. Entry point: [`fresh`].
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use super::banks::{Beyond, LARGE, bank_start, entry};
+use crate::proto::{RecvHalf, RecvParams, SendHalf};
+use crate::reason::Reason;
+
+/// The sending direction's protocol state.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SendState {
+    /// The protocol's sending half, for each bank.
+    pub banks: [SendHalf; 2],
+    /// Next position in the data lane.
+    pub data_position: u32,
+    /// Next position in the control lane.
+    pub control_position: u32,
+}
+
+impl SendState {
+    /// Bytes sent over the device so far.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let [small, large] = &self.banks;
+        small.total().wrapping_add(large.total())
+    }
+
+    /// Becomes `newer`, which differs from this state by one message that was sent, to the small
+    /// bank.
+    #[inline(always)]
+    pub fn follow(&mut self, newer: &Self) {
+        let ([small, _], [newer_small, _]) = (&mut self.banks, &newer.banks);
+        small.follow_data(newer_small);
+        self.data_position = newer.data_position;
+    }
+
+    /// Bytes that the next message may have.
+    #[must_use]
+    #[inline(always)]
+    pub fn room(&self) -> u32 {
+        let [small, large] = &self.banks;
+        small.room().max(large.room())
+    }
+}
+
+/// The receiving direction's protocol state.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RecvState {
+    /// The protocol's receiving half, for each bank.
+    pub banks: [RecvHalf; 2],
+    /// Next position in the data lane.
+    pub data_position: u32,
+    /// Next position in the control lane.
+    pub control_position: u32,
+    /// The bank of the current message.
+    pub current: u32,
+    /// Nonzero once the end of the stream was read in the lane.
+    pub ended: u32,
+    /// Updates published since the sender was last woken.
+    pub owed: u32,
+    /// Keeps the size a multiple of eight without hidden padding.
+    pub _pad: u32,
+}
+
+impl RecvState {
+    /// Bytes that were read so far.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let [small, large] = &self.banks;
+        small.total().wrapping_add(large.total())
+    }
+
+    /// Whether there is something to tell the sender.
+    #[must_use]
+    #[inline]
+    pub fn owes(&self) -> bool {
+        let [small, large] = &self.banks;
+        small.owes() || large.owes()
+    }
+
+    /// Becomes `newer`, which differs from this state by messages that came to the small bank and
+    /// were read.
+    #[inline(always)]
+    pub fn follow(&mut self, newer: &Self) {
+        let ([small, _], [newer_small, _]) = (&mut self.banks, &newer.banks);
+        small.follow_reading(newer_small);
+        self.data_position = newer.data_position;
+        self.current = newer.current;
+    }
+
+    /// The half whose message is being read.
+    #[must_use]
+    #[inline]
+    pub fn half(&mut self) -> &mut RecvHalf {
+        let [small, large] = &mut self.banks;
+        if self.current as usize == LARGE { large } else { small }
+    }
+
+    /// Where in the receive buffer the next bytes are, or will be if they come in the bank of the
+    /// last ones.
+    #[must_use]
+    #[inline]
+    pub fn next_bytes(&self) -> u64 {
+        let [small, large] = &self.banks;
+        let half = if self.current as usize == LARGE { large } else { small };
+        bank_start(self.current) + u64::from(half.next_read().offset)
+    }
+
+    /// Unread bytes of the current message.
+    #[must_use]
+    #[inline]
+    pub fn readable(&self) -> u32 {
+        let [small, large] = &self.banks;
+        if self.current as usize == LARGE { large.readable() } else { small.readable() }
+    }
+}
+
+/// Both protocol states of an end of a window that nobody has used yet.
+///
+/// # Errors
+/// [`Reason::Inconsistent`], never with the banks as they are.
+pub fn fresh(beyond: Beyond) -> Result<(RecvState, SendState), Reason> {
+    let [small, large] = &beyond.banks();
+    let halves = [RecvHalf::new(small), RecvHalf::new(large)];
+    let sender = |bank: usize, p: &RecvParams, half: &RecvHalf| {
+        SendHalf::new(p.queue, entry(bank, half.first()), p.segments)
+            .map_err(|_| Reason::Inconsistent)
+    };
+    let [first, second] = &halves;
+    let senders = [sender(0, small, first)?, sender(1, large, second)?];
+    let recv = RecvState {
+        banks: halves,
+        data_position: 0,
+        control_position: 0,
+        current: 0,
+        ended: 0,
+        owed: 0,
+        _pad: 0,
+    };
+    Ok((recv, SendState { banks: senders, data_position: 0, control_position: 0 }))
+}
