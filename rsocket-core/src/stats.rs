@@ -23,8 +23,8 @@ use crate::host::option_table;
 use crate::host::trial;
 use crate::log::open_append;
 use crate::reason::Reason;
-use crate::sync::settle::Settle;
 use crate::sys::sandbox;
+use crate::sys::settle::Settle;
 use crate::sys::text::Text;
 use crate::sys::{self, discard};
 

@@ -14,6 +14,7 @@
 mod above;
 pub mod errand;
 pub mod sandbox;
+pub mod settle;
 pub(crate) mod small_file;
 pub(crate) mod text;
 pub mod unlocked;
@@ -22,7 +23,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use crate::errno::Errno;
-use crate::sync::settle::Settle;
+use crate::sys::settle::Settle;
 
 /// Descriptors at or above this number are never private, and never looked up.
 pub const MAX_FDS: usize = 1 << 20;

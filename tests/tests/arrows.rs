@@ -53,7 +53,7 @@ const ROOMS: [&str; 30] = [
 ];
 
 /// Arrows that point up, and how many names they bring.
-const UP: [(&str, &str, usize); 15] = [
+const UP: [(&str, &str, usize); 14] = [
     ("attach", "relay", 4),
     ("attach", "socket", 67),
     ("datagram", "plain", 2),
@@ -67,7 +67,6 @@ const UP: [(&str, &str, usize); 15] = [
     ("socket", "placement", 5),
     ("socket", "plain", 2),
     ("socket", "succession", 5),
-    ("sys", "sync", 2),
     ("tap", "socket", 6),
 ];
 

@@ -19,8 +19,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::errno::Errno;
 use crate::host::raw;
-use crate::sync::settle::Settle;
 use crate::sys;
+use crate::sys::settle::Settle;
 
 /// The version of everything that two processes share: these messages, the arena, its windows. To
 /// be raised with any change to any of them; two versions that differ stay on TCP.

@@ -27,10 +27,10 @@ use crate::socket::{family, kernel, own_waits, policy, rings, verdict};
 use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sync::lock::Holding;
-use crate::sync::settle::Settle;
 use crate::sync::stack;
 use crate::sys;
 use crate::sys::sandbox;
+use crate::sys::settle::Settle;
 
 /// Offers that this process has open.
 static OPEN_OFFERS: AtomicU32 = AtomicU32::new(0);

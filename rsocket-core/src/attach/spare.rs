@@ -13,8 +13,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::arenas::{ArenaRecord, LOCK, close_descriptor, each_own, keep_for_relatives};
 use super::vault;
-use crate::sync::settle::Settle;
 use crate::sys;
+use crate::sys::settle::Settle;
 
 /// How many descriptors are about to be sent. Relaxed: counted up under the arenas' lock, which
 /// orders it with [`give_way`]; who sees one too many waits for another time.

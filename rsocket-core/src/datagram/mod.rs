@@ -54,8 +54,8 @@ use crate::socket::family::{self, MAX_SLOTS};
 use crate::socket::slot::flag;
 use crate::socket::{Events, SlotId};
 use crate::sync::lock::OwnedLock;
-use crate::sync::settle::Settle;
 use crate::sys;
+use crate::sys::settle::Settle;
 
 /// The longest datagram to an IPv4 address: what fits behind the exchange's header into a slot of
 /// upstream's.

@@ -20,8 +20,8 @@ use crate::device::rdma::{CmError, CmId, EventChannel, Kind, Path, UdPair};
 use crate::errno::Errno;
 use crate::socket::SlotId;
 use crate::sync::lock::OwnedLock;
-use crate::sync::settle::Settle;
 use crate::sys;
+use crate::sys::settle::Settle;
 
 /// How long resolving an address, and then a route, may take, in milliseconds
 /// (`wire-protocol §9.5`).

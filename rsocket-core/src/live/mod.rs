@@ -25,9 +25,9 @@ use crate::environment;
 use crate::socket::policy;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::stats::{self, Stats};
-use crate::sync::settle::Settle;
 use crate::sys;
 use crate::sys::sandbox;
+use crate::sys::settle::Settle;
 use layout::{CHUNK_RECORDS, MAX_CHUNKS, RECORD_WORDS, Via, record as word};
 
 /// One connection in the file. Relaxed everywhere: numbers for people, which order nothing.

@@ -21,8 +21,8 @@ use crate::errno::Errno;
 use crate::socket::family::MAX_SLOTS;
 use crate::socket::slot::SlotId;
 use crate::sync::lock::OwnedLock;
-use crate::sync::settle::Settle;
 use crate::sys;
+use crate::sys::settle::Settle;
 
 /// What the peer calls a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

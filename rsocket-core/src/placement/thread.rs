@@ -20,9 +20,9 @@ use crate::socket::slot::SlotId;
 use crate::socket::{family, policy, ready};
 use crate::sync::backoff;
 use crate::sync::lock::OwnedLock;
-use crate::sync::settle::Settle;
 use crate::sync::thread;
 use crate::sys;
+use crate::sys::settle::Settle;
 
 const STACK: usize = 128 * 1024;
 /// How long it sleeps where nobody can ring it, in nanoseconds.

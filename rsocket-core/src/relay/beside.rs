@@ -24,9 +24,9 @@ use crate::errno::Errno;
 use crate::socket::family;
 use crate::socket::options::Size;
 use crate::socket::slot::{Slot, SlotId, flag};
-use crate::sync::settle::Settle;
 use crate::sync::stack;
 use crate::sys;
+use crate::sys::settle::Settle;
 use crate::wire::private_data::PrivateData;
 
 /// What follows the protocol's own private data when one of ours asks.

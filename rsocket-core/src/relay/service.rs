@@ -27,8 +27,8 @@ use crate::device::shm::bell::{self, BellRef};
 use crate::device::shm::park::MARK_READY;
 use crate::errno::Errno;
 use crate::sync::lock::OwnedLock;
-use crate::sync::settle::Settle;
 use crate::sys;
+use crate::sys::settle::Settle;
 
 /// A relay that a thread of the program polled so recently (in ticks, some hundred microseconds) is
 /// left to it.

@@ -13,8 +13,8 @@ use super::answers::Answers;
 use super::connection::Connection;
 use super::kept;
 use crate::sync::lock::{Holding, OwnedLock};
-use crate::sync::settle::Settle;
 use crate::sys;
+use crate::sys::settle::Settle;
 
 /// Relays of one process.
 pub const RELAYS: usize = 8192;

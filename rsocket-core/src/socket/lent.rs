@@ -26,9 +26,9 @@ use super::slot::{Slot, SlotId};
 use super::{family, life, ready};
 use crate::device::shm::bell::{self, BellRef};
 use crate::sync::lock::OwnedLock;
-use crate::sync::settle::Settle;
 use crate::sync::thread::{self, tid};
 use crate::sys;
+use crate::sys::settle::Settle;
 use crate::sys::small_file;
 
 /// Calls that may be entered at a time. Any other is as one on a descriptor that was closed before

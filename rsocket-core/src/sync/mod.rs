@@ -14,7 +14,6 @@ pub mod living;
 pub mod lock;
 pub mod on_word;
 mod own;
-pub mod settle;
 pub mod signals;
 pub mod spin;
 pub mod stack;

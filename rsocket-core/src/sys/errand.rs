@@ -12,7 +12,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::errno::Errno;
-use crate::sync::settle::Settle;
+use crate::sys::settle::Settle;
 
 /// Whether a thread is at it.
 static BUSY: AtomicBool = AtomicBool::new(false);

@@ -16,9 +16,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use super::{CmError, Missing};
 use crate::errno::Errno;
 use crate::sync::lock::{OwnedLock, Taken};
-use crate::sync::settle::Settle;
 use crate::sync::thread;
 use crate::sys;
+use crate::sys::settle::Settle;
 
 /// Held inside librdmacm.
 static GATE: OwnedLock = OwnedLock::new();

@@ -30,8 +30,8 @@ use rustix::net::SocketAddrUnix;
 use super::home;
 use super::sleeper_word::BELL;
 use crate::errno::Errno;
-use crate::sync::settle::Settle;
 use crate::sys;
+use crate::sys::settle::Settle;
 
 /// The most bells of one process.
 pub const BELLS: usize = 1024;

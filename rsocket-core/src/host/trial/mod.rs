@@ -18,8 +18,8 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use self::calls::{CALLS, Way};
 use self::child::{By, Outcome};
 use super::status::{self, Status};
-use crate::sync::settle::Settle;
 use crate::sys;
+use crate::sys::settle::Settle;
 
 /// What the administrator says of processes under a seccomp filter (`RSOCKET_SECCOMP`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use rustix::thread::futex;
 
-use crate::sync::settle::Settle;
 use crate::sync::thread;
+use crate::sys::settle::Settle;
 
 /// Nobody holds it.
 const FREE: u32 = 0;
