@@ -17,9 +17,10 @@ use rsocket_core::attach::{arenas, marks, pairing};
 use rsocket_core::device::shm::channel::Beyond;
 use rsocket_core::errno::Errno;
 use rsocket_core::host::counters;
+use rsocket_core::host::events::Events;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket::slot::{Slot, SlotId, flag};
-use rsocket_core::socket::{Events, family, ready, receive, send};
+use rsocket_core::socket::{family, ready, receive, send};
 use rsocket_core::stats::{self, Counter};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -534,7 +534,7 @@ pub fn outlasts_exec(s: &Slot) -> bool {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::socket::Events;
+    use crate::host::events::Events;
 
     #[test]
     fn a_ready_bit_stays_until_it_is_taken() {

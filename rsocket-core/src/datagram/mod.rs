@@ -49,10 +49,11 @@ use fabric::Fabric;
 use rustix::net::{AddressFamily, sockopt};
 
 use crate::errno::Errno;
+use crate::host::events::Events;
 use crate::plain::rdma;
+use crate::socket::SlotId;
 use crate::socket::family::{self, MAX_SLOTS};
 use crate::socket::slot::flag;
-use crate::socket::{Events, SlotId};
 use crate::sync::lock::OwnedLock;
 use crate::sys;
 use crate::sys::settle::Settle;

@@ -16,10 +16,11 @@ use super::endpoint::State;
 use super::{hint, service, waiters, with};
 use crate::device::shm::park::{BELL, MARK_READY};
 use crate::errno::Errno;
+use crate::host::events::Events;
 use crate::socket::family;
 use crate::socket::policy;
 use crate::socket::slot::flag;
-use crate::socket::{Events, Look, Progress, SlotId};
+use crate::socket::{Look, Progress, SlotId};
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 
 /// How soon a poller looks by itself whose wake-up a relative by fork may take.

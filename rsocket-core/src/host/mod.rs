@@ -3,6 +3,7 @@
 //! Facts only: nothing here knows a connection, a device or a socket's state.
 
 pub mod counters;
+pub mod events;
 pub mod filter;
 pub mod locking;
 pub mod memory;

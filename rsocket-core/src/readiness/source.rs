@@ -12,7 +12,8 @@
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-pub use crate::socket::{Events, Look, Meant, Progress, SlotId};
+pub use crate::host::events::Events;
+pub use crate::socket::{Look, Meant, Progress, SlotId};
 
 use crate::device::shm::bell::{self, BellRef};
 use crate::socket;

@@ -16,10 +16,11 @@ use crate::attach::{link, marks, remote};
 use crate::device::QueuePair;
 use crate::device::sim::{self, SimPair, Weather, World};
 use crate::errno::Errno;
+use crate::host::events::Events;
 use crate::readiness::epoll;
 use crate::reason::Reason;
 use crate::socket::slot::{Slot, flag};
-use crate::socket::{self, Events, SlotId, family, ready};
+use crate::socket::{self, SlotId, family, ready};
 use crate::wire::private_data::PrivateData;
 
 /// A number that no relay of the process has: the pumps here are run by hand.

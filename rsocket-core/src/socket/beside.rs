@@ -13,13 +13,13 @@
 
 use std::os::fd::RawFd;
 
-use super::Events;
 use super::ready::end_is_next;
 use super::slot::{Slot, flag};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::ReceiveMode;
 use crate::attach::marks;
 use crate::host::counters;
+use crate::host::events::Events;
 
 /// Before the switch: whether FIN, which was seen on TCP with nothing before it, is the end of the
 /// stream. Between hosts it overtakes what the relays carry. A sender that was told that it may

@@ -11,9 +11,10 @@ use super::send::Into;
 use super::slot::flag;
 use super::vectors::Cursor;
 use super::wait::Patience;
-use super::{Events, family, life, pending, ready, receive, send};
+use super::{family, life, pending, ready, receive, send};
 use crate::attach::{link, marks, remote};
 use crate::errno::Errno;
+use crate::host::events::Events;
 use crate::plain;
 use crate::relay::pump_tests::program;
 

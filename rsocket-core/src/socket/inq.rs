@@ -9,8 +9,9 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::slot::Slot;
-use super::{Events, SlotId, family, kernel};
+use super::{SlotId, family, kernel};
 use crate::host::counters;
+use crate::host::events::Events;
 
 /// Whether the option is this one.
 #[inline]

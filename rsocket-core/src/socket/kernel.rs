@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::Events;
 use crate::errno::Errno;
+use crate::host::events::Events;
 use crate::sys;
 use crate::sys::sandbox;
 

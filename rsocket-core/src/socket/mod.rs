@@ -70,6 +70,7 @@ pub mod wait;
 mod waits;
 mod watch;
 
+pub use crate::host::events::Events;
 pub(crate) use lent::{bell_of_wait, give_back_bell_of_wait};
 pub use life::{
     about_to_listen, accepted, before_exec, closing, connect_failed, connected, connecting,
@@ -96,25 +97,6 @@ use crate::reason::Reason;
 use crate::succession::parcels;
 use crate::{fork_safe, relay, sys, tap};
 use slot::Slot;
-
-bitflags::bitflags! {
-    /// What a socket is ready for, in the bits of poll(2) and epoll(7), which are the same.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub struct Events: u32 {
-        /// Something to receive: bytes, the end of the stream, an error.
-        const IN = 1;
-        /// Urgent data; the kernel's alone.
-        const PRI = 2;
-        /// Room to send, or an error that a send would report.
-        const OUT = 4;
-        /// An error is pending.
-        const ERR = 8;
-        /// Both directions have ended.
-        const HUP = 0x10;
-        /// The peer sends no more.
-        const RDHUP = 0x2000;
-    }
-}
 
 /// How far the two directions have come, for edge triggering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -10,8 +10,9 @@ use super::kernel::{self, Ending};
 use super::receive::{Got, attempt, unread};
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::{Cursor, Rest};
-use super::{Events, gather, patience, pending, ready, wait};
+use super::{gather, patience, pending, ready, wait};
 use crate::errno::Errno;
+use crate::host::events::Events;
 use crate::relay;
 
 /// Peeks as recv(2) would, into buffers of at least one byte.

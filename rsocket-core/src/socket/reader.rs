@@ -15,9 +15,10 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::slot::{Slot, flag};
-use super::{Events, kernel, ready};
+use super::{kernel, ready};
 use crate::attach::machine::SendMode;
 use crate::attach::{link, marks, trust};
+use crate::host::events::Events;
 use crate::sys;
 
 /// How soon a sender that waits for room looks again whether a half-closed peer is still there.

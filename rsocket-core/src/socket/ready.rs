@@ -9,8 +9,8 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
+use super::Progress;
 use super::slot::{Slot, SlotId, flag};
-use super::{Events, Progress};
 use super::{beside, pending, reader, receive, rest, verdict, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
@@ -18,6 +18,7 @@ use crate::attach::{detach, marks, pairing, retry};
 use crate::device::shm::layout::SLEEPERS;
 use crate::device::shm::park::{MARK_READY, Sleepers};
 use crate::fork_safe;
+use crate::host::events::Events;
 use crate::relay;
 use crate::wire::word::{Ctrl, Message, Word};
 

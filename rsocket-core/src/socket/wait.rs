@@ -8,7 +8,6 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-use super::Events;
 use super::known::Fact;
 pub use super::patience::Patience;
 use super::slot::{Slot, SlotId, flag};
@@ -19,6 +18,7 @@ use crate::attach::{marks, pairing};
 use crate::device::shm::bell::BellRef;
 use crate::errno::Errno;
 use crate::fork_safe;
+use crate::host::events::Events;
 use crate::live::{self, layout::record};
 use crate::relay::{self, hearing::Hearing};
 use crate::stats::{self, Counter};

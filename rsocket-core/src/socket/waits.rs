@@ -10,10 +10,11 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::slot::flag;
-use super::{Events, Look, Progress, SlotId, family, policy, reader, ready, slot, wait};
+use super::{Look, Progress, SlotId, family, policy, reader, ready, slot, wait};
 use crate::attach::machine::Phase;
 use crate::attach::{link, pairing};
 use crate::host::counters;
+use crate::host::events::Events;
 use crate::{datagram, relay};
 
 /// Looks what is ready; see [`Look`].
