@@ -327,7 +327,7 @@ fn a_reset_before_the_switch_is_no_inconsistency() {
     assert_eq!(server.slot.receive_mode(), ReceiveMode::Acknowledged);
     let n = counters::put(client.stream.as_raw_fd(), true).expect("a count");
     marks::publish_cut(&link::ends(client.slot).expect("a window").outgoing, n);
-    rsocket_core::socket::kernel::disconnect(client.stream.as_raw_fd());
+    rsocket_core::host::kernel::disconnect(client.stream.as_raw_fd());
     assert!(server.stream.take_error().expect("SO_ERROR").is_some());
     let mut all = 0;
     let end = loop {

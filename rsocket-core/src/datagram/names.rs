@@ -11,8 +11,9 @@ use super::peers::Peers;
 use super::{ready, udp};
 use crate::address::SockAddr;
 use crate::errno::Errno;
+use crate::host::kernel;
 use crate::socket::slot::flag;
-use crate::socket::{SlotId, family, kernel};
+use crate::socket::{SlotId, family};
 use crate::sys;
 
 /// Gives the socket a name.

@@ -10,9 +10,10 @@ use crate::address::SockAddr;
 use crate::device::shm::bell;
 use crate::device::shm::copy::{CopyHint, out_of_window};
 use crate::errno::Errno;
+use crate::host::kernel;
 use crate::socket::slot::{Slot, flag};
 use crate::socket::vectors::Cursor;
-use crate::socket::{SlotId, family, kernel, policy, wait};
+use crate::socket::{SlotId, family, policy, wait};
 use crate::stats::{self, Counter, Transport};
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 

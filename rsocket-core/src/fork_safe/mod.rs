@@ -23,11 +23,12 @@ use std::os::fd::RawFd;
 use crate::attach::{detach, link, remote};
 use crate::host::counters;
 use crate::host::events::Events;
+use crate::host::kernel;
 use crate::reason::Reason;
 use crate::relay::{connection, loopback, migrate};
 use crate::socket::slot::{Name, Slot, SlotId, flag};
 use crate::socket::timers::{self, Rules};
-use crate::socket::{family, kernel, policy};
+use crate::socket::{family, policy};
 use crate::stats::{self, Counter};
 
 use crate::sys;

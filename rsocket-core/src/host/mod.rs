@@ -1,10 +1,12 @@
-//! What the kernel says of this process and its host: filters, memory, counters.
+//! What the kernel says of this process and its host: filters, memory, counters, and of the
+//! TCP socket underneath.
 //!
 //! Facts only: nothing here knows a connection, a device or a socket's state.
 
 pub mod counters;
 pub mod events;
 pub mod filter;
+pub mod kernel;
 pub mod locking;
 pub mod memory;
 pub mod option_table;

@@ -8,10 +8,11 @@ use std::os::fd::RawFd;
 
 use crate::attach::machine::Phase;
 use crate::errno::Errno;
+use crate::host::kernel;
 use crate::host::tcp_state as state;
 use crate::relay::table;
 use crate::socket::slot::{Slot, flag};
-use crate::socket::{SlotId, family, kernel, tally};
+use crate::socket::{SlotId, family, tally};
 
 /// As much of `struct tcp_info` as any program has asked for yet.
 pub const TCP_INFO_BYTES: usize = 256;

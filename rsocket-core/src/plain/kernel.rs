@@ -15,8 +15,9 @@ use super::service;
 use crate::address::SockAddr;
 use crate::attach::pairing;
 use crate::errno::Errno;
+use crate::host::kernel;
 use crate::readiness;
-use crate::socket::{self, SlotId, family, kernel};
+use crate::socket::{self, SlotId, family};
 use crate::sync::signals;
 use crate::sys;
 

@@ -129,7 +129,7 @@ pub fn error(id: SlotId, fd: RawFd) -> Result<i32, Errno> {
         return Ok(e);
     }
     let asked = take_notice(id);
-    let pending = socket::kernel::take_error(fd).map_or(0, |e| e.0);
+    let pending = crate::host::kernel::take_error(fd).map_or(0, |e| e.0);
     if pending != 0 && asked {
         socket::connect_failed(id);
     }

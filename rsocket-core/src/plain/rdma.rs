@@ -71,8 +71,7 @@ fn slot(id: SlotId) -> Result<&'static Slot, Errno> {
 
 fn options(fd: RawFd) -> Options {
     let tos = [(libc::IPPROTO_IPV6, libc::IPV6_TCLASS), (libc::IPPROTO_IP, libc::IP_TOS)];
-    let tos =
-        tos.iter().find_map(|(level, name)| crate::socket::kernel::integer(fd, *level, *name));
+    let tos = tos.iter().find_map(|(level, name)| crate::host::kernel::integer(fd, *level, *name));
     let fd = sys::borrow(fd);
     Options {
         reuse_address: sockopt::socket_reuseaddr(fd).unwrap_or(false),
@@ -203,7 +202,7 @@ pub fn connect_instead(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Err
     remote::find_out();
     if !remote::possible()
         || to.ip().to_canonical().is_loopback()
-        || crate::socket::kernel::nonblocking(fd)
+        || crate::host::kernel::nonblocking(fd)
     {
         return refused;
     }
@@ -242,7 +241,7 @@ fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) ->
         Err(e) if service::outdated(e) => dial(id, s, fd, to),
         dialled => dialled,
     })?;
-    if crate::socket::kernel::nonblocking(fd) {
+    if crate::host::kernel::nonblocking(fd) {
         return Err(Errno(libc::EINPROGRESS));
     }
     let mut patience = match limit {
@@ -515,7 +514,7 @@ pub fn error(id: SlotId, fd: RawFd) -> Option<i32> {
         return None;
     }
     // Both say that the connection broke; the relay knows why.
-    let _ = crate::socket::kernel::take_error(fd);
+    let _ = crate::host::kernel::take_error(fd);
     Some(s.pending_error.swap(0, Ordering::AcqRel))
 }
 

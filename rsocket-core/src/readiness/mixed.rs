@@ -181,7 +181,7 @@ fn further<S: Source>(source: &S, e: &Entry, slot: SlotId, ask: Events, ready: E
     if ask.is_empty() || spelled(ready) as i16 & e.accept == 0 {
         return Events::empty();
     }
-    match crate::socket::kernel::poll_now(e.fd, ask) {
+    match crate::host::kernel::poll_now(e.fd, ask) {
         said if said.is_empty() => said,
         said => source.heard(slot, e.fd, said),
     }

@@ -132,7 +132,7 @@ pub fn fork_child() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::kernel;
+    use crate::host::kernel;
     use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socket_with};
     use std::os::fd::AsRawFd;
     use std::time::{Duration, Instant};

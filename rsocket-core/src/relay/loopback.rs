@@ -289,12 +289,12 @@ mod tests {
             connect(&stranger, &door.at).unwrap();
             assert!(door.let_in(None).is_none());
             untie(fd);
-            let _ = crate::socket::kernel::take_error(fd);
+            let _ = crate::host::kernel::take_error(fd);
             let own = reach(fd, &door.at).unwrap();
             let ours = door.let_in(Some(own)).unwrap();
-            assert_eq!(crate::socket::kernel::take_error(fd), None);
+            assert_eq!(crate::host::kernel::take_error(fd), None);
             let mut byte = [0];
-            assert_eq!(crate::socket::kernel::ending(fd), crate::socket::kernel::Ending::Open);
+            assert_eq!(crate::host::kernel::ending(fd), crate::host::kernel::Ending::Open);
             drop(program);
             assert_eq!(rustix::io::read(&ours, &mut byte), Ok(0), "the last close is heard of");
             door.close();

@@ -16,7 +16,7 @@ use crate::attach::{detach, marks};
 use crate::device::shm::channel::{Beyond, SendState};
 use crate::device::shm::direction::Direction;
 use crate::errno::Errno;
-use crate::socket::kernel;
+use crate::host::kernel;
 use crate::sys;
 
 /// Bytes that are taken from the kernel at a time.

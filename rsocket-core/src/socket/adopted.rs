@@ -13,8 +13,9 @@ use std::os::fd::RawFd;
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use super::slot::SlotId;
-use super::{family, inq, kernel, life, low_water, options, stamps};
+use super::{family, inq, life, low_water, options, stamps};
 use crate::attach::{cause, pairing, remote};
+use crate::host::kernel;
 use crate::reason::Reason;
 use crate::stats;
 use crate::succession::parcels;

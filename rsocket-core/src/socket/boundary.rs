@@ -9,15 +9,16 @@
 use std::os::fd::RawFd;
 
 use super::guard::RecvGuard;
+use super::pending;
 use super::receive::{Got, copying, from_kernel, take_messages};
 use super::slot::{Slot, flag};
 use super::vectors::Cursor;
-use super::{kernel, pending};
 use crate::attach::link::Ends;
 use crate::attach::marks;
 use crate::device::shm::channel::RecvState;
 use crate::errno::Errno;
 use crate::host::counters;
+use crate::host::kernel;
 use crate::sys;
 
 /// Whether the sender has gone back to TCP, and the window has no more than `state` has taken.

@@ -11,13 +11,13 @@ use std::os::fd::RawFd;
 
 use super::cut::{all_here, bytes_ahead};
 use super::guard::RecvGuard;
-use super::kernel;
 use super::receive::{in_window, no_more_fits};
 use super::slot::{Slot, flag};
 use super::vectors::{Cursor, Rest};
 use crate::attach::link;
 use crate::attach::machine::ReceiveMode;
 use crate::attach::marks;
+use crate::host::kernel;
 use crate::sys;
 use crate::sys::sandbox;
 

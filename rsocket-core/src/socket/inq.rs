@@ -9,9 +9,10 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::slot::Slot;
-use super::{SlotId, family, kernel};
+use super::{SlotId, family};
 use crate::host::counters;
 use crate::host::events::Events;
+use crate::host::kernel;
 
 /// Whether the option is this one.
 #[inline]

@@ -8,11 +8,12 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
+use super::family;
 use super::slot::SlotId;
-use super::{family, kernel};
 use crate::attach::cause;
 use crate::config::Config;
 use crate::device::shm::layout;
+use crate::host::kernel;
 use crate::host::option_table::{self, Kind};
 use crate::reason::Reason;
 use crate::sys;

@@ -7,12 +7,12 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::kernel;
 use super::known::Fact;
 use super::lent::{self, Entered};
 use super::slot::{Slot, SlotId, flag};
 use super::wait::{SHORT_SPIN_NS, polling};
 use crate::errno::Errno;
+use crate::host::kernel;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
 use crate::sys::sandbox;

@@ -6,13 +6,13 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::kernel::{self, Ending};
 use super::receive::{Got, attempt, unread};
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::{Cursor, Rest};
 use super::{gather, patience, pending, ready, wait};
 use crate::errno::Errno;
 use crate::host::events::Events;
+use crate::host::kernel::{self, Ending};
 use crate::relay;
 
 /// Peeks as recv(2) would, into buffers of at least one byte.

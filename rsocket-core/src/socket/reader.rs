@@ -14,11 +14,12 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
+use super::ready;
 use super::slot::{Slot, flag};
-use super::{kernel, ready};
 use crate::attach::machine::SendMode;
 use crate::attach::{link, marks, trust};
 use crate::host::events::Events;
+use crate::host::kernel;
 use crate::sys;
 
 /// How soon a sender that waits for room looks again whether a half-closed peer is still there.

@@ -14,7 +14,6 @@ use super::boundary::{
 use super::cut::bytes_ahead;
 pub(crate) use super::cut::{at_the_cut, pass_the_cut};
 use super::guard::RecvGuard;
-use super::kernel::{self, Ending};
 use super::peek::{nothing_wanted, peek};
 use super::returned::follow;
 pub(crate) use super::returned::follow_back;
@@ -38,6 +37,7 @@ use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::fork_safe;
 use crate::host::counters;
+use crate::host::kernel::{self, Ending};
 use crate::host::tcp_state as state;
 use crate::placement::{Placed, Placer};
 use crate::reason::Reason;

@@ -12,12 +12,13 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::slot::{Slot, flag};
-use super::{cut, kernel, receive};
+use super::{cut, receive};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::ReceiveMode;
 use crate::attach::marks;
 use crate::host::counters;
 use crate::host::events::Events;
+use crate::host::kernel;
 
 /// How soon a waiter looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

@@ -7,13 +7,13 @@
 use std::os::fd::RawFd;
 
 use super::guard::RecvGuard;
-use super::kernel;
 use super::room::commit;
 use super::slot::{Slot, SlotId};
 use crate::attach::link::Ends;
 use crate::attach::machine::ReceiveMode;
 use crate::attach::{cause, marks};
 use crate::device::shm::channel::RecvState;
+use crate::host::kernel;
 
 /// The sender has gone back to TCP: so does the receiver once the window is empty, before anybody
 /// takes the sender's mark for something to read. One that says so without a cut has never left.

@@ -8,7 +8,6 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::guard::SendGuard;
-use super::kernel;
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
 use super::{pending, reader, straight, tally, verdict, wait};
@@ -22,6 +21,7 @@ use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::host::counters;
+use crate::host::kernel;
 use crate::host::memory::{self, Left};
 use crate::placement::depart;
 use crate::proto::SendHalf;

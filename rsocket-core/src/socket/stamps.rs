@@ -8,7 +8,8 @@
 use std::os::fd::RawFd;
 
 use super::slot::{Slot, flag};
-use super::{SlotId, family, kernel, options};
+use super::{SlotId, family, options};
+use crate::host::kernel;
 
 /// The two options, and their spellings with seconds of 64 bits.
 const OPTIONS: [i32; 4] = [libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS, 63, 64];

@@ -14,7 +14,6 @@ use rustix::io::FdFlags;
 use rustix::net::sockopt;
 
 use super::guard::RecvGuard;
-use super::kernel;
 use super::slot::Slot;
 use super::splice::{Pipe, take_messages};
 use crate::attach::link::Ends;
@@ -22,6 +21,7 @@ use crate::attach::machine::ReceiveMode;
 use crate::attach::marks;
 use crate::errno::Errno;
 use crate::host::counters;
+use crate::host::kernel;
 use crate::relay::loopback;
 use crate::sys;
 

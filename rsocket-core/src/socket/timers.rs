@@ -16,8 +16,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
 use super::slot::{Slot, flag};
-use super::{SlotId, family, kernel};
+use super::{SlotId, family};
 use crate::attach::link;
+use crate::host::kernel;
 
 /// The options, in the order of the words in [`Timers`].
 const OPTIONS: [(i32, i32); 5] = [

@@ -12,12 +12,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use super::slot::{Slot, SlotId, flag};
-use super::{family, kernel, policy, waits};
+use super::{family, policy, waits};
 use crate::attach::machine::{Phase, SendMode};
 use crate::attach::trust::{self, Tuple};
 use crate::attach::{link, pairing};
 use crate::errno::Errno;
 use crate::host::events::Events;
+use crate::host::kernel;
 use crate::sys;
 
 /// In [`Slot::waiting_since`]: it has been said that the wait was too long, or in vain.

@@ -28,6 +28,7 @@ use crate::attach::machine::Phase;
 use crate::attach::{arenas, detach, heirs, link, remote, vault};
 use crate::descriptors::{self, Entry};
 use crate::device::shm::{home, layout};
+use crate::host::kernel;
 use crate::reason::Reason;
 use crate::socket::family::{self, Family};
 use crate::socket::slot::Slot;
@@ -345,8 +346,8 @@ fn take_over(item: &Item, known: bool) {
         if item.kind == ON_DEVICE {
             // Another build of the library, for one: what was on the device is out of reach.
             crate::log_warn!("connection reset: what the last program left of it is out of reach");
-            socket::kernel::reset_on_close(item.fd);
-            socket::kernel::shut_both(item.fd);
+            kernel::reset_on_close(item.fd);
+            kernel::shut_both(item.fd);
         }
         return;
     }

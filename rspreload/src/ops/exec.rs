@@ -16,6 +16,7 @@ use rsocket_core::{socket, socket::family};
 use crate::edge::keeping_errno;
 use crate::real;
 use crate::shadow;
+use rsocket_core::host::kernel;
 
 pub(crate) type Strings = *const *const c_char;
 
@@ -35,9 +36,8 @@ fn give_away_standard() {
 /// The same for one descriptor, which that program will have under whatever number. In a vfork
 /// child a number may already be another's than in the table, which is its parent's.
 pub(crate) fn give_away(fd: c_int) {
-    let is_tcp = || {
-        socket::kernel::integer(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
-    };
+    let is_tcp =
+        || kernel::integer(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP);
     let Some(slot) = shadow::connection(fd) else { return };
     if shadow::mine() {
         socket::give_away(slot, fd, Reason::Executed);

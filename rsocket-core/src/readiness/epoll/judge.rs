@@ -46,7 +46,7 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let mut urgent = false;
     if member.dead() | member.urgent | !ask.is_empty() | look.ask.contains(Events::RDHUP) {
         // Asked each time, since an error may have been fetched or the state moved on.
-        let said = crate::socket::kernel::poll_now(
+        let said = crate::host::kernel::poll_now(
             member.fd,
             ask | end_of(wanted, ask) | wanted & Events::PRI,
         );
