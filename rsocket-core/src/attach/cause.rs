@@ -13,6 +13,7 @@ use super::link::Ends;
 use super::machine::{Phase, ReceiveMode, SendMode};
 use crate::host::option_table;
 use crate::host::trial;
+use crate::live::layout::Condition;
 use crate::reason::Reason;
 use crate::socket::slot::{Slot, flag};
 use crate::stats;
@@ -67,28 +68,49 @@ fn detail(s: &Slot, reason: Reason) -> u32 {
     }
 }
 
-/// What a record shows in 16 bits: the reason, above it [`SHOWN_BY_PEER`], above that the option.
+/// What people are shown: the reason, and whether the other end went back first.
 #[must_use]
-pub fn shown(s: &Slot) -> u16 {
-    let cause = s.cause.load(Ordering::Relaxed);
-    let reason = s.reason.load(Ordering::Relaxed) as u16 & 0x7f;
-    let by_peer = if cause & BY_PEER != 0 { SHOWN_BY_PEER } else { 0 };
-    let detail = Reason::from_u8(reason as u8).map_or(0, |r| detail(s, r) as u16);
-    reason | by_peer | detail << 8
+pub fn shown(s: &Slot) -> (Reason, bool) {
+    let by_peer = s.cause.load(Ordering::Relaxed) & BY_PEER != 0;
+    (noted(s), by_peer)
 }
 
-/// In [`shown`]: the other end went back first.
-pub const SHOWN_BY_PEER: u16 = 1 << 7;
-
-/// A [`shown`] word in words; `None` where there is no reason yet.
+/// What became of the connection, for people.
 #[must_use]
-pub fn text(shown: u16) -> Option<(&'static str, Option<&'static str>, bool)> {
-    let reason = Reason::from_u8((shown & 0x7f) as u8).filter(|r| *r != Reason::TooYoung)?;
-    let detail = (shown >> 8).checked_sub(1).map(|number| match reason {
-        Reason::Sandboxed => trial::name(number as u8),
-        _ => option_table::name(number as u8),
-    });
-    Some((reason.name(), detail, shown & SHOWN_BY_PEER != 0))
+pub fn condition(s: &Slot) -> Condition {
+    if s.has(flag::BROKEN | flag::LOST) {
+        Condition::Broken
+    } else {
+        of_modes(s.receive_mode(), s.send_mode(), s.phase())
+    }
+}
+
+fn of_modes(receives: ReceiveMode, sends: SendMode, phase: Phase) -> Condition {
+    if receives == ReceiveMode::Returned || sends == SendMode::Returned {
+        Condition::Returned
+    } else if receives == ReceiveMode::Device || sends == SendMode::Device {
+        Condition::Attached
+    } else if phase == Phase::Refused {
+        Condition::Tcp
+    } else {
+        Condition::Switching
+    }
+}
+
+/// The name of the option, or of the system call, that the reason is about.
+#[must_use]
+pub fn detail_name(s: &Slot) -> Option<&'static str> {
+    let reason = noted(s);
+    let number = detail(s, reason).checked_sub(1)? as u8;
+    Some(match reason {
+        Reason::Sandboxed => trial::name(number),
+        _ => option_table::name(number),
+    })
+}
+
+/// The reason, or [`Reason::TooYoung`] where there is none yet.
+fn noted(s: &Slot) -> Reason {
+    Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).unwrap_or(Reason::TooYoung)
 }
 
 /// Before this side goes back for this reason: the other one is to know it.
@@ -162,4 +184,19 @@ fn never_left(s: &Slot) -> bool {
         ReceiveMode::Kernel | ReceiveMode::Asked | ReceiveMode::Acknowledged
     );
     receives && matches!(s.send_mode(), SendMode::Kernel | SendMode::Asked) && !s.has(flag::RELAYED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_became_of_it() {
+        use {Condition as C, ReceiveMode as R, SendMode as S};
+        assert_eq!(of_modes(R::Kernel, S::Kernel, Phase::Refused), C::Tcp);
+        assert_eq!(of_modes(R::Asked, S::Kernel, Phase::Paired), C::Switching);
+        assert_eq!(of_modes(R::Device, S::Kernel, Phase::Paired), C::Attached);
+        assert_eq!(of_modes(R::Kernel, S::Device, Phase::Paired), C::Attached);
+        assert_eq!(of_modes(R::Returned, S::Device, Phase::Refused), C::Returned);
+    }
 }

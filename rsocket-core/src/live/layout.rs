@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 
 /// Raised with every change of what stands where, of the counters or of the reasons.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// "rsockets" as bytes.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"rsockets");
 /// Bytes before the first record.
@@ -64,12 +64,17 @@ pub mod record {
     /// The peer's address.
     pub const PEER: usize = 5;
     /// When the record was made, in nanoseconds since the host was booted.
-    pub const MADE_SINCE_BOOT: usize = 9;
-    /// From the low end, 16 bits each: receive mode, send mode, phase, reason (0, "too young", is
-    /// none yet; [`crate::attach::cause::shown`]).
-    pub const STATE: usize = 10;
-    /// Flags of the connection.
-    pub const FLAGS: usize = 11;
+    pub const MADE_SINCE_BOOT: usize = 7;
+    /// [`super::Condition`] in the low half; above it the reason (0, "too young", is none yet), with
+    /// [`BY_PEER`].
+    pub const STATE: usize = 8;
+    /// In [`STATE`]: the other end went back first.
+    pub const BY_PEER: u64 = 1 << 63;
+    /// What the reason is about, in [`DETAIL_WORDS`] words, padded with zeroes: the name of an
+    /// option, or of a system call.
+    pub const DETAIL: usize = 9;
+    /// Words of that name.
+    pub const DETAIL_WORDS: usize = 3;
     /// What TCP had carried when the record was made: bytes and messages received, bytes and
     /// messages sent.
     pub const BEFORE: usize = 12;
@@ -96,6 +101,36 @@ pub mod record {
     pub const SPINS_FAILED: usize = 29;
     /// The next free record, while this one is free.
     pub const NEXT: usize = 31;
+}
+
+/// What became of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Condition {
+    /// On its way between TCP and the device.
+    Switching = 0,
+    /// A direction has left TCP, and the other one does with its next call.
+    Attached = 1,
+    /// On TCP, and stays there.
+    Tcp = 2,
+    /// Back on TCP.
+    Returned = 3,
+    /// Reset, because something could not be right or TCP was not wanted.
+    Broken = 4,
+}
+
+impl Condition {
+    /// Reads a stored number.
+    #[must_use]
+    pub const fn from_raw(raw: u32) -> Self {
+        match raw {
+            1 => Self::Attached,
+            2 => Self::Tcp,
+            3 => Self::Returned,
+            4 => Self::Broken,
+            _ => Self::Switching,
+        }
+    }
 }
 
 /// What is beside the TCP connection.

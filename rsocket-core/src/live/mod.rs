@@ -134,10 +134,15 @@ fn counters() -> Option<&'static Stats> {
 #[inline]
 pub fn changed(s: &Slot) {
     if let Some(r) = record(s) {
-        let reason = cause::shown(s);
-        let state = s.receive_mode() as u32 | (s.send_mode() as u32) << 16;
-        r.set(word::STATE, u64::from(reason) << 48 | (s.phase() as u64) << 32 | u64::from(state));
-        r.set(word::FLAGS, u64::from(s.flags.load(Ordering::Relaxed)));
+        let (reason, by_peer) = cause::shown(s);
+        let first = if by_peer { word::BY_PEER } else { 0 };
+        r.set(word::STATE, first | (reason as u64) << 32 | cause::condition(s) as u64);
+        let mut words = cause::detail_name(s).unwrap_or("").as_bytes().chunks(8);
+        for number in word::DETAIL..word::DETAIL + word::DETAIL_WORDS {
+            let mut bytes = [0; 8];
+            bytes.iter_mut().zip(words.next().unwrap_or(&[])).for_each(|(to, from)| *to = *from);
+            r.set(number, u64::from_ne_bytes(bytes));
+        }
     }
 }
 

@@ -61,7 +61,7 @@ fn row(p: &Process, c: &Connection) -> [String; 11] {
     let via = match (&c.device, c.reason) {
         (Some(device), _) => format!("{}:{device}", c.transport),
         (None, Some(reason)) => {
-            let option = c.option.map_or(String::new(), |option| format!(" {option}"));
+            let option = c.option.as_ref().map_or(String::new(), |option| format!(" {option}"));
             let who = if c.by_peer { ", by the other end" } else { "" };
             format!("{} ({reason}{option}{who})", c.transport)
         }

@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use rsocket_core::attach::cause;
-use rsocket_core::attach::machine::{Phase, ReceiveMode, SendMode};
-use rsocket_core::live::layout::{HEAD_BYTES, MAGIC, RECORD_WORDS, VERSION, Via, head, record};
+use rsocket_core::live::layout::{
+    Condition, HEAD_BYTES, MAGIC, RECORD_WORDS, VERSION, Via, head, record,
+};
 use rsocket_core::reason::Reason;
-use rsocket_core::socket::slot::flag;
 use rsocket_core::stats::{Counter, Snapshot};
 use serde::Serialize;
 
@@ -56,6 +55,18 @@ pub enum State {
     Broken,
 }
 
+impl From<Condition> for State {
+    fn from(condition: Condition) -> Self {
+        match condition {
+            Condition::Attached => Self::Attached,
+            Condition::Switching => Self::Switching,
+            Condition::Tcp => Self::Tcp,
+            Condition::Returned => Self::Returned,
+            Condition::Broken => Self::Broken,
+        }
+    }
+}
+
 impl State {
     /// As they are shown, in order.
     pub const NAMES: [&'static str; 5] = ["attached", "switching", "tcp", "returned", "broken"];
@@ -93,8 +104,8 @@ pub struct Connection {
     pub device: Option<String>,
     /// Why it is on TCP.
     pub reason: Option<&'static str>,
-    /// The option that only TCP can honour, if it is that.
-    pub option: Option<&'static str>,
+    /// The option, or the system call, that the reason is about.
+    pub option: Option<String>,
     /// Whether the other end went back first.
     pub by_peer: bool,
     /// Sent over TCP.
@@ -196,9 +207,10 @@ fn connection(r: &[u64; RECORD_WORDS], now: u64) -> Connection {
         bytes: a.bytes.wrapping_add(b.bytes),
         messages: a.messages.wrapping_add(b.messages),
     };
-    let state = state(r[record::STATE], r[record::FLAGS]);
+    let state = State::from(Condition::from_raw(r[record::STATE] as u32));
     let via = Via::from_raw((r[record::FD] >> 32) as u32);
-    let why = cause::text((r[record::STATE] >> 48) as u16);
+    let reason = Reason::from_u8((r[record::STATE] >> 32) as u8).filter(|r| *r != Reason::TooYoung);
+    let detail = text(&r[record::DETAIL..record::DETAIL + record::DETAIL_WORDS]);
     let local = address(r, record::LOCAL, 0);
     Connection {
         fd: Some(r[record::FD] as u32).filter(|fd| *fd != u32::MAX),
@@ -211,9 +223,9 @@ fn connection(r: &[u64; RECORD_WORDS], now: u64) -> Connection {
             Via::Rdma => "rdma",
         },
         device: if via == Via::Rdma { local.and_then(|a| super::device::of(a.ip())) } else { None },
-        reason: why.map(|(reason, ..)| reason),
-        option: why.and_then(|(_, option, _)| option),
-        by_peer: why.is_some_and(|(.., by_peer)| by_peer),
+        reason: reason.map(Reason::name),
+        option: reason.filter(|_| !detail.is_empty()).map(|_| detail),
+        by_peer: reason.is_some() && r[record::STATE] & record::BY_PEER != 0,
         sent_tcp: plus(moved(record::TCP_OUT), moved(record::BEFORE + 2)),
         received_tcp: plus(moved(record::TCP_IN), moved(record::BEFORE)),
         sent: moved(record::DEVICE_OUT),
@@ -226,23 +238,6 @@ fn connection(r: &[u64; RECORD_WORDS], now: u64) -> Connection {
         spins_paid: r[record::SPINS_PAID],
         spins_failed: r[record::SPINS_FAILED],
         age_ns: now.saturating_sub(r[record::MADE_SINCE_BOOT]),
-    }
-}
-
-fn state(modes: u64, flags: u64) -> State {
-    let receive = ReceiveMode::from_raw(modes as u32 & 0xffff);
-    let send = SendMode::from_raw((modes >> 16) as u32 & 0xffff);
-    let phase = Phase::from_raw((modes >> 32) as u32 & 0xffff);
-    if flags as u32 & (flag::BROKEN | flag::LOST) != 0 {
-        State::Broken
-    } else if receive == ReceiveMode::Returned || send == SendMode::Returned {
-        State::Returned
-    } else if receive == ReceiveMode::Device || send == SendMode::Device {
-        State::Attached
-    } else if phase == Phase::Refused {
-        State::Tcp
-    } else {
-        State::Switching
     }
 }
 
@@ -280,7 +275,7 @@ pub(super) mod tests {
         r[record::PORTS] = 4 << 32 | 80 << 16 | 40000;
         r[record::LOCAL] = u64::from_ne_bytes([127, 0, 0, 1, 0, 0, 0, 0]);
         r[record::PEER] = u64::from_ne_bytes([127, 0, 0, 2, 0, 0, 0, 0]);
-        r[record::STATE] = u64::from(ReceiveMode::Device as u32 | (SendMode::Device as u32) << 16);
+        r[record::STATE] = Condition::Attached as u64;
         r[record::BEFORE + 2] = 100;
         r[record::TCP_OUT] = 11;
         r[record::DEVICE_OUT] = 1_000_000;
@@ -310,20 +305,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn states() {
-        let modes = |r: ReceiveMode, s: SendMode, p: Phase| {
-            u64::from(r as u32 | (s as u32) << 16) | (p as u64) << 32
-        };
-        use ReceiveMode as R;
-        use SendMode as S;
-        assert_eq!(state(modes(R::Kernel, S::Kernel, Phase::Refused), 0), State::Tcp);
-        assert_eq!(state(modes(R::Asked, S::Kernel, Phase::Paired), 0), State::Switching);
-        assert_eq!(state(modes(R::Device, S::Kernel, Phase::Paired), 0), State::Attached);
-        assert_eq!(state(modes(R::Returned, S::Device, Phase::Refused), 0), State::Returned);
-        assert_eq!(
-            state(modes(R::Device, S::Device, Phase::Paired), flag::BROKEN.into()),
-            State::Broken
-        );
+    fn why_it_is_on_tcp() {
+        let mut words = sample();
+        let r = &mut words[HEAD_BYTES / 8 + RECORD_WORDS..];
+        r[record::STATE] =
+            record::BY_PEER | (Reason::OddOption as u64) << 32 | Condition::Returned as u64;
+        r[record::DETAIL] = u64::from_ne_bytes(*b"SO_PEEK_");
+        r[record::DETAIL + 1] = u64::from_ne_bytes(*b"OFF\0\0\0\0\0");
+        let p = understand(&words, 5, 3_000).unwrap();
+        let c = &p.connections[0];
+        assert_eq!((c.state, c.reason, c.by_peer), (State::Returned, Some("odd_option"), true));
+        assert_eq!(c.option.as_deref(), Some("SO_PEEK_OFF"));
     }
 
     #[test]
