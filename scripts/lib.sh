@@ -301,7 +301,7 @@ export RSRUN RSSTAT
 build_tools() {
   [ -n "${RSOCKET_TOOLS:-}" ] && return 0
   need_build
-  (cd "$ROOT" && cargo build --release -p rsocket-tools) || die "the tools do not build"
+  (cd "$ROOT" && cargo build --release -p rsrun -p rsstat) || die "the tools do not build"
 }
 
 # stat_sum NAME DIR : the sum of that counter over all processes that wrote a report into DIR.

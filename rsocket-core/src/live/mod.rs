@@ -13,7 +13,8 @@
 )]
 
 mod file;
-pub mod layout;
+
+pub use rsocket_stats::layout;
 
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};

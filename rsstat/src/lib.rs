@@ -1,8 +1,10 @@
 //! `rsstat`: the rsockets of running programs, and the last state of those that were killed.
 //!
-//! [`files`] finds and reads what processes leave (`rsocket_core::live`), [`view`] understands it,
-//! [`filter`] selects, [`table`] and JSON show it. What is read was written by other users'
-//! processes and is believed no further than the screen.
+//! [`files`] finds and reads what processes leave (`rsocket_stats::layout`), [`view`] understands
+//! it, [`filter`] selects, [`table`] and JSON show it. What is read was written by other users'
+//! processes and is believed no further than the screen. Links the layout of what it reads, and
+//! nothing else of the library.
+#![forbid(unsafe_code)]
 
 pub mod arguments;
 pub mod device;

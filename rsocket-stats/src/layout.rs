@@ -1,11 +1,10 @@
 //! The layout of the file in which a process shows its connections while it runs: words of 64 bits,
 //! in the order of the machine, at the numbers that stand here. Read by `rsstat`, written by
-//! [`super`]. Pure.
+//! rsocket-core.
 //!
 //! A page of [`head`] words with the process's counters, then records of [`RECORD_WORDS`] words, in
 //! chunks of [`CHUNK_RECORDS`]. What changes is written by plain stores and read without a lock:
 //! each word is whole, a record is as of about now.
-#![forbid(unsafe_code)]
 
 /// Raised with every change of what stands where, of the counters or of the reasons.
 pub const VERSION: u64 = 2;
@@ -42,11 +41,11 @@ pub mod head {
     pub const USED: usize = 7;
     /// Name of the program, 16 bytes, padded with zeroes.
     pub const PROGRAM: usize = 8;
-    /// The counters of [`crate::stats`]: as many words as it has room for counters, then for
+    /// The counters of [`crate::counters`]: as many words as it has room for counters, then for
     /// reasons.
     pub const COUNTERS: usize = 64;
     /// Where the reasons begin.
-    pub const ON_TCP: usize = COUNTERS + crate::stats::ROOM;
+    pub const ON_TCP: usize = COUNTERS + crate::counters::ROOM;
 }
 
 /// Numbers of words in a record.
@@ -65,8 +64,8 @@ pub mod record {
     pub const PEER: usize = 5;
     /// When the record was made, in nanoseconds since the host was booted.
     pub const MADE_SINCE_BOOT: usize = 7;
-    /// [`super::Condition`] in the low half; above it the reason (0, "too young", is none yet), with
-    /// [`BY_PEER`].
+    /// [`super::Condition`] in the low half; above it the reason (0, "too young", is none yet),
+    /// with [`BY_PEER`].
     pub const STATE: usize = 8;
     /// In [`STATE`]: the other end went back first.
     pub const BY_PEER: u64 = 1 << 63;

@@ -5,6 +5,7 @@
 //! be served at all, [`explain`] the report. The exit status is the program's; 125 when rsrun
 //! itself fails or refuses, 126 when the program cannot be executed, 127 when it is not found, as
 //! env(1) has it.
+#![forbid(unsafe_code)]
 
 pub mod arguments;
 pub mod explain;

@@ -11,7 +11,7 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rsocket_core::live::layout::{CHUNK_BYTES, HEAD_BYTES, MAX_CHUNKS, PLACES, SUFFIX, head};
+use rsocket_stats::layout::{CHUNK_BYTES, HEAD_BYTES, MAX_CHUNKS, PLACES, SUFFIX, head};
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -193,7 +193,7 @@ fn since_boot() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rsocket_core::live::layout::{MAGIC, VERSION};
+    use rsocket_stats::layout::{MAGIC, VERSION};
 
     #[test]
     fn a_process_began_before_now() {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-use rsocket_core::reason::Reason;
+use rsocket_stats::reason::Reason;
 
 use super::arguments::Arguments;
 use super::view::{Connection, Process};
@@ -143,7 +143,7 @@ fn age(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::view::{tests::sample, understand};
+    use crate::view::{tests::sample, understand};
 
     #[test]
     fn sizes_and_ages() {

@@ -26,7 +26,7 @@ fn wanted(a: &Arguments, c: &Connection) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::view::{tests::sample, understand};
+    use crate::view::{tests::sample, understand};
 
     #[test]
     fn by_process_port_and_state() {

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use rsocket_core::live::layout::{
+use rsocket_stats::counters::{Counter, Snapshot};
+use rsocket_stats::layout::{
     Condition, HEAD_BYTES, MAGIC, RECORD_WORDS, VERSION, Via, head, record,
 };
-use rsocket_core::reason::Reason;
-use rsocket_core::stats::{Counter, Snapshot};
+use rsocket_stats::reason::Reason;
 use serde::Serialize;
 
 /// A process that has, or had, rsockets.
@@ -259,7 +259,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A file with one attached connection.
-    pub(in crate::stat) fn sample() -> Vec<u64> {
+    pub(crate) fn sample() -> Vec<u64> {
         let mut words = vec![0; HEAD_BYTES / 8 + 2 * RECORD_WORDS];
         words[head::MAGIC] = MAGIC;
         words[head::VERSION] = VERSION;
