@@ -1,7 +1,7 @@
 //! What happens when the library is loaded and unloaded. Nothing here is needed for calls to be
 //! right: they may come earlier, from another library's constructor.
 
-use rsocket_core::socket::{self, policy};
+use rsocket_core::socket::{self, policy, settings};
 use rsocket_core::{environment, process, readiness};
 
 // Not in unit tests, which need their panic messages.
@@ -32,5 +32,5 @@ extern "C" fn leave() {
 pub(crate) fn settle() {
     socket::set_listeners(readiness::epoll::mode_changed, readiness::epoll::starved);
     policy::rsockets();
-    policy::resolve(environment::variable);
+    settings::resolve(environment::variable);
 }

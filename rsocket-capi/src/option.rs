@@ -10,7 +10,8 @@ use libc::socklen_t;
 use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::edge::{done, fail, nowhere};
 use rsocket_core::errno::Errno;
-use rsocket_core::socket::options::{Size, harmless};
+use rsocket_core::socket::options::harmless;
+use rsocket_core::socket::sizes::Size;
 use rsocket_core::socket::{self, SlotId, timers};
 use rsocket_core::{plain, sys};
 

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use rsocket_core::socket::policy;
+use rsocket_core::socket::{policy, settings};
 
 /// An environment that takes its time.
 fn slow(name: &CStr) -> Option<&'static CStr> {
@@ -20,7 +20,7 @@ fn every_thread_knows_the_policy_from_its_first_socket() {
         for _ in 0..8 {
             scope.spawn(|| {
                 start.wait();
-                policy::resolve(slow);
+                settings::resolve(slow);
                 assert!(policy::strict() && policy::shm_allowed() && !policy::rdma_allowed());
             });
         }

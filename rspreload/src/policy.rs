@@ -48,7 +48,7 @@ pub(crate) fn enabled() -> bool {
             let yes = !disabled();
             if yes {
                 stack::on_own(|| {
-                    rsocket_core::socket::policy::resolve(variable);
+                    rsocket_core::socket::settings::resolve(variable);
                     read_rules();
                 });
             }

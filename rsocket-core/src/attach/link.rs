@@ -18,7 +18,7 @@ use crate::device::shm::direction::Direction;
 use crate::device::shm::park::{self, Announce};
 use crate::reason::Reason;
 use crate::socket::family;
-use crate::socket::options::Size;
+use crate::socket::sizes::Size;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{Meant, ready, receive, send};
 use crate::stats::{self, Counter};

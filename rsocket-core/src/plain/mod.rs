@@ -21,7 +21,7 @@ use crate::address::SockAddr;
 use crate::attach::machine::Phase;
 use crate::datagram;
 use crate::errno::Errno;
-use crate::socket::options::Size;
+use crate::socket::sizes::Size;
 use crate::socket::slot::flag;
 use crate::socket::{self, SlotId, family};
 

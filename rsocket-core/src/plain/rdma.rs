@@ -21,7 +21,7 @@ use crate::relay::connection::{self, Connection, Options, Shape};
 use crate::relay::guests::{self, Guest};
 use crate::relay::table::{self, Relay};
 use crate::relay::{self, ends, loopback, service, silent};
-use crate::socket::options::Size;
+use crate::socket::sizes::Size;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::timers::{self, Rules};
 use crate::socket::{family, life, policy, wait};

@@ -22,7 +22,7 @@ use super::{interfaces, service, silent, table};
 use crate::attach::witness::Proof;
 use crate::errno::Errno;
 use crate::socket::family;
-use crate::socket::options::Size;
+use crate::socket::sizes::Size;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::sync::stack;
 use crate::sys;

@@ -49,9 +49,11 @@ pub mod rings;
 mod room;
 pub mod send;
 pub mod sendfile;
+pub mod settings;
 mod short;
 #[cfg(test)]
 mod short_tests;
+pub mod sizes;
 pub mod slot;
 pub mod splice;
 pub mod stamps;

@@ -7,13 +7,11 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
-use super::options::Sizes;
-use crate::attach::meet::place;
+use super::sizes::Sizes;
 use crate::config::{Config, Transport};
 use crate::fork_safe::peers;
 use crate::host::filter;
 use crate::host::trial::Seccomp;
-use crate::sys::sandbox;
 
 const UNREAD: u32 = 0;
 const READING: u32 = 1;
@@ -48,19 +46,30 @@ pub const STRICT_PATIENCE_NS: u64 = 5_000_000_000;
 /// libc's `getenv`, as whoever loads us has it.
 pub type Getenv = fn(&CStr) -> Option<&'static CStr>;
 
-/// Reads the settings, once.
-pub fn resolve(getenv: Getenv) {
-    if STATE.load(Ordering::Acquire) == READ {
-        return;
-    }
-    // Threads whose first sockets come at the same time must not go by defaults, and must not wait
-    // (one may be a signal handler above another): each reads, and finds the same. The first one
-    // speaks for them all.
-    let first =
-        STATE.compare_exchange(UNREAD, READING, Ordering::AcqRel, Ordering::Acquire).is_ok();
-    if first {
-        crate::log::init(getenv);
-    }
+/// Whether a thread has read the settings, and all that goes with them.
+#[inline]
+#[must_use]
+pub fn is_resolved() -> bool {
+    // Acquire: pairs with the release in resolved().
+    STATE.load(Ordering::Acquire) == READ
+}
+
+/// This thread is about to read the settings. True of the first one, which speaks for them all:
+/// threads whose first sockets come at the same time must not go by defaults, and must not wait
+/// (one may be a signal handler above another), so that each reads, and finds the same.
+#[must_use]
+pub fn begins() -> bool {
+    STATE.compare_exchange(UNREAD, READING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
+
+/// All that goes with the settings is done.
+pub fn resolved() {
+    // Release: pairs with the acquire in is_resolved(): whoever finds it has what was stored before.
+    STATE.store(READ, Ordering::Release);
+}
+
+/// Reads the settings. The `first` thread complains of what is wrong with them.
+pub fn read(getenv: Getenv, first: bool) {
     let env = |name: &'static str| short_name(name, getenv);
     let (mut config, mut complaints) = Config::load(env);
     if !are_rsockets() {
@@ -74,45 +83,37 @@ pub fn resolve(getenv: Getenv) {
     RDMA.store(config.transports.allows(Transport::Rdma), Ordering::Relaxed);
     EAGER.store(config.eager, Ordering::Relaxed);
     REQUIRE.store(config.require, Ordering::Relaxed);
-    let value = getenv(c"RSOCKET_SECCOMP").map_or(b"".as_slice(), CStr::to_bytes);
-    let seccomp = Seccomp::from_value(value).unwrap_or_else(|| {
+    POLLING_NS.store(u64::from(config.polling_us) * 1000, Ordering::Relaxed);
+    WAKE_UP_MS.store(config.wake_up_ms, Ordering::Relaxed);
+    SIZES.copy_from(&Sizes::new(&config));
+    read_words(getenv, first);
+}
+
+/// The settings that are a word each.
+fn read_words(getenv: Getenv, first: bool) {
+    let value = |name| getenv(name).map_or(b"".as_slice(), CStr::to_bytes);
+    let seccomp = Seccomp::from_value(value(c"RSOCKET_SECCOMP")).unwrap_or_else(|| {
         if first {
             crate::log_warn!("RSOCKET_SECCOMP is none of probe, trust and refuse: the default");
         }
         Seccomp::Careful
     });
     SECCOMP.store(seccomp as u8, Ordering::Relaxed);
-    // Not when the answer is needed: servers change their root directory before that. It is asked
-    // as the files above are.
-    let deadly = filter::may_be_deadly(seccomp);
-    let refuses = sandbox::entered() || deadly && seccomp == Seccomp::Refuse;
-    let attaches = !refuses && shm_allowed();
-    let meet = getenv(c"RSOCKET_MEET").map(CStr::to_bytes);
-    place::find_out(if attaches { meet } else { Some(b"") });
-    match getenv(c"RSOCKET_IO_URING").map(CStr::to_bytes) {
-        None | Some(b"" | b"refuse") => {}
-        Some(b"tcp") => RINGS.store(true, Ordering::Relaxed),
-        Some(_) if !first => {}
-        Some(_) => crate::log_warn!("RSOCKET_IO_URING is neither refuse nor tcp: refuse"),
+    match value(c"RSOCKET_IO_URING") {
+        b"" | b"refuse" => {}
+        b"tcp" => RINGS.store(true, Ordering::Relaxed),
+        _ if !first => {}
+        _ => crate::log_warn!("RSOCKET_IO_URING is neither refuse nor tcp: refuse"),
     }
     // An integer, as upstream reads it; what is none is 0.
-    let fork_safe = getenv(c"RDMAV_FORK_SAFE").map_or(b"".as_slice(), CStr::to_bytes).trim_ascii();
+    let fork_safe = value(c"RDMAV_FORK_SAFE").trim_ascii();
     let nonzero = fork_safe.iter().take_while(|b| b.is_ascii_digit()).any(|b| *b != b'0');
     FORK_SAFE.store(nonzero && !are_rsockets(), Ordering::Relaxed);
-    let named = getenv(c"RSOCKET_FORK_PEERS").map_or(b"".as_slice(), CStr::to_bytes);
-    let (peers, clean) = peers::Peers::parse(named);
+    let (peers, clean) = peers::Peers::parse(value(c"RSOCKET_FORK_PEERS"));
     peers::remember(&peers);
     if first && !clean {
         crate::log_warn!("RSOCKET_FORK_PEERS has words that are no addresses: they name nobody");
     }
-    POLLING_NS.store(u64::from(config.polling_us) * 1000, Ordering::Relaxed);
-    WAKE_UP_MS.store(config.wake_up_ms, Ordering::Relaxed);
-    SIZES.copy_from(&Sizes::new(&config));
-    if first && crate::tap::open(getenv) {
-        super::watch(super::TAP);
-    }
-    // Release: pairs with the acquire above: whoever finds it has what was stored before.
-    STATE.store(READ, Ordering::Release);
 }
 
 fn short_name(name: &str, getenv: Getenv) -> Option<&'static [u8]> {

@@ -13,7 +13,6 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 pub use super::flag;
 use super::known::Known;
-use super::options::Sizes;
 use super::pace::Pace;
 use super::policy;
 use super::tally::Tally;
@@ -23,6 +22,7 @@ use crate::attach::meet::Handshake;
 use crate::attach::witness::Prefix;
 use crate::device::shm::channel::{RecvState, SendState};
 use crate::fork_safe::Migration;
+use crate::socket::sizes::Sizes;
 use crate::sync::guarded::Guarded;
 use crate::sync::lock::OwnedLock;
 
