@@ -1,7 +1,8 @@
 //! What happens when the library is loaded and unloaded. Nothing here is needed for calls to be
 //! right: they may come earlier, from another library's constructor.
 
-use rsocket_core::socket::{self, policy, settings};
+use rsocket_core::config::policy;
+use rsocket_core::socket::{self, settings};
 use rsocket_core::{environment, process, readiness};
 
 // Not in unit tests, which need their panic messages.

@@ -7,11 +7,11 @@
 use core::ffi::{c_int, c_long, c_void};
 
 use libc::socklen_t;
+use rsocket_core::config::sizes::Size;
 use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::edge::{done, fail, nowhere};
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::options::harmless;
-use rsocket_core::socket::sizes::Size;
 use rsocket_core::socket::{self, SlotId, timers};
 use rsocket_core::{plain, sys};
 

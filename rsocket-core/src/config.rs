@@ -22,6 +22,9 @@ use crate::device::shm::layout;
 use crate::wire::private_data::representable_iomap;
 
 mod complaint;
+pub mod fork_peers;
+pub mod policy;
+pub mod sizes;
 
 pub use complaint::{Complaint, Complaints};
 

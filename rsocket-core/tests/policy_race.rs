@@ -5,7 +5,8 @@ use std::ffi::CStr;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use rsocket_core::socket::{policy, settings};
+use rsocket_core::config::policy;
+use rsocket_core::socket::settings;
 
 /// An environment that takes its time.
 fn slow(name: &CStr) -> Option<&'static CStr> {

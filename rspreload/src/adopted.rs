@@ -10,10 +10,10 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use libc::{sa_family_t, sockaddr, socklen_t};
+use rsocket_core::config::policy::{sandboxed, seccomp};
 use rsocket_core::environment::variable;
 use rsocket_core::host::filter;
 use rsocket_core::host::trial::Seccomp;
-use rsocket_core::socket::policy::{sandboxed, seccomp};
 use rsocket_core::socket::{self, adopted};
 use rsocket_core::sys::sandbox;
 

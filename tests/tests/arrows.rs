@@ -55,15 +55,15 @@ const ROOMS: [&str; 30] = [
 /// Arrows that point up, and how many names they bring.
 const UP: [(&str, &str, usize); 14] = [
     ("attach", "relay", 4),
-    ("attach", "socket", 64),
+    ("attach", "socket", 57),
     ("datagram", "plain", 2),
     ("live", "attach", 3),
-    ("live", "socket", 4),
+    ("live", "socket", 3),
     ("relay", "fork_safe", 4),
-    ("relay", "socket", 46),
+    ("relay", "socket", 45),
     ("socket", "datagram", 2),
     ("socket", "descriptors", 1),
-    ("socket", "fork_safe", 8),
+    ("socket", "fork_safe", 7),
     ("socket", "placement", 5),
     ("socket", "plain", 2),
     ("socket", "succession", 5),
@@ -74,7 +74,7 @@ const UP: [(&str, &str, usize); 14] = [
 const CIRCLES: [(&str, usize); 7] = [
     ("rsocket-wire", 0),
     ("rsocket-stats", 0),
-    ("rsocket-core", 86),
+    ("rsocket-core", 84),
     ("rspreload", 0),
     ("rsocket-capi", 0),
     ("rsrun", 0),

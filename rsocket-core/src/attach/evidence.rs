@@ -23,9 +23,9 @@ use super::proof::Proof;
 use super::proving::{self, Secret, State};
 use super::rendezvous::{self, Channel};
 use super::trust::{self, Owner, Tuple};
+use crate::config::policy;
 use crate::host::trial;
 use crate::reason::{Reason, not_asked};
-use crate::socket::policy;
 use crate::socket::slot::{Slot, flag};
 use crate::sys;
 

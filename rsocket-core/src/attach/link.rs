@@ -12,13 +12,13 @@ use super::arenas::{
 };
 use super::hello::Id;
 use super::mapping;
+use crate::config::sizes::Size;
 use crate::device::shm::arena::{Arena, Window};
 use crate::device::shm::channel::{self, Beyond};
 use crate::device::shm::direction::Direction;
 use crate::device::shm::park::{self, Announce};
 use crate::reason::Reason;
 use crate::socket::family;
-use crate::socket::sizes::Size;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{Meant, ready, receive, send};
 use crate::stats::{self, Counter};

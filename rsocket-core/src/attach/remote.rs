@@ -17,13 +17,14 @@ use super::pairing;
 use super::retry;
 use super::trust::{End, Tuple};
 use super::witness::{Proof, Who};
+use crate::config::policy;
 use crate::device::shm::channel::Beyond;
 use crate::errno::Errno;
 use crate::live;
 use crate::reason::Reason;
 use crate::relay::beside;
 use crate::socket::slot::{Slot, SlotId, flag};
-use crate::socket::{family, guard, pending, policy, send};
+use crate::socket::{family, guard, pending, send};
 use crate::stats::{self, Counter};
 
 use crate::sys;

@@ -10,14 +10,14 @@
 use core::sync::atomic::Ordering;
 
 use super::machine::Phase;
+use crate::config::policy;
 use crate::reason::Reason;
-use crate::socket::policy;
 use crate::socket::slot::{Slot, flag};
 use crate::sys;
 
 /// Times that what is in the way is waited for, and the first and the longest of these waits, in
 /// nanoseconds: each is twice as long as the one before, and all of them longer than a connection's
-/// patience ([`policy::STRICT_PATIENCE_NS`](crate::socket::policy::STRICT_PATIENCE_NS)).
+/// patience ([`policy::STRICT_PATIENCE_NS`](crate::config::policy::STRICT_PATIENCE_NS)).
 const SET_BACKS: u32 = 24;
 const FIRST_WAIT_NS: u64 = 500_000;
 const LONGEST_WAIT_NS: u64 = 512_000_000;

@@ -7,13 +7,14 @@ use std::os::fd::RawFd;
 use super::endpoint::{Front, State};
 use super::{ready, with};
 use crate::address::SockAddr;
+use crate::config::policy;
 use crate::device::shm::bell;
 use crate::device::shm::copy::{CopyHint, out_of_window};
 use crate::errno::Errno;
 use crate::host::kernel;
 use crate::socket::slot::{Slot, flag};
 use crate::socket::vectors::Cursor;
-use crate::socket::{SlotId, family, policy, wait};
+use crate::socket::{SlotId, family, wait};
 use crate::stats::{self, Counter, Transport};
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 

@@ -21,25 +21,25 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use crate::attach::{detach, link, remote};
+use crate::config::policy;
 use crate::host::counters;
 use crate::host::events::Events;
 use crate::host::kernel;
 use crate::reason::Reason;
 use crate::relay::{connection, loopback, migrate};
+use crate::socket::family;
 use crate::socket::slot::{Name, Slot, SlotId, flag};
 use crate::socket::timers::{self, Rules};
-use crate::socket::{family, policy};
 use crate::stats::{self, Counter};
 
 use crate::sys;
 
 pub mod greeting;
 pub mod machine;
-pub mod peers;
 
+use crate::config::fork_peers::{self, Kind};
 use greeting::{GREETING, Heard};
 use machine::{Happening, State};
-use peers::Kind;
 
 /// How long a peer of which nothing is known is silent before it is greeted, in nanoseconds. An
 /// ordinary client that speaks first has spoken by then.
@@ -351,7 +351,7 @@ fn kind(s: &Slot, fd: RawFd) -> Kind {
     match names(s, fd) {
         // No device has such an address.
         Some([_, theirs]) if theirs.ip().to_canonical().is_loopback() => Kind::Stranger,
-        Some([_, theirs]) => peers::kind(&theirs.ip()),
+        Some([_, theirs]) => fork_peers::kind(&theirs.ip()),
         None => Kind::Stranger,
     }
 }

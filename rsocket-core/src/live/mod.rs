@@ -22,8 +22,8 @@ use std::os::fd::RawFd;
 
 use crate::attach::cause;
 use crate::attach::trust::Tuple;
+use crate::config::policy;
 use crate::environment;
-use crate::socket::policy;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::stats::{self, Stats};
 use crate::sys;

@@ -19,9 +19,9 @@ use std::os::fd::RawFd;
 
 use crate::address::SockAddr;
 use crate::attach::machine::Phase;
+use crate::config::sizes::Size;
 use crate::datagram;
 use crate::errno::Errno;
-use crate::socket::sizes::Size;
 use crate::socket::slot::flag;
 use crate::socket::{self, SlotId, family};
 

@@ -21,8 +21,8 @@ use super::Finder;
 use super::epoll::Registry;
 use super::scratch::Room;
 use super::source::{Bell, Events, SlotId, Source};
+use crate::config::policy;
 use crate::errno::Errno;
-use crate::socket::policy;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
 

@@ -15,6 +15,7 @@ use std::os::fd::RawFd;
 pub use crate::host::events::Events;
 pub use crate::socket::{Look, Meant, Progress, SlotId};
 
+use crate::config::policy;
 use crate::device::shm::bell::{self, BellRef};
 use crate::socket;
 
@@ -239,7 +240,7 @@ impl Source for Sockets {
         if crate::datagram::is(slot) { crate::datagram::ready::events(slot) } else { None }
     }
     fn wake_up_interval(&self) -> Option<Duration> {
-        socket::policy::wake_up_interval()
+        policy::wake_up_interval()
     }
     fn spin(&self, probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
         socket::spin(probe, slots)

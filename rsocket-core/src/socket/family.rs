@@ -16,8 +16,8 @@ use std::os::fd::{OwnedFd, RawFd};
 use once_cell::race::OnceNonZeroUsize;
 
 use super::holders::{BEYOND, ENTRIES, ON_THE_WAY, Seen};
-use super::policy;
 use super::slot::{Slot, SlotId, flag};
+use crate::config::policy;
 use crate::descriptors;
 use crate::host::filter;
 use crate::sync::living;

@@ -2,7 +2,7 @@
 //!
 //! Most options are the kernel's, since the descriptor is its socket; what is known here is which
 //! of them leave a connection on a device as it is ([`harmless`]). What an rsocket has beside them
-//! is [`super::sizes`]'s.
+//! is [`crate::config::sizes`]'s.
 #![forbid(unsafe_code)]
 
 use std::os::fd::RawFd;

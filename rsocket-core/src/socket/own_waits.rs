@@ -15,9 +15,10 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{CWD, Mode, OFlags};
 
+use super::family;
 use super::slot::{Slot, SlotId, flag};
-use super::{family, policy};
 use crate::attach::remote;
+use crate::config::policy;
 use crate::succession::image::{self, Owner};
 use crate::sync::stack;
 use crate::sys;

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::policy;
+use crate::config::policy;
 
 /// The process has, or may have, a ring. Never taken back; a child inherits it.
 static OPEN: AtomicBool = AtomicBool::new(false);

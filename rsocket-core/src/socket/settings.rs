@@ -6,8 +6,8 @@
 
 use core::ffi::CStr;
 
-use super::policy::{self, Getenv};
 use crate::attach::meet::place;
+use crate::config::policy::{self, Getenv};
 use crate::host::filter;
 use crate::host::trial::Seccomp;
 use crate::sys::sandbox;

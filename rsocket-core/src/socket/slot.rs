@@ -14,15 +14,15 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 pub use super::flag;
 use super::known::Known;
 use super::pace::Pace;
-use super::policy;
 use super::tally::Tally;
 use super::timers::Timers;
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::meet::Handshake;
 use crate::attach::witness::Prefix;
+use crate::config::policy;
+use crate::config::sizes::Sizes;
 use crate::device::shm::channel::{RecvState, SendState};
 use crate::fork_safe::Migration;
-use crate::socket::sizes::Sizes;
 use crate::sync::guarded::Guarded;
 use crate::sync::lock::OwnedLock;
 

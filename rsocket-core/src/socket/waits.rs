@@ -10,9 +10,10 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::slot::flag;
-use super::{Look, Progress, SlotId, family, policy, reader, ready, slot, wait};
+use super::{Look, Progress, SlotId, family, reader, ready, slot, wait};
 use crate::attach::machine::Phase;
 use crate::attach::{link, pairing};
+use crate::config::policy;
 use crate::host::counters;
 use crate::host::events::Events;
 use crate::{datagram, relay};

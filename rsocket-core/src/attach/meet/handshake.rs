@@ -19,9 +19,9 @@ use std::os::fd::RawFd;
 use super::dialled::{self, Bounds, Span};
 use super::offsets::{self, TCP_TIMESTAMP};
 use super::saved;
+use crate::config::policy;
 use crate::host::kernel;
 use crate::host::raw;
-use crate::socket::policy;
 use crate::sys::{self, sandbox};
 
 /// Options of tcp(7) that libc has no name for.

@@ -1,15 +1,16 @@
 //! What the administrator asked for, resolved once for the process.
 //!
 //! Read from the environment and the configuration files when the first TCP socket appears; from
-//! then on a few relaxed loads.
+//! then on a few relaxed loads. Must not know a connection, nor what is made by the settings
+//! (`socket::settings`). Entry points: [`read`], then a function for each setting.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
-use super::sizes::Sizes;
+use crate::config::fork_peers;
+use crate::config::sizes::Sizes;
 use crate::config::{Config, Transport};
-use crate::fork_safe::peers;
 use crate::host::filter;
 use crate::host::trial::Seccomp;
 
@@ -32,9 +33,9 @@ static FORK_SAFE: AtomicBool = AtomicBool::new(false);
 static RSOCKETS: AtomicBool = AtomicBool::new(false);
 static SIZES: Sizes = Sizes::new(&Config::DEFAULT);
 
-/// Position (bytes, and [`PER_CALL`] for each call, both directions, but see [`super::evidence`])
-/// at which a connection is thought to live long enough to be worth the attach, which costs about
-/// what one TCP connection costs.
+/// Position at which a connection is thought to live long enough to be worth the attach, which
+/// costs about what one TCP connection costs: bytes, and [`PER_CALL`] for each call, in both
+/// directions. What counts, the socket's `evidence` says.
 pub const MARK: u64 = 16 * 1024;
 /// What one call adds to the position beside its bytes: many small exchanges are worth it too.
 pub const PER_CALL: u64 = 1024;
@@ -64,7 +65,8 @@ pub fn begins() -> bool {
 
 /// All that goes with the settings is done.
 pub fn resolved() {
-    // Release: pairs with the acquire in is_resolved(): whoever finds it has what was stored before.
+    // Release: pairs with the acquire in is_resolved(): whoever finds it has what was stored
+    // before.
     STATE.store(READ, Ordering::Release);
 }
 
@@ -109,8 +111,8 @@ fn read_words(getenv: Getenv, first: bool) {
     let fork_safe = value(c"RDMAV_FORK_SAFE").trim_ascii();
     let nonzero = fork_safe.iter().take_while(|b| b.is_ascii_digit()).any(|b| *b != b'0');
     FORK_SAFE.store(nonzero && !are_rsockets(), Ordering::Relaxed);
-    let (peers, clean) = peers::Peers::parse(value(c"RSOCKET_FORK_PEERS"));
-    peers::remember(&peers);
+    let (peers, clean) = fork_peers::Peers::parse(value(c"RSOCKET_FORK_PEERS"));
+    fork_peers::remember(&peers);
     if first && !clean {
         crate::log_warn!("RSOCKET_FORK_PEERS has words that are no addresses: they name nobody");
     }
