@@ -66,6 +66,21 @@ fn inherit() {
     }
 }
 
+impl Entry {
+    /// Remembers the program's handler, and has the kernel call ours in its place. Before the
+    /// kernel knows of it: it may call at once.
+    fn stands_before(&self, action: &mut libc::sigaction) {
+        // SAFETY: a set of signals begins with the kernel's word, and is longer than that.
+        let mask = unsafe { (&raw const action.sa_mask).cast::<u64>().read() };
+        // Release: pairs with the Acquire in `prepare`.
+        self.mask.store(mask, Ordering::Release);
+        self.flags.store(action.sa_flags as u32, Ordering::Release);
+        self.handler.store(action.sa_sigaction, Ordering::Release);
+        action.sa_sigaction = address();
+        action.sa_flags |= libc::SA_SIGINFO;
+    }
+}
+
 fn address() -> usize {
     entered as *const () as usize
 }
@@ -100,16 +115,7 @@ pub(crate) unsafe fn change(
     };
     let answer = match wanted {
         Some(mut action) if ours => {
-            // Before the kernel knows of it: it may call at once. Release: pairs with the Acquire
-            // in `prepare`. SAFETY: a set begins with the kernel's word.
-            entry.mask.store(
-                unsafe { (&raw const action.sa_mask).cast::<u64>().read() },
-                Ordering::Release,
-            );
-            entry.flags.store(action.sa_flags as u32, Ordering::Release);
-            entry.handler.store(action.sa_sigaction, Ordering::Release);
-            action.sa_sigaction = address();
-            action.sa_flags |= libc::SA_SIGINFO;
+            entry.stands_before(&mut action);
             // SAFETY: by the caller's promise.
             let answer = unsafe { real::sigaction(number, &raw const action, old) };
             if answer != 0 {

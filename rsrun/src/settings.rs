@@ -81,11 +81,46 @@ pub fn resolve(
         by_option.or_else(|| get(name).map(|v| (v, "environment"))).filter(|(v, _)| !v.is_empty())
     };
     let config = load(&lookup);
+    let mut out = of_files(&lookup, &config);
+    let words = |name: &str| match lookup(name) {
+        Some((v, from)) => (v.to_string_lossy().into_owned(), format!("{from} {name}")),
+        None => ("-".to_owned(), "default".to_owned()),
+    };
+    let (_, source) = words("RSOCKET_TRANSPORT");
+    let names: Vec<String> =
+        config.transports.iter().map(|t| format!("{t:?}").to_lowercase()).collect();
+    out.push(Resolved { name: "transport".into(), value: names.join(","), source });
+    for (name, variable) in WORDS {
+        let (value, source) = words(variable);
+        out.push(Resolved { name: name.into(), value, source });
+    }
+    out
+}
+
+/// Settings that are words, not files: the name for people, and the variable.
+const WORDS: [(&str, &str); 10] = [
+    ("attach", "RSOCKET_ATTACH"),
+    ("require", "RSOCKET_REQUIRE"),
+    ("disable", "RSOCKET_DISABLE"),
+    ("fork safe", "RDMAV_FORK_SAFE"),
+    ("seccomp", "RSOCKET_SECCOMP"),
+    ("log", "RSOCKET_LOG"),
+    ("log file", "RSOCKET_LOG_FILE"),
+    ("stats", "RSOCKET_STATS"),
+    ("pcap", "RSOCKET_PCAP"),
+    ("live statistics", "RSOCKET_LIVE"),
+];
+
+/// A variable's value, and whether an option or the environment says it.
+type Lookup<'a> = &'a dyn Fn(&str) -> Option<(OsString, &'static str)>;
+
+/// The settings that have a file each.
+fn of_files(lookup: Lookup<'_>, config: &Config) -> Vec<Resolved> {
     let directory: PathBuf =
         lookup("RSOCKET_CONF_DIR").map_or_else(|| DIRECTORY.into(), |(v, _)| v.into());
     let mut out = Vec::new();
     for field in &FIELDS {
-        let value = (field.get)(&config).to_string();
+        let value = (field.get)(config).to_string();
         let alone = |text: &[u8]| {
             let only = Config::load(|n| match n {
                 "RSOCKET_CONF_DIR" => Some(&b"/dev/null"[..]),
@@ -100,33 +135,10 @@ pub fn resolve(
         };
         out.push(Resolved { name: field.file.to_owned(), value, source });
     }
-    let words = |name: &str| match lookup(name) {
-        Some((v, from)) => (v.to_string_lossy().into_owned(), format!("{from} {name}")),
-        None => ("-".to_owned(), "default".to_owned()),
-    };
-    let (_, source) = words("RSOCKET_TRANSPORT");
-    let names: Vec<String> =
-        config.transports.iter().map(|t| format!("{t:?}").to_lowercase()).collect();
-    out.push(Resolved { name: "transport".into(), value: names.join(","), source });
-    for (name, variable) in [
-        ("attach", "RSOCKET_ATTACH"),
-        ("require", "RSOCKET_REQUIRE"),
-        ("disable", "RSOCKET_DISABLE"),
-        ("fork safe", "RDMAV_FORK_SAFE"),
-        ("seccomp", "RSOCKET_SECCOMP"),
-        ("log", "RSOCKET_LOG"),
-        ("log file", "RSOCKET_LOG_FILE"),
-        ("stats", "RSOCKET_STATS"),
-        ("pcap", "RSOCKET_PCAP"),
-        ("live statistics", "RSOCKET_LIVE"),
-    ] {
-        let (value, source) = words(variable);
-        out.push(Resolved { name: name.into(), value, source });
-    }
     out
 }
 
-fn load(lookup: &dyn Fn(&str) -> Option<(OsString, &'static str)>) -> Config {
+fn load(lookup: Lookup<'_>) -> Config {
     // `Config::load` borrows what it looks up; a handful of short strings may stay.
     Config::load(|name| lookup(name).map(|(v, _)| &*Vec::leak(v.as_bytes().to_vec()))).0
 }

@@ -219,10 +219,34 @@ impl UdPair {
         }
     }
 
+    /// Posts the first `len` bytes of a slot.
+    fn post_send(
+        &mut self,
+        slot: u16,
+        len: usize,
+        to: &AddressHandle,
+        number: u32,
+    ) -> Result<(), ffi::NotPosted> {
+        let addr = self.send_at(slot);
+        let mut entry = ffi::ibv_sge { addr, length: len as u32, lkey: self.memory.lkey() };
+        // SAFETY: all zeroes is a value of this structure of numbers and pointers.
+        let mut request: ffi::ibv_send_wr = unsafe { core::mem::zeroed() };
+        request.wr_id = u64::from(slot);
+        request.opcode = ffi::ibv_wr_opcode::IBV_WR_SEND;
+        request.send_flags = ffi::SIGNALED;
+        request.sg_list = &raw mut entry;
+        request.num_sge = 1;
+        request.wr.ud = rdma_ud(to, number);
+        let _uncancelled = gate::uncancelled();
+        // SAFETY: the queue pair and the address handle are alive; the request lives on this stack,
+        // the frame in registered memory until its completion.
+        unsafe { ffi::post_send(self.qp, &raw mut request) }
+    }
+
     /// Sends one frame of `len` bytes, which `fill` writes. Never blocks.
     ///
     /// # Errors
-    /// [`NotSent`]; then `fill` was not called.
+    /// [`NotSent`]. `fill` may have been called for [`NotSent::Full`] and [`NotSent::Broken`].
     pub fn send(
         &mut self,
         to: &AddressHandle,
@@ -245,19 +269,7 @@ impl UdPair {
         // SAFETY: inside the memory, initialised since it was mapped; the slot is this frame's
         // alone.
         fill(unsafe { core::slice::from_raw_parts_mut(place, len) });
-        let mut entry = ffi::ibv_sge { addr: at, length: len as u32, lkey: self.memory.lkey() };
-        // SAFETY: all zeroes is a value of this structure of numbers and pointers.
-        let mut request: ffi::ibv_send_wr = unsafe { core::mem::zeroed() };
-        request.wr_id = u64::from(slot);
-        request.opcode = ffi::ibv_wr_opcode::IBV_WR_SEND;
-        request.send_flags = ffi::SIGNALED;
-        request.sg_list = &raw mut entry;
-        request.num_sge = 1;
-        request.wr.ud = rdma_ud(to, number);
-        let _uncancelled = gate::uncancelled();
-        // SAFETY: the queue pair and the address handle are alive; the request lives on this stack,
-        // the frame in registered memory until its completion.
-        match unsafe { ffi::post_send(self.qp, &raw mut request) } {
+        match self.post_send(slot, len, to, number) {
             Ok(()) => {
                 if let Some(place) = self.under_way.get_mut(usize::from(slot)) {
                     *place = Some(to.clone());
