@@ -55,12 +55,12 @@ const ROOMS: [&str; 30] = [
 /// Arrows that point up, and how many names they bring.
 const UP: [(&str, &str, usize); 14] = [
     ("attach", "relay", 4),
-    ("attach", "socket", 57),
+    ("attach", "socket", 56),
     ("datagram", "plain", 2),
     ("live", "attach", 3),
     ("live", "socket", 3),
     ("relay", "fork_safe", 4),
-    ("relay", "socket", 45),
+    ("relay", "socket", 44),
     ("socket", "datagram", 2),
     ("socket", "descriptors", 1),
     ("socket", "fork_safe", 7),

@@ -20,7 +20,7 @@ use crate::device::shm::park::{self, Announce};
 use crate::reason::Reason;
 use crate::socket::family;
 use crate::socket::slot::{Slot, SlotId, flag};
-use crate::socket::{Meant, ready, receive, send};
+use crate::socket::{Meant, ready, receive};
 use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sys;
@@ -270,7 +270,7 @@ fn begin(
     // SAFETY: as above.
     unsafe { s.send.alone() }.set(send);
     s.unread_hint.store(0, Ordering::Relaxed);
-    s.room_hint.store(send::hint_word(&send, send.room()), Ordering::Relaxed);
+    s.room_hint.store(send.hint(), Ordering::Relaxed);
     if !mapped(r, index) && !map_found(r, index) {
         crate::log_info!("the arena was not found");
         return Err(Reason::ArenaRefused);

@@ -85,6 +85,15 @@ impl Record {
         self.set(word::ROOM, u64::from(large) << 48 | u64::from(small) << 32 | u64::from(bytes));
     }
 
+    /// The credits of the small bank, where nothing else has changed. What the next message may
+    /// have is then shown as it was, though without room in the large bank it is what is left of a
+    /// small segment.
+    #[inline(always)]
+    pub(crate) fn small_credits(&self, credits: u16) {
+        let others = self.word(word::ROOM).load(Ordering::Relaxed) & !(0xffff << 32);
+        self.set(word::ROOM, others | u64::from(credits) << 32);
+    }
+
     /// One word.
     pub(crate) fn count(&self, number: usize) -> u64 {
         self.word(number).load(Ordering::Relaxed)

@@ -13,21 +13,22 @@ use super::under::Under;
 use crate::attach::arenas::Claim;
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
-use crate::device::shm::channel::banks::{bank_start, offset_of};
-use crate::device::shm::channel::{self, Beyond, LARGE, RecvState, SMALL, SendState};
+pub use crate::device::shm::channel::Broken;
+use crate::device::shm::channel::banks::bank_start;
+use crate::device::shm::channel::{self, Beyond, RecvState, Refused, SendState, Sender};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::device::shm::places::Header;
 use crate::reason::Reason;
 use crate::socket::receive::{self, Due};
-use crate::socket::send;
+use crate::sync::guarded::Guarded;
 use crate::wire::word::{Message, Word};
 
 /// One side of a window, driven by hand.
 pub struct Port {
     ends: Ends,
     recv: RecvState,
-    send: SendState,
+    send: Guarded<SendState>,
     /// Position in the ring of direct writes, and bytes of the piece there that were taken.
     taken: u64,
     done: u32,
@@ -67,10 +68,6 @@ pub enum Outgoing {
     End,
 }
 
-/// The program's side broke a rule of the window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken;
-
 impl Port {
     /// The relay's side of a fresh window.
     ///
@@ -79,8 +76,15 @@ impl Port {
     pub fn new(claim: &Claim) -> Result<Self, Reason> {
         let (recv, send) = channel::fresh(Beyond::Relay)?;
         let ends = link::hold(claim).ok_or(Reason::ResourceError)?;
-        let mut port =
-            Self { ends, recv, send, taken: 0, done: 0, gave: false, under: Under::default() };
+        let mut port = Self {
+            ends,
+            recv,
+            send: Guarded::new(send),
+            taken: 0,
+            done: 0,
+            gave: false,
+            under: Under::default(),
+        };
         port.give_back();
         Ok(port)
     }
@@ -116,7 +120,7 @@ impl Port {
     /// # Errors
     /// [`Broken`].
     pub fn hand_back(&mut self) -> Result<bool, Broken> {
-        self.under.hand_back(&self.send, &self.ends.outgoing)
+        self.under.hand_back(self.send.get_mut().view(), &self.ends.outgoing)
     }
 
     /// What comes next from the program.
@@ -254,12 +258,11 @@ impl Port {
     /// # Errors
     /// [`Broken`].
     pub fn room(&mut self) -> Result<u32, Broken> {
-        if self.send.banks.iter().any(|half| half.room() == 0)
-            && !send::refresh(&mut self.send, &self.ends)
-        {
-            return Err(Broken);
+        let mut sender = self.sender();
+        if sender.state().banks.iter().any(|half| half.room() == 0) {
+            sender.refresh()?;
         }
-        Ok(self.send.room())
+        Ok(sender.state().room())
     }
 
     /// Puts at most `len` bytes before the program, as one message; how many. The program's threads
@@ -275,20 +278,20 @@ impl Port {
             // SAFETY: our caller's promise.
             return Ok(unsafe { self.under.deliver(from, len) });
         }
-        let suits = if len as usize > layout::SMALL { LARGE } else { SMALL };
-        if self.send.banks.get(suits).is_none_or(|half| half.room() == 0) && self.room()? == 0 {
-            return Ok(0);
-        }
-        let Some(message) = send::next_message(&mut self.send, len) else { return Ok(0) };
-        let offset = offset_of(&message.target).ok_or(Broken)?;
-        let n = message.target.len;
+        let mut sender = self.sender();
+        sender.make_room(len as usize)?;
+        let mut message = match sender.reserve(len) {
+            Ok(message) => message,
+            Err(Refused::Full) => return Ok(0),
+            Err(Refused::Broken) => return Err(Broken),
+        };
+        let n = message.len();
         // SAFETY: n is at most len, and the rest is the caller's promise.
-        if !unsafe { self.ends.outgoing.write(u64::from(offset), from, n as usize, CopyHint::Near) }
-        {
+        if !unsafe { message.fill(from, n, CopyHint::Near) } {
             return Err(Broken);
         }
-        self.publish(message.word);
-        Ok(n)
+        message.commit();
+        Ok(n as u32)
     }
 
     /// Says that the peer takes no more: the program's next send fails.
@@ -302,18 +305,11 @@ impl Port {
             // The FIN says so.
             return;
         }
-        let [small, large] = &mut self.send.banks;
-        let word = small.shut();
-        large.shut();
-        if let Some(word) = word {
-            self.publish(word.0);
-        }
+        self.sender().shut();
     }
 
-    fn publish(&mut self, word: u32) {
-        let position = self.send.data_position;
-        self.send.data_position = position.wrapping_add(1);
-        self.ends.outgoing.publish_data(position, word);
+    fn sender(&mut self) -> Sender<'_> {
+        Sender::new(self.send.get_mut(), &self.ends.outgoing)
     }
 
     /// Wakes a program that waits for bytes or for the end.

@@ -6,24 +6,18 @@
 //! them into memory of its own and sends that. Entry point: [`send`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::guard::SendGuard;
-use super::send::{PIECE, Placed, hint_word, next_message, refresh};
 use super::slot::{Slot, SlotId, flag};
-use super::{reader, tally, wait};
-use crate::attach::link::{self, Ends};
+use super::{reader, room, wait};
+use crate::attach::link;
 use crate::attach::machine::SendMode;
 use crate::attach::marks;
-use crate::device::shm::channel::banks::offset_of;
-use crate::device::shm::channel::{LARGE, SMALL, SendState};
-use crate::device::shm::layout;
+use crate::device::shm::channel::Refused;
+use crate::device::shm::channel::sender::PIECE;
 use crate::errno::Errno;
-use crate::live;
-use crate::proto::SendHalf;
 use crate::relay;
-use crate::sync::guarded::Draft;
 use crate::sys;
 
 /// What a call came to.
@@ -120,73 +114,28 @@ pub(super) fn fill(
     length: usize,
     read: impl FnOnce(*mut u8, usize) -> Option<usize>,
 ) -> Step {
-    let (s, ends) = (guard.s, guard.ends);
-    let mut state = guard.draft();
-    if state.banks.get(LARGE).is_none_or(|half| half.room() == 0) {
-        if !refresh(&mut state, ends) {
-            return Step::Ordinary;
-        }
-        state.flip();
-        state = guard.draft();
+    let s = guard.s;
+    let mut sender = guard.sender();
+    if sender.make_room(length).is_err() {
+        return Step::Ordinary;
     }
-    let (step, state) = match next_message(&mut state, length.min(PIECE) as u32) {
-        None => {
-            s.room_epoch.fetch_add(1, Ordering::Relaxed);
-            s.clear(flag::PLACES_FULL);
-            (Step::Full, state.unchanged())
+    let mut message = match sender.reserve(length.min(PIECE) as u32) {
+        Ok(message) => message,
+        Err(Refused::Full) => {
+            room::no_room(s);
+            room::show_room(s, None, sender.state());
+            return Step::Full;
         }
-        Some(message) => match target(ends, &message).and_then(|(to, len)| read(to, len)) {
-            None => return Step::Ordinary,
-            Some(0) => return Step::End,
-            Some(n) if n < message.target.len as usize => {
-                // A shorter message, whose bytes are in place already.
-                state = guard.draft();
-                match shorter(&mut state, &message, n as u32) {
-                    Some(shorter) if shorter.target.addr == message.target.addr => {
-                        publish(s, ends, state, &shorter)
-                    }
-                    _ => return Step::Ordinary,
-                }
-            }
-            Some(_) => publish(s, ends, state, &message),
-        },
+        Err(Refused::Broken) => return Step::Ordinary,
     };
-    s.room_hint.store(hint_word(state, state.room()), Ordering::Release);
-    step
-}
-
-/// The message, with `n` of its bytes. In the same bank, where they are by now, however few they
-/// are.
-fn shorter(state: &mut SendState, message: &Placed, n: u32) -> Option<Placed> {
-    let bank = message.word & layout::LARGE_BANK;
-    let half = state.banks.get_mut(if bank != 0 { LARGE } else { SMALL })?;
-    half.next_data(n).map(|w| Placed { target: w.target, word: w.word.0 | bank })
-}
-
-fn publish<'a>(
-    s: &Slot,
-    ends: &Ends,
-    mut state: Draft<'a, SendState>,
-    message: &Placed,
-) -> (Step, &'a SendState) {
-    let n = message.target.len as usize;
-    let position = state.data_position;
-    state.data_position = position.wrapping_add(1);
-    // As in send::into_device: the draft is whole before the message is published.
-    ends.outgoing.publish_data(position, message.word);
-    let state = state.flip();
-    let shown = live::record(s);
-    tally::sent_shm(s, shown, n);
-    if let Some(r) = shown {
-        r.room(state.room(), state.banks.each_ref().map(SendHalf::credits));
+    match message.fill_by(read) {
+        None => Step::Ordinary,
+        Some(0) => Step::End,
+        Some(n) => {
+            room::sent(s, message.commit(), n);
+            Step::Sent(n)
+        }
     }
-    (Step::Sent(n), state)
-}
-
-/// Where the message's bytes go, and how many they are.
-fn target(ends: &Ends, message: &Placed) -> Option<(*mut u8, usize)> {
-    let len = message.target.len as usize;
-    Some((ends.outgoing.payload(u64::from(offset_of(&message.target)?), len)?, len))
 }
 
 /// How many of `len` bytes the file had in memory, which are in their place now; `None` if that
@@ -194,7 +143,7 @@ fn target(ends: &Ends, message: &Placed) -> Option<(*mut u8, usize)> {
 fn read(to: *mut u8, len: usize, file: RawFd, at: u64) -> Option<usize> {
     let place = libc::iovec { iov_base: to.cast(), iov_len: len };
     let errno = sys::errno();
-    // SAFETY: the window has `len` bytes at `to` (Direction::payload), which are the sender's to
+    // SAFETY: the window has `len` bytes at `to` (Reservation::fill_by), which are the sender's to
     // write until it publishes them. The call is no cancellation point, and does not wait.
     let n = unsafe {
         libc::syscall(

@@ -11,7 +11,7 @@ use super::slot::Slot;
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{ReceiveMode, SendMode};
 use crate::attach::marks;
-use crate::device::shm::channel::{RecvState, SendState};
+use crate::device::shm::channel::{RecvState, SendState, Sender};
 use crate::device::shm::direction::Direction;
 use crate::sync::guarded::{Held, Locked};
 
@@ -34,26 +34,22 @@ impl<'a> SendGuard<'a> {
         ends.are_of(s).then_some(Self { s, ends, state })
     }
 
+    /// What the sending end knows.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> &SendState {
+        self.state.view()
+    }
+
+    /// The sending end.
+    #[inline(always)]
+    pub(crate) fn sender(&mut self) -> Sender<'_> {
+        Sender::new(self.state.reborrow(), &self.ends.outgoing)
+    }
+
     /// Gives the lock back, and then does what must not be left out ([`Locked::unlock_then`]).
     #[inline(always)]
     pub(crate) fn unlock_then<R>(self, then: impl FnOnce() -> R) -> R {
         self.state.unlock_then(then)
-    }
-}
-
-impl<'a> Deref for SendGuard<'a> {
-    type Target = Held<'a, SendState>;
-
-    #[inline(always)]
-    fn deref(&self) -> &Self::Target {
-        &self.state
-    }
-}
-
-impl DerefMut for SendGuard<'_> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.state
     }
 }
 

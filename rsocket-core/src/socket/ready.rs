@@ -94,7 +94,7 @@ pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
     if s.has(flag::PLACES_FULL) && !marks::receiver_closed(&ends.outgoing) {
         return crate::placement::room_again(s, ends);
     }
-    // Acquire: pairs with the release in send::into_device.
+    // Acquire: pairs with the release in room::show_room.
     let hint = s.room_hint.load(Ordering::Acquire);
     hint as u32 != 0
         || ends.outgoing.poll_control((hint >> 32) as u32).is_some()
@@ -129,7 +129,7 @@ fn common(s: &Slot) -> Option<Look> {
     if over || s.low_water.load(Ordering::Relaxed) > 1 {
         return None;
     }
-    // Acquire: pairs with the release in send::into_device.
+    // Acquire: pairs with the release in room::show_room.
     let hint = s.room_hint.load(Ordering::Acquire);
     if hint as u32 != 0 || ends.outgoing.poll_control((hint >> 32) as u32).is_some() {
         ready |= Events::OUT;

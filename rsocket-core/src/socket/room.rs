@@ -1,20 +1,21 @@
-//! Room: what a receiver gives back to the sender after it has taken bytes, buffer space and
-//! credits.
+//! Room in the channel: what a receiver gives back after it has taken bytes, buffer space and
+//! credits, and what is left to a sender after a message.
 //!
-//! Knows the receiving state and the control lane; must not know how bytes are taken
-//! ([`super::receive`]), nor which thread waits for the room. Entry points: [`commit`],
-//! [`follow_up`], [`give_back`], [`Due`].
+//! Knows the states of the channel's ends and what is shown of them; must not know how bytes are
+//! taken ([`super::receive`]) or put, nor which thread waits for the room. Entry points:
+//! [`commit`], [`follow_up`], [`give_back`], [`Due`]; [`sent`], [`show_room`], [`no_room`].
 
 use core::sync::atomic::Ordering;
 
 use super::guard::RecvGuard;
-use super::slot::flag;
+use super::slot::{Slot, flag};
 use super::tally;
 use crate::attach::link::Ends;
 use crate::device::shm::channel::banks::entry;
-use crate::device::shm::channel::{LARGE, RecvState, SMALL};
+use crate::device::shm::channel::{LARGE, RecvState, SMALL, SendState};
 use crate::device::shm::layout::{self, SEGMENTS};
-use crate::live;
+use crate::live::{self, Record};
+use crate::proto::SendHalf;
 use crate::sync::guarded::Held;
 use crate::wire::sge::Sge;
 
@@ -126,4 +127,38 @@ pub(super) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
     // Relaxed: a hint.
     s.next_bytes.store(state.next_bytes(), Ordering::Relaxed);
     s.unread_hint.store(unread, Ordering::Release);
+}
+
+/// A message of `n` bytes was sent, and the state is that of after it.
+pub(super) fn sent(s: &Slot, state: &SendState, n: usize) {
+    let shown = live::record(s);
+    tally::sent_shm(s, shown, n);
+    show_room(s, shown, state);
+}
+
+/// As [`sent`], of a message in the small bank: the large one is as it was.
+#[inline(always)]
+pub(super) fn sent_short(s: &Slot, state: &SendState, n: usize) {
+    let shown = live::record(s);
+    tally::sent_shm(s, shown, n);
+    s.room_hint.store(state.hint(), Ordering::Release);
+    if let Some(r) = shown {
+        let [small, _] = &state.banks;
+        r.small_credits(small.credits());
+    }
+}
+
+/// Shows the room that there is, after messages that were counted.
+#[inline(always)]
+pub(super) fn show_room(s: &Slot, shown: Option<&Record>, state: &SendState) {
+    s.room_hint.store(state.hint(), Ordering::Release);
+    if let Some(r) = shown {
+        r.room(state.room(), state.banks.each_ref().map(SendHalf::credits));
+    }
+}
+
+/// There was no room for a message. What was refused last says what is waited for.
+pub(super) fn no_room(s: &Slot) {
+    s.room_epoch.fetch_add(1, Ordering::Relaxed);
+    s.clear(flag::PLACES_FULL);
 }

@@ -10,13 +10,13 @@ use std::os::fd::RawFd;
 use super::guard::SendGuard;
 use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{pending, reader, straight, tally, verdict, wait};
+use super::{pending, reader, room, straight, tally, verdict, wait};
 use crate::attach::detach::Scope;
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{SendEvent, SendMode};
 use crate::attach::{cause, detach, marks, pairing};
-use crate::device::shm::channel::banks::offset_of;
-use crate::device::shm::channel::{LARGE, SMALL, SendState};
+use crate::device::shm::channel::sender::PIECE;
+use crate::device::shm::channel::{LARGE, Refused, Sender};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::errno::Errno;
@@ -24,16 +24,9 @@ use crate::host::counters;
 use crate::host::kernel;
 use crate::host::memory::{self, Left};
 use crate::placement::depart;
-use crate::proto::SendHalf;
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
-use crate::wire::sge::Sge;
-use crate::wire::word::{Message, Word};
 use crate::{fork_safe, live, relay};
-
-/// The most bytes of one message: small enough that the reader starts while the rest is being
-/// written.
-pub(super) const PIECE: usize = 64 * 1024;
 
 /// Where bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -416,7 +409,7 @@ fn into_device(
     into: Into,
     gone: bool,
 ) -> Result<(), Errno> {
-    let (s, ends) = (guard.s, guard.ends);
+    let s = guard.s;
     if s.has(flag::WRITE_SHUT) {
         return Err(closed(s, fd));
     }
@@ -432,125 +425,54 @@ fn into_device(
     if let Into::Mapping(offset) = into {
         return depart::into_ring(guard, fd, from, offset);
     }
-    // A holder that dies on the way leaves the old state, and one that has published a message a
-    // draft that is whole.
-    let mut state = guard.draft();
     let bulk = if s.has(flag::RELAYED) { CopyHint::Near } else { hint(from.left()) };
     let shown = live::record(s);
-    let state = loop {
-        // What was given back is looked at when the bank that suits the message has no room: a
-        // chatty connection stays in its few pages.
-        let suits = if from.left() > layout::SMALL { LARGE } else { SMALL };
-        if state.banks.get(suits).is_none_or(|half| half.room() == 0) {
-            if !refresh(&mut state, ends) {
+    let mut sender = guard.sender();
+    loop {
+        let full = sender.make_room(from.left()).map_err(|_| Refused::Broken);
+        match full.and_then(|()| message(&mut sender, from, bulk)) {
+            Ok(n) => tally::sent_shm(s, shown, n),
+            Err(Refused::Full) => {
+                room::no_room(s);
+                break;
+            }
+            Err(Refused::Broken) => {
                 detach::break_connection(s, fd, Reason::Inconsistent);
                 return Err(Errno::CONNRESET);
             }
-            // What was taken from the lane must not be lost if nothing is sent.
-            state.flip();
-            state = guard.draft();
         }
-        let Some(message) = next_message(&mut state, from.left().min(PIECE) as u32) else {
-            s.room_epoch.fetch_add(1, Ordering::Relaxed);
-            // What was refused last says what is waited for.
-            s.clear(flag::PLACES_FULL);
-            break state.unchanged();
-        };
-        if !place(ends, from, &message, bulk) {
-            detach::break_connection(s, fd, Reason::Inconsistent);
-            return Err(Errno::CONNRESET);
-        }
-        let position = state.data_position;
-        state.data_position = position.wrapping_add(1);
-        // The spare copy is whole before the message is published (Release), so that a holder that
-        // finds the message published after our death can roll forward to it.
-        ends.outgoing.publish_data(position, message.word);
-        let valid = state.flip();
-        from.advance(message.target.len as usize);
-        tally::sent_shm(s, shown, message.target.len as usize);
         if from.left() == 0 {
-            break valid;
+            break;
         }
-        state = guard.draft();
-    };
-    let room = state.room();
-    s.room_hint.store(hint_word(state, room), Ordering::Release);
-    if let Some(r) = shown {
-        r.room(room, state.banks.each_ref().map(SendHalf::credits));
     }
+    room::show_room(s, shown, sender.state());
     Ok(())
 }
 
-/// What `look` needs to know of the sending state: position in the control lane and room.
+/// One message; how many bytes.
 #[inline]
-pub(crate) fn hint_word(state: &SendState, room: u32) -> u64 {
-    u64::from(state.control_position) << 32 | u64::from(room)
+fn message(
+    sender: &mut Sender<'_>,
+    from: &mut Cursor<'_>,
+    bulk: CopyHint,
+) -> Result<usize, Refused> {
+    let mut message = sender.reserve(from.left().min(PIECE) as u32)?;
+    let n = message.len();
+    // SAFETY: the cursor's stretch is readable for `len` bytes, as the program vouched, and not the
+    // arena.
+    let filled = from.each(n, |at, len, _| unsafe { message.fill(at, len, bulk) });
+    if !filled {
+        return Err(Refused::Broken);
+    }
+    message.commit();
+    from.advance(n);
+    Ok(n)
 }
 
 /// Long writes stream; whether the peer runs elsewhere, so that streaming pays, the device finds
 /// out.
 fn hint(len: usize) -> CopyHint {
     if len >= 16 * 1024 { CopyHint::Bulk } else { CopyHint::Ordinary }
-}
-
-/// One message: where in the window, and the word that announces it.
-pub(crate) struct Placed {
-    /// Where its bytes go.
-    pub(crate) target: Sge,
-    /// What is published when they are there.
-    pub(crate) word: u32,
-}
-
-/// The next message of at most `wanted` bytes. Short ones go to the small bank, long ones to the
-/// large, and either to the other when its own is full.
-pub(crate) fn next_message(state: &mut SendState, wanted: u32) -> Option<Placed> {
-    let [small, large] = &mut state.banks;
-    let to_small = |small: &mut SendHalf| {
-        small.next_data(wanted).map(|w| Placed { target: w.target, word: w.word.0 })
-    };
-    let to_large = |large: &mut SendHalf| {
-        large
-            .next_data(wanted)
-            .map(|w| Placed { target: w.target, word: w.word.0 | layout::LARGE_BANK })
-    };
-    if wanted as usize > layout::SMALL {
-        to_large(large).or_else(|| to_small(small))
-    } else {
-        to_small(small).or_else(|| to_large(large))
-    }
-}
-
-fn place(ends: &Ends, from: &Cursor<'_>, message: &Placed, bulk: CopyHint) -> bool {
-    let Some(offset) = offset_of(&message.target) else { return false };
-    from.each(message.target.len as usize, |at, n, done| {
-        // SAFETY: the cursor's stretch is readable for n bytes, as the program vouched, and not the
-        // arena.
-        unsafe { ends.outgoing.write(u64::from(offset) + done as u64, at, n, bulk) }
-    })
-}
-
-/// Takes what the receiver gave back: credits and buffer. False when it broke a rule.
-pub(crate) fn refresh(state: &mut SendState, ends: &Ends) -> bool {
-    while let Some(word) = ends.outgoing.poll_control(state.control_position) {
-        state.control_position = state.control_position.wrapping_add(1);
-        let bank = if word & layout::LARGE_BANK != 0 { LARGE } else { SMALL };
-        let plain = word & !(layout::LARGE_BANK | layout::WITH_ENTRY);
-        let Ok(Message::Sgl(limit)) = Word(plain).message() else { return false };
-        let Some(half) = state.banks.get_mut(bank) else { return false };
-        if word & layout::WITH_ENTRY != 0 {
-            // The word says that the entry is new, so that it need not be emptied: a holder that
-            // dies here leaves word and entry to the next one.
-            let Some(index) = half.expected_entry() else { return false };
-            let entry = ends.outgoing.peek_entry(bank * layout::SEGMENTS + index as usize);
-            if offset_of(&entry).is_none() || half.on_entry(index, entry).is_err() {
-                return false;
-            }
-        }
-        if half.on_credit(u32::from(limit)).is_err() {
-            return false;
-        }
-    }
-    true
 }
 
 /// Says in the data lane that this direction is over. On one host a lane that has no place for it
@@ -567,24 +489,16 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
     let mode = s.send_mode();
     // After a way back the end mark is the last word in the lane, and the rest is TCP's.
     if mode == SendMode::Device || s.has(flag::BESIDE) && mode != SendMode::Returned {
-        let mut state = guard.draft();
-        let [small, large] = &mut state.banks;
-        let word = small.shut();
-        large.shut();
-        if let Some(word) = word {
-            let position = state.data_position;
-            state.data_position = position.wrapping_add(1);
-            ends.outgoing.publish_data(position, word.0);
-            let state = state.flip();
-            s.room_hint.store(hint_word(state, state.room()), Ordering::Release);
+        let mut sender = guard.sender();
+        let first = sender.shut();
+        s.room_hint.store(sender.state().hint(), Ordering::Release);
+        if first {
             // Pairs with the fence in return_incoming: a receiver that asks for its bytes by TCP
             // sees the word above, or we see that it asked, while TCP can still carry them.
             core::sync::atomic::fence(Ordering::SeqCst);
             if marks::is_asked_back(&ends.outgoing) {
                 let _ = detach::give_way(&guard, fd);
             }
-        } else {
-            s.room_hint.store(hint_word(&state, state.room()), Ordering::Release);
         }
     }
     guard.unlock_then(|| relay::carry_out(s, &ends));

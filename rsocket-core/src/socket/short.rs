@@ -11,19 +11,16 @@ use core::sync::atomic::Ordering;
 
 use super::guard::{RecvGuard, SendGuard};
 use super::receive::accept_word;
-use super::send::hint_word;
 use super::slot::{Slot, flag};
 use super::vectors::Cursor;
-use super::{reader, room, tally};
+use super::{reader, room};
 use crate::attach::link::{self, Ends};
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::marks;
-use crate::device::shm::channel::banks::{bank_start, offset_of};
-use crate::device::shm::channel::{RecvState, SMALL, SendState};
+use crate::device::shm::channel::banks::bank_start;
+use crate::device::shm::channel::{RecvState, SMALL};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
-use crate::live;
-use crate::proto::SendHalf;
 use crate::wire::word::{Message, Word};
 
 /// Of so many messages one is sent the ordinary way when it is time to ask whether anybody reads
@@ -94,41 +91,20 @@ fn into_window(guard: &mut SendGuard<'_>, from: &[libc::iovec], total: usize) ->
     if marks::is_asked_back(&ends.outgoing) || marks::receiver_closed(&ends.outgoing) {
         return false;
     }
-    // What is done to it is what `follow` can do again.
-    let mut state = guard.amend(SendState::follow);
-    let position = state.data_position;
-    if position.is_multiple_of(CARELESS) && reader::is_due(s) {
+    let mut sender = guard.sender();
+    let Some(mut message) = sender.reserve_short(total as u32) else { return false };
+    if message.position().is_multiple_of(CARELESS) && reader::is_due(s) {
         return false;
     }
-    let [small, _] = &mut state.banks;
-    let Some(message) = small.next_data(total as u32).filter(|m| m.target.len as usize == total)
-    else {
-        return false;
-    };
-    let Some(offset) = offset_of(&message.target) else { return false };
-    ends.outgoing.claim(position, u64::from(offset), total);
-    state.data_position = position.wrapping_add(1);
-    let mut at = u64::from(offset);
     for buffer in from {
         let (from, len) = (buffer.iov_base.cast(), buffer.iov_len);
         // SAFETY: the program vouched that its buffers are readable; they are not the arena. An
         // empty one is not read.
-        if len > 0 && !unsafe { ends.outgoing.write(at, from, len, CopyHint::Ordinary) } {
+        if len > 0 && !unsafe { message.fill(from, len, CopyHint::Ordinary) } {
             return false;
         }
-        at += len as u64;
     }
-    // As in send::into_device: the spare copy is whole before the message is published.
-    ends.outgoing.publish_data(position, message.word.0);
-    ends.outgoing.claim_ahead(position, at, total);
-    let state = state.flip_amended();
-    let shown = live::record(s);
-    tally::sent_shm(s, shown, total);
-    let room = state.room();
-    s.room_hint.store(hint_word(state, room), Ordering::Release);
-    if let Some(r) = shown {
-        r.room(room, state.banks.each_ref().map(SendHalf::credits));
-    }
+    room::sent_short(s, message.commit_before_others(), total);
     true
 }
 

@@ -249,7 +249,8 @@ pub struct Slot {
     /// The receiving direction.
     pub receive: Guarded<RecvState>,
 
-    /// What `look` needs without the lock: position in the control lane, and room.
+    /// What `look` needs without the lock: position in the control lane, and whether there
+    /// is room ([`SendState::hint`]).
     pub room_hint: AtomicU64,
     /// Changes when room came back after there was none.
     pub room_epoch: AtomicU64,

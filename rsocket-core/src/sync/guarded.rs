@@ -26,6 +26,23 @@ pub struct Guarded<T> {
 unsafe impl<T: Copy + Send> Sync for Guarded<T> {}
 
 impl<T: Copy> Guarded<T> {
+    /// A state whose lock is free.
+    #[must_use]
+    pub const fn new(value: T) -> Self {
+        Self {
+            lock: OwnedLock::new(),
+            current: AtomicU32::new(0),
+            near: AtomicU32::new(0),
+            copies: [UnsafeCell::new(value), UnsafeCell::new(value)],
+        }
+    }
+
+    /// What the lock gives, to who has the state to itself.
+    #[inline(always)]
+    pub fn get_mut(&mut self) -> Held<'_, T> {
+        Held(self)
+    }
+
     /// Takes the lock, and has `repair` look after what a holder left that died. `None` when this
     /// very thread holds it: we are in a signal handler that interrupted it, and must not wait for
     /// ourselves. May wait for the holder, spinning and then asleep; no section is long.
@@ -77,11 +94,12 @@ impl<T: Copy> Guarded<T> {
         compiler_fence(Ordering::SeqCst);
     }
 
+    /// Makes the copy of this number the valid one.
     #[inline(always)]
-    fn flip(&self) {
+    fn flip(&self, to: usize) {
         // Release: pairs with the acquire of the lock in a holder that breaks it after our death,
         // so that it sees the whole copy that the index names.
-        self.current.store((self.current.load(Ordering::Relaxed) & 1) ^ 1, Ordering::Release);
+        self.current.store(to as u32, Ordering::Release);
     }
 }
 
@@ -127,7 +145,13 @@ impl<T: Copy> DerefMut for Locked<'_, T> {
 /// A state that nobody else touches while this lives.
 pub struct Held<'a, T: Copy>(&'a Guarded<T>);
 
-impl<T: Copy> Held<'_, T> {
+impl<'a, T: Copy> Held<'a, T> {
+    /// The same for a shorter time.
+    #[inline(always)]
+    pub fn reborrow(&mut self) -> Held<'_, T> {
+        Held(self.0)
+    }
+
     /// The valid state.
     #[inline(always)]
     pub fn view(&self) -> &T {
@@ -139,6 +163,12 @@ impl<T: Copy> Held<'_, T> {
     /// [`Draft::flip`], and what was not flipped is forgotten.
     #[inline(always)]
     pub fn draft(&mut self) -> Draft<'_, T> {
+        self.reborrow().into_draft()
+    }
+
+    /// As [`Self::draft`], to the end of the lock's time.
+    #[inline(always)]
+    pub fn into_draft(self) -> Draft<'a, T> {
         self.0.apart();
         let i = self.0.current();
         // SAFETY: nobody else touches the copies; the indices are 0 and 1.
@@ -147,7 +177,7 @@ impl<T: Copy> Held<'_, T> {
             *spare = *self.0.copies.get_unchecked(i).get();
             &mut *spare
         };
-        Draft { of: self.0, spare }
+        Draft { of: self.0, number: i ^ 1, spare }
     }
 
     /// As [`Self::draft`], for an edit of a kind that is known to be small, and ends with
@@ -157,9 +187,15 @@ impl<T: Copy> Held<'_, T> {
     /// the next copy a whole one: the mark of a small edit stands only after its end.
     #[inline(always)]
     pub fn amend(&mut self, follow: impl FnOnce(&mut T, &T)) -> Draft<'_, T> {
+        self.reborrow().into_amended(follow)
+    }
+
+    /// As [`Self::amend`], to the end of the lock's time.
+    #[inline(always)]
+    pub fn into_amended(self, follow: impl FnOnce(&mut T, &T)) -> Draft<'a, T> {
         // Relaxed: the lock orders it.
         if self.0.near.load(Ordering::Relaxed) == 0 {
-            return self.draft();
+            return self.into_draft();
         }
         self.0.apart();
         let i = self.0.current();
@@ -169,7 +205,7 @@ impl<T: Copy> Held<'_, T> {
             follow(spare, &*self.0.copies.get_unchecked(i).get());
             spare
         };
-        Draft { of: self.0, spare }
+        Draft { of: self.0, number: i ^ 1, spare }
     }
 
     /// Puts another state into the place of this one.
@@ -178,18 +214,19 @@ impl<T: Copy> Held<'_, T> {
         self.0.apart();
         // SAFETY: as in draft().
         unsafe { *self.0.copies.get_unchecked(self.0.current() ^ 1).get() = value };
-        self.0.flip();
+        self.0.flip(self.0.current() ^ 1);
     }
 
     /// The spare copy is valid: its author has told the peer, and died before [`Draft::flip`].
     pub fn roll_forward(&mut self) {
-        self.0.flip();
+        self.0.flip(self.0.current() ^ 1);
     }
 }
 
 /// A state that is being edited. Dropped, it is forgotten.
 pub struct Draft<'a, T: Copy> {
     of: &'a Guarded<T>,
+    number: usize,
     spare: &'a mut T,
 }
 
@@ -197,14 +234,14 @@ impl<'a, T: Copy> Draft<'a, T> {
     /// Makes it the valid state.
     #[inline(always)]
     pub fn flip(self) -> &'a T {
-        self.of.flip();
+        self.of.flip(self.number);
         self.spare
     }
 
     /// As [`Self::flip`], after [`Held::amend`] and an edit of that kind.
     #[inline(always)]
     pub fn flip_amended(self) -> &'a T {
-        self.of.flip();
+        self.of.flip(self.number);
         // Release: the mark comes after the edit, and after the number of the copy that has it.
         self.of.near.store(1, Ordering::Release);
         self.spare

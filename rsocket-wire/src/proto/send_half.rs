@@ -152,6 +152,21 @@ impl SendHalf {
         if len == 0 { None } else { self.take(len) }
     }
 
+    /// Where the next message would lie: as [`Self::next_data`] says, and nothing changes.
+    #[must_use]
+    #[inline(always)]
+    pub fn next_place(&self, wanted: u32) -> Option<Sge> {
+        let len = wanted.min(self.room());
+        if len == 0 { None } else { Some(Sge { len, ..self.entry() }) }
+    }
+
+    /// The first `len` bytes of the place that [`Self::next_place`] named are a message: the word
+    /// that counts it. `None`, and nothing changes, where it named no place of that length.
+    #[inline(always)]
+    pub fn placed(&mut self, len: u32) -> Option<Word> {
+        self.take(len).map(|write| write.word)
+    }
+
     /// As [`Self::next_data`], if that would take all `wanted` bytes.
     #[inline(always)]
     pub fn next_whole(&mut self, wanted: u32) -> Option<DataWrite> {
@@ -162,11 +177,12 @@ impl SendHalf {
     #[inline(always)]
     fn take(&mut self, len: u32) -> Option<DataWrite> {
         let entry = self.table.get_mut(self.current as usize)?;
+        let left = entry.len.checked_sub(len)?;
         self.sent = self.sent.wrapping_add(1);
         let target = Sge { len, ..*entry };
         entry.addr = entry.addr.wrapping_add(u64::from(len));
-        entry.len -= len;
-        if entry.len == 0 {
+        entry.len = left;
+        if left == 0 {
             self.current = self.after(self.current);
         }
         self.total = self.total.wrapping_add(u64::from(len));
@@ -310,6 +326,20 @@ mod tests {
         assert_eq!(half.next_data(100).unwrap().target, next);
         assert_eq!((half.total(), half.credits()), (65546, 381));
         assert_eq!(half.next_data(0), None);
+    }
+
+    #[test]
+    fn a_place_is_named_before_it_is_used() {
+        let mut half = half(384);
+        let place = half.next_place(100).unwrap();
+        assert_eq!(place, Sge { len: 100, ..BUFFER });
+        assert_eq!(half.placed(70), Some(Word(70)), "it may become a shorter message");
+        assert_eq!(half.next_place(u32::MAX).unwrap().addr, BUFFER.addr + 70);
+        let before = half;
+        assert_eq!((half.placed(65_467), half.next_place(0)), (None, None));
+        assert_eq!(half, before);
+        assert_eq!(half.placed(65_466), Some(Word(65_466)));
+        assert_eq!((half.next_place(1), half.credits()), (None, 382));
     }
 
     #[test]

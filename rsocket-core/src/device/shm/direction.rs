@@ -170,17 +170,26 @@ impl Direction {
     #[inline]
     pub unsafe fn write(&self, offset: u64, src: *const u8, len: usize, hint: CopyHint) -> bool {
         let Some(to) = self.buffer(offset, len) else { return false };
+        // SAFETY: `to` has room for len bytes (buffer); the rest is our caller's promise.
+        unsafe { self.fill(to, src, len, hint) };
+        true
+    }
+
+    /// Sender: the same, to a place that [`Self::payload`] has given.
+    ///
+    /// # Safety
+    /// `to` has room for `len` bytes in the receive buffer, and `src` is readable for as many,
+    /// outside the arena.
+    #[inline(always)]
+    pub(super) unsafe fn fill(&self, to: *mut u8, src: *const u8, len: usize, hint: CopyHint) {
         if hint == CopyHint::Near {
             // SAFETY: as below.
-            unsafe { copy::near(to, src, len) };
-            return true;
+            return unsafe { copy::near(to, src, len) };
         }
         if len < copy::STREAM_FROM || hint == CopyHint::Ordinary {
-            // SAFETY: `to` has room for len bytes (buffer), src is the caller's promise, and
-            // private memory does not overlap the arena. The peer may write there too; the bytes
-            // are payload, never interpreted here.
-            unsafe { core::ptr::copy_nonoverlapping(src, to, len) };
-            return true;
+            // SAFETY: both ends are the caller's promise, and private memory does not overlap the
+            // arena. The peer may write there too; the bytes are payload, never interpreted here.
+            return unsafe { core::ptr::copy_nonoverlapping(src, to, len) };
         }
         // Relaxed: a hint about where the peer runs.
         let elsewhere = self.page().receiver.receiver_cpu.load(Ordering::Relaxed) != thread::cpu();
@@ -189,7 +198,6 @@ impl Direction {
         if elsewhere {
             stores::copied(len);
         }
-        true
     }
 
     /// Receiver: copies payload out of the receive buffer. False, and nothing done, when it would
@@ -211,6 +219,7 @@ impl Direction {
     /// Sender: where payload lies that was written before, to be sent again another way. `None`
     /// when it would not lie inside the buffer. The memory is valid while the arena stays mapped.
     #[must_use]
+    #[inline(always)]
     pub fn payload(&self, offset: u64, len: usize) -> Option<*mut u8> {
         self.buffer(offset, len)
     }
@@ -250,9 +259,9 @@ impl Direction {
     fn claim_lines(&self, offset: u64, len: usize) {
         let mut line = 0;
         while line < len.min(CLAIMED) {
-            if let Some(at) = self.buffer((offset + line as u64) % LARGE_ZONE as u64, 1) {
-                copy::claim(at);
-            }
+            let at = HEAD_LEN + (offset as usize + line) % LARGE_ZONE;
+            // Nothing is touched, wherever it is.
+            copy::claim(self.base.as_ptr().wrapping_add(at));
             line += LINE;
         }
     }

@@ -1,13 +1,19 @@
 //! The channel of a connection over one window: messages one way, room for more the other.
 //!
 //! Knows the protocol's halves ([`crate::proto`]) and the memory of one [`direction`]; must not
-//! know sockets, who waits, or why a connection has a channel. Entry points: [`fresh`],
-//! [`SendState`], [`RecvState`].
+//! know sockets, who waits, or why a connection has a channel. Entry points: [`Sender`],
+//! [`fresh`].
 //!
 //! [`direction`]: super::direction
 
 pub mod banks;
+pub mod sender;
 pub mod state;
 
 pub use banks::{Beyond, LARGE, SMALL};
+pub use sender::{Refused, Reservation, Sender};
 pub use state::{RecvState, SendState, fresh};
+
+/// The other end broke a rule of the channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken;

@@ -45,6 +45,16 @@ impl SendState {
         let [small, large] = &self.banks;
         small.room().max(large.room())
     }
+
+    /// What a look without the lock goes by: the position in the control lane, and below it
+    /// whether there is room for a message.
+    #[must_use]
+    #[inline(always)]
+    pub fn hint(&self) -> u64 {
+        let [small, large] = &self.banks;
+        let room = small.room() > 0 || large.room() > 0;
+        u64::from(self.control_position) << 32 | u64::from(room)
+    }
 }
 
 /// The receiving direction's protocol state.
