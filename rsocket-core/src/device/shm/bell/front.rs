@@ -135,6 +135,9 @@ mod tests {
         // Other tests borrow bells for sets, too.
         let (id, event, bell) = loop {
             let (id, event) = offered();
+            if SCARCE.load(Ordering::Relaxed) {
+                return assert!(event.is_none(), "of a few descriptors it takes none");
+            }
             if let Some(bell) = take().filter(|bell| bell.id() == id) {
                 break (id, event.unwrap(), bell);
             }
