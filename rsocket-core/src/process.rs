@@ -7,6 +7,7 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicI32, Ordering};
 
+use crate::attach::meet::offers;
 use crate::device::rdma;
 use crate::environment::variable;
 use crate::host::trial;
@@ -26,6 +27,7 @@ pub fn watch_forks() {
 /// At `exit` (not `_exit`), after the program's own handlers.
 pub fn leaving() {
     if descriptors::any() && !sandbox::inside() && descriptors::mine() {
+        offers::withdraw_all();
         socket::leaving();
         socket::ending();
         datagram::leaving();
@@ -44,6 +46,7 @@ pub fn leaving() {
 /// written. It takes nothing that a signal handler may not have, since it may be inside one.
 pub fn vanishing() {
     if descriptors::any() && !sandbox::inside() && descriptors::mine() {
+        offers::withdraw_all();
         socket::ending();
         socket::leaving();
         relay::drain(true);

@@ -15,6 +15,12 @@ pub(crate) fn refused(what: &'static str) -> impl Fn(Errno) -> Reason {
     }
 }
 
+/// The directory for meeting cannot be used: its error is said in the log.
+pub(crate) fn not_there(e: Errno) -> Reason {
+    crate::log_info!("the directory for meeting: error {}", e.0);
+    if e.0 == libc::EMFILE { Reason::FdLimit } else { Reason::MeetRefused }
+}
+
 /// The kernel cannot be asked who has the other end: now, since there is no room for the question,
 /// or ever.
 pub(crate) fn not_asked(e: Errno) -> Reason {

@@ -108,6 +108,12 @@ reasons! {
     PeerReturned "peer_returned" => "the other end has gone back to TCP",
     /// Neither the kernel nor the handshake tells who somebody is.
     NoEvidence "no_evidence" => "whoever is at the rendezvous has not proved that the other end is his",
+    /// The handshake is not known, by which ends of two network namespaces would know each other.
+    NoHandshake "no_handshake" => "the other end is elsewhere, and the handshake is not known here",
+    /// Nobody was in the directory.
+    NobodyMet "nobody_met" => "the other end is elsewhere, and did not come to the directory",
+    /// The directory is there, and is of no use.
+    MeetRefused "meet_refused" => "the directory for meeting cannot be used by this process",
 }
 
 impl Reason {

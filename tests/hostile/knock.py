@@ -16,7 +16,7 @@ import sys
 import time
 
 # The library's, in rsocket-core/src/attach/hello.rs: one that differs meets nobody, and the test would show nothing.
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 6
 # A point of the group: the best that one can say who knows nothing.
 POINT = bytes.fromhex("e2f2ae0a6abc4e71a884a961c500515f58e30b6aa582dd8db6a65945e08d2d76")
 WELCOME = struct.pack("=I", 0x72735765)

@@ -1,9 +1,13 @@
 // Many connections that say the same, but for the last message: whoever hears another one's is on a
 // wrong connection.
 //
-//   crosswire serve PORTFILE a thread for each connection: echoes 1000 bytes at a time, until a
-//   line comes by stdin crosswire ask PORT COUNT THREADS COUNT connections, THREADS at a time:
-//   prints how many were right; exit 1 at the first that is not
+//   crosswire serve PORTFILE: a thread for each connection echoes 1000 bytes at a time, until a
+//   line comes by stdin
+//   crosswire ask PORT COUNT THREADS: COUNT connections, THREADS at a time; prints how many were
+//   right; exit 1 at the first that is not
+//
+// ADDRESS in the environment is where to listen, or to ask: 127.0.0.1 without it; PORT where to
+// listen.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,12 +22,24 @@
 #include <unistd.h>
 
 enum { SIZE = 1000, ROUNDS = 40 };
-static struct sockaddr_in at = {.sin_family = AF_INET};
+static struct sockaddr_in6 at;
+static socklen_t at_size;
 static atomic_int left, right;
 
 static void die(const char *what) {
   fprintf(stderr, "%s: %s\n", what, strerror(errno));
   exit(1);
+}
+// An IPv6 socket takes IPv4 connections, too.
+static void address(int port) {
+  const char *text = getenv("ADDRESS") ? getenv("ADDRESS") : "127.0.0.1";
+  struct sockaddr_in *four = (void *)&at;
+  at.sin6_port = htons((uint16_t)port); // In either family at the same place.
+  if (inet_pton(AF_INET, text, &four->sin_addr) == 1)
+    four->sin_family = AF_INET, at_size = sizeof *four;
+  else if (inet_pton(AF_INET6, text, &at.sin6_addr) == 1)
+    at.sin6_family = AF_INET6, at_size = sizeof at;
+  else die(text);
 }
 static int whole(int fd, char *b, size_t n) {
   for (size_t k = 0; k < n;) {
@@ -63,15 +79,15 @@ static void *accepts(void *p) {
   return NULL;
 }
 static void serve(const char *file) {
-  socklen_t n = sizeof at;
-  int l = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address(getenv("PORT") ? atoi(getenv("PORT")) : 0);
+  socklen_t n = at_size;
+  int l = socket(at.sin6_family, SOCK_STREAM, 0), one = 1;
   if (l < 0 || setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) || bind(l, (void *)&at, n) || listen(l, 512) ||
       getsockname(l, (void *)&at, &n))
     die("listen");
   FILE *f = fopen(file, "w");
   if (!f) die(file);
-  fprintf(f, "%d\n", ntohs(at.sin_port));
+  fprintf(f, "%d\n", ntohs(at.sin6_port));
   fclose(f);
   pthread_t t;
   if (pthread_create(&t, NULL, accepts, (void *)(intptr_t)l)) die("a thread");
@@ -82,8 +98,8 @@ static void *asks(void *p) {
   char same[SIZE], got[SIZE];
   (void)p;
   for (int k; (k = atomic_fetch_sub(&left, 1)) > 0;) {
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (fd < 0 || connect(fd, (void *)&at, sizeof at)) die("connect");
+    int fd = socket(at.sin6_family, SOCK_STREAM, 0);
+    if (fd < 0 || connect(fd, (void *)&at, at_size)) die("connect");
     memset(same, 'x', SIZE);
     for (int i = 0; i <= ROUNDS; i++) {
       if (i == ROUNDS)
@@ -99,7 +115,8 @@ static void *asks(void *p) {
 }
 static void ask(int port, int count, int threads) {
   pthread_t t[256];
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK), at.sin_port = htons((uint16_t)port), left = count;
+  address(port);
+  left = count;
   if (threads > 256) threads = 256;
   for (int i = 0; i < threads; i++)
     if (pthread_create(&t[i], NULL, asks, NULL)) die("a thread");

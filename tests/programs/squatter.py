@@ -14,7 +14,7 @@ import struct
 import sys
 import time
 
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 6
 
 
 def name(local, remote):

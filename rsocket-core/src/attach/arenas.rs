@@ -10,14 +10,14 @@
 //! points: [`claim`] and [`open`], then [`settled`]; [`map_found`].
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 use super::hello::Id;
 use super::mapping::{self, Mapping, mapping};
 use super::retired;
 use super::spare::{self, Loan};
 use crate::device::shm::arena::{Arena, OpenError};
-use crate::device::shm::bell;
+use crate::device::shm::bell::{self, Rang, far};
 use crate::reason::{Reason, refused};
 use crate::socket::family::{self, Family};
 use crate::stats::{self, Counter};
@@ -68,6 +68,9 @@ pub struct ArenaRecord {
     pub(super) slot_of: [AtomicU32; MOST_WINDOWS],
     /// Bells of the peer that were rung, to be forgotten with it.
     pub(super) rung: [AtomicU64; RUNG],
+    /// Nonzero: the peer is in another network namespace, and is woken by a socket of that. The
+    /// owner's number of it, plus one.
+    pub(super) there: AtomicI32,
 }
 
 /// In `slot_of`: the window is kept for a connection that has no slot yet ([`super::link::keep`]).
@@ -93,6 +96,32 @@ pub(super) fn note_bell(index: u32, id: u64) {
     if let Some(b) = r.rung.iter().find(|b| b.load(Ordering::Relaxed) == 0) {
         b.store(id, Ordering::Relaxed);
     }
+}
+
+/// The peer of this arena, which is mapped here, is in the network namespace of that socket, a
+/// private descriptor, by which it is woken from now on.
+pub(super) fn note_there(index: u32, socket: RawFd) {
+    let _held = lock();
+    let r = family::get().and_then(|f| record(f, index));
+    match (r, mapping(index)) {
+        (Some(r), Some(m)) => r.there.store(m.bring(socket).wrapping_add(1), Ordering::Relaxed),
+        _ => sys::close_private(socket),
+    }
+}
+
+/// Whether whoever has the other end of this arena lives, as far as can be known. One that no
+/// number names here is asked by its bells.
+pub(super) fn peer_lives(r: &ArenaRecord, index: u32) -> bool {
+    let pid = r.peer_pid.load(Ordering::Relaxed);
+    let there = mapping(index).and_then(Mapping::there).filter(|_| pid == 0);
+    there.map_or_else(
+        || living::process(pid),
+        |there| rung(r).any(|b| far::ring(b, there) == Rang::Yes),
+    )
+}
+
+fn rung(r: &ArenaRecord) -> impl Iterator<Item = u64> {
+    r.rung.iter().map(|b| b.load(Ordering::Relaxed)).filter(|b| *b != 0)
 }
 
 #[inline]
@@ -276,6 +305,7 @@ fn adopt(
     r.peer_pid.store(peer_pid, Ordering::Relaxed);
     r.live.store(0, Ordering::Relaxed);
     r.in_vault.store(0, Ordering::Relaxed);
+    r.there.store(0, Ordering::Relaxed);
     r.promised.iter().chain(&r.taken).for_each(|w| w.store(0, Ordering::Relaxed));
     r.slot_of.iter().for_each(|w| w.store(0, Ordering::Relaxed));
     map_here(r, index, arena);
@@ -296,7 +326,7 @@ pub(super) fn load_pair(words: &[AtomicU64; 2]) -> [u64; 2] {
     [first.load(Ordering::Relaxed), second.load(Ordering::Relaxed)]
 }
 
-fn set_own(index: u32, own: bool) {
+pub(super) fn set_own(index: u32, own: bool) {
     if let Some(m) = mapping(index) {
         m.set_own(own);
     }
@@ -358,7 +388,8 @@ pub fn open(
 pub(super) fn keep_for_relatives(r: &ArenaRecord) {
     if r.in_vault.load(Ordering::Relaxed) == 0 {
         free_orphans();
-        if super::vault::deposit(load_pair(&r.id), r.fd.load(Ordering::Relaxed)) {
+        let there = r.there.load(Ordering::Relaxed).wrapping_sub(1);
+        if super::vault::deposit(load_pair(&r.id), r.fd.load(Ordering::Relaxed), there) {
             r.in_vault.store(1, Ordering::Relaxed);
         }
     }
@@ -417,7 +448,10 @@ pub(super) fn sweep(family: &'static Family) {
         if !idle || !mapped(r, i) {
             continue;
         }
-        if kept < KEPT && living::process(r.peer_pid.load(Ordering::Relaxed)) {
+        let pid = r.peer_pid.load(Ordering::Relaxed);
+        // One that no number names here is not asked each time.
+        if kept < KEPT && (pid == 0 && r.there.load(Ordering::Relaxed) != 0 || living::process(pid))
+        {
             kept += 1;
             continue;
         }
@@ -457,10 +491,15 @@ pub(super) fn close_descriptor(r: &ArenaRecord) {
 pub(super) fn map_found(r: &ArenaRecord, index: u32) -> bool {
     let generation = r.generation.load(Ordering::Acquire);
     let id = load_pair(&r.id);
-    let found = super::vault::find(id)
-        .or_else(|| super::search::arena_of(r.owner.load(Ordering::Relaxed), id))
-        .or_else(|| super::search::arena_of(r.peer_pid.load(Ordering::Relaxed), id));
-    let Some(found) = found else { return false };
+    let stored = super::vault::find(id);
+    // The way to wake a peer that is elsewhere is in the vault alone.
+    let is_far = r.there.load(Ordering::Relaxed) != 0;
+    let found = stored.or_else(|| {
+        let of = |pid: &AtomicU32| super::search::arena_of(pid.load(Ordering::Relaxed), id);
+        let found = if is_far { None } else { of(&r.owner).or_else(|| of(&r.peer_pid)) };
+        found.map(|arena| (arena, None))
+    });
+    let Some((found, there)) = found else { return false };
     let _held = lock();
     let here = mapped(r, index);
     let still = r.generation.load(Ordering::Acquire) == generation;
@@ -468,10 +507,15 @@ pub(super) fn map_found(r: &ArenaRecord, index: u32) -> bool {
         // SAFETY: no handle on it exists. Another thread was faster, or the record is another
         // arena's by now.
         unsafe { found.unmap() };
+        there.into_iter().for_each(sys::discard);
     } else {
         map_here(r, index, found);
+        let there = there.and_then(|there| sys::make_private(there).ok());
+        if let (Some(there), Some(m)) = (there, mapping(index)) {
+            m.bring(there);
+        }
     }
-    here || still
+    (here || still) && mapping(index).is_some_and(|m| m.there().is_some() == is_far)
 }
 
 pub(super) fn each_own(mut f: impl FnMut(u32, &'static ArenaRecord)) {
@@ -495,8 +539,8 @@ pub fn keep_across_exec(keep: bool) {
     // Under the lock, so that no number is another file's meanwhile.
     let held = LOCK.hold();
     each_own(|_, r| {
-        let fd = r.fd.load(Ordering::Relaxed);
-        if fd >= 0 {
+        let there = r.there.load(Ordering::Relaxed).wrapping_sub(1);
+        for fd in [r.fd.load(Ordering::Relaxed), there].into_iter().filter(|fd| *fd >= 0) {
             sys::keep_across_exec(fd, keep);
         }
     });
@@ -514,10 +558,16 @@ pub fn inherit() {
     };
     for (i, r) in used_records(family).enumerate().filter(|(_, r)| left(r)) {
         let fd = r.fd.load(Ordering::Relaxed);
+        let there = r.there.load(Ordering::Relaxed).wrapping_sub(1);
+        let is_there = there < 0 || far::is_way(sys::borrow(there));
         match Arena::open(sys::borrow(fd)) {
-            Ok(arena) if arena.id() == load_pair(&r.id) => {
+            Ok(arena) if arena.id() == load_pair(&r.id) && is_there => {
                 sys::inherit_private(fd);
                 map_here(r, i as u32, arena);
+                if let Some(m) = mapping(i as u32).filter(|_| there >= 0) {
+                    sys::inherit_private(there);
+                    m.bring(there);
+                }
                 set_own(i as u32, true);
             }
             other => {
@@ -538,51 +588,5 @@ pub fn fork_child() {
     spare::forked();
     for i in mapping::indices() {
         set_own(i, false);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// No process has this id.
-    const NOBODY: u32 = 0x7fff_fff0;
-
-    fn swept(family: &'static Family) {
-        let _held = lock();
-        sweep(family);
-    }
-
-    #[test]
-    fn what_is_promised_is_not_swept_away() {
-        // Any socket makes the family.
-        let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        assert!(family::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
-        let family = family::get().unwrap();
-        // Its peer has gone already: nothing else keeps it.
-        let claim = claim(Id([0x1234, 0x5678]), NOBODY).unwrap();
-        let r = record(family, claim.record).unwrap();
-        swept(family);
-        assert!(mapped(r, claim.record), "between the claim and its use");
-        settled(r, claim.window);
-        swept(family);
-        assert!(!mapped(r, claim.record), "nobody wanted it");
-    }
-
-    /// A process that ended may have had our number.
-    #[test]
-    fn a_relatives_arena_is_not_ours_by_its_number() {
-        let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        assert!(family::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
-        let family = family::get().unwrap();
-        let claim = claim(Id([0x8765, 0x4321]), NOBODY).unwrap();
-        let r = record(family, claim.record).unwrap();
-        set_own(claim.record, false);
-        settled(r, claim.window);
-        swept(family);
-        assert!(mapped(r, claim.record) && !own(r, claim.record), "left to others");
-        set_own(claim.record, true);
-        swept(family);
-        assert!(!mapped(r, claim.record));
     }
 }

@@ -2,8 +2,8 @@
 //! one of the two cannot have that, what both know of the handshake ([`super::meet`]).
 //!
 //! Between the connection, which knows its handshake, and the proof of it ([`super::proving`]).
-//! Must not know arenas or phases. Entry points: [`is_here`]; [`asks`], [`hears`] and [`believes`]
-//! of the end that accepted, [`weighs`] of the other.
+//! Must not know arenas or phases. Entry points: [`where_is`]; [`prepares`], [`hears`] and
+//! [`believes`] of the end that accepted, [`weighs`] of the other.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -17,10 +17,11 @@ use std::os::fd::RawFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::meet::offsets;
+use super::meet::dialled::Bounds;
 use super::meet::pake::Side;
+use super::meet::{offers, offsets, place};
 use super::proof::Proof;
-use super::proving::{self, Secret, State};
+use super::proving::{self, FirstWord, Secret, State};
 use super::rendezvous::{self, Channel};
 use super::trust::{self, Owner, Tuple};
 use crate::config::policy;
@@ -29,15 +30,26 @@ use crate::reason::{Reason, not_asked};
 use crate::socket::slot::{Slot, flag};
 use crate::sys;
 
-/// Whether the other end of the connection may be on this host, and there is a way to know it
-/// there. The caller holds the pairing lock.
+/// Where the other end of a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// In this network namespace, and the kernel says whose it is.
+    Here,
+    /// It has an address of this namespace's, and the ends have to prove the rest.
+    Somewhere,
+    /// In another namespace, or on another host.
+    Elsewhere,
+}
+
+/// Whether the other end of the connection is in this network namespace, and there is a way to know
+/// it there. The caller holds the pairing lock.
 ///
 /// # Errors
 /// Why the connection stays on TCP.
-pub(super) fn is_here(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<bool, Reason> {
+pub(super) fn where_is(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<Peer, Reason> {
     let found = match trust::find(&tuple.reversed()).map_err(not_asked) {
-        Ok(None) => return Ok(false),
-        Err(Reason::NoNetlink) if !is_address_here(tuple) => return Ok(false),
+        Ok(None) => return Ok(Peer::Elsewhere),
+        Err(Reason::NoNetlink) if !is_address_here(tuple) => return Ok(Peer::Elsewhere),
         Err(Reason::NoNetlink) => None,
         other => other?,
     };
@@ -50,8 +62,9 @@ pub(super) fn is_here(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<bool, Reason
         return Err(Reason::ShutDownEarly);
     }
     match needs_handshake(found.as_ref()) {
-        Some(reason) if !is_known(s, fd) => Err(reason),
-        _ => Ok(true),
+        None => Ok(Peer::Here),
+        Some(_) if is_known(s, fd) => Ok(Peer::Somewhere),
+        Some(reason) => Err(reason),
     }
 }
 
@@ -87,16 +100,17 @@ fn is_address_here(tuple: &Tuple) -> bool {
 
 /// Whether this end knows enough of its handshake.
 pub(super) fn is_known(s: &Slot, fd: RawFd) -> bool {
-    if s.has(flag::CONNECTING) {
-        is_usable() && s.handshake.dialled_bounds(fd).is_some()
-    } else {
-        stamp(s, fd).is_some()
-    }
+    if s.has(flag::CONNECTING) { bounds(s, fd).is_some() } else { stamp(s, fd).is_some() }
 }
 
 /// Whether a timestamp says which connection it is, and whether asking for it is not deadly.
 fn is_usable() -> bool {
     !trial::handshake_kills() && offsets::are_each_ones_own()
+}
+
+/// Where the timestamp of the SYN lies that this end has sent, if it says which connection it is.
+pub(super) fn bounds(s: &Slot, fd: RawFd) -> Option<Bounds> {
+    if is_usable() { s.handshake.dialled_bounds(fd) } else { None }
 }
 
 /// The timestamp of the SYN that this end was sent, for an end that is not sure and will find out
@@ -106,28 +120,60 @@ pub(super) fn told(s: &Slot, fd: RawFd) -> Option<u32> {
 }
 
 /// As [`told`], if it says which connection it is.
-fn stamp(s: &Slot, fd: RawFd) -> Option<u32> {
+pub(super) fn stamp(s: &Slot, fd: RawFd) -> Option<u32> {
     told(s, fd).filter(|_| is_usable())
 }
 
 /// What the end that connected knows, given the other one's hint.
 fn dialled(s: &Slot, fd: RawFd, hint: u32) -> Option<u32> {
-    if !is_usable() {
-        return None;
-    }
-    s.handshake.dialled_bounds(fd)?.hinted(hint)
+    bounds(s, fd)?.hinted(hint)
 }
 
-/// The end that accepted is not sure of whom it has come to, or knows that the other one cannot be
-/// sure of it: the first word of its proof.
-pub(super) fn asks(
+/// Whether a visitor who gives this hint may be the other end of the connection that this end has
+/// made.
+pub(super) fn may_be(s: &Slot, fd: RawFd, hint: u32) -> bool {
+    dialled(s, fd, hint).is_some()
+}
+
+/// Where two ends meet, as far as both of them know: their connection's addresses, or, where those
+/// may differ, the directory.
+enum Meeting {
+    Addresses([u8; rendezvous::NAME_LEN]),
+    Directory,
+}
+
+impl Meeting {
+    /// Over this channel. `connecting` is the connection as the end sees it that connected.
+    fn over(channel: &Channel, connecting: &Tuple) -> Self {
+        if is_in_directory(channel) { Self::Directory } else { Self::at(connecting) }
+    }
+
+    fn at(connecting: &Tuple) -> Self {
+        Self::Addresses(rendezvous::name(connecting))
+    }
+
+    fn name(&self) -> &[u8] {
+        match self {
+            Self::Addresses(name) => name,
+            Self::Directory => b"rsockets directory",
+        }
+    }
+}
+
+/// Whether the ends have met in the directory.
+pub(super) fn is_in_directory(channel: &Channel) -> bool {
+    place::is_there() && offers::name_of(channel.fd).is_some()
+}
+
+/// The end that accepted is not sure of whom it will come to, or knows that the other one cannot be
+/// sure of it: the first word of its proof. Without a tuple they meet in the directory.
+pub(super) fn prepares(
     (s, fd): (&Slot, RawFd),
-    channel: &Channel,
-    tuple: &Tuple,
-) -> Result<Proof, Reason> {
+    tuple: Option<&Tuple>,
+) -> Result<FirstWord, Reason> {
     let stamp = stamp(s, fd).ok_or(Reason::NoEvidence)?;
-    let place = rendezvous::name(&tuple.reversed());
-    proving::begin(channel, &Secret { side: Side::Accepting, stamp, place: &place })
+    let meeting = tuple.map_or(Meeting::Directory, |tuple| Meeting::at(&tuple.reversed()));
+    proving::prepare(&Secret { side: Side::Accepting, stamp, place: meeting.name() })
 }
 
 /// The end that accepted has heard a proof: what it says to that.
@@ -143,8 +189,9 @@ pub(super) fn hears(
         // Who answers first has one who could be anybody try a guess.
         State::Nothing if sure => {
             let stamp = stamp(s, fd).ok_or(Reason::NoEvidence)?;
-            let place = rendezvous::name(&tuple.reversed());
-            proving::tell(channel, &Secret { side: Side::Accepting, stamp, place: &place }, theirs)
+            let meeting = Meeting::over(channel, &tuple.reversed());
+            let place = meeting.name();
+            proving::tell(channel, &Secret { side: Side::Accepting, stamp, place }, theirs)
         }
         _ => Err(Reason::NoEvidence),
     }
@@ -176,10 +223,10 @@ pub(super) fn weighs(
     (hint, theirs): (u32, Option<&Proof>),
     sure: bool,
 ) -> Result<Next, Reason> {
-    let place = rendezvous::name(tuple);
+    let meeting = Meeting::over(channel, tuple);
     let secret = || {
         let stamp = dialled(s, fd, hint).ok_or(Reason::NoEvidence)?;
-        Ok(Secret { side: Side::Connecting, stamp, place: &place })
+        Ok(Secret { side: Side::Connecting, stamp, place: meeting.name() })
     };
     match (proving::state(channel), theirs) {
         (State::Nothing, None) if sure => Ok(Next::Welcome(None)),

@@ -8,28 +8,30 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use super::arenas;
 use super::evidence::{self, Next};
 use super::hello::{self, Id, Knock, Welcome};
 use super::link;
 use super::machine::{Phase, PhaseEvent};
-use super::mail::open_mail;
+use super::mail::{Mail, open_mail};
+use super::meet::listing;
+use super::meet::offers::{self, Called};
 use super::pairing::{
     close_pairing_fd, elsewhere, enter, hold, lapse, lapse_if_orphaned, required_by_now,
 };
 use super::proof::{self, Joined, Proof};
-use super::proving::{self, State};
+use super::proving::{self, FirstWord, State};
 use super::rendezvous::{self, Channel};
 use super::retry::{self, later};
 use super::trust::{self, Tuple};
 use super::visitors::{Seen, seen};
-use crate::device::shm::bell::{self, Rang};
+use crate::device::shm::bell::{self, Rang, far};
 use crate::device::shm::channel::Beyond;
 use crate::device::shm::home;
 use crate::errno::Errno;
-use crate::reason::{Reason, refused};
+use crate::reason::{Reason, not_there, refused};
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::stats::{self, Counter};
 use crate::sys;
@@ -37,26 +39,59 @@ use crate::sys;
 /// Looks for an offer before the accepting side stops looking.
 const KNOCK_TRIES: u32 = 14;
 
-/// The end that accepted looks for the other one's offer.
-pub(super) fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
+/// The end that accepted looks for the other one's offer. If it will have to prove who it is, its
+/// first word is made before it is seen there.
+pub(super) fn knock(s: &Slot, fd: RawFd, tuple: &Tuple, proves: bool) -> Result<(), Reason> {
     stats::add(Counter::Knocks, 1);
+    let first = if proves { prepare(s, fd, Some(tuple)).ok() } else { None };
     let channel = match rendezvous::knock(tuple) {
         Ok(Some(channel)) => channel,
         // Or so many have knocked that there is no room for another one.
-        Ok(None) | Err(Errno::AGAIN) => {
-            let tries = later(s);
-            let strict = s.has(flag::STRICT);
-            if strict {
-                s.reason.store(Reason::NoOffer as u32, Ordering::Relaxed);
-            }
-            let late = tries >= KNOCK_TRIES || required_by_now(s);
-            return if late && !strict { Err(Reason::NoOffer) } else { Ok(()) };
-        }
+        Ok(None) | Err(Errno::AGAIN) => return nobody(s, Reason::NoOffer),
         Err(Errno(libc::EPERM | libc::EACCES)) => return Err(Reason::Sandboxed),
         Err(Errno(libc::EPROTOTYPE)) => return Err(Reason::NameTaken),
         Err(e) => return Err(refused("a knock")(e)),
     };
-    let sent = introduce(s, fd, tuple, &channel);
+    let sent = introduce(s, fd, tuple, &channel, first);
+    knocked(s, &channel, sent)
+}
+
+/// The same in the directory, where some offers may be the right one.
+pub(super) fn knock_there(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
+    stats::add(Counter::Knocks, 1);
+    let stamp = evidence::stamp(s, fd).ok_or(Reason::NoHandshake)?;
+    let looked = listing::look(stamp, tuple.remote.port).map_err(not_there)?.unwrap_or_default();
+    if let Some(other) = looked.other {
+        offers::reap_if_forgotten(&other);
+    }
+    let Some(name) = looked.offer else { return nobody(s, Reason::NobodyMet) };
+    let first = prepare(s, fd, None)?;
+    let channel = match offers::call(&name) {
+        Called::Here(socket) => {
+            Channel { fd: sys::make_private(socket).map_err(refused("a call"))? }
+        }
+        Called::Nobody => {
+            offers::reap(&name);
+            listing::refuse(&name, stamp);
+            return nobody(s, Reason::NobodyMet);
+        }
+        Called::NotNow => return nobody(s, Reason::NobodyMet),
+    };
+    let sent = first.say(&channel);
+    knocked(s, &channel, sent)
+}
+
+fn nobody(s: &Slot, reason: Reason) -> Result<(), Reason> {
+    let tries = later(s);
+    let strict = s.has(flag::STRICT);
+    if strict {
+        s.reason.store(reason as u32, Ordering::Relaxed);
+    }
+    let late = tries >= KNOCK_TRIES || required_by_now(s);
+    if late && !strict { Err(reason) } else { Ok(()) }
+}
+
+fn knocked(s: &Slot, channel: &Channel, sent: Result<(), Reason>) -> Result<(), Reason> {
     if let Err(reason) = sent {
         proving::forget(channel.fd);
         channel.close();
@@ -68,6 +103,27 @@ pub(super) fn knock(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
     enter(s, PhaseEvent::KnockSent)
 }
 
+/// The accepting side's message where it does not say all, and its first word of a proof.
+struct First {
+    knock: Knock,
+    word: FirstWord,
+}
+
+/// Without a tuple the two ends meet in the directory.
+fn prepare(s: &Slot, fd: RawFd, tuple: Option<&Tuple>) -> Result<First, Reason> {
+    at_home(fd)?;
+    let (process, identity) = introduction(fd)?;
+    let knock = Knock::new(process, identity, 0).with_stamp(evidence::told(s, fd));
+    Ok(First { knock, word: evidence::prepares((s, fd), tuple)? })
+}
+
+impl First {
+    fn say(&self, channel: &Channel) -> Result<(), Reason> {
+        let proof = self.word.over(channel)?;
+        say(channel, self.knock.bytes(), Some(&proof), &[])
+    }
+}
+
 /// Who we are: process and socket.
 fn introduction(fd: RawFd) -> Result<(Id, (u32, u64)), Reason> {
     let process = hello::process_id().map_err(refused("random bits"))?;
@@ -76,19 +132,25 @@ fn introduction(fd: RawFd) -> Result<(Id, (u32, u64)), Reason> {
 
 /// The accepting side's message: all of it only if its reader is known to own the other end of the
 /// connection.
-fn introduce(s: &Slot, fd: RawFd, tuple: &Tuple, channel: &Channel) -> Result<(), Reason> {
+fn introduce(
+    s: &Slot,
+    fd: RawFd,
+    tuple: &Tuple,
+    channel: &Channel,
+    first: Option<First>,
+) -> Result<(), Reason> {
     let seen = seen(tuple, channel)?;
     if matches!(seen, Seen::Another(_)) {
         return Err(Reason::NameTaken);
+    }
+    if let Some(first) = first {
+        return first.say(channel);
     }
     at_home(fd)?;
     if seen.is_sure() && trust::is_own_user(fd) {
         return say_who(s, fd, channel, None);
     }
-    let (process, identity) = introduction(fd)?;
-    let knock = Knock::new(process, identity, 0).with_stamp(evidence::told(s, fd));
-    let proof = evidence::asks((s, fd), channel, tuple)?;
-    say(channel, knock.bytes(), Some(&proof), &[])
+    prepare(s, fd, Some(tuple))?.say(channel)
 }
 
 /// Who we are, and by what we can be woken, with this proof behind it.
@@ -96,7 +158,61 @@ fn say_who(s: &Slot, fd: RawFd, channel: &Channel, proof: Option<&Proof>) -> Res
     let (process, identity) = introduction(fd)?;
     let (bell, event) = bell::front::offered();
     let knock = Knock::new(process, identity, bell).with_stamp(evidence::told(s, fd));
+    if evidence::is_in_directory(channel) {
+        return by_envoy(|envoy| say(channel, knock.with_envoy(true).bytes(), proof, &[envoy]));
+    }
     say(channel, knock.bytes(), proof, event.as_slice())
+}
+
+/// With a socket of this namespace, by which a peer of another one rings our bells.
+fn by_envoy<R>(say: impl FnOnce(BorrowedFd<'_>) -> Result<R, Reason>) -> Result<R, Reason> {
+    let envoy = home::envoy().map_err(refused("a way to wake us"))?;
+    let said = say(envoy.as_fd());
+    sys::discard(envoy);
+    said
+}
+
+/// How the peer is woken.
+struct Reached {
+    rang: Rang,
+    /// A socket of its namespace, if that is another one than ours, a private descriptor.
+    there: Option<RawFd>,
+}
+
+/// Finds out whether the peer's bell can be rung, by what has come with its message from `at` on: a
+/// socket of its namespace, if it says so, or the bell's eventfd.
+fn reach(bell: u64, has_envoy: bool, mail: &mut Mail, at: usize) -> Result<Reached, Reason> {
+    let came = mail.take(at);
+    if !has_envoy {
+        return Ok(Reached { rang: bell::meet(bell, came), there: None });
+    }
+    let Some(envoy) = came.and_then(far::accept) else {
+        return Ok(Reached { rang: bell::meet(bell, None), there: None });
+    };
+    let there = sys::make_private(envoy).map_err(refused("a way to wake the other end"))?;
+    let rang = far::ring(bell, there);
+    if rang == Rang::Yes || bell == 0 {
+        return Ok(Reached { rang, there: Some(there) });
+    }
+    sys::close_private(there);
+    Err(if rang == Rang::Forbidden { Reason::Sandboxed } else { Reason::OfferLapsed })
+}
+
+impl Reached {
+    /// The peer is that of this arena.
+    fn note(&self, record: u32, bell: u64) {
+        if let Some(there) = self.there {
+            arenas::note_there(record, there);
+        }
+        if self.rang == Rang::Yes {
+            arenas::note_bell(record, bell);
+        }
+    }
+
+    /// It comes to nothing.
+    fn give_up(&self) {
+        self.there.into_iter().for_each(sys::close_private);
+    }
 }
 
 fn say(
@@ -132,13 +248,50 @@ fn unproved(s: &Slot, reason: Reason, seen: Option<&Seen>) -> Result<(), Reason>
     Ok(())
 }
 
-/// Looks for the next word of one who has proved nothing yet.
+/// Looks for the next word of one who has proved nothing yet; and in the directory, where there may
+/// be others to call at.
 const SILENT_TRIES: u32 = 64;
+const SILENT_TRIES_THERE: u32 = 24;
+
+/// Whoever was called at in the directory, or has called, is not the other end, or has gone: the
+/// next one may be it.
+fn or_next(s: &Slot, fd: RawFd, channel: &Channel, done: Result<(), Reason>) -> Result<(), Reason> {
+    let Err(reason) = done else { return done };
+    let unmet = matches!(s.phase(), Phase::Greeted | Phase::Knocked);
+    let may_pass = matches!(
+        reason,
+        Reason::NoEvidence
+            | Reason::OfferLapsed
+            | Reason::LayoutMismatch
+            | Reason::IdentityMismatch
+    );
+    if !unmet || !may_pass || !evidence::is_in_directory(channel) {
+        return done;
+    }
+    if let (Phase::Knocked, Some(name)) = (s.phase(), offers::name_of(channel.fd))
+        && let Some(stamp) = evidence::stamp(s, fd)
+    {
+        listing::refuse(&name, stamp);
+    }
+    if !retry::set_back(s) {
+        return done;
+    }
+    lapse(s)?;
+    s.reason.store(reason as u32, Ordering::Relaxed);
+    has_said(s)
+}
 
 /// Nothing has been heard. One of whom nothing is known is not waited for as long as the other end
 /// would be.
 fn wait(s: &Slot, fd: RawFd, channel: &Channel) -> Result<(), Reason> {
-    if s.tries.load(Ordering::Relaxed) < SILENT_TRIES || proving::state(channel) == State::Proved {
+    let tries = s.tries.load(Ordering::Relaxed);
+    if tries < SILENT_TRIES_THERE || proving::state(channel) == State::Proved {
+        return Ok(());
+    }
+    if evidence::is_in_directory(channel) {
+        return Err(Reason::OfferLapsed);
+    }
+    if tries < SILENT_TRIES {
         return Ok(());
     }
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
@@ -177,7 +330,7 @@ fn weigh(
     let (knock, theirs) = match read {
         // It is the other end that says so.
         Err(reason) if seen.is_sure() => return Err(reason),
-        Err(_) => return unproved(s, Reason::NoEvidence, Some(&seen)).map(|()| None),
+        Err(_) => return doubted(s, channel, Reason::NoEvidence, Some(&seen)).map(|()| None),
         Ok(read) => read,
     };
     at_home(fd)?;
@@ -188,8 +341,13 @@ fn weigh(
             say(channel, &[], Some(&proof), &[])?;
             has_said(s).map(|()| None)
         }
-        Err(reason) => unproved(s, reason, Some(&seen)).map(|()| None),
+        Err(reason) => doubted(s, channel, reason, Some(&seen)).map(|()| None),
     }
+}
+
+/// As [`unproved`], but for those in the directory, whom [`or_next`] takes care of.
+fn doubted(s: &Slot, channel: &Channel, reason: Reason, seen: Option<&Seen>) -> Result<(), Reason> {
+    if evidence::is_in_directory(channel) { Err(reason) } else { unproved(s, reason, seen) }
 }
 
 /// The end that connected reads what its visitor says, and answers.
@@ -198,26 +356,37 @@ pub(super) fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         return lapse_if_orphaned(s);
     }
     let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
-    let Some(mut mail) = open_mail(s, &channel)? else { return wait(s, fd, &channel) };
-    let Some((knock, last)) = weigh(s, fd, &channel, mail.text())? else { return Ok(()) };
+    let done = answer_over(&channel, id, s, fd);
+    or_next(s, fd, &channel, done)
+}
+
+fn answer_over(channel: &Channel, id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+    let Some(mut mail) = open_mail(s, channel)? else { return wait(s, fd, channel) };
+    let Some((knock, last)) = weigh(s, fd, channel, mail.text())? else { return Ok(()) };
     // Before anybody could sleep who cannot be woken.
-    let reached = bell::meet(knock.bell, mail.take(0));
-    if reached == Rang::Forbidden {
+    let reached = reach(knock.bell, knock.has_envoy(), &mut mail, 0)?;
+    if reached.rang == Rang::Forbidden {
         return Err(Reason::Sandboxed);
     }
     let (process, identity) = introduction(fd)?;
-    let claim = arenas::claim(knock.process, channel.peer_pid())?;
+    let claim =
+        arenas::claim(knock.process, channel.peer_pid()).inspect_err(|_| reached.give_up())?;
+    reached.note(claim.record, knock.bell);
     link::start(id, s, claim.record, claim.window, 0, Beyond::Peer)?;
-    if reached == Rang::Yes {
-        arenas::note_bell(claim.record, knock.bell);
-    }
     let (bell, event) = bell::front::offered();
-    let welcome = Welcome::new(process, claim.id, claim.window, identity, true).with_bell(bell);
+    let in_directory = evidence::is_in_directory(channel);
+    let welcome = Welcome::new(process, claim.id, claim.window, identity, true)
+        .with_bell(bell)
+        .with_envoy(in_directory);
     let arena: BorrowedFd<'_> = sys::borrow(claim.fd);
     let welcome = Joined::new(welcome.bytes(), last.as_ref());
+    let send = |fds: &[BorrowedFd<'_>]| {
+        channel.send(welcome.bytes(), fds).map_err(|_| Reason::OfferLapsed)
+    };
     let sent = match event {
-        Some(event) => channel.send(welcome.bytes(), &[arena, event]),
-        None => channel.send(welcome.bytes(), &[arena]),
+        _ if in_directory => by_envoy(|envoy| send(&[arena, envoy])),
+        Some(event) => send(&[arena, event]),
+        None => send(&[arena]),
     };
     if sent.is_err() {
         link::abandon(s);
@@ -243,28 +412,33 @@ pub(super) fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         return lapse_if_orphaned(s);
     }
     let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
-    let Some(mut mail) = open_mail(s, &channel)? else { return wait(s, fd, &channel) };
+    let done = finish_over(&channel, id, s, fd);
+    or_next(s, fd, &channel, done)
+}
+
+fn finish_over(channel: &Channel, id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+    let Some(mut mail) = open_mail(s, channel)? else { return wait(s, fd, channel) };
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
-    let seen = seen(&tuple, &channel)?;
+    let seen = seen(&tuple, channel)?;
     if let Ok(theirs) = Proof::parse(mail.text()) {
-        return match evidence::hears((s, fd), &channel, &tuple, &theirs, seen.is_sure()) {
-            Ok(proof) => say_who(s, fd, &channel, Some(&proof)).and_then(|()| has_said(s)),
-            Err(reason) => unproved(s, reason, None),
+        return match evidence::hears((s, fd), channel, &tuple, &theirs, seen.is_sure()) {
+            Ok(proof) => say_who(s, fd, channel, Some(&proof)).and_then(|()| has_said(s)),
+            Err(reason) => doubted(s, channel, reason, None),
         };
     }
     let (welcome, last) = proof::split(mail.text(), size_of::<Welcome>())
         .and_then(|(welcome, last)| Ok((Welcome::parse(welcome)?, last)))
         .map_err(|_| Reason::LayoutMismatch)?;
     seen.identified((welcome.inode, welcome.cookie))?;
-    if let Err(reason) = evidence::believes(&channel, last.as_ref(), seen.is_sure()) {
-        return unproved(s, reason, None);
+    if let Err(reason) = evidence::believes(channel, last.as_ref(), seen.is_sure()) {
+        return doubted(s, channel, reason, None);
     }
     let (pid, arena) = (channel.peer_pid(), mail.take(0));
-    let record = arenas::open(welcome.process, pid, welcome.arena, arena, welcome.window)?;
+    let reached = reach(welcome.bell, welcome.has_envoy(), &mut mail, 1)?;
+    let record = arenas::open(welcome.process, pid, welcome.arena, arena, welcome.window)
+        .inspect_err(|_| reached.give_up())?;
+    reached.note(record, welcome.bell);
     link::start(id, s, record, welcome.window, 1, Beyond::Peer)?;
-    if bell::meet(welcome.bell, mail.take(1)) == Rang::Yes {
-        arenas::note_bell(record, welcome.bell);
-    }
     close_pairing_fd(s);
     enter(s, PhaseEvent::WelcomeRead)?;
     stats::add(Counter::WelcomesTaken, 1);

@@ -24,7 +24,7 @@ use crate::sys::settle::Settle;
 
 /// The version of everything that two processes share: these messages, the arena, its windows. To
 /// be raised with any change to any of them; two versions that differ stay on TCP.
-pub const LAYOUT_VERSION: u16 = 5;
+pub const LAYOUT_VERSION: u16 = 6;
 
 const KNOCK: u32 = u32::from_be_bytes(*b"rsKn");
 const WELCOME: u32 = u32::from_be_bytes(*b"rsWe");
@@ -101,6 +101,8 @@ pub const MESSAGE_MAX: usize = 72;
 
 /// The arena's descriptor comes with the message.
 const WITH_ARENA: u16 = 1;
+/// The last descriptor is a socket of the sender's network namespace, by which its bells are rung.
+const WITH_ENVOY: u16 = 2;
 
 /// Why a message is not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +170,18 @@ impl Knock {
         Self { hint: stamp.map_or(0, hint), ..self }
     }
 
+    /// Says that a socket of the sender's namespace comes along, if one does.
+    #[must_use]
+    pub const fn with_envoy(self, comes: bool) -> Self {
+        Self { flags: if comes { WITH_ENVOY } else { 0 }, ..self }
+    }
+
+    /// One comes along.
+    #[must_use]
+    pub const fn has_envoy(&self) -> bool {
+        self.flags & WITH_ENVOY != 0
+    }
+
     /// Reads a message.
     ///
     /// # Errors
@@ -175,7 +189,7 @@ impl Knock {
     pub fn parse(bytes: &[u8]) -> Result<Self, HelloError> {
         check_head(bytes, KNOCK)?;
         let m = Self::read_from_bytes(bytes).map_err(|_| HelloError::NotOurs)?;
-        if m.flags != 0 || !is_hint(m.hint) || blank(m.process, m.inode, m.cookie) {
+        if m.flags & !WITH_ENVOY != 0 || !is_hint(m.hint) || blank(m.process, m.inode, m.cookie) {
             return Err(HelloError::Malformed);
         }
         Ok(m)
@@ -209,6 +223,19 @@ impl Welcome {
         Self { bell, ..self }
     }
 
+    /// As [`Knock::with_envoy`].
+    #[must_use]
+    pub const fn with_envoy(self, comes: bool) -> Self {
+        let flags = self.flags & !WITH_ENVOY | if comes { WITH_ENVOY } else { 0 };
+        Self { flags, ..self }
+    }
+
+    /// As [`Knock::has_envoy`].
+    #[must_use]
+    pub const fn has_envoy(&self) -> bool {
+        self.flags & WITH_ENVOY != 0
+    }
+
     /// Reads a message. The window's number is the arena's to check.
     ///
     /// # Errors
@@ -216,7 +243,7 @@ impl Welcome {
     pub fn parse(bytes: &[u8]) -> Result<Self, HelloError> {
         check_head(bytes, WELCOME)?;
         let m = Self::read_from_bytes(bytes).map_err(|_| HelloError::NotOurs)?;
-        if m.flags & !WITH_ARENA != 0
+        if m.flags & !(WITH_ARENA | WITH_ENVOY) != 0
             || m.arena.0.contains(&0)
             || blank(m.process, m.inode, m.cookie)
         {
@@ -338,8 +365,11 @@ mod tests {
             Knock::parse(Knock::new(Id([0, 3]), (1, 6), 4).bytes()),
             Err(HelloError::Malformed)
         );
+        let (knock, welcome) = (knock.with_envoy(true), welcome.with_envoy(true));
+        assert!(Knock::parse(knock.bytes()).unwrap().has_envoy());
+        assert!(Welcome::parse(welcome.bytes()).unwrap().has_envoy() && !welcome.with_arena());
         let mut flags = welcome.bytes().to_vec();
-        flags[6] = 2;
+        flags[6] = 4;
         assert_eq!(Welcome::parse(&flags), Err(HelloError::Malformed));
     }
 }

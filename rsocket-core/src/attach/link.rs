@@ -113,7 +113,10 @@ impl Ends {
     #[cold]
     fn ring(&self, id: u64, ready: Announce<'_>) {
         stats::add(Counter::BellsRung, 1);
-        park::ring(id, Some(ready));
+        match mapping::mapping(self.record).and_then(mapping::Mapping::there) {
+            None => park::ring(id, Some(ready)),
+            Some(there) => park::ring_there(id, there, ready),
+        }
         note_bell(self.record, id);
     }
 }
@@ -308,7 +311,13 @@ pub fn share(s: &Slot) {
 /// Whether the process lives that had the other end of the connection's window when it attached.
 #[must_use]
 pub fn peer_lives(s: &Slot) -> bool {
-    record_of(s).is_some_and(|(_, r)| living::process(r.peer_pid.load(Ordering::Relaxed)))
+    record_of(s).is_some_and(|(i, r)| arenas::peer_lives(r, i))
+}
+
+/// Whether that process was in another network namespace, where nothing here is known of sockets.
+#[must_use]
+pub fn is_far(s: &Slot) -> bool {
+    record_of(s).is_some_and(|(_, r)| r.there.load(Ordering::Relaxed) != 0)
 }
 
 fn record_of(s: &Slot) -> Option<(u32, &'static ArenaRecord)> {

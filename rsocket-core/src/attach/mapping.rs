@@ -12,12 +12,14 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::os::fd::RawFd;
 
 use super::arenas::MAX_ARENAS;
 use super::retired;
 use crate::device::shm::arena::Arena;
 use crate::device::shm::layout;
+use crate::sys;
 
 /// Where this process has one arena.
 pub(super) struct Mapping {
@@ -29,6 +31,9 @@ pub(super) struct Mapping {
     /// 1 if this very process has made the arena, or opened it for its peer; a relative has another
     /// of them. Its owner's number alone does not tell: numbers of processes are used again.
     own: AtomicU32,
+    /// A socket of the peer's network namespace, a private descriptor of this process, if that is
+    /// another one than ours; else -1.
+    there: AtomicI32,
 }
 
 static MAPPINGS: [Mapping; MAX_ARENAS] = [const { Mapping::none() }; MAX_ARENAS];
@@ -71,7 +76,27 @@ impl Mapping {
             windows: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             own: AtomicU32::new(0),
+            there: AtomicI32::new(-1),
         }
+    }
+
+    /// A socket of the peer's network namespace, if that is another one.
+    #[inline]
+    pub(super) fn there(&self) -> Option<RawFd> {
+        // Acquire: pairs with the release in set_there().
+        Some(self.there.load(Ordering::Acquire)).filter(|fd| *fd >= 0)
+    }
+
+    /// This one is, a private descriptor. The first that comes is kept, and said; others are
+    /// closed. The caller holds the lock.
+    pub(super) fn bring(&self, there: RawFd) -> RawFd {
+        if let Some(kept) = self.there() {
+            sys::close_private(there);
+            return kept;
+        }
+        // Release: pairs with the acquire in there().
+        self.there.store(there, Ordering::Release);
+        there
     }
 
     /// The arena of that generation; `None` if it is not mapped here, or another one is. The caller
@@ -97,9 +122,14 @@ impl Mapping {
         (base != 0).then_some((base, length))
     }
 
-    /// What is mapped is not to be found any more. The caller holds the lock.
+    /// What is mapped is not to be found any more, nor is the way to the peer, which is closed. The
+    /// caller holds the lock.
     pub(super) fn take(&self) -> Option<Arena> {
         let base = self.base.swap(0, Ordering::AcqRel);
+        let there = self.there.swap(-1, Ordering::AcqRel);
+        if there >= 0 {
+            sys::close_private(there);
+        }
         // SAFETY: as in arena(); under the lock nobody else takes it.
         unsafe { Arena::from_parts(base, self.windows.load(Ordering::Relaxed), [0; 2]) }
     }

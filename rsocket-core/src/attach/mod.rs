@@ -1,6 +1,8 @@
 //! How a TCP connection comes to have a device beside it, and goes back to TCP.
 
 pub mod arenas;
+#[cfg(test)]
+mod arenas_tests;
 pub mod awaited;
 pub mod cause;
 pub mod hello;

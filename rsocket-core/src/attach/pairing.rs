@@ -8,10 +8,13 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-use super::greeting::{answer, finish, knock};
+use super::evidence::Peer;
+use super::greeting::{answer, finish, knock, knock_there};
 use super::held;
 use super::link;
 use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
+use super::meet::names::Name;
+use super::meet::{absent, offers, place};
 use super::rendezvous::Offer;
 use super::retry::{self, later, may_pass, put_off};
 use super::trust::{self, Tuple};
@@ -20,10 +23,10 @@ use super::{cause, detach, evidence, proving, remote, switch};
 use crate::config::policy;
 use crate::errno::Errno;
 use crate::host::kernel;
-use crate::host::memory;
 use crate::host::trial;
+use crate::host::{memory, raw};
 use crate::live;
-use crate::reason::{Reason, refused};
+use crate::reason::{Reason, not_there, refused};
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, own_waits, rings, verdict};
 use crate::stats::{self, Counter};
@@ -40,6 +43,8 @@ static OPEN_OFFERS: AtomicU32 = AtomicU32::new(0);
 const MAX_OFFERS: u32 = 64;
 /// Looks for a counterpart before an offer lapses.
 const OFFER_TRIES: u32 = 200;
+/// The same in the directory, where most counterparts that do not come at once are on other hosts.
+const TRIES_THERE: u32 = 32;
 
 /// Takes the next step that is due, if any. Called by hooks with no lock held; cheap when nothing
 /// is due.
@@ -189,12 +194,11 @@ pub(super) fn close_pairing_fd(s: &Slot) {
     let fd = s.pairing_fd.swap(-1, Ordering::AcqRel);
     proving::forget(fd);
     // Most have none, and asking the kernel who we are is dear.
-    if fd >= 0
-        && s.pairing_pid.load(Ordering::Relaxed) == sys::pid()
-        && held::let_go(fd)
-        && s.phase() == Phase::Offered
-    {
-        OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
+    if fd >= 0 && s.pairing_pid.load(Ordering::Relaxed) == sys::pid() {
+        offers::withdraw(fd);
+        if held::let_go(fd) && s.phase() == Phase::Offered {
+            OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -345,14 +349,20 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         return Ok(());
     };
     if !retry::looks_anew(s) {
-        return if s.has(flag::CONNECTING) { offer(s, &tuple) } else { knock(s, fd, &tuple) };
+        return if s.has(flag::CONNECTING) {
+            offer(s, &tuple)
+        } else {
+            knock(s, fd, &tuple, false)
+        };
     }
-    if !evidence::is_here(s, fd, &tuple)? {
-        return remote::begin(id, s, &tuple);
+    let peer = evidence::where_is(s, fd, &tuple)?;
+    if peer == Peer::Elsewhere {
+        return begin_elsewhere(id, s, fd, &tuple);
     }
     // The peer would take us for strangers, unless it is one that lets itself be shown that we are
     // not.
-    if !trust::is_own_user(fd) && (s.has(flag::CONNECTING) || !evidence::is_known(s, fd)) {
+    let own = trust::is_own_user(fd);
+    if !own && (s.has(flag::CONNECTING) || !evidence::is_known(s, fd)) {
         // Where there is no TCP meanwhile, for good.
         if s.has(flag::STRICT) {
             return Err(Reason::UidMismatch);
@@ -362,31 +372,86 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         put_off(s);
         return Ok(());
     }
-    if s.has(flag::CONNECTING) { offer(s, &tuple) } else { knock(s, fd, &tuple) }
+    if s.has(flag::CONNECTING) {
+        return offer(s, &tuple);
+    }
+    knock(s, fd, &tuple, peer == Peer::Somewhere || !own)
+}
+
+/// Looks for an offer in the directory before another host is thought of, where there is RDMA.
+const LOOKS_BEFORE_RDMA: u32 = 3;
+
+/// The other end is in another network namespace, where only the directory is to be seen, or on
+/// another host.
+fn begin_elsewhere(id: SlotId, s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
+    if !place::is_there() || !policy::shm_allowed() || trial::directory_kills() {
+        return remote::begin(id, s, tuple);
+    }
+    let connecting = s.has(flag::CONNECTING);
+    let known = evidence::is_known(s, fd);
+    if remote::possible() && (!known || !comes_first(s, tuple)) {
+        return remote::begin(id, s, tuple);
+    }
+    if !known {
+        return Err(Reason::NoHandshake);
+    }
+    if connecting { offer_there(s, fd, tuple) } else { knock_there(s, fd, tuple) }
+}
+
+/// Where there is RDMA: whether the other end is looked for in the directory first.
+fn comes_first(s: &Slot, tuple: &Tuple) -> bool {
+    if s.has(flag::CONNECTING) {
+        return absent::may_come(absent_key(tuple), sys::now_ns());
+    }
+    s.tries.load(Ordering::Relaxed) < LOOKS_BEFORE_RDMA
+}
+
+fn absent_key(tuple: &Tuple) -> u64 {
+    absent::key(tuple.family, &tuple.remote.addr)
 }
 
 fn offer(s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
+    offer_by(s, || {
+        // A stranger, or a relative that held the connection and is still ending.
+        let reason = |e| {
+            if e == Errno(libc::EADDRINUSE) { Reason::NameTaken } else { refused("an offer")(e) }
+        };
+        Offer::open(tuple).map_err(reason)
+    })
+}
+
+/// In the directory. Nobody is waited for who has not come some times.
+fn offer_there(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
+    if !absent::may_come(absent_key(tuple), sys::now_ns()) {
+        s.reason.store(Reason::NobodyMet as u32, Ordering::Relaxed);
+        put_off(s);
+        return Ok(());
+    }
+    let bounds = evidence::bounds(s, fd).ok_or(Reason::NoHandshake)?;
+    offer_by(s, || {
+        let random = raw::random().map_err(refused("random bits"))?;
+        let name = Name::new(bounds, tuple.local.port, random);
+        offers::open(&name).map(|fd| Offer { fd }).map_err(not_there)
+    })
+}
+
+fn offer_by(s: &Slot, open: impl FnOnce() -> Result<Offer, Reason>) -> Result<(), Reason> {
     if OPEN_OFFERS.fetch_add(1, Ordering::Relaxed) >= MAX_OFFERS {
         OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
         s.reason.store(Reason::TooManyOffers as u32, Ordering::Relaxed);
         later(s);
         return Ok(());
     }
-    match Offer::open(tuple) {
+    match open() {
         Ok(offer) => {
             hold(s, offer.fd);
             s.tries.store(0, Ordering::Relaxed);
             stats::add(Counter::Offers, 1);
             enter(s, PhaseEvent::OfferOpened)
         }
-        Err(e) => {
+        Err(reason) => {
             OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
-            // A stranger, or a relative that held the connection and is still ending.
-            Err(if e == Errno(libc::EADDRINUSE) {
-                Reason::NameTaken
-            } else {
-                refused("an offer")(e)
-            })
+            Err(reason)
         }
     }
 }
@@ -400,11 +465,32 @@ fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
         close_pairing_fd(s);
         hold(s, channel.fd);
         s.tries.store(0, Ordering::Relaxed);
+        if evidence::is_in_directory(&channel)
+            && let Some(tuple) = Tuple::of(fd)
+        {
+            absent::came(absent_key(&tuple));
+        }
         return enter(s, PhaseEvent::PeerCame);
     }
     let tries = later(s);
+    if tries >= TRIES_THERE && offers::is_one(offer.fd) && !s.has(flag::STRICT) {
+        return nobody_came(s, fd);
+    }
     let late = tries >= OFFER_TRIES || required_by_now(s);
     if !late || s.has(flag::STRICT) { Ok(()) } else { Err(Reason::OfferLapsed) }
+}
+
+/// In the directory nobody came for long: most likely the other end is on another host. The offer
+/// is made again later, if not too many have been made in vain.
+fn nobody_came(s: &Slot, fd: RawFd) -> Result<(), Reason> {
+    if let Some(tuple) = Tuple::of(fd) {
+        absent::did_not_come(absent_key(&tuple), sys::now_ns());
+    }
+    lapse(s)?;
+    s.reason.store(Reason::NobodyMet as u32, Ordering::Relaxed);
+    s.tries.store(0, Ordering::Relaxed);
+    put_off(s);
+    Ok(())
 }
 
 pub(super) fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
@@ -435,6 +521,7 @@ pub fn fork_child() {
     }
     held::let_all_go();
     proving::forked();
+    offers::forked();
 }
 
 /// The attempt to connect failed: forgets what belonged to it. False when there is a window, which

@@ -83,12 +83,13 @@ pub fn split(bytes: &[u8], head: usize) -> Result<(&[u8], Option<Proof>), HelloE
     }
 }
 
-/// Whether the next message over the channel, which is left there, is a hello with a proof.
-pub(super) fn begins(channel: &Channel) -> bool {
+/// The hint of the next message over the channel, which is left there, if that is a hello with a
+/// proof.
+pub(super) fn begins(channel: &Channel) -> Option<u32> {
     let mut bytes = [0; 256];
     let len = channel.glance(&mut bytes);
-    let said = bytes.get(..len).and_then(|said| split(said, size_of::<Knock>()).ok());
-    said.is_some_and(|(knock, proof)| Knock::parse(knock).is_ok() && proof.is_some())
+    let (knock, proof) = split(bytes.get(..len)?, size_of::<Knock>()).ok()?;
+    proof.and(Knock::parse(knock).ok()).map(|knock| knock.hint)
 }
 
 /// A message and a proof behind it.

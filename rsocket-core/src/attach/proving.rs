@@ -218,20 +218,45 @@ fn run(secret: &Secret<'_>) -> Result<Run, Reason> {
     Ok(Run::begin(secret.stamp, secret.place, &random))
 }
 
-/// The first word: our element.
+/// A first word, made before there is a channel to say it over, so that whoever is called at hears
+/// it at once.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstWord {
+    run: Run,
+    who: Who,
+}
+
+/// Makes one.
 ///
 /// # Errors
-/// `TooManyOffers` where too many runs are under way, `NoEvidence` where too many were wrong.
-pub fn begin(channel: &Channel, secret: &Secret<'_>) -> Result<Proof, Reason> {
+/// `NoEvidence` where too many guesses of others were wrong.
+pub fn prepare(secret: &Secret<'_>) -> Result<FirstWord, Reason> {
     if !can_afford() {
         return Err(Reason::NoEvidence);
     }
-    let run = run(secret)?;
-    let place = Place::take(channel)?;
-    place.put(0, &run.scalar);
-    place.put(4, &run.element);
-    place.enter(BEGUN);
-    Ok(Proof::new(Who::own(), run.element, None))
+    Ok(FirstWord { run: run(secret)?, who: Who::own() })
+}
+
+impl FirstWord {
+    /// Our element, which is to be said over this channel.
+    ///
+    /// # Errors
+    /// `TooManyOffers` where too many runs are under way.
+    pub fn over(&self, channel: &Channel) -> Result<Proof, Reason> {
+        let place = Place::take(channel)?;
+        place.put(0, &self.run.scalar);
+        place.put(4, &self.run.element);
+        place.enter(BEGUN);
+        Ok(Proof::new(self.who, self.run.element, None))
+    }
+}
+
+/// The first word: our element.
+///
+/// # Errors
+/// As [`prepare`] and [`FirstWord::over`].
+pub fn begin(channel: &Channel, secret: &Secret<'_>) -> Result<Proof, Reason> {
+    prepare(secret)?.over(channel)
 }
 
 /// The tags, where whoever names himself is the one behind the channel.

@@ -42,7 +42,7 @@ const QUEUE: i32 = 4;
 const PREFIX: &[u8] = b"rsockets/";
 /// Prefix, four digits of the version, two digits for each byte of the tuple. The kernel's limit
 /// is 107.
-const NAME_LEN: usize = PREFIX.len() + 4 + 2 * TUPLE_BYTES;
+pub const NAME_LEN: usize = PREFIX.len() + 4 + 2 * TUPLE_BYTES;
 const _: () = assert!(NAME_LEN <= 107);
 
 /// The abstract name (without its leading zero byte) of a connection as its *connecting* side sees

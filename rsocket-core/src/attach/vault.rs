@@ -90,9 +90,12 @@ fn name_of(text: &[u8; TEXT]) -> Option<Name> {
     Some([u64::from_ne_bytes(*a), u64::from_ne_bytes(*b.first_chunk::<8>()?)])
 }
 
-fn put(id: Name, fd: RawFd) -> bool {
+/// `there` is -1 where there is no second descriptor.
+fn put(id: Name, fd: RawFd, there: RawFd) -> bool {
     let [into, _] = ends();
-    into >= 0 && Channel { fd: into }.send(&text_of(id), &[sys::borrow(fd)]).is_ok()
+    let both = [sys::borrow(fd), sys::borrow(there)];
+    let fds = both.get(..if there < 0 { 1 } else { 2 }).unwrap_or_default();
+    into >= 0 && Channel { fd: into }.send(&text_of(id), fds).is_ok()
 }
 
 /// Where the next look begins, in messages.
@@ -111,18 +114,18 @@ fn name_here() -> Option<Name> {
     if n == TEXT { name_of(&text) } else { None }
 }
 
-/// A copy of the descriptor in the message where the look stands.
-fn descriptor_here() -> Option<OwnedFd> {
+/// Copies of the descriptors in the message where the look stands.
+fn descriptors_here() -> Option<(OwnedFd, Option<OwnedFd>)> {
     let [_, out] = ends();
     let mut fds = [const { None }; MAX_FDS];
     let got = Channel { fd: out }.peek(&mut [0; TEXT], &mut fds);
-    let [first, rest @ ..] = fds;
+    let [first, second, rest @ ..] = fds;
     rest.into_iter().flatten().for_each(sys::discard);
     if got.is_err() {
-        first.into_iter().for_each(sys::discard);
+        [first, second].into_iter().flatten().for_each(sys::discard);
         return None;
     }
-    first
+    Some((first?, second))
 }
 
 /// Takes the first message out.
@@ -144,22 +147,29 @@ fn alone<R>(f: impl FnOnce() -> Option<R>) -> Option<R> {
     f()
 }
 
-/// Puts a copy of an arena's descriptor in. False if there is no vault, or no room.
-pub fn deposit(id: Name, fd: RawFd) -> bool {
-    alone(|| put(id, fd).then_some(())).is_some()
+/// Puts a copy of an arena's descriptor in, and of the socket by which its peer is woken, if that
+/// is not -1. False if there is no vault, or no room.
+pub fn deposit(id: Name, fd: RawFd, there: RawFd) -> bool {
+    alone(|| put(id, fd, there).then_some(())).is_some()
 }
 
-/// The arena of this name, mapped, if it is there.
+/// The arena of this name, mapped, and what is with it, if it is there.
 #[must_use]
-pub fn find(id: Name) -> Option<Arena> {
+pub fn find(id: Name) -> Option<(Arena, Option<OwnedFd>)> {
     alone(|| {
         look_from(0)?;
         let place = core::iter::from_fn(name_here).position(|name| name == id)?;
         look_from(place)?;
-        let fd = descriptor_here()?;
+        let (fd, there) = descriptors_here()?;
         let found = Arena::open(&fd).ok();
         sys::discard(fd);
-        found
+        match found {
+            Some(arena) => Some((arena, there)),
+            None => {
+                there.into_iter().for_each(sys::discard);
+                None
+            }
+        }
     })
 }
 
@@ -174,9 +184,10 @@ pub fn withdraw(id: Name) {
             if name != id {
                 // To the end of the queue, and only then away from its beginning.
                 look_from(0)?;
-                let fd = descriptor_here()?;
-                let moved = put(name, fd.as_raw_fd());
-                sys::discard(fd);
+                let (fd, there) = descriptors_here()?;
+                let second = there.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+                let moved = put(name, fd.as_raw_fd(), second);
+                [Some(fd), there].into_iter().flatten().for_each(sys::discard);
                 if !moved {
                     break;
                 }
@@ -200,9 +211,9 @@ mod tests {
         let made: Vec<_> = (0..3).filter_map(|_| Arena::create(1).ok()).collect();
         assert_eq!(made.len(), 3);
         let names: Vec<Name> = made.iter().map(|(arena, _)| arena.id()).collect();
-        assert!(names.iter().zip(&made).all(|(name, (_, fd))| deposit(*name, fd.as_raw_fd())));
+        assert!(names.iter().zip(&made).all(|(name, (_, fd))| deposit(*name, fd.as_raw_fd(), -1)));
         let there = |name: &Name| {
-            find(*name).is_some_and(|arena| {
+            find(*name).is_some_and(|(arena, _)| {
                 let right = arena.id() == *name;
                 // SAFETY: no handle on it exists.
                 unsafe { arena.unmap() };
@@ -232,7 +243,7 @@ mod tests {
             assert!(names.iter().all(there), "nor does one that is killed");
         }
         assert!(
-            deposit(names[1], made[1].1.as_raw_fd()),
+            deposit(names[1], made[1].1.as_raw_fd(), -1),
             "as after a death in the midst of a withdrawal"
         );
         withdraw(names[1]);

@@ -14,6 +14,7 @@
 use std::os::fd::RawFd;
 
 use super::evidence;
+use super::meet::offers;
 use super::proof;
 use super::proving;
 use super::rendezvous::{Channel, Offer};
@@ -32,7 +33,7 @@ pub(super) fn admit(offer: &Offer, (s, fd): (&Slot, RawFd)) -> Result<Option<Cha
         let Some(channel) = offer.pick_up().map_err(refused("accept"))? else { break };
         let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly);
         match tuple.and_then(|tuple| seen(&tuple, &channel)) {
-            Ok(seen) if is_let_in(s, fd, &channel, &seen) => return Ok(Some(channel)),
+            Ok(seen) if is_let_in((s, fd), offer, &channel, &seen) => return Ok(Some(channel)),
             Ok(_) => stats::add(Counter::Strangers, 1),
             Err(reason) => {
                 channel.close();
@@ -47,14 +48,19 @@ pub(super) fn admit(offer: &Offer, (s, fd): (&Slot, RawFd)) -> Result<Option<Cha
 /// Whether a visitor is heard. Of whom nobody knows anything has to prove it, and so has another
 /// user than the one who made the other end's socket: its process may have changed its user since.
 /// But such a one has to begin with a proof, and those who fail are not heard for ever.
-fn is_let_in(s: &Slot, fd: RawFd, channel: &Channel, seen: &Seen) -> bool {
+fn is_let_in((s, fd): (&Slot, RawFd), offer: &Offer, channel: &Channel, seen: &Seen) -> bool {
     match seen {
         Seen::User(_) => true,
+        Seen::Nothing if offers::is_one(offer.fd) => {
+            // Others look for others here. Most of them are told by their hints.
+            proving::can_afford()
+                && proof::begins(channel).is_some_and(|hint| evidence::may_be(s, fd, hint))
+        }
         Seen::Nobody(_) | Seen::Nothing => proving::can_afford(),
         Seen::Another(_) => {
             proving::can_afford()
                 && evidence::hears_others(s)
-                && proof::begins(channel)
+                && proof::begins(channel).is_some()
                 && evidence::is_known(s, fd)
         }
     }
@@ -68,7 +74,7 @@ pub(super) enum Seen {
     Another(Owner),
     /// A user of whom it knows no number here.
     Nobody(Owner),
-    /// Nothing: it cannot be asked.
+    /// Nothing: it cannot be asked, or they meet where it has nothing to say.
     Nothing,
 }
 
@@ -91,6 +97,10 @@ impl Seen {
 
 /// Whether the user behind the channel owns the socket at the other end of the connection.
 pub(super) fn seen(tuple: &Tuple, channel: &Channel) -> Result<Seen, Reason> {
+    if evidence::is_in_directory(channel) {
+        // Of another network namespace.
+        return Ok(Seen::Nothing);
+    }
     let found = match trust::find(&tuple.reversed()).map_err(not_asked) {
         Err(Reason::NoNetlink) => return Ok(Seen::Nothing),
         other => other?,

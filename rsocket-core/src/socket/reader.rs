@@ -89,6 +89,9 @@ pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
     if link::ends(s).is_some_and(|e| marks::receiver_closed(&e.outgoing)) {
         return true;
     }
+    if link::is_far(s) {
+        return !link::peer_lives(s);
+    }
     let Some(tuple) = trust::Tuple::of(fd) else { return true };
     match trust::peer_of(fd, &tuple) {
         Ok(Some(owner)) => !owner.is_alive(),

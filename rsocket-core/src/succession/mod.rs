@@ -40,7 +40,7 @@ pub const VARIABLE: &CStr = c"RSOCKET_HEIR";
 const ASSIGNED: &[u8] = b"RSOCKET_HEIR=";
 const MAGIC: u64 = u64::from_le_bytes(*b"rs-heirs");
 /// To be raised with any change of what is in the family's memory that does not change its size.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 /// The head of the list.
 #[repr(C)]

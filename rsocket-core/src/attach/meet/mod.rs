@@ -10,8 +10,12 @@
 //! Must not know how two ends meet. Entry points: [`Handshake`], in each connection's slot;
 //! [`place::find_out`].
 
+pub mod absent;
 pub mod dialled;
 pub mod handshake;
+pub mod listing;
+pub mod names;
+pub mod offers;
 pub mod offsets;
 pub mod pake;
 pub mod place;

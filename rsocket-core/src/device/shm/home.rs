@@ -10,7 +10,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicI32, Ordering};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno as KernelErrno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -47,6 +47,22 @@ pub fn settle(fd: RawFd) -> Result<(), Errno> {
 pub(super) fn datagram_socket() -> Result<OwnedFd, KernelErrno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
+}
+
+/// A new socket that is at home, for a peer of another network namespace, which rings our bells by
+/// it. No other peer has the same one: what whoever has it does to it is its own loss.
+///
+/// # Errors
+/// [`ELSEWHERE`] where the calling thread is not at home, and those of `socket`.
+pub fn envoy() -> Result<OwnedFd, Errno> {
+    let new = datagram_socket()?;
+    match settle(new.as_raw_fd()) {
+        Ok(()) => Ok(new),
+        Err(e) => {
+            sys::discard(new);
+            Err(e)
+        }
+    }
 }
 
 /// The new socket, or that of another thread, which was first.

@@ -23,6 +23,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::os::fd::RawFd;
 
 use super::bell::Rang;
 use super::layout::{RUNG_WORDS, SLEEPERS};
@@ -268,7 +269,17 @@ fn wake_on_word<W>(word: &W) {
 /// Rings the bell, for which `ready` was announced.
 #[cold]
 pub fn ring(id: u64, ready: Option<Announce<'_>>) {
-    if super::bell::try_ring(id) != Rang::Yes
+    is_heard(super::bell::try_ring(id), id, ready);
+}
+
+/// As [`ring`], of a bell that may be of the network namespace of which `there` is a socket.
+#[cold]
+pub fn ring_there(id: u64, there: RawFd, ready: Announce<'_>) {
+    is_heard(super::bell::far::try_ring(id, there), id, Some(ready));
+}
+
+fn is_heard(rang: Rang, id: u64, ready: Option<Announce<'_>>) {
+    if rang != Rang::Yes
         && let Some(ready) = ready
     {
         ready.take_back(id);

@@ -41,6 +41,8 @@ pub(super) enum Way {
     Netlink = 1,
     /// Both ends know the handshake.
     Handshake = 2,
+    /// They meet in a directory, across network namespaces.
+    Directory = 4,
 }
 
 /// What the kernel answers by itself.
@@ -128,7 +130,14 @@ const fn handshake<const N: usize>(
     call(name, number, given, answer, OtherWay(Way::Handshake))
 }
 
+/// One by which ends meet in a directory.
+const fn directory<const N: usize>(name: &'static str, number: c_long, given: [usize; N]) -> Call {
+    call(name, number, given, Error(EBADF), OtherWay(Way::Directory))
+}
+
 const CLOEXEC: usize = libc::O_CLOEXEC as usize;
+const ITSELF: usize = (libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as usize;
+const LIST: usize = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as usize;
 const READ: usize = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY) as usize;
 const MAKE: usize = (libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC) as usize;
 const UNIX: usize = libc::AF_UNIX as usize;
@@ -361,6 +370,20 @@ pub(super) const CALLS: &[Call] = &[
         Descriptor,
     ),
     handshake("pidfd_open", libc::SYS_pidfd_open, [NOBODY], Error(ESRCH)),
+    // Meeting across network namespaces.
+    directory("openat.O_PATH", libc::SYS_openat, [NONE, NAME, ITSELF]),
+    directory("openat.O_DIRECTORY", libc::SYS_openat, [NONE, NAME, LIST]),
+    directory("fchmodat", libc::SYS_fchmodat, [NONE, NAME, 0o666]),
+    directory(
+        "getsockopt.SO_DOMAIN",
+        libc::SYS_getsockopt,
+        [NONE, SOCKET, libc::SO_DOMAIN as usize, ROOM, ROOM],
+    ),
+    directory(
+        "getsockopt.SO_TYPE",
+        libc::SYS_getsockopt,
+        [NONE, SOCKET, libc::SO_TYPE as usize, ROOM, ROOM],
+    ),
 ];
 
 #[cfg(test)]

@@ -181,6 +181,12 @@ pub fn handshake_kills() -> bool {
     DEADLY.load(Ordering::Relaxed) & Way::Handshake as u8 != 0
 }
 
+/// Whether the filter kills for a call by which ends meet in a directory.
+#[must_use]
+pub fn directory_kills() -> bool {
+    DEADLY.load(Ordering::Relaxed) & Way::Directory as u8 != 0
+}
+
 /// Whether it is known that a report at the end of the process could be deadly.
 #[must_use]
 pub(crate) fn forbids_reports() -> bool {

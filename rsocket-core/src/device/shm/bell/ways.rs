@@ -100,7 +100,7 @@ fn used() -> impl Iterator<Item = &'static Shard> {
 }
 
 /// All that a ring says: what an eventfd adds up, and a socket passes on.
-const RING: &[u8] = &1_u64.to_ne_bytes();
+pub(super) const RING: &[u8] = &1_u64.to_ne_bytes();
 
 /// What became of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -362,7 +362,7 @@ fn send(socket: BorrowedFd<'_>) -> Result<(), KernelErrno> {
     send_by(|| rustix::io::write(socket, RING))
 }
 
-fn send_by(once: impl Fn() -> Result<usize, KernelErrno>) -> Result<(), KernelErrno> {
+pub(super) fn send_by(once: impl Fn() -> Result<usize, KernelErrno>) -> Result<(), KernelErrno> {
     loop {
         return match once() {
             // A full queue: the bell has been rung, and nobody has looked yet.
@@ -373,7 +373,7 @@ fn send_by(once: impl Fn() -> Result<usize, KernelErrno>) -> Result<(), KernelEr
     }
 }
 
-fn answer(sent: Result<(), KernelErrno>) -> Rang {
+pub(super) fn answer(sent: Result<(), KernelErrno>) -> Rang {
     match sent {
         Ok(()) => Rang::Yes,
         Err(

@@ -1,0 +1,189 @@
+//! Looking through the directory for an offer that may be the other end's.
+//!
+//! Bounded: of so many names, and where there are many, not again at once. Whoever fills the
+//! directory costs its neighbours some system calls, and the chance to meet. Must not know what is
+//! said there. Entry points: [`look`], [`refuse`].
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{FileType, Mode, OFlags, RawDir};
+
+use super::names::Name;
+use super::place;
+use crate::errno::Errno;
+use crate::host::raw;
+use crate::sys;
+
+/// Names that one look goes through.
+const MOST: u32 = 2048;
+/// So long the process does not look again, for each name that it has looked at beyond some: it
+/// spends some hundredths of its time here at most.
+const FREE: u32 = 128;
+const REST_NS: u64 = 10_000;
+static NEXT_LOOK: AtomicU64 = AtomicU64::new(0);
+
+/// Digests of a name and of the timestamp for which it was the wrong one. Relaxed: words that stand
+/// for themselves; one that is lost is tried again.
+static WRONG: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+
+fn digest(name: &Name, stamp: u32) -> u64 {
+    (name.random ^ u64::from(stamp).rotate_left(32)) | 1
+}
+
+/// What a look has brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// An offer that may be the right one.
+    pub offer: Option<Name>,
+    /// Another name of our kind, whichever it is: for who looks whether anybody is behind it.
+    pub other: Option<Name>,
+}
+
+/// The name was not the offer of the connection with this timestamp.
+pub fn refuse(name: &Name, stamp: u32) {
+    let digest = digest(name, stamp);
+    if let Some(place) = WRONG.get(digest as usize >> 1 & 255) {
+        place.store(digest, Ordering::Relaxed);
+    }
+}
+
+fn is_refused(name: &Name, stamp: u32) -> bool {
+    let digest = digest(name, stamp);
+    WRONG.get(digest as usize >> 1 & 255).is_some_and(|p| p.load(Ordering::Relaxed) == digest)
+}
+
+/// Looks for the offer of the connection with this timestamp, whose other end, as far as is seen
+/// here, has this port. A name that says the port comes before those that do not; among equals
+/// chance decides. `None` where it was looked too much already.
+///
+/// # Errors
+/// The kernel's: the directory is not ours to read, or is no more.
+pub fn look(stamp: u32, port: u16) -> Result<Option<Looked>, Errno> {
+    let now = sys::now_ns();
+    if now < NEXT_LOOK.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    let place = place::directory().ok_or(Errno::INVAL)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(place, c".", flags, Mode::empty())?;
+    let mut choice = Choice { stamp, port, best: 0, equals: [0; 3], looked: Looked::default() };
+    let seen = each_name(&directory, raw::random()?, |name, chance| choice.weigh(name, chance));
+    sys::discard(directory);
+    if let Some(many) = seen.checked_sub(FREE) {
+        NEXT_LOOK.store(now.saturating_add(u64::from(many) * REST_NS), Ordering::Relaxed);
+    }
+    Ok(Some(choice.looked))
+}
+
+/// Calls `f` with each name of our kind, and a number that is another one each time.
+fn each_name(directory: &OwnedFd, seed: u64, mut f: impl FnMut(Name, u64)) -> u32 {
+    let mut space = [MaybeUninit::uninit(); 2048];
+    let mut entries = RawDir::new(directory.as_fd(), &mut space);
+    let (mut seen, mut chance) = (0, seed);
+    while seen < MOST
+        && let Some(Ok(entry)) = entries.next()
+    {
+        seen += 1;
+        if !matches!(entry.file_type(), FileType::Socket | FileType::Unknown) {
+            continue;
+        }
+        if let Some(name) = Name::parse(entry.file_name().to_bytes()) {
+            // Knuth's, of the upper half of which the choice is made.
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            f(name, chance >> 33);
+        }
+    }
+    seen
+}
+
+/// One of the best, each with the same chance.
+struct Choice {
+    stamp: u32,
+    port: u16,
+    /// The best rank so far.
+    best: usize,
+    /// How many there were of each rank.
+    equals: [u64; 3],
+    looked: Looked,
+}
+
+impl Choice {
+    fn weigh(&mut self, name: Name, chance: u64) {
+        let rank = match (name.fits(self.stamp), name.port == self.port) {
+            (true, _) if is_refused(&name, self.stamp) => return,
+            (true, true) => 2,
+            (true, false) => 1,
+            (false, _) => 0,
+        };
+        let Some(equals) = self.equals.get_mut(rank) else { return };
+        *equals += 1;
+        if !chance.is_multiple_of(*equals) {
+            return;
+        }
+        if rank == 0 {
+            self.looked.other = Some(name);
+        } else if rank >= self.best {
+            self.best = rank;
+            self.looked.offer = Some(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::meet::dialled::Bounds;
+
+    fn name(first: u32, port: u16, random: u64) -> Name {
+        Name::new(Bounds { first, more: 0 }, port, random)
+    }
+
+    fn chosen(names: &[Name], stamp: u32, port: u16, seed: u64) -> Looked {
+        let mut choice = Choice { stamp, port, best: 0, equals: [0; 3], looked: Looked::default() };
+        let mut chance = seed;
+        for n in names {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            choice.weigh(*n, chance >> 33);
+        }
+        choice.looked
+    }
+
+    #[test]
+    fn the_one_with_the_port_is_first() {
+        let names = [name(64, 7, 1), name(64, 9, 2), name(640, 9, 3), name(64, 8, 4)];
+        for seed in 0..50 {
+            let looked = chosen(&names, 65, 9, seed);
+            assert_eq!((looked.offer, looked.other), (Some(names[1]), Some(names[2])));
+        }
+        assert_eq!(chosen(&names, 12_800, 9, 1).offer, None);
+    }
+
+    #[test]
+    fn among_equals_chance_decides() {
+        let names: Vec<_> = (0..4).map(|n| name(64, 7, 100 + n)).collect();
+        let mut found = [0; 4];
+        for seed in 0..4000 {
+            let offer = chosen(&names, 64, 9, seed * 77).offer.unwrap();
+            found[names.iter().position(|n| *n == offer).unwrap()] += 1;
+        }
+        assert!(found.iter().all(|n| (800..1200).contains(n)), "{found:?}");
+    }
+
+    #[test]
+    fn a_wrong_one_is_not_tried_again() {
+        let names = [name(64, 9, 0x5151), name(64, 7, 0x6262)];
+        refuse(&names[0], 70);
+        for seed in 0..20 {
+            assert_eq!(chosen(&names, 70, 9, seed).offer, Some(names[1]));
+            assert_eq!(chosen(&names, 71, 9, seed).offer, Some(names[0]), "of another connection");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Bells of other network namespaces.
+//!
+//! The kernel looks for an abstract name where the socket belongs that asks. So a peer hands over a
+//! datagram socket of its own namespace, and its bells are rung by that. It has no name, and is
+//! connected to nothing; whatever the peer does to it, a ring does not block, and says eight bytes
+//! to whoever has the bell's name there. (A write to an eventfd of a peer's can be made to block,
+//! so that such peers, who may be anybody, are not rung by [`super::front`]'s.) Must not know who
+//! sleeps. Entry points: [`accept`], [`ring`].
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
+
+use super::super::home;
+use super::super::sleeper_word::BELL;
+use super::address;
+use super::ways::{RING, Rang, answer, close, send_by};
+use crate::sys;
+
+/// What a peer has handed over, if it is such a socket, and of another namespace than ours: there
+/// the shorter way is as good.
+#[must_use]
+pub fn accept(socket: OwnedFd) -> Option<OwnedFd> {
+    let is_one = is_way(&socket);
+    let theirs = sys::network_namespace(socket.as_raw_fd());
+    let ours = home::socket().and_then(sys::network_namespace);
+    if is_one && (theirs.is_none() || theirs != ours) {
+        return Some(socket);
+    }
+    close(socket);
+    None
+}
+
+/// Whether it is a socket by which bells can be rung.
+#[must_use]
+pub fn is_way(fd: impl AsFd) -> bool {
+    sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(&fd) == Ok(SocketType::DGRAM)
+}
+
+/// Rings the bell `id` in the namespace of the socket `there`. Does not block.
+#[must_use]
+pub fn ring(id: u64, there: RawFd) -> Rang {
+    let Ok(address) = address(id) else { return Rang::Failed };
+    if id & BELL == 0 {
+        return Rang::Gone;
+    }
+    // Its flags are the peer's to change.
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    answer(send_by(|| rustix::net::sendto(sys::borrow(there), RING, flags, &address)))
+}
+
+/// As [`super::try_ring`], of a bell that may be of another network namespace, of which `there` is
+/// a socket ([`home::envoy`]).
+pub fn try_ring(id: u64, there: RawFd) -> Rang {
+    match ring(id, there) {
+        Rang::Yes => Rang::Yes,
+        // One of our own is rung by the same words.
+        _ => super::try_ring(id),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::{borrow, forget};
+    use super::*;
+
+    #[test]
+    fn by_a_socket_of_the_bells_namespace() {
+        let bell = borrow().unwrap();
+        let there = home::envoy().unwrap();
+        assert_eq!((ring(bell.id(), there.as_raw_fd()), bell.drain()), (Rang::Yes, true));
+        let rang = try_ring(bell.id(), there.as_raw_fd());
+        assert_eq!((rang, bell.drain()), (Rang::Yes, true));
+        // Whatever its owner does to it: our own bells are rung all the same, and nobody waits.
+        rustix::net::shutdown(&there, rustix::net::Shutdown::Both).unwrap();
+        assert_eq!(ring(bell.id(), there.as_raw_fd()), Rang::Gone);
+        let rang = try_ring(bell.id(), there.as_raw_fd());
+        assert_eq!((rang, bell.drain()), (Rang::Yes, true));
+        let id = bell.id();
+        forget(bell);
+        assert_eq!(try_ring(id, there.as_raw_fd()), Rang::Gone);
+    }
+
+    #[test]
+    fn what_is_no_way() {
+        // One of our own namespace is not needed.
+        assert!(accept(home::envoy().unwrap()).is_none());
+        let file = rustix::fs::memfd_create(c"x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        assert!(accept(file).is_none());
+        let tcp = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        assert!(accept(tcp.into()).is_none());
+    }
+}
