@@ -81,7 +81,9 @@ topology() {
   USERS=no holder R --net || return 1
   for name in "${ENDS[@]}"; do holder "$name" "${flags[@]}" || return 1; done
   network || die "the namespaces cannot be joined"
-  case $KIND in pid | all) for name in "${ENDS[@]}"; do meeting_place "$name" || return 1; done ;; esac
+  case $KIND in pid | all)
+    for name in "${ENDS[@]}"; do meeting_place "$name" || return 1; done ;;
+  esac
 }
 
 # The directory where it is by default, for an end that has its own mounts.
@@ -261,4 +263,17 @@ why() {
 }
 reason() {
   awk -v k="on_tcp.$1" '$1 == k { s += $2 } END { print s + 0 }' "$STATS"/*/* 2>/dev/null
+}
+# attached WHAT : nearly all bytes of all ends went over shared memory; stayed WHAT REASON : none.
+attached() {
+  local shm tcp
+  shm=$(bytes shm) tcp=$(bytes tcp)
+  check "$1: $((shm * 100 / (shm + tcp + 1))) % of $(((shm + tcp) >> 20)) MiB by shm" \
+    "$shm bytes by shm, $tcp by tcp, $(why)" test "$shm" -gt 0 -a $((shm / 95)) -ge $((tcp / 5))
+}
+stayed() {
+  local shm tcp
+  shm=$(bytes shm) tcp=$(bytes tcp)
+  check "$1: on TCP, $2" "$shm bytes by shm, $tcp by tcp, $(why)" \
+    test "$shm" = 0 -a "$tcp" -gt 100000 -a "$(reason "$2")" -gt 0
 }
