@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# A hostile process in the directory where ends of different network namespaces meet, of another
+# user and of the victims' own: floods it with names, squats, calls at everybody, removes names, is
+# killed again and again. Thousands of connections are right meanwhile, to the byte; it is told
+# nothing; they are not held up; nothing of theirs is left.
+#   tests/hostile/meet.sh [COUNT]
+. "$(dirname "$0")/../programs/common.sh"
+NAME=hostile-meet
+. "$HERE/topology.sh"
+need_cc
+need /usr/bin/python3=python3
+count=${1:-$([ "$QUICK" = 1 ] && echo 1500 || echo 3000)}
+MODE=tcp
+tmpdir work
+chmod 755 "$work"
+cc -O2 -Wall -Wextra -Werror -pthread -o "$work/crosswire" "$HERE/crosswire.c" ||
+  die "crosswire.c does not compile"
+[ -f "$LIB" ] || build_lib
+cp "$LIB" "$work/" && LIBRARY=$work/$(basename "$LIB")
+
+# hostile END WHAT... : it is there. Its directory is where that end sees it.
+hostile() {
+  local end=$1 ENTER
+  shift
+  entering "$end"
+  : >"$WORK/hostile"
+  start HOSTILE "${ENTER[@]}" "$PYTHON" "$ROOT/tests/hostile/meet.py" /run/rsocket/meet "$@" \
+    >"$WORK/hostile" 2>&1
+  until_true grep -q there "$WORK/hostile" || fail "hostile $*" "$(tail -3 "$WORK/hostile")"
+}
+# leaves WHAT : it ends, and was told nothing.
+leaves() {
+  finish HOSTILE TERM
+  local said
+  said=$(tail -1 "$WORK/hostile")
+  check "$1: $said" "$said" grep -q ' told 0 ' "$WORK/hostile"
+}
+
+# victims WHAT : so many connections, 64 at a time; how many milliseconds, in TOOK.
+victims() {
+  local out began ENTER
+  rm -rf "${STATS:?}"/* "$WORK/port" "$WORK/in"
+  mkfifo "$WORK/in"
+  exec 7<>"$WORK/in"
+  path both A 4 8080
+  serve crosswire_pid A 8080 env ADDRESS=10.78.1.12 PORT=8080 \
+    sh -c 'exec "$1" serve "$2" <"$3"' victim "$work/crosswire" "$WORK/port" "$WORK/in"
+  began=$(date +%s%N)
+  preloaded B
+  out=$(limit $((120 + count / 20)) "${ENTER[@]}" env ADDRESS="$ADDRESS" "$work/crosswire" \
+    ask "$AT" "$count" 64 2>&1)
+  TOOK=$((($(date +%s%N) - began) / 1000000))
+  echo >&7
+  exec 7>&-
+  gone_child "$crosswire_pid" 20 || finish crosswire_pid KILL
+  check "$1: $count connections right, $TOOK ms" "$out $(tail -3 "$WORK/said.crosswire_pid")" \
+    same "$out" "$count"
+}
+# attack NAME END LEAST WHAT... : LEAST of a hundred connections attach all the same.
+attack() {
+  local name=$1 end=$2 least=$3 tcp met
+  shift 3
+  hostile "$end" "$@"
+  MODE=tcp
+  victims "$name"
+  tcp=$TOOK
+  MODE=eager
+  victims "$name"
+  met=$(awk '$1 == "attached.shm" { s += $2 } END { print s + 0 }' "$STATS"/*/*)
+  check "$name: $((met * 50 / count)) of 100 attached; $(why)" "$met ends did" \
+    test "$met" -ge $((least * count / 50))
+  # They are short: most of their time is that of meeting, for each by itself.
+  check "$name: $TOOK ms, over TCP $tcp ms" "slower" test "$TOOK" -le $((tcp * 3 + 2000))
+  leaves "$name"
+}
+
+topology all || { say "SKIP $NAME: no namespaces here"; exit 0; }
+tmpdir STATS
+attack "nobody" M 90
+check "nobody: nothing is left" "$(ls "$MEET")" test -z "$(ls "$MEET")"
+for end in M A; do
+  whose=$([ $end = M ] && echo "another user" || echo "the same user")
+  attack "$whose, visit" $end 60 visit
+  attack "$whose, squat" $end 40 squat visit
+  find "$MEET" -mindepth 1 -delete
+  attack "$whose, flood" $end 0 flood squat visit
+  find "$MEET" -mindepth 1 -delete
+done
+attack "the same user, remove" A 0 remove
+attack "another user, remove" M 60 remove
+# Killed at any moment, and another one comes.
+MODE=eager
+(
+  trap - EXIT INT TERM
+  while sleep 0.2; do
+    kill -KILL -- "-$(cat "$WORK/now" 2>/dev/null)" 2>/dev/null
+    hostile M squat visit
+    echo "$HOSTILE" >"$WORK/now"
+  done
+) >"$WORK/killing" 2>&1 &
+killer=$!
+watch $killer
+victims "killed again and again"
+{ kill -KILL $killer && wait $killer; } 2>/dev/null
+kill -KILL -- "-$(cat "$WORK/now")" 2>/dev/null
+check "killed again and again: it was there" "$(cat "$WORK/killing")" test -s "$WORK/now"
+unmake
+exit $BAD
