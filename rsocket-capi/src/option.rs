@@ -16,6 +16,7 @@ use rsocket_core::socket::{self, SlotId, timers};
 use rsocket_core::{plain, sys};
 
 use crate::{datagram, epoll, table};
+use rsocket_core::socket::timing;
 
 const SOL_RDMA: c_int = 0x10000;
 const RDMA_SQSIZE: c_int = 0;
@@ -176,7 +177,7 @@ unsafe fn set(
         socket::low_water(slot, fd);
     }
     if !datagrams && timers::concerns(level, name) {
-        timers::changed(slot, fd);
+        timing::changed(slot, fd);
     }
     Ok(())
 }

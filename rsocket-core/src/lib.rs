@@ -27,6 +27,7 @@
 pub mod address;
 pub mod attach;
 pub mod config;
+pub mod conn;
 pub mod datagram;
 pub mod descriptors;
 pub mod device;

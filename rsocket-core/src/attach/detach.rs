@@ -76,7 +76,7 @@ fn end_instead(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     s.set_receive_mode(ReceiveMode::Asked);
     s.set_send_mode(SendMode::Asked);
     break_connection(s, fd, reason);
-    crate::socket::mode_changed(id);
+    crate::conn::listeners::mode_changed(id);
     crate::sys::set_errno(errno);
 }
 
@@ -131,7 +131,7 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     // Other threads and relatives sleep until the window has something for them: from here on it is
     // TCP that has.
     ends.wake_own();
-    crate::socket::mode_changed(id);
+    crate::conn::listeners::mode_changed(id);
     if let Some(all) = awaited
         && matches!(reason, Reason::Executed | Reason::PassedAway)
     {
@@ -221,7 +221,7 @@ fn leave_window(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     // From here on threads of the program's sleep in the kernel.
     crate::relay::hearing::by_service(s);
     ends.wake_own();
-    crate::socket::mode_changed(id);
+    crate::conn::listeners::mode_changed(id);
     if let Some(all) = awaited
         && matches!(reason, Reason::Executed | Reason::PassedAway)
         && !awaited::comes(fd, all)
@@ -519,6 +519,6 @@ pub fn serve_return(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
         }
     });
     if changed {
-        crate::socket::mode_changed(id);
+        crate::conn::listeners::mode_changed(id);
     }
 }

@@ -132,7 +132,7 @@ pub fn beyond(s: &Slot) -> Beyond {
 #[inline]
 #[must_use]
 pub fn has_window(s: &Slot) -> bool {
-    s.arena.load(Ordering::Relaxed) != 0
+    s.has_window()
 }
 
 /// The connection's directions, or `None` when it has no window or this process cannot get at it.

@@ -174,7 +174,7 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
             // Whoever waited for it to attach has waited in vain.
             Phase::Refused if s.has(flag::STRICT) => {
                 s.next_epoch();
-                crate::socket::mode_changed(id);
+                crate::conn::listeners::mode_changed(id);
             }
             _ => {}
         }

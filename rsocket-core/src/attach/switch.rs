@@ -10,8 +10,8 @@ use std::os::fd::RawFd;
 use super::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use super::pairing::take;
 use super::{link, marks};
+use crate::conn::listeners;
 use crate::host::counters;
-use crate::socket;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::sync::lock::Holding;
 
@@ -70,7 +70,7 @@ fn now(held: Holding<'_>, id: SlotId, s: &Slot, fd: RawFd) -> bool {
     {
         // Pairs with the one in socket::has_shut. Before the peer may send what nobody will take.
         fence(Ordering::SeqCst);
-        if socket::takes_nothing(s) {
+        if s.takes_nothing() {
             marks::stop_reading(&ends.incoming);
         }
         marks::acknowledge(&ends.incoming);
@@ -92,7 +92,7 @@ fn now(held: Holding<'_>, id: SlotId, s: &Slot, fd: RawFd) -> bool {
         ends.wake_reader();
     }
     if changed {
-        socket::mode_changed(id);
+        listeners::mode_changed(id);
     }
     changed
 }

@@ -4,8 +4,7 @@
 //! A connection to another host has no kernel that could say who is at its other end. But both ends
 //! have seen the same first bytes in each direction. The one that asks sends a digest of them, the
 //! one that answers sends another digest of the same bytes: neither could be made by whoever has
-//! not seen them (`life-of-a-connection §2`). Must not know devices. Entry points: [`Prefix`],
-//! [`Proof`].
+//! not seen them (`life-of-a-connection §2`). Must not know devices. Entry point: [`Proof`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -13,78 +12,12 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
 use sha2::{Digest, Sha256};
 
-/// Bytes of each direction that are remembered.
-pub const SEEN: usize = 128;
+use crate::conn::prefix::{Prefix, SEEN};
+
 /// The fewest bytes, of both directions together, that make two ends know each other.
 pub const ENOUGH: usize = 16;
-
-/// In the length: nothing is added any more, since bytes went by that nobody saw.
-const FROZEN: u32 = 1 << 31;
-
-/// The first bytes of one direction, in memory that processes share. Relaxed but for the length:
-/// two threads that send at the same time may leave nonsense, which is a digest that does not
-/// match.
-#[repr(C)]
-#[derive(Default)]
-pub struct Prefix {
-    len: AtomicU32,
-    _pad: AtomicU32,
-    bytes: [AtomicU64; SEEN / 8],
-}
-
-impl Prefix {
-    /// Whether more bytes are to be remembered.
-    #[inline]
-    pub fn wants(&self) -> bool {
-        (self.len.load(Ordering::Relaxed) as usize) < SEEN
-    }
-
-    /// The next bytes of the direction.
-    pub fn add(&self, bytes: &[u8]) {
-        let mut len = self.len.load(Ordering::Relaxed) as usize;
-        for byte in bytes.iter().take(SEEN.saturating_sub(len)) {
-            if let Some(word) = self.bytes.get(len / 8) {
-                let shift = (len % 8) * 8;
-                let kept = word.load(Ordering::Relaxed) & !(0xff << shift);
-                word.store(kept | u64::from(*byte) << shift, Ordering::Relaxed);
-            }
-            len += 1;
-        }
-        // Release: pairs with the acquire in copy().
-        self.len.store(len as u32, Ordering::Release);
-    }
-
-    /// Bytes went by that were not seen: what comes after them is not remembered.
-    pub fn freeze(&self) {
-        self.len.fetch_or(FROZEN, Ordering::Relaxed);
-    }
-
-    /// Bytes that are remembered.
-    pub fn len(&self) -> usize {
-        (self.len.load(Ordering::Acquire) & !FROZEN) as usize
-    }
-
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Forgets them.
-    pub fn reset(&self) {
-        self.len.store(0, Ordering::Relaxed);
-    }
-
-    fn copy(&self, into: &mut [u8]) {
-        for (i, byte) in into.iter_mut().enumerate() {
-            let word = self.bytes.get(i / 8).map_or(0, |w| w.load(Ordering::Relaxed));
-            *byte = (word >> ((i % 8) * 8)) as u8;
-        }
-    }
-}
 
 /// Which of the two says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,15 +108,5 @@ mod tests {
         assert!(Proof::most(Who::Asks, &out, &back).is_some());
         assert_eq!(Proof::of(Who::Asks, [17, 0], &out, &back), None, "not seen here");
         assert_eq!(Proof::of(Who::Asks, [255, 255], &out, &back), None);
-    }
-
-    #[test]
-    fn what_comes_after_a_gap_is_not_remembered() {
-        let p = prefix(b"before");
-        p.freeze();
-        assert!(!p.wants());
-        assert_eq!(p.len(), 6);
-        p.reset();
-        assert!(p.is_empty() && p.wants());
     }
 }

@@ -16,7 +16,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::{IpAddr, SocketAddr};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{Ordering, fence};
 use core::time::Duration;
 use std::os::fd::RawFd;
 
@@ -28,8 +28,9 @@ use crate::host::kernel;
 use crate::reason::Reason;
 use crate::relay::{connection, loopback, migrate};
 use crate::socket::family;
-use crate::socket::slot::{Name, Slot, SlotId, flag};
-use crate::socket::timers::{self, Rules};
+use crate::socket::slot::{Slot, SlotId, flag};
+use crate::socket::timers::Rules;
+use crate::socket::timing;
 use crate::stats::{self, Counter};
 
 use crate::sys;
@@ -54,64 +55,6 @@ const EXPECT_NS: u64 = 5_000_000_000;
 /// for long.
 const SOON_NS: u64 = 2_000_000;
 const LATER_NS: u64 = 50_000_000;
-
-/// What a connection of fork mode has, in memory that its holders share. All zeroes: it is none.
-#[repr(C)]
-#[derive(Default)]
-pub struct Migration {
-    /// A [`State`].
-    state: AtomicU32,
-    /// The relay's number in its process, plus one.
-    relay: AtomicU32,
-    /// The relay's process.
-    pid: AtomicU32,
-    /// Its window.
-    record: AtomicU32,
-    window: AtomicU32,
-    _pad: AtomicU32,
-    /// Monotonic nanoseconds since when this state lasts.
-    since: AtomicU64,
-    /// Where the relay waits for the program's descriptor, and from where that comes.
-    door: Name,
-    tied: Name,
-}
-
-impl Migration {
-    /// As for a connection that is none of fork mode's.
-    pub fn reset(&self) {
-        self.state.store(State::Over as u32, Ordering::Relaxed);
-        self.since.store(0, Ordering::Relaxed);
-        self.door.set(None);
-        self.tied.set(None);
-    }
-
-    /// Whether the connection is fork mode's, or was.
-    pub(crate) fn was_begun(&self) -> bool {
-        self.since.load(Ordering::Relaxed) != 0
-    }
-
-    fn state(&self) -> State {
-        // SeqCst: pairs with shift(); see rival().
-        State::from_raw(self.state.load(Ordering::SeqCst))
-    }
-
-    /// Goes on from `from`, if it is still there and expects that.
-    fn shift(&self, from: State, what: Happening) -> Option<State> {
-        let next = from.after(what)?;
-        let (from, to) = (from as u32, next as u32);
-        self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).ok()?;
-        Some(next)
-    }
-
-    fn waited(&self) -> u64 {
-        sys::now_ns().saturating_sub(self.since.load(Ordering::Relaxed))
-    }
-
-    fn begin(&self, state: State) {
-        self.since.store(sys::now_ns(), Ordering::Relaxed);
-        self.state.store(state as u32, Ordering::SeqCst);
-    }
-}
 
 /// What the relay offers to the holder of the descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -196,7 +139,7 @@ pub fn settle(id: SlotId, s: &Slot, fd: RawFd, what: Use) -> bool {
     drop(held);
     if moved {
         s.next_epoch();
-        crate::socket::mode_changed(id);
+        crate::conn::listeners::mode_changed(id);
     }
     sys::set_errno(errno);
     !s.has(flag::UNDECIDED)
@@ -214,7 +157,7 @@ pub fn insist(id: SlotId, s: &Slot, fd: RawFd) {
     drop(held);
     if moved {
         s.next_epoch();
-        crate::socket::mode_changed(id);
+        crate::conn::listeners::mode_changed(id);
     }
 }
 
@@ -507,7 +450,7 @@ fn tie(id: SlotId, s: &Slot, fd: RawFd) -> bool {
             crate::live::enter(id, s, fd);
             s.timers.learn(fd);
             if s.timers.rules() != Rules::default() {
-                timers::tell_relay(s);
+                timing::tell_relay(s);
             }
             stats::add(Counter::ForkSafeMigrated, 1);
             crate::log_info!("fork mode: left TCP for RDMA");

@@ -23,6 +23,7 @@ use std::os::fd::RawFd;
 use crate::attach::cause;
 use crate::attach::trust::Tuple;
 use crate::config::policy;
+use crate::conn::listeners;
 use crate::environment;
 use crate::socket::slot::{Slot, SlotId, flag};
 use crate::stats::{self, Stats};
@@ -179,7 +180,7 @@ pub fn enter(id: SlotId, s: &Slot, fd: RawFd) {
     let Some(r) = nth(index) else { return };
     let via = match () {
         () if s.has(flag::RELAYED) => Via::Rdma,
-        () if crate::attach::link::has_window(s) => Via::Shm,
+        () if s.has_window() => Via::Shm,
         () => Via::Tcp,
     };
     for number in (0..RECORD_WORDS).filter(|n| *n != word::NEXT) {
@@ -310,6 +311,7 @@ fn begin() -> bool {
         stats::count_in(counters);
     }
     MINE.store(sys::pid(), Ordering::Relaxed);
+    listeners::show_changes(changed);
     STATE.store(MADE, Ordering::Release);
     true
 }

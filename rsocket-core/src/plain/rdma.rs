@@ -24,7 +24,8 @@ use crate::relay::guests::{self, Guest};
 use crate::relay::table::{self, Relay};
 use crate::relay::{self, ends, loopback, service, silent};
 use crate::socket::slot::{Slot, SlotId, flag};
-use crate::socket::timers::{self, Rules};
+use crate::socket::timers::Rules;
+use crate::socket::timing;
 use crate::socket::{family, life, wait};
 use crate::stats::{self, Counter};
 use crate::sync::stack;
@@ -445,7 +446,7 @@ fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<S
     crate::socket::low_water(id, fd);
     s.timers.learn(fd);
     if s.timers.rules() != Rules::default() {
-        timers::tell_relay(s);
+        timing::tell_relay(s);
     }
     stats::add(Counter::Connections, 1);
     let [_, peer] = names;

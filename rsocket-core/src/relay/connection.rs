@@ -574,7 +574,7 @@ pub(crate) fn enter(
     s.set_phase(Phase::Paired);
     s.set_receive_mode(ReceiveMode::Device);
     s.set_send_mode(SendMode::Device);
-    crate::socket::mode_changed(id);
+    crate::conn::listeners::mode_changed(id);
     Ok(())
 }
 
@@ -589,7 +589,7 @@ pub(crate) fn leave_window(s: &Slot) {
 pub(super) fn news(id: SlotId) {
     let Some(s) = family::slot(id) else { return };
     s.next_epoch();
-    crate::socket::mode_changed(id);
+    crate::conn::listeners::mode_changed(id);
     if let Some(ends) = link::ends(s) {
         // As the other side would: the program's own sleepers.
         ends.wake_own();

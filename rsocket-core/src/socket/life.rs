@@ -87,7 +87,7 @@ fn established(id: SlotId, s: &Slot, flags: u32) {
         // The kernel's word does not do any more, for sets too that had the socket before it was
         // connected.
         s.next_epoch();
-        super::mode_changed(id);
+        crate::conn::listeners::mode_changed(id);
     }
 }
 
@@ -153,7 +153,7 @@ fn failed(id: SlotId, s: &Slot) {
     fork_safe::forget(s);
     if pairing::restart(s) && strict {
         s.next_epoch();
-        super::mode_changed(id);
+        crate::conn::listeners::mode_changed(id);
     }
 }
 

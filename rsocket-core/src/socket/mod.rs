@@ -8,7 +8,7 @@
 //! The pattern of a data call is: ask for the [`Route`]; for `Kernel` let libc do it and report
 //! when it has returned; for `Device` call [`receive()`] or [`send()`].
 
-use core::sync::atomic::{AtomicPtr, Ordering, fence};
+use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
 pub mod adopted;
@@ -61,6 +61,7 @@ mod straight;
 mod tail_tests;
 pub mod tally;
 pub mod timers;
+pub mod timing;
 pub mod unread;
 pub mod urgent;
 pub mod vectors;
@@ -69,6 +70,8 @@ pub mod wait;
 mod waits;
 mod watch;
 
+pub use crate::conn::listeners::set_listeners;
+use crate::conn::listeners::starved;
 pub use crate::host::events::Events;
 pub(crate) use lent::{bell_of_wait, give_back_bell_of_wait};
 pub use life::{
@@ -120,43 +123,6 @@ pub enum Route {
 #[inline]
 fn slot(id: SlotId) -> Option<&'static Slot> {
     family::slot(id)
-}
-
-/// Somebody above who wants to hear of a connection, with no lock held.
-struct Listener(AtomicPtr<()>);
-
-impl Listener {
-    const fn nobody() -> Self {
-        Self(AtomicPtr::new(core::ptr::null_mut()))
-    }
-
-    /// Release: pairs with the acquire in tell().
-    fn install(&self, f: fn(SlotId)) {
-        self.0.store(f as *mut (), Ordering::Release);
-    }
-
-    fn tell(&self, id: SlotId) {
-        let p = self.0.load(Ordering::Acquire);
-        if !p.is_null() {
-            // SAFETY: only install() stores here, and it takes such a function.
-            let f = unsafe { core::mem::transmute::<*mut (), fn(SlotId)>(p) };
-            f(id);
-        }
-    }
-}
-
-static MODE_LISTENER: Listener = Listener::nobody();
-static STARVED_LISTENER: Listener = Listener::nobody();
-
-/// Installs who hears that what the kernel must be asked about a connection changed, and who hears
-/// that a send found no room.
-pub fn set_listeners(mode_changed: fn(SlotId), starved: fn(SlotId)) {
-    MODE_LISTENER.install(mode_changed);
-    STARVED_LISTENER.install(starved);
-}
-
-pub(crate) fn mode_changed(id: SlotId) {
-    MODE_LISTENER.tell(id);
 }
 
 /// Whether any direction is not plain TCP any more, or the connection may not use TCP at all.
@@ -400,7 +366,7 @@ pub fn send_file(
     s.pace.sent();
     let sent = file::send(id, s, fd, from, at, length);
     if matches!(sent, Err(Errno::AGAIN)) || matches!(sent, Ok(file::Sent::All(n)) if n < length) {
-        STARVED_LISTENER.tell(id);
+        starved(id);
     }
     sent
 }
@@ -413,7 +379,7 @@ pub(crate) fn after_send(
 ) -> Result<usize, Errno> {
     let wanted = || from.iter().fold(0usize, |n, v| n.saturating_add(v.iov_len));
     if sent == Err(Errno::AGAIN) || sent.is_ok_and(|n| n < wanted()) {
-        STARVED_LISTENER.tell(id);
+        starved(id);
     }
     sent
 }
@@ -514,18 +480,13 @@ fn was_reset(s: &Slot, fd: RawFd) -> bool {
 /// sends it must not wait for room. What it sends by TCP instead is answered by the kernel, with a
 /// reset, and not before.
 pub fn has_shut(id: SlotId) {
-    let Some(s) = slot(id).filter(|s| takes_nothing(s)) else { return };
+    let Some(s) = slot(id).filter(|s| s.takes_nothing()) else { return };
     // Pairs with the one in attach::switch: either it finds both flags, or we find the window.
     fence(Ordering::SeqCst);
     if let Some(ends) = link::ends(s) {
         marks::stop_reading(&ends.incoming);
         relay::carry_back(s, &ends);
     }
-}
-
-/// Whether both directions are shut.
-pub(crate) fn takes_nothing(s: &Slot) -> bool {
-    s.has(flag::READ_SHUT) && s.has(flag::WRITE_SHUT)
 }
 
 /// Bytes that could be received now (FIONREAD), or `None` when the kernel knows.

@@ -35,7 +35,7 @@ pub(crate) fn follow_back(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     }
     drop(guard);
     if done {
-        crate::socket::mode_changed(id);
+        crate::conn::listeners::mode_changed(id);
     }
 }
 

@@ -14,15 +14,15 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 pub use super::flag;
 use super::known::Known;
 use super::pace::Pace;
-use super::tally::Tally;
 use super::timers::Timers;
 use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::meet::Handshake;
-use crate::attach::witness::Prefix;
 use crate::config::policy;
 use crate::config::sizes::Sizes;
+use crate::conn::migration::Migration;
+use crate::conn::prefix::Prefix;
+use crate::conn::tally::Tally;
 use crate::device::shm::channel::{RecvState, SendState};
-use crate::fork_safe::Migration;
 use crate::sync::guarded::Guarded;
 use crate::sync::lock::OwnedLock;
 
@@ -313,11 +313,23 @@ impl Slot {
         Phase::from_raw(self.phase.load(Ordering::Acquire))
     }
 
+    /// Whether it has a window at all.
+    #[inline]
+    #[must_use]
+    pub fn has_window(&self) -> bool {
+        self.arena.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether both directions are shut.
+    pub(crate) fn takes_nothing(&self) -> bool {
+        self.has_just(flag::READ_SHUT | flag::WRITE_SHUT, flag::READ_SHUT | flag::WRITE_SHUT)
+    }
+
     /// Publishes a receive mode; see [`Self::receive_mode_fenced`].
     pub fn set_receive_mode(&self, mode: ReceiveMode) {
         self.receive_mode.store(mode as u32, Ordering::SeqCst);
         self.mode_epoch.fetch_add(1, Ordering::AcqRel);
-        crate::live::changed(self);
+        crate::conn::listeners::changed(self);
     }
 
     /// Something else changed that decides what the kernel must be asked for.
@@ -329,7 +341,7 @@ impl Slot {
     pub fn set_send_mode(&self, mode: SendMode) {
         self.send_mode.store(mode as u32, Ordering::SeqCst);
         self.mode_epoch.fetch_add(1, Ordering::AcqRel);
-        crate::live::changed(self);
+        crate::conn::listeners::changed(self);
     }
 
     /// As [`Self::set_receive_mode`], but only out of the mode that the caller acted on: another
@@ -342,7 +354,7 @@ impl Slot {
             Ordering::SeqCst,
         );
         self.mode_epoch.fetch_add(1, Ordering::AcqRel);
-        crate::live::changed(self);
+        crate::conn::listeners::changed(self);
         done.is_ok()
     }
 
@@ -355,14 +367,14 @@ impl Slot {
             Ordering::SeqCst,
         );
         self.mode_epoch.fetch_add(1, Ordering::AcqRel);
-        crate::live::changed(self);
+        crate::conn::listeners::changed(self);
         done.is_ok()
     }
 
     /// Publishes a phase.
     pub fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u32, Ordering::Release);
-        crate::live::changed(self);
+        crate::conn::listeners::changed(self);
     }
 
     /// Whether any of the bits of [`flag`] is set.

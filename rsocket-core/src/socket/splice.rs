@@ -263,7 +263,7 @@ pub fn from_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Opt
     let result = into_channel(id, s, fd, pipe, length, &mut moved, &mut patience);
     patience.over();
     if moved < length && result != Err(Stop::Kernel) {
-        super::STARVED_LISTENER.tell(id);
+        crate::conn::listeners::starved(id);
     }
     match result {
         Err(Stop::Error(e)) if moved > 0 => {

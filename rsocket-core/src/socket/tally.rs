@@ -4,39 +4,11 @@
 //! A count is a plain load and store under the lock that the data path holds anyway; two threads in
 //! TCP calls at the same moment may lose a count, never a byte.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
 use super::family;
 use super::slot::{Slot, flag};
+use crate::conn::tally::Tally;
 use crate::live::{self, Record, layout::record};
 use crate::stats::{self, Transport};
-
-/// Bytes and messages of one direction over one transport.
-#[repr(C)]
-#[derive(Default)]
-pub struct Tally {
-    bytes: AtomicU64,
-    messages: AtomicU64,
-}
-
-impl Tally {
-    #[inline]
-    fn add(&self, n: usize) {
-        self.bytes
-            .store(self.bytes.load(Ordering::Relaxed).wrapping_add(n as u64), Ordering::Relaxed);
-        self.messages
-            .store(self.messages.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-    }
-
-    /// What it is now.
-    pub fn now(&self) -> (u64, u64) {
-        (self.bytes.load(Ordering::Relaxed), self.messages.load(Ordering::Relaxed))
-    }
-
-    fn take(&self) -> (u64, u64) {
-        (self.bytes.swap(0, Ordering::Relaxed), self.messages.swap(0, Ordering::Relaxed))
-    }
-}
 
 /// Counts in the connection's record, where others may read it, or, without one, in its slot.
 #[inline]

@@ -4,7 +4,7 @@
 //! The options are the kernel socket's; over RDMA its TCP connection does not lead to the peer, so
 //! that a relay must know them. They are copied into the slot where the program sets them, and
 //! where a socket gets them from its listener. Must not know what a relay does with them. Entry
-//! points: [`concerns`], [`changed`], [`Timers::rules`].
+//! points: [`concerns`], [`Timers::learn`], [`Timers::rules`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -15,9 +15,6 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-use super::slot::{Slot, flag};
-use super::{SlotId, family};
-use crate::attach::link;
 use crate::host::kernel;
 
 /// The options, in the order of the words in [`Timers`].
@@ -106,22 +103,6 @@ impl Timers {
 #[must_use]
 pub fn concerns(level: i32, name: i32) -> bool {
     OPTIONS.contains(&(level, name))
-}
-
-/// The program has set one of them.
-pub fn changed(id: SlotId, fd: RawFd) {
-    let Some(s) = family::slot(id) else { return };
-    s.timers.learn(fd);
-    tell_relay(s);
-}
-
-/// The relay, in whatever process, looks at the connection and finds the rules changed.
-pub(crate) fn tell_relay(s: &Slot) {
-    if s.has(flag::RELAYED)
-        && let Some(ends) = link::ends(s)
-    {
-        ends.wake_reader();
-    }
 }
 
 #[cfg(test)]

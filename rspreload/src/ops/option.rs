@@ -22,6 +22,7 @@ use crate::edge::{fail, keeping_errno, readable};
 use crate::room::with_room;
 use crate::shadow::Entry;
 use crate::{real, shadow};
+use rsocket_core::socket::timing;
 
 /// `SIOCOUTQNSD`: like `SIOCOUTQ`, but only what has not been sent at all.
 const SIOCOUTQNSD: c_ulong = 0x894B;
@@ -111,7 +112,7 @@ fn was_set(fd: c_int, level: c_int, name: c_int) {
         Entry::Connection(slot) | Entry::Listener(slot) if handshake::concerns(level, name) => {
             socket::option_was_set(slot, fd, level, name)
         }
-        Entry::Connection(slot) if timers::concerns(level, name) => timers::changed(slot, fd),
+        Entry::Connection(slot) if timers::concerns(level, name) => timing::changed(slot, fd),
         _ => {}
     }
 }
