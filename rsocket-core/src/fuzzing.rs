@@ -14,10 +14,10 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::attach::link::{self, Ends};
+use crate::conn::slot::flag;
 use crate::device::shm::layout::{self, DIRECTION_LEN, HEAD_LEN};
 use crate::errno::Errno;
 use crate::relay::{connection, loopback};
-use crate::socket::slot::flag;
 use crate::socket::{self, SlotId, family};
 
 /// Bytes of a window: what the peer can write.

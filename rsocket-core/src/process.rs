@@ -11,6 +11,7 @@ use crate::attach::meet::offers;
 use crate::device::rdma;
 use crate::environment::variable;
 use crate::host::trial;
+use crate::live::tally;
 use crate::sync::stack;
 use crate::sync::thread;
 use crate::sys::errand;
@@ -67,7 +68,7 @@ pub fn report() {
         && variable(c"RSOCKET_STATS").is_some()
         && REPORTED.swap(own, Ordering::Relaxed) != own
     {
-        socket::tally::flush_all();
+        tally::flush_all();
         stack::on_own(|| stats::report_at_exit(variable));
     }
 }

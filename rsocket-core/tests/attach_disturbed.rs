@@ -10,16 +10,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rsocket_core::attach::link;
-use rsocket_core::attach::machine::{Phase, ReceiveMode};
 use rsocket_core::attach::rendezvous::{self, Channel, Offer};
 use rsocket_core::attach::trust::Tuple;
 use rsocket_core::attach::{arenas, marks, pairing};
+use rsocket_core::conn::machine::{Phase, ReceiveMode};
+use rsocket_core::conn::slot::{Slot, SlotId, flag};
 use rsocket_core::device::shm::channel::Beyond;
 use rsocket_core::errno::Errno;
 use rsocket_core::host::counters;
 use rsocket_core::host::events::Events;
 use rsocket_core::reason::Reason;
-use rsocket_core::socket::slot::{Slot, SlotId, flag};
 use rsocket_core::socket::{family, ready, receive, send};
 use rsocket_core::stats::{self, Counter};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

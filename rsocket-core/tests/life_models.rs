@@ -2,7 +2,7 @@
 //! side, holders that die at every step, and ways back that race with the program's calls. Run with
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p rsocket-core --release --test life_models`.
 //!
-//! What runs here is the library's: the tables of `attach::machine`, the words of `attach::marks`
+//! What runs here is the library's: the tables of `machine`, the words of `attach::marks`
 //! on a real `Direction`, the slots with their modes, counters and published states, both halves of
 //! the protocol, the lock, and the repairs of `socket::guard`. TCP is a queue with the kernel's two
 //! counters. The order of steps is copied from the functions named in the comments, with a place
@@ -14,6 +14,7 @@
 mod life_support;
 
 use life_support::{Me, TINY, World, explore};
+use rsocket_core::conn::machine;
 use rsocket_core::device::shm::channel::Beyond;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

@@ -1,5 +1,5 @@
 //! Every interleaving of two ends that pair, switch both directions, lapse and refuse, walked
-//! exhaustively over the tables of `attach::machine`.
+//! exhaustively over the tables of `machine`.
 //!
 //! What is checked in every state that can be reached: no step asks a table for a transition that
 //! it does not have; a byte goes into the device only when both ends have the window; a receiver
@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rsocket_core::attach::machine::{
+use rsocket_core::conn::machine::{
     Phase, PhaseEvent, ReceiveEvent, ReceiveMode, SendEvent, SendMode,
 };
 

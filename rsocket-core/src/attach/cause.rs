@@ -10,12 +10,12 @@
 use core::sync::atomic::Ordering;
 
 use super::link::Ends;
-use super::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::slot::{Slot, flag};
 use crate::host::option_table;
 use crate::host::trial;
 use crate::live::layout::Condition;
 use crate::reason::Reason;
-use crate::socket::slot::{Slot, flag};
 use crate::stats;
 
 /// Bits of [`Slot::cause`]: the option's [`option_table::number`], or for [`Reason::Sandboxed`]

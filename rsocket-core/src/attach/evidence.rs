@@ -25,9 +25,9 @@ use super::proving::{self, FirstWord, Secret, State};
 use super::rendezvous::{self, Channel};
 use super::trust::{self, Owner, Tuple};
 use crate::config::policy;
+use crate::conn::slot::{Slot, flag};
 use crate::host::trial;
 use crate::reason::{Reason, not_asked};
-use crate::socket::slot::{Slot, flag};
 use crate::sys;
 
 /// Where the other end of a connection is.

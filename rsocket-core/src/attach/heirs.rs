@@ -11,12 +11,12 @@ use std::os::fd::RawFd;
 
 use super::greeting::finish;
 use super::held;
-use super::machine::Phase;
 use super::pairing::{elsewhere, lapse};
 use super::rendezvous::Channel;
 use super::retry;
+use crate::conn::machine::Phase;
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::socket::family;
-use crate::socket::slot::{Slot, SlotId, flag};
 
 use crate::sync::stack;
 use crate::sys;

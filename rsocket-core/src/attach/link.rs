@@ -13,13 +13,13 @@ use super::arenas::{
 use super::hello::Id;
 use super::mapping;
 use crate::config::sizes::Size;
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::arena::{Arena, Window};
 use crate::device::shm::channel::{self, Beyond};
 use crate::device::shm::direction::Direction;
 use crate::device::shm::park::{self, Announce};
 use crate::reason::Reason;
 use crate::socket::family;
-use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{Meant, ready, receive};
 use crate::stats::{self, Counter};
 use crate::sync::living;

@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 
 use super::rendezvous::{self, Channel, ReceiveError};
 use super::retry::later;
+use crate::conn::slot::Slot;
 use crate::reason::Reason;
-use crate::socket::slot::Slot;
 use crate::sys;
 
 /// One message.

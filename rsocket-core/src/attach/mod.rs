@@ -15,7 +15,6 @@ mod greeting;
 pub mod heirs;
 mod held;
 pub mod link;
-pub mod machine;
 mod mail;
 mod mapping;
 pub mod marks;

@@ -11,19 +11,19 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::sync::atomic::{AtomicU8, Ordering, fence};
 
 use super::link;
-use super::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use super::marks;
 use super::pairing;
 use super::retry;
 use super::trust::{End, Tuple};
 use super::witness::{Proof, Who};
 use crate::config::policy;
+use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Beyond;
 use crate::errno::Errno;
 use crate::live;
 use crate::reason::Reason;
 use crate::relay::beside;
-use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, guard, pending, send};
 use crate::stats::{self, Counter};
 

@@ -9,10 +9,10 @@
 
 use core::sync::atomic::Ordering;
 
-use super::machine::Phase;
 use crate::config::policy;
+use crate::conn::machine::Phase;
+use crate::conn::slot::{Slot, flag};
 use crate::reason::Reason;
-use crate::socket::slot::{Slot, flag};
 use crate::sys;
 
 /// Times that what is in the way is waited for, and the first and the longest of these waits, in

@@ -7,12 +7,12 @@
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
-use super::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use super::pairing::take;
 use super::{link, marks};
 use crate::conn::listeners;
+use crate::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
-use crate::socket::slot::{Slot, SlotId, flag};
 use crate::sync::lock::Holding;
 
 /// A thread that finds the lock taken goes on, perhaps to sleep, before it has seen what the holder

@@ -19,8 +19,8 @@ use super::proof;
 use super::proving;
 use super::rendezvous::{Channel, Offer};
 use super::trust::{self, Owner, Tuple};
+use crate::conn::slot::Slot;
 use crate::reason::{Reason, not_asked, refused};
-use crate::socket::slot::Slot;
 use crate::stats::{self, Counter};
 
 /// How many are looked at in one step: one who knocks again and again must not keep us here.

@@ -4,10 +4,15 @@
 //! hear of one registers a listener ([`listeners`]). Must not know devices' insides, the pairing or
 //! the socket. Entry points: [`slot::Slot`], [`machine`].
 
+pub mod flag;
+pub mod fork_mode;
+pub mod holders;
+pub mod known;
 pub mod listeners;
+pub mod machine;
 pub mod migration;
+pub mod pace;
 pub mod prefix;
+pub mod slot;
 pub mod tally;
-
-use crate::fork_safe::machine as fork_mode;
-use crate::socket::slot;
+pub mod timers;

@@ -10,9 +10,9 @@ use rustix::net::Shutdown;
 use super::peers::Peers;
 use super::{ready, udp};
 use crate::address::SockAddr;
+use crate::conn::slot::flag;
 use crate::errno::Errno;
 use crate::host::kernel;
-use crate::socket::slot::flag;
 use crate::socket::{SlotId, family};
 use crate::sys;
 

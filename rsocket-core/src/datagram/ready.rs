@@ -15,11 +15,11 @@ use std::os::fd::RawFd;
 use super::endpoint::State;
 use super::{hint, service, waiters, with};
 use crate::config::policy;
+use crate::conn::slot::flag;
 use crate::device::shm::park::{BELL, MARK_READY};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::socket::family;
-use crate::socket::slot::flag;
 use crate::socket::{Look, Progress, SlotId};
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 

@@ -22,25 +22,24 @@ use std::os::fd::RawFd;
 
 use crate::attach::{detach, link, remote};
 use crate::config::policy;
+use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::timers::Rules;
 use crate::host::counters;
 use crate::host::events::Events;
 use crate::host::kernel;
 use crate::reason::Reason;
 use crate::relay::{connection, loopback, migrate};
 use crate::socket::family;
-use crate::socket::slot::{Slot, SlotId, flag};
-use crate::socket::timers::Rules;
 use crate::socket::timing;
 use crate::stats::{self, Counter};
 
 use crate::sys;
 
 pub mod greeting;
-pub mod machine;
 
 use crate::config::fork_peers::{self, Kind};
+use crate::conn::fork_mode::{Happening, State};
 use greeting::{GREETING, Heard};
-use machine::{Happening, State};
 
 /// How long a peer of which nothing is known is silent before it is greeted, in nanoseconds. An
 /// ordinary client that speaks first has spoken by then.

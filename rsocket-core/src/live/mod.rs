@@ -13,6 +13,7 @@
 )]
 
 mod file;
+pub mod tally;
 
 pub use rsocket_stats::layout;
 
@@ -24,8 +25,8 @@ use crate::attach::cause;
 use crate::attach::trust::Tuple;
 use crate::config::policy;
 use crate::conn::listeners;
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::environment;
-use crate::socket::slot::{Slot, SlotId, flag};
 use crate::stats::{self, Stats};
 use crate::sys;
 use crate::sys::sandbox;

@@ -16,10 +16,10 @@ use std::os::fd::RawFd;
 use super::table::{Entry, Map, Maps, Place};
 use crate::attach::detach;
 use crate::attach::link::Ends;
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout::PLACES;
 use crate::device::shm::places::{Header, Nonsense};
 use crate::reason::Reason;
-use crate::socket::slot::{Slot, SlotId, flag};
 use crate::stats::{self, Transport};
 
 /// What became of the bytes that wait to be placed.

@@ -9,13 +9,13 @@ use std::os::fd::RawFd;
 
 use crate::attach::detach;
 use crate::attach::link::Ends;
+use crate::conn::slot::{Slot, flag};
 use crate::device::shm::layout::PLACES;
 use crate::device::shm::places::Header;
 use crate::errno::Errno;
+use crate::live::tally;
 use crate::reason::Reason;
 use crate::socket::guard::SendGuard;
-use crate::socket::slot::{Slot, flag};
-use crate::socket::tally;
 use crate::socket::vectors::Cursor;
 
 /// The most bytes of one piece: what was put is being placed while the rest is copied.

@@ -18,11 +18,11 @@ pub(crate) mod service;
 use std::os::fd::RawFd;
 
 use crate::address::SockAddr;
-use crate::attach::machine::Phase;
 use crate::config::sizes::Size;
+use crate::conn::machine::Phase;
+use crate::conn::slot::flag;
 use crate::datagram;
 use crate::errno::Errno;
-use crate::socket::slot::flag;
 use crate::socket::{self, SlotId, family};
 
 /// Whether the socket's connection is made, or to be made, over RDMA: the one place where the way

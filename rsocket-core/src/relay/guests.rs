@@ -15,8 +15,8 @@ use std::os::fd::RawFd;
 use rustix::net::sockopt;
 
 use crate::attach::link;
+use crate::conn::slot::Name;
 use crate::socket::family::{self, Family};
-use crate::socket::slot::Name;
 use crate::sync::living;
 use crate::sys;
 

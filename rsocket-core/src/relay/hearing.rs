@@ -18,9 +18,9 @@ use super::connection::Connection;
 use super::service;
 use super::table::Relay;
 use crate::attach::link::{self, Ends};
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell;
 use crate::device::shm::park::MARK_READY;
-use crate::socket::slot::{Slot, SlotId, flag};
 use crate::socket::{family, ready};
 
 /// A thread's sleep in which it hears of the device's news.

@@ -11,7 +11,7 @@ use super::pump_tests::tied;
 use super::table::{self, Relay};
 use super::{arm, hearing, kept};
 use crate::attach::link;
-use crate::socket::slot::Slot;
+use crate::conn::slot::Slot;
 use crate::socket::{family, ready};
 
 /// A place with a connection that has a name only.

@@ -13,8 +13,8 @@
 use core::sync::atomic::{Ordering, fence};
 
 use crate::attach::link::Ends;
+use crate::conn::slot::{Slot, flag};
 use crate::errno::Errno;
-use crate::socket::slot::{Slot, flag};
 use crate::stats::{self, Counter};
 use crate::sync::thread;
 use crate::sys;

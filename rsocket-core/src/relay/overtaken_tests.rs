@@ -11,15 +11,15 @@ use std::time::Duration;
 use super::connection;
 use super::pump::{PeerEnd, Pump, prepare};
 use super::pump_tests::byte;
-use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{link, marks, remote};
+use crate::conn::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::slot::{Slot, flag};
 use crate::device::QueuePair;
 use crate::device::sim::{self, SimPair, Weather, World};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::readiness::epoll;
 use crate::reason::Reason;
-use crate::socket::slot::{Slot, flag};
 use crate::socket::{self, SlotId, family, ready};
 use crate::wire::private_data::PrivateData;
 

@@ -8,13 +8,13 @@ use std::rc::Rc;
 
 use super::pump::{PeerEnd, Pump, prepare};
 use super::{connection, loopback};
-use crate::attach::machine::{ReceiveMode, SendMode};
 use crate::attach::{link, marks};
+use crate::conn::machine::{ReceiveMode, SendMode};
+use crate::conn::slot::flag;
 use crate::device::QueuePair;
 use crate::device::sim::{self, SimPair, Weather, World};
 use crate::errno::Errno;
 use crate::host::events::Events;
-use crate::socket::slot::flag;
 use crate::socket::{self, SlotId, family, ready};
 use crate::wire::private_data::PrivateData;
 use crate::wire::sge::{Endian, Sge};

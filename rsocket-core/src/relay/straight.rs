@@ -25,12 +25,12 @@ use core::sync::atomic::Ordering;
 
 use super::pump::{Pump, ROUNDS};
 use super::{FEW, kept, note, service};
+use crate::conn::slot::Slot;
 use crate::device::rdma::RdmaPair;
 use crate::device::shm::copy;
 use crate::device::{PostError, QueuePair};
 use crate::proto::ramp::Ramp;
 use crate::proto::stream::Readable;
-use crate::socket::slot::Slot;
 use crate::socket::vectors::Cursor;
 use crate::stats::{self, Counter};
 use crate::sync::thread;

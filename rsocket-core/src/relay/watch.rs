@@ -10,7 +10,7 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use crate::socket::timers::Rules;
+use crate::conn::timers::Rules;
 
 /// Silence before a peer is asked where the program did not say, in nanoseconds.
 pub const USUAL_IDLE_NS: u64 = 10_000_000_000;
@@ -146,7 +146,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::timers::KeepAlive;
+    use crate::conn::timers::KeepAlive;
 
     const S: u64 = 1_000_000_000;
     const KEEP: Rules = Rules {

@@ -12,9 +12,9 @@ use std::os::fd::RawFd;
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
-use super::slot::SlotId;
 use super::{family, inq, life, low_water, options, stamps};
 use crate::attach::{cause, pairing, remote};
+use crate::conn::slot::SlotId;
 use crate::host::kernel;
 use crate::reason::Reason;
 use crate::stats;

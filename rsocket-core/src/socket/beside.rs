@@ -14,10 +14,10 @@
 use std::os::fd::RawFd;
 
 use super::ready::end_is_next;
-use super::slot::{Slot, flag};
 use crate::attach::link::{self, Ends};
-use crate::attach::machine::ReceiveMode;
 use crate::attach::marks;
+use crate::conn::machine::ReceiveMode;
+use crate::conn::slot::{Slot, flag};
 use crate::host::counters;
 use crate::host::events::Events;
 

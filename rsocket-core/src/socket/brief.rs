@@ -5,7 +5,7 @@
 //! polls the TCP socket and a bell, which is a socket, too, and then the bell is read. None of that
 //! changes from one answer to the next. So where the last sleep was brief and nothing was changed
 //! since, the next one is on the sleeper word itself ([`on_word`]), for [`LONGEST`] at most.
-//! Whoever changes something by a call of this library changes [`Known`](super::known::Known), too.
+//! Whoever changes something by a call of this library changes the connection's `known`, too.
 //! What others change, and what TCP alone says (a peer that was killed), is heard that much later,
 //! once: a whole sleep follows one that was not brief.
 //!
@@ -17,12 +17,12 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
-use super::known::Fact;
-use super::slot::{Slot, SlotId, flag};
 use super::wait::Patience;
 use super::{family, ready, wait};
 use crate::attach::link;
-use crate::attach::machine::Phase;
+use crate::conn::known::Fact;
+use crate::conn::machine::Phase;
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::park;
 use crate::errno::Errno;
 use crate::host::events::Events;

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use super::guard::{RecvGuard, SendGuard};
 use super::receive::Got;
 use super::send::Into;
-use super::slot::flag;
 use super::vectors::Cursor;
 use super::wait::Patience;
 use super::{family, life, pending, ready, receive, send};
 use crate::attach::{link, marks, remote};
+use crate::conn::slot::flag;
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::plain;
@@ -40,7 +40,7 @@ fn a_window_is_free_when_nobody_is_inside() {
         let receives = (!sending).then(|| RecvGuard::take(s, &ends).unwrap());
         if !sending {
             // Else the closing thread would wait for us before it begins.
-            s.set_receive_mode(crate::attach::machine::ReceiveMode::Kernel);
+            s.set_receive_mode(crate::conn::machine::ReceiveMode::Kernel);
         }
         std::thread::scope(|scope| {
             let closer = scope.spawn(move || life::closing(id, number));

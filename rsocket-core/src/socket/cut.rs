@@ -10,10 +10,10 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::guard::RecvGuard;
-use super::slot::{Slot, flag};
 use crate::attach::link::Ends;
-use crate::attach::machine::{ReceiveEvent, ReceiveMode};
 use crate::attach::marks;
+use crate::conn::machine::{ReceiveEvent, ReceiveMode};
+use crate::conn::slot::{Slot, flag};
 use crate::errno::Errno;
 use crate::host::counters;
 use crate::stats::{self, Counter};

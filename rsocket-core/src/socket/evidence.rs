@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::slot::Slot;
 use crate::config::policy::{self, PER_CALL};
+use crate::conn::slot::Slot;
 
 /// As much of an answer counts in full: of what the side that accepted sends, since the other one
 /// last asked.

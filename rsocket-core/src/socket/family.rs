@@ -3,7 +3,7 @@
 //! Mapped shared when the first TCP socket appears, and inherited from then on; by the file behind
 //! it (nobody else can open it) the next program of the process finds it again after `exec`
 //! ([`crate::succession`]). Every process of the family has an entry with its pid, and every slot
-//! one bit for each of them ([`super::holders`]), so that "who still holds this connection"
+//! one bit for each of them ([`crate::conn::holders`]), so that "who still holds this connection"
 //! survives deaths that nobody announced. All of it may only ever err towards "somebody still holds
 //! it", which costs a slot, never a byte.
 
@@ -15,9 +15,9 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use once_cell::race::OnceNonZeroUsize;
 
-use super::holders::{BEYOND, ENTRIES, ON_THE_WAY, Seen};
-use super::slot::{Slot, SlotId, flag};
 use crate::config::policy;
+use crate::conn::holders::{BEYOND, ENTRIES, ON_THE_WAY, Seen};
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::descriptors;
 use crate::host::filter;
 use crate::sync::living;

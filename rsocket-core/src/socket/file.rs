@@ -9,11 +9,11 @@
 use std::os::fd::RawFd;
 
 use super::guard::SendGuard;
-use super::slot::{Slot, SlotId, flag};
 use super::{reader, room, wait};
 use crate::attach::link;
-use crate::attach::machine::SendMode;
 use crate::attach::marks;
+use crate::conn::machine::SendMode;
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Refused;
 use crate::device::shm::channel::sender::PIECE;
 use crate::errno::Errno;

@@ -7,10 +7,10 @@
 
 use core::ops::{Deref, DerefMut};
 
-use super::slot::Slot;
 use crate::attach::link::{self, Ends};
-use crate::attach::machine::{ReceiveMode, SendMode};
 use crate::attach::marks;
+use crate::conn::machine::{ReceiveMode, SendMode};
+use crate::conn::slot::Slot;
 use crate::device::shm::channel::{RecvState, SendState, Sender};
 use crate::device::shm::direction::Direction;
 use crate::sync::guarded::{Held, Locked};

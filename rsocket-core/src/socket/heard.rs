@@ -9,9 +9,9 @@
 
 use std::os::fd::RawFd;
 
-use super::slot::{Slot, SlotId, flag};
 use super::{family, reader, wait};
 use crate::attach::link;
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
 use crate::host::tcp_state as tcp;
 

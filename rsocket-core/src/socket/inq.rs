@@ -8,8 +8,8 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::slot::Slot;
 use super::{SlotId, family};
+use crate::conn::slot::Slot;
 use crate::host::counters;
 use crate::host::events::Events;
 use crate::host::kernel;

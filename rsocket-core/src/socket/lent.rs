@@ -22,8 +22,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::io::Write;
 use std::os::fd::RawFd;
 
-use super::slot::{Slot, SlotId};
 use super::{family, life, ready};
+use crate::conn::slot::{Slot, SlotId};
 use crate::device::shm::bell::{self, BellRef};
 use crate::sync::lock::OwnedLock;
 use crate::sync::thread::{self, tid};

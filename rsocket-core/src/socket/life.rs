@@ -6,14 +6,15 @@ use std::os::fd::RawFd;
 
 use super::family::{self, Left};
 use super::guard::RecvGuard;
-use super::slot::{Slot, SlotId, flag};
-use super::{inq, lent, own_waits, receive, stamps, tally, verdict};
-use crate::attach::machine::{Phase, PhaseEvent, ReceiveMode};
+use super::{inq, lent, own_waits, receive, stamps, verdict};
 use crate::attach::{arenas, cause, detach, heirs, hello, link, pairing, remote, vault};
 use crate::config::policy;
+use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode};
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell;
 use crate::fork_safe;
 use crate::host::kernel;
+use crate::live::tally;
 use crate::placement;
 use crate::reason::Reason;
 use crate::relay;

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::slot::{Slot, flag};
+use crate::conn::slot::{Slot, flag};
 use crate::sys;
 
 /// So many calls that found nothing are a wait.

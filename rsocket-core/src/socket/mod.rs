@@ -23,19 +23,15 @@ pub mod family;
 #[cfg(test)]
 mod family_tests;
 pub mod file;
-pub mod flag;
 mod gather;
 pub mod guard;
 pub mod heard;
-mod holders;
 pub mod inq;
-pub mod known;
 mod lent;
 pub mod life;
 mod looking;
 pub mod options;
 pub mod own_waits;
-mod pace;
 mod patience;
 mod peek;
 pub mod pending;
@@ -52,15 +48,12 @@ pub mod settings;
 mod short;
 #[cfg(test)]
 mod short_tests;
-pub mod slot;
 pub mod splice;
 pub mod stamps;
 pub(crate) mod stand_in;
 mod straight;
 #[cfg(test)]
 mod tail_tests;
-pub mod tally;
-pub mod timers;
 pub mod timing;
 pub mod unread;
 pub mod urgent;
@@ -72,6 +65,7 @@ mod watch;
 
 pub use crate::conn::listeners::set_listeners;
 use crate::conn::listeners::starved;
+pub use crate::conn::slot::SlotId;
 pub use crate::host::events::Events;
 pub(crate) use lent::{bell_of_wait, give_back_bell_of_wait};
 pub use life::{
@@ -81,7 +75,6 @@ pub use life::{
     pass_on, without_tcp,
 };
 pub use ready::Look;
-pub use slot::SlotId;
 pub use verdict::unattached;
 pub use waits::{
     Meant, arm, arm_edge, arrived, attaching, bits_serve, collect_ready, disarm, foresee, hear,
@@ -91,16 +84,19 @@ pub(crate) use watch::{TAP, WITNESS, watch};
 pub use watch::{tapped, unwitnessed, watching, witnessed, witnessing};
 
 use crate::attach::detach::{self, Scope};
-use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{link, marks, pairing, remote};
 use crate::config::policy;
+use crate::conn::flag;
+use crate::conn::known;
+use crate::conn::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::slot::Slot;
 use crate::errno::Errno;
 use crate::host::kernel;
 use crate::host::{counters, tcp_state};
+use crate::live::tally;
 use crate::reason::Reason;
 use crate::succession::parcels;
 use crate::{fork_safe, relay, sys, tap};
-use slot::Slot;
 
 /// How far the two directions have come, for edge triggering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

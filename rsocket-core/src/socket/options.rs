@@ -8,8 +8,8 @@
 use std::os::fd::RawFd;
 
 use super::family;
-use super::slot::SlotId;
 use crate::attach::cause;
+use crate::conn::slot::SlotId;
 use crate::host::kernel;
 use crate::host::option_table::{self, Kind};
 use crate::reason::Reason;

@@ -16,9 +16,9 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 
 use super::family;
-use super::slot::{Slot, SlotId, flag};
 use crate::attach::remote;
 use crate::config::policy;
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::succession::image::{self, Owner};
 use crate::sync::stack;
 use crate::sys;

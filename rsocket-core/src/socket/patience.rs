@@ -7,10 +7,10 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::known::Fact;
 use super::lent::{self, Entered};
-use super::slot::{Slot, SlotId, flag};
 use super::wait::{SHORT_SPIN_NS, polling};
+use crate::conn::known::Fact;
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::host::kernel;
 use crate::sync::signals::{self, Seen, Since};

@@ -7,9 +7,9 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::receive::{Got, attempt, unread};
-use super::slot::{Slot, SlotId, flag};
 use super::vectors::{Cursor, Rest};
 use super::{gather, patience, pending, ready, wait};
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::host::kernel::{self, Ending};

@@ -8,7 +8,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::slot::{Slot, flag};
+use crate::conn::slot::{Slot, flag};
 use crate::errno::Errno;
 
 /// Whether an error says that the connection itself has ended, and not that one call could not be

@@ -15,9 +15,9 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::ready;
-use super::slot::{Slot, flag};
-use crate::attach::machine::SendMode;
 use crate::attach::{link, marks, trust};
+use crate::conn::machine::SendMode;
+use crate::conn::slot::{Slot, flag};
 use crate::host::events::Events;
 use crate::host::kernel;
 use crate::sys;

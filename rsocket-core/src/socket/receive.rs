@@ -19,17 +19,17 @@ use super::returned::follow;
 pub(crate) use super::returned::follow_back;
 pub(crate) use super::room::{Due, give_back};
 use super::room::{commit, follow_up, unread_word};
-use super::slot::{Slot, SlotId, flag};
 use super::straight::Looked;
 pub use super::unread::unread;
 pub(crate) use super::unread::{
     ended_ahead, ended_behind, in_window, in_window_now, is_end, no_more_fits, reaches_low_water,
 };
 use super::vectors::Cursor;
-use super::{beside, pending, ready, straight, tally, verdict, wait};
+use super::{beside, pending, ready, straight, verdict, wait};
 use crate::attach::link::{self, Ends};
-use crate::attach::machine::{ReceiveEvent, ReceiveMode};
 use crate::attach::{detach, marks, pairing};
+use crate::conn::machine::{ReceiveEvent, ReceiveMode};
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::RecvState;
 use crate::device::shm::channel::banks::bank_start;
 use crate::device::shm::copy::CopyHint;
@@ -39,6 +39,7 @@ use crate::fork_safe;
 use crate::host::counters;
 use crate::host::kernel::{self, Ending};
 use crate::host::tcp_state as state;
+use crate::live::tally;
 use crate::placement::{Placed, Placer};
 use crate::reason::Reason;
 use crate::relay;

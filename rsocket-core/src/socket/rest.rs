@@ -11,11 +11,11 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use super::slot::{Slot, flag};
 use super::{cut, receive};
 use crate::attach::link::{self, Ends};
-use crate::attach::machine::ReceiveMode;
 use crate::attach::marks;
+use crate::conn::machine::ReceiveMode;
+use crate::conn::slot::{Slot, flag};
 use crate::host::counters;
 use crate::host::events::Events;
 use crate::host::kernel;

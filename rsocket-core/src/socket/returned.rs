@@ -8,10 +8,10 @@ use std::os::fd::RawFd;
 
 use super::guard::RecvGuard;
 use super::room::commit;
-use super::slot::{Slot, SlotId};
 use crate::attach::link::Ends;
-use crate::attach::machine::ReceiveMode;
 use crate::attach::{cause, marks};
+use crate::conn::machine::ReceiveMode;
+use crate::conn::slot::{Slot, SlotId};
 use crate::device::shm::channel::RecvState;
 use crate::host::kernel;
 

@@ -8,12 +8,12 @@
 use core::sync::atomic::Ordering;
 
 use super::guard::RecvGuard;
-use super::slot::{Slot, flag};
-use super::tally;
 use crate::attach::link::Ends;
+use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::banks::entry;
 use crate::device::shm::channel::{LARGE, RecvState, SMALL, SendState};
 use crate::device::shm::layout::{self, SEGMENTS};
+use crate::live::tally;
 use crate::live::{self, Record};
 use crate::proto::SendHalf;
 use crate::sync::guarded::Held;

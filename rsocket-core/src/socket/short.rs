@@ -11,12 +11,12 @@ use core::sync::atomic::Ordering;
 
 use super::guard::{RecvGuard, SendGuard};
 use super::receive::accept_word;
-use super::slot::{Slot, flag};
 use super::vectors::Cursor;
 use super::{reader, room};
 use crate::attach::link::{self, Ends};
-use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::marks;
+use crate::conn::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::banks::bank_start;
 use crate::device::shm::channel::{RecvState, SMALL};
 use crate::device::shm::copy::CopyHint;

@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use proptest::prelude::*;
 
-use super::slot::{Slot, SlotId, flag};
 use super::{family, receive, send, short};
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::relay::port::{Outgoing, Port};
 use crate::relay::pump_tests::program;

@@ -7,8 +7,8 @@
 
 use std::os::fd::RawFd;
 
-use super::slot::{Slot, flag};
 use super::{SlotId, family, options};
+use crate::conn::slot::{Slot, flag};
 use crate::host::kernel;
 
 /// The two options, and their spellings with seconds of 64 bits.

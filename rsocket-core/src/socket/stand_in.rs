@@ -14,11 +14,11 @@ use rustix::io::FdFlags;
 use rustix::net::sockopt;
 
 use super::guard::RecvGuard;
-use super::slot::Slot;
 use super::splice::{Pipe, take_messages};
 use crate::attach::link::Ends;
-use crate::attach::machine::ReceiveMode;
 use crate::attach::marks;
+use crate::conn::machine::ReceiveMode;
+use crate::conn::slot::Slot;
 use crate::errno::Errno;
 use crate::host::counters;
 use crate::host::kernel;

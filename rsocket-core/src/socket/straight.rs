@@ -13,13 +13,14 @@ use std::os::fd::RawFd;
 
 use super::guard::{RecvGuard, SendGuard};
 use super::patience::Patience;
-use super::slot::{Slot, SlotId, flag};
 use super::vectors::Cursor;
-use super::{lent, ready, short, tally, wait};
+use super::{lent, ready, short, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout;
 use crate::errno::Errno;
+use crate::live::tally;
 use crate::live::{self, layout::record};
 use crate::relay::{self, hearing::Hearing};
 use crate::stats::{self, Counter};

@@ -1,4 +1,4 @@
-//! The options of [`timers`](super::timers) were set: the slot learns them, and a relay hears.
+//! Options of [`timers`](crate::conn::timers) were set: the slot learns them, and a relay hears.
 //!
 //! Must not know what they mean. Entry point: [`changed`].
 #![forbid(unsafe_code)]
@@ -6,8 +6,8 @@
 use std::os::fd::RawFd;
 
 use super::family;
-use super::slot::{Slot, SlotId, flag};
 use crate::attach::link;
+use crate::conn::slot::{Slot, SlotId, flag};
 
 /// The program has set one of them.
 pub fn changed(id: SlotId, fd: RawFd) {

@@ -8,10 +8,10 @@ use std::os::fd::RawFd;
 
 use super::cut::all_here;
 use super::guard::RecvGuard;
-use super::slot::{Slot, SlotId, flag};
 use crate::attach::link::{self, Ends};
-use crate::attach::machine::ReceiveMode;
 use crate::attach::{marks, pairing};
+use crate::conn::machine::ReceiveMode;
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::{LARGE, RecvState};
 use crate::device::shm::layout;
 use crate::host::counters;

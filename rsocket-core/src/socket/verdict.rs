@@ -11,12 +11,12 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
-use super::slot::{Slot, SlotId, flag};
 use super::{family, waits};
-use crate::attach::machine::{Phase, SendMode};
 use crate::attach::trust::{self, Tuple};
 use crate::attach::{link, pairing};
 use crate::config::policy;
+use crate::conn::machine::{Phase, SendMode};
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::host::kernel;

@@ -8,14 +8,14 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-use super::known::Fact;
 pub use super::patience::Patience;
-use super::slot::{Slot, SlotId, flag};
 use super::{beside, brief, gather, lent, reader, ready, verdict};
 use crate::attach::link::{self, Ends};
-use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::{marks, pairing};
 use crate::config::policy;
+use crate::conn::known::Fact;
+use crate::conn::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell::BellRef;
 use crate::errno::Errno;
 use crate::fork_safe;
@@ -575,7 +575,7 @@ pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Errno> {
 /// peer of the first of them.
 pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
     static LEARNT: AtomicU32 = AtomicU32::new(0);
-    let slot = slots.first().and_then(|id| super::slot(*id));
+    let slot = slots.first().and_then(|id| crate::socket::family::slot(*id));
     let Some(first) = slot.and_then(link::ends) else {
         return probe();
     };

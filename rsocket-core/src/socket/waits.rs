@@ -9,13 +9,14 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use super::slot::flag;
-use super::{Look, Progress, SlotId, family, reader, ready, slot, wait};
-use crate::attach::machine::Phase;
+use super::{Look, Progress, SlotId, family, reader, ready, wait};
 use crate::attach::{link, pairing};
 use crate::config::policy;
+use crate::conn::machine::Phase;
+use crate::conn::slot::flag;
 use crate::host::counters;
 use crate::host::events::Events;
+use crate::socket::family::slot;
 use crate::{datagram, relay};
 
 /// Looks what is ready; see [`Look`].

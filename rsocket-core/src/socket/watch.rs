@@ -7,9 +7,9 @@
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use super::SlotId;
-use super::slot;
 use crate::attach::remote;
 use crate::conn::prefix::SEEN;
+use crate::socket::family::slot;
 use crate::tap;
 
 /// One byte, so that a call looks once.

@@ -24,14 +24,14 @@ use std::os::fd::RawFd;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::attach::machine::Phase;
 use crate::attach::{arenas, detach, heirs, link, remote, vault};
+use crate::conn::machine::Phase;
+use crate::conn::slot::Slot;
 use crate::descriptors::{self, Entry};
 use crate::device::shm::{home, layout};
 use crate::host::kernel;
 use crate::reason::Reason;
 use crate::socket::family::{self, Family};
-use crate::socket::slot::Slot;
 use crate::socket::{self, SlotId};
 use crate::{live, sys};
 

@@ -22,12 +22,12 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
-use crate::attach::machine::Phase;
 use crate::attach::{heirs, link, pairing};
+use crate::conn::machine::Phase;
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::reason::Reason;
 use crate::socket;
 use crate::socket::family::{self, Family};
-use crate::socket::slot::{Slot, SlotId, flag};
 use crate::sync::lock::OwnedLock;
 use crate::sys;
 

@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-use rsocket_core::attach::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use rsocket_core::attach::{detach, marks};
+use rsocket_core::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
+use rsocket_core::conn::slot::{Slot, flag};
 use rsocket_core::device::shm::channel::banks::entry;
 use rsocket_core::device::shm::channel::{Beyond, RecvState, SendState};
 use rsocket_core::device::shm::copy::CopyHint;
@@ -18,7 +19,6 @@ use rsocket_core::device::shm::direction::Direction;
 use rsocket_core::device::shm::layout;
 use rsocket_core::proto::{RecvHalf, RecvParams, SendHalf};
 use rsocket_core::socket::guard;
-use rsocket_core::socket::slot::{Slot, flag};
 use rsocket_core::sync::guarded::{Draft, Held};
 use rsocket_core::sync::lock::{self, Os, Taken};
 use rsocket_core::wire::word::{Message, Word};

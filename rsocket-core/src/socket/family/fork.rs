@@ -7,9 +7,10 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
-    BEYOND, CHILD, EXPECTED, MAX_SLOTS, ME, each_local, forget_bit, free_entry, get, me, take_entry,
+    CHILD, EXPECTED, MAX_SLOTS, ME, each_local, forget_bit, free_entry, get, me, take_entry,
 };
-use crate::socket::slot::SlotId;
+use crate::conn::holders::BEYOND;
+use crate::conn::slot::SlotId;
 use crate::sys::pid;
 
 /// Before fork: the child is entered as a holder of everything that this process holds, so that it

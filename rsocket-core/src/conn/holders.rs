@@ -5,7 +5,7 @@
 //! too. Those beyond the table cannot be looked at, so one of them that is killed is counted until
 //! the slot is used anew. Both cost a slot, never a byte.
 //!
-//! Must not know what the processes are, nor who of them lives ([`super::family`]).
+//! Must not know what the processes are, nor who of them lives ([`crate::socket::family`]).
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,12 +13,12 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Words of bits.
 const WORDS: usize = 4;
 /// Processes of a family that are told apart, counted with [`ON_THE_WAY`].
-pub(super) const ENTRIES: usize = WORDS * 64;
+pub(crate) const ENTRIES: usize = WORDS * 64;
 /// What stands for a process that found no entry.
-pub(super) const BEYOND: usize = ENTRIES;
+pub(crate) const BEYOND: usize = ENTRIES;
 /// The entry of copies of a descriptor that are on their way in messages
 /// ([`crate::succession::parcels`]).
-pub(super) const ON_THE_WAY: usize = ENTRIES - 1;
+pub(crate) const ON_THE_WAY: usize = ENTRIES - 1;
 
 /// The holders of one connection. All zeroes: nobody.
 ///

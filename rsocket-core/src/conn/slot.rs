@@ -2,7 +2,7 @@
 //!
 //! A [`Slot`] is plain integers in memory that is mapped shared before anybody forks, so that
 //! parent and child simply have the same one. It knows counts, modes and the two protocol states;
-//! it does not know how they are used ([`super::receive`], [`super::send`], [`crate::attach`]).
+//! it does not know how the socket and the attach use them.
 //!
 //! Protocol state is edited as a copy and published by one store ([`Guarded`]): a holder that is
 //! killed inside leaves the old state or the new one, never half.
@@ -11,17 +11,17 @@ use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-pub use super::flag;
-use super::known::Known;
-use super::pace::Pace;
-use super::timers::Timers;
-use crate::attach::machine::{Phase, ReceiveMode, SendMode};
 use crate::attach::meet::Handshake;
 use crate::config::policy;
 use crate::config::sizes::Sizes;
+pub use crate::conn::flag;
+use crate::conn::known::Known;
+use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::migration::Migration;
+use crate::conn::pace::Pace;
 use crate::conn::prefix::Prefix;
 use crate::conn::tally::Tally;
+use crate::conn::timers::Timers;
 use crate::device::shm::channel::{RecvState, SendState};
 use crate::sync::guarded::Guarded;
 use crate::sync::lock::OwnedLock;
@@ -143,7 +143,7 @@ pub struct Slot {
     pub position: AtomicU64,
     /// As much of it, unscaled, the side that accepted has sent since the other one last did.
     pub answered: AtomicU64,
-    /// The tick of the clock that had the last of it that counts as news ([`super::evidence`]).
+    /// The tick of the clock that had the last of it that counts as news (`socket::evidence`).
     pub news_at: AtomicU64,
     /// The position at which the next attach step is due, where there is TCP to stay on.
     pub next_step: AtomicU64,
@@ -179,23 +179,23 @@ pub struct Slot {
     pub sizes: Sizes,
     /// How long a silent peer is waited for, as far as a relay must know.
     pub timers: Timers,
-    /// How long a strict connection has waited to attach ([`super::verdict`]).
+    /// How long a strict connection has waited to attach ([`crate::socket::verdict`]).
     pub waiting_since: AtomicU64,
     /// The processes of the family that hold it.
-    pub holders: super::holders::Holders,
+    pub holders: crate::conn::holders::Holders,
     /// The relay's number in its process, plus one; 0 for none.
     pub relay: AtomicU32,
     /// The process that the relay is in.
     pub relay_pid: AtomicU32,
-    /// Calls that found nothing before any wait was seen ([`super::looking`]).
+    /// Calls that found nothing before any wait was seen ([`crate::socket::looking`]).
     pub looks: AtomicU32,
     /// When the first of them was, in nanoseconds.
     pub looks_began: AtomicU64,
-    /// Whether `TCP_INQ` is set ([`super::inq`]).
+    /// Whether `TCP_INQ` is set ([`crate::socket::inq`]).
     pub tells_inq: AtomicU32,
-    /// Time-outs that were set to less than nothing ([`super::timeout_set`]).
+    /// Time-outs that were set to less than nothing ([`crate::socket::timeout_set`]).
     pub unwaiting: AtomicU32,
-    /// The error that is still to be said, an errno ([`super::pending`]); 0 for none.
+    /// The error that is still to be said, an errno ([`crate::socket::pending`]); 0 for none.
     pub pending_error: AtomicI32,
     /// The first bytes that were sent and received over TCP, for an end on another host to know us
     /// by.

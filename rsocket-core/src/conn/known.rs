@@ -12,8 +12,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::family;
-use super::slot::SlotId;
+use crate::conn::slot::SlotId;
+use crate::socket::family;
 
 /// Something that is so of most sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Fact {
     WaitsForData = 2,
     /// `SO_SNDTIMEO` is not set.
     WaitsForRoom = 4,
-    /// The last sleep for data was brief, which nobody is asked for; see [`super::brief`].
+    /// The last sleep for data was brief, which nobody is asked for; see [`crate::socket::brief`].
     SleepsBriefly = 8,
     /// A peer has not woken who slept so: it is in a sandbox, or does not know how.
     NotWoken = 16,

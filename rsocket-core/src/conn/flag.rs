@@ -1,7 +1,7 @@
 //! What is true of a connection, one bit each, as all the processes that hold it see it.
 //!
 //! Bits of [`super::slot::Slot::flags`]. They say what has happened or what may not happen any
-//! more; where bytes travel is said by the modes ([`crate::attach::machine`]). Knows nothing of who
+//! more; where bytes travel is said by the modes ([`crate::conn::machine`]). Knows nothing of who
 //! asks.
 #![forbid(unsafe_code)]
 
@@ -40,7 +40,7 @@ pub const CONNECT_NEWS: u32 = 1 << 13;
 pub const RELAYED: u32 = 1 << 14;
 /// The relay is still connecting: nothing is ready.
 pub const PENDING: u32 = 1 << 15;
-/// The relay could not connect; [`super::slot::Slot::pending_error`] says why.
+/// The relay could not connect; [`crate::conn::slot::Slot::pending_error`] says why.
 pub const UNREACHED: u32 = 1 << 16;
 /// Listens by way of a relay.
 pub const RELAY_LISTENS: u32 = 1 << 17;
@@ -69,7 +69,7 @@ pub const UNDECIDED: u32 = 1 << 21;
 /// A listener to which peers may come by RDMA beside TCP.
 pub const HEARD_BESIDE: u32 = 1 << 22;
 
-/// The kernel notes when bytes arrive, for those who ask ([`super::stamps`]).
+/// The kernel notes when bytes arrive, for those who ask ([`crate::socket::stamps`]).
 pub const STAMPED: u32 = 1 << 23;
 
 /// Copies of its descriptor are on their way in messages, or a stranger has one: it must not leave
