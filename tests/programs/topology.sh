@@ -264,12 +264,14 @@ why() {
 reason() {
   awk -v k="on_tcp.$1" '$1 == k { s += $2 } END { print s + 0 }' "$STATS"/*/* 2>/dev/null
 }
-# attached WHAT : nearly all bytes of all ends went over shared memory; stayed WHAT REASON : none.
+# attached WHAT [PERCENT] : so many bytes of all ends, 95 of 100 if not told otherwise, went over
+# shared memory; stayed WHAT REASON : none.
 attached() {
-  local shm tcp
+  local shm tcp least=${2:-95}
   shm=$(bytes shm) tcp=$(bytes tcp)
   check "$1: $((shm * 100 / (shm + tcp + 1))) % of $(((shm + tcp) >> 20)) MiB by shm" \
-    "$shm bytes by shm, $tcp by tcp, $(why)" test "$shm" -gt 0 -a $((shm / 95)) -ge $((tcp / 5))
+    "$shm bytes by shm, $tcp by tcp, $(why)" \
+    test "$shm" -gt 0 -a $((shm / least)) -ge $((tcp / (100 - least)))
 }
 stayed() {
   local shm tcp

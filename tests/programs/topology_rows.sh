@@ -28,7 +28,7 @@ asked() {
   preloaded "$FROM"
   ENTER+=("${ASKS[@]}")
   if limit 60 "${ENTER[@]}" "${@:2}" >"$WORK/out" 2>"$WORK/err"; then return 0; fi
-  fail "$what" "$(tail -3 "$WORK/err" "$WORK/out")"
+  fail "$what" "$(tail -n 3 "$WORK/err" "$WORK/out")"
   return 1
 }
 # equal WHAT FILE FILE
