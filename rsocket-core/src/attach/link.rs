@@ -15,12 +15,12 @@ use super::mapping;
 use crate::config::sizes::Size;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::arena::{Arena, Window};
-use crate::device::shm::channel::{self, Beyond};
+use crate::device::shm::channel::{self, Beyond, Receiver};
 use crate::device::shm::direction::Direction;
 use crate::device::shm::park::{self, Announce};
 use crate::reason::Reason;
 use crate::socket::family;
-use crate::socket::{Meant, ready, receive};
+use crate::socket::{Meant, ready};
 use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sys;
@@ -283,7 +283,7 @@ fn begin(
     s.placement.reset();
     ends.outgoing.offer(s.sizes.get(Size::Iomap));
     // `wire-protocol §5.6`: the buffers after the first are announced at once.
-    receive::give_back(&mut receiving, &ends);
+    Receiver::new(receiving.reborrow(), &ends.incoming).give_back();
     if !kept {
         r.live.fetch_add(1, Ordering::AcqRel);
     }

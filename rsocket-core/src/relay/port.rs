@@ -14,21 +14,19 @@ use crate::attach::arenas::Claim;
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
 pub use crate::device::shm::channel::Broken;
-use crate::device::shm::channel::banks::bank_start;
-use crate::device::shm::channel::{self, Beyond, RecvState, Refused, SendState, Sender};
+use crate::device::shm::channel::{
+    self, Beyond, Next, Receiver, RecvState, Refused, SendState, Sender,
+};
 use crate::device::shm::copy::CopyHint;
-use crate::device::shm::layout;
 use crate::device::shm::places::Header;
 use crate::reason::Reason;
-use crate::socket::receive::{self, Due};
-use crate::sync::guarded::Guarded;
-use crate::wire::word::{Message, Word};
+use crate::sync::guarded::Own;
 
 /// One side of a window, driven by hand.
 pub struct Port {
     ends: Ends,
-    recv: RecvState,
-    send: Guarded<SendState>,
+    recv: Own<RecvState>,
+    send: Own<SendState>,
     /// Position in the ring of direct writes, and bytes of the piece there that were taken.
     taken: u64,
     done: u32,
@@ -78,14 +76,14 @@ impl Port {
         let ends = link::hold(claim).ok_or(Reason::ResourceError)?;
         let mut port = Self {
             ends,
-            recv,
-            send: Guarded::new(send),
+            recv: Own::new(recv),
+            send: Own::new(send),
             taken: 0,
             done: 0,
             gave: false,
             under: Under::default(),
         };
-        port.give_back();
+        port.receiver().give_back();
         Ok(port)
     }
 
@@ -105,7 +103,7 @@ impl Port {
     /// window says nothing of its end.
     #[must_use]
     pub fn goes_on_under(&self) -> bool {
-        self.under.goes_on(&self.ends.incoming, self.recv.total())
+        self.under.goes_on(&self.ends.incoming, self.recv.view().total())
     }
 
     /// Whether bytes wait until the loopback connection has room for them: nobody says when.
@@ -120,7 +118,7 @@ impl Port {
     /// # Errors
     /// [`Broken`].
     pub fn hand_back(&mut self) -> Result<bool, Broken> {
-        self.under.hand_back(self.send.get_mut().view(), &self.ends.outgoing)
+        self.under.hand_back(self.send.view(), &self.ends.outgoing)
     }
 
     /// What comes next from the program.
@@ -128,22 +126,25 @@ impl Port {
     /// # Errors
     /// [`Broken`].
     pub fn outgoing(&mut self) -> Result<Outgoing, Broken> {
-        while self.recv.readable() == 0 {
-            if self.recv.ended != 0 {
-                return Ok(Outgoing::End);
-            }
-            let Some(word) = self.ends.incoming.poll_data(self.recv.data_position) else {
-                return Ok(self.under.outgoing(&self.ends.incoming, self.recv.total()));
-            };
-            self.recv.data_position = self.recv.data_position.wrapping_add(1);
-            if !receive::accept_word(&mut self.recv, word) {
-                return Err(Broken);
-            }
+        let receiver = self.receiver();
+        let state = receiver.state();
+        if state.readable() == 0 && state.ended == 0 && receiver.arrived().is_none() {
+            let total = state.total();
+            return Ok(self.under.outgoing(&self.ends.incoming, total));
         }
-        let region = self.recv.half().next_read();
-        let offset = bank_start(self.recv.current) + u64::from(region.offset);
-        let at = self.ends.incoming.payload(offset, region.len as usize).ok_or(Broken)?;
-        Ok(Outgoing::Bytes { at, len: region.len })
+        let mut taking = receiver.take();
+        match taking.next()? {
+            Next::Bytes(len) => {
+                let at = taking.memory()?;
+                taking.commit();
+                Ok(Outgoing::Bytes { at, len })
+            }
+            Next::End => {
+                taking.commit();
+                Ok(Outgoing::End)
+            }
+            Next::Nothing => Ok(Outgoing::Nothing),
+        }
     }
 
     /// How many bytes more lie right behind those that [`Self::outgoing`] showed, in messages that
@@ -154,30 +155,9 @@ impl Port {
         if self.under.carries() {
             return 0;
         }
-        let most = most.min(self.recv.half().behind());
-        let mut bytes = 0;
-        for n in 0..layout::DATA_RING {
-            let Some(word) = self.ends.incoming.poll_data(self.recv.data_position.wrapping_add(n))
-            else {
-                break;
-            };
-            // Behind the word: what the program wrote before this message waits by now.
-            if self.ends.incoming.places_waiting(self.taken) {
-                break;
-            }
-            let Ok(Message::Data(len)) = Word(word).message() else { break };
-            let bank = u32::from(len & layout::LARGE_BANK != 0);
-            let len = len & !layout::LARGE_BANK;
-            if bank != self.recv.current || len > most - bytes {
-                break;
-            }
-            bytes += len;
-        }
-        let region = self.recv.half().next_read();
-        let offset = bank_start(self.recv.current) + u64::from(region.offset);
-        let inside =
-            self.ends.incoming.payload(offset, region.len as usize + bytes as usize).is_some();
-        if inside { bytes } else { 0 }
+        let (incoming, taken) = (self.ends.incoming, self.taken);
+        // What the program wrote before a message waits when the message is there.
+        self.receiver().adjoining(most, || incoming.places_waiting(taken))
     }
 
     /// The first `n` bytes of what [`Self::outgoing`] showed, and of what was
@@ -190,27 +170,19 @@ impl Port {
             self.under.consumed(n);
             return Ok(());
         }
+        let mut taking = self.receiver().take();
         loop {
-            let part = n.min(self.recv.readable());
-            self.recv.half().on_read(part);
+            let part = n.min(taking.state().readable());
+            taking.skip(part);
             n -= part;
             if n == 0 {
                 break;
             }
-            let word = self.ends.incoming.poll_data(self.recv.data_position).ok_or(Broken)?;
-            self.recv.data_position = self.recv.data_position.wrapping_add(1);
-            if !receive::accept_word(&mut self.recv, word) || self.recv.ended != 0 {
-                return Err(Broken);
-            }
+            let Next::Bytes(_) = taking.next()? else { return Err(Broken) };
         }
-        self.give_back();
+        taking.commit();
+        self.receiver().give_back();
         Ok(())
-    }
-
-    fn give_back(&mut self) {
-        while let Some(due) = Due::next(&mut self.recv) {
-            due.publish(&self.ends);
-        }
     }
 
     /// Shows the program a mapping of the peer's, or with no bytes that there is none any more.
@@ -246,8 +218,8 @@ impl Port {
 
     /// Wakes a program that waits for room, if any was given back since the last time.
     pub fn wake_writer(&mut self) {
-        if self.recv.owed > 0 || self.gave {
-            self.recv.owed = 0;
+        if self.recv.view().owed > 0 || self.gave {
+            self.receiver().told();
             self.gave = false;
             self.ends.wake_writer();
         }
@@ -308,8 +280,12 @@ impl Port {
         self.sender().shut();
     }
 
+    fn receiver(&mut self) -> Receiver<'_> {
+        Receiver::new(self.recv.hold(), &self.ends.incoming)
+    }
+
     fn sender(&mut self) -> Sender<'_> {
-        Sender::new(self.send.get_mut(), &self.ends.outgoing)
+        Sender::new(self.send.hold(), &self.ends.outgoing)
     }
 
     /// Wakes a program that waits for bytes or for the end.
@@ -321,18 +297,18 @@ impl Port {
     #[must_use]
     #[inline(always)]
     pub fn has_outgoing(&self) -> bool {
-        self.recv.readable() > 0
+        self.recv.view().readable() > 0
             || self.ends.incoming.places_waiting(self.taken)
-            || self.recv.ended == 0
-                && self.ends.incoming.poll_data(self.recv.data_position).is_some()
+            || self.recv.view().ended == 0
+                && self.ends.incoming.poll_data(self.recv.view().data_position).is_some()
             || marks::is_decided(&self.ends.incoming)
-                && self.under.has_outgoing(&self.ends.incoming, self.recv.total())
+                && self.under.has_outgoing(&self.ends.incoming, self.recv.view().total())
     }
 
     /// Whether the program said that it sends no more, and all before it was taken.
     #[must_use]
     pub fn ended(&self) -> bool {
-        self.recv.ended != 0 || self.under.has_ended()
+        self.recv.view().ended != 0 || self.under.has_ended()
     }
 
     /// Done with the window.

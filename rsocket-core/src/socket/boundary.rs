@@ -41,12 +41,16 @@ pub(super) fn behind_the_end(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i3
 
 /// TCP's last bytes before the cut were peeked at: what the window has follows them. Nothing of it
 /// is taken.
-pub(super) fn peek_behind_the_cut(guard: &RecvGuard<'_>, to: &mut Cursor<'_>, flags: i32) -> usize {
+pub(super) fn peek_behind_the_cut(
+    guard: &mut RecvGuard<'_>,
+    to: &mut Cursor<'_>,
+    flags: i32,
+) -> usize {
     let before = to.done();
-    let mut copy = *guard.view();
+    let copying = copying(guard.s, flags);
     // Who breaks a rule is found out by the call that takes the bytes. What is placed belongs to
     // rsockets, which take no bytes from TCP.
-    let _ = take_messages(&mut copy, guard.ends, to, copying(guard.s, flags), None);
+    let _ = take_messages(&mut guard.receiver().take(), to, copying, None);
     to.done() - before
 }
 

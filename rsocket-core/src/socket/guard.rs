@@ -5,13 +5,11 @@
 //! has told the peer, so the state rolls forward; one that dies before the first has told nobody,
 //! so the old state stands (`life-of-a-connection §6`).
 
-use core::ops::{Deref, DerefMut};
-
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::Slot;
-use crate::device::shm::channel::{RecvState, SendState, Sender};
+use crate::device::shm::channel::{Receiver, RecvState, SendState, Sender};
 use crate::device::shm::direction::Direction;
 use crate::sync::guarded::{Held, Locked};
 
@@ -70,26 +68,22 @@ impl<'a> RecvGuard<'a> {
         ends.are_of(s).then_some(Self { s, ends, state })
     }
 
+    /// What the receiving end knows.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> &RecvState {
+        self.state.view()
+    }
+
+    /// The receiving end.
+    #[inline(always)]
+    pub(crate) fn receiver(&mut self) -> Receiver<'_> {
+        Receiver::new(self.state.reborrow(), &self.ends.incoming)
+    }
+
     /// Gives the lock back, and then does what must not be left out ([`Locked::unlock_then`]).
     #[inline(always)]
     pub(crate) fn unlock_then<R>(self, then: impl FnOnce() -> R) -> R {
         self.state.unlock_then(then)
-    }
-}
-
-impl<'a> Deref for RecvGuard<'a> {
-    type Target = Held<'a, RecvState>;
-
-    #[inline(always)]
-    fn deref(&self) -> &Self::Target {
-        &self.state
-    }
-}
-
-impl DerefMut for RecvGuard<'_> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.state
     }
 }
 

@@ -46,8 +46,6 @@ pub mod send;
 pub mod sendfile;
 pub mod settings;
 mod short;
-#[cfg(test)]
-mod short_tests;
 pub mod splice;
 pub mod stamps;
 pub(crate) mod stand_in;

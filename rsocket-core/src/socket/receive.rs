@@ -17,8 +17,7 @@ use super::guard::RecvGuard;
 use super::peek::{nothing_wanted, peek};
 use super::returned::follow;
 pub(crate) use super::returned::follow_back;
-pub(crate) use super::room::{Due, give_back};
-use super::room::{commit, follow_up, unread_word};
+use super::room::follow_up;
 use super::straight::Looked;
 pub use super::unread::unread;
 pub(crate) use super::unread::{
@@ -30,10 +29,8 @@ use crate::attach::link::{self, Ends};
 use crate::attach::{detach, marks, pairing};
 use crate::conn::machine::{ReceiveEvent, ReceiveMode};
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::shm::channel::RecvState;
-use crate::device::shm::channel::banks::bank_start;
+use crate::device::shm::channel::{RecvState, Taking};
 use crate::device::shm::copy::CopyHint;
-use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::fork_safe;
 use crate::host::counters;
@@ -45,7 +42,6 @@ use crate::reason::Reason;
 use crate::relay;
 use crate::stats::{self, Counter};
 use crate::sys::sandbox;
-use crate::wire::word::{Ctrl, Message, Word};
 
 /// What one attempt brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -408,15 +404,20 @@ fn up_to_the_cut(
         return from_device(guard, id, fd, to, flags);
     }
     // A read that leaves room in its buffers has found all there was, for whoever waits for edges.
-    let mut state = *guard.view();
+    let mut taking = guard.receiver().take();
     let from_tcp = to.done();
-    if !take_messages(&mut state, ends, to, copying(s, flags), Placer::of(id, s, fd)) {
+    if !take_messages(
+        &mut taking,
+        to,
+        copying(s, flags),
+        Placer::of(id, s, fd).map(|placer| (placer, ends)),
+    ) {
         return Err(broken(s, fd, "a message breaks the protocol"));
     }
-    commit(guard, state, to.done() - from_tcp);
     // The sender may have gone back already: then TCP has more behind the window's last byte.
-    let behind =
-        if to.left() > 0 && is_over(&state, ends) { behind_the_end(s, fd, to, flags) } else { 0 };
+    let over = is_over(taking.commit(), ends);
+    follow_up(guard, to.done() - from_tcp);
+    let behind = if to.left() > 0 && over { behind_the_end(s, fd, to, flags) } else { 0 };
     Ok(Got::Bytes(to.done() - before + behind))
 }
 
@@ -444,46 +445,45 @@ fn from_device(
     {
         return Ok(Got::Nothing);
     }
-    let mut state = guard.draft();
+    let mut taking = guard.receiver().take();
     let peek = flags & libc::MSG_PEEK != 0;
     let copying = copying(s, flags);
-    let placer = Placer::of(id, s, fd);
+    let placer = Placer::of(id, s, fd).map(|placer| (placer, ends));
     let before = to.done();
-    let mut intact = take_messages(&mut state, ends, to, copying, placer);
+    let mut intact = take_messages(&mut taking, to, copying, placer);
     let mut n = to.done() - before;
-    if n == 0 && intact && state.ended == 0 && before > 0 && fails_later(s, fd) {
+    if n == 0 && intact && taking.state().ended == 0 && before > 0 && fails_later(s, fd) {
         // What came before it, and after the look above.
-        intact = take_messages(&mut state, ends, to, copying, placer);
+        intact = take_messages(&mut taking, to, copying, placer);
         n = to.done() - before;
-        if n == 0 && intact && state.ended == 0 {
+        if n == 0 && intact && taking.state().ended == 0 {
             return Ok(Got::End);
         }
-    } else if n == 0 && intact && state.ended == 0 {
-        match after_silence(s, fd, ends, &state)? {
+    } else if n == 0 && intact && taking.state().ended == 0 {
+        match after_silence(s, fd, ends, taking.state())? {
             Silence::Nothing => {}
             Silence::LookAgain => {
-                intact = take_messages(&mut state, ends, to, copying, placer);
+                intact = take_messages(&mut taking, to, copying, placer);
                 n = to.done() - before;
-                if n == 0 && intact && state.ended == 0 {
+                if n == 0 && intact && taking.state().ended == 0 {
                     return the_end(s, fd);
                 }
             }
             Silence::Left => {
-                let state = *state;
-                follow(guard, fd, state);
+                follow(guard, fd);
                 return by_kernel(s, fd, to, flags);
             }
         }
     }
     // What was written before the end is in place when the end is seen.
-    let placed = placer.filter(|_| n == 0).map(|placer| placer.place(ends));
+    let placed = placer.filter(|_| n == 0).map(|(placer, ends)| placer.place(ends));
     if !intact || placed == Some(Placed::Broken) {
         return Err(broken(s, fd, "a message or a placement breaks the protocol"));
     }
-    let ended = state.ended != 0;
-    let over = n > 0 && to.left() > 0 && is_over(&state, ends);
+    let ended = taking.state().ended != 0;
+    let over = n > 0 && to.left() > 0 && is_over(taking.state(), ends);
     if !peek {
-        state.flip();
+        taking.commit();
         follow_up(guard, n);
     }
     match n {
@@ -511,63 +511,46 @@ pub(super) fn copying(s: &Slot, flags: i32) -> Option<CopyHint> {
 /// Copies messages out until the buffers are full or none is left. False when the peer broke a
 /// rule.
 pub(super) fn take_messages(
-    state: &mut RecvState,
-    ends: &Ends,
+    taking: &mut Taking<'_>,
     to: &mut Cursor<'_>,
     copying: Option<CopyHint>,
-    placer: Option<Placer<'_>>,
+    placer: Option<(Placer<'_>, &Ends)>,
 ) -> bool {
     while to.left() > 0 {
-        if state.readable() == 0 {
-            if state.ended != 0 {
+        let readable = taking.state().readable();
+        if readable == 0 {
+            if taking.state().ended != 0 {
                 return true;
             }
-            let Some(word) = ends.incoming.poll_data(state.data_position) else { return true };
+            let Some(word) = taking.arrived() else { return true };
             // Only now: what was written to our mappings before this message is there, as the
             // message is.
-            match placer.map_or(Placed::All, |placer| placer.place(ends)) {
+            match placer.map_or(Placed::All, |(placer, ends)| placer.place(ends)) {
                 Placed::All => {}
                 Placed::NotNow => return true,
                 Placed::Broken => return false,
             }
-            state.data_position = state.data_position.wrapping_add(1);
-            if !accept_word(state, word) {
+            if taking.accept(word).is_err() {
                 return false;
             }
             continue;
         }
-        let region = state.half().next_read();
         let Some((at, room)) = to.stretch() else { return true };
-        let n = region.len.min(u32::try_from(room).unwrap_or(u32::MAX));
-        let offset = bank_start(state.current) + u64::from(region.offset);
-        // SAFETY: the cursor's stretch is writable for n bytes, as the program vouched, and not the
-        // arena.
-        let copy = |hint| unsafe { ends.incoming.read(offset, n as usize, at, hint) };
-        if !copying.is_none_or(copy) {
-            return false;
+        let n = readable.min(u32::try_from(room).unwrap_or(u32::MAX));
+        match copying {
+            None => taking.skip(n),
+            Some(hint) => {
+                // SAFETY: the cursor's stretch is writable for n bytes, as the program vouched, and
+                // not the arena.
+                let copied = unsafe { taking.copy_out(n, at, hint) };
+                if copied.is_err() {
+                    return false;
+                }
+            }
         }
-        state.half().on_read(n);
         to.advance(n as usize);
     }
     true
-}
-
-/// Feeds one message word to the receiving half; false when it breaks a rule.
-#[inline]
-pub(crate) fn accept_word(state: &mut RecvState, word: u32) -> bool {
-    match Word(word).message() {
-        Ok(Message::Data(len)) => {
-            state.current = u32::from(len & layout::LARGE_BANK != 0);
-            state.half().on_data(len & !layout::LARGE_BANK).is_ok()
-        }
-        Ok(Message::Ctrl(Ctrl::Shutdown | Ctrl::Disconnect)) => {
-            state.ended = 1;
-            true
-        }
-        // `wire-protocol §4.1`: other words are no-ops; but only a broken peer sends them in this
-        // lane.
-        _ => false,
-    }
 }
 
 enum Silence {
@@ -637,7 +620,7 @@ pub(super) fn quiet(guard: &RecvGuard<'_>) -> bool {
         && state.owed == 0
         // Stored last by whoever changed the state: a holder that died before it may have owed
         // something.
-        && s.unread_hint.load(Ordering::Relaxed) == unread_word(state)
+        && s.unread_hint.load(Ordering::Relaxed) == state.hint()
         && state.readable() == 0
         && ends.incoming.poll_data(state.data_position).is_none()
         && marks::end(&ends.incoming).is_none()

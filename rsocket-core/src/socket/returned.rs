@@ -7,12 +7,11 @@
 use std::os::fd::RawFd;
 
 use super::guard::RecvGuard;
-use super::room::commit;
+use super::room::follow_up;
 use crate::attach::link::Ends;
 use crate::attach::{cause, marks};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId};
-use crate::device::shm::channel::RecvState;
 use crate::host::kernel;
 
 /// The sender has gone back to TCP: so does the receiver once the window is empty, before anybody
@@ -26,12 +25,12 @@ pub(crate) fn follow_back(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
         return;
     }
     let Some(mut guard) = RecvGuard::take(s, ends) else { return };
-    let state = *guard.view();
+    let state = guard.view();
     let empty = state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
     let done =
         empty && marks::end(&ends.incoming) == Some(state.total()) && (on_device() || stays());
     if done {
-        follow(&mut guard, fd, state);
+        follow(&mut guard, fd);
     }
     drop(guard);
     if done {
@@ -40,8 +39,8 @@ pub(crate) fn follow_back(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
 }
 
 /// The window is empty, up to the sender's mark: from here on TCP has the bytes.
-pub(super) fn follow(guard: &mut RecvGuard<'_>, fd: RawFd, state: RecvState) {
-    commit(guard, state, 0);
+pub(super) fn follow(guard: &mut RecvGuard<'_>, fd: RawFd) {
+    follow_up(guard, 0);
     cause::heard(guard.s, guard.ends);
     guard.s.set_receive_mode(ReceiveMode::Returned);
     kernel::acknowledge_at_once(fd);

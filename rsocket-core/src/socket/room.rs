@@ -3,89 +3,20 @@
 //!
 //! Knows the states of the channel's ends and what is shown of them; must not know how bytes are
 //! taken ([`super::receive`]) or put, nor which thread waits for the room. Entry points:
-//! [`commit`], [`follow_up`], [`give_back`], [`Due`]; [`sent`], [`show_room`], [`no_room`].
+//! [`follow_up`], [`follows`]; [`sent`], [`show_room`], [`no_room`].
 
 use core::sync::atomic::Ordering;
 
 use super::guard::RecvGuard;
-use crate::attach::link::Ends;
 use crate::conn::slot::{Slot, flag};
-use crate::device::shm::channel::banks::entry;
-use crate::device::shm::channel::{LARGE, RecvState, SMALL, SendState};
-use crate::device::shm::layout::{self, SEGMENTS};
+use crate::device::shm::channel::SendState;
+use crate::device::shm::layout::SEGMENTS;
 use crate::live::tally;
 use crate::live::{self, Record};
 use crate::proto::SendHalf;
-use crate::sync::guarded::Held;
-use crate::wire::sge::Sge;
 
 /// Updates after which a sleeping sender is woken: half of a bank's segments.
 const WAKE_AT: u32 = SEGMENTS as u32 / 2;
-
-/// An update that is to be published: room, or credit, or both.
-pub(crate) struct Due {
-    position: u32,
-    word: u32,
-    entry: Option<(usize, Sge)>,
-}
-
-impl Due {
-    /// The next update that the state owes the sender, if there is one; the state counts it as
-    /// said.
-    pub(crate) fn next(state: &mut RecvState) -> Option<Self> {
-        for bank in [SMALL, LARGE] {
-            let Some(update) = state.banks.get_mut(bank).and_then(|half| half.next_update(false))
-            else {
-                continue;
-            };
-            let position = state.control_position;
-            state.control_position = position.wrapping_add(1);
-            state.owed = state.owed.saturating_add(1);
-            let word = update.word.0 | (bank as u32 * layout::LARGE_BANK);
-            return Some(match update.entry {
-                None => Self { position, word, entry: None },
-                Some((index, region)) => Self {
-                    position,
-                    word: word | layout::WITH_ENTRY,
-                    entry: Some((bank * SEGMENTS + index as usize, entry(bank, region))),
-                },
-            });
-        }
-        None
-    }
-
-    /// Says it to the sender: the entry first, then the word that announces it.
-    pub(crate) fn publish(&self, ends: &Ends) {
-        if let Some((index, entry)) = self.entry {
-            ends.incoming.post_entry(index, entry);
-        }
-        ends.incoming.publish_control(self.position, self.word);
-    }
-}
-
-/// Sends the updates that are due.
-#[inline(never)]
-pub(crate) fn give_back(held: &mut Held<'_, RecvState>, ends: &Ends) {
-    while held.view().owes() {
-        let mut state = held.draft();
-        let Some(due) = Due::next(&mut state) else { return };
-        due.publish(ends);
-        state.flip();
-    }
-}
-
-/// What [`super::ready::data_waiting`] needs to know of the receiving state: position in the data
-/// lane and unread bytes.
-pub(super) fn unread_word(state: &RecvState) -> u64 {
-    u64::from(state.data_position) << 32 | u64::from(state.readable())
-}
-
-/// Publishes that `n` bytes were consumed, as a state says that was edited elsewhere, and what
-/// follows from it.
-pub(super) fn commit(guard: &mut RecvGuard<'_>, state: RecvState, n: usize) {
-    guard.set(state);
-    follow_up(guard, n);
-}
 
 /// As [`follows`], out of line: for calls that are long anyway.
 #[inline(never)]
@@ -104,21 +35,20 @@ pub(super) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
         tally::received_shm(s, shown, n);
     }
     if guard.view().owes() {
-        give_back(guard, ends);
+        guard.receiver().give_back();
     }
     let mut state = guard.view();
     if state.ended != 0 && !s.has(flag::ENDED) {
         s.set(flag::ENDED);
     }
-    let unread = unread_word(state);
+    let unread = state.hint();
     // A sender that sleeps is woken when it can write for a while, or when nothing is left to read:
     // waking it costs as much as copying a segment. (TCP calls a socket writable at a third.)
     let drained =
         || state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
     if state.owed >= WAKE_AT || (state.owed > 0 && drained()) {
-        let mut draft = guard.draft();
-        draft.owed = 0;
-        state = draft.flip();
+        guard.receiver().told();
+        state = guard.view();
         s.wake_due.store(1, Ordering::Relaxed);
     }
     if let Some(r) = shown {

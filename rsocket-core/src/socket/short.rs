@@ -10,18 +10,15 @@
 use core::sync::atomic::Ordering;
 
 use super::guard::{RecvGuard, SendGuard};
-use super::receive::accept_word;
 use super::vectors::Cursor;
 use super::{reader, room};
-use crate::attach::link::{self, Ends};
+use crate::attach::link;
 use crate::attach::marks;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, flag};
-use crate::device::shm::channel::banks::bank_start;
-use crate::device::shm::channel::{RecvState, SMALL};
+use crate::device::shm::channel::receiver::First;
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
-use crate::wire::word::{Message, Word};
 
 /// Of so many messages one is sent the ordinary way when it is time to ask whether anybody reads
 /// them ([`reader::check`]).
@@ -150,24 +147,21 @@ pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize>
 #[inline(always)]
 fn from_window(guard: &mut RecvGuard<'_>, buffer: &libc::iovec) -> Option<usize> {
     let (s, ends) = (guard.s, guard.ends);
-    let state = guard.view();
-    if state.ended != 0 {
-        return None;
-    }
+    let receiver = guard.receiver();
     // Each word is read once, and once only: a peer may change it.
-    let mut next = None;
-    if state.readable() == 0 {
-        // Nothing there, or something else than bytes: not ours to judge.
-        next = Some(data_at(ends, state.data_position)?);
-    }
-    let mut all_small = state.current as usize == SMALL;
-    // What is done to it is what `follow` can do again, unless the large bank is read.
-    let mut state = guard.amend(RecvState::follow);
-    let first = state.data_position;
+    let mut next = match receiver.first() {
+        First::Here => None,
+        First::Arrived(word) => Some(word),
+        // Something else than bytes is not ours to judge.
+        First::Nothing => return None,
+    };
+    let mut taking = receiver.take();
+    let first = taking.state().data_position;
     let mut done = 0;
     while done < buffer.iov_len {
-        if state.readable() == 0 {
-            let Some(word) = next.take().or_else(|| data_at(ends, state.data_position)) else {
+        if taking.state().readable() == 0 {
+            let arrived = || taking.arrived().filter(|word| word.is_bytes());
+            let Some(word) = next.take().or_else(arrived) else {
                 // Behind the last byte of a sender that has gone back, the same call goes on with
                 // TCP's.
                 if marks::is_decided(&ends.incoming) {
@@ -175,45 +169,21 @@ fn from_window(guard: &mut RecvGuard<'_>, buffer: &libc::iovec) -> Option<usize>
                 }
                 break;
             };
-            state.data_position = state.data_position.wrapping_add(1);
-            if !accept_word(&mut state, word) {
-                // What broke a rule the ordinary way finds again: nothing was published.
-                return None;
-            }
-            all_small &= state.current as usize == SMALL;
+            // What broke a rule the ordinary way finds again: nothing was committed.
+            taking.accept(word).ok()?;
         }
-        let region = state.half().next_read();
-        let n = region.len.min(u32::try_from(buffer.iov_len - done).unwrap_or(u32::MAX));
-        let offset = bank_start(state.current) + u64::from(region.offset);
+        let left = u32::try_from(buffer.iov_len - done).unwrap_or(u32::MAX);
+        let n = taking.state().readable().min(left);
         // SAFETY: the program vouched that its buffer is writable, of which `done` bytes are used;
         // it is not the arena.
-        let copied = unsafe {
-            let at = buffer.iov_base.cast::<u8>().add(done);
-            ends.incoming.read(offset, n as usize, at, CopyHint::Ordinary)
-        };
-        if !copied {
-            return None;
-        }
-        state.half().on_read(n);
+        unsafe { taking.copy_out(n, buffer.iov_base.cast::<u8>().add(done), CopyHint::Ordinary) }
+            .ok()?;
         done += n as usize;
     }
     if done == 0 {
         return None;
     }
-    s.pace.after(state.data_position.wrapping_sub(first));
-    if all_small {
-        state.flip_amended();
-    } else {
-        state.flip();
-    }
+    s.pace.after(taking.commit().data_position.wrapping_sub(first));
     room::follows(guard, done);
     Some(done)
-}
-
-/// The word of a message with bytes that is published there.
-#[inline(always)]
-fn data_at(ends: &Ends, position: u32) -> Option<u32> {
-    ends.incoming
-        .poll_data(position)
-        .filter(|word| matches!(Word(*word).message(), Ok(Message::Data(_))))
 }

@@ -12,7 +12,6 @@ use std::os::fd::RawFd;
 
 use super::file::{Step, fill};
 use super::guard::{RecvGuard, SendGuard};
-use super::receive::accept_word;
 use super::room::follow_up;
 use super::send::{Into, open_large};
 use super::vectors::Cursor;
@@ -22,7 +21,6 @@ use crate::attach::marks;
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
-use crate::wire::word::{Message, Word};
 use crate::{relay, sys};
 
 /// As much of the stream as goes by way of memory of ours, where the channel is not all there is: a
@@ -217,30 +215,22 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
 pub(super) fn take_messages(guard: &mut RecvGuard<'_>, pipe: Pipe, length: usize) -> usize {
     let mut moved = 0;
     while moved < length {
-        let ends = guard.ends;
-        let mut state = guard.draft();
-        while state.readable() == 0 {
-            let Some(word) = ends.incoming.poll_data(state.data_position) else { return moved };
+        let mut taking = guard.receiver().take();
+        while taking.state().readable() == 0 {
+            let Some(word) = taking.arrived() else { return moved };
             // An end, or nonsense, is for the ordinary way.
-            if !matches!(Word(word).message(), Ok(Message::Data(_))) || state.ended != 0 {
-                return moved;
-            }
-            state.data_position = state.data_position.wrapping_add(1);
-            if !accept_word(&mut state, word) {
+            if !word.is_bytes() || taking.state().ended != 0 || taking.accept(word).is_err() {
                 return moved;
             }
         }
-        let region = state.half().next_read();
-        let n = (region.len as usize).min(length - moved);
-        let offset = crate::device::shm::channel::banks::bank_start(state.current)
-            + u64::from(region.offset);
-        let Some(from) = ends.incoming.payload(offset, n) else { return moved };
+        let n = (taking.state().readable() as usize).min(length - moved);
+        let Ok(from) = taking.memory() else { return moved };
         let taken = pipe.put(from, n).min(n);
         if taken == 0 {
             return moved;
         }
-        state.half().on_read(taken as u32);
-        state.flip();
+        taking.skip(taken as u32);
+        taking.commit();
         follow_up(guard, taken);
         moved += taken;
         if taken < n {

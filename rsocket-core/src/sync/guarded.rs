@@ -26,23 +26,6 @@ pub struct Guarded<T> {
 unsafe impl<T: Copy + Send> Sync for Guarded<T> {}
 
 impl<T: Copy> Guarded<T> {
-    /// A state whose lock is free.
-    #[must_use]
-    pub const fn new(value: T) -> Self {
-        Self {
-            lock: OwnedLock::new(),
-            current: AtomicU32::new(0),
-            near: AtomicU32::new(0),
-            copies: [UnsafeCell::new(value), UnsafeCell::new(value)],
-        }
-    }
-
-    /// What the lock gives, to who has the state to itself.
-    #[inline(always)]
-    pub fn get_mut(&mut self) -> Held<'_, T> {
-        Held(self)
-    }
-
     /// Takes the lock, and has `repair` look after what a holder left that died. `None` when this
     /// very thread holds it: we are in a signal handler that interrupted it, and must not wait for
     /// ourselves. May wait for the holder, spinning and then asleep; no section is long.
@@ -100,6 +83,35 @@ impl<T: Copy> Guarded<T> {
         // Release: pairs with the acquire of the lock in a holder that breaks it after our death,
         // so that it sees the whole copy that the index names.
         self.current.store(to as u32, Ordering::Release);
+    }
+}
+
+/// The same for a state that has one owner, who needs no lock.
+pub struct Own<T>(Guarded<T>);
+
+impl<T: Copy> Own<T> {
+    /// With this value.
+    #[must_use]
+    pub const fn new(value: T) -> Self {
+        Self(Guarded {
+            lock: OwnedLock::new(),
+            current: AtomicU32::new(0),
+            near: AtomicU32::new(0),
+            copies: [UnsafeCell::new(value), UnsafeCell::new(value)],
+        })
+    }
+
+    /// The valid state.
+    #[inline(always)]
+    pub fn view(&self) -> &T {
+        // SAFETY: nobody else has the lock, and who drafts borrows this (hold); the index is 0 or 1.
+        unsafe { &*self.0.copies.get_unchecked(self.0.current()).get() }
+    }
+
+    /// What a lock gives.
+    #[inline(always)]
+    pub const fn hold(&mut self) -> Held<'_, T> {
+        Held(&self.0)
     }
 }
 

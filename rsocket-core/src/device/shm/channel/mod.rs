@@ -2,15 +2,19 @@
 //!
 //! Knows the protocol's halves ([`crate::proto`]) and the memory of one [`direction`]; must not
 //! know sockets, who waits, or why a connection has a channel. Entry points: [`Sender`],
-//! [`fresh`].
+//! [`Receiver`], [`fresh`].
 //!
 //! [`direction`]: super::direction
 
 pub mod banks;
+pub mod receiver;
 pub mod sender;
 pub mod state;
+#[cfg(test)]
+mod tests;
 
 pub use banks::{Beyond, LARGE, SMALL};
+pub use receiver::{Next, Receiver, Taking};
 pub use sender::{Refused, Reservation, Sender};
 pub use state::{RecvState, SendState, fresh};
 

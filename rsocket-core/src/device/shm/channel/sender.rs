@@ -108,11 +108,33 @@ impl<'a> Sender<'a> {
     /// [`Broken`], and nothing was taken.
     #[inline(never)]
     pub fn refresh(&mut self) -> Result<(), Broken> {
+        self.take_back(|| Ok::<_, Broken>(()))
+    }
+
+    /// As [`Self::refresh`]. A model of a sender that dies on the way has `step` fail there.
+    ///
+    /// # Errors
+    /// As [`Self::refresh`], and that of `step`.
+    #[cfg(shuttle)]
+    pub fn refresh_in_steps<E: From<Broken>>(
+        &mut self,
+        step: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.take_back(step)
+    }
+
+    #[inline(always)]
+    fn take_back<E: From<Broken>>(
+        &mut self,
+        mut step: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut state = self.state.draft();
         while let Some(word) = self.to.poll_control(state.control_position) {
             state.control_position = state.control_position.wrapping_add(1);
+            step()?;
             given_back(&mut state, self.to, word)?;
         }
+        step()?;
         state.flip();
         Ok(())
     }
@@ -229,6 +251,9 @@ impl<'a> Reservation<'a> {
     }
 
     /// As [`Self::commit`]. A model of a sender that dies on the way has `step` fail there.
+    ///
+    /// # Errors
+    /// That of `step`.
     #[cfg(shuttle)]
     pub fn commit_in_steps<E>(
         self,
@@ -238,7 +263,10 @@ impl<'a> Reservation<'a> {
     }
 
     #[inline(always)]
-    fn in_steps<E>(self, mut step: impl FnMut(Step) -> Result<(), E>) -> Result<&'a SendState, E> {
+    pub(super) fn in_steps<E>(
+        self,
+        mut step: impl FnMut(Step) -> Result<(), E>,
+    ) -> Result<&'a SendState, E> {
         let Self { state, to, position, bank, filled, .. } = self;
         let small = bank == SMALL;
         // What is done to it for a message in the small bank is what `follow` can do again.

@@ -111,22 +111,35 @@ impl RecvState {
         if self.current as usize == LARGE { large } else { small }
     }
 
+    /// As [`Self::half`], to be looked at.
+    #[must_use]
+    #[inline]
+    pub fn reading(&self) -> &RecvHalf {
+        let [small, large] = &self.banks;
+        if self.current as usize == LARGE { large } else { small }
+    }
+
     /// Where in the receive buffer the next bytes are, or will be if they come in the bank of the
     /// last ones.
     #[must_use]
     #[inline]
     pub fn next_bytes(&self) -> u64 {
-        let [small, large] = &self.banks;
-        let half = if self.current as usize == LARGE { large } else { small };
-        bank_start(self.current) + u64::from(half.next_read().offset)
+        bank_start(self.current) + u64::from(self.reading().next_read().offset)
     }
 
     /// Unread bytes of the current message.
     #[must_use]
     #[inline]
     pub fn readable(&self) -> u32 {
-        let [small, large] = &self.banks;
-        if self.current as usize == LARGE { large.readable() } else { small.readable() }
+        self.reading().readable()
+    }
+
+    /// What a look without the lock goes by: the position in the data lane, and the unread bytes
+    /// of the current message.
+    #[must_use]
+    #[inline(always)]
+    pub fn hint(&self) -> u64 {
+        u64::from(self.data_position) << 32 | u64::from(self.readable())
     }
 }
 
