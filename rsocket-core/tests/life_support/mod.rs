@@ -13,15 +13,17 @@ use rsocket_core::attach::{detach, marks};
 use rsocket_core::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use rsocket_core::conn::slot::{Slot, flag};
 use rsocket_core::device::shm::channel::banks::entry;
-use rsocket_core::device::shm::channel::{Beyond, RecvState, SendState};
+use rsocket_core::device::shm::channel::sender::Step;
+use rsocket_core::device::shm::channel::{
+    Beyond, Broken, Next, Receiver, RecvState, Refused, SendState, Sender, Taking,
+};
 use rsocket_core::device::shm::copy::CopyHint;
 use rsocket_core::device::shm::direction::Direction;
 use rsocket_core::device::shm::layout;
 use rsocket_core::proto::{RecvHalf, RecvParams, SendHalf};
 use rsocket_core::socket::guard;
-use rsocket_core::sync::guarded::{Draft, Held};
+use rsocket_core::sync::guarded::Held;
 use rsocket_core::sync::lock::{self, Os, Taken};
-use rsocket_core::wire::word::{Message, Word};
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use shuttle::thread;
@@ -40,6 +42,12 @@ pub fn explore(model: impl Fn() + Copy + Send + Sync + 'static) {
 #[derive(Debug)]
 pub struct Died;
 type Lived<T> = Result<T, Died>;
+
+impl From<Broken> for Died {
+    fn from(_: Broken) -> Self {
+        panic!("what was given back breaks a rule");
+    }
+}
 
 #[derive(Default)]
 struct Tcp {

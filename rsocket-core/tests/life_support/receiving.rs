@@ -191,19 +191,19 @@ impl Me<'_> {
             return Ok(Answer::Nothing);
         }
         let mut held = self.receiving();
-        let mut state = held.draft();
-        let mut bytes = self.take_messages(&mut state, want)?;
+        let mut taking = Receiver::new(held.reborrow(), &w.lane).take();
+        let mut bytes = self.take_messages(&mut taking, want)?;
         if bytes.is_empty() {
             // As `after_silence`.
             let end = marks::end(&w.lane);
             self.step()?;
             if let Some(end) = end
-                && w.lane.poll_data(state.data_position).is_none()
+                && taking.arrived().is_none()
             {
-                if end != state.total() {
+                if end != taking.state().total() {
                     return Ok(self.broken("the end mark is elsewhere"));
                 }
-                self.commit(state, &[])?;
+                self.commit(taking, &[])?;
                 s.set_receive_mode(ReceiveMode::Returned);
                 self.step()?;
                 return Ok(self.from_kernel(want));
@@ -216,39 +216,33 @@ impl Me<'_> {
                     return Ok(self.broken("bytes beyond the cut"));
                 }
             } else if fin {
-                bytes = self.take_messages(&mut state, want)?;
+                bytes = self.take_messages(&mut taking, want)?;
                 if bytes.is_empty() {
                     return Ok(Answer::End);
                 }
             }
         }
         // Also when nothing came: what a dead holder did not give back is due.
-        self.commit(state, &bytes)?;
+        self.commit(taking, &bytes)?;
         Ok(if bytes.is_empty() { Answer::Nothing } else { Answer::Bytes })
     }
 
-    pub(super) fn take_messages(&self, state: &mut RecvState, want: usize) -> Lived<Vec<u8>> {
-        let w = self.world;
+    /// As `receive::take_messages`.
+    fn take_messages(&self, taking: &mut Taking<'_>, want: usize) -> Lived<Vec<u8>> {
         let mut out = vec![];
         while out.len() < want {
-            if state.readable() == 0 {
-                let Some(word) = w.lane.poll_data(state.data_position) else { break };
-                state.data_position = state.data_position.wrapping_add(1);
-                let Ok(Message::Data(len)) = Word(word).message() else { panic!("{word:x}") };
-                state.current = 0;
-                state.half().on_data(len).expect("a message in its place");
-                continue;
-            }
+            let readable = match taking.next().expect("a message in its place") {
+                Next::Bytes(n) => n as usize,
+                Next::Nothing => break,
+                Next::End => panic!("nobody says so here"),
+            };
             self.step()?;
-            let region = state.half().next_read();
-            let n = (region.len as usize).min(want - out.len());
+            let n = readable.min(want - out.len());
             let mut piece = [0u8; 8];
             // SAFETY: at most two bytes, into eight.
-            assert!(unsafe {
-                w.lane.read(u64::from(region.offset), n, piece.as_mut_ptr(), CopyHint::Ordinary)
-            });
+            unsafe { taking.copy_out(n as u32, piece.as_mut_ptr(), CopyHint::Ordinary) }
+                .expect("a message in the buffer");
             out.extend(&piece[..n]);
-            state.half().on_read(n as u32);
         }
         Ok(out)
     }
@@ -257,54 +251,30 @@ impl Me<'_> {
     fn quiet(&self) -> bool {
         let (w, s, held) = (self.world, self.world.to, self.receiving());
         let state = held.view();
-        s.unread_hint.load(Ordering::Relaxed) == unread_word(state)
+        s.unread_hint.load(Ordering::Relaxed) == state.hint()
             && state.readable() == 0
             && w.lane.poll_data(state.data_position).is_none()
             && marks::end(&w.lane).is_none()
     }
 
-    /// As `receive::publish`. A receiver that dies before the state is published has not received.
-    pub(super) fn commit(&self, state: Draft<'_, RecvState>, bytes: &[u8]) -> Lived<()> {
+    /// As what follows in `receive::from_device`. A receiver that dies before the commit has not
+    /// received.
+    fn commit(&self, taking: Taking<'_>, bytes: &[u8]) -> Lived<()> {
         let (w, s) = (self.world, self.world.to);
         self.step()?;
-        state.flip();
+        taking.commit();
         w.received.lock().unwrap().extend(bytes);
         self.step()?;
         self.give_back()?;
-        s.unread_hint.store(unread_word(self.receiving().view()), Ordering::Release);
+        s.unread_hint.store(self.receiving().view().hint(), Ordering::Release);
         self.step()
     }
 
-    /// As `room::give_back`.
+    /// As in `room::follows`.
     pub(super) fn give_back(&self) -> Lived<()> {
-        let (w, mut held) = (self.world, self.receiving());
-        for bank in 0..2 {
-            loop {
-                let mut state = held.draft();
-                assert_eq!(
-                    state.banks[bank].owes(),
-                    { state.banks[bank] }.next_update(false).is_some()
-                );
-                let Some(update) = state.banks[bank].next_update(false) else { break };
-                let position = state.control_position;
-                state.control_position = position.wrapping_add(1);
-                self.step()?;
-                if let Some((index, region)) = update.entry {
-                    w.lane
-                        .post_entry(bank * layout::SEGMENTS + index as usize, entry(bank, region));
-                    self.step()?;
-                }
-                let with = if update.entry.is_some() { layout::WITH_ENTRY } else { 0 };
-                w.lane.publish_control(
-                    position,
-                    update.word.0 | (bank as u32 * layout::LARGE_BANK) | with,
-                );
-                self.step()?;
-                state.flip();
-                self.step()?;
-            }
-        }
-        Ok(())
+        let mut held = self.receiving();
+        Receiver::new(held.reborrow(), &self.world.lane).give_back_in_steps(|_| self.step())?;
+        self.step()
     }
 
     /// As `detach::refuse`, for the bytes that come in.
@@ -338,9 +308,4 @@ impl Me<'_> {
         s.set_phase(Phase::Refused);
         Ok(())
     }
-}
-
-/// As in `receive`.
-fn unread_word(state: &RecvState) -> u64 {
-    u64::from(state.data_position) << 32 | u64::from(state.readable())
 }

@@ -152,60 +152,38 @@ impl Me<'_> {
         self.step()
     }
 
-    /// As `send::into_device`, by one bank and in small pieces.
+    /// As `send::into_device`, in small pieces.
     pub(super) fn into_device(&self, bytes: &[u8]) -> Lived<usize> {
         let (w, mut held) = (self.world, self.sending());
+        let mut sender = Sender::new(held.reborrow(), &w.lane);
         let mut done = 0;
         while done < bytes.len() {
-            let mut state = held.draft();
-            if state.banks[0].room() == 0 {
-                self.refresh(&mut state)?;
+            if sender.state().banks[0].room() == 0 {
+                sender.refresh_in_steps(|| self.step())?;
                 self.step()?;
-                state.flip();
-                self.step()?;
-                state = held.draft();
             }
             let left = (bytes.len() - done).min(2) as u32;
-            let Some(write) = state.banks[0].next_data(left) else { break };
-            let len = write.target.len as usize;
-            let piece = &bytes[done..done + len];
+            let mut message = match sender.reserve(left) {
+                Ok(message) => message,
+                Err(Refused::Full) => break,
+                Err(Refused::Broken) => panic!("a place outside the buffer"),
+            };
+            let piece = &bytes[done..done + message.len()];
             self.step()?;
             // SAFETY: the piece is readable, and not the direction's memory.
-            assert!(unsafe {
-                w.lane.write(write.target.addr, piece.as_ptr(), len, CopyHint::Ordinary)
-            });
+            assert!(unsafe { message.fill(piece.as_ptr(), piece.len(), CopyHint::Ordinary) });
             self.step()?;
-            let position = state.data_position;
-            state.data_position = position.wrapping_add(1);
+            message.commit_in_steps(|step| {
+                if step == Step::Published {
+                    // From here on the bytes are the peer's, whatever becomes of us.
+                    w.accepted(piece);
+                }
+                self.step()
+            })?;
             self.step()?;
-            w.lane.publish_data(position, write.word.0);
-            // From here on the bytes are the peer's, whatever becomes of us.
-            w.accepted(piece);
-            self.step()?;
-            state.flip();
-            self.step()?;
-            done += len;
+            done += piece.len();
         }
         Ok(done)
-    }
-
-    /// As `send::refresh`.
-    pub(super) fn refresh(&self, state: &mut SendState) -> Lived<()> {
-        let w = self.world;
-        while let Some(word) = w.lane.poll_control(state.control_position) {
-            state.control_position = state.control_position.wrapping_add(1);
-            let bank = usize::from(word & layout::LARGE_BANK != 0);
-            let plain = word & !(layout::LARGE_BANK | layout::WITH_ENTRY);
-            let Ok(Message::Sgl(limit)) = Word(plain).message() else { panic!("{word:x}") };
-            self.step()?;
-            if word & layout::WITH_ENTRY != 0 {
-                let index = state.banks[bank].expected_entry().expect("an entry in its turn");
-                let entry = w.lane.peek_entry(bank * layout::SEGMENTS + index as usize);
-                state.banks[bank].on_entry(index, entry).expect("an entry in its turn");
-            }
-            state.banks[bank].on_credit(u32::from(limit)).expect("a credit in its range");
-        }
-        Ok(())
     }
 
     /// As `detach::give_way`.
