@@ -57,12 +57,12 @@ const ROOMS: [&str; 31] = [
 /// Arrows that point up, and how many names they bring.
 const UP: [(&str, &str, usize); 16] = [
     ("attach", "relay", 4),
-    ("attach", "socket", 24),
+    ("attach", "socket", 23),
     ("datagram", "plain", 2),
     ("live", "attach", 2),
     ("live", "socket", 1),
     ("relay", "fork_safe", 4),
-    ("relay", "socket", 16),
+    ("relay", "socket", 14),
     ("socket", "datagram", 2),
     ("socket", "descriptors", 1),
     ("socket", "fork_safe", 6),
