@@ -3,6 +3,7 @@
 #include "pair.h"
 #include "set.h"
 
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 
 // The sender goes back by a call that only the kernel can do; what it sends then comes behind what
@@ -249,6 +250,37 @@ static void polled_set(int lfd) {
   close(s[0]), close(s[1]);
 }
 
+// What is added, or asked for anew, while others of its set are ready is told by the next call:
+// another kind of descriptor, and a connection that TCP has.
+static void added_beside(int lfd) {
+  static const uint32_t kinds[] = {EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLONESHOT};
+  char b[100] = "";
+  for (int i = 0; i < 12; i++) {
+    int s[2], tcp[2], ev = eventfd(1, EFD_NONBLOCK), ep;
+    two(lfd, s), two(lfd, tcp);
+    for (int k = 0; k < 100; k++) {
+      put(s[k & 1], b, 100);
+      get(s[~k & 1], b, 100);
+    }
+    put(tcp[0], b, 1);
+    here(tcp[1], 1);
+    ep = set_of(s[0], EPOLLOUT);
+    struct epoll_event e = {.data.u32 = 7}, got[4];
+    EQ(epoll_wait(ep, got, 4, 0), 1);
+    int other = i & 1 ? ev : tcp[1];
+    if (i >= 6) {
+      CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, other, &e));
+      EQ(epoll_wait(ep, got, 4, 0), 1);
+    }
+    e.events = kinds[i / 2 % 3];
+    CHECK(!epoll_ctl(ep, i >= 6 ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, other, &e));
+    EQ(epoll_wait(ep, got, 4, 0), 2);
+    CHECK(got[0].data.u32 == 7 || got[1].data.u32 == 7);
+    for (int k = 0; k < 2; k++) close(s[k]), close(tcp[k]);
+    close(ev), close(ep);
+  }
+}
+
 const test_case CASES[] = {
     {"behind_unread", behind_unread, NULL, SOLO | NOSHM},
     {"behind_unread_and_end", behind_unread_and_end, NULL, SOLO | NOSHM},
@@ -263,5 +295,6 @@ const test_case CASES[] = {
     {"end_that_was_read_first", untold_end, NULL, SOLO},
     {"end_that_was_read_first_of_a_passed", untold_end_of_a_passed, NULL, SOLO | NOSHM},
     {"polled_set_with_nothing_to_tell", polled_set, NULL, SOLO},
+    {"added_while_others_are_ready", added_beside, NULL, SOLO},
     {0},
 };

@@ -73,12 +73,15 @@ impl<S: Source> Registry<S> {
                 // The number was closed where no hook saw it, and is somebody else's now.
                 self.member_closing(fd);
             }
-            let result = call.kernel();
-            if op == EPOLL_CTL_ADD && result.is_ok() && self.is_set(fd) {
+            call.kernel()?;
+            if op != EPOLL_CTL_DEL {
+                self.kernel_has_news(epfd);
+            }
+            if op == EPOLL_CTL_ADD && self.is_set(fd) {
                 self.watch(fd);
                 self.nest(epfd, fd);
             }
-            return result;
+            return Ok(());
         };
         let Some(set) = self.get(epfd) else {
             // Errors for what is no epoll descriptor are the kernel's, so it goes first.
@@ -92,6 +95,15 @@ impl<S: Source> Registry<S> {
         // told.
         self.enter(set, |state| self.ctl_inside(set, state, call, slot))
             .unwrap_or_else(|| call.kernel())
+    }
+
+    /// The kernel has another entry, or a new one, of a file that is ready perhaps: the next wait
+    /// asks it, however much else there is to tell.
+    fn kernel_has_news(&'static self, epfd: RawFd) {
+        // Relaxed: a set that becomes special meanwhile asks the kernel first.
+        if let Some(set) = self.get(epfd).filter(|set| set.special.load(Ordering::Relaxed)) {
+            self.enter(set, |state| state.entry_news = true);
+        }
     }
 
     /// A set of which no hook saw the making: the kernel has taken the member.
@@ -171,6 +183,7 @@ impl<S: Source> Registry<S> {
                     }
                     _ => {
                         let (events, data) = call.wish()?;
+                        state.entry_news = true;
                         self.mirrored(set, state, call.fd, slot, events, data);
                     }
                 }

@@ -152,8 +152,9 @@ pub(crate) struct State<S: Source> {
     pub(crate) waits: u32,
     /// When the kernel was last asked, on the clock of `wait::ticks`.
     pub(crate) asked: u64,
-    /// An edge-triggered entry was set anew since the kernel was last asked, and has its say before
-    /// the member is judged: otherwise its edge would be told by the member and then by the entry.
+    /// Since the kernel was last asked, an edge-triggered entry was set anew, which has its say
+    /// before the member is judged: otherwise its edge would be told by the member and then by the
+    /// entry. Or the program has added something that the kernel answers for, or asked anew for it.
     pub(crate) entry_news: bool,
     /// Somebody polls the epoll descriptor itself, or has put it into another set.
     pub(crate) watched: bool,
