@@ -281,6 +281,34 @@ static void added_beside(int lfd) {
   }
 }
 
+// SO_RCVLOWAT, whenever it is set, has what is unread told once more if it is enough: by the
+// device, and by TCP behind it.
+static void low_water(int lfd) {
+  char b[200] = "";
+  for (int by_tcp = 0; by_tcp < 2; by_tcp++) {
+    int s[2], lows[] = {20, 20, 100, 1, 50, 49};
+    two(lfd, s);
+    for (int k = 0; k < 100; k++) {
+      put(s[k & 1], b, 100);
+      get(s[~k & 1], b, 100);
+    }
+    int ep = set_of(s[1], EPOLLIN | EPOLLET), level = set_of(s[1], EPOLLIN);
+    if (by_tcp) EQ(dprintf(s[0], "%049d", 0), 49);
+    else put(s[0], b, 49);
+    here(s[1], 49);
+    EQ(said(ep, patience(2000)), EPOLLIN);
+    quiet(ep);
+    for (int i = 0; i < 6; i++) {
+      CHECK(!setsockopt(s[1], SOL_SOCKET, SO_RCVLOWAT, &lows[i], sizeof lows[i]));
+      EQ(said(ep, 0), lows[i] > 49 ? 0 : EPOLLIN);
+      EQ(said(level, 0), lows[i] > 49 ? 0 : EPOLLIN);
+      quiet(ep);
+    }
+    get(s[1], b, 49);
+    close(ep), close(level), close(s[0]), close(s[1]);
+  }
+}
+
 const test_case CASES[] = {
     {"behind_unread", behind_unread, NULL, SOLO | NOSHM},
     {"behind_unread_and_end", behind_unread_and_end, NULL, SOLO | NOSHM},
@@ -296,5 +324,6 @@ const test_case CASES[] = {
     {"end_that_was_read_first_of_a_passed", untold_end_of_a_passed, NULL, SOLO | NOSHM},
     {"polled_set_with_nothing_to_tell", polled_set, NULL, SOLO},
     {"added_while_others_are_ready", added_beside, NULL, SOLO},
+    {"low_water_tells_again", low_water, NULL, SOLO | NOSHM},
     {0},
 };

@@ -98,6 +98,7 @@ fn was_set(fd: c_int, level: c_int, name: c_int) {
             if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT) =>
         {
             socket::low_water(slot, fd);
+            rsocket_core::readiness::epoll::said_anew(slot);
         }
         Entry::Connection(_) | Entry::Listener(_)
             if (level, name) == (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) =>

@@ -176,6 +176,12 @@ pub fn starved(slot: SlotId) {
     REGISTRY.starved(slot);
 }
 
+/// SO_RCVLOWAT was set on this socket: the kernel tells edge-triggered members once more of what
+/// there is, if it is enough now.
+pub fn said_anew(slot: SlotId) {
+    REGISTRY.said_anew(slot);
+}
+
 /// A sandbox is ahead: the kernel answers for every set again, whose members the program finds as
 /// it made them.
 pub fn dissolve() {

@@ -26,6 +26,7 @@ const LATER: usize = 16;
 const MODE: u64 = 1 << 32;
 const CLOSING: u64 = 2 << 32;
 const STARVED: u64 = 3 << 32;
+const SAID_ANEW: u64 = 4 << 32;
 
 /// One epoll object's mirror.
 pub(crate) struct Set<S: Source> {
@@ -338,6 +339,7 @@ impl<S: Source> Registry<S> {
         match (what & !0xffff_ffff, SlotId::from_raw(number)) {
             (MODE, Some(slot)) => self.remode(set, state, slot),
             (STARVED, Some(slot)) => self.starve(set, state, slot),
+            (SAID_ANEW, Some(slot)) => self.say_anew(set, state, slot),
             (CLOSING, _) => self.expel(set, state, number as RawFd),
             _ => {}
         }
@@ -391,6 +393,12 @@ impl<S: Source> Registry<S> {
         if home.is_some_and(|h| h.load(Ordering::Relaxed) != 0) {
             self.homes(home, |set| self.ask(set, STARVED, slot.raw()));
         }
+    }
+
+    /// See [`super::said_anew`].
+    pub fn said_anew(&'static self, slot: SlotId) {
+        let home = self.home_of_slot.get(slot.raw() as usize);
+        self.homes(home, |set| self.ask(set, SAID_ANEW, slot.raw()));
     }
 
     /// See [`super::member_closing`].
@@ -498,6 +506,19 @@ impl<S: Source> Registry<S> {
             if waits && member.live() {
                 (member.was_out, member.echo) = (false, false);
                 // Judged by the next wait, or armed now for one that goes on.
+                self.nudge(set, state, index, false);
+            }
+        }
+    }
+
+    fn say_anew(&'static self, set: &Set<S>, state: &mut State<S>, slot: SlotId) {
+        let mut at = state.first_of(slot);
+        while let Some(index) = at {
+            at = state.next_of(index);
+            let Some(member) = state.get_mut(index) else { continue };
+            let waits = member.edge_triggered() && member.wanted().contains(Events::IN);
+            if waits && member.live() {
+                member.edge = true;
                 self.nudge(set, state, index, false);
             }
         }
