@@ -109,7 +109,7 @@ static void pair(void) {
   socklen_t n;
   for (int e = 0; e < 2; e++) {
     g.sent[e] = g.received[e] = 0;
-    g.ended[e] = g.closed[e] = g.deaf[e] = g.back[e] = g.reset[e] = g.nagle[e] = 0;
+    g.ended[e] = g.closed[e] = g.deaf[e] = g.back[e] = g.reset[e] = g.nagle[e] = g.edge[e] = 0;
   }
   if (g.control < 0 && g.listener < 0) listen_here();
   address(&a, &n);

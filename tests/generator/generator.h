@@ -38,6 +38,8 @@ typedef struct {
   int back[2];              // what s[i] sends has gone by the kernel's hands (for `kinds`)
   int reset[2];             // s[i] gets a reset
   int nagle[2];             // TCP_NODELAY is off at s[i]
+  int edge[2];              // the set is to tell of bytes for s[i] by edges,
+  uint64_t told[2];         // and has, when s[!i] had sent so many
   int six, strict;          // addresses; whether what TCP alone can do is left out
   int listener, port, set, control;
   char keep[MOST + 4], out[OUT];

@@ -43,6 +43,7 @@ void do_number(int end) {
   // A registration stays with its old number: it is taken away first, so that the old number means
   // nothing any more.
   epoll_ctl(g.set, EPOLL_CTL_DEL, s, NULL);
+  g.edge[end] = 0;
   if (other != s) close(s);
   g.s[end] = other;
   SAY("%d number/%d = %s", end, how, other < 0 ? "none" : "ok");
@@ -117,6 +118,7 @@ void restore(const char *text) {
     to[i] = (unsigned char)v;
   }
   // Registrations are gone with the old set.
+  g.edge[0] = g.edge[1] = 0;
   g.set = epoll_create1(EPOLL_CLOEXEC);
 }
 void go_on(const char *role) {

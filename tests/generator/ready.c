@@ -39,7 +39,19 @@ static void by_epoll(int end) {
   struct epoll_event e = {.events = kinds[pick(10)], .data.u32 = (unsigned)end};
   unsigned wanted = e.events;
   int op = 1 + (int)pick(3), r = epoll_ctl(g.set, op, g.s[end], &e);
+  if (r == 0) {
+    g.edge[end] = op != EPOLL_CTL_DEL && wanted == (EPOLLIN | EPOLLET);
+    g.told[end] = UINT64_MAX;
+  }
   SAY("%d epoll_ctl %d %#x = %d %s", end, op, wanted, r, error(r));
+}
+
+// Bytes that were told of, and are unread, TCP may tell of again: when the peer acknowledges our own
+// end, which it does at once or some time later, as the last segments were; and where they come
+// again, since the connection goes back to TCP.
+static int may_be_told_again(int end) {
+  return g.edge[end] && g.s[end] >= 0 && g.told[end] == g.sent[!end] && (g.ended[end] || g.back[!end] || g.back[end]) &&
+         waiting(end) > 0;
 }
 
 // Twice: a call that finds one thing ready need not look for others, as long as the next call finds
@@ -50,6 +62,10 @@ static void by_wait(void) {
   for (int call = 0; call < 2; call++) {
     int r = spelling ? epoll_wait(g.set, e, 4, 0) : epoll_pwait(g.set, e, 4, 0, NULL);
     for (int i = 0; i < r; i++) seen[e[i].data.u32 & 1] |= e[i].events;
+  }
+  for (int end = 0; end < 2; end++) {
+    if (may_be_told_again(end)) seen[end] &= ~(unsigned)EPOLLIN;
+    if (seen[end] & EPOLLIN) g.told[end] = g.sent[!end];
   }
   SAY("epoll_wait = %#x %#x", seen[0], seen[1]);
 }
