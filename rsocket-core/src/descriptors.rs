@@ -24,6 +24,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
+use crate::conn::listeners;
 use crate::readiness;
 use crate::reason::Reason;
 use crate::socket::{self, SlotId};
@@ -108,6 +109,11 @@ pub fn find(fd: c_int) -> Option<SlotId> {
     connection(fd)
 }
 
+/// A number for the connection, other than `but`. A walk over the table.
+fn another(id: SlotId, but: c_int) -> Option<c_int> {
+    (0..end()).find(|fd| *fd != but && connection(*fd) == Some(id))
+}
+
 /// What a number stands for.
 #[inline(always)]
 pub fn entry(fd: c_int) -> Entry {
@@ -189,6 +195,9 @@ fn process() -> u32 {
 /// Says what a number stands for from now on. The caller has checked [`mine`].
 pub fn put(fd: c_int, entry: Entry) {
     if let (Some(w), Some(value)) = (word(fd), entry.word()) {
+        if end() == 0 {
+            listeners::know_numbers(another);
+        }
         END.fetch_max((fd as u32).saturating_add(1), Relaxed);
         w.store(value, Relaxed);
     }

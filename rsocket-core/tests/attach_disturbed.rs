@@ -13,6 +13,7 @@ use rsocket_core::attach::link;
 use rsocket_core::attach::rendezvous::{self, Channel, Offer};
 use rsocket_core::attach::trust::Tuple;
 use rsocket_core::attach::{arenas, marks, pairing};
+use rsocket_core::conn::arena_record;
 use rsocket_core::conn::machine::{Phase, ReceiveMode};
 use rsocket_core::conn::slot::{Slot, SlotId, flag};
 use rsocket_core::device::shm::channel::Beyond;
@@ -348,7 +349,7 @@ fn a_window_that_cannot_be_reached_is_no_inconsistency() {
     for sending in [false, true] {
         let (client, server) = ends(flag::STRICT);
         attach(&client, &server);
-        let arena = server.slot.arena.swap(arenas::MAX_ARENAS as u32, Ordering::Relaxed);
+        let arena = server.slot.arena.swap(arena_record::MAX_ARENAS as u32, Ordering::Relaxed);
         let byte = [libc::iovec { iov_base: (&raw const sending).cast_mut().cast(), iov_len: 1 }];
         let fd = server.stream.as_raw_fd();
         let tried = match sending {

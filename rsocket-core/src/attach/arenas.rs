@@ -9,13 +9,14 @@
 //! Must not know what is in a window, nor what a connection does with it ([`super::link`]). Entry
 //! points: [`claim`] and [`open`], then [`settled`]; [`map_found`].
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{OwnedFd, RawFd};
 
 use super::hello::Id;
 use super::mapping::{self, Mapping, mapping};
 use super::retired;
 use super::spare::{self, Loan};
+use crate::conn::arena_record::{ArenaRecord, MAX_ARENAS, MOST_WINDOWS};
 use crate::device::shm::arena::{Arena, OpenError};
 use crate::device::shm::bell::{self, Rang, far};
 use crate::reason::{Reason, refused};
@@ -25,62 +26,12 @@ use crate::sync::living;
 use crate::sync::lock::{Holding, OwnedLock};
 use crate::sys;
 
-/// Arenas that a family can have at one time.
-pub const MAX_ARENAS: usize = 2048;
-
-/// Windows of the largest arena that is made here.
-const MOST_WINDOWS: usize = 256;
-
 /// Arenas without a connection that are kept for the next one.
 const KEPT: usize = 4;
 
 const FREE: u32 = 0;
 const BUSY: u32 = 1;
 const READY: u32 = 2;
-
-/// What a family knows about one arena. All zeroes is a free record.
-#[repr(C)]
-pub struct ArenaRecord {
-    pub(super) state: AtomicU32,
-    /// Changes when the record is freed, so that a mapping can be told to be of another arena.
-    pub(super) generation: AtomicU32,
-    /// 0: made here, this side connects. 1: made by the peer, this side accepts.
-    pub(super) side: AtomicU32,
-    pub(super) windows: AtomicU32,
-    pub(super) id: [AtomicU64; 2],
-    pub(super) peer: [AtomicU64; 2],
-    /// The process that made or opened it, and the number of its descriptor there.
-    pub(super) owner: AtomicU32,
-    pub(super) fd: AtomicI32,
-    pub(super) peer_pid: AtomicU32,
-    /// Connections that use it.
-    pub(super) live: AtomicU32,
-    /// Windows that are promised to a connection which does not use them yet ([`claim`], [`open`]),
-    /// a bit for each: until [`settled`] no other thread may take the arena for idle. Changed by
-    /// the owner; set under its lock.
-    pub(super) promised: [AtomicU64; MOST_WINDOWS / 64],
-    /// Nonzero: the vault has a copy of its descriptor.
-    pub(super) in_vault: AtomicU32,
-    /// Windows given to connections and not known to be free again (side 0 only).
-    pub(super) taken: [AtomicU64; MOST_WINDOWS / 64],
-    /// The connection that has each window on this side; 0 is none, [`GUEST`] one that is still to
-    /// come.
-    pub(super) slot_of: [AtomicU32; MOST_WINDOWS],
-    /// Bells of the peer that were rung, to be forgotten with it.
-    pub(super) rung: [AtomicU64; RUNG],
-    /// Nonzero: the peer is in another network namespace, and is woken by a socket of that. The
-    /// owner's number of it, plus one.
-    pub(super) there: AtomicI32,
-}
-
-/// In `slot_of`: the window is kept for a connection that has no slot yet ([`super::link::keep`]).
-/// No slot has this number.
-pub(super) const GUEST: u32 = u32::MAX;
-const _: () = assert!(family::MAX_SLOTS < GUEST as usize);
-
-/// How many of the peer's bells a record remembers: one for each of its threads that sleep at a
-/// time.
-const RUNG: usize = 32;
 
 /// Serialises changes to this process's records and mappings. Never held across a sleep.
 pub(super) static LOCK: OwnedLock = OwnedLock::new();

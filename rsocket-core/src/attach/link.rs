@@ -7,12 +7,12 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::arenas::{
-    self, ArenaRecord, Claim, GUEST, keep_for_relatives, lock, map_found, mapped, mine, note_bell,
-    record, sweep,
+    self, Claim, keep_for_relatives, lock, map_found, mapped, mine, note_bell, record, sweep,
 };
 use super::hello::Id;
 use super::mapping;
 use crate::config::sizes::Size;
+use crate::conn::arena_record::{ArenaRecord, GUEST};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::arena::{Arena, Window};
 use crate::device::shm::channel::{self, Beyond, Receiver};
@@ -339,21 +339,7 @@ pub fn abandon(s: &Slot) {
         // First: who is killed in between leaves a user too many, never one that is taken away
         // twice.
         s.arena.store(0, Ordering::Release);
-        leave(r, w);
-    }
-}
-
-/// The window has no user any more.
-fn leave(r: &ArenaRecord, window: u32) {
-    free(r, window);
-    r.live.fetch_sub(1, Ordering::AcqRel);
-}
-
-/// It may be another connection's.
-fn free(r: &ArenaRecord, window: u32) {
-    if let Some(w) = r.slot_of.get(window as usize) {
-        // Release: pairs with the acquire in begin() and in free_window().
-        w.store(0, Ordering::Release);
+        r.leave(w);
     }
 }
 
@@ -374,7 +360,7 @@ impl Parted {
     pub(crate) fn close(self) {
         let accepts = self.ends.as_ref().is_some_and(|ends| ends.peer == 0);
         if accepts {
-            free(self.record, self.window);
+            self.record.free(self.window);
         }
         if let Some(ends) = &self.ends {
             super::marks::close(ends);
@@ -382,7 +368,7 @@ impl Parted {
             ends.wake_writer();
         }
         if !accepts {
-            free(self.record, self.window);
+            self.record.free(self.window);
         }
         self.record.live.fetch_sub(1, Ordering::AcqRel);
         if let Some(family) = family::get() {
@@ -407,13 +393,6 @@ pub(crate) fn part(s: &Slot) -> Option<Parted> {
 pub fn release(s: &Slot) {
     if let Some(window) = part(s) {
         window.close();
-    }
-}
-
-/// Takes the connection out of its record without touching the window: for relatives of the dead.
-pub fn forget(s: &Slot) {
-    if let Some(Parted { record, window, .. }) = part(s) {
-        leave(record, window);
     }
 }
 
@@ -550,7 +529,8 @@ mod tests {
         let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let id = family::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).unwrap();
         // A record that no arena of this process gets to.
-        let r = record(family::get().unwrap(), arenas::MAX_ARENAS as u32 - 1).unwrap();
+        let r = record(family::get().unwrap(), crate::conn::arena_record::MAX_ARENAS as u32 - 1)
+            .unwrap();
         r.slot_of.get(70).unwrap().store(id.raw(), Ordering::Relaxed);
         let word = AtomicU64::new(1 << 6 | 1 << 7);
         let mut found = vec![];

@@ -15,8 +15,8 @@
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::os::fd::RawFd;
 
-use super::arenas::MAX_ARENAS;
 use super::retired;
+use crate::conn::arena_record::MAX_ARENAS;
 use crate::device::shm::arena::Arena;
 use crate::device::shm::layout;
 use crate::sys;

@@ -11,8 +11,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::arenas::{ArenaRecord, LOCK, close_descriptor, each_own, keep_for_relatives};
+use super::arenas::{LOCK, close_descriptor, each_own, keep_for_relatives};
 use super::vault;
+use crate::conn::arena_record::ArenaRecord;
 use crate::sys;
 use crate::sys::settle::Settle;
 

@@ -1,11 +1,12 @@
 //! Who hears of a connection: code above this room installs a function, and is told with no lock
 //! held.
 //!
-//! Must not know what the listeners do. Entry points: [`set_listeners`] and [`show_changes`]; then
-//! [`mode_changed`], [`starved`] and [`changed`].
+//! Must not know what the listeners do. Entry points: [`set_listeners`], [`show_changes`] and
+//! [`know_numbers`]; then [`mode_changed`], [`starved`], [`changed`] and [`number_of`].
 
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use std::os::fd::RawFd;
 
 use super::slot::{Slot, SlotId};
 
@@ -35,6 +36,13 @@ unsafe impl Function for fn(&Slot) {
     }
 }
 
+// SAFETY: a function pointer.
+unsafe impl Function for fn(SlotId, RawFd) -> Option<RawFd> {
+    fn address(self) -> *mut () {
+        self as *mut ()
+    }
+}
+
 impl<F: Function> Listener<F> {
     const fn nobody() -> Self {
         Self(AtomicPtr::new(core::ptr::null_mut()), PhantomData)
@@ -56,6 +64,7 @@ impl<F: Function> Listener<F> {
 
 static MODE: Listener<fn(SlotId)> = Listener::nobody();
 static STARVED: Listener<fn(SlotId)> = Listener::nobody();
+static NUMBERS: Listener<fn(SlotId, RawFd) -> Option<RawFd>> = Listener::nobody();
 static CHANGED: Listener<fn(&Slot)> = Listener::nobody();
 
 /// Installs who hears that what the kernel must be asked about a connection changed, and who hears
@@ -68,6 +77,16 @@ pub fn set_listeners(mode_changed: fn(SlotId), starved: fn(SlotId)) {
 /// Installs who shows what becomes of connections.
 pub(crate) fn show_changes(changed: fn(&Slot)) {
     CHANGED.install(changed);
+}
+
+/// Installs who knows which descriptor numbers of this process are a connection's.
+pub(crate) fn know_numbers(number: fn(SlotId, RawFd) -> Option<RawFd>) {
+    NUMBERS.install(number);
+}
+
+/// A descriptor number of this process for the connection, other than `but`.
+pub(crate) fn number_of(id: SlotId, but: RawFd) -> Option<RawFd> {
+    NUMBERS.get().and_then(|f| f(id, but))
 }
 
 /// What the kernel must be asked about the connection has changed.

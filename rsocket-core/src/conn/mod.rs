@@ -4,14 +4,17 @@
 //! hear of one registers a listener ([`listeners`]). Must not know devices' insides, the pairing or
 //! the socket. Entry points: [`slot::Slot`], [`machine`].
 
+pub mod arena_record;
 pub mod flag;
 pub mod fork_mode;
+pub mod guest;
 pub mod holders;
 pub mod known;
 pub mod listeners;
 pub mod machine;
 pub mod migration;
 pub mod pace;
+pub mod parcels;
 pub mod prefix;
 pub mod slot;
 pub mod tally;

@@ -9,39 +9,20 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::SocketAddr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use rustix::net::sockopt;
 
 use crate::attach::link;
-use crate::conn::slot::Name;
+use crate::conn::guest::Place;
 use crate::socket::family::{self, Family};
 use crate::sync::living;
 use crate::sys;
 
-/// Connections that can wait at one time.
-pub const GUESTS: usize = 1024;
-
-/// What a place is. Anything else is the process that is at it.
+/// What a [`Place`] is. Anything else is the process that is at it.
 const FREE: u32 = 0;
 const READY: u32 = u32::MAX;
-
-/// One place. All zeroes is a free one.
-#[repr(C)]
-pub struct Place {
-    state: AtomicU32,
-    /// One more than the number of the window's record; 0: no window is kept.
-    record: AtomicU32,
-    window: AtomicU32,
-    relay: AtomicU32,
-    pid: AtomicU32,
-    _pad: AtomicU32,
-    /// Where it knocks from, and at which address.
-    from: Name,
-    door: Name,
-    names: [Name; 2],
-}
 
 /// A connection that waits to be accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

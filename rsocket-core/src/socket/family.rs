@@ -16,9 +16,11 @@ use std::os::fd::{OwnedFd, RawFd};
 use once_cell::race::OnceNonZeroUsize;
 
 use crate::config::policy;
+use crate::conn::arena_record::{ArenaRecord, GUEST, MAX_ARENAS};
+use crate::conn::guest::{GUESTS, Place};
 use crate::conn::holders::{BEYOND, ENTRIES, ON_THE_WAY, Seen};
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::descriptors;
+use crate::conn::{listeners, parcels};
 use crate::host::filter;
 use crate::sync::living;
 use crate::sync::lock::OwnedLock;
@@ -28,6 +30,7 @@ pub use fork::{fork_child, fork_failed, fork_parent, fork_prepare, leave_all, re
 
 /// Connections that a family can have at one time; further ones are plain TCP.
 pub const MAX_SLOTS: usize = 32768;
+const _: () = assert!(MAX_SLOTS < GUEST as usize);
 /// Value of a process entry that was taken for a child which has not written its pid yet.
 const EXPECTED: u32 = u32::MAX;
 
@@ -48,13 +51,13 @@ pub struct Family {
     /// this memory becomes real by the first look.
     pub arenas_used: AtomicU32,
     /// Arenas, for relatives that must join one.
-    pub arenas: [crate::attach::arenas::ArenaRecord; crate::attach::arenas::MAX_ARENAS],
+    pub arenas: [ArenaRecord; MAX_ARENAS],
     /// Descriptors on their way to relatives.
-    pub parcels: crate::succession::parcels::Table,
+    pub parcels: parcels::Table,
     /// Places of [`Self::guests`] that were ever used, as of the arenas.
     pub guests_used: AtomicU32,
     /// Connections over RDMA that wait to be accepted.
-    pub guests: [crate::relay::guests::Place; crate::relay::guests::GUESTS],
+    pub guests: [Place; GUESTS],
     slots: [Slot; MAX_SLOTS],
 }
 
@@ -92,14 +95,13 @@ pub fn descriptor(id: SlotId) -> i32 {
 /// The descriptor that was known is closed, and the connection has others.
 #[cold]
 fn another(id: SlotId) -> i32 {
-    let found = (0..descriptors::end()).find(|fd| descriptors::connection(*fd) == Some(id));
+    let found = listeners::number_of(id, -1);
     found.inspect(|fd| moved_to(id, *fd)).unwrap_or(-1)
 }
 
 /// Another descriptor of this process for the slot than `closing`, which still counts as one.
 pub(crate) fn another_name(id: SlotId, closing: RawFd) -> Option<RawFd> {
-    let names = |fd: &RawFd| *fd != closing && descriptors::connection(*fd) == Some(id);
-    if descriptors(id) > 1 { (0..descriptors::end()).find(names) } else { None }
+    if descriptors(id) > 1 { listeners::number_of(id, closing) } else { None }
 }
 
 /// The family's memory, if a TCP socket was ever seen.
@@ -299,13 +301,23 @@ pub(crate) fn sweep(family: &'static Family) {
     for id in (1..=used).filter_map(SlotId::from_raw) {
         let Some(s) = slot(id) else { continue };
         if left_by_the_dead(family, id, s) {
-            if crate::attach::link::has_window(s) {
-                crate::attach::link::forget(s);
-            }
+            leave_window(family, s);
             s.generation.fetch_add(1, Ordering::AcqRel);
             s.holders.clear();
             give_back(id);
         }
+    }
+}
+
+/// Takes the connection of the dead out of its arena's record, without touching the window.
+fn leave_window(family: &Family, s: &Slot) {
+    let Some(index) = s.arena.load(Ordering::Acquire).checked_sub(1) else { return };
+    s.set(flag::WINDOW_DONE);
+    let window = s.window.load(Ordering::Relaxed);
+    // Before the window has one user less: who is killed in between leaves a user too many.
+    s.arena.store(0, Ordering::Release);
+    if let Some(record) = family.arenas.get(index as usize) {
+        record.leave(window);
     }
 }
 

@@ -19,64 +19,17 @@
 //!
 //! Must not know hooks. Entry points: [`send_off`], [`take_back`], [`receive`].
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crate::attach::{heirs, link, pairing};
 use crate::conn::machine::Phase;
+use crate::conn::parcels::{PLACES, Parcel, Table};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::reason::Reason;
 use crate::socket;
 use crate::socket::family::{self, Family};
-use crate::sync::lock::OwnedLock;
 use crate::sys;
-
-/// Connections that may be on their way at one time.
-const PLACES: usize = 64;
-
-/// A connection of which copies are on their way. Changed under the table's lock; read without it
-/// only by [`Table::holds`]. All zero is free.
-#[repr(C)]
-struct Parcel {
-    /// The kernel's name for the socket.
-    cookie: AtomicU64,
-    slot: AtomicU32,
-    copies: AtomicU32,
-}
-
-/// All of them, in the family's memory.
-#[repr(C)]
-pub struct Table {
-    lock: OwnedLock,
-    /// The place that is used next.
-    next: AtomicU32,
-    /// Nonzero once anything was ever sent: before, nothing that comes is a relative's.
-    used: AtomicU32,
-    parcels: [Parcel; PLACES],
-}
-
-impl Table {
-    /// Whether copies of the slot's descriptor are on their way, as far as is remembered. Acquire:
-    /// pairs with the release in [`put`].
-    pub fn holds(&self, slot: SlotId) -> bool {
-        self.parcels.iter().any(|p| {
-            p.copies.load(Ordering::Acquire) != 0 && p.slot.load(Ordering::Relaxed) == slot.raw()
-        })
-    }
-
-    fn of(&self, slot: SlotId) -> Option<&Parcel> {
-        let here = |p: &&Parcel| {
-            p.copies.load(Ordering::Relaxed) != 0 && p.slot.load(Ordering::Relaxed) == slot.raw()
-        };
-        self.parcels.iter().find(here)
-    }
-
-    /// False in a signal handler that interrupted a holder of the lock.
-    fn locked<R>(&self, f: impl FnOnce(&Self) -> R) -> Option<R> {
-        let _held = self.lock.hold()?;
-        Some(f(self))
-    }
-}
 
 fn cookie(fd: RawFd) -> Option<u64> {
     rustix::net::sockopt::socket_cookie(sys::borrow(fd)).ok()

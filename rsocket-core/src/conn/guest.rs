@@ -1,0 +1,28 @@
+//! A place for a connection that a relay has established and no program has accepted yet, in the
+//! memory of the fork group.
+//!
+//! Must not know who is at it ([`crate::relay::guests`]). Entry point: [`Place`].
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::AtomicU32;
+
+use super::slot::Name;
+
+/// Connections that can wait at one time.
+pub const GUESTS: usize = 1024;
+
+/// One place. All zeroes is a free one.
+#[repr(C)]
+pub struct Place {
+    pub(crate) state: AtomicU32,
+    /// One more than the number of the window's record; 0: no window is kept.
+    pub(crate) record: AtomicU32,
+    pub(crate) window: AtomicU32,
+    pub(crate) relay: AtomicU32,
+    pub(crate) pid: AtomicU32,
+    _pad: AtomicU32,
+    /// Where it knocks from, and at which address.
+    pub(crate) from: Name,
+    pub(crate) door: Name,
+    pub(crate) names: [Name; 2],
+}
