@@ -4,9 +4,9 @@ use core::ffi::c_int;
 
 use libc::{iovec, msghdr, sockaddr, socklen_t};
 use rsocket_core::address::SockAddr;
+use rsocket_core::conn::slot::SlotId;
 use rsocket_core::datagram::{self, receive::Received};
 use rsocket_core::errno::Errno;
-use rsocket_core::socket::SlotId;
 
 use crate::table;
 

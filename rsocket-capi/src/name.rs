@@ -5,10 +5,10 @@ use std::os::fd::IntoRawFd;
 
 use libc::{sockaddr, socklen_t};
 use rsocket_core::address::SockAddr;
+use rsocket_core::conn::slot::SlotId;
 use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::edge::done;
 use rsocket_core::errno::Errno;
-use rsocket_core::socket::SlotId;
 use rsocket_core::{plain, socket};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 

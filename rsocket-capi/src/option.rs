@@ -8,16 +8,16 @@ use core::ffi::{c_int, c_long, c_void};
 
 use libc::socklen_t;
 use rsocket_core::config::sizes::Size;
+use rsocket_core::conn::slot::SlotId;
 use rsocket_core::conn::timers;
 use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::edge::{done, fail, nowhere};
 use rsocket_core::errno::Errno;
+use rsocket_core::socket;
 use rsocket_core::socket::options::harmless;
-use rsocket_core::socket::{self, SlotId};
 use rsocket_core::{plain, sys};
 
 use crate::{datagram, epoll, table};
-use rsocket_core::conn::known;
 use rsocket_core::socket::timing;
 
 const SOL_RDMA: c_int = 0x10000;
@@ -173,7 +173,7 @@ unsafe fn set(
         return Err(Errno(refused));
     }
     if level == libc::SOL_SOCKET {
-        known::changed(slot);
+        timing::facts_changed(slot);
     }
     if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT) {
         socket::low_water(slot, fd);
@@ -253,7 +253,7 @@ fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int, Errno> 
     if command == libc::F_SETFL
         && let Some(slot) = slot
     {
-        known::changed(slot);
+        timing::facts_changed(slot);
     }
     let r = c_int::try_from(r).map_err(|_| Errno::INVAL)?;
     if r < 0 {

@@ -2,10 +2,10 @@
 
 use core::ffi::c_int;
 
+use rsocket_core::conn::slot::SlotId;
 use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::errno::Errno;
 use rsocket_core::plain;
-use rsocket_core::socket::SlotId;
 
 /// An rsocket of any kind.
 ///

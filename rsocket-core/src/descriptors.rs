@@ -25,9 +25,10 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use crate::conn::listeners;
+use crate::conn::slot::SlotId;
 use crate::readiness;
 use crate::reason::Reason;
-use crate::socket::{self, SlotId};
+use crate::socket;
 use crate::sys::sandbox;
 use crate::sys::{self, MAX_FDS};
 

@@ -14,11 +14,13 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::attach::link::{self, Ends};
+use crate::conn::family;
+use crate::conn::slot::SlotId;
 use crate::conn::slot::flag;
 use crate::device::shm::layout::{self, DIRECTION_LEN, HEAD_LEN};
 use crate::errno::Errno;
 use crate::relay::{connection, loopback};
-use crate::socket::{self, SlotId, family};
+use crate::socket;
 
 /// Bytes of a window: what the peer can write.
 pub const WINDOW: usize = layout::WINDOW_LEN;

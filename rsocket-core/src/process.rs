@@ -8,6 +8,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use crate::attach::meet::offers;
+use crate::conn::family;
 use crate::device::rdma;
 use crate::environment::variable;
 use crate::host::trial;
@@ -121,7 +122,7 @@ unsafe extern "C" fn child() {
         readiness::epoll::forked();
     } else if !sandbox::inside() {
         // The program before this one may have left a family, and no socket.
-        socket::family::fork_child();
+        family::fork_child();
     }
     trial::has_forked();
 }

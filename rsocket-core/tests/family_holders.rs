@@ -5,8 +5,8 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Mutex;
 
-use rsocket_core::socket::SlotId;
-use rsocket_core::socket::family::{self, Left};
+use rsocket_core::conn::family::{self, Left};
+use rsocket_core::conn::slot::SlotId;
 use rsocket_core::sync::thread;
 
 const CONNECTIONS: usize = 20_000;

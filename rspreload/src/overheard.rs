@@ -15,7 +15,8 @@ use core::mem::transmute;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use libc::{size_t, ssize_t};
-use rsocket_core::socket::{self, SlotId};
+use rsocket_core::conn::slot::SlotId;
+use rsocket_core::socket;
 
 use crate::edge::one;
 use crate::real;

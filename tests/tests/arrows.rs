@@ -55,22 +55,18 @@ const ROOMS: [&str; 31] = [
 ];
 
 /// Arrows that point up, and how many names they bring.
-const UP: [(&str, &str, usize); 16] = [
+const UP: [(&str, &str, usize); 12] = [
     ("attach", "relay", 4),
-    ("attach", "socket", 23),
+    ("attach", "socket", 15),
     ("datagram", "plain", 2),
     ("live", "attach", 2),
-    ("live", "socket", 1),
     ("relay", "fork_safe", 4),
-    ("relay", "socket", 14),
+    ("relay", "socket", 4),
     ("socket", "datagram", 2),
-    ("socket", "descriptors", 1),
     ("socket", "fork_safe", 6),
     ("socket", "placement", 5),
     ("socket", "plain", 2),
-    ("socket", "succession", 5),
-    ("tap", "socket", 2),
-    ("conn", "socket", 1),
+    ("socket", "succession", 4),
     ("conn", "attach", 1),
 ];
 
@@ -78,7 +74,7 @@ const UP: [(&str, &str, usize); 16] = [
 const CIRCLES: [(&str, usize); 7] = [
     ("rsocket-wire", 0),
     ("rsocket-stats", 0),
-    ("rsocket-core", 85),
+    ("rsocket-core", 71),
     ("rspreload", 0),
     ("rsocket-capi", 0),
     ("rsrun", 0),

@@ -2,7 +2,7 @@
 
 use super::arenas::*;
 use super::hello::Id;
-use crate::socket::family::{self, Family};
+use crate::conn::family::{self, Family};
 
 /// No process has this id.
 const NOBODY: u32 = 0x7fff_fff0;

@@ -14,9 +14,9 @@ use super::held;
 use super::pairing::{elsewhere, lapse};
 use super::rendezvous::Channel;
 use super::retry;
+use crate::conn::family;
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::socket::family;
 
 use crate::sync::stack;
 use crate::sys;

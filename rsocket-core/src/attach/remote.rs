@@ -17,6 +17,7 @@ use super::retry;
 use super::trust::{End, Tuple};
 use super::witness::{Proof, Who};
 use crate::config::policy;
+use crate::conn::family;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Beyond;
@@ -24,7 +25,7 @@ use crate::errno::Errno;
 use crate::live;
 use crate::reason::Reason;
 use crate::relay::beside;
-use crate::socket::{family, guard, pending, send};
+use crate::socket::{guard, pending, send};
 use crate::stats::{self, Counter};
 
 use crate::sys;

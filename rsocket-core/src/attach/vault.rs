@@ -16,9 +16,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
 use super::rendezvous::{Channel, MAX_FDS};
+use crate::conn::family;
 use crate::device::shm::arena::Arena;
 use crate::host::raw;
-use crate::socket::family;
 
 use crate::sys;
 

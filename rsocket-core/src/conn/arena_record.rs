@@ -1,8 +1,8 @@
-//! What the processes of a fork group know of an arena, so that one that did not map it can find out
-//! how to.
+//! What the processes of a fork group know of an arena, so that one that did not map it can find
+//! out how to.
 //!
-//! Must not know where it is mapped, nor how a window is given away (`attach::arenas`). Entry point:
-//! [`ArenaRecord`].
+//! Must not know where it is mapped, nor how a window is given away (`attach::arenas`). Entry
+//! point: [`ArenaRecord`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -30,9 +30,9 @@ pub struct ArenaRecord {
     pub(crate) peer_pid: AtomicU32,
     /// Connections that use it.
     pub(crate) live: AtomicU32,
-    /// Windows that are promised to a connection which does not use them yet (`claim` and `open` in attach::arenas),
-    /// a bit for each: until `settled` no other thread may take the arena for idle. Changed by
-    /// the owner; set under its lock.
+    /// Windows that are promised to a connection which does not use them yet (`claim` and `open` in
+    /// attach::arenas), a bit for each: until `settled` no other thread may take the arena for
+    /// idle. Changed by the owner; set under its lock.
     pub(crate) promised: [AtomicU64; MOST_WINDOWS / 64],
     /// Nonzero: the vault has a copy of its descriptor.
     pub(crate) in_vault: AtomicU32,

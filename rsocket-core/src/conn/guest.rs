@@ -6,7 +6,7 @@
 
 use core::sync::atomic::AtomicU32;
 
-use super::slot::Name;
+use super::name::Name;
 
 /// Connections that can wait at one time.
 pub const GUESTS: usize = 1024;

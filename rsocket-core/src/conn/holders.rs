@@ -5,7 +5,7 @@
 //! too. Those beyond the table cannot be looked at, so one of them that is killed is counted until
 //! the slot is used anew. Both cost a slot, never a byte.
 //!
-//! Must not know what the processes are, nor who of them lives ([`crate::socket::family`]).
+//! Must not know what the processes are, nor who of them lives ([`crate::conn::family`]).
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -7,13 +7,10 @@
 //! have changed something: there an answer holds until then.
 //!
 //! Must not know how the kernel is asked. Entry points: [`Known::holds`] and [`Known::held`],
-//! [`changed`].
+//! [`Known::change`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, Ordering};
-
-use crate::conn::slot::SlotId;
-use crate::socket::family;
 
 /// Something that is so of most sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,13 +87,6 @@ impl Known {
         let next = |word: u32| Some((word | FACTS).wrapping_add(1));
         // Release: pairs with the acquire in holds().
         let _ = self.0.fetch_update(Ordering::Release, Ordering::Relaxed, next);
-    }
-}
-
-/// A call of ours may have changed one of the facts, and is over.
-pub fn changed(id: SlotId) {
-    if let Some(s) = family::slot(id) {
-        s.known.change();
     }
 }
 

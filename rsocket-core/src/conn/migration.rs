@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::fork_mode::{Happening, State};
-use super::slot::Name;
+use super::name::Name;
 use crate::sys;
 
 /// What a connection of fork mode has, in memory that its holders share. All zeroes: it is none.

@@ -5,14 +5,18 @@
 //! the socket. Entry points: [`slot::Slot`], [`machine`].
 
 pub mod arena_record;
+pub mod family;
 pub mod flag;
 pub mod fork_mode;
 pub mod guest;
 pub mod holders;
+pub mod id;
 pub mod known;
+mod listener;
 pub mod listeners;
 pub mod machine;
 pub mod migration;
+pub mod name;
 pub mod pace;
 pub mod parcels;
 pub mod prefix;

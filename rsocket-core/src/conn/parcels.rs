@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::slot::SlotId;
+use super::id::SlotId;
 use crate::sync::lock::OwnedLock;
 
 /// Connections that may be on their way at one time.

@@ -7,17 +7,18 @@
 //! Protocol state is edited as a copy and published by one store ([`Guarded`]): a holder that is
 //! killed inside leaves the old state or the new one, never half.
 
-use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::attach::meet::Handshake;
 use crate::config::policy;
 use crate::config::sizes::Sizes;
 pub use crate::conn::flag;
+pub use crate::conn::id::SlotId;
 use crate::conn::known::Known;
+use crate::conn::listener::{Function, Listener};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::migration::Migration;
+pub use crate::conn::name::Name;
 use crate::conn::pace::Pace;
 use crate::conn::prefix::Prefix;
 use crate::conn::tally::Tally;
@@ -25,73 +26,6 @@ use crate::conn::timers::Timers;
 use crate::device::shm::channel::{RecvState, SendState};
 use crate::sync::guarded::Guarded;
 use crate::sync::lock::OwnedLock;
-
-/// The number of a connection among those of this process and its relatives by fork.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[repr(transparent)]
-pub struct SlotId(NonZeroU32);
-
-impl SlotId {
-    /// Reads a stored number; 0 is nobody.
-    #[must_use]
-    #[inline]
-    pub const fn from_raw(raw: u32) -> Option<Self> {
-        match NonZeroU32::new(raw) {
-            Some(n) => Some(Self(n)),
-            None => None,
-        }
-    }
-
-    /// The number, never 0.
-    #[must_use]
-    #[inline]
-    pub const fn raw(self) -> u32 {
-        self.0.get()
-    }
-}
-
-/// An IPv4 or IPv6 address and port in shared memory. Written before the connection is anybody's,
-/// or under its set-up; two words that do not belong together could only make a wrong answer to
-/// `getpeername`.
-#[repr(C)]
-#[derive(Default)]
-pub struct Name {
-    /// Family (4 or 6; 0 is no name) in the low 16 bits, then the port, then the scope.
-    head: AtomicU64,
-    address: [AtomicU64; 2],
-}
-
-impl Name {
-    /// The address, if there is one.
-    pub fn get(&self) -> Option<SocketAddr> {
-        // Acquire: pairs with set().
-        let head = self.head.load(Ordering::Acquire);
-        let (port, scope) = ((head >> 16) as u16, (head >> 32) as u32);
-        let [high, low] = &self.address;
-        let high = high.load(Ordering::Relaxed);
-        let bits = u128::from(high) << 64 | u128::from(low.load(Ordering::Relaxed));
-        match head as u16 {
-            4 => Some(SocketAddr::new(Ipv4Addr::from_bits(bits as u32).into(), port)),
-            6 => Some(SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from_bits(bits), port, 0, scope))),
-            _ => None,
-        }
-    }
-
-    /// Changes it.
-    pub fn set(&self, name: Option<SocketAddr>) {
-        let (family, bits, scope) = match name {
-            None => (0, 0, 0),
-            Some(SocketAddr::V4(a)) => (4, u128::from(a.ip().to_bits()), 0),
-            Some(SocketAddr::V6(a)) => (6, a.ip().to_bits(), a.scope_id()),
-        };
-        let [high, low] = &self.address;
-        high.store((bits >> 64) as u64, Ordering::Relaxed);
-        low.store(bits as u64, Ordering::Relaxed);
-        let port = name.map_or(0, |n| n.port());
-        // Release: pairs with get().
-        self.head.store(u64::from(scope) << 32 | u64::from(port) << 16 | family, Ordering::Release);
-    }
-}
 
 /// What a connection's holders know about direct placement ([`crate::placement`]).
 #[repr(C)]
@@ -329,7 +263,7 @@ impl Slot {
     pub fn set_receive_mode(&self, mode: ReceiveMode) {
         self.receive_mode.store(mode as u32, Ordering::SeqCst);
         self.mode_epoch.fetch_add(1, Ordering::AcqRel);
-        crate::conn::listeners::changed(self);
+        changed(self);
     }
 
     /// Something else changed that decides what the kernel must be asked for.
@@ -341,7 +275,7 @@ impl Slot {
     pub fn set_send_mode(&self, mode: SendMode) {
         self.send_mode.store(mode as u32, Ordering::SeqCst);
         self.mode_epoch.fetch_add(1, Ordering::AcqRel);
-        crate::conn::listeners::changed(self);
+        changed(self);
     }
 
     /// As [`Self::set_receive_mode`], but only out of the mode that the caller acted on: another
@@ -354,7 +288,7 @@ impl Slot {
             Ordering::SeqCst,
         );
         self.mode_epoch.fetch_add(1, Ordering::AcqRel);
-        crate::conn::listeners::changed(self);
+        changed(self);
         done.is_ok()
     }
 
@@ -367,14 +301,14 @@ impl Slot {
             Ordering::SeqCst,
         );
         self.mode_epoch.fetch_add(1, Ordering::AcqRel);
-        crate::conn::listeners::changed(self);
+        changed(self);
         done.is_ok()
     }
 
     /// Publishes a phase.
     pub fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u32, Ordering::Release);
-        crate::conn::listeners::changed(self);
+        changed(self);
     }
 
     /// Whether any of the bits of [`flag`] is set.
@@ -477,6 +411,28 @@ impl Slot {
         self.pairing.reset();
         self.receive.free();
         self.send.free();
+    }
+}
+
+// SAFETY: a function pointer.
+unsafe impl Function for fn(&Slot) {
+    fn address(self) -> *mut () {
+        self as *mut ()
+    }
+}
+
+static CHANGED: Listener<fn(&Slot)> = Listener::nobody();
+
+/// Installs who shows what becomes of connections.
+pub(crate) fn show_changes(changed: fn(&Slot)) {
+    CHANGED.install(changed);
+}
+
+/// A mode or the phase of the connection has changed.
+#[inline]
+fn changed(s: &Slot) {
+    if let Some(f) = CHANGED.get() {
+        f(s);
     }
 }
 

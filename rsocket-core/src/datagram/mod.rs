@@ -48,12 +48,12 @@ use endpoint::State;
 use fabric::Fabric;
 use rustix::net::{AddressFamily, sockopt};
 
+use crate::conn::family::{self, MAX_SLOTS};
+use crate::conn::slot::SlotId;
 use crate::conn::slot::flag;
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::plain::rdma;
-use crate::socket::SlotId;
-use crate::socket::family::{self, MAX_SLOTS};
 use crate::sync::lock::OwnedLock;
 use crate::sys;
 use crate::sys::settle::Settle;

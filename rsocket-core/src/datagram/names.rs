@@ -10,10 +10,11 @@ use rustix::net::Shutdown;
 use super::peers::Peers;
 use super::{ready, udp};
 use crate::address::SockAddr;
+use crate::conn::family;
+use crate::conn::slot::SlotId;
 use crate::conn::slot::flag;
 use crate::errno::Errno;
 use crate::host::kernel;
-use crate::socket::{SlotId, family};
 use crate::sys;
 
 /// Gives the socket a name.

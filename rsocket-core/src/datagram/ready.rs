@@ -15,12 +15,13 @@ use std::os::fd::RawFd;
 use super::endpoint::State;
 use super::{hint, service, waiters, with};
 use crate::config::policy;
+use crate::conn::family;
+use crate::conn::slot::SlotId;
 use crate::conn::slot::flag;
 use crate::device::shm::park::{BELL, MARK_READY};
 use crate::errno::Errno;
 use crate::host::events::Events;
-use crate::socket::family;
-use crate::socket::{Look, Progress, SlotId};
+use crate::socket::{Look, Progress};
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 
 /// How soon a poller looks by itself whose wake-up a relative by fork may take.

@@ -8,13 +8,15 @@ use super::endpoint::{Front, State};
 use super::{ready, with};
 use crate::address::SockAddr;
 use crate::config::policy;
+use crate::conn::family;
+use crate::conn::slot::SlotId;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::bell;
 use crate::device::shm::copy::{CopyHint, out_of_window};
 use crate::errno::Errno;
 use crate::host::kernel;
 use crate::socket::vectors::Cursor;
-use crate::socket::{SlotId, family, wait};
+use crate::socket::wait;
 use crate::stats::{self, Counter, Transport};
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 

@@ -16,9 +16,9 @@ use rustix::event::epoll;
 
 use super::peers::Way;
 use super::{endpoint, waiters};
+use crate::conn::slot::SlotId;
 use crate::device::rdma::{CmError, CmId, EventChannel, Kind, Path, UdPair};
 use crate::errno::Errno;
-use crate::socket::SlotId;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
 use crate::sys::settle::Settle;

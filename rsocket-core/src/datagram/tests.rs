@@ -8,8 +8,8 @@ use super::endpoint::{Front, State, header};
 use super::letterbox;
 use super::peers::Way;
 use super::send::Packet;
+use crate::conn::slot::SlotId;
 use crate::device::shm::mailbox::Outgoing;
-use crate::socket::SlotId;
 use crate::wire::datagram::{Invitation, UdpOp};
 
 /// An endpoint, and its address.

@@ -7,10 +7,10 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::conn::family::MAX_SLOTS;
+use crate::conn::slot::SlotId;
 use crate::device::shm::bell;
 use crate::device::shm::park::{BELL, MARK_READY};
-use crate::socket::SlotId;
-use crate::socket::family::MAX_SLOTS;
 
 /// Slots of which an epoll set is to hear.
 static READY: [AtomicU64; MAX_SLOTS / 64] = [const { AtomicU64::new(0) }; MAX_SLOTS / 64];

@@ -22,6 +22,7 @@ use std::os::fd::RawFd;
 
 use crate::attach::{detach, link, remote};
 use crate::config::policy;
+use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
 use crate::host::counters;
@@ -29,7 +30,6 @@ use crate::host::events::Events;
 use crate::host::kernel;
 use crate::reason::Reason;
 use crate::relay::{connection, loopback, migrate};
-use crate::socket::family;
 use crate::socket::timing;
 use crate::stats::{self, Counter};
 

@@ -24,8 +24,7 @@ use std::os::fd::RawFd;
 use crate::attach::cause;
 use crate::attach::trust::Tuple;
 use crate::config::policy;
-use crate::conn::listeners;
-use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::slot::{self, Slot, SlotId, flag};
 use crate::environment;
 use crate::stats::{self, Stats};
 use crate::sys;
@@ -312,7 +311,7 @@ fn begin() -> bool {
         stats::count_in(counters);
     }
     MINE.store(sys::pid(), Ordering::Relaxed);
-    listeners::show_changes(changed);
+    slot::show_changes(changed);
     STATE.store(MADE, Ordering::Release);
     true
 }

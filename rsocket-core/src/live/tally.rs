@@ -4,10 +4,10 @@
 //! A count is a plain load and store under the lock that the data path holds anyway; two threads in
 //! TCP calls at the same moment may lose a count, never a byte.
 
+use crate::conn::family;
 use crate::conn::slot::{Slot, flag};
 use crate::conn::tally::Tally;
 use crate::live::{self, Record, layout::record};
-use crate::socket::family;
 use crate::stats::{self, Transport};
 
 /// Counts in the connection's record, where others may read it, or, without one, in its slot.

@@ -27,10 +27,11 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crate::attach::link::Ends;
+use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::relay;
-use crate::socket::{family, send, vectors::Cursor, wait};
+use crate::socket::{send, vectors::Cursor, wait};
 use crate::sync::living;
 use crate::sys;
 

@@ -17,9 +17,9 @@ use rustix::mm::{Advice, madvise};
 
 use super::ANY;
 use crate::attach::link::Ends;
+use crate::conn::family::MAX_SLOTS;
 use crate::conn::slot::SlotId;
 use crate::errno::Errno;
-use crate::socket::family::MAX_SLOTS;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
 use crate::sys::settle::Settle;

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use super::{ANY, closing, map, unmap};
 use crate::attach::link::Ends;
+use crate::conn::family;
 use crate::conn::slot::{SlotId, flag};
 use crate::device::shm::places::Header;
 use crate::errno::Errno;
 use crate::relay::port::Port;
 use crate::relay::pump_tests::program;
-use crate::socket::{self, family};
+use crate::socket;
 
 /// A connection whose peer is no relay, as far as it knows.
 struct Victim {

@@ -6,14 +6,15 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use crate::conn::family;
 use crate::conn::machine::Phase;
+use crate::conn::slot::SlotId;
 use crate::conn::slot::{Slot, flag};
 use crate::errno::Errno;
 use crate::host::kernel;
 use crate::host::tcp_state as state;
 use crate::live::tally;
 use crate::relay::table;
-use crate::socket::{SlotId, family};
 
 /// As much of `struct tcp_info` as any program has asked for yet.
 pub const TCP_INFO_BYTES: usize = 256;

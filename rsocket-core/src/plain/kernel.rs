@@ -14,10 +14,12 @@ use rustix::net::{AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketTyp
 use super::service;
 use crate::address::SockAddr;
 use crate::attach::pairing;
+use crate::conn::family;
+use crate::conn::slot::SlotId;
 use crate::errno::Errno;
 use crate::host::kernel;
 use crate::readiness;
-use crate::socket::{self, SlotId, family};
+use crate::socket;
 use crate::sync::signals;
 use crate::sys;
 

@@ -19,11 +19,13 @@ use std::os::fd::RawFd;
 
 use crate::address::SockAddr;
 use crate::config::sizes::Size;
+use crate::conn::family;
 use crate::conn::machine::Phase;
+use crate::conn::slot::SlotId;
 use crate::conn::slot::flag;
 use crate::datagram;
 use crate::errno::Errno;
-use crate::socket::{self, SlotId, family};
+use crate::socket;
 
 /// Whether the socket's connection is made, or to be made, over RDMA: the one place where the way
 /// is chosen, asked first by every call below. The same for all sockets of the process.

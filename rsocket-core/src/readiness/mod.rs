@@ -18,7 +18,7 @@ mod scratch;
 pub mod select;
 pub mod source;
 
-use crate::socket::SlotId;
+use crate::conn::slot::SlotId;
 use std::os::fd::RawFd;
 
 /// The look-up from a descriptor number to the connection behind it, given by the preload library.

@@ -12,10 +12,12 @@
 use core::time::Duration;
 use std::os::fd::RawFd;
 
+pub use crate::conn::slot::SlotId;
 pub use crate::host::events::Events;
-pub use crate::socket::{Look, Meant, Progress, SlotId};
+pub use crate::socket::{Look, Meant, Progress};
 
 use crate::config::policy;
+use crate::conn::family;
 use crate::device::shm::bell::{self, BellRef};
 use crate::socket;
 
@@ -219,7 +221,7 @@ impl Source for Sockets {
         socket::may_be_taken(slot)
     }
     fn another_name(&self, slot: SlotId, closing: RawFd) -> Option<RawFd> {
-        socket::family::another_name(slot, closing)
+        family::another_name(slot, closing)
     }
     fn enter_wait(&self, slot: SlotId) -> bool {
         socket::enter_wait(slot)

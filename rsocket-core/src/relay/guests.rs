@@ -15,8 +15,8 @@ use std::os::fd::RawFd;
 use rustix::net::sockopt;
 
 use crate::attach::link;
+use crate::conn::family::{self, Family};
 use crate::conn::guest::Place;
-use crate::socket::family::{self, Family};
 use crate::sync::living;
 use crate::sys;
 

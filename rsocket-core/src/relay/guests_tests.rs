@@ -11,7 +11,7 @@ use super::port::Port;
 use super::pump_tests::tied;
 use super::{connection, loopback};
 use crate::attach::link;
-use crate::socket::family;
+use crate::conn::family;
 use crate::sys;
 
 /// An address that nobody else of these tests knocks from.

@@ -18,10 +18,11 @@ use super::connection::Connection;
 use super::service;
 use super::table::Relay;
 use crate::attach::link::{self, Ends};
+use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell;
 use crate::device::shm::park::MARK_READY;
-use crate::socket::{family, ready};
+use crate::socket::ready;
 
 /// A thread's sleep in which it hears of the device's news.
 #[derive(Clone, Copy)]

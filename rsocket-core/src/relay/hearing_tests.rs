@@ -7,7 +7,7 @@ use super::connection;
 use super::hearing::{self, Hearing};
 use super::pump_tests::tied;
 use super::table;
-use crate::socket::family;
+use crate::conn::family;
 
 #[test]
 fn who_settles_after_the_relays_end_changes_nothing_of_the_next() {

@@ -10,12 +10,12 @@ use core::sync::atomic::Ordering;
 use super::connection::{Connection, Stage};
 use super::watch::Step;
 use crate::attach::trust::{self, Tuple};
+use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId};
 use crate::conn::timers::Rules;
 use crate::device::QueuePair;
 use crate::errno::Errno;
 use crate::proto::control::Mode;
-use crate::socket::family;
 use crate::sys;
 
 impl Connection {

@@ -18,8 +18,8 @@ use super::connection::Connection;
 use super::hearing::others;
 use super::table::{self, Relay};
 use crate::attach::link;
+use crate::conn::family;
 use crate::conn::slot::Slot;
-use crate::socket::family;
 
 /// Whether what a call has left may stay where it is. The caller has the relay's lock; if not, it
 /// lets the relay run.

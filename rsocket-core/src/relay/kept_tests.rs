@@ -11,8 +11,9 @@ use super::pump_tests::tied;
 use super::table::{self, Relay};
 use super::{arm, hearing, kept};
 use crate::attach::link;
+use crate::conn::family;
 use crate::conn::slot::Slot;
-use crate::socket::{family, ready};
+use crate::socket::ready;
 
 /// A place with a connection that has a name only.
 fn placed() -> &'static Relay {

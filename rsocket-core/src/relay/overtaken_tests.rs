@@ -12,7 +12,9 @@ use super::connection;
 use super::pump::{PeerEnd, Pump, prepare};
 use super::pump_tests::byte;
 use crate::attach::{link, marks, remote};
+use crate::conn::family;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::slot::SlotId;
 use crate::conn::slot::{Slot, flag};
 use crate::device::QueuePair;
 use crate::device::sim::{self, SimPair, Weather, World};
@@ -20,7 +22,7 @@ use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::readiness::epoll;
 use crate::reason::Reason;
-use crate::socket::{self, SlotId, family, ready};
+use crate::socket::{self, ready};
 use crate::wire::private_data::PrivateData;
 
 /// A number that no relay of the process has: the pumps here are run by hand.

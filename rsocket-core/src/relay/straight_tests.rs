@@ -6,11 +6,12 @@ use proptest::prelude::*;
 
 use super::pump_tests::{End, byte, ends, settle};
 use crate::attach::link;
+use crate::conn::family;
 use crate::device::sim::Weather;
 use crate::errno::Errno;
 use crate::proto::control::Mode;
+use crate::socket::ready;
 use crate::socket::vectors::Cursor;
-use crate::socket::{family, ready};
 
 fn vector(bytes: &mut [u8]) -> [libc::iovec; 1] {
     [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }]

@@ -12,10 +12,11 @@ use super::loopback;
 use super::pump::PeerEnd;
 use super::pump_tests::{End, byte, ends, settle};
 use crate::attach::marks;
+use crate::conn::family;
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::device::sim::{Weather, World};
 use crate::reason::Reason;
-use crate::socket::{self, family};
+use crate::socket;
 
 /// Two ends whose relays know the connections under their windows, as those of programs do.
 fn tied_ends() -> (Rc<RefCell<World>>, End, End) {

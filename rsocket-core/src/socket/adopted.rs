@@ -12,8 +12,9 @@ use std::os::fd::RawFd;
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
-use super::{family, inq, life, low_water, options, stamps};
+use super::{inq, life, low_water, options, stamps};
 use crate::attach::{cause, pairing, remote};
+use crate::conn::family;
 use crate::conn::slot::SlotId;
 use crate::host::kernel;
 use crate::reason::Reason;

@@ -18,8 +18,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use super::wait::Patience;
-use super::{family, ready, wait};
+use super::{ready, wait};
 use crate::attach::link;
+use crate::conn::family;
 use crate::conn::known::Fact;
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId, flag};

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::family::{self, Left};
+use crate::conn::family::{self, Left};
 
 #[test]
 fn a_sweep_takes_nothing_from_the_living() {

@@ -9,8 +9,9 @@
 
 use std::os::fd::RawFd;
 
-use super::{family, reader, wait};
+use super::{reader, wait};
 use crate::attach::link;
+use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
 use crate::host::tcp_state as tcp;

@@ -8,8 +8,9 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::{SlotId, family};
+use crate::conn::family;
 use crate::conn::slot::Slot;
+use crate::conn::slot::SlotId;
 use crate::host::counters;
 use crate::host::events::Events;
 use crate::host::kernel;

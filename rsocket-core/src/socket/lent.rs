@@ -22,7 +22,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::io::Write;
 use std::os::fd::RawFd;
 
-use super::{family, life, ready};
+use super::{life, ready};
+use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId};
 use crate::device::shm::bell::{self, BellRef};
 use crate::sync::lock::OwnedLock;

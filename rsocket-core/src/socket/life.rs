@@ -4,11 +4,11 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::family::{self, Left};
 use super::guard::RecvGuard;
 use super::{inq, lent, own_waits, receive, stamps, verdict};
 use crate::attach::{arenas, cause, detach, heirs, hello, link, pairing, remote, vault};
 use crate::config::policy;
+use crate::conn::family::{self, Left};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell;

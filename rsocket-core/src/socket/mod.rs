@@ -19,7 +19,6 @@ mod brief;
 mod closing_tests;
 mod cut;
 mod evidence;
-pub mod family;
 #[cfg(test)]
 mod family_tests;
 pub mod file;
@@ -84,6 +83,7 @@ pub use watch::{tapped, unwitnessed, watching, witnessed, witnessing};
 use crate::attach::detach::{self, Scope};
 use crate::attach::{link, marks, pairing, remote};
 use crate::config::policy;
+use crate::conn::family;
 use crate::conn::flag;
 use crate::conn::known;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};

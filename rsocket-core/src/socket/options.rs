@@ -7,8 +7,8 @@
 
 use std::os::fd::RawFd;
 
-use super::family;
 use crate::attach::cause;
+use crate::conn::family;
 use crate::conn::slot::SlotId;
 use crate::host::kernel;
 use crate::host::option_table::{self, Kind};

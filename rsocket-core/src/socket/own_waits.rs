@@ -15,9 +15,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::family;
 use crate::attach::remote;
 use crate::config::policy;
+use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::succession::image::{self, Owner};
 use crate::sync::stack;

@@ -7,7 +7,8 @@ use core::ffi::c_int;
 use core::mem::MaybeUninit;
 
 use super::file::Sent;
-use super::{SlotId, send, send_file};
+use super::{send, send_file};
+use crate::conn::slot::SlotId;
 use crate::edge::one;
 use crate::errno::Errno;
 use crate::sync::stack;

@@ -7,7 +7,9 @@
 
 use std::os::fd::RawFd;
 
-use super::{SlotId, family, options};
+use super::options;
+use crate::conn::family;
+use crate::conn::slot::SlotId;
 use crate::conn::slot::{Slot, flag};
 use crate::host::kernel;
 

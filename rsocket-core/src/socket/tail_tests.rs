@@ -6,9 +6,10 @@ use std::os::fd::AsRawFd;
 
 use proptest::prelude::*;
 
-use super::{family, send};
+use super::send;
 use crate::attach::detach::locate;
 use crate::attach::link;
+use crate::conn::family;
 use crate::conn::slot::flag;
 use crate::relay::port::Outgoing;
 use crate::relay::pump_tests::program;

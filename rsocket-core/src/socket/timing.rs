@@ -5,8 +5,8 @@
 
 use std::os::fd::RawFd;
 
-use super::family;
 use crate::attach::link;
+use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 
 /// The program has set one of them.
@@ -22,5 +22,12 @@ pub(crate) fn tell_relay(s: &Slot) {
         && let Some(ends) = link::ends(s)
     {
         ends.wake_reader();
+    }
+}
+
+/// A call of ours may have changed one of the facts that the slot keeps, and is over.
+pub fn facts_changed(id: SlotId) {
+    if let Some(s) = family::slot(id) {
+        s.known.change();
     }
 }

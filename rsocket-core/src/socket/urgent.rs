@@ -9,10 +9,10 @@ use std::os::fd::RawFd;
 use super::guard::RecvGuard;
 use super::{receive, send_patiently};
 use crate::attach::link;
+use crate::conn::family::slot;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{SlotId, flag};
 use crate::errno::Errno;
-use crate::socket::family::slot;
 
 /// Whether the device has bytes for the receiver, which stand before whatever the kernel has after
 /// the cut: the next byte is not the urgent one, whatever the kernel says of the mark.

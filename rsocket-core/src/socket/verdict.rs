@@ -11,10 +11,11 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
-use super::{family, waits};
+use super::waits;
 use crate::attach::trust::{self, Tuple};
 use crate::attach::{link, pairing};
 use crate::config::policy;
+use crate::conn::family;
 use crate::conn::machine::{Phase, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;

@@ -575,7 +575,7 @@ pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Errno> {
 /// peer of the first of them.
 pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
     static LEARNT: AtomicU32 = AtomicU32::new(0);
-    let slot = slots.first().and_then(|id| crate::socket::family::slot(*id));
+    let slot = slots.first().and_then(|id| crate::conn::family::slot(*id));
     let Some(first) = slot.and_then(link::ends) else {
         return probe();
     };

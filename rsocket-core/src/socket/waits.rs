@@ -9,14 +9,16 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use super::{Look, Progress, SlotId, family, reader, ready, wait};
+use super::{Look, Progress, reader, ready, wait};
 use crate::attach::{link, pairing};
 use crate::config::policy;
+use crate::conn::family;
+use crate::conn::family::slot;
 use crate::conn::machine::Phase;
+use crate::conn::slot::SlotId;
 use crate::conn::slot::flag;
 use crate::host::counters;
 use crate::host::events::Events;
-use crate::socket::family::slot;
 use crate::{datagram, relay};
 
 /// Looks what is ready; see [`Look`].

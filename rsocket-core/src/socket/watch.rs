@@ -6,10 +6,10 @@
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use super::SlotId;
 use crate::attach::remote;
+use crate::conn::family::slot;
 use crate::conn::prefix::SEEN;
-use crate::socket::family::slot;
+use crate::conn::slot::SlotId;
 use crate::tap;
 
 /// One byte, so that a call looks once.

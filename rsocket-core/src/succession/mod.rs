@@ -25,14 +25,15 @@ use std::os::fd::RawFd;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::attach::{arenas, detach, heirs, link, remote, vault};
+use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
 use crate::conn::slot::Slot;
+use crate::conn::slot::SlotId;
 use crate::descriptors::{self, Entry};
 use crate::device::shm::{home, layout};
 use crate::host::kernel;
 use crate::reason::Reason;
-use crate::socket::family::{self, Family};
-use crate::socket::{self, SlotId};
+use crate::socket;
 use crate::{live, sys};
 
 /// Says the number of the list's descriptor.

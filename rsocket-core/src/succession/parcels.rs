@@ -23,12 +23,12 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crate::attach::{heirs, link, pairing};
+use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
 use crate::conn::parcels::{PLACES, Parcel, Table};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::reason::Reason;
 use crate::socket;
-use crate::socket::family::{self, Family};
 use crate::sys;
 
 fn cookie(fd: RawFd) -> Option<u64> {

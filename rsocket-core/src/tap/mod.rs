@@ -20,9 +20,9 @@ use std::os::fd::RawFd;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::conn::family::{self, MAX_SLOTS};
 use crate::conn::slot::{Name, Slot, SlotId, flag};
 use crate::log::open_append;
-use crate::socket::family::{self, MAX_SLOTS};
 use crate::sys;
 use crate::sys::sandbox;
 use pcapng::{Segment, tcp};

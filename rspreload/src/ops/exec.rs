@@ -5,13 +5,14 @@
 
 use core::ffi::{c_char, c_int};
 
+use rsocket_core::conn::family;
 use rsocket_core::host::trial;
 use rsocket_core::reason::Reason;
+use rsocket_core::socket;
 use rsocket_core::succession::target::{Program, Verdict, judge};
 use rsocket_core::succession::{self, Will};
 use rsocket_core::sync::thread;
 use rsocket_core::sys::sandbox;
-use rsocket_core::{socket, socket::family};
 
 use crate::edge::keeping_errno;
 use crate::real;

@@ -8,9 +8,10 @@
 use core::ffi::c_int;
 
 use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, ssize_t};
+use rsocket_core::conn::slot::SlotId;
 use rsocket_core::errno::Errno;
 use rsocket_core::host::kernel;
-use rsocket_core::socket::{self, Route, SlotId};
+use rsocket_core::socket::{self, Route};
 use rsocket_core::sys;
 
 use super::first_packet::no_early_bytes;

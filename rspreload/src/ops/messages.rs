@@ -3,9 +3,10 @@
 use core::ffi::c_int;
 
 use libc::{mmsghdr, msghdr};
+use rsocket_core::conn::slot::SlotId;
 use rsocket_core::errno::Errno;
 use rsocket_core::probe::present;
-use rsocket_core::socket::{self, SlotId};
+use rsocket_core::socket;
 
 use crate::edge::iovecs;
 

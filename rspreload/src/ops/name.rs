@@ -9,9 +9,9 @@ use core::ffi::c_int;
 use libc::{sockaddr, socklen_t};
 use rsocket_core::address::SockAddr;
 use rsocket_core::config::policy;
+use rsocket_core::conn::slot::SlotId;
 use rsocket_core::errno::Errno;
 use rsocket_core::reason::Reason;
-use rsocket_core::socket::SlotId;
 use rsocket_core::sys::sandbox;
 use rsocket_core::{plain, socket, sys};
 

@@ -8,13 +8,14 @@ use core::ffi::{c_int, c_long, c_ulong, c_void};
 
 use libc::socklen_t;
 use rsocket_core::attach::meet::handshake;
+use rsocket_core::conn::slot::SlotId;
 use rsocket_core::conn::timers;
 use rsocket_core::errno::Errno;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket::options::{
     Before, changes_sending, harmless, refuse_for, would_change_nothing,
 };
-use rsocket_core::socket::{SlotId, heard, inq, stamps, urgent};
+use rsocket_core::socket::{heard, inq, stamps, urgent};
 use rsocket_core::{plain, socket, sys};
 
 use super::dup::alias;

@@ -7,8 +7,9 @@
 use core::ffi::c_int;
 
 use libc::msghdr;
+use rsocket_core::conn::family;
+use rsocket_core::socket;
 use rsocket_core::socket::adopted::{self, Came};
-use rsocket_core::socket::{self, family};
 use rsocket_core::sys::sandbox;
 
 use crate::adopted as here;

@@ -10,10 +10,11 @@ use core::ptr::null_mut;
 use core::time::Duration;
 
 use libc::{fd_set, nfds_t, pollfd, sigset_t, size_t, timeval};
+use rsocket_core::conn::slot::SlotId;
 use rsocket_core::errno::Errno;
 use rsocket_core::probe::present;
 use rsocket_core::reason::Reason;
-use rsocket_core::socket::{self, SlotId};
+use rsocket_core::socket;
 use rsocket_core::sync::stack;
 use rsocket_core::{readiness, sys};
 

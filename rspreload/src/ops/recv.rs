@@ -3,10 +3,11 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use rsocket_core::conn::slot::SlotId;
 use rsocket_core::errno::Errno;
 use rsocket_core::probe::present;
 use rsocket_core::reason::Reason;
-use rsocket_core::socket::{self, Route, SlotId, inq, stamps};
+use rsocket_core::socket::{self, Route, inq, stamps};
 use rsocket_core::sys;
 
 use super::messages::{bad_list, saw_each, total};

@@ -3,12 +3,13 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use rsocket_core::conn::slot::SlotId;
 use rsocket_core::errno::Errno;
 use rsocket_core::probe::present;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket::options::heeded;
 use rsocket_core::socket::vectors::Cursor;
-use rsocket_core::socket::{self, Route, SlotId, urgent};
+use rsocket_core::socket::{self, Route, urgent};
 
 use super::fastopen;
 use super::messages::{bad_list, saw_each, total};

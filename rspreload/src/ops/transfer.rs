@@ -4,10 +4,11 @@ use core::ffi::{c_int, c_uint};
 use core::mem::MaybeUninit;
 
 use libc::{loff_t, off_t, size_t, ssize_t};
+use rsocket_core::conn::slot::SlotId;
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::sendfile::to_device;
 use rsocket_core::socket::splice::{self, Pipe};
-use rsocket_core::socket::{self, Route, SlotId};
+use rsocket_core::socket::{self, Route};
 use rsocket_core::sync::stack;
 use rsocket_core::sys;
 

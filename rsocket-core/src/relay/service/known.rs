@@ -8,9 +8,9 @@ use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 use super::{Service, nudge, running};
+use crate::conn::slot::SlotId;
 use crate::relay::connection::Connection;
 use crate::relay::table::Relay;
-use crate::socket::SlotId;
 
 /// What is looked up.
 #[derive(Default)]

@@ -5,9 +5,9 @@
 use core::sync::atomic::Ordering;
 
 use super::*;
+use crate::conn::family;
 use crate::relay::hearing::Hearing;
 use crate::relay::pump_tests::tied;
-use crate::socket::family;
 
 /// A service without a thread.
 fn service() -> &'static Service {

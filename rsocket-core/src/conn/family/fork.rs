@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::{
+use crate::conn::family::{
     CHILD, EXPECTED, MAX_SLOTS, ME, each_local, forget_bit, free_entry, get, me, take_entry,
 };
 use crate::conn::holders::BEYOND;
