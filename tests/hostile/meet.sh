@@ -7,14 +7,11 @@
 . "$(dirname "$0")/../programs/common.sh"
 NAME=hostile-meet
 . "$HERE/topology.sh"
-need_cc
+. "$HERE/topology_crosswire.sh"
 need /usr/bin/python3=python3
 count=${1:-$([ "$QUICK" = 1 ] && echo 1500 || echo 3000)}
 MODE=tcp
-tmpdir work
-chmod 755 "$work"
-cc -O2 -Wall -Wextra -Werror -pthread -o "$work/crosswire" "$HERE/crosswire.c" ||
-  die "crosswire.c does not compile"
+build_crosswire
 [ -f "$LIB" ] || build_lib
 cp "$LIB" "$work/" && LIBRARY=$work/$(basename "$LIB")
 
@@ -36,39 +33,19 @@ leaves() {
   check "$1: $said" "$said" grep -q ' told 0 ' "$WORK/hostile"
 }
 
-# victims WHAT : so many connections, 64 at a time; how many milliseconds, in TOOK.
-victims() {
-  local out began ENTER
-  rm -rf "${STATS:?}"/* "$WORK/port" "$WORK/in"
-  mkfifo "$WORK/in"
-  exec 7<>"$WORK/in"
-  path both A 4 8080
-  serve crosswire_pid A 8080 env ADDRESS=10.78.1.12 PORT=8080 \
-    sh -c 'exec "$1" serve "$2" <"$3"' victim "$work/crosswire" "$WORK/port" "$WORK/in"
-  began=$(date +%s%N)
-  preloaded B
-  out=$(limit $((120 + count / 20)) "${ENTER[@]}" env ADDRESS="$ADDRESS" "$work/crosswire" \
-    ask "$AT" "$count" 64 2>&1)
-  TOOK=$((($(date +%s%N) - began) / 1000000))
-  echo >&7
-  exec 7>&-
-  gone_child "$crosswire_pid" 20 || finish crosswire_pid KILL
-  check "$1: $count connections right, $TOOK ms" "$out $(tail -3 "$WORK/said.crosswire_pid")" \
-    same "$out" "$count"
-}
 # attack NAME END LEAST WHAT... : LEAST of a hundred connections attach all the same.
 attack() {
   local name=$1 end=$2 least=$3 tcp met
   shift 3
   hostile "$end" "$@"
   MODE=tcp
-  victims "$name"
+  victims "$name" "$count"
   tcp=$TOOK
   MODE=eager
-  victims "$name"
-  met=$(awk '$1 == "attached.shm" { s += $2 } END { print s + 0 }' "$STATS"/*/*)
-  check "$name: $((met * 50 / count)) of 100 attached; $(why)" "$met ends did" \
-    test "$met" -ge $((least * count / 50))
+  victims "$name" "$count"
+  met=$(have_attached)
+  check "$name: $((met * 100 / count)) of 100 attached; $(why)" "$met did" \
+    test "$met" -ge $((least * count / 100))
   # They are short: most of their time is that of meeting, for each by itself.
   check "$name: $TOOK ms, over TCP $tcp ms" "slower" test "$TOOK" -le $((tcp * 3 + 2000))
   leaves "$name"
@@ -76,12 +53,11 @@ attack() {
 
 topology all || { say "SKIP $NAME: no namespaces here"; exit 0; }
 tmpdir STATS
-# So many connections to one address use up the ports, while each waits for its time to pass.
-nsenter -t "${INIT[B]}" -n sysctl -qw net.ipv4.ip_local_port_range="10000 65000" \
-  net.ipv4.tcp_max_tw_buckets=64
+more_ports
 attack "nobody" M 90
 check "nobody: nothing is left" "$(ls "$MEET")" test -z "$(ls "$MEET")"
-for end in M A; do
+# The names are made by the end that connects: its user is that of B.
+for end in M B; do
   whose=$([ $end = M ] && echo "another user" || echo "the same user")
   attack "$whose, visit" $end 60 visit
   # Whoever answers wrongly at many names uses up what a process bears: the rest is TCP's.
@@ -90,7 +66,7 @@ for end in M A; do
   attack "$whose, flood" $end 0 flood squat visit
   find "$MEET" -mindepth 1 -delete
 done
-attack "the same user, remove" A 0 remove
+attack "the same user, remove" B 0 remove
 attack "another user, remove" M 60 remove
 # Killed at any moment, and another one comes.
 MODE=eager
@@ -104,7 +80,8 @@ MODE=eager
 ) >"$WORK/killing" 2>&1 &
 killer=$!
 watch $killer
-victims "killed again and again"
+until_true test -s "$WORK/now"
+victims "killed again and again" "$count"
 { kill -KILL $killer && wait $killer; } 2>/dev/null
 kill -KILL -- "-$(cat "$WORK/now")" 2>/dev/null
 check "killed again and again: it was there" "$(cat "$WORK/killing")" test -s "$WORK/now"

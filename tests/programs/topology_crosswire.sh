@@ -1,0 +1,41 @@
+# shellcheck shell=bash
+# Connections across a topology (topology.sh) that say the same, but for a seed in the last message:
+# one that meets another's end is found out (crosswire.c). `build_crosswire` comes first.
+
+build_crosswire() {
+  need_cc
+  tmpdir work
+  chmod 755 "$work"
+  cc -O2 -Wall -Wextra -Werror -pthread -o "$work/crosswire" "$HERE/crosswire.c" ||
+    die "crosswire.c does not compile"
+}
+# So many connections to one address use up the ports, while each waits for its time to pass.
+more_ports() {
+  nsenter -t "${INIT[B]}" -n sysctl -qw net.ipv4.ip_local_port_range="10000 65000" \
+    net.ipv4.tcp_max_tw_buckets=64
+}
+
+# victims WHAT COUNT : so many connections, 64 at a time; how many milliseconds, in TOOK.
+victims() {
+  local out began ENTER count=$2
+  rm -rf "${STATS:?}"/* "$WORK/port" "$WORK/in"
+  mkfifo "$WORK/in"
+  exec 7<>"$WORK/in"
+  path both A 4 8080
+  serve crosswire_pid A 8080 env ADDRESS=10.78.1.12 PORT=8080 \
+    sh -c 'exec "$1" serve "$2" <"$3"' victim "$work/crosswire" "$WORK/port" "$WORK/in"
+  began=$(date +%s%N)
+  preloaded B
+  out=$(limit $((120 + count / 20)) "${ENTER[@]}" env ADDRESS="$ADDRESS" "$work/crosswire" \
+    ask "$AT" "$count" 64 2>&1)
+  TOOK=$((($(date +%s%N) - began) / 1000000))
+  echo >&7
+  exec 7>&-
+  gone_child "$crosswire_pid" 20 || finish crosswire_pid KILL
+  check "$1: $count connections right, $TOOK ms" "$out $(tail -3 "$WORK/said.crosswire_pid")" \
+    same "$out" "$count"
+}
+# have_attached : of how many connections both ends did, by what the last victims counted.
+have_attached() {
+  echo $(($(awk '$1 == "attached.shm" { s += $2 } END { print s + 0 }' "$STATS"/*/*) / 2))
+}
