@@ -104,7 +104,8 @@ impl<T: Copy> Own<T> {
     /// The valid state.
     #[inline(always)]
     pub fn view(&self) -> &T {
-        // SAFETY: nobody else has the lock, and who drafts borrows this (hold); the index is 0 or 1.
+        // SAFETY: nobody else has the lock, and who drafts borrows this (hold); the index is 0 or
+        // 1.
         unsafe { &*self.0.copies.get_unchecked(self.0.current()).get() }
     }
 

@@ -292,6 +292,21 @@ impl OwnedLock {
         (self.lock(me) != Taken::Own).then(|| Holding { lock: self, me })
     }
 
+    /// As [`Self::hold`], and `repair` looks after what a holder left that died inside.
+    #[inline]
+    pub fn hold_or(&self, repair: impl FnOnce()) -> Option<Holding<'_>> {
+        let me = thread::tid();
+        let taken = self.lock(me);
+        if taken == Taken::Own {
+            return None;
+        }
+        let held = Holding { lock: self, me };
+        if taken == Taken::Broken {
+            repair();
+        }
+        Some(held)
+    }
+
     /// As [`Self::hold`]; `None` also when another holds it.
     #[inline]
     pub fn try_hold(&self) -> Option<Holding<'_>> {

@@ -15,7 +15,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::{CmError, Missing};
 use crate::errno::Errno;
-use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::lock::{Holding, OwnedLock, Taken};
 use crate::sync::thread;
 use crate::sys;
 use crate::sys::settle::Settle;
@@ -58,6 +58,8 @@ impl Drop for Uncancelled {
 
 /// While it lives, the calling thread is the only one inside librdmacm.
 pub(super) struct Inside {
+    // First: the lock is given back before the thread can be cancelled.
+    _held: Holding<'static>,
     _uncancelled: Uncancelled,
 }
 
@@ -67,23 +69,14 @@ pub(super) struct Inside {
 /// `EAGAIN` in a signal handler that interrupted this thread inside; [`Missing::Forked`].
 pub(super) fn enter() -> Result<Inside, CmError> {
     let uncancelled = uncancelled();
-    match GATE.lock(thread::tid()) {
-        Taken::Clean => {}
-        Taken::Own => return Err(CmError::Os(Errno::AGAIN)),
-        // Nobody dies inside: this is a child that was made without the steps below.
-        Taken::Broken => BROKEN.store(true, Ordering::Relaxed),
-    }
-    let inside = Inside { _uncancelled: uncancelled };
+    // Nobody dies inside: a broken lock is that of a child that was made without the steps below.
+    let breaks = || BROKEN.store(true, Ordering::Relaxed);
+    let held = GATE.hold_or(breaks).ok_or(CmError::Os(Errno::AGAIN))?;
+    let inside = Inside { _held: held, _uncancelled: uncancelled };
     if BROKEN.load(Ordering::Relaxed) {
         return Err(Missing::Forked.into());
     }
     Ok(inside)
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        GATE.unlock(thread::tid());
-    }
 }
 
 /// The gate is held by [`fork_prepare`]. Relaxed: changed by whoever holds the gate.

@@ -16,7 +16,7 @@ use super::super::home;
 use super::super::sleeper_word::BELL;
 use super::{address, front};
 use crate::stats::{self, Counter};
-use crate::sync::lock::{OwnedLock, Taken};
+use crate::sync::lock::OwnedLock;
 use crate::sync::thread;
 use crate::sys;
 
@@ -155,10 +155,7 @@ pub fn meet(id: u64, event: Option<OwnedFd>) -> Rang {
 fn adopt(id: u64, event: OwnedFd) {
     let shard = shard(id).filter(|_| !thread::is_guest() && front::is_event(&event));
     let Some(shard) = shard else { return close(event) };
-    let tid = thread::tid();
-    if matches!(shard.lock.lock(tid), Taken::Own) {
-        return close(event);
-    }
+    let Some(_held) = shard.lock.hold() else { return close(event) };
     // Relaxed: as in `take_way`.
     let known = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id);
     if known.is_some_and(|way| way.event.load(Ordering::Relaxed) || !way.is_idle()) {
@@ -166,7 +163,6 @@ fn adopt(id: u64, event: OwnedFd) {
     } else {
         keep(shard, known, (id, event), true);
     }
-    shard.lock.unlock(tid);
 }
 
 /// What is said by a socket that is connected to a bell.
@@ -188,41 +184,28 @@ fn by_socket(id: u64, say: Say) -> Rang {
 /// Runs `f` under the lock; `None` if this thread is inside already. Every entry is valid at each
 /// step of a change, so a dead holder leaves nothing to repair.
 fn locked<R>(shard: &Shard, f: impl FnOnce() -> R) -> Option<R> {
-    let tid = thread::tid();
-    if matches!(shard.lock.lock(tid), Taken::Own) {
-        return None;
-    }
-    let r = f();
-    shard.lock.unlock(tid);
-    Some(r)
+    let _held = shard.lock.hold()?;
+    Some(f())
 }
 
 /// Forgets the way to a bell whose owner has ended.
 pub fn hang_up(id: u64) {
     let id = id & BELL;
-    let Some(shard) = shard(id) else { return };
-    let tid = thread::tid();
-    if id == 0 || matches!(shard.lock.lock(tid), Taken::Own) {
-        return;
-    }
+    let Some(shard) = shard(id).filter(|_| id != 0) else { return };
+    let Some(_held) = shard.lock.hold() else { return };
     // One that is being written to stays until its place is needed.
     let way = shard.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id);
     if let Some(way) = way.filter(|way| way.is_idle()) {
         empty(way);
     }
-    shard.lock.unlock(tid);
 }
 
 /// For tests: whoever rings that bell meanwhile waits.
 #[cfg(test)]
-#[allow(clippy::indexing_slicing)]
+#[allow(clippy::expect_used, clippy::indexing_slicing)]
 pub(crate) fn while_nobody_rings<R>(id: u64, f: impl FnOnce() -> R) -> R {
-    let lock = &RINGERS[(id >> 1) as usize % SHARDS].lock;
-    let tid = thread::tid();
-    assert!(!matches!(lock.lock(tid), Taken::Own));
-    let r = f();
-    lock.unlock(tid);
-    r
+    let _held = RINGERS[(id >> 1) as usize % SHARDS].lock.hold().expect("not inside");
+    f()
 }
 
 impl Shard {
@@ -391,11 +374,8 @@ pub(super) fn answer(sent: Result<(), KernelErrno>) -> Rang {
 /// next ring. How many there were.
 pub fn give_way() -> usize {
     let mut closed = 0;
-    let tid = thread::tid();
     for shard in used() {
-        if matches!(shard.lock.lock(tid), Taken::Own) {
-            continue;
-        }
+        let Some(_held) = shard.lock.hold() else { continue };
         for way in &shard.ways {
             let fd = way.fd.load(Ordering::Relaxed);
             if fd >= 0 && sys::is_below_limit(fd) && way.is_idle() {
@@ -403,7 +383,6 @@ pub fn give_way() -> usize {
                 closed += 1;
             }
         }
-        shard.lock.unlock(tid);
     }
     closed
 }
