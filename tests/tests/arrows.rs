@@ -57,7 +57,7 @@ const ROOMS: [&str; 31] = [
 /// Arrows that point up, and how many names they bring.
 const UP: [(&str, &str, usize); 12] = [
     ("attach", "relay", 4),
-    ("attach", "socket", 15),
+    ("attach", "socket", 13),
     ("datagram", "plain", 2),
     ("live", "attach", 2),
     ("relay", "fork_safe", 4),
@@ -74,7 +74,7 @@ const UP: [(&str, &str, usize); 12] = [
 const CIRCLES: [(&str, usize); 7] = [
     ("rsocket-wire", 0),
     ("rsocket-stats", 0),
-    ("rsocket-core", 71),
+    ("rsocket-core", 57),
     ("rspreload", 0),
     ("rsocket-capi", 0),
     ("rsrun", 0),

@@ -13,9 +13,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{OwnedFd, RawFd};
 
 use super::hello::Id;
+use super::loan::{self, Loan};
 use super::mapping::{self, Mapping, mapping};
 use super::retired;
-use super::spare::{self, Loan};
 use crate::conn::arena_record::{ArenaRecord, MAX_ARENAS, MOST_WINDOWS};
 use crate::conn::family::{self, Family};
 use crate::device::shm::arena::{Arena, OpenError};
@@ -536,7 +536,7 @@ pub fn inherit() {
 /// In the child of a fork.
 pub fn fork_child() {
     LOCK.reset();
-    spare::forked();
+    loan::forked();
     for i in mapping::indices() {
         set_own(i, false);
     }

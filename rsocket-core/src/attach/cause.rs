@@ -14,9 +14,9 @@ use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, flag};
 use crate::host::option_table;
 use crate::host::trial;
-use crate::live::layout::Condition;
 use crate::reason::Reason;
 use crate::stats;
+use rsocket_stats::layout::Condition;
 
 /// Bits of [`Slot::cause`]: the option's [`option_table::number`], or for [`Reason::Sandboxed`]
 /// what is in the way by [`trial::obstacle`], plus one; 0 for none.

@@ -50,7 +50,7 @@ fn mark_broken(s: &Slot, reason: Reason) {
 
 fn tell_broken(s: &Slot) {
     if let Some(ends) = link::ends(s) {
-        marks::close(&ends);
+        marks::close(&ends.incoming, &ends.outgoing);
         ends.wake_writer();
         ends.wake_reader();
     }

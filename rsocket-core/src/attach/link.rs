@@ -18,9 +18,10 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::arena::{Arena, Window};
 use crate::device::shm::channel::{self, Beyond, Receiver};
 use crate::device::shm::direction::Direction;
-use crate::device::shm::park::{self, Announce};
+use crate::device::shm::layout;
+use crate::device::shm::park::{self, Announce, MARK_READY, Sleepers};
+use crate::host::events::Events;
 use crate::reason::Reason;
-use crate::socket::{Meant, ready};
 use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sys;
@@ -184,7 +185,7 @@ pub(crate) fn hold(claim: &Claim) -> Option<Ends> {
 
 /// The accepting side of such a window is done: once the other one is too, it is free again.
 pub(crate) fn let_go(ends: &Ends) {
-    super::marks::close(ends);
+    super::marks::close(&ends.incoming, &ends.outgoing);
     ends.wake_reader();
     ends.wake_writer();
     if let Some(r) = family::get().and_then(|f| record(f, ends.record)) {
@@ -363,7 +364,7 @@ impl Parted {
             self.record.free(self.window);
         }
         if let Some(ends) = &self.ends {
-            super::marks::close(ends);
+            super::marks::close(&ends.incoming, &ends.outgoing);
             ends.wake_reader();
             ends.wake_writer();
         }
@@ -405,6 +406,21 @@ fn join(s: &Slot, index: u32) -> Option<Ends> {
         return None;
     }
     view(s, &arenas::arena(r, index)?)
+}
+
+/// Whether a ready bit is for the epoll set with this bell, which it has armed for these
+/// directions.
+pub type Meant<'a> = &'a dyn Fn(u64, Events) -> bool;
+
+/// Whether an epoll set's bell is still in all the words that it was put into for these directions:
+/// nobody has rung it since.
+fn is_armed(s: &Slot, armed: Events, bell: u64) -> bool {
+    let word = bell | MARK_READY;
+    let stands = |sleepers: Sleepers<'_>| (0..layout::SLEEPERS).any(|i| sleepers.armed(i, word));
+    ends(s).is_some_and(|ends| {
+        stands(ends.incoming.data_waiters())
+            && (!armed.contains(Events::OUT) || stands(ends.outgoing.room_waiters()))
+    })
 }
 
 /// Tells of the ready bits that peers set for connections which this process holds, and whom each
@@ -490,7 +506,7 @@ fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(Slot
         // to come.
         if family::held_here(id) {
             f(id, &|bell, armed| {
-                if family::slot(id).is_some_and(|s| ready::is_armed(s, armed, bell)) {
+                if family::slot(id).is_some_and(|s| is_armed(s, armed, bell)) {
                     return false;
                 }
                 // Acquire: pairs with the release in Sleepers::wake.

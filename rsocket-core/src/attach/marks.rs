@@ -6,7 +6,6 @@
 
 use core::sync::atomic::Ordering;
 
-use super::link::Ends;
 use crate::device::shm::direction::Direction;
 
 /// Receiver: nobody on this side is inside the kernel on the direction; it may switch. Release:
@@ -129,9 +128,9 @@ pub fn sender_closed(d: &Direction) -> bool {
 
 /// This side is done with the window: it neither reads nor writes any more. Release: whoever sees
 /// it may use the window anew.
-pub fn close(ends: &Ends) {
-    ends.incoming.receiver().receiver_closed.store(1, Ordering::Release);
-    ends.outgoing.sender().sender_closed.store(1, Ordering::Release);
+pub fn close(incoming: &Direction, outgoing: &Direction) {
+    incoming.receiver().receiver_closed.store(1, Ordering::Release);
+    outgoing.sender().sender_closed.store(1, Ordering::Release);
 }
 
 /// Reader: it takes nothing more of this direction, though the window is still in use. Release:
@@ -154,12 +153,13 @@ pub fn sender_cpu(d: &Direction) -> u32 {
 
 /// Says where this side runs, in both of its directions; stores only what changed, since the other
 /// side polls the neighbouring words.
-pub fn say_cpu(ends: &Ends, cpu: u32) {
-    let receiver = &ends.incoming.receiver().receiver_cpu;
+#[inline]
+pub fn say_cpu(incoming: &Direction, outgoing: &Direction, cpu: u32) {
+    let receiver = &incoming.receiver().receiver_cpu;
     if receiver.load(Ordering::Relaxed) != cpu {
         receiver.store(cpu, Ordering::Relaxed);
     }
-    let sender = &ends.outgoing.sender().sender_cpu;
+    let sender = &outgoing.sender().sender_cpu;
     if sender.load(Ordering::Relaxed) != cpu {
         sender.store(cpu, Ordering::Relaxed);
     }

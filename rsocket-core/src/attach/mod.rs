@@ -15,6 +15,7 @@ mod greeting;
 pub mod heirs;
 mod held;
 pub mod link;
+mod loan;
 mod mail;
 mod mapping;
 pub mod marks;

@@ -60,6 +60,7 @@ pub mod wait;
 mod waits;
 mod watch;
 
+pub use crate::attach::link::Meant;
 pub use crate::conn::listeners::set_listeners;
 use crate::conn::listeners::starved;
 pub use crate::conn::slot::SlotId;
@@ -74,8 +75,8 @@ pub use life::{
 pub use ready::Look;
 pub use verdict::unattached;
 pub use waits::{
-    Meant, arm, arm_edge, arrived, attaching, bits_serve, collect_ready, disarm, foresee, hear,
-    heard, is_over, look, may_be_taken, mode_epoch, patience, progress, settled, spin,
+    arm, arm_edge, arrived, attaching, bits_serve, collect_ready, disarm, foresee, hear, heard,
+    is_over, look, may_be_taken, mode_epoch, patience, progress, settled, spin,
 };
 pub(crate) use watch::{TAP, WITNESS, watch};
 pub use watch::{tapped, unwitnessed, watching, witnessed, witnessing};

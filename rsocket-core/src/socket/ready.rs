@@ -412,17 +412,6 @@ pub fn disarm(s: &Slot, bell: u64) -> usize {
     found
 }
 
-/// Whether an epoll set's bell is still in all the words that it was put into for these directions:
-/// nobody has rung it since.
-pub(crate) fn is_armed(s: &Slot, armed: Events, bell: u64) -> bool {
-    let word = bell | MARK_READY;
-    let stands = |sleepers: Sleepers<'_>| (0..SLEEPERS).any(|i| sleepers.armed(i, word));
-    link::ends(s).is_some_and(|ends| {
-        stands(ends.incoming.data_waiters())
-            && (!armed.contains(Events::OUT) || stands(ends.outgoing.room_waiters()))
-    })
-}
-
 /// How far the two directions have come: messages that were published for us, read or not, and how
 /// often the sender found no room and then had some again.
 pub fn progress(s: &Slot) -> Progress {

@@ -525,7 +525,7 @@ pub(super) fn after_sleep(
 
 /// Says on which CPU this side waits, so that the other does not spin against it.
 pub(crate) fn say_cpu(ends: &Ends) {
-    marks::say_cpu(ends, thread::cpu());
+    marks::say_cpu(&ends.incoming, &ends.outgoing, thread::cpu());
 }
 
 /// How soon [`attached`] looks again, in nanoseconds.

@@ -10,6 +10,7 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::{Look, Progress, reader, ready, wait};
+use crate::attach::link::Meant;
 use crate::attach::{link, pairing};
 use crate::config::policy;
 use crate::conn::family;
@@ -94,10 +95,6 @@ pub fn disarm(id: SlotId, bell: u64) {
         ready::disarm(s, bell);
     }
 }
-
-/// Whether a ready bit is for the epoll set with this bell, which it has armed for these
-/// directions.
-pub type Meant<'a> = &'a dyn Fn(u64, Events) -> bool;
 
 /// Tells of the ready bits that peers set for connections of this process, and whom each is for.
 pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {

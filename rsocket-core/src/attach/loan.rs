@@ -1,0 +1,40 @@
+//! Arenas' descriptors that are in use without the arenas' lock, since they are about to be sent.
+//!
+//! Must not know whose they are. Entry points: [`Loan`], [`any`].
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::sys::settle::Settle;
+
+/// How many descriptors are about to be sent. Relaxed: counted up under the arenas' lock, which
+/// orders it with [`any`]; who sees one too many waits for another time.
+static LENT: AtomicU32 = AtomicU32::new(0);
+
+/// An arena's descriptor is in use without the lock.
+pub(super) struct Loan(());
+
+impl Loan {
+    /// To be made under the lock.
+    pub(super) fn new() -> Self {
+        LENT.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        LENT.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// In the child of a fork, whose one thread has lent nothing.
+pub(super) fn forked() {
+    LENT.settle(0);
+}
+
+/// Whether any is in use.
+pub(super) fn any() -> bool {
+    // Acquire: pairs with the release in Loan's end, after which nobody uses the number.
+    LENT.load(Ordering::Acquire) != 0
+}
