@@ -74,7 +74,7 @@ const UP: [(&str, &str, usize); 12] = [
 const CIRCLES: [(&str, usize); 7] = [
     ("rsocket-wire", 0),
     ("rsocket-stats", 0),
-    ("rsocket-core", 57),
+    ("rsocket-core", 54),
     ("rspreload", 0),
     ("rsocket-capi", 0),
     ("rsrun", 0),

@@ -10,9 +10,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use super::target::read_exactly;
 #[cfg(target_arch = "x86_64")]
 use super::{find, lengths::begins_at};
+use crate::sys::small_file::read_exactly;
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;

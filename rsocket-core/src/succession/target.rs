@@ -10,7 +10,7 @@
 //! Entry point: [`judge`].
 
 use core::ffi::{CStr, c_char};
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use super::image;
 use crate::descriptors::{self, Entry};
 use crate::sync::stack;
+use crate::sys::small_file::read_exactly;
 use crate::{libdir, socket, sys};
 
 /// Scripts whose interpreter is a script again, at most.
@@ -294,11 +295,6 @@ fn is_ours(file: &OwnedFd) -> Option<bool> {
         }
     }
     Some(false)
-}
-
-pub(super) fn read_exactly(file: impl AsFd, at: u64, into: &mut [u8]) -> Option<()> {
-    let wanted = into.len();
-    (rustix::io::pread(file, into, at).ok()? == wanted).then_some(())
 }
 
 /// The dynamic linker that this very program names.

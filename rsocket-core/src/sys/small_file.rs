@@ -51,3 +51,9 @@ pub(crate) fn field(text: &[u8], key: &[u8]) -> Option<u64> {
 pub(crate) fn number(text: &[u8]) -> Option<u64> {
     core::str::from_utf8(text).ok()?.trim().parse().ok()
 }
+
+/// As many bytes of a file as `into` has, from there on; `None` where it has fewer.
+pub(crate) fn read_exactly(file: impl std::os::fd::AsFd, at: u64, into: &mut [u8]) -> Option<()> {
+    let wanted = into.len();
+    (rustix::io::pread(file, into, at).ok()? == wanted).then_some(())
+}
