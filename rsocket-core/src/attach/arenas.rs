@@ -106,21 +106,44 @@ pub struct Claim {
     _loan: Loan,
 }
 
+/// A peer process: what it calls itself, and what the kernel says of it. The name alone is not
+/// believed, since others have heard it: who says it could be let into another one's arena.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Its name.
+    pub id: Id,
+    /// Its number here; 0 if it has none.
+    pub pid: u32,
+    /// That of its pidfd's inode, where it is asked for, else 0.
+    pub inode: u64,
+}
+
+impl Peer {
+    fn is_of(&self, r: &ArenaRecord) -> bool {
+        r.peer_pid.load(Ordering::Relaxed) == self.pid
+            && r.peer_inode.load(Ordering::Relaxed) == self.inode
+    }
+}
+
 /// Connecting side: a free window between this process and the peer, wiped.
 ///
 /// # Errors
 /// Why there is none.
-pub fn claim(peer: Id, peer_pid: u32) -> Result<Claim, Reason> {
+pub fn claim(peer: &Peer) -> Result<Claim, Reason> {
     let family = family::get().ok_or(Reason::ResourceError)?;
     let _held = lock();
-    claim_existing(family, peer).map_or_else(|| claim_new(family, peer, peer_pid), Ok)
+    claim_existing(family, peer).map_or_else(|| claim_new(family, peer), Ok)
 }
 
-fn claim_existing(family: &'static Family, peer: Id) -> Option<Claim> {
+fn claim_existing(family: &'static Family, peer: &Peer) -> Option<Claim> {
     mapping::indices().find_map(|i| {
         let r = record(family, i)?;
         // Without a descriptor it cannot be shown to the peer, which may have forgotten it.
-        if !mine(r, i, 0, peer) || !mapped(r, i) || r.fd.load(Ordering::Relaxed) < 0 {
+        if !mine(r, i, 0, peer.id)
+            || !peer.is_of(r)
+            || !mapped(r, i)
+            || r.fd.load(Ordering::Relaxed) < 0
+        {
             return None;
         }
         let window = free_window(r, i)?;
@@ -197,10 +220,10 @@ pub(super) fn settled(r: &ArenaRecord, window: u32) {
     }
 }
 
-fn claim_new(family: &'static Family, peer: Id, peer_pid: u32) -> Result<Claim, Reason> {
+fn claim_new(family: &'static Family, peer: &Peer) -> Result<Claim, Reason> {
     sweep(family);
     let before = mapping::indices()
-        .filter(|&i| record(family, i).is_some_and(|r| mine(r, i, 0, peer)))
+        .filter(|&i| record(family, i).is_some_and(|r| mine(r, i, 0, peer.id)))
         .count();
     let windows = match before {
         0 => 16,
@@ -209,7 +232,7 @@ fn claim_new(family: &'static Family, peer: Id, peer_pid: u32) -> Result<Claim, 
     };
     let (arena, fd) = Arena::create(windows).map_err(refused("a new arena"))?;
     stats::add(Counter::ArenasMade, 1);
-    let index = adopt(family, arena, fd, 0, peer, peer_pid)?;
+    let index = adopt(family, arena, fd, 0, peer)?;
     Ok(claimed(record(family, index).ok_or(Reason::ResourceError)?, index, 0))
 }
 
@@ -219,8 +242,7 @@ fn adopt(
     arena: Arena,
     fd: OwnedFd,
     side: u32,
-    peer: Id,
-    peer_pid: u32,
+    peer: &Peer,
 ) -> Result<u32, Reason> {
     let free = || {
         (0..MAX_ARENAS as u32).find(|&i| {
@@ -250,10 +272,11 @@ fn adopt(
     r.side.store(side, Ordering::Relaxed);
     r.windows.store(arena.windows(), Ordering::Relaxed);
     store_pair(&r.id, arena.id());
-    store_pair(&r.peer, peer.0);
+    store_pair(&r.peer, peer.id.0);
     r.owner.store(sys::pid(), Ordering::Relaxed);
     r.fd.store(fd, Ordering::Relaxed);
-    r.peer_pid.store(peer_pid, Ordering::Relaxed);
+    r.peer_pid.store(peer.pid, Ordering::Relaxed);
+    r.peer_inode.store(peer.inode, Ordering::Relaxed);
     r.live.store(0, Ordering::Relaxed);
     r.in_vault.store(0, Ordering::Relaxed);
     r.there.store(0, Ordering::Relaxed);
@@ -292,18 +315,13 @@ fn map_here(r: &ArenaRecord, index: u32, arena: Arena) {
 ///
 /// # Errors
 /// Why the arena is not to be used.
-pub fn open(
-    peer: Id,
-    peer_pid: u32,
-    id: Id,
-    fd: Option<OwnedFd>,
-    window: u32,
-) -> Result<u32, Reason> {
+pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32, Reason> {
     let family = family::get().ok_or(Reason::ResourceError)?;
     let _held = lock();
     let known = mapping::indices().find(|&i| {
-        record(family, i)
-            .is_some_and(|r| mine(r, i, 1, peer) && mapped(r, i) && load_pair(&r.id) == id.0)
+        record(family, i).is_some_and(|r| {
+            mine(r, i, 1, peer.id) && peer.is_of(r) && mapped(r, i) && load_pair(&r.id) == id.0
+        })
     });
     let index = match (known, fd) {
         (Some(i), _) => Ok(i),
@@ -312,7 +330,7 @@ pub fn open(
             sweep(family);
             match Arena::open(&fd) {
                 Ok(arena) if arena.id() == id.0 && arena.windows() as usize <= MOST_WINDOWS => {
-                    adopt(family, arena, fd, 1, peer, peer_pid)
+                    adopt(family, arena, fd, 1, peer)
                 }
                 Ok(arena) => {
                     crate::log_info!("the arena that came is not the one that was announced");

@@ -7,6 +7,10 @@ use crate::conn::family::{self, Family};
 /// No process has this id.
 const NOBODY: u32 = 0x7fff_fff0;
 
+fn peer(name: u64) -> Peer {
+    Peer { id: Id([name, name + 1]), pid: NOBODY, inode: 0 }
+}
+
 fn swept(family: &'static Family) {
     let _held = lock();
     sweep(family);
@@ -19,7 +23,7 @@ fn what_is_promised_is_not_swept_away() {
     assert!(family::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
     let family = family::get().unwrap();
     // Its peer has gone already: nothing else keeps it.
-    let claim = claim(Id([0x1234, 0x5678]), NOBODY).unwrap();
+    let claim = claim(&peer(0x1234)).unwrap();
     let r = record(family, claim.record).unwrap();
     swept(family);
     assert!(mapped(r, claim.record), "between the claim and its use");
@@ -34,7 +38,7 @@ fn a_relatives_arena_is_not_ours_by_its_number() {
     let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     assert!(family::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
     let family = family::get().unwrap();
-    let claim = claim(Id([0x8765, 0x4321]), NOBODY).unwrap();
+    let claim = claim(&peer(0x8765)).unwrap();
     let r = record(family, claim.record).unwrap();
     set_own(claim.record, false);
     settled(r, claim.window);
@@ -43,4 +47,26 @@ fn a_relatives_arena_is_not_ours_by_its_number() {
     set_own(claim.record, true);
     swept(family);
     assert!(!mapped(r, claim.record));
+}
+
+/// Who says another one's name is not let into that one's arena.
+#[test]
+fn a_name_alone_opens_nothing() {
+    let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    assert!(family::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
+    let family = family::get().unwrap();
+    let first = claim(&peer(0x9999)).unwrap();
+    let same = claim(&peer(0x9999)).unwrap();
+    let others = [
+        Peer { pid: NOBODY - 1, ..peer(0x9999) },
+        Peer { pid: 0, inode: 77, ..peer(0x9999) },
+        Peer { inode: 77, ..peer(0x9999) },
+    ]
+    .map(|peer| claim(&peer).unwrap());
+    assert_eq!(first.record, same.record);
+    assert!(others.iter().all(|other| other.record != first.record && other.id != first.id));
+    for claim in [first, same].iter().chain(&others) {
+        settled(record(family, claim.record).unwrap(), claim.window);
+    }
+    swept(family);
 }

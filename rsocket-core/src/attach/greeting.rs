@@ -10,13 +10,13 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
-use super::arenas;
+use super::arenas::{self, Peer};
 use super::evidence::{self, Next};
 use super::hello::{self, Id, Knock, Welcome};
 use super::link;
 use super::mail::{Mail, open_mail};
-use super::meet::listing;
 use super::meet::offers::{self, Called};
+use super::meet::{listing, who};
 use super::pairing::{
     close_pairing_fd, elsewhere, enter, hold, lapse, lapse_if_orphaned, required_by_now,
 };
@@ -38,16 +38,23 @@ use crate::sys;
 
 /// Looks for an offer before the accepting side stops looking.
 const KNOCK_TRIES: u32 = 14;
+/// The same in the directory, where it is looked for more often.
+const LOOKS_THERE: u32 = 40;
 
 /// The end that accepted looks for the other one's offer. If it will have to prove who it is, its
 /// first word is made before it is seen there.
 pub(super) fn knock(s: &Slot, fd: RawFd, tuple: &Tuple, proves: bool) -> Result<(), Reason> {
     stats::add(Counter::Knocks, 1);
     let first = if proves { prepare(s, fd, Some(tuple)).ok() } else { None };
-    let channel = match rendezvous::knock(tuple) {
+    let knocked_at =
+        if first.is_some() { rendezvous::knock_ready(tuple) } else { rendezvous::knock(tuple) };
+    let channel = match knocked_at {
         Ok(Some(channel)) => channel,
         // Or so many have knocked that there is no room for another one.
-        Ok(None) | Err(Errno::AGAIN) => return nobody(s, Reason::NoOffer),
+        Ok(None) | Err(Errno::AGAIN) => {
+            let tries = later(s);
+            return nobody(s, Reason::NoOffer, tries >= KNOCK_TRIES);
+        }
         Err(Errno(libc::EPERM | libc::EACCES)) => return Err(Reason::Sandboxed),
         Err(Errno(libc::EPROTOTYPE)) => return Err(Reason::NameTaken),
         Err(e) => return Err(refused("a knock")(e)),
@@ -64,31 +71,36 @@ pub(super) fn knock_there(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reas
     if let Some(other) = looked.other {
         offers::reap_if_forgotten(&other);
     }
-    let Some(name) = looked.offer else { return nobody(s, Reason::NobodyMet) };
+    let Some(name) = looked.offer else { return nobody_there(s) };
     let first = prepare(s, fd, None)?;
     let channel = match offers::call(&name) {
-        Called::Here(socket) => {
-            Channel { fd: sys::make_private(socket).map_err(refused("a call"))? }
-        }
+        Called::Here(fd) => Channel { fd },
         Called::Nobody => {
-            offers::reap(&name);
-            listing::refuse(&name, stamp);
-            return nobody(s, Reason::NobodyMet);
+            // Of a new name its owner is about to listen.
+            if offers::reap(&name) {
+                listing::refuse(&name, stamp);
+            }
+            return nobody_there(s);
         }
-        Called::NotNow => return nobody(s, Reason::NobodyMet),
+        Called::NotNow => return nobody_there(s),
     };
     let sent = first.say(&channel);
     knocked(s, &channel, sent)
 }
 
-fn nobody(s: &Slot, reason: Reason) -> Result<(), Reason> {
-    let tries = later(s);
+fn nobody_there(s: &Slot) -> Result<(), Reason> {
+    let tries = retry::soon(s);
+    // What is said if the connection ends before.
+    s.reason.store(Reason::NobodyMet as u32, Ordering::Relaxed);
+    nobody(s, Reason::NobodyMet, tries >= LOOKS_THERE)
+}
+
+fn nobody(s: &Slot, reason: Reason, late: bool) -> Result<(), Reason> {
     let strict = s.has(flag::STRICT);
     if strict {
         s.reason.store(reason as u32, Ordering::Relaxed);
     }
-    let late = tries >= KNOCK_TRIES || required_by_now(s);
-    if late && !strict { Err(reason) } else { Ok(()) }
+    if (late || required_by_now(s)) && !strict { Err(reason) } else { Ok(()) }
 }
 
 fn knocked(s: &Slot, channel: &Channel, sent: Result<(), Reason>) -> Result<(), Reason> {
@@ -350,6 +362,13 @@ fn doubted(s: &Slot, channel: &Channel, reason: Reason, seen: Option<&Seen>) -> 
     if evidence::is_in_directory(channel) { Err(reason) } else { unproved(s, reason, seen) }
 }
 
+/// Who is at the other end of the channel, and calls himself this.
+fn peer(channel: &Channel, id: Id) -> Peer {
+    let pid = channel.peer_pid();
+    let inode = if pid == 0 { who::inode_of(channel) } else { 0 };
+    Peer { id, pid, inode }
+}
+
 /// The end that connected reads what its visitor says, and answers.
 pub(super) fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if elsewhere(s) {
@@ -369,8 +388,7 @@ fn answer_over(channel: &Channel, id: SlotId, s: &Slot, fd: RawFd) -> Result<(),
         return Err(Reason::Sandboxed);
     }
     let (process, identity) = introduction(fd)?;
-    let claim =
-        arenas::claim(knock.process, channel.peer_pid()).inspect_err(|_| reached.give_up())?;
+    let claim = arenas::claim(&peer(channel, knock.process)).inspect_err(|_| reached.give_up())?;
     reached.note(claim.record, knock.bell);
     link::start(id, s, claim.record, claim.window, 0, Beyond::Peer)?;
     let (bell, event) = bell::front::offered();
@@ -433,10 +451,11 @@ fn finish_over(channel: &Channel, id: SlotId, s: &Slot, fd: RawFd) -> Result<(),
     if let Err(reason) = evidence::believes(channel, last.as_ref(), seen.is_sure()) {
         return doubted(s, channel, reason, None);
     }
-    let (pid, arena) = (channel.peer_pid(), mail.take(0));
+    let arena = mail.take(0);
     let reached = reach(welcome.bell, welcome.has_envoy(), &mut mail, 1)?;
-    let record = arenas::open(welcome.process, pid, welcome.arena, arena, welcome.window)
-        .inspect_err(|_| reached.give_up())?;
+    let record =
+        arenas::open(&peer(channel, welcome.process), welcome.arena, arena, welcome.window)
+            .inspect_err(|_| reached.give_up())?;
     reached.note(record, welcome.bell);
     link::start(id, s, record, welcome.window, 1, Beyond::Peer)?;
     close_pairing_fd(s);

@@ -142,6 +142,23 @@ pub fn knock(tuple: &Tuple) -> Result<Option<Channel>, Errno> {
     }
 }
 
+/// As [`knock`], of one who has something to say already: the socket has its number, which takes a
+/// moment, before it is seen there.
+///
+/// # Errors
+/// As [`knock`].
+pub fn knock_ready(tuple: &Tuple) -> Result<Option<Channel>, Errno> {
+    let address = address(&tuple.reversed())?;
+    let fd = sys::make_private(socket()?)?;
+    match rustix::net::connect(sys::borrow(fd), &address) {
+        Ok(()) => Ok(Some(Channel { fd })),
+        Err(e) => {
+            sys::close_private(fd);
+            if e == rustix::io::Errno::CONNREFUSED { Ok(None) } else { Err(e.into()) }
+        }
+    }
+}
+
 /// What [`Channel::receive`] brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {

@@ -25,6 +25,9 @@ const LONGEST_WAIT_NS: u64 = 512_000_000;
 /// Tries after which a peer that has not come is looked for seldom.
 const SELDOM_AFTER: u32 = 400;
 
+/// Of [`soon`]: the shortest distance, which is that of a call.
+const SOON: u64 = 1024;
+
 /// Whether the next step may be taken now.
 #[inline]
 pub(super) fn is_due(s: &Slot) -> bool {
@@ -104,6 +107,16 @@ pub(super) fn later(s: &Slot) -> u32 {
         _ => now / 4,
     };
     s.next_step.store(now + distance, Ordering::Relaxed);
+    tries
+}
+
+/// As [`later`], of who looks where a look is cheap, and the other end may come at any moment.
+pub(super) fn soon(s: &Slot) -> u32 {
+    let tries = later(s);
+    if !s.has(flag::STRICT) {
+        let now = s.position.load(Ordering::Relaxed);
+        s.next_step.store(now.saturating_add((now / 4).max(SOON)), Ordering::Relaxed);
+    }
     tries
 }
 

@@ -46,6 +46,8 @@ pub struct ArenaRecord {
     /// Nonzero: the peer is in another network namespace, and is woken by a socket of that. The
     /// owner's number of it, plus one.
     pub(crate) there: AtomicI32,
+    /// What tells the peer process beside its pid (`attach::arenas::Peer`).
+    pub(crate) peer_inode: AtomicU64,
 }
 
 impl ArenaRecord {

@@ -51,16 +51,19 @@ impl Bounds {
 
 /// In what `TCP_TIMESTAMP` says: this connection's clock counts microseconds (Linux 6.7).
 const MICROSECONDS: u32 = 1;
-/// Bounds as wide as this say nothing any more: `connect` has waited, for a handshake that took
-/// long or for a SYN that was lost, whose successor has a timestamp of its own.
+/// Bounds are no wider than this. Where `connect` took longer, it has waited for its handshake, or
+/// for a processor after that: the SYN was sent in its first moments.
 pub const WIDEST: u32 = hello::HINTS;
+/// Where it took longer than this, in milliseconds, a SYN may have been lost, whose successor has a
+/// timestamp of its own.
+const LONGEST: u64 = 900;
 
 const MS: u64 = 1_000_000;
 
 /// Where the timestamp of a SYN that was sent during `sent` lies, given `now`, what the kernel said
-/// during `asked`. `None` where that is too wide to say anything, where the two spans are in no
-/// order, and where the clock is not of milliseconds. (Kernels before 6.7 say the lowest bit, and
-/// half of the time this takes them for such a clock.)
+/// during `asked`. `None` where too much time has passed to say anything, where the two spans are
+/// in no order, and where the clock is not of milliseconds. (Kernels before 6.7 say the lowest bit,
+/// and half of the time this takes them for such a clock.)
 #[must_use]
 pub fn bounds(sent: Span, now: u32, asked: Span) -> Option<Bounds> {
     if now & MICROSECONDS != 0 {
@@ -68,9 +71,9 @@ pub fn bounds(sent: Span, now: u32, asked: Span) -> Option<Bounds> {
     }
     let least = asked.from.checked_sub(sent.to)? / MS;
     let most = asked.to.checked_sub(sent.from)?.div_ceil(MS);
+    let apart = most.checked_sub(least).filter(|ms| *ms <= LONGEST)?;
     // The bit that is not said makes it one more, at most.
-    let more = most.checked_sub(least)?.checked_add(1)?;
-    let more = u32::try_from(more).ok().filter(|more| *more <= WIDEST)?;
+    let more = u32::try_from(apart).ok()?.saturating_add(1).min(WIDEST);
     // Timestamps wrap every 49 days, and so may the difference.
     Some(Bounds { first: now.wrapping_sub(most as u32), more })
 }
@@ -98,6 +101,12 @@ mod tests {
     }
 
     #[test]
+    fn one_that_waited_sent_its_syn_first() {
+        let b = bounds(span(0, 500 * MS), 1000, span(600 * MS, 600 * MS)).unwrap();
+        assert_eq!(b, Bounds { first: 400, more: WIDEST });
+    }
+
+    #[test]
     fn a_hint_leaves_one() {
         for first in [0, 9, u32::MAX - 7] {
             let bounds = Bounds { first, more: WIDEST };
@@ -115,9 +124,9 @@ mod tests {
     fn what_says_nothing() {
         assert_eq!(bounds(span(0, 1), 1001, span(2, 3)), None, "microseconds");
         assert_eq!(
-            bounds(span(0, 70 * MS), 1000, span(80 * MS, 80 * MS)),
+            bounds(span(0, 1000 * MS), 2000, span(1001 * MS, 1001 * MS)),
             None,
-            "connect has waited"
+            "a SYN may have been lost"
         );
         assert_eq!(bounds(span(0, 5), 1000, span(3, 9)), None, "asked before it was sent");
         assert_eq!(bounds(span(0, u64::MAX), 1000, span(u64::MAX, u64::MAX)), None);
@@ -139,6 +148,7 @@ mod tests {
             let stamp = |time: u64| (((time + shift) / MS) as u32).wrapping_add(offset);
             let found = bounds(span(sent, at + after), stamp(asked) & !MICROSECONDS, span(asked - early, asked + late));
             let found = found.filter(|_| asked - early >= at + after);
+            // All four moments are as near as that.
             if let Some(found) = found {
                 prop_assert!(found.hold(stamp(at)));
             }

@@ -25,14 +25,16 @@ use crate::sys;
 /// Names that one look goes through.
 const MOST: u32 = 2048;
 /// So long the process does not look again, for each name that it has looked at beyond some: it
-/// spends some hundredths of its time here at most.
-const FREE: u32 = 128;
-const REST_NS: u64 = 10_000;
+/// spends less than a tenth of its time here.
+const FREE: u32 = 256;
+const REST_NS: u64 = 2_500;
 static NEXT_LOOK: AtomicU64 = AtomicU64::new(0);
 
-/// Digests of a name and of the timestamp for which it was the wrong one. Relaxed: words that stand
-/// for themselves; one that is lost is tried again.
-static WRONG: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+/// Digests of a name and of the timestamp for which it was the wrong one, and when that was. It is
+/// tried again after a while: whoever is behind it may have been too slow to know. Relaxed: words
+/// that stand for themselves; one that is lost is tried again.
+static WRONG: [[AtomicU64; 2]; 256] = [const { [const { AtomicU64::new(0) }; 2] }; 256];
+const AGAIN_NS: u64 = 200_000_000;
 
 fn digest(name: &Name, stamp: u32) -> u64 {
     (name.random ^ u64::from(stamp).rotate_left(32)) | 1
@@ -50,14 +52,18 @@ pub struct Looked {
 /// The name was not the offer of the connection with this timestamp.
 pub fn refuse(name: &Name, stamp: u32) {
     let digest = digest(name, stamp);
-    if let Some(place) = WRONG.get(digest as usize >> 1 & 255) {
+    if let Some([place, when]) = WRONG.get(digest as usize >> 1 & 255) {
         place.store(digest, Ordering::Relaxed);
+        when.store(sys::now_ns(), Ordering::Relaxed);
     }
 }
 
 fn is_refused(name: &Name, stamp: u32) -> bool {
     let digest = digest(name, stamp);
-    WRONG.get(digest as usize >> 1 & 255).is_some_and(|p| p.load(Ordering::Relaxed) == digest)
+    WRONG.get(digest as usize >> 1 & 255).is_some_and(|[place, when]| {
+        let since = sys::now_ns().saturating_sub(when.load(Ordering::Relaxed));
+        place.load(Ordering::Relaxed) == digest && since < AGAIN_NS
+    })
 }
 
 /// Looks for the offer of the connection with this timestamp, whose other end, as far as is seen

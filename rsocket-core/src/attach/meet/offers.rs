@@ -51,8 +51,8 @@ pub fn open(name: &Name) -> Result<RawFd, Errno> {
     let socket = socket()?;
     let text = name.text();
     let ready = bind(&socket, &text)
-        .and_then(|()| open_to_all(&text))
         .and_then(|()| rustix::net::listen(&socket, QUEUE).map_err(Errno::from))
+        .and_then(|()| open_to_all(&text))
         .and_then(|()| sys::private_copy(&socket));
     if ready.is_err() {
         unlink_bound(&socket);
@@ -204,8 +204,8 @@ pub fn forked() {
 /// How a call went.
 #[derive(Debug)]
 pub enum Called {
-    /// We are waiting to be picked up.
-    Here(OwnedFd),
+    /// We are waiting to be picked up, with this private descriptor.
+    Here(RawFd),
     /// Nobody is behind the name.
     Nobody,
     /// It is gone, or too many wait there, or it is nothing to call at.
@@ -220,25 +220,27 @@ pub fn call(name: &Name) -> Called {
     called
 }
 
+/// What is to be said can be said at once, since the socket has its number before.
 fn call_at(file: &OwnedFd, name: &Name) -> Called {
-    let Ok(socket) = socket() else { return Called::NotNow };
+    let Ok(fd) = socket().and_then(sys::make_private) else { return Called::NotNow };
+    let socket = sys::borrow(fd);
     let mut buffer = [0; 32];
     let through = link_to(file, &mut buffer).map(SocketAddrUnix::new);
     let mut connected = match through {
-        Some(Ok(at)) => rustix::net::connect(&socket, &at),
+        Some(Ok(at)) => rustix::net::connect(socket, &at),
         _ => Err(KernelErrno::NOENT),
     };
     if connected == Err(KernelErrno::NOENT) {
         let mut buffer: Path = [0; 108];
         let at = place::path(&mut buffer, &name.text(), false).map(SocketAddrUnix::new);
         if let Some(Ok(at)) = at {
-            connected = rustix::net::connect(&socket, &at);
+            connected = rustix::net::connect(socket, &at);
         }
     }
     match connected {
-        Ok(()) => Called::Here(socket),
+        Ok(()) => Called::Here(fd),
         Err(e) => {
-            sys::discard(socket);
+            sys::close_private(fd);
             if e == KernelErrno::CONNREFUSED { Called::Nobody } else { Called::NotNow }
         }
     }
@@ -260,12 +262,15 @@ fn age(name: &[u8]) -> Option<u64> {
     u64::try_from(now.checked_sub(status.st_ctime)?).ok()
 }
 
-/// Takes away a name at which nobody was found ([`Called::Nobody`]), if it is old enough.
-pub fn reap(name: &Name) {
+/// Takes away a name at which nobody was found ([`Called::Nobody`]), if it is old enough; whether
+/// it is.
+pub fn reap(name: &Name) -> bool {
     let text = name.text();
-    if age(&text).is_some_and(|age| age >= OLD_SECONDS) {
+    let is_old = age(&text).is_some_and(|age| age >= OLD_SECONDS);
+    if is_old {
         unlink(&text);
     }
+    is_old
 }
 
 /// Takes away a name that has been there for long, if nobody is behind it.
@@ -274,8 +279,10 @@ pub fn reap_if_forgotten(name: &Name) {
         return;
     }
     match call(name) {
-        Called::Here(socket) => sys::discard(socket),
-        Called::Nobody => reap(name),
+        Called::Here(socket) => sys::close_private(socket),
+        Called::Nobody => {
+            reap(name);
+        }
         Called::NotNow => {}
     }
 }
@@ -311,7 +318,7 @@ mod tests {
         assert!(is_one(offer.fd) && name_of(offer.fd) == Some(name));
         let Called::Here(ours) = call(&name) else { panic!("nobody is there") };
         let theirs: Channel = offer.pick_up().unwrap().unwrap();
-        assert_eq!((name_of(ours.as_raw_fd()), name_of(theirs.fd)), (Some(name), Some(name)));
+        assert_eq!((name_of(ours), name_of(theirs.fd)), (Some(name), Some(name)));
         theirs.close();
         withdraw(offer.fd);
         offer.close();

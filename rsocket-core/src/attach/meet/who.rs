@@ -88,6 +88,13 @@ fn pidfd_of(channel: RawFd) -> Option<OwnedFd> {
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// The number of the process that made the socket at the other end of the channel; 0 where the
+/// kernel does not tell.
+#[must_use]
+pub fn inode_of(channel: &Channel) -> u64 {
+    pidfd_of(channel.fd).map_or(0, number)
+}
+
 /// Whether it is `said` who made the socket at the other end of the channel, given who we are. No,
 /// where the kernel does not tell.
 #[must_use]
