@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Ends in two network namespaces, which see one directory: on a bridge, behind a router that rewrites
-# the destination and the source, by hairpin, in pid and time namespaces of their own. Thousands of
+# the destination and the source, by hairpin, in pid, user and time namespaces of their own. Thousands of
 # connections with the same bytes at the same counts: no end meets another connection's, and 95 of
 # 100 attach. Without the directory, or without timestamps, they stay on TCP.
 . "$(dirname "$0")/common.sh"
@@ -59,6 +59,8 @@ for m in $(modes_of "${@:-tcp eager default}"); do
     asked shm "$place" "hairpin" 10.78.0.2 "$A" 10.78.0.1 8080
   else say "SKIP $NAME: no address translation here"; fi
   asked shm "$place" "pids of one's own" 10.78.0.2 "$B" 10.78.0.2 80 unshare --pid --mount-proc --fork
+  asked shm "$place" "users of one's own" 10.78.0.2 "$B" 10.78.0.2 80 unshare --user --map-root-user --pid --mount-proc --fork
+  asked shm "$place" "another user" 10.78.0.2 "$B" 10.78.0.2 80 setpriv --reuid=65533 --regid=65533 --clear-groups
   if "${AS[@]}" unshare -T --monotonic 86400 true 2>/dev/null; then
     asked shm "$place" "a clock of one's own" 10.78.0.2 "$B" 10.78.0.2 80 unshare -T --monotonic 86400 --fork
   else say "SKIP $NAME: no time namespaces here"; fi
