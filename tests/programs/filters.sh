@@ -133,7 +133,7 @@ check "a second filter that comes later: back to TCP first" "$(said)" eval 'righ
 # and those that the library makes before it knows of a filter (docs/system-calls.md, "In a sandbox").
 EARLY=" getpid gettid munlock "
 # Those to which there is another way.
-OTHER=" pidfd_open "
+OTHER=" pidfd_open fchmodat "
 tested=0
 # shellcheck disable=SC2013
 for call in ${CALLS:-$(grep -o 'SYS_[a-z0-9_]*' "$ROOT/rsocket-core/src/host/trial/calls.rs" | sed 's/SYS_//' | sort -u)}; do
