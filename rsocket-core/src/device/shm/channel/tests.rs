@@ -15,6 +15,7 @@ use crate::sync::guarded::Own;
 use crate::wire::word::Word;
 
 struct Ends {
+    _memory: Vec<u128>,
     send: Own<SendState>,
     recv: Own<RecvState>,
     d: Direction,
@@ -31,23 +32,16 @@ fn text(from: u64, n: usize) -> Vec<u8> {
     (from..from + n as u64).map(byte).collect()
 }
 
-thread_local! {
-    /// One for all worlds of a thread: each takes it as if fresh.
-    static MEMORY: Direction = {
-        let words = vec![0_u128; DIRECTION_LEN / 16 + 4096 / 16].leak();
-        let at = words.as_mut_ptr().cast::<u8>();
-        let base = NonNull::new(at.wrapping_add(at.align_offset(4096))).unwrap();
-        // SAFETY: page-aligned, long enough, never freed, and nobody else's.
-        unsafe { Direction::from_base(base) }
-    };
-}
-
 impl Ends {
     fn new() -> Self {
-        let d = MEMORY.with(|d| *d);
-        d.wipe();
+        let mut memory = vec![0_u128; DIRECTION_LEN / 16 + 4096 / 16];
+        let at = memory.as_mut_ptr().cast::<u8>();
+        let base = NonNull::new(at.wrapping_add(at.align_offset(4096))).unwrap();
+        // SAFETY: page-aligned, long enough, nobody else's, and freed with the ends.
+        let d = unsafe { Direction::from_base(base) };
         let (recv, send) = fresh(Beyond::Peer).unwrap();
-        let mut ends = Self { send: Own::new(send), recv: Own::new(recv), d, sent: 0, got: 0 };
+        let (send, recv) = (Own::new(send), Own::new(recv));
+        let mut ends = Self { _memory: memory, send, recv, d, sent: 0, got: 0 };
         ends.receiver().give_back();
         ends
     }
