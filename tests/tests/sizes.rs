@@ -1,0 +1,197 @@
+//! Functions fit on a screen and take few parameters; files are not long.
+//!
+//! Unit tests are left out, and functions whose parameters C dictates. What does not hold yet
+//! stands here by name: a mend takes the name out, so that it stays mended.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use rs_tests::workspace;
+use syn::visit::{self, Visit};
+
+/// Lines of a function, from its name to its last brace.
+const SCREEN: usize = 50;
+const PARAMETERS: usize = 5;
+/// Lines of a file, its unit tests included.
+const FILE: usize = 600;
+
+const CRATES: [&str; 7] = [
+    "rsocket-wire",
+    "rsocket-stats",
+    "rsocket-core",
+    "rsocket-capi",
+    "rspreload",
+    "rsrun",
+    "rsstat",
+];
+
+/// Functions above [`SCREEN`].
+const LONG: &[&str] = &[
+    "arenas::adopt",
+    "ctl::in_mirror",
+    "judge::refresh",
+    "life::end",
+    "link::begin",
+    "lock::acquire_slowly",
+    "mixed::run",
+    "number::syscall",
+    "pair::new",
+    "pairing::begin",
+    "pump::forward",
+    "pump::poll",
+    "rdma::dial",
+    "ready::look_closely",
+    "receive::attempt",
+    "receive::from_device",
+    "receive::until_enough",
+    "receive::up_to_the_cut",
+    "rendezvous::receive_once",
+    "send::attempt",
+    "service::look",
+    "service::on_request",
+    "set::insert",
+    "setup::on_event",
+    "slot::reset",
+    "state::step",
+    "wait::sleep",
+    "wait::sweep",
+    "wait::wait_special",
+];
+/// Functions above [`PARAMETERS`].
+const MANY: &[&str] = &[
+    "ctl::ctl",
+    "ctl::mirrored",
+    "datagram::receive_from",
+    "datagram::send_to",
+    "epoll::ctl",
+    "epoll::wait",
+    "file::send",
+    "link::begin",
+    "link::start",
+    "option::get",
+    "pair::post_at_once",
+    "pair::post_filled",
+    "peek::until_enough",
+    "placement::map",
+    "post::at_once",
+    "post::filled",
+    "receive::attempt",
+    "receive::until_enough",
+    "select::select",
+    "select::select_with",
+    "send::attempt",
+    "send::transfer",
+    "send::transmit",
+    "send::until_sent",
+    "setup::court",
+    "setup::dial",
+    "splice::into_channel",
+    "straight::send_on",
+    "wait::more",
+    "wait::readable",
+    "wait::sleep",
+    "wait::spin",
+    "wait::spin_on",
+    "wait::wait",
+];
+/// Files above [`FILE`].
+const LONG_FILES: &[&str] = &["receive", "registry", "service", "wait"];
+
+#[derive(Default)]
+struct Seen {
+    file: String,
+    long: BTreeSet<String>,
+    many: BTreeSet<String>,
+}
+
+impl Seen {
+    fn function(&mut self, signature: &syn::Signature, body: &syn::Block) {
+        let lines =
+            body.brace_token.span.close().end().line - signature.fn_token.span.start().line + 1;
+        let name = format!("{}::{}", self.file, signature.ident);
+        if lines > SCREEN {
+            self.long.insert(name.clone());
+        }
+        if signature.inputs.len() > PARAMETERS && signature.abi.is_none() {
+            self.many.insert(name);
+        }
+    }
+}
+
+/// Whether this is compiled for tests alone.
+fn for_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|a| {
+        a.path().is_ident("test")
+            || a.path().is_ident("cfg")
+                && a.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
+    })
+}
+
+impl<'a> Visit<'a> for Seen {
+    fn visit_item_mod(&mut self, module: &'a syn::ItemMod) {
+        if !for_tests(&module.attrs) {
+            visit::visit_item_mod(self, module);
+        }
+    }
+    fn visit_item_fn(&mut self, function: &'a syn::ItemFn) {
+        if !for_tests(&function.attrs) {
+            self.function(&function.sig, &function.block);
+            visit::visit_item_fn(self, function);
+        }
+    }
+    fn visit_impl_item_fn(&mut self, function: &'a syn::ImplItemFn) {
+        self.function(&function.sig, &function.block);
+        visit::visit_impl_item_fn(self, function);
+    }
+}
+
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Every file by its own name, so that one that moves keeps it, and its text.
+fn texts() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for package in CRATES {
+        sources(&workspace().join(package).join("src"), &mut found);
+    }
+    let name = |path: &Path| {
+        let path = path.with_extension("");
+        let own = if path.ends_with("mod") { path.parent().unwrap() } else { &path };
+        own.file_name().unwrap().to_str().unwrap().to_owned()
+    };
+    found.iter().map(|path| (name(path), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+fn compare(what: &str, found: &BTreeSet<String>, known: &[&str]) {
+    let known: BTreeSet<String> = known.iter().map(|name| (*name).to_owned()).collect();
+    let new: Vec<_> = found.difference(&known).collect();
+    let mended: Vec<_> = known.difference(found).collect();
+    assert!(new.is_empty(), "{what}: {new:#?}");
+    assert!(mended.is_empty(), "{what}, mended, and to be taken out of the list: {mended:#?}");
+}
+
+#[test]
+fn functions() {
+    let mut seen = Seen::default();
+    for (name, text) in texts() {
+        seen.file = name;
+        seen.visit_file(&syn::parse_file(&text).expect("it compiles"));
+    }
+    compare("functions of more than 50 lines", &seen.long, LONG);
+    compare("functions of more than five parameters", &seen.many, MANY);
+}
+
+#[test]
+fn files() {
+    let long = texts().into_iter().filter(|(_, text)| text.lines().count() > FILE);
+    compare("files of more than 600 lines", &long.map(|(name, _)| name).collect(), LONG_FILES);
+}
