@@ -27,6 +27,8 @@ bridge() {
     as_root ip -n "$n" link set eth up
     as_root ip -n "$n" link set lo up
     as_root ip -n "$n" route add default via 10.78.0.1
+    # Ports are used again as soon as the kernel allows.
+    in_ "$n" sysctl -qw net.ipv4.tcp_max_tw_buckets=1024
   done
 }
 

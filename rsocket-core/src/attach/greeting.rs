@@ -40,6 +40,8 @@ use crate::sys;
 const KNOCK_TRIES: u32 = 14;
 /// The same in the directory, where it is looked for more often.
 const LOOKS_THERE: u32 = 40;
+/// So many of them are for an offer that says the right port, which few translations change.
+const LOOKS_FOR_PORT: u32 = 4;
 
 /// The end that accepted looks for the other one's offer. If it will have to prove who it is, its
 /// first word is made before it is seen there.
@@ -67,12 +69,17 @@ pub(super) fn knock(s: &Slot, fd: RawFd, tuple: &Tuple, proves: bool) -> Result<
 pub(super) fn knock_there(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
     stats::add(Counter::Knocks, 1);
     let stamp = evidence::stamp(s, fd).ok_or(Reason::NoHandshake)?;
-    let looked = listing::look(stamp, tuple.remote.port).map_err(not_there)?.unwrap_or_default();
+    let others = s.tries.load(Ordering::Relaxed) >= LOOKS_FOR_PORT;
+    let looked = listing::look(stamp, tuple.remote.port, others).map_err(not_there)?;
+    let looked = looked.unwrap_or_default();
     if let Some(other) = looked.other {
         offers::reap_if_forgotten(&other);
     }
     let Some(name) = looked.offer else { return nobody_there(s) };
-    let first = prepare(s, fd, None)?;
+    let first = match prepare(s, fd, None) {
+        Ok(first) => first,
+        Err(reason) => return unproved(s, reason, None),
+    };
     let channel = match offers::call(&name) {
         Called::Here(fd) => Channel { fd },
         Called::Nobody => {
@@ -241,6 +248,8 @@ fn say(
 fn unproved(s: &Slot, reason: Reason, seen: Option<&Seen>) -> Result<(), Reason> {
     let may_pass = match reason {
         Reason::TooManyOffers => true,
+        // Nobody is heard for a while.
+        Reason::NoEvidence if !proving::can_afford() => true,
         // Of one who should not have been there so many are heard, and the right one may come then.
         Reason::NoEvidence => {
             let should_not = matches!(seen, Some(Seen::Another(_)));

@@ -67,12 +67,13 @@ fn is_refused(name: &Name, stamp: u32) -> bool {
 }
 
 /// Looks for the offer of the connection with this timestamp, whose other end, as far as is seen
-/// here, has this port. A name that says the port comes before those that do not; among equals
-/// chance decides. `None` where it was looked too much already.
+/// here, has this port. A name that says the port comes before those that do not, and without
+/// `others` these do not count: whoever calls at a wrong offer uses up proofs of both processes.
+/// Among equals chance decides. `None` where it was looked too much already.
 ///
 /// # Errors
 /// The kernel's: the directory is not ours to read, or is no more.
-pub fn look(stamp: u32, port: u16) -> Result<Option<Looked>, Errno> {
+pub fn look(stamp: u32, port: u16, others: bool) -> Result<Option<Looked>, Errno> {
     let now = sys::now_ns();
     if now < NEXT_LOOK.load(Ordering::Relaxed) {
         return Ok(None);
@@ -80,7 +81,7 @@ pub fn look(stamp: u32, port: u16) -> Result<Option<Looked>, Errno> {
     let place = place::directory().ok_or(Errno::INVAL)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::openat(place, c".", flags, Mode::empty())?;
-    let mut choice = Choice { stamp, port, best: 0, equals: [0; 3], looked: Looked::default() };
+    let mut choice = Choice::new(stamp, port, others);
     let seen = each_name(&directory, raw::random()?, |name, chance| choice.weigh(name, chance));
     sys::discard(directory);
     if let Some(many) = seen.checked_sub(FREE) {
@@ -114,6 +115,8 @@ fn each_name(directory: &OwnedFd, seed: u64, mut f: impl FnMut(Name, u64)) -> u3
 struct Choice {
     stamp: u32,
     port: u16,
+    /// Whether names of other ports count.
+    others: bool,
     /// The best rank so far.
     best: usize,
     /// How many there were of each rank.
@@ -122,10 +125,16 @@ struct Choice {
 }
 
 impl Choice {
+    const fn new(stamp: u32, port: u16, others: bool) -> Self {
+        let looked = Looked { offer: None, other: None };
+        Self { stamp, port, others, best: 0, equals: [0; 3], looked }
+    }
+
     fn weigh(&mut self, name: Name, chance: u64) {
         let rank = match (name.fits(self.stamp), name.port == self.port) {
             (true, _) if is_refused(&name, self.stamp) => return,
             (true, true) => 2,
+            (true, false) if !self.others => return,
             (true, false) => 1,
             (false, _) => 0,
         };
@@ -153,7 +162,10 @@ mod tests {
     }
 
     fn chosen(names: &[Name], stamp: u32, port: u16, seed: u64) -> Looked {
-        let mut choice = Choice { stamp, port, best: 0, equals: [0; 3], looked: Looked::default() };
+        choose(names, Choice::new(stamp, port, true), seed)
+    }
+
+    fn choose(names: &[Name], mut choice: Choice, seed: u64) -> Looked {
         let mut chance = seed;
         for n in names {
             chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -170,6 +182,16 @@ mod tests {
             assert_eq!((looked.offer, looked.other), (Some(names[1]), Some(names[2])));
         }
         assert_eq!(chosen(&names, 12_800, 9, 1).offer, None);
+    }
+
+    #[test]
+    fn others_are_left_alone_at_first() {
+        let names = [name(64, 7, 1), name(640, 9, 3), name(64, 8, 4)];
+        for seed in 0..50 {
+            let looked = choose(&names, Choice::new(65, 9, false), seed);
+            assert_eq!((looked.offer, looked.other), (None, Some(names[1])));
+        }
+        assert!(chosen(&names, 65, 9, 1).offer.is_some());
     }
 
     #[test]
