@@ -190,8 +190,6 @@ AuthUserFile $t/passwd
 AuthOrder mod_auth_file.c
 RequireValidShell off
 AllowOverwrite on
-# It gives a whole file to one call, which ends when TCP has it.
-UseSendfile off
 CONF
   serve ftp_pid A 2121 /usr/sbin/proftpd -n -q -c "$WORK/proftpd.conf"
 }

@@ -221,6 +221,32 @@ pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
     }
 }
 
+/// How far a connection whose sends the kernel carries out is from leaving TCP, for a call that has
+/// much to send: the ends meet only between calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Prospect {
+    /// It stays on TCP.
+    None,
+    /// It may meet its peer some time.
+    Some,
+    /// It is about to.
+    Soon,
+}
+
+/// See [`Prospect`].
+#[must_use]
+pub fn prospect(id: SlotId) -> Prospect {
+    match slot(id).filter(|s| s.send_mode().is_kernel() && !s.has(flag::UNTRACKED)) {
+        None => Prospect::None,
+        Some(s) => match s.phase() {
+            Phase::Refused | Phase::Unconnected => Prospect::None,
+            Phase::Young => Prospect::Some,
+            _ if s.send_mode() == SendMode::Returned => Prospect::None,
+            _ => Prospect::Soon,
+        },
+    }
+}
+
 /// Before the program waits on a listening socket, however it does.
 #[inline]
 pub fn waits_on_listener(id: SlotId, fd: RawFd) {

@@ -15,7 +15,7 @@ hook! {
         offset: *mut off_t,
         length: size_t,
     ) -> ssize_t, with slot of to => {
-        let real = || real::sendfile(to, from, offset, length);
+        let real = |length| real::sendfile(to, from, offset, length);
         ops::sendfile((slot, to), from, offset, length, real)
     }
 
@@ -25,7 +25,7 @@ hook! {
         offset: *mut off_t,
         length: size_t,
     ) -> ssize_t, with slot of to => {
-        let real = || real::sendfile64(to, from, offset, length);
+        let real = |length| real::sendfile64(to, from, offset, length);
         ops::sendfile((slot, to), from, offset, length, real)
     }
 }

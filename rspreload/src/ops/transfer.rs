@@ -8,7 +8,8 @@ use rsocket_core::conn::slot::SlotId;
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::sendfile::to_device;
 use rsocket_core::socket::splice::{self, Pipe};
-use rsocket_core::socket::{self, Route};
+use rsocket_core::socket::{self, Prospect, Route};
+use rsocket_core::sync::signals::{self, Since};
 use rsocket_core::sync::stack;
 use rsocket_core::sys;
 
@@ -41,7 +42,19 @@ fn show_pieces(slot: SlotId, file: c_int, start: u64, length: usize) {
     }
 }
 
-/// `sendfile` to a connection; `real` is the kernel's way.
+/// A long file goes by TCP in parts while its connection may leave that: the ends meet between
+/// them. The next part of one that has sent so much: calls are few beside the bytes, and the first
+/// part that the device could have had is not long.
+fn part(prospect: Prospect, moved: usize) -> usize {
+    const FIRST: usize = 64 * 1024;
+    match prospect {
+        Prospect::None => MOST,
+        Prospect::Some => FIRST.max(moved / 8),
+        Prospect::Soon => FIRST.max(moved / 64),
+    }
+}
+
+/// `sendfile` to a connection; `real` is the kernel's way, with a length.
 ///
 /// # Safety
 /// `offset` is null or points to the caller's offset.
@@ -50,25 +63,74 @@ pub(crate) unsafe fn sendfile(
     from: c_int,
     offset: *mut off_t,
     length: size_t,
+    mut real: impl FnMut(size_t) -> ssize_t,
+) -> ssize_t {
+    let seen = signals::seen();
+    let mut moved = 0;
+    loop {
+        let left = length.saturating_sub(moved);
+        let (r, wanted) = if socket::enter_send(slot, to) == Route::Kernel {
+            let now = left.min(part(socket::prospect(slot), moved));
+            // SAFETY: passed on.
+            (unsafe { by_kernel((slot, to), from, offset, || real(now)) }, now)
+        } else {
+            // SAFETY: passed on.
+            (unsafe { by_device((slot, to), from, offset, left) }, left)
+        };
+        let Ok(n) = usize::try_from(r) else {
+            if moved == 0 {
+                return r;
+            }
+            // What has gone is said now, and the error by the next call.
+            socket::leave_error(slot, Errno(sys::errno()));
+            break;
+        };
+        moved += n;
+        // As in the kernel, a handler ends a call that has moved something.
+        if n < wanted || moved >= length || !matches!(seen.since(), Since::Nothing) {
+            break;
+        }
+    }
+    ssize_t::try_from(moved).unwrap_or(ssize_t::MAX)
+}
+
+/// One call of the kernel's, after [`socket::enter_send`].
+///
+/// # Safety
+/// As [`sendfile`].
+unsafe fn by_kernel(
+    (slot, to): (SlotId, c_int),
+    from: c_int,
+    offset: *mut off_t,
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    if socket::enter_send(slot, to) == Route::Kernel {
-        let start = || {
-            if offset.is_null() {
-                return rustix::fs::tell(sys::borrow(from)).ok();
-            }
-            // SAFETY: the caller's promise.
-            u64::try_from(unsafe { offset.read() }).ok()
-        };
-        let start = if socket::tapped() { start() } else { None };
-        let r = real();
-        socket::leave_send(slot, to, r);
-        socket::unwitnessed(slot, false);
-        if let (Some(start), Ok(n)) = (start, usize::try_from(r)) {
-            show_file(slot, from, start, n);
+    let start = || {
+        if offset.is_null() {
+            return rustix::fs::tell(sys::borrow(from)).ok();
         }
-        return r;
+        // SAFETY: the caller's promise.
+        u64::try_from(unsafe { offset.read() }).ok()
+    };
+    let start = if socket::tapped() { start() } else { None };
+    let r = real();
+    socket::leave_send(slot, to, r);
+    socket::unwitnessed(slot, false);
+    if let (Some(start), Ok(n)) = (start, usize::try_from(r)) {
+        show_file(slot, from, start, n);
     }
+    r
+}
+
+/// The same by the device, which moves the caller's offset.
+///
+/// # Safety
+/// As [`sendfile`].
+unsafe fn by_device(
+    (slot, to): (SlotId, c_int),
+    from: c_int,
+    offset: *mut off_t,
+    length: usize,
+) -> ssize_t {
     let at = if offset.is_null() {
         None
     } else {
