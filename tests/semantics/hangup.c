@@ -183,6 +183,58 @@ static void killed_client(int fd) {
   EQ(recv(fd, b, 10, MSG_DONTWAIT), 0);
 }
 
+// A reader that is killed while the writer waits for room: the one that accepted, or the child of
+// one that has closed its own descriptor since, after it has sent its end or before.
+static void kills(int lfd, int inherits, int ends) {
+  int fd = -1;
+  if (inherits) {
+    CHECK((fd = accept(lfd, NULL, NULL)) >= 0);
+    warm(fd, 0);
+  }
+  pid_t p = fork();
+  CHECK(p >= 0);
+  if (!p) {
+    if (!inherits) {
+      CHECK((fd = accept(lfd, NULL, NULL)) >= 0);
+      warm(fd, 0);
+    }
+    if (ends) CHECK(!shutdown(fd, SHUT_WR));
+    tell_int(getpid());
+    for (;;) pause();
+  }
+  if (inherits) close(fd);
+  EQ(exit_status(p), 128 + SIGKILL);
+  hear('e');
+}
+static void kill_server(int lfd) { kills(lfd, 0, 0); }
+static void kill_heir_server(int lfd) { kills(lfd, 1, 0); }
+static void kill_ended_server(int lfd) { kills(lfd, 0, 1); }
+static void writer_client(int fd) {
+  static char b[100000];
+  fd = dial();
+  warm(fd, 1);
+  pid_t p = hear_int();
+  for (int vain = 0; vain < 20;) {
+    ssize_t n = send(fd, b, sizeof b, MSG_DONTWAIT | MSG_NOSIGNAL);
+    int e = errno;
+    if (n > 0) vain = 0;
+    else {
+      EQ(e, EAGAIN);
+      vain++, nap(5);
+    }
+  }
+  pid_t killer = fork();
+  if (!killer) {
+    nap(100);
+    _exit(kill(p, SIGKILL));
+  }
+  while (send(fd, b, sizeof b, MSG_NOSIGNAL) > 0) {}
+  int e = errno;
+  CHECK(e == ECONNRESET || e == EPIPE);
+  EQ(exit_status(killer), 0);
+  tell('e');
+}
+
 static void passes_server(int fd) {
   int p[2], other = -1;
   char c = 'x', room[CMSG_SPACE(sizeof(int))] = {0};
@@ -229,6 +281,9 @@ const test_case CASES[] = {
     {"reset_told_by_its_name", resets_server, reset_name_client, RAW},
     {"reset_told_by_its_error", resets_server, reset_error_client, RAW},
     {"end_of_one_that_was_killed", killed_server, killed_client, RAW},
+    {"writer_beside_one_that_is_killed", kill_server, writer_client, RAW},
+    {"writer_beside_an_heir_that_is_killed", kill_heir_server, writer_client, RAW},
+    {"writer_beside_one_that_ends_and_is_killed", kill_ended_server, writer_client, RAW},
     {"edge_of_the_end_once", passes_server, edge_client, TOUCH},
     {0},
 };

@@ -16,7 +16,7 @@ use std::os::fd::RawFd;
 
 use super::ready;
 use crate::attach::{link, marks, trust};
-use crate::conn::machine::SendMode;
+use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, flag};
 use crate::host::events::Events;
 use crate::host::kernel;
@@ -90,17 +90,24 @@ pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
         return true;
     }
     if link::is_far(s) {
-        return !link::peer_lives(s);
+        return left_silently(s, revents);
     }
     let Some(tuple) = trust::Tuple::of(fd) else { return true };
     match trust::peer_of(fd, &tuple) {
         Ok(Some(owner)) => !owner.is_alive(),
         Ok(None) => true,
-        // The kernel does not say it here (`setns`). Then a peer whose process lives is believed to
-        // read on.
-        Err(trust::ELSEWHERE) => !link::peer_lives(s),
-        // Nor does it ever (no AF_NETLINK): a relative of the process that attached may read on
-        // when that has ended.
-        Err(_) => false,
+        // The kernel does not say it here (`setns`), or not at all (no AF_NETLINK).
+        Err(_) => left_silently(s, revents),
     }
+}
+
+/// The same where the kernel says nothing of the other end: a peer that has its sending end by a
+/// call says so in the channel before FIN goes. So a FIN without that word is of one whose last
+/// process has ended. Where it has sent by TCP, or has said the word, it is believed to read on as
+/// long as the process lives that attached.
+fn left_silently(s: &Slot, revents: i16) -> bool {
+    let fin = revents & libc::POLLRDHUP != 0 || s.has(flag::PEER_FIN);
+    let sent = ready::progress(s);
+    let silent = s.receive_mode() == ReceiveMode::Device && !sent.is_over() && !sent.is_behind();
+    fin && silent || !link::peer_lives(s)
 }
