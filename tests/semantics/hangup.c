@@ -183,6 +183,12 @@ static void killed_client(int fd) {
   EQ(recv(fd, b, 10, MSG_DONTWAIT), 0);
 }
 
+// Where nobody may ask the kernel, one that has sent its end and is killed is not told from one that
+// reads on, and without TCP a call has waited long enough after some seconds (docs/limits.md).
+static int may_ask(void) {
+  int s = socket(AF_NETLINK, SOCK_RAW, 4);
+  return s >= 0 && !close(s);
+}
 // A reader that is killed while the writer waits for room: the one that accepted, or the child of
 // one that has closed its own descriptor since, after it has sent its end or before.
 static void kills(int lfd, int inherits, int ends) {
@@ -198,7 +204,7 @@ static void kills(int lfd, int inherits, int ends) {
       CHECK((fd = accept(lfd, NULL, NULL)) >= 0);
       warm(fd, 0);
     }
-    if (ends) CHECK(!shutdown(fd, SHUT_WR));
+    if (ends && may_ask()) CHECK(!shutdown(fd, SHUT_WR));
     tell_int(getpid());
     for (;;) pause();
   }
@@ -230,7 +236,7 @@ static void writer_client(int fd) {
   }
   while (send(fd, b, sizeof b, MSG_NOSIGNAL) > 0) {}
   int e = errno;
-  CHECK(e == ECONNRESET || e == EPIPE);
+  CHECK(e == ECONNRESET || e == EPIPE || (e == ETIMEDOUT && !may_ask()));
   EQ(exit_status(killer), 0);
   tell('e');
 }

@@ -90,24 +90,27 @@ pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
         return true;
     }
     if link::is_far(s) {
-        return left_silently(s, revents);
+        return left_silently(s, revents) || !link::peer_lives(s);
     }
     let Some(tuple) = trust::Tuple::of(fd) else { return true };
     match trust::peer_of(fd, &tuple) {
         Ok(Some(owner)) => !owner.is_alive(),
         Ok(None) => true,
-        // The kernel does not say it here (`setns`), or not at all (no AF_NETLINK).
+        // The kernel does not say it here (`setns`). Then a peer whose process lives is believed to
+        // read on.
+        Err(trust::ELSEWHERE) => left_silently(s, revents) || !link::peer_lives(s),
+        // Nor does it ever (no AF_NETLINK): a relative of the process that attached may read on
+        // when that has ended.
         Err(_) => left_silently(s, revents),
     }
 }
 
-/// The same where the kernel says nothing of the other end: a peer that has its sending end by a
-/// call says so in the channel before FIN goes. So a FIN without that word is of one whose last
-/// process has ended. Where it has sent by TCP, or has said the word, it is believed to read on as
-/// long as the process lives that attached.
+/// Whether nobody has the other end, as far as the channel shows: a peer that ends its sending by a
+/// call says so there before FIN goes, so that a FIN without that word is of one whose last process
+/// has ended. One that has said it, or has sent by TCP, may read on.
 fn left_silently(s: &Slot, revents: i16) -> bool {
     let fin = revents & libc::POLLRDHUP != 0 || s.has(flag::PEER_FIN);
     let sent = ready::progress(s);
     let silent = s.receive_mode() == ReceiveMode::Device && !sent.is_over() && !sent.is_behind();
-    fin && silent || !link::peer_lives(s)
+    fin && silent
 }
