@@ -31,8 +31,8 @@ pub(super) struct Mapping {
     /// 1 if this very process has made the arena, or opened it for its peer; a relative has another
     /// of them. Its owner's number alone does not tell: numbers of processes are used again.
     own: AtomicU32,
-    /// A socket of the peer's network namespace, a private descriptor of this process, if that is
-    /// another one than ours; else -1.
+    /// A socket of the peer's network namespace, a private descriptor of this process, plus one, if
+    /// that is another one than ours; else 0, as all of an empty place is.
     there: AtomicI32,
 }
 
@@ -76,15 +76,15 @@ impl Mapping {
             windows: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             own: AtomicU32::new(0),
-            there: AtomicI32::new(-1),
+            there: AtomicI32::new(0),
         }
     }
 
     /// A socket of the peer's network namespace, if that is another one.
     #[inline]
     pub(super) fn there(&self) -> Option<RawFd> {
-        // Acquire: pairs with the release in set_there().
-        Some(self.there.load(Ordering::Acquire)).filter(|fd| *fd >= 0)
+        // Acquire: pairs with the release in bring().
+        self.there.load(Ordering::Acquire).checked_sub(1).filter(|fd| *fd >= 0)
     }
 
     /// This one is, a private descriptor. The first that comes is kept, and said; others are
@@ -95,7 +95,7 @@ impl Mapping {
             return kept;
         }
         // Release: pairs with the acquire in there().
-        self.there.store(there, Ordering::Release);
+        self.there.store(there.wrapping_add(1), Ordering::Release);
         there
     }
 
@@ -126,9 +126,9 @@ impl Mapping {
     /// caller holds the lock.
     pub(super) fn take(&self) -> Option<Arena> {
         let base = self.base.swap(0, Ordering::AcqRel);
-        let there = self.there.swap(-1, Ordering::AcqRel);
-        if there >= 0 {
-            sys::close_private(there);
+        let there = self.there.swap(0, Ordering::AcqRel);
+        if there > 0 {
+            sys::close_private(there - 1);
         }
         // SAFETY: as in arena(); under the lock nobody else takes it.
         unsafe { Arena::from_parts(base, self.windows.load(Ordering::Relaxed), [0; 2]) }
