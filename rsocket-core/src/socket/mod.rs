@@ -34,6 +34,7 @@ pub mod own_waits;
 mod patience;
 mod peek;
 pub mod pending;
+pub mod prospect;
 pub(crate) mod reader;
 pub mod ready;
 pub mod receive;
@@ -218,32 +219,6 @@ pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
     if let Ok(n @ 1..) = usize::try_from(result) {
         tally::sent_tcp(s, n);
         evidence::count(s, n, s.has(flag::CONNECTING));
-    }
-}
-
-/// How far a connection whose sends the kernel carries out is from leaving TCP, for a call that has
-/// much to send: the ends meet only between calls.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Prospect {
-    /// It stays on TCP.
-    None,
-    /// It may meet its peer some time.
-    Some,
-    /// It is about to.
-    Soon,
-}
-
-/// See [`Prospect`].
-#[must_use]
-pub fn prospect(id: SlotId) -> Prospect {
-    match slot(id).filter(|s| s.send_mode().is_kernel() && !s.has(flag::UNTRACKED)) {
-        None => Prospect::None,
-        Some(s) => match s.phase() {
-            Phase::Refused | Phase::Unconnected => Prospect::None,
-            Phase::Young => Prospect::Some,
-            _ if s.send_mode() == SendMode::Returned => Prospect::None,
-            _ => Prospect::Soon,
-        },
     }
 }
 

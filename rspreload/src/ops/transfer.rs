@@ -6,9 +6,10 @@ use core::mem::MaybeUninit;
 use libc::{loff_t, off_t, size_t, ssize_t};
 use rsocket_core::conn::slot::SlotId;
 use rsocket_core::errno::Errno;
+use rsocket_core::socket::prospect::{Prospect, prospect};
 use rsocket_core::socket::sendfile::to_device;
 use rsocket_core::socket::splice::{self, Pipe};
-use rsocket_core::socket::{self, Prospect, Route};
+use rsocket_core::socket::{self, Route};
 use rsocket_core::sync::signals::{self, Since};
 use rsocket_core::sync::stack;
 use rsocket_core::sys;
@@ -70,7 +71,7 @@ pub(crate) unsafe fn sendfile(
     loop {
         let left = length.saturating_sub(moved);
         let (r, wanted) = if socket::enter_send(slot, to) == Route::Kernel {
-            let now = left.min(part(socket::prospect(slot), moved));
+            let now = left.min(part(prospect(slot), moved));
             // SAFETY: passed on.
             (unsafe { by_kernel((slot, to), from, offset, || real(now)) }, now)
         } else {
