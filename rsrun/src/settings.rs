@@ -98,12 +98,13 @@ pub fn resolve(
 }
 
 /// Settings that are words, not files: the name for people, and the variable.
-const WORDS: [(&str, &str); 10] = [
+const WORDS: [(&str, &str); 11] = [
     ("attach", "RSOCKET_ATTACH"),
     ("require", "RSOCKET_REQUIRE"),
     ("disable", "RSOCKET_DISABLE"),
     ("fork safe", "RDMAV_FORK_SAFE"),
     ("seccomp", "RSOCKET_SECCOMP"),
+    ("meet", "RSOCKET_MEET"),
     ("log", "RSOCKET_LOG"),
     ("log file", "RSOCKET_LOG_FILE"),
     ("stats", "RSOCKET_STATS"),

@@ -67,6 +67,8 @@ pub(crate) unsafe fn sendfile(
     mut real: impl FnMut(size_t) -> ssize_t,
 ) -> ssize_t {
     let seen = signals::seen();
+    // All the parts together, as one call of the kernel's.
+    let length = length.min(MOST);
     let mut moved = 0;
     loop {
         let left = length.saturating_sub(moved);
