@@ -19,7 +19,7 @@ use std::os::fd::RawFd;
 
 use super::wait::Patience;
 use super::{ready, wait};
-use crate::attach::link;
+use crate::attach::{link, marks};
 use crate::conn::family;
 use crate::conn::known::Fact;
 use crate::conn::machine::Phase;
@@ -85,6 +85,13 @@ pub(super) fn sleep(
     let me = park::on_word(thread::tid());
     let waiters = ends.incoming.data_waiters();
     let word = waiters.word(waiters.arm(me)?)?;
+    // Whoever closes says so before it rings, and TCP's FIN comes after both: what ends this wait
+    // is heard by a whole sleep alone. The fence of arm() comes before this look, and the peer's
+    // before it rings: either it is seen here, or the word is taken.
+    if marks::sender_closed(&ends.incoming) {
+        ready::disarm(s, me);
+        return None;
+    }
     // As in a whole sleep: who changed something may have rung before we armed.
     let here = ready::look(id, s, -1).ready.intersects(Events::IN);
     if here || s.mode_epoch.load(Ordering::Acquire) != epoch {
