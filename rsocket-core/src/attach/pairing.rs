@@ -73,6 +73,24 @@ pub fn advance_unasked(id: SlotId, s: &Slot) {
     }
 }
 
+/// What a thread polls that waits for a connection without TCP to stay on: readable once the other
+/// end has taken the step that this one waits for. -1 where nothing here says so. Another thread
+/// may close it meanwhile, so that no wait is on this alone.
+#[must_use]
+pub fn awaited(s: &Slot) -> RawFd {
+    let waits = matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked);
+    if waits && s.has(flag::STRICT) && is_here(s) {
+        s.pairing_fd.load(Ordering::Relaxed)
+    } else {
+        -1
+    }
+}
+
+/// It has become readable: the next step is due.
+pub fn has_come(s: &Slot) {
+    retry::now(s);
+}
+
 /// Before a descriptor is closed whose connection goes on: a step that uses it comes to its end
 /// first.
 pub fn let_finish(s: &Slot) {

@@ -57,7 +57,7 @@ fn nap(tries: u32) -> u64 {
     if tries >= u64::from(SELDOM_AFTER) {
         return LONGEST_WAIT_NS;
     }
-    (100_000 + tries * tries * 10_000).min(20_000_000)
+    (20_000 + tries * tries * 10_000).min(20_000_000)
 }
 
 /// Something was in the way that may pass: the next step is further away each time. False when it

@@ -365,7 +365,7 @@ fn sleep(
         // While we were looking and spinning.
         Err(Errno::INTR)
     } else {
-        let device = hearing.map_or(-1, |h| h.fd);
+        let device = hearing.map_or_else(|| pairing::awaited(s), |h| h.fd);
         let mut tcp = asked(s, fd, interest, look.ask, half_closed);
         tcp.events |= ended_by_urgent(interest, look.ask, patience);
         if apart.is_some() && seen.is_some() {
@@ -389,10 +389,13 @@ fn sleep(
         }
         lent::give_back_bell(call, b);
     }
-    if let (Some(hearing), Ok([_, _, device])) = (hearing, slept)
+    if let Ok([_, _, device]) = slept
         && device != 0
     {
-        hearing.heard(s, interest == Events::OUT);
+        match hearing {
+            Some(hearing) => hearing.heard(s, interest == Events::OUT),
+            None => pairing::has_come(s),
+        }
     }
     if interest == Events::IN {
         brief::over(s, ns, matches!(slept, Ok([0, rung, 0]) if rung != 0));
