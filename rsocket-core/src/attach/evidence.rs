@@ -33,8 +33,8 @@ use crate::sys;
 /// Where the other end of a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
-    /// In this network namespace, and the kernel says whose it is.
-    Here,
+    /// In this network namespace, and this is what the kernel says of it.
+    Here(Owner),
     /// It has an address of this namespace's, and the ends have to prove the rest.
     Somewhere,
     /// In another namespace, or on another host.
@@ -61,19 +61,19 @@ pub(super) fn where_is(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<Peer, Reaso
     if found.is_some_and(|o| !o.is_alive()) && !s.has(flag::CONNECTING) {
         return Err(Reason::ShutDownEarly);
     }
-    match needs_handshake(found.as_ref()) {
-        None => Ok(Peer::Here),
-        Some(_) if is_known(s, fd) => Ok(Peer::Somewhere),
-        Some(reason) => Err(reason),
+    match known_by_kernel(found) {
+        Ok(owner) => Ok(Peer::Here(owner)),
+        Err(_) if is_known(s, fd) => Ok(Peer::Somewhere),
+        Err(reason) => Err(reason),
     }
 }
 
-/// Why the kernel's word does not do, at this end or at the other.
-fn needs_handshake(found: Option<&Owner>) -> Option<Reason> {
-    let Some(owner) = found else { return Some(Reason::NoNetlink) };
+/// The kernel's word, if it does at this end and at the other; else why it does not.
+fn known_by_kernel(found: Option<Owner>) -> Result<Owner, Reason> {
+    let owner = found.ok_or(Reason::NoNetlink)?;
     let nobody =
         trust::is_nobody(owner.uid) || trust::is_nobody(rustix::process::geteuid().as_raw());
-    nobody.then_some(Reason::UserNobody)
+    if nobody { Err(Reason::UserNobody) } else { Ok(owner) }
 }
 
 /// Whether the peer's address is one of this network namespace's: only then a socket can have it.

@@ -24,8 +24,8 @@ use super::proof::{self, Joined, Proof};
 use super::proving::{self, FirstWord, State};
 use super::rendezvous::{self, Channel};
 use super::retry::{self, later};
-use super::trust::{self, Tuple};
-use super::visitors::{Seen, seen};
+use super::trust::{self, Owner, Tuple};
+use super::visitors::{Seen, behind, seen};
 use crate::conn::machine::{Phase, PhaseEvent};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell::{self, Rang, far};
@@ -44,8 +44,14 @@ const LOOKS_THERE: u32 = 40;
 const LOOKS_FOR_PORT: u32 = 4;
 
 /// The end that accepted looks for the other one's offer. If it will have to prove who it is, its
-/// first word is made before it is seen there.
-pub(super) fn knock(s: &Slot, fd: RawFd, tuple: &Tuple, proves: bool) -> Result<(), Reason> {
+/// first word is made before it is seen there. Where the kernel was asked for the owner of the
+/// other end in this step, it is not asked again.
+pub(super) fn knock(
+    (s, fd): (&Slot, RawFd),
+    tuple: &Tuple,
+    owner: Option<Owner>,
+    proves: bool,
+) -> Result<(), Reason> {
     stats::add(Counter::Knocks, 1);
     let first = if proves { prepare(s, fd, Some(tuple)).ok() } else { None };
     let knocked_at =
@@ -61,7 +67,7 @@ pub(super) fn knock(s: &Slot, fd: RawFd, tuple: &Tuple, proves: bool) -> Result<
         Err(Errno(libc::EPROTOTYPE)) => return Err(Reason::NameTaken),
         Err(e) => return Err(refused("a knock")(e)),
     };
-    let sent = introduce(s, fd, tuple, &channel, first);
+    let sent = introduce((s, fd), (tuple, owner), &channel, first);
     knocked(s, &channel, sent)
 }
 
@@ -152,13 +158,12 @@ fn introduction(fd: RawFd) -> Result<(Id, (u32, u64)), Reason> {
 /// The accepting side's message: all of it only if its reader is known to own the other end of the
 /// connection.
 fn introduce(
-    s: &Slot,
-    fd: RawFd,
-    tuple: &Tuple,
+    (s, fd): (&Slot, RawFd),
+    (tuple, owner): (&Tuple, Option<Owner>),
     channel: &Channel,
     first: Option<First>,
 ) -> Result<(), Reason> {
-    let seen = seen(tuple, channel)?;
+    let seen = owner.map_or_else(|| seen(tuple, channel), |owner| behind(owner, channel))?;
     if matches!(seen, Seen::Another(_)) {
         return Err(Reason::NameTaken);
     }
@@ -339,11 +344,11 @@ fn at_home(fd: RawFd) -> Result<(), Reason> {
 fn weigh(
     s: &Slot,
     fd: RawFd,
-    channel: &Channel,
+    (channel, known): (&Channel, Option<Seen>),
     said: &[u8],
 ) -> Result<Option<(Knock, Option<Proof>)>, Reason> {
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
-    let seen = seen(&tuple, channel)?;
+    let seen = known.map_or_else(|| seen(&tuple, channel), Ok)?;
     let read = proof::split(said, size_of::<Knock>())
         .and_then(|(knock, theirs)| Ok((Knock::parse(knock)?, theirs)))
         .map_err(|_| Reason::LayoutMismatch)
@@ -378,19 +383,27 @@ fn peer(channel: &Channel, id: Id) -> Peer {
     Peer { id, pid, inode }
 }
 
-/// The end that connected reads what its visitor says, and answers.
-pub(super) fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+/// The end that connected reads what its visitor says, and answers. Who was let in by this step has
+/// been seen already.
+pub(super) fn answer(id: SlotId, s: &Slot, fd: RawFd, known: Option<Seen>) -> Result<(), Reason> {
     if elsewhere(s) {
         return lapse_if_orphaned(s);
     }
     let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
-    let done = answer_over(&channel, id, s, fd);
+    let done = answer_over((&channel, known), id, s, fd);
     or_next(s, fd, &channel, done)
 }
 
-fn answer_over(channel: &Channel, id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+fn answer_over(
+    (channel, known): (&Channel, Option<Seen>),
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+) -> Result<(), Reason> {
     let Some(mut mail) = open_mail(s, channel)? else { return wait(s, fd, channel) };
-    let Some((knock, last)) = weigh(s, fd, channel, mail.text())? else { return Ok(()) };
+    let Some((knock, last)) = weigh(s, fd, (channel, known), mail.text())? else {
+        return Ok(());
+    };
     // Before anybody could sleep who cannot be woken.
     let reached = reach(knock.bell, knock.has_envoy(), &mut mail, 0)?;
     if reached.rang == Rang::Forbidden {
@@ -416,20 +429,25 @@ fn answer_over(channel: &Channel, id: SlotId, s: &Slot, fd: RawFd) -> Result<(),
         None => send(&[arena]),
     };
     if sent.is_err() {
-        link::abandon(s);
-        // Whoever knocked has handed the connection over, or become another program, or closed.
-        if s.has(flag::STRICT) {
-            return Err(Reason::OfferLapsed);
-        }
-        lapse(s)?;
-        later(s);
-        return Ok(());
+        return unwelcomed(s);
     }
     close_pairing_fd(s);
     enter(s, PhaseEvent::KnockAnswered)?;
     stats::add(Counter::WelcomesSent, 1);
     stats::add(Counter::AttachedShm, 1);
     crate::log_info!("attached over shared memory (connecting side)");
+    Ok(())
+}
+
+/// The welcome could not be sent: whoever knocked has handed the connection over, or become another
+/// program, or closed.
+fn unwelcomed(s: &Slot) -> Result<(), Reason> {
+    link::abandon(s);
+    if s.has(flag::STRICT) {
+        return Err(Reason::OfferLapsed);
+    }
+    lapse(s)?;
+    later(s);
     Ok(())
 }
 

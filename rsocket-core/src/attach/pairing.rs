@@ -166,8 +166,8 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
         let done = match s.phase() {
             _ if fd < 0 => Ok(()),
             Phase::Young => begin(id, s, fd),
-            Phase::Offered => greet(s, fd),
-            Phase::Greeted => answer(id, s, fd),
+            Phase::Offered => greet(id, s, fd),
+            Phase::Greeted => answer(id, s, fd, None),
             Phase::Knocked => finish(id, s, fd),
             Phase::Paired | Phase::Refused | Phase::Unconnected | Phase::Dialling => Ok(()),
         };
@@ -371,7 +371,7 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
         return if s.has(flag::CONNECTING) {
             offer(s, &tuple)
         } else {
-            knock(s, fd, &tuple, false)
+            knock((s, fd), &tuple, None, false)
         };
     }
     let peer = evidence::where_is(s, fd, &tuple)?;
@@ -394,7 +394,8 @@ fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if s.has(flag::CONNECTING) {
         return offer(s, &tuple);
     }
-    knock(s, fd, &tuple, peer == Peer::Somewhere || !own)
+    let owner = if let Peer::Here(owner) = peer { Some(owner) } else { None };
+    knock((s, fd), &tuple, owner, owner.is_none() || !own)
 }
 
 /// Looks for an offer in the directory before another host is thought of, where there is RDMA.
@@ -475,12 +476,12 @@ fn offer_by(s: &Slot, open: impl FnOnce() -> Result<Offer, Reason>) -> Result<()
     }
 }
 
-fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
+fn greet(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if elsewhere(s) {
         return lapse_if_orphaned(s);
     }
     let offer = Offer { fd: s.pairing_fd.load(Ordering::Relaxed) };
-    if let Some(channel) = visitors::admit(&offer, (s, fd))? {
+    if let Some((channel, seen)) = visitors::admit(&offer, (s, fd))? {
         close_pairing_fd(s);
         hold(s, channel.fd);
         s.tries.store(0, Ordering::Relaxed);
@@ -489,7 +490,10 @@ fn greet(s: &Slot, fd: RawFd) -> Result<(), Reason> {
         {
             absent::came(absent_key(&tuple));
         }
-        return enter(s, PhaseEvent::PeerCame);
+        enter(s, PhaseEvent::PeerCame)?;
+        // Somebody waits for it, and mostly the visitor has said who he is by now. Where the
+        // program goes on by TCP, each step is another call's.
+        return if s.has(flag::STRICT) { answer(id, s, fd, Some(seen)) } else { Ok(()) };
     }
     let tries = later(s);
     if tries >= TRIES_THERE && offers::is_one(offer.fd) && !s.has(flag::STRICT) {

@@ -27,13 +27,18 @@ use crate::stats::{self, Counter};
 const MOST: u32 = 16;
 
 /// The first of those who have knocked that is the user at the other end of the connection `fd`, or
-/// may be it.
-pub(super) fn admit(offer: &Offer, (s, fd): (&Slot, RawFd)) -> Result<Option<Channel>, Reason> {
+/// may be it; and what the kernel says of him.
+pub(super) fn admit(
+    offer: &Offer,
+    (s, fd): (&Slot, RawFd),
+) -> Result<Option<(Channel, Seen)>, Reason> {
     for _ in 0..MOST {
         let Some(channel) = offer.pick_up().map_err(refused("accept"))? else { break };
         let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly);
         match tuple.and_then(|tuple| seen(&tuple, &channel)) {
-            Ok(seen) if is_let_in((s, fd), offer, &channel, &seen) => return Ok(Some(channel)),
+            Ok(seen) if is_let_in((s, fd), offer, &channel, &seen) => {
+                return Ok(Some((channel, seen)));
+            }
             Ok(_) => stats::add(Counter::Strangers, 1),
             Err(reason) => {
                 channel.close();
@@ -105,7 +110,12 @@ pub(super) fn seen(tuple: &Tuple, channel: &Channel) -> Result<Seen, Reason> {
         Err(Reason::NoNetlink) => return Ok(Seen::Nothing),
         other => other?,
     };
-    let owner = found.ok_or(Reason::PeerElsewhere)?;
+    behind(found.ok_or(Reason::PeerElsewhere)?, channel)
+}
+
+/// The same of the owner that the kernel has just named. As long as this end of the connection
+/// stands, no other socket has the other one.
+pub(super) fn behind(owner: Owner, channel: &Channel) -> Result<Seen, Reason> {
     if trust::is_nobody(owner.uid) {
         return Ok(Seen::Nobody(owner));
     }
