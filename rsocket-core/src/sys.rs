@@ -22,6 +22,8 @@ pub mod unlocked;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
+use rustix::process::Rlimit;
+
 use crate::errno::Errno;
 use crate::sys::settle::Settle;
 
@@ -33,9 +35,18 @@ pub const MAX_FDS: usize = 1 << 20;
 /// fds, so relaxed is enough.
 static PRIVATE: [AtomicU64; MAX_FDS / 64] = [const { AtomicU64::new(0) }; MAX_FDS / 64];
 
+/// The program's limits on open files.
+fn limits() -> Rlimit {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile)
+}
+
+fn soft(limits: Rlimit) -> u64 {
+    limits.current.unwrap_or(u64::MAX)
+}
+
 /// The program's soft limit on open files.
 fn soft_limit() -> u64 {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
+    soft(limits())
 }
 
 /// Whether the program may have that number.
@@ -46,15 +57,16 @@ pub fn is_below_limit(fd: RawFd) -> bool {
 
 /// A lower bound for private numbers below the limit: high, but low enough that the kernel's
 /// descriptor table, which is copied by every fork, stays small.
-fn private_base() -> RawFd {
-    (soft_limit().min(4096) * 3 / 4) as RawFd
+fn private_base(soft: u64) -> RawFd {
+    (soft.min(4096) * 3 / 4) as RawFd
 }
 
 /// How many private descriptors may be kept only to save time: any number above the soft limit,
 /// where they take none from the program, else a small part of what it may have.
 #[must_use]
 pub fn spare() -> u64 {
-    if above::is_possible() { u64::MAX } else { soft_limit() / 16 }
+    let limits = limits();
+    if above::is_possible(limits) { u64::MAX } else { soft(limits) / 16 }
 }
 
 /// True when there is room for private descriptors above the soft limit, or below it beside the
@@ -63,7 +75,8 @@ pub fn spare() -> u64 {
 pub fn fd_margin() -> bool {
     // Relaxed: a moment, which orders nothing.
     let until = USED_UP_UNTIL.load(Ordering::Relaxed);
-    above::is_possible() || soft_limit() >= 128 && (until == 0 || now_ns() >= until)
+    let limits = limits();
+    above::is_possible(limits) || soft(limits) >= 128 && (until == 0 || now_ns() >= until)
 }
 
 /// Until when none of ours is to be added below the limit; 0 if there was never a reason.
@@ -86,12 +99,12 @@ pub fn crowded_from() -> RawFd {
     CROWDED_FROM.load(Ordering::Relaxed)
 }
 
-/// Another number for what `fd` names where the program could have one, too.
-fn below(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let copy = rustix::io::fcntl_dupfd_cloexec(fd, private_base())?;
-    let limit = i32::try_from(soft_limit()).unwrap_or(i32::MAX);
+/// Another number for what `fd` names where the program, with this soft limit, could have one, too.
+fn below(fd: BorrowedFd<'_>, soft: u64) -> Result<OwnedFd, Errno> {
+    let copy = rustix::io::fcntl_dupfd_cloexec(fd, private_base(soft))?;
+    let limit = i32::try_from(soft).unwrap_or(i32::MAX);
     if copy.as_raw_fd() < limit - limit / 16 {
-        watch_for_crowds();
+        watch_from(soft);
     } else {
         // Ours have filled what is above the program's. The next one of its makes room for more of
         // them.
@@ -102,7 +115,11 @@ fn below(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 
 /// From now on the program's descriptors are few while they are below three quarters of the limit.
 pub fn watch_for_crowds() {
-    let crowded = i32::try_from(soft_limit().saturating_mul(3) / 4).unwrap_or(i32::MAX);
+    watch_from(soft_limit());
+}
+
+fn watch_from(soft: u64) {
+    let crowded = i32::try_from(soft.saturating_mul(3) / 4).unwrap_or(i32::MAX);
     CROWDED_FROM.store(crowded, Ordering::Relaxed);
 }
 
@@ -153,9 +170,10 @@ pub fn make_private(fd: OwnedFd) -> Result<RawFd, Errno> {
 /// As for [`make_private`].
 pub fn private_copy(fd: impl AsFd) -> Result<RawFd, Errno> {
     let fd = fd.as_fd();
-    let copy = match above::copy(fd) {
+    let limits = limits();
+    let copy = match above::copy(fd, limits) {
         Some(copy) => copy,
-        None => below(fd)?,
+        None => below(fd, soft(limits))?,
     };
     let number = copy.into_raw_fd();
     if let Some(word) = PRIVATE.get(number as usize / 64) {

@@ -13,7 +13,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
-use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+use rustix::process::{Resource, Rlimit, prlimit};
 
 use super::errand;
 
@@ -31,8 +31,8 @@ static BOUND: AtomicBool = AtomicBool::new(false);
 
 /// Another number for what `fd` names, close-on-exec. `None` where there is none above the limit:
 /// it may not be raised, or it is so high that none is needed there. Does not block for long.
-pub(super) fn copy(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
-    let now = getrlimit(Resource::Nofile);
+/// `now` are the limits.
+pub(super) fn copy(fd: BorrowedFd<'_>, now: Rlimit) -> Option<OwnedFd> {
     let from = RawFd::try_from(now.current.filter(|soft| *soft <= HIGHEST)?).ok()?;
     let task =
         Task { fd: fd.as_raw_fd(), from, now, raised: raised(now)?, found: AtomicI32::new(-1) };
@@ -50,8 +50,7 @@ pub(super) fn copy(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
 }
 
 /// Whether [`copy`] can find a number at all.
-pub(super) fn is_possible() -> bool {
-    let now = getrlimit(Resource::Nofile);
+pub(super) fn is_possible(now: Rlimit) -> bool {
     now.current.is_some_and(|soft| soft <= HIGHEST) && raised(now).is_some()
 }
 
@@ -128,7 +127,7 @@ fn elsewhere(task: &Task) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::process::setrlimit;
+    use rustix::process::{getrlimit, setrlimit};
     use std::os::fd::AsFd;
 
     /// In a child, whose limits are its own.
@@ -152,7 +151,7 @@ mod tests {
     }
 
     fn stands_above(file: &std::fs::File, limits: Rlimit) -> bool {
-        copy(file.as_fd()).is_some_and(|c| c.as_raw_fd() >= 64)
+        copy(file.as_fd(), getrlimit(Resource::Nofile)).is_some_and(|c| c.as_raw_fd() >= 64)
             && getrlimit(Resource::Nofile) == limits
     }
 
