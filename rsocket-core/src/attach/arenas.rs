@@ -419,13 +419,35 @@ pub(super) fn sweep(family: &'static Family) {
         }
         let pid = r.peer_pid.load(Ordering::Relaxed);
         // One that no number names here is not asked each time.
-        if kept < KEPT && (pid == 0 && r.there.load(Ordering::Relaxed) != 0 || living::process(pid))
-        {
+        if kept < KEPT && (pid == 0 && r.there.load(Ordering::Relaxed) != 0 || lived_lately(pid)) {
             kept += 1;
             continue;
         }
         drop_record(r, i);
     }
+}
+
+/// The process that was last found alive, and when; both under the lock.
+static ALIVE: AtomicU32 = AtomicU32::new(0);
+static ALIVE_AT: AtomicU64 = AtomicU64::new(0);
+/// How long that is believed, in nanoseconds: brief connections do not ask each time.
+const LATELY: u64 = 10_000_000;
+
+/// Whether a process lives, or did a moment ago. The caller holds the lock.
+fn lived_lately(pid: u32) -> bool {
+    let now = sys::now_ns();
+    // Relaxed: the lock orders them.
+    if ALIVE.load(Ordering::Relaxed) == pid
+        && now.saturating_sub(ALIVE_AT.load(Ordering::Relaxed)) < LATELY
+    {
+        return true;
+    }
+    let lives = living::process(pid);
+    if lives {
+        ALIVE.store(pid, Ordering::Relaxed);
+        ALIVE_AT.store(now, Ordering::Relaxed);
+    }
+    lives
 }
 
 fn drop_record(r: &ArenaRecord, index: u32) {
