@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
 pub use super::patience::Patience;
-use super::{beside, brief, gather, lent, reader, ready, verdict};
+use super::{beside, brief, gather, lent, reader, ready, verdict, waits};
 use crate::attach::link::{self, Ends};
 use crate::attach::{marks, pairing};
 use crate::config::policy;
@@ -303,7 +303,8 @@ fn sleep(
     learnt: &AtomicU32,
 ) -> Result<(), Errno> {
     let mut left = patience.left(s, fd)?;
-    if let Some(d) = super::attaching() {
+    // It is polled where there is no relay, which has no part in this.
+    if let Some(d) = waits::attaching_beside(Some(id)) {
         left = Some(left.map_or(d.as_nanos() as u64, |l| l.min(d.as_nanos() as u64)));
     }
     let epoch = s.mode_epoch.load(Ordering::Acquire);

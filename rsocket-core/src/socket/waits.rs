@@ -134,6 +134,14 @@ pub fn mode_epoch(id: SlotId) -> u32 {
 /// wait, on whatever descriptors, goes on with all pairings of the process. How soon it must come
 /// back, if at all.
 pub fn attaching() -> Option<Duration> {
+    attaching_beside(None)
+}
+
+/// How soon who polls a pairing's own socket looks again: what that does not say is seldom.
+const WATCHED: Duration = Duration::from_millis(5);
+
+/// The same for who polls [`pairing::awaited`] of this connection.
+pub(super) fn attaching_beside(watched: Option<SlotId>) -> Option<Duration> {
     if !policy::strict() {
         return None;
     }
@@ -141,7 +149,9 @@ pub fn attaching() -> Option<Duration> {
     family::each_local(|id, s| {
         if ready::patience(id, s).is_some() {
             pairing::advance_unasked(id, s);
-            if let Some(d) = ready::patience(id, s) {
+            let is_watched = watched == Some(id) && pairing::awaited(s) >= 0;
+            let least = if is_watched { WATCHED } else { Duration::ZERO };
+            if let Some(d) = ready::patience(id, s).map(|d| d.max(least)) {
                 soonest = Some(soonest.map_or(d, |x| x.min(d)));
             }
         }
