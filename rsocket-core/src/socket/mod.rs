@@ -50,6 +50,7 @@ pub mod splice;
 pub mod stamps;
 pub(crate) mod stand_in;
 mod straight;
+mod switching;
 #[cfg(test)]
 mod tail_tests;
 pub mod timing;

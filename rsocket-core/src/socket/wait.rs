@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
 pub use super::patience::Patience;
-use super::{beside, brief, gather, lent, reader, ready, verdict, waits};
+use super::{beside, brief, gather, lent, reader, ready, switching, verdict, waits};
 use crate::attach::link::{self, Ends};
 use crate::attach::{marks, pairing};
 use crate::config::policy;
@@ -107,6 +107,9 @@ pub(crate) fn readable(
     {
         return Ok(());
     }
+    if ends.is_none() && briefly(s, switching::receiver(s)) {
+        return Ok(());
+    }
     if asked_later {
         if ends.is_some()
             && let Some(slept) = brief::sleep(id, s, fd, patience, &s.receive_spin)
@@ -165,6 +168,9 @@ pub(crate) fn writable(
             probe,
         )
     {
+        return Ok(());
+    }
+    if ends.is_none() && briefly(s, switching::sender(s)) {
         return Ok(());
     }
     if asked_later {
@@ -249,6 +255,12 @@ fn spin_on(
     spun
 }
 
+/// As [`spin`], for no longer than a sleep and its end would take.
+fn briefly(s: &Slot, word: Option<switching::Word>) -> bool {
+    let cap = polling().min(SHORT_SPIN_NS);
+    word.is_some_and(|w| spin(Some(s), w.learnt, &w.ends, cap, || w.cpu(), || w.has_come()))
+}
+
 /// Spins as long as experience on this connection says that it pays.
 fn spin(
     s: Option<&Slot>,
@@ -303,7 +315,6 @@ fn sleep(
     learnt: &AtomicU32,
 ) -> Result<(), Errno> {
     let mut left = patience.left(s, fd)?;
-    // It is polled where there is no relay, which has no part in this.
     if let Some(d) = waits::attaching_beside(Some(id)) {
         left = Some(left.map_or(d.as_nanos() as u64, |l| l.min(d.as_nanos() as u64)));
     }
