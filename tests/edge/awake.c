@@ -1,4 +1,4 @@
-// What the data path costs in system calls. Both ends of a connection in one thread; a write to
+// What the data path, and attaching, cost in system calls. Both ends of a connection in one thread; a write to
 // descriptor -1 marks where a stage begins, for whoever traces us (tests/syscalls.rs).
 #include <arpa/inet.h>
 #include <errno.h>
@@ -39,6 +39,13 @@ int main(void) {
   stage("empty");
   for (int i = 0; i < 20; i++)
     if (recv(c, buffer, SIZE, MSG_DONTWAIT) != -1 || errno != EAGAIN) return 2;
+  stage("other");
+  int c2 = socket(AF_INET, SOCK_STREAM, 0);
+  if (connect(c2, (void *)&a, length)) return 1;
+  int s2 = accept(listener, NULL, NULL);
+  stage("attach");
+  for (int i = 0; i < 60; i++)
+    if (!move(c2, s2) || !move(s2, c2)) return 2;
   stage("end");
   puts("done");
   return 0;

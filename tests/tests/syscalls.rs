@@ -1,6 +1,6 @@
-//! Which system calls the data path makes: the rows that `docs/system-calls.md` marks. Needs
-//! `strace`, and a kernel that lets it trace; without them there is nothing to see, and the test
-//! says so.
+//! Which system calls the data path and an attach make: the rows that `docs/system-calls.md` marks.
+//! Needs `strace`, and a kernel that lets it trace; without them there is nothing to see, and the
+//! test says so.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -25,6 +25,26 @@ fn stages(trace: &str) -> Stages {
     }
     out
 }
+
+/// How many system calls both ends of a connection make together to attach, where their processes
+/// have met before: it is 101.
+const ATTACH_MOST: u32 = 101;
+/// How often they ask who has the other end.
+const LOOK_UPS: u32 = 5;
+/// What is not counted: the program's own calls, looks whose number the clock decides, and what
+/// depends on the limit on open files and on sandboxes.
+const NOT_ALWAYS: [&str; 10] = [
+    "sendto",
+    "recvfrom",
+    "recvmsg",
+    "poll",
+    "ppoll",
+    "prlimit64",
+    "rt_sigprocmask",
+    "newfstatat",
+    "openat",
+    "read",
+];
 
 #[test]
 fn the_data_path() {
@@ -71,4 +91,15 @@ fn the_data_path() {
             "one look at the connection's end for each, at most: {call} {n}"
         );
     }
+    let attach = counts("attach");
+    let made = |name: &str| attach.iter().find(|(call, _)| *call == name).map_or(0, |(_, n)| *n);
+    // Each file that is looked into is closed again.
+    let all = attach.iter().filter(|(call, _)| !NOT_ALWAYS.contains(call)).map(|(_, n)| n);
+    let all = all.sum::<u32>().saturating_sub(made("openat"));
+    assert!(all <= ATTACH_MOST, "{all} system calls to attach: {attach:?}");
+    assert_eq!(
+        made("socket"),
+        2 + LOOK_UPS,
+        "where the ends meet, and one for each look-up: {attach:?}"
+    );
 }
