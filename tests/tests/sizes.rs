@@ -95,7 +95,7 @@ const MANY: &[&str] = &[
     "wait::wait",
 ];
 /// Files above [`FILE`].
-const LONG_FILES: &[&str] = &["receive", "registry", "service", "wait"];
+const LONG_FILES: &[&str] = &["receive", "service"];
 
 #[derive(Default)]
 struct Seen {

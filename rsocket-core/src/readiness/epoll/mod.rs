@@ -27,9 +27,11 @@
 mod behind;
 mod ctl;
 mod fork;
+mod gather;
 mod judge;
 mod kernel;
 mod lock;
+mod news;
 mod outliving;
 mod peek;
 mod registry;

@@ -12,49 +12,24 @@ use std::os::fd::RawFd;
 use libc::{c_int, epoll_event, sigset_t};
 
 use super::RealWait;
-use super::judge::judge;
-use super::kernel::{self, BELL, EVENT, ONESHOT, SERIAL_BITS};
+use super::gather::{CALLS, Out};
 use super::registry::{Registry, Set};
 use super::set::{State, WARM};
 use crate::errno::Errno;
 use crate::readiness::mixed::{Deadline, sooner, timespec};
 use crate::readiness::scratch::Room;
-use crate::readiness::source::{Bell, Events, SlotId, Source};
+use crate::readiness::source::{Events, SlotId, Source};
 use crate::sync::signals::{self, Since};
 use crate::sys;
 
-/// The kernel is asked by every so many-th wait, and after this many ticks (about 50 µs at 2 to 3
-/// GHz).
-const CALLS: u32 = 8;
+/// The kernel is asked by every so many-th wait ([`CALLS`]), and after this many ticks (about 50 µs
+/// at 2 to 3 GHz).
 const TICKS: u64 = 125_000;
-/// How many members ahead of the one that is judged are foreseen.
-const AHEAD: usize = 4;
 /// Sleep at most so long when there is no bell to be had, or a member says both "ready" and
 /// "nothing".
 const NAP: Duration = Duration::from_millis(5);
 /// The most events that the kernel takes.
 const MOST: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
-
-/// The program's array. The caller of `wait` promises that it has room for `max`.
-#[derive(Clone, Copy)]
-struct Out {
-    at: *mut epoll_event,
-    max: usize,
-}
-
-impl Out {
-    fn get(self, i: usize) -> epoll_event {
-        // SAFETY: only called for i < max; written by the kernel before. It may be unaligned.
-        unsafe { self.at.add(i).read_unaligned() }
-    }
-
-    fn set(self, i: usize, event: epoll_event) {
-        if i < self.max {
-            // SAFETY: in bounds by the check, valid by the promise above.
-            unsafe { self.at.add(i).write_unaligned(event) }
-        }
-    }
-}
 
 /// One wait's arguments.
 #[derive(Clone, Copy)]
@@ -502,174 +477,5 @@ impl<S: Source> Registry<S> {
             ready || near && deadline.left().is_some_and(|t| t.is_zero())
         };
         source.spin(&mut probe, slots)
-    }
-}
-
-impl<S: Source> State<S> {
-    /// Whether a member would report something; if not, it is armed. Uses up no edge.
-    pub(crate) fn tempt(&mut self, source: &S, index: u32) -> bool {
-        let Some(member) = self.get_mut(index) else { return false };
-        if !member.live() {
-            return false;
-        }
-        let verdict = judge(source, member);
-        member.spend(&verdict);
-        verdict.due || !self.park(source, index)
-    }
-
-    /// Asks the kernel without waiting; the count of the program's events, and whether the bell
-    /// rang.
-    fn ask_kernel(&mut self, epfd: RawFd, out: Out, limit: usize) -> Result<(usize, bool), Errno> {
-        self.asked = sys::ticks();
-        self.entry_news &= limit == 0;
-        let limit = limit.min(out.max);
-        let mut rang = false;
-        loop {
-            // SAFETY: the limit is at most `max`, for which the caller of `wait` promised room.
-            let n = unsafe { kernel::events_now(epfd, out.at, limit) }?;
-            let (kept, bell) = self.sift(out, n);
-            rang |= bell;
-            // Ours alone may have filled the room, with the program's behind them. It ends: an
-            // event under a token is edge-triggered or one-shot, so each comes once.
-            if kept > 0 || n < limit || n == 0 {
-                return Ok((kept, rang));
-            }
-        }
-    }
-
-    /// Takes what is ours out of the first `n` events and notes it at the members.
-    fn sift(&mut self, out: Out, n: usize) -> (usize, bool) {
-        let mut kept = 0;
-        let mut rang = false;
-        for i in 0..n.min(out.max) {
-            let event = out.get(i);
-            let (data, said) = (event.u64, event.events);
-            let serial = data as u32 & ((1 << SERIAL_BITS) - 1);
-            if data ^ u64::from(serial) != self.tag {
-                out.set(kept, event);
-                kept += 1;
-            } else if serial == BELL || serial == EVENT {
-                match self.bell {
-                    // Who polls the set must not find it readable for what was heard.
-                    Some(bell) if self.watched => bell.drain(),
-                    Some(bell) if serial == BELL => bell.make_room(),
-                    _ => {}
-                }
-                rang = true;
-            } else if let Some(index) = self.of_serial(serial) {
-                self.told(index, Events::from_bits_truncate(said));
-            }
-            // Anything else belonged to a member that is gone.
-        }
-        (kept, rang)
-    }
-
-    /// Takes out what the kernel reported in the program's words before the member came under a
-    /// token: it is judged like everything else now, and another thread may have it already. What
-    /// the program's data do not tell apart stays.
-    fn outdated(&mut self, out: Out, n: usize) -> usize {
-        let mut kept = 0;
-        for i in 0..n.min(out.max) {
-            let event = out.get(i);
-            let data = event.u64;
-            let same = || self.members.iter().flatten().filter(|m| m.present && m.data == data);
-            if same().next().is_none() || same().any(|m| !m.live()) {
-                out.set(kept, event);
-                kept += 1;
-            }
-        }
-        kept
-    }
-
-    /// Judges everything awake and appends what is to be reported; the new count.
-    fn gather(&mut self, source: &S, out: Out, mut n: usize) -> usize {
-        self.call = self.call.wrapping_add(1);
-        let mut warm = [0; WARM];
-        let count = self.warm.len().min(WARM);
-        let (behind, first) =
-            self.warm.split_at_checked(self.warm_turn % count.max(1)).unwrap_or_default();
-        for (to, from) in warm.iter_mut().zip(first.iter().chain(behind)) {
-            *to = *from;
-        }
-        self.warm_turn = self.warm_turn.wrapping_add(1);
-        // Alternately first, so that with little room neither list starves the other.
-        let queue_first = self.warm_turn.is_multiple_of(2);
-        if queue_first {
-            n = self.gather_queue(source, out, n);
-        }
-        // One alone is looked at at once.
-        let mut ahead = warm.into_iter().take(if count > 1 { count } else { 0 });
-        ahead.by_ref().take(AHEAD).for_each(|index| self.foresee(source, index));
-        for index in warm.into_iter().take(count) {
-            if let Some(index) = ahead.next() {
-                self.foresee(source, index);
-            }
-            if n >= out.max {
-                self.early = true;
-                break;
-            }
-            // One that the queue has just warmed up is not among these: the list was copied before.
-            n = self.report(source, out, n, index);
-            if self.waits.is_multiple_of(CALLS) {
-                self.cool(source, index);
-            }
-        }
-        if !queue_first {
-            n = self.gather_queue(source, out, n);
-        }
-        n
-    }
-
-    fn foresee(&self, source: &S, index: u32) {
-        if let Some(member) = self.get(index) {
-            source.foresee(member.slot);
-        }
-    }
-
-    fn gather_queue(&mut self, source: &S, out: Out, mut n: usize) -> usize {
-        for _ in 0..self.queue.len() {
-            if n >= out.max {
-                self.early = true;
-                break;
-            }
-            let Some(index) = self.queue.pop_front() else { break };
-            let Some(member) = self.get_mut(index) else { continue };
-            member.queued = false;
-            // Warm members are judged where they are, once.
-            if !member.warm {
-                n = self.report(source, out, n, index);
-            }
-        }
-        n
-    }
-
-    /// Judges one member; reports it, or leaves it to its bell.
-    fn report(&mut self, source: &S, out: Out, n: usize, index: u32) -> usize {
-        if self.get(index).is_some_and(|m| m.active == self.call) {
-            // It has been reported, and then changed lists.
-            self.enqueue(index);
-            return n;
-        }
-        let Some(verdict) = self.consult(source, index) else { return n };
-        let call = self.call;
-        let Some(member) = self.get_mut(index) else { return n };
-        if !verdict.due {
-            // Warm ones stay unarmed while the program is awake.
-            if !member.warm && !self.park(source, index) {
-                self.enqueue(index);
-            }
-            return n;
-        }
-        out.set(n, epoll_event { events: verdict.level, u64: member.data });
-        member.active = call;
-        if member.events & ONESHOT != 0 {
-            member.disabled = true;
-        }
-        let (edge, disabled, dead) = (member.edge_triggered(), member.disabled, member.dead());
-        self.dead_told |= dead;
-        if !self.warm_up(source, index) && !disabled && (!edge || !self.park(source, index)) {
-            self.enqueue(index);
-        }
-        n + 1
     }
 }
