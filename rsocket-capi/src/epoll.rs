@@ -10,6 +10,7 @@ use libc::{epoll_event, sigset_t, timespec};
 use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::edge::{done, fail, millis, small};
 use rsocket_core::errno::Errno;
+use rsocket_core::readiness::epoll::Change;
 use rsocket_core::{readiness, sys};
 
 use crate::init;
@@ -95,7 +96,8 @@ call! {
     }
 
     fn repoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-        done(readiness::epoll::ctl(set, op, fd, event, descriptors::find, control))
+        let change = Change { epfd: set, op, fd, event };
+        done(readiness::epoll::ctl(change, descriptors::find, control))
     }
 
     fn repoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int {

@@ -546,9 +546,10 @@ fn who_waits_for_edges_is_told_of_the_end_when_it_is_one() {
         let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         epoll::created(set);
         let event = libc::epoll_event { events: fin | libc::EPOLLET as u32, u64: 7 };
+        let event = &raw const event;
+        let change = epoll::Change { epfd: set, op: libc::EPOLL_CTL_ADD, fd: b.raw(), event };
         // SAFETY: a valid event, and the kernel's own call.
-        unsafe { epoll::ctl(set, libc::EPOLL_CTL_ADD, b.raw(), &raw const event, find, real_ctl) }
-            .unwrap();
+        unsafe { epoll::ctl(change, find, real_ctl) }.unwrap();
         assert_eq!(waited(set, moment), 0);
         rustix::io::write(a.fd.as_ref().unwrap(), b"by TCP").unwrap();
         if cut {

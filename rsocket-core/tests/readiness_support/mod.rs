@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use rsocket_core::readiness::epoll::Registry;
+use rsocket_core::readiness::epoll::{Change, Registry};
 use rsocket_core::readiness::source::{Bell, Events, Look, Meant, Progress, SlotId, Source};
 
 /// What the simulated socket is just now.
@@ -458,9 +458,10 @@ impl Ep {
     }
 
     pub fn ctl(&self, op: i32, fd: RawFd, events: u32, data: u64) -> Result<(), i32> {
-        let ev = libc::epoll_event { events, u64: data };
+        let event = libc::epoll_event { events, u64: data };
+        let change = Change { epfd: self.0, op, fd, event: &event };
         // SAFETY: a valid event.
-        unsafe { SETS.ctl(self.0, op, fd, &ev, find, real_ctl) }.map_err(|e| e.0)
+        unsafe { SETS.ctl(change, find, real_ctl) }.map_err(|e| e.0)
     }
 
     pub fn add(&self, fd: RawFd, events: u32, data: u64) {

@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use core::time::Duration;
 
 use libc::{epoll_event, sigset_t, timespec};
+use rsocket_core::readiness::epoll::Change;
 use rsocket_core::reason::Reason;
 use rsocket_core::{readiness, socket};
 
@@ -67,10 +68,9 @@ pub(crate) unsafe fn ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_eve
         about_to_wait(fd);
     }
     if shadow::entry(set) == Entry::Set {
+        let change = Change { epfd: set, op, fd, event };
         // SAFETY: the caller's promise.
-        return match unsafe {
-            readiness::epoll::ctl(set, op, fd, event, shadow::find, real::epoll_ctl)
-        } {
+        return match unsafe { readiness::epoll::ctl(change, shadow::find, real::epoll_ctl) } {
             Ok(()) => 0,
             Err(e) => fail(e),
         };

@@ -10,7 +10,7 @@ use super::RealCtl;
 use super::kernel::detector;
 use super::kernel::{self, EDGE, EXCLUSIVE, WAKEUP};
 use super::registry::{Registry, Set};
-use super::set::{Entry, State};
+use super::set::{Entry, Member, State, Wish};
 use crate::errno::Errno;
 use crate::readiness::Finder;
 use crate::readiness::mixed::wanted;
@@ -20,33 +20,58 @@ use crate::sys;
 /// What may stand beside EXCLUSIVE.
 const EXCLUSIVE_OK: u32 = 0x1 | 0x4 | 0x8 | 0x10 | WAKEUP | EDGE | EXCLUSIVE;
 
-/// One call's arguments.
+/// The arguments of one `epoll_ctl`.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// The set.
+    pub epfd: RawFd,
+    /// `EPOLL_CTL_ADD` and so on.
+    pub op: c_int,
+    /// The member.
+    pub fd: RawFd,
+    /// Null, or what the program wants of it.
+    pub event: *const epoll_event,
+}
+
+/// A change of a member that is a socket of ours.
 #[derive(Clone, Copy)]
 struct Call {
-    epfd: RawFd,
-    op: c_int,
-    fd: RawFd,
-    event: *const epoll_event,
+    change: Change,
+    slot: SlotId,
     real: RealCtl,
+}
+
+impl Change {
+    /// Lets the kernel do it.
+    ///
+    /// # Errors
+    /// As the kernel.
+    ///
+    /// # Safety
+    /// `event` is null or valid; `real` is `epoll_ctl`.
+    pub(super) unsafe fn by_kernel(&self, real: RealCtl) -> Result<(), Errno> {
+        // SAFETY: the caller's promises; epoll_ctl does not write through the pointer.
+        let r = unsafe { real(self.epfd, self.op, self.fd, self.event.cast_mut()) };
+        if r == 0 { Ok(()) } else { Err(Errno(sys::errno())) }
+    }
 }
 
 impl Call {
     fn kernel(&self) -> Result<(), Errno> {
-        // SAFETY: `Registry::ctl` was promised that `real` is epoll_ctl and that the pointer is
-        // null or valid; epoll_ctl does not write through it.
-        let r = unsafe { (self.real)(self.epfd, self.op, self.fd, self.event.cast_mut()) };
-        if r == 0 { Ok(()) } else { Err(Errno(sys::errno())) }
+        // SAFETY: `Registry::ctl`, which alone makes calls, was promised both.
+        unsafe { self.change.by_kernel(self.real) }
     }
 
-    /// Conditions and data; `EFAULT` when there are none.
-    fn wish(&self) -> Result<(u32, u64), Errno> {
-        if self.event.is_null() {
+    /// `EFAULT` when there is no wish.
+    fn wish(&self) -> Result<Wish, Errno> {
+        let event = self.change.event;
+        if event.is_null() {
             return Err(Errno(libc::EFAULT));
         }
         // SAFETY: not null, hence valid by the promise of `Registry::ctl`; the program's struct may
         // be unaligned.
-        let event = unsafe { self.event.read_unaligned() };
-        Ok((event.events, event.u64))
+        let event = unsafe { event.read_unaligned() };
+        Ok(Wish { events: event.events, data: event.u64 })
     }
 }
 
@@ -60,20 +85,18 @@ impl<S: Source> Registry<S> {
     /// `event` is null or valid; `real` is `epoll_ctl`.
     pub unsafe fn ctl(
         &'static self,
-        epfd: RawFd,
-        op: c_int,
-        fd: RawFd,
-        event: *const epoll_event,
+        change: Change,
         find: Finder,
         real: RealCtl,
     ) -> Result<(), Errno> {
-        let call = Call { epfd, op, fd, event, real };
+        let Change { epfd, op, fd, .. } = change;
         let Some(slot) = find(fd) else {
             if self.housed(fd) {
                 // The number was closed where no hook saw it, and is somebody else's now.
                 self.member_closing(fd);
             }
-            call.kernel()?;
+            // SAFETY: the caller's promises.
+            unsafe { change.by_kernel(real) }?;
             if op != EPOLL_CTL_DEL {
                 self.kernel_has_news(epfd);
             }
@@ -83,18 +106,18 @@ impl<S: Source> Registry<S> {
             }
             return Ok(());
         };
+        let call = Call { change, slot, real };
         let Some(set) = self.get(epfd) else {
             // Errors for what is no epoll descriptor are the kernel's, so it goes first.
             call.kernel()?;
             if op == EPOLL_CTL_ADD {
-                self.note_added(call, slot);
+                self.note_added(call);
             }
             return Ok(());
         };
         // From inside (a signal handler that interrupted this set's section) the kernel alone is
         // told.
-        self.enter(set, |state| self.ctl_inside(set, state, call, slot))
-            .unwrap_or_else(|| call.kernel())
+        self.enter(set, |state| self.ctl_inside(set, state, call)).unwrap_or_else(|| call.kernel())
     }
 
     /// The kernel has another entry, or a new one, of a file that is ready perhaps: the next wait
@@ -107,26 +130,19 @@ impl<S: Source> Registry<S> {
     }
 
     /// A set of which no hook saw the making: the kernel has taken the member.
-    fn note_added(&'static self, call: Call, slot: SlotId) {
-        if let (Some(set), Ok((events, data))) = (self.make(call.epfd), call.wish()) {
-            self.enter(set, |state| self.mirrored(set, state, call.fd, slot, events, data));
+    fn note_added(&'static self, call: Call) {
+        if let (Some(set), Ok(wish)) = (self.make(call.change.epfd), call.wish()) {
+            self.enter(set, |state| self.mirrored(set, state, call, wish));
         }
     }
 
     /// Takes into the mirror what the kernel has in the program's words.
-    fn mirrored(
-        &'static self,
-        set: &Set<S>,
-        state: &mut State<S>,
-        fd: RawFd,
-        slot: SlotId,
-        events: u32,
-        data: u64,
-    ) {
+    fn mirrored(&'static self, set: &Set<S>, state: &mut State<S>, call: Call, wish: Wish) {
+        let (fd, slot) = (call.change.fd, call.slot);
         let known = state.find(fd);
-        let Some(index) = known.or_else(|| state.insert(fd, slot, events, data)) else { return };
+        let Some(index) = known.or_else(|| state.insert(fd, slot, wish)) else { return };
         if let Some(member) = state.get_mut(index) {
-            (member.events, member.data) = (events, data);
+            (member.events, member.data) = (wish.events, wish.data);
         }
         set.unwaited.store(true, Ordering::Relaxed);
         if state.watched {
@@ -149,42 +165,42 @@ impl<S: Source> Registry<S> {
         set: &Set<S>,
         state: &mut State<S>,
         call: Call,
-        slot: SlotId,
     ) -> Result<(), Errno> {
+        let (Change { op, fd, .. }, slot) = (call.change, call.slot);
         self.awaken(set, state);
-        let mut known = state.find(call.fd);
+        let mut known = state.find(fd);
         if let Some(index) = known
             && state.get(index).is_some_and(|m| m.slot != slot)
         {
             // The number was closed and given again where no hook saw it.
             let old = state.get(index).map_or(slot, |m| m.slot);
             state.drop_member(&self.source, index);
-            self.left(set, state, call.fd, old);
+            self.left(set, state, fd, old);
             known = None;
         }
         if known.is_none() && !state.outliving.is_empty() {
-            known = self.readopt(set, state, call.fd, slot);
+            known = self.readopt(set, state, fd, slot);
         }
         match known {
             Some(index) if state.get(index).is_some_and(|m| m.entry != Entry::Program) => {
                 self.in_mirror(set, state, call, index)
             }
-            None if call.op == EPOLL_CTL_ADD && self.source.special(slot) => {
-                self.add_special(set, state, call, slot)
+            None if op == EPOLL_CTL_ADD && self.source.special(slot) => {
+                self.add_special(set, state, call)
             }
             _ => {
                 call.kernel()?;
-                match call.op {
+                match op {
                     EPOLL_CTL_DEL => {
                         if let Some(index) = known {
                             state.drop_member(&self.source, index);
-                            self.left(set, state, call.fd, slot);
+                            self.left(set, state, fd, slot);
                         }
                     }
                     _ => {
-                        let (events, data) = call.wish()?;
+                        let wish = call.wish()?;
                         state.entry_news = true;
-                        self.mirrored(set, state, call.fd, slot, events, data);
+                        self.mirrored(set, state, call, wish);
                     }
                 }
                 Ok(())
@@ -200,36 +216,13 @@ impl<S: Source> Registry<S> {
         call: Call,
         index: u32,
     ) -> Result<(), Errno> {
-        let wish = if call.op == EPOLL_CTL_DEL { (0, 0) } else { call.wish()? };
+        let op = call.change.op;
+        let wish = if op == EPOLL_CTL_DEL { Wish::NONE } else { call.wish()? };
         let Some(member) = state.get_mut(index) else { return Err(Errno(libc::ENOENT)) };
-        match call.op {
-            EPOLL_CTL_ADD => {
-                check_exclusive(wish.0)?;
-                if member.present {
-                    return Err(Errno(libc::EEXIST));
-                }
-            }
-            EPOLL_CTL_MOD => {
-                if wish.0 & EXCLUSIVE != 0 {
-                    return Err(Errno::INVAL);
-                }
-                if !member.present {
-                    return Err(Errno(libc::ENOENT));
-                }
-                if member.events & EXCLUSIVE != 0 {
-                    return Err(Errno::INVAL);
-                }
-            }
-            EPOLL_CTL_DEL => {
-                if !member.present {
-                    return Err(Errno(libc::ENOENT));
-                }
-            }
-            _ => return Err(Errno::INVAL),
-        }
+        check(op, wish, member)?;
         let before = (member.wanted(), member.edge_triggered());
-        (member.events, member.data) = wish;
-        member.present = call.op != EPOLL_CTL_DEL;
+        (member.events, member.data) = (wish.events, wish.data);
+        member.present = op != EPOLL_CTL_DEL;
         member.disabled = false;
         // What the entry says from here on is told anew.
         (member.edge, member.echo) = (true, false);
@@ -256,16 +249,16 @@ impl<S: Source> Registry<S> {
         set: &Set<S>,
         state: &mut State<S>,
         call: Call,
-        slot: SlotId,
     ) -> Result<(), Errno> {
-        let (events, data) = call.wish()?;
-        check_exclusive(events)?;
+        let (Change { epfd, fd, .. }, slot) = (call.change, call.slot);
+        let wish = call.wish()?;
+        check_exclusive(wish.events)?;
         state.need_bell(&self.source);
-        let Some(index) = state.insert(call.fd, slot, events, data) else {
+        let Some(index) = state.insert(fd, slot, wish) else {
             return Err(Errno::NOMEM);
         };
         let token = state.token(index);
-        if let Err(e) = kernel::add(call.epfd, call.fd, detector(wanted(events)), token) {
+        if let Err(e) = kernel::add(epfd, fd, detector(wanted(wish.events)), token) {
             state.drop_member(&self.source, index);
             return Err(e);
         }
@@ -273,7 +266,7 @@ impl<S: Source> Registry<S> {
             member.entry = Entry::Detector;
             member.epoch = self.source.mode_epoch(slot);
         }
-        self.joined(set, call.fd, slot);
+        self.joined(set, fd, slot);
         if !self.source.settled(slot) {
             state.set_between(&self.source, index);
         }
@@ -302,6 +295,21 @@ impl<S: Source> Registry<S> {
             self.saw_wait(set);
             self.peek(epfd);
         }
+    }
+}
+
+/// What the kernel would say of a change of its own entry.
+fn check(op: c_int, wish: Wish, member: &Member) -> Result<(), Errno> {
+    match op {
+        EPOLL_CTL_ADD => {
+            check_exclusive(wish.events)?;
+            if member.present { Err(Errno(libc::EEXIST)) } else { Ok(()) }
+        }
+        EPOLL_CTL_MOD if wish.events & EXCLUSIVE != 0 => Err(Errno::INVAL),
+        EPOLL_CTL_MOD | EPOLL_CTL_DEL if !member.present => Err(Errno(libc::ENOENT)),
+        EPOLL_CTL_MOD if member.events & EXCLUSIVE != 0 => Err(Errno::INVAL),
+        EPOLL_CTL_MOD | EPOLL_CTL_DEL => Ok(()),
+        _ => Err(Errno::INVAL),
     }
 }
 

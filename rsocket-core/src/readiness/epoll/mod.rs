@@ -45,6 +45,7 @@ use std::os::fd::RawFd;
 
 use libc::{c_int, epoll_event, sigset_t};
 
+pub use ctl::Change;
 pub use registry::Registry;
 
 use super::Finder;
@@ -113,21 +114,13 @@ pub fn sleepers(epfd: RawFd) -> u32 {
 ///
 /// # Safety
 /// `event` is null or valid; `real` is `epoll_ctl`.
-pub unsafe fn ctl(
-    epfd: RawFd,
-    op: c_int,
-    fd: RawFd,
-    event: *const epoll_event,
-    find: Finder,
-    real: RealCtl,
-) -> Result<(), Errno> {
+pub unsafe fn ctl(change: Change, find: Finder, real: RealCtl) -> Result<(), Errno> {
     if KERNELS.load(Ordering::Relaxed) {
         // SAFETY: the caller's promises.
-        let done = unsafe { real(epfd, op, fd, event.cast_mut()) } == 0;
-        return if done { Ok(()) } else { Err(Errno(crate::sys::errno())) };
+        return unsafe { change.by_kernel(real) };
     }
     // SAFETY: the caller's promises, passed on.
-    unsafe { REGISTRY.ctl(epfd, op, fd, event, find, real) }
+    unsafe { REGISTRY.ctl(change, find, real) }
 }
 
 /// As `epoll_pwait2`. A cancellation point; no lock is held across it.

@@ -93,7 +93,54 @@ pub(crate) struct Member {
     next_of_slot: u32,
 }
 
+/// What the program wants of a member: `struct epoll_event`.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish {
+    pub(crate) events: u32,
+    pub(crate) data: u64,
+}
+
+impl Wish {
+    /// After a DEL.
+    pub(crate) const NONE: Self = Self { events: 0, data: 0 };
+}
+
 impl Member {
+    /// As the kernel takes it first: nothing of it has been told.
+    fn new(fd: RawFd, slot: SlotId, wish: Wish) -> Self {
+        Self {
+            fd,
+            key: fd,
+            place: NOWHERE,
+            slot,
+            events: wish.events,
+            data: wish.data,
+            present: true,
+            disabled: false,
+            entry: Entry::Program,
+            serial: 0,
+            fired: false,
+            edge: true,
+            fin: false,
+            over: Events::empty(),
+            told: false,
+            end: Events::empty(),
+            urgent: false,
+            seen: Progress::default(),
+            was_out: false,
+            returned: false,
+            echo: false,
+            beside: false,
+            arrived: 0,
+            armed: Events::empty(),
+            queued: false,
+            warm: false,
+            active: 0,
+            epoch: 0,
+            next_of_slot: 0,
+        }
+    }
+
     pub(crate) fn edge_triggered(&self) -> bool {
         self.events & kernel::EDGE != 0
     }
@@ -242,13 +289,7 @@ impl<S: Source> State<S> {
         self.get(index)?.next_of_slot.checked_sub(1)
     }
 
-    pub(crate) fn insert(
-        &mut self,
-        fd: RawFd,
-        slot: SlotId,
-        events: u32,
-        data: u64,
-    ) -> Option<u32> {
+    pub(crate) fn insert(&mut self, fd: RawFd, slot: SlotId, wish: Wish) -> Option<u32> {
         let key = usize::try_from(fd).ok()?;
         let place = slot.raw() as usize;
         if self.by_fd.len() <= key {
@@ -264,37 +305,8 @@ impl<S: Source> State<S> {
         let first = self.by_slot.get_mut(place)?;
         let next_of_slot = core::mem::replace(first, index + 1);
         *self.by_fd.get_mut(key)? = index + 1;
-        *self.members.get_mut(index as usize)? = Some(Member {
-            fd,
-            key: fd,
-            place: NOWHERE,
-            slot,
-            events,
-            data,
-            present: true,
-            disabled: false,
-            entry: Entry::Program,
-            serial: 0,
-            fired: false,
-            edge: true,
-            fin: false,
-            over: Events::empty(),
-            told: false,
-            end: Events::empty(),
-            urgent: false,
-            seen: Progress::default(),
-            was_out: false,
-            returned: false,
-            echo: false,
-            beside: false,
-            arrived: 0,
-            armed: Events::empty(),
-            queued: false,
-            warm: false,
-            active: 0,
-            epoch: 0,
-            next_of_slot,
-        });
+        let member = Member { next_of_slot, ..Member::new(fd, slot, wish) };
+        *self.members.get_mut(index as usize)? = Some(member);
         Some(index)
     }
 
