@@ -10,7 +10,7 @@ use libc::{epoll_event, sigset_t, timespec};
 use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::edge::{done, fail, millis, small};
 use rsocket_core::errno::Errno;
-use rsocket_core::readiness::epoll::Change;
+use rsocket_core::readiness::epoll::{Change, Wait};
 use rsocket_core::{readiness, sys};
 
 use crate::init;
@@ -101,6 +101,8 @@ call! {
     }
 
     fn repoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int {
-        small(readiness::epoll::wait(set, events, most, millis(timeout), core::ptr::null(), by_millis))
+        let (timeout, mask) = (millis(timeout), core::ptr::null());
+        let wait = Wait { epfd: set, events, max: most, timeout, mask };
+        small(readiness::epoll::wait(wait, by_millis))
     }
 }

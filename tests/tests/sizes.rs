@@ -28,7 +28,6 @@ const CRATES: [&str; 7] = [
 /// Functions above [`SCREEN`].
 const LONG: &[&str] = &[
     "arenas::adopt",
-    "ctl::in_mirror",
     "judge::refresh",
     "life::end",
     "link::begin",
@@ -49,22 +48,15 @@ const LONG: &[&str] = &[
     "send::attempt",
     "service::look",
     "service::on_request",
-    "set::insert",
     "setup::on_event",
     "slot::reset",
     "state::step",
     "wait::sleep",
-    "wait::sweep",
-    "wait::wait_special",
 ];
 /// Functions above [`PARAMETERS`].
 const MANY: &[&str] = &[
-    "ctl::ctl",
-    "ctl::mirrored",
     "datagram::receive_from",
     "datagram::send_to",
-    "epoll::ctl",
-    "epoll::wait",
     "file::send",
     "link::begin",
     "link::start",

@@ -527,9 +527,10 @@ unsafe extern "C-unwind" fn real_wait(
 /// What a wait of an epoll set with one member brings; nothing when time is up.
 fn waited(set: RawFd, time: Duration) -> u32 {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
+    let (events, mask) = (&raw mut event, core::ptr::null());
+    let wait = epoll::Wait { epfd: set, events, max: 1, timeout: Some(time), mask };
     // SAFETY: room for one event, no mask.
-    let n =
-        unsafe { epoll::wait(set, &raw mut event, 1, Some(time), core::ptr::null(), real_wait) };
+    let n = unsafe { epoll::wait(wait, real_wait) };
     if n == Ok(0) { 0 } else { event.events }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use rsocket_core::readiness::epoll::{Change, Registry};
+use rsocket_core::readiness::epoll::{Change, Registry, Wait};
 use rsocket_core::readiness::source::{Bell, Events, Look, Meant, Progress, SlotId, Source};
 
 /// What the simulated socket is just now.
@@ -475,10 +475,10 @@ impl Ep {
 
     pub fn try_wait(&self, max: usize, timeout: Option<Duration>) -> Result<Vec<(u32, u64)>, i32> {
         let mut ev = vec![libc::epoll_event { events: 0, u64: 0 }; max];
+        let (events, mask) = (ev.as_mut_ptr(), std::ptr::null());
+        let wait = Wait { epfd: self.0, events, max: max as i32, timeout, mask };
         // SAFETY: room for max.
-        let n = unsafe {
-            SETS.wait(self.0, ev.as_mut_ptr(), max as i32, timeout, std::ptr::null(), real_wait)
-        };
+        let n = unsafe { SETS.wait(wait, real_wait) };
         let mut got: Vec<_> =
             ev.into_iter().take(n.map_err(|e| e.0)?).map(|e| (e.events, e.u64)).collect();
         got.sort_by_key(|e| e.1);

@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use core::time::Duration;
 
 use libc::{epoll_event, sigset_t, timespec};
-use rsocket_core::readiness::epoll::Change;
+use rsocket_core::readiness::epoll::{Change, Wait};
 use rsocket_core::reason::Reason;
 use rsocket_core::{readiness, socket};
 
@@ -55,8 +55,9 @@ pub(crate) unsafe fn wait(
     timeout: Option<Duration>,
     mask: *const sigset_t,
 ) -> c_int {
+    let wait = Wait { epfd: set, events, max: most, timeout, mask };
     // SAFETY: the caller's promises, passed on.
-    small(unsafe { readiness::epoll::wait(set, events, most, timeout, mask, by_millis) })
+    small(unsafe { readiness::epoll::wait(wait, by_millis) })
 }
 
 /// `epoll_ctl`.

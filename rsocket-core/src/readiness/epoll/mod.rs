@@ -40,13 +40,13 @@ mod set;
 mod wait;
 
 use core::sync::atomic::{AtomicBool, Ordering};
-use core::time::Duration;
 use std::os::fd::RawFd;
 
 use libc::{c_int, epoll_event, sigset_t};
 
 pub use ctl::Change;
 pub use registry::Registry;
+pub use wait::Wait;
 
 use super::Finder;
 use super::source::{SlotId, Sockets};
@@ -130,16 +130,9 @@ pub unsafe fn ctl(change: Change, find: Finder, real: RealCtl) -> Result<(), Err
 ///
 /// # Safety
 /// `events` is null or valid for `max` events, `mask` null or valid; `real` as [`RealWait`] says.
-pub unsafe fn wait(
-    epfd: RawFd,
-    events: *mut epoll_event,
-    max: c_int,
-    timeout: Option<Duration>,
-    mask: *const sigset_t,
-    real: RealWait,
-) -> Result<usize, Errno> {
+pub unsafe fn wait(wait: Wait, real: RealWait) -> Result<usize, Errno> {
     // SAFETY: the caller's promises, passed on.
-    unsafe { REGISTRY.wait(epfd, events, max, timeout, mask, real) }
+    unsafe { REGISTRY.wait(wait, real) }
 }
 
 /// A descriptor of a tracked socket is about to be closed: it leaves all sets, but where its file

@@ -197,7 +197,7 @@ pub(crate) struct State<S: Source> {
     pub(crate) call: u32,
     /// Counts waits.
     pub(crate) waits: u32,
-    /// When the kernel was last asked, on the clock of `wait::ticks`.
+    /// When the kernel was last asked, on the clock of `sys::ticks`.
     pub(crate) asked: u64,
     /// Since the kernel was last asked, an edge-triggered entry was set anew, which has its say
     /// before the member is judged: otherwise its edge would be told by the member and then by the

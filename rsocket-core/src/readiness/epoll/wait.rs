@@ -12,26 +12,52 @@ use std::os::fd::RawFd;
 use libc::{c_int, epoll_event, sigset_t};
 
 use super::RealWait;
-use super::gather::{CALLS, Out};
+use super::gather::Out;
 use super::registry::{Registry, Set};
 use super::set::{State, WARM};
 use crate::errno::Errno;
 use crate::readiness::mixed::{Deadline, sooner, timespec};
 use crate::readiness::scratch::Room;
 use crate::readiness::source::{Events, SlotId, Source};
-use crate::sync::signals::{self, Since};
+use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
 
-/// The kernel is asked by every so many-th wait ([`CALLS`]), and after this many ticks (about 50 µs
-/// at 2 to 3 GHz).
-const TICKS: u64 = 125_000;
 /// Sleep at most so long when there is no bell to be had, or a member says both "ready" and
 /// "nothing".
 const NAP: Duration = Duration::from_millis(5);
 /// The most events that the kernel takes.
 const MOST: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
 
-/// One wait's arguments.
+/// The arguments of one `epoll_pwait2`.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    /// The set.
+    pub epfd: RawFd,
+    /// Where the events go.
+    pub events: *mut epoll_event,
+    /// How many fit there.
+    pub max: c_int,
+    /// How long; `None` for ever.
+    pub timeout: Option<Duration>,
+    /// The signals that are blocked meanwhile, or null.
+    pub mask: *const sigset_t,
+}
+
+impl Wait {
+    /// Lets the kernel do it, whatever it thinks of the arguments.
+    ///
+    /// # Safety
+    /// As [`Registry::wait`].
+    unsafe fn by_kernel(&self, real: RealWait) -> Result<usize, Errno> {
+        let spec = self.timeout.map(timespec);
+        let spec = spec.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        // SAFETY: the caller's promises; a `max` that makes no sense is the kernel's to refuse.
+        let n = unsafe { real(self.epfd, self.events, self.max, spec, self.mask) };
+        usize::try_from(n).map_err(|_| Errno(sys::errno()))
+    }
+}
+
+/// A wait on a set that has a mirror.
 #[derive(Clone, Copy)]
 struct Call {
     epfd: RawFd,
@@ -61,6 +87,13 @@ struct Sleep {
     changes: u32,
 }
 
+impl Sleep {
+    /// How long at most; what is ready and then brings nothing must not keep the thread running.
+    fn nap(&self) -> Option<Duration> {
+        if self.ready { sooner(self.nap, Some(NAP)) } else { self.nap }
+    }
+}
+
 impl<S: Source> Registry<S> {
     /// See [`super::wait`].
     ///
@@ -70,24 +103,14 @@ impl<S: Source> Registry<S> {
     /// # Safety
     /// `events` is null or valid for `max` events, `mask` null or valid; `real` as [`RealWait`]
     /// says.
-    pub unsafe fn wait(
-        &'static self,
-        epfd: RawFd,
-        events: *mut epoll_event,
-        max: c_int,
-        timeout: Option<Duration>,
-        mask: *const sigset_t,
-        real: RealWait,
-    ) -> Result<usize, Errno> {
+    pub unsafe fn wait(&'static self, wait: Wait, real: RealWait) -> Result<usize, Errno> {
+        let Wait { epfd, events, max, timeout, mask } = wait;
+        let Some(set) = self.get(epfd) else {
+            // SAFETY: the caller's promises.
+            return unsafe { wait.by_kernel(real) };
+        };
         let room = usize::try_from(max).unwrap_or(0);
         let call = Call { epfd, out: Out { at: events, max: room }, mask, real };
-        let Some(set) = self.get(epfd) else {
-            let spec = timeout.map(timespec);
-            let spec = spec.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-            // SAFETY: as in `Call::sleep`; a `max` that makes no sense is the kernel's to refuse.
-            let n = unsafe { real(epfd, events, max, spec, mask) };
-            return usize::try_from(n).map_err(|_| Errno(sys::errno()));
-        };
         self.saw_wait(set);
         if max <= 0 || max > MOST {
             return Err(Errno::INVAL);
@@ -215,10 +238,7 @@ impl<S: Source> Registry<S> {
             let left = deadline.left();
             let pause = self.looks_for_taken(set);
             let waits = left.is_none_or(|t| !t.is_zero());
-            if !(waits && self.collected_lately()) {
-                self.collect(set);
-            }
-            let n = match self.sweep(set, call, may_spin && waits) {
+            let n = match self.sweep(set, call, waits, may_spin) {
                 Some(result) => result?,
                 // A signal handler inside a section of its own thread: the kernel's word must do.
                 None => return call.sleep(left),
@@ -230,11 +250,8 @@ impl<S: Source> Registry<S> {
             if left.is_some_and(|t| t.is_zero()) {
                 return Ok(0);
             }
-            if may_spin {
-                may_spin = false;
-                if self.spin(set, deadline) {
-                    continue;
-                }
+            if core::mem::take(&mut may_spin) && self.spin(set, deadline) {
+                continue;
             }
             if self.source.bits_serve() != 0 {
                 self.collect(set);
@@ -245,64 +262,52 @@ impl<S: Source> Registry<S> {
                 vain += 1;
                 continue;
             }
-            let nap = if sleep.ready { sooner(sleep.nap, Some(NAP)) } else { sleep.nap };
-            let nap = sooner(sooner(nap, pause), self.source.wake_up_interval());
-            // A handler ran while we were looking and spinning. As in the kernel, what is ready
-            // counts more.
-            let interrupted = !matches!(seen.since(), Since::Nothing);
-            let time = if interrupted { Some(Duration::ZERO) } else { sooner(left, nap) };
-            let result = call.sleep(time);
-            set.sleepers.fetch_sub(1, Ordering::SeqCst);
             vain = 0;
-            let n = self.digest(set, call, &sleep, result?)?;
+            let limit = sooner(sooner(left, pause), self.source.wake_up_interval());
+            let sleep = Sleep { nap: sooner(sleep.nap(), limit), ..sleep };
+            let n = self.sleep_prepared(set, call, &sleep, seen)?;
             if n > 0 {
                 return Ok(n);
-            }
-            if interrupted {
-                return Err(Errno::INTR);
             }
         }
     }
 
-    /// Everything that can be had without sleeping, when the ready bits were collected. When a spin
-    /// comes next (`lazy`) and there is something to spin over, the kernel is asked on its time
-    /// basis only: the sleep after the spin asks it anyway. `None` from inside.
+    /// Sleeps, and judges what that has brought: 0 where it has to be looked again.
+    fn sleep_prepared(
+        &'static self,
+        set: &'static Set<S>,
+        call: Call,
+        sleep: &Sleep,
+        seen: Seen,
+    ) -> Result<usize, Errno> {
+        // A handler ran while we were looking and spinning. As in the kernel, what is ready counts
+        // more.
+        let interrupted = !matches!(seen.since(), Since::Nothing);
+        let result = call.sleep(if interrupted { Some(Duration::ZERO) } else { sleep.nap });
+        set.sleepers.fetch_sub(1, Ordering::SeqCst);
+        match self.digest(set, call, sleep, result?)? {
+            0 if interrupted => Err(Errno::INTR),
+            n => Ok(n),
+        }
+    }
+
+    /// Everything that can be had without sleeping. The ready bits are collected first, but where
+    /// the call `waits` and they were a moment ago. When a spin comes next (`may_spin`) and there is
+    /// something to spin over, the kernel is asked on its time basis only: the sleep after the spin
+    /// asks it anyway. `None` from inside.
     fn sweep(
         &'static self,
         set: &'static Set<S>,
         call: Call,
-        lazy: bool,
+        waits: bool,
+        may_spin: bool,
     ) -> Option<Result<usize, Errno>> {
+        if !(waits && self.collected_lately()) {
+            self.collect(set);
+        }
+        let lazy = waits && may_spin;
         let found = self.enter(set, |state| {
-            state.waits = state.waits.wrapping_add(1);
-            for i in 0..state.patient.len() {
-                if let Some(index) = state.patient.get(i).copied() {
-                    state.enqueue(index);
-                }
-            }
-            let due = core::mem::take(&mut state.dead_told)
-                || state.entry_news
-                || state.waits.is_multiple_of(CALLS)
-                || sys::ticks().wrapping_sub(state.asked) > TICKS;
-            let (mut n, mut rang, mut asked) = (0, false, lazy && !state.warm.is_empty());
-            if due {
-                // Half of the room, so that neither side starves the other; all of it when ours is
-                // empty.
-                state.turn ^= 1;
-                let all = state.queue.is_empty() && state.warm.is_empty();
-                let limit = if all { call.out.max } else { (call.out.max + state.turn) / 2 };
-                asked |= limit > 0;
-                (n, rang) = state.ask_kernel(call.epfd, call.out, limit)?;
-            }
-            n = state.gather(&self.source, call.out, n);
-            if n == 0 && !asked {
-                let again;
-                (n, again) = state.ask_kernel(call.epfd, call.out, call.out.max)?;
-                rang |= again;
-                if n == 0 {
-                    n = state.gather(&self.source, call.out, n);
-                }
-            }
+            let (n, rang) = state.ask_and_gather(&self.source, call.epfd, call.out, lazy)?;
             if !rang {
                 self.pass_on(set, state);
             }
