@@ -28,7 +28,6 @@ const CRATES: [&str; 7] = [
 /// Functions above [`SCREEN`].
 const LONG: &[&str] = &[
     "arenas::adopt",
-    "judge::refresh",
     "life::end",
     "link::begin",
     "lock::acquire_slowly",

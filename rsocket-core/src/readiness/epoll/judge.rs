@@ -286,20 +286,7 @@ impl<S: Source> State<S> {
         }
         self.need_bell(source);
         if settled {
-            let token = self.token(index);
-            let Some(member) = self.get(index) else { return };
-            if member.entry != Entry::Detector {
-                let events = member.detector();
-                if self.change(index, events, token).is_err() {
-                    // Closed behind our back, or never in the kernel's set.
-                    self.drop_member(source, index);
-                    return;
-                }
-                if let Some(member) = self.get_mut(index) {
-                    member.entry = Entry::Detector;
-                    member.fired = false;
-                }
-            }
+            self.set_detector(source, index);
         } else {
             if let Some(member) = self.get_mut(index)
                 && !member.dead()
@@ -311,6 +298,22 @@ impl<S: Source> State<S> {
             self.set_between(source, index);
         }
         self.enqueue(index);
+    }
+
+    /// The device answers alone from here on: the kernel only listens for the end.
+    fn set_detector(&mut self, source: &S, index: u32) {
+        let token = self.token(index);
+        let Some(member) = self.get(index).filter(|m| m.entry != Entry::Detector) else { return };
+        let events = member.detector();
+        if self.change(index, events, token).is_err() {
+            // Closed behind our back, or never in the kernel's set.
+            self.drop_member(source, index);
+            return;
+        }
+        if let Some(member) = self.get_mut(index) {
+            member.entry = Entry::Detector;
+            member.fired = false;
+        }
     }
 
     /// Asks the kernel for what is not on the device yet. Level triggering is played with one-shot
