@@ -12,6 +12,7 @@ use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
 pub mod adopted;
+mod asking;
 mod beside;
 mod boundary;
 mod brief;
@@ -444,7 +445,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
             s.set(flag::ENDED);
         }
         s.set(flag::READ_SHUT);
-        wait::ask_kernel_next(s);
+        asking::ask_kernel_next(s);
         // Who waits for a relay's word does not listen to TCP, nor does who sleeps briefly.
         if (s.has(flag::BESIDE) || s.known.held(known::Fact::SleepsBriefly))
             && let Some(ends) = link::ends(s)

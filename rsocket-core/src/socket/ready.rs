@@ -10,7 +10,7 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::Progress;
-use super::{beside, pending, reader, receive, rest, verdict, wait};
+use super::{asking, beside, pending, reader, receive, rest, verdict, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::{detach, marks, pairing, retry};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
@@ -319,7 +319,7 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
         return seen;
     }
     if kernel.intersects(Events::RDHUP | Events::HUP | Events::ERR) {
-        wait::ask_kernel_next(s);
+        asking::ask_kernel_next(s);
         reader::heard_fin(s);
         seen |= Events::IN;
         if kernel.contains(Events::RDHUP) || kernel.contains(Events::HUP) {
@@ -335,7 +335,7 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
         }
     }
     if kernel.contains(Events::IN) {
-        wait::ask_kernel_next(s);
+        asking::ask_kernel_next(s);
     }
     seen
 }

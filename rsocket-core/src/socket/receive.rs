@@ -24,7 +24,7 @@ pub(crate) use super::unread::{
     ended_ahead, ended_behind, in_window, in_window_now, is_end, no_more_fits, reaches_low_water,
 };
 use super::vectors::Cursor;
-use super::{beside, pending, ready, straight, verdict, wait};
+use super::{asking, beside, pending, ready, straight, verdict, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::{detach, marks, pairing};
 use crate::conn::machine::{ReceiveEvent, ReceiveMode};
@@ -139,7 +139,7 @@ fn until_enough(
                     Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
                     // It does not sleep, and so has not heard what the kernel has to say.
                     Err(Errno::AGAIN)
-                        if flags & libc::MSG_DONTWAIT == 0 && wait::is_kernel_due(s) =>
+                        if flags & libc::MSG_DONTWAIT == 0 && asking::is_kernel_due(s) =>
                     {
                         flags |= libc::MSG_DONTWAIT;
                     }
@@ -440,8 +440,8 @@ fn from_device(
         }
     }
     if quiet_now
-        && !(wait::kernel_was_heard(s)
-            || flags & (libc::MSG_DONTWAIT | libc::MSG_PEEK) != 0 && wait::is_kernel_due(s))
+        && !(asking::kernel_was_heard(s)
+            || flags & (libc::MSG_DONTWAIT | libc::MSG_PEEK) != 0 && asking::is_kernel_due(s))
     {
         return Ok(Got::Nothing);
     }
@@ -499,7 +499,7 @@ fn from_device(
 /// next call, which may be one that only the kernel does.
 #[cold]
 fn fails_later(s: &Slot, fd: RawFd) -> bool {
-    !s.has(flag::RELAYED | flag::ENDED) && wait::is_kernel_due(s) && has_failed(fd)
+    !s.has(flag::RELAYED | flag::ENDED) && asking::is_kernel_due(s) && has_failed(fd)
 }
 
 /// How what is taken is copied; `None` where it is thrown away.
@@ -580,7 +580,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
     if !s.has(flag::RELAYED) && s.has(flag::ENDED) || pending::is_kernels(s) {
         return Ok(Silence::LookAgain);
     }
-    if !wait::kernel_due(s) {
+    if !asking::kernel_due(s) {
         return Ok(Silence::Nothing);
     }
     match kernel::ending(fd) {

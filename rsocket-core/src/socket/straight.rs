@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 use super::guard::{RecvGuard, SendGuard};
 use super::patience::Patience;
 use super::vectors::Cursor;
-use super::{lent, ready, short, wait};
+use super::{asking, lent, ready, short, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -202,7 +202,7 @@ pub(super) enum Looked {
 /// look only when it has given that away, which [`wait::readable`] does: then this says that there
 /// is nothing.
 pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: bool) -> Looked {
-    if !may_receive(s, flags) || wait::kernel_was_heard(s) {
+    if !may_receive(s, flags) || asking::kernel_was_heard(s) {
         return Looked::Otherwise;
     }
     let gives_way = new && wait::gives_way(s, flags);
@@ -219,7 +219,7 @@ pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: b
     }
     match looked {
         // The kernel may know of an end. A call that may sleep hears of it then.
-        Looked::Nothing if flags & libc::MSG_DONTWAIT != 0 && wait::is_kernel_due(s) => {
+        Looked::Nothing if flags & libc::MSG_DONTWAIT != 0 && asking::is_kernel_due(s) => {
             Looked::Otherwise
         }
         looked => looked,

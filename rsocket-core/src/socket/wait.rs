@@ -8,8 +8,17 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
+use super::asking;
+use super::beside;
+use super::brief;
+use super::gather;
+use super::lent;
 pub use super::patience::Patience;
-use super::{beside, brief, gather, lent, reader, ready, switching, verdict, waits};
+use super::reader;
+use super::ready;
+use super::switching;
+use super::verdict;
+use super::waits;
 use crate::attach::link::{self, Ends};
 use crate::attach::{marks, pairing};
 use crate::config::policy;
@@ -28,10 +37,6 @@ use crate::sync::spin::{self, Adaptive, Spun};
 use crate::sync::thread;
 use crate::sys;
 
-/// How often, at most, the kernel is asked whether a connection has ended while nothing arrives, in
-/// ticks of [`sys::ticks`]: some tens of microseconds.
-const ASK_EVERY: u64 = 60_000;
-
 /// How long a thread sleeps that nobody will ring, in nanoseconds.
 const CROWDED_NS: u64 = 2_000_000;
 
@@ -44,34 +49,6 @@ pub(super) const SHORT_SPIN_NS: u32 = 50_000;
 /// `polling_time`, in nanoseconds.
 pub(super) fn polling() -> u32 {
     u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX)
-}
-
-/// Whether it is time to ask the kernel if the connection has ended.
-#[inline]
-pub(crate) fn is_kernel_due(s: &Slot) -> bool {
-    // Relaxed: a hint; asking once too often costs a system call, and whoever must ask stores 0.
-    sys::ticks().wrapping_sub(s.asked_at.load(Ordering::Relaxed)) >= ASK_EVERY
-}
-
-/// The same; whoever is told so asks.
-#[inline]
-pub(crate) fn kernel_due(s: &Slot) -> bool {
-    let due = is_kernel_due(s);
-    if due {
-        s.asked_at.store(sys::ticks(), Ordering::Relaxed);
-    }
-    due
-}
-
-/// The last sleep heard something from the kernel that nobody has asked it about yet.
-#[inline]
-pub(crate) fn kernel_was_heard(s: &Slot) -> bool {
-    s.asked_at.load(Ordering::Relaxed) == 0
-}
-
-/// The next attempt to receive asks the kernel first.
-pub(crate) fn ask_kernel_next(s: &Slot) {
-    s.asked_at.store(0, Ordering::Relaxed);
 }
 
 /// Waits until receiving may bring something. `take` is called before each look at the window,
@@ -524,7 +501,7 @@ pub(super) fn after_sleep(
             let said = Events::from_bits_truncate(u32::from(revents as u16));
             let revents = fork_safe::confirmed(s, fd, said).bits() as i16;
             if interest == Events::IN && revents != 0 {
-                ask_kernel_next(s);
+                asking::ask_kernel_next(s);
             }
             if interest == Events::OUT && revents & !libc::POLLOUT != 0 {
                 s.set(flag::PEER_FIN);
