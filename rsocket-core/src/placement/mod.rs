@@ -31,7 +31,7 @@ use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::relay;
-use crate::socket::{send, vectors::Cursor, wait};
+use crate::socket::{call::Call, send, vectors::Cursor, wait};
 use crate::sync::living;
 use crate::sys;
 
@@ -180,7 +180,8 @@ pub fn write(
 ) -> Result<usize, Errno> {
     let s = family::slot(id).ok_or(Errno::BADF)?;
     let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
-    let sent = send::transfer(id, s, fd, from, flags, send::Into::Mapping(offset));
+    let call = Call { id, s, fd, flags };
+    let sent = send::transfer(&call, from, send::Into::Mapping(offset));
     crate::socket::after_send(id, from, sent)
 }
 

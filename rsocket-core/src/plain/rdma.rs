@@ -26,6 +26,7 @@ use crate::relay::connection::{self, Connection, Options, Shape};
 use crate::relay::guests::{self, Guest};
 use crate::relay::table::{self, Relay};
 use crate::relay::{self, ends, loopback, service, silent};
+use crate::socket::call::Call;
 use crate::socket::timing;
 use crate::socket::{life, wait};
 use crate::stats::{self, Counter};
@@ -281,7 +282,7 @@ fn until_answered(
 ) -> (RawFd, Result<(), Errno>) {
     let mut waited = Ok(());
     while s.has(flag::PENDING) && waited.is_ok() {
-        waited = wait::writable(id, s, fd, 0, patience);
+        waited = wait::writable(&Call { id, s, fd, flags: 0 }, patience);
         fd = patience.descriptor(fd);
     }
     (fd, waited)

@@ -63,6 +63,14 @@ pub(super) fn over(s: &Slot, ns: u64, rung: bool) {
     s.known.keep(Fact::SleepsBriefly, rung && ns < BRIEF);
 }
 
+/// A sleep has lasted so many nanoseconds: how long the next spin may be.
+pub(super) fn learn(learnt: &AtomicU32, ns: u64) {
+    // Relaxed: what one thread learnt is a hint to the others.
+    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
+    adaptive.slept(ns, wait::polling());
+    learnt.store(adaptive.to_raw(), Ordering::Relaxed);
+}
+
 /// Sleeps until data may have come, in place of a whole sleep. `None` where that is due.
 ///
 /// # Errors
@@ -133,9 +141,6 @@ fn on(
         live::count(s, record::WOKEN);
     }
     over(s, ns, taken);
-    // Relaxed: what one thread learnt is a hint to the others.
-    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    adaptive.slept(ns, wait::polling());
-    learnt.store(adaptive.to_raw(), Ordering::Relaxed);
+    learn(learnt, ns);
     slept.map(|_| ())
 }

@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::call::Call;
 use super::guard::{RecvGuard, SendGuard};
 use super::receive::Got;
 use super::send::Into;
@@ -73,9 +74,9 @@ fn a_call_that_was_awake_at_the_close_fails() {
     let mut byte = 0_u8;
     let list = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
     let mut tries = || {
-        let got = receive::attempt(id, s, number, &mut Cursor::new(&list), 0, &mut receiving);
-        let into = Into::Stream;
-        (got, send::attempt(id, s, number, &mut Cursor::new(&list), 0, into, &mut sending))
+        let call = Call { id, s, fd: number, flags: 0 };
+        let got = receive::attempt(&call, &mut Cursor::new(&list), &mut receiving);
+        (got, send::attempt(&call, &mut Cursor::new(&list), Into::Stream, &mut sending))
     };
     assert_eq!(tries(), (Ok(Got::Nothing), Ok(())));
     s.set(flag::OVER);

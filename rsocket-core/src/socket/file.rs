@@ -8,6 +8,7 @@
 
 use std::os::fd::RawFd;
 
+use super::call::Call;
 use super::guard::SendGuard;
 use super::{reader, room, wait};
 use crate::attach::link;
@@ -42,25 +43,31 @@ pub(super) enum Step {
     Ordinary,
 }
 
-/// Sends up to `length` bytes of the file from position `at` on, waiting for room as send(2) does.
+/// A part of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// The file's descriptor.
+    pub file: RawFd,
+    /// Where the part begins.
+    pub at: u64,
+    /// How many bytes it has.
+    pub length: usize,
+}
+
+/// Sends the part, as far as the file has it, waiting for room as send(2) does.
 ///
 /// # Errors
 /// `EAGAIN`, `EINTR`, `EBADF` of a wait before which nothing had been sent.
-pub fn send(
-    id: SlotId,
-    s: &Slot,
-    mut fd: RawFd,
-    file: RawFd,
-    at: u64,
-    length: usize,
-) -> Result<Sent, Errno> {
+pub fn send(id: SlotId, s: &Slot, fd: RawFd, part: Part) -> Result<Sent, Errno> {
+    let Part { file, at, length } = part;
+    let mut call = Call { id, s, fd, flags: 0 };
     let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
     let mut sent = 0;
     let result = loop {
         if sent == length {
             break Ok(Sent::All(sent));
         }
-        reader::check(s, fd);
+        reader::check(s, call.fd);
         match attempt(s, file, at.saturating_add(sent as u64), length - sent) {
             Step::Sent(n) => {
                 sent += n;
@@ -71,8 +78,8 @@ pub fn send(
             Step::Full => {}
         }
         patience.moved(sent > 0);
-        let waited = wait::writable(id, s, fd, 0, &mut patience);
-        fd = patience.descriptor(fd);
+        let waited = wait::writable(&call, &mut patience);
+        call.fd = patience.descriptor(call.fd);
         match waited {
             Ok(()) => {}
             Err(_) if sent > 0 => break Ok(Sent::All(sent)),

@@ -16,6 +16,7 @@ mod asking;
 mod beside;
 mod boundary;
 mod brief;
+pub mod call;
 #[cfg(test)]
 mod closing_tests;
 mod cut;
@@ -362,7 +363,7 @@ pub fn send_file(
 ) -> Result<file::Sent, Errno> {
     let Some(s) = slot(id).filter(|_| !tapped()) else { return Ok(file::Sent::Next(0)) };
     s.pace.sent();
-    let sent = file::send(id, s, fd, from, at, length);
+    let sent = file::send(id, s, fd, file::Part { file: from, at, length });
     if matches!(sent, Err(Errno::AGAIN)) || matches!(sent, Ok(file::Sent::All(n)) if n < length) {
         starved(id);
     }

@@ -6,6 +6,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::call::Call;
 use super::receive::{Got, attempt, unread};
 use super::vectors::{Cursor, Rest};
 use super::{gather, patience, pending, ready, wait};
@@ -27,23 +28,21 @@ pub(super) fn peek(
     flags: i32,
 ) -> Result<usize, Errno> {
     let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
-    let got = until_enough(id, s, fd, to, flags, &mut patience);
+    let got = until_enough(Call { id, s, fd, flags }, to, &mut patience);
     patience.over();
     got
 }
 
 fn until_enough(
-    id: SlotId,
-    s: &Slot,
-    mut fd: RawFd,
+    mut call: Call<'_>,
     to: &[libc::iovec],
-    flags: i32,
     patience: &mut wait::Patience,
 ) -> Result<usize, Errno> {
+    let Call { s, flags, .. } = call;
     let mut had = 0;
     let mut last = false;
     loop {
-        fd = patience.descriptor(fd);
+        call.fd = patience.descriptor(call.fd);
         let seen = ready::progress(s).received;
         let mut cursor = Cursor::new(to);
         let room = cursor.left();
@@ -51,7 +50,7 @@ fn until_enough(
             0 => room.min(s.low_water.load(Ordering::Relaxed) as usize),
             _ => room,
         };
-        match attempt(id, s, fd, &mut cursor, flags, patience) {
+        match attempt(&call, &mut cursor, patience) {
             // Nothing was taken: what the last look found is still here, and the error is the next
             // call's.
             Err(e) if had > 0 => {
@@ -60,10 +59,10 @@ fn until_enough(
             }
             Err(e) => return Err(e),
             Ok(Got::End) => return Ok(cursor.done()),
-            Ok(Got::Nothing) if ready::settled(s) => wait::more(id, s, fd, flags, seen, patience)?,
-            Ok(Got::Nothing) => wait::readable(id, s, fd, flags, patience, |_| relay::bring(s))?,
+            Ok(Got::Nothing) if ready::settled(s) => wait::more(&call, seen, patience)?,
+            Ok(Got::Nothing) => wait::readable(&call, patience, |_| relay::bring(s))?,
             Ok(Got::Bytes(_)) => {
-                gather::behind_the_window(s, fd, to, &mut cursor, flags);
+                gather::behind_the_window(s, call.fd, to, &mut cursor, flags);
                 let done = cursor.done();
                 if done >= target || last || to.len() >= Rest::MOST {
                     return Ok(done);
@@ -71,8 +70,8 @@ fn until_enough(
                 had = done;
                 patience.moved(true);
                 // What came before that may have come behind the look.
-                last = gather::is_over(s, fd);
-                if !last && wait::more(id, s, fd, flags, seen, patience).is_err() {
+                last = gather::is_over(s, call.fd);
+                if !last && wait::more(&call, seen, patience).is_err() {
                     return Ok(done);
                 }
             }
@@ -83,20 +82,15 @@ fn until_enough(
 /// A receive of no bytes waits for some all the same, as TCP's does.
 pub(super) fn nothing_wanted(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<usize, Errno> {
     let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
-    let got = until_there(id, s, fd, flags, &mut patience);
+    let got = until_there(Call { id, s, fd, flags }, &mut patience);
     patience.over();
     got
 }
 
-fn until_there(
-    id: SlotId,
-    s: &Slot,
-    mut fd: RawFd,
-    flags: i32,
-    patience: &mut wait::Patience,
-) -> Result<usize, Errno> {
+fn until_there(mut call: Call<'_>, patience: &mut wait::Patience) -> Result<usize, Errno> {
     loop {
-        fd = patience.descriptor(fd);
+        call.fd = patience.descriptor(call.fd);
+        let Call { id, s, fd, flags } = call;
         let look = ready::look(id, s, fd);
         pending::check(s)?;
         // Any byte will do, whatever SO_RCVLOWAT says of readiness.
@@ -108,7 +102,7 @@ fn until_there(
             Ending::Failed(e) => return Err(e),
             Ending::Open => {}
         }
-        match wait::readable(id, s, fd, flags, patience, |_| relay::bring(s)) {
+        match wait::readable(&call, patience, |_| relay::bring(s)) {
             // The kernel waits once, and has received nothing then, whatever has ended the wait.
             Err(Errno::AGAIN | Errno::INTR) if may_wait(s, fd, flags) => return Ok(0),
             waited => waited?,

@@ -11,6 +11,7 @@ use std::os::fd::RawFd;
 use super::boundary::{
     behind_the_end, by_kernel, has_failed, is_over, own_end, peek_behind_the_cut, the_end,
 };
+use super::call::Call;
 use super::cut::bytes_ahead;
 pub(crate) use super::cut::{at_the_cut, pass_the_cut};
 use super::guard::RecvGuard;
@@ -77,71 +78,48 @@ pub fn receive(
         return peek(id, s, fd, to, flags);
     }
     let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
-    let got = until_enough(id, s, fd, &mut cursor, flags, &mut patience);
+    let got = until_enough(Call { id, s, fd, flags }, &mut cursor, &mut patience);
     patience.over();
     got
 }
 
 /// Receives and waits in turns.
 fn until_enough(
-    id: SlotId,
-    s: &Slot,
-    mut fd: RawFd,
+    mut call: Call<'_>,
     cursor: &mut Cursor<'_>,
-    mut flags: i32,
     patience: &mut wait::Patience,
 ) -> Result<usize, Errno> {
+    let s = call.s;
     let enough = s.low_water.load(Ordering::Relaxed) as usize;
-    let all = flags & libc::MSG_WAITALL != 0;
+    let all = call.flags & libc::MSG_WAITALL != 0;
     let mut new = true;
     loop {
         // Whether it is enough, this call decides: readiness goes by the low-water mark alone,
         // however little is asked for, or missing.
         let seen = if enough > 1 { ready::progress(s).received } else { 0 };
-        let got = match straight::first(s, cursor, flags, patience.born(), mem::take(&mut new)) {
-            Looked::Bytes(n) => Ok(Got::Bytes(n)),
-            // Nor would an attempt find anything: it begins with the same look.
-            Looked::Nothing if cursor.done() == 0 => Ok(Got::Nothing),
-            _ => attempt(id, s, fd, cursor, flags, patience),
-        };
-        match got {
+        match look(&call, cursor, patience, mem::take(&mut new)) {
             Ok(Got::Bytes(_)) if cursor.left() == 0 || !all && cursor.done() >= enough => {
                 return Ok(cursor.done());
             }
             Ok(Got::Bytes(_)) => {}
-            // What looks like a clean end may be another thread's reset, which it says before it
-            // shuts the socket down.
-            Ok(Got::End) if cursor.done() == 0 && s.has(flag::BROKEN) => {
-                return Err(Errno::CONNRESET);
-            }
-            Ok(Got::End) if cursor.done() == 0 && patience.gone(s) => return Err(Errno::BADF),
+            Ok(Got::End) if cursor.done() == 0 => return ended(s, patience),
             Ok(Got::End) => return Ok(cursor.done()),
             Ok(Got::Nothing) => {
-                patience.moved(cursor.done() > 0);
-                let waited = if enough > 1 && ready::settled(s) {
-                    wait::more(id, s, fd, flags, seen, patience)
-                } else {
-                    let born = patience.born();
-                    wait::readable(id, s, fd, flags, patience, |ends| {
-                        straight::take(s, ends, cursor, flags, born)
-                    })
-                };
-                fd = patience.descriptor(fd);
+                let waited = wait_for_more(&call, cursor, (enough > 1).then_some(seen), patience);
+                call.fd = patience.descriptor(call.fd);
+                let done = cursor.done();
                 match waited {
                     // What came while it waited.
-                    Ok(())
-                        if cursor.left() == 0
-                            || !all && cursor.done() > 0 && cursor.done() >= enough =>
-                    {
-                        return Ok(cursor.done());
+                    Ok(()) if cursor.left() == 0 || !all && done > 0 && done >= enough => {
+                        return Ok(done);
                     }
                     Ok(()) => {}
-                    Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
+                    Err(_) if done > 0 => return Ok(done),
                     // It does not sleep, and so has not heard what the kernel has to say.
                     Err(Errno::AGAIN)
-                        if flags & libc::MSG_DONTWAIT == 0 && asking::is_kernel_due(s) =>
+                        if call.flags & libc::MSG_DONTWAIT == 0 && asking::is_kernel_due(s) =>
                     {
-                        flags |= libc::MSG_DONTWAIT;
+                        call.flags |= libc::MSG_DONTWAIT;
                     }
                     Err(e) => return Err(e),
                 }
@@ -150,20 +128,62 @@ fn until_enough(
                 pending::note(s, e);
                 return Ok(cursor.done());
             }
-            Err(e) => return Err(patience.why(s, fd, e)),
+            Err(e) => return Err(patience.why(s, call.fd, e)),
         }
     }
 }
 
+/// The stream seems to have ended, and nothing was received before.
+fn ended(s: &Slot, patience: &wait::Patience) -> Result<usize, Errno> {
+    // What looks like a clean end may be another thread's reset, which it says before it shuts the
+    // socket down.
+    if s.has(flag::BROKEN) {
+        return Err(Errno::CONNRESET);
+    }
+    if patience.gone(s) { Err(Errno::BADF) } else { Ok(0) }
+}
+
+/// One look, of a call that is `new` or has waited: past the window first, then an attempt.
+#[inline(always)]
+fn look(
+    call: &Call<'_>,
+    cursor: &mut Cursor<'_>,
+    patience: &mut wait::Patience,
+    new: bool,
+) -> Result<Got, Errno> {
+    match straight::first(call.s, cursor, call.flags, patience.born(), new) {
+        Looked::Bytes(n) => Ok(Got::Bytes(n)),
+        // Nor would an attempt find anything: it begins with the same look.
+        Looked::Nothing if cursor.done() == 0 => Ok(Got::Nothing),
+        _ => attempt(call, cursor, patience),
+    }
+}
+
+/// Waits for anything, or for something that had not come when so much was `seen`. What comes past
+/// the window meanwhile is taken.
+#[inline(always)]
+fn wait_for_more(
+    call: &Call<'_>,
+    cursor: &mut Cursor<'_>,
+    seen: Option<u64>,
+    patience: &mut wait::Patience,
+) -> Result<(), Errno> {
+    let s = call.s;
+    patience.moved(cursor.done() > 0);
+    if let Some(seen) = seen.filter(|_| ready::settled(s)) {
+        return wait::more(call, seen, patience);
+    }
+    let born = patience.born();
+    wait::readable(call, patience, |ends| straight::take(s, ends, cursor, call.flags, born))
+}
+
 /// One attempt, under the receive lock.
 pub(super) fn attempt(
-    id: SlotId,
-    s: &Slot,
-    fd: RawFd,
+    call: &Call<'_>,
     to: &mut Cursor<'_>,
-    flags: i32,
     patience: &mut wait::Patience,
 ) -> Result<Got, Errno> {
+    let Call { id, s, fd, flags } = *call;
     patience.may_go_on(s)?;
     if s.has(flag::BROKEN) {
         return Err(Errno::CONNRESET);
@@ -175,30 +195,10 @@ pub(super) fn attempt(
         return Ok(Got::Nothing);
     }
     pairing::advance(id, s, fd);
-    let mode = s.receive_mode();
-    if mode.is_kernel() {
-        if !s.has(flag::STRICT) || link::has_window(s) {
-            return by_kernel(s, fd, to, flags);
-        }
-        verdict::noticed(s, fd);
-        return match if sandbox::inside() { Ok(Got::Nothing) } else { by_kernel(s, fd, to, flags) }
-        {
-            // Nobody will ever send anything that this end may take, or has in the time that a
-            // sender waits.
-            Ok(Got::Nothing) => verdict::strict(s, fd).map(|()| Got::Nothing),
-            got => got,
-        };
+    if s.receive_mode().is_kernel() {
+        return on_tcp(call, to);
     }
-    let Some(ends) = link::ends(s) else {
-        return if s.has(flag::STRICT) && !link::has_window(s) {
-            Ok(Got::Nothing)
-        } else {
-            // Unless it was closed just now.
-            patience.may_go_on(s)?;
-            detach::break_connection(s, fd, Reason::ResourceError);
-            Err(Errno::CONNRESET)
-        };
-    };
+    let Some(ends) = link::ends(s) else { return windowless(call, patience) };
     if s.has(flag::RELAYED) && !ready::data_waiting(s, &ends) {
         if straight::may_receive(s, flags) {
             relay::straight::give_way(s);
@@ -212,17 +212,8 @@ pub(super) fn attempt(
     let before = s.receive_mode();
     let got = match before {
         _ if patience.cut_short() => Err(Errno::INTR),
-        ReceiveMode::Asked | ReceiveMode::Acknowledged => {
-            // Asked before the words are looked at: what the relay brought before it broke is there
-            // then.
-            let lost = s.has(flag::LOST);
-            match up_to_the_cut(&mut guard, id, fd, to, flags) {
-                // Where TCP was left, or whether, nobody will say any more.
-                Ok(Got::Nothing) if lost => Err(pending::take(s, Errno::CONNRESET)),
-                got => got,
-            }
-        }
-        ReceiveMode::Device => from_device(&mut guard, id, fd, to, flags),
+        ReceiveMode::Asked | ReceiveMode::Acknowledged => switching(&mut guard, call, to),
+        ReceiveMode::Device => from_device(&mut guard, call, to),
         ReceiveMode::Kernel | ReceiveMode::Returned => by_kernel(s, fd, to, flags),
     };
     if flags & libc::MSG_WAITALL != 0 {
@@ -234,6 +225,48 @@ pub(super) fn attempt(
         unlock_and_tell(guard, moved);
     }
     got
+}
+
+/// TCP has this direction, which takes no lock.
+fn on_tcp(call: &Call<'_>, to: &mut Cursor<'_>) -> Result<Got, Errno> {
+    let Call { s, fd, flags, .. } = *call;
+    if !s.has(flag::STRICT) || link::has_window(s) {
+        return by_kernel(s, fd, to, flags);
+    }
+    verdict::noticed(s, fd);
+    match if sandbox::inside() { Ok(Got::Nothing) } else { by_kernel(s, fd, to, flags) } {
+        // Nobody will ever send anything that this end may take, or has in the time that a sender
+        // waits.
+        Ok(Got::Nothing) => verdict::strict(s, fd).map(|()| Got::Nothing),
+        got => got,
+    }
+}
+
+/// A direction that is not TCP's has no window: one that may not use TCP waits for it, another one
+/// was closed just now, or is broken.
+fn windowless(call: &Call<'_>, patience: &wait::Patience) -> Result<Got, Errno> {
+    let s = call.s;
+    if s.has(flag::STRICT) && !link::has_window(s) {
+        return Ok(Got::Nothing);
+    }
+    patience.may_go_on(s)?;
+    detach::break_connection(s, call.fd, Reason::ResourceError);
+    Err(Errno::CONNRESET)
+}
+
+/// The direction is about to leave TCP.
+fn switching(
+    guard: &mut RecvGuard<'_>,
+    call: &Call<'_>,
+    to: &mut Cursor<'_>,
+) -> Result<Got, Errno> {
+    // Asked before the words are looked at: what the relay brought before it broke is there then.
+    let lost = call.s.has(flag::LOST);
+    match up_to_the_cut(guard, call, to) {
+        // Where TCP was left, or whether, nobody will say any more.
+        Ok(Got::Nothing) if lost => Err(pending::take(call.s, Errno::CONNRESET)),
+        got => got,
+    }
 }
 
 /// After the lock was released, since ringing is a system call, but whatever a handler does that
@@ -317,18 +350,16 @@ fn only_the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
 /// already), and before FIN. Between hosts FIN may be here before the word of the cut ([`beside`]).
 fn before_the_cut(
     guard: &mut RecvGuard<'_>,
-    id: SlotId,
-    fd: RawFd,
+    call: &Call<'_>,
     to: &mut Cursor<'_>,
-    flags: i32,
 ) -> Result<Got, Errno> {
-    let (s, ends) = (guard.s, guard.ends);
+    let (s, ends, Call { fd, flags, .. }) = (guard.s, guard.ends, *call);
     let waiting = usize::try_from(counters::in_queue(fd)?).unwrap_or(usize::MAX);
     let ending = if waiting == 0 { kernel::ending(fd) } else { Ending::Bytes };
     // At an urgent byte nothing seems to wait. Its sender leaves TCP no more.
     let stays = waiting == 0 && counters::at_mark(fd)?;
     if marks::cut(&ends.incoming).is_some() {
-        return up_to_the_cut(guard, id, fd, to, flags);
+        return up_to_the_cut(guard, call, to);
     }
     match ending {
         Ending::Bytes if stays => from_kernel(s, fd, to, usize::MAX, flags),
@@ -351,32 +382,60 @@ fn before_the_cut(
 /// Before the cut is reached: TCP has the bytes.
 fn up_to_the_cut(
     guard: &mut RecvGuard<'_>,
-    id: SlotId,
-    fd: RawFd,
+    call: &Call<'_>,
     to: &mut Cursor<'_>,
-    flags: i32,
 ) -> Result<Got, Errno> {
-    let (s, ends) = (guard.s, guard.ends);
+    let (s, ends, Call { id, fd, flags, .. }) = (guard.s, guard.ends, *call);
     // Acquire: pairs with the sender's release of the cut; all of its bytes before N are in TCP.
-    let Some(n) = marks::cut(&ends.incoming) else {
-        return before_the_cut(guard, id, fd, to, flags);
-    };
+    let Some(n) = marks::cut(&ends.incoming) else { return before_the_cut(guard, call, to) };
+    let before = to.done();
+    if let Some(got) = tcps_share(guard, call, to, n)? {
+        return Ok(got);
+    }
+    match s.receive_mode().after(ReceiveEvent::CutReached) {
+        Some(mode) => s.set_receive_mode(mode),
+        // Asked: the sender cut without our acknowledgement.
+        None => return Err(broken(s, fd, "the sender has switched unasked")),
+    }
+    stats::add(Counter::SwitchedReceiving, 1);
+    if to.done() == before {
+        return from_device(guard, call, to);
+    }
+    // A read that leaves room in its buffers has found all there was, for whoever waits for edges.
+    let mut taking = guard.receiver().take();
+    let from_tcp = to.done();
+    let placer = Placer::of(id, s, fd).map(|placer| (placer, ends));
+    if !take_messages(&mut taking, to, copying(s, flags), placer) {
+        return Err(broken(s, fd, "a message breaks the protocol"));
+    }
+    // The sender may have gone back already: then TCP has more behind the window's last byte.
+    let over = is_over(taking.commit(), ends);
+    follow_up(guard, to.done() - from_tcp);
+    let behind = if to.left() > 0 && over { behind_the_end(s, fd, to, flags) } else { 0 };
+    Ok(Got::Bytes(to.done() - before + behind))
+}
+
+/// Takes what TCP has of the first `n` bytes of the direction; `None` once all of them were taken.
+fn tcps_share(
+    guard: &mut RecvGuard<'_>,
+    call: &Call<'_>,
+    to: &mut Cursor<'_>,
+    n: u64,
+) -> Result<Option<Got>, Errno> {
+    let (s, ends, Call { fd, flags, .. }) = (guard.s, guard.ends, *call);
     let before = to.done();
     loop {
         let left = match bytes_ahead(fd, ends, n) {
-            Ok(Some(0)) => break,
+            Ok(Some(0)) => return Ok(None),
             // The buffers are full: a receive of nothing would look like the end of the stream.
-            Ok(Some(_)) if to.left() == 0 => return Ok(Got::Bytes(to.done() - before)),
+            Ok(Some(_)) if to.left() == 0 => return Ok(Some(Got::Bytes(to.done() - before))),
             Ok(Some(left)) => left,
             Ok(None) => {
-                return Err(broken(
-                    s,
-                    fd,
-                    "more was read from TCP than was sent before the switch",
-                ));
+                let what = "more was read from TCP than was sent before the switch";
+                return Err(broken(s, fd, what));
             }
-            _ if to.done() > before => return Ok(Got::Bytes(to.done() - before)),
-            Err(Errno::AGAIN) => return Ok(Got::Nothing),
+            _ if to.done() > before => return Ok(Some(Got::Bytes(to.done() - before))),
+            Err(Errno::AGAIN) => return Ok(Some(Got::Nothing)),
             Err(e) => return Err(e),
         };
         match from_kernel(s, fd, to, left, flags) {
@@ -388,85 +447,57 @@ fn up_to_the_cut(
             Ok(Got::End) => return Err(broken(s, fd, "TCP has ended before the switch")),
             Ok(Got::Bytes(k)) if k == left && flags & libc::MSG_PEEK == 0 => {}
             Ok(Got::Bytes(k)) if k == left => {
-                return Ok(Got::Bytes(k + peek_behind_the_cut(guard, to, flags)));
+                return Ok(Some(Got::Bytes(k + peek_behind_the_cut(guard, to, flags))));
             }
-            _ if to.done() > before => return Ok(Got::Bytes(to.done() - before)),
-            got => return got,
+            _ if to.done() > before => return Ok(Some(Got::Bytes(to.done() - before))),
+            got => return got.map(Some),
         }
     }
-    match s.receive_mode().after(ReceiveEvent::CutReached) {
-        Some(mode) => s.set_receive_mode(mode),
-        // Asked: the sender cut without our acknowledgement.
-        None => return Err(broken(s, fd, "the sender has switched unasked")),
-    }
-    stats::add(Counter::SwitchedReceiving, 1);
-    if to.done() == before {
-        return from_device(guard, id, fd, to, flags);
-    }
-    // A read that leaves room in its buffers has found all there was, for whoever waits for edges.
-    let mut taking = guard.receiver().take();
-    let from_tcp = to.done();
-    if !take_messages(
-        &mut taking,
-        to,
-        copying(s, flags),
-        Placer::of(id, s, fd).map(|placer| (placer, ends)),
-    ) {
-        return Err(broken(s, fd, "a message breaks the protocol"));
-    }
-    // The sender may have gone back already: then TCP has more behind the window's last byte.
-    let over = is_over(taking.commit(), ends);
-    follow_up(guard, to.done() - from_tcp);
-    let behind = if to.left() > 0 && over { behind_the_end(s, fd, to, flags) } else { 0 };
-    Ok(Got::Bytes(to.done() - before + behind))
 }
 
-/// After the cut: the device has the bytes.
-fn from_device(
-    guard: &mut RecvGuard<'_>,
-    id: SlotId,
-    fd: RawFd,
-    to: &mut Cursor<'_>,
-    flags: i32,
-) -> Result<Got, Errno> {
-    let (s, ends) = (guard.s, guard.ends);
+/// What most looks find out without more: bytes that came past the window, or nothing.
+#[inline(always)]
+fn at_a_glance(guard: &RecvGuard<'_>, call: &Call<'_>, to: &mut Cursor<'_>) -> Option<Got> {
+    let (s, flags) = (guard.s, call.flags);
     // A call that may sleep need not ask the kernel: the sleep is on TCP's descriptor too. What was
     // heard there is asked for at once.
     let mut quiet_now = quiet(guard);
     if quiet_now && straight::may_receive(s, flags) {
         match straight::receive(guard, to) {
             0 => quiet_now = quiet(guard),
-            n => return Ok(Got::Bytes(n)),
+            n => return Some(Got::Bytes(n)),
         }
     }
-    if quiet_now
-        && !(asking::kernel_was_heard(s)
-            || flags & (libc::MSG_DONTWAIT | libc::MSG_PEEK) != 0 && asking::is_kernel_due(s))
-    {
-        return Ok(Got::Nothing);
+    let at_once = flags & (libc::MSG_DONTWAIT | libc::MSG_PEEK) != 0;
+    let asks = || asking::kernel_was_heard(s) || at_once && asking::is_kernel_due(s);
+    (quiet_now && !asks()).then_some(Got::Nothing)
+}
+
+/// After the cut: the device has the bytes.
+fn from_device(
+    guard: &mut RecvGuard<'_>,
+    call: &Call<'_>,
+    to: &mut Cursor<'_>,
+) -> Result<Got, Errno> {
+    let (s, ends, Call { id, fd, flags, .. }) = (guard.s, guard.ends, *call);
+    if let Some(got) = at_a_glance(guard, call, to) {
+        return Ok(got);
     }
     let mut taking = guard.receiver().take();
-    let peek = flags & libc::MSG_PEEK != 0;
     let copying = copying(s, flags);
     let placer = Placer::of(id, s, fd).map(|placer| (placer, ends));
     let before = to.done();
     let mut intact = take_messages(&mut taking, to, copying, placer);
-    let mut n = to.done() - before;
-    if n == 0 && intact && taking.state().ended == 0 && before > 0 && fails_later(s, fd) {
-        // What came before it, and after the look above.
-        intact = take_messages(&mut taking, to, copying, placer);
-        n = to.done() - before;
-        if n == 0 && intact && taking.state().ended == 0 {
-            return Ok(Got::End);
-        }
-    } else if n == 0 && intact && taking.state().ended == 0 {
-        match after_silence(s, fd, ends, taking.state())? {
+    if to.done() == before && intact && taking.state().ended == 0 {
+        let failed = before > 0 && fails_later(s, fd);
+        let look_again = failed.then_some(Silence::LookAgain);
+        match look_again.map_or_else(|| after_silence(s, fd, ends, taking.state()), Ok)? {
             Silence::Nothing => {}
             Silence::LookAgain => {
+                // What came before it, and after the look above.
                 intact = take_messages(&mut taking, to, copying, placer);
-                n = to.done() - before;
-                if n == 0 && intact && taking.state().ended == 0 {
-                    return the_end(s, fd);
+                if to.done() == before && intact && taking.state().ended == 0 {
+                    return if failed { Ok(Got::End) } else { the_end(s, fd) };
                 }
             }
             Silence::Left => {
@@ -475,24 +506,33 @@ fn from_device(
             }
         }
     }
+    let n = to.done() - before;
     // What was written before the end is in place when the end is seen.
-    let placed = placer.filter(|_| n == 0).map(|(placer, ends)| placer.place(ends));
-    if !intact || placed == Some(Placed::Broken) {
+    if !is_in_place(placer.filter(|_| n == 0)) || !intact {
         return Err(broken(s, fd, "a message or a placement breaks the protocol"));
     }
     let ended = taking.state().ended != 0;
     let over = n > 0 && to.left() > 0 && is_over(taking.state(), ends);
-    if !peek {
+    if flags & libc::MSG_PEEK == 0 {
         taking.commit();
         follow_up(guard, n);
     }
     match n {
-        n if over => Ok(Got::Bytes(n + behind_the_end(s, fd, to, flags))),
         0 if ended => Ok(Got::End),
-        0 if s.has(flag::READ_SHUT) => own_end(s, fd),
-        0 => Ok(Got::Nothing),
+        0 => if_not_shut(s, fd),
+        n if over => Ok(Got::Bytes(n + behind_the_end(s, fd, to, flags))),
         n => Ok(Got::Bytes(n)),
     }
+}
+
+/// Nothing yet, unless this side has shut down what it receives.
+fn if_not_shut(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
+    if s.has(flag::READ_SHUT) { own_end(s, fd) } else { Ok(Got::Nothing) }
+}
+
+/// Takes in what the peer has written to our mappings; false when it broke a rule.
+fn is_in_place(placer: Option<(Placer<'_>, &Ends)>) -> bool {
+    placer.is_none_or(|(placer, ends)| placer.place(ends) != Placed::Broken)
 }
 
 /// The connection has failed, and the call has bytes to report: the kernel keeps the error for the

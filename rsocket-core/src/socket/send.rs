@@ -7,6 +7,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::call::Call;
 use super::guard::SendGuard;
 use super::vectors::Cursor;
 use super::{pending, reader, room, straight, verdict, wait};
@@ -49,24 +50,18 @@ pub fn send(
     from: &[libc::iovec],
     flags: i32,
 ) -> Result<usize, Errno> {
-    transfer(id, s, fd, from, flags, Into::Stream)
+    transfer(&Call { id, s, fd, flags }, from, Into::Stream)
 }
 
 /// As [`send`], to wherever `into` says.
 ///
 /// # Errors
 /// As send(2); `EFAULT` also for an offset that the peer has not mapped.
-pub fn transfer(
-    id: SlotId,
-    s: &Slot,
-    fd: RawFd,
-    from: &[libc::iovec],
-    flags: i32,
-    into: Into,
-) -> Result<usize, Errno> {
+pub fn transfer(call: &Call<'_>, from: &[libc::iovec], into: Into) -> Result<usize, Errno> {
+    let s = call.s;
     let mut cursor = Cursor::new(from);
     if !Cursor::plausible(from) {
-        return Err(before_bytes(id, s, fd, flags));
+        return Err(before_bytes(call));
     }
     if into == Into::Stream {
         straight::send(s, &mut cursor);
@@ -76,13 +71,13 @@ pub fn transfer(
     }
     let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
     if into == Into::Stream {
-        straight::send_on(id, s, fd, &mut cursor, flags, &mut patience);
+        straight::send_on(call, &mut cursor, &mut patience);
     }
     let sent = if cursor.done() > 0 && cursor.left() == 0 {
         Ok(cursor.done())
     } else {
-        let fd = patience.descriptor(fd);
-        until_sent(id, s, fd, &mut cursor, flags, into, &mut patience)
+        let fd = patience.descriptor(call.fd);
+        until_sent(Call { fd, ..*call }, &mut cursor, into, &mut patience)
     };
     patience.over();
     sent
@@ -91,36 +86,33 @@ pub fn transfer(
 /// What is wrong with a send whose bytes are nowhere: an end or an error of the connection comes
 /// first, as with the kernel.
 #[cold]
-fn before_bytes(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Errno {
-    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
-    let sent = until_sent(id, s, fd, &mut Cursor::new(&[]), flags, Into::Stream, &mut patience);
+fn before_bytes(call: &Call<'_>) -> Errno {
+    let mut patience = wait::Patience::new(call.s, libc::SO_SNDTIMEO);
+    let sent = until_sent(*call, &mut Cursor::new(&[]), Into::Stream, &mut patience);
     patience.over();
     sent.err().unwrap_or(Errno(libc::EFAULT))
 }
 
 /// Sends and waits in turns.
 fn until_sent(
-    id: SlotId,
-    s: &Slot,
-    mut fd: RawFd,
+    mut call: Call<'_>,
     cursor: &mut Cursor<'_>,
-    flags: i32,
     into: Into,
     patience: &mut wait::Patience,
 ) -> Result<usize, Errno> {
     loop {
-        match attempt(id, s, fd, cursor, flags, into, patience) {
+        match attempt(&call, cursor, into, patience) {
             Ok(()) if cursor.left() == 0 => return Ok(cursor.done()),
             Ok(()) => {}
             Err(e) if cursor.done() > 0 => {
-                pending::note(s, e);
+                pending::note(call.s, e);
                 return Ok(cursor.done());
             }
-            Err(e) => return Err(patience.why(s, fd, e)),
+            Err(e) => return Err(patience.why(call.s, call.fd, e)),
         }
         patience.moved(cursor.done() > 0);
-        let waited = wait::writable(id, s, fd, flags, patience);
-        fd = patience.descriptor(fd);
+        let waited = wait::writable(&call, patience);
+        call.fd = patience.descriptor(call.fd);
         match waited {
             Ok(()) => {}
             Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
@@ -131,14 +123,12 @@ fn until_sent(
 
 /// Sends what can be sent now, under the send lock.
 pub(super) fn attempt(
-    id: SlotId,
-    s: &Slot,
-    fd: RawFd,
+    call: &Call<'_>,
     from: &mut Cursor<'_>,
-    flags: i32,
     into: Into,
     patience: &mut wait::Patience,
 ) -> Result<(), Errno> {
+    let Call { id, s, fd, flags } = *call;
     patience.may_go_on(s)?;
     if s.has(flag::BROKEN) {
         return Err(closed(s, fd));
@@ -155,18 +145,7 @@ pub(super) fn attempt(
     }
     // Asked first: another thread may be giving the connection its window now.
     let windowless = !link::has_window(s);
-    let Some(ends) = link::ends(s) else {
-        if s.has(flag::STRICT) && windowless {
-            return before_the_device(s, fd);
-        }
-        if s.send_mode().is_kernel() {
-            return into_kernel(s, fd, from, flags);
-        }
-        // Unless it was closed just now.
-        patience.may_go_on(s)?;
-        detach::break_connection(s, fd, Reason::ResourceError);
-        return Err(Errno::CONNRESET);
-    };
+    let Some(ends) = link::ends(s) else { return without_ends(call, from, windowless, patience) };
     if from.left() > layout::SMALL && !s.has(flag::LARGE_OPEN) && s.send_mode() == SendMode::Device
     {
         open_large(id, s, fd, &ends);
@@ -187,17 +166,43 @@ pub(super) fn attempt(
     }
     // The second: a receiver that sleeps must hear that TCP has the rest.
     let news = from.done() > before || on_device && s.send_mode() != SendMode::Device;
-    // Whatever a handler does that came meanwhile.
+    unlock_and_tell(guard, news);
+    r
+}
+
+/// There are no ends of a window. One that was `windowless` before may get it yet; otherwise TCP
+/// has the bytes, or the connection was closed just now, or is broken.
+fn without_ends(
+    call: &Call<'_>,
+    from: &mut Cursor<'_>,
+    windowless: bool,
+    patience: &wait::Patience,
+) -> Result<(), Errno> {
+    let Call { s, fd, flags, .. } = *call;
+    if s.has(flag::STRICT) && windowless {
+        return before_the_device(s, fd);
+    }
+    if s.send_mode().is_kernel() {
+        return into_kernel(s, fd, from, flags);
+    }
+    patience.may_go_on(s)?;
+    detach::break_connection(s, fd, Reason::ResourceError);
+    Err(Errno::CONNRESET)
+}
+
+/// After the lock was released, whatever a handler does that came meanwhile: the peer hears of
+/// news. Without any the device is looked at: it may have room for what fills the window.
+#[inline]
+fn unlock_and_tell(guard: SendGuard<'_>, news: bool) {
+    let (s, ends) = (guard.s, guard.ends);
     guard.unlock_then(|| {
         if news {
-            relay::carry_out(s, &ends);
+            relay::carry_out(s, ends);
         }
     });
     if !news && s.has(flag::RELAYED) {
-        // The device may have room for what fills the window.
         relay::look(s);
     }
-    r
 }
 
 /// Before the first long message: two megabytes, or before a relay half of one, are about to become
@@ -268,17 +273,18 @@ pub(super) fn tail_is_due(s: &Slot) -> bool {
 ///
 /// # Errors
 /// As send(2).
-pub fn tail(id: SlotId, s: &Slot, mut fd: RawFd, flags: i32) -> Result<(), Errno> {
+pub fn tail(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
+    let mut call = Call { id, s, fd, flags };
     if pending::is_kernels(s) {
         pending::check(s)?;
     }
     let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
     let mut result = Ok(());
     while result.is_ok() && tail_is_due(s) {
-        result = attempt(id, s, fd, &mut Cursor::new(&[]), flags, Into::Stream, &mut patience);
+        result = attempt(&call, &mut Cursor::new(&[]), Into::Stream, &mut patience);
         if result.is_ok() && tail_is_due(s) {
-            result = wait::writable(id, s, fd, flags, &mut patience);
-            fd = patience.descriptor(fd);
+            result = wait::writable(&call, &mut patience);
+            call.fd = patience.descriptor(call.fd);
         }
     }
     patience.over();

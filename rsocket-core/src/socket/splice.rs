@@ -10,6 +10,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::call::Call;
 use super::file::{Step, fill};
 use super::guard::{RecvGuard, SendGuard};
 use super::room::follow_up;
@@ -251,7 +252,8 @@ pub fn from_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Opt
     s.pace.sent();
     let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
     let mut moved = 0;
-    let result = into_channel(id, s, fd, pipe, length, &mut moved, &mut patience);
+    let call = Call { id, s, fd, flags: 0 };
+    let result = into_channel(call, pipe, length, &mut moved, &mut patience);
     patience.over();
     if moved < length && result != Err(Stop::Kernel) {
         crate::conn::listeners::starved(id);
@@ -297,17 +299,16 @@ impl From<Errno> for Stop {
 }
 
 fn into_channel(
-    id: SlotId,
-    s: &Slot,
-    mut fd: RawFd,
+    mut call: Call<'_>,
     pipe: Pipe,
     length: usize,
     moved: &mut usize,
     patience: &mut wait::Patience,
 ) -> Result<(), Stop> {
+    let s = call.s;
     let mut advanced = false;
     while *moved < length {
-        reader::check(s, fd);
+        reader::check(s, call.fd);
         let mut refusal = None;
         match message(s, pipe, length - *moved, &mut refusal) {
             Step::Sent(n) => {
@@ -315,20 +316,20 @@ fn into_channel(
                 advanced = false;
             }
             Step::End => return Ok(()),
-            Step::Full => fd = room(id, s, fd, patience)?,
+            Step::Full => call.fd = room(&call, patience)?,
             Step::Ordinary => match refusal {
                 Some(Errno::AGAIN) if *moved > 0 => return Ok(()),
                 Some(Errno::AGAIN) => pipe.ready(libc::POLLIN, pipe.waits)?,
                 Some(e) => return Err(e.into()),
                 None if advanced => return Err(Stop::Kernel),
                 None => {
-                    send::attempt(id, s, fd, &mut Cursor::new(&[]), 0, Into::Stream, patience)?;
+                    send::attempt(&call, &mut Cursor::new(&[]), Into::Stream, patience)?;
                     match s.send_mode() {
-                        SendMode::Device => advanced = prepare(id, s, fd),
+                        SendMode::Device => advanced = prepare(&call),
                         _ if !s.has(flag::STRICT) || link::has_window(s) => {
                             return Err(Stop::Kernel);
                         }
-                        _ => fd = room(id, s, fd, patience)?,
+                        _ => call.fd = room(&call, patience)?,
                     }
                 }
             },
@@ -338,13 +339,14 @@ fn into_channel(
 }
 
 /// Waits until there may be room to send.
-fn room(id: SlotId, s: &Slot, fd: RawFd, patience: &mut wait::Patience) -> Result<RawFd, Errno> {
-    wait::writable(id, s, fd, 0, patience)?;
-    Ok(patience.descriptor(fd))
+fn room(call: &Call<'_>, patience: &mut wait::Patience) -> Result<RawFd, Errno> {
+    wait::writable(call, patience)?;
+    Ok(patience.descriptor(call.fd))
 }
 
 /// Before the first long message. Always true: what can be done ahead of a message has been done.
-fn prepare(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+fn prepare(call: &Call<'_>) -> bool {
+    let Call { id, s, fd, .. } = *call;
     if !s.has(flag::LARGE_OPEN)
         && let Some(ends) = link::ends(s)
     {

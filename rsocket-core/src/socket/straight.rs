@@ -11,6 +11,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::call::Call;
 use super::guard::{RecvGuard, SendGuard};
 use super::patience::Patience;
 use super::vectors::Cursor;
@@ -63,14 +64,8 @@ pub(super) fn send(s: &Slot, from: &mut Cursor<'_>) {
 /// waits for the device, as long as it has some soon. What ran ahead by the window would be copied
 /// once more, and whoever takes it from there waits for this CPU. The rest is for the ordinary way,
 /// as are all errors: what ends a wait here ends it there.
-pub(super) fn send_on(
-    id: SlotId,
-    s: &Slot,
-    fd: RawFd,
-    from: &mut Cursor<'_>,
-    flags: i32,
-    patience: &mut Patience,
-) {
+pub(super) fn send_on(call: &Call<'_>, from: &mut Cursor<'_>, patience: &mut Patience) {
+    let Call { id, s, fd, flags } = *call;
     if from.left() <= layout::SMALL || !thread::has_one_cpu() || !common(s) {
         return;
     }

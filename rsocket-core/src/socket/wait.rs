@@ -11,6 +11,7 @@ use std::os::fd::RawFd;
 use super::asking;
 use super::beside;
 use super::brief;
+use super::call::Call;
 use super::gather;
 use super::lent;
 pub use super::patience::Patience;
@@ -58,13 +59,11 @@ pub(super) fn polling() -> u32 {
 /// `EAGAIN` (non-blocking, or out of time), `EINTR`, `EBADF` when the descriptor was closed
 /// meanwhile.
 pub(crate) fn readable(
-    id: SlotId,
-    s: &Slot,
-    fd: RawFd,
-    flags: i32,
+    call: &Call<'_>,
     patience: &mut Patience,
     mut take: impl FnMut(&Ends) -> bool,
 ) -> Result<(), Errno> {
+    let Call { id, s, fd, flags } = *call;
     let ends = connected(s).filter(|_| s.receive_mode() == ReceiveMode::Device);
     let probe = || ends.as_ref().is_some_and(|ends| take(ends) || ready::data_waiting(s, ends));
     let asked_later = blocked(s, flags);
@@ -75,9 +74,7 @@ pub(crate) fn readable(
     if let Some(ends) = &ends
         && spin_on(
             s,
-            &s.receive_spin,
-            ends,
-            patience.spin(s, fd)?,
+            &Spin { learnt: &s.receive_spin, ends, cap: patience.spin(s, fd)? },
             || marks::sender_cpu(&ends.incoming),
             probe,
         )
@@ -95,7 +92,7 @@ pub(crate) fn readable(
         }
         blocks(s, fd, flags)?;
     }
-    sleep(id, s, fd, Events::IN, None, patience, &s.receive_spin)
+    sleep(call, &Aim { interest: Events::IN, seen: None, learnt: &s.receive_spin }, patience)
 }
 
 /// Waits until something came that was not there when [`ready::progress`] said that it had `seen`
@@ -103,30 +100,20 @@ pub(crate) fn readable(
 ///
 /// # Errors
 /// As [`readable`].
-pub(crate) fn more(
-    id: SlotId,
-    s: &Slot,
-    fd: RawFd,
-    flags: i32,
-    seen: u64,
-    patience: &mut Patience,
-) -> Result<(), Errno> {
-    blocks(s, fd, flags)?;
+pub(crate) fn more(call: &Call<'_>, seen: u64, patience: &mut Patience) -> Result<(), Errno> {
+    let s = call.s;
+    blocks(s, call.fd, call.flags)?;
     patience.waits(s)?;
-    sleep(id, s, fd, Events::IN, Some(seen), patience, &s.receive_spin)
+    let aim = Aim { interest: Events::IN, seen: Some(seen), learnt: &s.receive_spin };
+    sleep(call, &aim, patience)
 }
 
 /// Waits until sending may get something away.
 ///
 /// # Errors
 /// As [`readable`].
-pub(crate) fn writable(
-    id: SlotId,
-    s: &Slot,
-    fd: RawFd,
-    flags: i32,
-    patience: &mut Patience,
-) -> Result<(), Errno> {
+pub(crate) fn writable(call: &Call<'_>, patience: &mut Patience) -> Result<(), Errno> {
+    let Call { s, fd, flags, .. } = *call;
     let ends = connected(s).filter(|_| s.send_mode() == SendMode::Device);
     let probe =
         || ends.as_ref().is_some_and(|ends| relay::bring(s) || ready::room_waiting(s, ends));
@@ -138,9 +125,7 @@ pub(crate) fn writable(
     if let Some(ends) = &ends
         && spin_on(
             s,
-            &s.send_spin,
-            ends,
-            patience.spin(s, fd)?,
+            &Spin { learnt: &s.send_spin, ends, cap: patience.spin(s, fd)? },
             || marks::receiver_cpu(&ends.outgoing),
             probe,
         )
@@ -153,7 +138,7 @@ pub(crate) fn writable(
     if asked_later {
         blocks(s, fd, flags)?;
     }
-    sleep(id, s, fd, Events::OUT, None, patience, &s.send_spin)
+    sleep(call, &Aim { interest: Events::OUT, seen: None, learnt: &s.send_spin }, patience)
 }
 
 /// The window, unless its relay is still connecting: then it has room, and nobody may use it yet.
@@ -195,18 +180,26 @@ pub(super) fn gives_way(s: &Slot, flags: i32) -> bool {
     adaptive.pays() && blocked(s, flags) && thread::had_one_cpu()
 }
 
+/// What a spin goes by.
+struct Spin<'a> {
+    /// What those before it have learnt.
+    learnt: &'a AtomicU32,
+    ends: &'a Ends,
+    /// How long it may last, in nanoseconds.
+    cap: u32,
+}
+
 /// What comes before a sleep: [`spin`], where that is said to a relay, since meanwhile the device's
 /// events are this thread's; or, where there is one CPU and so nothing changes while we look, that
 /// is given to the device's threads and the peer. Not where the last sleeps were too long for it:
 /// whoever has looked in vain looks again when it has armed its bell.
 fn spin_on(
     s: &Slot,
-    learnt: &AtomicU32,
-    ends: &Ends,
-    cap: u32,
+    by: &Spin<'_>,
     peer_cpu: impl Fn() -> u32,
     probe: impl FnMut() -> bool,
 ) -> bool {
+    let Spin { learnt, ends, cap } = *by;
     // Relaxed: as in spin.
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
     if adaptive.rests() {
@@ -215,7 +208,7 @@ fn spin_on(
         return false;
     }
     if !s.has(flag::RELAYED) {
-        return spin(Some(s), learnt, ends, cap, peer_cpu, probe);
+        return spin(Some(s), by, peer_cpu, probe);
     }
     let now = sys::ticks();
     if cap > 0 && thread::has_one_cpu_at(now) {
@@ -227,7 +220,7 @@ fn spin_on(
         return paid;
     }
     relay::spinning(s, true);
-    let spun = spin(Some(s), learnt, ends, cap, peer_cpu, probe);
+    let spun = spin(Some(s), by, peer_cpu, probe);
     relay::spinning(s, false);
     spun
 }
@@ -235,18 +228,20 @@ fn spin_on(
 /// As [`spin`], for no longer than a sleep and its end would take.
 fn briefly(s: &Slot, word: Option<switching::Word>) -> bool {
     let cap = polling().min(SHORT_SPIN_NS);
-    word.is_some_and(|w| spin(Some(s), w.learnt, &w.ends, cap, || w.cpu(), || w.has_come()))
+    word.is_some_and(|w| {
+        let by = Spin { learnt: w.learnt, ends: &w.ends, cap };
+        spin(Some(s), &by, || w.cpu(), || w.has_come())
+    })
 }
 
 /// Spins as long as experience on this connection says that it pays.
 fn spin(
     s: Option<&Slot>,
-    learnt: &AtomicU32,
-    ends: &Ends,
-    cap: u32,
+    by: &Spin<'_>,
     peer_cpu: impl Fn() -> u32,
     mut probe: impl FnMut() -> bool,
 ) -> bool {
+    let Spin { learnt, ends, cap } = *by;
     if probe() {
         return true;
     }
@@ -281,60 +276,104 @@ pub(crate) fn count_spin(s: Option<&Slot>, spun: Spun) {
     }
 }
 
-/// One sleep in the kernel, armed and re-checked. With `seen`, what had come then does not end it.
-fn sleep(
-    id: SlotId,
-    s: &Slot,
-    fd: RawFd,
+/// What a sleep waits for.
+struct Aim<'a> {
     interest: Events,
+    /// What had come by then does not end it.
     seen: Option<u64>,
-    patience: &mut Patience,
-    learnt: &AtomicU32,
-) -> Result<(), Errno> {
-    let mut left = patience.left(s, fd)?;
-    if let Some(d) = waits::attaching_beside(Some(id)) {
-        left = Some(left.map_or(d.as_nanos() as u64, |l| l.min(d.as_nanos() as u64)));
+    /// What it says to the next spin.
+    learnt: &'a AtomicU32,
+}
+
+/// What was found out before a sleep.
+struct Plan {
+    /// How long it lasts at most, in nanoseconds; `None` for ever.
+    left: Option<u64>,
+    /// The connection's mode epoch before the look.
+    epoch: u32,
+    /// What the look left to the kernel.
+    ask: Events,
+    /// The peer sends no more, and nobody may be left to make room.
+    half_closed: bool,
+    /// TCP's part of what is waited for says nothing of itself when it grows.
+    apart: bool,
+}
+
+impl Plan {
+    fn at_most(&mut self, ns: u64) {
+        self.left = Some(self.left.map_or(ns, |left| left.min(ns)));
     }
-    let epoch = s.mode_epoch.load(Ordering::Acquire);
-    // The caller has just looked; and before it sleeps there will be another look.
-    let look = ready::look_again(id, s, fd);
-    if seen.is_none_or(|seen| ready::progress(s).received != seen)
-        && look.ready.intersects(interest)
-    {
-        return Ok(());
+
+    /// The last look before the sleep; `None` when it has found what is waited for.
+    fn make(
+        call: &Call<'_>,
+        aim: &Aim<'_>,
+        patience: &mut Patience,
+    ) -> Result<Option<Self>, Errno> {
+        let Call { id, s, fd, .. } = *call;
+        let left = patience.left(s, fd)?;
+        let attaching = waits::attaching_beside(Some(id));
+        // Acquire: pairs with the changes of the modes.
+        let epoch = s.mode_epoch.load(Ordering::Acquire);
+        // The caller has just looked; and before it sleeps there will be another look.
+        let look = ready::look_again(id, s, fd);
+        if aim.seen.is_none_or(|seen| ready::progress(s).received != seen)
+            && look.ready.intersects(aim.interest)
+        {
+            return Ok(None);
+        }
+        let half_closed = aim.interest == Events::OUT && s.has(flag::PEER_FIN);
+        let apart =
+            if aim.interest == Events::IN { gather::nap(s, aim.seen.is_some()) } else { None };
+        let mut plan = Self { left, epoch, ask: look.ask, half_closed, apart: apart.is_some() };
+        let again = half_closed.then_some(reader::LOOK_AGAIN);
+        let limits = [attaching, again].into_iter().flatten().map(|d| d.as_nanos() as u64);
+        limits.chain(apart).for_each(|ns| plan.at_most(ns));
+        Ok(Some(plan))
     }
-    let half_closed = interest == Events::OUT && s.has(flag::PEER_FIN);
-    if half_closed {
-        let again = reader::LOOK_AGAIN.as_nanos() as u64;
-        left = Some(left.map_or(again, |l| l.min(again)));
+
+    /// What the kernel is asked about the TCP socket.
+    fn tcp(&self, call: &Call<'_>, aim: &Aim<'_>, patience: &Patience) -> libc::pollfd {
+        let mut tcp = asked(call.s, call.fd, aim.interest, self.ask, self.half_closed);
+        tcp.events |= ended_by_urgent(aim.interest, self.ask, patience);
+        if self.apart && aim.seen.is_some() {
+            tcp.events &= !libc::POLLIN;
+        }
+        tcp
     }
-    // TCP's part of what is waited for says nothing of itself when it grows.
-    let apart = if interest == Events::IN { gather::nap(s, seen.is_some()) } else { None };
-    if let Some(nap) = apart {
-        left = Some(left.map_or(nap, |l| l.min(nap)));
+
+    /// Sleeps on the TCP socket, the bell and the device; what each of them has said.
+    fn carry_out(
+        &self,
+        call: &Call<'_>,
+        aim: &Aim<'_>,
+        others: [RawFd; 2],
+        patience: &Patience,
+    ) -> Result<[i16; 3], Errno> {
+        if patience.broken() {
+            // While we were looking and spinning.
+            return Err(Errno::INTR);
+        }
+        let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let [bell, device] = others.map(heard);
+        let mut fds = [self.tcp(call, aim, patience), bell, device];
+        nap(call.s, &mut fds, self.left, patience).map(|()| fds.map(|f| f.revents))
     }
+}
+
+/// One sleep in the kernel, armed and re-checked.
+fn sleep(call: &Call<'_>, aim: &Aim<'_>, patience: &mut Patience) -> Result<(), Errno> {
+    let Call { id, s, fd, .. } = *call;
+    let Some(mut plan) = Plan::make(call, aim, patience)? else { return Ok(()) };
     if fd >= 0 {
         patience.sleeps(id);
     }
-    let call = patience.entered();
-    let bell = lent::borrow_bell(call);
+    let entered = patience.entered();
+    let bell = lent::borrow_bell(entered);
     let hearing = bell.and_then(|_| Hearing::begin(id, s));
-    let arm = |b: BellRef| match seen {
-        None => ready::arm(id, s, interest, b.id(), false),
-        Some(seen) if ready::arm_edge(s, seen, b.id(), false) => ready::Armed::Armed,
-        Some(seen) if ready::progress(s).received == seen => ready::Armed::Crowded,
-        Some(_) => ready::Armed::Ready,
-    };
-    match bell.map(|b| (b, arm(b))) {
+    match bell.map(|b| (b, arm(call, aim, plan.epoch, b))) {
         Some((b, ready::Armed::Ready)) => {
-            lent::give_back_bell(call, b);
-            return Ok(());
-        }
-        Some((b, ready::Armed::Armed)) if s.mode_epoch.load(Ordering::Acquire) != epoch => {
-            // What is to be asked of the kernel is out of date, and who changed it may have rung
-            // before we armed.
-            ready::disarm(s, b.id());
-            lent::give_back_bell(call, b);
+            lent::give_back_bell(entered, b);
             return Ok(());
         }
         Some((b, ready::Armed::Armed)) => match hearing {
@@ -342,62 +381,69 @@ fn sleep(
             None => relay::hearing::by_service(s),
         },
         // No bell, or no place for one: look again soon.
-        Some((_, ready::Armed::Crowded)) | None => {
-            let nap = lonely(s).unwrap_or(CROWDED_NS);
-            left = Some(left.map_or(nap, |l| l.min(nap)))
-        }
+        Some((_, ready::Armed::Crowded)) | None => plan.at_most(lonely(s).unwrap_or(CROWDED_NS)),
     }
     let began = sys::now_ns();
     stats::add(Counter::Sleeps, 1);
     live::count(s, record::SLEEPS);
-    let slept = if patience.broken() {
-        // While we were looking and spinning.
-        Err(Errno::INTR)
-    } else {
-        let device = hearing.map_or_else(|| pairing::awaited(s), |h| h.fd);
-        let mut tcp = asked(s, fd, interest, look.ask, half_closed);
-        tcp.events |= ended_by_urgent(interest, look.ask, patience);
-        if apart.is_some() && seen.is_some() {
-            tcp.events &= !libc::POLLIN;
-        }
-        let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut fds = [tcp, heard(bell.map_or(-1, |b| b.fd())), heard(device)];
-        nap(s, &mut fds, left, patience).map(|()| fds.map(|f| f.revents))
-    };
+    let device = hearing.map_or_else(|| pairing::awaited(s), |h| h.fd);
+    let others = [bell.map_or(-1, |b| b.fd()), device];
+    let slept = plan.carry_out(call, aim, others, patience);
     let ns = sys::now_ns().saturating_sub(began);
     if let Some(b) = bell {
-        // Where arm() has put it. Whoever has taken it out rings it once.
-        let places = if interest.contains(Events::OUT) && seen.is_none() { 2 } else { 1 };
-        let taken = places - ready::disarm(s, b.id()).min(places);
-        let rung = taken != 0 || !matches!(slept, Ok([_, 0, _]));
-        // A relay's events make others ring as well.
-        let due = if s.has(flag::RELAYED) { u32::MAX } else { taken.max(1) as u32 };
-        if rung && b.take(due) {
-            stats::add(Counter::BellsHeard, 1);
-            live::count(s, record::WOKEN);
-        }
-        lent::give_back_bell(call, b);
+        hear(s, aim, b, !matches!(slept, Ok([_, 0, _])));
+        lent::give_back_bell(entered, b);
     }
     if let Ok([_, _, device]) = slept
         && device != 0
     {
         match hearing {
-            Some(hearing) => hearing.heard(s, interest == Events::OUT),
+            Some(hearing) => hearing.heard(s, aim.interest == Events::OUT),
             None => pairing::has_come(s),
         }
     }
-    if interest == Events::IN {
+    if aim.interest == Events::IN {
         brief::over(s, ns, matches!(slept, Ok([0, rung, 0]) if rung != 0));
     }
-    let slept = slept.map(|[tcp, ..]| tcp);
-    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    adaptive.slept(ns, polling());
-    learnt.store(adaptive.to_raw(), Ordering::Relaxed);
+    brief::learn(aim.learnt, ns);
     if patience.descriptor(fd) != fd && slept != Err(Errno::INTR) {
         // The number that was slept on means nothing any more.
         return Ok(());
     }
-    after_sleep(s, fd, interest, slept, patience)
+    after_sleep(s, fd, aim.interest, slept.map(|[tcp, ..]| tcp), patience)
+}
+
+/// Puts a bell where who ends the sleep finds it, and looks once more.
+fn arm(call: &Call<'_>, aim: &Aim<'_>, epoch: u32, bell: BellRef) -> ready::Armed {
+    let s = call.s;
+    let armed = match aim.seen {
+        None => ready::arm(call.id, s, aim.interest, bell.id(), false),
+        Some(seen) if ready::arm_edge(s, seen, bell.id(), false) => ready::Armed::Armed,
+        Some(seen) if ready::progress(s).received == seen => ready::Armed::Crowded,
+        Some(_) => ready::Armed::Ready,
+    };
+    match armed {
+        ready::Armed::Armed if s.mode_epoch.load(Ordering::Acquire) != epoch => {
+            // What is to be asked of the kernel is out of date, and who changed it may have rung
+            // before we armed.
+            ready::disarm(s, bell.id());
+            ready::Armed::Ready
+        }
+        armed => armed,
+    }
+}
+
+/// Takes a bell out of where [`arm`] has put it. Whoever has taken it out before rings it once,
+/// which the sleep has heard if it `rang`.
+fn hear(s: &Slot, aim: &Aim<'_>, bell: BellRef, rang: bool) {
+    let places = if aim.interest.contains(Events::OUT) && aim.seen.is_none() { 2 } else { 1 };
+    let taken = places - ready::disarm(s, bell.id()).min(places);
+    // A relay's events make others ring as well.
+    let due = if s.has(flag::RELAYED) { u32::MAX } else { taken.max(1) as u32 };
+    if (taken != 0 || rang) && bell.take(due) {
+        stats::add(Counter::BellsHeard, 1);
+        live::count(s, record::WOKEN);
+    }
 }
 
 /// How long a thread sleeps on a connection without a window: one that has just turned out to be
@@ -573,5 +619,6 @@ pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> boo
     };
     // Shown with a connection only if it is the one that was waited for.
     let alone = slot.filter(|_| slots.len() == 1);
-    spin(alone, &LEARNT, &first, polling(), || marks::sender_cpu(&first.incoming), probe)
+    let by = Spin { learnt: &LEARNT, ends: &first, cap: polling() };
+    spin(alone, &by, || marks::sender_cpu(&first.incoming), probe)
 }
