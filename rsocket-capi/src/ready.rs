@@ -6,6 +6,7 @@ use core::time::Duration;
 use libc::{fd_set, nfds_t, pollfd, timeval};
 use rsocket_core::edge::{done, leave_rest, micros, millis, nowhere, small};
 use rsocket_core::errno::Errno;
+use rsocket_core::readiness::select::Sets;
 use rsocket_core::{descriptors, readiness, sys};
 
 /// # Safety
@@ -40,7 +41,8 @@ call! {
         let begun = sys::now_ns();
         let mut left = given;
         let none = core::ptr::null();
-        let result = readiness::select::select(n, read, write, except, left.as_mut(), none, descriptors::find);
+        let sets = Sets { nfds: n, read, write, except };
+        let result = readiness::select::select(sets, left.as_mut(), none, descriptors::find);
         leave_rest(timeout, given, sys::now_ns().saturating_sub(begun));
         small(result)
     }

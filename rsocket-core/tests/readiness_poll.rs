@@ -15,7 +15,7 @@ use libc::{
 };
 use readiness_support::*;
 use rsocket_core::readiness::poll::poll_with;
-use rsocket_core::readiness::select::select_with;
+use rsocket_core::readiness::select::{Sets, select_with};
 use rsocket_core::readiness::source::Events;
 
 static ONE: Mutex<()> = Mutex::new(());
@@ -160,8 +160,9 @@ fn select_says_what_the_kernel_says() {
                     let n = unsafe {
                         if ours {
                             let mut t = Duration::ZERO;
-                            select_with(&SETS, nfds, at, Some(&mut t), std::ptr::null(), find)
-                                .unwrap()
+                            let [read, write, except] = at;
+                            let sets = Sets { nfds, read, write, except };
+                            select_with(&SETS, sets, Some(&mut t), std::ptr::null(), find).unwrap()
                         } else {
                             let mut t = libc::timeval { tv_sec: 0, tv_usec: 0 };
                             libc::select(nfds, at[0], at[1], at[2], &mut t) as usize
@@ -197,10 +198,10 @@ fn select_large_bad_and_timed() {
     set(&mut sets[0], c.fd());
     set(&mut sets[1], c.fd());
     let call = |nfds, sets: &mut [[libc::c_ulong; 64]; 2], t: Option<&mut Duration>| {
-        let [r, w] = sets.each_mut().map(|s| s.as_mut_ptr().cast());
+        let [read, write] = sets.each_mut().map(|s| s.as_mut_ptr().cast());
+        let sets = Sets { nfds, read, write, except: std::ptr::null_mut() };
         // SAFETY: sets of 4096 bits, or null.
-        unsafe { select_with(&SETS, nfds, [r, w, std::ptr::null_mut()], t, std::ptr::null(), find) }
-            .map_err(|e| e.0)
+        unsafe { select_with(&SETS, sets, t, std::ptr::null(), find) }.map_err(|e| e.0)
     };
     assert_eq!(call(2001, &mut sets, None), Ok(2));
     let mut want = [[0; 64]; 2];
@@ -236,13 +237,13 @@ fn select_large_bad_and_timed() {
     let mut except = [0 as libc::c_ulong; 64];
     set(&mut except, r.as_raw_fd());
     set(&mut except, c.fd());
-    let at = except.as_mut_ptr().cast();
+    let except = except.as_mut_ptr().cast();
     let (mut t, before) = (50 * MS, cpu());
     let null = std::ptr::null_mut();
     let nfds = c.fd().max(r.as_raw_fd()) + 1;
+    let sets = Sets { nfds, read: null, write: null, except };
     // SAFETY: a set of 4096 bits.
-    let n =
-        unsafe { select_with(&SETS, nfds, [null, null, at], Some(&mut t), std::ptr::null(), find) };
+    let n = unsafe { select_with(&SETS, sets, Some(&mut t), std::ptr::null(), find) };
     assert_eq!(n.map_err(|e| e.0), Ok(0));
     assert!(cpu() - before < 10 * MS);
 }

@@ -58,8 +58,6 @@ const MANY: &[&str] = &[
     "placement::map",
     "post::at_once",
     "post::filled",
-    "select::select",
-    "select::select_with",
     "send::transmit",
     "setup::court",
     "setup::dial",

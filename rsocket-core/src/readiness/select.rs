@@ -52,6 +52,19 @@ impl Bits {
     }
 }
 
+/// The three sets of one call, of descriptors below `nfds`.
+#[derive(Clone, Copy, Debug)]
+pub struct Sets {
+    /// How many bits each set has.
+    pub nfds: RawFd,
+    /// Null, or what is to be readable.
+    pub read: *mut fd_set,
+    /// Null, or what is to be writable.
+    pub write: *mut fd_set,
+    /// Null, or what is to have urgent data.
+    pub except: *mut fd_set,
+}
+
 /// As `pselect6`. The three sets are written only on success. `timeout`, when given, becomes what
 /// is left of it: the hook for `select` hands that to the program, the one for `pselect` does not.
 ///
@@ -60,21 +73,17 @@ impl Bits {
 ///
 /// # Safety
 /// Each set is null or valid for `nfds` bits, rounded up to whole words.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn select(
-    nfds: RawFd,
-    readfds: *mut fd_set,
-    writefds: *mut fd_set,
-    exceptfds: *mut fd_set,
+    sets: Sets,
     timeout: Option<&mut Duration>,
     mask: *const libc::sigset_t,
     find: Finder,
 ) -> Result<usize, Errno> {
     // SAFETY: the caller's promise, passed on.
-    unsafe { select_with(&REGISTRY, nfds, [readfds, writefds, exceptfds], timeout, mask, find) }
+    unsafe { select_with(&REGISTRY, sets, timeout, mask, find) }
 }
 
-/// [`select`] over any source; the sets in the order read, write, except.
+/// [`select`] over any source.
 ///
 /// # Errors
 /// As [`select`].
@@ -82,16 +91,16 @@ pub unsafe fn select(
 /// # Safety
 /// As [`select`].
 pub unsafe fn select_with<S: Source>(
-    sets: &'static Registry<S>,
-    nfds: RawFd,
-    fds: [*mut fd_set; 3],
+    registry: &'static Registry<S>,
+    sets: Sets,
     timeout: Option<&mut Duration>,
     mask: *const libc::sigset_t,
     find: Finder,
 ) -> Result<usize, Errno> {
-    let Ok(nfds) = usize::try_from(nfds) else { return Err(Errno::INVAL) };
+    let Ok(nfds) = usize::try_from(sets.nfds) else { return Err(Errno::INVAL) };
     let words = nfds.div_ceil(BITS);
-    let [read, write, except] = fds.map(|at| Bits { at: at.cast(), words });
+    let bits = |at: *mut fd_set| Bits { at: at.cast(), words };
+    let (read, write, except) = (bits(sets.read), bits(sets.write), bits(sets.except));
     let asks = |fd: usize| {
         let bit = |set: Bits, mask: i16| if set.has(fd) { mask } else { 0 };
         bit(read, IN_SET) | bit(write, OUT_SET) | bit(except, EX_SET)
@@ -109,7 +118,7 @@ pub unsafe fn select_with<S: Source>(
     }
     let start = sys::now_ns();
     let time = timeout.as_deref().copied();
-    let mut result = mixed::wait(sets, entries.slice(), time, mask, find).map(|_| 0);
+    let mut result = mixed::wait(registry, entries.slice(), time, mask, find).map(|_| 0);
     if let Some(left) = timeout {
         *left = left.saturating_sub(Duration::from_nanos(sys::now_ns().saturating_sub(start)));
     }

@@ -13,6 +13,7 @@ use libc::{fd_set, nfds_t, pollfd, sigset_t, size_t, timeval};
 use rsocket_core::conn::slot::SlotId;
 use rsocket_core::errno::Errno;
 use rsocket_core::probe::present;
+use rsocket_core::readiness::select::Sets;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket;
 use rsocket_core::sync::stack;
@@ -207,11 +208,11 @@ pub(crate) unsafe fn select(
         }
         Set::Device => {
             let [read, write, except] = sets;
+            let sets = Sets { nfds: n, read, write, except };
             let begun = sys::now_ns();
             // SAFETY: the sets have room for n bits, by the contract of select.
-            let result = unsafe {
-                readiness::select::select(n, read, write, except, left.as_mut(), mask, shadow::find)
-            };
+            let result =
+                unsafe { readiness::select::select(sets, left.as_mut(), mask, shadow::find) };
             let taken = sys::now_ns().saturating_sub(begun);
             Selected { result: small(result), taken: Some(taken) }
         }
