@@ -31,7 +31,6 @@ const LONG: &[&str] = &[
     "life::end",
     "link::begin",
     "lock::acquire_slowly",
-    "mixed::run",
     "number::syscall",
     "pair::new",
     "pairing::begin",

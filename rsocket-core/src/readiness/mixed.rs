@@ -238,35 +238,41 @@ impl<S: Source> Wait<'_, S> {
         timeout: Option<Duration>,
         mask: *const libc::sigset_t,
     ) -> Result<usize, Errno> {
-        let mut deadline = Deadline::after(timeout);
-        let mut bell: Option<S::Bell> = None;
+        let mut bell = None;
+        let result = self.until_ready(&mut bell, Deadline::after(timeout), mask);
+        if let Some(bell) = bell {
+            self.source.give_back_bell(bell);
+        }
+        result
+    }
+
+    /// Looks and sleeps in turns; the bell is borrowed before the first sleep.
+    fn until_ready(
+        &mut self,
+        bell: &mut Option<S::Bell>,
+        mut deadline: Deadline,
+        mask: *const libc::sigset_t,
+    ) -> Result<usize, Errno> {
         let mut spun = false;
         let mut vain = 0_u32;
-        let result = loop {
-            if self.look() > 0 {
-                break self.ask_kernel(None, core::ptr::null());
-            }
-            deadline.begin();
-            let left = deadline.left();
-            if left.is_some_and(|t| t.is_zero()) {
-                // With the caller's mask: a signal that only this call lets in is delivered here.
-                break self.ask_kernel(None, mask);
+        loop {
+            if let Some(told) = self.at_once(&mut deadline, mask) {
+                return told;
             }
             if !spun {
                 spun = true;
                 match self.before_sleep() {
                     Ok(0) => {}
-                    Ok(n) => break Ok(n),
-                    Err(e) => break Err(e),
+                    told => return told,
                 }
                 if self.spin(deadline) {
                     continue;
                 }
             }
             if bell.is_none() {
-                bell = self.source.borrow_bell(core::ptr::from_ref(self).addr());
+                *bell = self.source.borrow_bell(core::ptr::from_ref(self).addr());
             }
-            let nap = match bell {
+            let nap = match *bell {
                 Some(b) if self.arm(b) => None,
                 Some(b) if vain < 3 => {
                     self.disarm(b);
@@ -276,29 +282,39 @@ impl<S: Source> Wait<'_, S> {
                 _ => Some(NAP),
             };
             let nap = sooner(nap, self.entries.iter().any(|e| e.deaf).then_some(NAP));
-            let ours = self.entries.iter().any(|e| e.special || e.set);
-            let limit = self.source.wake_up_interval().filter(|_| ours);
-            let time = sooner(deadline.left(), sooner(sooner(nap, limit), self.patience));
-            let slept = self.sleep(bell, time, mask);
-            match slept {
+            match self.sleep(*bell, sooner(deadline.left(), self.at_most(nap)), mask) {
                 Ok(0) if deadline.left().is_none_or(|t| !t.is_zero()) => {}
                 // Time is up. What came in the very last moment is found by a look.
-                Ok(0) => {
-                    if self.look() == 0 {
-                        break Ok(0);
-                    }
-                }
-                other => break other,
+                Ok(0) if self.look() == 0 => return Ok(0),
+                Ok(0) => {}
+                told => return told,
             }
             if nap.is_some() {
                 self.entries.iter_mut().for_each(|e| e.deaf = false);
                 vain = 0;
             }
-        };
-        if let Some(bell) = bell {
-            self.source.give_back_bell(bell);
         }
-        result
+    }
+
+    /// What is to be told without a sleep: of what is ready, or that time is up.
+    fn at_once(
+        &mut self,
+        deadline: &mut Deadline,
+        mask: *const libc::sigset_t,
+    ) -> Option<Result<usize, Errno>> {
+        if self.look() > 0 {
+            return Some(self.ask_kernel(None, core::ptr::null()));
+        }
+        deadline.begin();
+        // With the caller's mask: a signal that only this call lets in is delivered here.
+        deadline.left().is_some_and(|t| t.is_zero()).then(|| self.ask_kernel(None, mask))
+    }
+
+    /// How long a sleep lasts at most, whatever the caller's time.
+    fn at_most(&self, nap: Option<Duration>) -> Option<Duration> {
+        let ours = self.entries.iter().any(|e| e.special || e.set);
+        let limit = self.source.wake_up_interval().filter(|_| ours);
+        sooner(sooner(nap, limit), self.patience)
     }
 
     /// What the devices say; the count of entries that have what they accept.
