@@ -30,7 +30,6 @@ const LONG: &[&str] = &[
     "arenas::adopt",
     "life::end",
     "link::begin",
-    "lock::acquire_slowly",
     "number::syscall",
     "pair::new",
     "pairing::begin",

@@ -118,28 +118,37 @@ fn acquire_slowly<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O, mut seen: u32
             seen = word.load(Ordering::Relaxed);
             continue;
         }
-        let marked = seen | CONTENDED;
-        if seen != marked {
-            // Relaxed: the bit guards nothing but the wake-up, and the kernel compares the word
-            // again.
-            if let Err(now) =
-                word.compare_exchange(seen, marked, Ordering::Relaxed, Ordering::Relaxed)
-            {
-                seen = now;
-                continue;
-            }
-        }
-        mine = tid | CONTENDED;
-        let timed_out = os.sleep(word, marked);
-        seen = word.load(Ordering::Relaxed);
-        if timed_out
-            && seen == marked
-            && !os.alive(marked & !CONTENDED)
-            && take_over(word, marked, tid, &mut seen)
-        {
+        if sleep_on(word, tid, os, &mut seen, &mut mine) {
             return Taken::Broken;
         }
     }
+}
+
+/// Marks the word as slept on and sleeps until it changes; true when its holder has died
+/// meanwhile, and `tid` has the lock.
+fn sleep_on<W: Word32, O: Os<W>>(
+    word: &W,
+    tid: u32,
+    os: &O,
+    seen: &mut u32,
+    mine: &mut u32,
+) -> bool {
+    let marked = *seen | CONTENDED;
+    if *seen != marked {
+        // Relaxed: the bit guards nothing but the wake-up, and the kernel compares the word again.
+        if let Err(now) = word.compare_exchange(*seen, marked, Ordering::Relaxed, Ordering::Relaxed)
+        {
+            *seen = now;
+            return false;
+        }
+    }
+    *mine = tid | CONTENDED;
+    let timed_out = os.sleep(word, marked);
+    *seen = word.load(Ordering::Relaxed);
+    timed_out
+        && *seen == marked
+        && !os.alive(marked & !CONTENDED)
+        && take_over(word, marked, tid, seen)
 }
 
 /// Replaces a dead holder. Others may sleep on the word, so the bit is set.
