@@ -30,7 +30,6 @@ const LONG: &[&str] = &[
     "arenas::adopt",
     "life::end",
     "link::begin",
-    "number::syscall",
     "pair::new",
     "pairing::begin",
     "pump::forward",

@@ -34,26 +34,19 @@ passing_on! {
 ///
 /// # Safety
 /// The contract of libc's function of this name.
+#[cfg(target_arch = "x86_64")]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C-unwind" fn syscall() {
-    // SAFETY: changes nothing but the flags (and x16, which belongs to whoever stands between
-    // caller and callee), and leaves by a jump every way.
-    #[cfg(target_arch = "x86_64")]
+    // SAFETY: changes nothing but the flags, and leaves by a jump every way.
     core::arch::naked_asm!(
         ".cfi_startproc",
-        "cmp rdi, {close}",
-        "je {closes}",
-        "cmp rdi, {close_range}",
-        "je {closes_range}",
-        "cmp rdi, {setup}",
-        "je {sets_up}",
-        "cmp rdi, {seccomp}",
-        "je {filters}",
-        "cmp rdi, {landlock}",
-        "je {restricts}",
-        "cmp rdi, {prctl}",
-        "je {controls}",
+        "cmp rdi, {close}", "je {closes}",
+        "cmp rdi, {close_range}", "je {closes_range}",
+        "cmp rdi, {setup}", "je {sets_up}",
+        "cmp rdi, {seccomp}", "je {filters}",
+        "cmp rdi, {landlock}", "je {restricts}",
+        "cmp rdi, {prctl}", "je {controls}",
         "cmp rdi, {waits_end}",
         "jae 2f",
         "bt qword ptr [rip + {waits}], rdi",
@@ -78,32 +71,31 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         waits_so = sym waits::by_number,
         next = sym NEXT,
     );
-    // SAFETY: as above.
-    #[cfg(target_arch = "aarch64")]
+}
+
+/// `syscall`, as in its manual page.
+///
+/// # Safety
+/// The contract of libc's function of this name.
+#[cfg(target_arch = "aarch64")]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C-unwind" fn syscall() {
+    // SAFETY: changes nothing but the flags and x16, which belongs to whoever stands between
+    // caller and callee, and leaves by a jump every way.
     core::arch::naked_asm!(
         ".cfi_startproc",
-        "cmp x0, {close}",
-        "b.eq {closes}",
-        "cmp x0, {close_range}",
-        "b.eq {closes_range}",
-        "cmp x0, {setup}",
-        "b.eq {sets_up}",
-        "cmp x0, {seccomp}",
-        "b.eq {filters}",
-        "cmp x0, {landlock}",
-        "b.eq {restricts}",
-        "cmp x0, {prctl}",
-        "b.eq {controls}",
-        "cmp x0, {submit}",
-        "b.eq {waits_so}",
-        "cmp x0, {pselect}",
-        "b.eq {waits_so}",
-        "cmp x0, {ppoll}",
-        "b.eq {waits_so}",
-        "cmp x0, {pwait}",
-        "b.eq {waits_so}",
-        "cmp x0, {pwait2}",
-        "b.eq {waits_so}",
+        "cmp x0, {close}", "b.eq {closes}",
+        "cmp x0, {close_range}", "b.eq {closes_range}",
+        "cmp x0, {setup}", "b.eq {sets_up}",
+        "cmp x0, {seccomp}", "b.eq {filters}",
+        "cmp x0, {landlock}", "b.eq {restricts}",
+        "cmp x0, {prctl}", "b.eq {controls}",
+        "cmp x0, {submit}", "b.eq {waits_so}",
+        "cmp x0, {pselect}", "b.eq {waits_so}",
+        "cmp x0, {ppoll}", "b.eq {waits_so}",
+        "cmp x0, {pwait}", "b.eq {waits_so}",
+        "cmp x0, {pwait2}", "b.eq {waits_so}",
         "adrp x16, {next}",
         "ldr x16, [x16, :lo12:{next}]",
         "br x16",
