@@ -55,7 +55,6 @@ const MANY: &[&str] = &[
     "placement::map",
     "post::at_once",
     "post::filled",
-    "send::transmit",
     "setup::court",
     "setup::dial",
 ];

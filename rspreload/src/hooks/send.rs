@@ -5,12 +5,13 @@ use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::edge::one;
-use crate::ops::send as ops;
+use crate::ops::send::{self as ops, How};
 use crate::{real, shadow};
 
 hook! {
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t, with slot of fd => {
-        ops::transmit(slot, fd, &one(buffer, length), 0, false, || real::write(fd, buffer, length))
+        let real = || real::write(fd, buffer, length);
+        ops::transmit(slot, fd, &one(buffer, length), How::by(0), real)
     }
 
     fn writev(fd: c_int, list: *const iovec, length: c_int) -> ssize_t, with slot of fd => {
@@ -24,7 +25,7 @@ hook! {
         flags: c_int,
     ) -> ssize_t, with slot of fd => {
         let real = || real::send(fd, buffer, length, flags);
-        ops::transmit(slot, fd, &one(buffer, length), flags, false, real)
+        ops::transmit(slot, fd, &one(buffer, length), How::by(flags), real)
     }
 
     fn sendto(
@@ -41,7 +42,7 @@ hook! {
         };
         // The address is ignored on a connected stream, as Linux does.
         let real = || real::sendto(fd, buffer, length, flags, to, to_length);
-        ops::transmit(slot, fd, &one(buffer, length), flags, false, real)
+        ops::transmit(slot, fd, &one(buffer, length), How::by(flags), real)
     }
 }
 

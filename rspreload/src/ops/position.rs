@@ -7,7 +7,8 @@ use libc::{iovec, ssize_t};
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::{self, Route};
 
-use super::{recv, send};
+use super::recv;
+use super::send::{self, How};
 use crate::edge::{fail, iovecs};
 use crate::shadow;
 
@@ -68,7 +69,8 @@ pub(crate) unsafe fn write(
     match usize::try_from(length).ok().and_then(|n| unsafe { iovecs(list, n) }) {
         Some(from) => {
             let known = as_flags(flags);
-            send::transmit(slot, fd, from, known.unwrap_or(0), known.is_none(), real)
+            let how = How { flags: known.unwrap_or(0), odd: known.is_none() };
+            send::transmit(slot, fd, from, how, real)
         }
         None => real(),
     }

@@ -22,9 +22,26 @@ use crate::{real, shadow};
 /// beside them, and ignores the rest (send(2)).
 const KERNELS: c_int = libc::MSG_OOB | libc::MSG_FASTOPEN | libc::MSG_ZEROCOPY;
 
+/// How a call sends.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    /// `MSG_*`.
+    pub(crate) flags: c_int,
+    /// It asks for what only the kernel does.
+    pub(crate) odd: bool,
+}
+
+impl How {
+    /// In a way that a device knows, but for the flags.
+    pub(crate) const fn by(flags: c_int) -> Self {
+        Self { flags, odd: false }
+    }
+}
+
 /// Who does this call, and [`socket::enter_send`] done if it is the kernel. Calls that the device
-/// cannot do take the connection back to TCP first; `odd` says that this is one.
-fn enter(slot: SlotId, fd: c_int, flags: c_int, odd: bool) -> Result<Route, Errno> {
+/// cannot do take the connection back to TCP first.
+fn enter(slot: SlotId, fd: c_int, how: How) -> Result<Route, Errno> {
+    let How { flags, odd } = how;
     if flags & libc::MSG_OOB != 0 {
         if urgent::is_refused(slot) {
             return Err(urgent::refused(slot, fd));
@@ -95,12 +112,11 @@ pub(crate) fn transmit(
     slot: SlotId,
     fd: c_int,
     from: &[iovec],
-    flags: c_int,
-    odd: bool,
+    how: How,
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    let flags = heeded(fd, flags);
-    if !odd
+    let flags = heeded(fd, how.flags);
+    if !how.odd
         && flags & KERNELS == 0
         && let Some(n) = socket::send_at_once(slot, from)
     {
@@ -109,7 +125,7 @@ pub(crate) fn transmit(
     if fastopen::asks(flags) {
         return fastopen::transmit(slot, fd, from, flags, real);
     }
-    match enter(slot, fd, flags, odd) {
+    match enter(slot, fd, How { flags, ..how }) {
         Ok(Route::Kernel) => {
             let r = real();
             socket::leave_send(slot, fd, r);
@@ -192,7 +208,7 @@ pub(crate) unsafe fn write(fd: c_int, buffer: *const c_void, length: size_t) -> 
     // SAFETY: the caller's promise.
     let real = || unsafe { real::write(fd, buffer, length) };
     match shadow::connection(fd) {
-        Some(slot) => transmit(slot, fd, &one(buffer, length), 0, false, real),
+        Some(slot) => transmit(slot, fd, &one(buffer, length), How::by(0), real),
         None => real(),
     }
 }
@@ -207,7 +223,7 @@ pub(crate) unsafe fn writev(slot: SlotId, fd: c_int, list: *const iovec, length:
     // SAFETY: as above.
     match usize::try_from(length).ok().and_then(|n| unsafe { iovecs(list, n) }) {
         // Of nothing the file layer itself says that it was written; the socket is not asked.
-        Some(from) if edge::length(from) > 0 => transmit(slot, fd, from, 0, false, real),
+        Some(from) if edge::length(from) > 0 => transmit(slot, fd, from, How::by(0), real),
         _ => real(),
     }
 }
@@ -238,7 +254,7 @@ pub(crate) unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
         (flags, (*message).msg_controllen != 0, iovecs((*message).msg_iov, (*message).msg_iovlen))
     };
     match from {
-        Some(from) => transmit(slot, fd, from, flags, odd, || real(flags)),
+        Some(from) => transmit(slot, fd, from, How { flags, odd }, || real(flags)),
         None => real(flags),
     }
 }
@@ -351,7 +367,7 @@ unsafe fn transmit_list(
                 Err(e) => fail(e),
             };
         }
-        match enter(slot, fd, heeded, any_control(list, most)) {
+        match enter(slot, fd, How { flags: heeded, odd: any_control(list, most) }) {
             Ok(Route::Kernel) => {
                 let r = real();
                 socket::leave_send(slot, fd, total(r, list));
