@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_void};
 use libc::{off_t, size_t};
 use rsocket_core::edge::{done, fail, one, sent};
 use rsocket_core::errno::Errno;
-use rsocket_core::placement;
+use rsocket_core::placement::{self, Memory};
 
 use crate::table;
 
@@ -25,8 +25,9 @@ unsafe fn map(
     if protection & !(libc::PROT_WRITE | libc::PROT_NONE) != 0 {
         return Err(Errno::INVAL);
     }
+    let memory = Memory { at: at.cast(), len, writable: protection & libc::PROT_WRITE != 0 };
     // SAFETY: the caller's promise.
-    unsafe { placement::map(slot, fd, at.cast(), len, protection & libc::PROT_WRITE != 0, offset) }
+    unsafe { placement::map(slot, fd, memory, offset) }
 }
 
 call! {

@@ -52,7 +52,6 @@ const MANY: &[&str] = &[
     "option::get",
     "pair::post_at_once",
     "pair::post_filled",
-    "placement::map",
     "post::at_once",
     "post::filled",
     "setup::court",

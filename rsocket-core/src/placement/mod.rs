@@ -48,9 +48,19 @@ use table::{Entry, Map, Place};
 /// The offset by which a program leaves the choice to us.
 pub const ANY: i64 = -1;
 
-/// Maps `len` bytes of the program's memory from `at` on at `offset` ([`ANY`]: at one of our
-/// choice), and says where. With `writable`, for the peer to write; otherwise only for [`unmap`] to
-/// find it again, since nothing else has a use for it.
+/// Memory of the program's.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Where it begins.
+    pub at: *mut u8,
+    /// How many bytes it has.
+    pub len: usize,
+    /// The peer may write there. Nothing else has a use for a mapping: without it [`unmap`] finds
+    /// it again, and that is all.
+    pub writable: bool,
+}
+
+/// Maps the memory at `offset` ([`ANY`]: at one of our choice), and says where.
 ///
 /// Waits for a connection that is still attaching, whatever the descriptor's flags say: a few
 /// milliseconds, five seconds at most where the peer has accepted it.
@@ -65,14 +75,8 @@ pub const ANY: i64 = -1;
 /// # Safety
 /// The memory stays mapped in the process until [`unmap`] or [`closing`] takes it back; with
 /// `writable` it may change at any time until then.
-pub unsafe fn map(
-    id: SlotId,
-    fd: RawFd,
-    at: *mut u8,
-    len: usize,
-    writable: bool,
-    offset: i64,
-) -> Result<i64, Errno> {
+pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<i64, Errno> {
+    let Memory { at, len, writable } = memory;
     let s = family::slot(id).ok_or(Errno::BADF)?;
     let bytes = u32::try_from(len).ok().filter(|n| *n > 0).ok_or(Errno::INVAL)?;
     if !Cursor::plausible(&[libc::iovec { iov_base: at.cast(), iov_len: len }]) {

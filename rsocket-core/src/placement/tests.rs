@@ -4,7 +4,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::{ANY, closing, map, unmap};
+use super::{ANY, Memory, closing, map, unmap};
 use crate::attach::link::Ends;
 use crate::conn::family;
 use crate::conn::slot::{SlotId, flag};
@@ -39,7 +39,8 @@ impl Victim {
     fn map(&self, memory: &mut [u8], offset: i64) -> Result<i64, Errno> {
         // SAFETY: every test keeps its memory until the mapping is gone.
         unsafe {
-            map(self.id, self.fd.as_raw_fd(), memory.as_mut_ptr(), memory.len(), true, offset)
+            let memory = Memory { at: memory.as_mut_ptr(), len: memory.len(), writable: true };
+            map(self.id, self.fd.as_raw_fd(), memory, offset)
         }
     }
 
