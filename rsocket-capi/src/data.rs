@@ -138,7 +138,7 @@ call! {
         from_length: *mut socklen_t,
     ) -> ssize_t {
         if let Some(slot) = datagram::behind(fd) {
-            return count(datagram::receive_from(slot, fd, &one(buffer, size), flags, from, from_length));
+            return count(datagram::receive_from(slot, fd, &one(buffer, size), flags, (from, from_length)));
         }
         let result = receive(fd, &one(buffer, size), flags);
         if result.is_ok() {
@@ -180,7 +180,7 @@ call! {
         to_length: socklen_t,
     ) -> ssize_t {
         if let Some(slot) = datagram::behind(fd) {
-            return count(datagram::send_to(slot, fd, &one(buffer, size), flags, to, to_length));
+            return count(datagram::send_to(slot, fd, &one(buffer, size), flags, (to, to_length)));
         }
         told(fd, send(fd, &one(buffer, size), flags), flags)
     }
@@ -192,8 +192,8 @@ call! {
             other => other,
         };
         if let Some(slot) = datagram::behind(fd) {
-            let to = |from| datagram::send_to(slot, fd, from, flags, (*message).msg_name.cast(), (*message).msg_namelen);
-            return count(from.and_then(to));
+            let to = ((*message).msg_name.cast_const().cast(), (*message).msg_namelen);
+            return count(from.and_then(|from| datagram::send_to(slot, fd, from, flags, to)));
         }
         told(fd, from.and_then(|from| send(fd, from, flags)), flags)
     }

@@ -39,8 +39,7 @@ pub(crate) unsafe fn receive_from(
     fd: c_int,
     to: &[iovec],
     flags: c_int,
-    from: *mut sockaddr,
-    from_length: *mut socklen_t,
+    (from, from_length): (*mut sockaddr, *mut socklen_t),
 ) -> Result<usize, Errno> {
     let got = received(slot, fd, to, flags)?;
     // SAFETY: the caller's promise.
@@ -106,8 +105,7 @@ pub(crate) unsafe fn send_to(
     fd: c_int,
     from: &[iovec],
     flags: c_int,
-    to: *const sockaddr,
-    to_length: socklen_t,
+    (to, to_length): (*const sockaddr, socklen_t),
 ) -> Result<usize, Errno> {
     if to.is_null() || to_length == 0 {
         return send(slot, fd, from, flags);

@@ -211,8 +211,7 @@ unsafe fn give(answer: &[u8], value: *mut c_void, length: *mut socklen_t) -> Res
 unsafe fn get(
     slot: SlotId,
     fd: c_int,
-    level: c_int,
-    name: c_int,
+    (level, name): (c_int, c_int),
     value: *mut c_void,
     length: *mut socklen_t,
 ) -> Result<(), Errno> {
@@ -297,7 +296,7 @@ call! {
         value: *mut c_void,
         length: *mut socklen_t,
     ) -> c_int {
-        done(table::rsocket(fd).and_then(|slot| get(slot, fd, level, name, value, length)))
+        done(table::rsocket(fd).and_then(|slot| get(slot, fd, (level, name), value, length)))
     }
 
     /// Variadic in C: on the ABIs that we build for a variadic integer travels as an ordinary one

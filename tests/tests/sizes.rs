@@ -45,11 +45,8 @@ const LONG: &[&str] = &[
 ];
 /// Functions above [`PARAMETERS`].
 const MANY: &[&str] = &[
-    "datagram::receive_from",
-    "datagram::send_to",
     "link::begin",
     "link::start",
-    "option::get",
     "pair::post_at_once",
     "pair::post_filled",
     "post::at_once",
