@@ -55,7 +55,7 @@ const MANY: &[&str] = &[
     "setup::dial",
 ];
 /// Files above [`FILE`].
-const LONG_FILES: &[&str] = &["receive", "service"];
+const LONG_FILES: &[&str] = &["service"];
 
 #[derive(Default)]
 struct Seen {

@@ -9,10 +9,9 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::boundary::{
-    behind_the_end, by_kernel, has_failed, is_over, own_end, peek_behind_the_cut, the_end,
+    behind_the_end, by_kernel, has_failed, is_over, own_end, the_end, up_to_the_cut,
 };
 use super::call::Call;
-use super::cut::bytes_ahead;
 pub(crate) use super::cut::{at_the_cut, pass_the_cut};
 use super::guard::RecvGuard;
 use super::peek::{nothing_wanted, peek};
@@ -25,10 +24,10 @@ pub(crate) use super::unread::{
     ended_ahead, ended_behind, in_window, in_window_now, is_end, no_more_fits, reaches_low_water,
 };
 use super::vectors::Cursor;
-use super::{asking, beside, pending, ready, straight, verdict, wait};
+use super::{asking, pending, ready, straight, verdict, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::{detach, marks, pairing};
-use crate::conn::machine::{ReceiveEvent, ReceiveMode};
+use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::{RecvState, Taking};
 use crate::device::shm::copy::CopyHint;
@@ -41,7 +40,6 @@ use crate::live::tally;
 use crate::placement::{Placed, Placer};
 use crate::reason::Reason;
 use crate::relay;
-use crate::stats::{self, Counter};
 use crate::sys::sandbox;
 
 /// What one attempt brought.
@@ -293,7 +291,7 @@ fn end_if_zero(e: Errno) -> Result<Got, Errno> {
 }
 
 #[cold]
-fn broken(s: &Slot, fd: RawFd, what: &str) -> Errno {
+pub(super) fn broken(s: &Slot, fd: RawFd, what: &str) -> Errno {
     // Unless it was broken for a reason of its own.
     if !s.has(flag::BROKEN) {
         crate::log_warn!("inconsistent: {}", what);
@@ -345,116 +343,6 @@ fn only_the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
     }
 }
 
-/// No cut was seen. What TCP has is looked at first and the cut after it: on one host a cut is
-/// published before any byte that follows it can come by TCP (from a sender that has gone back
-/// already), and before FIN. Between hosts FIN may be here before the word of the cut ([`beside`]).
-fn before_the_cut(
-    guard: &mut RecvGuard<'_>,
-    call: &Call<'_>,
-    to: &mut Cursor<'_>,
-) -> Result<Got, Errno> {
-    let (s, ends, Call { fd, flags, .. }) = (guard.s, guard.ends, *call);
-    let waiting = usize::try_from(counters::in_queue(fd)?).unwrap_or(usize::MAX);
-    let ending = if waiting == 0 { kernel::ending(fd) } else { Ending::Bytes };
-    // At an urgent byte nothing seems to wait. Its sender leaves TCP no more.
-    let stays = waiting == 0 && counters::at_mark(fd)?;
-    if marks::cut(&ends.incoming).is_some() {
-        return up_to_the_cut(guard, call, to);
-    }
-    match ending {
-        Ending::Bytes if stays => from_kernel(s, fd, to, usize::MAX, flags),
-        Ending::Bytes if waiting > 0 => from_kernel(s, fd, to, waiting, flags),
-        Ending::Bytes | Ending::Open => Ok(Got::Nothing),
-        Ending::Fin if beside::fin_is_the_end(s, ends) => {
-            if s.has(flag::BESIDE) && !s.has(flag::READ_SHUT) {
-                s.set(flag::ENDED);
-            }
-            Ok(Got::End)
-        }
-        Ending::Fin => {
-            s.set(flag::FIN_FIRST);
-            Ok(Got::Nothing)
-        }
-        Ending::Failed(e) => Err(e),
-    }
-}
-
-/// Before the cut is reached: TCP has the bytes.
-fn up_to_the_cut(
-    guard: &mut RecvGuard<'_>,
-    call: &Call<'_>,
-    to: &mut Cursor<'_>,
-) -> Result<Got, Errno> {
-    let (s, ends, Call { id, fd, flags, .. }) = (guard.s, guard.ends, *call);
-    // Acquire: pairs with the sender's release of the cut; all of its bytes before N are in TCP.
-    let Some(n) = marks::cut(&ends.incoming) else { return before_the_cut(guard, call, to) };
-    let before = to.done();
-    if let Some(got) = tcps_share(guard, call, to, n)? {
-        return Ok(got);
-    }
-    match s.receive_mode().after(ReceiveEvent::CutReached) {
-        Some(mode) => s.set_receive_mode(mode),
-        // Asked: the sender cut without our acknowledgement.
-        None => return Err(broken(s, fd, "the sender has switched unasked")),
-    }
-    stats::add(Counter::SwitchedReceiving, 1);
-    if to.done() == before {
-        return from_device(guard, call, to);
-    }
-    // A read that leaves room in its buffers has found all there was, for whoever waits for edges.
-    let mut taking = guard.receiver().take();
-    let from_tcp = to.done();
-    let placer = Placer::of(id, s, fd).map(|placer| (placer, ends));
-    if !take_messages(&mut taking, to, copying(s, flags), placer) {
-        return Err(broken(s, fd, "a message breaks the protocol"));
-    }
-    // The sender may have gone back already: then TCP has more behind the window's last byte.
-    let over = is_over(taking.commit(), ends);
-    follow_up(guard, to.done() - from_tcp);
-    let behind = if to.left() > 0 && over { behind_the_end(s, fd, to, flags) } else { 0 };
-    Ok(Got::Bytes(to.done() - before + behind))
-}
-
-/// Takes what TCP has of the first `n` bytes of the direction; `None` once all of them were taken.
-fn tcps_share(
-    guard: &mut RecvGuard<'_>,
-    call: &Call<'_>,
-    to: &mut Cursor<'_>,
-    n: u64,
-) -> Result<Option<Got>, Errno> {
-    let (s, ends, Call { fd, flags, .. }) = (guard.s, guard.ends, *call);
-    let before = to.done();
-    loop {
-        let left = match bytes_ahead(fd, ends, n) {
-            Ok(Some(0)) => return Ok(None),
-            // The buffers are full: a receive of nothing would look like the end of the stream.
-            Ok(Some(_)) if to.left() == 0 => return Ok(Some(Got::Bytes(to.done() - before))),
-            Ok(Some(left)) => left,
-            Ok(None) => {
-                let what = "more was read from TCP than was sent before the switch";
-                return Err(broken(s, fd, what));
-            }
-            _ if to.done() > before => return Ok(Some(Got::Bytes(to.done() - before))),
-            Err(Errno::AGAIN) => return Ok(Some(Got::Nothing)),
-            Err(e) => return Err(e),
-        };
-        match from_kernel(s, fd, to, left, flags) {
-            // A reset, whose error somebody has taken: bytes may be missing.
-            Ok(Got::End) if counters::tcp_state(fd) == Ok(state::CLOSE) => {
-                return Err(Errno::CONNRESET);
-            }
-            // The stream ended before the cut that its sender fixed: bytes are missing.
-            Ok(Got::End) => return Err(broken(s, fd, "TCP has ended before the switch")),
-            Ok(Got::Bytes(k)) if k == left && flags & libc::MSG_PEEK == 0 => {}
-            Ok(Got::Bytes(k)) if k == left => {
-                return Ok(Some(Got::Bytes(k + peek_behind_the_cut(guard, to, flags))));
-            }
-            _ if to.done() > before => return Ok(Some(Got::Bytes(to.done() - before))),
-            got => return got.map(Some),
-        }
-    }
-}
-
 /// What most looks find out without more: bytes that came past the window, or nothing.
 #[inline(always)]
 fn at_a_glance(guard: &RecvGuard<'_>, call: &Call<'_>, to: &mut Cursor<'_>) -> Option<Got> {
@@ -474,18 +362,18 @@ fn at_a_glance(guard: &RecvGuard<'_>, call: &Call<'_>, to: &mut Cursor<'_>) -> O
 }
 
 /// After the cut: the device has the bytes.
-fn from_device(
+pub(super) fn from_device(
     guard: &mut RecvGuard<'_>,
     call: &Call<'_>,
     to: &mut Cursor<'_>,
 ) -> Result<Got, Errno> {
-    let (s, ends, Call { id, fd, flags, .. }) = (guard.s, guard.ends, *call);
+    let (s, ends, Call { fd, flags, .. }) = (guard.s, guard.ends, *call);
     if let Some(got) = at_a_glance(guard, call, to) {
         return Ok(got);
     }
     let mut taking = guard.receiver().take();
     let copying = copying(s, flags);
-    let placer = Placer::of(id, s, fd).map(|placer| (placer, ends));
+    let placer = placer(call, ends);
     let before = to.done();
     let mut intact = take_messages(&mut taking, to, copying, placer);
     if to.done() == before && intact && taking.state().ended == 0 {
@@ -540,6 +428,11 @@ fn is_in_place(placer: Option<(Placer<'_>, &Ends)>) -> bool {
 #[cold]
 fn fails_later(s: &Slot, fd: RawFd) -> bool {
     !s.has(flag::RELAYED | flag::ENDED) && asking::is_kernel_due(s) && has_failed(fd)
+}
+
+/// Who takes in what the peer writes to our mappings, if there are any.
+pub(super) fn placer<'a>(call: &Call<'a>, ends: &'a Ends) -> Option<(Placer<'a>, &'a Ends)> {
+    Placer::of(call.id, call.s, call.fd).map(|placer| (placer, ends))
 }
 
 /// How what is taken is copied; `None` where it is thrown away.
