@@ -210,7 +210,7 @@ fn a_stream_of_messages_is_whole() {
                     fill(&mut bytes);
                     a.post_message(&bytes, target, Word::data(len), sent.into())
                 }
-                _ => a.post_filled(len, target, Some(Word::data(len)), sent.into(), fill),
+                _ => a.post_filled(Sge { len, ..target }, Some(Word::data(len)), sent.into(), fill),
             };
             match posted {
                 Ok(()) => sent += 1,
@@ -255,10 +255,9 @@ fn a_stream_of_messages_is_whole() {
     assert!(refused > 0, "the staging ring was never full");
     let capacity = a.staging_room();
     assert!(capacity >= 16384, "all of it is free again");
-    assert_eq!(
-        a.post_filled(capacity + 1, place, Some(Word(1)), 1, |_| panic!("refused")),
-        Err(PostError::Full)
-    );
+    let too_long = Sge { len: capacity + 1, ..place };
+    let refused = a.post_filled(too_long, Some(Word(1)), 1, |_| panic!("refused"));
+    assert_eq!(refused, Err(PostError::Full));
 }
 
 /// A post of as many bytes as there is room for is taken, and a word when there is none: the ring
@@ -276,7 +275,8 @@ fn room_is_what_it_says_without_inline_data() {
     for round in 1..100 {
         let rest = if round % 2 == 0 { LINE } else { 0 };
         let fill = |bytes: &mut [u8]| bytes.fill(round as u8);
-        a.post_filled(all - rest, place, Some(Word::data(round)), 1, fill).expect("it fits");
+        let most = Sge { len: all - rest, ..place };
+        a.post_filled(most, Some(Word::data(round)), 1, fill).expect("it fits");
         assert_eq!(a.staging_room(), rest);
         let small = [round as u8 | 0x80; 16];
         let bytes: &[u8] = if rest == 0 { &[] } else { &small };

@@ -44,16 +44,7 @@ const LONG: &[&str] = &[
     "state::step",
 ];
 /// Functions above [`PARAMETERS`].
-const MANY: &[&str] = &[
-    "link::begin",
-    "link::start",
-    "pair::post_at_once",
-    "pair::post_filled",
-    "post::at_once",
-    "post::filled",
-    "setup::court",
-    "setup::dial",
-];
+const MANY: &[&str] = &["link::begin", "link::start", "setup::court", "setup::dial"];
 /// Files above [`FILE`].
 const LONG_FILES: &[&str] = &["service"];
 

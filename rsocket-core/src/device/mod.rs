@@ -185,15 +185,14 @@ pub trait QueuePair {
     }
 
     /// As [`post_message`](Self::post_message), or without a word as
-    /// [`post_write`](Self::post_write), with `len` bytes that `fill` writes, all of them, right
-    /// into where the device sends them from: no copy of them need exist. `fill` is not called when
-    /// the message is refused, except by devices that have no such place.
+    /// [`post_write`](Self::post_write), with as many bytes as `target` has, which `fill` writes,
+    /// all of them, right into where the device sends them from: no copy of them need exist. `fill`
+    /// is not called when the message is refused, except by devices that have no such place.
     ///
     /// # Errors
     /// It was refused.
     fn post_filled(
         &mut self,
-        len: u32,
         target: Sge,
         word: Option<Word>,
         token: u64,
@@ -207,11 +206,11 @@ pub trait QueuePair {
             None => pair.post_write(bytes, target, None, token),
         };
         let mut small = [0; 4096];
-        if let Some(bytes) = small.get_mut(..len as usize) {
+        if let Some(bytes) = small.get_mut(..target.len as usize) {
             fill(bytes);
             return post(self, bytes);
         }
-        let mut bytes = vec![0; len as usize];
+        let mut bytes = vec![0; target.len as usize];
         fill(&mut bytes);
         post(self, &bytes)
     }
@@ -222,25 +221,24 @@ pub trait QueuePair {
     }
 
     /// As [`post_message`](Self::post_message), with 1 to [`most_at_once`](Self::most_at_once)
-    /// bytes at `at`, which need not be kept when it returns.
+    /// bytes, which need not be kept when it returns.
     ///
     /// # Errors
     /// It was refused.
     ///
     /// # Safety
-    /// `at` is readable for `len` bytes.
+    /// The bytes are readable.
     unsafe fn post_at_once(
         &mut self,
-        at: *const u8,
-        len: u32,
+        from: *const [u8],
         target: Sge,
         word: Word,
         token: u64,
     ) -> Result<(), PostError> {
         let mut bytes = [0; 64];
-        let bytes = bytes.get_mut(..len as usize).ok_or(PostError::Unsupported)?;
+        let bytes = bytes.get_mut(..from.len()).ok_or(PostError::Unsupported)?;
         // SAFETY: the caller's promise, and as many bytes of our own.
-        unsafe { core::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), bytes.len()) };
+        unsafe { core::ptr::copy_nonoverlapping(from.cast(), bytes.as_mut_ptr(), bytes.len()) };
         self.post_message(bytes, target, word, token)
     }
 

@@ -311,7 +311,7 @@ impl<Q: QueuePair> Pump<Q> {
             let fill = |to: &mut [u8]| unsafe {
                 copy::near(to.as_mut_ptr(), piece.at, to.len().min(n as usize));
             };
-            match self.pair.post_filled(n, target, None, token, fill) {
+            match self.pair.post_filled(target, None, token, fill) {
                 Ok(()) => self.outstanding += 1,
                 // Its end will be polled.
                 Err(PostError::Ended) => {}

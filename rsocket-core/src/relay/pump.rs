@@ -483,7 +483,7 @@ impl<Q: QueuePair> Pump<Q> {
                     let fill = |to: &mut [u8]| unsafe {
                         copy::near(to.as_mut_ptr(), at, to.len().min(n as usize));
                     };
-                    match self.pair.post_filled(n, post.target, Some(post.word), post.token, fill) {
+                    match self.pair.post_filled(post.target, Some(post.word), post.token, fill) {
                         Ok(()) => {
                             self.outstanding += 1;
                             self.carried.0 += u64::from(n);

@@ -214,10 +214,9 @@ impl<Q: QueuePair> Pump<Q> {
             return 0;
         }
         let Some(post) = self.stream.next_whole(len) else { return 0 };
+        let bytes = core::ptr::slice_from_raw_parts(short.iov_base.cast(), len as usize);
         // SAFETY: the buffer is readable for `len` bytes, as the program vouched.
-        let done = unsafe {
-            self.pair.post_at_once(short.iov_base.cast(), len, post.target, post.word, post.token)
-        };
+        let done = unsafe { self.pair.post_at_once(bytes, post.target, post.word, post.token) };
         if let Err(e) = done {
             self.refused(e);
             return 0;
@@ -263,13 +262,7 @@ impl<Q: QueuePair> Pump<Q> {
                     true
                 });
             };
-            match self.pair.post_filled(
-                post.target.len,
-                post.target,
-                Some(post.word),
-                post.token,
-                fill,
-            ) {
+            match self.pair.post_filled(post.target, Some(post.word), post.token, fill) {
                 Ok(()) => {
                     self.outstanding += 1;
                     self.carried.0 += n as u64;

@@ -92,13 +92,12 @@ impl QueuePair for End {
     }
     fn post_filled(
         &mut self,
-        len: u32,
         target: Sge,
         word: Option<Word>,
         token: u64,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), PostError> {
-        self.with(|pair| pair.post_filled(len, target, word, token, fill))
+        self.with(|pair| pair.post_filled(target, word, token, fill))
     }
     fn each_chunk(
         &self,

@@ -462,13 +462,12 @@ impl QueuePair for RdmaPair {
 
     fn post_filled(
         &mut self,
-        len: u32,
         target: Sge,
         word: Option<Word>,
         token: u64,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), PostError> {
-        self.filled(len, target, word, token, fill)
+        self.filled(target, word, token, fill)
     }
 
     fn most_at_once(&self) -> u32 {
@@ -477,16 +476,15 @@ impl QueuePair for RdmaPair {
 
     unsafe fn post_at_once(
         &mut self,
-        at: *const u8,
-        len: u32,
+        from: *const [u8],
         target: Sge,
         word: Word,
         token: u64,
     ) -> Result<(), PostError> {
-        if len == 0 || len > self.inline {
+        if from.len() == 0 || from.len() > self.inline as usize {
             return Err(PostError::Unsupported);
         }
-        self.at_once(at, len, target, word, token)
+        self.at_once(from, target, word, token)
     }
 
     fn poll(&mut self, into: &mut [Completion]) -> usize {

@@ -176,12 +176,12 @@ impl RdmaPair {
 
     pub(super) fn filled(
         &mut self,
-        len: u32,
         target: Sge,
         word: Option<Word>,
         token: u64,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), PostError> {
+        let len = target.len;
         if len == 0 {
             fill(&mut []);
             return match word {
@@ -206,13 +206,12 @@ impl RdmaPair {
     #[inline(always)]
     pub(super) fn at_once(
         &mut self,
-        at: *const u8,
-        len: u32,
+        from: *const [u8],
         target: Sge,
         word: Word,
         token: u64,
     ) -> Result<(), PostError> {
-        let bytes = Bytes::Inline(at, len);
+        let bytes = Bytes::Inline(from.cast(), from.len() as u32);
         let mode = self.device.mode();
         self.ready_for(mode.cost(true).into())?;
         match mode {
