@@ -30,7 +30,6 @@ const LONG: &[&str] = &[
     "arenas::adopt",
     "life::end",
     "link::begin",
-    "pair::new",
     "pairing::begin",
     "pump::forward",
     "pump::poll",

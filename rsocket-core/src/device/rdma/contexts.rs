@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use super::ffi::{self, Loaded};
 use super::gate::{self, Inside};
 use super::{CmError, refused};
+use crate::errno::Errno;
 use crate::proto::control::Mode;
 use crate::sys;
 
@@ -192,6 +193,18 @@ unsafe impl Sync for Channel {}
 unsafe impl Send for Channel {}
 
 impl Channel {
+    /// A new one, unless events are to come from a source of the same device.
+    pub(super) fn unless_shared(
+        source: Option<&EventSource>,
+        device: &'static Device,
+    ) -> Result<Option<Self>, CmError> {
+        match source {
+            None => Ok(Some(Self::open(device)?)),
+            Some(source) if core::ptr::eq(source.device(), device) => Ok(None),
+            Some(_) => Err(CmError::Os(Errno::INVAL)),
+        }
+    }
+
     /// A new one, non-blocking.
     pub(super) fn open(device: &'static Device) -> Result<Self, CmError> {
         let f = &device.loaded.table;

@@ -157,6 +157,28 @@ fn clipped(value: u16, most: u32) -> u16 {
     u16::try_from(most).unwrap_or(u16::MAX).min(value).max(1)
 }
 
+/// How many posts and receives a pair has, as far as its device allows.
+struct Queues {
+    send_queue: u16,
+    receive_queue: u16,
+    /// Receives beyond the queue.
+    spare: u16,
+}
+
+impl Queues {
+    fn of(params: &PairParams, device: &Device) -> Self {
+        let limits = &device.limits;
+        let receive_queue = clipped(params.receive_queue, limits.queue.min(limits.completions / 4));
+        let most = limits.queue.min(limits.completions / 2) - u32::from(receive_queue).min(1);
+        let spare = most.saturating_sub(u32::from(receive_queue)).min(params.spare_receives.into());
+        Self {
+            send_queue: clipped(params.send_queue, limits.queue.min(limits.completions / 2)),
+            receive_queue,
+            spare: spare as u16,
+        }
+    }
+}
+
 /// What a refusal to pin `needed` bytes means.
 fn unpinned(e: Errno, needed: u64) -> CmError {
     match memory_limit(needed) {
@@ -168,26 +190,15 @@ fn unpinned(e: Errno, needed: u64) -> CmError {
 impl RdmaPair {
     pub(super) fn new(id: Arc<Identifier>, params: &PairParams) -> Result<Self, CmError> {
         let device = id.device()?.ok_or(CmError::Os(Errno::NOTCONN))?;
-        let send_queue =
-            clipped(params.send_queue, device.limits.queue.min(device.limits.completions / 2));
-        let receive_queue =
-            clipped(params.receive_queue, device.limits.queue.min(device.limits.completions / 4));
-        let most = device.limits.queue.min(device.limits.completions / 2)
-            - u32::from(receive_queue).min(1);
-        let spare =
-            u32::from(params.spare_receives).min(most.saturating_sub(u32::from(receive_queue)));
-        let receives = u32::from(receive_queue) + spare;
+        let Queues { send_queue, receive_queue, spare } = Queues::of(params, device);
+        let receives = u32::from(receive_queue) + u32::from(spare);
         // A ring of no lines could carry nothing where there is no inline data.
         let staging = params.staging.max(4096);
         let domain = Domain::new(device)?;
         let pinned = |len: u32, access| {
             Region::new(&domain, len, access).map_err(|e| unpinned(e, u64::from(len)))
         };
-        let channel = match params.events {
-            None => Some(Channel::open(device)?),
-            Some(source) if core::ptr::eq(source.device(), device) => None,
-            Some(_) => return Err(CmError::Os(Errno::INVAL)),
-        };
+        let channel = Channel::unless_shared(params.events, device)?;
         let mut pair = Self {
             regions: Vec::with_capacity(4),
             exposed: Vec::new(),
@@ -216,9 +227,9 @@ impl RdmaPair {
             completed: 0,
             unreported: 0,
             receive_queue,
-            spare: spare as u16,
+            spare,
             reported: 0,
-            owed: spare as u16,
+            owed: spare,
             received: 0,
             ready: VecDeque::with_capacity(usize::from(send_queue) + receives as usize + 1),
         };
