@@ -34,7 +34,6 @@ const LONG: &[&str] = &[
     "pump::forward",
     "pump::poll",
     "rdma::dial",
-    "ready::look_closely",
     "rendezvous::receive_once",
     "service::look",
     "service::on_request",

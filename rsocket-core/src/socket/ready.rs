@@ -32,6 +32,20 @@ pub struct Look {
     pub ask: Events,
 }
 
+impl Default for Look {
+    /// Nothing.
+    fn default() -> Self {
+        Self { ready: Events::empty(), ask: Events::empty() }
+    }
+}
+
+impl Look {
+    fn add(&mut self, other: Self) {
+        self.ready |= other.ready;
+        self.ask |= other.ask;
+    }
+}
+
 /// Whether the window has something for the receiver.
 #[inline]
 pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
@@ -162,133 +176,144 @@ pub(super) fn look_again(id: SlotId, s: &Slot, fd: RawFd) -> Look {
 }
 
 fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
+    if let Some(look) = decided(id, s, fd, bring) {
+        return look;
+    }
+    pairing::advance(id, s, fd);
+    let ends = link::ends(s);
+    if let Some(e) = ends.as_ref().filter(|_| fd >= 0) {
+        hand_over(id, s, fd, e);
+    }
+    let (receive_mode, send_mode) = (s.receive_mode(), s.send_mode());
+    // Whoever set the modes gave it the window before: another thread may have done both since.
+    let ends = ends.or_else(|| link::ends(s));
+    let mut look = Look::default();
+    if pending::is_kernels(s) {
+        look.ready |= Events::IN | Events::OUT | Events::ERR;
+    }
+    match receive_mode {
+        ReceiveMode::Device => look.add(received(id, s, fd, ends.as_ref())),
+        ReceiveMode::Acknowledged => look.add(before_the_cut(s, fd, ends.as_ref())),
+        ReceiveMode::Kernel | ReceiveMode::Asked | ReceiveMode::Returned => look.ask |= Events::IN,
+    }
+    if s.has(flag::PEER_FIN) && !s.has(flag::RELAYED) && !look.ready.contains(Events::RDHUP) {
+        // TCP has said it before the device does, if that ever does: a killed peer says nothing
+        // there.
+        look.ask |= Events::RDHUP;
+    }
+    let strict = s.has(flag::STRICT);
+    match send_mode {
+        SendMode::Device => look.add(sendable(s, fd, ends.as_ref())),
+        SendMode::Kernel | SendMode::Asked if strict => match s.phase() {
+            Phase::Paired if send_mode == SendMode::Asked => look.ready |= Events::OUT,
+            _ => look.ready |= verdict::ready(s, fd),
+        },
+        SendMode::Kernel | SendMode::Asked | SendMode::Returned => look.ask |= Events::OUT,
+    }
+    if strict && s.phase() == Phase::Unconnected {
+        look.ask |= Events::IN | Events::OUT;
+    }
+    if s.has(flag::CONNECT_NEWS) && verdict::tells_connected(s) {
+        look.ask |= Events::OUT;
+    }
+    look
+}
+
+/// The look at a connection whose directions do not count: it is broken, not one yet, or no more.
+/// A relay brings what there is, if it is to `bring`.
+fn decided(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Option<Look> {
+    let all = Events::IN | Events::OUT | Events::ERR | Events::HUP;
+    let says = |ready| Some(Look { ready, ask: Events::empty() });
     if s.has(flag::BROKEN) {
-        return Look {
-            ready: Events::IN | Events::OUT | Events::ERR | Events::HUP,
-            ask: Events::empty(),
-        };
+        return says(all);
     }
     if !fork_safe::settle(id, s, fd, fork_safe::Use::Look) {
-        return Look { ready: Events::empty(), ask: fork_safe::ask(s) };
+        return Some(Look { ready: Events::empty(), ask: fork_safe::ask(s) });
     }
     if s.has(flag::RELAYED) {
         if s.has(flag::PENDING) {
-            return Look { ready: Events::empty(), ask: Events::empty() };
+            return says(Events::empty());
         }
         if s.has(flag::UNREACHED) {
-            let ready = Events::IN | Events::OUT | Events::ERR | Events::HUP;
-            return Look { ready, ask: Events::empty() };
+            return says(all);
         }
         if bring {
             relay::pump(s);
         }
     }
-    if s.has(flag::LOST) {
-        let ready = Events::IN | Events::OUT | Events::RDHUP | Events::ERR | Events::HUP;
-        return Look { ready, ask: Events::empty() };
+    if s.has(flag::LOST) { says(all | Events::RDHUP) } else { None }
+}
+
+/// The steps of a handover that are due on this side, and need nobody who sends or receives.
+fn hand_over(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
+    if marks::is_asked_back(&ends.outgoing) {
+        detach::serve_return(id, s, fd, ends);
     }
-    pairing::advance(id, s, fd);
-    let mut ready = Events::empty();
-    let mut ask = Events::empty();
-    let strict = s.has(flag::STRICT);
-    let ends = link::ends(s);
-    if let Some(e) = &ends
-        && marks::is_asked_back(&e.outgoing)
-        && fd >= 0
-    {
-        detach::serve_return(id, s, fd, e);
+    if marks::end(&ends.incoming).is_some() {
+        receive::follow_back(id, s, fd, ends);
     }
-    if let Some(e) = &ends
-        && marks::end(&e.incoming).is_some()
-        && fd >= 0
-    {
-        receive::follow_back(id, s, fd, e);
+    if s.has(flag::FIN_FIRST) && s.receive_mode() == ReceiveMode::Acknowledged {
+        receive::pass_the_cut(s, fd, ends);
     }
-    if let Some(e) = &ends
-        && s.has(flag::FIN_FIRST)
-        && s.receive_mode() == ReceiveMode::Acknowledged
-        && fd >= 0
-    {
-        receive::pass_the_cut(s, fd, e);
+}
+
+/// What there is to receive from the device, and of its end.
+fn received(id: SlotId, s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
+    let mut look = Look::default();
+    let here = ends.is_none_or(|e| data_waiting(s, e));
+    let mark = |e| only_the_mark(id, s, fd, e);
+    let awaited = || !s.has(flag::READ_SHUT | flag::ENDED) && rest::is_awaited(s, fd, ends);
+    if here && (ends.is_some_and(mark) || awaited()) {
+        look.ask |= Events::IN;
+    } else if here || s.has(flag::READ_SHUT) {
+        look.ready |= Events::IN;
     }
-    let (receive_mode, send_mode) = (s.receive_mode(), s.send_mode());
-    // Whoever set the modes gave it the window before: another thread may have done both since.
-    let ends = ends.or_else(|| link::ends(s));
-    if pending::is_kernels(s) {
-        ready |= Events::IN | Events::OUT | Events::ERR;
-    }
-    match receive_mode {
-        ReceiveMode::Device => {
-            let here = ends.as_ref().is_none_or(|e| data_waiting(s, e));
-            let mark = |e| only_the_mark(id, s, fd, e);
-            let awaited =
-                || !s.has(flag::READ_SHUT | flag::ENDED) && rest::is_awaited(s, fd, ends.as_ref());
-            if here && (ends.as_ref().is_some_and(mark) || awaited()) {
-                ask |= Events::IN;
-            } else if here || s.has(flag::READ_SHUT) {
-                ready |= Events::IN;
-            }
-            ready |= shut_here(s);
-            // Both directions have ended. A relay's FIN, by which the kernel would know, comes a
-            // moment later.
-            if s.has(flag::WRITE_SHUT) {
-                if s.has(flag::ENDED) || ends.as_ref().is_some_and(|e| end_is_ahead(s, e)) {
-                    ready |= Events::IN | Events::RDHUP | Events::HUP;
-                }
-            } else if s.has(flag::ENDED) || ends.as_ref().is_some_and(|e| end_is_next(s, e)) {
-                ready |= Events::IN | Events::RDHUP;
-            }
+    look.ready |= shut_here(s);
+    // Both directions have ended. A relay's FIN, by which the kernel would know, comes a moment
+    // later.
+    if s.has(flag::WRITE_SHUT) {
+        if s.has(flag::ENDED) || ends.is_some_and(|e| end_is_ahead(s, e)) {
+            look.ready |= Events::IN | Events::RDHUP | Events::HUP;
         }
-        ReceiveMode::Acknowledged => {
-            let relay_says = s.has(flag::FIN_FIRST) && ends.is_some();
-            if !relay_says {
-                // Before the cut the kernel knows, even if the window has its first bytes already.
-                ask |= Events::IN;
-            }
-            let next = |e| {
-                data_waiting(s, e) && receive::at_the_cut(s, fd, e) || rest::is_enough(s, fd, e)
-            };
-            if ends.as_ref().is_some_and(next) {
-                ready |= Events::IN;
-            }
-            if let Some(e) = &ends {
-                ready |= beside::ready(s, e);
-            }
-        }
-        ReceiveMode::Kernel | ReceiveMode::Asked | ReceiveMode::Returned => ask |= Events::IN,
+    } else if s.has(flag::ENDED) || ends.is_some_and(|e| end_is_next(s, e)) {
+        look.ready |= Events::IN | Events::RDHUP;
     }
-    if s.has(flag::PEER_FIN) && !s.has(flag::RELAYED) && !ready.contains(Events::RDHUP) {
-        // TCP has said it before the device does, if that ever does: a killed peer says nothing
-        // there.
-        ask |= Events::RDHUP;
+    look
+}
+
+/// What there is to receive while TCP has the next bytes and the window those behind them.
+fn before_the_cut(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
+    let mut look = Look::default();
+    let relay_says = s.has(flag::FIN_FIRST) && ends.is_some();
+    if !relay_says {
+        // Before the cut the kernel knows, even if the window has its first bytes already.
+        look.ask |= Events::IN;
     }
-    match send_mode {
-        SendMode::Device => {
-            let room = ends.as_ref().is_none_or(|e| room_waiting(s, e));
-            // After FIN there may be nobody left to make room.
-            let over = || s.has(flag::WRITE_SHUT) || s.has(flag::PEER_FIN) && reader::check(s, fd);
-            if room || s.has(flag::PEER_GONE) || over() {
-                ready |= Events::OUT;
-            }
-            let closed = || ends.as_ref().is_some_and(|e| marks::receiver_closed(&e.outgoing));
-            if !s.has(flag::RELAYED) && (s.has(flag::PEER_GONE) || closed()) {
-                // What is sent now brings a reset, which must be seen beside all that is ready.
-                ask |= Events::IN | Events::OUT;
-            }
-        }
-        SendMode::Kernel | SendMode::Asked if strict => match s.phase() {
-            Phase::Paired if send_mode == SendMode::Asked => ready |= Events::OUT,
-            _ => ready |= verdict::ready(s, fd),
-        },
-        SendMode::Kernel | SendMode::Asked | SendMode::Returned => ask |= Events::OUT,
+    let next = |e| data_waiting(s, e) && receive::at_the_cut(s, fd, e) || rest::is_enough(s, fd, e);
+    if ends.is_some_and(next) {
+        look.ready |= Events::IN;
     }
-    if strict && s.phase() == Phase::Unconnected {
-        ask |= Events::IN | Events::OUT;
+    if let Some(e) = ends {
+        look.ready |= beside::ready(s, e);
     }
-    if s.has(flag::CONNECT_NEWS) && verdict::tells_connected(s) {
-        ask |= Events::OUT;
+    look
+}
+
+/// Whether the device takes something, and whether anybody reads it.
+fn sendable(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
+    let mut look = Look::default();
+    let room = ends.is_none_or(|e| room_waiting(s, e));
+    // After FIN there may be nobody left to make room.
+    let over = || s.has(flag::WRITE_SHUT) || s.has(flag::PEER_FIN) && reader::check(s, fd);
+    if room || s.has(flag::PEER_GONE) || over() {
+        look.ready |= Events::OUT;
     }
-    Look { ready, ask }
+    let closed = || ends.is_some_and(|e| marks::receiver_closed(&e.outgoing));
+    if !s.has(flag::RELAYED) && (s.has(flag::PEER_GONE) || closed()) {
+        // What is sent now brings a reset, which must be seen beside all that is ready.
+        look.ask |= Events::IN | Events::OUT;
+    }
+    look
 }
 
 /// What this side's own shutdown says, which nobody need ask the kernel about. (A relay's end may
