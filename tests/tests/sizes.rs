@@ -33,7 +33,6 @@ const LONG: &[&str] = &[
     "pairing::begin",
     "pump::forward",
     "pump::poll",
-    "rdma::dial",
     "rendezvous::receive_once",
     "service::look",
     "service::on_request",

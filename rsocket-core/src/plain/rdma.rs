@@ -341,6 +341,21 @@ fn disconnect(s: &Slot, fd: RawFd) {
     loopback::untie(fd);
 }
 
+/// The manager's name for the connection: that of a bound socket, or a new one.
+fn identifier(bound: Option<Connection>, relay: &Relay, fd: RawFd) -> Result<rdma::CmId, Errno> {
+    let cm = match bound {
+        Some(bound) => bound.into_id()?,
+        None => service::new_id(relay.key())?,
+    };
+    let tos = options(fd).type_of_service;
+    if tos != 0
+        && let Err(e) = cm.set_type_of_service(tos)
+    {
+        crate::log_info!("no type of service {}: errno {}", tos, e.errno().0);
+    }
+    Ok(cm)
+}
+
 /// Begins to connect. If that fails, the socket is as before; but a name that it had may be lost.
 fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
     service::start()?;
@@ -365,8 +380,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
     };
     // Nothing is ready before the connection stands; only then may anybody see that it is relayed.
     s.set(flag::PENDING | flag::CONNECTING);
-    let (record, window) = (claim.record, claim.window);
-    if let Err(e) = connection::enter(id, s, record, window, flag::CONNECTING) {
+    if let Err(e) = connection::enter(id, s, claim.record, claim.window, flag::CONNECTING) {
         port.close();
         ends::close(end);
         disconnect(s, fd);
@@ -375,35 +389,17 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
     s.names.get(1).iter().for_each(|name| name.set(Some(*to)));
     s.timers.learn(fd);
     belong(s, relay);
-    let begun = service::with_news(relay, |place| {
-        let cm = match place.take() {
-            Some(bound) => bound.into_id(),
-            None => service::new_id(relay.key()),
-        };
-        match cm {
-            Ok(cm) => {
-                let tos = options(fd).type_of_service;
-                if tos != 0
-                    && let Err(e) = cm.set_type_of_service(tos)
-                {
-                    crate::log_info!("no type of service {}: errno {}", tos, e.errno().0);
-                }
-                s.sizes.queues_have(MIN_QUEUE);
-                *place = Some(Connection::dial(
-                    relay.key(),
-                    cm,
-                    (id, s),
-                    *to,
-                    shape(s),
-                    (claim, port, end),
-                ));
-                Ok(())
-            }
-            Err(e) => {
-                port.close();
-                ends::close(end);
-                Err(e)
-            }
+    let begun = service::with_news(relay, |place| match identifier(place.take(), relay, fd) {
+        Ok(cm) => {
+            s.sizes.queues_have(MIN_QUEUE);
+            *place =
+                Some(Connection::dial(relay.key(), cm, (id, s), *to, shape(s), (claim, port, end)));
+            Ok(())
+        }
+        Err(e) => {
+            port.close();
+            ends::close(end);
+            Err(e)
         }
     });
     begun.unwrap_or(Err(Errno::AGAIN)).inspect_err(|_| {
