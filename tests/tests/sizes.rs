@@ -28,7 +28,6 @@ const CRATES: [&str; 7] = [
 /// Functions above [`SCREEN`].
 const LONG: &[&str] = &[
     "arenas::adopt",
-    "life::end",
     "link::begin",
     "pairing::begin",
     "pump::forward",

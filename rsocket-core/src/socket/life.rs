@@ -235,31 +235,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     pairing::ended(s);
     crate::tap::over(id, s);
     crate::plain::rdma::closing(id, s, fd);
-    let mut window = None;
-    if link::has_window(s) {
-        detach::tail_or_reset(id, s, fd);
-        if unread_at_close(s) {
-            // The kernel resets a connection that is closed with unread bytes, and so do we. A
-            // reset drops what was not sent.
-            kernel::push(fd);
-            kernel::reset_on_close(fd);
-            relay::reset(s, false);
-        } else if s.has(flag::RELAYED)
-            && let Some(seconds) = kernel::linger(fd)
-        {
-            // In shared memory what was sent is the peer's already, and a reset is the kernel's.
-            match seconds {
-                0 => relay::reset(s, true),
-                _ => relay::linger(s, seconds.unsigned_abs()),
-            }
-        }
-        window = link::part(s);
-    } else if s.has(flag::RSOCKET) && !s.has(flag::DATAGRAM) {
-        // The peer must see the end of the connection before the end of the pairing.
-        kernel::shut_sending(fd);
-    } else if verdict::is_cut_short(s) {
-        kernel::reset_on_close(fd);
-    }
+    let window = take_leave(id, s, fd);
     pairing::forget(s);
     fork_safe::forget(s);
     // Calls that go on find that it is not theirs.
@@ -280,6 +256,36 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     if !busy {
         family::give_back(id);
     }
+}
+
+/// The peer hears of the end, by TCP or by the window, which this side then has no more.
+fn take_leave(id: SlotId, s: &Slot, fd: RawFd) -> Option<link::Parted> {
+    if link::has_window(s) {
+        detach::tail_or_reset(id, s, fd);
+        if unread_at_close(s) {
+            // The kernel resets a connection that is closed with unread bytes, and so do we. A
+            // reset drops what was not sent.
+            kernel::push(fd);
+            kernel::reset_on_close(fd);
+            relay::reset(s, false);
+        } else if s.has(flag::RELAYED)
+            && let Some(seconds) = kernel::linger(fd)
+        {
+            // In shared memory what was sent is the peer's already, and a reset is the kernel's.
+            match seconds {
+                0 => relay::reset(s, true),
+                _ => relay::linger(s, seconds.unsigned_abs()),
+            }
+        }
+        return link::part(s);
+    }
+    if s.has(flag::RSOCKET) && !s.has(flag::DATAGRAM) {
+        // The peer must see the end of the connection before the end of the pairing.
+        kernel::shut_sending(fd);
+    } else if verdict::is_cut_short(s) {
+        kernel::reset_on_close(fd);
+    }
+    None
 }
 
 fn unread_at_close(s: &Slot) -> bool {
