@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use super::call::Call;
 use super::cut::bytes_ahead;
 use super::guard::RecvGuard;
-use super::receive::{Got, broken, copying, from_device, from_kernel, placer, take_messages};
+use super::receive::{Got, after_the_cut, broken, copying, from_kernel, placer, take_messages};
 use super::room::follow_up;
 use super::vectors::Cursor;
 use super::{beside, pending};
@@ -81,7 +81,7 @@ pub(super) fn up_to_the_cut(
     }
     stats::add(Counter::SwitchedReceiving, 1);
     if to.done() == before {
-        return from_device(guard, call, to);
+        return after_the_cut(guard, call, to);
     }
     // A read that leaves room in its buffers has found all there was, for whoever waits for edges.
     let mut taking = guard.receiver().take();

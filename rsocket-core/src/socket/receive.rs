@@ -211,7 +211,7 @@ pub(super) fn attempt(
     let got = match before {
         _ if patience.cut_short() => Err(Errno::INTR),
         ReceiveMode::Asked | ReceiveMode::Acknowledged => switching(&mut guard, call, to),
-        ReceiveMode::Device => from_device(&mut guard, call, to),
+        ReceiveMode::Device => after_the_cut(&mut guard, call, to),
         ReceiveMode::Kernel | ReceiveMode::Returned => by_kernel(s, fd, to, flags),
     };
     if flags & libc::MSG_WAITALL != 0 {
@@ -362,15 +362,25 @@ fn at_a_glance(guard: &RecvGuard<'_>, call: &Call<'_>, to: &mut Cursor<'_>) -> O
 }
 
 /// After the cut: the device has the bytes.
-pub(super) fn from_device(
+#[inline(always)]
+pub(super) fn after_the_cut(
+    guard: &mut RecvGuard<'_>,
+    call: &Call<'_>,
+    to: &mut Cursor<'_>,
+) -> Result<Got, Errno> {
+    match at_a_glance(guard, call, to) {
+        Some(got) => Ok(got),
+        None => from_device(guard, call, to),
+    }
+}
+
+/// The same, where a glance has not told.
+fn from_device(
     guard: &mut RecvGuard<'_>,
     call: &Call<'_>,
     to: &mut Cursor<'_>,
 ) -> Result<Got, Errno> {
     let (s, ends, Call { fd, flags, .. }) = (guard.s, guard.ends, *call);
-    if let Some(got) = at_a_glance(guard, call, to) {
-        return Ok(got);
-    }
     let mut taking = guard.receiver().take();
     let copying = copying(s, flags);
     let placer = placer(call, ends);
@@ -547,6 +557,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
 
 /// What most looks of a receiver that spins find: nothing came, nothing is owed, nothing has
 /// changed. The long way would find the same, and copy the state for it.
+#[inline(always)]
 pub(super) fn quiet(guard: &RecvGuard<'_>) -> bool {
     let (s, ends, state) = (guard.s, guard.ends, guard.view());
     state.ended == 0
