@@ -11,7 +11,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rsocket_core::attach::link;
 use rsocket_core::attach::rendezvous::{self, Channel, Offer};
-use rsocket_core::attach::trust::Tuple;
 use rsocket_core::attach::{marks, pairing};
 use rsocket_core::conn::arena_record;
 use rsocket_core::conn::family;
@@ -21,6 +20,7 @@ use rsocket_core::device::shm::channel::Beyond;
 use rsocket_core::errno::Errno;
 use rsocket_core::host::counters;
 use rsocket_core::host::events::Events;
+use rsocket_core::host::tuple::Tuple;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket::{ready, receive, send};
 use rsocket_core::stats::{self, Counter};

@@ -58,8 +58,9 @@ const ROOMS: [&str; 31] = [
 const UP: [(&str, &str, usize); 12] = [
     ("attach", "relay", 4),
     ("attach", "socket", 13),
+    ("conn", "attach", 1),
     ("datagram", "plain", 2),
-    ("live", "attach", 2),
+    ("live", "attach", 1),
     ("relay", "fork_safe", 4),
     ("relay", "socket", 4),
     ("socket", "datagram", 2),
@@ -67,7 +68,6 @@ const UP: [(&str, &str, usize); 12] = [
     ("socket", "placement", 5),
     ("socket", "plain", 2),
     ("socket", "succession", 4),
-    ("conn", "attach", 1),
 ];
 
 /// The largest circle of files in a crate, by its number of files. There is none beside it.

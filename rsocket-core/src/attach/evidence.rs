@@ -23,10 +23,11 @@ use super::meet::{offers, offsets, place};
 use super::proof::Proof;
 use super::proving::{self, FirstWord, Secret, State};
 use super::rendezvous::{self, Channel};
-use super::trust::{self, Owner, Tuple};
+use super::trust::{self, Owner};
 use crate::config::policy;
 use crate::conn::slot::{Slot, flag};
 use crate::host::trial;
+use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_asked};
 use crate::sys;
 

@@ -14,7 +14,6 @@ use super::link;
 use super::marks;
 use super::pairing;
 use super::retry;
-use super::trust::{End, Tuple};
 use super::witness::{Proof, Who};
 use crate::config::policy;
 use crate::conn::family;
@@ -28,6 +27,7 @@ use crate::relay::beside;
 use crate::socket::{guard, pending, send};
 use crate::stats::{self, Counter};
 
+use crate::host::tuple::{End, Tuple};
 use crate::sys;
 
 /// Times that a peer is asked before the connection stays on TCP.

@@ -18,8 +18,9 @@ use super::meet::offers;
 use super::proof;
 use super::proving;
 use super::rendezvous::{Channel, Offer};
-use super::trust::{self, Owner, Tuple};
+use super::trust::{self, Owner};
 use crate::conn::slot::Slot;
+use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_asked, refused};
 use crate::stats::{self, Counter};
 

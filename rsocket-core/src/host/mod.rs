@@ -14,3 +14,4 @@ pub(crate) mod raw;
 mod status;
 pub mod tcp_state;
 pub mod trial;
+pub mod tuple;

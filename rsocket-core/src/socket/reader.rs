@@ -18,8 +18,8 @@ use super::ready;
 use crate::attach::{link, marks, trust};
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, flag};
-use crate::host::events::Events;
 use crate::host::kernel;
+use crate::host::{events::Events, tuple};
 use crate::sys;
 
 /// How soon a sender that waits for room looks again whether a half-closed peer is still there.
@@ -92,7 +92,7 @@ pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
     if link::is_far(s) {
         return left_silently(s, revents) || !link::peer_lives(s);
     }
-    let Some(tuple) = trust::Tuple::of(fd) else { return true };
+    let Some(tuple) = tuple::Tuple::of(fd) else { return true };
     match trust::peer_of(fd, &tuple) {
         Ok(Some(owner)) => !owner.is_alive(),
         Ok(None) => true,

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use super::waits;
-use crate::attach::trust::{self, Tuple};
+use crate::attach::trust;
 use crate::attach::{link, pairing};
 use crate::config::policy;
 use crate::conn::family;
@@ -21,6 +21,7 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::host::kernel;
+use crate::host::tuple::Tuple;
 use crate::sys;
 
 /// In [`Slot::waiting_since`]: it has been said that the wait was too long, or in vain.
