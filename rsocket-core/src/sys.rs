@@ -18,6 +18,7 @@ pub mod settle;
 pub(crate) mod small_file;
 pub(crate) mod text;
 pub mod unlocked;
+pub mod vectors;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};

@@ -57,12 +57,12 @@ const ROOMS: [&str; 31] = [
 /// Arrows that point up, and how many names they bring.
 const UP: [(&str, &str, usize); 12] = [
     ("attach", "relay", 4),
-    ("attach", "socket", 13),
+    ("attach", "socket", 10),
     ("conn", "attach", 1),
     ("datagram", "plain", 2),
     ("live", "attach", 1),
     ("relay", "fork_safe", 4),
-    ("relay", "socket", 4),
+    ("relay", "socket", 2),
     ("socket", "datagram", 2),
     ("socket", "fork_safe", 6),
     ("socket", "placement", 5),

@@ -9,6 +9,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::guard;
 use super::link::{self, Ends};
 use super::{awaited, cause, marks, pairing};
 use crate::config::policy;
@@ -23,7 +24,7 @@ use crate::errno::Errno;
 use crate::host::counters;
 use crate::host::kernel;
 use crate::reason::Reason;
-use crate::socket::{guard, reader, receive, send, stand_in};
+use crate::socket::{reader, receive, send, stand_in};
 use crate::stats::{self, Counter};
 use crate::sys::sandbox;
 use crate::wire::word::{Message, Word};

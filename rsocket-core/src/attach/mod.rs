@@ -5,6 +5,7 @@ pub mod arenas;
 mod arenas_tests;
 pub mod awaited;
 pub mod cause;
+pub mod guard;
 pub mod hello;
 pub mod rendezvous;
 pub mod trust;

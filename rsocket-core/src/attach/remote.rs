@@ -10,6 +10,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::sync::atomic::{AtomicU8, Ordering, fence};
 
+use super::guard;
 use super::link;
 use super::marks;
 use super::pairing;
@@ -24,8 +25,8 @@ use crate::errno::Errno;
 use crate::live;
 use crate::reason::Reason;
 use crate::relay::beside;
-use crate::socket::{guard, pending, send};
 use crate::stats::{self, Counter};
+use crate::{conn::pending, socket::send};
 
 use crate::host::tuple::{End, Tuple};
 use crate::sys;

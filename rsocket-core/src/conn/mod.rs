@@ -19,6 +19,7 @@ pub mod migration;
 pub mod name;
 pub mod pace;
 pub mod parcels;
+pub mod pending;
 pub mod prefix;
 pub mod slot;
 pub mod tally;

@@ -129,7 +129,7 @@ pub struct Slot {
     pub tells_inq: AtomicU32,
     /// Time-outs that were set to less than nothing ([`crate::socket::timeout_set`]).
     pub unwaiting: AtomicU32,
-    /// The error that is still to be said, an errno ([`crate::socket::pending`]); 0 for none.
+    /// The error that is still to be said, an errno ([`crate::conn::pending`]); 0 for none.
     pub pending_error: AtomicI32,
     /// The first bytes that were sent and received over TCP, for an end on another host to know us
     /// by.

@@ -15,10 +15,10 @@ use crate::device::shm::bell;
 use crate::device::shm::copy::{CopyHint, out_of_window};
 use crate::errno::Errno;
 use crate::host::kernel;
-use crate::socket::vectors::Cursor;
 use crate::socket::wait;
 use crate::stats::{self, Counter, Transport};
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
+use crate::sys::vectors::Cursor;
 
 /// The longest sleep of a thread whose wake-up a relative by fork may take, or that has no bell, in
 /// nanoseconds.

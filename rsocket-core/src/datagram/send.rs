@@ -15,11 +15,11 @@ use crate::device::rdma::NotSent;
 use crate::device::shm::mailbox::Put;
 use crate::errno::Errno;
 use crate::host::kernel;
-use crate::socket::vectors::Cursor;
 use crate::socket::wait;
 use crate::stats::{self, Counter, Transport};
 use crate::sync::thread;
 use crate::sys;
+use crate::sys::vectors::Cursor;
 use crate::wire::datagram::{UdHeader, UdpOp};
 
 /// How often UDP is looked at by a sender that waits for an answer, in nanoseconds.

@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crate::attach::detach;
+use crate::attach::guard::SendGuard;
 use crate::attach::link::Ends;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::layout::PLACES;
@@ -15,8 +16,7 @@ use crate::device::shm::places::Header;
 use crate::errno::Errno;
 use crate::live::tally;
 use crate::reason::Reason;
-use crate::socket::guard::SendGuard;
-use crate::socket::vectors::Cursor;
+use crate::sys::vectors::Cursor;
 
 /// The most bytes of one piece: what was put is being placed while the rest is copied.
 const PIECE: usize = 64 * 1024;

@@ -31,9 +31,12 @@ use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::relay;
-use crate::socket::{send, vectors::Cursor, wait};
 use crate::sync::living;
 use crate::sys;
+use crate::{
+    socket::{send, wait},
+    sys::vectors::Cursor,
+};
 
 pub(crate) mod arrive;
 pub(crate) mod depart;

@@ -11,7 +11,7 @@ use crate::device::sim::Weather;
 use crate::errno::Errno;
 use crate::proto::control::Mode;
 use crate::socket::ready;
-use crate::socket::vectors::Cursor;
+use crate::sys::vectors::Cursor;
 
 fn vector(bytes: &mut [u8]) -> [libc::iovec; 1] {
     [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }]

@@ -8,18 +8,18 @@
 
 use std::os::fd::RawFd;
 
-use super::guard::RecvGuard;
-use super::pending;
 use super::receive::{Got, copying, from_kernel, take_messages};
-use super::vectors::Cursor;
+use crate::attach::guard::RecvGuard;
 use crate::attach::link::Ends;
 use crate::attach::marks;
+use crate::conn::pending;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::RecvState;
 use crate::errno::Errno;
 use crate::host::counters;
 use crate::host::kernel;
 use crate::sys;
+use crate::sys::vectors::Cursor;
 
 /// Whether the sender has gone back to TCP, and the window has no more than `state` has taken.
 pub(super) fn is_over(state: &RecvState, ends: &Ends) -> bool {

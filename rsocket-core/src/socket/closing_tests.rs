@@ -5,19 +5,20 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::guard::{RecvGuard, SendGuard};
 use super::receive::Got;
 use super::send::Into;
-use super::vectors::Cursor;
 use super::wait::Patience;
-use super::{life, pending, ready, receive, send};
+use super::{life, ready, receive, send};
+use crate::attach::guard::{RecvGuard, SendGuard};
 use crate::attach::{link, marks, remote};
 use crate::conn::family;
+use crate::conn::pending;
 use crate::conn::slot::flag;
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::plain;
 use crate::relay::pump_tests::program;
+use crate::sys::vectors::Cursor;
 
 /// Until the closing thread waits for the lock.
 fn until_closing(s: &super::Slot) {

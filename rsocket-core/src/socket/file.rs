@@ -8,8 +8,8 @@
 
 use std::os::fd::RawFd;
 
-use super::guard::SendGuard;
 use super::{reader, room, wait};
+use crate::attach::guard::SendGuard;
 use crate::attach::link;
 use crate::attach::marks;
 use crate::conn::machine::SendMode;

@@ -4,8 +4,8 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::guard::RecvGuard;
 use super::{inq, lent, own_waits, receive, stamps, verdict};
+use crate::attach::guard::RecvGuard;
 use crate::attach::{arenas, cause, detach, heirs, hello, link, pairing, remote, vault};
 use crate::config::policy;
 use crate::conn::family::{self, Left};

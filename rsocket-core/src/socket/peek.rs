@@ -7,13 +7,14 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::receive::{Got, attempt, unread};
-use super::vectors::{Cursor, Rest};
-use super::{gather, patience, pending, ready, wait};
+use super::{gather, patience, ready, wait};
+use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::host::kernel::{self, Ending};
 use crate::relay;
+use crate::sys::vectors::{Cursor, Rest};
 
 /// Peeks as recv(2) would, into buffers of at least one byte.
 ///

@@ -10,10 +10,11 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::Progress;
-use super::{beside, pending, reader, receive, rest, verdict, wait};
+use super::{beside, reader, receive, rest, verdict, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::{detach, marks, pairing, retry};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout::SLEEPERS;
 use crate::device::shm::park::{MARK_READY, Sleepers};

@@ -13,7 +13,6 @@ use super::boundary::{
 };
 use super::cut::bytes_ahead;
 pub(crate) use super::cut::{at_the_cut, pass_the_cut};
-use super::guard::RecvGuard;
 use super::peek::{nothing_wanted, peek};
 use super::returned::follow;
 pub(crate) use super::returned::follow_back;
@@ -23,11 +22,12 @@ pub use super::unread::unread;
 pub(crate) use super::unread::{
     ended_ahead, ended_behind, in_window, in_window_now, is_end, no_more_fits, reaches_low_water,
 };
-use super::vectors::Cursor;
-use super::{beside, pending, ready, straight, verdict, wait};
+use super::{beside, ready, straight, verdict, wait};
+use crate::attach::guard::RecvGuard;
 use crate::attach::link::{self, Ends};
 use crate::attach::{detach, marks, pairing};
 use crate::conn::machine::{ReceiveEvent, ReceiveMode};
+use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::{RecvState, Taking};
 use crate::device::shm::copy::CopyHint;
@@ -42,6 +42,7 @@ use crate::reason::Reason;
 use crate::relay;
 use crate::stats::{self, Counter};
 use crate::sys::sandbox;
+use crate::sys::vectors::Cursor;
 
 /// What one attempt brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,8 +6,8 @@
 
 use std::os::fd::RawFd;
 
-use super::guard::RecvGuard;
 use super::room::follow_up;
+use crate::attach::guard::RecvGuard;
 use crate::attach::link::Ends;
 use crate::attach::{cause, marks};
 use crate::conn::machine::ReceiveMode;

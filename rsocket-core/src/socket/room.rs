@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::guard::RecvGuard;
+use crate::attach::guard::RecvGuard;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::SendState;
 use crate::device::shm::layout::SEGMENTS;

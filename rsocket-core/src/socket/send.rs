@@ -7,13 +7,13 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::guard::SendGuard;
-use super::vectors::Cursor;
-use super::{pending, reader, room, straight, verdict, wait};
+use super::{reader, room, straight, verdict, wait};
 use crate::attach::detach::Scope;
+use crate::attach::guard::SendGuard;
 use crate::attach::link::{self, Ends};
 use crate::attach::{cause, detach, marks, pairing};
 use crate::conn::machine::{SendEvent, SendMode};
+use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::sender::PIECE;
 use crate::device::shm::channel::{LARGE, Refused, Sender};
@@ -27,6 +27,7 @@ use crate::live::tally;
 use crate::placement::depart;
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
+use crate::sys::vectors::Cursor;
 use crate::{fork_safe, live, relay};
 
 /// Where bytes go.

@@ -11,17 +11,18 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::file::{Step, fill};
-use super::guard::{RecvGuard, SendGuard};
 use super::room::follow_up;
 use super::send::{Into, open_large};
-use super::vectors::Cursor;
-use super::{Route, boundary, pending, reader, send, wait};
+use super::{Route, boundary, reader, send, wait};
+use crate::attach::guard::{RecvGuard, SendGuard};
 use crate::attach::link;
 use crate::attach::marks;
 use crate::conn::family;
 use crate::conn::machine::{ReceiveMode, SendMode};
+use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
+use crate::sys::vectors::Cursor;
 use crate::{relay, sys};
 
 /// As much of the stream as goes by way of memory of ours, where the channel is not all there is: a

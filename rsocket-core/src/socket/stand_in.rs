@@ -13,8 +13,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::io::FdFlags;
 use rustix::net::sockopt;
 
-use super::guard::RecvGuard;
 use super::splice::{Pipe, take_messages};
+use crate::attach::guard::RecvGuard;
 use crate::attach::link::Ends;
 use crate::attach::marks;
 use crate::conn::machine::ReceiveMode;

@@ -11,10 +11,9 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::guard::{RecvGuard, SendGuard};
 use super::patience::Patience;
-use super::vectors::Cursor;
 use super::{lent, ready, short, wait};
+use crate::attach::guard::{RecvGuard, SendGuard};
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -25,6 +24,7 @@ use crate::live::{self, layout::record};
 use crate::relay::{self, hearing::Hearing};
 use crate::stats::{self, Counter};
 use crate::sync::thread;
+use crate::sys::vectors::Cursor;
 
 /// With any of these set the bytes go by the window, or nowhere.
 const OTHERWISE: u32 = flag::UNCOMMON & !flag::RELAYED | flag::BESIDE;

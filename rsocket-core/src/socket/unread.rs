@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::cut::all_here;
-use super::guard::RecvGuard;
+use crate::attach::guard::RecvGuard;
 use crate::attach::link::{self, Ends};
 use crate::attach::{marks, pairing};
 use crate::conn::machine::ReceiveMode;

@@ -6,8 +6,8 @@
 
 use std::os::fd::RawFd;
 
-use super::guard::RecvGuard;
 use super::{receive, send_patiently};
+use crate::attach::guard::RecvGuard;
 use crate::attach::link;
 use crate::conn::family::slot;
 use crate::conn::machine::ReceiveMode;

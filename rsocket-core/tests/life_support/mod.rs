@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
+use rsocket_core::attach::guard;
 use rsocket_core::attach::{detach, marks};
 use rsocket_core::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use rsocket_core::conn::slot::{Slot, flag};
@@ -21,7 +22,6 @@ use rsocket_core::device::shm::copy::CopyHint;
 use rsocket_core::device::shm::direction::Direction;
 use rsocket_core::device::shm::layout;
 use rsocket_core::proto::{RecvHalf, RecvParams, SendHalf};
-use rsocket_core::socket::guard;
 use rsocket_core::sync::guarded::Held;
 use rsocket_core::sync::lock::{self, Os, Taken};
 use shuttle::sync::Arc;

@@ -8,7 +8,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::conn::slot::{Slot, flag};
+use super::slot::{Slot, flag};
 use crate::errno::Errno;
 
 /// Whether an error says that the connection itself has ended, and not that one call could not be

@@ -5,8 +5,8 @@
 //! has told the peer, so the state rolls forward; one that dies before the first has told nobody,
 //! so the old state stands (`life-of-a-connection §6`).
 
-use crate::attach::link::{self, Ends};
-use crate::attach::marks;
+use super::link::{self, Ends};
+use super::marks;
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::Slot;
 use crate::device::shm::channel::{Receiver, RecvState, SendState, Sender};
