@@ -55,14 +55,13 @@ const ROOMS: [&str; 31] = [
 ];
 
 /// Arrows that point up, and how many names they bring.
-const UP: [(&str, &str, usize); 12] = [
+const UP: [(&str, &str, usize); 11] = [
     ("attach", "relay", 4),
-    ("attach", "socket", 10),
+    ("attach", "socket", 6),
     ("conn", "attach", 1),
     ("datagram", "plain", 2),
     ("live", "attach", 1),
     ("relay", "fork_safe", 4),
-    ("relay", "socket", 2),
     ("socket", "datagram", 2),
     ("socket", "fork_safe", 6),
     ("socket", "placement", 5),
@@ -74,7 +73,7 @@ const UP: [(&str, &str, usize); 12] = [
 const CIRCLES: [(&str, usize); 7] = [
     ("rsocket-wire", 0),
     ("rsocket-stats", 0),
-    ("rsocket-core", 54),
+    ("rsocket-core", 51),
     ("rspreload", 0),
     ("rsocket-capi", 0),
     ("rsrun", 0),

@@ -16,10 +16,8 @@ use crate::config::policy;
 use crate::conn::family;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::shm::channel::banks::bank_start;
-use crate::device::shm::channel::{Beyond, RecvState, SendState};
-use crate::device::shm::direction::Direction;
-use crate::device::shm::layout;
+use crate::device::shm::channel::RecvState;
+use crate::device::shm::channel::banks::locate;
 use crate::errno::Errno;
 use crate::host::counters;
 use crate::host::kernel;
@@ -27,7 +25,6 @@ use crate::reason::Reason;
 use crate::socket::{reader, receive, send, stand_in};
 use crate::stats::{self, Counter};
 use crate::sys::sandbox;
-use crate::wire::word::{Message, Word};
 
 /// Ends the connection for both sides with `ECONNRESET`: an inconsistency after the switch. From
 /// now on this process attaches nothing more.
@@ -428,41 +425,6 @@ pub(crate) fn send_tail(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), E
         let v = libc::iovec { iov_base: base.cast(), iov_len: len as usize };
         kernel::send(fd, &[v], 0)?;
     }
-}
-
-/// Where the byte at stream position `at` lies in the window, and how many of its message follow.
-/// Walks back over the words that were published last: what is unread is still in the lane, and the
-/// buffers of a bank are filled round and round.
-#[must_use]
-pub fn locate(
-    state: &SendState,
-    outgoing: &Direction,
-    at: u64,
-    beyond: Beyond,
-) -> Option<(u64, u32)> {
-    let mut position = state.data_position;
-    let mut end = state.total();
-    let mut ends_of = [state.banks[0].total(), state.banks[1].total()];
-    for _ in 0..layout::DATA_RING {
-        position = position.wrapping_sub(1);
-        let Ok(Message::Data(word)) = Word(outgoing.poll_data(position)?).message() else {
-            continue;
-        };
-        let bank = usize::from(word & layout::LARGE_BANK != 0);
-        let len = word & !layout::LARGE_BANK;
-        let start = end.checked_sub(u64::from(len))?;
-        let bank_end = ends_of.get_mut(bank)?;
-        let first = bank_end.checked_sub(u64::from(len))?;
-        if start <= at {
-            let skip = at - start;
-            let size = beyond.bank_len(bank) as u64;
-            let left = u32::try_from(u64::from(len) - skip).ok()?;
-            return Some((bank_start(bank as u32) + (first + skip) % size, left));
-        }
-        end = start;
-        *bank_end = first;
-    }
-    None
 }
 
 /// Before others go on with the connection by TCP: they know nothing of a tail, and would send

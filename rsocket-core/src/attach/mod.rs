@@ -7,6 +7,7 @@ pub mod awaited;
 pub mod cause;
 pub mod guard;
 pub mod hello;
+pub mod io_uring;
 pub mod rendezvous;
 pub mod trust;
 

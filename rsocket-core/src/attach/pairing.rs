@@ -11,6 +11,7 @@ use std::os::fd::RawFd;
 use super::evidence::Peer;
 use super::greeting::{answer, finish, knock, knock_there};
 use super::held;
+use super::io_uring;
 use super::link;
 use super::meet::names::Name;
 use super::meet::{absent, offers, place};
@@ -20,9 +21,9 @@ use super::trust;
 use super::visitors;
 use super::{cause, detach, evidence, proving, remote, switch};
 use crate::config::policy;
-use crate::conn::family;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::{family, waited};
 use crate::errno::Errno;
 use crate::host::kernel;
 use crate::host::trial;
@@ -30,7 +31,7 @@ use crate::host::tuple::Tuple;
 use crate::host::{memory, raw};
 use crate::live;
 use crate::reason::{Reason, not_there, refused};
-use crate::socket::{own_waits, rings, verdict};
+use crate::socket::own_waits;
 use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sync::lock::Holding;
@@ -291,7 +292,7 @@ pub(super) fn permitted(s: &Slot) -> Result<(), Reason> {
         }
         return Err(Reason::Sandboxed);
     }
-    if rings::open() {
+    if io_uring::open() {
         return Err(Reason::IoUring);
     }
     if !sys::fd_margin() {
@@ -321,7 +322,7 @@ fn is_unseen(s: &Slot, fd: RawFd) -> bool {
 
 /// A connection ends: what kept it on TCP is counted, if nothing was yet.
 pub fn ended(s: &Slot) {
-    cause::at_the_end(s, verdict::is_overdue(s));
+    cause::at_the_end(s, waited::is_overdue(s));
 }
 
 fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {

@@ -20,6 +20,7 @@ use crate::config::policy;
 use crate::conn::family;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::watchers;
 use crate::device::shm::channel::Beyond;
 use crate::errno::Errno;
 use crate::live;
@@ -57,7 +58,7 @@ pub fn find_out() {
         || rustix::fs::access("/dev/infiniband/rdma_cm", rustix::fs::Access::WRITE_OK).is_ok();
     let yes = policy::rdma_allowed() && !policy::strict() && manager();
     if yes {
-        crate::socket::watch(crate::socket::WITNESS);
+        watchers::watch(watchers::WITNESS);
     }
     // Relaxed: every thread would find the same.
     POSSIBLE.store(if yes { YES } else { NO }, Ordering::Relaxed);

@@ -24,3 +24,5 @@ pub mod prefix;
 pub mod slot;
 pub mod tally;
 pub mod timers;
+pub mod waited;
+pub mod watchers;

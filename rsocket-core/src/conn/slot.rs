@@ -259,6 +259,14 @@ impl Slot {
         self.has_just(flag::READ_SHUT | flag::WRITE_SHUT, flag::READ_SHUT | flag::WRITE_SHUT)
     }
 
+    /// Whether both directions are wholly on the device: what the kernel is to be asked will not
+    /// change any more, short of a way back.
+    #[inline]
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.receive_mode() == ReceiveMode::Device && self.send_mode() == SendMode::Device
+    }
+
     /// Publishes a receive mode; see [`Self::receive_mode_fenced`].
     pub fn set_receive_mode(&self, mode: ReceiveMode) {
         self.receive_mode.store(mode as u32, Ordering::SeqCst);

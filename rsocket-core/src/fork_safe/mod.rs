@@ -30,7 +30,6 @@ use crate::host::events::Events;
 use crate::host::kernel;
 use crate::reason::Reason;
 use crate::relay::{connection, loopback, migrate};
-use crate::socket::timing;
 use crate::stats::{self, Counter};
 
 use crate::sys;
@@ -449,7 +448,7 @@ fn tie(id: SlotId, s: &Slot, fd: RawFd) -> bool {
             crate::live::enter(id, s, fd);
             s.timers.learn(fd);
             if s.timers.rules() != Rules::default() {
-                timing::tell_relay(s);
+                link::tell_relay(s);
             }
             stats::add(Counter::ForkSafeMigrated, 1);
             crate::log_info!("fork mode: left TCP for RDMA");

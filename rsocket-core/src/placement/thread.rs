@@ -19,7 +19,6 @@ use crate::conn::slot::SlotId;
 use crate::device::shm::bell::{self, BellRef};
 use crate::device::shm::places::Nonsense;
 use crate::reason::Reason;
-use crate::socket::ready;
 use crate::sync::backoff;
 use crate::sync::lock::OwnedLock;
 use crate::sync::thread;
@@ -168,7 +167,7 @@ fn look(id: SlotId, bell: Option<BellRef>) -> Found {
         let here = if maps.held { link::ends(s) } else { None };
         let Some(here) = here else { return false };
         if let Some(bell) = bell
-            && !ready::enlist(&here.incoming.data_waiters(), bell.id())
+            && !here.incoming.data_waiters().enlist(bell.id())
         {
             found = Found::Crowded;
         }

@@ -26,7 +26,6 @@ use crate::relay::connection::{self, Connection, Options, Shape};
 use crate::relay::guests::{self, Guest};
 use crate::relay::table::{self, Relay};
 use crate::relay::{self, ends, loopback, service, silent};
-use crate::socket::timing;
 use crate::socket::{life, wait};
 use crate::stats::{self, Counter};
 use crate::sync::stack;
@@ -447,7 +446,7 @@ fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<S
     crate::socket::low_water(id, fd);
     s.timers.learn(fd);
     if s.timers.rules() != Rules::default() {
-        timing::tell_relay(s);
+        link::tell_relay(s);
     }
     stats::add(Counter::Connections, 1);
     let [_, peer] = names;

@@ -477,8 +477,8 @@ impl Connection {
     pub fn enlist(&mut self, bell: u64) {
         if let Stage::Running { pump } = &mut self.stage {
             let ends = pump.port().ends();
-            crate::socket::ready::enlist(&ends.incoming.data_waiters(), bell);
-            crate::socket::ready::enlist(&ends.outgoing.room_waiters(), bell);
+            let _ = ends.incoming.data_waiters().enlist(bell);
+            let _ = ends.outgoing.room_waiters().enlist(bell);
         }
     }
 

@@ -22,7 +22,6 @@ use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell;
 use crate::device::shm::park::MARK_READY;
-use crate::socket::ready;
 
 /// A thread's sleep in which it hears of the device's news.
 #[derive(Clone, Copy)]
@@ -51,7 +50,7 @@ impl Hearing {
     /// hear.
     #[must_use]
     pub fn begin(id: SlotId, s: &Slot) -> Option<Self> {
-        if !s.has(flag::RELAYED) || !ready::settled(s) || family::shared(id) {
+        if !s.has(flag::RELAYED) || !s.is_settled() || family::shared(id) {
             return None;
         }
         let relay = super::of(s)?;
@@ -176,7 +175,7 @@ fn needed(c: &Connection) -> bool {
     c.backlog()
         || c.asks()
         || s.has(flag::PENDING | flag::UNDECIDED)
-        || !ready::settled(s)
+        || !s.is_settled()
         || link::ends(s).is_none_or(|ends| others(&ends, 0))
         || family::shared(id)
 }

@@ -106,7 +106,7 @@ fn nothing_stays_where_anybody_waits() {
     });
     assert!(stays());
     let ends = link::ends(s).unwrap();
-    assert!(ready::enlist(&ends.incoming.data_waiters(), 7));
+    assert!(ends.incoming.data_waiters().enlist(7));
     assert!(hearing::others(&ends, 0) && !stays());
     ready::disarm(s, 7);
     assert!(stays());

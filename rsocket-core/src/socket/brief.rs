@@ -49,7 +49,7 @@ fn expected(id: SlotId, s: &Slot, patience: &Patience) -> bool {
     s.known.all_held(&[Fact::SleepsBriefly, Fact::Blocks, Fact::WaitsForData])
         && !s.known.held(Fact::NotWoken)
         && !s.has(flag::UNCOMMON | flag::BESIDE | flag::PEER_FIN | flag::TRAVELS)
-        && ready::settled(s)
+        && s.is_settled()
         && s.phase() == Phase::Paired
         && patience.has_all_time(s)
         && !family::may_be_shared(id)

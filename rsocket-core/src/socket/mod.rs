@@ -38,7 +38,6 @@ pub mod ready;
 pub mod receive;
 mod rest;
 mod returned;
-pub mod rings;
 mod room;
 pub mod send;
 pub mod sendfile;
@@ -62,6 +61,7 @@ pub use crate::attach::link::Meant;
 pub use crate::conn::listeners::set_listeners;
 use crate::conn::listeners::starved;
 pub use crate::conn::slot::SlotId;
+pub use crate::conn::watchers::{tapped, watching};
 pub use crate::host::events::Events;
 pub(crate) use lent::{bell_of_wait, give_back_bell_of_wait};
 pub use life::{
@@ -76,8 +76,7 @@ pub use waits::{
     arm, arm_edge, arrived, attaching, bits_serve, collect_ready, disarm, foresee, hear, heard,
     is_over, look, may_be_taken, mode_epoch, patience, progress, settled, spin,
 };
-pub(crate) use watch::{TAP, WITNESS, watch};
-pub use watch::{tapped, unwitnessed, watching, witnessed, witnessing};
+pub use watch::{unwitnessed, witnessed, witnessing};
 
 use crate::attach::detach::{self, Scope};
 use crate::attach::{link, marks, pairing, remote};

@@ -61,7 +61,7 @@ fn until_enough(
             }
             Err(e) => return Err(e),
             Ok(Got::End) => return Ok(cursor.done()),
-            Ok(Got::Nothing) if ready::settled(s) => wait::more(id, s, fd, flags, seen, patience)?,
+            Ok(Got::Nothing) if s.is_settled() => wait::more(id, s, fd, flags, seen, patience)?,
             Ok(Got::Nothing) => wait::readable(id, s, fd, flags, patience, |_| relay::bring(s))?,
             Ok(Got::Bytes(_)) => {
                 gather::behind_the_window(s, fd, to, &mut cursor, flags);

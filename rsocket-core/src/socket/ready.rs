@@ -17,7 +17,7 @@ use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout::SLEEPERS;
-use crate::device::shm::park::{MARK_READY, Sleepers};
+use crate::device::shm::park::MARK_READY;
 use crate::fork_safe;
 use crate::host::events::Events;
 use crate::relay;
@@ -107,7 +107,7 @@ pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
 /// are. `None` for any other: [`look`] goes the long way then.
 #[inline]
 fn common(s: &Slot) -> Option<Look> {
-    if s.has(flag::UNCOMMON | flag::PEER_FIN) || !settled(s) || s.phase() != Phase::Paired {
+    if s.has(flag::UNCOMMON | flag::PEER_FIN) || !s.is_settled() || s.phase() != Phase::Paired {
         return None;
     }
     let ends = link::ends(s)?;
@@ -142,7 +142,7 @@ fn common(s: &Slot) -> Option<Look> {
 #[inline]
 pub fn foresee(s: &Slot) {
     if !s.has(flag::UNCOMMON)
-        && settled(s)
+        && s.is_settled()
         && let Some(ends) = link::ends(s)
     {
         // Relaxed: a hint.
@@ -349,10 +349,10 @@ pub fn arm(id: SlotId, s: &Slot, interest: Events, bell: u64, mark: bool) -> Arm
     let word = if mark { bell | MARK_READY } else { bell };
     let mut armed = Armed::Armed;
     // Data waiters are armed whatever the interest is: a peer that wants to go back rings them.
-    if !enlist(&ends.incoming.data_waiters(), word) {
+    if !ends.incoming.data_waiters().enlist(word) {
         armed = Armed::Crowded;
     }
-    if interest.contains(Events::OUT) && !enlist(&ends.outgoing.room_waiters(), word) {
+    if interest.contains(Events::OUT) && !ends.outgoing.room_waiters().enlist(word) {
         armed = Armed::Crowded;
     }
     // Behind the bells: who takes the device's event away arms again for those whose bells it sees.
@@ -378,17 +378,11 @@ pub enum Armed {
     Crowded,
 }
 
-/// Puts the word in, unless it is there already: an epoll set stays armed from one wait to the
-/// next.
-pub(crate) fn enlist(sleepers: &Sleepers<'_>, word: u64) -> bool {
-    (0..SLEEPERS).any(|i| sleepers.armed(i, word)) || sleepers.arm(word).is_some()
-}
-
 /// As [`arm`] for data alone, but only what came after `seen` counts.
 pub fn arm_edge(s: &Slot, seen: u64, bell: u64, mark: bool) -> bool {
     let Some(ends) = link::ends(s) else { return true };
     wait::say_cpu(&ends);
-    let armed = enlist(&ends.incoming.data_waiters(), if mark { bell | MARK_READY } else { bell });
+    let armed = ends.incoming.data_waiters().enlist(if mark { bell | MARK_READY } else { bell });
     // As in arm().
     if s.has(flag::RELAYED) {
         relay::arm(s);
@@ -462,12 +456,6 @@ impl Progress {
 /// [`counters::arrived`].
 pub fn cut(s: &Slot) -> u64 {
     link::ends(s).and_then(|ends| marks::cut(&ends.incoming)).unwrap_or(0)
-}
-
-/// Whether `look().ask` will not change any more, short of a way back.
-#[must_use]
-pub fn settled(s: &Slot) -> bool {
-    s.receive_mode() == ReceiveMode::Device && s.send_mode() == SendMode::Device
 }
 
 /// A step that is due is taken by somebody who is taking one now.

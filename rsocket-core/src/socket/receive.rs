@@ -119,7 +119,7 @@ fn until_enough(
             Ok(Got::End) => return Ok(cursor.done()),
             Ok(Got::Nothing) => {
                 patience.moved(cursor.done() > 0);
-                let waited = if enough > 1 && ready::settled(s) {
+                let waited = if enough > 1 && s.is_settled() {
                     wait::more(id, s, fd, flags, seen, patience)
                 } else {
                     let born = patience.born();

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::patience::Patience;
-use super::{lent, ready, short, wait};
+use super::{lent, short, wait};
 use crate::attach::guard::{RecvGuard, SendGuard};
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
@@ -39,14 +39,14 @@ const SOON: u32 = 4;
 /// Whether the connection is in the middle of its life over a relay.
 #[inline]
 fn common(s: &Slot) -> bool {
-    s.has_just(flag::RELAYED, flag::RELAYED | OTHERWISE) && ready::settled(s)
+    s.has_just(flag::RELAYED, flag::RELAYED | OTHERWISE) && s.is_settled()
 }
 
 /// Whether what a receive with these flags wants may come straight from the device.
 #[inline]
 pub(super) fn may_receive(s: &Slot, flags: i32) -> bool {
     s.has_just(flag::RELAYED, flag::RELAYED | OTHERWISE | flag::MAPPED)
-        && ready::settled(s)
+        && s.is_settled()
         && flags & (libc::MSG_PEEK | libc::MSG_TRUNC) == 0
         && s.low_water.load(Ordering::Relaxed) <= 1
 }

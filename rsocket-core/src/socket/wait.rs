@@ -191,7 +191,7 @@ pub(super) fn blocks(s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
 }
 
 fn not_now(s: &Slot) -> Errno {
-    if !ready::settled(s) {
+    if !s.is_settled() {
         verdict::help(s);
     }
     Errno::AGAIN

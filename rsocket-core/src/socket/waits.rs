@@ -16,8 +16,8 @@ use crate::config::policy;
 use crate::conn::family;
 use crate::conn::family::slot;
 use crate::conn::machine::Phase;
-use crate::conn::slot::SlotId;
 use crate::conn::slot::flag;
+use crate::conn::slot::{Slot, SlotId};
 use crate::host::counters;
 use crate::host::events::Events;
 use crate::{datagram, relay};
@@ -121,7 +121,7 @@ pub fn hear() {
 /// Whether both directions are wholly on the device.
 #[must_use]
 pub fn settled(id: SlotId) -> bool {
-    slot(id).is_some_and(ready::settled)
+    slot(id).is_some_and(Slot::is_settled)
 }
 
 /// Changes whenever [`Look::ask`] or [`on_device`] does.
