@@ -11,73 +11,23 @@ use std::os::fd::RawFd;
 
 use super::guard;
 use super::link::{self, Ends};
+use super::residual::{give_tail_away, give_way, serve_return};
 use super::{awaited, cause, marks, pairing};
-use crate::config::policy;
+use super::{
+    broken::{break_connection, cut_off, cut_short},
+    unread,
+};
 use crate::conn::family;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::RecvState;
-use crate::device::shm::channel::banks::locate;
 use crate::errno::Errno;
 use crate::host::counters;
 use crate::host::kernel;
 use crate::reason::Reason;
-use crate::socket::{reader, receive, send, stand_in};
+use crate::socket::{reader, send, stand_in};
 use crate::stats::{self, Counter};
 use crate::sys::sandbox;
-
-/// Ends the connection for both sides with `ECONNRESET`: an inconsistency after the switch. From
-/// now on this process attaches nothing more.
-pub fn break_connection(s: &Slot, fd: RawFd, reason: Reason) {
-    mark_broken(s, reason);
-    kernel::reset_on_close(fd);
-    kernel::shut_both(fd);
-    tell_broken(s);
-}
-
-fn mark_broken(s: &Slot, reason: Reason) {
-    s.set(flag::BROKEN | flag::PEER_GONE);
-    s.reason.store(reason as u32, Ordering::Relaxed);
-    cause::count(s, reason);
-    stats::add(Counter::Resets, 1);
-    if reason == Reason::Inconsistent {
-        link::distrust();
-    }
-    crate::log_warn!("connection reset: {}", reason.text());
-}
-
-fn tell_broken(s: &Slot) {
-    if let Some(ends) = link::ends(s) {
-        marks::close(&ends.incoming, &ends.outgoing);
-        ends.wake_writer();
-        ends.wake_reader();
-    }
-}
-
-/// The connection stays on TCP for good, or has gone back to it. Where that is not wanted, it ends
-/// here.
-#[inline]
-pub fn insist(id: SlotId, s: &Slot, fd: RawFd) {
-    if policy::required() && fd >= 0 && !s.has(flag::BROKEN | flag::STRICT) {
-        let reason =
-            Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).unwrap_or(Reason::PolicyTcp);
-        end_instead(id, s, fd, reason);
-    }
-}
-
-/// Ends a connection that would be TCP's from here on, where that was excluded (`RSOCKET_REQUIRE`):
-/// both directions fail, in this process by our own word, so that a stream that was cut short does
-/// not look like one that has ended.
-#[cold]
-fn end_instead(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
-    let errno = crate::sys::errno();
-    s.set(flag::BROKEN | flag::PEER_GONE);
-    s.set_receive_mode(ReceiveMode::Asked);
-    s.set_send_mode(SendMode::Asked);
-    break_connection(s, fd, reason);
-    crate::conn::listeners::mode_changed(id);
-    crate::sys::set_errno(errno);
-}
 
 /// How much of a connection goes back to TCP, and who reads afterwards what the channel still has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,26 +112,6 @@ fn has_more_to_return(s: &Slot, scope: Scope) -> bool {
         }
         Scope::Stranger => receives() && link::has_window(s),
     }
-}
-
-/// What the window still has has nowhere to go: a stream that was cut short must not look like one
-/// that has ended. To whoever has the descriptor next, and knows nothing of us, the kernel has to
-/// say so.
-fn cut_short(s: &Slot, fd: RawFd, reason: Reason) {
-    if matches!(reason, Reason::Executed | Reason::PassedAway) {
-        cut_off(s, fd);
-    } else {
-        break_connection(s, fd, Reason::ShutDownEarly);
-    }
-}
-
-/// The same, for whoever has either end.
-fn cut_off(s: &Slot, fd: RawFd) {
-    mark_broken(s, Reason::ShutDownEarly);
-    // Not shut down as well: of a connection that both sides have ended a reader would hear of an
-    // end.
-    kernel::disconnect(fd);
-    tell_broken(s);
 }
 
 /// Between hosts the way back is the sender's alone: our bytes go by TCP from here on. What the
@@ -308,7 +238,7 @@ enum Back {
 fn ask_back(guard: &mut guard::RecvGuard<'_>, fd: RawFd, reason: Reason) -> Back {
     let (s, ends) = (guard.s, guard.ends);
     let mut state = *guard.view();
-    let unread = receive::in_window(&state, ends);
+    let unread = unread::in_window(&state, ends);
     // The sender has shut down, or is gone: its FIN ends what TCP can carry.
     let fin = || matches!(counters::fin_received(fd), Ok(true) | Err(Errno::NOTCONN));
     let returned = marks::end(&ends.incoming).is_some();
@@ -325,7 +255,7 @@ fn ask_back(guard: &mut guard::RecvGuard<'_>, fd: RawFd, reason: Reason) -> Back
         kernel::acknowledge_at_once(fd);
         // Pairs with the fence in say_shutdown.
         core::sync::atomic::fence(Ordering::SeqCst);
-        let unread = receive::in_window(&state, ends);
+        let unread = unread::in_window(&state, ends);
         return match unread {
             0 => Back::Nothing,
             _ if over(&state, ends) => Back::Lost,
@@ -355,134 +285,5 @@ fn may_stand_in(s: &Slot, fd: RawFd, reason: Reason) -> bool {
 
 /// Whether the sender has ended the stream, as the lane says.
 fn over(state: &RecvState, ends: &Ends) -> bool {
-    state.ended != 0 || receive::ended_ahead(state, ends)
-}
-
-/// The peer wants to go back: what it did not read is sent by TCP, then everything; or it reads up
-/// to the mark that is set now.
-///
-/// # Errors
-/// As [`send_tail`].
-pub(crate) fn give_way(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
-    let (s, ends) = (guard.s, guard.ends);
-    let total = guard.view().total();
-    // Refused when the peer has said how many bytes it read, which the tail goes by.
-    let _ =
-        marks::return_wanted(&ends.outgoing).is_some() || marks::publish_end(&ends.outgoing, total);
-    cause::heard(s, ends);
-    s.set_send_mode(SendMode::Returned);
-    send_tail(guard, fd)
-}
-
-/// Sends by TCP what the peer said it had not read, as far as TCP takes it now. Nothing of the
-/// program's may be sent before all of it has gone.
-///
-/// # Errors
-/// `EAGAIN` while TCP takes no more; what send(2) says.
-pub(crate) fn send_tail(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
-    let (s, ends) = (guard.s, guard.ends);
-    if s.has(flag::TAIL_SENT) {
-        return Ok(());
-    }
-    let Some(taken) = marks::return_wanted(&ends.outgoing) else { return Ok(()) };
-    let state = *guard.view();
-    let total = state.total();
-    if taken > total {
-        break_connection(s, fd, Reason::Inconsistent);
-        return Err(Errno::CONNRESET);
-    }
-    // Asked before the kernel, who does not say any more how much it took once our FIN has gone.
-    if taken == total {
-        s.set(flag::TAIL_SENT);
-        return Ok(());
-    }
-    // How far the tail has been sent is what TCP took since it began: the kernel's own counter,
-    // which a holder that comes after our death finds right.
-    let connecting = s.has(flag::CONNECTING);
-    let base = match marks::tail_base(&ends.outgoing) {
-        Some(base) => base,
-        None => {
-            let base = counters::put(fd, connecting)?;
-            marks::begin_tail(&ends.outgoing, base);
-            base
-        }
-    };
-    loop {
-        let sent = counters::put(fd, connecting)?.saturating_sub(base);
-        let at = taken.saturating_add(sent);
-        if at >= total {
-            s.set(flag::TAIL_SENT);
-            return Ok(());
-        }
-        let Some((offset, len)) = locate(&state, &ends.outgoing, at, link::beyond(s)) else {
-            break_connection(s, fd, Reason::Inconsistent);
-            return Err(Errno::CONNRESET);
-        };
-        let Some(base) = ends.outgoing.payload(offset, len as usize) else {
-            break_connection(s, fd, Reason::Inconsistent);
-            return Err(Errno::CONNRESET);
-        };
-        let v = libc::iovec { iov_base: base.cast(), iov_len: len as usize };
-        kernel::send(fd, &[v], 0)?;
-    }
-}
-
-/// Before others go on with the connection by TCP: they know nothing of a tail, and would send
-/// before it.
-fn give_tail_away(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
-    if !finish_tail(id, s, fd) && matches!(reason, Reason::Executed | Reason::PassedAway) {
-        cut_off(s, fd);
-    }
-}
-
-/// Before the direction ends: sends what is left of the tail, or ends the connection with an error
-/// for the peer, that would take an end before it for the end of the stream.
-pub fn tail_or_reset(id: SlotId, s: &Slot, fd: RawFd) {
-    if !finish_tail(id, s, fd) {
-        cut_off(s, fd);
-    }
-}
-
-/// Sends what is left of the tail, waiting for TCP to take it, but not for ever. False if there is
-/// still some.
-pub fn finish_tail(id: SlotId, s: &Slot, fd: RawFd) -> bool {
-    if !link::has_window(s) {
-        return true;
-    }
-    let Some(ends) = link::ends(s) else { return true };
-    let done =
-        || marks::return_wanted(&ends.outgoing).is_none() || s.has(flag::TAIL_SENT | flag::BROKEN);
-    for _ in 0..20 {
-        if done() {
-            return true;
-        }
-        serve_return(id, s, fd, &ends);
-        if !s.has(flag::TAIL_SENT) {
-            let mut fds = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
-            let time = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-            let _ = crate::sys::wait(&mut fds, Some(&time), core::ptr::null());
-        }
-    }
-    done()
-}
-
-/// The peer asked for its bytes by TCP and nobody here is sending: does it now. Called by whoever
-/// was woken.
-pub fn serve_return(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
-    if !marks::is_asked_back(&ends.outgoing) {
-        return;
-    }
-    let Some(guard) = guard::SendGuard::take(s, ends) else { return };
-    let changed = s.send_mode() != SendMode::Returned;
-    let _ = if changed { give_way(&guard, fd) } else { send_tail(&guard, fd) };
-    guard.unlock_then(|| {
-        if changed {
-            // The receiver sleeps until the channel has something for it: from here on it is TCP
-            // that has.
-            ends.wake_reader();
-        }
-    });
-    if changed {
-        crate::conn::listeners::mode_changed(id);
-    }
+    state.ended != 0 || unread::ended_ahead(state, ends)
 }

@@ -17,14 +17,15 @@ use std::os::fd::RawFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::meet::dialled::Bounds;
 use super::meet::pake::Side;
-use super::meet::{offers, offsets, place};
+use super::meet::{offers, place};
 use super::proof::Proof;
 use super::proving::{self, FirstWord, Secret, State};
 use super::rendezvous::{self, Channel};
 use super::trust::{self, Owner};
 use crate::config::policy;
+use crate::conn::dialled::Bounds;
+use crate::conn::offsets;
 use crate::conn::slot::{Slot, flag};
 use crate::host::trial;
 use crate::host::tuple::Tuple;

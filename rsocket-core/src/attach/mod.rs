@@ -4,11 +4,14 @@ pub mod arenas;
 #[cfg(test)]
 mod arenas_tests;
 pub mod awaited;
+pub mod broken;
 pub mod cause;
 pub mod guard;
 pub mod hello;
 pub mod io_uring;
+pub mod own_waits;
 pub mod rendezvous;
+pub mod residual;
 pub mod trust;
 
 pub mod detach;
@@ -31,6 +34,7 @@ pub mod retry;
 mod search;
 pub mod spare;
 mod switch;
+pub(crate) mod unread;
 pub mod vault;
 mod visitors;
 pub mod witness;

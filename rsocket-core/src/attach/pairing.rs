@@ -8,18 +8,19 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-use super::evidence::Peer;
 use super::greeting::{answer, finish, knock, knock_there};
 use super::held;
 use super::io_uring;
 use super::link;
 use super::meet::names::Name;
 use super::meet::{absent, offers, place};
+use super::own_waits;
 use super::rendezvous::Offer;
 use super::retry::{self, later, may_pass, put_off};
 use super::trust;
 use super::visitors;
-use super::{cause, detach, evidence, proving, remote, switch};
+use super::{broken, evidence::Peer};
+use super::{cause, evidence, proving, remote, switch};
 use crate::config::policy;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -31,7 +32,6 @@ use crate::host::tuple::Tuple;
 use crate::host::{memory, raw};
 use crate::live;
 use crate::reason::{Reason, not_there, refused};
-use crate::socket::own_waits;
 use crate::stats::{self, Counter};
 use crate::sync::living;
 use crate::sync::lock::Holding;
@@ -55,7 +55,7 @@ const TRIES_THERE: u32 = 32;
 pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
     match s.phase() {
         Phase::Paired => switch(id, s, fd),
-        Phase::Refused => detach::insist(id, s, fd),
+        Phase::Refused => broken::insist(id, s, fd),
         Phase::Unconnected | Phase::Dialling => {}
         Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
             if fd >= 0 && retry::is_due(s) {

@@ -20,7 +20,7 @@ use core::sync::atomic::{Ordering, fence};
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use crate::attach::{detach, link, remote};
+use crate::attach::{broken, link, remote};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -456,7 +456,7 @@ fn tie(id: SlotId, s: &Slot, fd: RawFd) -> bool {
         Err(e) => {
             crate::log_warn!("fork mode: a connection is lost between TCP and RDMA: errno {}", e.0);
             link::nobody_comes(window);
-            detach::break_connection(s, fd, Reason::ResourceError);
+            broken::break_connection(s, fd, Reason::ResourceError);
         }
     }
     move_on(s, State::Tying, Happening::Tied)

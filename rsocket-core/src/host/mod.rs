@@ -6,7 +6,10 @@
 pub mod counters;
 pub mod events;
 pub mod filter;
+mod find;
+pub(crate) mod image;
 pub mod kernel;
+mod lengths;
 pub mod locking;
 pub mod memory;
 pub mod option_table;

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use super::table::{Entry, Map, Maps, Place};
-use crate::attach::detach;
+use crate::attach::broken;
 use crate::attach::link::Ends;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout::PLACES;
@@ -60,7 +60,7 @@ impl<'a> Placer<'a> {
         match self.place.with(|maps| if maps.held { all(self.s, ends, maps) } else { Ok(false) }) {
             None => Placed::NotNow,
             Some(Err(Nonsense)) => {
-                detach::break_connection(self.s, self.fd, Reason::BadPlacement);
+                broken::break_connection(self.s, self.fd, Reason::BadPlacement);
                 Placed::Broken
             }
             Some(Ok(any)) => {

@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use crate::attach::detach;
+use crate::attach::broken;
 use crate::attach::guard::SendGuard;
 use crate::attach::link::Ends;
 use crate::conn::slot::{Slot, flag};
@@ -44,7 +44,7 @@ pub(crate) fn into_ring(
         let at = offset.checked_add(from.done() as u64).ok_or(Errno::INVAL)?;
         let spot = ends.outgoing.find_map(at).ok_or(Errno(libc::EFAULT))?;
         let Some(room) = room(s, ends) else {
-            detach::break_connection(s, fd, Reason::BadPlacement);
+            broken::break_connection(s, fd, Reason::BadPlacement);
             return Err(Errno::CONNRESET);
         };
         let wanted = from.left().min(spot.left as usize).min(PIECE);

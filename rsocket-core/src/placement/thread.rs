@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::arrive;
 use super::table::Place;
-use crate::attach::{detach, link};
+use crate::attach::{broken, link};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::slot::SlotId;
@@ -178,7 +178,7 @@ fn look(id: SlotId, bell: Option<BellRef>) -> Found {
             Err(Nonsense) => {
                 maps.held = false;
                 forget(id);
-                detach::break_connection(s, family::descriptor(id), Reason::BadPlacement);
+                broken::break_connection(s, family::descriptor(id), Reason::BadPlacement);
             }
         }
         true

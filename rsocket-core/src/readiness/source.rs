@@ -14,10 +14,11 @@ use std::os::fd::RawFd;
 
 pub use crate::conn::slot::SlotId;
 pub use crate::host::events::Events;
-pub use crate::socket::{Look, Meant, Progress};
+pub use crate::socket::{Look, Meant};
 
 use crate::config::policy;
 use crate::conn::family;
+pub use crate::conn::progress::Progress;
 use crate::device::shm::bell::{self, BellRef};
 use crate::socket;
 

@@ -13,9 +13,9 @@
 
 use std::os::fd::RawFd;
 
-use super::ready::end_is_next;
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
+use crate::attach::unread::end_is_next;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
 use crate::host::counters;

@@ -10,10 +10,10 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::cut::{all_here, bytes_ahead};
-use super::receive::{in_window, no_more_fits};
 use crate::attach::guard::RecvGuard;
 use crate::attach::link;
 use crate::attach::marks;
+use crate::attach::unread::{in_window, no_more_fits};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
 use crate::host::kernel;

@@ -4,9 +4,10 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::{inq, lent, own_waits, receive, stamps, verdict};
-use crate::attach::guard::RecvGuard;
-use crate::attach::{arenas, cause, detach, heirs, hello, link, pairing, remote, vault};
+use super::{inq, lent, stamps, verdict};
+use crate::attach::{arenas, cause, heirs, hello, link, pairing, remote, vault};
+use crate::attach::{guard::RecvGuard, unread};
+use crate::attach::{own_waits, residual};
 use crate::config::policy;
 use crate::conn::family::{self, Left};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode};
@@ -237,7 +238,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     crate::plain::rdma::closing(id, s, fd);
     let mut window = None;
     if link::has_window(s) {
-        detach::tail_or_reset(id, s, fd);
+        residual::tail_or_reset(id, s, fd);
         if unread_at_close(s) {
             // The kernel resets a connection that is closed with unread bytes, and so do we. A
             // reset drops what was not sent.
@@ -290,7 +291,7 @@ fn unread_at_close(s: &Slot) -> bool {
     }
     let Some(ends) = link::ends(s) else { return false };
     relay::kept::out_of(s);
-    RecvGuard::take(s, &ends).is_some_and(|guard| receive::in_window(guard.view(), &ends) > 0)
+    RecvGuard::take(s, &ends).is_some_and(|guard| unread::in_window(guard.view(), &ends) > 0)
 }
 
 /// pthread_atfork, before: the child is entered as a holder.
@@ -342,9 +343,9 @@ pub fn leaving() {
             let fd = family::descriptor(id);
             // Relatives go on with what is left.
             if family::shared(id) {
-                detach::finish_tail(id, s, fd);
+                residual::finish_tail(id, s, fd);
             } else {
-                detach::tail_or_reset(id, s, fd);
+                residual::tail_or_reset(id, s, fd);
             }
         } else if verdict::is_cut_short(s) && !family::shared(id) {
             kernel::reset_on_close(family::descriptor(id));

@@ -29,7 +29,6 @@ mod lent;
 pub mod life;
 mod looking;
 pub mod options;
-pub mod own_waits;
 mod patience;
 mod peek;
 pub mod prospect;
@@ -94,15 +93,6 @@ use crate::live::tally;
 use crate::reason::Reason;
 use crate::succession::parcels;
 use crate::{fork_safe, relay, sys, tap};
-
-/// How far the two directions have come, for edge triggering.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
-    /// Changes whenever something new became receivable (bytes, end of stream).
-    pub received: u64,
-    /// Changes whenever the sending direction turned writable after a send had found it full.
-    pub room: u64,
-}
 
 /// Who carries out a data call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,19 +9,23 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use super::Progress;
 use super::{beside, reader, receive, rest, verdict, wait};
-use crate::attach::link::{self, Ends};
-use crate::attach::{detach, marks, pairing, retry};
+use crate::attach::unread::{self, end_is_ahead, end_is_next};
+use crate::attach::{
+    link::{self, Ends},
+    residual,
+};
+use crate::attach::{marks, pairing, retry};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pending;
+use crate::conn::progress::{BEHIND, OVER, Progress};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout::SLEEPERS;
 use crate::device::shm::park::MARK_READY;
 use crate::fork_safe;
 use crate::host::events::Events;
 use crate::relay;
-use crate::wire::word::{Ctrl, Message, Word};
+use crate::wire::word::{Message, Word};
 
 /// What is ready, and what only the kernel can say.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +43,7 @@ pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
     // Acquire: pairs with the release in room::publish.
     let hint = s.unread_hint.load(Ordering::Acquire);
     if s.low_water.load(Ordering::Relaxed) > 1 {
-        return receive::reaches_low_water(s, ends);
+        return unread::reaches_low_water(s, ends);
     }
     hint as u32 != 0 || ends.incoming.poll_data((hint >> 32) as u32).is_some() || went_back(s, ends)
 }
@@ -59,26 +63,6 @@ fn only_the_mark(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     }
     receive::follow_back(id, s, fd, ends);
     s.receive_mode() == ReceiveMode::Returned
-}
-
-/// Whether what the receiver would find next is the end of the stream: then it is said beside what
-/// can be read, as on TCP, where both come at once.
-#[inline]
-pub(crate) fn end_is_next(s: &Slot, ends: &Ends) -> bool {
-    // Acquire: pairs with the release in room::publish.
-    let hint = s.unread_hint.load(Ordering::Acquire);
-    hint as u32 == 0
-        && ends.incoming.poll_data((hint >> 32) as u32).is_some_and(|word| {
-            matches!(Word(word).message(), Ok(Message::Ctrl(Ctrl::Shutdown | Ctrl::Disconnect)))
-        })
-}
-
-/// Whether the end of the stream stands in the lane, whatever is unread before it: TCP tells of a
-/// FIN when it comes.
-pub(crate) fn end_is_ahead(s: &Slot, ends: &Ends) -> bool {
-    // Acquire: pairs with the release in room::publish.
-    let position = (s.unread_hint.load(Ordering::Acquire) >> 32) as u32;
-    receive::ended_behind(position, ends)
 }
 
 /// Whether the window has or had the end of the stream.
@@ -197,7 +181,7 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
         && marks::is_asked_back(&e.outgoing)
         && fd >= 0
     {
-        detach::serve_return(id, s, fd, e);
+        residual::serve_return(id, s, fd, e);
     }
     if let Some(e) = &ends
         && marks::end(&e.incoming).is_some()
@@ -419,37 +403,9 @@ pub fn progress(s: &Slot) -> Progress {
     let back = marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device;
     let behind = if back { BEHIND } else { 0 };
     let over =
-        s.has(flag::ENDED) || ahead > 0 && receive::is_end(position.wrapping_add(ahead - 1), &ends);
+        s.has(flag::ENDED) || ahead > 0 && unread::is_end(position.wrapping_add(ahead - 1), &ends);
     let over = if over { OVER } else { 0 };
     Progress { received: u64::from(position.wrapping_add(ahead)) | behind | over, room }
-}
-
-/// In [`Progress::received`]: the sender has gone back to TCP.
-const BEHIND: u64 = 1 << 63;
-/// In [`Progress::received`]: the end of the stream has come, whatever is unread before it.
-const OVER: u64 = 1 << 62;
-
-impl Progress {
-    /// Whether the sender has gone back to TCP: what it sends from here on the kernel knows of.
-    #[inline]
-    #[must_use]
-    pub fn is_behind(self) -> bool {
-        self.received & BEHIND != 0
-    }
-
-    /// Whether the end of the stream has come, whatever is unread before it.
-    #[inline]
-    #[must_use]
-    pub fn is_over(self) -> bool {
-        self.received & OVER != 0
-    }
-
-    /// Changes whenever something new came by the device.
-    #[inline]
-    #[must_use]
-    pub fn by_device(self) -> u64 {
-        self.received & !(BEHIND | OVER)
-    }
 }
 
 /// How much of the stream TCP had carried when it went to the device, in the terms of

@@ -19,13 +19,10 @@ pub(crate) use super::returned::follow_back;
 use super::room::follow_up;
 use super::straight::Looked;
 pub use super::unread::unread;
-pub(crate) use super::unread::{
-    ended_ahead, ended_behind, in_window, in_window_now, is_end, no_more_fits, reaches_low_water,
-};
 use super::{beside, ready, straight, verdict, wait};
-use crate::attach::guard::RecvGuard;
 use crate::attach::link::{self, Ends};
-use crate::attach::{detach, marks, pairing};
+use crate::attach::{broken, guard::RecvGuard};
+use crate::attach::{marks, pairing};
 use crate::conn::machine::{ReceiveEvent, ReceiveMode};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -196,7 +193,7 @@ pub(super) fn attempt(
         } else {
             // Unless it was closed just now.
             patience.may_go_on(s)?;
-            detach::break_connection(s, fd, Reason::ResourceError);
+            broken::break_connection(s, fd, Reason::ResourceError);
             Err(Errno::CONNRESET)
         };
     };
@@ -265,7 +262,7 @@ fn broken(s: &Slot, fd: RawFd, what: &str) -> Errno {
     // Unless it was broken for a reason of its own.
     if !s.has(flag::BROKEN) {
         crate::log_warn!("inconsistent: {}", what);
-        detach::break_connection(s, fd, Reason::Inconsistent);
+        broken::break_connection(s, fd, Reason::Inconsistent);
     }
     Errno::CONNRESET
 }
@@ -307,7 +304,7 @@ fn only_the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
         Ending::Fin => Ok(Got::End),
         Ending::Failed(e) => Err(e),
         Ending::Bytes => {
-            detach::break_connection(s, fd, Reason::NoOffer);
+            broken::break_connection(s, fd, Reason::NoOffer);
             Err(Errno::CONNRESET)
         }
     }

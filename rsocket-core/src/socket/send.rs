@@ -8,9 +8,9 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::{reader, room, straight, verdict, wait};
-use crate::attach::detach::Scope;
 use crate::attach::guard::SendGuard;
 use crate::attach::link::{self, Ends};
+use crate::attach::{broken, detach::Scope, residual};
 use crate::attach::{cause, detach, marks, pairing};
 use crate::conn::machine::{SendEvent, SendMode};
 use crate::conn::pending;
@@ -165,7 +165,7 @@ pub(super) fn attempt(
         }
         // Unless it was closed just now.
         patience.may_go_on(s)?;
-        detach::break_connection(s, fd, Reason::ResourceError);
+        broken::break_connection(s, fd, Reason::ResourceError);
         return Err(Errno::CONNRESET);
     };
     if from.left() > layout::SMALL && !s.has(flag::LARGE_OPEN) && s.send_mode() == SendMode::Device
@@ -233,11 +233,11 @@ fn attempt_locked(
             // First: whoever goes back and then closes has said before what was not read.
             let gone = s.has(flag::PEER_GONE) || marks::receiver_closed(&guard.ends.outgoing);
             if marks::is_asked_back(&guard.ends.outgoing) {
-                return after_tail(detach::give_way(guard, fd), s, fd, from, flags);
+                return after_tail(residual::give_way(guard, fd), s, fd, from, flags);
             }
             into_device(guard, fd, from, into, gone)
         }
-        SendMode::Returned => after_tail(detach::send_tail(guard, fd), s, fd, from, flags),
+        SendMode::Returned => after_tail(residual::send_tail(guard, fd), s, fd, from, flags),
         SendMode::Kernel | SendMode::Asked if s.has(flag::STRICT) => before_the_device(s, fd),
         SendMode::Kernel | SendMode::Asked => into_kernel(s, fd, from, flags),
     }
@@ -306,7 +306,7 @@ pub(crate) fn cut(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
         return Ok(());
     }
     if marks::is_asked_back(&ends.outgoing) {
-        return detach::give_way(guard, fd);
+        return residual::give_way(guard, fd);
     }
     match counters::put(fd, s.has(flag::CONNECTING)) {
         Ok(n) => {
@@ -439,7 +439,7 @@ fn into_device(
                 break;
             }
             Err(Refused::Broken) => {
-                detach::break_connection(s, fd, Reason::Inconsistent);
+                broken::break_connection(s, fd, Reason::Inconsistent);
                 return Err(Errno::CONNRESET);
             }
         }
@@ -499,12 +499,12 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
             // sees the word above, or we see that it asked, while TCP can still carry them.
             core::sync::atomic::fence(Ordering::SeqCst);
             if marks::is_asked_back(&ends.outgoing) {
-                let _ = detach::give_way(&guard, fd);
+                let _ = residual::give_way(&guard, fd);
             }
         }
     }
     guard.unlock_then(|| relay::carry_out(s, &ends));
-    detach::tail_or_reset(id, s, fd);
+    residual::tail_or_reset(id, s, fd);
 }
 
 /// Bytes that were sent and that the peer has not read: TCP's queue, and nothing for the device,

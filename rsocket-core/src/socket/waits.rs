@@ -9,13 +9,14 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use super::{Look, Progress, reader, ready, wait};
+use super::{Look, reader, ready, wait};
 use crate::attach::link::Meant;
 use crate::attach::{link, pairing};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::family::slot;
 use crate::conn::machine::Phase;
+use crate::conn::progress::Progress;
 use crate::conn::slot::flag;
 use crate::conn::slot::{Slot, SlotId};
 use crate::host::counters;

@@ -10,11 +10,6 @@
 //! Must not know hooks. Entry points: [`prepare`] before `exec` and [`Will::undo`] if it failed;
 //! [`inherit`], then [`show`].
 
-#[cfg(target_arch = "x86_64")]
-mod find;
-pub(crate) mod image;
-#[cfg(target_arch = "x86_64")]
-mod lengths;
 pub mod parcels;
 pub mod target;
 
@@ -24,7 +19,7 @@ use std::os::fd::RawFd;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::attach::{arenas, detach, heirs, link, remote, vault};
+use crate::attach::{arenas, broken, heirs, link, remote, vault};
 use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
 use crate::conn::slot::Slot;
@@ -358,7 +353,7 @@ fn take_over(item: &Item, known: bool) {
         && link::has_window(s)
         && link::ends(s).is_none()
     {
-        detach::break_connection(s, item.fd, Reason::Executed);
+        broken::break_connection(s, item.fd, Reason::Executed);
     }
 }
 

@@ -15,8 +15,8 @@ use std::os::fd::{OwnedFd, RawFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::image;
 use crate::descriptors::{self, Entry};
+use crate::host::image;
 use crate::sync::stack;
 use crate::sys::small_file::read_exactly;
 use crate::{libdir, socket, sys};

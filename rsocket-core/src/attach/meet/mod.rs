@@ -11,15 +11,11 @@
 //! [`place::find_out`].
 
 pub mod absent;
-pub mod dialled;
-pub mod handshake;
 pub mod listing;
 pub mod names;
 pub mod offers;
-pub mod offsets;
 pub mod pake;
 pub mod place;
-pub mod saved;
 pub mod who;
 
-pub use handshake::Handshake;
+pub use crate::conn::handshake::Handshake;

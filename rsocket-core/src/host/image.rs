@@ -11,7 +11,8 @@ use std::os::fd::OwnedFd;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 #[cfg(target_arch = "x86_64")]
-use super::{find, lengths::begins_at};
+use super::find;
+use super::lengths::begins_at;
 use crate::sys::small_file::read_exactly;
 
 const PT_LOAD: u32 = 1;
@@ -96,7 +97,7 @@ const LIBCS: [&[u8]; 7] =
 
 /// Whether the program moves bytes through libc, as far as its file tells. `None`: it is not what
 /// it should be.
-pub(super) fn goes_through_libc(file: &OwnedFd) -> Option<bool> {
+pub(crate) fn goes_through_libc(file: &OwnedFd) -> Option<bool> {
     let image = Image::of(file)?;
     Some(image.imports_a_mover()? && !image.has_calls_of_its_own()?)
 }

@@ -15,11 +15,11 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{CWD, Mode, OFlags};
 
-use crate::attach::remote;
+use super::remote;
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::succession::image::{self, Owner};
+use crate::host::image::{self, Owner};
 use crate::sync::stack;
 use crate::sys;
 

@@ -22,7 +22,7 @@ use crate::host::raw;
 use crate::sys;
 
 /// An option of tcp(7) that libc has no name for.
-pub(super) const TCP_TIMESTAMP: i32 = 24;
+pub(crate) const TCP_TIMESTAMP: i32 = 24;
 
 const UNKNOWN: u8 = 0;
 const NO: u8 = 1;

@@ -11,12 +11,12 @@ use core::arch::x86_64::{
 const WIDTH: usize = size_of::<__m128i>();
 
 /// The places of `pair` in `text` from `from` on, in order.
-pub(super) fn pairs(text: &[u8], from: usize, pair: [u8; 2]) -> Pairs<'_> {
+pub(crate) fn pairs(text: &[u8], from: usize, pair: [u8; 2]) -> Pairs<'_> {
     Pairs { text, pair, at: from, base: from, found: 0 }
 }
 
 /// See [`pairs`].
-pub(super) struct Pairs<'a> {
+pub(crate) struct Pairs<'a> {
     text: &'a [u8],
     pair: [u8; 2],
     /// What was not compared yet begins here.

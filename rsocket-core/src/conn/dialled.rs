@@ -12,8 +12,6 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use crate::attach::hello;
-
 /// A span of CLOCK_MONOTONIC in which something happened, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -41,11 +39,9 @@ impl Bounds {
 
     /// The one of them that gives this hint; `None` where none does.
     #[must_use]
-    pub fn hinted(self, hint: u32) -> Option<u32> {
+    pub fn hinted(self, said: u32) -> Option<u32> {
         // There is no more than one: a hint tells as many apart as there can be.
-        (0..=self.more.min(WIDEST))
-            .map(|n| self.first.wrapping_add(n))
-            .find(|t| hello::hint(*t) == hint)
+        (0..=self.more.min(WIDEST)).map(|n| self.first.wrapping_add(n)).find(|t| hint(*t) == said)
     }
 }
 
@@ -53,7 +49,7 @@ impl Bounds {
 const MICROSECONDS: u32 = 1;
 /// Bounds are no wider than this. Where `connect` took longer, it has waited for its handshake, or
 /// for a processor after that: the SYN was sent in its first moments.
-pub const WIDEST: u32 = hello::HINTS;
+pub const WIDEST: u32 = HINTS;
 /// Where it took longer than this, in milliseconds, a SYN may have been lost, whose successor has a
 /// timestamp of its own.
 const LONGEST: u64 = 900;
@@ -76,6 +72,18 @@ pub fn bounds(sent: Span, now: u32, asked: Span) -> Option<Bounds> {
     let more = u32::try_from(apart).ok()?.saturating_add(1).min(WIDEST);
     // Timestamps wrap every 49 days, and so may the difference.
     Some(Bounds { first: now.wrapping_sub(most as u32), more })
+}
+
+/// How many timestamps one hint tells apart: as many as the other end's bounds can hold
+/// ([`WIDEST`](super::meet::dialled::WIDEST)).
+pub const HINTS: u32 = 63;
+
+pub(crate) const HINT: u32 = HINTS + 1;
+
+/// The lowest bits of a timestamp, for the end that knows the rest.
+#[must_use]
+pub const fn hint(stamp: u32) -> u32 {
+    stamp & HINTS | HINT
 }
 
 #[cfg(test)]
@@ -112,10 +120,10 @@ mod tests {
             let bounds = Bounds { first, more: WIDEST };
             for n in 0..=WIDEST {
                 let stamp = first.wrapping_add(n);
-                assert_eq!(bounds.hinted(hello::hint(stamp)), Some(stamp));
+                assert_eq!(bounds.hinted(hint(stamp)), Some(stamp));
             }
             let narrow = Bounds { first, more: 1 };
-            assert_eq!(narrow.hinted(hello::hint(first.wrapping_add(2))), None);
+            assert_eq!(narrow.hinted(hint(first.wrapping_add(2))), None);
             assert_eq!(narrow.hinted(0), None);
         }
     }

@@ -6,7 +6,7 @@
 
 /// How far before a place the paths begin, in bytes, and how many of them there are. Paths that
 /// began in the middle of an instruction have nearly always met the others by then.
-pub(super) const BACK: usize = 64;
+pub(crate) const BACK: usize = 64;
 const PATHS: usize = 24;
 
 /// Whether an instruction begins at `at`, rather than before it: what most of the paths that lead
@@ -14,7 +14,7 @@ const PATHS: usize = 24;
 ///
 /// Nobody says where the first instruction of a piece is, so that paths begin at several places.
 /// Where none of them holds instructions only, the answer is yes.
-pub(super) fn begins_at(text: &[u8], at: usize) -> bool {
+pub(crate) fn begins_at(text: &[u8], at: usize) -> bool {
     let first = at.saturating_sub(BACK);
     let (mut met, mut passed) = (0, 0);
     for start in first..at.min(first + PATHS) {
@@ -70,7 +70,7 @@ struct Widths {
 
 /// Bytes of the instruction with which `text` begins. `None`: there is no such instruction, or it
 /// is cut off.
-pub(super) fn length(text: &[u8]) -> Option<usize> {
+pub(crate) fn length(text: &[u8]) -> Option<usize> {
     let (mut narrow, mut short, mut at) = (false, false, 0);
     let mut byte = *text.first()?;
     while matches!(byte, 0x66 | 0x67 | 0xf2 | 0xf3 | 0xf0 | 0x2e | 0x36 | 0x3e | 0x26 | 0x64 | 0x65)
