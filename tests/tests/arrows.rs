@@ -55,12 +55,11 @@ const ROOMS: [&str; 31] = [
 ];
 
 /// Arrows that point up, and how many names they bring.
-const UP: [(&str, &str, usize); 11] = [
+const UP: [(&str, &str, usize); 10] = [
     ("attach", "relay", 4),
     ("attach", "socket", 4),
     ("conn", "attach", 1),
     ("datagram", "plain", 2),
-    ("live", "attach", 1),
     ("relay", "fork_safe", 4),
     ("socket", "datagram", 2),
     ("socket", "fork_safe", 6),
@@ -73,7 +72,7 @@ const UP: [(&str, &str, usize); 11] = [
 const CIRCLES: [(&str, usize); 7] = [
     ("rsocket-wire", 0),
     ("rsocket-stats", 0),
-    ("rsocket-core", 47),
+    ("rsocket-core", 44),
     ("rspreload", 0),
     ("rsocket-capi", 0),
     ("rsrun", 0),

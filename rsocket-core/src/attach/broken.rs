@@ -2,8 +2,9 @@
 //!
 //! Must not know who found out. Entry points: [`break_connection`], [`insist`].
 
-use super::{cause, link, marks};
+use super::{link, marks};
 use crate::config::policy;
+use crate::conn::cause;
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::kernel;

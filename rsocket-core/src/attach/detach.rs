@@ -9,14 +9,15 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::guard;
 use super::link::{self, Ends};
 use super::residual::{give_tail_away, give_way, serve_return};
-use super::{awaited, cause, marks, pairing};
+use super::{awaited, marks};
 use super::{
     broken::{break_connection, cut_off, cut_short},
     unread,
 };
+use super::{guard, phase, said};
+use crate::conn::cause;
 use crate::conn::family;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -51,7 +52,7 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
         }
         return;
     }
-    pairing::refuse(s, reason);
+    phase::refuse(s, reason);
     let first = s.phase() == Phase::Paired;
     if !first && !has_more_to_return(s, scope) {
         // Already back; but the peer may have asked for its unread bytes since.
@@ -59,7 +60,7 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
         return;
     }
     let Some(ends) = link::ends(s) else { return };
-    cause::say(s, &ends, reason);
+    said::say(s, &ends, reason);
     if first {
         cause::count(s, reason);
         stats::add(Counter::Detached, 1);

@@ -17,7 +17,7 @@ use super::link;
 use super::mail::{Mail, open_mail};
 use super::meet::offers::{self, Called};
 use super::meet::{listing, who};
-use super::pairing::{
+use super::phase::{
     close_pairing_fd, elsewhere, enter, hold, lapse, lapse_if_orphaned, required_by_now,
 };
 use super::proof::{self, Joined, Proof};

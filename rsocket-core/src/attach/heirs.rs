@@ -11,13 +11,13 @@ use std::os::fd::RawFd;
 
 use super::greeting::finish;
 use super::held;
-use super::pairing::{elsewhere, lapse};
 use super::rendezvous::Channel;
 use super::retry;
 use crate::conn::family;
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId, flag};
 
+use super::phase::{elsewhere, lapse};
 use crate::sync::stack;
 use crate::sys;
 

@@ -5,13 +5,16 @@ pub mod arenas;
 mod arenas_tests;
 pub mod awaited;
 pub mod broken;
-pub mod cause;
 pub mod guard;
 pub mod hello;
 pub mod io_uring;
 pub mod own_waits;
+pub mod permit;
+pub mod phase;
+pub mod reach;
 pub mod rendezvous;
 pub mod residual;
+pub mod said;
 pub mod trust;
 
 pub mod detach;

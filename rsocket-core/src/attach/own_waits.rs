@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::remote;
+use super::reach;
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -74,7 +74,7 @@ pub(crate) fn concern(s: &Slot) -> bool {
 /// Before a connection can come. Whoever gives it to a child that it forks pays for the look once.
 pub(crate) fn listens(id: SlotId) {
     if family::slot(id).is_some_and(|s| !s.has(flag::STRICT | flag::RSOCKET))
-        && (policy::shm_allowed() || remote::possible())
+        && (policy::shm_allowed() || reach::possible())
         && !policy::sandboxed()
     {
         any();

@@ -8,40 +8,45 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-use super::greeting::{answer, finish, knock, knock_there};
 use super::held;
-use super::io_uring;
 use super::link;
 use super::meet::names::Name;
 use super::meet::{absent, offers, place};
 use super::own_waits;
+use super::permit::{permitted, relative_in_sandbox};
+use super::phase::{
+    OPEN_OFFERS, close_pairing_fd, elsewhere, enter, give_up, hold, lapse, lapse_if_orphaned,
+    required_by_now,
+};
 use super::rendezvous::Offer;
 use super::retry::{self, later, may_pass, put_off};
 use super::trust;
 use super::visitors;
 use super::{broken, evidence::Peer};
-use super::{cause, evidence, proving, remote, switch};
+use super::{evidence, proving, remote, switch};
+use super::{
+    greeting::{answer, finish, knock, knock_there},
+    reach,
+};
 use crate::config::policy;
+use crate::conn::cause;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{family, waited};
 use crate::errno::Errno;
 use crate::host::kernel;
+use crate::host::raw;
 use crate::host::trial;
 use crate::host::tuple::Tuple;
-use crate::host::{memory, raw};
 use crate::live;
 use crate::reason::{Reason, not_there, refused};
 use crate::stats::{self, Counter};
-use crate::sync::living;
 use crate::sync::lock::Holding;
 use crate::sync::stack;
 use crate::sys;
 use crate::sys::sandbox;
 use crate::sys::settle::Settle;
 
-/// Offers that this process has open.
-static OPEN_OFFERS: AtomicU32 = AtomicU32::new(0);
 /// How many may be open at a time: each is a descriptor.
 const MAX_OFFERS: u32 = 64;
 /// Looks for a counterpart before an offer lapses.
@@ -81,11 +86,6 @@ pub fn let_finish(s: &Slot) {
     if matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked) {
         drop(s.pairing.hold());
     }
-}
-
-/// Where TCP is not good enough: the connection is so old that its peer will not come any more.
-pub(super) fn required_by_now(s: &Slot) -> bool {
-    policy::required() && s.position.load(Ordering::Relaxed) >= policy::REQUIRED_BY
 }
 
 /// Moves the directions of a paired connection as far as they can go without sending or receiving.
@@ -185,60 +185,6 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     sys::set_errno(errno);
 }
 
-/// The phase holds this open, for this process.
-pub(super) fn hold(s: &Slot, fd: RawFd) {
-    held::hold(fd);
-    s.pairing_fd.store(fd, Ordering::Relaxed);
-    s.pairing_pid.store(sys::pid(), Ordering::Relaxed);
-}
-
-/// Closes what the phase holds open, when it is this process's.
-pub(super) fn close_pairing_fd(s: &Slot) {
-    let fd = s.pairing_fd.swap(-1, Ordering::AcqRel);
-    proving::forget(fd);
-    // Most have none, and asking the kernel who we are is dear.
-    if fd >= 0 && s.pairing_pid.load(Ordering::Relaxed) == sys::pid() {
-        offers::withdraw(fd);
-        if held::let_go(fd) && s.phase() == Phase::Offered {
-            OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Whether the phase's descriptor is this program's.
-pub fn is_here(s: &Slot) -> bool {
-    s.pairing_pid.load(Ordering::Relaxed) == sys::pid()
-        && held::is_held(s.pairing_fd.load(Ordering::Relaxed))
-}
-
-/// Whether it belongs to another process of the family, or to another program: then it is theirs to
-/// go on, or, if they have gone, ours to begin again.
-pub(super) fn elsewhere(s: &Slot) -> bool {
-    !is_here(s)
-}
-
-pub(super) fn enter(s: &Slot, event: PhaseEvent) -> Result<(), Reason> {
-    let next = s.phase().after(event).ok_or(Reason::Inconsistent)?;
-    // What was in the way is not, or not any more.
-    s.reason.store(0, Ordering::Relaxed);
-    s.next_try.store(0, Ordering::Relaxed);
-    s.set_phase(next);
-    Ok(())
-}
-
-/// Never again, for this reason. The caller holds the pairing lock.
-pub(super) fn give_up(s: &Slot, reason: Reason) {
-    close_pairing_fd(s);
-    s.reason.store(reason as u32, Ordering::Relaxed);
-    s.set_phase(Phase::Refused);
-    cause::count(s, reason);
-    if s.has(flag::STRICT) {
-        crate::log_warn!("refused, since TCP is excluded: {}", reason.text());
-    } else {
-        crate::log_debug!("not attached: {}", reason.text());
-    }
-}
-
 /// A connection that has no TCP to stay on has waited for its peer in vain; said once for each such
 /// wait.
 #[cold]
@@ -252,12 +198,6 @@ pub fn overdue(s: &Slot) {
     });
     stats::fell_back(reason);
     crate::log_warn!("out of time, since TCP is excluded: {}", reason.text());
-}
-
-/// Tries again from the start, later. The caller holds the pairing lock.
-pub(super) fn lapse(s: &Slot) -> Result<(), Reason> {
-    close_pairing_fd(s);
-    enter(s, PhaseEvent::Lapsed)
 }
 
 /// As [`lapse`], from any phase before the end, for this reason; false when there is no such way,
@@ -276,41 +216,6 @@ fn begin_again(s: &Slot, reason: Reason) -> bool {
 /// TCP would say so.
 fn is_handed_over(s: &Slot) -> bool {
     !s.has(flag::STRICT) && matches!(s.phase(), Phase::Greeted | Phase::Knocked)
-}
-
-/// What every process must be able to say before it attaches anything.
-pub(super) fn permitted(s: &Slot) -> Result<(), Reason> {
-    if !policy::shm_allowed() && !remote::possible() {
-        return Err(Reason::PolicyTcp);
-    }
-    if link::distrusted() {
-        return Err(Reason::Inconsistent);
-    }
-    if policy::sandboxed() {
-        if let Some(call) = trial::obstacle(policy::seccomp()).filter(|_| !sandbox::entered()) {
-            cause::of_filter(s, call);
-        }
-        return Err(Reason::Sandboxed);
-    }
-    if io_uring::open() {
-        return Err(Reason::IoUring);
-    }
-    if !sys::fd_margin() {
-        return Err(Reason::FdLimit);
-    }
-    if memory::memory_pressure() {
-        return Err(Reason::MemoryLimit);
-    }
-    if s.has(flag::READ_SHUT | flag::WRITE_SHUT) && !s.has(flag::RSOCKET) {
-        return Err(Reason::ShutDownEarly);
-    }
-    Ok(())
-}
-
-/// Whether a relative holds the connection that has entered a sandbox, where it makes no calls but
-/// the kernel's: as long as it lives the connection stays on TCP.
-pub(super) fn relative_in_sandbox(id: SlotId, s: &Slot) -> bool {
-    s.has(flag::SANDBOXED_HOLDER) && (family::shared(id) || !s.clear(flag::SANDBOXED_HOLDER))
 }
 
 /// Whether the program may wait for the socket where no hook sees it: no call of its blocks, and
@@ -392,7 +297,7 @@ fn begin_elsewhere(id: SlotId, s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(),
     }
     let connecting = s.has(flag::CONNECTING);
     let known = evidence::is_known(s, fd);
-    if remote::possible() && (!known || !comes_first(s, tuple)) {
+    if reach::possible() && (!known || !comes_first(s, tuple)) {
         return remote::begin(id, s, tuple);
     }
     if !known {
@@ -494,26 +399,6 @@ fn nobody_came(s: &Slot, fd: RawFd) -> Result<(), Reason> {
     s.tries.store(0, Ordering::Relaxed);
     put_off(s);
     Ok(())
-}
-
-pub(super) fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
-    // Of this process it is the last program that had it.
-    let pid = s.pairing_pid.load(Ordering::Relaxed);
-    if pid != sys::pid() && living::process(pid) {
-        later(s);
-        return Ok(());
-    }
-    lapse(s)
-}
-
-/// Never attach; what is paired already is [`super::detach`]'s business. Blocks only for another
-/// thread's step in progress.
-pub fn refuse(s: &Slot, reason: Reason) {
-    let Some(_held) = s.pairing.hold() else { return };
-    match s.phase() {
-        Phase::Paired | Phase::Refused => {}
-        _ => give_up(s, reason),
-    }
 }
 
 /// In the child of a fork: names and channels are the parent's to go on with; a copy that stayed

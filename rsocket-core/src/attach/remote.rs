@@ -8,19 +8,16 @@
 //! [`failed`].
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use core::sync::atomic::{AtomicU8, Ordering, fence};
+use core::sync::atomic::{Ordering, fence};
 
-use super::guard;
 use super::link;
 use super::marks;
-use super::pairing;
 use super::retry;
 use super::witness::{Proof, Who};
-use crate::config::policy;
+use super::{guard, permit, phase};
 use crate::conn::family;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::conn::watchers;
 use crate::device::shm::channel::Beyond;
 use crate::errno::Errno;
 use crate::live;
@@ -29,40 +26,12 @@ use crate::relay::beside;
 use crate::stats::{self, Counter};
 use crate::{conn::pending, socket::send};
 
+use super::reach::possible;
 use crate::host::tuple::{End, Tuple};
 use crate::sys;
 
 /// Times that a peer is asked before the connection stays on TCP.
 const ASK_TRIES: u32 = 8;
-
-const UNKNOWN: u8 = 0;
-const NO: u8 = 1;
-const YES: u8 = 2;
-static POSSIBLE: AtomicU8 = AtomicU8::new(UNKNOWN);
-
-/// Whether this process could attach to a peer on another host at all. One relaxed load; false
-/// before [`find_out`].
-#[inline]
-#[must_use]
-pub fn possible() -> bool {
-    POSSIBLE.load(Ordering::Relaxed) == YES
-}
-
-/// Looks, once, whether there is RDMA here that policy allows beside TCP: a system call, no library
-/// is loaded.
-pub fn find_out() {
-    if POSSIBLE.load(Ordering::Relaxed) != UNKNOWN {
-        return;
-    }
-    let manager =
-        || rustix::fs::access("/dev/infiniband/rdma_cm", rustix::fs::Access::WRITE_OK).is_ok();
-    let yes = policy::rdma_allowed() && !policy::strict() && manager();
-    if yes {
-        watchers::watch(watchers::WITNESS);
-    }
-    // Relaxed: every thread would find the same.
-    POSSIBLE.store(if yes { YES } else { NO }, Ordering::Relaxed);
-}
 
 /// The ends of a connection as addresses: ours and the peer's.
 fn names(tuple: &Tuple) -> [SocketAddr; 2] {
@@ -182,8 +151,8 @@ pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recog
     match own {
         Some(own)
             if seen == Some(*proof)
-                && pairing::permitted(s).is_ok()
-                && !pairing::relative_in_sandbox(id, s) =>
+                && permit::permitted(s).is_ok()
+                && !permit::relative_in_sandbox(id, s) =>
         {
             Recognised::Here(id, own)
         }
@@ -229,10 +198,10 @@ pub fn failed(id: SlotId, s: &Slot, reason: Reason, again: bool) {
             Some(next) if again => {
                 s.set_phase(next);
                 if retry::later(s) >= ASK_TRIES {
-                    pairing::give_up(s, reason);
+                    phase::give_up(s, reason);
                 }
             }
-            _ => pairing::give_up(s, reason),
+            _ => phase::give_up(s, reason),
         }
         if s.phase() == Phase::Refused {
             live::enter(id, s, -1);

@@ -4,9 +4,12 @@
 //! Must not know why a direction goes back. Entry points: [`give_way`] and [`send_tail`] for who holds
 //! the send lock, [`serve_return`], [`finish_tail`], [`tail_or_reset`].
 
-use super::broken::{break_connection, cut_off};
 use super::{
-    cause, guard,
+    broken::{break_connection, cut_off},
+    said,
+};
+use super::{
+    guard,
     link::{self, Ends},
     marks,
 };
@@ -29,7 +32,7 @@ pub(crate) fn give_way(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Er
     // Refused when the peer has said how many bytes it read, which the tail goes by.
     let _ =
         marks::return_wanted(&ends.outgoing).is_some() || marks::publish_end(&ends.outgoing, total);
-    cause::heard(s, ends);
+    said::heard(s, ends);
     s.set_send_mode(SendMode::Returned);
     send_tail(guard, fd)
 }

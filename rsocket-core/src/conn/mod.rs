@@ -5,6 +5,7 @@
 //! the socket. Entry points: [`slot::Slot`], [`machine`].
 
 pub mod arena_record;
+pub mod cause;
 pub mod dialled;
 pub mod family;
 pub mod flag;

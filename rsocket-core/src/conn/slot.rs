@@ -101,7 +101,7 @@ pub struct Slot {
     pub next_try: AtomicU64,
     /// Why not attached ([`crate::reason::Reason`] as a number).
     pub reason: AtomicU32,
-    /// What more is known of it ([`crate::attach::cause`]).
+    /// What more is known of it ([`crate::conn::cause`]).
     pub cause: AtomicU32,
     /// Which arena record of the family, plus one; 0 for none.
     pub arena: AtomicU32,

@@ -20,7 +20,7 @@ use core::sync::atomic::{Ordering, fence};
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use crate::attach::{broken, link, remote};
+use crate::attach::{broken, link, reach};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -78,7 +78,7 @@ pub enum Use {
 
 /// Whether connections of this process begin in fork mode.
 fn on() -> bool {
-    policy::fork_safe() && remote::possible()
+    policy::fork_safe() && reach::possible()
 }
 
 /// accept(2) has given a connection.

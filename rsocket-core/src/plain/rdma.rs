@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, sockopt};
 
 use super::kernel;
 use crate::address::SockAddr;
-use crate::attach::{link, remote};
+use crate::attach::{link, reach};
 use crate::config::policy;
 use crate::config::sizes::Size;
 use crate::conn::family;
@@ -201,8 +201,8 @@ const INSTEAD_NS: u64 = 1_000_000_000;
 /// There is nobody either.
 pub fn connect_instead(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
     let refused = Err(Errno(libc::ECONNREFUSED));
-    remote::find_out();
-    if !remote::possible()
+    reach::find_out();
+    if !reach::possible()
         || to.ip().to_canonical().is_loopback()
         || crate::host::kernel::nonblocking(fd)
     {

@@ -5,8 +5,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::{inq, lent, stamps, verdict};
-use crate::attach::{arenas, cause, heirs, hello, link, pairing, remote, vault};
-use crate::attach::{guard::RecvGuard, unread};
+use crate::attach::{guard::RecvGuard, phase, reach, unread};
 use crate::attach::{own_waits, residual};
 use crate::config::policy;
 use crate::conn::family::{self, Left};
@@ -23,6 +22,10 @@ use crate::sync::living;
 use crate::sync::stack;
 use crate::sync::thread;
 use crate::sys;
+use crate::{
+    attach::{arenas, heirs, hello, link, pairing, vault},
+    conn::cause,
+};
 
 /// What a new socket of this library is.
 pub(crate) fn kind() -> u32 {
@@ -64,12 +67,12 @@ pub fn option_was_set(id: SlotId, fd: RawFd, level: i32, name: i32) {
 
 /// listen(2) succeeded.
 pub fn listening(id: SlotId, _fd: RawFd) {
-    remote::find_out();
+    reach::find_out();
     own_waits::listens(id);
 }
 
 fn established(id: SlotId, s: &Slot, flags: u32) {
-    remote::find_out();
+    reach::find_out();
     let strict = policy::strict() || s.has(flag::RSOCKET);
     s.set(flags | if strict { flag::STRICT } else { 0 });
     if s.phase() == Phase::Unconnected && flags & flag::CONNECTING != 0 {
@@ -188,7 +191,7 @@ pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
             && l.reason.load(Ordering::Relaxed) == Reason::OddOption as u32
         {
             cause::inherit(s, l);
-            pairing::refuse(s, Reason::OddOption);
+            phase::refuse(s, Reason::OddOption);
         }
     }
     Some(id)
@@ -216,7 +219,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
         Left::Here => pairing::let_finish(s),
         Left::Elsewhere => {
             // What this process alone holds of an unfinished pairing goes with it.
-            if pairing::is_here(s) && s.phase() != Phase::Paired {
+            if phase::is_here(s) && s.phase() != Phase::Paired {
                 heirs::hand_over(id, s, fd);
             } else {
                 pairing::let_finish(s);
@@ -370,7 +373,7 @@ fn give_up_pairings() {
     }
     family::each_local(|id, s| {
         if s.has(flag::STRICT)
-            && pairing::is_here(s)
+            && phase::is_here(s)
             && matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked)
             && family::shared(id)
         {

@@ -77,8 +77,11 @@ pub use waits::{
 };
 pub use watch::{unwitnessed, witnessed, witnessing};
 
-use crate::attach::detach::{self, Scope};
-use crate::attach::{link, marks, pairing, remote};
+use crate::attach::{
+    detach::{self, Scope},
+    reach,
+};
+use crate::attach::{link, marks, pairing};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::flag;
@@ -212,7 +215,7 @@ pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
 /// Before the program waits on a listening socket, however it does.
 #[inline]
 pub fn waits_on_listener(id: SlotId, fd: RawFd) {
-    if remote::possible() {
+    if reach::possible() {
         let errno = sys::errno();
         relay::beside::wait_for_peers(id, fd);
         sys::set_errno(errno);

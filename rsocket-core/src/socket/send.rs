@@ -8,10 +8,10 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::{reader, room, straight, verdict, wait};
-use crate::attach::guard::SendGuard;
 use crate::attach::link::{self, Ends};
 use crate::attach::{broken, detach::Scope, residual};
-use crate::attach::{cause, detach, marks, pairing};
+use crate::attach::{detach, marks, pairing};
+use crate::attach::{guard::SendGuard, said};
 use crate::conn::machine::{SendEvent, SendMode};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -319,7 +319,7 @@ pub(crate) fn cut(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
             }
         }
         Err(_) => {
-            cause::stays(s, ends, Reason::ShutDownEarly);
+            said::stays(s, ends, Reason::ShutDownEarly);
             stay(guard);
             s.set_send_mode(SendMode::Returned);
         }

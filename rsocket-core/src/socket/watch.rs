@@ -4,7 +4,7 @@
 //! Must not know what they do with them. Entry point: [`witnessed`], after a call that libc has
 //! done, if somebody watches ([`crate::conn::watchers`]).
 
-use crate::attach::remote;
+use crate::attach::reach;
 use crate::conn::family::slot;
 use crate::conn::prefix::SEEN;
 use crate::conn::slot::SlotId;
@@ -15,7 +15,7 @@ use crate::tap;
 #[inline]
 #[must_use]
 pub fn witnessing() -> bool {
-    remote::possible()
+    reach::possible()
 }
 
 /// libc's call has moved the first `n` bytes of this list over TCP: to the peer, or (`received`)

@@ -19,7 +19,7 @@ use std::os::fd::RawFd;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::attach::{arenas, broken, heirs, link, remote, vault};
+use crate::attach::{arenas, broken, heirs, link, reach, vault};
 use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
 use crate::conn::slot::Slot;
@@ -360,7 +360,7 @@ fn take_over(item: &Item, known: bool) {
 /// Once the settings are known, if anything was inherited: shows it, and finds out whether peers on
 /// other hosts could be reached by RDMA, for which the connections' first bytes are remembered.
 pub fn show() {
-    remote::find_out();
+    reach::find_out();
     for fd in 0..descriptors::end() {
         if let Entry::Connection(id) = descriptors::entry(fd)
             && let Some(s) = family::slot(id)

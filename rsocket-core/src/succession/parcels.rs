@@ -22,7 +22,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use crate::attach::{heirs, link, pairing};
+use crate::attach::{heirs, link, phase};
 use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
 use crate::conn::parcels::{PLACES, Parcel, Table};
@@ -69,7 +69,7 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
         && let Some(s) = family::slot(other)
     {
         // Whoever has it, nobody knows of it any more.
-        pairing::refuse(s, Reason::PassedAway);
+        phase::refuse(s, Reason::PassedAway);
     }
     displaced.is_some()
 }

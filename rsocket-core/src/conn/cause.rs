@@ -3,15 +3,14 @@
 //! the window, so that both name the same cause.
 //!
 //! Must not know how a connection goes back. Entry points: [`of_option`], [`of_filter`], [`count`],
-//! [`say`], [`heard`], [`at_the_end`].
+//! [`at_the_end`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
 
-use super::link::Ends;
-use crate::conn::machine::{Phase, ReceiveMode, SendMode};
-use crate::conn::slot::{Slot, flag};
+use super::machine::{Phase, ReceiveMode, SendMode};
+use super::slot::{Slot, flag};
 use crate::host::option_table;
 use crate::host::trial;
 use crate::reason::Reason;
@@ -20,9 +19,9 @@ use rsocket_stats::layout::Condition;
 
 /// Bits of [`Slot::cause`]: the option's [`option_table::number`], or for [`Reason::Sandboxed`]
 /// what is in the way by [`trial::obstacle`], plus one; 0 for none.
-const DETAIL: u32 = 0xff;
+pub(crate) const DETAIL: u32 = 0xff;
 /// The other end was first.
-const BY_PEER: u32 = 1 << 8;
+pub(crate) const BY_PEER: u32 = 1 << 8;
 /// The end of a connection that never attached was counted.
 const ENDED: u32 = 1 << 9;
 
@@ -39,7 +38,7 @@ pub fn of_option(s: &Slot, level: i32, name: i32) {
 }
 
 /// What keeps the process's filter from being one under which connections leave TCP.
-pub(super) fn of_filter(s: &Slot, obstacle: u8) {
+pub(crate) fn of_filter(s: &Slot, obstacle: u8) {
     let word = u32::from(obstacle) + 1;
     let with_word = |cause: u32| Some(cause & !DETAIL | word);
     let _ = s.cause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_word);
@@ -61,7 +60,7 @@ pub fn count(s: &Slot, reason: Reason) {
 }
 
 /// The bits that belong to the reason.
-fn detail(s: &Slot, reason: Reason) -> u32 {
+pub(crate) fn detail(s: &Slot, reason: Reason) -> u32 {
     match reason {
         Reason::OddOption | Reason::Sandboxed => s.cause.load(Ordering::Relaxed) & DETAIL,
         _ => 0,
@@ -111,37 +110,6 @@ pub fn detail_name(s: &Slot) -> Option<&'static str> {
 /// The reason, or [`Reason::TooYoung`] where there is none yet.
 fn noted(s: &Slot) -> Reason {
     Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).unwrap_or(Reason::TooYoung)
-}
-
-/// Before this side goes back for this reason: the other one is to know it.
-pub fn say(s: &Slot, ends: &Ends, reason: Reason) {
-    let why = reason as u32 | detail(s, reason) << 8;
-    ends.outgoing.sender().why.store(why, Ordering::Relaxed);
-}
-
-/// The other end has gone back, and this one follows: it notes why, unless it has a reason of its
-/// own.
-#[cold]
-pub fn heard(s: &Slot, ends: &Ends) {
-    let said = ends.incoming.sender().why.load(Ordering::Relaxed);
-    let reason = Reason::from_u8(said as u8)
-        .filter(|r| *r != Reason::TooYoung)
-        .unwrap_or(Reason::PeerReturned);
-    let first = s.reason.compare_exchange(0, reason as u32, Ordering::Relaxed, Ordering::Relaxed);
-    if first.is_ok() {
-        s.cause.store(said >> 8 & DETAIL | BY_PEER, Ordering::Relaxed);
-        count(s, reason);
-        crate::log_info!("back to TCP, as the other end: {}", reason.text());
-    }
-}
-
-/// A direction stays on TCP that was about to leave it.
-pub fn stays(s: &Slot, ends: &Ends, reason: Reason) {
-    say(s, ends, reason);
-    let first = s.reason.compare_exchange(0, reason as u32, Ordering::Relaxed, Ordering::Relaxed);
-    if first.is_ok() {
-        count(s, reason);
-    }
 }
 
 /// A connection ends: what it was that kept it on TCP until then is counted, once, if nothing was
