@@ -42,6 +42,7 @@ pub mod host;
 pub mod libdir;
 pub mod live;
 pub mod log;
+pub mod pairing;
 pub mod placement;
 pub mod plain;
 pub mod probe;

@@ -9,7 +9,6 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::link::{self, Ends};
 use super::residual::{give_tail_away, give_way, serve_return};
 use super::{awaited, marks};
 use super::{
@@ -17,6 +16,10 @@ use super::{
     unread,
 };
 use super::{guard, phase, said};
+use super::{
+    link::{self, Ends},
+    switch,
+};
 use crate::conn::cause;
 use crate::conn::family;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
@@ -26,7 +29,7 @@ use crate::errno::Errno;
 use crate::host::counters;
 use crate::host::kernel;
 use crate::reason::Reason;
-use crate::socket::{reader, send, stand_in};
+use crate::socket::{reader, stand_in};
 use crate::stats::{self, Counter};
 use crate::sys::sandbox;
 
@@ -173,7 +176,7 @@ fn return_outgoing(s: &Slot, fd: RawFd, ends: &Ends) {
             }
         }
         SendMode::Kernel | SendMode::Asked => {
-            send::stay(&guard);
+            switch::stay(&guard);
             s.set_send_mode(SendMode::Returned);
         }
         SendMode::Returned => {}

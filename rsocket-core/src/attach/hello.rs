@@ -118,7 +118,7 @@ pub enum HelloError {
 
 /// Checks what both messages begin with. The version is looked at before the length, since another
 /// version may well have another length.
-pub(super) fn check_head(bytes: &[u8], magic: u32) -> Result<(), HelloError> {
+pub(crate) fn check_head(bytes: &[u8], magic: u32) -> Result<(), HelloError> {
     let (found, rest) = u32::read_from_prefix(bytes).map_err(|_| HelloError::NotOurs)?;
     let (version, _) = u16::read_from_prefix(rest).map_err(|_| HelloError::NotOurs)?;
     match (found == magic, version) {

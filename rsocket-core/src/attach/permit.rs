@@ -15,7 +15,7 @@ use crate::sys;
 use crate::sys::sandbox;
 
 /// What every process must be able to say before it attaches anything.
-pub(super) fn permitted(s: &Slot) -> Result<(), Reason> {
+pub(crate) fn permitted(s: &Slot) -> Result<(), Reason> {
     if !policy::shm_allowed() && !reach::possible() {
         return Err(Reason::PolicyTcp);
     }
@@ -45,6 +45,6 @@ pub(super) fn permitted(s: &Slot) -> Result<(), Reason> {
 
 /// Whether a relative holds the connection that has entered a sandbox, where it makes no calls but
 /// the kernel's: as long as it lives the connection stays on TCP.
-pub(super) fn relative_in_sandbox(id: SlotId, s: &Slot) -> bool {
+pub(crate) fn relative_in_sandbox(id: SlotId, s: &Slot) -> bool {
     s.has(flag::SANDBOXED_HOLDER) && (family::shared(id) || !s.clear(flag::SANDBOXED_HOLDER))
 }

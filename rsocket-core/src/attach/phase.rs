@@ -20,22 +20,22 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 /// Offers that this process has open.
-pub(super) static OPEN_OFFERS: AtomicU32 = AtomicU32::new(0);
+pub(crate) static OPEN_OFFERS: AtomicU32 = AtomicU32::new(0);
 
 /// Where TCP is not good enough: the connection is so old that its peer will not come any more.
-pub(super) fn required_by_now(s: &Slot) -> bool {
+pub(crate) fn required_by_now(s: &Slot) -> bool {
     policy::required() && s.position.load(Ordering::Relaxed) >= policy::REQUIRED_BY
 }
 
 /// The phase holds this open, for this process.
-pub(super) fn hold(s: &Slot, fd: RawFd) {
+pub(crate) fn hold(s: &Slot, fd: RawFd) {
     held::hold(fd);
     s.pairing_fd.store(fd, Ordering::Relaxed);
     s.pairing_pid.store(sys::pid(), Ordering::Relaxed);
 }
 
 /// Closes what the phase holds open, when it is this process's.
-pub(super) fn close_pairing_fd(s: &Slot) {
+pub(crate) fn close_pairing_fd(s: &Slot) {
     let fd = s.pairing_fd.swap(-1, Ordering::AcqRel);
     proving::forget(fd);
     // Most have none, and asking the kernel who we are is dear.
@@ -55,11 +55,11 @@ pub fn is_here(s: &Slot) -> bool {
 
 /// Whether it belongs to another process of the family, or to another program: then it is theirs to
 /// go on, or, if they have gone, ours to begin again.
-pub(super) fn elsewhere(s: &Slot) -> bool {
+pub(crate) fn elsewhere(s: &Slot) -> bool {
     !is_here(s)
 }
 
-pub(super) fn enter(s: &Slot, event: PhaseEvent) -> Result<(), Reason> {
+pub(crate) fn enter(s: &Slot, event: PhaseEvent) -> Result<(), Reason> {
     let next = s.phase().after(event).ok_or(Reason::Inconsistent)?;
     // What was in the way is not, or not any more.
     s.reason.store(0, Ordering::Relaxed);
@@ -69,7 +69,7 @@ pub(super) fn enter(s: &Slot, event: PhaseEvent) -> Result<(), Reason> {
 }
 
 /// Never again, for this reason. The caller holds the pairing lock.
-pub(super) fn give_up(s: &Slot, reason: Reason) {
+pub(crate) fn give_up(s: &Slot, reason: Reason) {
     close_pairing_fd(s);
     s.reason.store(reason as u32, Ordering::Relaxed);
     s.set_phase(Phase::Refused);
@@ -82,12 +82,12 @@ pub(super) fn give_up(s: &Slot, reason: Reason) {
 }
 
 /// Tries again from the start, later. The caller holds the pairing lock.
-pub(super) fn lapse(s: &Slot) -> Result<(), Reason> {
+pub(crate) fn lapse(s: &Slot) -> Result<(), Reason> {
     close_pairing_fd(s);
     enter(s, PhaseEvent::Lapsed)
 }
 
-pub(super) fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
+pub(crate) fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
     // Of this process it is the last program that had it.
     let pid = s.pairing_pid.load(Ordering::Relaxed);
     if pid != sys::pid() && living::process(pid) {

@@ -7,18 +7,19 @@
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
-use super::pairing::take;
+use super::guard::SendGuard;
 use super::{link, marks};
 use crate::conn::listeners;
 use crate::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
+use crate::pairing::take;
 use crate::sync::lock::Holding;
 
 /// A thread that finds the lock taken goes on, perhaps to sleep, before it has seen what the holder
 /// is about to do: then the holder looks once more, for it, and wakes it if anything has changed.
 #[cold]
-pub(super) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
+pub(crate) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
     let (mut changed, mut missed) = (false, false);
     while let Some(held) = take_or_note(s) {
         changed |= now(held, id, s, fd);
@@ -105,4 +106,14 @@ fn may_have_heard_fin(s: &Slot, fd: RawFd) -> bool {
     // Without a descriptor nobody can say: the program's next call has one. A socket that is not
     // connected any more had FIN, or a reset.
     s.has(flag::BESIDE) && (fd < 0 || counters::fin_received(fd).unwrap_or(true))
+}
+
+/// This direction never leaves TCP: between hosts the receiver, who waits for a word, must be told.
+/// The caller sets the mode after it.
+pub(crate) fn stay(guard: &SendGuard<'_>) {
+    let outgoing = &guard.ends.outgoing;
+    if guard.s.has(flag::BESIDE) && marks::cut(outgoing).is_none() {
+        // A receiver on another host never asks for its bytes by TCP.
+        let _ = marks::publish_end(outgoing, 0);
+    }
 }

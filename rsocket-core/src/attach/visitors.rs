@@ -29,7 +29,7 @@ const MOST: u32 = 16;
 
 /// The first of those who have knocked that is the user at the other end of the connection `fd`, or
 /// may be it.
-pub(super) fn admit(offer: &Offer, (s, fd): (&Slot, RawFd)) -> Result<Option<Channel>, Reason> {
+pub(crate) fn admit(offer: &Offer, (s, fd): (&Slot, RawFd)) -> Result<Option<Channel>, Reason> {
     for _ in 0..MOST {
         let Some(channel) = offer.pick_up().map_err(refused("accept"))? else { break };
         let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly);
@@ -68,7 +68,7 @@ fn is_let_in((s, fd): (&Slot, RawFd), offer: &Offer, channel: &Channel, seen: &S
 }
 
 /// What the kernel says of who has the other end of a connection.
-pub(super) enum Seen {
+pub(crate) enum Seen {
     /// It is the user who is behind the channel.
     User(Owner),
     /// It is not.
@@ -81,12 +81,12 @@ pub(super) enum Seen {
 
 impl Seen {
     /// Whether the user behind the channel is known to have it; else he has to prove it.
-    pub(super) fn is_sure(&self) -> bool {
+    pub(crate) fn is_sure(&self) -> bool {
         matches!(self, Self::User(_))
     }
 
     /// The message is of the socket that the kernel says is the other end, as far as it says.
-    pub(super) fn identified(&self, said: (u32, u64)) -> Result<(), Reason> {
+    pub(crate) fn identified(&self, said: (u32, u64)) -> Result<(), Reason> {
         match self {
             Self::User(owner) | Self::Another(owner) | Self::Nobody(owner) => {
                 identified(owner, said)
@@ -97,7 +97,7 @@ impl Seen {
 }
 
 /// Whether the user behind the channel owns the socket at the other end of the connection.
-pub(super) fn seen(tuple: &Tuple, channel: &Channel) -> Result<Seen, Reason> {
+pub(crate) fn seen(tuple: &Tuple, channel: &Channel) -> Result<Seen, Reason> {
     if evidence::is_in_directory(channel) {
         // Of another network namespace.
         return Ok(Seen::Nothing);

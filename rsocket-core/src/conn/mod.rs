@@ -14,6 +14,7 @@ pub mod guest;
 pub mod handshake;
 pub mod holders;
 pub mod id;
+pub mod invitation;
 pub mod known;
 mod listener;
 pub mod listeners;

@@ -22,16 +22,15 @@ use crate::attach::arenas::{self, Claim};
 use crate::attach::link;
 use crate::attach::remote;
 use crate::attach::witness::Proof;
-use crate::conn::family;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
+use crate::conn::{family, invitation};
 use crate::device::QueuePair;
 use crate::device::rdma::{CmId, RdmaPair};
 use crate::device::shm::channel;
 use crate::errno::Errno;
-use crate::fork_safe;
 use crate::proto::stream::StreamParams;
 use crate::sync::stack;
 use crate::sys;
@@ -225,7 +224,7 @@ impl Connection {
     pub fn outlives_its_socket(&mut self) -> bool {
         let Some(at) = self.local_address() else { return false };
         let stays =
-            matches!(self.stage, Stage::Listening { .. }) && fork_safe::any_accepted_at(&at);
+            matches!(self.stage, Stage::Listening { .. }) && invitation::any_accepted_at(&at);
         if stays {
             self.stage = Stage::Listening { to: Door::Migrants };
         }
@@ -290,7 +289,7 @@ impl Connection {
             stack::on_own(|| self.admit());
         }
         if matches!(self.stage, Stage::Listening { to: Door::Migrants })
-            && !self.local_address().is_some_and(|at| fork_safe::any_accepted_at(&at))
+            && !self.local_address().is_some_and(|at| invitation::any_accepted_at(&at))
         {
             self.be_over();
         }

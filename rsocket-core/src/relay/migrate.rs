@@ -17,11 +17,11 @@ use super::pump::Pump;
 use super::{beside, ends};
 use super::{service, table};
 use crate::attach::link;
-use crate::conn::family;
+use crate::conn::invitation::Invitation;
 use crate::conn::slot::{Name, Slot, SlotId};
+use crate::conn::{family, invitation};
 use crate::device::rdma::{CmId, RdmaPair};
 use crate::errno::Errno;
-use crate::fork_safe::{self, Invitation};
 use crate::stats::{self, Counter};
 use crate::sync::stack;
 use crate::sys;
@@ -83,7 +83,7 @@ fn dial_now(id: SlotId, s: &Slot) -> Result<(), Errno> {
 /// request's now.
 pub(super) fn awaited(request: &CmId) -> Option<SlotId> {
     let (ours, theirs) = (request.local_address()?, request.peer_address()?);
-    fork_safe::expected(&ours, &theirs.ip())
+    invitation::expected(&ours, &theirs.ip())
 }
 
 /// Grants the request of a peer that was greeted. If that cannot be, it is rejected, and the
@@ -102,7 +102,7 @@ pub(super) fn answer(slot: SlotId, id: CmId, request: &[u8]) {
             "fork mode: a peer that was greeted could not be granted RDMA: errno {}",
             e.0
         );
-        fork_safe::failed(s);
+        invitation::failed(s);
         connection::news(slot);
     }
 }
@@ -147,7 +147,7 @@ impl Connection {
         service::watch(&service::Watch::door(self.key, door.fd()));
         self.deadline = Some(sys::now_ns().saturating_add(PATIENCE_NS));
         let kept = link::keep(self.claim);
-        let wanted = self.program().filter(|(_, s)| kept && fork_safe::stands(s, &invitation));
+        let wanted = self.program().filter(|(_, s)| kept && invitation::stands(s, &invitation));
         let stage = Stage::Inviting { pump, door };
         match wanted {
             Some((id, _)) => {
@@ -162,8 +162,8 @@ impl Connection {
     /// window as it is.
     pub(super) fn withdraw(&self) {
         let program = self.program().map(|(_, s)| s);
-        program.iter().for_each(|s| fork_safe::failed(s));
-        if !program.is_some_and(fork_safe::is_wanted) {
+        program.iter().for_each(|s| invitation::failed(s));
+        if !program.is_some_and(invitation::is_wanted) {
             link::nobody_comes(self.claim);
         }
     }
@@ -173,13 +173,14 @@ impl Connection {
         if !matches!(self.stage, Stage::Inviting { .. }) {
             return;
         }
-        let Some((_, s)) = self.program().filter(|(_, s)| fork_safe::is_wanted(s)) else {
+        let Some((_, s)) = self.program().filter(|(_, s)| invitation::is_wanted(s)) else {
             let stage = core::mem::replace(&mut self.stage, Stage::Over);
             self.stage = self.unreached(stage, Errno::CONNRESET);
             return;
         };
         let Stage::Inviting { door, .. } = &mut self.stage else { return };
-        let Some(end) = door.let_in(fork_safe::tied(s)).and_then(|end| ends::made(|| Ok(end)).ok())
+        let Some(end) =
+            door.let_in(invitation::tied(s)).and_then(|end| ends::made(|| Ok(end)).ok())
         else {
             return;
         };

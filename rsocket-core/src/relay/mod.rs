@@ -29,6 +29,7 @@ mod heartbeat;
 pub mod interfaces;
 pub mod kept;
 pub mod loopback;
+pub mod meeting;
 pub mod migrate;
 pub mod notes;
 pub mod opening;

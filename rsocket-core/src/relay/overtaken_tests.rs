@@ -8,9 +8,9 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::connection;
 use super::pump::{PeerEnd, Pump, prepare};
 use super::pump_tests::byte;
+use super::{connection, meeting};
 use crate::attach::{link, marks, remote};
 use crate::conn::family;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
@@ -46,7 +46,7 @@ impl Host {
 
     /// The two have met: it has its side of the window.
     fn meet(&self) {
-        assert!(remote::met(self.id, self.slot(), NO_RELAY, self.claim.0, self.claim.1));
+        assert!(meeting::met(self.id, self.slot(), NO_RELAY, self.claim.0, self.claim.1));
     }
 
     fn send(&self, bytes: &[u8]) {

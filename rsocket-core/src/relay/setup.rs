@@ -11,9 +11,6 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::connection::{
-    Connection, Courtship, Dialled, Door, Granted, Options, Shape, Stage, To, window,
-};
 use super::guests::{self, Guest};
 use super::loopback::Near;
 use super::port::Port;
@@ -22,15 +19,20 @@ use super::service;
 use super::silent;
 use super::watch::Watch;
 use super::{beside, ends};
+use super::{
+    connection::{
+        Connection, Courtship, Dialled, Door, Granted, Options, Shape, Stage, To, window,
+    },
+    meeting,
+};
 use crate::address::SockAddr;
 use crate::attach::arenas::Claim;
 use crate::attach::remote;
 use crate::attach::witness::Proof;
-use crate::conn::family;
 use crate::conn::slot::{Name, Slot, SlotId, flag};
+use crate::conn::{family, invitation};
 use crate::device::rdma::{CmId, Event, Kind, PairParams, RdmaPair};
 use crate::errno::Errno;
-use crate::fork_safe;
 use crate::proto::control::Mode;
 use crate::proto::stream::StreamParams;
 use crate::reason::Reason;
@@ -395,7 +397,7 @@ impl Connection {
 
     /// Both ends have met beside their TCP connection.
     fn meet(&mut self, pump: Box<Pump<RdmaPair>>) -> Stage {
-        let met = |id, s| remote::met(id, s, self.key as u32, self.claim.0, self.claim.1);
+        let met = |id, s| meeting::met(id, s, self.key as u32, self.claim.0, self.claim.1);
         let found = self.program().filter(|(id, s)| met(*id, s));
         self.learn(false);
         self.courtship = None;
@@ -503,7 +505,7 @@ impl Connection {
         }
         if self.migrant {
             if let Some((id, s)) = self.program() {
-                fork_safe::failed(s);
+                invitation::failed(s);
                 self.news = Some(id);
             }
             return Stage::Over;

@@ -8,10 +8,11 @@
 
 use std::os::fd::RawFd;
 
-use super::{reader, room, wait};
+use super::{reader, wait};
 use crate::attach::guard::SendGuard;
 use crate::attach::link;
 use crate::attach::marks;
+use crate::attach::room;
 use crate::conn::machine::SendMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Refused;

@@ -23,8 +23,9 @@ use crate::sync::stack;
 use crate::sync::thread;
 use crate::sys;
 use crate::{
-    attach::{arenas, heirs, hello, link, pairing, vault},
+    attach::{arenas, hello, link, vault},
     conn::cause,
+    pairing::{self, heirs},
 };
 
 /// What a new socket of this library is.

@@ -37,7 +37,6 @@ pub mod ready;
 pub mod receive;
 mod rest;
 mod returned;
-mod room;
 pub mod send;
 pub mod sendfile;
 pub mod settings;
@@ -81,7 +80,6 @@ use crate::attach::{
     detach::{self, Scope},
     reach,
 };
-use crate::attach::{link, marks, pairing};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::flag;
@@ -94,7 +92,12 @@ use crate::host::kernel;
 use crate::host::{counters, tcp_state};
 use crate::live::tally;
 use crate::reason::Reason;
+use crate::relay::meeting;
 use crate::succession::parcels;
+use crate::{
+    attach::{link, marks},
+    pairing,
+};
 use crate::{fork_safe, relay, sys, tap};
 
 /// Who carries out a data call.
@@ -443,7 +446,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
     }
     if (how == libc::SHUT_WR || how == libc::SHUT_RDWR) && !was_reset(s, fd) {
         if link::has_window(s) && !s.has(flag::BESIDE) {
-            send::say_shutdown(id, s, fd);
+            meeting::say_shutdown(id, s, fd);
         }
         s.set(flag::WRITE_SHUT);
         // Between hosts it is said after the flag is set, so that nobody leaves TCP behind the
@@ -451,7 +454,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
         // relay.
         fence(Ordering::SeqCst);
         if s.has(flag::BESIDE) {
-            send::say_shutdown(id, s, fd);
+            meeting::say_shutdown(id, s, fd);
         }
     }
 }

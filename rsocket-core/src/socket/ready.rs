@@ -15,7 +15,6 @@ use crate::attach::{
     link::{self, Ends},
     residual,
 };
-use crate::attach::{marks, pairing, retry};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pending;
 use crate::conn::progress::{BEHIND, OVER, Progress};
@@ -26,6 +25,10 @@ use crate::fork_safe;
 use crate::host::events::Events;
 use crate::relay;
 use crate::wire::word::{Message, Word};
+use crate::{
+    attach::{marks, retry},
+    pairing,
+};
 
 /// What is ready, and what only the kernel can say.
 #[derive(Clone, Copy, Debug)]

@@ -16,13 +16,12 @@ pub(crate) use super::cut::{at_the_cut, pass_the_cut};
 use super::peek::{nothing_wanted, peek};
 use super::returned::follow;
 pub(crate) use super::returned::follow_back;
-use super::room::follow_up;
 use super::straight::Looked;
 pub use super::unread::unread;
 use super::{beside, ready, straight, verdict, wait};
 use crate::attach::link::{self, Ends};
+use crate::attach::room::follow_up;
 use crate::attach::{broken, guard::RecvGuard};
-use crate::attach::{marks, pairing};
 use crate::conn::machine::{ReceiveEvent, ReceiveMode};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -40,6 +39,7 @@ use crate::relay;
 use crate::stats::{self, Counter};
 use crate::sys::sandbox;
 use crate::sys::vectors::Cursor;
+use crate::{attach::marks, pairing};
 
 /// What one attempt brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

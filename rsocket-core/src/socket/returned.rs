@@ -6,9 +6,9 @@
 
 use std::os::fd::RawFd;
 
-use super::room::follow_up;
 use crate::attach::link::Ends;
 use crate::attach::marks;
+use crate::attach::room::follow_up;
 use crate::attach::{guard::RecvGuard, said};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId};

@@ -7,10 +7,11 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::{reader, room, straight, verdict, wait};
+use super::{reader, straight, verdict, wait};
 use crate::attach::link::{self, Ends};
+use crate::attach::room;
+use crate::attach::switch::stay;
 use crate::attach::{broken, detach::Scope, residual};
-use crate::attach::{detach, marks, pairing};
 use crate::attach::{guard::SendGuard, said};
 use crate::conn::machine::{SendEvent, SendMode};
 use crate::conn::pending;
@@ -28,6 +29,10 @@ use crate::placement::depart;
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
 use crate::sys::vectors::Cursor;
+use crate::{
+    attach::{detach, marks},
+    pairing,
+};
 use crate::{fork_safe, live, relay};
 
 /// Where bytes go.
@@ -327,16 +332,6 @@ pub(crate) fn cut(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// This direction never leaves TCP: between hosts the receiver, who waits for a word, must be told.
-/// The caller sets the mode after it.
-pub(crate) fn stay(guard: &SendGuard<'_>) {
-    let outgoing = &guard.ends.outgoing;
-    if guard.s.has(flag::BESIDE) && marks::cut(outgoing).is_none() {
-        // A receiver on another host never asks for its bytes by TCP.
-        let _ = marks::publish_end(outgoing, 0);
-    }
-}
-
 fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
     if s.has(flag::RSOCKET) {
         // The peer wants its bytes by TCP, which an rsocket has not.
@@ -475,36 +470,6 @@ fn message(
 /// out.
 fn hint(len: usize) -> CopyHint {
     if len >= 16 * 1024 { CopyHint::Bulk } else { CopyHint::Ordinary }
-}
-
-/// Says in the data lane that this direction is over. On one host a lane that has no place for it
-/// is no harm: the FIN that follows says the same. Between hosts FIN alone says nothing to a
-/// receiver that was ready to leave TCP, so the word is said wherever the direction's bytes went
-/// (`beside::fin_is_the_end`).
-pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
-    let Some(ends) = link::ends(s) else { return };
-    if s.has(flag::RELAYED) && s.has(flag::READ_SHUT) {
-        // Before the word: the relay says both to the peer as one (`wire-protocol §6.1`).
-        marks::stop_reading(&ends.incoming);
-    }
-    let Some(mut guard) = SendGuard::take(s, &ends) else { return };
-    let mode = s.send_mode();
-    // After a way back the end mark is the last word in the lane, and the rest is TCP's.
-    if mode == SendMode::Device || s.has(flag::BESIDE) && mode != SendMode::Returned {
-        let mut sender = guard.sender();
-        let first = sender.shut();
-        s.room_hint.store(sender.state().hint(), Ordering::Release);
-        if first {
-            // Pairs with the fence in return_incoming: a receiver that asks for its bytes by TCP
-            // sees the word above, or we see that it asked, while TCP can still carry them.
-            core::sync::atomic::fence(Ordering::SeqCst);
-            if marks::is_asked_back(&ends.outgoing) {
-                let _ = residual::give_way(&guard, fd);
-            }
-        }
-    }
-    guard.unlock_then(|| relay::carry_out(s, &ends));
-    residual::tail_or_reset(id, s, fd);
 }
 
 /// Bytes that were sent and that the peer has not read: TCP's queue, and nothing for the device,

@@ -11,12 +11,12 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::file::{Step, fill};
-use super::room::follow_up;
 use super::send::{Into, open_large};
 use super::{Route, boundary, reader, send, wait};
 use crate::attach::guard::{RecvGuard, SendGuard};
 use crate::attach::link;
 use crate::attach::marks;
+use crate::attach::room::follow_up;
 use crate::conn::family;
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::pending;

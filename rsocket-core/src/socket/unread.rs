@@ -9,11 +9,11 @@ use super::cut::all_here;
 use crate::attach::guard::RecvGuard;
 use crate::attach::link;
 use crate::attach::unread::in_window;
-use crate::attach::{marks, pairing};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
 use crate::relay;
+use crate::{attach::marks, pairing};
 
 /// Bytes that could be received now: TCP's before the cut, plus the window's.
 #[must_use]

@@ -13,7 +13,6 @@ use std::os::fd::RawFd;
 
 use super::waits;
 use crate::attach::trust;
-use crate::attach::{link, pairing};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::machine::{Phase, SendMode};
@@ -24,6 +23,7 @@ use crate::host::events::Events;
 use crate::host::kernel;
 use crate::host::tuple::Tuple;
 use crate::sys;
+use crate::{attach::link, pairing};
 
 /// How long each stage of a wait is, in milliseconds.
 const PATIENCE_MS: u32 = (policy::STRICT_PATIENCE_NS / 1_000_000) as u32;

@@ -11,7 +11,6 @@ use std::os::fd::RawFd;
 pub use super::patience::Patience;
 use super::{beside, brief, gather, lent, reader, ready, verdict};
 use crate::attach::link::{self, Ends};
-use crate::attach::{marks, pairing};
 use crate::config::policy;
 use crate::conn::known::Fact;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
@@ -27,6 +26,7 @@ use crate::stats::{self, Counter};
 use crate::sync::spin::{self, Adaptive, Spun};
 use crate::sync::thread;
 use crate::sys;
+use crate::{attach::marks, pairing};
 
 /// How often, at most, the kernel is asked whether a connection has ended while nothing arrives, in
 /// ticks of [`sys::ticks`]: some tens of microseconds.

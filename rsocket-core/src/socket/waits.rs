@@ -11,7 +11,6 @@ use std::os::fd::RawFd;
 
 use super::{Look, reader, ready, wait};
 use crate::attach::link::Meant;
-use crate::attach::{link, pairing};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::family::slot;
@@ -21,6 +20,7 @@ use crate::conn::slot::flag;
 use crate::conn::slot::{Slot, SlotId};
 use crate::host::counters;
 use crate::host::events::Events;
+use crate::{attach::link, pairing};
 use crate::{datagram, relay};
 
 /// Looks what is ready; see [`Look`].

@@ -19,7 +19,6 @@ use std::os::fd::RawFd;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::attach::{arenas, broken, heirs, link, reach, vault};
 use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
 use crate::conn::slot::Slot;
@@ -29,6 +28,10 @@ use crate::device::shm::{home, layout};
 use crate::host::kernel;
 use crate::reason::Reason;
 use crate::socket;
+use crate::{
+    attach::{arenas, broken, link, reach, vault},
+    pairing::heirs,
+};
 use crate::{live, sys};
 
 /// Says the number of the list's descriptor.

@@ -22,7 +22,6 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use crate::attach::{heirs, link, phase};
 use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
 use crate::conn::parcels::{PLACES, Parcel, Table};
@@ -30,6 +29,10 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::reason::Reason;
 use crate::socket;
 use crate::sys;
+use crate::{
+    attach::{link, phase},
+    pairing::heirs,
+};
 
 fn cookie(fd: RawFd) -> Option<u64> {
     rustix::net::sockopt::socket_cookie(sys::borrow(fd)).ok()

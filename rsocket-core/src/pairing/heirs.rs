@@ -3,26 +3,26 @@
 //!
 //! What the phase holds open is one program's, of one process. Whoever gives that up finishes the
 //! pairing, if the peer has done its part, or sees to it that it can begin again. Must not know how
-//! a pairing is made ([`super::pairing`]). Entry points: [`hand_over`]; [`fork_prepare`];
+//! a pairing is made ([`super`]). Entry points: [`hand_over`]; [`fork_prepare`];
 //! [`before_exec`], [`after_exec`].
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::greeting::finish;
-use super::held;
-use super::rendezvous::Channel;
-use super::retry;
+use crate::attach::held;
+use crate::attach::rendezvous::Channel;
+use crate::attach::retry;
 use crate::conn::family;
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId, flag};
 
-use super::phase::{elsewhere, lapse};
+use crate::attach::phase::{elsewhere, lapse};
 use crate::sync::stack;
 use crate::sys;
 
 /// Before `exec`, which closes what this process holds of an unfinished pairing: it begins again in
-/// the next program. Blocks as [`super::pairing::forget`].
+/// the next program. Blocks as [`crate::pairing::forget`].
 pub fn before_exec(id: SlotId, s: &Slot, fd: RawFd) {
     if is_unfinished(s) && !elsewhere(s) {
         conclude(id, s, fd);
@@ -42,7 +42,7 @@ pub fn after_exec() {
 
 /// This process gives the connection up, and relatives go on with it: what it alone has of an
 /// unfinished pairing is finished, if the peer has done its part, and begins again if not. `fd` is
-/// still open. Blocks as [`super::pairing::forget`].
+/// still open. Blocks as [`crate::pairing::forget`].
 pub fn hand_over(id: SlotId, s: &Slot, fd: RawFd) {
     conclude(id, s, fd);
 }
@@ -72,7 +72,7 @@ fn is_unfinished(s: &Slot) -> bool {
 }
 
 /// An unfinished pairing of this process is finished, if the peer has done its part, or begins
-/// again. Blocks as [`super::pairing::forget`].
+/// again. Blocks as [`crate::pairing::forget`].
 fn conclude(id: SlotId, s: &Slot, fd: RawFd) {
     let Some(_held) = s.pairing.hold() else { return };
     if s.phase() == Phase::Knocked && !elsewhere(s) {

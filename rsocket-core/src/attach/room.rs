@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::attach::guard::RecvGuard;
+use super::guard::RecvGuard;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::SendState;
 use crate::device::shm::layout::SEGMENTS;
@@ -20,7 +20,7 @@ const WAKE_AT: u32 = SEGMENTS as u32 / 2;
 
 /// As [`follows`], out of line: for calls that are long anyway.
 #[inline(never)]
-pub(super) fn follow_up(guard: &mut RecvGuard<'_>, n: usize) {
+pub(crate) fn follow_up(guard: &mut RecvGuard<'_>, n: usize) {
     follows(guard, n);
 }
 
@@ -28,7 +28,7 @@ pub(super) fn follow_up(guard: &mut RecvGuard<'_>, n: usize) {
 /// credit back, one step at a time so that each is found whole by a holder that comes after our
 /// death.
 #[inline(always)]
-pub(super) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
+pub(crate) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
     let (s, ends) = (guard.s, guard.ends);
     let shown = live::record(s);
     if n > 0 {
@@ -60,7 +60,7 @@ pub(super) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
 }
 
 /// A message of `n` bytes was sent, and the state is that of after it.
-pub(super) fn sent(s: &Slot, state: &SendState, n: usize) {
+pub(crate) fn sent(s: &Slot, state: &SendState, n: usize) {
     let shown = live::record(s);
     tally::sent_shm(s, shown, n);
     show_room(s, shown, state);
@@ -68,7 +68,7 @@ pub(super) fn sent(s: &Slot, state: &SendState, n: usize) {
 
 /// As [`sent`], of a message in the small bank: the large one is as it was.
 #[inline(always)]
-pub(super) fn sent_short(s: &Slot, state: &SendState, n: usize) {
+pub(crate) fn sent_short(s: &Slot, state: &SendState, n: usize) {
     let shown = live::record(s);
     tally::sent_shm(s, shown, n);
     s.room_hint.store(state.hint(), Ordering::Release);
@@ -80,7 +80,7 @@ pub(super) fn sent_short(s: &Slot, state: &SendState, n: usize) {
 
 /// Shows the room that there is, after messages that were counted.
 #[inline(always)]
-pub(super) fn show_room(s: &Slot, shown: Option<&Record>, state: &SendState) {
+pub(crate) fn show_room(s: &Slot, shown: Option<&Record>, state: &SendState) {
     s.room_hint.store(state.hint(), Ordering::Release);
     if let Some(r) = shown {
         r.room(state.room(), state.banks.each_ref().map(SendHalf::credits));
@@ -88,7 +88,7 @@ pub(super) fn show_room(s: &Slot, shown: Option<&Record>, state: &SendState) {
 }
 
 /// There was no room for a message. What was refused last says what is waited for.
-pub(super) fn no_room(s: &Slot) {
+pub(crate) fn no_room(s: &Slot) {
     s.room_epoch.fetch_add(1, Ordering::Relaxed);
     s.clear(flag::PLACES_FULL);
 }

@@ -5,29 +5,30 @@
 //! abstract UNIX socket; after them the two ends talk through words in shared memory only. The
 //! connection works on TCP all the while.
 
+pub mod abroad;
+pub(crate) mod greeting;
+pub mod heirs;
+
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-use super::held;
-use super::link;
-use super::meet::names::Name;
-use super::meet::{absent, offers, place};
-use super::own_waits;
-use super::permit::{permitted, relative_in_sandbox};
-use super::phase::{
+use crate::attach::held;
+use crate::attach::link;
+use crate::attach::meet::names::Name;
+use crate::attach::meet::{absent, offers, place};
+use crate::attach::own_waits;
+use crate::attach::permit::{permitted, relative_in_sandbox};
+use crate::attach::phase::{
     OPEN_OFFERS, close_pairing_fd, elsewhere, enter, give_up, hold, lapse, lapse_if_orphaned,
     required_by_now,
 };
-use super::rendezvous::Offer;
-use super::retry::{self, later, may_pass, put_off};
-use super::trust;
-use super::visitors;
-use super::{broken, evidence::Peer};
-use super::{evidence, proving, remote, switch};
-use super::{
-    greeting::{answer, finish, knock, knock_there},
-    reach,
-};
+use crate::attach::reach;
+use crate::attach::rendezvous::Offer;
+use crate::attach::retry::{self, later, may_pass, put_off};
+use crate::attach::trust;
+use crate::attach::visitors;
+use crate::attach::{broken, evidence::Peer};
+use crate::attach::{evidence, proving, switch};
 use crate::config::policy;
 use crate::conn::cause;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
@@ -46,6 +47,7 @@ use crate::sync::stack;
 use crate::sys;
 use crate::sys::sandbox;
 use crate::sys::settle::Settle;
+use greeting::{answer, finish, knock, knock_there};
 
 /// How many may be open at a time: each is a descriptor.
 const MAX_OFFERS: u32 = 64;
@@ -101,7 +103,7 @@ fn switch(id: SlotId, s: &Slot, fd: RawFd) {
     }
 }
 
-pub(super) fn take(s: &Slot) -> Option<Holding<'_>> {
+pub(crate) fn take(s: &Slot) -> Option<Holding<'_>> {
     s.pairing.try_hold()
 }
 
@@ -293,12 +295,12 @@ const LOOKS_BEFORE_RDMA: u32 = 3;
 /// another host.
 fn begin_elsewhere(id: SlotId, s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
     if !place::is_there() || !policy::shm_allowed() || trial::directory_kills() {
-        return remote::begin(id, s, tuple);
+        return abroad::begin(id, s, tuple);
     }
     let connecting = s.has(flag::CONNECTING);
     let known = evidence::is_known(s, fd);
     if reach::possible() && (!known || !comes_first(s, tuple)) {
-        return remote::begin(id, s, tuple);
+        return abroad::begin(id, s, tuple);
     }
     if !known {
         return Err(Reason::NoHandshake);

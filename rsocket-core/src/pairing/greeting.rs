@@ -2,30 +2,30 @@
 //!
 //! One message goes each way over the channel between them, and each is believed only as far as the
 //! kernel says the same. Where it says nothing at one end or at both, two more go before the last
-//! one, by which they prove what both know ([`super::evidence`]). Must not know when a step is due
-//! ([`super::retry`]), nor which comes next. Entry points: [`knock`] and [`finish`] of the end that
+//! one, by which they prove what both know ([`crate::attach::evidence`]). Must not know when a step is due
+//! ([`crate::attach::retry`]), nor which comes next. Entry points: [`knock`] and [`finish`] of the end that
 //! accepted, [`answer`] of the other.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
-use super::arenas::{self, Peer};
-use super::evidence::{self, Next};
-use super::hello::{self, Id, Knock, Welcome};
-use super::link;
-use super::mail::{Mail, open_mail};
-use super::meet::offers::{self, Called};
-use super::meet::{listing, who};
-use super::phase::{
+use crate::attach::arenas::{self, Peer};
+use crate::attach::evidence::{self, Next};
+use crate::attach::hello::{self, Id, Knock, Welcome};
+use crate::attach::link;
+use crate::attach::mail::{Mail, open_mail};
+use crate::attach::meet::offers::{self, Called};
+use crate::attach::meet::{listing, who};
+use crate::attach::phase::{
     close_pairing_fd, elsewhere, enter, hold, lapse, lapse_if_orphaned, required_by_now,
 };
-use super::proof::{self, Joined, Proof};
-use super::proving::{self, FirstWord, State};
-use super::rendezvous::{self, Channel};
-use super::retry::{self, later};
-use super::trust;
-use super::visitors::{Seen, seen};
+use crate::attach::proof::{self, Joined, Proof};
+use crate::attach::proving::{self, FirstWord, State};
+use crate::attach::rendezvous::{self, Channel};
+use crate::attach::retry::{self, later};
+use crate::attach::trust;
+use crate::attach::visitors::{Seen, seen};
 use crate::conn::machine::{Phase, PhaseEvent};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell::{self, Rang, far};
@@ -46,7 +46,7 @@ const LOOKS_FOR_PORT: u32 = 4;
 
 /// The end that accepted looks for the other one's offer. If it will have to prove who it is, its
 /// first word is made before it is seen there.
-pub(super) fn knock(s: &Slot, fd: RawFd, tuple: &Tuple, proves: bool) -> Result<(), Reason> {
+pub(crate) fn knock(s: &Slot, fd: RawFd, tuple: &Tuple, proves: bool) -> Result<(), Reason> {
     stats::add(Counter::Knocks, 1);
     let first = if proves { prepare(s, fd, Some(tuple)).ok() } else { None };
     let knocked_at =
@@ -67,7 +67,7 @@ pub(super) fn knock(s: &Slot, fd: RawFd, tuple: &Tuple, proves: bool) -> Result<
 }
 
 /// The same in the directory, where some offers may be the right one.
-pub(super) fn knock_there(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
+pub(crate) fn knock_there(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
     stats::add(Counter::Knocks, 1);
     let stamp = evidence::stamp(s, fd).ok_or(Reason::NoHandshake)?;
     let others = s.tries.load(Ordering::Relaxed) >= LOOKS_FOR_PORT;
@@ -380,7 +380,7 @@ fn peer(channel: &Channel, id: Id) -> Peer {
 }
 
 /// The end that connected reads what its visitor says, and answers.
-pub(super) fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+pub(crate) fn answer(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if elsewhere(s) {
         return lapse_if_orphaned(s);
     }
@@ -435,7 +435,7 @@ fn answer_over(channel: &Channel, id: SlotId, s: &Slot, fd: RawFd) -> Result<(),
 }
 
 /// The end that accepted reads the answer.
-pub(super) fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+pub(crate) fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
     if elsewhere(s) {
         return lapse_if_orphaned(s);
     }
