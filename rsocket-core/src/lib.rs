@@ -37,6 +37,7 @@ pub mod errno;
 pub mod fork_safe;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+pub mod handover;
 pub mod headroom;
 pub mod host;
 pub mod libdir;

@@ -42,7 +42,6 @@ use crate::host::tuple::Tuple;
 use crate::live;
 use crate::reason::{Reason, not_there, refused};
 use crate::stats::{self, Counter};
-use crate::sync::lock::Holding;
 use crate::sync::stack;
 use crate::sys;
 use crate::sys::sandbox;
@@ -103,10 +102,6 @@ fn switch(id: SlotId, s: &Slot, fd: RawFd) {
     }
 }
 
-pub(crate) fn take(s: &Slot) -> Option<Holding<'_>> {
-    s.pairing.try_hold()
-}
-
 /// Threads of this process that are inside a step, and forks that wait for them.
 static STEPPING: AtomicU32 = AtomicU32::new(0);
 static FORKING: AtomicU32 = AtomicU32::new(0);
@@ -147,7 +142,7 @@ fn step(id: SlotId, s: &Slot, fd: Option<RawFd>) {
 #[cold]
 fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     let errno = sys::errno();
-    if let Some(held) = take(s) {
+    if let Some(held) = s.pairing.try_hold() {
         let fd = fd.unwrap_or_else(|| family::descriptor(id));
         let done = match s.phase() {
             _ if fd < 0 => Ok(()),

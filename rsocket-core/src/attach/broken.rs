@@ -23,7 +23,7 @@ pub fn break_connection(s: &Slot, fd: RawFd, reason: Reason) {
     tell_broken(s);
 }
 
-pub(super) fn mark_broken(s: &Slot, reason: Reason) {
+pub(crate) fn mark_broken(s: &Slot, reason: Reason) {
     s.set(flag::BROKEN | flag::PEER_GONE);
     s.reason.store(reason as u32, Ordering::Relaxed);
     cause::count(s, reason);
@@ -34,7 +34,7 @@ pub(super) fn mark_broken(s: &Slot, reason: Reason) {
     crate::log_warn!("connection reset: {}", reason.text());
 }
 
-pub(super) fn tell_broken(s: &Slot) {
+pub(crate) fn tell_broken(s: &Slot) {
     if let Some(ends) = link::ends(s) {
         marks::close(&ends.incoming, &ends.outgoing);
         ends.wake_writer();
@@ -57,7 +57,7 @@ pub fn insist(id: SlotId, s: &Slot, fd: RawFd) {
 /// both directions fail, in this process by our own word, so that a stream that was cut short does
 /// not look like one that has ended.
 #[cold]
-pub(super) fn end_instead(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
+pub(crate) fn end_instead(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     let errno = crate::sys::errno();
     s.set(flag::BROKEN | flag::PEER_GONE);
     s.set_receive_mode(ReceiveMode::Asked);
@@ -70,7 +70,7 @@ pub(super) fn end_instead(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
 /// What the window still has has nowhere to go: a stream that was cut short must not look like one
 /// that has ended. To whoever has the descriptor next, and knows nothing of us, the kernel has to
 /// say so.
-pub(super) fn cut_short(s: &Slot, fd: RawFd, reason: Reason) {
+pub(crate) fn cut_short(s: &Slot, fd: RawFd, reason: Reason) {
     if matches!(reason, Reason::Executed | Reason::PassedAway) {
         cut_off(s, fd);
     } else {
@@ -79,7 +79,7 @@ pub(super) fn cut_short(s: &Slot, fd: RawFd, reason: Reason) {
 }
 
 /// The same, for whoever has either end.
-pub(super) fn cut_off(s: &Slot, fd: RawFd) {
+pub(crate) fn cut_off(s: &Slot, fd: RawFd) {
     mark_broken(s, Reason::ShutDownEarly);
     // Not shut down as well: of a connection that both sides have ended a reader would hear of an
     // end.

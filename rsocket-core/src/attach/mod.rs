@@ -3,8 +3,8 @@
 pub mod arenas;
 #[cfg(test)]
 mod arenas_tests;
-pub mod awaited;
 pub mod broken;
+pub mod gone;
 pub mod guard;
 pub mod hello;
 pub mod io_uring;
@@ -18,7 +18,6 @@ pub mod room;
 pub mod said;
 pub mod trust;
 
-pub mod detach;
 pub(crate) mod evidence;
 pub(crate) mod held;
 pub mod link;

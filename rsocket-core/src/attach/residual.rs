@@ -92,7 +92,7 @@ pub(crate) fn send_tail(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), E
 
 /// Before others go on with the connection by TCP: they know nothing of a tail, and would send
 /// before it.
-pub(super) fn give_tail_away(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
+pub(crate) fn give_tail_away(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     if !finish_tail(id, s, fd) && matches!(reason, Reason::Executed | Reason::PassedAway) {
         cut_off(s, fd);
     }

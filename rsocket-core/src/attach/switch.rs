@@ -13,7 +13,6 @@ use crate::conn::listeners;
 use crate::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
-use crate::pairing::take;
 use crate::sync::lock::Holding;
 
 /// A thread that finds the lock taken goes on, perhaps to sleep, before it has seen what the holder
@@ -39,9 +38,9 @@ pub(crate) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
 /// Takes the lock, or leaves the note for its holder. SeqCst: the holder lets go and then looks for
 /// a note; so either it finds this one, or the second try finds the lock free.
 fn take_or_note(s: &Slot) -> Option<Holding<'_>> {
-    take(s).or_else(|| {
+    s.pairing.try_hold().or_else(|| {
         s.step_missed.store(1, Ordering::SeqCst);
-        take(s)
+        s.pairing.try_hold()
     })
 }
 

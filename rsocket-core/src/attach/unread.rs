@@ -6,7 +6,8 @@
 use super::guard::RecvGuard;
 use super::{link::Ends, marks};
 use crate::conn::machine::ReceiveMode;
-use crate::conn::slot::Slot;
+use crate::conn::progress::{BEHIND, OVER};
+use crate::conn::slot::{Slot, flag};
 use crate::device::shm::{
     channel::{LARGE, RecvState},
     layout,
@@ -123,4 +124,19 @@ pub(crate) fn end_is_ahead(s: &Slot, ends: &Ends) -> bool {
     // Acquire: pairs with the release in room::publish.
     let position = (s.unread_hint.load(Ordering::Acquire) >> 32) as u32;
     ended_behind(position, ends)
+}
+
+/// How far the receiving direction has come, as [`Progress::received`] says it: messages that were
+/// published for us, read or not, and how their sender ended.
+#[inline]
+pub(crate) fn received(s: &Slot, ends: &Ends) -> u64 {
+    let position = (s.unread_hint.load(Ordering::Acquire) >> 32) as u32;
+    let ahead = ends.incoming.data_ready(position, u32::MAX);
+    // A sender that goes back sends by TCP at once: behind unread bytes, where nobody asks the
+    // kernel yet.
+    let back = marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device;
+    let behind = if back { BEHIND } else { 0 };
+    let over = s.has(flag::ENDED) || ahead > 0 && is_end(position.wrapping_add(ahead - 1), ends);
+    let over = if over { OVER } else { 0 };
+    u64::from(position.wrapping_add(ahead)) | behind | over
 }

@@ -17,10 +17,10 @@ use crate::attach::{phase, reach};
 use crate::conn::cause;
 use crate::conn::family;
 use crate::conn::slot::SlotId;
+use crate::handover::parcels;
 use crate::host::kernel;
 use crate::reason::Reason;
 use crate::stats;
-use crate::succession::parcels;
 use crate::sync::stack;
 use crate::sys;
 

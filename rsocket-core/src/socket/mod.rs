@@ -43,7 +43,6 @@ pub mod settings;
 mod short;
 pub mod splice;
 pub mod stamps;
-pub(crate) mod stand_in;
 mod straight;
 #[cfg(test)]
 mod tail_tests;
@@ -60,6 +59,7 @@ pub use crate::conn::listeners::set_listeners;
 use crate::conn::listeners::starved;
 pub use crate::conn::slot::SlotId;
 pub use crate::conn::watchers::{tapped, watching};
+pub use crate::handover::back::{give_away, refuse, refuse_sending};
 pub use crate::host::events::Events;
 pub(crate) use lent::{bell_of_wait, give_back_bell_of_wait};
 pub use life::{
@@ -76,10 +76,7 @@ pub use waits::{
 };
 pub use watch::{unwitnessed, witnessed, witnessing};
 
-use crate::attach::{
-    detach::{self, Scope},
-    reach,
-};
+use crate::attach::reach;
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::flag;
@@ -88,12 +85,12 @@ use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pending;
 use crate::conn::slot::Slot;
 use crate::errno::Errno;
+use crate::handover::parcels;
 use crate::host::kernel;
 use crate::host::{counters, tcp_state};
 use crate::live::tally;
 use crate::reason::Reason;
 use crate::relay::meeting;
-use crate::succession::parcels;
 use crate::{
     attach::{link, marks},
     pairing,
@@ -110,7 +107,7 @@ pub enum Route {
 }
 
 #[inline]
-fn slot(id: SlotId) -> Option<&'static Slot> {
+pub(crate) fn slot(id: SlotId) -> Option<&'static Slot> {
     family::slot(id)
 }
 
@@ -492,36 +489,6 @@ pub fn unread(id: SlotId, fd: RawFd) -> Option<usize> {
 #[must_use]
 pub fn unsent(id: SlotId, fd: RawFd) -> Option<usize> {
     send::unsent(slot(id)?, fd)
-}
-
-/// Never attach; if attached, go back to TCP. What the channel has by then can still be received
-/// here.
-pub fn refuse(id: SlotId, fd: RawFd, reason: Reason) {
-    go_back(id, fd, reason, Scope::Both);
-}
-
-/// Before the kernel itself sends something: as [`refuse`], of that direction alone. The other one
-/// stays as it is.
-pub fn refuse_sending(id: SlotId, fd: RawFd, reason: Reason) {
-    go_back(id, fd, reason, Scope::Sending);
-}
-
-/// As [`refuse`], before somebody receives who has only the kernel: what the channel has is to come
-/// by TCP. The peer sends it at its next call; when it has ended, it stays where [`receive()`]
-/// finds it, or the connection ends with an error.
-pub fn give_away(id: SlotId, fd: RawFd, reason: Reason) {
-    go_back(id, fd, reason, Scope::Stranger);
-}
-
-fn go_back(id: SlotId, fd: RawFd, reason: Reason, scope: Scope) {
-    if let Some(s) = slot(id) {
-        let errno = sys::errno();
-        if s.has(flag::UNDECIDED) {
-            fork_safe::insist(id, s, fd);
-        }
-        detach::refuse(id, s, fd, reason, scope);
-        sys::set_errno(errno);
-    }
 }
 
 /// A message is about to carry the connection's descriptor away, over whatever socket. Unless a

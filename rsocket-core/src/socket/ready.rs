@@ -17,7 +17,7 @@ use crate::attach::{
 };
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pending;
-use crate::conn::progress::{BEHIND, OVER, Progress};
+use crate::conn::progress::Progress;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout::SLEEPERS;
 use crate::device::shm::park::MARK_READY;
@@ -398,17 +398,9 @@ pub fn disarm(s: &Slot, bell: u64) -> usize {
 /// often the sender found no room and then had some again.
 pub fn progress(s: &Slot) -> Progress {
     let Some(ends) = link::ends(s) else { return Progress::default() };
-    let position = (s.unread_hint.load(Ordering::Acquire) >> 32) as u32;
-    let ahead = ends.incoming.data_ready(position, u32::MAX);
+    let received = unread::received(s, &ends);
     let room = s.room_epoch.load(Ordering::Relaxed) << 1 | u64::from(room_waiting(s, &ends));
-    // A sender that goes back sends by TCP at once: behind unread bytes, where nobody asks the
-    // kernel yet.
-    let back = marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device;
-    let behind = if back { BEHIND } else { 0 };
-    let over =
-        s.has(flag::ENDED) || ahead > 0 && unread::is_end(position.wrapping_add(ahead - 1), &ends);
-    let over = if over { OVER } else { 0 };
-    Progress { received: u64::from(position.wrapping_add(ahead)) | behind | over, room }
+    Progress { received, room }
 }
 
 /// How much of the stream TCP had carried when it went to the device, in the terms of

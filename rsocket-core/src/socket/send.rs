@@ -11,7 +11,6 @@ use super::{reader, straight, verdict, wait};
 use crate::attach::link::{self, Ends};
 use crate::attach::room;
 use crate::attach::switch::stay;
-use crate::attach::{broken, detach::Scope, residual};
 use crate::attach::{guard::SendGuard, said};
 use crate::conn::machine::{SendEvent, SendMode};
 use crate::conn::pending;
@@ -29,9 +28,10 @@ use crate::placement::depart;
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
 use crate::sys::vectors::Cursor;
+use crate::{attach::marks, handover::detach, pairing};
 use crate::{
-    attach::{detach, marks},
-    pairing,
+    attach::{broken, residual},
+    handover::detach::Scope,
 };
 use crate::{fork_safe, live, relay};
 

@@ -10,7 +10,10 @@ use std::os::fd::RawFd;
 
 pub use super::patience::Patience;
 use super::{beside, brief, gather, lent, reader, ready, verdict};
-use crate::attach::link::{self, Ends};
+use crate::attach::{
+    gone,
+    link::{self, Ends},
+};
 use crate::config::policy;
 use crate::conn::known::Fact;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
@@ -514,8 +517,7 @@ pub(super) fn after_sleep(
             if interest == Events::OUT && revents & !libc::POLLOUT != 0 {
                 s.set(flag::PEER_FIN);
             }
-            if interest == Events::OUT && s.has(flag::PEER_FIN) && reader::peer_gone(s, fd, revents)
-            {
+            if interest == Events::OUT && s.has(flag::PEER_FIN) && gone::peer_gone(s, fd, revents) {
                 s.set(flag::PEER_GONE);
             }
             Ok(())

@@ -10,7 +10,6 @@
 //! Must not know hooks. Entry points: [`prepare`] before `exec` and [`Will::undo`] if it failed;
 //! [`inherit`], then [`show`].
 
-pub mod parcels;
 pub mod target;
 
 use core::ffi::{CStr, c_char};
@@ -25,6 +24,7 @@ use crate::conn::slot::Slot;
 use crate::conn::slot::SlotId;
 use crate::descriptors::{self, Entry};
 use crate::device::shm::{home, layout};
+use crate::handover::back;
 use crate::host::kernel;
 use crate::reason::Reason;
 use crate::socket;
@@ -182,7 +182,7 @@ fn write_list(list: RawFd, family: RawFd, entry: u32) -> Option<u32> {
         if !socket::heritable(slot, fd) {
             if socket::on_shared_memory(slot) {
                 // The next program is as likely to use it as this one was.
-                socket::give_away(slot, fd, Reason::Executed);
+                back::give_away(slot, fd, Reason::Executed);
             } else {
                 give_back_one(slot, fd);
             }
@@ -280,7 +280,7 @@ pub fn give_back(all: bool) {
             && inherited(fd) == Some(true)
         {
             if all {
-                socket::give_away(slot, fd, Reason::Executed);
+                back::give_away(slot, fd, Reason::Executed);
             } else {
                 give_back_one(slot, fd);
             }
@@ -293,7 +293,7 @@ pub fn give_back(all: bool) {
 /// merely holds open, while a relative goes on with it.
 fn give_back_one(slot: SlotId, fd: RawFd) {
     if fd <= 2 || socket::on_device(slot) && !family::shared(slot) {
-        socket::give_away(slot, fd, Reason::Executed);
+        back::give_away(slot, fd, Reason::Executed);
     }
 }
 

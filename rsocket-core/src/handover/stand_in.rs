@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::io::FdFlags;
 use rustix::net::sockopt;
 
-use super::splice::{Pipe, take_messages};
+use super::pipe::{Pipe, take_messages};
 use crate::attach::guard::RecvGuard;
 use crate::attach::link::Ends;
 use crate::attach::marks;

@@ -9,14 +9,19 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::residual::{give_tail_away, give_way, serve_return};
-use super::{awaited, marks};
-use super::{
+use super::awaited;
+use super::stand_in;
+use crate::attach::marks;
+use crate::attach::{
     broken::{break_connection, cut_off, cut_short},
     unread,
 };
-use super::{guard, phase, said};
-use super::{
+use crate::attach::{
+    gone,
+    residual::{give_tail_away, give_way, serve_return},
+};
+use crate::attach::{guard, phase, said};
+use crate::attach::{
     link::{self, Ends},
     switch,
 };
@@ -29,7 +34,6 @@ use crate::errno::Errno;
 use crate::host::counters;
 use crate::host::kernel;
 use crate::reason::Reason;
-use crate::socket::{reader, stand_in};
 use crate::stats::{self, Counter};
 use crate::sys::sandbox;
 
@@ -278,7 +282,7 @@ fn ask_back(guard: &mut guard::RecvGuard<'_>, fd: RawFd, reason: Reason) -> Back
 /// Whether another socket may take the number from one whose stream is over. It leads nowhere:
 /// where the next reader is likely to answer by the same number, the peer must have gone.
 fn may_stand_in(s: &Slot, fd: RawFd, reason: Reason) -> bool {
-    let nobody_listens = || reader::peer_gone(s, fd, 0);
+    let nobody_listens = || gone::peer_gone(s, fd, 0);
     !sandbox::inside()
         && match reason {
             Reason::Executed => true,

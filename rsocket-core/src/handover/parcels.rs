@@ -3,7 +3,7 @@
 //! Who receives a descriptor nobody can know who sends it: a relative that has this library, or a
 //! stranger that makes the kernel's calls alone. So while a copy is on its way, and after a
 //! stranger took it, the connection must not leave TCP; one that had left it goes back first
-//! ([`crate::attach::detach`]). A relative that receives it finds it here by the socket's cookie,
+//! ([`crate::handover::detach`]). A relative that receives it finds it here by the socket's cookie,
 //! is a holder of the same slot from then on, and the connection may attach when all copies have
 //! come to relatives.
 //!
@@ -22,12 +22,12 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::back;
 use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
 use crate::conn::parcels::{PLACES, Parcel, Table};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::reason::Reason;
-use crate::socket;
 use crate::sys;
 use crate::{
     attach::{link, phase},
@@ -158,7 +158,7 @@ pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
     table.locked(take).flatten().or_else(|| {
         let id = slot_of(cookie)?;
         family::join(id, fd);
-        socket::give_away(id, fd, Reason::PassedAway);
+        back::give_away(id, fd, Reason::PassedAway);
         Some(id)
     })
 }
