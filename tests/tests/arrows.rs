@@ -57,8 +57,7 @@ const ROOMS: [&str; 33] = [
 ];
 
 /// Arrows that point up, and how many names they bring.
-const UP: [(&str, &str, usize); 5] = [
-    ("conn", "attach", 1),
+const UP: [(&str, &str, usize); 4] = [
     ("datagram", "plain", 2),
     ("socket", "datagram", 2),
     ("socket", "placement", 5),

@@ -9,7 +9,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use crate::attach::meet::Handshake;
+use super::handshake::Handshake;
 use crate::config::policy;
 use crate::config::sizes::Sizes;
 pub use crate::conn::flag;

@@ -29,7 +29,7 @@ use crate::host::counters;
 use crate::host::events::Events;
 use crate::host::kernel;
 use crate::reason::Reason;
-use crate::relay::{connection, loopback, migrate};
+use crate::relay::{connection, dial, loopback};
 use crate::stats::{self, Counter};
 
 use crate::sys;
@@ -327,7 +327,7 @@ fn listen(id: SlotId, s: &Slot, fd: RawFd) -> bool {
                 return true;
             }
             s.migration.since.store(sys::now_ns(), Ordering::Relaxed);
-            if let Err(e) = migrate::dial(id, s) {
+            if let Err(e) = dial::dial(id, s) {
                 crate::log_info!("fork mode: no RDMA to a peer that greeted: errno {}", e.0);
                 return move_on(s, State::Dialling, Happening::Failed);
             }

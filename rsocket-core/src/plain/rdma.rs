@@ -22,10 +22,13 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
 use crate::device::rdma;
 use crate::errno::Errno;
-use crate::relay::connection::{self, Connection, Options, Shape};
 use crate::relay::guests::{self, Guest};
 use crate::relay::table::{self, Relay};
-use crate::relay::{self, ends, loopback, service, silent};
+use crate::relay::{self, ends, loopback, serving, silent};
+use crate::relay::{
+    connection::{self, Connection, Options, Shape},
+    news, service,
+};
 use crate::socket::{life, wait};
 use crate::stats::{self, Counter};
 use crate::sync::stack;
@@ -102,13 +105,13 @@ pub fn bind(id: SlotId, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
         return Err(Errno(libc::EAFNOSUPPORT));
     }
     stack::on_own(|| match bind_now(s, fd, name) {
-        Err(e) if service::outdated(e) => bind_now(s, fd, name),
+        Err(e) if serving::outdated(e) => bind_now(s, fd, name),
         bound => bound,
     })
 }
 
 fn bind_now(s: &Slot, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
-    service::start()?;
+    serving::start()?;
     let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
     match Connection::bound(relay.key(), name, options(fd), shape(s)) {
         Ok(connection) => {
@@ -240,7 +243,7 @@ fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) ->
         return Err(Errno(libc::EAFNOSUPPORT));
     }
     stack::on_own(|| match dial(id, s, fd, to) {
-        Err(e) if service::outdated(e) => dial(id, s, fd, to),
+        Err(e) if serving::outdated(e) => dial(id, s, fd, to),
         dialled => dialled,
     })?;
     if crate::host::kernel::nonblocking(fd) {
@@ -341,7 +344,7 @@ fn disconnect(s: &Slot, fd: RawFd) {
 
 /// Begins to connect. If that fails, the socket is as before; but a name that it had may be lost.
 fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
-    service::start()?;
+    serving::start()?;
     let bound = relay::of(s).filter(|_| s.names.first().is_some_and(|n| n.get().is_some()));
     let relay = match bound {
         Some(relay) => relay,
@@ -373,7 +376,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
     s.names.get(1).iter().for_each(|name| name.set(Some(*to)));
     s.timers.learn(fd);
     belong(s, relay);
-    let begun = service::with_news(relay, |place| {
+    let begun = news::with_news(relay, |place| {
         let cm = match place.take() {
             Some(bound) => bound.into_id(),
             None => service::new_id(relay.key()),
@@ -533,7 +536,7 @@ pub fn closing(id: SlotId, s: &Slot, fd: RawFd) {
     if s.has(flag::RELAY_LISTENS | flag::HEARD_BESIDE) {
         guests::unlisten(fd);
     }
-    service::unlisten(id);
+    serving::unlisten(id);
     let pid = s.relay_pid.load(Ordering::Relaxed);
     if s.has(flag::RELAYED) || pid == 0 || pid != sys::pid() {
         return;

@@ -9,19 +9,18 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::beside::{Open, Request};
-use super::ends;
 use super::guests;
 use super::loopback::{self, DoorWay};
-use super::migrate;
 use super::port::Port;
 use super::pump::{PeerEnd, Pump};
-use super::service;
+use super::request::{Open, Request};
 use super::watch::Watch;
+use super::{ends, service};
 use crate::attach::arenas::{self, Claim};
 use crate::attach::link;
 use crate::attach::remote;
 use crate::attach::witness::Proof;
+use crate::config::sizes::Size;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -355,9 +354,9 @@ impl Connection {
             }
             Stage::Over => None,
             Stage::Listening { to: Door::Migrants } => {
-                Some(sys::now_ns().saturating_add(migrate::LINGER_LOOK_NS))
+                Some(sys::now_ns().saturating_add(LINGER_LOOK_NS))
             }
-            Stage::Inviting { .. } => Some(sys::now_ns().saturating_add(migrate::LOOK_NS)),
+            Stage::Inviting { .. } => Some(sys::now_ns().saturating_add(LOOK_NS)),
             _ => self.courtship.as_ref().map(|c| c.until).or(self.deadline),
         }
     }
@@ -585,13 +584,25 @@ pub(crate) fn leave_window(s: &Slot) {
     s.set_send_mode(SendMode::Kernel);
 }
 
-/// Something changed that is not in the window: whoever waits looks again.
-pub(super) fn news(id: SlotId) {
-    let Some(s) = family::slot(id) else { return };
-    s.next_epoch();
-    crate::conn::listeners::mode_changed(id);
-    if let Some(ends) = link::ends(s) {
-        // As the other side would: the program's own sleepers.
-        ends.wake_own();
+/// How soon a relay looks again whether anybody has come, in nanoseconds: the door says so earlier,
+/// but not who it is.
+pub(super) const LOOK_NS: u64 = 5_000_000;
+
+/// How soon a listener that outlives its socket looks again whether anybody may still come, in
+/// nanoseconds.
+pub(super) const LINGER_LOOK_NS: u64 = 200_000_000;
+
+pub(super) fn shape(s: &Slot) -> Shape {
+    Shape {
+        send_queue: 384,
+        receive_queue: 384,
+        inline: s.sizes.get(Size::Inline),
+        send_buffer: s.sizes.get(Size::SendBuffer).max(BUFFER),
+        receive_buffer: s.sizes.get(Size::ReceiveBuffer).max(BUFFER) & !1,
+        iomaps: 0,
     }
 }
+
+/// Bytes of each buffer where nobody asked for more: between two of ours there is no need to be
+/// frugal.
+pub(super) const BUFFER: u32 = 256 * 1024;

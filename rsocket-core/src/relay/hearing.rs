@@ -14,9 +14,8 @@
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
-use super::connection::Connection;
-use super::service;
 use super::table::Relay;
+use super::{connection::Connection, news, service};
 use crate::attach::link::{self, Ends};
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -116,7 +115,7 @@ impl Hearing {
     /// look with which the thread goes on.
     pub fn heard(&self, s: &Slot, now: bool) {
         let ends = link::ends(s);
-        let alive = service::with_news(self.relay, |slot| {
+        let alive = news::with_news(self.relay, |slot| {
             let c = slot.as_mut().filter(|_| self.relay.key() == self.key)?;
             c.take_event();
             self.relay.armed.store(0, Ordering::Relaxed);

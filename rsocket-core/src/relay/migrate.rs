@@ -8,14 +8,16 @@
 //! [`awaited`], [`answer`], [`Connection::invite`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 
-use super::connection::{self, Connection, Granted, Stage, To};
-use super::loopback::DoorWay;
-use super::pump::Pump;
-use super::{beside, ends};
-use super::{service, table};
+use super::ends;
+use super::table;
+use super::{connection, pump::Pump};
+use super::{
+    connection::{Connection, Granted, Stage, To},
+    news,
+};
+use super::{loopback::DoorWay, service};
 use crate::attach::link;
 use crate::conn::invitation::Invitation;
 use crate::conn::slot::{Name, Slot, SlotId};
@@ -23,61 +25,10 @@ use crate::conn::{family, invitation};
 use crate::device::rdma::{CmId, RdmaPair};
 use crate::errno::Errno;
 use crate::stats::{self, Counter};
-use crate::sync::stack;
 use crate::sys;
 
 /// How long it may take to be established, and then to be wanted, in nanoseconds.
 const PATIENCE_NS: u64 = 10_000_000_000;
-/// How soon a relay looks again whether anybody has come, in nanoseconds: the door says so earlier,
-/// but not who it is.
-pub(super) const LOOK_NS: u64 = 5_000_000;
-
-/// How soon a listener that outlives its socket looks again whether anybody may still come, in
-/// nanoseconds.
-pub(super) const LINGER_LOOK_NS: u64 = 200_000_000;
-
-fn unmapped(a: SocketAddr) -> SocketAddr {
-    SocketAddr::new(a.ip().to_canonical(), a.port())
-}
-
-/// Begins to connect to the peer of a TCP connection, at the same address and port. What becomes of
-/// it the slot is told.
-///
-/// # Errors
-/// There is no RDMA here after all, no memory, or no place.
-pub fn dial(id: SlotId, s: &Slot) -> Result<(), Errno> {
-    stack::on_own(|| dial_now(id, s))
-}
-
-fn dial_now(id: SlotId, s: &Slot) -> Result<(), Errno> {
-    let theirs = s.names.get(1).and_then(Name::get).ok_or(Errno::NOTCONN)?;
-    service::start()?;
-    let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
-    let made = connection::window().and_then(|(claim, port)| match service::new_id(relay.key()) {
-        Ok(cm) => Ok((cm, claim, port)),
-        Err(e) => {
-            port.close();
-            Err(e)
-        }
-    });
-    let (cm, claim, port) = match made {
-        Ok(made) => made,
-        Err(e) => {
-            relay.give_back();
-            return Err(e);
-        }
-    };
-    let stage = Stage::Resolving { tries: 0, to: unmapped(theirs) };
-    let mut new = Connection::new(relay.key(), cm, stage, beside::shape(s));
-    new.take_the_place_of(id, s);
-    new.claim = (claim.record, claim.window);
-    new.port = Some(port);
-    relay.with(|place| *place = Some(new));
-    // The service thread begins: should it fail at once, the connection is told, whose lock our
-    // caller holds.
-    service::nudge();
-    Ok(())
-}
 
 /// The connection of this family's that has greeted whoever asks here, if there is one. It is this
 /// request's now.
@@ -103,7 +54,7 @@ pub(super) fn answer(slot: SlotId, id: CmId, request: &[u8]) {
             e.0
         );
         invitation::failed(s);
-        connection::news(slot);
+        news::news(slot);
     }
 }
 
@@ -113,7 +64,7 @@ fn grant(
     request: &[u8],
     (slot, s): (SlotId, &Slot),
 ) -> Result<Connection, Errno> {
-    let shape = beside::shape(s);
+    let shape = connection::shape(s);
     let Granted { pump, own, claim } = Connection::prepare_answer(&id, request, shape)
         .inspect_err(|_| {
             let _ = id.reject(&[]);
@@ -130,7 +81,7 @@ fn grant(
 }
 
 impl Connection {
-    fn take_the_place_of(&mut self, id: SlotId, s: &Slot) {
+    pub(super) fn take_the_place_of(&mut self, id: SlotId, s: &Slot) {
         self.slot = Some((id, s.generation.load(Ordering::Acquire)));
         self.migrant = true;
         self.deadline = Some(sys::now_ns().saturating_add(PATIENCE_NS));

@@ -11,20 +11,23 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::guests::{self, Guest};
-use super::loopback::Near;
+use super::ends;
 use super::port::Port;
 use super::pump::{self, Pump};
-use super::service;
+use super::serving;
 use super::silent;
 use super::watch::Watch;
-use super::{beside, ends};
 use super::{
     connection::{
         Connection, Courtship, Dialled, Door, Granted, Options, Shape, Stage, To, window,
     },
     meeting,
 };
+use super::{
+    guests::{self, Guest},
+    request,
+};
+use super::{loopback::Near, service};
 use crate::address::SockAddr;
 use crate::attach::arenas::Claim;
 use crate::attach::remote;
@@ -207,7 +210,7 @@ impl Connection {
             Ok(Granted { pump, own, claim }) => {
                 let pump = Box::new(pump.beside_tcp());
                 let granted =
-                    id.set_key(key).and_then(|()| id.accept(&beside::answer(&own, &proof)));
+                    id.set_key(key).and_then(|()| id.accept(&request::answer(&own, &proof)));
                 if let Err(e) = granted {
                     Pump::close(*pump);
                     return Err(e.into());
@@ -292,7 +295,7 @@ impl Connection {
             {
                 self.route(tries + 1)
             }
-            (stage, kind) => match service::failure(kind) {
+            (stage, kind) => match serving::failure(kind) {
                 Some(e) => self.unreached(stage, e),
                 None => stage,
             },
@@ -345,7 +348,7 @@ impl Connection {
     fn established(&mut self, dialled: Dialled, private: &[u8]) -> Stage {
         let Dialled { pair, params, port } = dialled;
         if let Some(courtship) = &self.courtship
-            && !beside::is_answer(private, &courtship.expected)
+            && !request::is_answer(private, &courtship.expected)
         {
             // A stranger at that port, or upstream's library.
             port.close();
@@ -422,7 +425,7 @@ impl Connection {
     /// time.
     fn may_ask_at(&self, refusal: &[u8]) -> Option<u16> {
         self.courtship.as_ref().filter(|c| !c.redirected)?;
-        beside::ask_there(refusal)
+        request::ask_there(refusal)
     }
 
     /// Asks at another port of the same host: the connection is a relative's of whoever answered.

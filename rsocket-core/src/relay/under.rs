@@ -11,8 +11,9 @@
 
 use std::os::fd::RawFd;
 
-use super::port::{Broken, Outgoing};
+use super::outgoing::Outgoing;
 use crate::attach::marks;
+use crate::device::shm::channel::Broken;
 use crate::device::shm::channel::{Beyond, SendState, banks};
 use crate::device::shm::direction::Direction;
 use crate::errno::Errno;

@@ -11,7 +11,7 @@ use crate::attach::link;
 use crate::conn::family;
 use crate::conn::slot::flag;
 use crate::device::shm::channel::banks::locate;
-use crate::relay::port::Outgoing;
+use crate::relay::outgoing::Outgoing;
 use crate::relay::pump_tests::program;
 
 /// Byte `at` of the stream.

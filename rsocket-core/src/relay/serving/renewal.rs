@@ -14,13 +14,13 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use rustix::event::epoll;
 use rustix::fs::{Mode, OFlags};
 
-use super::{SERVICE, STARTING, Service, running};
 use crate::attach::remote;
 use crate::device::rdma::{self, CmId};
 use crate::errno::Errno;
 use crate::relay::connection::Connection;
 use crate::relay::table::{self, Relay};
 
+use crate::relay::service::{SERVICE, STARTING, Service, running};
 use crate::sys;
 
 /// What the manager says to a process that has changed its credentials.
