@@ -40,6 +40,7 @@ pub mod fuzzing;
 pub mod handover;
 pub mod headroom;
 pub mod host;
+pub mod iomap;
 pub mod libdir;
 pub mod live;
 pub mod log;
@@ -58,6 +59,7 @@ pub mod succession;
 pub mod sync;
 pub mod sys;
 pub mod tap;
+pub mod waiting;
 
 pub use rsocket_wire as wire;
 pub use rsocket_wire::proto;

@@ -12,6 +12,7 @@
 //! and `close_range` can spare them.
 
 mod above;
+pub mod background;
 pub mod errand;
 pub mod sandbox;
 pub mod settle;

@@ -37,4 +37,5 @@ pub(crate) mod switch;
 pub(crate) mod unread;
 pub mod vault;
 pub(crate) mod visitors;
+pub mod waiters;
 pub mod witness;

@@ -16,7 +16,7 @@ pub mod holders;
 pub mod id;
 pub mod invitation;
 pub mod known;
-mod listener;
+pub(crate) mod listener;
 pub mod listeners;
 pub mod machine;
 pub mod migration;

@@ -19,6 +19,7 @@ use crate::socket::wait;
 use crate::stats::{self, Counter, Transport};
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 use crate::sys::vectors::Cursor;
+use crate::waiting::{sleep, spinning};
 
 /// The longest sleep of a thread whose wake-up a relative by fork may take, or that has no bell, in
 /// nanoseconds.
@@ -112,7 +113,7 @@ fn spun(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     let mut adaptive = Adaptive::from_raw(s.receive_spin.load(Ordering::Relaxed));
     let spun = adaptive.spin(cap, CHEAP_LOOKS, || 0, || with(id, fd, State::stirs).unwrap_or(true));
     s.receive_spin.store(adaptive.to_raw(), Ordering::Relaxed);
-    wait::count_spin(None, spun);
+    spinning::count_spin(None, spun);
     spun.found()
 }
 
@@ -137,7 +138,7 @@ fn sleep(id: SlotId, s: &Slot, fd: RawFd, patience: &mut wait::Patience) -> Resu
             let fds = [fd, device, bell.map_or(-1, |b| b.fd())];
             let mut fds = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
             stats::add(Counter::Sleeps, 1);
-            wait::sleep_on(s, &mut fds, left, patience)
+            sleep::sleep_on(s, &mut fds, left, patience)
         }
         other => other.map(|_| ()),
     };

@@ -20,6 +20,7 @@ use crate::stats::{self, Counter, Transport};
 use crate::sync::thread;
 use crate::sys;
 use crate::sys::vectors::Cursor;
+use crate::waiting::sleep;
 use crate::wire::datagram::{UdHeader, UdpOp};
 
 /// How often UDP is looked at by a sender that waits for an answer, in nanoseconds.
@@ -145,7 +146,7 @@ fn sleep(s: &Slot, fd: RawFd, room: &Room, patience: &mut wait::Patience) -> Res
         Room::Kernel => (fd, libc::POLLOUT),
         Room::Device(events) => (*events, libc::POLLIN),
     };
-    wait::sleep_on(s, &mut [libc::pollfd { fd, events, revents: 0 }], left, patience)
+    sleep::sleep_on(s, &mut [libc::pollfd { fd, events, revents: 0 }], left, patience)
 }
 
 impl State {

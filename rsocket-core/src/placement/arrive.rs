@@ -79,7 +79,7 @@ impl<'a> Placer<'a> {
 /// # Errors
 /// The peer wrote a piece that is none, or beyond the end of a mapping. The place it says is not
 /// written.
-pub(super) fn all(s: &Slot, ends: &Ends, maps: &Maps) -> Result<bool, Nonsense> {
+pub(crate) fn all(s: &Slot, ends: &Ends, maps: &Maps) -> Result<bool, Nonsense> {
     // Relaxed: changed under the lock that our caller holds.
     let began = s.placement.taken.load(Ordering::Relaxed);
     let (mut taken, mut bytes, mut pieces) = (began, 0, 0);

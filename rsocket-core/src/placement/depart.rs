@@ -21,10 +21,10 @@ use crate::sys::vectors::Cursor;
 /// The most bytes of one piece: what was put is being placed while the rest is copied.
 const PIECE: usize = 64 * 1024;
 /// Room for which it is worth waking a writer that found none.
-pub(super) const WORTH: usize = PLACES / 4;
+pub(crate) const WORTH: usize = PLACES / 4;
 
 /// What one more piece can have; `None` when the receiver's count cannot be right.
-pub(super) fn room(s: &Slot, ends: &Ends) -> Option<usize> {
+pub(crate) fn room(s: &Slot, ends: &Ends) -> Option<usize> {
     ends.outgoing.place_room(s.placement.put.load(Ordering::Relaxed)).ok()
 }
 

@@ -53,7 +53,7 @@ impl Watched {
 }
 
 /// The connection has a mapping: it is looked after from now on.
-pub(super) fn watch(id: SlotId) {
+pub(crate) fn watch(id: SlotId) {
     WATCHED.with(|list| {
         if !list.contains(&id) {
             list.push(id);
@@ -74,12 +74,12 @@ pub(super) fn watch(id: SlotId) {
 }
 
 /// The connection has ended. The caller holds its place's lock.
-pub(super) fn forget(id: SlotId) {
+pub(crate) fn forget(id: SlotId) {
     WATCHED.with(|list| list.retain(|other| *other != id));
 }
 
 /// In the child of a fork, which has no such thread.
-pub(super) fn forked() {
+pub(crate) fn forked() {
     WATCHED.lock.reset();
     WATCHED.with(|watched| {
         if !watched.is_empty() {

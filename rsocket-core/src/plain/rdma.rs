@@ -7,7 +7,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use rustix::net::{AddressFamily, sockopt};
@@ -15,12 +15,10 @@ use rustix::net::{AddressFamily, sockopt};
 use super::kernel;
 use crate::address::SockAddr;
 use crate::attach::{link, reach};
-use crate::config::policy;
 use crate::config::sizes::Size;
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
-use crate::device::rdma;
 use crate::errno::Errno;
 use crate::relay::guests::{self, Guest};
 use crate::relay::table::{self, Relay};
@@ -39,36 +37,6 @@ use crate::sys;
 const MIN_QUEUE: u16 = 16;
 /// The smallest buffer, in bytes.
 const MIN_BUFFER: u32 = 4096;
-
-/// Whether connections are RDMA's from the start: where policy wants nothing else, and for rsockets
-/// wherever there is a device.
-#[must_use]
-pub fn wanted() -> bool {
-    policy::plain_rdma() || policy::are_rsockets() && policy::rdma_allowed() && device_here()
-}
-
-/// Whether this host has RDMA that this process can use. Asked once.
-fn device_here() -> bool {
-    static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
-    const UNKNOWN: u8 = 0;
-    const NO: u8 = 1;
-    const YES: u8 = 2;
-    // Relaxed: every thread would find the same.
-    match KNOWN.load(Ordering::Relaxed) {
-        UNKNOWN => {
-            let yes = match rdma::probe() {
-                Ok(_) => true,
-                Err(missing) => {
-                    crate::log_info!("{}", missing);
-                    false
-                }
-            };
-            KNOWN.store(if yes { YES } else { NO }, Ordering::Relaxed);
-            yes
-        }
-        known => known == YES,
-    }
-}
 
 fn slot(id: SlotId) -> Result<&'static Slot, Errno> {
     family::slot(id).ok_or(Errno::BADF)
@@ -456,12 +424,6 @@ fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<S
     Some((id, peer))
 }
 
-/// Whether what the listener gives comes from relays.
-#[must_use]
-pub fn listens(id: SlotId) -> bool {
-    family::slot(id).is_some_and(|s| s.has(flag::RELAY_LISTENS))
-}
-
 /// Takes the next connection of a listener.
 ///
 /// # Errors
@@ -529,25 +491,6 @@ pub fn names(id: SlotId) -> [Option<SocketAddr>; 2] {
     let Some(s) = family::slot(id) else { return [None; 2] };
     let [ours, theirs] = &s.names;
     [ours.get(), theirs.get().filter(|_| !s.has(flag::PENDING | flag::UNREACHED))]
-}
-
-/// The last descriptor of a socket that has a name or listens here is about to be closed.
-pub fn closing(id: SlotId, s: &Slot, fd: RawFd) {
-    if s.has(flag::RELAY_LISTENS | flag::HEARD_BESIDE) {
-        guests::unlisten(fd);
-    }
-    serving::unlisten(id);
-    let pid = s.relay_pid.load(Ordering::Relaxed);
-    if s.has(flag::RELAYED) || pid == 0 || pid != sys::pid() {
-        return;
-    }
-    if let Some(relay) = relay::of(s) {
-        let gone = relay.with(Option::take).flatten();
-        relay.give_back();
-        if let Some(connection) = gone {
-            connection.drop_all();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ pub mod loopback;
 pub mod mappings;
 pub mod meeting;
 pub mod migrate;
+pub mod native;
 pub mod news;
 pub mod notes;
 pub mod opening;

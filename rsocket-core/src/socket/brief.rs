@@ -19,7 +19,7 @@ use std::os::fd::RawFd;
 
 use super::wait::Patience;
 use super::{ready, wait};
-use crate::attach::link;
+use crate::attach::{link, waiters};
 use crate::conn::family;
 use crate::conn::known::Fact;
 use crate::conn::machine::Phase;
@@ -34,6 +34,7 @@ use crate::sync::spin::Adaptive;
 use crate::sync::thread;
 use crate::sys;
 use crate::sys::sandbox;
+use crate::waiting::{patience, sleep, spinning};
 
 /// How long such a sleep lasts at most, in nanoseconds: a tick or two of the scheduler.
 const LONGEST: u32 = 4_000_000;
@@ -80,7 +81,7 @@ pub(super) fn sleep(
     // Acquire: pairs with the changes of the modes.
     let epoch = s.mode_epoch.load(Ordering::Acquire);
     let ends = link::ends(s)?;
-    wait::say_cpu(&ends);
+    spinning::say_cpu(&ends);
     patience.sleeps(id);
     let me = park::on_word(thread::tid());
     let waiters = ends.incoming.data_waiters();
@@ -88,7 +89,7 @@ pub(super) fn sleep(
     // As in a whole sleep: who changed something may have rung before we armed.
     let here = ready::look(id, s, -1).ready.intersects(Events::IN);
     if here || s.mode_epoch.load(Ordering::Acquire) != epoch {
-        ready::disarm(s, me);
+        waiters::disarm(s, me);
         return Some(Ok(()));
     }
     match on(s, word, me, patience, learnt) {
@@ -107,7 +108,7 @@ fn on(
 ) -> Result<(), Errno> {
     if patience.broken() {
         // While we were looking and spinning.
-        ready::disarm(s, me);
+        waiters::disarm(s, me);
         return Err(Errno::INTR);
     }
     let began = sys::now_ns();
@@ -115,9 +116,9 @@ fn on(
     stats::add(Counter::BriefSleeps, 1);
     live::count(s, record::SLEEPS);
     let slept =
-        wait::asleep_at(s, on_word::place(word), patience, || on_word::sleep(word, me, LONGEST));
+        sleep::asleep_at(s, on_word::place(word), patience, || on_word::sleep(word, me, LONGEST));
     let ns = sys::now_ns().saturating_sub(began);
-    let taken = ready::disarm(s, me) == 0;
+    let taken = waiters::disarm(s, me) == 0;
     if slept == Ok(Woken::TimeOut) && taken {
         s.known.keep(Fact::NotWoken, true);
     }
@@ -128,7 +129,7 @@ fn on(
     over(s, ns, taken);
     // Relaxed: what one thread learnt is a hint to the others.
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    adaptive.slept(ns, wait::polling());
+    adaptive.slept(ns, patience::polling());
     learnt.store(adaptive.to_raw(), Ordering::Relaxed);
     slept.map(|_| ())
 }

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::{inq, lent, stamps, verdict};
+use super::{inq, stamps, verdict};
 use crate::attach::{guard::RecvGuard, phase, reach, unread};
 use crate::attach::{own_waits, residual};
 use crate::config::policy;
@@ -22,6 +22,7 @@ use crate::sync::living;
 use crate::sync::stack;
 use crate::sync::thread;
 use crate::sys;
+use crate::waiting::lent;
 use crate::{
     attach::{arenas, hello, link, vault},
     conn::cause,
@@ -206,7 +207,7 @@ pub fn duplicated(id: SlotId) {
 /// Before the real close of one descriptor.
 pub fn closing(id: SlotId, fd: RawFd) {
     let Some(s) = family::slot(id) else { return };
-    if lent::lend(id, fd) {
+    if lent::lend(id, fd, closing) {
         return;
     }
     let left = family::drop_descriptor(id, fd);
@@ -239,7 +240,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     crate::log_debug!("connection closed by its last holder");
     pairing::ended(s);
     crate::tap::over(id, s);
-    crate::plain::rdma::closing(id, s, fd);
+    relay::native::closing(id, s, fd);
     let mut window = None;
     if link::has_window(s) {
         residual::tail_or_reset(id, s, fd);

@@ -25,11 +25,9 @@ pub mod file;
 mod gather;
 pub mod heard;
 pub mod inq;
-mod lent;
 pub mod life;
 mod looking;
 pub mod options;
-mod patience;
 mod peek;
 pub mod prospect;
 pub(crate) mod reader;
@@ -61,7 +59,7 @@ pub use crate::conn::slot::SlotId;
 pub use crate::conn::watchers::{tapped, watching};
 pub use crate::handover::back::{give_away, refuse, refuse_sending};
 pub use crate::host::events::Events;
-pub(crate) use lent::{bell_of_wait, give_back_bell_of_wait};
+pub(crate) use crate::waiting::lent::{bell_of_wait, give_back_bell_of_wait};
 pub use life::{
     about_to_listen, accepted, before_exec, closing, connect_failed, connected, connecting,
     created, created_datagram, duplicated, ending, exec_failed, fork_child, fork_failed,
@@ -91,6 +89,7 @@ use crate::host::{counters, tcp_state};
 use crate::live::tally;
 use crate::reason::Reason;
 use crate::relay::meeting;
+use crate::waiting::patience;
 use crate::{
     attach::{link, marks},
     pairing,
@@ -505,7 +504,7 @@ pub fn passing(id: SlotId, fd: RawFd) {
 /// As [`passing`], of a socket that listens: one that waits for peers by RDMA's manager can be
 /// accepted from by relatives who know which it is, and any other by everybody.
 pub fn passing_listener(id: SlotId, fd: RawFd) {
-    if crate::plain::rdma::listens(id) {
+    if relay::native::listens(id) {
         let _ = parcels::send_off(id, fd);
     }
 }

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::receive::{Got, attempt, unread};
-use super::{gather, patience, ready, wait};
+use super::{gather, ready, wait};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
@@ -15,6 +15,7 @@ use crate::host::events::Events;
 use crate::host::kernel::{self, Ending};
 use crate::relay;
 use crate::sys::vectors::{Cursor, Rest};
+use crate::waiting::patience;
 
 /// Peeks as recv(2) would, into buffers of at least one byte.
 ///

@@ -11,6 +11,7 @@ use std::os::fd::RawFd;
 
 use super::{beside, reader, receive, rest, verdict, wait};
 use crate::attach::unread::{self, end_is_ahead, end_is_next};
+use crate::attach::waiters::disarm;
 use crate::attach::{
     link::{self, Ends},
     residual,
@@ -19,11 +20,11 @@ use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pending;
 use crate::conn::progress::Progress;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::shm::layout::SLEEPERS;
 use crate::device::shm::park::MARK_READY;
 use crate::fork_safe;
 use crate::host::events::Events;
 use crate::relay;
+use crate::waiting::spinning;
 use crate::wire::word::{Message, Word};
 use crate::{
     attach::{marks, retry},
@@ -332,7 +333,7 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
 /// and then nothing is armed.
 pub fn arm(id: SlotId, s: &Slot, interest: Events, bell: u64, mark: bool) -> Armed {
     let Some(ends) = link::ends(s) else { return Armed::Crowded };
-    wait::say_cpu(&ends);
+    spinning::say_cpu(&ends);
     let word = if mark { bell | MARK_READY } else { bell };
     let mut armed = Armed::Armed;
     // Data waiters are armed whatever the interest is: a peer that wants to go back rings them.
@@ -368,7 +369,7 @@ pub enum Armed {
 /// As [`arm`] for data alone, but only what came after `seen` counts.
 pub fn arm_edge(s: &Slot, seen: u64, bell: u64, mark: bool) -> bool {
     let Some(ends) = link::ends(s) else { return true };
-    wait::say_cpu(&ends);
+    spinning::say_cpu(&ends);
     let armed = ends.incoming.data_waiters().enlist(if mark { bell | MARK_READY } else { bell });
     // As in arm().
     if s.has(flag::RELAYED) {
@@ -379,19 +380,6 @@ pub fn arm_edge(s: &Slot, seen: u64, bell: u64, mark: bool) -> bool {
         return false;
     }
     true
-}
-
-/// Takes `bell` out again; in how many places it still was. One that it was taken from has been
-/// rung, or is about to be.
-pub fn disarm(s: &Slot, bell: u64) -> usize {
-    let Some(ends) = link::ends(s) else { return 0 };
-    let mut found = 0;
-    for sleepers in [ends.incoming.data_waiters(), ends.outgoing.room_waiters()] {
-        for i in 0..SLEEPERS {
-            found += usize::from(sleepers.disarm(i, bell) || sleepers.disarm(i, bell | MARK_READY));
-        }
-    }
-    found
 }
 
 /// How far the two directions have come: messages that were published for us, read or not, and how

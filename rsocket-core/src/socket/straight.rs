@@ -11,8 +11,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::patience::Patience;
-use super::{lent, short, wait};
+use super::{short, wait};
 use crate::attach::guard::{RecvGuard, SendGuard};
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
@@ -25,6 +24,8 @@ use crate::relay::{self, hearing::Hearing};
 use crate::stats::{self, Counter};
 use crate::sync::thread;
 use crate::sys::vectors::Cursor;
+use crate::waiting::lent;
+use crate::waiting::{patience::Patience, sleep};
 
 /// With any of these set the bytes go by the window, or nowhere.
 const OTHERWISE: u32 = flag::UNCOMMON & !flag::RELAYED | flag::BESIDE;
@@ -126,7 +127,7 @@ fn nap(
     let slept = if waits {
         stats::add(Counter::Sleeps, 1);
         live::count(s, record::SLEEPS);
-        wait::sleep_on(s, &mut fds, Some(limit), patience)
+        sleep::sleep_on(s, &mut fds, Some(limit), patience)
     } else {
         Ok(())
     };

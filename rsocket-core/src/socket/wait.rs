@@ -8,11 +8,11 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-pub use super::patience::Patience;
-use super::{beside, brief, gather, lent, reader, ready, verdict};
+use super::{beside, brief, gather, reader, ready, verdict};
 use crate::attach::{
     gone,
     link::{self, Ends},
+    waiters,
 };
 use crate::config::policy;
 use crate::conn::known::Fact;
@@ -26,9 +26,14 @@ use crate::host::kernel;
 use crate::live::{self, layout::record};
 use crate::relay::{self, hearing::Hearing};
 use crate::stats::{self, Counter};
-use crate::sync::spin::{self, Adaptive, Spun};
+use crate::sync::spin::Adaptive;
 use crate::sync::thread;
 use crate::sys;
+use crate::waiting::lent;
+pub use crate::waiting::patience::Patience;
+use crate::waiting::patience::polling;
+use crate::waiting::sleep::nap;
+use crate::waiting::spinning::spin_on;
 use crate::{attach::marks, pairing};
 
 /// How often, at most, the kernel is asked whether a connection has ended while nothing arrives, in
@@ -40,14 +45,6 @@ const CROWDED_NS: u64 = 2_000_000;
 
 /// As long as nobody could ring, since the connection is TCP's, in nanoseconds.
 const LONELY_NS: u64 = 50_000_000;
-
-/// A spin of at most so long delays no time-out by what anybody would notice, in nanoseconds.
-pub(super) const SHORT_SPIN_NS: u32 = 50_000;
-
-/// `polling_time`, in nanoseconds.
-pub(super) fn polling() -> u32 {
-    u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX)
-}
 
 /// Whether it is time to ask the kernel if the connection has ended.
 #[inline]
@@ -215,88 +212,8 @@ pub(super) fn gives_way(s: &Slot, flags: i32) -> bool {
     adaptive.pays() && blocked(s, flags) && thread::had_one_cpu()
 }
 
-/// What comes before a sleep: [`spin`], where that is said to a relay, since meanwhile the device's
-/// events are this thread's; or, where there is one CPU and so nothing changes while we look, that
-/// is given to the device's threads and the peer. Not where the last sleeps were too long for it:
-/// whoever has looked in vain looks again when it has armed its bell.
-fn spin_on(
-    s: &Slot,
-    learnt: &AtomicU32,
-    ends: &Ends,
-    cap: u32,
-    peer_cpu: impl Fn() -> u32,
-    probe: impl FnMut() -> bool,
-) -> bool {
-    // Relaxed: as in spin.
-    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    if adaptive.rests() {
-        learnt.store(adaptive.to_raw(), Ordering::Relaxed);
-        say_cpu(ends);
-        return false;
-    }
-    if !s.has(flag::RELAYED) {
-        return spin(Some(s), learnt, ends, cap, peer_cpu, probe);
-    }
-    let now = sys::ticks();
-    if cap > 0 && thread::has_one_cpu_at(now) {
-        // Whoever waits has just looked in vain, and on one CPU nothing has changed since.
-        stats::add(Counter::CpuYields, 1);
-        let paid = adaptive.give_way(now, cap, probe);
-        learnt.store(adaptive.to_raw(), Ordering::Relaxed);
-        count_spin(Some(s), if paid { Spun::Ready } else { Spun::TimeOut });
-        return paid;
-    }
-    relay::spinning(s, true);
-    let spun = spin(Some(s), learnt, ends, cap, peer_cpu, probe);
-    relay::spinning(s, false);
-    spun
-}
-
-/// Spins as long as experience on this connection says that it pays.
-fn spin(
-    s: Option<&Slot>,
-    learnt: &AtomicU32,
-    ends: &Ends,
-    cap: u32,
-    peer_cpu: impl Fn() -> u32,
-    mut probe: impl FnMut() -> bool,
-) -> bool {
-    if probe() {
-        return true;
-    }
-    if cap == 0 {
-        return false;
-    }
-    // The peer must know where we are before it spins against us.
-    say_cpu(ends);
-    // Relaxed: what one thread learnt is a hint to the others.
-    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    let looks =
-        if s.is_some_and(|s| s.has(flag::RELAYED)) { spin::DEAR_LOOKS } else { spin::CHEAP_LOOKS };
-    let spun = adaptive.spin(cap, looks, peer_cpu, probe);
-    learnt.store(adaptive.to_raw(), Ordering::Relaxed);
-    count_spin(s, spun);
-    spun.found()
-}
-
-/// Counts how a spin ended.
-pub(crate) fn count_spin(s: Option<&Slot>, spun: Spun) {
-    let paid = spun == Spun::Ready;
-    stats::add(
-        match spun {
-            Spun::Ready => Counter::SpinsPaid,
-            Spun::TimeOut | Spun::SameCpu => Counter::SpinsFailed,
-            Spun::Late | Spun::Wanted => Counter::SpinsWanted,
-        },
-        1,
-    );
-    if let Some(s) = s {
-        live::count(s, if paid { record::SPINS_PAID } else { record::SPINS_FAILED });
-    }
-}
-
 /// One sleep in the kernel, armed and re-checked. With `seen`, what had come then does not end it.
-fn sleep(
+pub(crate) fn sleep(
     id: SlotId,
     s: &Slot,
     fd: RawFd,
@@ -347,7 +264,7 @@ fn sleep(
         Some((b, ready::Armed::Armed)) if s.mode_epoch.load(Ordering::Acquire) != epoch => {
             // What is to be asked of the kernel is out of date, and who changed it may have rung
             // before we armed.
-            ready::disarm(s, b.id());
+            waiters::disarm(s, b.id());
             lent::give_back_bell(call, b);
             return Ok(());
         }
@@ -382,7 +299,7 @@ fn sleep(
     if let Some(b) = bell {
         // Where arm() has put it. Whoever has taken it out rings it once.
         let places = if interest.contains(Events::OUT) && seen.is_none() { 2 } else { 1 };
-        let taken = places - ready::disarm(s, b.id()).min(places);
+        let taken = places - waiters::disarm(s, b.id()).min(places);
         let rung = taken != 0 || !matches!(slept, Ok([_, 0, _]));
         // A relay's events make others ring as well.
         let due = if s.has(flag::RELAYED) { u32::MAX } else { taken.max(1) as u32 };
@@ -443,57 +360,6 @@ fn asked(s: &Slot, fd: RawFd, interest: Events, ask: Events, half_closed: bool) 
     libc::pollfd { fd: if deaf { -1 } else { fd }, events, revents: 0 }
 }
 
-/// Sleeps in the kernel. Nothing with a destructor is alive in here: a cancelled thread unwinds
-/// from inside `wait`, and another one jumps out of it.
-fn nap(
-    s: &Slot,
-    fds: &mut [libc::pollfd],
-    left: Option<u64>,
-    patience: &Patience,
-) -> Result<(), Errno> {
-    let time = left.map(|ns| libc::timespec {
-        tv_sec: (ns / 1_000_000_000) as i64,
-        tv_nsec: (ns % 1_000_000_000) as i64,
-    });
-    let at = fds.as_ptr().addr();
-    asleep_at(s, at, patience, || sys::wait(fds, time.as_ref(), core::ptr::null()).map(|_| ()))
-}
-
-/// Sleeps by `sleep`, a system call with the memory at `at`. As [`nap`], nothing with a destructor
-/// is alive in here.
-pub(super) fn asleep_at<T>(
-    s: &Slot,
-    at: usize,
-    patience: &Patience,
-    sleep: impl FnOnce() -> Result<T, Errno>,
-) -> Result<T, Errno> {
-    let generation = s.generation.load(Ordering::Acquire);
-    let call = patience.entered();
-    lent::pin(call, s, at);
-    let result = sleep();
-    lent::unpin(call, s);
-    if !matches!(result, Err(Errno::INTR)) && s.generation.load(Ordering::Acquire) != generation {
-        return Err(Errno::BADF);
-    }
-    result
-}
-
-/// One sleep on whatever the caller says, for a socket without a bell.
-pub(crate) fn sleep_on(
-    s: &Slot,
-    fds: &mut [libc::pollfd],
-    left: Option<u64>,
-    patience: &mut Patience,
-) -> Result<(), Errno> {
-    patience.waits(s)?;
-    match nap(s, fds, left, patience) {
-        Err(Errno::INTR) if patience.goes_on() => patience.still(s),
-        Err(e) => Err(e),
-        Ok(()) if fds.iter().any(|f| f.revents & libc::POLLNVAL != 0) => Err(Errno::BADF),
-        Ok(()) => Ok(()),
-    }
-}
-
 /// What a sleep has told, for the call that goes on or ends.
 pub(super) fn after_sleep(
     s: &Slot,
@@ -523,11 +389,6 @@ pub(super) fn after_sleep(
             Ok(())
         }
     }
-}
-
-/// Says on which CPU this side waits, so that the other does not spin against it.
-pub(crate) fn say_cpu(ends: &Ends) {
-    marks::say_cpu(&ends.incoming, &ends.outgoing, thread::cpu());
 }
 
 /// How soon [`attached`] looks again, in nanoseconds.
@@ -571,17 +432,4 @@ pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Errno> {
         let time = libc::timespec { tv_sec: 0, tv_nsec: ATTACH_LOOK_NS };
         sys::wait(&mut [], Some(&time), core::ptr::null())?;
     }
-}
-
-/// Spins for a waiter on several connections: with what their process learnt, and not against the
-/// peer of the first of them.
-pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
-    static LEARNT: AtomicU32 = AtomicU32::new(0);
-    let slot = slots.first().and_then(|id| crate::conn::family::slot(*id));
-    let Some(first) = slot.and_then(link::ends) else {
-        return probe();
-    };
-    // Shown with a connection only if it is the one that was waited for.
-    let alone = slot.filter(|_| slots.len() == 1);
-    spin(alone, &LEARNT, &first, polling(), || marks::sender_cpu(&first.incoming), probe)
 }

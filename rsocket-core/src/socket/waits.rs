@@ -9,8 +9,8 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use super::{Look, reader, ready, wait};
-use crate::attach::link::Meant;
+use super::{Look, reader, ready};
+use crate::attach::{link::Meant, waiters};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::family::slot;
@@ -20,6 +20,7 @@ use crate::conn::slot::flag;
 use crate::conn::slot::{Slot, SlotId};
 use crate::host::counters;
 use crate::host::events::Events;
+use crate::waiting::spinning;
 use crate::{attach::link, pairing};
 use crate::{datagram, relay};
 
@@ -66,7 +67,7 @@ pub fn arm(id: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
         // Without a window nobody could ring: then it is the kernel that will speak, or patience.
         ready::Armed::Crowded if !link::has_window(s) => true,
         ready::Armed::Crowded => {
-            ready::disarm(s, bell);
+            waiters::disarm(s, bell);
             false
         }
     })
@@ -93,7 +94,7 @@ pub fn disarm(id: SlotId, bell: u64) {
     if datagram::is(id) {
         datagram::ready::disarm(id, bell);
     } else if let Some(s) = slot(id) {
-        ready::disarm(s, bell);
+        waiters::disarm(s, bell);
     }
 }
 
@@ -206,5 +207,5 @@ pub fn spin(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
     if slots.first().is_some_and(|id| datagram::is(*id)) {
         return datagram::ready::spin(probe);
     }
-    wait::spin_for(probe, slots)
+    spinning::spin_for(probe, slots)
 }

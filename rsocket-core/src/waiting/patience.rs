@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::lent::{self, Entered};
-use super::wait::{SHORT_SPIN_NS, polling};
+use crate::config::policy;
 use crate::conn::known::Fact;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
@@ -33,7 +33,7 @@ pub struct Patience {
 }
 
 /// The bit of [`Slot::unwaiting`] for this time-out.
-pub(super) fn unwaiting(option: i32) -> u32 {
+pub(crate) fn unwaiting(option: i32) -> u32 {
     if option == libc::SO_RCVTIMEO { 1 } else { 2 }
 }
 
@@ -55,20 +55,20 @@ impl Patience {
 
     /// Which connection had the slot when the call began.
     #[inline]
-    pub(super) fn born(&self) -> u32 {
+    pub(crate) fn born(&self) -> u32 {
         self.generation
     }
 
     /// The call is about to sleep on this connection.
     #[cold]
-    pub(super) fn sleeps(&mut self, id: SlotId) {
+    pub(crate) fn sleeps(&mut self, id: SlotId) {
         if self.entered().is_none() {
             self.slept = lent::asleep(id, core::ptr::from_ref(self).addr());
         }
     }
 
     /// What [`lent`] knows the call by, if it does.
-    pub(super) fn entered(&self) -> Option<Entered> {
+    pub(crate) fn entered(&self) -> Option<Entered> {
         self.slept.filter(|call| call.stands())
     }
 
@@ -125,7 +125,7 @@ impl Patience {
 
     /// How long a spin may last, in nanoseconds: no longer than the call may wait, where that could
     /// matter.
-    pub(super) fn spin(&mut self, s: &Slot, fd: RawFd) -> Result<u32, Errno> {
+    pub(crate) fn spin(&mut self, s: &Slot, fd: RawFd) -> Result<u32, Errno> {
         let cap = polling();
         if cap <= SHORT_SPIN_NS {
             return Ok(cap);
@@ -136,7 +136,7 @@ impl Patience {
     /// Whether nothing limits the call's waiting, as far as that is known without asking the
     /// kernel.
     #[inline]
-    pub(super) fn has_all_time(&self, s: &Slot) -> bool {
+    pub(crate) fn has_all_time(&self, s: &Slot) -> bool {
         // Relaxed: as in timeout_set.
         (self.deadline == 0 || self.deadline == u64::MAX)
             && s.unwaiting.load(Ordering::Relaxed) == 0
@@ -169,7 +169,7 @@ impl Patience {
     ///
     /// # Errors
     /// `EINTR` if the call is over.
-    pub(super) fn waits(&mut self, s: &Slot) -> Result<(), Errno> {
+    pub(crate) fn waits(&mut self, s: &Slot) -> Result<(), Errno> {
         self.begin();
         if self.broken() {
             return Err(Errno::INTR);
@@ -179,7 +179,7 @@ impl Patience {
 
     /// `EBADF` if the connection was closed since the call began: by a handler, or by another
     /// thread.
-    pub(super) fn still(&self, s: &Slot) -> Result<(), Errno> {
+    pub(crate) fn still(&self, s: &Slot) -> Result<(), Errno> {
         if self.gone(s) { Err(Errno::BADF) } else { Ok(()) }
     }
 
@@ -192,7 +192,7 @@ impl Patience {
     /// `EBADF` if the connection is closed, or about to be: nothing of its slot is this call's any
     /// more.
     #[inline]
-    pub(super) fn may_go_on(&self, s: &Slot) -> Result<(), Errno> {
+    pub(crate) fn may_go_on(&self, s: &Slot) -> Result<(), Errno> {
         if s.has(flag::OVER) || s.generation.load(Ordering::Acquire) != self.generation {
             return Err(Errno::BADF);
         }
@@ -221,7 +221,7 @@ impl Patience {
     }
 
     /// The same, now.
-    pub(super) fn broken(&self) -> bool {
+    pub(crate) fn broken(&self) -> bool {
         self.ends(signals::seen())
     }
 
@@ -234,10 +234,18 @@ impl Patience {
     }
 
     /// Whether a call goes on whose sleep was interrupted (signal(7)).
-    pub(super) fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         if self.moved || self.limited() {
             return false;
         }
         self.seen.map_or_else(signals::restarts, signals::goes_on)
     }
+}
+
+/// A spin of at most so long delays no time-out by what anybody would notice, in nanoseconds.
+pub(crate) const SHORT_SPIN_NS: u32 = 50_000;
+
+/// `polling_time`, in nanoseconds.
+pub(crate) fn polling() -> u32 {
+    u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX)
 }

@@ -22,8 +22,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::io::Write;
 use std::os::fd::RawFd;
 
-use super::{life, ready};
+use crate::attach::waiters;
 use crate::conn::family;
+use crate::conn::listener::Listener;
 use crate::conn::slot::{Slot, SlotId};
 use crate::device::shm::bell::{self, BellRef};
 use crate::sync::lock::OwnedLock;
@@ -70,6 +71,8 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 static LENT: [AtomicU64; LOANS] = [const { AtomicU64::new(0) }; LOANS];
 /// How many loans there are, for those who look without the lock.
 static COUNT: AtomicU32 = AtomicU32::new(0);
+/// What is to be done before a loan is closed, as before the program's own descriptor.
+static CLOSING: Listener<fn(SlotId, RawFd)> = Listener::nobody();
 static LOCK: OwnedLock = OwnedLock::new();
 
 /// `None` from a signal handler that interrupted a holder of the lock.
@@ -133,7 +136,7 @@ impl Call {
 
 /// A call that is entered.
 #[derive(Clone, Copy)]
-pub(super) struct Entered {
+pub(crate) struct Entered {
     /// With its thread: [`Call::who`].
     who: u64,
     frame: usize,
@@ -149,19 +152,19 @@ impl Entered {
     }
 
     /// Whether it still is.
-    pub(super) fn stands(self) -> bool {
+    pub(crate) fn stands(self) -> bool {
         self.call().is_some()
     }
 
     /// The descriptor by which the call goes on.
     #[inline]
-    pub(super) fn descriptor(self, fd: RawFd) -> RawFd {
+    pub(crate) fn descriptor(self, fd: RawFd) -> RawFd {
         SlotId::from_raw((self.who >> 32) as u32).map_or(fd, |id| descriptor(id, fd))
     }
 
     /// The call is over: the last one closes what was lent.
     #[inline(never)]
-    pub(super) fn awake(self) {
+    pub(crate) fn awake(self) {
         leave(|| self.call());
     }
 }
@@ -179,7 +182,7 @@ fn enter(who: u64, frame: usize) -> Option<Entered> {
 /// A call of this thread, at this place of its stack, is about to sleep on the connection.
 /// [`Entered::awake`] must be called when it is over.
 #[must_use]
-pub(super) fn asleep(id: SlotId, frame: usize) -> Option<Entered> {
+pub(crate) fn asleep(id: SlotId, frame: usize) -> Option<Entered> {
     enters(word(id, tid()), frame)
 }
 
@@ -249,11 +252,11 @@ fn leave(find: impl FnOnce() -> Option<&'static Call>) -> bool {
 }
 
 fn disarm(s: &Slot, bell: BellRef) {
-    let _ = ready::disarm(s, bell.id());
+    let _ = waiters::disarm(s, bell.id());
 }
 
 /// A bell for one sleep of a call.
-pub(super) fn borrow_bell(call: Option<Entered>) -> Option<BellRef> {
+pub(crate) fn borrow_bell(call: Option<Entered>) -> Option<BellRef> {
     thread::enter();
     let bell = bell::borrow();
     if let (Some(call), Some(bell)) = (call.and_then(Entered::call), bell) {
@@ -264,7 +267,7 @@ pub(super) fn borrow_bell(call: Option<Entered>) -> Option<BellRef> {
 }
 
 /// After the sleep.
-pub(super) fn give_back_bell(call: Option<Entered>, bell: BellRef) {
+pub(crate) fn give_back_bell(call: Option<Entered>, bell: BellRef) {
     thread::enter();
     if call.is_none_or(|c| c.call().is_some_and(|c| c.bell.swap(0, Ordering::Relaxed) != 0)) {
         bell::give_back(bell);
@@ -299,7 +302,7 @@ pub(crate) fn give_back_bell_of_wait(bell: BellRef) {
 
 /// The call goes to sleep in the kernel: the pin keeps the slot from being given to another
 /// connection meanwhile.
-pub(super) fn pin(call: Option<Entered>, s: &Slot, at: usize) {
+pub(crate) fn pin(call: Option<Entered>, s: &Slot, at: usize) {
     thread::enter();
     s.pins.fetch_add(1, Ordering::AcqRel);
     if let Some(call) = call.and_then(Entered::call) {
@@ -309,7 +312,7 @@ pub(super) fn pin(call: Option<Entered>, s: &Slot, at: usize) {
 }
 
 /// After the sleep.
-pub(super) fn unpin(call: Option<Entered>, s: &Slot) {
+pub(crate) fn unpin(call: Option<Entered>, s: &Slot) {
     thread::enter();
     match call {
         None => {
@@ -365,7 +368,9 @@ fn take_back(id: SlotId) -> Option<RawFd> {
 
 fn close(id: SlotId, fd: RawFd) {
     let errno = sys::errno();
-    life::closing(id, fd);
+    if let Some(closing) = CLOSING.get() {
+        closing(id, fd);
+    }
     sys::close_private(fd);
     sys::set_errno(errno);
 }
@@ -383,12 +388,13 @@ fn descriptor(id: SlotId, fd: RawFd) -> RawFd {
 }
 
 /// Before the program's descriptor is closed: whether others sleep in calls on it. Then it counts
-/// as open, and the loan in its place.
+/// as open, and the loan in its place, which is closed after `closing` has been called.
 #[must_use]
-pub(crate) fn lend(id: SlotId, fd: RawFd) -> bool {
+pub(crate) fn lend(id: SlotId, fd: RawFd, closing: fn(SlotId, RawFd)) -> bool {
     if calls().is_empty() || fd < 0 {
         return false;
     }
+    CLOSING.install(closing);
     // One of several: the connection lives on, but the number by which they go on may be another
     // file's.
     let last = family::descriptors(id) <= 1;
@@ -482,8 +488,9 @@ pub(crate) fn fork_child() {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -584,6 +591,6 @@ mod tests {
         pin(None, s, 8);
         unpin(None, s);
         assert_eq!(pins(), 0);
-        life::closing(id, std::os::fd::AsRawFd::as_raw_fd(&end));
+        crate::socket::closing(id, std::os::fd::AsRawFd::as_raw_fd(&end));
     }
 }
