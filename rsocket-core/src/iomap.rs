@@ -2,24 +2,18 @@
 //!
 //! Must not know C. Entry points: [`map`], [`unmap`], [`write`].
 
-use crate::conn::slot::flag;
-use crate::conn::{
-    family,
-    slot::{Slot, SlotId},
-};
-use crate::errno::Errno;
-use crate::placement::{
-    arrive, next_generation,
-    table::{self, Entry, Map, Place},
-    thread,
-};
-use crate::relay;
-use crate::socket::{send, wait};
-use crate::sync::living;
-use crate::sys;
-use crate::sys::vectors::Cursor;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
+
+use crate::conn::family;
+use crate::conn::slot::{Slot, SlotId, flag};
+use crate::errno::Errno;
+use crate::placement::table::{self, Entry, Map, Place};
+use crate::placement::{arrive, next_generation, thread};
+use crate::socket::{send, wait};
+use crate::sync::living;
+use crate::sys::vectors::Cursor;
+use crate::{relay, sys};
 
 /// Maps `len` bytes of the program's memory from `at` on at `offset` ([`ANY`]: at one of our
 /// choice), and says where. With `writable`, for the peer to write; otherwise only for [`unmap`] to

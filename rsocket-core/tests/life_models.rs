@@ -13,11 +13,12 @@
 #[path = "life_support/mod.rs"]
 mod life_support;
 
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
 use life_support::{Me, TINY, World, explore};
 use rsocket_core::conn::machine;
 use rsocket_core::device::shm::channel::Beyond;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Arc;
 use shuttle::thread::{self, JoinHandle};

@@ -59,15 +59,13 @@ const ROOMS: [&str; 35] = [
 ];
 
 /// Arrows that point up, and how many names they bring.
-const UP: [(&str, &str, usize); 1] = [
-    ("datagram", "socket", 3),
-];
+const UP: [(&str, &str, usize); 0] = [];
 
 /// The largest circle of files in a crate, by its number of files. There is none beside it.
 const CIRCLES: [(&str, usize); 7] = [
     ("rsocket-wire", 0),
     ("rsocket-stats", 0),
-    ("rsocket-core", 11),
+    ("rsocket-core", 0),
     ("rspreload", 0),
     ("rsocket-capi", 0),
     ("rsrun", 0),

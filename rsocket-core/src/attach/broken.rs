@@ -2,6 +2,9 @@
 //!
 //! Must not know who found out. Entry points: [`break_connection`], [`insist`].
 
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
 use super::{link, marks};
 use crate::config::policy;
 use crate::conn::cause;
@@ -9,10 +12,7 @@ use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::kernel;
 use crate::reason::Reason;
-use crate::stats;
-use crate::stats::Counter;
-use core::sync::atomic::Ordering;
-use std::os::fd::RawFd;
+use crate::stats::{self, Counter};
 
 /// Ends the connection for both sides with `ECONNRESET`: an inconsistency after the switch. From
 /// now on this process attaches nothing more.

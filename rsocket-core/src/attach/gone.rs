@@ -2,12 +2,13 @@
 //!
 //! Must not know who sends or waits. Entry point: [`peer_gone`].
 
+use std::os::fd::RawFd;
+
 use super::{link, marks, trust, unread};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::progress::Progress;
 use crate::conn::slot::{Slot, flag};
 use crate::host::tuple;
-use std::os::fd::RawFd;
 
 /// The peer's FIN was seen. Did it close for good, or only half? A closed socket that the kernel
 /// still keeps is an orphan: no inode.

@@ -4,15 +4,11 @@
 
 use super::{io_uring, link, reach};
 use crate::config::policy;
-use crate::conn::slot::flag;
-use crate::conn::{
-    cause, family,
-    slot::{Slot, SlotId},
-};
+use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::{cause, family};
 use crate::host::{memory, trial};
 use crate::reason::Reason;
-use crate::sys;
-use crate::sys::sandbox;
+use crate::sys::{self, sandbox};
 
 /// What every process must be able to say before it attaches anything.
 pub(crate) fn permitted(s: &Slot) -> Result<(), Reason> {

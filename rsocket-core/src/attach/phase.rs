@@ -3,21 +3,19 @@
 //!
 //! Must not know which step comes next. Entry points: [`hold`], [`enter`], [`lapse`], [`refuse`].
 
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::RawFd;
+
 use super::meet::offers;
 use super::retry::later;
 use super::{held, proving};
 use crate::config::policy;
+use crate::conn::cause;
+use crate::conn::machine::{Phase, PhaseEvent};
 use crate::conn::slot::{Slot, flag};
-use crate::conn::{
-    cause,
-    machine::{Phase, PhaseEvent},
-};
 use crate::reason::Reason;
 use crate::sync::living;
 use crate::sys;
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering;
-use std::os::fd::RawFd;
 
 /// Offers that this process has open.
 pub(crate) static OPEN_OFFERS: AtomicU32 = AtomicU32::new(0);

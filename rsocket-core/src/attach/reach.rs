@@ -2,10 +2,10 @@
 //!
 //! Must not know how it would. Entry points: [`find_out`], then [`possible`].
 
+use core::sync::atomic::{AtomicU8, Ordering};
+
 use crate::config::policy;
 use crate::conn::watchers;
-use core::sync::atomic::AtomicU8;
-use core::sync::atomic::Ordering;
 
 pub(super) const UNKNOWN: u8 = 0;
 

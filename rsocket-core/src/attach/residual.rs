@@ -4,22 +4,17 @@
 //! Must not know why a direction goes back. Entry points: [`give_way`] and [`send_tail`] for who holds
 //! the send lock, [`serve_return`], [`finish_tail`], [`tail_or_reset`].
 
-use super::{
-    broken::{break_connection, cut_off},
-    said,
-};
-use super::{
-    guard,
-    link::{self, Ends},
-    marks,
-};
+use std::os::fd::RawFd;
+
+use super::broken::{break_connection, cut_off};
+use super::link::{self, Ends};
+use super::{guard, marks, said};
 use crate::conn::machine::SendMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::banks::locate;
 use crate::errno::Errno;
 use crate::host::{counters, kernel};
 use crate::reason::Reason;
-use std::os::fd::RawFd;
 
 /// The peer wants to go back: what it did not read is sent by TCP, then everything; or it reads up
 /// to the mark that is set now.

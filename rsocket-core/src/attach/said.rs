@@ -2,11 +2,12 @@
 //!
 //! Must not know how a connection goes back. Entry points: [`say`], [`heard`].
 
+use core::sync::atomic::Ordering;
+
 use super::link::Ends;
 use crate::conn::cause::{BY_PEER, DETAIL, count, detail};
 use crate::conn::slot::Slot;
 use crate::reason::Reason;
-use core::sync::atomic::Ordering;
 
 /// Before this side goes back for this reason: the other one is to know it.
 pub fn say(s: &Slot, ends: &Ends, reason: Reason) {

@@ -3,17 +3,17 @@
 //!
 //! Must not know who asks. Entry points: [`in_window`], [`ended_ahead`], [`no_more_fits`].
 
+use core::sync::atomic::Ordering;
+
 use super::guard::RecvGuard;
-use super::{link::Ends, marks};
+use super::link::Ends;
+use super::marks;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::progress::{BEHIND, OVER};
 use crate::conn::slot::{Slot, flag};
-use crate::device::shm::{
-    channel::{LARGE, RecvState},
-    layout,
-};
+use crate::device::shm::channel::{LARGE, RecvState};
+use crate::device::shm::layout;
 use crate::wire::word::{Ctrl, Message, Word};
-use core::sync::atomic::Ordering;
 
 /// Unread bytes in the window; `None` where the lock is not to be had.
 pub(crate) fn in_window_now(s: &Slot, ends: &Ends) -> Option<usize> {

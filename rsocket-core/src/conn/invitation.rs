@@ -4,15 +4,13 @@
 //! Must not know who takes the steps ([`crate::fork_safe`]), nor queue pairs. Entry points: [`stands`],
 //! [`expected`], [`failed`].
 
-use super::slot::{Slot, SlotId, flag};
-use super::{
-    family,
-    fork_mode::{Happening, State},
-};
-use crate::sys;
-use core::net::IpAddr;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::Ordering;
+
+use super::family;
+use super::fork_mode::{Happening, State};
+use super::slot::{Slot, SlotId, flag};
+use crate::sys;
 
 /// What the relay offers to the holder of the descriptor.
 #[derive(Clone, Copy, Debug)]

@@ -18,6 +18,7 @@ pub mod invitation;
 pub mod known;
 pub(crate) mod listener;
 pub mod listeners;
+pub mod look;
 pub mod machine;
 pub mod migration;
 pub mod name;

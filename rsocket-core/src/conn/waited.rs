@@ -3,8 +3,9 @@
 //! Must not know what is said when the wait was too long. Entry points: [`Waited`], [`is_overdue`].
 #![forbid(unsafe_code)]
 
-use super::slot::Slot;
 use core::sync::atomic::Ordering;
+
+use super::slot::Slot;
 
 /// In [`Slot::waiting_since`]: it has been said that the wait was too long, or in vain.
 pub(crate) const OVERDUE: u64 = u64::MAX;

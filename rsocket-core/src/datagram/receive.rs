@@ -15,10 +15,10 @@ use crate::device::shm::bell;
 use crate::device::shm::copy::{CopyHint, out_of_window};
 use crate::errno::Errno;
 use crate::host::kernel;
-use crate::socket::wait;
 use crate::stats::{self, Counter, Transport};
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 use crate::sys::vectors::Cursor;
+use crate::waiting::patience::Patience;
 use crate::waiting::{sleep, spinning};
 
 /// The longest sleep of a thread whose wake-up a relative by fork may take, or that has no bell, in
@@ -45,7 +45,7 @@ pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<
     if !Cursor::plausible(to) {
         return Err(Errno(libc::EFAULT));
     }
-    let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
+    let mut patience = Patience::new(s, libc::SO_RCVTIMEO);
     loop {
         if let Some(received) =
             with(id, fd, |state| state.receive(to, flags & libc::MSG_PEEK != 0))??
@@ -118,7 +118,7 @@ fn spun(id: SlotId, s: &Slot, fd: RawFd) -> bool {
 }
 
 /// Sleeps until something may have come.
-fn sleep(id: SlotId, s: &Slot, fd: RawFd, patience: &mut wait::Patience) -> Result<(), Errno> {
+fn sleep(id: SlotId, s: &Slot, fd: RawFd, patience: &mut Patience) -> Result<(), Errno> {
     let mut left = patience.left(s, fd)?;
     let bell = bell::borrow();
     let armed = with(id, fd, |state| {

@@ -15,11 +15,11 @@ use crate::device::rdma::NotSent;
 use crate::device::shm::mailbox::Put;
 use crate::errno::Errno;
 use crate::host::kernel;
-use crate::socket::wait;
 use crate::stats::{self, Counter, Transport};
 use crate::sync::thread;
 use crate::sys;
 use crate::sys::vectors::Cursor;
+use crate::waiting::patience::Patience;
 use crate::waiting::sleep;
 use crate::wire::datagram::{UdHeader, UdpOp};
 
@@ -114,7 +114,7 @@ pub fn send(
         return Err(Errno(libc::EMSGSIZE));
     }
     let mut packet = Packet::gathered(from, len);
-    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     loop {
         match with(id, fd, |state| state.send(&to, &mut packet))?? {
             Outcome::Sent => return Ok(len),
@@ -140,7 +140,7 @@ fn named(six: bool, to: &SockAddr) -> Result<SocketAddr, Errno> {
 }
 
 /// Waits for room.
-fn sleep(s: &Slot, fd: RawFd, room: &Room, patience: &mut wait::Patience) -> Result<(), Errno> {
+fn sleep(s: &Slot, fd: RawFd, room: &Room, patience: &mut Patience) -> Result<(), Errno> {
     let left = patience.left(s, fd)?;
     let (fd, events) = match room {
         Room::Kernel => (fd, libc::POLLOUT),

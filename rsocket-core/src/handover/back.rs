@@ -2,13 +2,13 @@
 //!
 //! Must not know who asks. Entry points: [`refuse`], [`refuse_sending`], [`give_away`].
 
-use super::detach::{self, Scope};
-use crate::conn::family;
-use crate::conn::{flag, slot::SlotId};
-use crate::fork_safe;
-use crate::reason::Reason;
-use crate::sys;
 use std::os::fd::RawFd;
+
+use super::detach::{self, Scope};
+use crate::conn::slot::SlotId;
+use crate::conn::{family, flag};
+use crate::reason::Reason;
+use crate::{fork_safe, sys};
 
 /// Never attach; if attached, go back to TCP. What the channel has by then can still be received
 /// here.

@@ -9,30 +9,17 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::awaited;
-use super::stand_in;
-use crate::attach::marks;
-use crate::attach::{
-    broken::{break_connection, cut_off, cut_short},
-    unread,
-};
-use crate::attach::{
-    gone,
-    residual::{give_tail_away, give_way, serve_return},
-};
-use crate::attach::{guard, phase, said};
-use crate::attach::{
-    link::{self, Ends},
-    switch,
-};
-use crate::conn::cause;
-use crate::conn::family;
+use super::{awaited, stand_in};
+use crate::attach::broken::{break_connection, cut_off, cut_short};
+use crate::attach::link::{self, Ends};
+use crate::attach::residual::{give_tail_away, give_way, serve_return};
+use crate::attach::{gone, guard, marks, phase, said, switch, unread};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::{cause, family};
 use crate::device::shm::channel::RecvState;
 use crate::errno::Errno;
-use crate::host::counters;
-use crate::host::kernel;
+use crate::host::{counters, kernel};
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
 use crate::sys::sandbox;

@@ -23,16 +23,14 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::back;
+use crate::attach::{link, phase};
 use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
 use crate::conn::parcels::{PLACES, Parcel, Table};
 use crate::conn::slot::{Slot, SlotId, flag};
+use crate::pairing::heirs;
 use crate::reason::Reason;
 use crate::sys;
-use crate::{
-    attach::{link, phase},
-    pairing::heirs,
-};
 
 fn cookie(fd: RawFd) -> Option<u64> {
     rustix::net::sockopt::socket_cookie(sys::borrow(fd)).ok()

@@ -3,11 +3,12 @@
 //!
 //! Must not know of connections beyond their receive lock. Entry points: [`Pipe`], [`take_messages`].
 
+use std::os::fd::RawFd;
+
 use crate::attach::guard::RecvGuard;
 use crate::attach::room::follow_up;
 use crate::errno::Errno;
 use crate::sys;
-use std::os::fd::RawFd;
 
 /// What a pipe takes in one piece where `poll` says that it takes something (pipe(7)).
 pub(crate) const PIPE_BUF: usize = 4096;

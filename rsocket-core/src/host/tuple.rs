@@ -4,12 +4,12 @@
 //! [`Tuple::of`].
 #![forbid(unsafe_code)]
 
-use crate::sys;
 use core::net::SocketAddr;
-use rustix::net::SocketAddrAny;
-use rustix::net::SocketAddrV4;
-use rustix::net::SocketAddrV6;
 use std::os::fd::RawFd;
+
+use rustix::net::{SocketAddrAny, SocketAddrV4, SocketAddrV6};
+
+use crate::sys;
 
 /// One end of a connection: an address (IPv4 in the first four bytes, the rest zero) and a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -3,12 +3,13 @@
 //! How the two ends reach each other is the relay's ([`crate::relay::beside`]); what becomes of it the
 //! connection is told ([`crate::attach::remote`]). Entry point: [`begin`].
 
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use core::sync::atomic::Ordering;
+
 use crate::attach::reach::possible;
 use crate::attach::remote::later;
-use crate::attach::{
-    retry,
-    witness::{Proof, Who},
-};
+use crate::attach::retry;
+use crate::attach::witness::{Proof, Who};
 use crate::conn::machine::PhaseEvent;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
@@ -16,12 +17,6 @@ use crate::host::tuple::{End, Tuple};
 use crate::reason::Reason;
 use crate::relay::beside;
 use crate::sys;
-use core::net::IpAddr;
-use core::net::Ipv4Addr;
-use core::net::Ipv6Addr;
-use core::net::SocketAddr;
-use core::net::SocketAddrV6;
-use core::sync::atomic::Ordering;
 
 /// The ends of a connection as addresses: ours and the peer's.
 pub(crate) fn names(tuple: &Tuple) -> [SocketAddr; 2] {

@@ -20,17 +20,15 @@ use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
 use crate::errno::Errno;
+use crate::relay::connection::{self, Connection, Options, Shape};
 use crate::relay::guests::{self, Guest};
 use crate::relay::table::{self, Relay};
-use crate::relay::{self, ends, loopback, serving, silent};
-use crate::relay::{
-    connection::{self, Connection, Options, Shape},
-    news, service,
-};
+use crate::relay::{self, ends, loopback, news, service, serving, silent};
 use crate::socket::{life, wait};
 use crate::stats::{self, Counter};
 use crate::sync::stack;
 use crate::sys;
+use crate::waiting::patience::Patience;
 
 /// The smallest queue: control messages alone take four places, twice that over iWARP
 /// (`wire-protocol §5.5`).
@@ -218,8 +216,8 @@ fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) ->
         return Err(Errno(libc::EINPROGRESS));
     }
     let mut patience = match limit {
-        Some(ns) => wait::Patience::until(s, sys::now_ns().saturating_add(ns)),
-        None => wait::Patience::new(s, libc::SO_SNDTIMEO),
+        Some(ns) => Patience::until(s, sys::now_ns().saturating_add(ns)),
+        None => Patience::new(s, libc::SO_SNDTIMEO),
     };
     reached(id, s, fd, &mut patience, limit.is_some())
 }
@@ -229,7 +227,7 @@ fn reached(
     id: SlotId,
     s: &Slot,
     fd: RawFd,
-    patience: &mut wait::Patience,
+    patience: &mut Patience,
     gives_up: bool,
 ) -> Result<(), Errno> {
     let (fd, waited) = until_answered(id, s, fd, patience);
@@ -247,7 +245,7 @@ fn until_answered(
     id: SlotId,
     s: &Slot,
     mut fd: RawFd,
-    patience: &mut wait::Patience,
+    patience: &mut Patience,
 ) -> (RawFd, Result<(), Errno>) {
     let mut waited = Ok(());
     while s.has(flag::PENDING) && waited.is_ok() {

@@ -9,8 +9,9 @@ use core::time::Duration;
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
+use crate::socket::soon;
+use crate::sys;
 use crate::sys::background::start;
-use crate::{socket, sys};
 
 /// The process whose thread runs; 0 before there is one. A child inherits the number and not the
 /// thread.
@@ -35,7 +36,7 @@ pub(super) fn wanted() {
 pub(crate) fn run() {
     loop {
         let seen = BEGUN.load(Ordering::Acquire);
-        let next = socket::attaching().map(timespec);
+        let next = soon::attaching().map(timespec);
         let _ = futex::wait(&BEGUN, futex::Flags::PRIVATE, seen, next.as_ref());
     }
 }

@@ -17,13 +17,9 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::connection::{BUFFER, shape};
+use super::connection::{self, BUFFER, Connection, Courtship, Options, Shape, shape};
 use super::request::{Open, Request};
-use super::{
-    connection::{self, Connection, Courtship, Options, Shape},
-    service,
-};
-use super::{interfaces, serving, silent, table};
+use super::{interfaces, service, serving, silent, table};
 use crate::attach::witness::Proof;
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};

@@ -2,14 +2,13 @@
 //!
 //! Must not know what decides that it migrates. Entry point: [`dial`].
 
-use super::{
-    connection::{self, Connection, Stage},
-    service, serving, table,
-};
+use core::net::SocketAddr;
+
+use super::connection::{self, Connection, Stage};
+use super::{service, serving, table};
 use crate::conn::slot::{Name, Slot, SlotId};
 use crate::errno::Errno;
 use crate::sync::stack;
-use core::net::SocketAddr;
 
 pub(super) fn unmapped(a: SocketAddr) -> SocketAddr {
     SocketAddr::new(a.ip().to_canonical(), a.port())

@@ -2,11 +2,12 @@
 //!
 //! Must not know how they are told. Entry point: [`Placements`].
 
+use std::collections::VecDeque;
+
 use crate::device::shm::layout::MAPS;
 use crate::proto::stream::{Stream, StreamParams};
 use crate::wire::iomap::Iomap;
 use crate::wire::sge::Sge;
-use std::collections::VecDeque;
 
 /// A mapping of ours, by its number at the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

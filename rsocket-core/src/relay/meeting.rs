@@ -2,21 +2,17 @@
 //!
 //! Must not know when. Entry points: [`say_shutdown`], [`met`].
 
-use crate::attach::{guard::SendGuard, link, marks, residual};
-use crate::conn::slot::{Slot, SlotId, flag};
-use crate::conn::{
-    family,
-    machine::{PhaseEvent, SendMode},
-};
-use crate::device::shm::channel::Beyond;
-use crate::live;
-use crate::relay;
-use crate::stats;
-use crate::stats::Counter;
-use crate::sys;
-use core::sync::atomic::Ordering;
-use core::sync::atomic::fence;
+use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
+
+use crate::attach::guard::SendGuard;
+use crate::attach::{link, marks, residual};
+use crate::conn::family;
+use crate::conn::machine::{PhaseEvent, SendMode};
+use crate::conn::slot::{Slot, SlotId, flag};
+use crate::device::shm::channel::Beyond;
+use crate::stats::{self, Counter};
+use crate::{live, relay, sys};
 
 /// Says in the data lane that this direction is over. On one host a lane that has no place for it
 /// is no harm: the FIN that follows says the same. Between hosts FIN alone says nothing to a

@@ -10,18 +10,14 @@
 
 use core::sync::atomic::Ordering;
 
-use super::ends;
-use super::table;
-use super::{connection, pump::Pump};
-use super::{
-    connection::{Connection, Granted, Stage, To},
-    news,
-};
-use super::{loopback::DoorWay, service};
+use super::connection::{self, Connection, Granted, Stage, To};
+use super::loopback::DoorWay;
+use super::pump::Pump;
+use super::{ends, news, service, table};
 use crate::attach::link;
-use crate::conn::invitation::Invitation;
+use crate::conn::family;
+use crate::conn::invitation::{self, Invitation};
 use crate::conn::slot::{Name, Slot, SlotId};
-use crate::conn::{family, invitation};
 use crate::device::rdma::{CmId, RdmaPair};
 use crate::errno::Errno;
 use crate::stats::{self, Counter};

@@ -2,19 +2,15 @@
 //!
 //! Must not know how they are made ([`crate::plain`]). Entry point: [`wanted`].
 
+use core::sync::atomic::{AtomicU8, Ordering};
+use std::os::fd::RawFd;
+
 use super::{guests, serving};
 use crate::config::policy;
-use crate::conn::slot::flag;
-use crate::conn::{
-    family,
-    slot::{Slot, SlotId},
-};
+use crate::conn::family;
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::rdma;
-use crate::relay;
-use crate::sys;
-use core::sync::atomic::AtomicU8;
-use core::sync::atomic::Ordering;
-use std::os::fd::RawFd;
+use crate::{relay, sys};
 
 /// Whether connections are RDMA's from the start: where policy wants nothing else, and for rsockets
 /// wherever there is a device.

@@ -12,14 +12,12 @@
 //! the program's calls; [`Pump`]'s own for the rest.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use super::mappings::{Ours, Theirs};
 use super::notes::Note;
 use super::port::Broken;
 use super::pump;
 use super::pump::Pump;
-use super::{
-    mappings::{Ours, Theirs},
-    service,
-};
+use super::service;
 use crate::conn::slot::Slot;
 use crate::device::shm::copy;
 use crate::device::shm::layout::PLACES;

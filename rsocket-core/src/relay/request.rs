@@ -3,11 +3,11 @@
 //!
 //! Must not know what is asked for. Entry points: [`Request`], [`answer`], [`elsewhere`], [`Open`].
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
 use crate::attach::witness::Proof;
 use crate::sys::settle::Settle;
 use crate::wire::private_data::PrivateData;
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering;
 
 /// What follows the protocol's own private data when one of ours asks.
 pub(super) const ASKS: [u8; 2] = *b"rA";

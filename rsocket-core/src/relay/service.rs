@@ -3,17 +3,17 @@
 //! Must not know what a relay does, nor what the thread does ([`super::serving`]). Entry points:
 //! [`new_id`], [`watch`], [`nudge`].
 
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::os::fd::{AsFd, RawFd};
+
+use rustix::event::epoll;
+
 use crate::device::rdma::{CmId, EventChannel};
 use crate::device::shm::bell::BellRef;
 use crate::errno::Errno;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
-use core::cell::UnsafeCell;
-use core::sync::atomic::AtomicPtr;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering;
-use rustix::event::epoll;
-use std::os::fd::{AsFd, RawFd};
 
 pub(super) mod known;
 

@@ -11,23 +11,15 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::ends;
+use super::connection::{
+    Connection, Courtship, Dialled, Door, Granted, Options, Shape, Stage, To, window,
+};
+use super::guests::{self, Guest};
+use super::loopback::Near;
 use super::port::Port;
 use super::pump::{self, Pump};
-use super::serving;
-use super::silent;
 use super::watch::Watch;
-use super::{
-    connection::{
-        Connection, Courtship, Dialled, Door, Granted, Options, Shape, Stage, To, window,
-    },
-    meeting,
-};
-use super::{
-    guests::{self, Guest},
-    request,
-};
-use super::{loopback::Near, service};
+use super::{ends, meeting, request, service, serving, silent};
 use crate::address::SockAddr;
 use crate::attach::arenas::Claim;
 use crate::attach::remote;

@@ -2,8 +2,9 @@
 //!
 //! Must not know how words travel ([`super::telling`]). Entry point: [`Beside`].
 
-use crate::wire::word::Word;
 use std::collections::VecDeque;
+
+use crate::wire::word::Word;
 
 /// What was told and heard of the marks.
 #[derive(Debug, Default)]

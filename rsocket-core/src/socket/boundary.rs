@@ -8,7 +8,7 @@
 
 use std::os::fd::RawFd;
 
-use super::receive::{Got, copying, from_kernel, take_messages};
+use super::taking::{Got, copying, from_kernel, take_messages};
 use crate::attach::guard::RecvGuard;
 use crate::attach::link::Ends;
 use crate::attach::marks;

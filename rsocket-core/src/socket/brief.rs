@@ -17,8 +17,8 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
-use super::wait::Patience;
-use super::{ready, wait};
+use super::asking;
+use super::ready;
 use crate::attach::{link, waiters};
 use crate::conn::family;
 use crate::conn::known::Fact;
@@ -34,6 +34,7 @@ use crate::sync::spin::Adaptive;
 use crate::sync::thread;
 use crate::sys;
 use crate::sys::sandbox;
+use crate::waiting::patience::Patience;
 use crate::waiting::{patience, sleep, spinning};
 
 /// How long such a sleep lasts at most, in nanoseconds: a tick or two of the scheduler.
@@ -93,7 +94,7 @@ pub(super) fn sleep(
         return Some(Ok(()));
     }
     match on(s, word, me, patience, learnt) {
-        Err(e) => Some(wait::after_sleep(s, fd, Events::IN, Err(e), patience)),
+        Err(e) => Some(asking::after_sleep(s, fd, Events::IN, Err(e), patience)),
         Ok(()) => Some(Ok(())),
     }
 }

@@ -5,10 +5,9 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::receive::Got;
-use super::send::Into;
-use super::wait::Patience;
-use super::{life, ready, receive, send};
+use super::taking::Got;
+use super::{attempt, send::Into};
+use super::{life, ready, send};
 use crate::attach::guard::{RecvGuard, SendGuard};
 use crate::attach::{link, marks, remote};
 use crate::conn::family;
@@ -19,6 +18,7 @@ use crate::host::events::Events;
 use crate::plain;
 use crate::relay::pump_tests::program;
 use crate::sys::vectors::Cursor;
+use crate::waiting::patience::Patience;
 
 /// Until the closing thread waits for the lock.
 fn until_closing(s: &super::Slot) {
@@ -74,7 +74,7 @@ fn a_call_that_was_awake_at_the_close_fails() {
     let mut byte = 0_u8;
     let list = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
     let mut tries = || {
-        let got = receive::attempt(id, s, number, &mut Cursor::new(&list), 0, &mut receiving);
+        let got = attempt::attempt(id, s, number, &mut Cursor::new(&list), 0, &mut receiving);
         let into = Into::Stream;
         (got, send::attempt(id, s, number, &mut Cursor::new(&list), 0, into, &mut sending))
     };

@@ -20,6 +20,7 @@ use crate::device::shm::channel::sender::PIECE;
 use crate::errno::Errno;
 use crate::relay;
 use crate::sys;
+use crate::waiting::patience::Patience;
 
 /// What a call came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +56,7 @@ pub fn send(
     at: u64,
     length: usize,
 ) -> Result<Sent, Errno> {
-    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     let mut sent = 0;
     let result = loop {
         if sent == length {

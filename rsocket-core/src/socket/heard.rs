@@ -9,7 +9,7 @@
 
 use std::os::fd::RawFd;
 
-use super::{reader, wait};
+use super::{asking, reader};
 use crate::attach::link;
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -29,7 +29,7 @@ pub fn state(id: SlotId, state: u8) {
         tcp::CLOSE_WAIT | tcp::LAST_ACK | tcp::CLOSING | tcp::TIME_WAIT => {
             if let Some(s) = attached(id) {
                 reader::heard_fin(s);
-                wait::ask_kernel_next(s);
+                asking::ask_kernel_next(s);
             }
         }
         _ => {}
@@ -50,6 +50,6 @@ pub fn closed(id: SlotId) {
         reader::heard_fin(s);
         // Whoever sends from here on asks the kernel why it cannot.
         s.set(flag::PEER_GONE);
-        wait::ask_kernel_next(s);
+        asking::ask_kernel_next(s);
     }
 }

@@ -5,29 +5,21 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::{inq, stamps, verdict};
-use crate::attach::{guard::RecvGuard, phase, reach, unread};
-use crate::attach::{own_waits, residual};
+use crate::attach::guard::RecvGuard;
+use crate::attach::{arenas, hello, link, own_waits, phase, reach, residual, unread, vault};
 use crate::config::policy;
+use crate::conn::cause;
 use crate::conn::family::{self, Left};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell;
-use crate::fork_safe;
 use crate::host::kernel;
 use crate::live::tally;
-use crate::placement;
+use crate::pairing::{self, heirs};
 use crate::reason::Reason;
-use crate::relay;
-use crate::sync::living;
-use crate::sync::stack;
-use crate::sync::thread;
-use crate::sys;
+use crate::sync::{living, stack, thread};
 use crate::waiting::lent;
-use crate::{
-    attach::{arenas, hello, link, vault},
-    conn::cause,
-    pairing::{self, heirs},
-};
+use crate::{fork_safe, placement, relay, sys};
 
 /// What a new socket of this library is.
 pub(crate) fn kind() -> u32 {

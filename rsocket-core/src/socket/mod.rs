@@ -11,7 +11,24 @@
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
+use crate::attach::{link, marks, reach};
+use crate::config::policy;
+use crate::conn::listeners::starved;
+use crate::conn::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::slot::Slot;
+use crate::conn::{family, flag, known, pending};
+use crate::errno::Errno;
+use crate::handover::parcels;
+use crate::host::{counters, kernel, tcp_state};
+use crate::live::tally;
+use crate::reason::Reason;
+use crate::relay::{self, meeting};
+use crate::waiting::patience;
+use crate::{fork_safe, pairing, sys, tap};
+
 pub mod adopted;
+pub mod asking;
+pub mod attempt;
 mod beside;
 mod boundary;
 mod brief;
@@ -24,6 +41,7 @@ mod family_tests;
 pub mod file;
 mod gather;
 pub mod heard;
+pub mod hints;
 pub mod inq;
 pub mod life;
 mod looking;
@@ -39,11 +57,13 @@ pub mod send;
 pub mod sendfile;
 pub mod settings;
 mod short;
+pub mod soon;
 pub mod splice;
 pub mod stamps;
 mod straight;
 #[cfg(test)]
 mod tail_tests;
+pub mod taking;
 pub mod timing;
 pub mod unread;
 pub mod urgent;
@@ -54,7 +74,6 @@ mod watch;
 
 pub use crate::attach::link::Meant;
 pub use crate::conn::listeners::set_listeners;
-use crate::conn::listeners::starved;
 pub use crate::conn::slot::SlotId;
 pub use crate::conn::watchers::{tapped, watching};
 pub use crate::handover::back::{give_away, refuse, refuse_sending};
@@ -66,35 +85,15 @@ pub use life::{
     fork_parent, fork_prepare, heritable, is_new, leaving, listening, option_asked, option_was_set,
     pass_on, without_tcp,
 };
-pub use ready::Look;
 pub use verdict::unattached;
 pub use waits::{
-    arm, arm_edge, arrived, attaching, bits_serve, collect_ready, disarm, foresee, hear, heard,
-    is_over, look, may_be_taken, mode_epoch, patience, progress, settled, spin,
+    arm, arm_edge, arrived, bits_serve, collect_ready, disarm, foresee, hear, heard, is_over, look,
+    may_be_taken, mode_epoch, patience, progress, settled, spin,
 };
 pub use watch::{unwitnessed, witnessed, witnessing};
 
-use crate::attach::reach;
-use crate::config::policy;
-use crate::conn::family;
-use crate::conn::flag;
-use crate::conn::known;
-use crate::conn::machine::{Phase, ReceiveMode, SendMode};
-use crate::conn::pending;
-use crate::conn::slot::Slot;
-use crate::errno::Errno;
-use crate::handover::parcels;
-use crate::host::kernel;
-use crate::host::{counters, tcp_state};
-use crate::live::tally;
-use crate::reason::Reason;
-use crate::relay::meeting;
-use crate::waiting::patience;
-use crate::{
-    attach::{link, marks},
-    pairing,
-};
-use crate::{fork_safe, relay, sys, tap};
+pub use crate::conn::look::Look;
+pub use soon::attaching;
 
 /// Who carries out a data call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -432,7 +431,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
             s.set(flag::ENDED);
         }
         s.set(flag::READ_SHUT);
-        wait::ask_kernel_next(s);
+        asking::ask_kernel_next(s);
         // Who waits for a relay's word does not listen to TCP, nor does who sleeps briefly.
         if (s.has(flag::BESIDE) || s.known.held(known::Fact::SleepsBriefly))
             && let Some(ends) = link::ends(s)
@@ -481,7 +480,7 @@ pub fn unread(id: SlotId, fd: RawFd) -> Option<usize> {
     if !fork_safe::settle(id, s, fd, fork_safe::Use::Receive) {
         return Some(0);
     }
-    receive::unread(id, s, fd)
+    unread::unread(id, s, fd)
 }
 
 /// Bytes on their way (SIOCOUTQ), or `None` when the kernel knows.

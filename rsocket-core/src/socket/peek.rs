@@ -6,7 +6,10 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::receive::{Got, attempt, unread};
+use super::attempt::attempt;
+use super::hints;
+use super::taking::Got;
+use super::unread::unread;
 use super::{gather, ready, wait};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -15,7 +18,7 @@ use crate::host::events::Events;
 use crate::host::kernel::{self, Ending};
 use crate::relay;
 use crate::sys::vectors::{Cursor, Rest};
-use crate::waiting::patience;
+use crate::waiting::patience::{self, Patience};
 
 /// Peeks as recv(2) would, into buffers of at least one byte.
 ///
@@ -28,7 +31,7 @@ pub(super) fn peek(
     to: &[libc::iovec],
     flags: i32,
 ) -> Result<usize, Errno> {
-    let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
+    let mut patience = Patience::new(s, libc::SO_RCVTIMEO);
     let got = until_enough(id, s, fd, to, flags, &mut patience);
     patience.over();
     got
@@ -40,13 +43,13 @@ fn until_enough(
     mut fd: RawFd,
     to: &[libc::iovec],
     flags: i32,
-    patience: &mut wait::Patience,
+    patience: &mut Patience,
 ) -> Result<usize, Errno> {
     let mut had = 0;
     let mut last = false;
     loop {
         fd = patience.descriptor(fd);
-        let seen = ready::progress(s).received;
+        let seen = hints::progress(s).received;
         let mut cursor = Cursor::new(to);
         let room = cursor.left();
         let target = match flags & libc::MSG_WAITALL {
@@ -84,7 +87,7 @@ fn until_enough(
 
 /// A receive of no bytes waits for some all the same, as TCP's does.
 pub(super) fn nothing_wanted(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<usize, Errno> {
-    let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
+    let mut patience = Patience::new(s, libc::SO_RCVTIMEO);
     let got = until_there(id, s, fd, flags, &mut patience);
     patience.over();
     got
@@ -95,7 +98,7 @@ fn until_there(
     s: &Slot,
     mut fd: RawFd,
     flags: i32,
-    patience: &mut wait::Patience,
+    patience: &mut Patience,
 ) -> Result<usize, Errno> {
     loop {
         fd = patience.descriptor(fd);

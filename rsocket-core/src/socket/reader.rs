@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use super::ready;
+use super::hints;
 use crate::attach::gone::peer_gone;
 use crate::attach::link;
 use crate::conn::machine::SendMode;
@@ -67,7 +67,7 @@ pub(super) fn check(s: &Slot, fd: RawFd) -> bool {
 
 /// Whether the window has no room: what there is news of may mean some.
 pub(super) fn is_full(s: &Slot) -> bool {
-    link::ends(s).is_some_and(|ends| !ready::room_waiting(s, &ends))
+    link::ends(s).is_some_and(|ends| !hints::room_waiting(s, &ends))
 }
 
 /// How soon whoever waits for room must look again, since a half-closed peer that dies rings

@@ -6,57 +6,23 @@
 //! missed event: whoever sleeps arms first and looks again.
 
 use core::sync::atomic::Ordering;
-use core::time::Duration;
 use std::os::fd::RawFd;
 
-use super::{beside, reader, receive, rest, verdict, wait};
-use crate::attach::unread::{self, end_is_ahead, end_is_next};
+use super::hints::{data_waiting, progress, room_waiting};
+use super::{asking, beside, cut, reader, rest, returned, verdict};
+use crate::attach::link::{self, Ends};
+use crate::attach::unread::{end_is_ahead, end_is_next};
 use crate::attach::waiters::disarm;
-use crate::attach::{
-    link::{self, Ends},
-    residual,
-};
+use crate::attach::{marks, residual};
+use crate::conn::look::Look;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pending;
-use crate::conn::progress::Progress;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::park::MARK_READY;
-use crate::fork_safe;
 use crate::host::events::Events;
-use crate::relay;
 use crate::waiting::spinning;
 use crate::wire::word::{Message, Word};
-use crate::{
-    attach::{marks, retry},
-    pairing,
-};
-
-/// What is ready, and what only the kernel can say.
-#[derive(Clone, Copy, Debug)]
-pub struct Look {
-    /// Ready now.
-    pub ready: Events,
-    /// To be asked of the kernel about the TCP socket; `RDHUP` always beside it. With `RDHUP` it
-    /// has something to say, and is asked whatever is ready.
-    pub ask: Events,
-}
-
-/// Whether the window has something for the receiver.
-#[inline]
-pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
-    // Acquire: pairs with the release in room::publish.
-    let hint = s.unread_hint.load(Ordering::Acquire);
-    if s.low_water.load(Ordering::Relaxed) > 1 {
-        return unread::reaches_low_water(s, ends);
-    }
-    hint as u32 != 0 || ends.incoming.poll_data((hint >> 32) as u32).is_some() || went_back(s, ends)
-}
-
-/// Whether the sender has gone back to TCP, and the receiver has not followed yet.
-#[inline]
-fn went_back(s: &Slot, ends: &Ends) -> bool {
-    marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device
-}
+use crate::{fork_safe, pairing, relay};
 
 /// Whether nothing but the sender's mark was found, which may have come behind a look's beginning:
 /// then the receiver follows now, and the kernel knows whether there is something to read.
@@ -65,7 +31,7 @@ fn only_the_mark(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     if fd < 0 || marks::end(&ends.incoming).is_none() {
         return false;
     }
-    receive::follow_back(id, s, fd, ends);
+    returned::follow_back(id, s, fd, ends);
     s.receive_mode() == ReceiveMode::Returned
 }
 
@@ -75,20 +41,6 @@ pub fn is_over(s: &Slot) -> bool {
     s.has(flag::ENDED)
         || s.receive_mode() == ReceiveMode::Device
             && link::ends(s).is_some_and(|ends| end_is_ahead(s, &ends))
-}
-
-/// Whether the sender has room, or news that may mean room.
-#[inline]
-pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
-    if s.has(flag::PLACES_FULL) && !marks::receiver_closed(&ends.outgoing) {
-        return crate::placement::room_again(s, ends);
-    }
-    // Acquire: pairs with the release in room::show_room.
-    let hint = s.room_hint.load(Ordering::Acquire);
-    hint as u32 != 0
-        || ends.outgoing.poll_control((hint >> 32) as u32).is_some()
-        || marks::receiver_closed(&ends.outgoing)
-        || marks::is_asked_back(&ends.outgoing)
 }
 
 /// The look at a connection that is wholly on its device, in the middle of its life, which most
@@ -191,14 +143,14 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
         && marks::end(&e.incoming).is_some()
         && fd >= 0
     {
-        receive::follow_back(id, s, fd, e);
+        returned::follow_back(id, s, fd, e);
     }
     if let Some(e) = &ends
         && s.has(flag::FIN_FIRST)
         && s.receive_mode() == ReceiveMode::Acknowledged
         && fd >= 0
     {
-        receive::pass_the_cut(s, fd, e);
+        cut::pass_the_cut(s, fd, e);
     }
     let (receive_mode, send_mode) = (s.receive_mode(), s.send_mode());
     // Whoever set the modes gave it the window before: another thread may have done both since.
@@ -234,9 +186,8 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
                 // Before the cut the kernel knows, even if the window has its first bytes already.
                 ask |= Events::IN;
             }
-            let next = |e| {
-                data_waiting(s, e) && receive::at_the_cut(s, fd, e) || rest::is_enough(s, fd, e)
-            };
+            let next =
+                |e| data_waiting(s, e) && cut::at_the_cut(s, fd, e) || rest::is_enough(s, fd, e);
             if ends.as_ref().is_some_and(next) {
                 ready |= Events::IN;
             }
@@ -308,7 +259,7 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
         return seen;
     }
     if kernel.intersects(Events::RDHUP | Events::HUP | Events::ERR) {
-        wait::ask_kernel_next(s);
+        asking::ask_kernel_next(s);
         reader::heard_fin(s);
         seen |= Events::IN;
         if kernel.contains(Events::RDHUP) || kernel.contains(Events::HUP) {
@@ -324,7 +275,7 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
         }
     }
     if kernel.contains(Events::IN) {
-        wait::ask_kernel_next(s);
+        asking::ask_kernel_next(s);
     }
     seen
 }
@@ -382,39 +333,8 @@ pub fn arm_edge(s: &Slot, seen: u64, bell: u64, mark: bool) -> bool {
     true
 }
 
-/// How far the two directions have come: messages that were published for us, read or not, and how
-/// often the sender found no room and then had some again.
-pub fn progress(s: &Slot) -> Progress {
-    let Some(ends) = link::ends(s) else { return Progress::default() };
-    let received = unread::received(s, &ends);
-    let room = s.room_epoch.load(Ordering::Relaxed) << 1 | u64::from(room_waiting(s, &ends));
-    Progress { received, room }
-}
-
 /// How much of the stream TCP had carried when it went to the device, in the terms of
 /// [`counters::arrived`].
 pub fn cut(s: &Slot) -> u64 {
     link::ends(s).and_then(|ends| marks::cut(&ends.incoming)).unwrap_or(0)
-}
-
-/// A step that is due is taken by somebody who is taking one now.
-const SOONEST_NS: u64 = 100_000;
-
-/// How soon a waiter must look again because nobody will ring: while a strict connection attaches,
-/// and where two carriers have what is waited for.
-#[must_use]
-pub fn patience(_id: SlotId, s: &Slot) -> Option<Duration> {
-    if s.has(flag::UNDECIDED) {
-        return fork_safe::patience(s);
-    }
-    if !s.has(flag::STRICT) {
-        return rest::patience(s);
-    }
-    match s.phase() {
-        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
-            Some(Duration::from_nanos(retry::due_in(s).max(SOONEST_NS)))
-        }
-        // From here on the peer rings.
-        _ => rest::patience(s),
-    }
 }

@@ -12,16 +12,12 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::cut;
-use crate::attach::marks;
-use crate::attach::{
-    link::{self, Ends},
-    unread,
-};
+use crate::attach::link::{self, Ends};
+use crate::attach::{marks, unread};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
-use crate::host::counters;
 use crate::host::events::Events;
-use crate::host::kernel;
+use crate::host::{counters, kernel};
 
 /// How soon a waiter looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

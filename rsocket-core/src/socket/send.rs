@@ -8,10 +8,10 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::{reader, straight, verdict, wait};
+use crate::attach::guard::SendGuard;
 use crate::attach::link::{self, Ends};
-use crate::attach::room;
 use crate::attach::switch::stay;
-use crate::attach::{guard::SendGuard, said};
+use crate::attach::{broken, marks, residual, room, said};
 use crate::conn::machine::{SendEvent, SendMode};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -20,20 +20,16 @@ use crate::device::shm::channel::{LARGE, Refused, Sender};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::errno::Errno;
-use crate::host::counters;
-use crate::host::kernel;
+use crate::handover::detach::{self, Scope};
 use crate::host::memory::{self, Left};
-use crate::live::tally;
+use crate::host::{counters, kernel};
+use crate::live::{self, tally};
 use crate::placement::depart;
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
 use crate::sys::vectors::Cursor;
-use crate::{attach::marks, handover::detach, pairing};
-use crate::{
-    attach::{broken, residual},
-    handover::detach::Scope,
-};
-use crate::{fork_safe, live, relay};
+use crate::waiting::patience::Patience;
+use crate::{fork_safe, pairing, relay};
 
 /// Where bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +76,7 @@ pub fn transfer(
             return Ok(cursor.done());
         }
     }
-    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     if into == Into::Stream {
         straight::send_on(id, s, fd, &mut cursor, flags, &mut patience);
     }
@@ -98,7 +94,7 @@ pub fn transfer(
 /// first, as with the kernel.
 #[cold]
 fn before_bytes(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Errno {
-    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     let sent = until_sent(id, s, fd, &mut Cursor::new(&[]), flags, Into::Stream, &mut patience);
     patience.over();
     sent.err().unwrap_or(Errno(libc::EFAULT))
@@ -112,7 +108,7 @@ fn until_sent(
     cursor: &mut Cursor<'_>,
     flags: i32,
     into: Into,
-    patience: &mut wait::Patience,
+    patience: &mut Patience,
 ) -> Result<usize, Errno> {
     loop {
         match attempt(id, s, fd, cursor, flags, into, patience) {
@@ -143,7 +139,7 @@ pub(super) fn attempt(
     from: &mut Cursor<'_>,
     flags: i32,
     into: Into,
-    patience: &mut wait::Patience,
+    patience: &mut Patience,
 ) -> Result<(), Errno> {
     patience.may_go_on(s)?;
     if s.has(flag::BROKEN) {
@@ -278,7 +274,7 @@ pub fn tail(id: SlotId, s: &Slot, mut fd: RawFd, flags: i32) -> Result<(), Errno
     if pending::is_kernels(s) {
         pending::check(s)?;
     }
-    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     let mut result = Ok(());
     while result.is_ok() && tail_is_due(s) {
         result = attempt(id, s, fd, &mut Cursor::new(&[]), flags, Into::Stream, &mut patience);

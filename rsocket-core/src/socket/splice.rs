@@ -24,6 +24,7 @@ use crate::errno::Errno;
 use crate::handover::pipe::{Pipe, take_messages};
 use crate::relay;
 use crate::sys::vectors::Cursor;
+use crate::waiting::patience::Patience;
 
 /// As much of the stream as goes by way of memory of ours, where the channel is not all there is: a
 /// free place of a pipe takes it whole.
@@ -128,7 +129,7 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
 pub fn from_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Option<usize>, Errno> {
     let Some(s) = family::slot(id).filter(|_| !super::tapped()) else { return Ok(None) };
     s.pace.sent();
-    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     let mut moved = 0;
     let result = into_channel(id, s, fd, pipe, length, &mut moved, &mut patience);
     patience.over();
@@ -182,7 +183,7 @@ fn into_channel(
     pipe: Pipe,
     length: usize,
     moved: &mut usize,
-    patience: &mut wait::Patience,
+    patience: &mut Patience,
 ) -> Result<(), Stop> {
     let mut advanced = false;
     while *moved < length {
@@ -217,7 +218,7 @@ fn into_channel(
 }
 
 /// Waits until there may be room to send.
-fn room(id: SlotId, s: &Slot, fd: RawFd, patience: &mut wait::Patience) -> Result<RawFd, Errno> {
+fn room(id: SlotId, s: &Slot, fd: RawFd, patience: &mut Patience) -> Result<RawFd, Errno> {
     wait::writable(id, s, fd, 0, patience)?;
     Ok(patience.descriptor(fd))
 }

@@ -11,21 +11,23 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::{short, wait};
+use super::{asking, short, wait};
 use crate::attach::guard::{RecvGuard, SendGuard};
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
+use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout;
 use crate::errno::Errno;
-use crate::live::tally;
-use crate::live::{self, layout::record};
-use crate::relay::{self, hearing::Hearing};
+use crate::live::layout::record;
+use crate::live::{self, tally};
+use crate::relay;
+use crate::relay::hearing::Hearing;
 use crate::stats::{self, Counter};
 use crate::sync::thread;
 use crate::sys::vectors::Cursor;
-use crate::waiting::lent;
-use crate::waiting::{patience::Patience, sleep};
+use crate::waiting::patience::Patience;
+use crate::waiting::{lent, sleep};
 
 /// With any of these set the bytes go by the window, or nowhere.
 const OTHERWISE: u32 = flag::UNCOMMON & !flag::RELAYED | flag::BESIDE;
@@ -203,7 +205,7 @@ pub(super) enum Looked {
 /// look only when it has given that away, which [`wait::readable`] does: then this says that there
 /// is nothing.
 pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: bool) -> Looked {
-    if !may_receive(s, flags) || wait::kernel_was_heard(s) {
+    if !may_receive(s, flags) || asking::kernel_was_heard(s) {
         return Looked::Otherwise;
     }
     let gives_way = new && wait::gives_way(s, flags);
@@ -220,7 +222,7 @@ pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: b
     }
     match looked {
         // The kernel may know of an end. A call that may sleep hears of it then.
-        Looked::Nothing if flags & libc::MSG_DONTWAIT != 0 && wait::is_kernel_due(s) => {
+        Looked::Nothing if flags & libc::MSG_DONTWAIT != 0 && asking::is_kernel_due(s) => {
             Looked::Otherwise
         }
         looked => looked,
@@ -231,11 +233,11 @@ pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: b
 fn look(guard: &RecvGuard<'_>, to: &mut Cursor<'_>, flags: i32, born: u32) -> Looked {
     let s = guard.s;
     let own = s.generation.load(Ordering::Acquire) == born;
-    if !(own && may_receive(s, flags) && super::receive::quiet(guard)) {
+    if !(own && may_receive(s, flags) && quiet(guard)) {
         return Looked::Otherwise;
     }
     match brought(guard, to) {
-        0 if super::receive::quiet(guard) => Looked::Nothing,
+        0 if quiet(guard) => Looked::Nothing,
         0 => Looked::Otherwise,
         n => Looked::Bytes(n),
     }
@@ -260,4 +262,20 @@ fn take_from_relay(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32, born:
         relay::pump(s);
     }
     matches!(looked, Looked::Bytes(_))
+}
+
+/// What most looks of a receiver that spins find: nothing came, nothing is owed, nothing has
+/// changed. The long way would find the same, and copy the state for it.
+pub(super) fn quiet(guard: &RecvGuard<'_>) -> bool {
+    let (s, ends, state) = (guard.s, guard.ends, guard.view());
+    state.ended == 0
+        && state.owed == 0
+        // Stored last by whoever changed the state: a holder that died before it may have owed
+        // something.
+        && s.unread_hint.load(Ordering::Relaxed) == state.hint()
+        && state.readable() == 0
+        && ends.incoming.poll_data(state.data_position).is_none()
+        && marks::end(&ends.incoming).is_none()
+        && !s.has(flag::LOST | flag::READ_SHUT | flag::MAPPED | flag::ENDED)
+        && !pending::is_kernels(s)
 }

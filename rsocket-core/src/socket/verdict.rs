@@ -11,7 +11,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
-use super::waits;
+use super::soon;
 use crate::attach::trust;
 use crate::config::policy;
 use crate::conn::family;
@@ -224,7 +224,7 @@ pub(super) fn help(s: &Slot) {
     let (now, before) = (sys::now_ns(), HELPED.load(Ordering::Relaxed));
     if now.saturating_sub(before) >= HELP_EVERY_NS {
         HELPED.store(now, Ordering::Relaxed);
-        let _ = waits::attaching();
+        let _ = soon::attaching();
     }
 }
 

@@ -8,71 +8,34 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-use super::{beside, brief, gather, reader, ready, verdict};
-use crate::attach::{
-    gone,
-    link::{self, Ends},
-    waiters,
-};
+use super::asking::after_sleep;
+use super::{beside, brief, gather, hints, reader, ready, verdict};
+use crate::attach::link::{self, Ends};
+use crate::attach::{marks, waiters};
 use crate::config::policy;
 use crate::conn::known::Fact;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell::BellRef;
 use crate::errno::Errno;
-use crate::fork_safe;
 use crate::host::events::Events;
 use crate::host::kernel;
-use crate::live::{self, layout::record};
-use crate::relay::{self, hearing::Hearing};
+use crate::live::layout::record;
+use crate::relay::hearing::Hearing;
 use crate::stats::{self, Counter};
 use crate::sync::spin::Adaptive;
 use crate::sync::thread;
-use crate::sys;
 use crate::waiting::lent;
-pub use crate::waiting::patience::Patience;
-use crate::waiting::patience::polling;
+use crate::waiting::patience::{Patience, polling};
 use crate::waiting::sleep::nap;
 use crate::waiting::spinning::spin_on;
-use crate::{attach::marks, pairing};
-
-/// How often, at most, the kernel is asked whether a connection has ended while nothing arrives, in
-/// ticks of [`sys::ticks`]: some tens of microseconds.
-const ASK_EVERY: u64 = 60_000;
+use crate::{fork_safe, live, pairing, relay, sys};
 
 /// How long a thread sleeps that nobody will ring, in nanoseconds.
 const CROWDED_NS: u64 = 2_000_000;
 
 /// As long as nobody could ring, since the connection is TCP's, in nanoseconds.
 const LONELY_NS: u64 = 50_000_000;
-
-/// Whether it is time to ask the kernel if the connection has ended.
-#[inline]
-pub(crate) fn is_kernel_due(s: &Slot) -> bool {
-    // Relaxed: a hint; asking once too often costs a system call, and whoever must ask stores 0.
-    sys::ticks().wrapping_sub(s.asked_at.load(Ordering::Relaxed)) >= ASK_EVERY
-}
-
-/// The same; whoever is told so asks.
-#[inline]
-pub(crate) fn kernel_due(s: &Slot) -> bool {
-    let due = is_kernel_due(s);
-    if due {
-        s.asked_at.store(sys::ticks(), Ordering::Relaxed);
-    }
-    due
-}
-
-/// The last sleep heard something from the kernel that nobody has asked it about yet.
-#[inline]
-pub(crate) fn kernel_was_heard(s: &Slot) -> bool {
-    s.asked_at.load(Ordering::Relaxed) == 0
-}
-
-/// The next attempt to receive asks the kernel first.
-pub(crate) fn ask_kernel_next(s: &Slot) {
-    s.asked_at.store(0, Ordering::Relaxed);
-}
 
 /// Waits until receiving may bring something. `take` is called before each look at the window,
 /// while that pays, and may end the wait: by then it has received.
@@ -89,7 +52,7 @@ pub(crate) fn readable(
     mut take: impl FnMut(&Ends) -> bool,
 ) -> Result<(), Errno> {
     let ends = connected(s).filter(|_| s.receive_mode() == ReceiveMode::Device);
-    let probe = || ends.as_ref().is_some_and(|ends| take(ends) || ready::data_waiting(s, ends));
+    let probe = || ends.as_ref().is_some_and(|ends| take(ends) || hints::data_waiting(s, ends));
     let asked_later = blocked(s, flags);
     if !asked_later {
         blocks(s, fd, flags)?;
@@ -118,7 +81,7 @@ pub(crate) fn readable(
     sleep(id, s, fd, Events::IN, None, patience, &s.receive_spin)
 }
 
-/// Waits until something came that was not there when [`ready::progress`] said that it had `seen`
+/// Waits until something came that was not there when [`hints::progress`] said that it had `seen`
 /// so much: for a call that needs more than it has found.
 ///
 /// # Errors
@@ -149,7 +112,7 @@ pub(crate) fn writable(
 ) -> Result<(), Errno> {
     let ends = connected(s).filter(|_| s.send_mode() == SendMode::Device);
     let probe =
-        || ends.as_ref().is_some_and(|ends| relay::bring(s) || ready::room_waiting(s, ends));
+        || ends.as_ref().is_some_and(|ends| relay::bring(s) || hints::room_waiting(s, ends));
     let asked_later = blocked(s, flags);
     if !asked_later {
         blocks(s, fd, flags)?;
@@ -229,7 +192,7 @@ pub(crate) fn sleep(
     let epoch = s.mode_epoch.load(Ordering::Acquire);
     // The caller has just looked; and before it sleeps there will be another look.
     let look = ready::look_again(id, s, fd);
-    if seen.is_none_or(|seen| ready::progress(s).received != seen)
+    if seen.is_none_or(|seen| hints::progress(s).received != seen)
         && look.ready.intersects(interest)
     {
         return Ok(());
@@ -253,7 +216,7 @@ pub(crate) fn sleep(
     let arm = |b: BellRef| match seen {
         None => ready::arm(id, s, interest, b.id(), false),
         Some(seen) if ready::arm_edge(s, seen, b.id(), false) => ready::Armed::Armed,
-        Some(seen) if ready::progress(s).received == seen => ready::Armed::Crowded,
+        Some(seen) if hints::progress(s).received == seen => ready::Armed::Crowded,
         Some(_) => ready::Armed::Ready,
     };
     match bell.map(|b| (b, arm(b))) {
@@ -358,37 +321,6 @@ fn asked(s: &Slot, fd: RawFd, interest: Events, ask: Events, half_closed: bool) 
     }
     let deaf = interest == Events::IN && beside::relay_says(s) || fork_safe::is_deaf(s);
     libc::pollfd { fd: if deaf { -1 } else { fd }, events, revents: 0 }
-}
-
-/// What a sleep has told, for the call that goes on or ends.
-pub(super) fn after_sleep(
-    s: &Slot,
-    fd: RawFd,
-    interest: Events,
-    slept: Result<i16, Errno>,
-    patience: &Patience,
-) -> Result<(), Errno> {
-    match slept {
-        Err(Errno::INTR) if patience.goes_on() => patience.still(s),
-        Err(e) => Err(e),
-        Ok(revents) => {
-            if revents & libc::POLLNVAL != 0 {
-                return Err(Errno::BADF);
-            }
-            let said = Events::from_bits_truncate(u32::from(revents as u16));
-            let revents = fork_safe::confirmed(s, fd, said).bits() as i16;
-            if interest == Events::IN && revents != 0 {
-                ask_kernel_next(s);
-            }
-            if interest == Events::OUT && revents & !libc::POLLOUT != 0 {
-                s.set(flag::PEER_FIN);
-            }
-            if interest == Events::OUT && s.has(flag::PEER_FIN) && gone::peer_gone(s, fd, revents) {
-                s.set(flag::PEER_GONE);
-            }
-            Ok(())
-        }
-    }
 }
 
 /// How soon [`attached`] looks again, in nanoseconds.

@@ -9,11 +9,13 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use super::{Look, reader, ready};
+use super::{hints, reader, ready, soon};
+use crate::attach::link;
 use crate::attach::{link::Meant, waiters};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::family::slot;
+use crate::conn::look::Look;
 use crate::conn::machine::Phase;
 use crate::conn::progress::Progress;
 use crate::conn::slot::flag;
@@ -21,7 +23,6 @@ use crate::conn::slot::{Slot, SlotId};
 use crate::host::counters;
 use crate::host::events::Events;
 use crate::waiting::spinning;
-use crate::{attach::link, pairing};
 use crate::{datagram, relay};
 
 /// Looks what is ready; see [`Look`].
@@ -132,25 +133,6 @@ pub fn mode_epoch(id: SlotId) -> u32 {
     slot(id).map_or(0, |s| s.mode_epoch.load(Ordering::Acquire))
 }
 
-/// Where TCP is excluded, pairing is all that a process can wait for, and it takes both ends: any
-/// wait, on whatever descriptors, goes on with all pairings of the process. How soon it must come
-/// back, if at all.
-pub fn attaching() -> Option<Duration> {
-    if !policy::strict() {
-        return None;
-    }
-    let mut soonest: Option<Duration> = None;
-    family::each_local(|id, s| {
-        if ready::patience(id, s).is_some() {
-            pairing::advance_unasked(id, s);
-            if let Some(d) = ready::patience(id, s) {
-                soonest = Some(soonest.map_or(d, |x| x.min(d)));
-            }
-        }
-    });
-    soonest
-}
-
 /// How soon a waiter must look again: while a connection that may not use TCP attaches, or because
 /// nobody rings where a half-closed peer dies.
 #[must_use]
@@ -158,7 +140,7 @@ pub fn patience(id: SlotId) -> Option<Duration> {
     if datagram::is(id) {
         return datagram::ready::patience(id);
     }
-    slot(id).and_then(|s| ready::patience(id, s).or_else(|| reader::patience(s)))
+    slot(id).and_then(|s| soon::patience(id, s).or_else(|| reader::patience(s)))
 }
 
 /// Whether a relative may take a connection out of TCP, as all calls on it may, without anybody in
@@ -185,7 +167,7 @@ pub fn progress(id: SlotId) -> Progress {
     // What the look that follows would have the relay bring belongs to this, or it would be news
     // once more.
     relay::bring(s);
-    ready::progress(s)
+    hints::progress(s)
 }
 
 /// How much has arrived by TCP: changes with each arrival. `before`: that was all when the

@@ -18,21 +18,17 @@ use std::os::fd::RawFd;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::attach::{arenas, broken, link, reach, vault};
 use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
-use crate::conn::slot::Slot;
-use crate::conn::slot::SlotId;
+use crate::conn::slot::{Slot, SlotId};
 use crate::descriptors::{self, Entry};
 use crate::device::shm::{home, layout};
 use crate::handover::back;
 use crate::host::kernel;
+use crate::pairing::heirs;
 use crate::reason::Reason;
-use crate::socket;
-use crate::{
-    attach::{arenas, broken, link, reach, vault},
-    pairing::heirs,
-};
-use crate::{live, sys};
+use crate::{live, socket, sys};
 
 /// Says the number of the list's descriptor.
 pub const VARIABLE: &CStr = c"RSOCKET_HEIR";

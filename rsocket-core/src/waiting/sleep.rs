@@ -2,11 +2,13 @@
 //!
 //! Must not know what is waited for. Entry points: [`nap`], [`sleep_on`], [`asleep_at`].
 
-use super::{lent, patience::Patience};
+use core::sync::atomic::Ordering;
+
+use super::lent;
+use super::patience::Patience;
 use crate::conn::slot::Slot;
 use crate::errno::Errno;
 use crate::sys;
-use core::sync::atomic::Ordering;
 
 /// Sleeps in the kernel. Nothing with a destructor is alive in here: a cancelled thread unwinds
 /// from inside `wait`, and another one jumps out of it.

@@ -2,25 +2,17 @@
 //!
 //! Must not know what is waited for. Entry points: [`spin_on`] on one connection, [`spin_for`] on several.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
 use super::patience::polling;
-use crate::attach::{
-    link::{self, Ends},
-    marks,
-};
+use crate::attach::link::{self, Ends};
+use crate::attach::marks;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::live;
 use crate::live::layout::record;
-use crate::relay;
-use crate::stats;
-use crate::stats::Counter;
-use crate::sync::spin;
-use crate::sync::{
-    spin::{Adaptive, Spun},
-    thread,
-};
-use crate::sys;
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering;
+use crate::stats::{self, Counter};
+use crate::sync::spin::{self, Adaptive, Spun};
+use crate::sync::thread;
+use crate::{live, relay, sys};
 
 /// What comes before a sleep: [`spin`], where that is said to a relay, since meanwhile the device's
 /// events are this thread's; or, where there is one CPU and so nothing changes while we look, that
