@@ -15,9 +15,10 @@ use crate::sync::living;
 use crate::sys::vectors::Cursor;
 use crate::{relay, sys};
 
-/// Maps `len` bytes of the program's memory from `at` on at `offset` ([`ANY`]: at one of our
-/// choice), and says where. With `writable`, for the peer to write; otherwise only for [`unmap`] to
-/// find it again, since nothing else has a use for it.
+/// Maps `len` bytes of the program's memory from `at` on at `offset`
+/// ([`ANY`](crate::placement::ANY): at one of our choice), and says where. With `writable`, for the
+/// peer to write; otherwise only for [`unmap`] to find it again, since nothing else has a use for
+/// it.
 ///
 /// Waits for a connection that is still attaching, whatever the descriptor's flags say: a few
 /// milliseconds, five seconds at most where the peer has accepted it.
@@ -30,8 +31,8 @@ use crate::{relay, sys};
 /// mappings of the connection are a relative's.
 ///
 /// # Safety
-/// The memory stays mapped in the process until [`unmap`] or [`closing`] takes it back; with
-/// `writable` it may change at any time until then.
+/// The memory stays mapped in the process until [`unmap`] or [`crate::placement::closing`] takes it
+/// back; with `writable` it may change at any time until then.
 pub unsafe fn map(
     id: SlotId,
     fd: RawFd,

@@ -8,6 +8,10 @@
 //! is), [`readiness`] (poll, select and epoll over sockets of both kinds), [`plain`] (how sockets
 //! meet that are rsockets from the start), [`datagram`] (sockets for datagrams).
 //!
+//! Between [`relay`] and [`socket`] stand [`pairing`] (the steps by which two ends meet),
+//! [`handover`] (back to TCP), [`waiting`] (spinning, sleeping, deadlines) and [`placement`]; above
+//! them [`iomap`], the calls of direct placement.
+//!
 //! [`fork_safe`] is upstream's fork mode, in which a TCP connection becomes one over RDMA before
 //! its first byte.
 //!

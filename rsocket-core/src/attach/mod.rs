@@ -1,4 +1,7 @@
-//! How a TCP connection comes to have a device beside it, and goes back to TCP.
+//! What a TCP connection needs to have a device beside it: the memory that both ends map, words in
+//! it, proofs of who is at the other end, and residual bytes on the way back.
+//!
+//! Must not know which step of a pairing comes next ([`crate::pairing`]), nor relays.
 
 pub mod arenas;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What an unfinished pairing holds open, and for which process; its way from phase to phase, and its
-//! end.
+//! What an unfinished pairing holds open, and for which process; its way from phase to phase, and
+//! its end.
 //!
 //! Must not know which step comes next. Entry points: [`hold`], [`enter`], [`lapse`], [`refuse`].
 
@@ -95,8 +95,8 @@ pub(crate) fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
     lapse(s)
 }
 
-/// Never attach; what is paired already is [`super::detach`]'s business. Blocks only for another
-/// thread's step in progress.
+/// Never attach; what is paired already is [`crate::handover::detach`]'s business. Blocks only for
+/// another thread's step in progress.
 pub fn refuse(s: &Slot, reason: Reason) {
     let Some(_held) = s.pairing.hold() else { return };
     match s.phase() {

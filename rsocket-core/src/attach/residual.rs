@@ -1,8 +1,8 @@
 //! Residual bytes: what the peer had not read when it went back to TCP, which is sent there before
 //! anything else is (`life-of-a-connection §5`).
 //!
-//! Must not know why a direction goes back. Entry points: [`give_way`] and [`send_tail`] for who holds
-//! the send lock, [`serve_return`], [`finish_tail`], [`tail_or_reset`].
+//! Must not know why a direction goes back. Entry points: [`give_way`] and [`send_tail`] for who
+//! holds the send lock, [`serve_return`], [`finish_tail`], [`tail_or_reset`].
 
 use std::os::fd::RawFd;
 

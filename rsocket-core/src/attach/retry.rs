@@ -3,7 +3,7 @@
 //!
 //! Where there is TCP to stay on, distances are counted in bytes, and tries by whoever takes the
 //! step. Where there is none, the calls of a waiting program say nothing about how soon a try may
-//! pay, so that distances are times. Must not know what a step does ([`super::pairing`]). Entry
+//! pay, so that distances are times. Must not know what a step does ([`crate::pairing`]). Entry
 //! points: [`is_due`], [`later`], [`put_off`], [`set_back`].
 #![forbid(unsafe_code)]
 

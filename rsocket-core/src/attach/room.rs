@@ -2,7 +2,7 @@
 //! credits, and what is left to a sender after a message.
 //!
 //! Knows the states of the channel's ends and what is shown of them; must not know how bytes are
-//! taken ([`super::receive`]) or put, nor which thread waits for the room. Entry points:
+//! taken ([`crate::socket::receive`]) or put, nor which thread waits for the room. Entry points:
 //! [`follow_up`], [`follows`]; [`sent`], [`show_room`], [`no_room`].
 
 use core::sync::atomic::Ordering;

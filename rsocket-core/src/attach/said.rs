@@ -1,4 +1,5 @@
-//! Why a direction went back to TCP, in the words of the channel: so that both ends name the same cause.
+//! Why a direction went back to TCP, in the words of the channel: so that both ends name the same
+//! cause.
 //!
 //! Must not know how a connection goes back. Entry points: [`say`], [`heard`].
 

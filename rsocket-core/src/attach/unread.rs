@@ -1,5 +1,5 @@
-//! What a receiver has not read yet: bytes, messages and the end of the stream, counted on a copy of
-//! its state.
+//! What a receiver has not read yet: bytes, messages and the end of the stream, counted on a copy
+//! of its state.
 //!
 //! Must not know who asks. Entry points: [`in_window`], [`ended_ahead`], [`no_more_fits`].
 
@@ -126,7 +126,7 @@ pub(crate) fn end_is_ahead(s: &Slot, ends: &Ends) -> bool {
     ended_behind(position, ends)
 }
 
-/// How far the receiving direction has come, as [`Progress::received`] says it: messages that were
+/// How far the receiving direction has come, as `Progress::received` says it: messages that were
 /// published for us, read or not, and how their sender ended.
 #[inline]
 pub(crate) fn received(s: &Slot, ends: &Ends) -> u64 {

@@ -75,7 +75,7 @@ pub fn bounds(sent: Span, now: u32, asked: Span) -> Option<Bounds> {
 }
 
 /// How many timestamps one hint tells apart: as many as the other end's bounds can hold
-/// ([`WIDEST`](super::meet::dialled::WIDEST)).
+/// ([`WIDEST`]).
 pub const HINTS: u32 = 63;
 
 pub(crate) const HINT: u32 = HINTS + 1;

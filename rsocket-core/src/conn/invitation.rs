@@ -1,8 +1,8 @@
-//! Fork mode as state: what a relay and the holders of a descriptor tell each other about a connection
-//! that migrates.
+//! Fork mode as state: what a relay and the holders of a descriptor tell each other about a
+//! connection that migrates.
 //!
-//! Must not know who takes the steps ([`crate::fork_safe`]), nor queue pairs. Entry points: [`stands`],
-//! [`expected`], [`failed`].
+//! Must not know who takes the steps ([`crate::fork_safe`]), nor queue pairs. Entry points:
+//! [`stands`], [`expected`], [`failed`].
 
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::Ordering;

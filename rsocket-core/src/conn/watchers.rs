@@ -20,7 +20,7 @@ pub(crate) fn watch(who: u8) {
     WATCHERS.fetch_or(who, Ordering::Relaxed);
 }
 
-/// Whether bytes that libc's calls moved over TCP are to be shown to [`witnessed`].
+/// Whether bytes that libc's calls moved over TCP are to be shown to [`crate::socket::witnessed`].
 #[inline]
 #[must_use]
 pub fn watching() -> bool {

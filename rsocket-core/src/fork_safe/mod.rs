@@ -12,7 +12,7 @@
 //! Steps are taken by the holders of the descriptor, under the pairing lock; the relay may be
 //! another process's ([`crate::relay::migrate`]), and moves the state where it alone knows. Whoever
 //! moves it compares first. Must not know queue pairs. Entry points: [`accepted`], [`connected`],
-//! [`settle`]; for the relay [`expected`], [`stands`], [`failed`].
+//! [`settle`]; for the relay [`crate::conn::invitation`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::SocketAddr;

@@ -23,8 +23,8 @@ pub fn refuse_sending(id: SlotId, fd: RawFd, reason: Reason) {
 }
 
 /// As [`refuse`], before somebody receives who has only the kernel: what the channel has is to come
-/// by TCP. The peer sends it at its next call; when it has ended, it stays where [`receive()`]
-/// finds it, or the connection ends with an error.
+/// by TCP. The peer sends it at its next call; when it has ended, it stays where
+/// [`crate::socket::receive()`] finds it, or the connection ends with an error.
 pub fn give_away(id: SlotId, fd: RawFd, reason: Reason) {
     go_back(id, fd, reason, Scope::Stranger);
 }

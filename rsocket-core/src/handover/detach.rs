@@ -1,4 +1,4 @@
-//! Back to TCP (`life-of-a-connection §5`), and the loud end when something does not add up.
+//! Back to TCP (`life-of-a-connection §5`).
 //!
 //! A way back is one-sided. For the bytes it sends, a side marks "the window ends at M, the rest is
 //! TCP". For the bytes it receives, it asks the peer to set that mark at its next call, and reads

@@ -1,7 +1,8 @@
-//! The pipe of a splice, or a stream that takes bytes as a pipe does: written from the channel, and read
-//! into it, without waiting.
+//! The pipe of a splice, or a stream that takes bytes as a pipe does: written from the channel, and
+//! read into it, without waiting.
 //!
-//! Must not know of connections beyond their receive lock. Entry points: [`Pipe`], [`take_messages`].
+//! Must not know of connections beyond their receive lock. Entry points: [`Pipe`],
+//! [`take_messages`].
 
 use std::os::fd::RawFd;
 

@@ -92,8 +92,8 @@ impl Tuple {
     }
 
     /// Whether the addresses alone make it likely that the peer is on this host: both the same, or
-    /// both loopback. A hint about the order in which to try things; where it says no, [`find`]
-    /// decides.
+    /// both loopback. A hint about the order in which to try things; where it says no,
+    /// `trust::find` decides.
     #[must_use]
     pub fn peer_may_be_local(&self) -> bool {
         let loopback = |e: &End| match self.family {

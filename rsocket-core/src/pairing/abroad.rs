@@ -1,7 +1,7 @@
 //! The first step of a pairing with a peer on another host.
 //!
-//! How the two ends reach each other is the relay's ([`crate::relay::beside`]); what becomes of it the
-//! connection is told ([`crate::attach::remote`]). Entry point: [`begin`].
+//! How the two ends reach each other is the relay's ([`crate::relay::beside`]); what becomes of it
+//! the connection is told ([`crate::attach::remote`]). Entry point: [`begin`].
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::sync::atomic::Ordering;

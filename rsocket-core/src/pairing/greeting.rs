@@ -2,9 +2,9 @@
 //!
 //! One message goes each way over the channel between them, and each is believed only as far as the
 //! kernel says the same. Where it says nothing at one end or at both, two more go before the last
-//! one, by which they prove what both know ([`crate::attach::evidence`]). Must not know when a step is due
-//! ([`crate::attach::retry`]), nor which comes next. Entry points: [`knock`] and [`finish`] of the end that
-//! accepted, [`answer`] of the other.
+//! one, by which they prove what both know ([`crate::attach::evidence`]). Must not know when a step
+//! is due ([`crate::attach::retry`]), nor which comes next. Entry points: [`knock`] and [`finish`]
+//! of the end that accepted, [`answer`] of the other.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;

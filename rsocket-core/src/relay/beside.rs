@@ -6,7 +6,7 @@
 //! (`wire-protocol §2.2`): who asks, for which connection, and a proof. Every process that waits to
 //! be asked listens at a port of its own, and the first of a host at the TCP port too; asked for a
 //! relative's connection it says where that one listens. Must not know what attaching means. Entry
-//! points: [`ask`], [`be_asked`], [`Request`].
+//! points: [`ask`], [`be_asked`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -17,8 +17,9 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::connection::{self, BUFFER, Connection, Courtship, Options, Shape, shape};
+use super::connection::{self, Connection, Courtship, Options, Shape};
 use super::request::{Open, Request};
+use super::setup::{BUFFER, shape};
 use super::{interfaces, service, serving, silent, table};
 use crate::attach::witness::Proof;
 use crate::conn::family;

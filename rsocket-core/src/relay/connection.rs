@@ -20,7 +20,6 @@ use crate::attach::arenas::{self, Claim};
 use crate::attach::link;
 use crate::attach::remote;
 use crate::attach::witness::Proof;
-use crate::config::sizes::Size;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -333,7 +332,7 @@ impl Connection {
         self.run();
     }
 
-    /// Whom to tell, with no lock held, that something changed: see [`news`].
+    /// Whom to tell, with no lock held, that something changed: see [`super::news`].
     pub fn take_news(&mut self) -> Option<SlotId> {
         self.news.take()
     }
@@ -591,18 +590,3 @@ pub(super) const LOOK_NS: u64 = 5_000_000;
 /// How soon a listener that outlives its socket looks again whether anybody may still come, in
 /// nanoseconds.
 pub(super) const LINGER_LOOK_NS: u64 = 200_000_000;
-
-pub(super) fn shape(s: &Slot) -> Shape {
-    Shape {
-        send_queue: 384,
-        receive_queue: 384,
-        inline: s.sizes.get(Size::Inline),
-        send_buffer: s.sizes.get(Size::SendBuffer).max(BUFFER),
-        receive_buffer: s.sizes.get(Size::ReceiveBuffer).max(BUFFER) & !1,
-        iomaps: 0,
-    }
-}
-
-/// Bytes of each buffer where nobody asked for more: between two of ours there is no need to be
-/// frugal.
-pub(super) const BUFFER: u32 = 256 * 1024;

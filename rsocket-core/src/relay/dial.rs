@@ -1,10 +1,14 @@
-//! Begins a connection over RDMA that is to take the place of a TCP connection ([`super::migrate`]).
+//! Begins a connection over RDMA that is to take the place of a TCP connection
+//! ([`super::migrate`]).
 //!
 //! Must not know what decides that it migrates. Entry point: [`dial`].
 
 use core::net::SocketAddr;
 
-use super::connection::{self, Connection, Stage};
+use super::{
+    connection::{self, Connection, Stage},
+    setup,
+};
 use super::{service, serving, table};
 use crate::conn::slot::{Name, Slot, SlotId};
 use crate::errno::Errno;
@@ -42,7 +46,7 @@ pub(super) fn dial_now(id: SlotId, s: &Slot) -> Result<(), Errno> {
         }
     };
     let stage = Stage::Resolving { tries: 0, to: unmapped(theirs) };
-    let mut new = Connection::new(relay.key(), cm, stage, connection::shape(s));
+    let mut new = Connection::new(relay.key(), cm, stage, setup::shape(s));
     new.take_the_place_of(id, s);
     new.claim = (claim.record, claim.window);
     new.port = Some(port);

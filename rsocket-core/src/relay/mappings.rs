@@ -66,7 +66,7 @@ impl Placements {
         }
     }
 
-    /// Whether there may be anything for [`Pump::unmappings`].
+    /// Whether there may be anything for `Pump::unmappings`.
     #[inline]
     pub(super) fn owes_control(&self) -> bool {
         !self.leaving.is_empty() || !self.answers.is_empty()

@@ -4,15 +4,18 @@
 //! It is made by RDMA's own manager, as upstream makes it, and then stands until a holder of the
 //! TCP connection brings the program's socket to its door; from then on it is a relay like any
 //! other. The holder may be another process of the family than this one, which is the one that
-//! listens. Must not know what decides that a connection migrates. Entry points: [`dial`],
+//! listens. Must not know what decides that a connection migrates. Entry points:
 //! [`awaited`], [`answer`], [`Connection::invite`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
 
-use super::connection::{self, Connection, Granted, Stage, To};
 use super::loopback::DoorWay;
 use super::pump::Pump;
+use super::{
+    connection::{Connection, Granted, Stage, To},
+    setup,
+};
 use super::{ends, news, service, table};
 use crate::attach::link;
 use crate::conn::family;
@@ -60,7 +63,7 @@ fn grant(
     request: &[u8],
     (slot, s): (SlotId, &Slot),
 ) -> Result<Connection, Errno> {
-    let shape = connection::shape(s);
+    let shape = setup::shape(s);
     let Granted { pump, own, claim } = Connection::prepare_answer(&id, request, shape)
         .inspect_err(|_| {
             let _ = id.reject(&[]);

@@ -5,7 +5,7 @@
 /// What the program has put in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outgoing {
-    /// Bytes of one message: `len` at `at`, readable until [`Port::consumed`] says that they were
+    /// Bytes of one message: `len` at `at`, readable until `Port::consumed` says that they were
     /// taken.
     Bytes {
         /// Where.

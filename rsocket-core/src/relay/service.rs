@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, RawFd};
 
 use rustix::event::epoll;
 
-use crate::device::rdma::{CmId, EventChannel};
+use crate::device::rdma::{CmId, EventChannel, Kind};
 use crate::device::shm::bell::BellRef;
 use crate::errno::Errno;
 use crate::sync::lock::OwnedLock;
@@ -157,5 +157,15 @@ impl Service {
     ) -> Result<(), Errno> {
         let data = epoll::EventData::new_u64(token);
         Ok(epoll::add(sys::borrow(self.epoll), sys::borrow(fd).as_fd(), data, events)?)
+    }
+}
+
+/// What the program is told when an event means that there will be no connection.
+pub fn failure(kind: &Kind) -> Option<Errno> {
+    match kind {
+        Kind::Rejected { .. } => Some(Errno(libc::ECONNREFUSED)),
+        Kind::Failed { errno } => Some(*errno),
+        Kind::Disconnected | Kind::DeviceRemoved => Some(Errno::CONNRESET),
+        _ => None,
     }
 }

@@ -4,7 +4,7 @@
 //! in epoll on the connection manager's events, the device's completions (but see
 //! [`super::hearing`]), its bell, and our ends of the loopback connections; it never polls at rest,
 //! but for a slow clock while connections stand, by which it finds out that a host has gone. Must
-//! not know the protocol. Entry points: [`start`], [`new_id`], [`watch`], [`nudge`].
+//! not know the protocol. Entry points: [`start`], [`with_news`], [`nudge`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::cell::UnsafeCell;
@@ -184,16 +184,6 @@ pub fn forked() {
     STARTING.reset();
     table::forked();
     request::forked();
-}
-
-/// What the program is told when an event means that there will be no connection.
-pub fn failure(kind: &Kind) -> Option<Errno> {
-    match kind {
-        Kind::Rejected { .. } => Some(Errno(libc::ECONNREFUSED)),
-        Kind::Failed { errno } => Some(*errno),
-        Kind::Disconnected | Kind::DeviceRemoved => Some(Errno::CONNRESET),
-        _ => None,
-    }
 }
 
 impl Service {

@@ -19,11 +19,12 @@ use super::loopback::Near;
 use super::port::Port;
 use super::pump::{self, Pump};
 use super::watch::Watch;
-use super::{ends, meeting, request, service, serving, silent};
+use super::{ends, meeting, request, service, silent};
 use crate::address::SockAddr;
 use crate::attach::arenas::Claim;
 use crate::attach::remote;
 use crate::attach::witness::Proof;
+use crate::config::sizes::Size;
 use crate::conn::slot::{Name, Slot, SlotId, flag};
 use crate::conn::{family, invitation};
 use crate::device::rdma::{CmId, Event, Kind, PairParams, RdmaPair};
@@ -287,7 +288,7 @@ impl Connection {
             {
                 self.route(tries + 1)
             }
-            (stage, kind) => match serving::failure(kind) {
+            (stage, kind) => match service::failure(kind) {
                 Some(e) => self.unreached(stage, e),
                 None => stage,
             },
@@ -549,3 +550,18 @@ fn make_pair(id: &CmId, shape: Shape) -> Result<(RdmaPair, StreamParams), Errno>
         .ok_or(Errno(libc::ENOMEM))?;
     Ok((pair, params))
 }
+
+pub(super) fn shape(s: &Slot) -> Shape {
+    Shape {
+        send_queue: 384,
+        receive_queue: 384,
+        inline: s.sizes.get(Size::Inline),
+        send_buffer: s.sizes.get(Size::SendBuffer).max(BUFFER),
+        receive_buffer: s.sizes.get(Size::ReceiveBuffer).max(BUFFER) & !1,
+        iomaps: 0,
+    }
+}
+
+/// Bytes of each buffer where nobody asked for more: between two of ours there is no need to be
+/// frugal.
+pub(super) const BUFFER: u32 = 256 * 1024;

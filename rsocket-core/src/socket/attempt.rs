@@ -1,5 +1,5 @@
-//! One attempt to receive, under the receive lock: TCP's bytes up to the cut, and the device's after it
-//! (`life-of-a-connection §4`).
+//! One attempt to receive, under the receive lock: TCP's bytes up to the cut, and the device's
+//! after it (`life-of-a-connection §4`).
 //!
 //! Must not know how long the call waits. Entry point: [`attempt`].
 

@@ -5,9 +5,9 @@
 //! only when a relay has said what it means: a cut (then the bytes behind it come first), an end in
 //! the lane or an end mark without a cut (then the sender has never left TCP), or that the
 //! connection is lost. Every sender says one of these whatever its mode
-//! ([`crate::relay::meeting::say_shutdown`], [`crate::attach::switch::stay`], the farewell of its relay), and one that
-//! ends without a word breaks the pair of the relays. Must not know locks or sleeping. Entry
-//! points: [`fin_is_the_end`], [`heard`], [`ready`].
+//! ([`crate::relay::meeting::say_shutdown`], [`crate::attach::switch::stay`], the farewell of its
+//! relay), and one that ends without a word breaks the pair of the relays. Must not know locks or
+//! sleeping. Entry points: [`fin_is_the_end`], [`heard`], [`ready`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

@@ -68,7 +68,7 @@ pub(super) fn over(s: &Slot, ns: u64, rung: bool) {
 /// Sleeps until data may have come, in place of a whole sleep. `None` where that is due.
 ///
 /// # Errors
-/// As [`wait::readable`].
+/// As [`super::wait::readable`].
 pub(super) fn sleep(
     id: SlotId,
     s: &Slot,

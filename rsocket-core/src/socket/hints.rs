@@ -1,5 +1,5 @@
-//! What the hints that the two data paths leave behind say of a connection: whether there is something
-//! to receive, or room to send.
+//! What the hints that the two data paths leave behind say of a connection: whether there is
+//! something to receive, or room to send.
 //!
 //! Must not know who asks. No lock is taken; a hint that is out of date makes a call that finds
 //! nothing, never a missed event. Entry points: [`data_waiting`], [`room_waiting`], [`progress`].

@@ -1,9 +1,9 @@
 //! What a connection is ready for, as far as the device can say, and how a waiter is told of a
 //! change.
 //!
-//! `look` and `arm` take no lock: they read the hints that the two data paths leave behind, and the
-//! words that the peer writes. A hint that is out of date makes a call that finds nothing, never a
-//! missed event: whoever sleeps arms first and looks again.
+//! `look` and `arm` take no lock: they read the hints that the two data paths leave behind
+//! ([`super::hints`]), and the words that the peer writes. A hint that is out of date makes a call
+//! that finds nothing, never a missed event: whoever sleeps arms first and looks again.
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;

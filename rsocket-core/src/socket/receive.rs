@@ -1,8 +1,8 @@
 //! Receiving on a connection that is not plain TCP any more.
 //!
 //! The bytes of a direction come from TCP up to the cut and from the device after it
-//! (`life-of-a-connection §4`). Each attempt runs under the receive lock and never sleeps; waiting
-//! is done by [`super::wait`] with no lock held.
+//! (`life-of-a-connection §4`). Each attempt ([`super::attempt`]) runs under the receive lock and
+//! never sleeps; waiting is done by [`super::wait`] with no lock held.
 
 use core::mem;
 use core::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
-//! How soon a waiter must look again because nobody will ring; and where TCP is excluded, the pairings
-//! that it goes on with meanwhile.
+//! How soon a waiter must look again because nobody will ring; and where TCP is excluded, the
+//! pairings that it goes on with meanwhile.
 //!
 //! Must not know how it waits. Entry points: [`patience`], [`attaching`].
 

@@ -1,7 +1,6 @@
 //! What could be received now, without receiving it.
 //!
-//! The other part of [`super::receive`]: nothing here changes any state. Entry points: [`unread`],
-//! [`in_window`].
+//! Nothing here changes any state. Entry point: [`unread`].
 
 use std::os::fd::RawFd;
 

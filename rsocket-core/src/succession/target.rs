@@ -5,7 +5,7 @@
 //! program for the same dynamic linker as ours, not marked to change user, group or capabilities
 //! (the linker then ignores `LD_PRELOAD`), readable, perhaps behind `#!`; and an environment that
 //! names this very file and does not turn it off. If a connection on a device is inherited, the
-//! program must also move bytes through libc, as far as its file tells ([`super::image`]).
+//! program must also move bytes through libc, as far as its file tells ([`crate::host::image`]).
 //!
 //! Entry point: [`judge`].
 

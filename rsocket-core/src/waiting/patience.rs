@@ -79,9 +79,10 @@ impl Patience {
         self.slept.map_or(fd, |call| call.descriptor(fd))
     }
 
-    /// The call is over: to be said by each that waits by [`wait::readable`](super::wait::readable)
-    /// and its like, or others that sleep on the connection will never close it. (A destructor
-    /// would be in the way of a thread that is cancelled.)
+    /// The call is over: to be said by each that waits by
+    /// [`readable`](crate::socket::wait::readable) and its like, or others that sleep on the
+    /// connection will never close it. (A destructor would be in the way of a thread that is
+    /// cancelled.)
     #[inline]
     pub(crate) fn over(&self) {
         if let Some(call) = self.slept {

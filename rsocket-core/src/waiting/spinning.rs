@@ -1,6 +1,7 @@
 //! Spinning before a sleep, as long as experience says that it pays.
 //!
-//! Must not know what is waited for. Entry points: [`spin_on`] on one connection, [`spin_for`] on several.
+//! Must not know what is waited for. Entry points: [`spin_on`] on one connection, [`spin_for`] on
+//! several.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
