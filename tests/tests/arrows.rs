@@ -36,18 +36,20 @@ const ROOMS: [&str; 35] = [
     // Who watches connections.
     "tap",
     "live",
-    // How a connection gets its device, and what is beyond it.
+    // What a connection needs to get its device, and what is beyond that.
     "attach",
     "headroom",
     "relay",
     "fork_safe",
+    // Its ways to the device and back to TCP.
     "pairing",
-    // What a socket is.
     "handover",
+    // What a socket is.
     "waiting",
     "placement",
     "datagram",
     "socket",
+    // What programs do with several, or by other calls than those of sockets.
     "iomap",
     "readiness",
     "plain",
