@@ -28,6 +28,9 @@ const CRATES: [&str; 7] = [
 /// Functions above [`SCREEN`].
 const LONG: &[&str] = &[
     "arenas::adopt",
+    "attempt::attempt",
+    "attempt::from_device",
+    "attempt::up_to_the_cut",
     "ctl::in_mirror",
     "judge::refresh",
     "life::end",
@@ -41,14 +44,11 @@ const LONG: &[&str] = &[
     "pump::poll",
     "rdma::dial",
     "ready::look_closely",
-    "receive::attempt",
-    "receive::from_device",
     "receive::until_enough",
-    "receive::up_to_the_cut",
     "rendezvous::receive_once",
     "send::attempt",
-    "service::look",
-    "service::on_request",
+    "serving::look",
+    "serving::on_request",
     "set::insert",
     "setup::on_event",
     "slot::reset",
@@ -59,6 +59,7 @@ const LONG: &[&str] = &[
 ];
 /// Functions above [`PARAMETERS`].
 const MANY: &[&str] = &[
+    "attempt::attempt",
     "ctl::ctl",
     "ctl::mirrored",
     "datagram::receive_from",
@@ -66,16 +67,15 @@ const MANY: &[&str] = &[
     "epoll::ctl",
     "epoll::wait",
     "file::send",
+    "iomap::map",
     "link::begin",
     "link::start",
     "option::get",
     "pair::post_at_once",
     "pair::post_filled",
     "peek::until_enough",
-    "placement::map",
     "post::at_once",
     "post::filled",
-    "receive::attempt",
     "receive::until_enough",
     "select::select",
     "select::select_with",
@@ -85,17 +85,17 @@ const MANY: &[&str] = &[
     "send::until_sent",
     "setup::court",
     "setup::dial",
+    "spinning::spin",
+    "spinning::spin_on",
     "splice::into_channel",
     "straight::send_on",
     "wait::more",
     "wait::readable",
     "wait::sleep",
-    "wait::spin",
-    "wait::spin_on",
     "wait::wait",
 ];
 /// Files above [`FILE`].
-const LONG_FILES: &[&str] = &["receive", "registry", "service", "wait"];
+const LONG_FILES: &[&str] = &["registry", "wait"];
 
 #[derive(Default)]
 struct Seen {

@@ -23,7 +23,7 @@ pub fn break_connection(s: &Slot, fd: RawFd, reason: Reason) {
     tell_broken(s);
 }
 
-pub(crate) fn mark_broken(s: &Slot, reason: Reason) {
+fn mark_broken(s: &Slot, reason: Reason) {
     s.set(flag::BROKEN | flag::PEER_GONE);
     s.reason.store(reason as u32, Ordering::Relaxed);
     cause::count(s, reason);
@@ -34,7 +34,7 @@ pub(crate) fn mark_broken(s: &Slot, reason: Reason) {
     crate::log_warn!("connection reset: {}", reason.text());
 }
 
-pub(crate) fn tell_broken(s: &Slot) {
+fn tell_broken(s: &Slot) {
     if let Some(ends) = link::ends(s) {
         marks::close(&ends.incoming, &ends.outgoing);
         ends.wake_writer();
@@ -57,7 +57,7 @@ pub fn insist(id: SlotId, s: &Slot, fd: RawFd) {
 /// both directions fail, in this process by our own word, so that a stream that was cut short does
 /// not look like one that has ended.
 #[cold]
-pub(crate) fn end_instead(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
+fn end_instead(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     let errno = crate::sys::errno();
     s.set(flag::BROKEN | flag::PEER_GONE);
     s.set_receive_mode(ReceiveMode::Asked);

@@ -42,7 +42,7 @@ pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
 /// Whether nobody has the other end, as far as the channel shows: a peer that ends its sending by a
 /// call says so there before FIN goes, so that a FIN without that word is of one whose last process
 /// has ended. One that has said it, or has sent by TCP, may read on.
-pub(crate) fn left_silently(s: &Slot, revents: i16) -> bool {
+fn left_silently(s: &Slot, revents: i16) -> bool {
     let fin = revents & libc::POLLRDHUP != 0 || s.has(flag::PEER_FIN);
     let sent = link::ends(s).map_or(0, |ends| unread::received(s, &ends));
     let sent = Progress { received: sent, room: 0 };

@@ -13,7 +13,7 @@ pub(super) const NO: u8 = 1;
 
 pub(super) const YES: u8 = 2;
 
-pub(super) static POSSIBLE: AtomicU8 = AtomicU8::new(UNKNOWN);
+static POSSIBLE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 /// Whether this process could attach to a peer on another host at all. One relaxed load; false
 /// before [`find_out`].

@@ -52,13 +52,13 @@ pub(crate) fn ended_ahead(state: &RecvState, ends: &Ends) -> bool {
 }
 
 /// The same of the words from this position on.
-pub(crate) fn ended_behind(position: u32, ends: &Ends) -> bool {
+fn ended_behind(position: u32, ends: &Ends) -> bool {
     let ahead = ends.incoming.data_ready(position, u32::MAX);
     ahead > 0 && is_end(position.wrapping_add(ahead - 1), ends)
 }
 
 /// Whether the word at this position ends the stream.
-pub(crate) fn is_end(position: u32, ends: &Ends) -> bool {
+fn is_end(position: u32, ends: &Ends) -> bool {
     matches!(
         ends.incoming.poll_data(position).map(|w| Word(w).message()),
         Some(Ok(Message::Ctrl(_)))
@@ -73,7 +73,7 @@ pub(crate) fn in_window(state: &RecvState, ends: &Ends) -> usize {
 
 /// What of a bank is unread.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Unread {
+struct Unread {
     messages: u32,
     bytes: usize,
 }
@@ -85,7 +85,7 @@ impl Unread {
     }
 }
 
-pub(crate) fn by_bank(state: &RecvState, ends: &Ends) -> [Unread; 2] {
+fn by_bank(state: &RecvState, ends: &Ends) -> [Unread; 2] {
     let mut small = Unread::default();
     let mut large = Unread::default();
     if state.readable() > 0 {

@@ -12,7 +12,7 @@ pub(crate) const OVERDUE: u64 = u64::MAX;
 
 /// So much of the time between two looks counts, in milliseconds: where a process or a machine has
 /// stood still, its peer may have done so, too.
-pub(crate) const MOST_MS: i32 = 1000;
+const MOST_MS: i32 = 1000;
 
 /// What was found out when a stage of the wait was over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,4 +75,4 @@ pub(crate) fn is_overdue(s: &Slot) -> bool {
 
 /// How long the program is kept waiting, in milliseconds, before it is told that TCP alone has
 /// connected.
-pub(crate) const NEWS_MS: u32 = 1000;
+const NEWS_MS: u32 = 1000;

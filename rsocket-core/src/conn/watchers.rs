@@ -7,7 +7,7 @@ use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering;
 
 /// One byte, so that a call looks once.
-pub(crate) static WATCHERS: AtomicU8 = AtomicU8::new(0);
+static WATCHERS: AtomicU8 = AtomicU8::new(0);
 
 /// A peer on another host may have to know us by the first bytes.
 pub(crate) const WITNESS: u8 = 1;

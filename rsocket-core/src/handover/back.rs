@@ -29,7 +29,7 @@ pub fn give_away(id: SlotId, fd: RawFd, reason: Reason) {
     go_back(id, fd, reason, Scope::Stranger);
 }
 
-pub(crate) fn go_back(id: SlotId, fd: RawFd, reason: Reason, scope: Scope) {
+fn go_back(id: SlotId, fd: RawFd, reason: Reason, scope: Scope) {
     if let Some(s) = family::slot(id) {
         let errno = sys::errno();
         if s.has(flag::UNDECIDED) {

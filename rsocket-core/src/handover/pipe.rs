@@ -12,7 +12,7 @@ use crate::errno::Errno;
 use crate::sys;
 
 /// What a pipe takes in one piece where `poll` says that it takes something (pipe(7)).
-pub(crate) const PIPE_BUF: usize = 4096;
+const PIPE_BUF: usize = 4096;
 
 /// The pipe's end of a call.
 #[derive(Clone, Copy)]

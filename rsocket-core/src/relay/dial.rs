@@ -27,7 +27,7 @@ pub fn dial(id: SlotId, s: &Slot) -> Result<(), Errno> {
     stack::on_own(|| dial_now(id, s))
 }
 
-pub(super) fn dial_now(id: SlotId, s: &Slot) -> Result<(), Errno> {
+fn dial_now(id: SlotId, s: &Slot) -> Result<(), Errno> {
     let theirs = s.names.get(1).and_then(Name::get).ok_or(Errno::NOTCONN)?;
     serving::start()?;
     let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;

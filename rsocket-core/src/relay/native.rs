@@ -20,7 +20,7 @@ pub fn wanted() -> bool {
 }
 
 /// Whether this host has RDMA that this process can use. Asked once.
-pub(crate) fn device_here() -> bool {
+fn device_here() -> bool {
     static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
     const UNKNOWN: u8 = 0;
     const NO: u8 = 1;

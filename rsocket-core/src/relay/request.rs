@@ -10,13 +10,13 @@ use crate::sys::settle::Settle;
 use crate::wire::private_data::PrivateData;
 
 /// What follows the protocol's own private data when one of ours asks.
-pub(super) const ASKS: [u8; 2] = *b"rA";
+const ASKS: [u8; 2] = *b"rA";
 
 /// When one of ours answers.
-pub(super) const ANSWERS: [u8; 2] = *b"rB";
+const ANSWERS: [u8; 2] = *b"rB";
 
 /// In a refusal: ask at this port.
-pub(super) const ASK_THERE: [u8; 2] = *b"rC";
+const ASK_THERE: [u8; 2] = *b"rC";
 
 /// Bytes of ours behind the protocol's.
 pub const EXTRA: usize = 16;
@@ -89,7 +89,7 @@ pub fn ask_there(private: &[u8]) -> Option<u16> {
 }
 
 /// Peers that a process asks at a time: each costs a queue pair and its memory.
-pub(super) const MOST_OPEN: u32 = 16;
+const MOST_OPEN: u32 = 16;
 
 pub(super) static OPEN: AtomicU32 = AtomicU32::new(0);
 

@@ -23,8 +23,9 @@ use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::RecvState;
 use crate::errno::Errno;
+use crate::host::counters;
 use crate::host::kernel::{self, Ending};
-use crate::host::{counters, tcp_state};
+use crate::host::tcp_state as state;
 use crate::placement::{Placed, Placer};
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
@@ -117,7 +118,7 @@ pub(super) fn attempt(
 /// After the lock was released, since ringing is a system call, but whatever a handler does that
 /// came meanwhile. Most calls have nobody to tell.
 #[inline(never)]
-pub(super) fn unlock_and_tell(guard: RecvGuard<'_>, moved: bool) {
+fn unlock_and_tell(guard: RecvGuard<'_>, moved: bool) {
     let (s, ends) = (guard.s, guard.ends);
     guard.unlock_then(|| {
         if moved {
@@ -133,12 +134,12 @@ pub(super) fn unlock_and_tell(guard: RecvGuard<'_>, moved: bool) {
 }
 
 /// No error is the end of the stream.
-pub(super) fn end_if_zero(e: Errno) -> Result<Got, Errno> {
+fn end_if_zero(e: Errno) -> Result<Got, Errno> {
     if e == Errno(0) { Ok(Got::End) } else { Err(e) }
 }
 
 #[cold]
-pub(super) fn broken(s: &Slot, fd: RawFd, what: &str) -> Errno {
+fn broken(s: &Slot, fd: RawFd, what: &str) -> Errno {
     // Unless it was broken for a reason of its own.
     if !s.has(flag::BROKEN) {
         crate::log_warn!("inconsistent: {}", what);
@@ -150,7 +151,7 @@ pub(super) fn broken(s: &Slot, fd: RawFd, what: &str) -> Errno {
 /// No cut was seen. What TCP has is looked at first and the cut after it: on one host a cut is
 /// published before any byte that follows it can come by TCP (from a sender that has gone back
 /// already), and before FIN. Between hosts FIN may be here before the word of the cut ([`beside`]).
-pub(super) fn before_the_cut(
+fn before_the_cut(
     guard: &mut RecvGuard<'_>,
     id: SlotId,
     fd: RawFd,
@@ -184,7 +185,7 @@ pub(super) fn before_the_cut(
 }
 
 /// Before the cut is reached: TCP has the bytes.
-pub(super) fn up_to_the_cut(
+fn up_to_the_cut(
     guard: &mut RecvGuard<'_>,
     id: SlotId,
     fd: RawFd,
@@ -216,7 +217,7 @@ pub(super) fn up_to_the_cut(
         };
         match from_kernel(s, fd, to, left, flags) {
             // A reset, whose error somebody has taken: bytes may be missing.
-            Ok(Got::End) if counters::tcp_state(fd) == Ok(tcp_state::CLOSE) => {
+            Ok(Got::End) if counters::tcp_state(fd) == Ok(state::CLOSE) => {
                 return Err(Errno::CONNRESET);
             }
             // The stream ended before the cut that its sender fixed: bytes are missing.
@@ -257,7 +258,7 @@ pub(super) fn up_to_the_cut(
 }
 
 /// After the cut: the device has the bytes.
-pub(super) fn from_device(
+fn from_device(
     guard: &mut RecvGuard<'_>,
     id: SlotId,
     fd: RawFd,
@@ -333,11 +334,11 @@ pub(super) fn from_device(
 /// The connection has failed, and the call has bytes to report: the kernel keeps the error for the
 /// next call, which may be one that only the kernel does.
 #[cold]
-pub(super) fn fails_later(s: &Slot, fd: RawFd) -> bool {
+fn fails_later(s: &Slot, fd: RawFd) -> bool {
     !s.has(flag::RELAYED | flag::ENDED) && asking::is_kernel_due(s) && has_failed(fd)
 }
 
-pub(super) enum Silence {
+enum Silence {
     Nothing,
     /// The connection has ended: what is in the window now is all there will be.
     LookAgain,
@@ -346,12 +347,7 @@ pub(super) enum Silence {
 }
 
 /// The device has nothing. Has the connection ended, or the sender gone back to TCP?
-pub(super) fn after_silence(
-    s: &Slot,
-    fd: RawFd,
-    ends: &Ends,
-    at: &RecvState,
-) -> Result<Silence, Errno> {
+fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Silence, Errno> {
     // Acquire inside: pairs with the sender's release of its end mark, after its last message.
     if let Some(end) = marks::end(&ends.incoming)
         && ends.incoming.poll_data(at.data_position).is_none()
@@ -393,7 +389,7 @@ pub(super) fn after_silence(
             Ok(Silence::LookAgain)
         }
         Ending::Failed(e) => {
-            if !s.has(flag::RELAYED) && counters::tcp_state(fd) == Ok(tcp_state::CLOSE) {
+            if !s.has(flag::RELAYED) && counters::tcp_state(fd) == Ok(state::CLOSE) {
                 s.set(flag::ENDED);
             }
             Err(pending::take(s, e))

@@ -33,7 +33,7 @@ pub fn attaching() -> Option<Duration> {
 }
 
 /// A step that is due is taken by somebody who is taking one now.
-pub(super) const SOONEST_NS: u64 = 100_000;
+const SOONEST_NS: u64 = 100_000;
 
 /// How soon a waiter must look again because nobody will ring: while a strict connection attaches,
 /// and where two carriers have what is waited for.

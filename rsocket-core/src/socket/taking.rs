@@ -59,7 +59,7 @@ pub(super) fn from_kernel(
 /// What TCP may say to an rsocket: that the stream has ended. Bytes are those of a program that is
 /// none.
 #[cold]
-pub(super) fn only_the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
+fn only_the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
     match kernel::ending(fd) {
         Ending::Open => Ok(Got::Nothing),
         Ending::Fin => Ok(Got::End),

@@ -395,8 +395,7 @@ pub(crate) fn lend(id: SlotId, fd: RawFd, closing: fn(SlotId, RawFd)) -> bool {
         return false;
     }
     CLOSING.install(closing);
-    // One of several: the connection lives on, but the number by which they go on may be another
-    // file's.
+    // One of several: it lives on, but the number by which they go on may be another file's.
     let last = family::descriptors(id) <= 1;
     // Its pins are in the way of the slot's next connection.
     clear_away(core::ptr::from_ref(&fd).addr());
