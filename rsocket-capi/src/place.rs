@@ -5,9 +5,9 @@ use core::ffi::{c_int, c_void};
 use libc::{off_t, size_t};
 use rsocket_core::edge::{done, fail, one, sent};
 use rsocket_core::errno::Errno;
-use rsocket_core::placement::{self, Memory};
 
 use crate::table;
+use rsocket_core::iomap::{self, Memory};
 
 /// Flags of `riowrite` that mean something here.
 const WRITING: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -27,7 +27,7 @@ unsafe fn map(
     }
     let memory = Memory { at: at.cast(), len, writable: protection & libc::PROT_WRITE != 0 };
     // SAFETY: the caller's promise.
-    unsafe { placement::map(slot, fd, memory, offset) }
+    unsafe { iomap::map(slot, fd, memory, offset) }
 }
 
 call! {
@@ -47,7 +47,7 @@ call! {
     }
 
     fn riounmap(fd: c_int, buffer: *mut c_void, size: size_t) -> c_int {
-        done(table::rsocket(fd).and_then(|slot| placement::unmap(slot, buffer.cast(), size)))
+        done(table::rsocket(fd).and_then(|slot| iomap::unmap(slot, buffer.cast(), size)))
     }
 
     /// -1 is `(size_t) -1`.
@@ -59,7 +59,7 @@ call! {
         flags: c_int,
     ) -> size_t {
         let result = table::connection(fd)
-            .and_then(|slot| placement::write(slot, fd, &one(buffer, size), offset, flags & WRITING));
+            .and_then(|slot| iomap::write(slot, fd, &one(buffer, size), offset, flags & WRITING));
         sent(result, flags).cast_unsigned()
     }
 }

@@ -26,6 +26,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use crate::conn::listeners;
 use crate::conn::slot::SlotId;
+use crate::handover::back;
 use crate::readiness;
 use crate::reason::Reason;
 use crate::socket;
@@ -239,7 +240,7 @@ pub fn let_go(number: c_int, entry: Entry, fd: c_int) {
         Entry::Set => readiness::epoll::closed(number),
         Entry::Connection(slot) | Entry::Listener(slot) => {
             if let Some(other) = readiness::epoll::outlives_in_kernel(slot, number) {
-                socket::refuse(slot, other, Reason::OddUse);
+                back::refuse(slot, other, Reason::OddUse);
             }
             readiness::epoll::member_closing(number);
             socket::closing(slot, fd);

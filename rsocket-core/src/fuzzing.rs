@@ -116,7 +116,7 @@ impl Victim {
     pub fn place(&mut self, n: usize, offset: i64) -> Result<usize, Errno> {
         let bytes = vec![0xa5; n];
         let v = [libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: n }];
-        crate::placement::write(self.id, self.fd.as_raw_fd(), &v, offset, libc::MSG_DONTWAIT)
+        crate::iomap::write(self.id, self.fd.as_raw_fd(), &v, offset, libc::MSG_DONTWAIT)
     }
 
     /// The program polls, and asks how much there is.

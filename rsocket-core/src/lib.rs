@@ -8,6 +8,10 @@
 //! is), [`readiness`] (poll, select and epoll over sockets of both kinds), [`plain`] (how sockets
 //! meet that are rsockets from the start), [`datagram`] (sockets for datagrams).
 //!
+//! Between [`relay`] and [`socket`] stand [`pairing`] (the steps by which two ends meet),
+//! [`handover`] (back to TCP), [`waiting`] (spinning, sleeping, deadlines) and [`placement`]; above
+//! them [`iomap`], the calls of direct placement.
+//!
 //! [`fork_safe`] is upstream's fork mode, in which a TCP connection becomes one over RDMA before
 //! its first byte.
 //!
@@ -37,11 +41,14 @@ pub mod errno;
 pub mod fork_safe;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+pub mod handover;
 pub mod headroom;
 pub mod host;
+pub mod iomap;
 pub mod libdir;
 pub mod live;
 pub mod log;
+pub mod pairing;
 pub mod placement;
 pub mod plain;
 pub mod probe;
@@ -56,6 +63,7 @@ pub mod succession;
 pub mod sync;
 pub mod sys;
 pub mod tap;
+pub mod waiting;
 
 pub use rsocket_wire as wire;
 pub use rsocket_wire::proto;

@@ -12,12 +12,14 @@
 //! and `close_range` can spare them.
 
 mod above;
+pub mod background;
 pub mod errand;
 pub mod sandbox;
 pub mod settle;
 pub(crate) mod small_file;
 pub(crate) mod text;
 pub mod unlocked;
+pub mod vectors;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};

@@ -11,8 +11,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rsocket_core::attach::link;
 use rsocket_core::attach::rendezvous::{self, Channel, Offer};
-use rsocket_core::attach::trust::Tuple;
-use rsocket_core::attach::{marks, pairing};
 use rsocket_core::conn::arena_record;
 use rsocket_core::conn::family;
 use rsocket_core::conn::machine::{Phase, ReceiveMode};
@@ -21,9 +19,11 @@ use rsocket_core::device::shm::channel::Beyond;
 use rsocket_core::errno::Errno;
 use rsocket_core::host::counters;
 use rsocket_core::host::events::Events;
+use rsocket_core::host::tuple::Tuple;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket::{ready, receive, send};
 use rsocket_core::stats::{self, Counter};
+use rsocket_core::{attach::marks, pairing};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// One test at a time: some change what the whole process may do.

@@ -10,8 +10,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::time::Duration;
 
-use rsocket_core::attach::meet::dialled::Bounds;
-use rsocket_core::attach::meet::{Handshake, offsets, place};
+use rsocket_core::attach::meet::place;
+use rsocket_core::conn::dialled::Bounds;
+use rsocket_core::conn::handshake::Handshake;
+use rsocket_core::conn::offsets;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 fn begin() {

@@ -9,8 +9,9 @@ use rsocket_core::attach::hello::{Id, Knock, MESSAGE_MAX, Welcome, forked, proce
 use rsocket_core::attach::rendezvous::{
     Channel, MAX_FDS, Offer, ReceiveError, Received, knock, name,
 };
-use rsocket_core::attach::trust::{self, Tuple, own_identity};
+use rsocket_core::attach::trust::{self, own_identity};
 use rsocket_core::errno::Errno;
+use rsocket_core::host::tuple::Tuple;
 use rsocket_core::sys;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 

@@ -4,12 +4,13 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
-use rsocket_core::attach::trust::{self, Owner, Tuple};
+use rsocket_core::attach::trust::{self, Owner};
 use rsocket_core::host::counters;
 use rsocket_core::host::filter;
 use rsocket_core::host::memory;
 use rsocket_core::host::tcp_state as state;
 use rsocket_core::host::trial;
+use rsocket_core::host::tuple::Tuple;
 
 fn pair(listen: &str, connect: Option<&str>) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(listen).expect("bind");

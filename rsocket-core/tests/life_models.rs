@@ -4,7 +4,7 @@
 //!
 //! What runs here is the library's: the tables of `machine`, the words of `attach::marks`
 //! on a real `Direction`, the slots with their modes, counters and published states, both halves of
-//! the protocol, the lock, and the repairs of `socket::guard`. TCP is a queue with the kernel's two
+//! the protocol, the lock, and the repairs of `attach::guard`. TCP is a queue with the kernel's two
 //! counters. The order of steps is copied from the functions named in the comments, with a place
 //! for the scheduler between any two steps that another thread can tell apart. All orderings count
 //! as sequentially consistent.
@@ -13,11 +13,12 @@
 #[path = "life_support/mod.rs"]
 mod life_support;
 
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
 use life_support::{Me, TINY, World, explore};
 use rsocket_core::conn::machine;
 use rsocket_core::device::shm::channel::Beyond;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Arc;
 use shuttle::thread::{self, JoinHandle};

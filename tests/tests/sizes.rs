@@ -33,8 +33,8 @@ const LONG: &[&str] = &[
     "pump::forward",
     "pump::poll",
     "rendezvous::receive_once",
-    "service::look",
-    "service::on_request",
+    "serving::look",
+    "serving::on_request",
     "setup::on_event",
     "slot::reset",
     "state::step",
@@ -42,7 +42,7 @@ const LONG: &[&str] = &[
 /// Functions above [`PARAMETERS`].
 const MANY: &[&str] = &["link::begin", "link::start", "setup::court", "setup::dial"];
 /// Files above [`FILE`].
-const LONG_FILES: &[&str] = &["service"];
+const LONG_FILES: &[&str] = &[];
 
 #[derive(Default)]
 struct Seen {

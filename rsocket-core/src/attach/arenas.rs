@@ -34,11 +34,11 @@ const BUSY: u32 = 1;
 const READY: u32 = 2;
 
 /// Serialises changes to this process's records and mappings. Never held across a sleep.
-pub(super) static LOCK: OwnedLock = OwnedLock::new();
+pub(crate) static LOCK: OwnedLock = OwnedLock::new();
 
 /// A bell of the peer's that has been found: forgotten when the peer has ended. The way to one for
 /// which there is no place stays until another bell needs that ([`bell::try_ring`] keeps so many).
-pub(super) fn note_bell(index: u32, id: u64) {
+pub(crate) fn note_bell(index: u32, id: u64) {
     let Some(r) = family::get().and_then(|f| record(f, index)) else { return };
     // Relaxed: each word stands for itself; one that is lost is one that is not remembered.
     if r.rung.iter().any(|b| b.load(Ordering::Relaxed) == id) {
@@ -51,7 +51,7 @@ pub(super) fn note_bell(index: u32, id: u64) {
 
 /// The peer of this arena, which is mapped here, is in the network namespace of that socket, a
 /// private descriptor, by which it is woken from now on.
-pub(super) fn note_there(index: u32, socket: RawFd) {
+pub(crate) fn note_there(index: u32, socket: RawFd) {
     let _held = lock();
     let r = family::get().and_then(|f| record(f, index));
     match (r, mapping(index)) {
@@ -62,7 +62,7 @@ pub(super) fn note_there(index: u32, socket: RawFd) {
 
 /// Whether whoever has the other end of this arena lives, as far as can be known. One that no
 /// number names here is asked by its bells.
-pub(super) fn peer_lives(r: &ArenaRecord, index: u32) -> bool {
+pub(crate) fn peer_lives(r: &ArenaRecord, index: u32) -> bool {
     let pid = r.peer_pid.load(Ordering::Relaxed);
     let there = mapping(index).and_then(Mapping::there).filter(|_| pid == 0);
     there.map_or_else(
@@ -76,16 +76,16 @@ fn rung(r: &ArenaRecord) -> impl Iterator<Item = u64> {
 }
 
 #[inline]
-pub(super) fn record(family: &'static Family, index: u32) -> Option<&'static ArenaRecord> {
+pub(crate) fn record(family: &'static Family, index: u32) -> Option<&'static ArenaRecord> {
     family.arenas.get(index as usize)
 }
 
-pub(super) fn used_records(family: &'static Family) -> impl Iterator<Item = &'static ArenaRecord> {
+pub(crate) fn used_records(family: &'static Family) -> impl Iterator<Item = &'static ArenaRecord> {
     // Acquire: pairs with the release in adopt.
     family.arenas.iter().take(family.arenas_used.load(Ordering::Acquire) as usize)
 }
 
-pub(super) fn lock() -> Option<Holding<'static>> {
+pub(crate) fn lock() -> Option<Holding<'static>> {
     // A signal handler that interrupted the section cannot get here twice: the section makes no
     // call that a handler of the program could run inside of with our lock needed, other than by
     // attaching, and then it goes through, without the lock, to records that are marked BUSY.
@@ -152,23 +152,23 @@ fn claim_existing(family: &'static Family, peer: &Peer) -> Option<Claim> {
 }
 
 /// Whether this process owns the arena: its number in the record is that of a descriptor here.
-pub(super) fn own(r: &ArenaRecord, index: u32) -> bool {
+pub(crate) fn own(r: &ArenaRecord, index: u32) -> bool {
     r.owner.load(Ordering::Relaxed) == sys::pid() && mapping(index).is_some_and(Mapping::is_own)
 }
 
-pub(super) fn mine(r: &ArenaRecord, index: u32, side: u32, peer: Id) -> bool {
+pub(crate) fn mine(r: &ArenaRecord, index: u32, side: u32, peer: Id) -> bool {
     r.state.load(Ordering::Acquire) == READY
         && own(r, index)
         && r.side.load(Ordering::Relaxed) == side
         && load_pair(&r.peer) == peer.0
 }
 
-pub(super) fn mapped(r: &ArenaRecord, index: u32) -> bool {
+pub(crate) fn mapped(r: &ArenaRecord, index: u32) -> bool {
     arena(r, index).is_some()
 }
 
 /// The record's arena, if it is mapped here. The caller holds the lock, or looks for a moment only.
-pub(super) fn arena(r: &ArenaRecord, index: u32) -> Option<Arena> {
+pub(crate) fn arena(r: &ArenaRecord, index: u32) -> Option<Arena> {
     mapping(index)?.arena(r.generation.load(Ordering::Relaxed))
 }
 
@@ -212,7 +212,7 @@ fn promise(r: &ArenaRecord, window: u32) {
 
 /// The connection that was promised the window counts among the users of the arena now, or will
 /// never have it.
-pub(super) fn settled(r: &ArenaRecord, window: u32) {
+pub(crate) fn settled(r: &ArenaRecord, window: u32) {
     if let Some(word) = r.promised.get(window as usize / 64) {
         // Release: pairs with the acquire in sweep(); whoever finds the promise gone finds the
         // user.
@@ -295,12 +295,12 @@ fn store_pair(words: &[AtomicU64; 2], [a, b]: [u64; 2]) {
     second.store(b, Ordering::Relaxed);
 }
 
-pub(super) fn load_pair(words: &[AtomicU64; 2]) -> [u64; 2] {
+pub(crate) fn load_pair(words: &[AtomicU64; 2]) -> [u64; 2] {
     let [first, second] = words;
     [first.load(Ordering::Relaxed), second.load(Ordering::Relaxed)]
 }
 
-pub(super) fn set_own(index: u32, own: bool) {
+pub(crate) fn set_own(index: u32, own: bool) {
     if let Some(m) = mapping(index) {
         m.set_own(own);
     }
@@ -354,7 +354,7 @@ pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32
 
 /// Puts the arena where every relative finds it. What does not fit is found as long as its owner or
 /// the peer lives.
-pub(super) fn keep_for_relatives(r: &ArenaRecord) {
+pub(crate) fn keep_for_relatives(r: &ArenaRecord) {
     if r.in_vault.load(Ordering::Relaxed) == 0 {
         free_orphans();
         let there = r.there.load(Ordering::Relaxed).wrapping_sub(1);
@@ -404,7 +404,7 @@ fn leave_vault(r: &ArenaRecord) {
 
 /// Frees arenas that no connection uses: all of them whose peer has ended, and of the others the
 /// oldest beyond a few. The caller holds the lock.
-pub(super) fn sweep(family: &'static Family) {
+pub(crate) fn sweep(family: &'static Family) {
     retired::let_go();
     let mut kept = 0;
     for i in mapping::indices() {
@@ -471,7 +471,7 @@ fn drop_record(r: &ArenaRecord, index: u32) {
 }
 
 /// Closes the descriptor, if it is still there; the mapping stays. The caller holds the lock.
-pub(super) fn close_descriptor(r: &ArenaRecord) {
+pub(crate) fn close_descriptor(r: &ArenaRecord) {
     let fd = r.fd.swap(-1, Ordering::Relaxed);
     if fd >= 0 {
         sys::close_private(fd);
@@ -479,7 +479,7 @@ pub(super) fn close_descriptor(r: &ArenaRecord) {
 }
 
 /// Maps an arena that another process made or opened; false if it cannot be found.
-pub(super) fn map_found(r: &ArenaRecord, index: u32) -> bool {
+pub(crate) fn map_found(r: &ArenaRecord, index: u32) -> bool {
     let generation = r.generation.load(Ordering::Acquire);
     let id = load_pair(&r.id);
     let stored = super::vault::find(id);
@@ -509,7 +509,7 @@ pub(super) fn map_found(r: &ArenaRecord, index: u32) -> bool {
     (here || still) && mapping(index).is_some_and(|m| m.there().is_some() == is_far)
 }
 
-pub(super) fn each_own(mut f: impl FnMut(u32, &'static ArenaRecord)) {
+pub(crate) fn each_own(mut f: impl FnMut(u32, &'static ArenaRecord)) {
     let Some(family) = family::get() else { return };
     for (i, r) in used_records(family).enumerate() {
         if r.state.load(Ordering::Acquire) == READY && own(r, i as u32) {

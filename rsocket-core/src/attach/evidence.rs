@@ -17,22 +17,24 @@ use std::os::fd::RawFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::meet::dialled::Bounds;
 use super::meet::pake::Side;
-use super::meet::{offers, offsets, place};
+use super::meet::{offers, place};
 use super::proof::Proof;
 use super::proving::{self, FirstWord, Secret, State};
 use super::rendezvous::{self, Channel};
-use super::trust::{self, Owner, Tuple};
+use super::trust::{self, Owner};
 use crate::config::policy;
+use crate::conn::dialled::Bounds;
+use crate::conn::offsets;
 use crate::conn::slot::{Slot, flag};
 use crate::host::trial;
+use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_asked};
 use crate::sys;
 
 /// Where the other end of a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
     /// In this network namespace, and this is what the kernel says of it.
     Here(Owner),
     /// It has an address of this namespace's, and the ends have to prove the rest.
@@ -46,7 +48,7 @@ pub(super) enum Peer {
 ///
 /// # Errors
 /// Why the connection stays on TCP.
-pub(super) fn where_is(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<Peer, Reason> {
+pub(crate) fn where_is(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<Peer, Reason> {
     let found = match trust::find(&tuple.reversed()).map_err(not_asked) {
         Ok(None) => return Ok(Peer::Elsewhere),
         Err(Reason::NoNetlink) if !is_address_here(tuple) => return Ok(Peer::Elsewhere),
@@ -99,7 +101,7 @@ fn is_address_here(tuple: &Tuple) -> bool {
 }
 
 /// Whether this end knows enough of its handshake.
-pub(super) fn is_known(s: &Slot, fd: RawFd) -> bool {
+pub(crate) fn is_known(s: &Slot, fd: RawFd) -> bool {
     if s.has(flag::CONNECTING) { bounds(s, fd).is_some() } else { stamp(s, fd).is_some() }
 }
 
@@ -109,18 +111,18 @@ fn is_usable() -> bool {
 }
 
 /// Where the timestamp of the SYN lies that this end has sent, if it says which connection it is.
-pub(super) fn bounds(s: &Slot, fd: RawFd) -> Option<Bounds> {
+pub(crate) fn bounds(s: &Slot, fd: RawFd) -> Option<Bounds> {
     if is_usable() { s.handshake.dialled_bounds(fd) } else { None }
 }
 
 /// The timestamp of the SYN that this end was sent, for an end that is not sure and will find out
 /// what it says.
-pub(super) fn told(s: &Slot, fd: RawFd) -> Option<u32> {
+pub(crate) fn told(s: &Slot, fd: RawFd) -> Option<u32> {
     if trial::handshake_kills() { None } else { s.handshake.accepted_timestamp(fd) }
 }
 
 /// As [`told`], if it says which connection it is.
-pub(super) fn stamp(s: &Slot, fd: RawFd) -> Option<u32> {
+pub(crate) fn stamp(s: &Slot, fd: RawFd) -> Option<u32> {
     told(s, fd).filter(|_| is_usable())
 }
 
@@ -131,7 +133,7 @@ fn dialled(s: &Slot, fd: RawFd, hint: u32) -> Option<u32> {
 
 /// Whether a visitor who gives this hint may be the other end of the connection that this end has
 /// made.
-pub(super) fn may_be(s: &Slot, fd: RawFd, hint: u32) -> bool {
+pub(crate) fn may_be(s: &Slot, fd: RawFd, hint: u32) -> bool {
     dialled(s, fd, hint).is_some()
 }
 
@@ -161,13 +163,13 @@ impl Meeting {
 }
 
 /// Whether the ends have met in the directory.
-pub(super) fn is_in_directory(channel: &Channel) -> bool {
+pub(crate) fn is_in_directory(channel: &Channel) -> bool {
     place::is_there() && offers::name_of(channel.fd).is_some()
 }
 
 /// The end that accepted is not sure of whom it will come to, or knows that the other one cannot be
 /// sure of it: the first word of its proof. Without a tuple they meet in the directory.
-pub(super) fn prepares(
+pub(crate) fn prepares(
     (s, fd): (&Slot, RawFd),
     tuple: Option<&Tuple>,
 ) -> Result<FirstWord, Reason> {
@@ -177,7 +179,7 @@ pub(super) fn prepares(
 }
 
 /// The end that accepted has heard a proof: what it says to that.
-pub(super) fn hears(
+pub(crate) fn hears(
     (s, fd): (&Slot, RawFd),
     channel: &Channel,
     tuple: &Tuple,
@@ -198,7 +200,7 @@ pub(super) fn hears(
 }
 
 /// The end that accepted has its welcome: whether it is from whom it was meant to come.
-pub(super) fn believes(channel: &Channel, last: Option<&Proof>, sure: bool) -> Result<(), Reason> {
+pub(crate) fn believes(channel: &Channel, last: Option<&Proof>, sure: bool) -> Result<(), Reason> {
     match (proving::state(channel), last) {
         (State::Proved, _) => Ok(()),
         (State::Nothing, None) if sure => Ok(()),
@@ -208,7 +210,7 @@ pub(super) fn believes(channel: &Channel, last: Option<&Proof>, sure: bool) -> R
 }
 
 /// What the end that connected says next.
-pub(super) enum Next {
+pub(crate) enum Next {
     /// It welcomes its visitor, with this at the end.
     Welcome(Option<Proof>),
     /// More has to be said before that.
@@ -216,7 +218,7 @@ pub(super) enum Next {
 }
 
 /// The end that connected has heard its visitor, who gives this hint.
-pub(super) fn weighs(
+pub(crate) fn weighs(
     (s, fd): (&Slot, RawFd),
     channel: &Channel,
     tuple: &Tuple,
@@ -249,11 +251,11 @@ pub(super) fn weighs(
 const WRONG_MOST: u32 = 4;
 
 /// Whether a connection that met somebody who proved nothing may meet another one.
-pub(super) fn meets_again(s: &Slot) -> bool {
+pub(crate) fn meets_again(s: &Slot) -> bool {
     s.has(flag::STRICT) || hears_others(s)
 }
 
 /// Whether it hears those of whom the kernel says that they should not be there.
-pub(super) fn hears_others(s: &Slot) -> bool {
+pub(crate) fn hears_others(s: &Slot) -> bool {
     s.set_backs.load(Ordering::Relaxed) < WRONG_MOST
 }

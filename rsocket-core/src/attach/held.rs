@@ -25,7 +25,7 @@ fn bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
 }
 
 /// A pairing of this program has opened it.
-pub(super) fn hold(fd: RawFd) {
+pub(crate) fn hold(fd: RawFd) {
     if let Some((word, bit)) = bit(fd)
         && word.fetch_or(bit, Ordering::Relaxed) & bit == 0
     {
@@ -35,18 +35,18 @@ pub(super) fn hold(fd: RawFd) {
 
 /// Whether there may be any.
 #[must_use]
-pub(super) fn any() -> bool {
+pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
 /// Whether one holds it.
 #[must_use]
-pub(super) fn is_held(fd: RawFd) -> bool {
+pub(crate) fn is_held(fd: RawFd) -> bool {
     bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
 /// Closes one that is held; false, and nothing done, if it is not.
-pub(super) fn let_go(fd: RawFd) -> bool {
+pub(crate) fn let_go(fd: RawFd) -> bool {
     let ours =
         bit(fd).is_some_and(|(word, bit)| word.fetch_and(!bit, Ordering::Relaxed) & bit != 0);
     if ours {
@@ -57,7 +57,7 @@ pub(super) fn let_go(fd: RawFd) -> bool {
 }
 
 /// Closes all of them.
-pub(super) fn let_all_go() {
+pub(crate) fn let_all_go() {
     if !any() {
         return;
     }

@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::conn::dialled::{HINT, HINTS, hint};
 use crate::errno::Errno;
 use crate::host::raw;
 use crate::sys;
@@ -117,7 +118,7 @@ pub enum HelloError {
 
 /// Checks what both messages begin with. The version is looked at before the length, since another
 /// version may well have another length.
-pub(super) fn check_head(bytes: &[u8], magic: u32) -> Result<(), HelloError> {
+pub(crate) fn check_head(bytes: &[u8], magic: u32) -> Result<(), HelloError> {
     let (found, rest) = u32::read_from_prefix(bytes).map_err(|_| HelloError::NotOurs)?;
     let (version, _) = u16::read_from_prefix(rest).map_err(|_| HelloError::NotOurs)?;
     match (found == magic, version) {
@@ -130,17 +131,6 @@ pub(super) fn check_head(bytes: &[u8], magic: u32) -> Result<(), HelloError> {
 /// An identity that cannot be: the kernel's numbers start above 0, and so do ours.
 fn blank(process: Id, inode: u32, cookie: u64) -> bool {
     process.0.contains(&0) || inode == 0 || cookie == 0
-}
-
-/// How many timestamps one hint tells apart: as many as the other end's bounds can hold
-/// ([`WIDEST`](super::meet::dialled::WIDEST)).
-pub const HINTS: u32 = 63;
-const HINT: u32 = HINTS + 1;
-
-/// The lowest bits of a timestamp, for the end that knows the rest.
-#[must_use]
-pub const fn hint(stamp: u32) -> u32 {
-    stamp & HINTS | HINT
 }
 
 /// What a message can say.

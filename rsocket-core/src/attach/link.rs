@@ -534,6 +534,15 @@ pub fn outlasts_exec(s: &Slot) -> bool {
                 || living::process(r.peer_pid.load(Ordering::Relaxed)))
 }
 
+/// The relay, in whatever process, looks at the connection and finds the rules changed.
+pub(crate) fn tell_relay(s: &Slot) {
+    if s.has(flag::RELAYED)
+        && let Some(ends) = ends(s)
+    {
+        ends.wake_reader();
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

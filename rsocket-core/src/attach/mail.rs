@@ -13,19 +13,19 @@ use crate::reason::Reason;
 use crate::sys;
 
 /// One message.
-pub(super) struct Mail {
+pub(crate) struct Mail {
     bytes: [u8; 256],
     len: usize,
     fds: [Option<OwnedFd>; rendezvous::MAX_FDS],
 }
 
 impl Mail {
-    pub(super) fn text(&self) -> &[u8] {
+    pub(crate) fn text(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or(&[])
     }
 
     /// A descriptor that came with it.
-    pub(super) fn take(&mut self, index: usize) -> Option<OwnedFd> {
+    pub(crate) fn take(&mut self, index: usize) -> Option<OwnedFd> {
         self.fds.get_mut(index)?.take()
     }
 }
@@ -37,7 +37,7 @@ impl Drop for Mail {
 }
 
 /// The message that is awaited, if it has come; else the next look is put off.
-pub(super) fn open_mail(s: &Slot, channel: &Channel) -> Result<Option<Mail>, Reason> {
+pub(crate) fn open_mail(s: &Slot, channel: &Channel) -> Result<Option<Mail>, Reason> {
     let mut mail = Mail { bytes: [0; 256], len: 0, fds: Default::default() };
     match channel.receive(&mut mail.bytes, &mut mail.fds) {
         Ok(got) => {

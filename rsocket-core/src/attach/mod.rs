@@ -1,26 +1,34 @@
-//! How a TCP connection comes to have a device beside it, and goes back to TCP.
+//! What a TCP connection needs to have a device beside it: the memory that both ends map, words in
+//! it, proofs of who is at the other end, and residual bytes on the way back.
+//!
+//! Must not know which step of a pairing comes next ([`crate::pairing`]), nor relays.
 
 pub mod arenas;
 #[cfg(test)]
 mod arenas_tests;
-pub mod awaited;
-pub mod cause;
+pub mod broken;
+pub mod gone;
+pub mod guard;
 pub mod hello;
+pub mod io_uring;
+pub mod own_waits;
+pub mod permit;
+pub mod phase;
+pub mod reach;
 pub mod rendezvous;
+pub mod residual;
+pub mod room;
+pub mod said;
 pub mod trust;
 
-pub mod detach;
-mod evidence;
-mod greeting;
-pub mod heirs;
-mod held;
+pub(crate) mod evidence;
+pub(crate) mod held;
 pub mod link;
 mod loan;
-mod mail;
+pub(crate) mod mail;
 mod mapping;
 pub mod marks;
 pub mod meet;
-pub mod pairing;
 pub mod proof;
 pub mod proving;
 pub mod remote;
@@ -28,7 +36,9 @@ mod retired;
 pub mod retry;
 mod search;
 pub mod spare;
-mod switch;
+pub(crate) mod switch;
+pub(crate) mod unread;
 pub mod vault;
-mod visitors;
+pub(crate) mod visitors;
+pub mod waiters;
 pub mod witness;

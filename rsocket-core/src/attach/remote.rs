@@ -4,119 +4,29 @@
 //! The end that connected asks, in the background, at the port number of its TCP connection; the
 //! end that accepted answers if it knows the connection and has seen the same bytes of it
 //! ([`super::witness`]). Until both have a window with their relays everything goes by TCP; then
-//! each direction switches as it does on one host. Entry points: [`begin`], [`recognise`], [`met`],
-//! [`failed`].
+//! each direction switches as it does on one host. The first step is [`crate::pairing::abroad`]'s.
+//! Entry points: [`recognise`], [`failed`], [`lost`].
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use core::sync::atomic::{AtomicU8, Ordering, fence};
+use core::net::SocketAddr;
+use core::sync::atomic::Ordering;
 
 use super::link;
 use super::marks;
-use super::pairing;
 use super::retry;
-use super::trust::{End, Tuple};
 use super::witness::{Proof, Who};
-use crate::config::policy;
+use super::{guard, permit, phase};
 use crate::conn::family;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
+use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::shm::channel::Beyond;
-use crate::errno::Errno;
 use crate::live;
 use crate::reason::Reason;
-use crate::relay::beside;
-use crate::socket::{guard, pending, send};
-use crate::stats::{self, Counter};
+use crate::stats;
 
 use crate::sys;
 
 /// Times that a peer is asked before the connection stays on TCP.
 const ASK_TRIES: u32 = 8;
-
-const UNKNOWN: u8 = 0;
-const NO: u8 = 1;
-const YES: u8 = 2;
-static POSSIBLE: AtomicU8 = AtomicU8::new(UNKNOWN);
-
-/// Whether this process could attach to a peer on another host at all. One relaxed load; false
-/// before [`find_out`].
-#[inline]
-#[must_use]
-pub fn possible() -> bool {
-    POSSIBLE.load(Ordering::Relaxed) == YES
-}
-
-/// Looks, once, whether there is RDMA here that policy allows beside TCP: a system call, no library
-/// is loaded.
-pub fn find_out() {
-    if POSSIBLE.load(Ordering::Relaxed) != UNKNOWN {
-        return;
-    }
-    let manager =
-        || rustix::fs::access("/dev/infiniband/rdma_cm", rustix::fs::Access::WRITE_OK).is_ok();
-    let yes = policy::rdma_allowed() && !policy::strict() && manager();
-    if yes {
-        crate::socket::watch(crate::socket::WITNESS);
-    }
-    // Relaxed: every thread would find the same.
-    POSSIBLE.store(if yes { YES } else { NO }, Ordering::Relaxed);
-}
-
-/// The ends of a connection as addresses: ours and the peer's.
-fn names(tuple: &Tuple) -> [SocketAddr; 2] {
-    let name = |end: &End| match tuple.family {
-        4 => {
-            let [a, b, c, d, ..] = end.addr;
-            SocketAddr::new(IpAddr::V4(Ipv4Addr::new(a, b, c, d)), end.port)
-        }
-        _ => SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(end.addr), end.port, 0, tuple.scope)),
-    };
-    [name(&tuple.local), name(&tuple.remote)]
-}
-
-/// The peer is not on this host. Asks it, or makes sure that it can ask. The caller holds the
-/// pairing lock.
-///
-/// # Errors
-/// Why the connection stays on TCP.
-pub(super) fn begin(id: SlotId, s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
-    if !possible() {
-        return Err(Reason::PeerElsewhere);
-    }
-    let [ours, theirs] = names(tuple);
-    for (name, known) in s.names.iter().zip([ours, theirs]) {
-        name.set(Some(known));
-    }
-    if s.has(flag::CONNECTING) {
-        if beside::is_closed(&theirs) {
-            retry::put_off(s);
-            return Ok(());
-        }
-        let [sent, received] = &s.witness;
-        let Some(proof) = Proof::most(Who::Asks, sent, received) else { return later(s) };
-        let expected =
-            Proof::of(Who::Answers, proof.seen, sent, received).ok_or(Reason::Inconsistent)?;
-        s.set_phase(s.phase().after(PhaseEvent::Dialled).ok_or(Reason::Inconsistent)?);
-        return match beside::ask(id, s, [ours, theirs], proof, expected) {
-            Err(Errno::AGAIN) => {
-                s.set_phase(s.phase().after(PhaseEvent::Lapsed).ok_or(Reason::Inconsistent)?);
-                later(s)
-            }
-            asked => asked.map_err(|_| Reason::NoRoute),
-        };
-    }
-    match beside::be_asked(&ours) {
-        Ok(port) => {
-            s.relay_pid.store(sys::pid(), Ordering::Relaxed);
-            // Release: pairs with the acquire in recognise(): names and witnesses are there.
-            s.asked_at_port.store(u32::from(port), Ordering::Release);
-            // The peer is the one to go on.
-            s.next_step.store(u64::MAX, Ordering::Relaxed);
-            Ok(())
-        }
-        Err(_) => Err(Reason::NoRoute),
-    }
-}
 
 /// This process listens over RDMA no more: its connections that wait to be asked say anew where,
 /// with their next step. Blocks only for another thread's step in progress.
@@ -138,7 +48,7 @@ pub fn ask_anew() {
     });
 }
 
-fn later(s: &Slot) -> Result<(), Reason> {
+pub(crate) fn later(s: &Slot) -> Result<(), Reason> {
     if retry::later(s) >= ASK_TRIES { Err(Reason::NoOffer) } else { Ok(()) }
 }
 
@@ -180,41 +90,13 @@ pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recog
     match own {
         Some(own)
             if seen == Some(*proof)
-                && pairing::permitted(s).is_ok()
-                && !pairing::relative_in_sandbox(id, s) =>
+                && permit::permitted(s).is_ok()
+                && !permit::relative_in_sandbox(id, s) =>
         {
             Recognised::Here(id, own)
         }
         _ => Recognised::Nobody,
     }
-}
-
-/// The two ends have met: the connection has its side of a window now, and its directions may
-/// switch. False when it has changed its mind, or is gone.
-#[must_use]
-pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
-    let Some(held) = s.pairing.hold() else { return false };
-    let next = s.phase().after(PhaseEvent::Met);
-    let started = next.is_some() && link::start(id, s, record, window, 0, Beyond::Relay).is_ok();
-    if let (Some(next), true) = (next, started) {
-        s.relay_pid.store(sys::pid(), Ordering::Relaxed);
-        s.relay.store(relay + 1, Ordering::Release);
-        s.timers.learn(family::descriptor(id));
-        s.set(flag::RELAYED | flag::BESIDE);
-        s.set_phase(next);
-        stats::add(Counter::AttachedRdma, 1);
-        live::enter(id, s, -1);
-        let side = if s.has(flag::CONNECTING) { "connecting" } else { "accepting" };
-        crate::log_info!("attached over RDMA ({} side)", side);
-    }
-    drop(held);
-    // Pairs with the fence in socket::shutdown: either that call found the relay, or its flag is
-    // found here.
-    fence(Ordering::SeqCst);
-    if started && s.has(flag::WRITE_SHUT) {
-        send::say_shutdown(id, s, family::descriptor(id));
-    }
-    started
 }
 
 /// The peer could not be reached, or did not want. Asked again later, some times, if `again`.
@@ -227,10 +109,10 @@ pub fn failed(id: SlotId, s: &Slot, reason: Reason, again: bool) {
             Some(next) if again => {
                 s.set_phase(next);
                 if retry::later(s) >= ASK_TRIES {
-                    pairing::give_up(s, reason);
+                    phase::give_up(s, reason);
                 }
             }
-            _ => pairing::give_up(s, reason),
+            _ => phase::give_up(s, reason),
         }
         if s.phase() == Phase::Refused {
             live::enter(id, s, -1);
@@ -274,23 +156,4 @@ fn back_to_tcp(s: &Slot) -> bool {
         s.flags.fetch_and(!(flag::RELAYED | flag::BESIDE), Ordering::AcqRel);
     }
     stays
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_the_tuple() {
-        let end = |first: u8, port| {
-            let mut addr = [0; 16];
-            addr[0] = first;
-            addr[3] = 1;
-            End { addr, port }
-        };
-        let tuple = Tuple { family: 4, scope: 0, local: end(10, 80), remote: end(11, 9) };
-        assert_eq!(names(&tuple), ["10.0.0.1:80".parse().unwrap(), "11.0.0.1:9".parse().unwrap()]);
-        let six = Tuple { family: 6, ..tuple };
-        assert!(names(&six).iter().all(SocketAddr::is_ipv6));
-    }
 }

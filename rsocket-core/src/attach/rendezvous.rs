@@ -27,9 +27,9 @@ use rustix::net::{
 };
 
 use super::hello::LAYOUT_VERSION;
-use super::trust::{TUPLE_BYTES, Tuple};
 use crate::errno::Errno;
 use crate::host::raw;
+use crate::host::tuple::{TUPLE_BYTES, Tuple};
 use crate::sys;
 use crate::sys::discard;
 

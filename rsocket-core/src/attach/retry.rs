@@ -3,7 +3,7 @@
 //!
 //! Where there is TCP to stay on, distances are counted in bytes, and tries by whoever takes the
 //! step. Where there is none, the calls of a waiting program say nothing about how soon a try may
-//! pay, so that distances are times. Must not know what a step does ([`super::pairing`]). Entry
+//! pay, so that distances are times. Must not know what a step does ([`crate::pairing`]). Entry
 //! points: [`is_due`], [`later`], [`put_off`], [`set_back`].
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ const SOON: u64 = 1024;
 
 /// Whether the next step may be taken now.
 #[inline]
-pub(super) fn is_due(s: &Slot) -> bool {
+pub(crate) fn is_due(s: &Slot) -> bool {
     // Relaxed here and below: only times the attempt.
     if s.has(flag::STRICT) {
         let next = s.next_try.load(Ordering::Relaxed);
@@ -40,7 +40,7 @@ pub(super) fn is_due(s: &Slot) -> bool {
 }
 
 /// The next step is taken as soon as somebody could.
-pub(super) fn now(s: &Slot) {
+pub(crate) fn now(s: &Slot) {
     s.next_step.store(0, Ordering::Relaxed);
     s.next_try.store(0, Ordering::Relaxed);
 }
@@ -62,7 +62,7 @@ fn nap(tries: u32) -> u64 {
 
 /// Something was in the way that may pass: the next step is further away each time. False when it
 /// has been so often enough.
-pub(super) fn set_back(s: &Slot) -> bool {
+pub(crate) fn set_back(s: &Slot) -> bool {
     let before = s.set_backs.fetch_add(1, Ordering::Relaxed);
     let wait = FIRST_WAIT_NS.checked_shl(before).unwrap_or(LONGEST_WAIT_NS).min(LONGEST_WAIT_NS);
     s.next_try.store(sys::now_ns().saturating_add(wait), Ordering::Relaxed);
@@ -71,7 +71,7 @@ pub(super) fn set_back(s: &Slot) -> bool {
 
 /// Whether the peer's socket is to be looked for anew: an answer of the kernel's is good for as
 /// many tries as it took to get to it, since TCP itself says when that socket has gone.
-pub(super) fn looks_anew(s: &Slot) -> bool {
+pub(crate) fn looks_anew(s: &Slot) -> bool {
     let noted = Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8);
     let found = matches!(noted, Some(Reason::NoOffer | Reason::TooManyOffers));
     !(found && s.has(flag::STRICT)) || s.tries.load(Ordering::Relaxed).is_power_of_two()
@@ -79,7 +79,7 @@ pub(super) fn looks_anew(s: &Slot) -> bool {
 
 /// Where there is no TCP to stay on: whether what is in the way may pass, so that it is waited for
 /// as long as a peer is.
-pub(super) fn may_pass(s: &Slot, reason: Reason) -> bool {
+pub(crate) fn may_pass(s: &Slot, reason: Reason) -> bool {
     match reason {
         // Whoever held the other end of the channel has ended, or given it up to a relative. (Had
         // the peer closed, TCP would say so.)
@@ -93,7 +93,7 @@ pub(super) fn may_pass(s: &Slot, reason: Reason) -> bool {
 }
 
 /// Sets when the next step is due: soon at first, then at growing distances. The tries before.
-pub(super) fn later(s: &Slot) -> u32 {
+pub(crate) fn later(s: &Slot) -> u32 {
     let tries = s.tries.fetch_add(1, Ordering::Relaxed);
     if s.has(flag::STRICT) {
         s.next_try.store(sys::now_ns().saturating_add(nap(tries)), Ordering::Relaxed);
@@ -111,7 +111,7 @@ pub(super) fn later(s: &Slot) -> u32 {
 }
 
 /// As [`later`], of who looks where a look is cheap, and the other end may come at any moment.
-pub(super) fn soon(s: &Slot) -> u32 {
+pub(crate) fn soon(s: &Slot) -> u32 {
     let tries = later(s);
     if !s.has(flag::STRICT) {
         let now = s.position.load(Ordering::Relaxed);
@@ -121,7 +121,7 @@ pub(super) fn soon(s: &Slot) -> u32 {
 }
 
 /// Whoever would ask now looks again when the connection is twice as old; it has not tried.
-pub(super) fn put_off(s: &Slot) {
+pub(crate) fn put_off(s: &Slot) {
     if s.has(flag::STRICT) {
         s.next_try.store(sys::now_ns().saturating_add(nap(SELDOM_AFTER - 1)), Ordering::Relaxed);
         return;

@@ -7,7 +7,7 @@
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
-use super::pairing::take;
+use super::guard::SendGuard;
 use super::{link, marks};
 use crate::conn::listeners;
 use crate::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
@@ -18,7 +18,7 @@ use crate::sync::lock::Holding;
 /// A thread that finds the lock taken goes on, perhaps to sleep, before it has seen what the holder
 /// is about to do: then the holder looks once more, for it, and wakes it if anything has changed.
 #[cold]
-pub(super) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
+pub(crate) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
     let (mut changed, mut missed) = (false, false);
     while let Some(held) = take_or_note(s) {
         changed |= now(held, id, s, fd);
@@ -38,9 +38,9 @@ pub(super) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
 /// Takes the lock, or leaves the note for its holder. SeqCst: the holder lets go and then looks for
 /// a note; so either it finds this one, or the second try finds the lock free.
 fn take_or_note(s: &Slot) -> Option<Holding<'_>> {
-    take(s).or_else(|| {
+    s.pairing.try_hold().or_else(|| {
         s.step_missed.store(1, Ordering::SeqCst);
-        take(s)
+        s.pairing.try_hold()
     })
 }
 
@@ -105,4 +105,14 @@ fn may_have_heard_fin(s: &Slot, fd: RawFd) -> bool {
     // Without a descriptor nobody can say: the program's next call has one. A socket that is not
     // connected any more had FIN, or a reset.
     s.has(flag::BESIDE) && (fd < 0 || counters::fin_received(fd).unwrap_or(true))
+}
+
+/// This direction never leaves TCP: between hosts the receiver, who waits for a word, must be told.
+/// The caller sets the mode after it.
+pub(crate) fn stay(guard: &SendGuard<'_>) {
+    let outgoing = &guard.ends.outgoing;
+    if guard.s.has(flag::BESIDE) && marks::cut(outgoing).is_none() {
+        // A receiver on another host never asks for its bytes by TCP.
+        let _ = marks::publish_end(outgoing, 0);
+    }
 }

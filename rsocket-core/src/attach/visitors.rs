@@ -18,8 +18,9 @@ use super::meet::offers;
 use super::proof;
 use super::proving;
 use super::rendezvous::{Channel, Offer};
-use super::trust::{self, Owner, Tuple};
+use super::trust::{self, Owner};
 use crate::conn::slot::Slot;
+use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_asked, refused};
 use crate::stats::{self, Counter};
 
@@ -28,7 +29,7 @@ const MOST: u32 = 16;
 
 /// The first of those who have knocked that is the user at the other end of the connection `fd`, or
 /// may be it; and what the kernel says of him.
-pub(super) fn admit(
+pub(crate) fn admit(
     offer: &Offer,
     (s, fd): (&Slot, RawFd),
 ) -> Result<Option<(Channel, Seen)>, Reason> {
@@ -72,7 +73,7 @@ fn is_let_in((s, fd): (&Slot, RawFd), offer: &Offer, channel: &Channel, seen: &S
 }
 
 /// What the kernel says of who has the other end of a connection.
-pub(super) enum Seen {
+pub(crate) enum Seen {
     /// It is the user who is behind the channel.
     User(Owner),
     /// It is not.
@@ -85,12 +86,12 @@ pub(super) enum Seen {
 
 impl Seen {
     /// Whether the user behind the channel is known to have it; else he has to prove it.
-    pub(super) fn is_sure(&self) -> bool {
+    pub(crate) fn is_sure(&self) -> bool {
         matches!(self, Self::User(_))
     }
 
     /// The message is of the socket that the kernel says is the other end, as far as it says.
-    pub(super) fn identified(&self, said: (u32, u64)) -> Result<(), Reason> {
+    pub(crate) fn identified(&self, said: (u32, u64)) -> Result<(), Reason> {
         match self {
             Self::User(owner) | Self::Another(owner) | Self::Nobody(owner) => {
                 identified(owner, said)
@@ -101,7 +102,7 @@ impl Seen {
 }
 
 /// Whether the user behind the channel owns the socket at the other end of the connection.
-pub(super) fn seen(tuple: &Tuple, channel: &Channel) -> Result<Seen, Reason> {
+pub(crate) fn seen(tuple: &Tuple, channel: &Channel) -> Result<Seen, Reason> {
     if evidence::is_in_directory(channel) {
         // Of another network namespace.
         return Ok(Seen::Nothing);
@@ -115,7 +116,7 @@ pub(super) fn seen(tuple: &Tuple, channel: &Channel) -> Result<Seen, Reason> {
 
 /// The same of the owner that the kernel has just named. As long as this end of the connection
 /// stands, no other socket has the other one.
-pub(super) fn behind(owner: Owner, channel: &Channel) -> Result<Seen, Reason> {
+pub(crate) fn behind(owner: Owner, channel: &Channel) -> Result<Seen, Reason> {
     if trust::is_nobody(owner.uid) {
         return Ok(Seen::Nobody(owner));
     }

@@ -17,6 +17,13 @@ unsafe impl Function for fn(SlotId) {
 }
 
 // SAFETY: a function pointer.
+unsafe impl Function for fn(SlotId, RawFd) {
+    fn address(self) -> *mut () {
+        self as *mut ()
+    }
+}
+
+// SAFETY: a function pointer.
 unsafe impl Function for fn(SlotId, RawFd) -> Option<RawFd> {
     fn address(self) -> *mut () {
         self as *mut ()

@@ -5,21 +5,32 @@
 //! the socket. Entry points: [`slot::Slot`], [`machine`].
 
 pub mod arena_record;
+pub mod cause;
+pub mod dialled;
 pub mod family;
 pub mod flag;
 pub mod fork_mode;
 pub mod guest;
+pub mod handshake;
 pub mod holders;
 pub mod id;
+pub mod invitation;
 pub mod known;
-mod listener;
+pub(crate) mod listener;
 pub mod listeners;
+pub mod look;
 pub mod machine;
 pub mod migration;
 pub mod name;
+pub mod offsets;
 pub mod pace;
 pub mod parcels;
+pub mod pending;
 pub mod prefix;
+pub mod progress;
+pub mod saved;
 pub mod slot;
 pub mod tally;
 pub mod timers;
+pub mod waited;
+pub mod watchers;

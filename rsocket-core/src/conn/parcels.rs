@@ -1,6 +1,6 @@
 //! The descriptors of a fork group that are on their way in messages (`SCM_RIGHTS`), as a table.
 //!
-//! Must not know who sends and receives them ([`crate::succession::parcels`]). Entry point:
+//! Must not know who sends and receives them ([`crate::handover::parcels`]). Entry point:
 //! [`Table`].
 #![forbid(unsafe_code)]
 

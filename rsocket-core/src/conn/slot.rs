@@ -9,7 +9,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use crate::attach::meet::Handshake;
+use super::handshake::Handshake;
 use crate::config::policy;
 use crate::config::sizes::Sizes;
 pub use crate::conn::flag;
@@ -101,7 +101,7 @@ pub struct Slot {
     pub next_try: AtomicU64,
     /// Why not attached ([`crate::reason::Reason`] as a number).
     pub reason: AtomicU32,
-    /// What more is known of it ([`crate::attach::cause`]).
+    /// What more is known of it ([`crate::conn::cause`]).
     pub cause: AtomicU32,
     /// Which arena record of the family, plus one; 0 for none.
     pub arena: AtomicU32,
@@ -129,7 +129,7 @@ pub struct Slot {
     pub tells_inq: AtomicU32,
     /// Time-outs that were set to less than nothing ([`crate::socket::timeout_set`]).
     pub unwaiting: AtomicU32,
-    /// The error that is still to be said, an errno ([`crate::socket::pending`]); 0 for none.
+    /// The error that is still to be said, an errno ([`crate::conn::pending`]); 0 for none.
     pub pending_error: AtomicI32,
     /// The first bytes that were sent and received over TCP, for an end on another host to know us
     /// by.
@@ -139,7 +139,7 @@ pub struct Slot {
     /// What is known of the handshake ([`crate::attach::meet`]).
     pub handshake: Handshake,
     /// The kernel's name for the socket, from the first time that its descriptor was sent in a
-    /// message; 0 before ([`crate::succession::parcels`]).
+    /// message; 0 before ([`crate::handover::parcels`]).
     pub cookie: AtomicU64,
     /// Which record of which process shows it ([`crate::live`]): process above record plus one; 0
     /// for none.
@@ -257,6 +257,14 @@ impl Slot {
     /// Whether both directions are shut.
     pub(crate) fn takes_nothing(&self) -> bool {
         self.has_just(flag::READ_SHUT | flag::WRITE_SHUT, flag::READ_SHUT | flag::WRITE_SHUT)
+    }
+
+    /// Whether both directions are wholly on the device: what the kernel is to be asked will not
+    /// change any more, short of a way back.
+    #[inline]
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.receive_mode() == ReceiveMode::Device && self.send_mode() == SendMode::Device
     }
 
     /// Publishes a receive mode; see [`Self::receive_mode_fenced`].

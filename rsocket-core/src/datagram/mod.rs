@@ -53,7 +53,7 @@ use crate::conn::slot::SlotId;
 use crate::conn::slot::flag;
 use crate::errno::Errno;
 use crate::host::events::Events;
-use crate::plain::rdma;
+use crate::relay::native;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
 use crate::sys::settle::Settle;
@@ -136,7 +136,7 @@ fn present(id: SlotId, fd: RawFd, place: &mut Option<Box<State>>) -> Result<&mut
         let fd = if fd >= 0 { fd } else { family::descriptor(id) };
         let six = sockopt::socket_domain(sys::borrow(fd))? == AddressFamily::INET6;
         let own = sys::private_copy(sys::borrow(fd))?;
-        let fabric = if rdma::wanted() { Fabric::new(service::pair).map(Some) } else { Ok(None) };
+        let fabric = if native::wanted() { Fabric::new(service::pair).map(Some) } else { Ok(None) };
         let fabric = fabric.inspect_err(|_| sys::close_private(own))?;
         *place = Some(Box::new(State::new(id, generation, own, six, fabric)));
         // Relaxed: read in a child of a fork, and at the end, by threads that come after.

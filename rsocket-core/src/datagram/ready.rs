@@ -16,12 +16,13 @@ use super::endpoint::State;
 use super::{hint, service, waiters, with};
 use crate::config::policy;
 use crate::conn::family;
+use crate::conn::look::Look;
+use crate::conn::progress::Progress;
 use crate::conn::slot::SlotId;
 use crate::conn::slot::flag;
 use crate::device::shm::park::{BELL, MARK_READY};
 use crate::errno::Errno;
 use crate::host::events::Events;
-use crate::socket::{Look, Progress};
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 
 /// How soon a poller looks by itself whose wake-up a relative by fork may take.

@@ -15,10 +15,11 @@ use crate::device::shm::bell;
 use crate::device::shm::copy::{CopyHint, out_of_window};
 use crate::errno::Errno;
 use crate::host::kernel;
-use crate::socket::vectors::Cursor;
-use crate::socket::wait;
 use crate::stats::{self, Counter, Transport};
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
+use crate::sys::vectors::Cursor;
+use crate::waiting::patience::Patience;
+use crate::waiting::{sleep, spinning};
 
 /// The longest sleep of a thread whose wake-up a relative by fork may take, or that has no bell, in
 /// nanoseconds.
@@ -44,7 +45,7 @@ pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<
     if !Cursor::plausible(to) {
         return Err(Errno(libc::EFAULT));
     }
-    let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
+    let mut patience = Patience::new(s, libc::SO_RCVTIMEO);
     loop {
         if let Some(received) =
             with(id, fd, |state| state.receive(to, flags & libc::MSG_PEEK != 0))??
@@ -112,12 +113,12 @@ fn spun(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     let mut adaptive = Adaptive::from_raw(s.receive_spin.load(Ordering::Relaxed));
     let spun = adaptive.spin(cap, CHEAP_LOOKS, || 0, || with(id, fd, State::stirs).unwrap_or(true));
     s.receive_spin.store(adaptive.to_raw(), Ordering::Relaxed);
-    wait::count_spin(None, spun);
+    spinning::count_spin(None, spun);
     spun.found()
 }
 
 /// Sleeps until something may have come.
-fn sleep(id: SlotId, s: &Slot, fd: RawFd, patience: &mut wait::Patience) -> Result<(), Errno> {
+fn sleep(id: SlotId, s: &Slot, fd: RawFd, patience: &mut Patience) -> Result<(), Errno> {
     let mut left = patience.left(s, fd)?;
     let bell = bell::borrow();
     let armed = with(id, fd, |state| {
@@ -137,7 +138,7 @@ fn sleep(id: SlotId, s: &Slot, fd: RawFd, patience: &mut wait::Patience) -> Resu
             let fds = [fd, device, bell.map_or(-1, |b| b.fd())];
             let mut fds = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
             stats::add(Counter::Sleeps, 1);
-            wait::sleep_on(s, &mut fds, left, patience)
+            sleep::sleep_on(s, &mut fds, left, patience)
         }
         other => other.map(|_| ()),
     };

@@ -15,11 +15,12 @@ use crate::device::rdma::NotSent;
 use crate::device::shm::mailbox::Put;
 use crate::errno::Errno;
 use crate::host::kernel;
-use crate::socket::vectors::Cursor;
-use crate::socket::wait;
 use crate::stats::{self, Counter, Transport};
 use crate::sync::thread;
 use crate::sys;
+use crate::sys::vectors::Cursor;
+use crate::waiting::patience::Patience;
+use crate::waiting::sleep;
 use crate::wire::datagram::{UdHeader, UdpOp};
 
 /// How often UDP is looked at by a sender that waits for an answer, in nanoseconds.
@@ -113,7 +114,7 @@ pub fn send(
         return Err(Errno(libc::EMSGSIZE));
     }
     let mut packet = Packet::gathered(from, len);
-    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     loop {
         match with(id, fd, |state| state.send(&to, &mut packet))?? {
             Outcome::Sent => return Ok(len),
@@ -139,13 +140,13 @@ fn named(six: bool, to: &SockAddr) -> Result<SocketAddr, Errno> {
 }
 
 /// Waits for room.
-fn sleep(s: &Slot, fd: RawFd, room: &Room, patience: &mut wait::Patience) -> Result<(), Errno> {
+fn sleep(s: &Slot, fd: RawFd, room: &Room, patience: &mut Patience) -> Result<(), Errno> {
     let left = patience.left(s, fd)?;
     let (fd, events) = match room {
         Room::Kernel => (fd, libc::POLLOUT),
         Room::Device(events) => (*events, libc::POLLIN),
     };
-    wait::sleep_on(s, &mut [libc::pollfd { fd, events, revents: 0 }], left, patience)
+    sleep::sleep_on(s, &mut [libc::pollfd { fd, events, revents: 0 }], left, patience)
 }
 
 impl State {

@@ -89,7 +89,7 @@ fn open() -> Result<Service, Errno> {
 fn launch(service: Service) -> Result<&'static Service, Errno> {
     let service: &'static Service = Box::leak(Box::new(service));
     SERVICE.store(core::ptr::from_ref(service).cast_mut(), Ordering::Release);
-    if crate::plain::service::start("rsocket-dgram", serve) {
+    if sys::background::start("rsocket-dgram", serve) {
         return Ok(service);
     }
     SERVICE.store(core::ptr::null_mut(), Ordering::Release);

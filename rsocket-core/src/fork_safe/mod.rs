@@ -12,15 +12,15 @@
 //! Steps are taken by the holders of the descriptor, under the pairing lock; the relay may be
 //! another process's ([`crate::relay::migrate`]), and moves the state where it alone knows. Whoever
 //! moves it compares first. Must not know queue pairs. Entry points: [`accepted`], [`connected`],
-//! [`settle`]; for the relay [`expected`], [`stands`], [`failed`].
+//! [`settle`]; for the relay [`crate::conn::invitation`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use core::sync::atomic::{Ordering, fence};
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use crate::attach::{detach, link, remote};
+use crate::attach::{broken, link, reach};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -29,8 +29,7 @@ use crate::host::counters;
 use crate::host::events::Events;
 use crate::host::kernel;
 use crate::reason::Reason;
-use crate::relay::{connection, loopback, migrate};
-use crate::socket::timing;
+use crate::relay::{connection, dial, loopback};
 use crate::stats::{self, Counter};
 
 use crate::sys;
@@ -39,6 +38,7 @@ pub mod greeting;
 
 use crate::config::fork_peers::{self, Kind};
 use crate::conn::fork_mode::{Happening, State};
+use crate::conn::invitation::{move_on, over, same_way, tied};
 use greeting::{GREETING, Heard};
 
 /// How long a peer of which nothing is known is silent before it is greeted, in nanoseconds. An
@@ -55,17 +55,6 @@ const EXPECT_NS: u64 = 5_000_000_000;
 const SOON_NS: u64 = 2_000_000;
 const LATER_NS: u64 = 50_000_000;
 
-/// What the relay offers to the holder of the descriptor.
-#[derive(Clone, Copy, Debug)]
-pub struct Invitation {
-    /// Where it waits for the descriptor.
-    pub door: SocketAddr,
-    /// Its window.
-    pub window: (u32, u32),
-    /// Its number in its process.
-    pub relay: u32,
-}
-
 /// What a call wants of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
@@ -79,7 +68,7 @@ pub enum Use {
 
 /// Whether connections of this process begin in fork mode.
 fn on() -> bool {
-    policy::fork_safe() && remote::possible()
+    policy::fork_safe() && reach::possible()
 }
 
 /// accept(2) has given a connection.
@@ -94,20 +83,6 @@ pub fn accepted(s: &Slot, fd: RawFd, listener: &Slot) {
     }
     s.migration.begin(State::Accepted);
     s.set(flag::UNDECIDED);
-}
-
-/// Whether a connection that came to this address may still greet its peer, or has.
-#[must_use]
-pub fn any_accepted_at(at: &SocketAddr) -> bool {
-    let mut found = false;
-    family::each_used(|id, s| {
-        let [own, _] = &s.names;
-        found |= s.has(flag::UNDECIDED)
-            && !s.has(flag::CONNECTING)
-            && own.get().is_some_and(|own| same(&own, at))
-            && family::is_held(id);
-    });
-    found
 }
 
 /// connect(2) has given a connection, or begun to.
@@ -219,27 +194,6 @@ pub fn patience(s: &Slot) -> Option<Duration> {
         _ => SOON_NS,
     };
     Some(Duration::from_nanos(ns))
-}
-
-/// Goes on from `from`; whether that was possible.
-fn move_on(s: &Slot, from: State, what: Happening) -> bool {
-    match s.migration.shift(from, what) {
-        Some(State::Over) => {
-            over(s);
-            true
-        }
-        Some(_) => true,
-        None => false,
-    }
-}
-
-/// It is decided.
-fn over(s: &Slot) {
-    if !s.has(flag::RELAYED) {
-        // The kernel knows the names of a TCP connection.
-        s.names.iter().for_each(|name| name.set(None));
-    }
-    s.clear(flag::UNDECIDED);
 }
 
 /// One step; whether there was one. The caller holds the pairing lock.
@@ -356,16 +310,6 @@ fn rival(id: SlotId, ends: [SocketAddr; 2]) -> bool {
     found
 }
 
-fn same(a: &SocketAddr, b: &SocketAddr) -> bool {
-    a.port() == b.port() && a.ip().to_canonical() == b.ip().to_canonical()
-}
-
-fn same_way(o: &Slot, [ours, theirs]: &[SocketAddr; 2]) -> bool {
-    let [own, peer] = &o.names;
-    own.get().is_some_and(|a| same(&a, ours))
-        && peer.get().is_some_and(|p| p.ip().to_canonical() == theirs.ip().to_canonical())
-}
-
 /// Connected, and the program wants to use it: has the peer greeted?
 fn listen(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     let from = State::Listening;
@@ -383,7 +327,7 @@ fn listen(id: SlotId, s: &Slot, fd: RawFd) -> bool {
                 return true;
             }
             s.migration.since.store(sys::now_ns(), Ordering::Relaxed);
-            if let Err(e) = migrate::dial(id, s) {
+            if let Err(e) = dial::dial(id, s) {
                 crate::log_info!("fork mode: no RDMA to a peer that greeted: errno {}", e.0);
                 return move_on(s, State::Dialling, Happening::Failed);
             }
@@ -420,12 +364,6 @@ fn leave_tcp(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     s.migration.shift(State::Stands, Happening::LeavesTcp).is_some() && tie(id, s, fd)
 }
 
-/// Whether the relay that stands is still wanted.
-#[must_use]
-pub fn is_wanted(s: &Slot) -> bool {
-    matches!(s.migration.state(), State::Stands | State::Tying) || tied(s).is_some()
-}
-
 /// Makes the program's socket the other end of the relay. Whoever held it keeps the same socket.
 fn tie(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     let m = &s.migration;
@@ -449,7 +387,7 @@ fn tie(id: SlotId, s: &Slot, fd: RawFd) -> bool {
             crate::live::enter(id, s, fd);
             s.timers.learn(fd);
             if s.timers.rules() != Rules::default() {
-                timing::tell_relay(s);
+                link::tell_relay(s);
             }
             stats::add(Counter::ForkSafeMigrated, 1);
             crate::log_info!("fork mode: left TCP for RDMA");
@@ -457,61 +395,8 @@ fn tie(id: SlotId, s: &Slot, fd: RawFd) -> bool {
         Err(e) => {
             crate::log_warn!("fork mode: a connection is lost between TCP and RDMA: errno {}", e.0);
             link::nobody_comes(window);
-            detach::break_connection(s, fd, Reason::ResourceError);
+            broken::break_connection(s, fd, Reason::ResourceError);
         }
     }
     move_on(s, State::Tying, Happening::Tied)
-}
-
-/// A request without a word of ours came from that host to that address: which connection was
-/// greeted and waits for it. From now on it is that one's.
-#[must_use]
-pub fn expected(ours: &SocketAddr, theirs: &IpAddr) -> Option<SlotId> {
-    let ends = [*ours, SocketAddr::new(*theirs, 0)];
-    let mut newest: Option<(u64, SlotId, &'static Slot)> = None;
-    family::each_used(|id, s| {
-        if s.migration.state() == State::Greeted && same_way(s, &ends) && family::is_held(id) {
-            let since = s.migration.since.load(Ordering::Relaxed);
-            if newest.as_ref().is_none_or(|(other, ..)| since > *other) {
-                newest = Some((since, id, s));
-            }
-        }
-    });
-    let (_, id, s) = newest?;
-    s.migration.shift(State::Greeted, Happening::Asked).map(|_| id)
-}
-
-/// The connection over RDMA stands, and waits for the program's descriptor. False when nobody wants
-/// it any more.
-#[must_use]
-pub fn stands(s: &Slot, invitation: &Invitation) -> bool {
-    let m = &s.migration;
-    let from = m.state();
-    if from.after(Happening::Established).is_none() {
-        return false;
-    }
-    let (record, window) = invitation.window;
-    m.record.store(record, Ordering::Relaxed);
-    m.window.store(window, Ordering::Relaxed);
-    m.relay.store(invitation.relay + 1, Ordering::Relaxed);
-    m.pid.store(sys::pid(), Ordering::Relaxed);
-    m.tied.set(None);
-    m.door.set(Some(invitation.door));
-    m.since.store(sys::now_ns(), Ordering::Relaxed);
-    // SeqCst: whoever finds the new state finds the words above.
-    m.shift(from, Happening::Established).is_some()
-}
-
-/// From where the program's descriptor came to the relay's door, once it has.
-#[must_use]
-pub fn tied(s: &Slot) -> Option<SocketAddr> {
-    s.migration.tied.get()
-}
-
-/// There will be no connection over RDMA, or it broke before the program had it: TCP goes on.
-pub fn failed(s: &Slot) {
-    let state = s.migration.state();
-    if move_on(s, state, Happening::Failed) {
-        crate::log_info!("fork mode: a connection stays on TCP");
-    }
 }

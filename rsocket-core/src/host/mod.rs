@@ -6,7 +6,10 @@
 pub mod counters;
 pub mod events;
 pub mod filter;
+mod find;
+pub(crate) mod image;
 pub mod kernel;
+mod lengths;
 pub mod locking;
 pub mod memory;
 pub mod option_table;
@@ -14,3 +17,4 @@ pub(crate) mod raw;
 mod status;
 pub mod tcp_state;
 pub mod trial;
+pub mod tuple;

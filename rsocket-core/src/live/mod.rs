@@ -21,11 +21,11 @@ use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
-use crate::attach::cause;
-use crate::attach::trust::Tuple;
 use crate::config::policy;
+use crate::conn::cause;
 use crate::conn::slot::{self, Slot, SlotId, flag};
 use crate::environment;
+use crate::host::tuple::Tuple;
 use crate::stats::{self, Stats};
 use crate::sys;
 use crate::sys::sandbox;

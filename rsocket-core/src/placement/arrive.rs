@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use super::table::{Entry, Map, Maps, Place};
-use crate::attach::detach;
+use crate::attach::broken;
 use crate::attach::link::Ends;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout::PLACES;
@@ -60,7 +60,7 @@ impl<'a> Placer<'a> {
         match self.place.with(|maps| if maps.held { all(self.s, ends, maps) } else { Ok(false) }) {
             None => Placed::NotNow,
             Some(Err(Nonsense)) => {
-                detach::break_connection(self.s, self.fd, Reason::BadPlacement);
+                broken::break_connection(self.s, self.fd, Reason::BadPlacement);
                 Placed::Broken
             }
             Some(Ok(any)) => {
@@ -79,7 +79,7 @@ impl<'a> Placer<'a> {
 /// # Errors
 /// The peer wrote a piece that is none, or beyond the end of a mapping. The place it says is not
 /// written.
-pub(super) fn all(s: &Slot, ends: &Ends, maps: &Maps) -> Result<bool, Nonsense> {
+pub(crate) fn all(s: &Slot, ends: &Ends, maps: &Maps) -> Result<bool, Nonsense> {
     // Relaxed: changed under the lock that our caller holds.
     let began = s.placement.taken.load(Ordering::Relaxed);
     let (mut taken, mut bytes, mut pieces) = (began, 0, 0);

@@ -7,7 +7,8 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use crate::attach::detach;
+use crate::attach::broken;
+use crate::attach::guard::SendGuard;
 use crate::attach::link::Ends;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::layout::PLACES;
@@ -15,16 +16,15 @@ use crate::device::shm::places::Header;
 use crate::errno::Errno;
 use crate::live::tally;
 use crate::reason::Reason;
-use crate::socket::guard::SendGuard;
-use crate::socket::vectors::Cursor;
+use crate::sys::vectors::Cursor;
 
 /// The most bytes of one piece: what was put is being placed while the rest is copied.
 const PIECE: usize = 64 * 1024;
 /// Room for which it is worth waking a writer that found none.
-pub(super) const WORTH: usize = PLACES / 4;
+pub(crate) const WORTH: usize = PLACES / 4;
 
 /// What one more piece can have; `None` when the receiver's count cannot be right.
-pub(super) fn room(s: &Slot, ends: &Ends) -> Option<usize> {
+pub(crate) fn room(s: &Slot, ends: &Ends) -> Option<usize> {
     ends.outgoing.place_room(s.placement.put.load(Ordering::Relaxed)).ok()
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn into_ring(
         let at = offset.checked_add(from.done() as u64).ok_or(Errno::INVAL)?;
         let spot = ends.outgoing.find_map(at).ok_or(Errno(libc::EFAULT))?;
         let Some(room) = room(s, ends) else {
-            detach::break_connection(s, fd, Reason::BadPlacement);
+            broken::break_connection(s, fd, Reason::BadPlacement);
             return Err(Errno::CONNRESET);
         };
         let wanted = from.left().min(spot.left as usize).min(PIECE);

@@ -26,33 +26,33 @@ use crate::sys::settle::Settle;
 
 /// What the peer calls a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) index: u32,
-    pub(super) generation: u32,
+pub(crate) struct Entry {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
 }
 
 /// Mapped memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Map {
+pub(crate) struct Map {
     /// Its address.
-    pub(super) at: usize,
-    pub(super) len: u32,
-    pub(super) offset: u64,
+    pub(crate) at: usize,
+    pub(crate) len: u32,
+    pub(crate) offset: u64,
     /// `None` for memory that the peer may not write.
-    pub(super) entry: Option<Entry>,
+    pub(crate) entry: Option<Entry>,
 }
 
 /// What a connection's owner has mapped.
 #[derive(Debug, Default)]
-pub(super) struct Maps {
-    pub(super) list: Vec<Map>,
+pub(crate) struct Maps {
+    pub(crate) list: Vec<Map>,
     /// The connection is this process's to look after.
-    pub(super) held: bool,
+    pub(crate) held: bool,
 }
 
 impl Maps {
     /// The offset at which `len` bytes at `at` are to be mapped, if they can be.
-    pub(super) fn choose(&self, at: *mut u8, len: u32, wanted: i64) -> Result<u64, Errno> {
+    pub(crate) fn choose(&self, at: *mut u8, len: u32, wanted: i64) -> Result<u64, Errno> {
         let taken = |offset: u64, end: u64| {
             self.list.iter().any(|m| offset < m.offset + u64::from(m.len) && m.offset < end)
         };
@@ -76,12 +76,12 @@ impl Maps {
     }
 
     /// The lowest index that no mapping has.
-    pub(super) fn free_index(&self) -> Option<u32> {
+    pub(crate) fn free_index(&self) -> Option<u32> {
         (0..).find(|i| self.list.iter().all(|m| m.entry.is_none_or(|e| e.index != *i)))
     }
 
     /// The peer sees this mapping no more.
-    pub(super) fn hide(&self, which: usize, ends: &Ends, generation: impl FnOnce() -> u32) {
+    pub(crate) fn hide(&self, which: usize, ends: &Ends, generation: impl FnOnce() -> u32) {
         if let Some(entry) = self.list.get(which).and_then(|m| m.entry) {
             ends.incoming.show_map(entry.index, generation(), 0, 0);
         }
@@ -93,7 +93,7 @@ impl Maps {
 ///
 /// # Errors
 /// `EFAULT`: some of it is not mapped, or not writable.
-pub(super) fn populate(at: *mut u8, len: usize) -> Result<(), Errno> {
+pub(crate) fn populate(at: *mut u8, len: usize) -> Result<(), Errno> {
     let page = rustix::param::page_size();
     let start = at.map_addr(|a| a / page * page);
     let len = (at.addr() + len).next_multiple_of(page) - start.addr();
@@ -154,14 +154,14 @@ static HIGH: AtomicUsize = AtomicUsize::new(0);
 
 impl Place {
     /// The place of a connection, if there is one in this process.
-    pub(super) fn of(id: SlotId) -> Option<&'static Self> {
+    pub(crate) fn of(id: SlotId) -> Option<&'static Self> {
         // Acquire: pairs with the release in of_or_make.
         // SAFETY: places are never freed.
         unsafe { TABLE.get(id.raw() as usize)?.load(Ordering::Acquire).as_ref() }
     }
 
     /// The place of a connection, held from now on.
-    pub(super) fn of_or_make(id: SlotId) -> &'static Self {
+    pub(crate) fn of_or_make(id: SlotId) -> &'static Self {
         let place = Self::of(id).unwrap_or_else(|| {
             let new = Box::into_raw(Box::new(Self {
                 lock: OwnedLock::new(),
@@ -190,14 +190,14 @@ impl Place {
     }
 
     /// The connection is over for this process. The caller holds the lock, by [`Self::with`].
-    pub(super) fn leave(&self, _id: SlotId) {
+    pub(crate) fn leave(&self, _id: SlotId) {
         // SAFETY: the caller's lock.
         unsafe { (*self.maps.get()).held = false };
     }
 
     /// As [`Self::with`], for a thread that would otherwise take the lock again and again, and keep
     /// the program's threads from it: it lets them go first.
-    pub(super) fn with_leisure<R>(&self, f: impl FnOnce(&mut Maps) -> R) -> Option<R> {
+    pub(crate) fn with_leisure<R>(&self, f: impl FnOnce(&mut Maps) -> R) -> Option<R> {
         // Relaxed: whoever is overlooked goes first the next time.
         while self.waiting.load(Ordering::Relaxed) > 0 {
             let limit = libc::timespec { tv_sec: 0, tv_nsec: LEISURE_NS };
@@ -207,7 +207,7 @@ impl Place {
     }
 
     /// Works on what is mapped; `None` in a signal handler that interrupted that.
-    pub(super) fn with<R>(&self, f: impl FnOnce(&mut Maps) -> R) -> Option<R> {
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Maps) -> R) -> Option<R> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let r = self.locked(f);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -222,7 +222,7 @@ impl Place {
 }
 
 /// In the child of a fork: all places are the parent's.
-pub(super) fn forked() {
+pub(crate) fn forked() {
     let high = HIGH.load(Ordering::Acquire);
     HIGH.settle(0);
     for entry in TABLE.iter().take(high) {

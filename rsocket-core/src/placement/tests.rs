@@ -4,12 +4,13 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::{ANY, Memory, closing, map, unmap};
+use super::{ANY, closing};
 use crate::attach::link::Ends;
 use crate::conn::family;
 use crate::conn::slot::{SlotId, flag};
 use crate::device::shm::places::Header;
 use crate::errno::Errno;
+use crate::iomap::{Memory, map, unmap};
 use crate::relay::port::Port;
 use crate::relay::pump_tests::program;
 use crate::socket;

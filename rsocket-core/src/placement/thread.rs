@@ -12,14 +12,13 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::arrive;
 use super::table::Place;
-use crate::attach::{detach, link};
+use crate::attach::{broken, link};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::slot::SlotId;
 use crate::device::shm::bell::{self, BellRef};
 use crate::device::shm::places::Nonsense;
 use crate::reason::Reason;
-use crate::socket::ready;
 use crate::sync::backoff;
 use crate::sync::lock::OwnedLock;
 use crate::sync::thread;
@@ -54,7 +53,7 @@ impl Watched {
 }
 
 /// The connection has a mapping: it is looked after from now on.
-pub(super) fn watch(id: SlotId) {
+pub(crate) fn watch(id: SlotId) {
     WATCHED.with(|list| {
         if !list.contains(&id) {
             list.push(id);
@@ -75,12 +74,12 @@ pub(super) fn watch(id: SlotId) {
 }
 
 /// The connection has ended. The caller holds its place's lock.
-pub(super) fn forget(id: SlotId) {
+pub(crate) fn forget(id: SlotId) {
     WATCHED.with(|list| list.retain(|other| *other != id));
 }
 
 /// In the child of a fork, which has no such thread.
-pub(super) fn forked() {
+pub(crate) fn forked() {
     WATCHED.lock.reset();
     WATCHED.with(|watched| {
         if !watched.is_empty() {
@@ -168,7 +167,7 @@ fn look(id: SlotId, bell: Option<BellRef>) -> Found {
         let here = if maps.held { link::ends(s) } else { None };
         let Some(here) = here else { return false };
         if let Some(bell) = bell
-            && !ready::enlist(&here.incoming.data_waiters(), bell.id())
+            && !here.incoming.data_waiters().enlist(bell.id())
         {
             found = Found::Crowded;
         }
@@ -179,7 +178,7 @@ fn look(id: SlotId, bell: Option<BellRef>) -> Found {
             Err(Nonsense) => {
                 maps.held = false;
                 forget(id);
-                detach::break_connection(s, family::descriptor(id), Reason::BadPlacement);
+                broken::break_connection(s, family::descriptor(id), Reason::BadPlacement);
             }
         }
         true

@@ -13,11 +13,11 @@ use rustix::net::{AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketTyp
 
 use super::service;
 use crate::address::SockAddr;
-use crate::attach::pairing;
 use crate::conn::family;
 use crate::conn::slot::SlotId;
 use crate::errno::Errno;
 use crate::host::kernel;
+use crate::pairing;
 use crate::readiness;
 use crate::socket;
 use crate::sync::signals;

@@ -25,12 +25,13 @@ use crate::conn::slot::SlotId;
 use crate::conn::slot::flag;
 use crate::datagram;
 use crate::errno::Errno;
+use crate::relay::native;
 use crate::socket;
 
 /// Whether the socket's connection is made, or to be made, over RDMA: the one place where the way
 /// is chosen, asked first by every call below. The same for all sockets of the process.
 fn over_rdma(_id: SlotId) -> bool {
-    rdma::wanted()
+    native::wanted()
 }
 
 /// Gives the socket a name.

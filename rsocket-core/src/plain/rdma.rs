@@ -7,67 +7,36 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use rustix::net::{AddressFamily, sockopt};
 
 use super::kernel;
 use crate::address::SockAddr;
-use crate::attach::{link, remote};
-use crate::config::policy;
+use crate::attach::{link, reach};
 use crate::config::sizes::Size;
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
-use crate::device::rdma;
+use crate::device::rdma::CmId;
 use crate::errno::Errno;
 use crate::relay::connection::{self, Connection, Options, Shape};
 use crate::relay::guests::{self, Guest};
 use crate::relay::table::{self, Relay};
-use crate::relay::{self, ends, loopback, service, silent};
+use crate::relay::{self, ends, loopback, news, service, serving, silent};
 use crate::socket::call::Call;
-use crate::socket::timing;
 use crate::socket::{life, wait};
 use crate::stats::{self, Counter};
 use crate::sync::stack;
 use crate::sys;
+use crate::waiting::patience::Patience;
 
 /// The smallest queue: control messages alone take four places, twice that over iWARP
 /// (`wire-protocol §5.5`).
 const MIN_QUEUE: u16 = 16;
 /// The smallest buffer, in bytes.
 const MIN_BUFFER: u32 = 4096;
-
-/// Whether connections are RDMA's from the start: where policy wants nothing else, and for rsockets
-/// wherever there is a device.
-#[must_use]
-pub fn wanted() -> bool {
-    policy::plain_rdma() || policy::are_rsockets() && policy::rdma_allowed() && device_here()
-}
-
-/// Whether this host has RDMA that this process can use. Asked once.
-fn device_here() -> bool {
-    static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
-    const UNKNOWN: u8 = 0;
-    const NO: u8 = 1;
-    const YES: u8 = 2;
-    // Relaxed: every thread would find the same.
-    match KNOWN.load(Ordering::Relaxed) {
-        UNKNOWN => {
-            let yes = match rdma::probe() {
-                Ok(_) => true,
-                Err(missing) => {
-                    crate::log_info!("{}", missing);
-                    false
-                }
-            };
-            KNOWN.store(if yes { YES } else { NO }, Ordering::Relaxed);
-            yes
-        }
-        known => known == YES,
-    }
-}
 
 fn slot(id: SlotId) -> Result<&'static Slot, Errno> {
     family::slot(id).ok_or(Errno::BADF)
@@ -104,13 +73,13 @@ pub fn bind(id: SlotId, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
         return Err(Errno(libc::EAFNOSUPPORT));
     }
     stack::on_own(|| match bind_now(s, fd, name) {
-        Err(e) if service::outdated(e) => bind_now(s, fd, name),
+        Err(e) if serving::outdated(e) => bind_now(s, fd, name),
         bound => bound,
     })
 }
 
 fn bind_now(s: &Slot, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
-    service::start()?;
+    serving::start()?;
     let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
     match Connection::bound(relay.key(), name, options(fd), shape(s)) {
         Ok(connection) => {
@@ -203,8 +172,8 @@ const INSTEAD_NS: u64 = 1_000_000_000;
 /// There is nobody either.
 pub fn connect_instead(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
     let refused = Err(Errno(libc::ECONNREFUSED));
-    remote::find_out();
-    if !remote::possible()
+    reach::find_out();
+    if !reach::possible()
         || to.ip().to_canonical().is_loopback()
         || crate::host::kernel::nonblocking(fd)
     {
@@ -242,15 +211,15 @@ fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) ->
         return Err(Errno(libc::EAFNOSUPPORT));
     }
     stack::on_own(|| match dial(id, s, fd, to) {
-        Err(e) if service::outdated(e) => dial(id, s, fd, to),
+        Err(e) if serving::outdated(e) => dial(id, s, fd, to),
         dialled => dialled,
     })?;
     if crate::host::kernel::nonblocking(fd) {
         return Err(Errno(libc::EINPROGRESS));
     }
     let mut patience = match limit {
-        Some(ns) => wait::Patience::until(s, sys::now_ns().saturating_add(ns)),
-        None => wait::Patience::new(s, libc::SO_SNDTIMEO),
+        Some(ns) => Patience::until(s, sys::now_ns().saturating_add(ns)),
+        None => Patience::new(s, libc::SO_SNDTIMEO),
     };
     reached(id, s, fd, &mut patience, limit.is_some())
 }
@@ -260,7 +229,7 @@ fn reached(
     id: SlotId,
     s: &Slot,
     fd: RawFd,
-    patience: &mut wait::Patience,
+    patience: &mut Patience,
     gives_up: bool,
 ) -> Result<(), Errno> {
     let (fd, waited) = until_answered(id, s, fd, patience);
@@ -278,7 +247,7 @@ fn until_answered(
     id: SlotId,
     s: &Slot,
     mut fd: RawFd,
-    patience: &mut wait::Patience,
+    patience: &mut Patience,
 ) -> (RawFd, Result<(), Errno>) {
     let mut waited = Ok(());
     while s.has(flag::PENDING) && waited.is_ok() {
@@ -342,7 +311,7 @@ fn disconnect(s: &Slot, fd: RawFd) {
 }
 
 /// The manager's name for the connection: that of a bound socket, or a new one.
-fn identifier(bound: Option<Connection>, relay: &Relay, fd: RawFd) -> Result<rdma::CmId, Errno> {
+fn identifier(bound: Option<Connection>, relay: &Relay, fd: RawFd) -> Result<CmId, Errno> {
     let cm = match bound {
         Some(bound) => bound.into_id()?,
         None => service::new_id(relay.key())?,
@@ -358,7 +327,7 @@ fn identifier(bound: Option<Connection>, relay: &Relay, fd: RawFd) -> Result<rdm
 
 /// Begins to connect. If that fails, the socket is as before; but a name that it had may be lost.
 fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
-    service::start()?;
+    serving::start()?;
     let bound = relay::of(s).filter(|_| s.names.first().is_some_and(|n| n.get().is_some()));
     let relay = match bound {
         Some(relay) => relay,
@@ -389,7 +358,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
     s.names.get(1).iter().for_each(|name| name.set(Some(*to)));
     s.timers.learn(fd);
     belong(s, relay);
-    let begun = service::with_news(relay, |place| match identifier(place.take(), relay, fd) {
+    let begun = news::with_news(relay, |place| match identifier(place.take(), relay, fd) {
         Ok(cm) => {
             s.sizes.queues_have(MIN_QUEUE);
             *place =
@@ -444,17 +413,11 @@ fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<S
     crate::socket::low_water(id, fd);
     s.timers.learn(fd);
     if s.timers.rules() != Rules::default() {
-        timing::tell_relay(s);
+        link::tell_relay(s);
     }
     stats::add(Counter::Connections, 1);
     let [_, peer] = names;
     Some((id, peer))
-}
-
-/// Whether what the listener gives comes from relays.
-#[must_use]
-pub fn listens(id: SlotId) -> bool {
-    family::slot(id).is_some_and(|s| s.has(flag::RELAY_LISTENS))
 }
 
 /// Takes the next connection of a listener.
@@ -524,25 +487,6 @@ pub fn names(id: SlotId) -> [Option<SocketAddr>; 2] {
     let Some(s) = family::slot(id) else { return [None; 2] };
     let [ours, theirs] = &s.names;
     [ours.get(), theirs.get().filter(|_| !s.has(flag::PENDING | flag::UNREACHED))]
-}
-
-/// The last descriptor of a socket that has a name or listens here is about to be closed.
-pub fn closing(id: SlotId, s: &Slot, fd: RawFd) {
-    if s.has(flag::RELAY_LISTENS | flag::HEARD_BESIDE) {
-        guests::unlisten(fd);
-    }
-    service::unlisten(id);
-    let pid = s.relay_pid.load(Ordering::Relaxed);
-    if s.has(flag::RELAYED) || pid == 0 || pid != sys::pid() {
-        return;
-    }
-    if let Some(relay) = relay::of(s) {
-        let gone = relay.with(Option::take).flatten();
-        relay.give_back();
-        if let Some(connection) = gone {
-            connection.drop_all();
-        }
-    }
 }
 
 #[cfg(test)]

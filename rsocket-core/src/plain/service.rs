@@ -9,15 +9,15 @@ use core::time::Duration;
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
-use crate::{socket, sys};
+use crate::socket::soon;
+use crate::sys;
+use crate::sys::background::start;
 
 /// The process whose thread runs; 0 before there is one. A child inherits the number and not the
 /// thread.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 /// Counts the connections that were begun; the thread sleeps on it.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
-
-const STACK: usize = 128 * 1024;
 
 /// A connection was begun: sees to it that the thread runs and looks.
 pub(super) fn wanted() {
@@ -33,34 +33,10 @@ pub(super) fn wanted() {
     }
 }
 
-/// Starts a thread with all signals blocked: they are the program's.
-pub(crate) fn start(name: &str, run: fn()) -> bool {
-    // SAFETY: both sets are locals, for which zeroes are a value; the old mask is put back below.
-    let before = unsafe {
-        let (mut all, mut before) = (core::mem::zeroed::<libc::sigset_t>(), core::mem::zeroed());
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        before
-    };
-    sys::own_thread(true);
-    let body = move || {
-        run();
-        sys::own_thread(false);
-    };
-    let started =
-        std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(body).is_ok();
-    if !started {
-        sys::own_thread(false);
-    }
-    // SAFETY: the mask that was there.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut()) };
-    started
-}
-
-fn run() {
+pub(crate) fn run() {
     loop {
         let seen = BEGUN.load(Ordering::Acquire);
-        let next = socket::attaching().map(timespec);
+        let next = soon::attaching().map(timespec);
         let _ = futex::wait(&BEGUN, futex::Flags::PRIVATE, seen, next.as_ref());
     }
 }

@@ -14,12 +14,14 @@ use std::os::fd::RawFd;
 
 pub use crate::conn::slot::SlotId;
 pub use crate::host::events::Events;
-pub use crate::socket::{Look, Meant, Progress};
+pub use crate::socket::Meant;
 
 use crate::config::policy;
 use crate::conn::family;
+pub use crate::conn::look::Look;
+pub use crate::conn::progress::Progress;
 use crate::device::shm::bell::{self, BellRef};
-use crate::socket;
+use crate::socket::{self, soon};
 
 /// A bell as this layer sees it: what to poll, and by which number others ring it.
 pub trait Bell: Copy + Send + Sync + 'static {
@@ -233,7 +235,7 @@ impl Source for Sockets {
         socket::waited(slot);
     }
     fn attaching(&self) -> Option<Duration> {
-        socket::attaching()
+        soon::attaching()
     }
     fn consumes(&self, slot: SlotId) -> bool {
         crate::datagram::is(slot)

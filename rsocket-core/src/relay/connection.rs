@@ -9,30 +9,27 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::beside::{Open, Request};
-use super::ends;
 use super::guests;
 use super::loopback::{self, DoorWay};
-use super::migrate;
 use super::port::Port;
 use super::pump::{PeerEnd, Pump};
-use super::service;
+use super::request::{Open, Request};
 use super::watch::Watch;
+use super::{ends, service};
 use crate::attach::arenas::{self, Claim};
 use crate::attach::link;
 use crate::attach::remote;
 use crate::attach::witness::Proof;
-use crate::conn::family;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
+use crate::conn::{family, invitation};
 use crate::device::QueuePair;
 use crate::device::rdma::{CmId, RdmaPair};
 use crate::device::shm::channel;
 use crate::errno::Errno;
-use crate::fork_safe;
 use crate::proto::stream::StreamParams;
-use crate::socket::pending;
 use crate::sync::stack;
 use crate::sys;
 use crate::wire::private_data::PrivateData;
@@ -225,7 +222,7 @@ impl Connection {
     pub fn outlives_its_socket(&mut self) -> bool {
         let Some(at) = self.local_address() else { return false };
         let stays =
-            matches!(self.stage, Stage::Listening { .. }) && fork_safe::any_accepted_at(&at);
+            matches!(self.stage, Stage::Listening { .. }) && invitation::any_accepted_at(&at);
         if stays {
             self.stage = Stage::Listening { to: Door::Migrants };
         }
@@ -290,7 +287,7 @@ impl Connection {
             stack::on_own(|| self.admit());
         }
         if matches!(self.stage, Stage::Listening { to: Door::Migrants })
-            && !self.local_address().is_some_and(|at| fork_safe::any_accepted_at(&at))
+            && !self.local_address().is_some_and(|at| invitation::any_accepted_at(&at))
         {
             self.be_over();
         }
@@ -335,7 +332,7 @@ impl Connection {
         self.run();
     }
 
-    /// Whom to tell, with no lock held, that something changed: see [`news`].
+    /// Whom to tell, with no lock held, that something changed: see [`super::news`].
     pub fn take_news(&mut self) -> Option<SlotId> {
         self.news.take()
     }
@@ -356,9 +353,9 @@ impl Connection {
             }
             Stage::Over => None,
             Stage::Listening { to: Door::Migrants } => {
-                Some(sys::now_ns().saturating_add(migrate::LINGER_LOOK_NS))
+                Some(sys::now_ns().saturating_add(LINGER_LOOK_NS))
             }
-            Stage::Inviting { .. } => Some(sys::now_ns().saturating_add(migrate::LOOK_NS)),
+            Stage::Inviting { .. } => Some(sys::now_ns().saturating_add(LOOK_NS)),
             _ => self.courtship.as_ref().map(|c| c.until).or(self.deadline),
         }
     }
@@ -477,8 +474,8 @@ impl Connection {
     pub fn enlist(&mut self, bell: u64) {
         if let Stage::Running { pump } = &mut self.stage {
             let ends = pump.port().ends();
-            crate::socket::ready::enlist(&ends.incoming.data_waiters(), bell);
-            crate::socket::ready::enlist(&ends.outgoing.room_waiters(), bell);
+            let _ = ends.incoming.data_waiters().enlist(bell);
+            let _ = ends.outgoing.room_waiters().enlist(bell);
         }
     }
 
@@ -586,13 +583,10 @@ pub(crate) fn leave_window(s: &Slot) {
     s.set_send_mode(SendMode::Kernel);
 }
 
-/// Something changed that is not in the window: whoever waits looks again.
-pub(super) fn news(id: SlotId) {
-    let Some(s) = family::slot(id) else { return };
-    s.next_epoch();
-    crate::conn::listeners::mode_changed(id);
-    if let Some(ends) = link::ends(s) {
-        // As the other side would: the program's own sleepers.
-        ends.wake_own();
-    }
-}
+/// How soon a relay looks again whether anybody has come, in nanoseconds: the door says so earlier,
+/// but not who it is.
+pub(super) const LOOK_NS: u64 = 5_000_000;
+
+/// How soon a listener that outlives its socket looks again whether anybody may still come, in
+/// nanoseconds.
+pub(super) const LINGER_LOOK_NS: u64 = 200_000_000;

@@ -12,7 +12,7 @@ use crate::errno::Errno;
 use crate::proto::Violation;
 use crate::proto::control::Mode;
 use crate::proto::stream::{Payload, Post};
-use crate::socket::vectors::Cursor;
+use crate::sys::vectors::Cursor;
 use crate::wire::sge::Sge;
 use crate::wire::word::Word;
 

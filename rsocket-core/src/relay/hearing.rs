@@ -14,15 +14,13 @@
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
-use super::connection::Connection;
-use super::service;
 use super::table::Relay;
+use super::{connection::Connection, news, service};
 use crate::attach::link::{self, Ends};
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell;
 use crate::device::shm::park::MARK_READY;
-use crate::socket::ready;
 
 /// A thread's sleep in which it hears of the device's news.
 #[derive(Clone, Copy)]
@@ -51,7 +49,7 @@ impl Hearing {
     /// hear.
     #[must_use]
     pub fn begin(id: SlotId, s: &Slot) -> Option<Self> {
-        if !s.has(flag::RELAYED) || !ready::settled(s) || family::shared(id) {
+        if !s.has(flag::RELAYED) || !s.is_settled() || family::shared(id) {
             return None;
         }
         let relay = super::of(s)?;
@@ -117,7 +115,7 @@ impl Hearing {
     /// look with which the thread goes on.
     pub fn heard(&self, s: &Slot, now: bool) {
         let ends = link::ends(s);
-        let alive = service::with_news(self.relay, |slot| {
+        let alive = news::with_news(self.relay, |slot| {
             let c = slot.as_mut().filter(|_| self.relay.key() == self.key)?;
             c.take_event();
             self.relay.armed.store(0, Ordering::Relaxed);
@@ -176,7 +174,7 @@ fn needed(c: &Connection) -> bool {
     c.backlog()
         || c.asks()
         || s.has(flag::PENDING | flag::UNDECIDED)
-        || !ready::settled(s)
+        || !s.is_settled()
         || link::ends(s).is_none_or(|ends| others(&ends, 0))
         || family::shared(id)
 }

@@ -9,12 +9,13 @@ use core::sync::atomic::Ordering;
 
 use super::connection::{Connection, Stage};
 use super::watch::Step;
-use crate::attach::trust::{self, Tuple};
+use crate::attach::trust;
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId};
 use crate::conn::timers::Rules;
 use crate::device::QueuePair;
 use crate::errno::Errno;
+use crate::host::tuple::Tuple;
 use crate::proto::control::Mode;
 use crate::sys;
 

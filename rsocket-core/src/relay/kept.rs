@@ -33,18 +33,11 @@ pub(super) fn may_stay(relay: &Relay, c: &Connection) -> bool {
     })
 }
 
-/// Whether bytes may have stayed. Whoever could lose them by a stale answer has a fence before it,
-/// or has seen what the call did that left them. Acquire: pairs with the release in [`none`].
-#[inline]
-pub(super) fn any(relay: &Relay) -> bool {
-    relay.keeps.load(Ordering::Acquire) != 0
-}
-
 /// None has stayed: all were taken, or the relay has run. The caller has the relay's lock. Release:
 /// whoever finds no mark, and the lock taken, finds in the window what has gone there.
 #[inline]
 pub(super) fn none(relay: &Relay) {
-    if any(relay) {
+    if relay.keeps_any() {
         relay.keeps.store(0, Ordering::Release);
     }
 }
@@ -65,7 +58,7 @@ pub fn out_of(s: &Slot) {
 }
 
 fn out_of_relay(relay: &Relay) {
-    if any(relay) {
+    if relay.keeps_any() {
         let ran = relay.with(|slot| slot.as_mut().map(|c| super::run(relay, c)));
         if ran.flatten() == Some(false) {
             super::service::nudge();

@@ -10,10 +10,9 @@ use super::connection::{self, Connection};
 use super::pump_tests::tied;
 use super::table::{self, Relay};
 use super::{arm, hearing, kept};
-use crate::attach::link;
+use crate::attach::{link, waiters};
 use crate::conn::family;
 use crate::conn::slot::Slot;
-use crate::socket::ready;
 
 /// A place with a connection that has a name only.
 fn placed() -> &'static Relay {
@@ -106,9 +105,9 @@ fn nothing_stays_where_anybody_waits() {
     });
     assert!(stays());
     let ends = link::ends(s).unwrap();
-    assert!(ready::enlist(&ends.incoming.data_waiters(), 7));
+    assert!(ends.incoming.data_waiters().enlist(7));
     assert!(hearing::others(&ends, 0) && !stays());
-    ready::disarm(s, 7);
+    waiters::disarm(s, 7);
     assert!(stays());
     // A process beyond the table.
     s.holders.add(usize::MAX);

@@ -4,86 +4,36 @@
 //! It is made by RDMA's own manager, as upstream makes it, and then stands until a holder of the
 //! TCP connection brings the program's socket to its door; from then on it is a relay like any
 //! other. The holder may be another process of the family than this one, which is the one that
-//! listens. Must not know what decides that a connection migrates. Entry points: [`dial`],
+//! listens. Must not know what decides that a connection migrates. Entry points:
 //! [`awaited`], [`answer`], [`Connection::invite`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 
-use super::connection::{self, Connection, Granted, Stage, To};
 use super::loopback::DoorWay;
 use super::pump::Pump;
-use super::{beside, ends};
-use super::{service, table};
+use super::{
+    connection::{Connection, Granted, Stage, To},
+    setup,
+};
+use super::{ends, news, service, table};
 use crate::attach::link;
 use crate::conn::family;
+use crate::conn::invitation::{self, Invitation};
 use crate::conn::slot::{Name, Slot, SlotId};
 use crate::device::rdma::{CmId, RdmaPair};
 use crate::errno::Errno;
-use crate::fork_safe::{self, Invitation};
 use crate::stats::{self, Counter};
-use crate::sync::stack;
 use crate::sys;
 
 /// How long it may take to be established, and then to be wanted, in nanoseconds.
 const PATIENCE_NS: u64 = 10_000_000_000;
-/// How soon a relay looks again whether anybody has come, in nanoseconds: the door says so earlier,
-/// but not who it is.
-pub(super) const LOOK_NS: u64 = 5_000_000;
-
-/// How soon a listener that outlives its socket looks again whether anybody may still come, in
-/// nanoseconds.
-pub(super) const LINGER_LOOK_NS: u64 = 200_000_000;
-
-fn unmapped(a: SocketAddr) -> SocketAddr {
-    SocketAddr::new(a.ip().to_canonical(), a.port())
-}
-
-/// Begins to connect to the peer of a TCP connection, at the same address and port. What becomes of
-/// it the slot is told.
-///
-/// # Errors
-/// There is no RDMA here after all, no memory, or no place.
-pub fn dial(id: SlotId, s: &Slot) -> Result<(), Errno> {
-    stack::on_own(|| dial_now(id, s))
-}
-
-fn dial_now(id: SlotId, s: &Slot) -> Result<(), Errno> {
-    let theirs = s.names.get(1).and_then(Name::get).ok_or(Errno::NOTCONN)?;
-    service::start()?;
-    let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
-    let made = connection::window().and_then(|(claim, port)| match service::new_id(relay.key()) {
-        Ok(cm) => Ok((cm, claim, port)),
-        Err(e) => {
-            port.close();
-            Err(e)
-        }
-    });
-    let (cm, claim, port) = match made {
-        Ok(made) => made,
-        Err(e) => {
-            relay.give_back();
-            return Err(e);
-        }
-    };
-    let stage = Stage::Resolving { tries: 0, to: unmapped(theirs) };
-    let mut new = Connection::new(relay.key(), cm, stage, beside::shape(s));
-    new.take_the_place_of(id, s);
-    new.claim = (claim.record, claim.window);
-    new.port = Some(port);
-    relay.with(|place| *place = Some(new));
-    // The service thread begins: should it fail at once, the connection is told, whose lock our
-    // caller holds.
-    service::nudge();
-    Ok(())
-}
 
 /// The connection of this family's that has greeted whoever asks here, if there is one. It is this
 /// request's now.
 pub(super) fn awaited(request: &CmId) -> Option<SlotId> {
     let (ours, theirs) = (request.local_address()?, request.peer_address()?);
-    fork_safe::expected(&ours, &theirs.ip())
+    invitation::expected(&ours, &theirs.ip())
 }
 
 /// Grants the request of a peer that was greeted. If that cannot be, it is rejected, and the
@@ -102,8 +52,8 @@ pub(super) fn answer(slot: SlotId, id: CmId, request: &[u8]) {
             "fork mode: a peer that was greeted could not be granted RDMA: errno {}",
             e.0
         );
-        fork_safe::failed(s);
-        connection::news(slot);
+        invitation::failed(s);
+        news::news(slot);
     }
 }
 
@@ -113,7 +63,7 @@ fn grant(
     request: &[u8],
     (slot, s): (SlotId, &Slot),
 ) -> Result<Connection, Errno> {
-    let shape = beside::shape(s);
+    let shape = setup::shape(s);
     let Granted { pump, own, claim } = Connection::prepare_answer(&id, request, shape)
         .inspect_err(|_| {
             let _ = id.reject(&[]);
@@ -130,7 +80,7 @@ fn grant(
 }
 
 impl Connection {
-    fn take_the_place_of(&mut self, id: SlotId, s: &Slot) {
+    pub(super) fn take_the_place_of(&mut self, id: SlotId, s: &Slot) {
         self.slot = Some((id, s.generation.load(Ordering::Acquire)));
         self.migrant = true;
         self.deadline = Some(sys::now_ns().saturating_add(PATIENCE_NS));
@@ -147,7 +97,7 @@ impl Connection {
         service::watch(&service::Watch::door(self.key, door.fd()));
         self.deadline = Some(sys::now_ns().saturating_add(PATIENCE_NS));
         let kept = link::keep(self.claim);
-        let wanted = self.program().filter(|(_, s)| kept && fork_safe::stands(s, &invitation));
+        let wanted = self.program().filter(|(_, s)| kept && invitation::stands(s, &invitation));
         let stage = Stage::Inviting { pump, door };
         match wanted {
             Some((id, _)) => {
@@ -162,8 +112,8 @@ impl Connection {
     /// window as it is.
     pub(super) fn withdraw(&self) {
         let program = self.program().map(|(_, s)| s);
-        program.iter().for_each(|s| fork_safe::failed(s));
-        if !program.is_some_and(fork_safe::is_wanted) {
+        program.iter().for_each(|s| invitation::failed(s));
+        if !program.is_some_and(invitation::is_wanted) {
             link::nobody_comes(self.claim);
         }
     }
@@ -173,13 +123,14 @@ impl Connection {
         if !matches!(self.stage, Stage::Inviting { .. }) {
             return;
         }
-        let Some((_, s)) = self.program().filter(|(_, s)| fork_safe::is_wanted(s)) else {
+        let Some((_, s)) = self.program().filter(|(_, s)| invitation::is_wanted(s)) else {
             let stage = core::mem::replace(&mut self.stage, Stage::Over);
             self.stage = self.unreached(stage, Errno::CONNRESET);
             return;
         };
         let Stage::Inviting { door, .. } = &mut self.stage else { return };
-        let Some(end) = door.let_in(fork_safe::tied(s)).and_then(|end| ends::made(|| Ok(end)).ok())
+        let Some(end) =
+            door.let_in(invitation::tied(s)).and_then(|end| ends::made(|| Ok(end)).ok())
         else {
             return;
         };

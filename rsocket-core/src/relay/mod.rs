@@ -22,6 +22,7 @@ use crate::sys;
 mod answers;
 pub mod beside;
 pub mod connection;
+pub mod dial;
 pub mod ends;
 pub mod guests;
 pub mod hearing;
@@ -29,18 +30,26 @@ mod heartbeat;
 pub mod interfaces;
 pub mod kept;
 pub mod loopback;
+pub mod mappings;
+pub mod meeting;
 pub mod migrate;
+pub mod native;
+pub mod news;
 pub mod notes;
 pub mod opening;
+pub mod outgoing;
 pub mod placement;
 pub mod port;
 pub mod pump;
+pub mod request;
 pub mod service;
+pub mod serving;
 mod setup;
 pub mod silent;
 pub mod straight;
 pub mod table;
 mod telling;
+pub mod told;
 mod under;
 pub mod watch;
 
@@ -163,12 +172,12 @@ pub fn arm(s: &Slot) -> bool {
     // reads the time and the bells: either we see that it is gone, or he sees that nobody polls and
     // that our bell is there, and arms. And with the one in kept::may_stay().
     fence(Ordering::SeqCst);
-    if relay.armed.load(Ordering::Relaxed) != 0 && !kept::any(relay) {
+    if relay.armed.load(Ordering::Relaxed) != 0 && !relay.keeps_any() {
         return false;
     }
     let ran = relay.with(|slot| {
         let armed = relay.armed.swap(1, Ordering::Relaxed) != 0;
-        let c = slot.as_mut().filter(|_| !armed || kept::any(relay))?;
+        let c = slot.as_mut().filter(|_| !armed || relay.keeps_any())?;
         if !armed {
             c.arm();
         }
@@ -309,7 +318,7 @@ pub fn fork_prepare() {
 /// In the child of a fork: all relays are the parent's.
 pub fn forked() {
     ends::fork_child();
-    service::forked();
+    serving::forked();
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::connection;
 use super::pump::{PeerEnd, Pump, prepare};
 use super::pump_tests::byte;
+use super::{connection, meeting};
 use crate::attach::{link, marks, remote};
 use crate::conn::family;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
@@ -19,6 +19,7 @@ use crate::conn::slot::{Slot, flag};
 use crate::device::QueuePair;
 use crate::device::sim::{self, SimPair, Weather, World};
 use crate::errno::Errno;
+use crate::handover::back;
 use crate::host::events::Events;
 use crate::readiness::epoll;
 use crate::reason::Reason;
@@ -46,7 +47,7 @@ impl Host {
 
     /// The two have met: it has its side of the window.
     fn meet(&self) {
-        assert!(remote::met(self.id, self.slot(), NO_RELAY, self.claim.0, self.claim.1));
+        assert!(meeting::met(self.id, self.slot(), NO_RELAY, self.claim.0, self.claim.1));
     }
 
     fn send(&self, bytes: &[u8]) {
@@ -337,7 +338,7 @@ fn who_takes_nothing_more_tells_a_sender_that_has_left_tcp() {
         b.send(b"by the device");
         settle(&world, &mut a, &mut b);
         if back {
-            socket::refuse(a.id, a.raw(), Reason::OddUse);
+            back::refuse(a.id, a.raw(), Reason::OddUse);
             settle(&world, &mut a, &mut b);
         }
         a.shut_both();
@@ -373,7 +374,7 @@ fn fin_is_believed_while_no_acknowledgement_was_given() {
 fn a_sender_that_goes_back_says_so_before_its_fin_is_believed() {
     // It never left TCP, and never will.
     let (world, mut a, mut b) = hosts();
-    socket::refuse(a.id, a.raw(), Reason::OddUse);
+    back::refuse(a.id, a.raw(), Reason::OddUse);
     a.send(b"by TCP");
     assert_eq!(a.slot().send_mode(), SendMode::Returned);
     a.close();
@@ -386,7 +387,7 @@ fn a_sender_that_goes_back_says_so_before_its_fin_is_believed() {
     // It left TCP, and went back.
     let (world, mut a, mut b) = hosts();
     a.send(b"by the device");
-    socket::refuse(a.id, a.raw(), Reason::OddUse);
+    back::refuse(a.id, a.raw(), Reason::OddUse);
     a.close();
     b.await_fin();
     assert_eq!((b.receive(), b.polled()), (Err(Errno::AGAIN), Events::empty()));
@@ -400,7 +401,7 @@ fn what_follows_a_way_back_is_not_cut_short_by_the_farewell() {
     let (world, mut a, mut b) = hosts();
     a.send(b"by the device, ");
     settle(&world, &mut a, &mut b);
-    socket::refuse(a.id, a.raw(), Reason::OddUse);
+    back::refuse(a.id, a.raw(), Reason::OddUse);
     a.send(b"by TCP");
     a.close();
     b.await_fin();

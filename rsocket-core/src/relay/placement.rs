@@ -12,19 +12,18 @@
 //! the program's calls; [`Pump`]'s own for the rest.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use std::collections::VecDeque;
-
+use super::mappings::{Ours, Theirs};
 use super::notes::Note;
 use super::port::Broken;
+use super::pump;
 use super::pump::Pump;
-use super::{pump, service};
+use super::service;
 use crate::conn::slot::Slot;
 use crate::device::shm::copy;
-use crate::device::shm::layout::{MAPS, PLACES};
+use crate::device::shm::layout::PLACES;
 use crate::device::{MemoryError, PostError, QueuePair};
 use crate::errno::Errno;
 use crate::proto::iomap::MapPost;
-use crate::proto::stream::{Stream, StreamParams};
 use crate::sys;
 use crate::wire::iomap::Iomap;
 use crate::wire::sge::{Endian, Sge};
@@ -51,70 +50,6 @@ impl From<Refused> for Errno {
             Refused::Full | Refused::Memory(MemoryError::Exhausted) => Self::NOMEM,
             Refused::Memory(MemoryError::Range) => Self(libc::EFAULT),
         }
-    }
-}
-
-/// A mapping of ours, by its number at the peer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Ours {
-    #[default]
-    Free,
-    /// Registered by that name, mapped at that offset.
-    Mapped(Iomap),
-    /// Taken back; still registered by that name until the peer answers.
-    Leaving(Sge),
-    /// Not registered any more; the peer has not answered.
-    Gone,
-}
-
-/// A mapping of the peer's.
-#[derive(Clone, Copy, Debug, Default)]
-struct Theirs {
-    /// Where the peer's device finds it; no bytes for none.
-    target: Sge,
-    /// What the program calls it.
-    generation: u32,
-}
-
-/// What a relay knows of mappings.
-#[derive(Debug)]
-pub(super) struct Placements {
-    ours: Vec<Ours>,
-    theirs: Vec<Theirs>,
-    /// Our iomap table.
-    table: u64,
-    generation: u32,
-    /// Mappings that the peer was not told of yet.
-    untold: VecDeque<u16>,
-    /// Mappings of which it was not told yet that they are no more.
-    leaving: VecDeque<u16>,
-    /// It was told of one, and has not answered. One at a time: the words cost no credit, and where
-    /// there is no way to say "not yet" (iWARP) the peer's spare receives must hold all such words.
-    asked: bool,
-    /// Mappings of the peer's of which it is to be told that they are forgotten; each at most once.
-    answers: VecDeque<u16>,
-}
-
-impl Placements {
-    pub(super) fn new(params: &StreamParams, stream: &Stream) -> Self {
-        let theirs = usize::from(params.iomaps).min(MAPS);
-        let ours = usize::from(stream.peer_iomaps()).min(MAPS);
-        Self {
-            ours: vec![Ours::Free; ours],
-            theirs: vec![Theirs::default(); theirs],
-            table: params.table.addr + u64::from(params.table.len) * Sge::SIZE as u64,
-            generation: 0,
-            untold: VecDeque::new(),
-            leaving: VecDeque::new(),
-            asked: false,
-            answers: VecDeque::new(),
-        }
-    }
-
-    /// Whether there may be anything for [`Pump::unmappings`].
-    #[inline]
-    pub(super) fn owes_control(&self) -> bool {
-        !self.leaving.is_empty() || !self.answers.is_empty()
     }
 }
 

@@ -11,7 +11,7 @@ use super::pump_tests::{End, IOMAPS, ends, ends_with, settle};
 use crate::device::QueuePair;
 use crate::device::sim::Weather;
 use crate::errno::Errno;
-use crate::placement;
+use crate::iomap;
 use crate::proto::control::Mode;
 use crate::wire::sge::Sge;
 
@@ -24,7 +24,7 @@ fn weather(mode: Mode) -> Weather {
 impl End {
     fn place(&self, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
         let v = [libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }];
-        placement::write(self.id, self.fd.as_raw_fd(), &v, offset as i64, libc::MSG_DONTWAIT)
+        iomap::write(self.id, self.fd.as_raw_fd(), &v, offset as i64, libc::MSG_DONTWAIT)
     }
 
     /// Maps words that only this test looks at.

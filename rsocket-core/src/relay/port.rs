@@ -9,6 +9,7 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
+use super::outgoing::Outgoing;
 use super::under::Under;
 use crate::attach::arenas::Claim;
 use crate::attach::link::{self, Ends};
@@ -47,23 +48,6 @@ pub struct Piece {
     pub at: *const u8,
     /// How many bytes it has, at least one.
     pub len: u32,
-}
-
-/// What the program has put in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outgoing {
-    /// Bytes of one message: `len` at `at`, readable until [`Port::consumed`] says that they were
-    /// taken.
-    Bytes {
-        /// Where.
-        at: *const u8,
-        /// How many, at least one.
-        len: u32,
-    },
-    /// Nothing now.
-    Nothing,
-    /// Nothing any more: the program shut its sending side.
-    End,
 }
 
 impl Port {

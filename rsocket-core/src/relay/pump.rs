@@ -11,11 +11,12 @@
 
 mod ending;
 
+use super::mappings::Placements;
 use super::notes::Reader;
 use super::opening::Opening;
-use super::placement::Placements;
-use super::port::{Broken, Outgoing, Port};
-use super::telling::Beside;
+use super::outgoing::Outgoing;
+use super::port::{Broken, Port};
+use super::told::Beside;
 use super::watch::Seen;
 use crate::attach::marks;
 use crate::device::shm::copy;

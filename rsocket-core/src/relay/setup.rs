@@ -18,19 +18,17 @@ use super::guests::{self, Guest};
 use super::loopback::Near;
 use super::port::Port;
 use super::pump::{self, Pump};
-use super::service;
-use super::silent;
 use super::watch::Watch;
-use super::{beside, ends};
+use super::{ends, meeting, request, service, silent};
 use crate::address::SockAddr;
 use crate::attach::arenas::Claim;
 use crate::attach::remote;
 use crate::attach::witness::Proof;
-use crate::conn::family;
+use crate::config::sizes::Size;
 use crate::conn::slot::{Name, Slot, SlotId, flag};
+use crate::conn::{family, invitation};
 use crate::device::rdma::{CmId, Event, Kind, PairParams, RdmaPair};
 use crate::errno::Errno;
-use crate::fork_safe;
 use crate::proto::control::Mode;
 use crate::proto::stream::StreamParams;
 use crate::reason::Reason;
@@ -205,7 +203,7 @@ impl Connection {
             Ok(Granted { pump, own, claim }) => {
                 let pump = Box::new(pump.beside_tcp());
                 let granted =
-                    id.set_key(key).and_then(|()| id.accept(&beside::answer(&own, &proof)));
+                    id.set_key(key).and_then(|()| id.accept(&request::answer(&own, &proof)));
                 if let Err(e) = granted {
                     Pump::close(*pump);
                     return Err(e.into());
@@ -343,7 +341,7 @@ impl Connection {
     fn established(&mut self, dialled: Dialled, private: &[u8]) -> Stage {
         let Dialled { pair, params, port } = dialled;
         if let Some(courtship) = &self.courtship
-            && !beside::is_answer(private, &courtship.expected)
+            && !request::is_answer(private, &courtship.expected)
         {
             // A stranger at that port, or upstream's library.
             port.close();
@@ -395,7 +393,7 @@ impl Connection {
 
     /// Both ends have met beside their TCP connection.
     fn meet(&mut self, pump: Box<Pump<RdmaPair>>) -> Stage {
-        let met = |id, s| remote::met(id, s, self.key as u32, self.claim.0, self.claim.1);
+        let met = |id, s| meeting::met(id, s, self.key as u32, self.claim.0, self.claim.1);
         let found = self.program().filter(|(id, s)| met(*id, s));
         self.learn(false);
         self.courtship = None;
@@ -420,7 +418,7 @@ impl Connection {
     /// time.
     fn may_ask_at(&self, refusal: &[u8]) -> Option<u16> {
         self.courtship.as_ref().filter(|c| !c.redirected)?;
-        beside::ask_there(refusal)
+        request::ask_there(refusal)
     }
 
     /// Asks at another port of the same host: the connection is a relative's of whoever answered.
@@ -503,7 +501,7 @@ impl Connection {
         }
         if self.migrant {
             if let Some((id, s)) = self.program() {
-                fork_safe::failed(s);
+                invitation::failed(s);
                 self.news = Some(id);
             }
             return Stage::Over;
@@ -552,3 +550,18 @@ fn make_pair(id: &CmId, shape: Shape) -> Result<(RdmaPair, StreamParams), Errno>
         .ok_or(Errno(libc::ENOMEM))?;
     Ok((pair, params))
 }
+
+pub(super) fn shape(s: &Slot) -> Shape {
+    Shape {
+        send_queue: 384,
+        receive_queue: 384,
+        inline: s.sizes.get(Size::Inline),
+        send_buffer: s.sizes.get(Size::SendBuffer).max(BUFFER),
+        receive_buffer: s.sizes.get(Size::ReceiveBuffer).max(BUFFER) & !1,
+        iomaps: 0,
+    }
+}
+
+/// Bytes of each buffer where nobody asked for more: between two of ours there is no need to be
+/// frugal.
+pub(super) const BUFFER: u32 = 256 * 1024;

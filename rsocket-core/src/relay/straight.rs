@@ -31,9 +31,9 @@ use crate::device::shm::copy;
 use crate::device::{PostError, QueuePair};
 use crate::proto::ramp::Ramp;
 use crate::proto::stream::Readable;
-use crate::socket::vectors::Cursor;
 use crate::stats::{self, Counter};
 use crate::sync::thread;
+use crate::sys::vectors::Cursor;
 
 /// Posts that nothing was heard of, after which a thread that sends looks at the device: one that
 /// never receives would not hear of its peer's end otherwise, nor have the room back.

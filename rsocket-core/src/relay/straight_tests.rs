@@ -10,8 +10,8 @@ use crate::conn::family;
 use crate::device::sim::Weather;
 use crate::errno::Errno;
 use crate::proto::control::Mode;
-use crate::socket::ready;
-use crate::socket::vectors::Cursor;
+use crate::socket::hints;
+use crate::sys::vectors::Cursor;
 
 fn vector(bytes: &mut [u8]) -> [libc::iovec; 1] {
     [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }]
@@ -31,7 +31,7 @@ fn send_straight(end: &mut End, bytes: &mut [u8], whole: bool) -> usize {
 /// comes first. What it leaves may stay in the device's memory, or goes into the window.
 fn receive_straight(end: &mut End, most: usize, may_stay: bool) -> Option<Vec<u8>> {
     let s = family::slot(end.id).unwrap();
-    if ready::data_waiting(s, &link::ends(s).unwrap()) {
+    if hints::data_waiting(s, &link::ends(s).unwrap()) {
         return None;
     }
     let mut bytes = vec![0; most];

@@ -11,7 +11,6 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::answers::Answers;
 use super::connection::Connection;
-use super::kept;
 use crate::sync::lock::{Holding, OwnedLock};
 use crate::sys;
 use crate::sys::settle::Settle;
@@ -139,6 +138,14 @@ pub fn forked() {
 }
 
 impl Relay {
+    /// Whether bytes of the program's may have stayed in the device's memory ([`super::kept`]).
+    /// Whoever could lose them by a stale answer has a fence before it, or has seen what the call
+    /// did that left them. Acquire: pairs with the release in `kept::none`.
+    #[inline]
+    pub(super) fn keeps_any(&self) -> bool {
+        self.keeps.load(Ordering::Acquire) != 0
+    }
+
     /// What names this connection and no later one in this place.
     pub fn key(&self) -> u64 {
         u64::from(self.generation.load(Ordering::Acquire)) << 32 | u64::from(self.index)
@@ -160,7 +167,7 @@ impl Relay {
     /// whoever finds none says that there are none.
     #[inline]
     pub fn in_turn<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
-        let held = if kept::any(self) { self.lock.hold() } else { self.lock.try_hold() };
+        let held = if self.keeps_any() { self.lock.hold() } else { self.lock.try_hold() };
         Some(self.inside(held?, f))
     }
 

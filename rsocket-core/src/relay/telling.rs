@@ -6,27 +6,11 @@
 //! travel. Entry points: [`Pump::heard`], [`Pump::notes`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use std::collections::VecDeque;
-
 use super::notes::{Note, Read};
 use super::pump::Pump;
 use crate::attach::marks;
 use crate::device::{PostError, QueuePair};
 use crate::wire::word::Word;
-
-/// What was told and heard of the marks.
-#[derive(Debug, Default)]
-pub(super) struct Beside {
-    /// Words that wait for a slot.
-    unsaid: VecDeque<Word>,
-    acknowledged: bool,
-    cut: bool,
-    ended: bool,
-    /// The peer's direction ends behind so many bytes, and has not got there yet.
-    end: Option<u64>,
-    /// The peer's direction ends, or has ended, so: its stream goes on by TCP.
-    pub(super) returned: bool,
-}
 
 impl<Q: QueuePair> Pump<Q> {
     /// A word of the peer's relay; false when it is the protocol's.

@@ -11,9 +11,10 @@
 
 use std::os::fd::RawFd;
 
-use super::port::{Broken, Outgoing};
-use crate::attach::{detach, marks};
-use crate::device::shm::channel::{Beyond, SendState};
+use super::outgoing::Outgoing;
+use crate::attach::marks;
+use crate::device::shm::channel::Broken;
+use crate::device::shm::channel::{Beyond, SendState, banks};
 use crate::device::shm::direction::Direction;
 use crate::errno::Errno;
 use crate::host::kernel;
@@ -147,7 +148,7 @@ impl Under {
             return Err(Broken);
         }
         while at < state.total() {
-            let (offset, len) = detach::locate(state, outgoing, at, Beyond::Relay).ok_or(Broken)?;
+            let (offset, len) = banks::locate(state, outgoing, at, Beyond::Relay).ok_or(Broken)?;
             let from = outgoing.payload(offset, len as usize).ok_or(Broken)?;
             // SAFETY: the direction has that many bytes there. Its other side may write there
             // meanwhile: it only spoils what it reads.

@@ -15,6 +15,7 @@ use crate::attach::marks;
 use crate::conn::family;
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::device::sim::{Weather, World};
+use crate::handover::back;
 use crate::reason::Reason;
 use crate::socket;
 
@@ -49,7 +50,7 @@ fn receive_all(world: &RefCell<World>, a: &mut End, b: &mut End) -> Vec<u8> {
 fn what_is_sent_by_the_kernel_comes_behind_what_waits_in_the_window() {
     let (world, mut a, mut b) = tied_ends();
     assert_eq!(a.send(&stream(0, 1000)), 1000);
-    socket::refuse_sending(a.id, a.fd.as_raw_fd(), Reason::OddUse);
+    back::refuse_sending(a.id, a.fd.as_raw_fd(), Reason::OddUse);
     assert_eq!(family::slot(a.id).unwrap().send_mode(), SendMode::Returned);
     assert_eq!(send(&a.fd, &stream(1000, 1010), SendFlags::NOSIGNAL), Ok(10));
     assert_eq!(receive_all(&world, &mut a, &mut b), stream(0, 1010));
@@ -74,7 +75,7 @@ fn the_end_comes_behind_what_was_sent_by_the_kernel() {
     for closes in [true, false] {
         let (world, mut a, mut b) = tied_ends();
         assert_eq!(a.send(&stream(0, 100)), 100);
-        socket::refuse_sending(a.id, a.fd.as_raw_fd(), Reason::OddUse);
+        back::refuse_sending(a.id, a.fd.as_raw_fd(), Reason::OddUse);
         send(&a.fd, &stream(100, 110), SendFlags::NOSIGNAL).unwrap();
         if closes {
             // The last holder that knows of the window: others may send on.
@@ -99,7 +100,7 @@ fn who_has_only_the_kernel_reads_on_where_the_window_was_left() {
     assert_eq!(b.send(&stream(0, 5000)), 5000);
     settle(&world, &mut a, &mut b);
     assert_eq!(a.receive(1000).unwrap(), stream(0, 1000));
-    socket::give_away(a.id, a.fd.as_raw_fd(), Reason::OddUse);
+    back::give_away(a.id, a.fd.as_raw_fd(), Reason::OddUse);
     assert_eq!(family::slot(a.id).unwrap().receive_mode(), ReceiveMode::Returned);
     let (mut sent, mut got) = (5000, stream(0, 1000));
     let mut buffer = vec![0; 65_536];

@@ -13,13 +13,14 @@ use std::os::fd::RawFd;
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use super::{inq, life, low_water, options, stamps};
-use crate::attach::{cause, pairing, remote};
+use crate::attach::{phase, reach};
+use crate::conn::cause;
 use crate::conn::family;
 use crate::conn::slot::SlotId;
+use crate::handover::parcels;
 use crate::host::kernel;
 use crate::reason::Reason;
 use crate::stats;
-use crate::succession::parcels;
 use crate::sync::stack;
 use crate::sys;
 
@@ -58,7 +59,7 @@ pub fn listener(fd: RawFd) -> Option<SlotId> {
         && let Some(s) = family::slot(id)
     {
         cause::of_option(s, level, name);
-        pairing::refuse(s, Reason::OddOption);
+        phase::refuse(s, Reason::OddOption);
     }
     Some(id)
 }
@@ -84,7 +85,7 @@ pub fn came(fd: RawFd, peeked: bool) -> Came {
     };
     // Its first bytes are remembered from here on, should this process be the first of its family
     // that could need them.
-    remote::find_out();
+    reach::find_out();
     Came::Connection(id)
 }
 

@@ -1,19 +1,20 @@
-//! How soon the kernel is asked again whether a connection has ended, while nothing arrives by its
-//! device.
+//! When the kernel is asked whether a connection has ended, and what it has said after a sleep.
 //!
-//! Must not know what it answers. Entry points: [`kernel_due`], for who asks; [`ask_kernel_next`],
-//! for who has heard that there is something to ask for.
-#![forbid(unsafe_code)]
-#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+//! Must not know who sleeps. Entry points: [`is_kernel_due`], [`ask_kernel_next`], [`after_sleep`].
 
 use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
 
-use crate::conn::slot::Slot;
-use crate::sys;
+use crate::attach::gone;
+use crate::conn::slot::{Slot, flag};
+use crate::errno::Errno;
+use crate::host::events::Events;
+use crate::waiting::patience::Patience;
+use crate::{fork_safe, sys};
 
 /// How often, at most, the kernel is asked whether a connection has ended while nothing arrives, in
 /// ticks of [`sys::ticks`]: some tens of microseconds.
-const ASK_EVERY: u64 = 60_000;
+pub(super) const ASK_EVERY: u64 = 60_000;
 
 /// Whether it is time to ask the kernel if the connection has ended.
 #[inline]
@@ -41,4 +42,35 @@ pub(crate) fn kernel_was_heard(s: &Slot) -> bool {
 /// The next attempt to receive asks the kernel first.
 pub(crate) fn ask_kernel_next(s: &Slot) {
     s.asked_at.store(0, Ordering::Relaxed);
+}
+
+/// What a sleep has told, for the call that goes on or ends.
+pub(super) fn after_sleep(
+    s: &Slot,
+    fd: RawFd,
+    interest: Events,
+    slept: Result<i16, Errno>,
+    patience: &Patience,
+) -> Result<(), Errno> {
+    match slept {
+        Err(Errno::INTR) if patience.goes_on() => patience.still(s),
+        Err(e) => Err(e),
+        Ok(revents) => {
+            if revents & libc::POLLNVAL != 0 {
+                return Err(Errno::BADF);
+            }
+            let said = Events::from_bits_truncate(u32::from(revents as u16));
+            let revents = fork_safe::confirmed(s, fd, said).bits() as i16;
+            if interest == Events::IN && revents != 0 {
+                ask_kernel_next(s);
+            }
+            if interest == Events::OUT && revents & !libc::POLLOUT != 0 {
+                s.set(flag::PEER_FIN);
+            }
+            if interest == Events::OUT && s.has(flag::PEER_FIN) && gone::peer_gone(s, fd, revents) {
+                s.set(flag::PEER_GONE);
+            }
+            Ok(())
+        }
+    }
 }

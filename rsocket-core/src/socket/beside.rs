@@ -5,17 +5,17 @@
 //! only when a relay has said what it means: a cut (then the bytes behind it come first), an end in
 //! the lane or an end mark without a cut (then the sender has never left TCP), or that the
 //! connection is lost. Every sender says one of these whatever its mode
-//! ([`super::send::say_shutdown`], [`super::send::stay`], the farewell of its relay), and one that
-//! ends without a word breaks the pair of the relays. Must not know locks or sleeping. Entry
-//! points: [`fin_is_the_end`], [`heard`], [`ready`].
+//! ([`crate::relay::meeting::say_shutdown`], [`crate::attach::switch::stay`], the farewell of its
+//! relay), and one that ends without a word breaks the pair of the relays. Must not know locks or
+//! sleeping. Entry points: [`fin_is_the_end`], [`heard`], [`ready`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;
 
-use super::ready::end_is_next;
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
+use crate::attach::unread::end_is_next;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
 use crate::host::counters;

@@ -17,9 +17,11 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
-use super::wait::Patience;
-use super::{ready, wait};
-use crate::attach::{link, marks};
+use super::asking;
+use super::ready;
+use crate::attach::link;
+use crate::attach::marks;
+use crate::attach::waiters;
 use crate::conn::family;
 use crate::conn::known::Fact;
 use crate::conn::machine::Phase;
@@ -34,6 +36,8 @@ use crate::sync::spin::Adaptive;
 use crate::sync::thread;
 use crate::sys;
 use crate::sys::sandbox;
+use crate::waiting::patience::Patience;
+use crate::waiting::{patience, sleep, spinning};
 
 /// How long such a sleep lasts at most, in nanoseconds: a tick or two of the scheduler.
 const LONGEST: u32 = 4_000_000;
@@ -49,7 +53,7 @@ fn expected(id: SlotId, s: &Slot, patience: &Patience) -> bool {
     s.known.all_held(&[Fact::SleepsBriefly, Fact::Blocks, Fact::WaitsForData])
         && !s.known.held(Fact::NotWoken)
         && !s.has(flag::UNCOMMON | flag::BESIDE | flag::PEER_FIN | flag::TRAVELS)
-        && ready::settled(s)
+        && s.is_settled()
         && s.phase() == Phase::Paired
         && patience.has_all_time(s)
         && !family::may_be_shared(id)
@@ -67,14 +71,14 @@ pub(super) fn over(s: &Slot, ns: u64, rung: bool) {
 pub(super) fn learn(learnt: &AtomicU32, ns: u64) {
     // Relaxed: what one thread learnt is a hint to the others.
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    adaptive.slept(ns, wait::polling());
+    adaptive.slept(ns, patience::polling());
     learnt.store(adaptive.to_raw(), Ordering::Relaxed);
 }
 
 /// Sleeps until data may have come, in place of a whole sleep. `None` where that is due.
 ///
 /// # Errors
-/// As [`wait::readable`].
+/// As [`super::wait::readable`].
 pub(super) fn sleep(
     id: SlotId,
     s: &Slot,
@@ -88,7 +92,7 @@ pub(super) fn sleep(
     // Acquire: pairs with the changes of the modes.
     let epoch = s.mode_epoch.load(Ordering::Acquire);
     let ends = link::ends(s)?;
-    wait::say_cpu(&ends);
+    spinning::say_cpu(&ends);
     patience.sleeps(id);
     let me = park::on_word(thread::tid());
     let waiters = ends.incoming.data_waiters();
@@ -97,17 +101,17 @@ pub(super) fn sleep(
     // is heard by a whole sleep alone. The fence of arm() comes before this look, and the peer's
     // before it rings: either it is seen here, or the word is taken.
     if marks::sender_closed(&ends.incoming) {
-        ready::disarm(s, me);
+        waiters::disarm(s, me);
         return None;
     }
     // As in a whole sleep: who changed something may have rung before we armed.
     let here = ready::look(id, s, -1).ready.intersects(Events::IN);
     if here || s.mode_epoch.load(Ordering::Acquire) != epoch {
-        ready::disarm(s, me);
+        waiters::disarm(s, me);
         return Some(Ok(()));
     }
     match on(s, word, me, patience, learnt) {
-        Err(e) => Some(wait::after_sleep(s, fd, Events::IN, Err(e), patience)),
+        Err(e) => Some(asking::after_sleep(s, fd, Events::IN, Err(e), patience)),
         Ok(()) => Some(Ok(())),
     }
 }
@@ -122,7 +126,7 @@ fn on(
 ) -> Result<(), Errno> {
     if patience.broken() {
         // While we were looking and spinning.
-        ready::disarm(s, me);
+        waiters::disarm(s, me);
         return Err(Errno::INTR);
     }
     let began = sys::now_ns();
@@ -130,9 +134,9 @@ fn on(
     stats::add(Counter::BriefSleeps, 1);
     live::count(s, record::SLEEPS);
     let slept =
-        wait::asleep_at(s, on_word::place(word), patience, || on_word::sleep(word, me, LONGEST));
+        sleep::asleep_at(s, on_word::place(word), patience, || on_word::sleep(word, me, LONGEST));
     let ns = sys::now_ns().saturating_sub(began);
-    let taken = ready::disarm(s, me) == 0;
+    let taken = waiters::disarm(s, me) == 0;
     if slept == Ok(Woken::TimeOut) && taken {
         s.known.keep(Fact::NotWoken, true);
     }

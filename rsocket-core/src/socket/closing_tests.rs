@@ -5,20 +5,25 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::attempt;
 use super::call::Call;
-use super::guard::{RecvGuard, SendGuard};
-use super::receive::Got;
+use super::life;
+use super::ready;
+use super::send;
 use super::send::Into;
-use super::vectors::Cursor;
-use super::wait::Patience;
-use super::{life, pending, ready, receive, send};
+use super::taking::Got;
+use crate::attach::guard::RecvGuard;
+use crate::attach::guard::SendGuard;
 use crate::attach::{link, marks, remote};
 use crate::conn::family;
+use crate::conn::pending;
 use crate::conn::slot::flag;
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::plain;
 use crate::relay::pump_tests::program;
+use crate::sys::vectors::Cursor;
+use crate::waiting::patience::Patience;
 
 /// Until the closing thread waits for the lock.
 fn until_closing(s: &super::Slot) {
@@ -75,7 +80,7 @@ fn a_call_that_was_awake_at_the_close_fails() {
     let list = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
     let mut tries = || {
         let call = Call { id, s, fd: number, flags: 0 };
-        let got = receive::attempt(&call, &mut Cursor::new(&list), &mut receiving);
+        let got = attempt::attempt(&call, &mut Cursor::new(&list), &mut receiving);
         (got, send::attempt(&call, &mut Cursor::new(&list), Into::Stream, &mut sending))
     };
     assert_eq!(tries(), (Ok(Got::Nothing), Ok(())));

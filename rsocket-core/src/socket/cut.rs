@@ -9,7 +9,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::guard::RecvGuard;
+use crate::attach::guard::RecvGuard;
 use crate::attach::link::Ends;
 use crate::attach::marks;
 use crate::conn::machine::{ReceiveEvent, ReceiveMode};

@@ -9,10 +9,12 @@
 use std::os::fd::RawFd;
 
 use super::call::Call;
-use super::guard::SendGuard;
-use super::{reader, room, wait};
+use super::reader;
+use super::wait;
+use crate::attach::guard::SendGuard;
 use crate::attach::link;
 use crate::attach::marks;
+use crate::attach::room;
 use crate::conn::machine::SendMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Refused;
@@ -20,6 +22,7 @@ use crate::device::shm::channel::sender::PIECE;
 use crate::errno::Errno;
 use crate::relay;
 use crate::sys;
+use crate::waiting::patience::Patience;
 
 /// What a call came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +64,7 @@ pub struct Part {
 pub fn send(id: SlotId, s: &Slot, fd: RawFd, part: Part) -> Result<Sent, Errno> {
     let Part { file, at, length } = part;
     let mut call = Call { id, s, fd, flags: 0 };
-    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     let mut sent = 0;
     let result = loop {
         if sent == length {

@@ -10,16 +10,16 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::cut::{all_here, bytes_ahead};
-use super::guard::RecvGuard;
-use super::receive::{in_window, no_more_fits};
-use super::vectors::{Cursor, Rest};
+use crate::attach::guard::RecvGuard;
 use crate::attach::link;
 use crate::attach::marks;
+use crate::attach::unread::{in_window, no_more_fits};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
 use crate::host::kernel;
 use crate::sys;
 use crate::sys::sandbox;
+use crate::sys::vectors::{Cursor, Rest};
 
 /// How soon a sleeper looks again whom nobody wakes for what it waits for, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 1_000_000;

@@ -4,24 +4,22 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::guard::RecvGuard;
-use super::{inq, lent, own_waits, receive, stamps, verdict};
-use crate::attach::{arenas, cause, detach, heirs, hello, link, pairing, remote, vault};
+use super::{inq, stamps, verdict};
+use crate::attach::guard::RecvGuard;
+use crate::attach::{arenas, hello, link, own_waits, phase, reach, residual, unread, vault};
 use crate::config::policy;
+use crate::conn::cause;
 use crate::conn::family::{self, Left};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell;
-use crate::fork_safe;
 use crate::host::kernel;
 use crate::live::tally;
-use crate::placement;
+use crate::pairing::{self, heirs};
 use crate::reason::Reason;
-use crate::relay;
-use crate::sync::living;
-use crate::sync::stack;
-use crate::sync::thread;
-use crate::sys;
+use crate::sync::{living, stack, thread};
+use crate::waiting::lent;
+use crate::{fork_safe, placement, relay, sys};
 
 /// What a new socket of this library is.
 pub(crate) fn kind() -> u32 {
@@ -63,12 +61,12 @@ pub fn option_was_set(id: SlotId, fd: RawFd, level: i32, name: i32) {
 
 /// listen(2) succeeded.
 pub fn listening(id: SlotId, _fd: RawFd) {
-    remote::find_out();
+    reach::find_out();
     own_waits::listens(id);
 }
 
 fn established(id: SlotId, s: &Slot, flags: u32) {
-    remote::find_out();
+    reach::find_out();
     let strict = policy::strict() || s.has(flag::RSOCKET);
     s.set(flags | if strict { flag::STRICT } else { 0 });
     if s.phase() == Phase::Unconnected && flags & flag::CONNECTING != 0 {
@@ -187,7 +185,7 @@ pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
             && l.reason.load(Ordering::Relaxed) == Reason::OddOption as u32
         {
             cause::inherit(s, l);
-            pairing::refuse(s, Reason::OddOption);
+            phase::refuse(s, Reason::OddOption);
         }
     }
     Some(id)
@@ -201,7 +199,7 @@ pub fn duplicated(id: SlotId) {
 /// Before the real close of one descriptor.
 pub fn closing(id: SlotId, fd: RawFd) {
     let Some(s) = family::slot(id) else { return };
-    if lent::lend(id, fd) {
+    if lent::lend(id, fd, closing) {
         return;
     }
     let left = family::drop_descriptor(id, fd);
@@ -215,7 +213,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
         Left::Here => pairing::let_finish(s),
         Left::Elsewhere => {
             // What this process alone holds of an unfinished pairing goes with it.
-            if pairing::is_here(s) && s.phase() != Phase::Paired {
+            if phase::is_here(s) && s.phase() != Phase::Paired {
                 heirs::hand_over(id, s, fd);
             } else {
                 pairing::let_finish(s);
@@ -234,7 +232,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     crate::log_debug!("connection closed by its last holder");
     pairing::ended(s);
     crate::tap::over(id, s);
-    crate::plain::rdma::closing(id, s, fd);
+    relay::native::closing(id, s, fd);
     let window = take_leave(id, s, fd);
     pairing::forget(s);
     fork_safe::forget(s);
@@ -261,7 +259,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
 /// The peer hears of the end, by TCP or by the window, which this side then has no more.
 fn take_leave(id: SlotId, s: &Slot, fd: RawFd) -> Option<link::Parted> {
     if link::has_window(s) {
-        detach::tail_or_reset(id, s, fd);
+        residual::tail_or_reset(id, s, fd);
         if unread_at_close(s) {
             // The kernel resets a connection that is closed with unread bytes, and so do we. A
             // reset drops what was not sent.
@@ -296,7 +294,7 @@ fn unread_at_close(s: &Slot) -> bool {
     }
     let Some(ends) = link::ends(s) else { return false };
     relay::kept::out_of(s);
-    RecvGuard::take(s, &ends).is_some_and(|guard| receive::in_window(guard.view(), &ends) > 0)
+    RecvGuard::take(s, &ends).is_some_and(|guard| unread::in_window(guard.view(), &ends) > 0)
 }
 
 /// pthread_atfork, before: the child is entered as a holder.
@@ -348,9 +346,9 @@ pub fn leaving() {
             let fd = family::descriptor(id);
             // Relatives go on with what is left.
             if family::shared(id) {
-                detach::finish_tail(id, s, fd);
+                residual::finish_tail(id, s, fd);
             } else {
-                detach::tail_or_reset(id, s, fd);
+                residual::tail_or_reset(id, s, fd);
             }
         } else if verdict::is_cut_short(s) && !family::shared(id) {
             kernel::reset_on_close(family::descriptor(id));
@@ -375,7 +373,7 @@ fn give_up_pairings() {
     }
     family::each_local(|id, s| {
         if s.has(flag::STRICT)
-            && pairing::is_here(s)
+            && phase::is_here(s)
             && matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked)
             && family::shared(id)
         {

@@ -11,8 +11,24 @@
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
+use crate::attach::{link, marks, reach};
+use crate::config::policy;
+use crate::conn::listeners::starved;
+use crate::conn::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::slot::Slot;
+use crate::conn::{family, flag, known, pending};
+use crate::errno::Errno;
+use crate::handover::parcels;
+use crate::host::{counters, kernel, tcp_state};
+use crate::live::tally;
+use crate::reason::Reason;
+use crate::relay::{self, meeting};
+use crate::waiting::patience;
+use crate::{fork_safe, pairing, sys, tap};
+
 pub mod adopted;
-mod asking;
+pub mod asking;
+pub mod attempt;
 mod beside;
 mod boundary;
 mod brief;
@@ -25,40 +41,34 @@ mod evidence;
 mod family_tests;
 pub mod file;
 mod gather;
-pub mod guard;
 pub mod heard;
+pub mod hints;
 pub mod inq;
-mod lent;
 pub mod life;
 mod looking;
 pub mod options;
-pub mod own_waits;
-mod patience;
 mod peek;
-pub mod pending;
 pub mod prospect;
 pub(crate) mod reader;
 pub mod ready;
 pub mod receive;
 mod rest;
 mod returned;
-pub mod rings;
-mod room;
 pub mod send;
 pub mod sendfile;
 pub mod settings;
 mod short;
+pub mod soon;
 pub mod splice;
 pub mod stamps;
-pub(crate) mod stand_in;
 mod straight;
 mod switching;
 #[cfg(test)]
 mod tail_tests;
+pub mod taking;
 pub mod timing;
 pub mod unread;
 pub mod urgent;
-pub mod vectors;
 pub(crate) mod verdict;
 pub mod wait;
 mod waits;
@@ -66,49 +76,26 @@ mod watch;
 
 pub use crate::attach::link::Meant;
 pub use crate::conn::listeners::set_listeners;
-use crate::conn::listeners::starved;
 pub use crate::conn::slot::SlotId;
+pub use crate::conn::watchers::{tapped, watching};
+pub use crate::handover::back::{give_away, refuse, refuse_sending};
 pub use crate::host::events::Events;
-pub(crate) use lent::{bell_of_wait, give_back_bell_of_wait};
+pub(crate) use crate::waiting::lent::{bell_of_wait, give_back_bell_of_wait};
 pub use life::{
     about_to_listen, accepted, before_exec, closing, connect_failed, connected, connecting,
     created, created_datagram, duplicated, ending, exec_failed, fork_child, fork_failed,
     fork_parent, fork_prepare, heritable, is_new, leaving, listening, option_asked, option_was_set,
     pass_on, without_tcp,
 };
-pub use ready::Look;
 pub use verdict::unattached;
 pub use waits::{
-    arm, arm_edge, arrived, attaching, bits_serve, collect_ready, disarm, foresee, hear, heard,
-    is_over, look, may_be_taken, mode_epoch, patience, progress, settled, spin,
+    arm, arm_edge, arrived, bits_serve, collect_ready, disarm, foresee, hear, heard, is_over, look,
+    may_be_taken, mode_epoch, patience, progress, settled, spin,
 };
-pub(crate) use watch::{TAP, WITNESS, watch};
-pub use watch::{tapped, unwitnessed, watching, witnessed, witnessing};
+pub use watch::{unwitnessed, witnessed, witnessing};
 
-use crate::attach::detach::{self, Scope};
-use crate::attach::{link, marks, pairing, remote};
-use crate::config::policy;
-use crate::conn::family;
-use crate::conn::flag;
-use crate::conn::known;
-use crate::conn::machine::{Phase, ReceiveMode, SendMode};
-use crate::conn::slot::Slot;
-use crate::errno::Errno;
-use crate::host::kernel;
-use crate::host::{counters, tcp_state};
-use crate::live::tally;
-use crate::reason::Reason;
-use crate::succession::parcels;
-use crate::{fork_safe, relay, sys, tap};
-
-/// How far the two directions have come, for edge triggering.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
-    /// Changes whenever something new became receivable (bytes, end of stream).
-    pub received: u64,
-    /// Changes whenever the sending direction turned writable after a send had found it full.
-    pub room: u64,
-}
+pub use crate::conn::look::Look;
+pub use soon::attaching;
 
 /// Who carries out a data call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,7 +107,7 @@ pub enum Route {
 }
 
 #[inline]
-fn slot(id: SlotId) -> Option<&'static Slot> {
+pub(crate) fn slot(id: SlotId) -> Option<&'static Slot> {
     family::slot(id)
 }
 
@@ -228,7 +215,7 @@ pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
 /// Before the program waits on a listening socket, however it does.
 #[inline]
 pub fn waits_on_listener(id: SlotId, fd: RawFd) {
-    if remote::possible() {
+    if reach::possible() {
         let errno = sys::errno();
         relay::beside::wait_for_peers(id, fd);
         sys::set_errno(errno);
@@ -456,7 +443,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
     }
     if (how == libc::SHUT_WR || how == libc::SHUT_RDWR) && !was_reset(s, fd) {
         if link::has_window(s) && !s.has(flag::BESIDE) {
-            send::say_shutdown(id, s, fd);
+            meeting::say_shutdown(id, s, fd);
         }
         s.set(flag::WRITE_SHUT);
         // Between hosts it is said after the flag is set, so that nobody leaves TCP behind the
@@ -464,7 +451,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
         // relay.
         fence(Ordering::SeqCst);
         if s.has(flag::BESIDE) {
-            send::say_shutdown(id, s, fd);
+            meeting::say_shutdown(id, s, fd);
         }
     }
 }
@@ -495,43 +482,13 @@ pub fn unread(id: SlotId, fd: RawFd) -> Option<usize> {
     if !fork_safe::settle(id, s, fd, fork_safe::Use::Receive) {
         return Some(0);
     }
-    receive::unread(id, s, fd)
+    unread::unread(id, s, fd)
 }
 
 /// Bytes on their way (SIOCOUTQ), or `None` when the kernel knows.
 #[must_use]
 pub fn unsent(id: SlotId, fd: RawFd) -> Option<usize> {
     send::unsent(slot(id)?, fd)
-}
-
-/// Never attach; if attached, go back to TCP. What the channel has by then can still be received
-/// here.
-pub fn refuse(id: SlotId, fd: RawFd, reason: Reason) {
-    go_back(id, fd, reason, Scope::Both);
-}
-
-/// Before the kernel itself sends something: as [`refuse`], of that direction alone. The other one
-/// stays as it is.
-pub fn refuse_sending(id: SlotId, fd: RawFd, reason: Reason) {
-    go_back(id, fd, reason, Scope::Sending);
-}
-
-/// As [`refuse`], before somebody receives who has only the kernel: what the channel has is to come
-/// by TCP. The peer sends it at its next call; when it has ended, it stays where [`receive()`]
-/// finds it, or the connection ends with an error.
-pub fn give_away(id: SlotId, fd: RawFd, reason: Reason) {
-    go_back(id, fd, reason, Scope::Stranger);
-}
-
-fn go_back(id: SlotId, fd: RawFd, reason: Reason, scope: Scope) {
-    if let Some(s) = slot(id) {
-        let errno = sys::errno();
-        if s.has(flag::UNDECIDED) {
-            fork_safe::insist(id, s, fd);
-        }
-        detach::refuse(id, s, fd, reason, scope);
-        sys::set_errno(errno);
-    }
 }
 
 /// A message is about to carry the connection's descriptor away, over whatever socket. Unless a
@@ -548,7 +505,7 @@ pub fn passing(id: SlotId, fd: RawFd) {
 /// As [`passing`], of a socket that listens: one that waits for peers by RDMA's manager can be
 /// accepted from by relatives who know which it is, and any other by everybody.
 pub fn passing_listener(id: SlotId, fd: RawFd) {
-    if crate::plain::rdma::listens(id) {
+    if relay::native::listens(id) {
         let _ = parcels::send_off(id, fd);
     }
 }

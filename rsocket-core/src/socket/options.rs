@@ -7,7 +7,7 @@
 
 use std::os::fd::RawFd;
 
-use crate::attach::cause;
+use crate::conn::cause;
 use crate::conn::family;
 use crate::conn::slot::SlotId;
 use crate::host::kernel;

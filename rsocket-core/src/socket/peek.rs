@@ -6,15 +6,22 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::attempt::attempt;
 use super::call::Call;
-use super::receive::{Got, attempt, unread};
-use super::vectors::{Cursor, Rest};
-use super::{gather, patience, pending, ready, wait};
+use super::gather;
+use super::hints;
+use super::ready;
+use super::taking::Got;
+use super::unread::unread;
+use super::wait;
+use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::host::kernel::{self, Ending};
 use crate::relay;
+use crate::sys::vectors::{Cursor, Rest};
+use crate::waiting::patience::{self, Patience};
 
 /// Peeks as recv(2) would, into buffers of at least one byte.
 ///
@@ -27,7 +34,7 @@ pub(super) fn peek(
     to: &[libc::iovec],
     flags: i32,
 ) -> Result<usize, Errno> {
-    let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
+    let mut patience = Patience::new(s, libc::SO_RCVTIMEO);
     let got = until_enough(Call { id, s, fd, flags }, to, &mut patience);
     patience.over();
     got
@@ -36,14 +43,14 @@ pub(super) fn peek(
 fn until_enough(
     mut call: Call<'_>,
     to: &[libc::iovec],
-    patience: &mut wait::Patience,
+    patience: &mut Patience,
 ) -> Result<usize, Errno> {
     let Call { s, flags, .. } = call;
     let mut had = 0;
     let mut last = false;
     loop {
         call.fd = patience.descriptor(call.fd);
-        let seen = ready::progress(s).received;
+        let seen = hints::progress(s).received;
         let mut cursor = Cursor::new(to);
         let room = cursor.left();
         let target = match flags & libc::MSG_WAITALL {
@@ -59,7 +66,7 @@ fn until_enough(
             }
             Err(e) => return Err(e),
             Ok(Got::End) => return Ok(cursor.done()),
-            Ok(Got::Nothing) if ready::settled(s) => wait::more(&call, seen, patience)?,
+            Ok(Got::Nothing) if s.is_settled() => wait::more(&call, seen, patience)?,
             Ok(Got::Nothing) => wait::readable(&call, patience, |_| relay::bring(s))?,
             Ok(Got::Bytes(_)) => {
                 gather::behind_the_window(s, call.fd, to, &mut cursor, flags);
@@ -81,13 +88,13 @@ fn until_enough(
 
 /// A receive of no bytes waits for some all the same, as TCP's does.
 pub(super) fn nothing_wanted(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<usize, Errno> {
-    let mut patience = wait::Patience::new(s, libc::SO_RCVTIMEO);
+    let mut patience = Patience::new(s, libc::SO_RCVTIMEO);
     let got = until_there(Call { id, s, fd, flags }, &mut patience);
     patience.over();
     got
 }
 
-fn until_there(mut call: Call<'_>, patience: &mut wait::Patience) -> Result<usize, Errno> {
+fn until_there(mut call: Call<'_>, patience: &mut Patience) -> Result<usize, Errno> {
     loop {
         call.fd = patience.descriptor(call.fd);
         let Call { id, s, fd, flags } = call;

@@ -14,9 +14,10 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use super::ready;
-use crate::attach::{link, marks, trust};
-use crate::conn::machine::{ReceiveMode, SendMode};
+use super::hints;
+use crate::attach::gone::peer_gone;
+use crate::attach::link;
+use crate::conn::machine::SendMode;
 use crate::conn::slot::{Slot, flag};
 use crate::host::events::Events;
 use crate::host::kernel;
@@ -66,7 +67,7 @@ pub(super) fn check(s: &Slot, fd: RawFd) -> bool {
 
 /// Whether the window has no room: what there is news of may mean some.
 pub(super) fn is_full(s: &Slot) -> bool {
-    link::ends(s).is_some_and(|ends| !ready::room_waiting(s, &ends))
+    link::ends(s).is_some_and(|ends| !hints::room_waiting(s, &ends))
 }
 
 /// How soon whoever waits for room must look again, since a half-closed peer that dies rings
@@ -74,43 +75,4 @@ pub(super) fn is_full(s: &Slot) -> bool {
 pub(super) fn patience(s: &Slot) -> Option<Duration> {
     let half_closed = s.has(flag::PEER_FIN) && !s.has(flag::PEER_GONE | flag::RELAYED);
     (half_closed && s.sends_by(SendMode::Device) && is_full(s)).then_some(LOOK_AGAIN)
-}
-
-/// The peer's FIN was seen. Did it close for good, or only half? A closed socket that the kernel
-/// still keeps is an orphan: no inode.
-pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
-    if s.has(flag::BESIDE) && !s.has(flag::LOST) {
-        // Its relay says so in the window, behind all that is still on its way.
-        return link::ends(s).is_some_and(|e| marks::receiver_closed(&e.outgoing));
-    }
-    if revents & (libc::POLLHUP | libc::POLLERR) != 0 {
-        return true;
-    }
-    if link::ends(s).is_some_and(|e| marks::receiver_closed(&e.outgoing)) {
-        return true;
-    }
-    if link::is_far(s) {
-        return left_silently(s, revents) || !link::peer_lives(s);
-    }
-    let Some(tuple) = trust::Tuple::of(fd) else { return true };
-    match trust::peer_of(fd, &tuple) {
-        Ok(Some(owner)) => !owner.is_alive(),
-        Ok(None) => true,
-        // The kernel does not say it here (`setns`). Then a peer whose process lives is believed to
-        // read on.
-        Err(trust::ELSEWHERE) => left_silently(s, revents) || !link::peer_lives(s),
-        // Nor does it ever (no AF_NETLINK): a relative of the process that attached may read on
-        // when that has ended.
-        Err(_) => left_silently(s, revents),
-    }
-}
-
-/// Whether nobody has the other end, as far as the channel shows: a peer that ends its sending by a
-/// call says so there before FIN goes, so that a FIN without that word is of one whose last process
-/// has ended. One that has said it, or has sent by TCP, may read on.
-fn left_silently(s: &Slot, revents: i16) -> bool {
-    let fin = revents & libc::POLLRDHUP != 0 || s.has(flag::PEER_FIN);
-    let sent = ready::progress(s);
-    let silent = s.receive_mode() == ReceiveMode::Device && !sent.is_over() && !sent.is_behind();
-    fin && silent
 }

@@ -1,67 +1,28 @@
 //! What a connection is ready for, as far as the device can say, and how a waiter is told of a
 //! change.
 //!
-//! `look` and `arm` take no lock: they read the hints that the two data paths leave behind, and the
-//! words that the peer writes. A hint that is out of date makes a call that finds nothing, never a
-//! missed event: whoever sleeps arms first and looks again.
+//! `look` and `arm` take no lock: they read the hints that the two data paths leave behind
+//! ([`super::hints`]), and the words that the peer writes. A hint that is out of date makes a call
+//! that finds nothing, never a missed event: whoever sleeps arms first and looks again.
 
 use core::sync::atomic::Ordering;
-use core::time::Duration;
 use std::os::fd::RawFd;
 
-use super::Progress;
-use super::{asking, beside, pending, reader, receive, rest, verdict, wait};
+use super::hints::{data_waiting, progress, room_waiting};
+use super::{asking, beside, cut, reader, rest, returned, verdict};
 use crate::attach::link::{self, Ends};
-use crate::attach::{detach, marks, pairing, retry};
+use crate::attach::unread::{end_is_ahead, end_is_next};
+use crate::attach::waiters::disarm;
+use crate::attach::{marks, residual};
+use crate::conn::look::Look;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::shm::layout::SLEEPERS;
-use crate::device::shm::park::{MARK_READY, Sleepers};
-use crate::fork_safe;
+use crate::device::shm::park::MARK_READY;
 use crate::host::events::Events;
-use crate::relay;
-use crate::wire::word::{Ctrl, Message, Word};
-
-/// What is ready, and what only the kernel can say.
-#[derive(Clone, Copy, Debug)]
-pub struct Look {
-    /// Ready now.
-    pub ready: Events,
-    /// To be asked of the kernel about the TCP socket; `RDHUP` always beside it. With `RDHUP` it
-    /// has something to say, and is asked whatever is ready.
-    pub ask: Events,
-}
-
-impl Default for Look {
-    /// Nothing.
-    fn default() -> Self {
-        Self { ready: Events::empty(), ask: Events::empty() }
-    }
-}
-
-impl Look {
-    fn add(&mut self, other: Self) {
-        self.ready |= other.ready;
-        self.ask |= other.ask;
-    }
-}
-
-/// Whether the window has something for the receiver.
-#[inline]
-pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
-    // Acquire: pairs with the release in room::publish.
-    let hint = s.unread_hint.load(Ordering::Acquire);
-    if s.low_water.load(Ordering::Relaxed) > 1 {
-        return receive::reaches_low_water(s, ends);
-    }
-    hint as u32 != 0 || ends.incoming.poll_data((hint >> 32) as u32).is_some() || went_back(s, ends)
-}
-
-/// Whether the sender has gone back to TCP, and the receiver has not followed yet.
-#[inline]
-fn went_back(s: &Slot, ends: &Ends) -> bool {
-    marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device
-}
+use crate::waiting::spinning;
+use crate::wire::word::{Message, Word};
+use crate::{fork_safe, pairing, relay};
 
 /// Whether nothing but the sender's mark was found, which may have come behind a look's beginning:
 /// then the receiver follows now, and the kernel knows whether there is something to read.
@@ -70,28 +31,8 @@ fn only_the_mark(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     if fd < 0 || marks::end(&ends.incoming).is_none() {
         return false;
     }
-    receive::follow_back(id, s, fd, ends);
+    returned::follow_back(id, s, fd, ends);
     s.receive_mode() == ReceiveMode::Returned
-}
-
-/// Whether what the receiver would find next is the end of the stream: then it is said beside what
-/// can be read, as on TCP, where both come at once.
-#[inline]
-pub(crate) fn end_is_next(s: &Slot, ends: &Ends) -> bool {
-    // Acquire: pairs with the release in room::publish.
-    let hint = s.unread_hint.load(Ordering::Acquire);
-    hint as u32 == 0
-        && ends.incoming.poll_data((hint >> 32) as u32).is_some_and(|word| {
-            matches!(Word(word).message(), Ok(Message::Ctrl(Ctrl::Shutdown | Ctrl::Disconnect)))
-        })
-}
-
-/// Whether the end of the stream stands in the lane, whatever is unread before it: TCP tells of a
-/// FIN when it comes.
-pub(crate) fn end_is_ahead(s: &Slot, ends: &Ends) -> bool {
-    // Acquire: pairs with the release in room::publish.
-    let position = (s.unread_hint.load(Ordering::Acquire) >> 32) as u32;
-    receive::ended_behind(position, ends)
 }
 
 /// Whether the window has or had the end of the stream.
@@ -102,25 +43,11 @@ pub fn is_over(s: &Slot) -> bool {
             && link::ends(s).is_some_and(|ends| end_is_ahead(s, &ends))
 }
 
-/// Whether the sender has room, or news that may mean room.
-#[inline]
-pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
-    if s.has(flag::PLACES_FULL) && !marks::receiver_closed(&ends.outgoing) {
-        return crate::placement::room_again(s, ends);
-    }
-    // Acquire: pairs with the release in room::show_room.
-    let hint = s.room_hint.load(Ordering::Acquire);
-    hint as u32 != 0
-        || ends.outgoing.poll_control((hint >> 32) as u32).is_some()
-        || marks::receiver_closed(&ends.outgoing)
-        || marks::is_asked_back(&ends.outgoing)
-}
-
 /// The look at a connection that is wholly on its device, in the middle of its life, which most
 /// are. `None` for any other: [`look`] goes the long way then.
 #[inline]
 fn common(s: &Slot) -> Option<Look> {
-    if s.has(flag::UNCOMMON | flag::PEER_FIN) || !settled(s) || s.phase() != Phase::Paired {
+    if s.has(flag::UNCOMMON | flag::PEER_FIN) || !s.is_settled() || s.phase() != Phase::Paired {
         return None;
     }
     let ends = link::ends(s)?;
@@ -155,7 +82,7 @@ fn common(s: &Slot) -> Option<Look> {
 #[inline]
 pub fn foresee(s: &Slot) {
     if !s.has(flag::UNCOMMON)
-        && settled(s)
+        && s.is_settled()
         && let Some(ends) = link::ends(s)
     {
         // Relaxed: a hint.
@@ -247,13 +174,13 @@ fn decided(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Option<Look> {
 /// The steps of a handover that are due on this side, and need nobody who sends or receives.
 fn hand_over(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     if marks::is_asked_back(&ends.outgoing) {
-        detach::serve_return(id, s, fd, ends);
+        residual::serve_return(id, s, fd, ends);
     }
     if marks::end(&ends.incoming).is_some() {
-        receive::follow_back(id, s, fd, ends);
+        returned::follow_back(id, s, fd, ends);
     }
     if s.has(flag::FIN_FIRST) && s.receive_mode() == ReceiveMode::Acknowledged {
-        receive::pass_the_cut(s, fd, ends);
+        cut::pass_the_cut(s, fd, ends);
     }
 }
 
@@ -289,7 +216,7 @@ fn before_the_cut(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
         // Before the cut the kernel knows, even if the window has its first bytes already.
         look.ask |= Events::IN;
     }
-    let next = |e| data_waiting(s, e) && receive::at_the_cut(s, fd, e) || rest::is_enough(s, fd, e);
+    let next = |e| data_waiting(s, e) && cut::at_the_cut(s, fd, e) || rest::is_enough(s, fd, e);
     if ends.is_some_and(next) {
         look.ready |= Events::IN;
     }
@@ -369,14 +296,14 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
 /// and then nothing is armed.
 pub fn arm(id: SlotId, s: &Slot, interest: Events, bell: u64, mark: bool) -> Armed {
     let Some(ends) = link::ends(s) else { return Armed::Crowded };
-    wait::say_cpu(&ends);
+    spinning::say_cpu(&ends);
     let word = if mark { bell | MARK_READY } else { bell };
     let mut armed = Armed::Armed;
     // Data waiters are armed whatever the interest is: a peer that wants to go back rings them.
-    if !enlist(&ends.incoming.data_waiters(), word) {
+    if !ends.incoming.data_waiters().enlist(word) {
         armed = Armed::Crowded;
     }
-    if interest.contains(Events::OUT) && !enlist(&ends.outgoing.room_waiters(), word) {
+    if interest.contains(Events::OUT) && !ends.outgoing.room_waiters().enlist(word) {
         armed = Armed::Crowded;
     }
     // Behind the bells: who takes the device's event away arms again for those whose bells it sees.
@@ -402,17 +329,11 @@ pub enum Armed {
     Crowded,
 }
 
-/// Puts the word in, unless it is there already: an epoll set stays armed from one wait to the
-/// next.
-pub(crate) fn enlist(sleepers: &Sleepers<'_>, word: u64) -> bool {
-    (0..SLEEPERS).any(|i| sleepers.armed(i, word)) || sleepers.arm(word).is_some()
-}
-
 /// As [`arm`] for data alone, but only what came after `seen` counts.
 pub fn arm_edge(s: &Slot, seen: u64, bell: u64, mark: bool) -> bool {
     let Some(ends) = link::ends(s) else { return true };
-    wait::say_cpu(&ends);
-    let armed = enlist(&ends.incoming.data_waiters(), if mark { bell | MARK_READY } else { bell });
+    spinning::say_cpu(&ends);
+    let armed = ends.incoming.data_waiters().enlist(if mark { bell | MARK_READY } else { bell });
     // As in arm().
     if s.has(flag::RELAYED) {
         relay::arm(s);
@@ -424,94 +345,8 @@ pub fn arm_edge(s: &Slot, seen: u64, bell: u64, mark: bool) -> bool {
     true
 }
 
-/// Takes `bell` out again; in how many places it still was. One that it was taken from has been
-/// rung, or is about to be.
-pub fn disarm(s: &Slot, bell: u64) -> usize {
-    let Some(ends) = link::ends(s) else { return 0 };
-    let mut found = 0;
-    for sleepers in [ends.incoming.data_waiters(), ends.outgoing.room_waiters()] {
-        for i in 0..SLEEPERS {
-            found += usize::from(sleepers.disarm(i, bell) || sleepers.disarm(i, bell | MARK_READY));
-        }
-    }
-    found
-}
-
-/// How far the two directions have come: messages that were published for us, read or not, and how
-/// often the sender found no room and then had some again.
-pub fn progress(s: &Slot) -> Progress {
-    let Some(ends) = link::ends(s) else { return Progress::default() };
-    let position = (s.unread_hint.load(Ordering::Acquire) >> 32) as u32;
-    let ahead = ends.incoming.data_ready(position, u32::MAX);
-    let room = s.room_epoch.load(Ordering::Relaxed) << 1 | u64::from(room_waiting(s, &ends));
-    // A sender that goes back sends by TCP at once: behind unread bytes, where nobody asks the
-    // kernel yet.
-    let back = marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device;
-    let behind = if back { BEHIND } else { 0 };
-    let over =
-        s.has(flag::ENDED) || ahead > 0 && receive::is_end(position.wrapping_add(ahead - 1), &ends);
-    let over = if over { OVER } else { 0 };
-    Progress { received: u64::from(position.wrapping_add(ahead)) | behind | over, room }
-}
-
-/// In [`Progress::received`]: the sender has gone back to TCP.
-const BEHIND: u64 = 1 << 63;
-/// In [`Progress::received`]: the end of the stream has come, whatever is unread before it.
-const OVER: u64 = 1 << 62;
-
-impl Progress {
-    /// Whether the sender has gone back to TCP: what it sends from here on the kernel knows of.
-    #[inline]
-    #[must_use]
-    pub fn is_behind(self) -> bool {
-        self.received & BEHIND != 0
-    }
-
-    /// Whether the end of the stream has come, whatever is unread before it.
-    #[inline]
-    #[must_use]
-    pub fn is_over(self) -> bool {
-        self.received & OVER != 0
-    }
-
-    /// Changes whenever something new came by the device.
-    #[inline]
-    #[must_use]
-    pub fn by_device(self) -> u64 {
-        self.received & !(BEHIND | OVER)
-    }
-}
-
 /// How much of the stream TCP had carried when it went to the device, in the terms of
 /// [`counters::arrived`].
 pub fn cut(s: &Slot) -> u64 {
     link::ends(s).and_then(|ends| marks::cut(&ends.incoming)).unwrap_or(0)
-}
-
-/// Whether `look().ask` will not change any more, short of a way back.
-#[must_use]
-pub fn settled(s: &Slot) -> bool {
-    s.receive_mode() == ReceiveMode::Device && s.send_mode() == SendMode::Device
-}
-
-/// A step that is due is taken by somebody who is taking one now.
-const SOONEST_NS: u64 = 20_000;
-
-/// How soon a waiter must look again because nobody will ring: while a strict connection attaches,
-/// and where two carriers have what is waited for.
-#[must_use]
-pub fn patience(_id: SlotId, s: &Slot) -> Option<Duration> {
-    if s.has(flag::UNDECIDED) {
-        return fork_safe::patience(s);
-    }
-    if !s.has(flag::STRICT) {
-        return rest::patience(s);
-    }
-    match s.phase() {
-        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
-            Some(Duration::from_nanos(retry::due_in(s).max(SOONEST_NS)))
-        }
-        // From here on the peer rings.
-        _ => rest::patience(s),
-    }
 }

@@ -11,14 +11,13 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use super::{cut, receive};
+use super::cut;
 use crate::attach::link::{self, Ends};
-use crate::attach::marks;
+use crate::attach::{marks, unread};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
-use crate::host::counters;
 use crate::host::events::Events;
-use crate::host::kernel;
+use crate::host::{counters, kernel};
 
 /// How soon a waiter looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -51,7 +50,7 @@ pub(super) fn is_enough(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     if !marks::cut(&ends.incoming).is_some_and(|n| cut::all_here(fd, n)) {
         return false;
     }
-    let Some(here) = receive::in_window_now(s, ends) else { return false };
+    let Some(here) = unread::in_window_now(s, ends) else { return false };
     let in_tcp = counters::in_queue(fd).map_or(0, |n| n as usize);
     // Relaxed: as above.
     here > 0 && here.saturating_add(in_tcp) >= s.low_water.load(Ordering::Relaxed) as usize
@@ -61,7 +60,7 @@ pub(super) fn is_enough(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
 /// program wants at once, and more may come. Without a descriptor nobody can say, and then it is.
 pub(super) fn is_awaited(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> bool {
     let Some(ends) = ends.filter(|ends| is_divided(s, ends)) else { return false };
-    let Some(here) = receive::in_window_now(s, ends) else { return false };
+    let Some(here) = unread::in_window_now(s, ends) else { return false };
     let wanted = s.low_water.load(Ordering::Relaxed) as usize;
     if here >= wanted {
         return false;

@@ -6,10 +6,10 @@
 
 use std::os::fd::RawFd;
 
-use super::guard::RecvGuard;
-use super::room::follow_up;
 use crate::attach::link::Ends;
-use crate::attach::{cause, marks};
+use crate::attach::marks;
+use crate::attach::room::follow_up;
+use crate::attach::{guard::RecvGuard, said};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId};
 use crate::host::kernel;
@@ -41,7 +41,7 @@ pub(crate) fn follow_back(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
 /// The window is empty, up to the sender's mark: from here on TCP has the bytes.
 pub(super) fn follow(guard: &mut RecvGuard<'_>, fd: RawFd) {
     follow_up(guard, 0);
-    cause::heard(guard.s, guard.ends);
+    said::heard(guard.s, guard.ends);
     guard.s.set_receive_mode(ReceiveMode::Returned);
     kernel::acknowledge_at_once(fd);
 }

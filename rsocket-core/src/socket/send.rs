@@ -8,27 +8,32 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::call::Call;
-use super::guard::SendGuard;
-use super::vectors::Cursor;
-use super::{pending, reader, room, straight, verdict, wait};
-use crate::attach::detach::Scope;
+use super::reader;
+use super::straight;
+use super::verdict;
+use super::wait;
+use crate::attach::guard::SendGuard;
 use crate::attach::link::{self, Ends};
-use crate::attach::{cause, detach, marks, pairing};
+use crate::attach::switch::stay;
+use crate::attach::{broken, marks, residual, room, said};
 use crate::conn::machine::{SendEvent, SendMode};
+use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::sender::PIECE;
 use crate::device::shm::channel::{LARGE, Refused, Sender};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::errno::Errno;
-use crate::host::counters;
-use crate::host::kernel;
+use crate::handover::detach::{self, Scope};
 use crate::host::memory::{self, Left};
-use crate::live::tally;
+use crate::host::{counters, kernel};
+use crate::live::{self, tally};
 use crate::placement::depart;
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
-use crate::{fork_safe, live, relay};
+use crate::sys::vectors::Cursor;
+use crate::waiting::patience::Patience;
+use crate::{fork_safe, pairing, relay};
 
 /// Where bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +74,7 @@ pub fn transfer(call: &Call<'_>, from: &[libc::iovec], into: Into) -> Result<usi
             return Ok(cursor.done());
         }
     }
-    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     if into == Into::Stream {
         straight::send_on(call, &mut cursor, &mut patience);
     }
@@ -87,7 +92,7 @@ pub fn transfer(call: &Call<'_>, from: &[libc::iovec], into: Into) -> Result<usi
 /// first, as with the kernel.
 #[cold]
 fn before_bytes(call: &Call<'_>) -> Errno {
-    let mut patience = wait::Patience::new(call.s, libc::SO_SNDTIMEO);
+    let mut patience = Patience::new(call.s, libc::SO_SNDTIMEO);
     let sent = until_sent(*call, &mut Cursor::new(&[]), Into::Stream, &mut patience);
     patience.over();
     sent.err().unwrap_or(Errno(libc::EFAULT))
@@ -98,7 +103,7 @@ fn until_sent(
     mut call: Call<'_>,
     cursor: &mut Cursor<'_>,
     into: Into,
-    patience: &mut wait::Patience,
+    patience: &mut Patience,
 ) -> Result<usize, Errno> {
     loop {
         match attempt(&call, cursor, into, patience) {
@@ -126,7 +131,7 @@ pub(super) fn attempt(
     call: &Call<'_>,
     from: &mut Cursor<'_>,
     into: Into,
-    patience: &mut wait::Patience,
+    patience: &mut Patience,
 ) -> Result<(), Errno> {
     let Call { id, s, fd, flags } = *call;
     patience.may_go_on(s)?;
@@ -176,7 +181,7 @@ fn without_ends(
     call: &Call<'_>,
     from: &mut Cursor<'_>,
     windowless: bool,
-    patience: &wait::Patience,
+    patience: &Patience,
 ) -> Result<(), Errno> {
     let Call { s, fd, flags, .. } = *call;
     if s.has(flag::STRICT) && windowless {
@@ -186,7 +191,7 @@ fn without_ends(
         return into_kernel(s, fd, from, flags);
     }
     patience.may_go_on(s)?;
-    detach::break_connection(s, fd, Reason::ResourceError);
+    broken::break_connection(s, fd, Reason::ResourceError);
     Err(Errno::CONNRESET)
 }
 
@@ -237,11 +242,11 @@ fn attempt_locked(
             // First: whoever goes back and then closes has said before what was not read.
             let gone = s.has(flag::PEER_GONE) || marks::receiver_closed(&guard.ends.outgoing);
             if marks::is_asked_back(&guard.ends.outgoing) {
-                return after_tail(detach::give_way(guard, fd), s, fd, from, flags);
+                return after_tail(residual::give_way(guard, fd), s, fd, from, flags);
             }
             into_device(guard, fd, from, into, gone)
         }
-        SendMode::Returned => after_tail(detach::send_tail(guard, fd), s, fd, from, flags),
+        SendMode::Returned => after_tail(residual::send_tail(guard, fd), s, fd, from, flags),
         SendMode::Kernel | SendMode::Asked if s.has(flag::STRICT) => before_the_device(s, fd),
         SendMode::Kernel | SendMode::Asked => into_kernel(s, fd, from, flags),
     }
@@ -278,7 +283,7 @@ pub fn tail(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
     if pending::is_kernels(s) {
         pending::check(s)?;
     }
-    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     let mut result = Ok(());
     while result.is_ok() && tail_is_due(s) {
         result = attempt(&call, &mut Cursor::new(&[]), Into::Stream, &mut patience);
@@ -311,7 +316,7 @@ pub(crate) fn cut(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
         return Ok(());
     }
     if marks::is_asked_back(&ends.outgoing) {
-        return detach::give_way(guard, fd);
+        return residual::give_way(guard, fd);
     }
     match counters::put(fd, s.has(flag::CONNECTING)) {
         Ok(n) => {
@@ -324,22 +329,12 @@ pub(crate) fn cut(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
             }
         }
         Err(_) => {
-            cause::stays(s, ends, Reason::ShutDownEarly);
+            said::stays(s, ends, Reason::ShutDownEarly);
             stay(guard);
             s.set_send_mode(SendMode::Returned);
         }
     }
     Ok(())
-}
-
-/// This direction never leaves TCP: between hosts the receiver, who waits for a word, must be told.
-/// The caller sets the mode after it.
-pub(crate) fn stay(guard: &SendGuard<'_>) {
-    let outgoing = &guard.ends.outgoing;
-    if guard.s.has(flag::BESIDE) && marks::cut(outgoing).is_none() {
-        // A receiver on another host never asks for its bytes by TCP.
-        let _ = marks::publish_end(outgoing, 0);
-    }
 }
 
 fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
@@ -444,7 +439,7 @@ fn into_device(
                 break;
             }
             Err(Refused::Broken) => {
-                detach::break_connection(s, fd, Reason::Inconsistent);
+                broken::break_connection(s, fd, Reason::Inconsistent);
                 return Err(Errno::CONNRESET);
             }
         }
@@ -480,36 +475,6 @@ fn message(
 /// out.
 fn hint(len: usize) -> CopyHint {
     if len >= 16 * 1024 { CopyHint::Bulk } else { CopyHint::Ordinary }
-}
-
-/// Says in the data lane that this direction is over. On one host a lane that has no place for it
-/// is no harm: the FIN that follows says the same. Between hosts FIN alone says nothing to a
-/// receiver that was ready to leave TCP, so the word is said wherever the direction's bytes went
-/// (`beside::fin_is_the_end`).
-pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
-    let Some(ends) = link::ends(s) else { return };
-    if s.has(flag::RELAYED) && s.has(flag::READ_SHUT) {
-        // Before the word: the relay says both to the peer as one (`wire-protocol §6.1`).
-        marks::stop_reading(&ends.incoming);
-    }
-    let Some(mut guard) = SendGuard::take(s, &ends) else { return };
-    let mode = s.send_mode();
-    // After a way back the end mark is the last word in the lane, and the rest is TCP's.
-    if mode == SendMode::Device || s.has(flag::BESIDE) && mode != SendMode::Returned {
-        let mut sender = guard.sender();
-        let first = sender.shut();
-        s.room_hint.store(sender.state().hint(), Ordering::Release);
-        if first {
-            // Pairs with the fence in return_incoming: a receiver that asks for its bytes by TCP
-            // sees the word above, or we see that it asked, while TCP can still carry them.
-            core::sync::atomic::fence(Ordering::SeqCst);
-            if marks::is_asked_back(&ends.outgoing) {
-                let _ = detach::give_way(&guard, fd);
-            }
-        }
-    }
-    guard.unlock_then(|| relay::carry_out(s, &ends));
-    detach::tail_or_reset(id, s, fd);
 }
 
 /// Bytes that were sent and that the peer has not read: TCP's queue, and nothing for the device,

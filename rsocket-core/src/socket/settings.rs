@@ -8,6 +8,7 @@ use core::ffi::CStr;
 
 use crate::attach::meet::place;
 use crate::config::policy::{self, Getenv};
+use crate::conn::watchers;
 use crate::host::filter;
 use crate::host::trial::Seccomp;
 use crate::sys::sandbox;
@@ -27,7 +28,7 @@ pub fn resolve(getenv: Getenv) {
     let meet = getenv(c"RSOCKET_MEET").map(CStr::to_bytes);
     place::find_out(if may_attach() { meet } else { Some(b"") });
     if first && crate::tap::open(getenv) {
-        super::watch(super::TAP);
+        watchers::watch(watchers::TAP);
     }
     policy::resolved();
 }

@@ -9,16 +9,17 @@
 
 use core::sync::atomic::Ordering;
 
-use super::guard::{RecvGuard, SendGuard};
-use super::vectors::Cursor;
-use super::{reader, room};
+use super::reader;
+use crate::attach::guard::{RecvGuard, SendGuard};
 use crate::attach::link;
 use crate::attach::marks;
+use crate::attach::room;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::receiver::First;
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
+use crate::sys::vectors::Cursor;
 
 /// Of so many messages one is sent the ordinary way when it is time to ask whether anybody reads
 /// them ([`reader::check`]).

@@ -12,115 +12,24 @@ use std::os::fd::RawFd;
 
 use super::call::Call;
 use super::file::{Step, fill};
-use super::guard::{RecvGuard, SendGuard};
-use super::room::follow_up;
 use super::send::{Into, open_large};
-use super::vectors::Cursor;
-use super::{Route, boundary, pending, reader, send, wait};
+use super::{Route, boundary, reader, send, wait};
+use crate::attach::guard::{RecvGuard, SendGuard};
 use crate::attach::link;
 use crate::attach::marks;
 use crate::conn::family;
 use crate::conn::machine::{ReceiveMode, SendMode};
+use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
-use crate::{relay, sys};
+use crate::handover::pipe::{Pipe, take_messages};
+use crate::relay;
+use crate::sys::vectors::Cursor;
+use crate::waiting::patience::Patience;
 
 /// As much of the stream as goes by way of memory of ours, where the channel is not all there is: a
 /// free place of a pipe takes it whole.
 const FEW: usize = 512;
-/// What a pipe takes in one piece where `poll` says that it takes something (pipe(7)).
-const PIPE_BUF: usize = 4096;
-
-/// The pipe's end of a call.
-#[derive(Clone, Copy)]
-pub struct Pipe {
-    /// Its descriptor.
-    fd: RawFd,
-    /// Whether a pipe that is full or empty is waited for.
-    waits: bool,
-}
-
-impl Pipe {
-    /// `fd`, if it is a pipe that is open for `access` (`O_RDONLY`, `O_WRONLY`) or for both. It is
-    /// waited for where the call says so and the pipe's own flags do, too.
-    #[must_use]
-    pub fn of(fd: RawFd, access: i32, waits: bool) -> Option<Self> {
-        let pipe = sys::borrow(fd);
-        let mode = rustix::fs::fstat(pipe).ok()?.st_mode;
-        let flags = rustix::fs::fcntl_getfl(pipe).ok()?;
-        let open = flags.bits() as i32 & libc::O_ACCMODE;
-        let usable =
-            mode & libc::S_IFMT == libc::S_IFIFO && (open == access || open == libc::O_RDWR);
-        usable.then(|| Self { fd, waits: waits && !flags.contains(rustix::fs::OFlags::NONBLOCK) })
-    }
-
-    /// A stream that takes bytes as a pipe does, and is never waited for.
-    pub(super) fn taking(fd: RawFd) -> Self {
-        Self { fd, waits: false }
-    }
-
-    /// Whether it is ready for `events` now, or will be: then it was waited for.
-    ///
-    /// # Errors
-    /// `EAGAIN` where it is not waited for; `EPIPE` when nobody reads it; `EINTR`, `EBADF`.
-    fn ready(self, events: i16, waits: bool) -> Result<(), Errno> {
-        let mut one = [libc::pollfd { fd: self.fd, events, revents: 0 }];
-        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        match sys::wait(&mut one, (!waits).then_some(&at_once), core::ptr::null())? {
-            0 => Err(Errno::AGAIN),
-            _ if one[0].revents & libc::POLLNVAL != 0 => Err(Errno::BADF),
-            _ if events == libc::POLLOUT && one[0].revents & libc::POLLERR != 0 => Err(Errno::PIPE),
-            _ => Ok(()),
-        }
-    }
-
-    /// How much of `len` bytes at `from` it takes without waiting; 0 where it takes none.
-    fn put(self, from: *mut u8, len: usize) -> usize {
-        self.at_once(libc::SYS_pwritev2, from, len, libc::POLLOUT).unwrap_or(0)
-    }
-
-    /// How many bytes it has given to `to`, without waiting; 0 at its end.
-    fn take(self, to: *mut u8, len: usize) -> Result<usize, Errno> {
-        self.at_once(libc::SYS_preadv2, to, len, libc::POLLIN)
-    }
-
-    /// `call` with `RWF_NOWAIT`, which kernels before 6.4 do not know for pipes: there it is as
-    /// much as goes without waiting as long as nobody else uses the same end.
-    fn at_once(self, call: i64, at: *mut u8, len: usize, events: i16) -> Result<usize, Errno> {
-        let errno = sys::errno();
-        let step = |len: usize, flags: i32| {
-            let place = libc::iovec { iov_base: at.cast(), iov_len: len };
-            // SAFETY: the callers' memory: `len` bytes of the channel, or of a buffer of theirs. No
-            // cancellation point.
-            let n = unsafe {
-                libc::syscall(call, self.fd, &raw const place, 1_usize, usize::MAX, 0_usize, flags)
-            };
-            usize::try_from(n).map_err(|_| Errno(sys::errno()))
-        };
-        let mut done = step(len, libc::RWF_NOWAIT);
-        if done == Err(Errno(libc::EOPNOTSUPP)) {
-            done = self.ready(events, false).and_then(|()| step(len.min(PIPE_BUF), 0));
-        }
-        sys::set_errno(errno);
-        done
-    }
-
-    /// All of what was taken from the stream already.
-    fn put_all(self, bytes: &mut [u8]) -> Result<(), Errno> {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let n = self.put(rest.as_mut_ptr(), rest.len());
-            if n == 0 {
-                match self.ready(libc::POLLOUT, true) {
-                    Ok(()) | Err(Errno::INTR) => {}
-                    Err(e) => return Err(e),
-                }
-            }
-            rest = rest.get_mut(n..).unwrap_or_default();
-        }
-        Ok(())
-    }
-}
 
 /// Moves up to `length` bytes from the connection into the pipe, waiting for the first as recv(2)
 /// does. `None` when the kernel has to do it.
@@ -213,35 +122,6 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
     moved
 }
 
-/// Writes messages into the pipe until it takes no more or none is left.
-pub(super) fn take_messages(guard: &mut RecvGuard<'_>, pipe: Pipe, length: usize) -> usize {
-    let mut moved = 0;
-    while moved < length {
-        let mut taking = guard.receiver().take();
-        while taking.state().readable() == 0 {
-            let Some(word) = taking.arrived() else { return moved };
-            // An end, or nonsense, is for the ordinary way.
-            if !word.is_bytes() || taking.state().ended != 0 || taking.accept(word).is_err() {
-                return moved;
-            }
-        }
-        let n = (taking.state().readable() as usize).min(length - moved);
-        let Ok(from) = taking.memory() else { return moved };
-        let taken = pipe.put(from, n).min(n);
-        if taken == 0 {
-            return moved;
-        }
-        taking.skip(taken as u32);
-        taking.commit();
-        follow_up(guard, taken);
-        moved += taken;
-        if taken < n {
-            return moved;
-        }
-    }
-    moved
-}
-
 /// Moves up to `length` bytes from the pipe into the connection, waiting for the first as read(2)
 /// of the pipe does, and for room as send(2) does. `None` when the kernel has to do it.
 ///
@@ -250,7 +130,7 @@ pub(super) fn take_messages(guard: &mut RecvGuard<'_>, pipe: Pipe, length: usize
 pub fn from_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Option<usize>, Errno> {
     let Some(s) = family::slot(id).filter(|_| !super::tapped()) else { return Ok(None) };
     s.pace.sent();
-    let mut patience = wait::Patience::new(s, libc::SO_SNDTIMEO);
+    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     let mut moved = 0;
     let call = Call { id, s, fd, flags: 0 };
     let result = into_channel(call, pipe, length, &mut moved, &mut patience);
@@ -303,7 +183,7 @@ fn into_channel(
     pipe: Pipe,
     length: usize,
     moved: &mut usize,
-    patience: &mut wait::Patience,
+    patience: &mut Patience,
 ) -> Result<(), Stop> {
     let s = call.s;
     let mut advanced = false;
@@ -339,7 +219,7 @@ fn into_channel(
 }
 
 /// Waits until there may be room to send.
-fn room(call: &Call<'_>, patience: &mut wait::Patience) -> Result<RawFd, Errno> {
+fn room(call: &Call<'_>, patience: &mut Patience) -> Result<RawFd, Errno> {
     wait::writable(call, patience)?;
     Ok(patience.descriptor(call.fd))
 }

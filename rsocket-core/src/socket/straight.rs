@@ -11,21 +11,27 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::asking;
 use super::call::Call;
-use super::guard::{RecvGuard, SendGuard};
-use super::patience::Patience;
-use super::vectors::Cursor;
-use super::{asking, lent, ready, short, wait};
+use super::short;
+use super::wait;
+use crate::attach::guard::RecvGuard;
+use crate::attach::guard::SendGuard;
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
+use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout;
 use crate::errno::Errno;
-use crate::live::tally;
-use crate::live::{self, layout::record};
-use crate::relay::{self, hearing::Hearing};
+use crate::live::layout::record;
+use crate::live::{self, tally};
+use crate::relay;
+use crate::relay::hearing::Hearing;
 use crate::stats::{self, Counter};
 use crate::sync::thread;
+use crate::sys::vectors::Cursor;
+use crate::waiting::patience::Patience;
+use crate::waiting::{lent, sleep};
 
 /// With any of these set the bytes go by the window, or nowhere.
 const OTHERWISE: u32 = flag::UNCOMMON & !flag::RELAYED | flag::BESIDE;
@@ -40,14 +46,14 @@ const SOON: u32 = 4;
 /// Whether the connection is in the middle of its life over a relay.
 #[inline]
 fn common(s: &Slot) -> bool {
-    s.has_just(flag::RELAYED, flag::RELAYED | OTHERWISE) && ready::settled(s)
+    s.has_just(flag::RELAYED, flag::RELAYED | OTHERWISE) && s.is_settled()
 }
 
 /// Whether what a receive with these flags wants may come straight from the device.
 #[inline]
 pub(super) fn may_receive(s: &Slot, flags: i32) -> bool {
     s.has_just(flag::RELAYED, flag::RELAYED | OTHERWISE | flag::MAPPED)
-        && ready::settled(s)
+        && s.is_settled()
         && flags & (libc::MSG_PEEK | libc::MSG_TRUNC) == 0
         && s.low_water.load(Ordering::Relaxed) <= 1
 }
@@ -121,7 +127,7 @@ fn nap(
     let slept = if waits {
         stats::add(Counter::Sleeps, 1);
         live::count(s, record::SLEEPS);
-        wait::sleep_on(s, &mut fds, Some(limit), patience)
+        sleep::sleep_on(s, &mut fds, Some(limit), patience)
     } else {
         Ok(())
     };
@@ -225,11 +231,11 @@ pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: b
 fn look(guard: &RecvGuard<'_>, to: &mut Cursor<'_>, flags: i32, born: u32) -> Looked {
     let s = guard.s;
     let own = s.generation.load(Ordering::Acquire) == born;
-    if !(own && may_receive(s, flags) && super::receive::quiet(guard)) {
+    if !(own && may_receive(s, flags) && quiet(guard)) {
         return Looked::Otherwise;
     }
     match brought(guard, to) {
-        0 if super::receive::quiet(guard) => Looked::Nothing,
+        0 if quiet(guard) => Looked::Nothing,
         0 => Looked::Otherwise,
         n => Looked::Bytes(n),
     }
@@ -254,4 +260,20 @@ fn take_from_relay(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32, born:
         relay::pump(s);
     }
     matches!(looked, Looked::Bytes(_))
+}
+
+/// What most looks of a receiver that spins find: nothing came, nothing is owed, nothing has
+/// changed. The long way would find the same, and copy the state for it.
+pub(super) fn quiet(guard: &RecvGuard<'_>) -> bool {
+    let (s, ends, state) = (guard.s, guard.ends, guard.view());
+    state.ended == 0
+        && state.owed == 0
+        // Stored last by whoever changed the state: a holder that died before it may have owed
+        // something.
+        && s.unread_hint.load(Ordering::Relaxed) == state.hint()
+        && state.readable() == 0
+        && ends.incoming.poll_data(state.data_position).is_none()
+        && marks::end(&ends.incoming).is_none()
+        && !s.has(flag::LOST | flag::READ_SHUT | flag::MAPPED | flag::ENDED)
+        && !pending::is_kernels(s)
 }

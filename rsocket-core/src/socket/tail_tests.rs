@@ -7,11 +7,11 @@ use std::os::fd::AsRawFd;
 use proptest::prelude::*;
 
 use super::send;
-use crate::attach::detach::locate;
 use crate::attach::link;
 use crate::conn::family;
 use crate::conn::slot::flag;
-use crate::relay::port::Outgoing;
+use crate::device::shm::channel::banks::locate;
+use crate::relay::outgoing::Outgoing;
 use crate::relay::pump_tests::program;
 
 /// Byte `at` of the stream.

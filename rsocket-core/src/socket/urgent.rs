@@ -6,9 +6,9 @@
 
 use std::os::fd::RawFd;
 
-use super::guard::RecvGuard;
-use super::{receive, send_patiently};
+use super::send_patiently;
 use crate::attach::link;
+use crate::attach::{guard::RecvGuard, unread};
 use crate::conn::family::slot;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{SlotId, flag};
@@ -23,7 +23,7 @@ pub fn stands_before_mark(id: SlotId) -> bool {
         return false;
     }
     let Some(ends) = link::ends(s) else { return false };
-    RecvGuard::take(s, &ends).is_some_and(|guard| receive::in_window(guard.view(), &ends) > 0)
+    RecvGuard::take(s, &ends).is_some_and(|guard| unread::in_window(guard.view(), &ends) > 0)
 }
 
 /// Why urgent data cannot be sent, where TCP is excluded. What TCP says first is said first:

@@ -11,90 +11,26 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
-use super::waits;
-use crate::attach::trust::{self, Tuple};
-use crate::attach::{link, pairing};
+use super::soon;
+use crate::attach::trust;
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::machine::{Phase, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::waited::{OVERDUE, Stage, Waited, is_overdue};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::host::kernel;
+use crate::host::tuple::Tuple;
 use crate::sys;
-
-/// In [`Slot::waiting_since`]: it has been said that the wait was too long, or in vain.
-const OVERDUE: u64 = u64::MAX;
+use crate::{attach::link, pairing};
 
 /// How long each stage of a wait is, in milliseconds.
 const PATIENCE_MS: u32 = (policy::STRICT_PATIENCE_NS / 1_000_000) as u32;
 
-/// So much of the time between two looks counts, in milliseconds: where a process or a machine has
-/// stood still, its peer may have done so, too.
-const MOST_MS: i32 = 1000;
-
 /// What a look says where every call fails.
 const FAILED: Events =
     Events::IN.union(Events::OUT).union(Events::RDHUP).union(Events::ERR).union(Events::HUP);
-
-/// What was found out when a stage of the wait was over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
-    /// Nothing yet.
-    First = 0,
-    /// Somebody else may still accept the connection.
-    Queued = 1,
-    /// He has done so since.
-    Accepted = 2,
-}
-
-/// How long a connection has been waited for, as [`Slot::waiting_since`] has it: the time that
-/// counts in the lower 30 bits, the stage in the next two, when it was last looked at in the upper
-/// half; both times in milliseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Waited {
-    ms: u32,
-    stage: Stage,
-    seen: u32,
-}
-
-impl Waited {
-    const MOST: u32 = (1 << 30) - 1;
-
-    fn from_raw(raw: u64) -> Self {
-        let stage = match raw >> 30 & 3 {
-            1 => Stage::Queued,
-            2 => Stage::Accepted,
-            _ => Stage::First,
-        };
-        Self { ms: raw as u32 & Self::MOST, stage, seen: (raw >> 32) as u32 }
-    }
-
-    fn to_raw(self) -> u64 {
-        u64::from(self.seen) << 32 | (self.stage as u64) << 30 | u64::from(self.ms.min(Self::MOST))
-    }
-
-    /// Whether it is time to say that TCP, at least, has connected.
-    fn is_long(self) -> bool {
-        self.ms >= NEWS_MS || self.stage != Stage::First
-    }
-
-    /// The same at a later look. (Another thread's may be the later one.)
-    fn at(self, now: u32) -> Self {
-        match now.wrapping_sub(self.seen).cast_signed().min(MOST_MS) {
-            since @ 1.. => {
-                Self { ms: self.ms.saturating_add(since.cast_unsigned()), seen: now, ..self }
-            }
-            _ => self,
-        }
-    }
-}
-
-/// Whether it has been said already that a connection was waited for in vain.
-pub(crate) fn is_overdue(s: &Slot) -> bool {
-    // Relaxed here and below: the word stands for itself.
-    s.waiting_since.load(Ordering::Relaxed) == OVERDUE
-}
 
 /// Whether a call has failed since the connection cannot attach, or did not in time, and it never
 /// did: what its peer sent, or was to get, is lost, which must not look like the end of a stream.
@@ -235,10 +171,6 @@ pub(super) fn noticed(s: &Slot, fd: RawFd) {
     }
 }
 
-/// How long the program is kept waiting, in milliseconds, before it is told that TCP alone has
-/// connected.
-const NEWS_MS: u32 = 1000;
-
 /// Whether who has not asked yet is told that TCP has connected: at once, or where TCP is excluded
 /// only if the peer has not attached for a while. Whoever is told before may not send yet, which
 /// TCP never says of a new connection.
@@ -292,7 +224,7 @@ pub(super) fn help(s: &Slot) {
     let (now, before) = (sys::now_ns(), HELPED.load(Ordering::Relaxed));
     if now.saturating_sub(before) >= HELP_EVERY_NS {
         HELPED.store(now, Ordering::Relaxed);
-        let _ = waits::attaching();
+        let _ = soon::attaching();
     }
 }
 

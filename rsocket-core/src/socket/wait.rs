@@ -8,35 +8,29 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-use super::asking;
-use super::beside;
-use super::brief;
+use super::asking::after_sleep;
 use super::call::Call;
-use super::gather;
-use super::lent;
-pub use super::patience::Patience;
-use super::reader;
-use super::ready;
-use super::switching;
-use super::verdict;
-use super::waits;
+use super::{beside, brief, gather, hints, reader, ready, soon, switching, verdict};
 use crate::attach::link::{self, Ends};
-use crate::attach::{marks, pairing};
+use crate::attach::{marks, waiters};
 use crate::config::policy;
 use crate::conn::known::Fact;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell::BellRef;
 use crate::errno::Errno;
-use crate::fork_safe;
 use crate::host::events::Events;
 use crate::host::kernel;
-use crate::live::{self, layout::record};
-use crate::relay::{self, hearing::Hearing};
+use crate::live::layout::record;
+use crate::relay::hearing::Hearing;
 use crate::stats::{self, Counter};
-use crate::sync::spin::{self, Adaptive, Spun};
+use crate::sync::spin::Adaptive;
 use crate::sync::thread;
-use crate::sys;
+use crate::waiting::lent;
+use crate::waiting::patience::{Patience, polling};
+use crate::waiting::sleep::nap;
+use crate::waiting::spinning::{Spin, spin, spin_on};
+use crate::{fork_safe, live, pairing, relay, sys};
 
 /// How long a thread sleeps that nobody will ring, in nanoseconds.
 const CROWDED_NS: u64 = 2_000_000;
@@ -46,11 +40,6 @@ const LONELY_NS: u64 = 50_000_000;
 
 /// A spin of at most so long delays no time-out by what anybody would notice, in nanoseconds.
 pub(super) const SHORT_SPIN_NS: u32 = 50_000;
-
-/// `polling_time`, in nanoseconds.
-pub(super) fn polling() -> u32 {
-    u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX)
-}
 
 /// Waits until receiving may bring something. `take` is called before each look at the window,
 /// while that pays, and may end the wait: by then it has received.
@@ -65,7 +54,7 @@ pub(crate) fn readable(
 ) -> Result<(), Errno> {
     let Call { id, s, fd, flags } = *call;
     let ends = connected(s).filter(|_| s.receive_mode() == ReceiveMode::Device);
-    let probe = || ends.as_ref().is_some_and(|ends| take(ends) || ready::data_waiting(s, ends));
+    let probe = || ends.as_ref().is_some_and(|ends| take(ends) || hints::data_waiting(s, ends));
     let asked_later = blocked(s, flags);
     if !asked_later {
         blocks(s, fd, flags)?;
@@ -95,7 +84,7 @@ pub(crate) fn readable(
     sleep(call, &Aim { interest: Events::IN, seen: None, learnt: &s.receive_spin }, patience)
 }
 
-/// Waits until something came that was not there when [`ready::progress`] said that it had `seen`
+/// Waits until something came that was not there when [`hints::progress`] said that it had `seen`
 /// so much: for a call that needs more than it has found.
 ///
 /// # Errors
@@ -116,7 +105,7 @@ pub(crate) fn writable(call: &Call<'_>, patience: &mut Patience) -> Result<(), E
     let Call { s, fd, flags, .. } = *call;
     let ends = connected(s).filter(|_| s.send_mode() == SendMode::Device);
     let probe =
-        || ends.as_ref().is_some_and(|ends| relay::bring(s) || ready::room_waiting(s, ends));
+        || ends.as_ref().is_some_and(|ends| relay::bring(s) || hints::room_waiting(s, ends));
     let asked_later = blocked(s, flags);
     if !asked_later {
         blocks(s, fd, flags)?;
@@ -159,7 +148,7 @@ pub(super) fn blocks(s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
 }
 
 fn not_now(s: &Slot) -> Errno {
-    if !ready::settled(s) {
+    if !s.is_settled() {
         verdict::help(s);
     }
     Errno::AGAIN
@@ -180,51 +169,6 @@ pub(super) fn gives_way(s: &Slot, flags: i32) -> bool {
     adaptive.pays() && blocked(s, flags) && thread::had_one_cpu()
 }
 
-/// What a spin goes by.
-struct Spin<'a> {
-    /// What those before it have learnt.
-    learnt: &'a AtomicU32,
-    ends: &'a Ends,
-    /// How long it may last, in nanoseconds.
-    cap: u32,
-}
-
-/// What comes before a sleep: [`spin`], where that is said to a relay, since meanwhile the device's
-/// events are this thread's; or, where there is one CPU and so nothing changes while we look, that
-/// is given to the device's threads and the peer. Not where the last sleeps were too long for it:
-/// whoever has looked in vain looks again when it has armed its bell.
-fn spin_on(
-    s: &Slot,
-    by: &Spin<'_>,
-    peer_cpu: impl Fn() -> u32,
-    probe: impl FnMut() -> bool,
-) -> bool {
-    let Spin { learnt, ends, cap } = *by;
-    // Relaxed: as in spin.
-    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    if adaptive.rests() {
-        learnt.store(adaptive.to_raw(), Ordering::Relaxed);
-        say_cpu(ends);
-        return false;
-    }
-    if !s.has(flag::RELAYED) {
-        return spin(Some(s), by, peer_cpu, probe);
-    }
-    let now = sys::ticks();
-    if cap > 0 && thread::has_one_cpu_at(now) {
-        // Whoever waits has just looked in vain, and on one CPU nothing has changed since.
-        stats::add(Counter::CpuYields, 1);
-        let paid = adaptive.give_way(now, cap, probe);
-        learnt.store(adaptive.to_raw(), Ordering::Relaxed);
-        count_spin(Some(s), if paid { Spun::Ready } else { Spun::TimeOut });
-        return paid;
-    }
-    relay::spinning(s, true);
-    let spun = spin(Some(s), by, peer_cpu, probe);
-    relay::spinning(s, false);
-    spun
-}
-
 /// As [`spin`], for no longer than a sleep and its end would take.
 fn briefly(s: &Slot, word: Option<switching::Word>) -> bool {
     let cap = polling().min(SHORT_SPIN_NS);
@@ -232,48 +176,6 @@ fn briefly(s: &Slot, word: Option<switching::Word>) -> bool {
         let by = Spin { learnt: w.learnt, ends: &w.ends, cap };
         spin(Some(s), &by, || w.cpu(), || w.has_come())
     })
-}
-
-/// Spins as long as experience on this connection says that it pays.
-fn spin(
-    s: Option<&Slot>,
-    by: &Spin<'_>,
-    peer_cpu: impl Fn() -> u32,
-    mut probe: impl FnMut() -> bool,
-) -> bool {
-    let Spin { learnt, ends, cap } = *by;
-    if probe() {
-        return true;
-    }
-    if cap == 0 {
-        return false;
-    }
-    // The peer must know where we are before it spins against us.
-    say_cpu(ends);
-    // Relaxed: what one thread learnt is a hint to the others.
-    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    let looks =
-        if s.is_some_and(|s| s.has(flag::RELAYED)) { spin::DEAR_LOOKS } else { spin::CHEAP_LOOKS };
-    let spun = adaptive.spin(cap, looks, peer_cpu, probe);
-    learnt.store(adaptive.to_raw(), Ordering::Relaxed);
-    count_spin(s, spun);
-    spun.found()
-}
-
-/// Counts how a spin ended.
-pub(crate) fn count_spin(s: Option<&Slot>, spun: Spun) {
-    let paid = spun == Spun::Ready;
-    stats::add(
-        match spun {
-            Spun::Ready => Counter::SpinsPaid,
-            Spun::TimeOut | Spun::SameCpu => Counter::SpinsFailed,
-            Spun::Late | Spun::Wanted => Counter::SpinsWanted,
-        },
-        1,
-    );
-    if let Some(s) = s {
-        live::count(s, if paid { record::SPINS_PAID } else { record::SPINS_FAILED });
-    }
 }
 
 /// What a sleep waits for.
@@ -312,12 +214,12 @@ impl Plan {
     ) -> Result<Option<Self>, Errno> {
         let Call { id, s, fd, .. } = *call;
         let left = patience.left(s, fd)?;
-        let attaching = waits::attaching_beside(Some(id));
+        let attaching = soon::attaching_beside(Some(id));
         // Acquire: pairs with the changes of the modes.
         let epoch = s.mode_epoch.load(Ordering::Acquire);
         // The caller has just looked; and before it sleeps there will be another look.
         let look = ready::look_again(id, s, fd);
-        if aim.seen.is_none_or(|seen| ready::progress(s).received != seen)
+        if aim.seen.is_none_or(|seen| hints::progress(s).received != seen)
             && look.ready.intersects(aim.interest)
         {
             return Ok(None);
@@ -419,14 +321,14 @@ fn arm(call: &Call<'_>, aim: &Aim<'_>, epoch: u32, bell: BellRef) -> ready::Arme
     let armed = match aim.seen {
         None => ready::arm(call.id, s, aim.interest, bell.id(), false),
         Some(seen) if ready::arm_edge(s, seen, bell.id(), false) => ready::Armed::Armed,
-        Some(seen) if ready::progress(s).received == seen => ready::Armed::Crowded,
+        Some(seen) if hints::progress(s).received == seen => ready::Armed::Crowded,
         Some(_) => ready::Armed::Ready,
     };
     match armed {
         ready::Armed::Armed if s.mode_epoch.load(Ordering::Acquire) != epoch => {
             // What is to be asked of the kernel is out of date, and who changed it may have rung
             // before we armed.
-            ready::disarm(s, bell.id());
+            waiters::disarm(s, bell.id());
             ready::Armed::Ready
         }
         armed => armed,
@@ -437,7 +339,7 @@ fn arm(call: &Call<'_>, aim: &Aim<'_>, epoch: u32, bell: BellRef) -> ready::Arme
 /// which the sleep has heard if it `rang`.
 fn hear(s: &Slot, aim: &Aim<'_>, bell: BellRef, rang: bool) {
     let places = if aim.interest.contains(Events::OUT) && aim.seen.is_none() { 2 } else { 1 };
-    let taken = places - ready::disarm(s, bell.id()).min(places);
+    let taken = places - waiters::disarm(s, bell.id()).min(places);
     // A relay's events make others ring as well.
     let due = if s.has(flag::RELAYED) { u32::MAX } else { taken.max(1) as u32 };
     if (taken != 0 || rang) && bell.take(due) {
@@ -476,94 +378,6 @@ fn asked(s: &Slot, fd: RawFd, interest: Events, ask: Events, half_closed: bool) 
     }
     let deaf = interest == Events::IN && beside::relay_says(s) || fork_safe::is_deaf(s);
     libc::pollfd { fd: if deaf { -1 } else { fd }, events, revents: 0 }
-}
-
-/// Sleeps in the kernel. Nothing with a destructor is alive in here: a cancelled thread unwinds
-/// from inside `wait`, and another one jumps out of it.
-fn nap(
-    s: &Slot,
-    fds: &mut [libc::pollfd],
-    left: Option<u64>,
-    patience: &Patience,
-) -> Result<(), Errno> {
-    let time = left.map(|ns| libc::timespec {
-        tv_sec: (ns / 1_000_000_000) as i64,
-        tv_nsec: (ns % 1_000_000_000) as i64,
-    });
-    let at = fds.as_ptr().addr();
-    asleep_at(s, at, patience, || sys::wait(fds, time.as_ref(), core::ptr::null()).map(|_| ()))
-}
-
-/// Sleeps by `sleep`, a system call with the memory at `at`. As [`nap`], nothing with a destructor
-/// is alive in here.
-pub(super) fn asleep_at<T>(
-    s: &Slot,
-    at: usize,
-    patience: &Patience,
-    sleep: impl FnOnce() -> Result<T, Errno>,
-) -> Result<T, Errno> {
-    let generation = s.generation.load(Ordering::Acquire);
-    let call = patience.entered();
-    lent::pin(call, s, at);
-    let result = sleep();
-    lent::unpin(call, s);
-    if !matches!(result, Err(Errno::INTR)) && s.generation.load(Ordering::Acquire) != generation {
-        return Err(Errno::BADF);
-    }
-    result
-}
-
-/// One sleep on whatever the caller says, for a socket without a bell.
-pub(crate) fn sleep_on(
-    s: &Slot,
-    fds: &mut [libc::pollfd],
-    left: Option<u64>,
-    patience: &mut Patience,
-) -> Result<(), Errno> {
-    patience.waits(s)?;
-    match nap(s, fds, left, patience) {
-        Err(Errno::INTR) if patience.goes_on() => patience.still(s),
-        Err(e) => Err(e),
-        Ok(()) if fds.iter().any(|f| f.revents & libc::POLLNVAL != 0) => Err(Errno::BADF),
-        Ok(()) => Ok(()),
-    }
-}
-
-/// What a sleep has told, for the call that goes on or ends.
-pub(super) fn after_sleep(
-    s: &Slot,
-    fd: RawFd,
-    interest: Events,
-    slept: Result<i16, Errno>,
-    patience: &Patience,
-) -> Result<(), Errno> {
-    match slept {
-        Err(Errno::INTR) if patience.goes_on() => patience.still(s),
-        Err(e) => Err(e),
-        Ok(revents) => {
-            if revents & libc::POLLNVAL != 0 {
-                return Err(Errno::BADF);
-            }
-            let said = Events::from_bits_truncate(u32::from(revents as u16));
-            let revents = fork_safe::confirmed(s, fd, said).bits() as i16;
-            if interest == Events::IN && revents != 0 {
-                asking::ask_kernel_next(s);
-            }
-            if interest == Events::OUT && revents & !libc::POLLOUT != 0 {
-                s.set(flag::PEER_FIN);
-            }
-            if interest == Events::OUT && s.has(flag::PEER_FIN) && reader::peer_gone(s, fd, revents)
-            {
-                s.set(flag::PEER_GONE);
-            }
-            Ok(())
-        }
-    }
-}
-
-/// Says on which CPU this side waits, so that the other does not spin against it.
-pub(crate) fn say_cpu(ends: &Ends) {
-    marks::say_cpu(&ends.incoming, &ends.outgoing, thread::cpu());
 }
 
 /// How soon [`attached`] looks again, in nanoseconds.
@@ -607,18 +421,4 @@ pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Errno> {
         let time = libc::timespec { tv_sec: 0, tv_nsec: ATTACH_LOOK_NS };
         sys::wait(&mut [], Some(&time), core::ptr::null())?;
     }
-}
-
-/// Spins for a waiter on several connections: with what their process learnt, and not against the
-/// peer of the first of them.
-pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
-    static LEARNT: AtomicU32 = AtomicU32::new(0);
-    let slot = slots.first().and_then(|id| crate::conn::family::slot(*id));
-    let Some(first) = slot.and_then(link::ends) else {
-        return probe();
-    };
-    // Shown with a connection only if it is the one that was waited for.
-    let alone = slot.filter(|_| slots.len() == 1);
-    let by = Spin { learnt: &LEARNT, ends: &first, cap: polling() };
-    spin(alone, &by, || marks::sender_cpu(&first.incoming), probe)
 }

@@ -9,17 +9,20 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use super::{Look, Progress, reader, ready, wait};
-use crate::attach::link::Meant;
-use crate::attach::{link, pairing};
+use super::{hints, reader, ready, soon};
+use crate::attach::link;
+use crate::attach::{link::Meant, waiters};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::family::slot;
+use crate::conn::look::Look;
 use crate::conn::machine::Phase;
-use crate::conn::slot::SlotId;
+use crate::conn::progress::Progress;
 use crate::conn::slot::flag;
+use crate::conn::slot::{Slot, SlotId};
 use crate::host::counters;
 use crate::host::events::Events;
+use crate::waiting::spinning;
 use crate::{datagram, relay};
 
 /// Looks what is ready; see [`Look`].
@@ -65,7 +68,7 @@ pub fn arm(id: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
         // Without a window nobody could ring: then it is the kernel that will speak, or patience.
         ready::Armed::Crowded if !link::has_window(s) => true,
         ready::Armed::Crowded => {
-            ready::disarm(s, bell);
+            waiters::disarm(s, bell);
             false
         }
     })
@@ -92,7 +95,7 @@ pub fn disarm(id: SlotId, bell: u64) {
     if datagram::is(id) {
         datagram::ready::disarm(id, bell);
     } else if let Some(s) = slot(id) {
-        ready::disarm(s, bell);
+        waiters::disarm(s, bell);
     }
 }
 
@@ -121,42 +124,13 @@ pub fn hear() {
 /// Whether both directions are wholly on the device.
 #[must_use]
 pub fn settled(id: SlotId) -> bool {
-    slot(id).is_some_and(ready::settled)
+    slot(id).is_some_and(Slot::is_settled)
 }
 
 /// Changes whenever [`Look::ask`] or [`on_device`] does.
 #[must_use]
 pub fn mode_epoch(id: SlotId) -> u32 {
     slot(id).map_or(0, |s| s.mode_epoch.load(Ordering::Acquire))
-}
-
-/// Where TCP is excluded, pairing is all that a process can wait for, and it takes both ends: any
-/// wait, on whatever descriptors, goes on with all pairings of the process. How soon it must come
-/// back, if at all.
-pub fn attaching() -> Option<Duration> {
-    attaching_beside(None)
-}
-
-/// How soon who polls a pairing's own socket looks again: what that does not say is seldom.
-const WATCHED: Duration = Duration::from_millis(5);
-
-/// The same for who polls [`pairing::awaited`] of this connection.
-pub(super) fn attaching_beside(watched: Option<SlotId>) -> Option<Duration> {
-    if !policy::strict() {
-        return None;
-    }
-    let mut soonest: Option<Duration> = None;
-    family::each_local(|id, s| {
-        if ready::patience(id, s).is_some() {
-            pairing::advance_unasked(id, s);
-            let is_watched = watched == Some(id) && pairing::awaited(s) >= 0;
-            let least = if is_watched { WATCHED } else { Duration::ZERO };
-            if let Some(d) = ready::patience(id, s).map(|d| d.max(least)) {
-                soonest = Some(soonest.map_or(d, |x| x.min(d)));
-            }
-        }
-    });
-    soonest
 }
 
 /// How soon a waiter must look again: while a connection that may not use TCP attaches, or because
@@ -166,7 +140,7 @@ pub fn patience(id: SlotId) -> Option<Duration> {
     if datagram::is(id) {
         return datagram::ready::patience(id);
     }
-    slot(id).and_then(|s| ready::patience(id, s).or_else(|| reader::patience(s)))
+    slot(id).and_then(|s| soon::patience(id, s).or_else(|| reader::patience(s)))
 }
 
 /// Whether a relative may take a connection out of TCP, as all calls on it may, without anybody in
@@ -193,7 +167,7 @@ pub fn progress(id: SlotId) -> Progress {
     // What the look that follows would have the relay bring belongs to this, or it would be news
     // once more.
     relay::bring(s);
-    ready::progress(s)
+    hints::progress(s)
 }
 
 /// How much has arrived by TCP: changes with each arrival. `before`: that was all when the
@@ -215,5 +189,5 @@ pub fn spin(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
     if slots.first().is_some_and(|id| datagram::is(*id)) {
         return datagram::ready::spin(probe);
     }
-    wait::spin_for(probe, slots)
+    spinning::spin_for(probe, slots)
 }

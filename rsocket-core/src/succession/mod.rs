@@ -10,12 +10,6 @@
 //! Must not know hooks. Entry points: [`prepare`] before `exec` and [`Will::undo`] if it failed;
 //! [`inherit`], then [`show`].
 
-#[cfg(target_arch = "x86_64")]
-mod find;
-pub(crate) mod image;
-#[cfg(target_arch = "x86_64")]
-mod lengths;
-pub mod parcels;
 pub mod target;
 
 use core::ffi::{CStr, c_char};
@@ -24,17 +18,17 @@ use std::os::fd::RawFd;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::attach::{arenas, detach, heirs, link, remote, vault};
+use crate::attach::{arenas, broken, link, reach, vault};
 use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
-use crate::conn::slot::Slot;
-use crate::conn::slot::SlotId;
+use crate::conn::slot::{Slot, SlotId};
 use crate::descriptors::{self, Entry};
 use crate::device::shm::{home, layout};
+use crate::handover::back;
 use crate::host::kernel;
+use crate::pairing::heirs;
 use crate::reason::Reason;
-use crate::socket;
-use crate::{live, sys};
+use crate::{live, socket, sys};
 
 /// Says the number of the list's descriptor.
 pub const VARIABLE: &CStr = c"RSOCKET_HEIR";
@@ -184,7 +178,7 @@ fn write_list(list: RawFd, family: RawFd, entry: u32) -> Option<u32> {
         if !socket::heritable(slot, fd) {
             if socket::on_shared_memory(slot) {
                 // The next program is as likely to use it as this one was.
-                socket::give_away(slot, fd, Reason::Executed);
+                back::give_away(slot, fd, Reason::Executed);
             } else {
                 give_back_one(slot, fd);
             }
@@ -282,7 +276,7 @@ pub fn give_back(all: bool) {
             && inherited(fd) == Some(true)
         {
             if all {
-                socket::give_away(slot, fd, Reason::Executed);
+                back::give_away(slot, fd, Reason::Executed);
             } else {
                 give_back_one(slot, fd);
             }
@@ -295,7 +289,7 @@ pub fn give_back(all: bool) {
 /// merely holds open, while a relative goes on with it.
 fn give_back_one(slot: SlotId, fd: RawFd) {
     if fd <= 2 || socket::on_device(slot) && !family::shared(slot) {
-        socket::give_away(slot, fd, Reason::Executed);
+        back::give_away(slot, fd, Reason::Executed);
     }
 }
 
@@ -358,14 +352,14 @@ fn take_over(item: &Item, known: bool) {
         && link::has_window(s)
         && link::ends(s).is_none()
     {
-        detach::break_connection(s, item.fd, Reason::Executed);
+        broken::break_connection(s, item.fd, Reason::Executed);
     }
 }
 
 /// Once the settings are known, if anything was inherited: shows it, and finds out whether peers on
 /// other hosts could be reached by RDMA, for which the connections' first bytes are remembered.
 pub fn show() {
-    remote::find_out();
+    reach::find_out();
     for fd in 0..descriptors::end() {
         if let Entry::Connection(id) = descriptors::entry(fd)
             && let Some(s) = family::slot(id)

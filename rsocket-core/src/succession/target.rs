@@ -5,7 +5,7 @@
 //! program for the same dynamic linker as ours, not marked to change user, group or capabilities
 //! (the linker then ignores `LD_PRELOAD`), readable, perhaps behind `#!`; and an environment that
 //! names this very file and does not turn it off. If a connection on a device is inherited, the
-//! program must also move bytes through libc, as far as its file tells ([`super::image`]).
+//! program must also move bytes through libc, as far as its file tells ([`crate::host::image`]).
 //!
 //! Entry point: [`judge`].
 
@@ -15,8 +15,8 @@ use std::os::fd::{OwnedFd, RawFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::image;
 use crate::descriptors::{self, Entry};
+use crate::host::image;
 use crate::sync::stack;
 use crate::sys::small_file::read_exactly;
 use crate::{libdir, socket, sys};

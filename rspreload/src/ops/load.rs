@@ -8,7 +8,7 @@
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::mem::transmute;
 
-use rsocket_core::socket::own_waits;
+use rsocket_core::attach::own_waits;
 use rsocket_core::stats::{self, Counter};
 use rsocket_core::sys::sandbox;
 

@@ -12,6 +12,7 @@ use rsocket_core::config::policy;
 use rsocket_core::conn::slot::SlotId;
 use rsocket_core::errno::Errno;
 use rsocket_core::reason::Reason;
+use rsocket_core::relay::native;
 use rsocket_core::sys::sandbox;
 use rsocket_core::{plain, socket, sys};
 
@@ -103,7 +104,7 @@ unsafe fn guest(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> bo
 /// The listener's slot, if what it gives comes by RDMA.
 fn by_relay(fd: c_int) -> Option<SlotId> {
     match shadow::entry(fd) {
-        Entry::Listener(slot) if plain::rdma::listens(slot) => Some(slot),
+        Entry::Listener(slot) if native::listens(slot) => Some(slot),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 
 use libc::socklen_t;
-use rsocket_core::attach::meet::handshake;
+use rsocket_core::conn::handshake;
 use rsocket_core::conn::slot::SlotId;
 use rsocket_core::conn::timers;
 use rsocket_core::errno::Errno;

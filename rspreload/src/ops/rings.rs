@@ -1,7 +1,7 @@
 //! io_uring: what a ring does with a socket no hook sees. Either there is no ring (it fails as on a
 //! kernel without io_uring, and programs do what they did before there was one), or there are
 //! rings, and the sockets of the process are on TCP: `RSOCKET_IO_URING` chooses
-//! ([`rsocket_core::socket::rings`]).
+//! ([`rsocket_core::attach::io_uring`]).
 //!
 //! Rings are made by `io_uring_setup`, through libc's `syscall` (libuv, most languages) or by
 //! liburing's functions. A program that makes the system call by an instruction of its own is out
@@ -10,9 +10,9 @@
 use core::ffi::{CStr, c_long, c_uint, c_void};
 
 use rsocket_core::reason::Reason;
-use rsocket_core::socket::{self, rings};
 use rsocket_core::sys;
 use rsocket_core::sys::sandbox;
+use rsocket_core::{attach::io_uring, socket};
 
 use crate::edge::keeping_errno;
 use crate::shadow::{self, Entry};
@@ -40,10 +40,10 @@ pub(crate) fn refused() -> bool {
         return false;
     }
     keeping_errno(|| {
-        if rings::refused() {
+        if io_uring::refused() {
             return true;
         }
-        if rings::open_from_now_on() && shadow::any() && shadow::mine() {
+        if io_uring::open_from_now_on() && shadow::any() && shadow::mine() {
             for fd in 0..shadow::end() {
                 if let Entry::Connection(slot) = shadow::entry(fd) {
                     socket::give_away(slot, fd, Reason::IoUring);

@@ -8,8 +8,8 @@ use rsocket_core::errno::Errno;
 use rsocket_core::probe::present;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket::options::heeded;
-use rsocket_core::socket::vectors::Cursor;
 use rsocket_core::socket::{self, Route, urgent};
+use rsocket_core::sys::vectors::Cursor;
 
 use super::fastopen;
 use super::messages::{bad_list, saw_each, total};

@@ -8,7 +8,7 @@ use rsocket_core::conn::slot::SlotId;
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::prospect::{Prospect, prospect};
 use rsocket_core::socket::sendfile::to_device;
-use rsocket_core::socket::splice::{self, Pipe};
+use rsocket_core::socket::splice;
 use rsocket_core::socket::{self, Route};
 use rsocket_core::sync::signals::{self, Since};
 use rsocket_core::sync::stack;
@@ -17,6 +17,7 @@ use rsocket_core::sys;
 use super::send;
 use crate::edge::{fail, keeping_errno, one, sent};
 use crate::shadow;
+use rsocket_core::handover::pipe::Pipe;
 
 /// How much is read from the file at a time.
 const PIECE: usize = 16 * 1024;

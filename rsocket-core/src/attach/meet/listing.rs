@@ -155,7 +155,7 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::meet::dialled::Bounds;
+    use crate::conn::dialled::Bounds;
 
     fn name(first: u32, port: u16, random: u64) -> Name {
         Name::new(Bounds { first, more: 0 }, port, random)

@@ -13,8 +13,8 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use super::dialled::Bounds;
-use crate::attach::hello::{HINTS, LAYOUT_VERSION};
+use crate::attach::hello::LAYOUT_VERSION;
+use crate::conn::dialled::{Bounds, HINTS};
 
 /// Bits of a timestamp that hints tell, and those above them that a name does.
 const HINT_BITS: u32 = HINTS.count_ones();

@@ -290,8 +290,8 @@ pub fn reap_if_forgotten(name: &Name) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::meet::dialled::Bounds;
     use crate::attach::rendezvous::{Channel, Offer};
+    use crate::conn::dialled::Bounds;
 
     /// A directory of this test program's, which is the place to meet for all of it.
     fn place() -> std::path::PathBuf {

@@ -128,7 +128,7 @@ pub struct SenderLine {
     pub sender_cpu: AtomicU32,
     /// Nonzero: nothing more will be sent.
     pub sender_closed: AtomicU32,
-    /// Why this side has gone back to TCP ([`crate::attach::cause`]); 0 while it has not said.
+    /// Why this side has gone back to TCP ([`crate::conn::cause`]); 0 while it has not said.
     pub why: AtomicU32,
 }
 

@@ -248,6 +248,13 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
 }
 
 impl Sleepers<'_> {
+    /// Puts the word in, unless it is there already: an epoll set stays armed from one wait to the
+    /// next. False when all places are taken.
+    #[must_use]
+    pub fn enlist(&self, word: u64) -> bool {
+        (0..SLEEPERS).any(|i| self.armed(i, word)) || self.arm(word).is_some()
+    }
+
     /// After publishing: wakes whoever sleeps. See [`Sleepers::wake_with`]; the bells are rung by
     /// [`ring`].
     #[inline(always)]

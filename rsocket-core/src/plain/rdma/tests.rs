@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use super::*;
 use crate::relay::pump_tests::{program, tied};
 use crate::socket;
-use crate::socket::wait::Patience;
+use crate::waiting::patience::Patience;
 
 /// The relay's place may be another connection's.
 #[test]

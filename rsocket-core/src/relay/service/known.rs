@@ -7,20 +7,18 @@
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
-use super::{Service, nudge, running};
+use super::{Service, running};
 use crate::conn::slot::SlotId;
-use crate::relay::connection::Connection;
-use crate::relay::table::Relay;
 
 /// What is looked up.
 #[derive(Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     /// Which relay a window belongs to.
-    pub(super) windows: BTreeMap<(u32, u32), u64>,
+    pub(crate) windows: BTreeMap<(u32, u32), u64>,
     /// Where peers on other hosts are listened for, and the port that it came to be.
-    listeners: BTreeMap<SocketAddr, u16>,
+    pub(crate) listeners: BTreeMap<SocketAddr, u16>,
     /// The relays that listen beside a listening socket of the program's, by its slot, and where.
-    programs: Vec<(SlotId, u64, SocketAddr)>,
+    pub(crate) programs: Vec<(SlotId, u64, SocketAddr)>,
 }
 
 /// The window belongs to this relay from now on.
@@ -57,34 +55,8 @@ pub fn listens_for(id: SlotId, key: u64, at: &SocketAddr) {
     }
 }
 
-/// The program's socket listens no more.
-pub fn unlisten(id: SlotId) {
-    let Some(service) = running() else { return };
-    let mut gone = Vec::new();
-    service.with(|known| {
-        known.programs.retain(|(owner, key, at)| {
-            if *owner == id {
-                gone.push(*key);
-                known.listeners.remove(at);
-            }
-            *owner != id
-        });
-    });
-    for relay in gone.into_iter().filter_map(Relay::of_key) {
-        if relay.with(|c| c.as_mut().is_some_and(Connection::outlives_its_socket)) == Some(true) {
-            nudge();
-            continue;
-        }
-        let connection = relay.with(Option::take).flatten();
-        relay.give_back();
-        if let Some(connection) = connection {
-            connection.drop_all();
-        }
-    }
-}
-
 impl Service {
-    pub(super) fn with<R>(&self, f: impl FnOnce(&mut Known) -> R) -> Option<R> {
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Known) -> R) -> Option<R> {
         let _held = self.lock.hold()?;
         // SAFETY: the lock is ours.
         Some(f(unsafe { &mut *self.known.get() }))

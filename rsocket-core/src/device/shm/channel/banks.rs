@@ -6,9 +6,12 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use super::SendState;
+use crate::device::shm::direction::Direction;
 use crate::device::shm::layout;
 use crate::proto::{RecvParams, Region};
 use crate::wire::sge::Sge;
+use crate::wire::word::{Message, Word};
 
 /// The two banks of a window's buffer ([`layout`]), as indices.
 pub const SMALL: usize = 0;
@@ -78,4 +81,39 @@ pub fn offset_of(entry: &Sge) -> Option<u32> {
 #[must_use]
 pub fn entry(bank: usize, region: Region) -> Sge {
     Sge { addr: bank_start(bank as u32) + u64::from(region.offset), rkey: KEY, len: region.len }
+}
+
+/// Where the byte at stream position `at` lies in the window, and how many of its message follow.
+/// Walks back over the words that were published last: what is unread is still in the lane, and the
+/// buffers of a bank are filled round and round.
+#[must_use]
+pub fn locate(
+    state: &SendState,
+    outgoing: &Direction,
+    at: u64,
+    beyond: Beyond,
+) -> Option<(u64, u32)> {
+    let mut position = state.data_position;
+    let mut end = state.total();
+    let mut ends_of = [state.banks[0].total(), state.banks[1].total()];
+    for _ in 0..layout::DATA_RING {
+        position = position.wrapping_sub(1);
+        let Ok(Message::Data(word)) = Word(outgoing.poll_data(position)?).message() else {
+            continue;
+        };
+        let bank = usize::from(word & layout::LARGE_BANK != 0);
+        let len = word & !layout::LARGE_BANK;
+        let start = end.checked_sub(u64::from(len))?;
+        let bank_end = ends_of.get_mut(bank)?;
+        let first = bank_end.checked_sub(u64::from(len))?;
+        if start <= at {
+            let skip = at - start;
+            let size = beyond.bank_len(bank) as u64;
+            let left = u32::try_from(u64::from(len) - skip).ok()?;
+            return Some((bank_start(bank as u32) + (first + skip) % size, left));
+        }
+        end = start;
+        *bank_end = first;
+    }
+    None
 }

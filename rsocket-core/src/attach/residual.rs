@@ -1,0 +1,146 @@
+//! Residual bytes: what the peer had not read when it went back to TCP, which is sent there before
+//! anything else is (`life-of-a-connection §5`).
+//!
+//! Must not know why a direction goes back. Entry points: [`give_way`] and [`send_tail`] for who
+//! holds the send lock, [`serve_return`], [`finish_tail`], [`tail_or_reset`].
+
+use std::os::fd::RawFd;
+
+use super::broken::{break_connection, cut_off};
+use super::link::{self, Ends};
+use super::{guard, marks, said};
+use crate::conn::machine::SendMode;
+use crate::conn::slot::{Slot, SlotId, flag};
+use crate::device::shm::channel::banks::locate;
+use crate::errno::Errno;
+use crate::host::{counters, kernel};
+use crate::reason::Reason;
+
+/// The peer wants to go back: what it did not read is sent by TCP, then everything; or it reads up
+/// to the mark that is set now.
+///
+/// # Errors
+/// As [`send_tail`].
+pub(crate) fn give_way(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
+    let (s, ends) = (guard.s, guard.ends);
+    let total = guard.view().total();
+    // Refused when the peer has said how many bytes it read, which the tail goes by.
+    let _ =
+        marks::return_wanted(&ends.outgoing).is_some() || marks::publish_end(&ends.outgoing, total);
+    said::heard(s, ends);
+    s.set_send_mode(SendMode::Returned);
+    send_tail(guard, fd)
+}
+
+/// Sends by TCP what the peer said it had not read, as far as TCP takes it now. Nothing of the
+/// program's may be sent before all of it has gone.
+///
+/// # Errors
+/// `EAGAIN` while TCP takes no more; what send(2) says.
+pub(crate) fn send_tail(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
+    let (s, ends) = (guard.s, guard.ends);
+    if s.has(flag::TAIL_SENT) {
+        return Ok(());
+    }
+    let Some(taken) = marks::return_wanted(&ends.outgoing) else { return Ok(()) };
+    let state = *guard.view();
+    let total = state.total();
+    if taken > total {
+        break_connection(s, fd, Reason::Inconsistent);
+        return Err(Errno::CONNRESET);
+    }
+    // Asked before the kernel, who does not say any more how much it took once our FIN has gone.
+    if taken == total {
+        s.set(flag::TAIL_SENT);
+        return Ok(());
+    }
+    // How far the tail has been sent is what TCP took since it began: the kernel's own counter,
+    // which a holder that comes after our death finds right.
+    let connecting = s.has(flag::CONNECTING);
+    let base = match marks::tail_base(&ends.outgoing) {
+        Some(base) => base,
+        None => {
+            let base = counters::put(fd, connecting)?;
+            marks::begin_tail(&ends.outgoing, base);
+            base
+        }
+    };
+    loop {
+        let sent = counters::put(fd, connecting)?.saturating_sub(base);
+        let at = taken.saturating_add(sent);
+        if at >= total {
+            s.set(flag::TAIL_SENT);
+            return Ok(());
+        }
+        let Some((offset, len)) = locate(&state, &ends.outgoing, at, link::beyond(s)) else {
+            break_connection(s, fd, Reason::Inconsistent);
+            return Err(Errno::CONNRESET);
+        };
+        let Some(base) = ends.outgoing.payload(offset, len as usize) else {
+            break_connection(s, fd, Reason::Inconsistent);
+            return Err(Errno::CONNRESET);
+        };
+        let v = libc::iovec { iov_base: base.cast(), iov_len: len as usize };
+        kernel::send(fd, &[v], 0)?;
+    }
+}
+
+/// Before others go on with the connection by TCP: they know nothing of a tail, and would send
+/// before it.
+pub(crate) fn give_tail_away(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
+    if !finish_tail(id, s, fd) && matches!(reason, Reason::Executed | Reason::PassedAway) {
+        cut_off(s, fd);
+    }
+}
+
+/// Before the direction ends: sends what is left of the tail, or ends the connection with an error
+/// for the peer, that would take an end before it for the end of the stream.
+pub fn tail_or_reset(id: SlotId, s: &Slot, fd: RawFd) {
+    if !finish_tail(id, s, fd) {
+        cut_off(s, fd);
+    }
+}
+
+/// Sends what is left of the tail, waiting for TCP to take it, but not for ever. False if there is
+/// still some.
+pub fn finish_tail(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+    if !link::has_window(s) {
+        return true;
+    }
+    let Some(ends) = link::ends(s) else { return true };
+    let done =
+        || marks::return_wanted(&ends.outgoing).is_none() || s.has(flag::TAIL_SENT | flag::BROKEN);
+    for _ in 0..20 {
+        if done() {
+            return true;
+        }
+        serve_return(id, s, fd, &ends);
+        if !s.has(flag::TAIL_SENT) {
+            let mut fds = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
+            let time = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+            let _ = crate::sys::wait(&mut fds, Some(&time), core::ptr::null());
+        }
+    }
+    done()
+}
+
+/// The peer asked for its bytes by TCP and nobody here is sending: does it now. Called by whoever
+/// was woken.
+pub fn serve_return(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
+    if !marks::is_asked_back(&ends.outgoing) {
+        return;
+    }
+    let Some(guard) = guard::SendGuard::take(s, ends) else { return };
+    let changed = s.send_mode() != SendMode::Returned;
+    let _ = if changed { give_way(&guard, fd) } else { send_tail(&guard, fd) };
+    guard.unlock_then(|| {
+        if changed {
+            // The receiver sleeps until the channel has something for it: from here on it is TCP
+            // that has.
+            ends.wake_reader();
+        }
+    });
+    if changed {
+        crate::conn::listeners::mode_changed(id);
+    }
+}

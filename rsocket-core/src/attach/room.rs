@@ -1,0 +1,94 @@
+//! Room in the channel: what a receiver gives back after it has taken bytes, buffer space and
+//! credits, and what is left to a sender after a message.
+//!
+//! Knows the states of the channel's ends and what is shown of them; must not know how bytes are
+//! taken ([`crate::socket::receive`]) or put, nor which thread waits for the room. Entry points:
+//! [`follow_up`], [`follows`]; [`sent`], [`show_room`], [`no_room`].
+
+use core::sync::atomic::Ordering;
+
+use super::guard::RecvGuard;
+use crate::conn::slot::{Slot, flag};
+use crate::device::shm::channel::SendState;
+use crate::device::shm::layout::SEGMENTS;
+use crate::live::tally;
+use crate::live::{self, Record};
+use crate::proto::SendHalf;
+
+/// Updates after which a sleeping sender is woken: half of a bank's segments.
+const WAKE_AT: u32 = SEGMENTS as u32 / 2;
+
+/// As [`follows`], out of line: for calls that are long anyway.
+#[inline(never)]
+pub(crate) fn follow_up(guard: &mut RecvGuard<'_>, n: usize) {
+    follows(guard, n);
+}
+
+/// What follows from `n` bytes that were consumed, as the valid state says by now: gives room and
+/// credit back, one step at a time so that each is found whole by a holder that comes after our
+/// death.
+#[inline(always)]
+pub(crate) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
+    let (s, ends) = (guard.s, guard.ends);
+    let shown = live::record(s);
+    if n > 0 {
+        tally::received_shm(s, shown, n);
+    }
+    if guard.view().owes() {
+        guard.receiver().give_back();
+    }
+    let mut state = guard.view();
+    if state.ended != 0 && !s.has(flag::ENDED) {
+        s.set(flag::ENDED);
+    }
+    let unread = state.hint();
+    // A sender that sleeps is woken when it can write for a while, or when nothing is left to read:
+    // waking it costs as much as copying a segment. (TCP calls a socket writable at a third.)
+    let drained =
+        || state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
+    if state.owed >= WAKE_AT || (state.owed > 0 && drained()) {
+        guard.receiver().told();
+        state = guard.view();
+        s.wake_due.store(1, Ordering::Relaxed);
+    }
+    if let Some(r) = shown {
+        r.unread(unread as u32);
+    }
+    // Relaxed: a hint.
+    s.next_bytes.store(state.next_bytes(), Ordering::Relaxed);
+    s.unread_hint.store(unread, Ordering::Release);
+}
+
+/// A message of `n` bytes was sent, and the state is that of after it.
+pub(crate) fn sent(s: &Slot, state: &SendState, n: usize) {
+    let shown = live::record(s);
+    tally::sent_shm(s, shown, n);
+    show_room(s, shown, state);
+}
+
+/// As [`sent`], of a message in the small bank: the large one is as it was.
+#[inline(always)]
+pub(crate) fn sent_short(s: &Slot, state: &SendState, n: usize) {
+    let shown = live::record(s);
+    tally::sent_shm(s, shown, n);
+    s.room_hint.store(state.hint(), Ordering::Release);
+    if let Some(r) = shown {
+        let [small, _] = &state.banks;
+        r.small_credits(small.credits());
+    }
+}
+
+/// Shows the room that there is, after messages that were counted.
+#[inline(always)]
+pub(crate) fn show_room(s: &Slot, shown: Option<&Record>, state: &SendState) {
+    s.room_hint.store(state.hint(), Ordering::Release);
+    if let Some(r) = shown {
+        r.room(state.room(), state.banks.each_ref().map(SendHalf::credits));
+    }
+}
+
+/// There was no room for a message. What was refused last says what is waited for.
+pub(crate) fn no_room(s: &Slot) {
+    s.room_epoch.fetch_add(1, Ordering::Relaxed);
+    s.clear(flag::PLACES_FULL);
+}

@@ -1,0 +1,96 @@
+//! The error that a connection has still to say.
+//!
+//! The kernel keeps one for each socket (`SO_ERROR`, socket(7)) and gives it away once. A call of
+//! ours that has moved bytes when it takes that error reports the bytes, as TCP does, and leaves
+//! the error here for the next call. A connection over RDMA leaves its own reasons here. Must not
+//! know who asks. Entry points: [`note`], [`take`].
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::Ordering;
+
+use super::slot::{Slot, flag};
+use crate::errno::Errno;
+
+/// Whether an error says that the connection itself has ended, and not that one call could not be
+/// served.
+fn ends_connection(e: Errno) -> bool {
+    matches!(
+        e.0,
+        libc::ECONNRESET
+            | libc::ETIMEDOUT
+            | libc::ECONNABORTED
+            | libc::ECONNREFUSED
+            | libc::ENETRESET
+            | libc::ENETDOWN
+            | libc::ENETUNREACH
+            | libc::EHOSTDOWN
+            | libc::EHOSTUNREACH
+            | libc::EPROTO
+    )
+}
+
+/// A call found out how the connection ended, but had done a part, which it reports: the next one
+/// says it.
+pub fn note(s: &Slot, e: Errno) {
+    if ends_connection(e) {
+        // Release: pairs with `take`. The flag after it: it keeps later calls off the short way.
+        s.pending_error.store(e.0, Ordering::Release);
+        if !s.has(flag::RELAYED) {
+            s.set(flag::PEER_GONE);
+        }
+    }
+}
+
+/// Before a connection that broke is marked as such: the next call says that it was reset, which
+/// none may take for a peer that has closed. What is known better stays.
+pub fn note_reset(s: &Slot) {
+    // Release: pairs with `take`, behind the mark that the caller makes.
+    let _ = s.pending_error.compare_exchange(
+        0,
+        Errno::CONNRESET.0,
+        Ordering::Release,
+        Ordering::Relaxed,
+    );
+}
+
+/// The error that is still to be said, which is said now; else `heard`, which is what the kernel or
+/// a mark says.
+#[must_use]
+pub fn take(s: &Slot, heard: Errno) -> Errno {
+    // Acquire: pairs with the release of whoever noted it.
+    match s.pending_error.swap(0, Ordering::AcqRel) {
+        0 => heard,
+        e => Errno(e),
+    }
+}
+
+/// As [`take`], where nothing was heard.
+///
+/// # Errors
+/// The error that was pending.
+pub fn check(s: &Slot) -> Result<(), Errno> {
+    if !exists(s) {
+        return Ok(());
+    }
+    // Acquire: as in `take`.
+    match s.pending_error.swap(0, Ordering::AcqRel) {
+        0 => Ok(()),
+        e => Err(Errno(e)),
+    }
+}
+
+/// Whether there is one that the kernel has given away. What a relay knows is said with the flag
+/// that it sets behind it, when all that had come is in the window.
+#[inline]
+#[must_use]
+pub fn is_kernels(s: &Slot) -> bool {
+    exists(s) && !s.has(flag::RELAYED)
+}
+
+/// Whether there is one.
+#[inline]
+#[must_use]
+pub fn exists(s: &Slot) -> bool {
+    // Acquire: pairs with the release of whoever noted it.
+    s.pending_error.load(Ordering::Acquire) != 0
+}

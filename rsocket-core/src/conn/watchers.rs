@@ -1,0 +1,35 @@
+//! Who wants to see the bytes of the program's calls.
+//!
+//! Must not know what they do with them. Entry points: [`watch`]; [`watching`] and [`tapped`].
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering;
+
+/// One byte, so that a call looks once.
+static WATCHERS: AtomicU8 = AtomicU8::new(0);
+
+/// A peer on another host may have to know us by the first bytes.
+pub(crate) const WITNESS: u8 = 1;
+
+/// The packet tap.
+pub(crate) const TAP: u8 = 2;
+
+/// Somebody wants to see the bytes.
+pub(crate) fn watch(who: u8) {
+    WATCHERS.fetch_or(who, Ordering::Relaxed);
+}
+
+/// Whether bytes that libc's calls moved over TCP are to be shown to [`crate::socket::witnessed`].
+#[inline]
+#[must_use]
+pub fn watching() -> bool {
+    WATCHERS.load(Ordering::Relaxed) != 0
+}
+
+/// Whether every byte is wanted, however it travels.
+#[inline]
+#[must_use]
+pub fn tapped() -> bool {
+    WATCHERS.load(Ordering::Relaxed) & TAP != 0
+}

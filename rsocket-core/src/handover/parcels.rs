@@ -1,0 +1,246 @@
+//! Descriptors on their way to a relative in a message (`SCM_RIGHTS`).
+//!
+//! Who receives a descriptor nobody can know who sends it: a relative that has this library, or a
+//! stranger that makes the kernel's calls alone. So while a copy is on its way, and after a
+//! stranger took it, the connection must not leave TCP; one that had left it goes back first
+//! ([`crate::handover::detach`]). A relative that receives it finds it here by the socket's cookie,
+//! is a holder of the same slot from then on, and the connection may attach when all copies have
+//! come to relatives.
+//!
+//! Not every copy is announced: a stranger may pass one on, and then more come than are on their
+//! way. So a slot remembers the cookie from the first time that it was sent, and whoever receives
+//! an unannounced copy finds the slot by that; a stranger may have another one, so that the
+//! connection goes back to TCP. (One that takes an announced copy and passes that on to a relative
+//! is not found out.)
+//!
+//! The table is in the family's memory, and short: what has waited longest makes room, and stays on
+//! TCP for good. A slot with a parcel counts as held, though its sender may have closed it
+//! ([`family::others_alive`]).
+//!
+//! Must not know hooks. Entry points: [`send_off`], [`take_back`], [`receive`].
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::back;
+use crate::attach::{link, phase};
+use crate::conn::family::{self, Family};
+use crate::conn::machine::Phase;
+use crate::conn::parcels::{PLACES, Parcel, Table};
+use crate::conn::slot::{Slot, SlotId, flag};
+use crate::pairing::heirs;
+use crate::reason::Reason;
+use crate::sys;
+
+fn cookie(fd: RawFd) -> Option<u64> {
+    rustix::net::sockopt::socket_cookie(sys::borrow(fd)).ok()
+}
+
+fn table() -> Option<(&'static Family, &'static Table)> {
+    family::get().map(|f| (f, &f.parcels))
+}
+
+/// Before a message is sent that has the connection's descriptor in it. False if nobody could go on
+/// with it but the kernel: then it has to go back to TCP for good.
+#[must_use]
+pub fn send_off(id: SlotId, fd: RawFd) -> bool {
+    let (Some(s), Some((_, table)), Some(cookie)) = (family::slot(id), table(), cookie(fd)) else {
+        return false;
+    };
+    if s.has(flag::RSOCKET | flag::BROKEN | flag::UNTRACKED | flag::SANDBOXED_HOLDER) {
+        return false;
+    }
+    // What stands beside TCP has to go back there.
+    if s.has(flag::RELAYED) && s.has(flag::BESIDE | flag::PENDING) {
+        return false;
+    }
+    // What this process alone has of an unfinished pairing.
+    heirs::before_exec(id, s, fd);
+    if !hold_still(s) {
+        return false;
+    }
+    // Release: pairs with the acquire in slot_of().
+    s.cookie.store(cookie, Ordering::Release);
+    // Relaxed: whoever receives it has it from a message that is sent later.
+    table.used.store(1, Ordering::Relaxed);
+    let displaced = table.locked(|t| put(t, cookie, id));
+    family::set_on_the_way(s);
+    link::share(s);
+    if let Some(Some(other)) = displaced
+        && let Some(s) = family::slot(other)
+    {
+        // Whoever has it, nobody knows of it any more.
+        phase::refuse(s, Reason::PassedAway);
+    }
+    displaced.is_some()
+}
+
+/// From here on no pairing begins. False if one is under way, or the connection is on a device that
+/// it may leave. Blocks only for another thread's step in progress.
+fn hold_still(s: &Slot) -> bool {
+    let Some(_held) = s.pairing.hold() else { return false };
+    let still = match s.phase() {
+        Phase::Young | Phase::Unconnected => !link::has_window(s),
+        // Where TCP is excluded no stranger could do anything with it, nor where RDMA's manager has
+        // connected it.
+        Phase::Paired => s.has(flag::STRICT | flag::RELAYED),
+        _ => false,
+    };
+    if still {
+        s.set(flag::TRAVELS);
+    }
+    still
+}
+
+/// One more copy; which connection had to make room for it.
+fn put(t: &Table, cookie: u64, id: SlotId) -> Option<SlotId> {
+    if let Some(known) = t.of(id) {
+        if known.cookie.swap(cookie, Ordering::Relaxed) == cookie {
+            known.copies.fetch_add(1, Ordering::Release);
+        } else {
+            // Whoever sent or received the slot's last connection was killed meanwhile.
+            known.copies.store(1, Ordering::Release);
+        }
+        return None;
+    }
+    let free = || t.parcels.iter().find(|p| p.copies.load(Ordering::Relaxed) == 0);
+    let oldest = || t.parcels.get(t.next.fetch_add(1, Ordering::Relaxed) as usize % PLACES);
+    let p = free().or_else(oldest)?;
+    let before =
+        if p.copies.swap(0, Ordering::AcqRel) == 0 { 0 } else { p.slot.load(Ordering::Relaxed) };
+    p.cookie.store(cookie, Ordering::Relaxed);
+    p.slot.store(id.raw(), Ordering::Relaxed);
+    p.copies.store(1, Ordering::Release);
+    SlotId::from_raw(before)
+}
+
+/// The message was not sent after all.
+pub fn take_back(id: SlotId) {
+    let (Some(s), Some((_, table))) = (family::slot(id), table()) else { return };
+    table.locked(|t| t.of(id).map(|p| arrived(p, s)));
+}
+
+/// One copy less on its way.
+fn arrived(p: &Parcel, s: &Slot) {
+    if p.copies.load(Ordering::Relaxed) == 1 {
+        // First, so that whoever finds no parcel may attach.
+        s.clear(flag::TRAVELS);
+    }
+    p.copies.fetch_sub(1, Ordering::Release);
+}
+
+/// A message had the descriptor of a TCP connection in it: which connection that is, if a relative
+/// sent it. This process holds it from now on. `peeked`: the message is still there, and may be
+/// received once more.
+#[must_use]
+pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
+    let (_, table) = table()?;
+    if table.used.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let cookie = cookie(fd)?;
+    let take = |t: &Table| {
+        let on_its_way = |p: &&Parcel| {
+            p.copies.load(Ordering::Relaxed) != 0 && p.cookie.load(Ordering::Relaxed) == cookie
+        };
+        let p = t.parcels.iter().find(on_its_way)?;
+        let id = SlotId::from_raw(p.slot.load(Ordering::Relaxed))?;
+        let s = family::slot(id)?;
+        // Held here before it is not on its way any more.
+        family::join(id, fd);
+        if !peeked {
+            arrived(p, s);
+        }
+        Some(id)
+    };
+    table.locked(take).flatten().or_else(|| {
+        let id = slot_of(cookie)?;
+        family::join(id, fd);
+        back::give_away(id, fd, Reason::PassedAway);
+        Some(id)
+    })
+}
+
+/// The connection with this cookie, if a relative has sent it before and somebody has it still.
+fn slot_of(cookie: u64) -> Option<SlotId> {
+    let mut found = None;
+    family::each_used(|id, s| {
+        // Acquire: pairs with the release in send_off().
+        if s.cookie.load(Ordering::Acquire) == cookie {
+            found = Some(id);
+        }
+    });
+    found.filter(|id| family::is_held(*id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty() -> Box<Table> {
+        // SAFETY: all zero is a free table, as in the family's fresh memory.
+        Box::new(unsafe { core::mem::zeroed() })
+    }
+
+    fn slot(n: u32) -> SlotId {
+        SlotId::from_raw(n).unwrap()
+    }
+
+    fn copies(t: &Table, id: SlotId) -> u32 {
+        t.of(id).map_or(0, |p| p.copies.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn copies_of_one_connection_share_a_place() {
+        let t = empty();
+        assert!(!t.holds(slot(5)));
+        for n in 1..=3 {
+            assert_eq!(put(&t, 77, slot(5)), None);
+            assert_eq!(copies(&t, slot(5)), n);
+        }
+        assert!(t.holds(slot(5)) && !t.holds(slot(6)));
+    }
+
+    #[test]
+    fn what_has_waited_longest_makes_room() {
+        let t = empty();
+        for n in 1..=PLACES as u32 {
+            assert_eq!(put(&t, u64::from(n), slot(n)), None);
+        }
+        for n in 1..=PLACES as u32 {
+            let new = slot(1000 + n);
+            assert_eq!(put(&t, 9, new), Some(slot(n)), "the oldest first");
+            assert!(t.holds(new) && !t.holds(slot(n)));
+        }
+    }
+
+    #[test]
+    fn a_place_is_free_when_the_last_copy_has_come() {
+        let t = empty();
+        for n in 1..=PLACES as u32 {
+            assert_eq!(put(&t, 1, slot(n)), None);
+        }
+        let p = t.of(slot(9)).unwrap();
+        p.copies.fetch_sub(1, Ordering::Relaxed);
+        assert!(!t.holds(slot(9)));
+        assert_eq!(put(&t, 2, slot(500)), None, "nobody has to make room");
+    }
+
+    #[test]
+    fn another_connection_in_the_same_slot_is_another_parcel() {
+        let t = empty();
+        assert_eq!(put(&t, 1, slot(5)), None);
+        assert_eq!(put(&t, 2, slot(5)), None);
+        assert_eq!(
+            (copies(&t, slot(5)), t.of(slot(5)).unwrap().cookie.load(Ordering::Relaxed)),
+            (1, 2)
+        );
+    }
+
+    #[test]
+    fn the_lock_is_free_afterwards() {
+        let t = empty();
+        assert_eq!(t.locked(|_| 1), Some(1));
+        assert_eq!(t.locked(|_| 2), Some(2));
+    }
+}

@@ -1,0 +1,135 @@
+//! The pipe of a splice, or a stream that takes bytes as a pipe does: written from the channel, and
+//! read into it, without waiting.
+//!
+//! Must not know of connections beyond their receive lock. Entry points: [`Pipe`],
+//! [`take_messages`].
+
+use std::os::fd::RawFd;
+
+use crate::attach::guard::RecvGuard;
+use crate::attach::room::follow_up;
+use crate::errno::Errno;
+use crate::sys;
+
+/// What a pipe takes in one piece where `poll` says that it takes something (pipe(7)).
+const PIPE_BUF: usize = 4096;
+
+/// The pipe's end of a call.
+#[derive(Clone, Copy)]
+pub struct Pipe {
+    /// Its descriptor.
+    pub(crate) fd: RawFd,
+    /// Whether a pipe that is full or empty is waited for.
+    pub(crate) waits: bool,
+}
+
+impl Pipe {
+    /// `fd`, if it is a pipe that is open for `access` (`O_RDONLY`, `O_WRONLY`) or for both. It is
+    /// waited for where the call says so and the pipe's own flags do, too.
+    #[must_use]
+    pub fn of(fd: RawFd, access: i32, waits: bool) -> Option<Self> {
+        let pipe = sys::borrow(fd);
+        let mode = rustix::fs::fstat(pipe).ok()?.st_mode;
+        let flags = rustix::fs::fcntl_getfl(pipe).ok()?;
+        let open = flags.bits() as i32 & libc::O_ACCMODE;
+        let usable =
+            mode & libc::S_IFMT == libc::S_IFIFO && (open == access || open == libc::O_RDWR);
+        usable.then(|| Self { fd, waits: waits && !flags.contains(rustix::fs::OFlags::NONBLOCK) })
+    }
+
+    /// A stream that takes bytes as a pipe does, and is never waited for.
+    pub(crate) fn taking(fd: RawFd) -> Self {
+        Self { fd, waits: false }
+    }
+
+    /// Whether it is ready for `events` now, or will be: then it was waited for.
+    ///
+    /// # Errors
+    /// `EAGAIN` where it is not waited for; `EPIPE` when nobody reads it; `EINTR`, `EBADF`.
+    pub(crate) fn ready(self, events: i16, waits: bool) -> Result<(), Errno> {
+        let mut one = [libc::pollfd { fd: self.fd, events, revents: 0 }];
+        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        match sys::wait(&mut one, (!waits).then_some(&at_once), core::ptr::null())? {
+            0 => Err(Errno::AGAIN),
+            _ if one[0].revents & libc::POLLNVAL != 0 => Err(Errno::BADF),
+            _ if events == libc::POLLOUT && one[0].revents & libc::POLLERR != 0 => Err(Errno::PIPE),
+            _ => Ok(()),
+        }
+    }
+
+    /// How much of `len` bytes at `from` it takes without waiting; 0 where it takes none.
+    pub(crate) fn put(self, from: *mut u8, len: usize) -> usize {
+        self.at_once(libc::SYS_pwritev2, from, len, libc::POLLOUT).unwrap_or(0)
+    }
+
+    /// How many bytes it has given to `to`, without waiting; 0 at its end.
+    pub(crate) fn take(self, to: *mut u8, len: usize) -> Result<usize, Errno> {
+        self.at_once(libc::SYS_preadv2, to, len, libc::POLLIN)
+    }
+
+    /// `call` with `RWF_NOWAIT`, which kernels before 6.4 do not know for pipes: there it is as
+    /// much as goes without waiting as long as nobody else uses the same end.
+    fn at_once(self, call: i64, at: *mut u8, len: usize, events: i16) -> Result<usize, Errno> {
+        let errno = sys::errno();
+        let step = |len: usize, flags: i32| {
+            let place = libc::iovec { iov_base: at.cast(), iov_len: len };
+            // SAFETY: the callers' memory: `len` bytes of the channel, or of a buffer of theirs. No
+            // cancellation point.
+            let n = unsafe {
+                libc::syscall(call, self.fd, &raw const place, 1_usize, usize::MAX, 0_usize, flags)
+            };
+            usize::try_from(n).map_err(|_| Errno(sys::errno()))
+        };
+        let mut done = step(len, libc::RWF_NOWAIT);
+        if done == Err(Errno(libc::EOPNOTSUPP)) {
+            done = self.ready(events, false).and_then(|()| step(len.min(PIPE_BUF), 0));
+        }
+        sys::set_errno(errno);
+        done
+    }
+
+    /// All of what was taken from the stream already.
+    pub(crate) fn put_all(self, bytes: &mut [u8]) -> Result<(), Errno> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let n = self.put(rest.as_mut_ptr(), rest.len());
+            if n == 0 {
+                match self.ready(libc::POLLOUT, true) {
+                    Ok(()) | Err(Errno::INTR) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            rest = rest.get_mut(n..).unwrap_or_default();
+        }
+        Ok(())
+    }
+}
+
+/// Writes messages into the pipe until it takes no more or none is left.
+pub(crate) fn take_messages(guard: &mut RecvGuard<'_>, pipe: Pipe, length: usize) -> usize {
+    let mut moved = 0;
+    while moved < length {
+        let mut taking = guard.receiver().take();
+        while taking.state().readable() == 0 {
+            let Some(word) = taking.arrived() else { return moved };
+            // An end, or nonsense, is for the ordinary way.
+            if !word.is_bytes() || taking.state().ended != 0 || taking.accept(word).is_err() {
+                return moved;
+            }
+        }
+        let n = (taking.state().readable() as usize).min(length - moved);
+        let Ok(from) = taking.memory() else { return moved };
+        let taken = pipe.put(from, n).min(n);
+        if taken == 0 {
+            return moved;
+        }
+        taking.skip(taken as u32);
+        taking.commit();
+        follow_up(guard, taken);
+        moved += taken;
+        if taken < n {
+            return moved;
+        }
+    }
+    moved
+}

@@ -1,0 +1,122 @@
+//! A socket that stands in for one whose stream is over but not read.
+//!
+//! Somebody is to read a connection who has only the kernel: another program, or whoever is sent
+//! the descriptor. What the channel has cannot come by TCP any more, since the peer's FIN is there.
+//! So it goes into a new connection over the loopback interface, as far as the kernel's buffers
+//! hold it, and that takes the number. The addresses of that connection are its own. Must not know
+//! who reads. Entry point: [`replace`].
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use rustix::io::FdFlags;
+use rustix::net::sockopt;
+
+use super::pipe::{Pipe, take_messages};
+use crate::attach::guard::RecvGuard;
+use crate::attach::link::Ends;
+use crate::attach::marks;
+use crate::conn::machine::ReceiveMode;
+use crate::conn::slot::Slot;
+use crate::errno::Errno;
+use crate::host::counters;
+use crate::host::kernel;
+use crate::relay::loopback;
+use crate::sys;
+
+/// What goes at a time by way of memory of ours.
+const FEW: usize = 512;
+
+/// Puts a socket at `fd` that has all that is left of the stream, and its end. False if that cannot
+/// be had; then what was moved is lost, and the caller must see to it that the stream does not look
+/// whole. The connection's peer has sent FIN, and its channel has so many bytes `unread`.
+pub(crate) fn replace(guard: &mut RecvGuard<'_>, fd: RawFd, unread: usize) -> bool {
+    let (s, ends) = (guard.s, guard.ends);
+    let Ok((reader, writer)) = pair(fd, unread) else { return false };
+    let Some(ahead) = before_the_channel(s, fd, ends) else { return false };
+    if !kernels(fd, &writer, ahead) || channels(guard, &writer) != unread {
+        return false;
+    }
+    // What the peer sent by TCP behind the channel.
+    if marks::end(&ends.incoming).is_some() && !kernels(fd, &writer, u64::MAX) {
+        return false;
+    }
+    // Its end, before anybody reads.
+    if matches!(kernel::ending(fd), kernel::Ending::Failed(_)) {
+        kernel::reset_on_close(writer.as_raw_fd());
+    }
+    sys::discard(writer);
+    put_at(reader, fd).is_ok()
+}
+
+/// How many bytes TCP has brought that come before the channel's.
+fn before_the_channel(s: &Slot, fd: RawFd, ends: &Ends) -> Option<u64> {
+    if s.receive_mode() != ReceiveMode::Acknowledged {
+        return Some(0);
+    }
+    let cut = marks::cut(&ends.incoming)?;
+    match counters::taken(fd) {
+        Ok(taken) => Some(cut.saturating_sub(taken.bytes)),
+        // Both directions have ended, or it was reset.
+        Err(Errno::NOTCONN) => {
+            counters::left_at_the_end(fd, cut).ok().map(Option::unwrap_or_default)
+        }
+        Err(_) => None,
+    }
+}
+
+/// Two ends of a connection: the reader's, of the same family as `fd`, and ours, with room for
+/// `bytes`.
+fn pair(fd: RawFd, bytes: usize) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let family = sockopt::socket_domain(sys::borrow(fd))?;
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    let reader = rustix::net::socket_with(family, rustix::net::SocketType::STREAM, flags, None)?;
+    let writer = loopback::tie(reader.as_raw_fd())?;
+    // The kernel cuts it down to what it allows, and counts its own needs in it.
+    sockopt::set_socket_send_buffer_size(&writer, bytes.saturating_mul(2).max(1 << 20))?;
+    Ok((reader, writer))
+}
+
+/// Moves up to `length` bytes from the kernel's receive queue. False if they do not fit.
+fn kernels(fd: RawFd, writer: &OwnedFd, length: u64) -> bool {
+    let mut few = [0_u8; FEW];
+    let mut left = length;
+    while left > 0 {
+        let most = usize::try_from(left).map_or(FEW, |left| left.min(FEW));
+        let to = [libc::iovec { iov_base: few.as_mut_ptr().cast(), iov_len: most }];
+        match kernel::receive(fd, &to, most, libc::MSG_DONTWAIT) {
+            Ok(0) => return length == u64::MAX,
+            Ok(n) => {
+                let from = [libc::iovec { iov_base: few.as_mut_ptr().cast(), iov_len: n }];
+                if kernel::send(writer.as_raw_fd(), &from, libc::MSG_DONTWAIT) != Ok(n) {
+                    return false;
+                }
+                left = left.saturating_sub(n as u64);
+            }
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// Moves what the channel has, as far as it fits; how much that was.
+fn channels(guard: &mut RecvGuard<'_>, writer: &OwnedFd) -> usize {
+    let to = Pipe::taking(writer.as_raw_fd());
+    let mut moved = 0;
+    loop {
+        match take_messages(guard, to, usize::MAX) {
+            0 => return moved,
+            n => moved += n,
+        }
+    }
+}
+
+/// Puts the reader's end at `fd`, with the flags that are there.
+fn put_at(reader: OwnedFd, fd: RawFd) -> Result<(), Errno> {
+    let there = sys::borrow(fd);
+    let status = rustix::fs::fcntl_getfl(there)?;
+    rustix::fs::fcntl_setfl(&reader, status)?;
+    let closes = rustix::io::fcntl_getfd(there)?.contains(FdFlags::CLOEXEC);
+    sys::put_at(reader, fd, closes)
+}

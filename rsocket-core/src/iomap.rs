@@ -1,0 +1,153 @@
+//! The calls of direct placement: `riomap` and its relatives of rsocket(7).
+//!
+//! Must not know C. Entry points: [`map`], [`unmap`], [`write`].
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use crate::conn::family;
+use crate::conn::slot::{Slot, SlotId, flag};
+use crate::errno::Errno;
+use crate::placement::table::{self, Entry, Map, Place};
+use crate::placement::{arrive, next_generation, thread};
+use crate::socket::call::Call;
+use crate::socket::{send, wait};
+use crate::sync::living;
+use crate::sys::vectors::Cursor;
+use crate::{relay, sys};
+
+/// Memory of the program's.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Where it begins.
+    pub at: *mut u8,
+    /// How many bytes it has.
+    pub len: usize,
+    /// The peer may write there. Nothing else has a use for a mapping: without it [`unmap`] finds
+    /// it again, and that is all.
+    pub writable: bool,
+}
+
+/// Maps the memory at `offset` ([`ANY`](crate::placement::ANY): at one of our choice), and says
+/// where.
+///
+/// Waits for a connection that is still attaching, whatever the descriptor's flags say: a few
+/// milliseconds, five seconds at most where the peer has accepted it.
+///
+/// # Errors
+/// `EINVAL` for no bytes, 4 GiB or more, or an offset below 0 or too high; `EFAULT` for memory that
+/// cannot be written; `EEXIST` where another mapping of the connection has some of these offsets;
+/// `ENOMEM` when the peer remembers no more mappings (`RDMA_IOMAPSIZE` at its end), or no more
+/// memory can be pinned; `ENOTCONN`, `ETIMEDOUT` without a connection; `EOPNOTSUPP` when the
+/// mappings of the connection are a relative's.
+///
+/// # Safety
+/// The memory stays mapped in the process until [`unmap`] or [`crate::placement::closing`] takes it
+/// back; with `writable` it may change at any time until then.
+pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<i64, Errno> {
+    let Memory { at, len, writable } = memory;
+    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let bytes = u32::try_from(len).ok().filter(|n| *n > 0).ok_or(Errno::INVAL)?;
+    if !Cursor::plausible(&[libc::iovec { iov_base: at.cast(), iov_len: len }]) {
+        return Err(Errno(libc::EFAULT));
+    }
+    if writable {
+        table::populate(at, len)?;
+    }
+    let ends = wait::attached(id, s, fd)?;
+    own(s)?;
+    let place = Place::of_or_make(id);
+    let mapped = place.with(|maps| {
+        let offset = maps.choose(at, bytes, offset)?;
+        let entry = if !writable {
+            None
+        } else if s.has(flag::RELAYED) {
+            // SAFETY: the caller's promise, and withdraw follows.
+            let index = unsafe { relay::placement::expose(s, at, bytes, offset) }?;
+            Some(Entry { index, generation: 0 })
+        } else {
+            let most = ends.incoming.offered().unwrap_or(0);
+            let index = maps.free_index().filter(|i| *i < most).ok_or(Errno::NOMEM)?;
+            Some(Entry { index, generation: next_generation(s) })
+        };
+        maps.list.push(Map { at: at.expose_provenance(), len: bytes, offset, entry });
+        // The flag and the mapping before the peer hears of it.
+        s.set(flag::MAPPED);
+        if let Some(entry) = entry.filter(|_| !s.has(flag::RELAYED)) {
+            ends.incoming.show_map(entry.index, entry.generation, offset, bytes);
+        }
+        Ok(offset)
+    });
+    let offset = mapped.unwrap_or(Err(Errno::AGAIN))?;
+    if writable && !s.has(flag::RELAYED) {
+        thread::watch(id);
+    }
+    Ok(offset.cast_signed())
+}
+
+/// This process becomes the one whose memory is mapped on the connection.
+pub(super) fn own(s: &Slot) -> Result<(), Errno> {
+    let (me, before) = (sys::pid(), s.placement.owner.load(Ordering::Acquire));
+    if before == me {
+        return Ok(());
+    }
+    let free = before == 0 || !living::process(before);
+    let taken = || {
+        s.placement.owner.compare_exchange(before, me, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    };
+    if free && taken() { Ok(()) } else { Err(Errno::OPNOTSUPP) }
+}
+
+/// Takes a mapping back, the first that was made of exactly this memory. From then on the peer's
+/// direct writes there fail, and nothing of them arrives; what had arrived before is in place.
+///
+/// Over RDMA it waits until the peer has heard of it, a second at most. A peer with upstream's
+/// library does not answer, and one of its writes that is under way ends the connection.
+///
+/// # Errors
+/// `EINVAL` when there is none.
+pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Errno> {
+    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let place = Place::of(id).ok_or(Errno::INVAL)?;
+    let removed = place.with(|maps| {
+        let found = maps.list.iter().position(|m| m.at == at.addr() && m.len as usize == len);
+        let found = found.ok_or(Errno::INVAL)?;
+        if !s.has(flag::RELAYED)
+            && let Some(ends) = crate::attach::link::ends(s)
+        {
+            // What was sent before is in place before the mapping goes. A peer that broke a rule is
+            // found by whoever looks next.
+            let _ = arrive::all(s, &ends, maps);
+            maps.hide(found, &ends, || next_generation(s));
+            // Its writer may wait for the room that there is now, or for what will never come.
+            ends.wake_writer();
+        }
+        Ok(maps.list.remove(found).entry)
+    });
+    let entry = removed.unwrap_or(Err(Errno::AGAIN))?;
+    if s.has(flag::RELAYED)
+        && let Some(entry) = entry
+    {
+        relay::placement::withdraw(s, entry.index);
+    }
+    Ok(())
+}
+
+/// Writes to the peer's mapping at `offset`, as far as the peer's mappings go. Blocks as a send
+/// does; never raises SIGPIPE: the caller does, on `EPIPE`.
+///
+/// # Errors
+/// As send(2); `EFAULT` when the peer has no mapping there; `EINVAL` for an offset below 0.
+pub fn write(
+    id: SlotId,
+    fd: RawFd,
+    from: &[libc::iovec],
+    offset: i64,
+    flags: i32,
+) -> Result<usize, Errno> {
+    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
+    let call = Call { id, s, fd, flags };
+    let sent = send::transfer(&call, from, send::Into::Mapping(offset));
+    crate::socket::after_send(id, from, sent)
+}

@@ -1,0 +1,466 @@
+//! Carrying out the pairing of two ends: offer, knock, answer, welcome (`life-of-a-connection §3`).
+//!
+//! Every step is non-blocking and happens inside some hook of the program; one that finds nothing
+//! is tried again later, at growing distances. Two messages are exchanged, one each way, over an
+//! abstract UNIX socket; after them the two ends talk through words in shared memory only. The
+//! connection works on TCP all the while.
+
+pub mod abroad;
+pub(crate) mod greeting;
+pub mod heirs;
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::RawFd;
+
+use crate::attach::held;
+use crate::attach::link;
+use crate::attach::meet::names::Name;
+use crate::attach::meet::{absent, offers, place};
+use crate::attach::own_waits;
+use crate::attach::permit::{permitted, relative_in_sandbox};
+use crate::attach::phase::{
+    OPEN_OFFERS, close_pairing_fd, elsewhere, enter, give_up, hold, is_here, lapse,
+    lapse_if_orphaned, required_by_now,
+};
+use crate::attach::reach;
+use crate::attach::rendezvous::Offer;
+use crate::attach::retry::{self, later, may_pass, put_off};
+use crate::attach::trust;
+use crate::attach::visitors;
+use crate::attach::{broken, evidence::Peer};
+use crate::attach::{evidence, proving, switch};
+use crate::config::policy;
+use crate::conn::cause;
+use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
+use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::{family, waited};
+use crate::errno::Errno;
+use crate::host::kernel;
+use crate::host::raw;
+use crate::host::trial;
+use crate::host::tuple::Tuple;
+use crate::live;
+use crate::reason::{Reason, not_there, refused};
+use crate::stats::{self, Counter};
+use crate::sync::stack;
+use crate::sys;
+use crate::sys::sandbox;
+use crate::sys::settle::Settle;
+use greeting::{answer, finish, knock, knock_there};
+
+/// How many may be open at a time: each is a descriptor.
+const MAX_OFFERS: u32 = 64;
+/// Looks for a counterpart before an offer lapses.
+const OFFER_TRIES: u32 = 200;
+/// The same in the directory, where most counterparts that do not come at once are on other hosts.
+const TRIES_THERE: u32 = 32;
+
+/// Takes the next step that is due, if any. Called by hooks with no lock held; cheap when nothing
+/// is due.
+#[inline]
+pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
+    match s.phase() {
+        Phase::Paired => switch(id, s, fd),
+        Phase::Refused => broken::insist(id, s, fd),
+        Phase::Unconnected | Phase::Dialling => {}
+        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
+            if fd >= 0 && retry::is_due(s) {
+                step(id, s, Some(fd));
+            }
+        }
+    }
+}
+
+/// As [`advance`] of a connection that attaches, by a thread to which nobody gave a descriptor:
+/// another one may close the connection, and open another, at any moment.
+pub fn advance_unasked(id: SlotId, s: &Slot) {
+    let steps =
+        matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked);
+    if steps && retry::is_due(s) {
+        step(id, s, None);
+    }
+}
+
+/// What a thread polls that waits for a connection without TCP to stay on: readable once the other
+/// end has taken the step that this one waits for. -1 where nothing here says so. Another thread
+/// may close it meanwhile, so that no wait is on this alone.
+#[must_use]
+pub fn awaited(s: &Slot) -> RawFd {
+    let waits = matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked);
+    if waits && s.has(flag::STRICT) && is_here(s) {
+        s.pairing_fd.load(Ordering::Relaxed)
+    } else {
+        -1
+    }
+}
+
+/// It has become readable: the next step is due.
+pub fn has_come(s: &Slot) {
+    retry::now(s);
+}
+
+/// Before a descriptor is closed whose connection goes on: a step that uses it comes to its end
+/// first.
+pub fn let_finish(s: &Slot) {
+    if matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked) {
+        drop(s.pairing.hold());
+    }
+}
+
+/// Moves the directions of a paired connection as far as they can go without sending or receiving.
+#[inline]
+fn switch(id: SlotId, s: &Slot, fd: RawFd) {
+    let receive = s.receive_mode();
+    let send = s.send_mode();
+    if receive == ReceiveMode::Device && send == SendMode::Device {
+        return;
+    }
+    if matches!(receive, ReceiveMode::Kernel | ReceiveMode::Asked) || send == SendMode::Kernel {
+        switch::slowly(id, s, fd);
+    }
+}
+
+/// Threads of this process that are inside a step, and forks that wait for them.
+static STEPPING: AtomicU32 = AtomicU32::new(0);
+static FORKING: AtomicU32 = AtomicU32::new(0);
+/// How long a fork waits for steps of other threads, in nanoseconds: more than any step takes.
+const FORK_PATIENCE_NS: u64 = 20_000_000;
+
+/// Before a fork: a step of another thread may be about to open something of which the child would
+/// keep a copy that nobody knows, and a name that stays bound. New steps are put off until the fork
+/// is over.
+pub fn fork_prepare() {
+    // SeqCst: pairs with step(), which counts itself in and then looks for forks.
+    FORKING.fetch_add(1, Ordering::SeqCst);
+    let end = sys::now_ns().saturating_add(FORK_PATIENCE_NS);
+    // Bounded, since this may be a signal handler above a step of its own thread.
+    while STEPPING.load(Ordering::SeqCst) != 0 && sys::now_ns() < end {
+        crate::sync::thread::yield_now();
+    }
+}
+
+/// In the parent after a fork, or after one that failed.
+pub fn fork_parent() {
+    FORKING.fetch_sub(1, Ordering::SeqCst);
+}
+
+#[cold]
+fn step(id: SlotId, s: &Slot, fd: Option<RawFd>) {
+    STEPPING.fetch_add(1, Ordering::SeqCst);
+    if FORKING.load(Ordering::SeqCst) == 0 {
+        // A proof takes some 12 KiB. Without memory for a stack there is none for an arena either.
+        let _ = stack::on_own_only(|| step_now(id, s, fd));
+    }
+    STEPPING.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Without a descriptor the one that is known is looked up under the lock: whoever closes it takes
+/// the lock in between (`forget`, [`let_finish`]), so that it is the connection's until the step is
+/// over.
+#[cold]
+fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
+    let errno = sys::errno();
+    if let Some(held) = s.pairing.try_hold() {
+        let fd = fd.unwrap_or_else(|| family::descriptor(id));
+        let done = match s.phase() {
+            _ if fd < 0 => Ok(()),
+            Phase::Young => begin(id, s, fd),
+            Phase::Offered => greet(id, s, fd),
+            Phase::Greeted => answer(id, s, fd, None),
+            Phase::Knocked => finish(id, s, fd),
+            Phase::Paired | Phase::Refused | Phase::Unconnected | Phase::Dialling => Ok(()),
+        };
+        match done {
+            Ok(()) => {}
+            Err(reason) if s.has(flag::STRICT) && may_pass(s, reason) && begin_again(s, reason) => {
+            }
+            Err(Reason::OfferLapsed)
+                if is_handed_over(s) && begin_again(s, Reason::OfferLapsed) =>
+            {
+                let _ = later(s);
+            }
+            Err(reason) => give_up(s, reason),
+        }
+        let phase = s.phase();
+        if fd >= 0 && matches!(phase, Phase::Paired | Phase::Refused) {
+            live::enter(id, s, fd);
+        }
+        drop(held);
+        match phase {
+            // What stands beside a relay was not paired here, so that no descriptor is needed.
+            Phase::Paired => switch::slowly(id, s, -1),
+            // Whoever waited for it to attach has waited in vain.
+            Phase::Refused if s.has(flag::STRICT) => {
+                s.next_epoch();
+                crate::conn::listeners::mode_changed(id);
+            }
+            _ => {}
+        }
+    }
+    sys::set_errno(errno);
+}
+
+/// A connection that has no TCP to stay on has waited for its peer in vain; said once for each such
+/// wait.
+#[cold]
+pub fn overdue(s: &Slot) {
+    let noted =
+        Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).filter(|r| *r != Reason::TooYoung);
+    let reason = noted.unwrap_or(if s.has(flag::CONNECTING) {
+        Reason::OfferLapsed
+    } else {
+        Reason::NoOffer
+    });
+    stats::fell_back(reason);
+    crate::log_warn!("out of time, since TCP is excluded: {}", reason.text());
+}
+
+/// As [`lapse`], from any phase before the end, for this reason; false when there is no such way,
+/// or it was gone often enough.
+fn begin_again(s: &Slot, reason: Reason) -> bool {
+    let again = s.phase() == Phase::Young || lapse(s).is_ok();
+    if again {
+        s.reason.store(reason as u32, Ordering::Relaxed);
+        crate::log_debug!("not attached yet: {}", reason.text());
+    }
+    again && retry::set_back(s)
+}
+
+/// Whether the other end, having met this one, gave up what it held of the pairing: for whoever
+/// goes on with the connection after a fork or `exec`, who will begin again. It has not closed, or
+/// TCP would say so.
+fn is_handed_over(s: &Slot) -> bool {
+    !s.has(flag::STRICT) && matches!(s.phase(), Phase::Greeted | Phase::Knocked)
+}
+
+/// Whether the program may wait for the socket where no hook sees it: no call of its blocks, and
+/// none of the library's has waited. Where there is no TCP to stay on, nothing is asked: it would
+/// fail instead.
+fn is_unseen(s: &Slot, fd: RawFd) -> bool {
+    !s.has(flag::WAITED | flag::STRICT | flag::RSOCKET) && kernel::nonblocking(fd)
+}
+
+/// A connection ends: what kept it on TCP is counted, if nothing was yet.
+pub fn ended(s: &Slot) {
+    cause::at_the_end(s, waited::is_overdue(s));
+}
+
+fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+    match permitted(s) {
+        // It will be asked again whether the filter allows it.
+        Err(Reason::Sandboxed) if !sandbox::entered() && !trial::is_settled(policy::seccomp()) => {
+            s.reason.store(Reason::Sandboxed as u32, Ordering::Relaxed);
+            put_off(s);
+            return Ok(());
+        }
+        other => other?,
+    }
+    if own_waits::concern(s) {
+        return Err(Reason::UnseenWait);
+    }
+    if is_unseen(s, fd) {
+        s.reason.store(Reason::UnseenWait as u32, Ordering::Relaxed);
+        put_off(s);
+        return Ok(());
+    }
+    if relative_in_sandbox(id, s) || s.has(flag::TRAVELS) {
+        put_off(s);
+        return Ok(());
+    }
+    let Some(tuple) = Tuple::of(fd) else {
+        later(s);
+        return Ok(());
+    };
+    if !retry::looks_anew(s) {
+        return if s.has(flag::CONNECTING) {
+            offer(s, &tuple)
+        } else {
+            knock((s, fd), &tuple, None, false)
+        };
+    }
+    let peer = evidence::where_is(s, fd, &tuple)?;
+    if peer == Peer::Elsewhere {
+        return begin_elsewhere(id, s, fd, &tuple);
+    }
+    // The peer would take us for strangers, unless it is one that lets itself be shown that we are
+    // not.
+    let own = trust::is_own_user(fd);
+    if !own && (s.has(flag::CONNECTING) || !evidence::is_known(s, fd)) {
+        // Where there is no TCP meanwhile, for good.
+        if s.has(flag::STRICT) {
+            return Err(Reason::UidMismatch);
+        }
+        // Else for now: a server may act for somebody for a moment.
+        s.reason.store(Reason::UidMismatch as u32, Ordering::Relaxed);
+        put_off(s);
+        return Ok(());
+    }
+    if s.has(flag::CONNECTING) {
+        return offer(s, &tuple);
+    }
+    let owner = if let Peer::Here(owner) = peer { Some(owner) } else { None };
+    knock((s, fd), &tuple, owner, owner.is_none() || !own)
+}
+
+/// Looks for an offer in the directory before another host is thought of, where there is RDMA.
+const LOOKS_BEFORE_RDMA: u32 = 3;
+
+/// The other end is in another network namespace, where only the directory is to be seen, or on
+/// another host.
+fn begin_elsewhere(id: SlotId, s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
+    if !place::is_there() || !policy::shm_allowed() || trial::directory_kills() {
+        return abroad::begin(id, s, tuple);
+    }
+    let connecting = s.has(flag::CONNECTING);
+    let known = evidence::is_known(s, fd);
+    if reach::possible() && (!known || !comes_first(s, tuple)) {
+        return abroad::begin(id, s, tuple);
+    }
+    if !known {
+        return Err(Reason::NoHandshake);
+    }
+    if connecting { offer_there(s, fd, tuple) } else { knock_there(s, fd, tuple) }
+}
+
+/// Where there is RDMA: whether the other end is looked for in the directory first.
+fn comes_first(s: &Slot, tuple: &Tuple) -> bool {
+    if s.has(flag::CONNECTING) {
+        return absent::may_come(absent_key(tuple), sys::now_ns());
+    }
+    s.tries.load(Ordering::Relaxed) < LOOKS_BEFORE_RDMA
+}
+
+fn absent_key(tuple: &Tuple) -> u64 {
+    absent::key(tuple.family, &tuple.remote.addr)
+}
+
+fn offer(s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
+    offer_by(s, || {
+        // A stranger, or a relative that held the connection and is still ending.
+        let reason = |e| {
+            if e == Errno(libc::EADDRINUSE) { Reason::NameTaken } else { refused("an offer")(e) }
+        };
+        Offer::open(tuple).map_err(reason)
+    })
+}
+
+/// In the directory. Nobody is waited for who has not come some times.
+fn offer_there(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
+    if !absent::may_come(absent_key(tuple), sys::now_ns()) {
+        s.reason.store(Reason::NobodyMet as u32, Ordering::Relaxed);
+        put_off(s);
+        return Ok(());
+    }
+    let bounds = evidence::bounds(s, fd).ok_or(Reason::NoHandshake)?;
+    offer_by(s, || {
+        let random = raw::random().map_err(refused("random bits"))?;
+        let name = Name::new(bounds, tuple.local.port, random);
+        offers::open(&name).map(|fd| Offer { fd }).map_err(not_there)
+    })
+}
+
+fn offer_by(s: &Slot, open: impl FnOnce() -> Result<Offer, Reason>) -> Result<(), Reason> {
+    if OPEN_OFFERS.fetch_add(1, Ordering::Relaxed) >= MAX_OFFERS {
+        OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
+        s.reason.store(Reason::TooManyOffers as u32, Ordering::Relaxed);
+        later(s);
+        return Ok(());
+    }
+    match open() {
+        Ok(offer) => {
+            hold(s, offer.fd);
+            s.tries.store(0, Ordering::Relaxed);
+            stats::add(Counter::Offers, 1);
+            enter(s, PhaseEvent::OfferOpened)
+        }
+        Err(reason) => {
+            OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
+            Err(reason)
+        }
+    }
+}
+
+fn greet(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+    if elsewhere(s) {
+        return lapse_if_orphaned(s);
+    }
+    let offer = Offer { fd: s.pairing_fd.load(Ordering::Relaxed) };
+    if let Some((channel, seen)) = visitors::admit(&offer, (s, fd))? {
+        close_pairing_fd(s);
+        hold(s, channel.fd);
+        s.tries.store(0, Ordering::Relaxed);
+        if evidence::is_in_directory(&channel)
+            && let Some(tuple) = Tuple::of(fd)
+        {
+            absent::came(absent_key(&tuple));
+        }
+        enter(s, PhaseEvent::PeerCame)?;
+        // Somebody waits for it, and mostly the visitor has said who he is by now. Where the
+        // program goes on by TCP, each step is another call's.
+        return if s.has(flag::STRICT) { answer(id, s, fd, Some(seen)) } else { Ok(()) };
+    }
+    let tries = later(s);
+    if tries >= TRIES_THERE && offers::is_one(offer.fd) && !s.has(flag::STRICT) {
+        return nobody_came(s, fd);
+    }
+    let late = tries >= OFFER_TRIES || required_by_now(s);
+    if !late || s.has(flag::STRICT) { Ok(()) } else { Err(Reason::OfferLapsed) }
+}
+
+/// In the directory nobody came for long: most likely the other end is on another host. The offer
+/// is made again later, if not too many have been made in vain.
+fn nobody_came(s: &Slot, fd: RawFd) -> Result<(), Reason> {
+    if let Some(tuple) = Tuple::of(fd) {
+        absent::did_not_come(absent_key(&tuple), sys::now_ns());
+    }
+    lapse(s)?;
+    s.reason.store(Reason::NobodyMet as u32, Ordering::Relaxed);
+    s.tries.store(0, Ordering::Relaxed);
+    put_off(s);
+    Ok(())
+}
+
+/// In the child of a fork: names and channels are the parent's to go on with; a copy that stayed
+/// open here would keep them alive after the parent has given them up.
+pub fn fork_child() {
+    for count in [&OPEN_OFFERS, &STEPPING, &FORKING] {
+        count.settle(0);
+    }
+    held::let_all_go();
+    proving::forked();
+    offers::forked();
+}
+
+/// The attempt to connect failed: forgets what belonged to it. False when there is a window, which
+/// no failed attempt can have. Blocks only for another thread's step in progress.
+pub fn restart(s: &Slot) -> bool {
+    let Some(_held) = s.pairing.hold() else { return false };
+    let fresh = !link::has_window(s) && !s.has(flag::WINDOW_DONE);
+    if fresh {
+        close_pairing_fd(s);
+        let attempt =
+            flag::CONNECTING | flag::STRICT | flag::PEER_FIN | flag::PEER_GONE | flag::CONNECT_NEWS;
+        s.flags.fetch_and(!attempt, Ordering::AcqRel);
+        s.tries.store(0, Ordering::Relaxed);
+        s.set_backs.store(0, Ordering::Relaxed);
+        retry::now(s);
+        for word in [&s.position, &s.answered, &s.waiting_since] {
+            word.store(0, Ordering::Relaxed);
+        }
+        // What was refused was mostly so for what the program does with the socket, and stays
+        // refused.
+        if s.phase() != Phase::Refused {
+            s.set_phase(Phase::Unconnected);
+        }
+    }
+    fresh
+}
+
+/// The last descriptor goes: close what the pairing holds open. Blocks only for another thread's
+/// step in progress.
+pub fn forget(s: &Slot) {
+    let Some(_held) = s.pairing.hold() else { return };
+    proving::over(s.pairing_fd.load(Ordering::Relaxed));
+    close_pairing_fd(s);
+    s.set_phase(Phase::Refused);
+}

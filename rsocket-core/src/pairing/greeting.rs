@@ -1,0 +1,495 @@
+//! What two ends that meet say to one another: knock, answer, welcome (`life-of-a-connection §3`).
+//!
+//! One message goes each way over the channel between them, and each is believed only as far as the
+//! kernel says the same. Where it says nothing at one end or at both, two more go before the last
+//! one, by which they prove what both know ([`crate::attach::evidence`]). Must not know when a step
+//! is due ([`crate::attach::retry`]), nor which comes next. Entry points: [`knock`] and [`finish`]
+//! of the end that accepted, [`answer`] of the other.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+
+use crate::attach::arenas::{self, Peer};
+use crate::attach::evidence::{self, Next};
+use crate::attach::hello::{self, Id, Knock, Welcome};
+use crate::attach::link;
+use crate::attach::mail::{Mail, open_mail};
+use crate::attach::meet::offers::{self, Called};
+use crate::attach::meet::{listing, who};
+use crate::attach::phase::{
+    close_pairing_fd, elsewhere, enter, hold, lapse, lapse_if_orphaned, required_by_now,
+};
+use crate::attach::proof::{self, Joined, Proof};
+use crate::attach::proving::{self, FirstWord, State};
+use crate::attach::rendezvous::{self, Channel};
+use crate::attach::retry::{self, later};
+use crate::attach::trust::{self, Owner};
+use crate::attach::visitors::{Seen, behind, seen};
+use crate::conn::machine::{Phase, PhaseEvent};
+use crate::conn::slot::{Slot, SlotId, flag};
+use crate::device::shm::bell::{self, Rang, far};
+use crate::device::shm::channel::Beyond;
+use crate::device::shm::home;
+use crate::errno::Errno;
+use crate::host::tuple::Tuple;
+use crate::reason::{Reason, not_there, refused};
+use crate::stats::{self, Counter};
+use crate::sys;
+
+/// Looks for an offer before the accepting side stops looking.
+const KNOCK_TRIES: u32 = 14;
+/// The same in the directory, where it is looked for more often.
+const LOOKS_THERE: u32 = 40;
+/// So many of them are for an offer that says the right port, which few translations change.
+const LOOKS_FOR_PORT: u32 = 4;
+
+/// The end that accepted looks for the other one's offer. If it will have to prove who it is, its
+/// first word is made before it is seen there. Where the kernel was asked for the owner of the
+/// other end in this step, it is not asked again.
+pub(crate) fn knock(
+    (s, fd): (&Slot, RawFd),
+    tuple: &Tuple,
+    owner: Option<Owner>,
+    proves: bool,
+) -> Result<(), Reason> {
+    stats::add(Counter::Knocks, 1);
+    let first = if proves { prepare(s, fd, Some(tuple)).ok() } else { None };
+    let knocked_at =
+        if first.is_some() { rendezvous::knock_ready(tuple) } else { rendezvous::knock(tuple) };
+    let channel = match knocked_at {
+        Ok(Some(channel)) => channel,
+        // Or so many have knocked that there is no room for another one.
+        Ok(None) | Err(Errno::AGAIN) => {
+            let tries = later(s);
+            return nobody(s, Reason::NoOffer, tries >= KNOCK_TRIES);
+        }
+        Err(Errno(libc::EPERM | libc::EACCES)) => return Err(Reason::Sandboxed),
+        Err(Errno(libc::EPROTOTYPE)) => return Err(Reason::NameTaken),
+        Err(e) => return Err(refused("a knock")(e)),
+    };
+    let sent = introduce((s, fd), (tuple, owner), &channel, first);
+    knocked(s, &channel, sent)
+}
+
+/// The same in the directory, where some offers may be the right one.
+pub(crate) fn knock_there(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
+    stats::add(Counter::Knocks, 1);
+    let stamp = evidence::stamp(s, fd).ok_or(Reason::NoHandshake)?;
+    let others = s.tries.load(Ordering::Relaxed) >= LOOKS_FOR_PORT;
+    let looked = listing::look(stamp, tuple.remote.port, others).map_err(not_there)?;
+    let looked = looked.unwrap_or_default();
+    if let Some(other) = looked.other {
+        offers::reap_if_forgotten(&other);
+    }
+    let Some(name) = looked.offer else { return nobody_there(s) };
+    let first = match prepare(s, fd, None) {
+        Ok(first) => first,
+        Err(reason) => return unproved(s, reason, None),
+    };
+    let channel = match offers::call(&name) {
+        Called::Here(fd) => Channel { fd },
+        Called::Nobody => {
+            // Of a new name its owner is about to listen.
+            if offers::reap(&name) {
+                listing::refuse(&name, stamp);
+            }
+            return nobody_there(s);
+        }
+        Called::NotNow => return nobody_there(s),
+    };
+    let sent = first.say(&channel);
+    knocked(s, &channel, sent)
+}
+
+fn nobody_there(s: &Slot) -> Result<(), Reason> {
+    let tries = retry::soon(s);
+    // What is said if the connection ends before.
+    s.reason.store(Reason::NobodyMet as u32, Ordering::Relaxed);
+    nobody(s, Reason::NobodyMet, tries >= LOOKS_THERE)
+}
+
+fn nobody(s: &Slot, reason: Reason, late: bool) -> Result<(), Reason> {
+    let strict = s.has(flag::STRICT);
+    if strict {
+        s.reason.store(reason as u32, Ordering::Relaxed);
+    }
+    if (late || required_by_now(s)) && !strict { Err(reason) } else { Ok(()) }
+}
+
+fn knocked(s: &Slot, channel: &Channel, sent: Result<(), Reason>) -> Result<(), Reason> {
+    if let Err(reason) = sent {
+        proving::forget(channel.fd);
+        channel.close();
+        return unproved(s, reason, None);
+    }
+    hold(s, channel.fd);
+    s.tries.store(0, Ordering::Relaxed);
+    retry::now(s);
+    enter(s, PhaseEvent::KnockSent)
+}
+
+/// The accepting side's message where it does not say all, and its first word of a proof.
+struct First {
+    knock: Knock,
+    word: FirstWord,
+}
+
+/// Without a tuple the two ends meet in the directory.
+fn prepare(s: &Slot, fd: RawFd, tuple: Option<&Tuple>) -> Result<First, Reason> {
+    at_home(fd)?;
+    let (process, identity) = introduction(fd)?;
+    let knock = Knock::new(process, identity, 0).with_stamp(evidence::told(s, fd));
+    Ok(First { knock, word: evidence::prepares((s, fd), tuple)? })
+}
+
+impl First {
+    fn say(&self, channel: &Channel) -> Result<(), Reason> {
+        let proof = self.word.over(channel)?;
+        say(channel, self.knock.bytes(), Some(&proof), &[])
+    }
+}
+
+/// Who we are: process and socket.
+fn introduction(fd: RawFd) -> Result<(Id, (u32, u64)), Reason> {
+    let process = hello::process_id().map_err(refused("random bits"))?;
+    Ok((process, trust::own_identity(fd).map_err(refused("the socket's identity"))?))
+}
+
+/// The accepting side's message: all of it only if its reader is known to own the other end of the
+/// connection.
+fn introduce(
+    (s, fd): (&Slot, RawFd),
+    (tuple, owner): (&Tuple, Option<Owner>),
+    channel: &Channel,
+    first: Option<First>,
+) -> Result<(), Reason> {
+    let seen = owner.map_or_else(|| seen(tuple, channel), |owner| behind(owner, channel))?;
+    if matches!(seen, Seen::Another(_)) {
+        return Err(Reason::NameTaken);
+    }
+    if let Some(first) = first {
+        return first.say(channel);
+    }
+    at_home(fd)?;
+    if seen.is_sure() && trust::is_own_user(fd) {
+        return say_who(s, fd, channel, None);
+    }
+    prepare(s, fd, Some(tuple))?.say(channel)
+}
+
+/// Who we are, and by what we can be woken, with this proof behind it.
+fn say_who(s: &Slot, fd: RawFd, channel: &Channel, proof: Option<&Proof>) -> Result<(), Reason> {
+    let (process, identity) = introduction(fd)?;
+    let (bell, event) = bell::front::offered();
+    let knock = Knock::new(process, identity, bell).with_stamp(evidence::told(s, fd));
+    if evidence::is_in_directory(channel) {
+        return by_envoy(|envoy| say(channel, knock.with_envoy(true).bytes(), proof, &[envoy]));
+    }
+    say(channel, knock.bytes(), proof, event.as_slice())
+}
+
+/// With a socket of this namespace, by which a peer of another one rings our bells.
+fn by_envoy<R>(say: impl FnOnce(BorrowedFd<'_>) -> Result<R, Reason>) -> Result<R, Reason> {
+    let envoy = home::envoy().map_err(refused("a way to wake us"))?;
+    let said = say(envoy.as_fd());
+    sys::discard(envoy);
+    said
+}
+
+/// How the peer is woken.
+struct Reached {
+    rang: Rang,
+    /// A socket of its namespace, if that is another one than ours, a private descriptor.
+    there: Option<RawFd>,
+}
+
+/// Finds out whether the peer's bell can be rung, by what has come with its message from `at` on: a
+/// socket of its namespace, if it says so, or the bell's eventfd.
+fn reach(bell: u64, has_envoy: bool, mail: &mut Mail, at: usize) -> Result<Reached, Reason> {
+    let came = mail.take(at);
+    if !has_envoy {
+        return Ok(Reached { rang: bell::meet(bell, came), there: None });
+    }
+    let Some(envoy) = came.and_then(far::accept) else {
+        return Ok(Reached { rang: bell::meet(bell, None), there: None });
+    };
+    let there = sys::make_private(envoy).map_err(refused("a way to wake the other end"))?;
+    let rang = far::ring(bell, there);
+    if rang == Rang::Yes || bell == 0 {
+        return Ok(Reached { rang, there: Some(there) });
+    }
+    sys::close_private(there);
+    Err(if rang == Rang::Forbidden { Reason::Sandboxed } else { Reason::OfferLapsed })
+}
+
+impl Reached {
+    /// The peer is that of this arena.
+    fn note(&self, record: u32, bell: u64) {
+        if let Some(there) = self.there {
+            arenas::note_there(record, there);
+        }
+        if self.rang == Rang::Yes {
+            arenas::note_bell(record, bell);
+        }
+    }
+
+    /// It comes to nothing.
+    fn give_up(&self) {
+        self.there.into_iter().for_each(sys::close_private);
+    }
+}
+
+fn say(
+    channel: &Channel,
+    message: &[u8],
+    proof: Option<&Proof>,
+    fds: &[BorrowedFd<'_>],
+) -> Result<(), Reason> {
+    channel.send(Joined::new(message, proof).bytes(), fds).map_err(|_| Reason::OfferLapsed)
+}
+
+/// Whoever is at the other end of the channel did not prove that he has the connection's: another
+/// one may come.
+fn unproved(s: &Slot, reason: Reason, seen: Option<&Seen>) -> Result<(), Reason> {
+    let may_pass = match reason {
+        Reason::TooManyOffers => true,
+        // Nobody is heard for a while.
+        Reason::NoEvidence if !proving::can_afford() => true,
+        // Of one who should not have been there so many are heard, and the right one may come then.
+        Reason::NoEvidence => {
+            let should_not = matches!(seen, Some(Seen::Another(_)));
+            (should_not || evidence::meets_again(s)) && retry::set_back(s)
+        }
+        _ => false,
+    };
+    if !may_pass {
+        return Err(reason);
+    }
+    if s.phase() != Phase::Young {
+        lapse(s)?;
+    }
+    s.reason.store(reason as u32, Ordering::Relaxed);
+    s.tries.store(0, Ordering::Relaxed);
+    later(s);
+    Ok(())
+}
+
+/// Looks for the next word of one who has proved nothing yet; and in the directory, where there may
+/// be others to call at.
+const SILENT_TRIES: u32 = 64;
+const SILENT_TRIES_THERE: u32 = 24;
+
+/// Whoever was called at in the directory, or has called, is not the other end, or has gone: the
+/// next one may be it.
+fn or_next(s: &Slot, fd: RawFd, channel: &Channel, done: Result<(), Reason>) -> Result<(), Reason> {
+    let Err(reason) = done else { return done };
+    let unmet = matches!(s.phase(), Phase::Greeted | Phase::Knocked);
+    let may_pass = matches!(
+        reason,
+        Reason::NoEvidence
+            | Reason::OfferLapsed
+            | Reason::LayoutMismatch
+            | Reason::IdentityMismatch
+    );
+    if !unmet || !may_pass || !evidence::is_in_directory(channel) {
+        return done;
+    }
+    if let (Phase::Knocked, Some(name)) = (s.phase(), offers::name_of(channel.fd))
+        && let Some(stamp) = evidence::stamp(s, fd)
+    {
+        listing::refuse(&name, stamp);
+    }
+    if !retry::set_back(s) {
+        return done;
+    }
+    lapse(s)?;
+    s.reason.store(reason as u32, Ordering::Relaxed);
+    has_said(s)
+}
+
+/// Nothing has been heard. One of whom nothing is known is not waited for as long as the other end
+/// would be.
+fn wait(s: &Slot, fd: RawFd, channel: &Channel) -> Result<(), Reason> {
+    let tries = s.tries.load(Ordering::Relaxed);
+    if tries < SILENT_TRIES_THERE || proving::state(channel) == State::Proved {
+        return Ok(());
+    }
+    if evidence::is_in_directory(channel) {
+        return Err(Reason::OfferLapsed);
+    }
+    if tries < SILENT_TRIES {
+        return Ok(());
+    }
+    let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
+    let seen = seen(&tuple, channel)?;
+    if seen.is_sure() { Ok(()) } else { unproved(s, Reason::NoEvidence, Some(&seen)) }
+}
+
+/// Something was said, and the answer may be here soon.
+fn has_said(s: &Slot) -> Result<(), Reason> {
+    s.tries.store(0, Ordering::Relaxed);
+    retry::now(s);
+    Ok(())
+}
+
+/// The process's threads can wake the peer, and be found by it, wherever they go.
+fn at_home(fd: RawFd) -> Result<(), Reason> {
+    home::settle(fd).map_err(|e| {
+        if e == home::ELSEWHERE { Reason::PeerElsewhere } else { Reason::ResourceError }
+    })
+}
+
+/// What a visitor says, and what is to go behind his welcome; nothing where more has to be said
+/// first, or he is not welcome.
+fn weigh(
+    s: &Slot,
+    fd: RawFd,
+    (channel, known): (&Channel, Option<Seen>),
+    said: &[u8],
+) -> Result<Option<(Knock, Option<Proof>)>, Reason> {
+    let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
+    let seen = known.map_or_else(|| seen(&tuple, channel), Ok)?;
+    let read = proof::split(said, size_of::<Knock>())
+        .and_then(|(knock, theirs)| Ok((Knock::parse(knock)?, theirs)))
+        .map_err(|_| Reason::LayoutMismatch)
+        .and_then(|read| seen.identified((read.0.inode, read.0.cookie)).map(|()| read));
+    let (knock, theirs) = match read {
+        // It is the other end that says so.
+        Err(reason) if seen.is_sure() => return Err(reason),
+        Err(_) => return doubted(s, channel, Reason::NoEvidence, Some(&seen)).map(|()| None),
+        Ok(read) => read,
+    };
+    at_home(fd)?;
+    let heard = (knock.hint, theirs.as_ref());
+    match evidence::weighs((s, fd), channel, &tuple, heard, seen.is_sure()) {
+        Ok(Next::Welcome(last)) => Ok(Some((knock, last))),
+        Ok(Next::Say(proof)) => {
+            say(channel, &[], Some(&proof), &[])?;
+            has_said(s).map(|()| None)
+        }
+        Err(reason) => doubted(s, channel, reason, Some(&seen)).map(|()| None),
+    }
+}
+
+/// As [`unproved`], but for those in the directory, whom [`or_next`] takes care of.
+fn doubted(s: &Slot, channel: &Channel, reason: Reason, seen: Option<&Seen>) -> Result<(), Reason> {
+    if evidence::is_in_directory(channel) { Err(reason) } else { unproved(s, reason, seen) }
+}
+
+/// Who is at the other end of the channel, and calls himself this.
+fn peer(channel: &Channel, id: Id) -> Peer {
+    let pid = channel.peer_pid();
+    let inode = if pid == 0 { who::inode_of(channel) } else { 0 };
+    Peer { id, pid, inode }
+}
+
+/// The end that connected reads what its visitor says, and answers. Who was let in by this step has
+/// been seen already.
+pub(crate) fn answer(id: SlotId, s: &Slot, fd: RawFd, known: Option<Seen>) -> Result<(), Reason> {
+    if elsewhere(s) {
+        return lapse_if_orphaned(s);
+    }
+    let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
+    let done = answer_over((&channel, known), id, s, fd);
+    or_next(s, fd, &channel, done)
+}
+
+fn answer_over(
+    (channel, known): (&Channel, Option<Seen>),
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+) -> Result<(), Reason> {
+    let Some(mut mail) = open_mail(s, channel)? else { return wait(s, fd, channel) };
+    let Some((knock, last)) = weigh(s, fd, (channel, known), mail.text())? else {
+        return Ok(());
+    };
+    // Before anybody could sleep who cannot be woken.
+    let reached = reach(knock.bell, knock.has_envoy(), &mut mail, 0)?;
+    if reached.rang == Rang::Forbidden {
+        return Err(Reason::Sandboxed);
+    }
+    let (process, identity) = introduction(fd)?;
+    let claim = arenas::claim(&peer(channel, knock.process)).inspect_err(|_| reached.give_up())?;
+    reached.note(claim.record, knock.bell);
+    link::start(id, s, claim.record, claim.window, 0, Beyond::Peer)?;
+    let (bell, event) = bell::front::offered();
+    let in_directory = evidence::is_in_directory(channel);
+    let welcome = Welcome::new(process, claim.id, claim.window, identity, true)
+        .with_bell(bell)
+        .with_envoy(in_directory);
+    let arena: BorrowedFd<'_> = sys::borrow(claim.fd);
+    let welcome = Joined::new(welcome.bytes(), last.as_ref());
+    let send = |fds: &[BorrowedFd<'_>]| {
+        channel.send(welcome.bytes(), fds).map_err(|_| Reason::OfferLapsed)
+    };
+    let sent = match event {
+        _ if in_directory => by_envoy(|envoy| send(&[arena, envoy])),
+        Some(event) => send(&[arena, event]),
+        None => send(&[arena]),
+    };
+    if sent.is_err() {
+        return unwelcomed(s);
+    }
+    close_pairing_fd(s);
+    enter(s, PhaseEvent::KnockAnswered)?;
+    stats::add(Counter::WelcomesSent, 1);
+    stats::add(Counter::AttachedShm, 1);
+    crate::log_info!("attached over shared memory (connecting side)");
+    Ok(())
+}
+
+/// The welcome could not be sent: whoever knocked has handed the connection over, or become another
+/// program, or closed.
+fn unwelcomed(s: &Slot) -> Result<(), Reason> {
+    link::abandon(s);
+    if s.has(flag::STRICT) {
+        return Err(Reason::OfferLapsed);
+    }
+    lapse(s)?;
+    later(s);
+    Ok(())
+}
+
+/// The end that accepted reads the answer.
+pub(crate) fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+    if elsewhere(s) {
+        return lapse_if_orphaned(s);
+    }
+    let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
+    let done = finish_over(&channel, id, s, fd);
+    or_next(s, fd, &channel, done)
+}
+
+fn finish_over(channel: &Channel, id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+    let Some(mut mail) = open_mail(s, channel)? else { return wait(s, fd, channel) };
+    let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
+    let seen = seen(&tuple, channel)?;
+    if let Ok(theirs) = Proof::parse(mail.text()) {
+        return match evidence::hears((s, fd), channel, &tuple, &theirs, seen.is_sure()) {
+            Ok(proof) => say_who(s, fd, channel, Some(&proof)).and_then(|()| has_said(s)),
+            Err(reason) => doubted(s, channel, reason, None),
+        };
+    }
+    let (welcome, last) = proof::split(mail.text(), size_of::<Welcome>())
+        .and_then(|(welcome, last)| Ok((Welcome::parse(welcome)?, last)))
+        .map_err(|_| Reason::LayoutMismatch)?;
+    seen.identified((welcome.inode, welcome.cookie))?;
+    if let Err(reason) = evidence::believes(channel, last.as_ref(), seen.is_sure()) {
+        return doubted(s, channel, reason, None);
+    }
+    let arena = mail.take(0);
+    let reached = reach(welcome.bell, welcome.has_envoy(), &mut mail, 1)?;
+    let record =
+        arenas::open(&peer(channel, welcome.process), welcome.arena, arena, welcome.window)
+            .inspect_err(|_| reached.give_up())?;
+    reached.note(record, welcome.bell);
+    link::start(id, s, record, welcome.window, 1, Beyond::Peer)?;
+    close_pairing_fd(s);
+    enter(s, PhaseEvent::WelcomeRead)?;
+    stats::add(Counter::WelcomesTaken, 1);
+    stats::add(Counter::AttachedShm, 1);
+    crate::log_info!("attached over shared memory (accepting side)");
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! A pairing that is not finished, and whoever goes on with it: another process of the family, or
+//! the next program.
+//!
+//! What the phase holds open is one program's, of one process. Whoever gives that up finishes the
+//! pairing, if the peer has done its part, or sees to it that it can begin again. Must not know how
+//! a pairing is made ([`super`]). Entry points: [`hand_over`]; [`fork_prepare`];
+//! [`before_exec`], [`after_exec`].
+
+use core::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+
+use super::greeting::finish;
+use crate::attach::held;
+use crate::attach::rendezvous::Channel;
+use crate::attach::retry;
+use crate::conn::family;
+use crate::conn::machine::Phase;
+use crate::conn::slot::{Slot, SlotId, flag};
+
+use crate::attach::phase::{elsewhere, lapse};
+use crate::sync::stack;
+use crate::sys;
+
+/// Before `exec`, which closes what this process holds of an unfinished pairing: it begins again in
+/// the next program. Blocks as [`crate::pairing::forget`].
+pub fn before_exec(id: SlotId, s: &Slot, fd: RawFd) {
+    if is_unfinished(s) && !elsewhere(s) {
+        conclude(id, s, fd);
+    }
+}
+
+/// After `exec`, in a process that has one thread: what the last program held open of pairings is
+/// closed, though its threads may have begun one after [`before_exec`].
+pub fn after_exec() {
+    family::each_used(|_, s| {
+        // Relatives touch it only where the process has ended.
+        if s.pairing_pid.load(Ordering::Relaxed) == sys::pid() {
+            s.pairing_fd.store(-1, Ordering::Relaxed);
+        }
+    });
+}
+
+/// This process gives the connection up, and relatives go on with it: what it alone has of an
+/// unfinished pairing is finished, if the peer has done its part, and begins again if not. `fd` is
+/// still open. Blocks as [`crate::pairing::forget`].
+pub fn hand_over(id: SlotId, s: &Slot, fd: RawFd) {
+    conclude(id, s, fd);
+}
+
+/// Before a fork, while no step is under way: nobody knows which of the two processes will go on
+/// with a connection. The parent may well sleep until a program that its child becomes has sent
+/// everything (a shell does), and its pairing would be nobody's. Where there is no TCP meanwhile,
+/// and the peer has come already, whoever goes on waits for the parent as for a peer.
+pub fn fork_prepare() {
+    if !held::any() {
+        return;
+    }
+    let errno = sys::errno();
+    stack::on_own(|| {
+        family::each_local(|id, s| {
+            let alone = s.phase() == Phase::Offered && !s.has(flag::RSOCKET);
+            if is_unfinished(s) && (alone || !s.has(flag::STRICT)) {
+                conclude(id, s, family::descriptor(id));
+            }
+        });
+    });
+    sys::set_errno(errno);
+}
+
+fn is_unfinished(s: &Slot) -> bool {
+    matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked)
+}
+
+/// An unfinished pairing of this process is finished, if the peer has done its part, or begins
+/// again. Blocks as [`crate::pairing::forget`].
+fn conclude(id: SlotId, s: &Slot, fd: RawFd) {
+    let Some(_held) = s.pairing.hold() else { return };
+    if s.phase() == Phase::Knocked && !elsewhere(s) {
+        // From here on the peer cannot send its welcome any more: either it is here, or the peer
+        // learns that it has to begin again too.
+        Channel { fd: s.pairing_fd.load(Ordering::Relaxed) }.hear_no_more();
+        let _ = stack::on_own_only(|| finish(id, s, fd));
+    }
+    if is_unfinished(s) && !elsewhere(s) {
+        let _ = lapse(s);
+        s.tries.store(0, Ordering::Relaxed);
+        retry::now(s);
+    }
+}

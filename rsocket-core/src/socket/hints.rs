@@ -1,0 +1,53 @@
+//! What the hints that the two data paths leave behind say of a connection: whether there is
+//! something to receive, or room to send.
+//!
+//! Must not know who asks. No lock is taken; a hint that is out of date makes a call that finds
+//! nothing, never a missed event. Entry points: [`data_waiting`], [`room_waiting`], [`progress`].
+
+use core::sync::atomic::Ordering;
+
+use crate::attach::link::{self, Ends};
+use crate::attach::{marks, unread};
+use crate::conn::machine::ReceiveMode;
+use crate::conn::progress::Progress;
+use crate::conn::slot::{Slot, flag};
+
+/// Whether the window has something for the receiver.
+#[inline]
+pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
+    // Acquire: pairs with the release in room::publish.
+    let hint = s.unread_hint.load(Ordering::Acquire);
+    if s.low_water.load(Ordering::Relaxed) > 1 {
+        return unread::reaches_low_water(s, ends);
+    }
+    hint as u32 != 0 || ends.incoming.poll_data((hint >> 32) as u32).is_some() || went_back(s, ends)
+}
+
+/// Whether the sender has gone back to TCP, and the receiver has not followed yet.
+#[inline]
+pub(super) fn went_back(s: &Slot, ends: &Ends) -> bool {
+    marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device
+}
+
+/// Whether the sender has room, or news that may mean room.
+#[inline]
+pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
+    if s.has(flag::PLACES_FULL) && !marks::receiver_closed(&ends.outgoing) {
+        return crate::placement::room_again(s, ends);
+    }
+    // Acquire: pairs with the release in room::show_room.
+    let hint = s.room_hint.load(Ordering::Acquire);
+    hint as u32 != 0
+        || ends.outgoing.poll_control((hint >> 32) as u32).is_some()
+        || marks::receiver_closed(&ends.outgoing)
+        || marks::is_asked_back(&ends.outgoing)
+}
+
+/// How far the two directions have come: messages that were published for us, read or not, and how
+/// often the sender found no room and then had some again.
+pub fn progress(s: &Slot) -> Progress {
+    let Some(ends) = link::ends(s) else { return Progress::default() };
+    let received = unread::received(s, &ends);
+    let room = s.room_epoch.load(Ordering::Relaxed) << 1 | u64::from(room_waiting(s, &ends));
+    Progress { received, room }
+}

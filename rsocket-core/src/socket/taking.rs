@@ -1,0 +1,123 @@
+//! Taking bytes from TCP and messages from the channel, wherever the stream goes on afterwards.
+//!
+//! Must not know of the cut. Entry points: [`from_kernel`], [`take_messages`].
+
+use std::os::fd::RawFd;
+
+use crate::attach::broken;
+use crate::attach::link::Ends;
+use crate::conn::slot::{Slot, flag};
+use crate::device::shm::channel::Taking;
+use crate::device::shm::copy::CopyHint;
+use crate::errno::Errno;
+use crate::host::counters;
+use crate::host::kernel::{self, Ending};
+use crate::live::tally;
+use crate::placement::{Placed, Placer};
+use crate::reason::Reason;
+use crate::sys::vectors::Cursor;
+
+/// What one attempt brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Got {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing, now or ever: the end of the stream.
+    End,
+}
+
+/// Takes up to `limit` bytes from TCP without blocking.
+pub(super) fn from_kernel(
+    s: &Slot,
+    fd: RawFd,
+    to: &mut Cursor<'_>,
+    limit: usize,
+    flags: i32,
+) -> Result<Got, Errno> {
+    if s.has(flag::RSOCKET) {
+        return only_the_end(s, fd);
+    }
+    let kept = libc::MSG_PEEK | libc::MSG_TRUNC;
+    if to.done() > 0 && counters::at_mark(fd) == Ok(true) {
+        // As TCP: what comes after an urgent byte is another call's.
+        return Ok(Got::End);
+    }
+    match kernel::receive(fd, to.rest().list(), limit, flags & kept) {
+        Ok(0) => Ok(Got::End),
+        Ok(n) => {
+            to.advance(n);
+            tally::received_tcp(s, n);
+            Ok(Got::Bytes(n))
+        }
+        Err(Errno::AGAIN) => Ok(Got::Nothing),
+        Err(e) => Err(e),
+    }
+}
+
+/// What TCP may say to an rsocket: that the stream has ended. Bytes are those of a program that is
+/// none.
+#[cold]
+fn only_the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
+    match kernel::ending(fd) {
+        Ending::Open => Ok(Got::Nothing),
+        Ending::Fin => Ok(Got::End),
+        Ending::Failed(e) => Err(e),
+        Ending::Bytes => {
+            broken::break_connection(s, fd, Reason::NoOffer);
+            Err(Errno::CONNRESET)
+        }
+    }
+}
+
+/// How what is taken is copied; `None` where it is thrown away.
+pub(super) fn copying(s: &Slot, flags: i32) -> Option<CopyHint> {
+    let hint = if s.has(flag::RELAYED) { CopyHint::Near } else { CopyHint::Ordinary };
+    (flags & libc::MSG_TRUNC == 0).then_some(hint)
+}
+
+/// Copies messages out until the buffers are full or none is left. False when the peer broke a
+/// rule.
+pub(super) fn take_messages(
+    taking: &mut Taking<'_>,
+    to: &mut Cursor<'_>,
+    copying: Option<CopyHint>,
+    placer: Option<(Placer<'_>, &Ends)>,
+) -> bool {
+    while to.left() > 0 {
+        let readable = taking.state().readable();
+        if readable == 0 {
+            if taking.state().ended != 0 {
+                return true;
+            }
+            let Some(word) = taking.arrived() else { return true };
+            // Only now: what was written to our mappings before this message is there, as the
+            // message is.
+            match placer.map_or(Placed::All, |(placer, ends)| placer.place(ends)) {
+                Placed::All => {}
+                Placed::NotNow => return true,
+                Placed::Broken => return false,
+            }
+            if taking.accept(word).is_err() {
+                return false;
+            }
+            continue;
+        }
+        let Some((at, room)) = to.stretch() else { return true };
+        let n = readable.min(u32::try_from(room).unwrap_or(u32::MAX));
+        match copying {
+            None => taking.skip(n),
+            Some(hint) => {
+                // SAFETY: the cursor's stretch is writable for n bytes, as the program vouched, and
+                // not the arena.
+                let copied = unsafe { taking.copy_out(n, at, hint) };
+                if copied.is_err() {
+                    return false;
+                }
+            }
+        }
+        to.advance(n as usize);
+    }
+    true
+}

@@ -1,0 +1,595 @@
+//! A descriptor that is closed while another thread of the process sleeps in a call on it: the
+//! kernel leaves that thread asleep and the connection open until its call is over, and so do we.
+//!
+//! The closing thread lends the sleepers a private copy of the descriptor, which counts as the
+//! program's in place of the one that it closes. Whoever of them is the last to finish closes it,
+//! and with it the connection. Every sleeping call is entered here; since a thread may leave its
+//! call by a jump out of a signal handler, or end in it, an entry counts only while the kernel says
+//! that the thread sleeps with the very memory that it said.
+//!
+//! For the same reason what a sleep has borrowed, a bell and a pin, is noted in its entry; a wait
+//! on any number of descriptors has an entry for that alone. Which calls were left is told by where
+//! they stood on their thread's stack: one that lives is above whatever the thread does next.
+//! Whoever gives something back takes it out of the entry first, so a call that was believed to be
+//! over, and is not, does no harm.
+//!
+//! Must not know what is waited for. Entry points: [`asleep`] and [`Entered::awake`] around a
+//! call's sleeps, [`descriptor`] after each, [`borrow_bell`] and [`pin`] and their opposites in
+//! them, [`bell_of_wait`] for a wait on several, [`lend`] before a descriptor is closed.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::io::Write;
+use std::os::fd::RawFd;
+
+use crate::attach::waiters;
+use crate::conn::family;
+use crate::conn::listener::Listener;
+use crate::conn::slot::{Slot, SlotId};
+use crate::device::shm::bell::{self, BellRef};
+use crate::sync::lock::OwnedLock;
+use crate::sync::thread::{self, tid};
+use crate::sys;
+use crate::sys::settle::Settle;
+use crate::sys::small_file;
+
+/// Calls that may be entered at a time. Any other is as one on a descriptor that was closed before
+/// it: it ends.
+const CALLS: usize = 256;
+/// Descriptors that may be lent at a time.
+const LOANS: usize = 16;
+
+/// In [`Call::who`]: no loan is for this call, which was found to be elsewhere.
+const STRUCK: u64 = 1 << 31;
+
+/// A call. Relaxed throughout: entries come and go under [`LOCK`], and what a call has borrowed is
+/// its thread's own business while it lives.
+struct Call {
+    /// Slot, or 0 for a wait on several, above thread. 0 is free.
+    who: AtomicU64,
+    /// Where it stands on its thread's stack.
+    frame: AtomicUsize,
+    /// With what memory it sleeps in the kernel (an array, or a word), with the slot pinned. 0: it
+    /// does not.
+    at: AtomicUsize,
+    /// The bell that it has borrowed. 0: none.
+    bell: AtomicU64,
+}
+
+static SLEEPERS: [Call; CALLS] = [const {
+    Call {
+        who: AtomicU64::new(0),
+        frame: AtomicUsize::new(0),
+        at: AtomicUsize::new(0),
+        bell: AtomicU64::new(0),
+    }
+}; CALLS];
+/// How many of them were ever used, from the first on: most processes need few, and every close
+/// looks at them.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// A loan: slot above descriptor. 0 is free.
+static LENT: [AtomicU64; LOANS] = [const { AtomicU64::new(0) }; LOANS];
+/// How many loans there are, for those who look without the lock.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+/// What is to be done before a loan is closed, as before the program's own descriptor.
+static CLOSING: Listener<fn(SlotId, RawFd)> = Listener::nobody();
+static LOCK: OwnedLock = OwnedLock::new();
+
+/// `None` from a signal handler that interrupted a holder of the lock.
+fn locked<R>(f: impl FnOnce() -> R) -> Option<R> {
+    let _held = LOCK.hold()?;
+    Some(f())
+}
+
+fn word(id: SlotId, low: u32) -> u64 {
+    u64::from(id.raw()) << 32 | u64::from(low)
+}
+
+/// Whether the word is about this slot.
+fn is_of(word: u64, id: SlotId) -> bool {
+    (word >> 32) as u32 == id.raw()
+}
+
+/// The calls, with what is free between them.
+fn calls() -> &'static [Call] {
+    // Relaxed: whoever has not the lock may miss a call that is just being entered.
+    SLEEPERS.get(..USED.load(Ordering::Relaxed)).unwrap_or(&SLEEPERS)
+}
+
+impl Call {
+    fn thread(&self) -> u32 {
+        (self.who.load(Ordering::Relaxed) & !STRUCK) as u32
+    }
+
+    fn slot(&self) -> Option<SlotId> {
+        SlotId::from_raw((self.who.load(Ordering::Relaxed) >> 32) as u32)
+    }
+
+    /// Whether a loan of this slot is for this call too.
+    fn shares(&self, id: SlotId) -> bool {
+        let who = self.who.load(Ordering::Relaxed);
+        is_of(who, id) && who & STRUCK == 0
+    }
+
+    /// Whether its thread has left it, which is in another one at `frame` now.
+    fn is_over(&self, frame: usize, apart: &core::ops::Range<usize>) -> bool {
+        let mine = self.frame.load(Ordering::Relaxed);
+        match (apart.contains(&mine), apart.contains(&frame)) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => mine <= frame,
+        }
+    }
+
+    /// Takes its pin away, if it has one.
+    fn unpin(&self, s: &Slot) {
+        if self.at.swap(0, Ordering::Relaxed) != 0 {
+            s.pins.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether its thread is inside the kernel in its sleep.
+    fn sleeps(&self) -> bool {
+        asleep_with(self.thread()).is_some_and(|at| at == self.at.load(Ordering::Relaxed))
+    }
+}
+
+/// A call that is entered.
+#[derive(Clone, Copy)]
+pub(crate) struct Entered {
+    /// With its thread: [`Call::who`].
+    who: u64,
+    frame: usize,
+    place: usize,
+}
+
+impl Entered {
+    /// Its entry, if nobody has believed the call to be over.
+    fn call(self) -> Option<&'static Call> {
+        let call = SLEEPERS.get(self.place)?;
+        let who = call.who.load(Ordering::Relaxed) & !STRUCK;
+        (who == self.who && call.frame.load(Ordering::Relaxed) == self.frame).then_some(call)
+    }
+
+    /// Whether it still is.
+    pub(crate) fn stands(self) -> bool {
+        self.call().is_some()
+    }
+
+    /// The descriptor by which the call goes on.
+    #[inline]
+    pub(crate) fn descriptor(self, fd: RawFd) -> RawFd {
+        SlotId::from_raw((self.who >> 32) as u32).map_or(fd, |id| descriptor(id, fd))
+    }
+
+    /// The call is over: the last one closes what was lent.
+    #[inline(never)]
+    pub(crate) fn awake(self) {
+        leave(|| self.call());
+    }
+}
+
+/// `None` if there is no room. The caller holds the lock.
+fn enter(who: u64, frame: usize) -> Option<Entered> {
+    let place = SLEEPERS.iter().position(|c| c.who.load(Ordering::Relaxed) == 0)?;
+    let call = SLEEPERS.get(place)?;
+    call.frame.store(frame, Ordering::Relaxed);
+    call.who.store(who, Ordering::Relaxed);
+    USED.fetch_max(place + 1, Ordering::Relaxed);
+    Some(Entered { who, frame, place })
+}
+
+/// A call of this thread, at this place of its stack, is about to sleep on the connection.
+/// [`Entered::awake`] must be called when it is over.
+#[must_use]
+pub(crate) fn asleep(id: SlotId, frame: usize) -> Option<Entered> {
+    enters(word(id, tid()), frame)
+}
+
+fn enters(who: u64, frame: usize) -> Option<Entered> {
+    if !watch_thread() {
+        return None;
+    }
+    clear_away(frame);
+    locked(|| enter(who, frame)).flatten()
+}
+
+/// Ends what this thread has left by a jump: it is at `frame` now.
+fn clear_away(frame: usize) {
+    let me = tid();
+    // No other thread enters a call of this one.
+    let mine = || calls().iter().filter(|c| c.thread() == me);
+    if mine().next().is_some() {
+        let apart = signal_stack();
+        while leave(|| mine().find(|c| c.is_over(frame, &apart))) {}
+    }
+}
+
+/// The stack that this thread's handlers may have to themselves.
+fn signal_stack() -> core::ops::Range<usize> {
+    // SAFETY: all zeroes are a value of this struct.
+    let mut stack: libc::stack_t = unsafe { core::mem::zeroed() };
+    // SAFETY: nothing is set, and there is room for the answer.
+    let asked = unsafe { libc::sigaltstack(core::ptr::null(), &raw mut stack) };
+    if asked != 0 || stack.ss_flags & libc::SS_DISABLE != 0 {
+        return 0..0;
+    }
+    let from = stack.ss_sp.addr();
+    from..from.saturating_add(stack.ss_size)
+}
+
+/// Takes a call out, with what it has left behind: the last one closes what was lent. False if
+/// there is none.
+fn leave(find: impl FnOnce() -> Option<&'static Call>) -> bool {
+    // No handler comes between, which might jump away; here and below.
+    thread::enter();
+    let left = locked(|| {
+        let call = find()?;
+        let id = call.slot();
+        let slot = id.and_then(family::slot);
+        if let Some(s) = slot {
+            call.unpin(s);
+        }
+        if let Some(bell) = bell::find(call.bell.swap(0, Ordering::Relaxed)) {
+            match slot {
+                Some(s) => disarm(s, bell),
+                // Nobody knows any more which ones it waited on.
+                None => family::each_local(|_, s| disarm(s, bell)),
+            }
+            bell::give_back(bell);
+        }
+        let lent = id.filter(|id| call.shares(*id));
+        call.who.store(0, Ordering::Relaxed);
+        let last = lent.filter(|id| !calls().iter().any(|c| c.shares(*id)));
+        Some(last.and_then(|id| Some((id, take_back(id)?))))
+    });
+    thread::leave();
+    let Some(Some(loan)) = left else { return false };
+    if let Some((id, fd)) = loan {
+        close(id, fd);
+    }
+    true
+}
+
+fn disarm(s: &Slot, bell: BellRef) {
+    let _ = waiters::disarm(s, bell.id());
+}
+
+/// A bell for one sleep of a call.
+pub(crate) fn borrow_bell(call: Option<Entered>) -> Option<BellRef> {
+    thread::enter();
+    let bell = bell::borrow();
+    if let (Some(call), Some(bell)) = (call.and_then(Entered::call), bell) {
+        call.bell.store(bell.id(), Ordering::Relaxed);
+    }
+    thread::leave();
+    bell
+}
+
+/// After the sleep.
+pub(crate) fn give_back_bell(call: Option<Entered>, bell: BellRef) {
+    thread::enter();
+    if call.is_none_or(|c| c.call().is_some_and(|c| c.bell.swap(0, Ordering::Relaxed) != 0)) {
+        bell::give_back(bell);
+    }
+    thread::leave();
+}
+
+/// A bell for a wait on several descriptors, which stands at this place of its thread's stack;
+/// until [`give_back_bell_of_wait`].
+pub(crate) fn bell_of_wait(frame: usize) -> Option<BellRef> {
+    let call = enters(u64::from(tid()), frame);
+    let bell = borrow_bell(call);
+    if let (None, Some(call)) = (bell, call) {
+        call.awake();
+    }
+    bell
+}
+
+/// The wait is over, and its bell is in no word any more.
+pub(crate) fn give_back_bell_of_wait(bell: BellRef) {
+    let me = tid();
+    // No other thread has an entry with it.
+    let call =
+        calls().iter().find(|c| c.thread() == me && c.bell.load(Ordering::Relaxed) == bell.id());
+    thread::enter();
+    if call.is_none_or(|c| c.bell.swap(0, Ordering::Relaxed) != 0) {
+        bell::give_back(bell);
+    }
+    thread::leave();
+    leave(|| call);
+}
+
+/// The call goes to sleep in the kernel: the pin keeps the slot from being given to another
+/// connection meanwhile.
+pub(crate) fn pin(call: Option<Entered>, s: &Slot, at: usize) {
+    thread::enter();
+    s.pins.fetch_add(1, Ordering::AcqRel);
+    if let Some(call) = call.and_then(Entered::call) {
+        call.at.store(at, Ordering::Relaxed);
+    }
+    thread::leave();
+}
+
+/// After the sleep.
+pub(crate) fn unpin(call: Option<Entered>, s: &Slot) {
+    thread::enter();
+    match call {
+        None => {
+            s.pins.fetch_sub(1, Ordering::AcqRel);
+        }
+        Some(call) => {
+            if let Some(call) = call.call() {
+                call.unpin(s);
+            }
+        }
+    }
+    thread::leave();
+}
+
+/// Makes sure that [`thread_ends`] is called when this thread does, be it cancelled in its call.
+/// False if that cannot be had without allocating, which this may not: it may be a signal handler's
+/// call.
+fn watch_thread() -> bool {
+    // 0 not asked for, 1 none to be had, else two more than the key.
+    static KEY: AtomicU32 = AtomicU32::new(0);
+    const NONE: u32 = 1;
+    if KEY.load(Ordering::Relaxed) == 0 {
+        let mut key = 0;
+        // SAFETY: `key` is ours to be written; the destructor is a function of this library, which
+        // is never unloaded.
+        let made = unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } == 0;
+        let new = if made && key < AT_ONCE { key + 2 } else { NONE };
+        // A second one that another thread has made at the same moment stays unused.
+        let _ = KEY.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed);
+    }
+    match KEY.load(Ordering::Relaxed) {
+        0 | NONE => false,
+        // SAFETY: the key was made above, and any value but null will do.
+        key => unsafe { libc::pthread_setspecific(key - 2, core::ptr::without_provenance(1)) == 0 },
+    }
+}
+
+/// Keys below this one have a place in each thread from its beginning (glibc's first level).
+const AT_ONCE: libc::pthread_key_t = 32;
+
+/// The thread ends: what it was inside, it is so no more.
+extern "C" fn thread_ends(_: *mut core::ffi::c_void) {
+    clear_away(usize::MAX);
+}
+
+/// What was lent of the slot, which is so no more.
+fn take_back(id: SlotId) -> Option<RawFd> {
+    let loan =
+        LENT.iter().find(|w| is_of(w.load(Ordering::Relaxed), id))?.swap(0, Ordering::Relaxed);
+    COUNT.fetch_sub(1, Ordering::Relaxed);
+    Some(loan as u32 as RawFd)
+}
+
+fn close(id: SlotId, fd: RawFd) {
+    let errno = sys::errno();
+    if let Some(closing) = CLOSING.get() {
+        closing(id, fd);
+    }
+    sys::close_private(fd);
+    sys::set_errno(errno);
+}
+
+/// By which descriptor a call that has slept goes on: the program's own, or what was lent for it.
+#[inline]
+fn descriptor(id: SlotId, fd: RawFd) -> RawFd {
+    // Relaxed: a sleeper that does not see the loan was not waited for, and finds its connection
+    // ended.
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return fd;
+    }
+    let loan = LENT.iter().map(|w| w.load(Ordering::Relaxed)).find(|w| is_of(*w, id));
+    loan.map_or(fd, |loan| loan as u32 as RawFd)
+}
+
+/// Before the program's descriptor is closed: whether others sleep in calls on it. Then it counts
+/// as open, and the loan in its place, which is closed after `closing` has been called.
+#[must_use]
+pub(crate) fn lend(id: SlotId, fd: RawFd, closing: fn(SlotId, RawFd)) -> bool {
+    if calls().is_empty() || fd < 0 {
+        return false;
+    }
+    CLOSING.install(closing);
+    // One of several: it lives on, but the number by which they go on may be another file's.
+    let last = family::descriptors(id) <= 1;
+    // Its pins are in the way of the slot's next connection.
+    clear_away(core::ptr::from_ref(&fd).addr());
+    let lent = locked(|| {
+        let me = tid();
+        if LENT.iter().any(|w| is_of(w.load(Ordering::Relaxed), id)) {
+            return false;
+        }
+        let mut any = false;
+        for call in calls().iter().filter(|c| c.shares(id) && c.thread() != me) {
+            match call.sleeps() {
+                true => any = true,
+                false if !last => {}
+                // It has left its call, if it lives at all. (If it is only on its way into the
+                // sleep or out of it, it finds the connection ended, and its pin was for nothing.)
+                false => {
+                    call.who.fetch_or(STRUCK, Ordering::Relaxed);
+                    if let Some(s) = family::slot(id) {
+                        call.unpin(s);
+                    }
+                }
+            }
+        }
+        if !any {
+            return false;
+        }
+        let Ok(copy) = sys::private_copy(sys::borrow(fd)) else { return false };
+        let Some(loan) = LENT.iter().find(|w| w.load(Ordering::Relaxed) == 0) else {
+            sys::close_private(copy);
+            return false;
+        };
+        loan.store(word(id, copy as u32), Ordering::Relaxed);
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        if last || family::descriptor(id) == fd {
+            family::moved_to(id, copy);
+        }
+        true
+    })
+    .unwrap_or(false);
+    if lent {
+        wake(id);
+    }
+    lent
+}
+
+/// Wakes the sleepers for whom something was lent: ppoll(2) looks its numbers up anew whenever it
+/// is woken, and by then this one may be another file's. A ring too many does no harm.
+fn wake(id: SlotId) {
+    let me = tid();
+    for call in calls().iter().filter(|c| c.shares(id) && c.thread() != me) {
+        bell::ring(call.bell.load(Ordering::Relaxed));
+    }
+}
+
+/// With what memory the thread sleeps, if it is in one of the calls by which we do: the array of
+/// ppoll(2), or the word of futex(2).
+fn asleep_with(thread: u32) -> Option<usize> {
+    let mut path = [0_u8; 48];
+    let mut rest: &mut [u8] = &mut path;
+    write!(rest, "/proc/self/task/{thread}/syscall\0").ok()?;
+    // A number, and the arguments in hexadecimal.
+    let mut text = [0_u8; 48];
+    let text =
+        small_file::read_file(core::ffi::CStr::from_bytes_until_nul(&path).ok()?, &mut text)?;
+    let mut words = core::str::from_utf8(text).ok()?.split(' ');
+    let call = words.next()?.parse::<i64>().ok()?;
+    let at = words.next()?.strip_prefix("0x")?;
+    usize::from_str_radix(at, 16).ok().filter(|_| matches!(call, libc::SYS_ppoll | libc::SYS_futex))
+}
+
+/// In the child of a fork: the calls were those of the parent's threads, and what was lent to them
+/// is closed here.
+pub(crate) fn fork_child() {
+    LOCK.reset();
+    for call in calls() {
+        call.who.store(0, Ordering::Relaxed);
+        call.at.store(0, Ordering::Relaxed);
+        call.bell.store(0, Ordering::Relaxed);
+    }
+    USED.settle(0);
+    for w in &LENT {
+        let loan = w.load(Ordering::Relaxed);
+        w.settle(0);
+        if let Some(id) = SlotId::from_raw((loan >> 32) as u32) {
+            COUNT.fetch_sub(1, Ordering::Relaxed);
+            close(id, loan as u32 as RawFd);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn knows_who_sleeps() {
+        let (to, from) = std::sync::mpsc::channel();
+        let (go, end) = rustix::net::socketpair(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::STREAM,
+            rustix::net::SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let sleeper = std::thread::spawn(move || {
+            let mut fds = [libc::pollfd {
+                fd: std::os::fd::AsRawFd::as_raw_fd(&end),
+                events: libc::POLLIN,
+                revents: 0,
+            }];
+            to.send((tid(), fds.as_ptr().addr())).unwrap();
+            sys::wait(&mut fds, None, core::ptr::null()).unwrap();
+        });
+        let (thread, array) = from.recv().unwrap();
+        while asleep_with(thread) != Some(array) {
+            std::thread::yield_now();
+        }
+        assert_eq!(asleep_with(tid()), None);
+        drop(go);
+        sleeper.join().unwrap();
+        assert_eq!(asleep_with(thread), None);
+    }
+
+    #[test]
+    fn entries_come_and_go() {
+        let id = SlotId::from_raw(12345).unwrap();
+        assert_eq!(descriptor(id, 7), 7);
+        let entered = || SLEEPERS.iter().filter(|c| c.shares(id)).count();
+        // Two calls: one in a handler above the other.
+        let below = asleep(id, 2000).unwrap();
+        let above = asleep(id, 1000).unwrap();
+        above.awake();
+        assert!(below.stands() && !above.stands());
+        assert_eq!(entered(), 1);
+        below.awake();
+        assert_eq!(entered(), 0);
+        // Calls that were left by a jump, with what they had borrowed.
+        let left = asleep(id, 1000).unwrap();
+        let bell = borrow_bell(Some(left)).unwrap();
+        assert_eq!(left.call().unwrap().bell.load(Ordering::Relaxed), bell.id());
+        let other = asleep(id, 500).unwrap();
+        assert!(left.stands());
+        let next = asleep(id, 1000).unwrap();
+        assert!(!other.stands() && entered() == 1);
+        assert_eq!(next.call().unwrap().bell.load(Ordering::Relaxed), 0);
+        clear_away(usize::MAX);
+        assert_eq!(entered(), 0);
+        assert_eq!(take_back(id), None);
+    }
+
+    #[test]
+    fn a_wait_on_several_that_was_left_keeps_no_bell() {
+        // On a thread of its own: what other tests leave is not its business.
+        std::thread::spawn(|| {
+            let noted = |bell: BellRef| {
+                SLEEPERS.iter().any(|c| c.bell.load(Ordering::Relaxed) == bell.id())
+            };
+            let entered = || calls().iter().filter(|c| c.thread() == tid()).count();
+            let left = bell_of_wait(1000).unwrap();
+            assert!(noted(left));
+            let next = bell_of_wait(1000).unwrap();
+            assert!(noted(next) && entered() == 1, "the one that was left is over");
+            give_back_bell_of_wait(next);
+            assert!(!noted(next) && entered() == 0);
+            // One whose entry somebody believed to be over gives nothing back that it has not.
+            let below = bell_of_wait(2000).unwrap();
+            let above = bell_of_wait(1000).unwrap();
+            assert_eq!(entered(), 2);
+            clear_away(usize::MAX);
+            assert!(!noted(below) && !noted(above));
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn pins_are_taken_away_once() {
+        let (end, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        let id = family::take(0, std::os::fd::AsRawFd::as_raw_fd(&end)).unwrap();
+        let s = family::slot(id).unwrap();
+        let pins = || s.pins.load(Ordering::Relaxed);
+        let left = asleep(id, 1000);
+        pin(left, s, 8);
+        assert_eq!(pins(), 1);
+        clear_away(usize::MAX);
+        assert_eq!(pins(), 0);
+        // A call that was believed to be over, and one that nobody knows.
+        unpin(left, s);
+        assert_eq!(pins(), 0);
+        pin(None, s, 8);
+        unpin(None, s);
+        assert_eq!(pins(), 0);
+        crate::socket::closing(id, std::os::fd::AsRawFd::as_raw_fd(&end));
+    }
+}

@@ -1,0 +1,62 @@
+//! Sleeps in the kernel, with the connection pinned and nothing alive that has a destructor.
+//!
+//! Must not know what is waited for. Entry points: [`nap`], [`sleep_on`], [`asleep_at`].
+
+use core::sync::atomic::Ordering;
+
+use super::lent;
+use super::patience::Patience;
+use crate::conn::slot::Slot;
+use crate::errno::Errno;
+use crate::sys;
+
+/// Sleeps in the kernel. Nothing with a destructor is alive in here: a cancelled thread unwinds
+/// from inside `wait`, and another one jumps out of it.
+pub(crate) fn nap(
+    s: &Slot,
+    fds: &mut [libc::pollfd],
+    left: Option<u64>,
+    patience: &Patience,
+) -> Result<(), Errno> {
+    let time = left.map(|ns| libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    });
+    let at = fds.as_ptr().addr();
+    asleep_at(s, at, patience, || sys::wait(fds, time.as_ref(), core::ptr::null()).map(|_| ()))
+}
+
+/// Sleeps by `sleep`, a system call with the memory at `at`. As [`nap`], nothing with a destructor
+/// is alive in here.
+pub(crate) fn asleep_at<T>(
+    s: &Slot,
+    at: usize,
+    patience: &Patience,
+    sleep: impl FnOnce() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let generation = s.generation.load(Ordering::Acquire);
+    let call = patience.entered();
+    lent::pin(call, s, at);
+    let result = sleep();
+    lent::unpin(call, s);
+    if !matches!(result, Err(Errno::INTR)) && s.generation.load(Ordering::Acquire) != generation {
+        return Err(Errno::BADF);
+    }
+    result
+}
+
+/// One sleep on whatever the caller says, for a socket without a bell.
+pub(crate) fn sleep_on(
+    s: &Slot,
+    fds: &mut [libc::pollfd],
+    left: Option<u64>,
+    patience: &mut Patience,
+) -> Result<(), Errno> {
+    patience.waits(s)?;
+    match nap(s, fds, left, patience) {
+        Err(Errno::INTR) if patience.goes_on() => patience.still(s),
+        Err(e) => Err(e),
+        Ok(()) if fds.iter().any(|f| f.revents & libc::POLLNVAL != 0) => Err(Errno::BADF),
+        Ok(()) => Ok(()),
+    }
+}

@@ -1,0 +1,122 @@
+//! Spinning before a sleep, as long as experience says that it pays.
+//!
+//! Must not know what is waited for. Entry points: [`spin_on`] on one connection, [`spin_for`] on
+//! several.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::patience::polling;
+use crate::attach::link::{self, Ends};
+use crate::attach::marks;
+use crate::conn::slot::{Slot, SlotId, flag};
+use crate::live::layout::record;
+use crate::stats::{self, Counter};
+use crate::sync::spin::{self, Adaptive, Spun};
+use crate::sync::thread;
+use crate::{live, relay, sys};
+
+/// What a spin goes by.
+pub(crate) struct Spin<'a> {
+    /// What those before it have learnt.
+    pub learnt: &'a AtomicU32,
+    pub ends: &'a Ends,
+    /// How long it may last, in nanoseconds.
+    pub cap: u32,
+}
+
+/// What comes before a sleep: [`spin`], where that is said to a relay, since meanwhile the device's
+/// events are this thread's; or, where there is one CPU and so nothing changes while we look, that
+/// is given to the device's threads and the peer. Not where the last sleeps were too long for it:
+/// whoever has looked in vain looks again when it has armed its bell.
+pub(crate) fn spin_on(
+    s: &Slot,
+    by: &Spin<'_>,
+    peer_cpu: impl Fn() -> u32,
+    probe: impl FnMut() -> bool,
+) -> bool {
+    let Spin { learnt, ends, cap } = *by;
+    // Relaxed: as in spin.
+    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
+    if adaptive.rests() {
+        learnt.store(adaptive.to_raw(), Ordering::Relaxed);
+        say_cpu(ends);
+        return false;
+    }
+    if !s.has(flag::RELAYED) {
+        return spin(Some(s), by, peer_cpu, probe);
+    }
+    let now = sys::ticks();
+    if cap > 0 && thread::has_one_cpu_at(now) {
+        // Whoever waits has just looked in vain, and on one CPU nothing has changed since.
+        stats::add(Counter::CpuYields, 1);
+        let paid = adaptive.give_way(now, cap, probe);
+        learnt.store(adaptive.to_raw(), Ordering::Relaxed);
+        count_spin(Some(s), if paid { Spun::Ready } else { Spun::TimeOut });
+        return paid;
+    }
+    relay::spinning(s, true);
+    let spun = spin(Some(s), by, peer_cpu, probe);
+    relay::spinning(s, false);
+    spun
+}
+
+/// Spins as long as experience on this connection says that it pays.
+pub(crate) fn spin(
+    s: Option<&Slot>,
+    by: &Spin<'_>,
+    peer_cpu: impl Fn() -> u32,
+    mut probe: impl FnMut() -> bool,
+) -> bool {
+    let Spin { learnt, ends, cap } = *by;
+    if probe() {
+        return true;
+    }
+    if cap == 0 {
+        return false;
+    }
+    // The peer must know where we are before it spins against us.
+    say_cpu(ends);
+    // Relaxed: what one thread learnt is a hint to the others.
+    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
+    let looks =
+        if s.is_some_and(|s| s.has(flag::RELAYED)) { spin::DEAR_LOOKS } else { spin::CHEAP_LOOKS };
+    let spun = adaptive.spin(cap, looks, peer_cpu, probe);
+    learnt.store(adaptive.to_raw(), Ordering::Relaxed);
+    count_spin(s, spun);
+    spun.found()
+}
+
+/// Counts how a spin ended.
+pub(crate) fn count_spin(s: Option<&Slot>, spun: Spun) {
+    let paid = spun == Spun::Ready;
+    stats::add(
+        match spun {
+            Spun::Ready => Counter::SpinsPaid,
+            Spun::TimeOut | Spun::SameCpu => Counter::SpinsFailed,
+            Spun::Late | Spun::Wanted => Counter::SpinsWanted,
+        },
+        1,
+    );
+    if let Some(s) = s {
+        live::count(s, if paid { record::SPINS_PAID } else { record::SPINS_FAILED });
+    }
+}
+
+/// Says on which CPU this side waits, so that the other does not spin against it.
+pub(crate) fn say_cpu(ends: &Ends) {
+    marks::say_cpu(&ends.incoming, &ends.outgoing, thread::cpu());
+}
+
+/// Spins for a waiter on several connections: with what their process learnt, and not against the
+/// peer of the first of them.
+pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
+    static LEARNT: AtomicU32 = AtomicU32::new(0);
+    let slot = slots.first().and_then(|id| crate::conn::family::slot(*id));
+    let Some(first) = slot.and_then(link::ends) else {
+        return probe();
+    };
+    // Shown with a connection only if it is the one that was waited for.
+    let alone = slot.filter(|_| slots.len() == 1);
+    let by = Spin { learnt: &LEARNT, ends: &first, cap: polling() };
+    spin(alone, &by, || marks::sender_cpu(&first.incoming), probe)
+}
