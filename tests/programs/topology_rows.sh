@@ -21,8 +21,7 @@ make_data() {
   head -c $((1 << 20)) /dev/urandom >"$DATA/middle"
   head -c 1024 /dev/urandom >"$DATA/small"
 }
-# asked WHAT COMMAND... : a client at FROM, whose output is in $WORK/out; ASKS goes before it.
-ASKS=()
+# asked WHAT COMMAND... : a client at FROM, whose output is in $WORK/out.
 asked() {
   local ENTER what=$1
   preloaded "$FROM"
