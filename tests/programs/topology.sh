@@ -215,14 +215,18 @@ with() {
   "${ENTER[@]}" "${@:2}"
 }
 
-# listens PID PORT : in the network namespace of that process.
+# listens PID PORT [tcp|tcp6] : somebody does, in the network namespace of that process.
 listens() {
-  cat "/proc/$1/net/tcp" "/proc/$1/net/tcp6" 2>/dev/null | awk -v p="$(printf '%04X' "$2")" '
+  # shellcheck disable=SC2086
+  (cd "/proc/$1/net" && cat ${3:-tcp tcp6}) 2>/dev/null | awk -v p="$(printf '%04X' "$2")" '
     { n = split($2, a, ":"); if (a[n] == p && $4 == "0A") f = 1 } END { exit !f }'
 }
+is_free() { ! listens "$@"; }
 serve() {
   local var=$1 name=$2 port=$3 ENTER i
   preloaded "$name"
+  # Threads or children of the last server may still have its listener, which is not this one's.
+  until_true is_free "${INIT[$name]}" "$port" || fail "$var" "somebody listens there"
   : >"$WORK/said.$var"
   start "$var" "${ENTER[@]}" "${@:4}" >"$WORK/said.$var" 2>&1
   for ((i = 0; i < 500; i++)); do

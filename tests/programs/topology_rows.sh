@@ -225,7 +225,9 @@ smb_serve() {
   guest ok = yes
   writable = yes
 CONF
-  serve smb_pid A 4450 smbd -F --no-process-group -s "$WORK/smb.conf"
+  # It listens for IPv6 first, by another socket.
+  serve smb_pid A 4450 smbd -F --no-process-group -s "$WORK/smb.conf" &&
+    until_true listens "${INIT[A]}" 4450 tcp
 }
 smb_ask() {
   asked "$1: smbclient" smbclient -N -s "$WORK/smb.conf" -I "$ADDRESS" -p "$AT" //test/s -c \
