@@ -21,6 +21,7 @@ LAYOUT_VERSION = 6
 POINT = bytes.fromhex("e2f2ae0a6abc4e71a884a961c500515f58e30b6aa582dd8db6a65945e08d2d76")
 WELCOME = struct.pack("=I", 0x72735765)
 PROOF = 96
+KNOCK = 48
 HINT = 64
 heard = []
 

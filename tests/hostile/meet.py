@@ -1,11 +1,13 @@
 """A hostile process in the directory where ends of different network namespaces meet.
 
-    meet.py DIRECTORY WHAT...    WHAT: any of flood, squat, visit, remove
+    meet.py DIRECTORY WHAT...    WHAT: any of flood, squat, silent, visit, remove, few
 
-flood: a thousand names that look right, with nobody behind, and links, pipes and files. squat:
-a hundred right names, behind which somebody answers, with what others said to him. visit: calls at
-each name that appears there, says what a visitor would, and what he has heard. remove: takes names
-away, if he may. Says at SIGTERM what came of it: `told` is what nobody should have told.
+flood: more names that look right than anybody looks at, with nobody behind, and links, pipes and
+files. squat: names of every bucket, and beside each name that appears one that says the same;
+behind them somebody answers, with what others said to him. silent: the same, but nobody answers.
+visit: calls at each name that appears there, again and again, says what a visitor would, and what
+he has heard. remove: takes names away, if he may. few: some names, for whoever is about to be
+killed. Says at SIGTERM what came of it: `told` is what nobody should have told.
 """
 import os
 import random
@@ -30,8 +32,7 @@ def a_name(bucket):
     return f"rs{version:04x}-{bucket:02x}{mark}{port:04x}-{rest:016x}"
 
 
-def bind(bucket, backlog):
-    name = a_name(bucket)
+def bind(name, backlog):
     mine.add(name)
     s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     s.bind(f"{directory}/{name}")
@@ -42,16 +43,27 @@ def bind(bucket, backlog):
 
 
 def flood():
-    for i in range(1000):
-        bind(i % 256, None).close()
-        path = f"{directory}/{a_name(i % 256)}"
-        mine.add(os.path.basename(path))
-        if i % 10 == 0:
-            os.symlink(random.choice(["/etc/passwd", directory, "/dev/zero"]), path)
-        elif i % 10 == 1:
-            os.mkfifo(path, 0o666)
-        elif i % 10 == 2:
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666))
+    def another(bucket):
+        name = a_name(bucket)
+        mine.add(name)
+        return f"{directory}/{name}"
+
+    for i in range(1500):
+        bind(a_name(i % 256), None).close()
+    for i in range(256):
+        os.symlink(random.choice(["/etc/passwd", directory, "/dev/zero"]), another(i))
+        os.mkfifo(another(i), 0o666)
+        os.close(os.open(another(i), os.O_CREAT | os.O_WRONLY, 0o666))
+
+
+def something(visitor, said=b""):
+    """Mostly what the other end would say."""
+    odd = random.randrange(8)
+    if odd < 3:
+        return [said or b"?", said[knock.KNOCK:] or b"?", os.urandom(100 + 60 * odd)][odd]
+    if visitor and random.random() < 0.3:
+        return knock.knock_message()
+    return (knock.knock_message() if visitor else b"") + knock.proof()
 
 
 def hear(s, visitor):
@@ -64,42 +76,55 @@ def hear(s, visitor):
         return False
     for fd in fds:
         os.close(fd)
-    # A welcome, or the memory: that is for the right end alone.
-    counts["told"] += data.startswith(knock.WELCOME)
+    # A welcome, the memory, or a bell: those are for the right end alone.
+    counts["told"] += data.startswith(knock.WELCOME) or bool(fds)
     if not data:
         return False
     if len(data) >= knock.PROOF:
         knock.heard.append(data[-knock.PROOF:])
         del knock.heard[:-64]
     try:
-        s.send((knock.knock_message() if visitor else b"") + knock.proof())
+        if "silent" not in what:
+            s.send(something(visitor, data))
     except OSError:
         return False
     return random.random() < 0.7
 
 
+def door(ready, name):
+    s = bind(name, 8)
+    s.setblocking(False)
+    ready.register(s, selectors.EVENT_READ, "door")
+
+
 def squat(ready):
-    for i in range(100):
-        s = bind(random.randrange(256), 8)
+    for i in range(512):
+        door(ready, a_name(i % 256))
+
+
+def theirs():
+    return [n for n in os.listdir(directory) if n not in mine and n.startswith("rs")]
+
+
+def shadow(ready, seen):
+    """A name beside each new one, which differs in what is random alone."""
+    for name in theirs():
+        if name not in seen and len(ready.get_map()) < 900:
+            seen.add(name)
+            door(ready, f"{name[:-16]}{random.getrandbits(64):016x}")
+
+
+def visit(ready):
+    for name in theirs():
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         s.setblocking(False)
-        ready.register(s, selectors.EVENT_READ, "door")
-
-
-def visit(ready, seen):
-    for name in os.listdir(directory):
-        if name in seen or name in mine or not name.startswith("rs"):
-            continue
-        seen.add(name)
-        for _ in range(2):
-            s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            s.setblocking(False)
-            try:
-                s.connect(f"{directory}/{name}")
-                s.send(knock.knock_message() + (knock.proof() if random.random() < 0.5 else b""))
-                ready.register(s, selectors.EVENT_READ, "visit")
-                counts["visits"] += 1
-            except OSError:
-                s.close()
+        try:
+            s.connect(f"{directory}/{name}")
+            s.send(something(True))
+            ready.register(s, selectors.EVENT_READ, "visit")
+            counts["visits"] += 1
+        except OSError:
+            s.close()
 
 
 def remove():
@@ -122,12 +147,17 @@ def main():
     ready, seen = selectors.DefaultSelector(), set()
     if "flood" in what:
         flood()
-    if "squat" in what:
+    squats = "squat" in what or "silent" in what
+    if squats:
         squat(ready)
+    if "few" in what:
+        kept = [bind(a_name(i), 4) for i in range(80)]
     print("there", flush=True)
     while True:
+        if squats:
+            shadow(ready, seen)
         if "visit" in what:
-            visit(ready, seen)
+            visit(ready)
         if "remove" in what:
             remove()
         if not ready.get_map():

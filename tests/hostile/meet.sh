@@ -1,35 +1,44 @@
 #!/usr/bin/env bash
 # A hostile process in the directory where ends of different network namespaces meet, of another
-# user and of the victims' own: floods it with names, squats, calls at everybody, removes names, is
-# killed again and again. Thousands of connections are right meanwhile, to the byte; it is told
-# nothing; they are not held up; nothing of theirs is left.
+# user and of the victims' own: floods it with names, squats, says nothing, calls at everybody,
+# removes names, is killed again and again. Thousands of connections are right meanwhile, to the
+# byte; it is told nothing; they are not held up; nothing of theirs is left, nor of what was killed.
 #   tests/hostile/meet.sh [COUNT]
 . "$(dirname "$0")/../programs/common.sh"
 NAME=hostile-meet
 . "$HERE/topology.sh"
 . "$HERE/topology_crosswire.sh"
-need /usr/bin/python3=python3
+need /usr/bin/python3=python3 setpriv=util-linux
 count=${1:-$([ "$QUICK" = 1 ] && echo 1500 || echo 3000)}
 MODE=tcp
 build_crosswire
 [ -f "$LIB" ] || build_lib
 cp "$LIB" "$work/" && LIBRARY=$work/$(basename "$LIB")
 
-# hostile END WHAT... : it is there. Its directory is where that end sees it.
+# hostile END WHAT... : it is there, at PLACE, where that end sees the directory. AS goes before it.
+PLACE=/run/rsocket/meet AS=()
 hostile() {
   local end=$1 ENTER
   shift
   entering "$end"
   : >"$WORK/hostile"
-  start HOSTILE "${ENTER[@]}" "$PYTHON" "$ROOT/tests/hostile/meet.py" /run/rsocket/meet "$@" \
+  start HOSTILE "${ENTER[@]}" "${AS[@]}" "$PYTHON" "$ROOT/tests/hostile/meet.py" "$PLACE" "$@" \
     >"$WORK/hostile" 2>&1
   until_true grep -q there "$WORK/hostile" || fail "hostile $*" "$(tail -3 "$WORK/hostile")"
 }
-# leaves WHAT : it ends, and was told nothing.
+# leaves NAME WHAT... : it ends, was met where it wanted to be, and was told nothing.
 leaves() {
   finish HOSTILE TERM
-  local said
+  local said what word
   said=$(tail -1 "$WORK/hostile")
+  for what in "${@:2}"; do
+    case $what in
+      squat | silent) word=visitors ;;
+      visit) word=visits ;;
+      *) continue ;;
+    esac
+    check "$1: $what has $word" "$said" grep -q "$word [1-9]" "$WORK/hostile"
+  done
   check "$1: $said" "$said" grep -q ' told 0 ' "$WORK/hostile"
 }
 
@@ -48,7 +57,7 @@ attack() {
     test "$met" -ge $((least * count / 100))
   # They are short: most of their time is that of meeting, for each by itself.
   check "$name: $TOOK ms, over TCP $tcp ms" "slower" test "$TOOK" -le $((tcp * 3 + 2000))
-  leaves "$name"
+  leaves "$name" "$@"
 }
 
 topology all || { say "SKIP $NAME: no namespaces here"; exit 0; }
@@ -62,6 +71,8 @@ for end in M B; do
   attack "$whose, visit" $end 60 visit
   # Whoever answers wrongly at many names uses up what a process bears: the rest is TCP's.
   attack "$whose, squat" $end 0 squat visit
+  find "$MEET" -mindepth 1 -delete
+  attack "$whose, silent" $end 0 silent
   find "$MEET" -mindepth 1 -delete
   attack "$whose, flood" $end 0 flood squat visit
   find "$MEET" -mindepth 1 -delete
@@ -85,5 +96,19 @@ victims "killed again and again" "$count"
 { kill -KILL $killer && wait $killer; } 2>/dev/null
 kill -KILL -- "-$(cat "$WORK/now")" 2>/dev/null
 check "killed again and again: it was there" "$(cat "$WORK/killing")" test -s "$WORK/now"
+unmake
+
+# Names whose owner was killed stay. Root's processes take them away, when they are old enough.
+MODE=tcp
+topology net || die "no namespaces here"
+MODE=eager PLACE=$MEET AS=(setpriv --reuid=65533 --regid=65533 --clear-groups)
+hostile M few
+stop "$HOSTILE" KILL 2>/dev/null
+left=$(ls "$MEET" | wc -l)
+sleep 31
+victims "after its end" 400
+now=$(ls "$MEET" | wc -l)
+check "after its end: $left names were left, $now are" "" \
+  test "$left" -ge 60 -a "$now" -le $((left / 20))
 unmake
 exit $BAD

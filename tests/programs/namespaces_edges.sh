@@ -28,7 +28,6 @@ in_both() {
   local e
   for e in A B C; do on "$e" "$@" || { fail "$1" "it does not work at $e"; return 1; }; done
 }
-setting() { nsenter -t "${INIT[$1]}" -n sysctl -qw "$2"; }
 
 plain() { talk plain both && attached plain 80; }
 no_shm() {

@@ -12,7 +12,9 @@
 #                     ipc and uts namespaces), user (network and user), all
 #   on END COMMAND    runs a program there; `with END COMMAND` one that has the library
 #   serve VAR END PORT COMMAND      starts one with the library, returns when it listens
-#   path NAME END 4|6 PORT   how to reach END's PORT: FROM, ADDRESS, AT (its port) and HOST for URLs
+#   path NAME END 4|6 PORT   how to reach END's PORT: FROM, ADDRESS, AT (its port) and HOST for
+#                            URLs; OWN is the address of END's that it leads to. NAT says whether
+#                            there are those whose addresses are rewritten
 #   finish VAR SIGNAL        ends what `serve` started, and waits for its end
 # STATS has a directory for each end. MEET is the directory that all of them see.
 
@@ -21,6 +23,7 @@ ENDS=(A M B C)
 PUBLISHED=(8080 8081 6379 5432 5201 2121 4450)
 # Of a kernel bridge each path shows another side. self: an end that goes out and comes back in.
 PATHS=(bridge routed published masquerade both hairpin self)
+ASKS=() # What goes before a client's program.
 declare -A INIT=() OUTER=() UIDS=([A]=100000 [M]=200000 [B]=300000 [C]=400000)
 
 need ip=iproute2 nft=nftables unshare=util-linux nsenter=util-linux sysctl=procps
@@ -119,10 +122,13 @@ network() {
     ip_in "$name" route add default via "10.78.$bridge.1"
     ip_in "$name" -6 route add default via "fd78:$bridge::1"
   done
-  in_router sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 \
+  setting R net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 \
     net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.br1.send_redirects=0
-  translations | in_router nft -f -
+  NAT=1
+  translations | in_router nft -f - 2>/dev/null || NAT=0
 }
+# setting END NAME=VALUE...
+setting() { nsenter -t "${INIT[$1]}" -n sysctl -qw "${@:2}"; }
 in_router() { nsenter -t "${INIT[R]}" -n "$@"; }
 
 # Address translation: 10.78.9.N stands for 10.78.1.N.
@@ -169,9 +175,13 @@ path() {
     self) FROM=$2 net=9 host=1$host port=$((port + 10000)) ;;
     *) die "no such path: $1" ;;
   esac
+  case $1 in
+    bridge | routed) ;;
+    *) [ "$NAT" = 1 ] || die "no address translation here" ;;
+  esac
   AT=$port
-  if [ "$3" = 6 ]; then ADDRESS=fd78:$net::$host HOST="[fd78:$net::$host]"
-  else ADDRESS=10.78.$net.$host HOST=$ADDRESS; fi
+  if [ "$3" = 6 ]; then ADDRESS=fd78:$net::$host OWN=fd78:1::$host HOST="[$ADDRESS]"
+  else ADDRESS=10.78.$net.$host OWN=10.78.1.$host HOST=$ADDRESS; fi
 }
 
 # entering END : ENTER is what a command there begins with.
@@ -205,14 +215,18 @@ with() {
   "${ENTER[@]}" "${@:2}"
 }
 
-# listens PID PORT : in the network namespace of that process.
+# listens PID PORT [tcp|tcp6] : somebody does, in the network namespace of that process.
 listens() {
-  cat "/proc/$1/net/tcp" "/proc/$1/net/tcp6" 2>/dev/null | awk -v p="$(printf '%04X' "$2")" '
+  # shellcheck disable=SC2086
+  (cd "/proc/$1/net" && cat ${3:-tcp tcp6}) 2>/dev/null | awk -v p="$(printf '%04X' "$2")" '
     { n = split($2, a, ":"); if (a[n] == p && $4 == "0A") f = 1 } END { exit !f }'
 }
+is_free() { ! listens "$@"; }
 serve() {
   local var=$1 name=$2 port=$3 ENTER i
   preloaded "$name"
+  # Threads or children of the last server may still have its listener, which is not this one's.
+  until_true is_free "${INIT[$name]}" "$port" || fail "$var" "somebody listens there"
   : >"$WORK/said.$var"
   start "$var" "${ENTER[@]}" "${@:4}" >"$WORK/said.$var" 2>&1
   for ((i = 0; i < 500; i++)); do

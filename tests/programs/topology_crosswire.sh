@@ -11,29 +11,33 @@ build_crosswire() {
 }
 # So many connections to one address use up the ports, while each waits for its time to pass.
 more_ports() {
-  nsenter -t "${INIT[B]}" -n sysctl -qw net.ipv4.ip_local_port_range="10000 65000" \
-    net.ipv4.tcp_max_tw_buckets=64
+  setting B net.ipv4.ip_local_port_range="10000 65000" net.ipv4.tcp_max_tw_buckets=64
 }
 
-# victims WHAT COUNT : so many connections, 64 at a time; how many milliseconds, in TOOK.
-victims() {
+# alike WHAT COUNT [THREADS] : so many connections by the `path` that was asked for last, 64 at a
+# time if not told otherwise; how many milliseconds, in TOOK. A listens at LISTENS, if that is set.
+alike() {
   local out began ENTER count=$2
   rm -rf "${STATS:?}"/* "$WORK/port" "$WORK/in"
   mkfifo "$WORK/in"
   exec 7<>"$WORK/in"
-  path both A 4 8080
-  serve crosswire_pid A 8080 env ADDRESS=10.78.1.12 PORT=8080 \
+  serve crosswire_pid A 8080 env ADDRESS="${LISTENS:-$OWN}" PORT=8080 \
     sh -c 'exec "$1" serve "$2" <"$3"' victim "$work/crosswire" "$WORK/port" "$WORK/in"
   began=$(date +%s%N)
-  preloaded B
-  out=$(limit $((120 + count / 20)) "${ENTER[@]}" env ADDRESS="$ADDRESS" "$work/crosswire" \
-    ask "$AT" "$count" 64 2>&1)
+  preloaded "$FROM"
+  out=$(limit $((120 + count / 20)) "${ENTER[@]}" "${ASKS[@]}" env ADDRESS="$ADDRESS" \
+    "$work/crosswire" ask "$AT" "$count" "${3:-64}" 2>&1)
   TOOK=$((($(date +%s%N) - began) / 1000000))
   echo >&7
   exec 7>&-
   gone_child "$crosswire_pid" 20 || finish crosswire_pid KILL
   check "$1: $count connections right, $TOOK ms" "$out $(tail -3 "$WORK/said.crosswire_pid")" \
     same "$out" "$count"
+}
+# victims WHAT COUNT : of B, by translated addresses.
+victims() {
+  path both A 4 8080
+  alike "$@"
 }
 # have_attached : of how many connections both ends did, by what the last victims counted.
 have_attached() {

@@ -21,8 +21,7 @@ make_data() {
   head -c $((1 << 20)) /dev/urandom >"$DATA/middle"
   head -c 1024 /dev/urandom >"$DATA/small"
 }
-# asked WHAT COMMAND... : a client at FROM, whose output is in $WORK/out; ASKS goes before it.
-ASKS=()
+# asked WHAT COMMAND... : a client at FROM, whose output is in $WORK/out.
 asked() {
   local ENTER what=$1
   preloaded "$FROM"
@@ -226,7 +225,9 @@ smb_serve() {
   guest ok = yes
   writable = yes
 CONF
-  serve smb_pid A 4450 smbd -F --no-process-group -s "$WORK/smb.conf"
+  # It listens for IPv6 first, by another socket.
+  serve smb_pid A 4450 smbd -F --no-process-group -s "$WORK/smb.conf" &&
+    until_true listens "${INIT[A]}" 4450 tcp
 }
 smb_ask() {
   asked "$1: smbclient" smbclient -N -s "$WORK/smb.conf" -I "$ADDRESS" -p "$AT" //test/s -c \

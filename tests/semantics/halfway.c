@@ -1,6 +1,7 @@
 // Request and answer, where one of the ends has done something for which its direction goes back to
 // TCP: neither waits for the other's delayed acknowledgement, as it does not where TCP carries
-// both. Beside it run connections that never left TCP.
+// both. Beside it run connections that never left TCP. What counts is how many were held
+// up, and not for how long: on a busy machine one may be for seconds.
 #include "sem.h"
 
 enum { CONNS = 25, FIRST = 40, THEN = 6, PART = 10, DELAYED_MS = 40 };
@@ -53,16 +54,17 @@ static void server(int lfd, int odd) {
 }
 static void client(int odd) {
   int port = hear_int();
-  double took[2] = {0, 0};
+  int late[2] = {0, 0};
   for (int i = 0; i < 2 * CONNS; i++) {
     int fd = dial_port(i % 2 ? port : ctx.port);
     if (i % 2) stays(fd);
-    took[i % 2] += behind(fd, 1, odd);
+    late[i % 2] += behind(fd, 1, odd) > DELAYED_MS / 2 / 1000.0;
     close(fd);
   }
-  // One delay for each connection would be twice that.
-  double most = took[1] + CONNS * DELAYED_MS / 2 / 1000.0;
-  if (took[0] > most) FAIL("%d connections took %.3f s, and %.3f s by TCP alone", CONNS, took[0], took[1]);
+  // Acknowledgements that are kept back hold up all, or two thirds where the other end may be in
+  // time.
+  if (late[0] > late[1] + CONNS / 3)
+    FAIL("of %d connections %d were late, %d by TCP alone", CONNS, late[0], late[1]);
 }
 #define CASE(name, odd) \
   static void name##_server(int lfd) { server(lfd, odd); } \

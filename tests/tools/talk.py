@@ -8,6 +8,9 @@ import socket
 import sys
 import threading
 
+# TALK_AT=ADDRESS: where it serves, or whom it talks to.
+AT = os.environ.get("TALK_AT", "127.0.0.1")
+
 
 def change_user():
     """TALK_AS=UID: as whom the process goes on that has made the connection."""
@@ -16,7 +19,7 @@ def change_user():
 
 
 def serve(port):
-    listener = socket.create_server(("127.0.0.1", port), backlog=64)
+    listener = socket.create_server((AT, port), backlog=64)
 
     def echo(connection):
         change_user()
@@ -47,10 +50,11 @@ def exchange(connection, message):
 def talk(port, rounds, size, stay):
     # TALK_FROM=PORT: where the connection comes from, for tests that must know.
     source = ("127.0.0.1", int(os.environ["TALK_FROM"])) if "TALK_FROM" in os.environ else None
-    with socket.create_connection(("127.0.0.1", port), timeout=30, source_address=source) as connection:
+    with socket.create_connection((AT, port), timeout=30, source_address=source) as connection:
         change_user()
+        pattern = bytes(range(251)) * (size // 251 + 2)
         for i in range(rounds):
-            exchange(connection, bytes((i + j) % 251 for j in range(size)))
+            exchange(connection, pattern[i % 251 :][:size])
         print("ready", flush=True)
         if stay:
             with open(stay) as fifo:
