@@ -161,6 +161,14 @@ static void then_recv_client(int fd) {
   EQ(recv(fd, b, sizeof b, 0), 0);
   FAILS(send(fd, "x", 1, 0), EPIPE);
 }
+// The end that connected goes on alone for some calls: by now it may have attached, while the other
+// one has not heard of that, and never will.
+static void goes_on(int fd) {
+  char c;
+  for (int i = 0; i < 4; i++) EQ(recv(fd, &c, 1, MSG_PEEK) >= 0, 1);
+}
+static void half_then_dprintf_client(int fd) { goes_on(fd), then_dprintf_client(fd); }
+static void half_then_recv_client(int fd) { goes_on(fd), then_recv_client(fd); }
 
 // What is moved into a pipe ends as it does for a receive: bytes, then the error, and the end after
 // that.
@@ -228,6 +236,8 @@ const test_case CASES[] = {
     {"behind_bytes_for_dprintf", unread_server, then_dprintf_client, TOUCH},
     {"behind_bytes_for_poll", unread_reset_server, then_ready_client, TOUCH},
     {"behind_bytes_for_recv", unread_server, then_recv_client, TOUCH},
+    {"half_attached_for_dprintf", unread_server, half_then_dprintf_client, TOUCH},
+    {"half_attached_for_recv", unread_server, half_then_recv_client, TOUCH},
     {"behind_bytes_for_splice", unread_server, spliced_client, TOUCH},
     {"behind_bytes_of_tcp_for_recv", unread_back_server, back_recv_client, TOUCH},
     {"behind_bytes_of_tcp_for_splice", unread_back_server, back_splice_client, TOUCH},

@@ -170,6 +170,10 @@ fn before_the_cut(
 ) -> Result<Got, Errno> {
     let (s, ends, Call { fd, flags, .. }) = (guard.s, guard.ends, *call);
     let waiting = usize::try_from(counters::in_queue(fd)?).unwrap_or(usize::MAX);
+    if waiting == 0 && to.done() > 0 && has_failed(fd) {
+        // The error is the next call's, which may be one that the kernel does.
+        return Ok(Got::End);
+    }
     let ending = if waiting == 0 { kernel::ending(fd) } else { Ending::Bytes };
     // At an urgent byte nothing seems to wait. Its sender leaves TCP no more.
     let stays = waiting == 0 && counters::at_mark(fd)?;
@@ -263,7 +267,12 @@ fn tcps_share(
             Ok(Got::Bytes(k)) if k == left => {
                 return Ok(Some(Got::Bytes(k + peek_behind_the_cut(guard, to, flags))));
             }
-            _ if to.done() > before => return Ok(Some(Got::Bytes(to.done() - before))),
+            got if to.done() > before => {
+                if let Err(e) = got {
+                    pending::note(s, e);
+                }
+                return Ok(Some(Got::Bytes(to.done() - before)));
+            }
             got => return got.map(Some),
         }
     }
