@@ -60,6 +60,25 @@ static void inq_of_both(int lfd) {
   }
   for (; left > 0; left -= 250) EQ(told(s[1], 250, 250), left - 250);
 }
+// The end is told of at whatever step of leaving TCP the connection stands: the calls that take the
+// steps come from either end, in each order.
+enum { STEPS = 7 };
+static void inq_at_each_step(int lfd) {
+  for (unsigned order = 0; order < 1 << STEPS; order++) {
+    int s[2], one = 1;
+    char c;
+    two(lfd, s);
+    CHECK(!setsockopt(s[1], IPPROTO_TCP, TCP_INQ, &one, sizeof one));
+    put(s[0], "a", 1), get(s[1], &c, 1);
+    for (int i = 0; i < STEPS; i++) recv(s[order >> i & 1], &c, 1, MSG_PEEK | MSG_DONTWAIT);
+    put(s[0], x, 5);
+    CHECK(!shutdown(s[0], SHUT_WR));
+    until(s[1], POLLIN | POLLRDHUP, POLLIN | POLLRDHUP);
+    EQ(told(s[1], 5, 5), 1);
+    EQ(told(s[1], 5, 0), 1);
+    close(s[0]), close(s[1]);
+  }
+}
 // A program that reads until it is told that nothing is left, and then waits for an edge. Requests
 // are sent in two parts: at the switch one of them may go by TCP, and the other may be there behind
 // it.
@@ -130,5 +149,5 @@ static void of_packets(int lfd) {
 }
 
 const test_case CASES[] = {
-    {"inq", inq, NULL, SOLO}, {"inq_of_both", inq_of_both, NULL, SOLO}, {"inq_and_edges", inq_and_edges, NULL, SOLO},
+    {"inq", inq, NULL, SOLO}, {"inq_of_both", inq_of_both, NULL, SOLO}, {"inq_at_each_step", inq_at_each_step, NULL, SOLO}, {"inq_and_edges", inq_and_edges, NULL, SOLO},
     {"of_packets", of_packets, NULL, SOLO}, {0}};

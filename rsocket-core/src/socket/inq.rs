@@ -8,6 +8,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::ready;
 use crate::conn::family;
 use crate::conn::slot::Slot;
 use crate::conn::slot::SlotId;
@@ -50,20 +51,31 @@ pub fn beside_tcp(id: SlotId, fd: RawFd) -> Option<i32> {
     match super::unread(id, fd)? {
         // The kernel tells of an end by itself.
         0 => None,
-        n => Some(i32::try_from(n).unwrap_or(i32::MAX)),
+        n => Some(with_end(id, fd, n)),
     }
 }
 
-/// What the control message says: the bytes that can be read now, and 1 where there are none and
-/// the stream has ended, so that the program reads its end.
+/// What the control message says: the bytes that can be read now.
 #[must_use]
 pub fn hint(id: SlotId, fd: RawFd) -> i32 {
     let unread = super::unread(id, fd).unwrap_or_else(|| {
         usize::try_from(counters::in_queue(fd).unwrap_or(0)).unwrap_or(usize::MAX)
     });
-    let ended = || super::look(id, fd).ready.contains(Events::RDHUP);
-    match unread {
-        0 => i32::from(ended()),
-        n => i32::try_from(n).unwrap_or(i32::MAX),
-    }
+    with_end(id, fd, unread)
+}
+
+/// As in TCP the end of the stream counts as one byte, from when it came and for good, so that the
+/// program reads it.
+fn with_end(id: SlotId, fd: RawFd, unread: usize) -> i32 {
+    let unread = i32::try_from(unread).unwrap_or(i32::MAX);
+    unread.saturating_add(has_end(id, fd).into())
+}
+
+fn has_end(id: SlotId, fd: RawFd) -> bool {
+    // While TCP may have a part of the stream, its end is the kernel's to tell, too.
+    let kernels = || {
+        super::look(id, fd).ask.contains(Events::IN)
+            && kernel::poll_now(fd, Events::RDHUP).contains(Events::RDHUP)
+    };
+    family::slot(id).is_some_and(ready::is_over) || kernels()
 }
