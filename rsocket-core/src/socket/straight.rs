@@ -202,10 +202,15 @@ pub(super) enum Looked {
 /// The first look of a call that receives, or that after a wait. A `new` call on the only CPU may
 /// look only when it has given that away, which [`wait::readable`] does: then this says that there
 /// is nothing.
+#[inline]
 pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: bool) -> Looked {
     if !may_receive(s, flags) || asking::kernel_was_heard(s) {
         return Looked::Otherwise;
     }
+    past_the_window(s, to, flags, born, new)
+}
+
+fn past_the_window(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: bool) -> Looked {
     let gives_way = new && wait::gives_way(s, flags);
     if gives_way && relay::straight::is_too_soon(s) {
         return Looked::Nothing;
@@ -264,6 +269,7 @@ fn take_from_relay(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32, born:
 
 /// What most looks of a receiver that spins find: nothing came, nothing is owed, nothing has
 /// changed. The long way would find the same, and copy the state for it.
+#[inline(always)]
 pub(super) fn quiet(guard: &RecvGuard<'_>) -> bool {
     let (s, ends, state) = (guard.s, guard.ends, guard.view());
     state.ended == 0

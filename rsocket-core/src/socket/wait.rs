@@ -47,18 +47,28 @@ pub(super) const SHORT_SPIN_NS: u32 = 50_000;
 /// # Errors
 /// `EAGAIN` (non-blocking, or out of time), `EINTR`, `EBADF` when the descriptor was closed
 /// meanwhile.
+#[inline]
 pub(crate) fn readable(
     call: &Call<'_>,
     patience: &mut Patience,
+    take: impl FnMut(&Ends) -> bool,
+) -> Result<(), Errno> {
+    let asked_later = blocked(call.s, call.flags);
+    if !asked_later {
+        blocks(call.s, call.fd, call.flags)?;
+    }
+    until_readable(call, patience, take, asked_later)
+}
+
+fn until_readable(
+    call: &Call<'_>,
+    patience: &mut Patience,
     mut take: impl FnMut(&Ends) -> bool,
+    asked_later: bool,
 ) -> Result<(), Errno> {
     let Call { id, s, fd, flags } = *call;
     let ends = connected(s).filter(|_| s.receive_mode() == ReceiveMode::Device);
     let probe = || ends.as_ref().is_some_and(|ends| take(ends) || hints::data_waiting(s, ends));
-    let asked_later = blocked(s, flags);
-    if !asked_later {
-        blocks(s, fd, flags)?;
-    }
     patience.waits(s)?;
     if let Some(ends) = &ends
         && spin_on(
