@@ -13,9 +13,8 @@ use rsocket_core::conn::timers;
 use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::edge::{done, fail, nowhere};
 use rsocket_core::errno::Errno;
-use rsocket_core::socket;
 use rsocket_core::socket::options::harmless;
-use rsocket_core::{plain, sys};
+use rsocket_core::{plain, socket, sys};
 
 use crate::{datagram, epoll, table};
 use rsocket_core::socket::timing;

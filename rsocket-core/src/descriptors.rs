@@ -27,11 +27,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 use crate::conn::listeners;
 use crate::conn::slot::SlotId;
 use crate::handover::back;
-use crate::readiness;
 use crate::reason::Reason;
-use crate::socket;
-use crate::sys::sandbox;
-use crate::sys::{self, MAX_FDS};
+use crate::sys::{self, MAX_FDS, sandbox};
+use crate::{readiness, socket};
 
 static TABLE: [AtomicU32; MAX_FDS] = [const { AtomicU32::new(0) }; MAX_FDS];
 

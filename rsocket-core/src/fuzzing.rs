@@ -15,8 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::attach::link::{self, Ends};
 use crate::conn::family;
-use crate::conn::slot::SlotId;
-use crate::conn::slot::flag;
+use crate::conn::slot::{SlotId, flag};
 use crate::device::shm::layout::{self, DIRECTION_LEN, HEAD_LEN};
 use crate::errno::Errno;
 use crate::relay::{connection, loopback};

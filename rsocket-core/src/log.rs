@@ -25,9 +25,8 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::errno::Errno;
 use crate::sync::stack;
-use crate::sys;
-use crate::sys::sandbox;
 use crate::sys::text::Text;
+use crate::sys::{self, sandbox};
 
 /// How much is said. Each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

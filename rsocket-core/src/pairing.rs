@@ -12,40 +12,32 @@ pub mod heirs;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
-use crate::attach::held;
-use crate::attach::link;
 use crate::attach::meet::names::Name;
 use crate::attach::meet::{absent, offers, place};
-use crate::attach::own_waits;
 use crate::attach::permit::{permitted, relative_in_sandbox};
 use crate::attach::phase::{
     OPEN_OFFERS, close_pairing_fd, elsewhere, enter, give_up, hold, is_here, lapse,
     lapse_if_orphaned, required_by_now,
 };
-use crate::attach::reach;
 use crate::attach::rendezvous::Offer;
 use crate::attach::retry::{self, later, may_pass, put_off};
-use crate::attach::trust;
-use crate::attach::visitors;
-use crate::attach::{broken, evidence::Peer};
-use crate::attach::{evidence, proving, switch};
+use crate::attach::{
+    broken, evidence, evidence::Peer, held, link, own_waits, proving, reach, switch, trust,
+    visitors,
+};
 use crate::config::policy;
-use crate::conn::cause;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::conn::{family, waited};
+use crate::conn::{cause, family, waited};
 use crate::errno::Errno;
-use crate::host::kernel;
-use crate::host::raw;
-use crate::host::trial;
 use crate::host::tuple::Tuple;
-use crate::live;
+use crate::host::{kernel, raw, trial};
 use crate::reason::{Reason, not_there, refused};
 use crate::stats::{self, Counter};
 use crate::sync::stack;
-use crate::sys;
 use crate::sys::sandbox;
 use crate::sys::settle::Settle;
+use crate::{live, sys};
 use greeting::{answer, finish, knock, knock_there};
 
 /// How many may be open at a time: each is a descriptor.

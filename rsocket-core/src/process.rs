@@ -13,10 +13,8 @@ use crate::device::rdma;
 use crate::environment::variable;
 use crate::host::trial;
 use crate::live::tally;
-use crate::sync::stack;
-use crate::sync::thread;
-use crate::sys::errand;
-use crate::sys::sandbox;
+use crate::sync::{stack, thread};
+use crate::sys::{errand, sandbox};
 use crate::{datagram, descriptors, live, readiness, relay, socket, stats};
 
 /// Registers the steps around `fork`. To be called once, when the library is loaded; it must never

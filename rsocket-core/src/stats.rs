@@ -19,14 +19,12 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::errno::Errno;
-use crate::host::option_table;
-use crate::host::trial;
+use crate::host::{option_table, trial};
 use crate::log::open_append;
 use crate::reason::Reason;
-use crate::sys::sandbox;
 use crate::sys::settle::Settle;
 use crate::sys::text::Text;
-use crate::sys::{self, discard};
+use crate::sys::{self, discard, sandbox};
 
 pub use rsocket_stats::counters::{Counter, ROOM, Snapshot, Stats, Transport};
 

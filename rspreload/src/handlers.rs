@@ -14,8 +14,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use rsocket_core::sync::signals::{self, Signal};
-use rsocket_core::sys;
-use rsocket_core::sys::sandbox;
+use rsocket_core::sys::{self, sandbox};
 
 use crate::real;
 

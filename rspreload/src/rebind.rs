@@ -20,8 +20,7 @@ use rsocket_core::descriptors::Entry;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket;
 use rsocket_core::stats::{self, Counter};
-use rsocket_core::sys;
-use rsocket_core::sys::sandbox;
+use rsocket_core::sys::{self, sandbox};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 

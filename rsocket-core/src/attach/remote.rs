@@ -10,20 +10,13 @@
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 
-use super::link;
-use super::marks;
-use super::retry;
 use super::witness::{Proof, Who};
-use super::{guard, permit, phase};
-use crate::conn::family;
+use super::{guard, link, marks, permit, phase, retry};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
-use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::live;
+use crate::conn::{family, pending};
 use crate::reason::Reason;
-use crate::stats;
-
-use crate::sys;
+use crate::{live, stats, sys};
 
 /// Times that a peer is asked before the connection stays on TCP.
 const ASK_TRIES: u32 = 8;

@@ -30,8 +30,7 @@ use super::hello::LAYOUT_VERSION;
 use crate::errno::Errno;
 use crate::host::raw;
 use crate::host::tuple::{TUPLE_BYTES, Tuple};
-use crate::sys;
-use crate::sys::discard;
+use crate::sys::{self, discard};
 
 /// The most descriptors that one message can carry.
 pub const MAX_FDS: usize = 4;

@@ -11,8 +11,7 @@ use super::guard::RecvGuard;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::SendState;
 use crate::device::shm::layout::SEGMENTS;
-use crate::live::tally;
-use crate::live::{self, Record};
+use crate::live::{self, Record, tally};
 use crate::proto::SendHalf;
 
 /// Updates after which a sleeping sender is woken: half of a bank's segments.

@@ -9,8 +9,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, RawDir};
 
 use crate::device::shm::arena::Arena;
-use crate::sync::living;
-use crate::sync::stack;
+use crate::sync::{living, stack};
 
 /// The memfds that arenas live in are called this (`device::shm::arena`).
 const LINK: &[u8] = b"/memfd:rsockets";

@@ -24,9 +24,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::errno::Errno;
-use crate::host::tcp_state as state;
-use crate::host::trial;
 use crate::host::tuple::Tuple;
+use crate::host::{tcp_state as state, trial};
 use crate::stats::{self, Counter};
 use crate::sync::stack;
 use crate::sys;

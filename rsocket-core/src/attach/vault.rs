@@ -19,7 +19,6 @@ use super::rendezvous::{Channel, MAX_FDS};
 use crate::conn::family;
 use crate::device::shm::arena::Arena;
 use crate::host::raw;
-
 use crate::sys;
 
 /// The two private descriptors, each plus one, in one word, so that a forking thread sees both or

@@ -13,12 +13,10 @@
 
 use std::os::fd::RawFd;
 
-use super::evidence;
 use super::meet::offers;
-use super::proof;
-use super::proving;
 use super::rendezvous::{Channel, Offer};
 use super::trust::{self, Owner};
+use super::{evidence, proof, proving};
 use crate::conn::slot::Slot;
 use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_asked, refused};

@@ -8,9 +8,8 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
-use crate::config::fork_peers;
 use crate::config::sizes::Sizes;
-use crate::config::{Config, Transport};
+use crate::config::{Config, Transport, fork_peers};
 use crate::host::filter;
 use crate::host::trial::Seccomp;
 

@@ -11,8 +11,7 @@ use core::sync::atomic::Ordering;
 
 use super::machine::{Phase, ReceiveMode, SendMode};
 use super::slot::{Slot, flag};
-use crate::host::option_table;
-use crate::host::trial;
+use crate::host::{option_table, trial};
 use crate::reason::Reason;
 use crate::stats;
 use rsocket_stats::layout::Condition;

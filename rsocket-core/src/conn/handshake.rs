@@ -20,8 +20,7 @@ use super::dialled::{self, Bounds, Span};
 use super::offsets::{self, TCP_TIMESTAMP};
 use super::saved;
 use crate::config::policy;
-use crate::host::kernel;
-use crate::host::raw;
+use crate::host::{kernel, raw};
 use crate::sys::{self, sandbox};
 
 /// Options of tcp(7) that libc has no name for.

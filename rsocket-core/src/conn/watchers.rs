@@ -3,8 +3,7 @@
 //! Must not know what they do with them. Entry points: [`watch`]; [`watching`] and [`tapped`].
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::AtomicU8;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU8, Ordering};
 
 /// One byte, so that a call looks once.
 static WATCHERS: AtomicU8 = AtomicU8::new(0);

@@ -49,8 +49,7 @@ use fabric::Fabric;
 use rustix::net::{AddressFamily, sockopt};
 
 use crate::conn::family::{self, MAX_SLOTS};
-use crate::conn::slot::SlotId;
-use crate::conn::slot::flag;
+use crate::conn::slot::{SlotId, flag};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::relay::native;

@@ -25,13 +25,11 @@ use crate::config::policy;
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
-use crate::host::counters;
 use crate::host::events::Events;
-use crate::host::kernel;
+use crate::host::{counters, kernel};
 use crate::reason::Reason;
 use crate::relay::{connection, dial, loopback};
 use crate::stats::{self, Counter};
-
 use crate::sys;
 
 pub mod greeting;

@@ -20,8 +20,7 @@ use crate::attach::marks;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::Slot;
 use crate::errno::Errno;
-use crate::host::counters;
-use crate::host::kernel;
+use crate::host::{counters, kernel};
 use crate::relay::loopback;
 use crate::sys;
 

@@ -21,8 +21,7 @@
 use core::mem::offset_of;
 use std::os::fd::RawFd;
 
-use super::raw;
-use super::tcp_state as state;
+use super::{raw, tcp_state as state};
 use crate::errno::Errno;
 
 const SIOCOUTQ: u32 = 0x5411;

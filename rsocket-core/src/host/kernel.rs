@@ -8,8 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::errno::Errno;
 use crate::host::events::Events;
-use crate::sys;
-use crate::sys::sandbox;
+use crate::sys::{self, sandbox};
 
 fn result(n: libc::c_long) -> Result<usize, Errno> {
     usize::try_from(n).map_err(|_| Errno(sys::errno()))

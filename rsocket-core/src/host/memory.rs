@@ -16,10 +16,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::CWD;
 
 use crate::sync::stack;
-use crate::sys;
-use crate::sys::discard;
 use crate::sys::sandbox::entered;
 use crate::sys::small_file::{field, number, open, read_file};
+use crate::sys::{self, discard};
 
 /// When the memory cgroup was last looked at (ns), with a [`Memory`] in the two lowest bits. 0:
 /// never.

@@ -24,12 +24,11 @@ use std::os::fd::RawFd;
 use crate::config::policy;
 use crate::conn::cause;
 use crate::conn::slot::{self, Slot, SlotId, flag};
-use crate::environment;
 use crate::host::tuple::Tuple;
 use crate::stats::{self, Stats};
-use crate::sys;
 use crate::sys::sandbox;
 use crate::sys::settle::Settle;
+use crate::{environment, sys};
 use layout::{CHUNK_RECORDS, MAX_CHUNKS, RECORD_WORDS, Via, record as word};
 
 /// One connection in the file. Relaxed everywhere: numbers for people, which order nothing.

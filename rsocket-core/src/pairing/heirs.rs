@@ -10,14 +10,12 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::greeting::finish;
-use crate::attach::held;
+use crate::attach::phase::{elsewhere, lapse};
 use crate::attach::rendezvous::Channel;
-use crate::attach::retry;
+use crate::attach::{held, retry};
 use crate::conn::family;
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId, flag};
-
-use crate::attach::phase::{elsewhere, lapse};
 use crate::sync::stack;
 use crate::sys;
 

@@ -28,8 +28,7 @@ use core::sync::atomic::Ordering;
 
 use crate::attach::link::Ends;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::relay;
-use crate::sys;
+use crate::{relay, sys};
 
 pub(crate) mod arrive;
 pub(crate) mod depart;

@@ -19,9 +19,8 @@ use crate::conn::slot::SlotId;
 use crate::device::shm::bell::{self, BellRef};
 use crate::device::shm::places::Nonsense;
 use crate::reason::Reason;
-use crate::sync::backoff;
 use crate::sync::lock::OwnedLock;
-use crate::sync::thread;
+use crate::sync::{backoff, thread};
 use crate::sys;
 use crate::sys::settle::Settle;
 

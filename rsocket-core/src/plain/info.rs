@@ -8,11 +8,9 @@ use std::os::fd::RawFd;
 
 use crate::conn::family;
 use crate::conn::machine::Phase;
-use crate::conn::slot::SlotId;
-use crate::conn::slot::{Slot, flag};
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
-use crate::host::kernel;
-use crate::host::tcp_state as state;
+use crate::host::{kernel, tcp_state as state};
 use crate::live::tally;
 use crate::relay::table;
 

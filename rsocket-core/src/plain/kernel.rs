@@ -17,11 +17,8 @@ use crate::conn::family;
 use crate::conn::slot::SlotId;
 use crate::errno::Errno;
 use crate::host::kernel;
-use crate::pairing;
-use crate::readiness;
-use crate::socket;
 use crate::sync::signals;
-use crate::sys;
+use crate::{pairing, readiness, socket, sys};
 
 pub(super) fn bind(fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
     Ok(rustix::net::bind(sys::borrow(fd), &name.0)?)

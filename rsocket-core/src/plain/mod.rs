@@ -21,12 +21,10 @@ use crate::address::SockAddr;
 use crate::config::sizes::Size;
 use crate::conn::family;
 use crate::conn::machine::Phase;
-use crate::conn::slot::SlotId;
-use crate::conn::slot::flag;
-use crate::datagram;
+use crate::conn::slot::{SlotId, flag};
 use crate::errno::Errno;
 use crate::relay::native;
-use crate::socket;
+use crate::{datagram, socket};
 
 /// Whether the socket's connection is made, or to be made, over RDMA: the one place where the way
 /// is chosen, asked first by every call below. The same for all sockets of the process.

@@ -3,10 +3,9 @@
 
 use core::sync::atomic::Ordering;
 
-use super::connection;
 use super::hearing::{self, Hearing};
 use super::pump_tests::tied;
-use super::table;
+use super::{connection, table};
 use crate::conn::family;
 
 #[test]

@@ -15,9 +15,8 @@
 use super::mappings::{Ours, Theirs};
 use super::notes::Note;
 use super::port::Broken;
-use super::pump;
 use super::pump::Pump;
-use super::service;
+use super::{pump, service};
 use crate::conn::slot::Slot;
 use crate::device::shm::copy;
 use crate::device::shm::layout::PLACES;

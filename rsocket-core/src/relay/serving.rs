@@ -15,10 +15,8 @@ use std::collections::BTreeMap;
 use rustix::event::epoll;
 
 use super::connection::{Connection, Door};
-use super::hearing;
-use super::migrate;
-use super::request;
 use super::table::{self, Relay};
+use super::{hearing, migrate, request};
 use crate::attach::link;
 use crate::attach::remote::{self, Recognised};
 use crate::conn::slot::SlotId;

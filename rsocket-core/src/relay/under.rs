@@ -13,8 +13,7 @@ use std::os::fd::RawFd;
 
 use super::outgoing::Outgoing;
 use crate::attach::marks;
-use crate::device::shm::channel::Broken;
-use crate::device::shm::channel::{Beyond, SendState, banks};
+use crate::device::shm::channel::{Beyond, Broken, SendState, banks};
 use crate::device::shm::direction::Direction;
 use crate::errno::Errno;
 use crate::host::kernel;

@@ -14,15 +14,13 @@ use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use super::{inq, life, low_water, options, stamps};
 use crate::attach::{phase, reach};
-use crate::conn::cause;
-use crate::conn::family;
 use crate::conn::slot::SlotId;
+use crate::conn::{cause, family};
 use crate::handover::parcels;
 use crate::host::kernel;
 use crate::reason::Reason;
-use crate::stats;
 use crate::sync::stack;
-use crate::sys;
+use crate::{stats, sys};
 
 /// What a TCP socket is that came in a message; see [`parcels::receive`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

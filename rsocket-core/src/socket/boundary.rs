@@ -16,8 +16,7 @@ use crate::conn::pending;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::RecvState;
 use crate::errno::Errno;
-use crate::host::counters;
-use crate::host::kernel;
+use crate::host::{counters, kernel};
 use crate::sys;
 use crate::sys::vectors::Cursor;
 

@@ -17,11 +17,8 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
-use super::asking;
-use super::ready;
-use crate::attach::link;
-use crate::attach::marks;
-use crate::attach::waiters;
+use super::{asking, ready};
+use crate::attach::{link, marks, waiters};
 use crate::conn::family;
 use crate::conn::known::Fact;
 use crate::conn::machine::Phase;
@@ -34,10 +31,9 @@ use crate::stats::{self, Counter};
 use crate::sync::on_word::{self, Woken};
 use crate::sync::spin::Adaptive;
 use crate::sync::thread;
-use crate::sys;
-use crate::sys::sandbox;
-use crate::waiting::patience::Patience;
-use crate::waiting::{patience, sleep, spinning};
+use crate::sys::{self, sandbox};
+use crate::waiting::patience::{self, Patience};
+use crate::waiting::{sleep, spinning};
 
 /// How long such a sleep lasts at most, in nanoseconds: a tick or two of the scheduler.
 const LONGEST: u32 = 4_000_000;

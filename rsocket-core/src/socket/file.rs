@@ -9,20 +9,16 @@
 use std::os::fd::RawFd;
 
 use super::call::Call;
-use super::reader;
-use super::wait;
+use super::{reader, wait};
 use crate::attach::guard::SendGuard;
-use crate::attach::link;
-use crate::attach::marks;
-use crate::attach::room;
+use crate::attach::{link, marks, room};
 use crate::conn::machine::SendMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Refused;
 use crate::device::shm::channel::sender::PIECE;
 use crate::errno::Errno;
-use crate::relay;
-use crate::sys;
 use crate::waiting::patience::Patience;
+use crate::{relay, sys};
 
 /// What a call came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,15 +11,13 @@ use std::os::fd::RawFd;
 
 use super::cut::{all_here, bytes_ahead};
 use crate::attach::guard::RecvGuard;
-use crate::attach::link;
-use crate::attach::marks;
 use crate::attach::unread::{in_window, no_more_fits};
+use crate::attach::{link, marks};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
 use crate::host::kernel;
-use crate::sys;
-use crate::sys::sandbox;
 use crate::sys::vectors::{Cursor, Rest};
+use crate::sys::{self, sandbox};
 
 /// How soon a sleeper looks again whom nobody wakes for what it waits for, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 1_000_000;

@@ -13,8 +13,7 @@ use super::{asking, reader};
 use crate::attach::link;
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::host::counters;
-use crate::host::tcp_state as tcp;
+use crate::host::{counters, tcp_state as tcp};
 
 /// The connection, if the kernel's word about its end counts for it. Between hosts FIN overtakes
 /// what is on its way.

@@ -10,11 +10,9 @@ use std::os::fd::RawFd;
 
 use super::ready;
 use crate::conn::family;
-use crate::conn::slot::Slot;
-use crate::conn::slot::SlotId;
-use crate::host::counters;
+use crate::conn::slot::{Slot, SlotId};
 use crate::host::events::Events;
-use crate::host::kernel;
+use crate::host::{counters, kernel};
 
 /// Whether the option is this one.
 #[inline]

@@ -7,9 +7,8 @@
 
 use std::os::fd::RawFd;
 
-use crate::conn::cause;
-use crate::conn::family;
 use crate::conn::slot::SlotId;
+use crate::conn::{cause, family};
 use crate::host::kernel;
 use crate::host::option_table::{self, Kind};
 use crate::reason::Reason;

@@ -8,12 +8,9 @@ use std::os::fd::RawFd;
 
 use super::attempt::attempt;
 use super::call::Call;
-use super::gather;
-use super::hints;
-use super::ready;
 use super::taking::Got;
 use super::unread::unread;
-use super::wait;
+use super::{gather, hints, ready, wait};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;

@@ -7,9 +7,8 @@
 use std::os::fd::RawFd;
 
 use crate::attach::link::Ends;
-use crate::attach::marks;
 use crate::attach::room::follow_up;
-use crate::attach::{guard::RecvGuard, said};
+use crate::attach::{guard::RecvGuard, marks, said};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId};
 use crate::host::kernel;

@@ -8,10 +8,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::call::Call;
-use super::reader;
-use super::straight;
-use super::verdict;
-use super::wait;
+use super::{reader, straight, verdict, wait};
 use crate::attach::guard::SendGuard;
 use crate::attach::link::{self, Ends};
 use crate::attach::switch::stay;

@@ -9,8 +9,7 @@ use std::os::fd::RawFd;
 
 use super::options;
 use crate::conn::family;
-use crate::conn::slot::SlotId;
-use crate::conn::slot::{Slot, flag};
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::kernel;
 
 /// The two options, and their spellings with seconds of 64 bits.

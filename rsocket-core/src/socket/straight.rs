@@ -11,12 +11,9 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::asking;
 use super::call::Call;
-use super::short;
-use super::wait;
-use crate::attach::guard::RecvGuard;
-use crate::attach::guard::SendGuard;
+use super::{asking, short, wait};
+use crate::attach::guard::{RecvGuard, SendGuard};
 use crate::attach::link::{self, Ends};
 use crate::attach::marks;
 use crate::conn::pending;

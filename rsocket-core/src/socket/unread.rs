@@ -11,8 +11,7 @@ use crate::attach::unread::in_window;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
-use crate::relay;
-use crate::{attach::marks, pairing};
+use crate::{attach::marks, pairing, relay};
 
 /// Bytes that could be received now: TCP's before the cut, plus the window's.
 #[must_use]

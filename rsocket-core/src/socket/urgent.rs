@@ -7,8 +7,7 @@
 use std::os::fd::RawFd;
 
 use super::send_patiently;
-use crate::attach::link;
-use crate::attach::{guard::RecvGuard, unread};
+use crate::attach::{guard::RecvGuard, link, unread};
 use crate::conn::family::slot;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{SlotId, flag};

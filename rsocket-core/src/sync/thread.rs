@@ -7,9 +7,8 @@
 //! survives a fork, where it is wrong: the child calls [`forked`] first of all.
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::compiler_fence;
+use core::sync::atomic::{AtomicU64, compiler_fence};
 
 use super::own::{self, Own};
 use super::signals;

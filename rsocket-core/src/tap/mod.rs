@@ -23,8 +23,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::conn::family::{self, MAX_SLOTS};
 use crate::conn::slot::{Name, Slot, SlotId, flag};
 use crate::log::open_append;
-use crate::sys;
-use crate::sys::sandbox;
+use crate::sys::{self, sandbox};
 use pcapng::{Segment, tcp};
 
 /// Bytes of a stream in one segment; IPv4 ends at 65 535.

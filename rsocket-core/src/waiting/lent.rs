@@ -29,9 +29,8 @@ use crate::conn::slot::{Slot, SlotId};
 use crate::device::shm::bell::{self, BellRef};
 use crate::sync::lock::OwnedLock;
 use crate::sync::thread::{self, tid};
-use crate::sys;
 use crate::sys::settle::Settle;
-use crate::sys::small_file;
+use crate::sys::{self, small_file};
 
 /// Calls that may be entered at a time. Any other is as one on a descriptor that was closed before
 /// it: it ends.

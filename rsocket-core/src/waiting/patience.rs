@@ -14,8 +14,7 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::host::kernel;
 use crate::sync::signals::{self, Seen, Since};
-use crate::sys;
-use crate::sys::sandbox;
+use crate::sys::{self, sandbox};
 
 /// How long one call may wait, in all its sleeps together.
 pub struct Patience {

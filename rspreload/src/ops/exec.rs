@@ -15,8 +15,7 @@ use rsocket_core::sync::thread;
 use rsocket_core::sys::sandbox;
 
 use crate::edge::keeping_errno;
-use crate::real;
-use crate::shadow;
+use crate::{real, shadow};
 use rsocket_core::host::kernel;
 
 pub(crate) type Strings = *const *const c_char;

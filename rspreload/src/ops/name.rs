@@ -17,11 +17,10 @@ use rsocket_core::sys::sandbox;
 use rsocket_core::{plain, socket, sys};
 
 use super::first_packet;
-use crate::adopted;
 use crate::edge::{fail, keeping_errno};
-use crate::real;
 use crate::room::{self, with_room};
 use crate::shadow::{self, Entry};
+use crate::{adopted, real};
 
 /// Begins to track what a listener has given. Where a peer came by RDMA, its own address is said.
 ///

@@ -7,9 +7,8 @@
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 
 use libc::socklen_t;
-use rsocket_core::conn::handshake;
 use rsocket_core::conn::slot::SlotId;
-use rsocket_core::conn::timers;
+use rsocket_core::conn::{handshake, timers};
 use rsocket_core::errno::Errno;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket::options::{

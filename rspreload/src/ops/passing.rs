@@ -12,10 +12,9 @@ use rsocket_core::socket;
 use rsocket_core::socket::adopted::{self, Came};
 use rsocket_core::sys::sandbox;
 
-use crate::adopted as here;
 use crate::edge::{nowhere, readable};
-use crate::policy;
 use crate::shadow::{self, Entry};
+use crate::{adopted as here, policy};
 
 /// Calls `f` for each descriptor that a message carries.
 ///

@@ -15,14 +15,12 @@ use rsocket_core::errno::Errno;
 use rsocket_core::probe::present;
 use rsocket_core::readiness::select::Sets;
 use rsocket_core::reason::Reason;
-use rsocket_core::socket;
 use rsocket_core::sync::stack;
-use rsocket_core::{readiness, sys};
+use rsocket_core::{readiness, socket, sys};
 
 use super::name::about_to_wait;
 use crate::edge::{keeping_errno, leave_rest, small};
-use crate::shadow;
-use crate::shadow::Entry;
+use crate::shadow::{self, Entry};
 
 /// The most waiters that one call counts.
 const MOST_COUNTED: usize = 256;

@@ -10,8 +10,7 @@
 use core::ffi::{CStr, c_long, c_uint, c_void};
 
 use rsocket_core::reason::Reason;
-use rsocket_core::sys;
-use rsocket_core::sys::sandbox;
+use rsocket_core::sys::{self, sandbox};
 use rsocket_core::{attach::io_uring, socket};
 
 use crate::edge::keeping_errno;

@@ -6,11 +6,9 @@
 
 use core::ffi::{c_int, c_long, c_void};
 
-use rsocket_core::probe;
-use rsocket_core::readiness;
 use rsocket_core::reason::Reason;
 use rsocket_core::sys::sandbox;
-use rsocket_core::{attach::own_waits, socket};
+use rsocket_core::{attach::own_waits, probe, readiness, socket};
 
 use crate::edge::keeping_errno;
 use crate::real;

@@ -8,11 +8,10 @@ use core::ffi::c_int;
 use core::fmt;
 use std::sync::Arc;
 
-use super::CmError;
 use super::contexts::{Device, hide};
 use super::ffi::{self, Library, Loaded};
-use super::gate;
 use super::private::Parameters;
+use super::{CmError, gate};
 use crate::errno::Errno;
 use crate::sys;
 

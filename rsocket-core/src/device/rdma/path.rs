@@ -16,10 +16,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 use super::contexts::Device;
-use super::ffi;
-use super::gate;
 use super::memory::Domain;
-use super::{CmError, CmId};
+use super::{CmError, CmId, ffi, gate};
 use crate::errno::Errno;
 use crate::sys;
 

@@ -14,8 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::calls::{CALLS, Call, GET_CORE, NAME, Need, ROOM, ROOM_BYTES, SET_CORE};
 use crate::errno::Errno;
-use crate::sys::small_file;
-use crate::sys::{self, PAGE_SIZE, errand};
+use crate::sys::{self, PAGE_SIZE, errand, small_file};
 
 /// By which system call the process is made: one that was seen to be allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use super::kernel;
-use super::kernel::detector;
+use super::kernel::{self, detector};
 use super::set::{Entry, Member, State};
 use crate::readiness::source::{Events, Progress, Source};
 

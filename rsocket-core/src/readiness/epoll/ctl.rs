@@ -7,8 +7,7 @@ use std::os::fd::RawFd;
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, c_int, epoll_event};
 
 use super::RealCtl;
-use super::kernel::detector;
-use super::kernel::{self, EDGE, EXCLUSIVE, WAKEUP};
+use super::kernel::{self, EDGE, EXCLUSIVE, WAKEUP, detector};
 use super::registry::{Registry, Set};
 use super::set::{Entry, Member, State, Wish};
 use crate::errno::Errno;

@@ -9,8 +9,7 @@
 use core::sync::atomic::Ordering;
 
 use super::registry::{Registry, Set};
-use super::set::NOWHERE;
-use super::set::{Entry, State};
+use super::set::{Entry, NOWHERE, State};
 use crate::readiness::source::{Events, Source};
 
 impl<S: Source> Registry<S> {

@@ -2,9 +2,8 @@
 //! under the set's lock; nothing here waits.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use super::behind;
-use super::kernel;
 use super::set::{Entry, Member, State};
+use super::{behind, kernel};
 use crate::errno::Errno;
 use crate::readiness::mixed::{listens_for_end, spelled};
 use crate::readiness::source::{Bell, Events, Progress, Source};

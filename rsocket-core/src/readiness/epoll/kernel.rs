@@ -18,8 +18,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use crate::errno::Errno;
 use crate::readiness::source::Events;
 use crate::sync::stack;
-use crate::sys;
-use crate::sys::sandbox;
+use crate::sys::{self, sandbox};
 
 /// Serials below this bit.
 pub(crate) const SERIAL_BITS: u32 = 24;

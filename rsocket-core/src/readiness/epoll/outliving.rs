@@ -13,8 +13,7 @@
 
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
-use super::kernel;
-use super::kernel::detector;
+use super::kernel::{self, detector};
 use super::registry::{Registry, Set};
 use super::set::{Entry, NOWHERE, State};
 use crate::errno::Errno;

@@ -18,9 +18,8 @@ use crate::attach::remote;
 use crate::device::rdma::{self, CmId};
 use crate::errno::Errno;
 use crate::relay::connection::Connection;
-use crate::relay::table::{self, Relay};
-
 use crate::relay::service::{SERVICE, STARTING, Service, running};
+use crate::relay::table::{self, Relay};
 use crate::sys;
 
 /// What the manager says to a process that has changed its credentials.
