@@ -17,7 +17,6 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use life_support::{Me, TINY, World, explore};
-use rsocket_core::conn::machine;
 use rsocket_core::device::shm::channel::Beyond;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Arc;

@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-use rsocket_core::attach::guard;
+use rsocket_core::attach::{guard, marks};
 use rsocket_core::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use rsocket_core::conn::slot::{Slot, flag};
-use rsocket_core::device::shm::channel::banks::entry;
+use rsocket_core::device::shm::channel::banks::{self, entry};
 use rsocket_core::device::shm::channel::sender::Step;
 use rsocket_core::device::shm::channel::{
     Beyond, Broken, Next, Receiver, RecvState, Refused, SendState, Sender, Taking,
@@ -23,7 +23,6 @@ use rsocket_core::device::shm::layout;
 use rsocket_core::proto::{RecvHalf, RecvParams, SendHalf};
 use rsocket_core::sync::guarded::Held;
 use rsocket_core::sync::lock::{self, Os, Taken};
-use rsocket_core::{attach::marks, handover::detach};
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use shuttle::thread;

@@ -186,13 +186,13 @@ impl Me<'_> {
         Ok(done)
     }
 
-    /// As `detach::give_way`.
+    /// As `residual::give_way`.
     pub(super) fn give_way(&self) -> Lived<()> {
         self.world.from.set_send_mode(SendMode::Returned);
         self.send_tail()
     }
 
-    /// As `detach::send_tail`.
+    /// As `residual::send_tail`.
     pub(super) fn send_tail(&self) -> Lived<()> {
         let (w, s) = (self.world, self.world.from);
         if s.has(flag::TAIL_SENT) {
@@ -216,7 +216,7 @@ impl Me<'_> {
                 s.set(flag::TAIL_SENT);
                 return Ok(());
             }
-            let (offset, len) = detach::locate(&state, &w.lane, at, Beyond::Peer)
+            let (offset, len) = banks::locate(&state, &w.lane, at, Beyond::Peer)
                 .expect("the tail is in the window");
             let base = w.lane.payload(offset, len as usize).expect("in the buffer");
             // SAFETY: payload() vouches for the bytes, and nobody writes them: the direction has
@@ -229,7 +229,7 @@ impl Me<'_> {
         }
     }
 
-    /// As `detach::serve_return`.
+    /// As `residual::serve_return`.
     pub(super) fn serve_return(&self) -> Lived<()> {
         let s = self.world.from;
         if marks::return_wanted(&self.world.lane).is_none() {
