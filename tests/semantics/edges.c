@@ -103,13 +103,20 @@ static void sleeps_client(int fd) {
   tell('e');
 }
 
-// FIN is here: seen by a call of which the library does not learn.
-static void fin(int fd) {
+// How far TCP is with the end of a connection: by a call of which the library does not learn.
+static unsigned state(int fd) {
   struct tcp_info info = {0};
   socklen_t l = sizeof info;
-  for (double end = now() + 10; info.tcpi_state != TCP_CLOSE_WAIT && info.tcpi_state != TCP_CLOSING;) {
-    if (info.tcpi_state == TCP_TIME_WAIT || info.tcpi_state == TCP_CLOSE) return;
-    CHECK(now() < end && !syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_INFO, &info, &l));
+  CHECK(!syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_INFO, &info, &l));
+  return info.tcpi_state;
+}
+// FIN is here.
+static void fin(int fd) {
+  for (double end = now() + 10;;) {
+    CHECK(now() < end);
+    switch (state(fd)) {
+      case TCP_CLOSE_WAIT: case TCP_CLOSING: case TCP_TIME_WAIT: case TCP_CLOSE: return;
+    }
   }
 }
 // The end of the stream is told at once, whatever is unread before it and however soon the set was
@@ -309,6 +316,29 @@ static void low_water(int lfd) {
   }
 }
 
+// A member for which the kernel answers and one that is ours, both always ready: no two waits in a
+// row leave one of them out.
+static void always_ready(int lfd, int returned) {
+  int s[2], other[2];
+  two(lfd, s);
+  int ep = set_of(s[0], EPOLLOUT);
+  if (returned) two(lfd, other);
+  else CHECK(!pipe(other));
+  if (returned) EQ(dprintf(other[1], "%s", "back"), 4);
+  struct epoll_event e[4] = {{.events = EPOLLOUT, .data.u64 = 1}};
+  CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, other[1], &e[0]));
+  for (int round = 0; round < 1000; round++) {
+    unsigned seen = 0;
+    for (int call = 0; call < 2; call++) {
+      int n = epoll_wait(ep, e, 4, round & 1 ? 0 : patience(2000));
+      for (int i = 0; i < n; i++) seen |= 1U << e[i].data.u64;
+    }
+    EQ(seen, 3);
+  }
+}
+static void beside_a_pipe(int lfd) { always_ready(lfd, 0); }
+static void beside_a_returned(int lfd) { always_ready(lfd, 1); }
+
 const test_case CASES[] = {
     {"behind_unread", behind_unread, NULL, SOLO | NOSHM},
     {"behind_unread_and_end", behind_unread_and_end, NULL, SOLO | NOSHM},
@@ -325,5 +355,7 @@ const test_case CASES[] = {
     {"polled_set_with_nothing_to_tell", polled_set, NULL, SOLO},
     {"added_while_others_are_ready", added_beside, NULL, SOLO},
     {"low_water_tells_again", low_water, NULL, SOLO | NOSHM},
+    {"always_ready_beside_a_pipe", beside_a_pipe, NULL, SOLO},
+    {"always_ready_beside_a_returned_one", beside_a_returned, NULL, SOLO | NOSHM},
     {0},
 };

@@ -94,6 +94,7 @@ impl<S: Source> State<S> {
     fn kernel_due(&mut self) -> bool {
         core::mem::take(&mut self.dead_told)
             || self.entry_news
+            || self.kernel_told
             || self.waits.is_multiple_of(CALLS)
             || sys::ticks().wrapping_sub(self.asked) > TICKS
     }
@@ -103,6 +104,7 @@ impl<S: Source> State<S> {
     fn ask_kernel(&mut self, epfd: RawFd, out: Out, limit: usize) -> Result<(usize, bool), Errno> {
         self.asked = sys::ticks();
         self.entry_news &= limit == 0;
+        self.kernel_told &= limit == 0;
         let limit = limit.min(out.max);
         let mut rang = false;
         loop {
@@ -142,6 +144,7 @@ impl<S: Source> State<S> {
             }
             // Anything else belonged to a member that is gone.
         }
+        self.kernel_told |= kept > 0;
         (kept, rang)
     }
 

@@ -216,6 +216,8 @@ pub(crate) struct State<S: Source> {
     /// The last gathering reported a member that the kernel has called dead, which each wait judges
     /// by a call to the kernel: so it may be asked for the others, too.
     pub(crate) dead_told: bool,
+    /// The kernel had something to tell when it was last asked, and may have it still.
+    pub(crate) kernel_told: bool,
     /// Whose turn it is, the kernel's or ours, when there is room for one.
     pub(crate) turn: usize,
 }
@@ -248,6 +250,7 @@ impl<S: Source> State<S> {
             changes: 0,
             early: false,
             dead_told: false,
+            kernel_told: false,
             turn: 0,
         }
     }
