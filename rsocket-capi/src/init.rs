@@ -31,7 +31,11 @@ extern "C" fn leave() {
 
 /// Reads the settings, with the first socket or set.
 pub(crate) fn settle() {
-    socket::set_listeners(readiness::epoll::mode_changed, readiness::epoll::starved);
+    socket::set_listeners(
+        readiness::epoll::mode_changed,
+        readiness::epoll::starved,
+        readiness::epoll::error_taken,
+    );
     policy::rsockets();
     settings::resolve(environment::variable);
 }

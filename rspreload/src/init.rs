@@ -33,7 +33,11 @@ extern "C" fn enter() {
     environment::remember();
     real::resolve_all();
     sys::install_ppoll(real::ppoll);
-    socket::set_listeners(readiness::epoll::mode_changed, readiness::epoll::starved);
+    socket::set_listeners(
+        readiness::epoll::mode_changed,
+        readiness::epoll::starved,
+        readiness::epoll::error_taken,
+    );
     // A preloaded library is never unloaded.
     process::watch_forks();
     handlers::begin(policy::disabled());

@@ -316,6 +316,54 @@ static void low_water(int lfd) {
   }
 }
 
+// A reset is an edge, also where a call takes its error before the set is asked; and no second one
+// where the set has told of the error.
+static unsigned take(int fd, int how) {
+  int e = 0;
+  socklen_t l = sizeof e;
+  char c;
+  if (how == 0) return send(fd, "x", 1, MSG_NOSIGNAL) == -1 ? errno : 0;
+  if (how == 1) return getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &l) ? errno : e;
+  return recv(fd, &c, 1, MSG_DONTWAIT) == -1 ? errno : 0;
+}
+static void reset_by_bytes(int lfd) {
+  for (int round = 0; round < 4; round++) {
+    int s[2], first = round & 1;
+    two(lfd, s);
+    CHECK(!shutdown(s[1], SHUT_RDWR));
+    // The peer's word that it has heard of that is an edge, too.
+    for (double end = now() + 10; state(s[1]) != TCP_FIN_WAIT2;) CHECK(now() < end);
+    int ep = set_of(s[1], EPOLLIN | EPOLLET);
+    EQ(said(ep, patience(2000)), EPOLLIN | EPOLLHUP);
+    quiet(ep);
+    EQ(dprintf(s[0], "%s", "back"), 4);
+    until(s[1], 0, POLLERR | POLLHUP);
+    if (first) EQ(said(ep, patience(2000)), EPOLLIN | EPOLLERR | EPOLLHUP);
+    if (first) quiet(ep);
+    EQ(take(s[1], round / 2), ECONNRESET);
+    if (!first) EQ(said(ep, patience(2000)), EPOLLIN | EPOLLHUP);
+    quiet(ep);
+    close(ep), close(s[0]), close(s[1]);
+  }
+}
+static void reset_by_close(int lfd) {
+  for (int round = 0; round < 6; round++) {
+    int s[2], first = round & 1;
+    two(lfd, s);
+    int ep = set_of(s[1], EPOLLIN | EPOLLET);
+    quiet(ep);
+    CHECK(!setsockopt(s[0], SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)));
+    CHECK(!close(s[0]));
+    until(s[1], 0, POLLERR | POLLHUP);
+    if (first) EQ(said(ep, patience(2000)), EPOLLIN | EPOLLERR | EPOLLHUP);
+    if (first) quiet(ep);
+    EQ(take(s[1], round / 2), ECONNRESET);
+    if (!first) EQ(said(ep, patience(2000)), EPOLLIN | EPOLLHUP);
+    quiet(ep);
+    close(ep), close(s[1]);
+  }
+}
+
 // A member for which the kernel answers and one that is ours, both always ready: no two waits in a
 // row leave one of them out.
 static void always_ready(int lfd, int returned) {
@@ -355,6 +403,8 @@ const test_case CASES[] = {
     {"polled_set_with_nothing_to_tell", polled_set, NULL, SOLO},
     {"added_while_others_are_ready", added_beside, NULL, SOLO},
     {"low_water_tells_again", low_water, NULL, SOLO | NOSHM},
+    {"reset_by_bytes_whose_error_is_taken", reset_by_bytes, NULL, SOLO | NOSHM},
+    {"reset_by_close_whose_error_is_taken", reset_by_close, NULL, SOLO},
     {"always_ready_beside_a_pipe", beside_a_pipe, NULL, SOLO},
     {"always_ready_beside_a_returned_one", beside_a_returned, NULL, SOLO | NOSHM},
     {0},

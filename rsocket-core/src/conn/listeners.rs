@@ -2,7 +2,7 @@
 //! held.
 //!
 //! Must not know what the listeners do. Entry points: [`set_listeners`] and [`know_numbers`]; then
-//! [`mode_changed`], [`starved`] and [`number_of`].
+//! [`mode_changed`], [`starved`], [`error_taken`] and [`number_of`].
 
 use std::os::fd::RawFd;
 
@@ -32,13 +32,15 @@ unsafe impl Function for fn(SlotId, RawFd) -> Option<RawFd> {
 
 static MODE: Listener<fn(SlotId)> = Listener::nobody();
 static STARVED: Listener<fn(SlotId)> = Listener::nobody();
+static ERROR_TAKEN: Listener<fn(SlotId)> = Listener::nobody();
 static NUMBERS: Listener<fn(SlotId, RawFd) -> Option<RawFd>> = Listener::nobody();
 
-/// Installs who hears that what the kernel must be asked about a connection changed, and who hears
-/// that a send found no room.
-pub fn set_listeners(mode_changed: fn(SlotId), starved: fn(SlotId)) {
+/// Installs who hears that what the kernel must be asked about a connection changed, who that a
+/// send found no room, and who that a call took the connection's error.
+pub fn set_listeners(mode_changed: fn(SlotId), starved: fn(SlotId), error_taken: fn(SlotId)) {
     MODE.install(mode_changed);
     STARVED.install(starved);
+    ERROR_TAKEN.install(error_taken);
 }
 
 /// Installs who knows which descriptor numbers of this process are a connection's.
@@ -61,6 +63,14 @@ pub(crate) fn mode_changed(id: SlotId) {
 /// A send has found no room.
 pub(crate) fn starved(id: SlotId) {
     if let Some(f) = STARVED.get() {
+        f(id);
+    }
+}
+
+/// A call has taken the error that ended the connection: nobody else will be told it.
+#[cold]
+pub(crate) fn error_taken(id: SlotId) {
+    if let Some(f) = ERROR_TAKEN.get() {
         f(id);
     }
 }

@@ -13,7 +13,7 @@ use crate::errno::Errno;
 
 /// Whether an error says that the connection itself has ended, and not that one call could not be
 /// served.
-fn ends_connection(e: Errno) -> bool {
+pub fn ends_connection(e: Errno) -> bool {
     matches!(
         e.0,
         libc::ECONNRESET

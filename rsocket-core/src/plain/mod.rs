@@ -131,6 +131,9 @@ pub fn error(id: SlotId, fd: RawFd) -> Result<i32, Errno> {
     }
     let asked = take_notice(id);
     let pending = crate::host::kernel::take_error(fd).map_or(0, |e| e.0);
+    if pending != 0 {
+        crate::conn::listeners::error_taken(id);
+    }
     if pending != 0 && asked {
         socket::connect_failed(id);
     }

@@ -12,6 +12,7 @@ use std::os::fd::RawFd;
 use super::{asking, reader};
 use crate::attach::link;
 use crate::conn::family;
+use crate::conn::listeners::error_taken;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::{counters, tcp_state as tcp};
 
@@ -38,6 +39,7 @@ pub fn state(id: SlotId, state: u8) {
 /// The program was told an error of the connection's. Not each is its end: an unreachable network
 /// may be reachable again.
 pub fn error(id: SlotId, fd: RawFd) {
+    error_taken(id);
     if attached(id).is_some() && counters::tcp_state(fd) == Ok(tcp::CLOSE) {
         closed(id);
     }

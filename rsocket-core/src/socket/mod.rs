@@ -13,7 +13,7 @@ use std::os::fd::RawFd;
 
 use crate::attach::{link, marks, reach};
 use crate::config::policy;
-use crate::conn::listeners::starved;
+use crate::conn::listeners::{error_taken, starved};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::Slot;
 use crate::conn::{family, flag, known, pending};
@@ -300,6 +300,9 @@ pub fn receive_patiently(
     {
         tap::moved(id, s, true, to, n);
     }
+    if got.is_err_and(pending::ends_connection) {
+        error_taken(id);
+    }
     got
 }
 
@@ -367,6 +370,9 @@ pub(crate) fn after_send(
     if sent == Err(Errno::AGAIN) || sent.is_ok_and(|n| n < wanted()) {
         starved(id);
     }
+    if sent.is_err_and(pending::ends_connection) {
+        error_taken(id);
+    }
     sent
 }
 
@@ -377,7 +383,10 @@ pub(crate) fn after_send(
 pub fn pending_error(id: SlotId, fd: RawFd) -> Result<(), Errno> {
     let Some(s) = slot(id) else { return Ok(()) };
     pending::check(s)?;
-    kernel::take_error(fd).map_or(Ok(()), Err)
+    kernel::take_error(fd).map_or(Ok(()), |e| {
+        error_taken(id);
+        Err(e)
+    })
 }
 
 /// A call that has done a part met this error: the next one says it, if it is how the connection

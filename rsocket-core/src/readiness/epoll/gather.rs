@@ -72,10 +72,10 @@ impl<S: Source> State<S> {
         let (mut n, mut rang, mut asked) = (0, false, lazy && !self.warm.is_empty());
         if self.kernel_due() {
             // Half of the room, so that neither side starves the other; all of it when ours is
-            // empty.
+            // empty, or for an entry that has its say first.
             self.turn ^= 1;
-            let all = self.queue.is_empty() && self.warm.is_empty();
-            let limit = if all { out.max } else { (out.max + self.turn) / 2 };
+            let none = self.queue.is_empty() && self.warm.is_empty();
+            let limit = if none || self.entry_news { out.max } else { (out.max + self.turn) / 2 };
             asked |= limit > 0;
             (n, rang) = self.ask_kernel(epfd, out, limit)?;
         }

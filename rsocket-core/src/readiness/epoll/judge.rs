@@ -109,6 +109,7 @@ impl Member {
         (self.edge, self.fin, self.told) = (false, false, false);
         if verdict.due {
             self.arrived = verdict.behind.unwrap_or(self.arrived);
+            self.failed |= verdict.level & Events::ERR.bits() != 0;
         }
         let asks = self.entry == Entry::Between || !verdict.asks.is_empty();
         asks || self.dead() && self.wanted().contains(Events::OUT)

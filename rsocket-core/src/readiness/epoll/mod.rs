@@ -170,6 +170,12 @@ pub fn said_anew(slot: SlotId) {
     REGISTRY.said_anew(slot);
 }
 
+/// A call has taken the error of this socket: a reset is an edge, also for a set that is asked only
+/// after that.
+pub fn error_taken(slot: SlotId) {
+    REGISTRY.error_taken(slot);
+}
+
 /// A sandbox is ahead: the kernel answers for every set again, whose members the program finds as
 /// it made them.
 pub fn dissolve() {

@@ -17,6 +17,7 @@ const MODE: u64 = 1 << 32;
 const CLOSING: u64 = 2 << 32;
 const STARVED: u64 = 3 << 32;
 const SAID_ANEW: u64 = 4 << 32;
+const ERROR_TAKEN: u64 = 5 << 32;
 
 impl<S: Source> Registry<S> {
     /// See [`super::mode_changed`].
@@ -41,6 +42,12 @@ impl<S: Source> Registry<S> {
     pub fn said_anew(&'static self, slot: SlotId) {
         let home = self.home_of_slot.get(slot.raw() as usize);
         self.homes(home, |set| self.ask(set, SAID_ANEW, slot.raw()));
+    }
+
+    /// See [`super::error_taken`].
+    pub fn error_taken(&'static self, slot: SlotId) {
+        let home = self.home_of_slot.get(slot.raw() as usize);
+        self.homes(home, |set| self.ask(set, ERROR_TAKEN, slot.raw()));
     }
 
     /// See [`super::member_closing`].
@@ -72,6 +79,7 @@ impl<S: Source> Registry<S> {
             (MODE, Some(slot)) => self.remode(set, state, slot),
             (STARVED, Some(slot)) => self.starve(set, state, slot),
             (SAID_ANEW, Some(slot)) => self.say_anew(set, state, slot),
+            (ERROR_TAKEN, Some(slot)) => self.fail(set, state, slot),
             (CLOSING, _) => self.expel(set, state, number as RawFd),
             _ => {}
         }
@@ -162,6 +170,20 @@ impl<S: Source> Registry<S> {
             let waits = member.edge_triggered() && member.wanted().contains(Events::IN);
             if waits && member.live() {
                 member.edge = true;
+                self.nudge(set, state, index, false);
+            }
+        }
+    }
+
+    fn fail(&'static self, set: &Set<S>, state: &mut State<S>, slot: SlotId) {
+        let mut at = state.first_of(slot);
+        while let Some(index) = at {
+            at = state.next_of(index);
+            let Some(member) = state.get_mut(index) else { continue };
+            if member.edge_triggered() && member.live() && !member.failed {
+                (member.edge, member.told, member.failed) = (true, true, true);
+                // The kernel's entry may say so, too: before the member is judged.
+                state.entry_news = true;
                 self.nudge(set, state, index, false);
             }
         }

@@ -80,6 +80,8 @@ pub(crate) struct Member {
     pub(crate) arrived: u64,
     /// What the kernel has reported of an end of the connection.
     pub(crate) end: Events,
+    /// The program was told of the connection's error, or is going to be.
+    pub(crate) failed: bool,
     /// The kernel has reported urgent data. Each judgement asks again, until they are gone.
     pub(crate) urgent: bool,
     pub(crate) seen: Progress,
@@ -125,6 +127,7 @@ impl Member {
             over: Events::empty(),
             told: false,
             end: Events::empty(),
+            failed: false,
             urgent: false,
             seen: Progress::default(),
             was_out: false,
