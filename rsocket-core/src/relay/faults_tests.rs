@@ -6,10 +6,12 @@
 //! end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use core::sync::atomic::Ordering;
 use std::cell::RefCell;
 
 use super::pump::PeerEnd;
-use super::pump_tests::{End, byte, ends};
+use super::pump_tests::{End, byte, ends, settle};
+use crate::conn::family;
 use crate::device::sim::{Weather, World};
 use crate::errno::Errno;
 use crate::proto::control::Mode;
@@ -230,5 +232,28 @@ fn a_slow_device_with_false_alarms_changes_nothing() {
         for part in 1..10 {
             talk(weather, seed, Some((moments * part / 10, (seed % 2) as usize, Fault::Killed)));
         }
+    }
+}
+
+/// What the service thread learns of a peer that has sent its end belongs to senders: the reader
+/// finds the bytes, and the end, as often as it asks.
+#[test]
+fn an_end_that_has_come_is_read_before_what_broke_behind_it() {
+    for mode in [Mode::Immediate, Mode::Message] {
+        let (world, mut a, mut b) = ends(Weather { mode, ..Weather::default() }, 16, 8192);
+        let bytes: Vec<u8> = (0..700).map(byte).collect();
+        assert_eq!(b.send(&bytes), 700);
+        socket::shutdown(b.id, b.fd.as_raw_fd(), libc::SHUT_WR);
+        settle(&world, &mut a, &mut b);
+        world.borrow_mut().unplug(b.pump.pair().side());
+        let s = family::slot(a.id).unwrap();
+        // Release: as the service thread does where a heartbeat is not answered.
+        s.pending_error.store(Errno::TIMEDOUT.0, Ordering::Release);
+        assert_eq!(a.receive(500).unwrap(), bytes[..500]);
+        assert_eq!(a.receive(500).unwrap(), bytes[500..]);
+        for _ in 0..3 {
+            assert_eq!(a.receive(500), Ok(vec![]));
+        }
+        assert_eq!(s.pending_error.load(Ordering::Relaxed), Errno::TIMEDOUT.0);
     }
 }
