@@ -8,7 +8,7 @@ build_bench() {
   local p
   mkdir -p "$BENCH"
   for p in "$@"; do
-    cc -O2 -Wall -Wextra -Werror -o "$BENCH/$p" "$ROOT/tests/bench/$p.c" || die "$p.c does not compile"
+    cc -O2 -Wall -Wextra -Werror -pthread -o "$BENCH/$p" "$ROOT/tests/bench/$p.c" || die "$p.c does not compile"
   done
 }
 # build_bench_rsocket NAME... : the same with the calls of rsocket(7), as NAME-rsocket

@@ -5,6 +5,7 @@ from ladder import own
 from ladder.machine import bench
 from ladder.run import fields
 
+from ..bed import told
 from ..row import BUSY_AND_ONE, Row
 
 
@@ -24,7 +25,18 @@ def _crowd(bed):
     return {"growth": fields(out)["growth"]}
 
 
-ROWS = (Row("rounds", "Python, 64 B there and back, blocking", own.rounds, strict=BUSY_AND_ONE),)
+def _threads(number):
+    def cell(bed):
+        return told(bed.client(bench("threads"), number, bed.whole_seconds))
+
+    title = f"{number} blocking threads at each end, 1,000 B there and back"
+    return Row(f"threads-{number}", title, cell, builds=("threads",))
+
+
+ROWS = (
+    Row("rounds", "Python, 64 B there and back, blocking", own.rounds, strict=BUSY_AND_ONE),
+    *(_threads(number) for number in (16, 64, 256)),
+)
 
 COSTS = (
     Row(
