@@ -3,7 +3,10 @@
 #include "pair.h"
 #include "set.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/sendfile.h>
 #include <sys/syscall.h>
 
 // The sender goes back by a call that only the kernel can do; what it sends then comes behind what
@@ -318,17 +321,42 @@ static void low_water(int lfd) {
 
 // A reset is an edge, also where a call takes its error before the set is asked; and no second one
 // where the set has told of the error.
+enum { SEND, ERROR, RECV, READ, PEEK, RECVMMSG, SENDFILE, SPLICE, CALLS };
 static unsigned take(int fd, int how) {
-  int e = 0;
+  int e = 0, p[2];
   socklen_t l = sizeof e;
   char c;
-  if (how == 0) return send(fd, "x", 1, MSG_NOSIGNAL) == -1 ? errno : 0;
-  if (how == 1) return getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &l) ? errno : e;
-  return recv(fd, &c, 1, MSG_DONTWAIT) == -1 ? errno : 0;
+  ssize_t r = -1;
+  struct iovec v = {&c, 1};
+  struct mmsghdr m = {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}};
+  CHECK(!pipe(p) && signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+  int file = open("/proc/self/exe", O_RDONLY);
+  switch (how) {
+    case SEND: r = send(fd, "x", 1, MSG_NOSIGNAL); break;
+    case ERROR: r = getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &l); break;
+    case RECV: r = recv(fd, &c, 1, MSG_DONTWAIT); break;
+    case READ: r = read(fd, &c, 1); break;
+    case PEEK: r = recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT); break;
+    case RECVMMSG: r = recvmmsg(fd, &m, 1, MSG_DONTWAIT, NULL); break;
+    case SENDFILE: r = sendfile(fd, file, NULL, 100); break;
+    default: r = splice(fd, NULL, p[1], NULL, 100, SPLICE_F_NONBLOCK);
+  }
+  if (r == -1) e = errno;
+  close(p[0]), close(p[1]), close(file);
+  return (unsigned)e;
 }
+static void told_once(int fd, int ep, int first, int how) {
+  until(fd, 0, POLLERR | POLLHUP);
+  if (first) EQ(said(ep, patience(2000)), EPOLLIN | EPOLLERR | EPOLLHUP);
+  if (first) quiet(ep);
+  EQ(take(fd, how), ECONNRESET);
+  if (!first) EQ(said(ep, patience(2000)), EPOLLIN | EPOLLHUP);
+  quiet(ep);
+}
+// Where reading was shut, only some of the calls ask for the error.
 static void reset_by_bytes(int lfd) {
   for (int round = 0; round < 4; round++) {
-    int s[2], first = round & 1;
+    int s[2];
     two(lfd, s);
     CHECK(!shutdown(s[1], SHUT_RDWR));
     // The peer's word that it has heard of that is an edge, too.
@@ -337,29 +365,19 @@ static void reset_by_bytes(int lfd) {
     EQ(said(ep, patience(2000)), EPOLLIN | EPOLLHUP);
     quiet(ep);
     EQ(dprintf(s[0], "%s", "back"), 4);
-    until(s[1], 0, POLLERR | POLLHUP);
-    if (first) EQ(said(ep, patience(2000)), EPOLLIN | EPOLLERR | EPOLLHUP);
-    if (first) quiet(ep);
-    EQ(take(s[1], round / 2), ECONNRESET);
-    if (!first) EQ(said(ep, patience(2000)), EPOLLIN | EPOLLHUP);
-    quiet(ep);
+    told_once(s[1], ep, round & 1, round / 2);
     close(ep), close(s[0]), close(s[1]);
   }
 }
 static void reset_by_close(int lfd) {
-  for (int round = 0; round < 6; round++) {
-    int s[2], first = round & 1;
+  for (int round = 0; round < 2 * CALLS; round++) {
+    int s[2];
     two(lfd, s);
     int ep = set_of(s[1], EPOLLIN | EPOLLET);
     quiet(ep);
     CHECK(!setsockopt(s[0], SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)));
     CHECK(!close(s[0]));
-    until(s[1], 0, POLLERR | POLLHUP);
-    if (first) EQ(said(ep, patience(2000)), EPOLLIN | EPOLLERR | EPOLLHUP);
-    if (first) quiet(ep);
-    EQ(take(s[1], round / 2), ECONNRESET);
-    if (!first) EQ(said(ep, patience(2000)), EPOLLIN | EPOLLHUP);
-    quiet(ep);
+    told_once(s[1], ep, round & 1, round / 2);
     close(ep), close(s[1]);
   }
 }
