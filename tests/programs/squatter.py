@@ -9,6 +9,7 @@ RestrictAddressFamilies does."""
 import ctypes
 import errno
 import os
+import select
 import socket
 import struct
 import sys
@@ -36,8 +37,10 @@ def confine():
 
 
 def look(c, seconds):
-    """Sends and receives what it can, as a program does that has other things to do, and never waits for the socket."""
+    """Sends and receives what it can, as a program does that has other things to do, and never sleeps for the socket. The first look
+    is a wait of no length, which the library sees: who finds bytes as often as not cannot be told from who waits unseen."""
     c.setblocking(False)
+    select.select([c], [], [], 0)
     began = time.monotonic()
     told = "EAGAIN"
     while time.monotonic() - began < seconds and told == "EAGAIN":
