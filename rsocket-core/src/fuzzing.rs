@@ -51,7 +51,7 @@ impl Victim {
         let id = family::take(0, fd.as_raw_fd()).unwrap();
         let (claim, port) = connection::window().unwrap();
         let s = family::slot(id).unwrap();
-        connection::enter(id, s, claim.record, claim.window, 0).unwrap();
+        connection::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
         // Nothing carries its bytes on: the other side is a peer's.
         s.clear(flag::RELAYED);
         let ends = link::ends(s).unwrap();

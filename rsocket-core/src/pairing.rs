@@ -27,6 +27,7 @@ use crate::attach::{
 };
 use crate::config::policy;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
+use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{cause, family, waited};
 use crate::errno::Errno;
@@ -79,11 +80,7 @@ pub fn advance_unasked(id: SlotId, s: &Slot) {
 #[must_use]
 pub fn awaited(s: &Slot) -> RawFd {
     let waits = matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked);
-    if waits && s.has(flag::STRICT) && is_here(s) {
-        s.pairing_fd.load(Ordering::Relaxed)
-    } else {
-        -1
-    }
+    if waits && s.has(flag::STRICT) && is_here(s) { s.pairing.fd() } else { -1 }
 }
 
 /// It has become readable: the next step is due.
@@ -95,7 +92,7 @@ pub fn has_come(s: &Slot) {
 /// first.
 pub fn let_finish(s: &Slot) {
     if matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked) {
-        drop(s.pairing.hold());
+        drop(PairingGuard::take(s));
     }
 }
 
@@ -152,26 +149,26 @@ fn step(id: SlotId, s: &Slot, fd: Option<RawFd>) {
 #[cold]
 fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     let errno = sys::errno();
-    if let Some(held) = s.pairing.try_hold() {
+    if let Some(held) = PairingGuard::try_take(s) {
         let fd = fd.unwrap_or_else(|| family::descriptor(id));
         let done = match s.phase() {
             _ if fd < 0 => Ok(()),
-            Phase::Young => begin(id, s, fd),
-            Phase::Offered => greet(id, s, fd),
-            Phase::Greeted => answer(id, s, fd, None),
-            Phase::Knocked => finish(id, s, fd),
+            Phase::Young => begin(id, &held, fd),
+            Phase::Offered => greet(id, &held, fd),
+            Phase::Greeted => answer(id, &held, fd, None),
+            Phase::Knocked => finish(id, &held, fd),
             Phase::Paired | Phase::Refused | Phase::Unconnected | Phase::Dialling => Ok(()),
         };
         match done {
             Ok(()) => {}
-            Err(reason) if s.has(flag::STRICT) && may_pass(s, reason) && begin_again(s, reason) => {
-            }
+            Err(reason)
+                if s.has(flag::STRICT) && may_pass(s, reason) && begin_again(&held, reason) => {}
             Err(Reason::OfferLapsed)
-                if is_handed_over(s) && begin_again(s, Reason::OfferLapsed) =>
+                if is_handed_over(s) && begin_again(&held, Reason::OfferLapsed) =>
             {
                 let _ = later(s);
             }
-            Err(reason) => give_up(s, reason),
+            Err(reason) => give_up(&held, reason),
         }
         let phase = s.phase();
         if fd >= 0 && matches!(phase, Phase::Paired | Phase::Refused) {
@@ -209,7 +206,7 @@ pub fn overdue(s: &Slot) {
 
 /// As [`lapse`], from any phase before the end, for this reason; false when there is no such way,
 /// or it was gone often enough.
-fn begin_again(s: &Slot, reason: Reason) -> bool {
+fn begin_again(s: &PairingGuard<'_>, reason: Reason) -> bool {
     let again = s.phase() == Phase::Young || lapse(s).is_ok();
     if again {
         s.reason.store(reason as u32, Ordering::Relaxed);
@@ -237,7 +234,7 @@ pub fn ended(s: &Slot) {
     cause::at_the_end(s, waited::is_overdue(s));
 }
 
-fn begin(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+fn begin(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
     match permitted(s) {
         // It will be asked again whether the filter allows it.
         Err(Reason::Sandboxed) if !sandbox::entered() && !trial::is_settled(policy::seccomp()) => {
@@ -299,7 +296,12 @@ const LOOKS_BEFORE_RDMA: u32 = 3;
 
 /// The other end is in another network namespace, where only the directory is to be seen, or on
 /// another host.
-fn begin_elsewhere(id: SlotId, s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
+fn begin_elsewhere(
+    id: SlotId,
+    s: &PairingGuard<'_>,
+    fd: RawFd,
+    tuple: &Tuple,
+) -> Result<(), Reason> {
     if !place::is_there() || !policy::shm_allowed() || trial::directory_kills() {
         return abroad::begin(id, s, tuple);
     }
@@ -326,7 +328,7 @@ fn absent_key(tuple: &Tuple) -> u64 {
     absent::key(tuple.family, &tuple.remote.addr)
 }
 
-fn offer(s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
+fn offer(s: &PairingGuard<'_>, tuple: &Tuple) -> Result<(), Reason> {
     offer_by(s, || {
         // A stranger, or a relative that held the connection and is still ending.
         let reason = |e| {
@@ -337,7 +339,7 @@ fn offer(s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
 }
 
 /// In the directory. Nobody is waited for who has not come some times.
-fn offer_there(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
+fn offer_there(s: &PairingGuard<'_>, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
     if !absent::may_come(absent_key(tuple), sys::now_ns()) {
         s.reason.store(Reason::NobodyMet as u32, Ordering::Relaxed);
         put_off(s);
@@ -351,7 +353,10 @@ fn offer_there(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
     })
 }
 
-fn offer_by(s: &Slot, open: impl FnOnce() -> Result<Offer, Reason>) -> Result<(), Reason> {
+fn offer_by(
+    s: &PairingGuard<'_>,
+    open: impl FnOnce() -> Result<Offer, Reason>,
+) -> Result<(), Reason> {
     if OPEN_OFFERS.fetch_add(1, Ordering::Relaxed) >= MAX_OFFERS {
         OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
         s.reason.store(Reason::TooManyOffers as u32, Ordering::Relaxed);
@@ -372,11 +377,11 @@ fn offer_by(s: &Slot, open: impl FnOnce() -> Result<Offer, Reason>) -> Result<()
     }
 }
 
-fn greet(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+fn greet(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
     if elsewhere(s) {
         return lapse_if_orphaned(s);
     }
-    let offer = Offer { fd: s.pairing_fd.load(Ordering::Relaxed) };
+    let offer = Offer { fd: s.pairing.fd() };
     if let Some((channel, seen)) = visitors::admit(&offer, (s, fd))? {
         close_pairing_fd(s);
         hold(s, channel.fd);
@@ -401,7 +406,7 @@ fn greet(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
 
 /// In the directory nobody came for long: most likely the other end is on another host. The offer
 /// is made again later, if not too many have been made in vain.
-fn nobody_came(s: &Slot, fd: RawFd) -> Result<(), Reason> {
+fn nobody_came(s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
     if let Some(tuple) = Tuple::of(fd) {
         absent::did_not_come(absent_key(&tuple), sys::now_ns());
     }
@@ -426,16 +431,16 @@ pub fn fork_child() {
 /// The attempt to connect failed: forgets what belonged to it. False when there is a window, which
 /// no failed attempt can have. Blocks only for another thread's step in progress.
 pub fn restart(s: &Slot) -> bool {
-    let Some(_held) = s.pairing.hold() else { return false };
-    let fresh = !link::has_window(s) && !s.has(flag::WINDOW_DONE);
+    let Some(s) = PairingGuard::take(s) else { return false };
+    let fresh = !link::has_window(&s) && !s.has(flag::WINDOW_DONE);
     if fresh {
-        close_pairing_fd(s);
+        close_pairing_fd(&s);
         let attempt =
             flag::CONNECTING | flag::STRICT | flag::PEER_FIN | flag::PEER_GONE | flag::CONNECT_NEWS;
         s.flags.fetch_and(!attempt, Ordering::AcqRel);
         s.tries.store(0, Ordering::Relaxed);
         s.set_backs.store(0, Ordering::Relaxed);
-        retry::now(s);
+        retry::now(&s);
         for word in [&s.position, &s.answered, &s.waiting_since] {
             word.store(0, Ordering::Relaxed);
         }
@@ -451,8 +456,8 @@ pub fn restart(s: &Slot) -> bool {
 /// The last descriptor goes: close what the pairing holds open. Blocks only for another thread's
 /// step in progress.
 pub fn forget(s: &Slot) {
-    let Some(_held) = s.pairing.hold() else { return };
-    proving::over(s.pairing_fd.load(Ordering::Relaxed));
-    close_pairing_fd(s);
+    let Some(s) = PairingGuard::take(s) else { return };
+    proving::over(s.pairing.fd());
+    close_pairing_fd(&s);
     s.set_phase(Phase::Refused);
 }

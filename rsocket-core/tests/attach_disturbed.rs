@@ -14,6 +14,7 @@ use rsocket_core::attach::rendezvous::{self, Channel, Offer};
 use rsocket_core::conn::arena_record;
 use rsocket_core::conn::family;
 use rsocket_core::conn::machine::{Phase, ReceiveMode};
+use rsocket_core::conn::pairing_lock::PairingGuard;
 use rsocket_core::conn::slot::{Slot, SlotId, flag};
 use rsocket_core::device::shm::channel::Beyond;
 use rsocket_core::errno::Errno;
@@ -300,7 +301,8 @@ fn a_window_is_free_here_before_the_peer_may_use_it() {
                 while !marks::sender_closed(&outgoing) {
                     std::hint::spin_loop();
                 }
-                link::start(next.id, next.slot, record, window, 1, Beyond::Peer)
+                let slot = PairingGuard::take(next.slot).expect("nobody pairs");
+                link::start(next.id, &slot, record, window, 1, Beyond::Peer)
             });
             link::release(server.slot);
             assert_eq!(started.join().expect("a thread"), Ok(()));

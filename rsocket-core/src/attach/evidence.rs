@@ -26,6 +26,7 @@ use super::trust::{self, Owner};
 use crate::config::policy;
 use crate::conn::dialled::Bounds;
 use crate::conn::offsets;
+use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, flag};
 use crate::host::trial;
 use crate::host::tuple::Tuple;
@@ -44,11 +45,11 @@ pub(crate) enum Peer {
 }
 
 /// Whether the other end of the connection is in this network namespace, and there is a way to know
-/// it there. The caller holds the pairing lock.
+/// it there.
 ///
 /// # Errors
 /// Why the connection stays on TCP.
-pub(crate) fn where_is(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<Peer, Reason> {
+pub(crate) fn where_is(s: &PairingGuard<'_>, fd: RawFd, tuple: &Tuple) -> Result<Peer, Reason> {
     let found = match trust::find(&tuple.reversed()).map_err(not_asked) {
         Ok(None) => return Ok(Peer::Elsewhere),
         Err(Reason::NoNetlink) if !is_address_here(tuple) => return Ok(Peer::Elsewhere),
@@ -170,7 +171,7 @@ pub(crate) fn is_in_directory(channel: &Channel) -> bool {
 /// The end that accepted is not sure of whom it will come to, or knows that the other one cannot be
 /// sure of it: the first word of its proof. Without a tuple they meet in the directory.
 pub(crate) fn prepares(
-    (s, fd): (&Slot, RawFd),
+    (s, fd): (&PairingGuard<'_>, RawFd),
     tuple: Option<&Tuple>,
 ) -> Result<FirstWord, Reason> {
     let stamp = stamp(s, fd).ok_or(Reason::NoEvidence)?;
@@ -180,7 +181,7 @@ pub(crate) fn prepares(
 
 /// The end that accepted has heard a proof: what it says to that.
 pub(crate) fn hears(
-    (s, fd): (&Slot, RawFd),
+    (s, fd): (&PairingGuard<'_>, RawFd),
     channel: &Channel,
     tuple: &Tuple,
     theirs: &Proof,
@@ -219,7 +220,7 @@ pub(crate) enum Next {
 
 /// The end that connected has heard its visitor, who gives this hint.
 pub(crate) fn weighs(
-    (s, fd): (&Slot, RawFd),
+    (s, fd): (&PairingGuard<'_>, RawFd),
     channel: &Channel,
     tuple: &Tuple,
     (hint, theirs): (u32, Option<&Proof>),

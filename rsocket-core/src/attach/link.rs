@@ -14,6 +14,7 @@ use super::mapping;
 use crate::config::sizes::Size;
 use crate::conn::arena_record::{ArenaRecord, GUEST};
 use crate::conn::family;
+use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::arena::{Arena, Window};
 use crate::device::shm::channel::{self, Beyond, Receiver};
@@ -221,8 +222,7 @@ pub(crate) fn nobody_comes((index, window): (u32, u32)) {
     }
 }
 
-/// Gives the connection its window, which it was promised, and both protocol states. The caller
-/// holds the pairing lock.
+/// Gives the connection its window, which it was promised, and both protocol states.
 ///
 /// The arena knows its user before the connection has the window: a caller that is killed in
 /// between leaves an arena that nobody takes back, never one that is taken back in use.
@@ -231,7 +231,7 @@ pub(crate) fn nobody_comes((index, window): (u32, u32)) {
 /// When the window does not exist or is somebody's.
 pub fn start(
     id: SlotId,
-    s: &Slot,
+    s: &PairingGuard<'_>,
     index: u32,
     window: u32,
     side: u32,
@@ -248,7 +248,7 @@ pub fn start(
 
 fn begin(
     id: SlotId,
-    s: &Slot,
+    s: &PairingGuard<'_>,
     (r, index): (&'static ArenaRecord, u32),
     window: u32,
     side: u32,
@@ -328,7 +328,7 @@ fn record_of(s: &Slot) -> Option<(u32, &'static ArenaRecord)> {
 
 /// Connecting side: the welcome could not be sent. Nobody else knows of the window, which is as if
 /// never used.
-pub fn abandon(s: &Slot) {
+pub fn abandon(s: &PairingGuard<'_>) {
     if let Some((_, r)) = record_of(s) {
         let w = s.window.load(Ordering::Relaxed);
         if let Some(ends) = ends(s) {

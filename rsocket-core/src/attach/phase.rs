@@ -12,6 +12,7 @@ use super::{held, proving};
 use crate::config::policy;
 use crate::conn::cause;
 use crate::conn::machine::{Phase, PhaseEvent};
+use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, flag};
 use crate::reason::Reason;
 use crate::sync::living;
@@ -26,18 +27,17 @@ pub(crate) fn required_by_now(s: &Slot) -> bool {
 }
 
 /// The phase holds this open, for this process.
-pub(crate) fn hold(s: &Slot, fd: RawFd) {
+pub(crate) fn hold(s: &PairingGuard<'_>, fd: RawFd) {
     held::hold(fd);
-    s.pairing_fd.store(fd, Ordering::Relaxed);
-    s.pairing_pid.store(sys::pid(), Ordering::Relaxed);
+    s.keep(fd, sys::pid());
 }
 
 /// Closes what the phase holds open, when it is this process's.
-pub(crate) fn close_pairing_fd(s: &Slot) {
-    let fd = s.pairing_fd.swap(-1, Ordering::AcqRel);
+pub(crate) fn close_pairing_fd(s: &PairingGuard<'_>) {
+    let fd = s.take_fd();
     proving::forget(fd);
     // Most have none, and asking the kernel who we are is dear.
-    if fd >= 0 && s.pairing_pid.load(Ordering::Relaxed) == sys::pid() {
+    if fd >= 0 && s.pairing.pid() == sys::pid() {
         offers::withdraw(fd);
         if held::let_go(fd) && s.phase() == Phase::Offered {
             OPEN_OFFERS.fetch_sub(1, Ordering::Relaxed);
@@ -47,8 +47,7 @@ pub(crate) fn close_pairing_fd(s: &Slot) {
 
 /// Whether the phase's descriptor is this program's.
 pub fn is_here(s: &Slot) -> bool {
-    s.pairing_pid.load(Ordering::Relaxed) == sys::pid()
-        && held::is_held(s.pairing_fd.load(Ordering::Relaxed))
+    s.pairing.pid() == sys::pid() && held::is_held(s.pairing.fd())
 }
 
 /// Whether it belongs to another process of the family, or to another program: then it is theirs to
@@ -57,7 +56,7 @@ pub(crate) fn elsewhere(s: &Slot) -> bool {
     !is_here(s)
 }
 
-pub(crate) fn enter(s: &Slot, event: PhaseEvent) -> Result<(), Reason> {
+pub(crate) fn enter(s: &PairingGuard<'_>, event: PhaseEvent) -> Result<(), Reason> {
     let next = s.phase().after(event).ok_or(Reason::Inconsistent)?;
     // What was in the way is not, or not any more.
     s.reason.store(0, Ordering::Relaxed);
@@ -66,8 +65,8 @@ pub(crate) fn enter(s: &Slot, event: PhaseEvent) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Never again, for this reason. The caller holds the pairing lock.
-pub(crate) fn give_up(s: &Slot, reason: Reason) {
+/// Never again, for this reason.
+pub(crate) fn give_up(s: &PairingGuard<'_>, reason: Reason) {
     close_pairing_fd(s);
     s.reason.store(reason as u32, Ordering::Relaxed);
     s.set_phase(Phase::Refused);
@@ -79,15 +78,15 @@ pub(crate) fn give_up(s: &Slot, reason: Reason) {
     }
 }
 
-/// Tries again from the start, later. The caller holds the pairing lock.
-pub(crate) fn lapse(s: &Slot) -> Result<(), Reason> {
+/// Tries again from the start, later.
+pub(crate) fn lapse(s: &PairingGuard<'_>) -> Result<(), Reason> {
     close_pairing_fd(s);
     enter(s, PhaseEvent::Lapsed)
 }
 
-pub(crate) fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
+pub(crate) fn lapse_if_orphaned(s: &PairingGuard<'_>) -> Result<(), Reason> {
     // Of this process it is the last program that had it.
-    let pid = s.pairing_pid.load(Ordering::Relaxed);
+    let pid = s.pairing.pid();
     if pid != sys::pid() && living::process(pid) {
         later(s);
         return Ok(());
@@ -98,9 +97,9 @@ pub(crate) fn lapse_if_orphaned(s: &Slot) -> Result<(), Reason> {
 /// Never attach; what is paired already is [`crate::handover::detach`]'s business. Blocks only for
 /// another thread's step in progress.
 pub fn refuse(s: &Slot, reason: Reason) {
-    let Some(_held) = s.pairing.hold() else { return };
+    let Some(s) = PairingGuard::take(s) else { return };
     match s.phase() {
         Phase::Paired | Phase::Refused => {}
-        _ => give_up(s, reason),
+        _ => give_up(&s, reason),
     }
 }

@@ -16,8 +16,8 @@
 //! one of [`BUDGET`], though he goes away. (Not if the connection ends before: then the guess is of
 //! no use.) Each right proof gives one back. Without any left nobody is answered; with [`RUNS`]
 //! under way at a time others could make so many more. What a run needs is kept for this process,
-//! by the channel's descriptor, which the caller holds under the pairing's lock. Must not know
-//! slots, phases or what the messages are for. Entry points: the above, [`state`], [`forget`],
+//! by the descriptor of the channel, which only the pairing's guard takes away and closes. Must not
+//! know slots, phases or what the messages are for. Entry points: the above, [`state`], [`forget`],
 //! [`forked`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

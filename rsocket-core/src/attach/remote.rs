@@ -13,6 +13,7 @@ use core::sync::atomic::Ordering;
 use super::witness::{Proof, Who};
 use super::{guard, link, marks, permit, phase, retry};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
+use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{family, pending};
 use crate::reason::Reason;
@@ -33,7 +34,7 @@ pub fn ask_anew() {
         if !waits() || !family::held_here(id) {
             return;
         }
-        let Some(_held) = s.pairing.hold() else { return };
+        let Some(_held) = PairingGuard::take(s) else { return };
         if waits() {
             s.asked_at_port.store(0, Ordering::Release);
             s.next_step.store(0, Ordering::Relaxed);
@@ -94,21 +95,21 @@ pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recog
 
 /// The peer could not be reached, or did not want. Asked again later, some times, if `again`.
 pub fn failed(id: SlotId, s: &Slot, reason: Reason, again: bool) {
-    let Some(_held) = s.pairing.hold() else { return };
+    let Some(s) = PairingGuard::take(s) else { return };
     if s.phase() == Phase::Dialling {
         crate::log_debug!("not attached over RDMA now: {}", reason.text());
         let lapsed = s.phase().after(PhaseEvent::Lapsed);
         match lapsed {
             Some(next) if again => {
                 s.set_phase(next);
-                if retry::later(s) >= ASK_TRIES {
-                    phase::give_up(s, reason);
+                if retry::later(&s) >= ASK_TRIES {
+                    phase::give_up(&s, reason);
                 }
             }
-            _ => phase::give_up(s, reason),
+            _ => phase::give_up(&s, reason),
         }
         if s.phase() == Phase::Refused {
-            live::enter(id, s, -1);
+            live::enter(id, &s, -1);
         }
     }
 }

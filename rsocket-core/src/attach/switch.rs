@@ -11,9 +11,9 @@ use super::guard::SendGuard;
 use super::{link, marks};
 use crate::conn::listeners;
 use crate::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
+use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
-use crate::sync::lock::Holding;
 
 /// A thread that finds the lock taken goes on, perhaps to sleep, before it has seen what the holder
 /// is about to do: then the holder looks once more, for it, and wakes it if anything has changed.
@@ -21,8 +21,8 @@ use crate::sync::lock::Holding;
 pub(crate) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
     let (mut changed, mut missed) = (false, false);
     while let Some(held) = take_or_note(s) {
-        changed |= now(held, id, s, fd);
-        if s.step_missed.swap(0, Ordering::SeqCst) == 0 {
+        changed |= now(held, id, fd);
+        if !s.pairing.was_missed() {
             break;
         }
         missed = true;
@@ -35,18 +35,18 @@ pub(crate) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
     }
 }
 
-/// Takes the lock, or leaves the note for its holder. SeqCst: the holder lets go and then looks for
-/// a note; so either it finds this one, or the second try finds the lock free.
-fn take_or_note(s: &Slot) -> Option<Holding<'_>> {
-    s.pairing.try_hold().or_else(|| {
-        s.step_missed.store(1, Ordering::SeqCst);
-        s.pairing.try_hold()
+/// Takes the lock, or leaves the note for its holder, which lets go and then looks for a note: so
+/// either it finds this one, or the second try finds the lock free.
+fn take_or_note(s: &Slot) -> Option<PairingGuard<'_>> {
+    PairingGuard::try_take(s).or_else(|| {
+        s.pairing.miss();
+        PairingGuard::try_take(s)
     })
 }
 
 /// Under the lock, which it gives back, so that two threads do not take the same step; whether
 /// anything changed.
-fn now(held: Holding<'_>, id: SlotId, s: &Slot, fd: RawFd) -> bool {
+fn now(s: PairingGuard<'_>, id: SlotId, fd: RawFd) -> bool {
     if s.phase() != Phase::Paired {
         return false;
     }
@@ -63,8 +63,8 @@ fn now(held: Holding<'_>, id: SlotId, s: &Slot, fd: RawFd) -> bool {
     if s.receive_mode() == ReceiveMode::Asked
         && s.inside_receive.load(Ordering::SeqCst) == 0
         && s.inside_wait.load(Ordering::SeqCst) == 0
-        && !may_have_heard_fin(s, fd)
-        && let Some(ends) = link::ends(s)
+        && !may_have_heard_fin(&s, fd)
+        && let Some(ends) = link::ends(&s)
         && let Some(mode) = s.receive_mode().after(ReceiveEvent::KernelEmpty)
         && s.shift_receive_mode(ReceiveMode::Asked, mode)
     {
@@ -79,13 +79,13 @@ fn now(held: Holding<'_>, id: SlotId, s: &Slot, fd: RawFd) -> bool {
     }
     if s.send_mode() == SendMode::Kernel
         && !s.has(flag::WRITE_SHUT)
-        && let Some(ends) = link::ends(s)
+        && let Some(ends) = link::ends(&s)
         && marks::acknowledged(&ends.outgoing)
         && let Some(mode) = s.send_mode().after(SendEvent::Acknowledged)
     {
         changed |= s.shift_send_mode(SendMode::Kernel, mode);
     }
-    drop(held);
+    drop(s);
     if let Some(ends) = acknowledged {
         // A peer that may not use TCP sleeps until we say so.
         ends.wake_writer();

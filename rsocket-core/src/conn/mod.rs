@@ -24,6 +24,8 @@ pub mod migration;
 pub mod name;
 pub mod offsets;
 pub mod pace;
+pub mod pairing_lock;
+pub mod pairing_state;
 pub mod parcels;
 pub mod pending;
 pub mod prefix;

@@ -20,12 +20,12 @@ use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::migration::Migration;
 pub use crate::conn::name::Name;
 use crate::conn::pace::Pace;
+use crate::conn::pairing_state::Pairing;
 use crate::conn::prefix::Prefix;
 use crate::conn::tally::Tally;
 use crate::conn::timers::Timers;
 use crate::device::shm::channel::{RecvState, SendState};
 use crate::sync::guarded::Guarded;
-use crate::sync::lock::OwnedLock;
 
 /// What a connection's holders know about direct placement ([`crate::placement`]).
 #[repr(C)]
@@ -82,16 +82,8 @@ pub struct Slot {
     /// The position at which the next attach step is due, where there is TCP to stay on.
     pub next_step: AtomicU64,
 
-    // Pairing.
-    /// Serialises pairing steps; steps are skipped, not waited for, when it is taken.
-    pub pairing: OwnedLock,
-    /// Offered: the listening name. Greeted, Knocked: the channel. Private fd of process
-    /// `pairing_pid`.
-    pub pairing_fd: AtomicI32,
-    /// A thread found `pairing` taken: whoever gives it back looks once more for what can be done.
-    pub step_missed: AtomicU32,
-    /// The process that `pairing_fd` belongs to.
-    pub pairing_pid: AtomicU32,
+    /// The pairing's lock, and what it holds open.
+    pub pairing: Pairing,
     /// Steps tried so far in this phase.
     pub tries: AtomicU32,
     /// Times that pairing began again because of something that may pass
@@ -370,7 +362,6 @@ impl Slot {
             &self.pins,
             &self.tries,
             &self.set_backs,
-            &self.step_missed,
             &self.receive_spin,
             &self.low_water,
             &self.wake_due,
@@ -395,8 +386,6 @@ impl Slot {
         self.timers.reset();
         self.pace.reset();
         self.waiting_since.store(0, Ordering::Relaxed);
-        self.pairing_fd.store(-1, Ordering::Relaxed);
-        self.pairing_pid.store(0, Ordering::Relaxed);
         self.reason.store(0, Ordering::Relaxed);
         self.cause.store(0, Ordering::Relaxed);
         self.relay.store(0, Ordering::Relaxed);

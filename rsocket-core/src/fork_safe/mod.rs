@@ -23,6 +23,7 @@ use std::os::fd::RawFd;
 use crate::attach::{broken, link, reach};
 use crate::config::policy;
 use crate::conn::family;
+use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
 use crate::host::events::Events;
@@ -102,10 +103,10 @@ pub fn settle(id: SlotId, s: &Slot, fd: RawFd, what: Use) -> bool {
     if fd < 0 {
         return false;
     }
-    let Some(held) = s.pairing.try_hold() else { return false };
+    let Some(held) = PairingGuard::try_take(s) else { return false };
     let errno = sys::errno();
     let mut moved = false;
-    while s.has(flag::UNDECIDED) && step(id, s, fd, what) {
+    while s.has(flag::UNDECIDED) && step(id, &held, fd, what) {
         moved = true;
     }
     drop(held);
@@ -123,7 +124,7 @@ pub fn insist(id: SlotId, s: &Slot, fd: RawFd) {
     if settle(id, s, fd, Use::Look) {
         return;
     }
-    let Some(held) = s.pairing.hold() else { return };
+    let Some(held) = PairingGuard::take(s) else { return };
     let state = s.migration.state();
     let moved = move_on(s, state, Happening::StaysTcp) || move_on(s, state, Happening::Failed);
     drop(held);
@@ -194,8 +195,8 @@ pub fn patience(s: &Slot) -> Option<Duration> {
     Some(Duration::from_nanos(ns))
 }
 
-/// One step; whether there was one. The caller holds the pairing lock.
-fn step(id: SlotId, s: &Slot, fd: RawFd, what: Use) -> bool {
+/// One step; whether there was one.
+fn step(id: SlotId, s: &PairingGuard<'_>, fd: RawFd, what: Use) -> bool {
     let state = s.migration.state();
     match state {
         State::Over => {
@@ -251,7 +252,7 @@ fn kind(s: &Slot, fd: RawFd) -> Kind {
 }
 
 /// Accepted, and neither end has said anything.
-fn first_words(s: &Slot, fd: RawFd, what: Use) -> bool {
+fn first_words(s: &PairingGuard<'_>, fd: RawFd, what: Use) -> bool {
     let happens = if !tcp_says(fd).is_empty() {
         Happening::PeerSpoke
     } else {
@@ -268,7 +269,7 @@ fn first_words(s: &Slot, fd: RawFd, what: Use) -> bool {
 }
 
 /// Says that the peer is to come, unless another connection with its host is expected to.
-fn greet(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+fn greet(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     let Some(ends) = names(s, fd) else { return move_on(s, State::Claiming, Happening::StaysTcp) };
     // SeqCst: of two that claim at the same time at least one sees the other here.
     fence(Ordering::SeqCst);
@@ -309,7 +310,7 @@ fn rival(id: SlotId, ends: [SocketAddr; 2]) -> bool {
 }
 
 /// Connected, and the program wants to use it: has the peer greeted?
-fn listen(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+fn listen(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     let from = State::Listening;
     let said = tcp_says(fd);
     let mut bytes = [0u8; GREETING.len()];
@@ -348,7 +349,7 @@ fn listen(id: SlotId, s: &Slot, fd: RawFd) -> bool {
 /// The connection over RDMA stands. Who connected leaves TCP; who accepted, when its peer has left
 /// it without a word: then it is this connection's peer that came, and not somebody else of its
 /// host.
-fn leave_tcp(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+fn leave_tcp(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     if !s.has(flag::CONNECTING) {
         let said = tcp_says(fd);
         if said.is_empty() {
@@ -363,7 +364,7 @@ fn leave_tcp(id: SlotId, s: &Slot, fd: RawFd) -> bool {
 }
 
 /// Makes the program's socket the other end of the relay. Whoever held it keeps the same socket.
-fn tie(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+fn tie(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     let m = &s.migration;
     loopback::untie(fd);
     // How the connection ended that was dissolved is no news.
@@ -375,7 +376,7 @@ fn tie(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     let entered = reached.and_then(|own| {
         s.relay_pid.store(m.pid.load(Ordering::Relaxed), Ordering::Relaxed);
         s.relay.store(m.relay.load(Ordering::Relaxed), Ordering::Release);
-        connection::enter(id, s, window.0, window.1, 0)?;
+        connection::enter(id, s, window, 0)?;
         // Release, inside: the relay lets in who comes from there.
         m.tied.set(Some(own));
         Ok(())

@@ -26,6 +26,7 @@ use super::back;
 use crate::attach::{link, phase};
 use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
+use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::parcels::{PLACES, Parcel, Table};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::pairing::heirs;
@@ -78,9 +79,9 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
 /// From here on no pairing begins. False if one is under way, or the connection is on a device that
 /// it may leave. Blocks only for another thread's step in progress.
 fn hold_still(s: &Slot) -> bool {
-    let Some(_held) = s.pairing.hold() else { return false };
+    let Some(s) = PairingGuard::take(s) else { return false };
     let still = match s.phase() {
-        Phase::Young | Phase::Unconnected => !link::has_window(s),
+        Phase::Young | Phase::Unconnected => !link::has_window(&s),
         // Where TCP is excluded no stranger could do anything with it, nor where RDMA's manager has
         // connected it.
         Phase::Paired => s.has(flag::STRICT | flag::RELAYED),

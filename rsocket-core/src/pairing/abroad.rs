@@ -11,7 +11,8 @@ use crate::attach::remote::later;
 use crate::attach::retry;
 use crate::attach::witness::{Proof, Who};
 use crate::conn::machine::PhaseEvent;
-use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::pairing_lock::PairingGuard;
+use crate::conn::slot::{SlotId, flag};
 use crate::errno::Errno;
 use crate::host::tuple::{End, Tuple};
 use crate::reason::Reason;
@@ -30,12 +31,11 @@ pub(crate) fn names(tuple: &Tuple) -> [SocketAddr; 2] {
     [name(&tuple.local), name(&tuple.remote)]
 }
 
-/// The peer is not on this host. Asks it, or makes sure that it can ask. The caller holds the
-/// pairing lock.
+/// The peer is not on this host. Asks it, or makes sure that it can ask.
 ///
 /// # Errors
 /// Why the connection stays on TCP.
-pub(crate) fn begin(id: SlotId, s: &Slot, tuple: &Tuple) -> Result<(), Reason> {
+pub(crate) fn begin(id: SlotId, s: &PairingGuard<'_>, tuple: &Tuple) -> Result<(), Reason> {
     if !possible() {
         return Err(Reason::PeerElsewhere);
     }

@@ -27,6 +27,7 @@ use crate::attach::retry::{self, later};
 use crate::attach::trust::{self, Owner};
 use crate::attach::visitors::{Seen, behind, seen};
 use crate::conn::machine::{Phase, PhaseEvent};
+use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell::{self, Rang, far};
 use crate::device::shm::channel::Beyond;
@@ -48,7 +49,7 @@ const LOOKS_FOR_PORT: u32 = 4;
 /// first word is made before it is seen there. Where the kernel was asked for the owner of the
 /// other end in this step, it is not asked again.
 pub(crate) fn knock(
-    (s, fd): (&Slot, RawFd),
+    (s, fd): (&PairingGuard<'_>, RawFd),
     tuple: &Tuple,
     owner: Option<Owner>,
     proves: bool,
@@ -73,7 +74,7 @@ pub(crate) fn knock(
 }
 
 /// The same in the directory, where some offers may be the right one.
-pub(crate) fn knock_there(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
+pub(crate) fn knock_there(s: &PairingGuard<'_>, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
     stats::add(Counter::Knocks, 1);
     let stamp = evidence::stamp(s, fd).ok_or(Reason::NoHandshake)?;
     let others = s.tries.load(Ordering::Relaxed) >= LOOKS_FOR_PORT;
@@ -102,7 +103,7 @@ pub(crate) fn knock_there(s: &Slot, fd: RawFd, tuple: &Tuple) -> Result<(), Reas
     knocked(s, &channel, sent)
 }
 
-fn nobody_there(s: &Slot) -> Result<(), Reason> {
+fn nobody_there(s: &PairingGuard<'_>) -> Result<(), Reason> {
     let tries = retry::soon(s);
     // What is said if the connection ends before.
     s.reason.store(Reason::NobodyMet as u32, Ordering::Relaxed);
@@ -117,7 +118,11 @@ fn nobody(s: &Slot, reason: Reason, late: bool) -> Result<(), Reason> {
     if (late || required_by_now(s)) && !strict { Err(reason) } else { Ok(()) }
 }
 
-fn knocked(s: &Slot, channel: &Channel, sent: Result<(), Reason>) -> Result<(), Reason> {
+fn knocked(
+    s: &PairingGuard<'_>,
+    channel: &Channel,
+    sent: Result<(), Reason>,
+) -> Result<(), Reason> {
     if let Err(reason) = sent {
         proving::forget(channel.fd);
         channel.close();
@@ -136,7 +141,7 @@ struct First {
 }
 
 /// Without a tuple the two ends meet in the directory.
-fn prepare(s: &Slot, fd: RawFd, tuple: Option<&Tuple>) -> Result<First, Reason> {
+fn prepare(s: &PairingGuard<'_>, fd: RawFd, tuple: Option<&Tuple>) -> Result<First, Reason> {
     at_home(fd)?;
     let (process, identity) = introduction(fd)?;
     let knock = Knock::new(process, identity, 0).with_stamp(evidence::told(s, fd));
@@ -159,7 +164,7 @@ fn introduction(fd: RawFd) -> Result<(Id, (u32, u64)), Reason> {
 /// The accepting side's message: all of it only if its reader is known to own the other end of the
 /// connection.
 fn introduce(
-    (s, fd): (&Slot, RawFd),
+    (s, fd): (&PairingGuard<'_>, RawFd),
     (tuple, owner): (&Tuple, Option<Owner>),
     channel: &Channel,
     first: Option<First>,
@@ -179,7 +184,12 @@ fn introduce(
 }
 
 /// Who we are, and by what we can be woken, with this proof behind it.
-fn say_who(s: &Slot, fd: RawFd, channel: &Channel, proof: Option<&Proof>) -> Result<(), Reason> {
+fn say_who(
+    s: &PairingGuard<'_>,
+    fd: RawFd,
+    channel: &Channel,
+    proof: Option<&Proof>,
+) -> Result<(), Reason> {
     let (process, identity) = introduction(fd)?;
     let (bell, event) = bell::front::offered();
     let knock = Knock::new(process, identity, bell).with_stamp(evidence::told(s, fd));
@@ -251,7 +261,7 @@ fn say(
 
 /// Whoever is at the other end of the channel did not prove that he has the connection's: another
 /// one may come.
-fn unproved(s: &Slot, reason: Reason, seen: Option<&Seen>) -> Result<(), Reason> {
+fn unproved(s: &PairingGuard<'_>, reason: Reason, seen: Option<&Seen>) -> Result<(), Reason> {
     let may_pass = match reason {
         Reason::TooManyOffers => true,
         // Nobody is heard for a while.
@@ -282,7 +292,12 @@ const SILENT_TRIES_THERE: u32 = 24;
 
 /// Whoever was called at in the directory, or has called, is not the other end, or has gone: the
 /// next one may be it.
-fn or_next(s: &Slot, fd: RawFd, channel: &Channel, done: Result<(), Reason>) -> Result<(), Reason> {
+fn or_next(
+    s: &PairingGuard<'_>,
+    fd: RawFd,
+    channel: &Channel,
+    done: Result<(), Reason>,
+) -> Result<(), Reason> {
     let Err(reason) = done else { return done };
     let unmet = matches!(s.phase(), Phase::Greeted | Phase::Knocked);
     let may_pass = matches!(
@@ -310,7 +325,7 @@ fn or_next(s: &Slot, fd: RawFd, channel: &Channel, done: Result<(), Reason>) -> 
 
 /// Nothing has been heard. One of whom nothing is known is not waited for as long as the other end
 /// would be.
-fn wait(s: &Slot, fd: RawFd, channel: &Channel) -> Result<(), Reason> {
+fn wait(s: &PairingGuard<'_>, fd: RawFd, channel: &Channel) -> Result<(), Reason> {
     let tries = s.tries.load(Ordering::Relaxed);
     if tries < SILENT_TRIES_THERE || proving::state(channel) == State::Proved {
         return Ok(());
@@ -343,7 +358,7 @@ fn at_home(fd: RawFd) -> Result<(), Reason> {
 /// What a visitor says, and what is to go behind his welcome; nothing where more has to be said
 /// first, or he is not welcome.
 fn weigh(
-    s: &Slot,
+    s: &PairingGuard<'_>,
     fd: RawFd,
     (channel, known): (&Channel, Option<Seen>),
     said: &[u8],
@@ -373,7 +388,12 @@ fn weigh(
 }
 
 /// As [`unproved`], but for those in the directory, whom [`or_next`] takes care of.
-fn doubted(s: &Slot, channel: &Channel, reason: Reason, seen: Option<&Seen>) -> Result<(), Reason> {
+fn doubted(
+    s: &PairingGuard<'_>,
+    channel: &Channel,
+    reason: Reason,
+    seen: Option<&Seen>,
+) -> Result<(), Reason> {
     if evidence::is_in_directory(channel) { Err(reason) } else { unproved(s, reason, seen) }
 }
 
@@ -386,11 +406,16 @@ fn peer(channel: &Channel, id: Id) -> Peer {
 
 /// The end that connected reads what its visitor says, and answers. Who was let in by this step has
 /// been seen already.
-pub(crate) fn answer(id: SlotId, s: &Slot, fd: RawFd, known: Option<Seen>) -> Result<(), Reason> {
+pub(crate) fn answer(
+    id: SlotId,
+    s: &PairingGuard<'_>,
+    fd: RawFd,
+    known: Option<Seen>,
+) -> Result<(), Reason> {
     if elsewhere(s) {
         return lapse_if_orphaned(s);
     }
-    let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
+    let channel = Channel { fd: s.pairing.fd() };
     let done = answer_over((&channel, known), id, s, fd);
     or_next(s, fd, &channel, done)
 }
@@ -398,7 +423,7 @@ pub(crate) fn answer(id: SlotId, s: &Slot, fd: RawFd, known: Option<Seen>) -> Re
 fn answer_over(
     (channel, known): (&Channel, Option<Seen>),
     id: SlotId,
-    s: &Slot,
+    s: &PairingGuard<'_>,
     fd: RawFd,
 ) -> Result<(), Reason> {
     let Some(mut mail) = open_mail(s, channel)? else { return wait(s, fd, channel) };
@@ -442,7 +467,7 @@ fn answer_over(
 
 /// The welcome could not be sent: whoever knocked has handed the connection over, or become another
 /// program, or closed.
-fn unwelcomed(s: &Slot) -> Result<(), Reason> {
+fn unwelcomed(s: &PairingGuard<'_>) -> Result<(), Reason> {
     link::abandon(s);
     if s.has(flag::STRICT) {
         return Err(Reason::OfferLapsed);
@@ -453,16 +478,21 @@ fn unwelcomed(s: &Slot) -> Result<(), Reason> {
 }
 
 /// The end that accepted reads the answer.
-pub(crate) fn finish(id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+pub(crate) fn finish(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
     if elsewhere(s) {
         return lapse_if_orphaned(s);
     }
-    let channel = Channel { fd: s.pairing_fd.load(Ordering::Relaxed) };
+    let channel = Channel { fd: s.pairing.fd() };
     let done = finish_over(&channel, id, s, fd);
     or_next(s, fd, &channel, done)
 }
 
-fn finish_over(channel: &Channel, id: SlotId, s: &Slot, fd: RawFd) -> Result<(), Reason> {
+fn finish_over(
+    channel: &Channel,
+    id: SlotId,
+    s: &PairingGuard<'_>,
+    fd: RawFd,
+) -> Result<(), Reason> {
     let Some(mut mail) = open_mail(s, channel)? else { return wait(s, fd, channel) };
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
     let seen = seen(&tuple, channel)?;

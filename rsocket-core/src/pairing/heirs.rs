@@ -15,6 +15,7 @@ use crate::attach::rendezvous::Channel;
 use crate::attach::{held, retry};
 use crate::conn::family;
 use crate::conn::machine::Phase;
+use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::sync::stack;
 use crate::sys;
@@ -31,9 +32,8 @@ pub fn before_exec(id: SlotId, s: &Slot, fd: RawFd) {
 /// closed, though its threads may have begun one after [`before_exec`].
 pub fn after_exec() {
     family::each_used(|_, s| {
-        // Relatives touch it only where the process has ended.
-        if s.pairing_pid.load(Ordering::Relaxed) == sys::pid() {
-            s.pairing_fd.store(-1, Ordering::Relaxed);
+        if s.pairing.pid() == sys::pid() {
+            s.pairing.was_closed();
         }
     });
 }
@@ -72,16 +72,16 @@ fn is_unfinished(s: &Slot) -> bool {
 /// An unfinished pairing of this process is finished, if the peer has done its part, or begins
 /// again. Blocks as [`crate::pairing::forget`].
 fn conclude(id: SlotId, s: &Slot, fd: RawFd) {
-    let Some(_held) = s.pairing.hold() else { return };
-    if s.phase() == Phase::Knocked && !elsewhere(s) {
+    let Some(s) = PairingGuard::take(s) else { return };
+    if s.phase() == Phase::Knocked && !elsewhere(&s) {
         // From here on the peer cannot send its welcome any more: either it is here, or the peer
         // learns that it has to begin again too.
-        Channel { fd: s.pairing_fd.load(Ordering::Relaxed) }.hear_no_more();
-        let _ = stack::on_own_only(|| finish(id, s, fd));
+        Channel { fd: s.pairing.fd() }.hear_no_more();
+        let _ = stack::on_own_only(|| finish(id, &s, fd));
     }
-    if is_unfinished(s) && !elsewhere(s) {
-        let _ = lapse(s);
+    if is_unfinished(&s) && !elsewhere(&s) {
+        let _ = lapse(&s);
         s.tries.store(0, Ordering::Relaxed);
-        retry::now(s);
+        retry::now(&s);
     }
 }

@@ -349,7 +349,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
     };
     // Nothing is ready before the connection stands; only then may anybody see that it is relayed.
     s.set(flag::PENDING | flag::CONNECTING);
-    if let Err(e) = connection::enter(id, s, claim.record, claim.window, flag::CONNECTING) {
+    if let Err(e) = connection::enter_new(id, s, (claim.record, claim.window), flag::CONNECTING) {
         port.close();
         ends::close(end);
         disconnect(s, fd);
@@ -404,7 +404,7 @@ fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<S
     }
     s.relay_pid.store(guest.pid, Ordering::Relaxed);
     s.relay.store(guest.relay + 1, Ordering::Release);
-    if connection::enter(id, s, guest.record, guest.window, 0).is_err() {
+    if connection::enter_new(id, s, (guest.record, guest.window), 0).is_err() {
         family::give_back(id);
         return None;
     }

@@ -19,6 +19,7 @@ use crate::attach::arenas::{self, Claim};
 use crate::attach::witness::Proof;
 use crate::attach::{link, remote};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
 use crate::conn::{family, invitation, pending};
@@ -558,9 +559,8 @@ pub(crate) fn window() -> Result<(Claim, Port), Errno> {
 /// way.
 pub(crate) fn enter(
     id: SlotId,
-    s: &Slot,
-    record: u32,
-    window: u32,
+    s: &PairingGuard<'_>,
+    (record, window): (u32, u32),
     flags: u32,
 ) -> Result<(), Errno> {
     s.set(flags | flag::RELAYED);
@@ -571,6 +571,11 @@ pub(crate) fn enter(
     s.set_send_mode(SendMode::Device);
     crate::conn::listeners::mode_changed(id);
     Ok(())
+}
+
+/// As [`enter`], of a connection of which no pairing is under way.
+pub(crate) fn enter_new(id: SlotId, s: &Slot, window: (u32, u32), flags: u32) -> Result<(), Errno> {
+    enter(id, &PairingGuard::take(s).ok_or(Errno::AGAIN)?, window, flags)
 }
 
 /// A connection of the program's has lost its window: it is as before [`enter`].

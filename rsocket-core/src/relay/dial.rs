@@ -10,7 +10,8 @@ use super::{
     setup,
 };
 use super::{service, serving, table};
-use crate::conn::slot::{Name, Slot, SlotId};
+use crate::conn::pairing_lock::PairingGuard;
+use crate::conn::slot::{Name, SlotId};
 use crate::errno::Errno;
 use crate::sync::stack;
 
@@ -23,11 +24,11 @@ pub(super) fn unmapped(a: SocketAddr) -> SocketAddr {
 ///
 /// # Errors
 /// There is no RDMA here after all, no memory, or no place.
-pub fn dial(id: SlotId, s: &Slot) -> Result<(), Errno> {
+pub fn dial(id: SlotId, s: &PairingGuard<'_>) -> Result<(), Errno> {
     stack::on_own(|| dial_now(id, s))
 }
 
-fn dial_now(id: SlotId, s: &Slot) -> Result<(), Errno> {
+fn dial_now(id: SlotId, s: &PairingGuard<'_>) -> Result<(), Errno> {
     let theirs = s.names.get(1).and_then(Name::get).ok_or(Errno::NOTCONN)?;
     serving::start()?;
     let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
@@ -51,8 +52,8 @@ fn dial_now(id: SlotId, s: &Slot) -> Result<(), Errno> {
     new.claim = (claim.record, claim.window);
     new.port = Some(port);
     relay.with(|place| *place = Some(new));
-    // The service thread begins: should it fail at once, the connection is told, whose lock our
-    // caller holds.
+    // The service thread begins: should it fail at once, it tells the connection, whose lock
+    // `s` has.
     service::nudge();
     Ok(())
 }

@@ -13,7 +13,7 @@ fn who_settles_after_the_relays_end_changes_nothing_of_the_next() {
     let (_fd, _tie, id) = tied();
     let (claim, port) = connection::window().unwrap();
     let s = family::slot(id).unwrap();
-    connection::enter(id, s, claim.record, claim.window, 0).unwrap();
+    connection::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
     let relay = table::take().unwrap();
     let hearing = Hearing::of(relay, 0);
     relay.give_back();

@@ -92,7 +92,7 @@ fn nothing_stays_where_anybody_waits() {
     let (_fd, _tie, id) = tied();
     let s = family::slot(id).unwrap();
     let (claim, port) = connection::window().unwrap();
-    connection::enter(id, s, claim.record, claim.window, 0).unwrap();
+    connection::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
     let relay = placed();
     let stays = || {
         let answer = relay.with(|place| kept::may_stay(relay, place.as_mut().unwrap())).unwrap();

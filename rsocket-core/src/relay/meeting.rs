@@ -9,6 +9,7 @@ use crate::attach::guard::SendGuard;
 use crate::attach::{link, marks, residual};
 use crate::conn::family;
 use crate::conn::machine::{PhaseEvent, SendMode};
+use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Beyond;
 use crate::stats::{self, Counter};
@@ -48,9 +49,10 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
 /// switch. False when it has changed its mind, or is gone.
 #[must_use]
 pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
-    let Some(held) = s.pairing.hold() else { return false };
+    let Some(held) = PairingGuard::take(s) else { return false };
     let next = s.phase().after(PhaseEvent::Met);
-    let started = next.is_some() && link::start(id, s, record, window, 0, Beyond::Relay).is_ok();
+    let started =
+        next.is_some() && link::start(id, &held, record, window, 0, Beyond::Relay).is_ok();
     if let (Some(next), true) = (next, started) {
         s.relay_pid.store(sys::pid(), Ordering::Relaxed);
         s.relay.store(relay + 1, Ordering::Release);

@@ -63,7 +63,7 @@ impl End {
 pub(crate) fn program() -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
     let (fd, tie, id) = tied();
     let (claim, port) = connection::window().unwrap();
-    connection::enter(id, family::slot(id).unwrap(), claim.record, claim.window, 0).unwrap();
+    connection::enter_new(id, family::slot(id).unwrap(), (claim.record, claim.window), 0).unwrap();
     (fd, tie, id, port)
 }
 
