@@ -12,6 +12,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{OwnedFd, RawFd};
 
+use super::arenas_lock::{self, ArenasGuard, lock};
 use super::hello::Id;
 use super::loan::{self, Loan};
 use super::mapping::{self, Mapping, mapping};
@@ -23,7 +24,6 @@ use crate::device::shm::bell::{self, Rang, far};
 use crate::reason::{Reason, refused};
 use crate::stats::{self, Counter};
 use crate::sync::living;
-use crate::sync::lock::{Holding, OwnedLock};
 use crate::sys;
 
 /// Arenas without a connection that are kept for the next one.
@@ -32,9 +32,6 @@ const KEPT: usize = 4;
 const FREE: u32 = 0;
 const BUSY: u32 = 1;
 const READY: u32 = 2;
-
-/// Serialises changes to this process's records and mappings. Never held across a sleep.
-pub(crate) static LOCK: OwnedLock = OwnedLock::new();
 
 /// A bell of the peer's that has been found: forgotten when the peer has ended. The way to one for
 /// which there is no place stays until another bell needs that ([`bell::try_ring`] keeps so many).
@@ -52,10 +49,12 @@ pub(crate) fn note_bell(index: u32, id: u64) {
 /// The peer of this arena, which is mapped here, is in the network namespace of that socket, a
 /// private descriptor, by which it is woken from now on.
 pub(crate) fn note_there(index: u32, socket: RawFd) {
-    let _held = lock();
+    let held = lock();
     let r = family::get().and_then(|f| record(f, index));
     match (r, mapping(index)) {
-        (Some(r), Some(m)) => r.there.store(m.bring(socket).wrapping_add(1), Ordering::Relaxed),
+        (Some(r), Some(m)) => {
+            r.there.store(m.bring(&held, socket).wrapping_add(1), Ordering::Relaxed);
+        }
         _ => sys::close_private(socket),
     }
 }
@@ -83,13 +82,6 @@ pub(crate) fn record(family: &'static Family, index: u32) -> Option<&'static Are
 pub(crate) fn used_records(family: &'static Family) -> impl Iterator<Item = &'static ArenaRecord> {
     // Acquire: pairs with the release in adopt.
     family.arenas.iter().take(family.arenas_used.load(Ordering::Acquire) as usize)
-}
-
-pub(crate) fn lock() -> Option<Holding<'static>> {
-    // A signal handler that interrupted the section cannot get here twice: the section makes no
-    // call that a handler of the program could run inside of with our lock needed, other than by
-    // attaching, and then it goes through, without the lock, to records that are marked BUSY.
-    LOCK.hold()
 }
 
 /// A window for a new connection.
@@ -131,11 +123,11 @@ impl Peer {
 /// Why there is none.
 pub fn claim(peer: &Peer) -> Result<Claim, Reason> {
     let family = family::get().ok_or(Reason::ResourceError)?;
-    let _held = lock();
-    claim_existing(family, peer).map_or_else(|| claim_new(family, peer), Ok)
+    let held = lock();
+    claim_existing(&held, family, peer).map_or_else(|| claim_new(&held, family, peer), Ok)
 }
 
-fn claim_existing(family: &'static Family, peer: &Peer) -> Option<Claim> {
+fn claim_existing(held: &ArenasGuard, family: &'static Family, peer: &Peer) -> Option<Claim> {
     mapping::indices().find_map(|i| {
         let r = record(family, i)?;
         // Without a descriptor it cannot be shown to the peer, which may have forgotten it.
@@ -147,7 +139,7 @@ fn claim_existing(family: &'static Family, peer: &Peer) -> Option<Claim> {
             return None;
         }
         let window = free_window(r, i)?;
-        Some(claimed(r, i, window))
+        Some(claimed(held, r, i, window))
     })
 }
 
@@ -167,7 +159,7 @@ pub(crate) fn mapped(r: &ArenaRecord, index: u32) -> bool {
     arena(r, index).is_some()
 }
 
-/// The record's arena, if it is mapped here. The caller holds the lock, or looks for a moment only.
+/// The record's arena, if it is mapped here: as [`Mapping::arena`].
 pub(crate) fn arena(r: &ArenaRecord, index: u32) -> Option<Arena> {
     mapping(index)?.arena(r.generation.load(Ordering::Relaxed))
 }
@@ -190,8 +182,8 @@ fn free_window(r: &ArenaRecord, index: u32) -> Option<u32> {
     })
 }
 
-fn claimed(r: &ArenaRecord, index: u32, window: u32) -> Claim {
-    promise(r, window);
+fn claimed(held: &ArenasGuard, r: &ArenaRecord, index: u32, window: u32) -> Claim {
+    promise(held, r, window);
     let bit = 1 << (window % 64);
     let word = r.taken.get(window as usize / 64);
     let used = word.is_none_or(|word| word.fetch_or(bit, Ordering::Relaxed) & bit != 0);
@@ -200,11 +192,11 @@ fn claimed(r: &ArenaRecord, index: u32, window: u32) -> Claim {
         w.wipe();
     }
     let id = Id(load_pair(&r.id));
-    Claim { record: index, window, id, fd: r.fd.load(Ordering::Relaxed), _loan: Loan::new() }
+    Claim { record: index, window, id, fd: r.fd.load(Ordering::Relaxed), _loan: Loan::new(held) }
 }
 
-/// The caller holds the lock.
-fn promise(r: &ArenaRecord, window: u32) {
+/// [`sweep`] leaves the arena alone from here on, until [`settled`].
+fn promise(_held: &ArenasGuard, r: &ArenaRecord, window: u32) {
     if let Some(word) = r.promised.get(window as usize / 64) {
         word.fetch_or(1 << (window % 64), Ordering::Relaxed);
     }
@@ -220,8 +212,8 @@ pub(crate) fn settled(r: &ArenaRecord, window: u32) {
     }
 }
 
-fn claim_new(family: &'static Family, peer: &Peer) -> Result<Claim, Reason> {
-    sweep(family);
+fn claim_new(held: &ArenasGuard, family: &'static Family, peer: &Peer) -> Result<Claim, Reason> {
+    sweep(held, family);
     let before = mapping::indices()
         .filter(|&i| record(family, i).is_some_and(|r| mine(r, i, 0, peer.id)))
         .count();
@@ -232,15 +224,15 @@ fn claim_new(family: &'static Family, peer: &Peer) -> Result<Claim, Reason> {
     };
     let (arena, fd) = Arena::create(windows).map_err(refused("a new arena"))?;
     stats::add(Counter::ArenasMade, 1);
-    let index = adopt(family, arena, fd, 0, peer)?;
-    Ok(claimed(record(family, index).ok_or(Reason::ResourceError)?, index, 0))
+    let index = adopt(held, family, (arena, fd), 0, peer)?;
+    Ok(claimed(held, record(family, index).ok_or(Reason::ResourceError)?, index, 0))
 }
 
-/// Enters a mapped arena into a free record. The caller holds the lock.
+/// Enters a mapped arena into a free record.
 fn adopt(
+    held: &ArenasGuard,
     family: &'static Family,
-    arena: Arena,
-    fd: OwnedFd,
+    (arena, fd): (Arena, OwnedFd),
     side: u32,
     peer: &Peer,
 ) -> Result<u32, Reason> {
@@ -282,7 +274,7 @@ fn adopt(
     r.there.store(0, Ordering::Relaxed);
     r.promised.iter().chain(&r.taken).for_each(|w| w.store(0, Ordering::Relaxed));
     r.slot_of.iter().for_each(|w| w.store(0, Ordering::Relaxed));
-    map_here(r, index, arena);
+    map_here(held, r, index, arena);
     set_own(index, true);
     // Release: pairs with the acquire in mine().
     r.state.store(READY, Ordering::Release);
@@ -306,8 +298,8 @@ pub(crate) fn set_own(index: u32, own: bool) {
     }
 }
 
-fn map_here(r: &ArenaRecord, index: u32, arena: Arena) {
-    mapping::put(index, r.generation.load(Ordering::Relaxed), arena);
+fn map_here(held: &ArenasGuard, r: &ArenaRecord, index: u32, arena: Arena) {
+    mapping::put(held, index, r.generation.load(Ordering::Relaxed), arena);
 }
 
 /// Accepting side: the record of the arena that the peer named, mapped now if this is its first
@@ -317,7 +309,7 @@ fn map_here(r: &ArenaRecord, index: u32, arena: Arena) {
 /// Why the arena is not to be used.
 pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32, Reason> {
     let family = family::get().ok_or(Reason::ResourceError)?;
-    let _held = lock();
+    let held = lock();
     let known = mapping::indices().find(|&i| {
         record(family, i).is_some_and(|r| {
             mine(r, i, 1, peer.id) && peer.is_of(r) && mapped(r, i) && load_pair(&r.id) == id.0
@@ -327,10 +319,10 @@ pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32
         (Some(i), _) => Ok(i),
         (None, None) => Err(Reason::ArenaRefused),
         (None, Some(fd)) => {
-            sweep(family);
+            sweep(&held, family);
             match Arena::open(&fd) {
                 Ok(arena) if arena.id() == id.0 && arena.windows() as usize <= MOST_WINDOWS => {
-                    adopt(family, arena, fd, 1, peer)
+                    adopt(&held, family, (arena, fd), 1, peer)
                 }
                 Ok(arena) => {
                     crate::log_info!("the arena that came is not the one that was announced");
@@ -347,7 +339,7 @@ pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32
         }
     };
     if let Ok(r) = index.and_then(|i| record(family, i).ok_or(Reason::ResourceError)) {
-        promise(r, window);
+        promise(&held, r, window);
     }
     index
 }
@@ -368,7 +360,7 @@ pub(crate) fn keep_for_relatives(r: &ArenaRecord) {
 /// may become other programs and lose their mappings.
 pub fn fork_prepare() {
     // Not in a signal handler that interrupted a change of the arenas.
-    let Some(_held) = LOCK.hold() else { return };
+    let Some(_held) = arenas_lock::alone() else { return };
     each_own(|_, r| {
         if r.live.load(Ordering::Relaxed) != 0 {
             keep_for_relatives(r);
@@ -403,9 +395,9 @@ fn leave_vault(r: &ArenaRecord) {
 }
 
 /// Frees arenas that no connection uses: all of them whose peer has ended, and of the others the
-/// oldest beyond a few. The caller holds the lock.
-pub(crate) fn sweep(family: &'static Family) {
-    retired::let_go();
+/// oldest beyond a few.
+pub(crate) fn sweep(held: &ArenasGuard, family: &'static Family) {
+    retired::let_go(held);
     let mut kept = 0;
     for i in mapping::indices() {
         let Some(r) = record(family, i) else { continue };
@@ -419,11 +411,13 @@ pub(crate) fn sweep(family: &'static Family) {
         }
         let pid = r.peer_pid.load(Ordering::Relaxed);
         // One that no number names here is not asked each time.
-        if kept < KEPT && (pid == 0 && r.there.load(Ordering::Relaxed) != 0 || lived_lately(pid)) {
+        if kept < KEPT
+            && (pid == 0 && r.there.load(Ordering::Relaxed) != 0 || lived_lately(held, pid))
+        {
             kept += 1;
             continue;
         }
-        drop_record(r, i);
+        drop_record(held, r, i);
     }
 }
 
@@ -433,8 +427,8 @@ static ALIVE_AT: AtomicU64 = AtomicU64::new(0);
 /// How long that is believed, in nanoseconds: brief connections do not ask each time.
 const LATELY: u64 = 10_000_000;
 
-/// Whether a process lives, or did a moment ago. The caller holds the lock.
-fn lived_lately(pid: u32) -> bool {
+/// Whether a process lives, or did a moment ago.
+fn lived_lately(_held: &ArenasGuard, pid: u32) -> bool {
     let now = sys::now_ns();
     // Relaxed: the lock orders them.
     if ALIVE.load(Ordering::Relaxed) == pid
@@ -450,28 +444,28 @@ fn lived_lately(pid: u32) -> bool {
     lives
 }
 
-fn drop_record(r: &ArenaRecord, index: u32) {
+fn drop_record(held: &ArenasGuard, r: &ArenaRecord, index: u32) {
     if r.state.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return;
     }
     leave_vault(r);
-    close_descriptor(r);
+    close_descriptor(held, r);
     r.rung.iter().for_each(|b| bell::hang_up(b.swap(0, Ordering::Relaxed)));
     if let Some(m) = mapping(index)
-        && let Some(arena) = m.take()
+        && let Some(arena) = m.take(held)
     {
         m.set_own(false);
         // SAFETY: no connection uses it, or is about to: live is 0, and nothing is promised. Only
-        // the owner, who we are, adds to either, promises under the lock, which our caller holds,
-        // and users in place of a promise.
-        unsafe { retired::retire(arena) };
+        // the owner, who we are, adds to either: promises with a guard, of which `held` is the only
+        // one, and users in place of a promise.
+        unsafe { retired::retire(held, arena) };
     }
     r.generation.fetch_add(1, Ordering::AcqRel);
     r.state.store(FREE, Ordering::Release);
 }
 
-/// Closes the descriptor, if it is still there; the mapping stays. The caller holds the lock.
-pub(crate) fn close_descriptor(r: &ArenaRecord) {
+/// Closes the descriptor, if it is still there; the mapping stays.
+pub(crate) fn close_descriptor(_held: &ArenasGuard, r: &ArenaRecord) {
     let fd = r.fd.swap(-1, Ordering::Relaxed);
     if fd >= 0 {
         sys::close_private(fd);
@@ -491,7 +485,7 @@ pub(crate) fn map_found(r: &ArenaRecord, index: u32) -> bool {
         found.map(|arena| (arena, None))
     });
     let Some((found, there)) = found else { return false };
-    let _held = lock();
+    let held = lock();
     let here = mapped(r, index);
     let still = r.generation.load(Ordering::Acquire) == generation;
     if here || !still {
@@ -500,10 +494,10 @@ pub(crate) fn map_found(r: &ArenaRecord, index: u32) -> bool {
         unsafe { found.unmap() };
         there.into_iter().for_each(sys::discard);
     } else {
-        map_here(r, index, found);
+        map_here(&held, r, index, found);
         let there = there.and_then(|there| sys::make_private(there).ok());
         if let (Some(there), Some(m)) = (there, mapping(index)) {
-            m.bring(there);
+            m.bring(&held, there);
         }
     }
     (here || still) && mapping(index).is_some_and(|m| m.there().is_some() == is_far)
@@ -528,7 +522,7 @@ pub fn each_mapping(f: &mut dyn FnMut(usize, usize)) {
 /// Whether `exec` leaves this process's arenas open.
 pub fn keep_across_exec(keep: bool) {
     // Under the lock, so that no number is another file's meanwhile.
-    let held = LOCK.hold();
+    let held = lock();
     each_own(|_, r| {
         let there = r.there.load(Ordering::Relaxed).wrapping_sub(1);
         for fd in [r.fd.load(Ordering::Relaxed), there].into_iter().filter(|fd| *fd >= 0) {
@@ -544,6 +538,7 @@ pub fn keep_across_exec(keep: bool) {
 /// number.
 pub fn inherit() {
     let Some(family) = family::get() else { return };
+    let held = lock();
     let left = |r: &&ArenaRecord| {
         r.state.load(Ordering::Acquire) == READY && r.owner.load(Ordering::Relaxed) == sys::pid()
     };
@@ -554,10 +549,10 @@ pub fn inherit() {
         match Arena::open(sys::borrow(fd)) {
             Ok(arena) if arena.id() == load_pair(&r.id) && is_there => {
                 sys::inherit_private(fd);
-                map_here(r, i as u32, arena);
+                map_here(&held, r, i as u32, arena);
                 if let Some(m) = mapping(i as u32).filter(|_| there >= 0) {
                     sys::inherit_private(there);
-                    m.bring(there);
+                    m.bring(&held, there);
                 }
                 set_own(i as u32, true);
             }
@@ -575,7 +570,7 @@ pub fn inherit() {
 
 /// In the child of a fork.
 pub fn fork_child() {
-    LOCK.reset();
+    arenas_lock::forked();
     loan::forked();
     for i in mapping::indices() {
         set_own(i, false);

@@ -1,6 +1,7 @@
 //! Arenas that are idle, promised or a relative's, in the family's memory.
 
 use super::arenas::*;
+use super::arenas_lock::lock;
 use super::hello::Id;
 use crate::conn::family::{self, Family};
 
@@ -12,8 +13,7 @@ fn peer(name: u64) -> Peer {
 }
 
 fn swept(family: &'static Family) {
-    let _held = lock();
-    sweep(family);
+    sweep(&lock(), family);
 }
 
 #[test]

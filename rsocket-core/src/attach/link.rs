@@ -7,8 +7,9 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::arenas::{
-    self, Claim, keep_for_relatives, lock, map_found, mapped, mine, note_bell, record, sweep,
+    self, Claim, keep_for_relatives, map_found, mapped, mine, note_bell, record, sweep,
 };
+use super::arenas_lock;
 use super::hello::Id;
 use super::mapping;
 use crate::config::sizes::Size;
@@ -373,8 +374,7 @@ impl Parted {
         }
         self.record.live.fetch_sub(1, Ordering::AcqRel);
         if let Some(family) = family::get() {
-            let _held = lock();
-            sweep(family);
+            sweep(&arenas_lock::lock(), family);
         }
     }
 }

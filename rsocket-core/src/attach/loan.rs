@@ -5,18 +5,19 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use super::arenas_lock::ArenasGuard;
 use crate::sys::settle::Settle;
 
-/// How many descriptors are about to be sent. Relaxed: counted up under the arenas' lock, which
-/// orders it with [`any`]; who sees one too many waits for another time.
+/// How many descriptors are about to be sent. Relaxed: the lock orders it with [`any`]; who sees
+/// one too many waits for another time.
 static LENT: AtomicU32 = AtomicU32::new(0);
 
 /// An arena's descriptor is in use without the lock.
 pub(super) struct Loan(());
 
 impl Loan {
-    /// To be made under the lock.
-    pub(super) fn new() -> Self {
+    /// The descriptor was found under the lock, and stays open without it.
+    pub(super) fn new(_held: &ArenasGuard) -> Self {
         LENT.fetch_add(1, Ordering::Relaxed);
         Self(())
     }
@@ -33,8 +34,8 @@ pub(super) fn forked() {
     LENT.settle(0);
 }
 
-/// Whether any is in use.
-pub(super) fn any() -> bool {
+/// Whether any is in use. With the guard none is lent meanwhile.
+pub(super) fn any(_held: &ArenasGuard) -> bool {
     // Acquire: pairs with the release in Loan's end, after which nobody uses the number.
     LENT.load(Ordering::Acquire) != 0
 }

@@ -1,7 +1,7 @@
 //! Where this process has the arenas of its family mapped: each process's own business.
 //!
 //! Read without a lock, by every call on a connection, while another thread may be mapping another
-//! arena in place of one that is no more; changed under the lock of [`super::arenas`]. What was
+//! arena in place of one that is no more; changed by a holder of the [`ArenasGuard`]. What was
 //! mapped before is [`super::retired`]'s.
 //!
 //! Must not know what an arena's record says but its generation. Entry points: [`mapping`],
@@ -15,6 +15,7 @@
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::os::fd::RawFd;
 
+use super::arenas_lock::ArenasGuard;
 use super::retired;
 use crate::conn::arena_record::MAX_ARENAS;
 use crate::device::shm::arena::Arena;
@@ -52,11 +53,11 @@ pub(super) fn indices() -> core::ops::Range<u32> {
     0..HIGH.load(Ordering::Acquire) as u32
 }
 
-/// The arena of the record is mapped here from now on. The caller holds the lock.
-pub(super) fn put(index: u32, generation: u32, arena: Arena) {
+/// The arena of the record is mapped here from now on.
+pub(super) fn put(held: &ArenasGuard, index: u32, generation: u32, arena: Arena) {
     let Some(m) = mapping(index) else { return };
     let (base, windows, _) = arena.into_parts();
-    let old = m.take();
+    let old = m.take(held);
     m.windows.store(windows, Ordering::Relaxed);
     // Release, after the old address was taken away: pairs with the acquire in arena().
     m.generation.store(generation, Ordering::Release);
@@ -65,7 +66,7 @@ pub(super) fn put(index: u32, generation: u32, arena: Arena) {
     HIGH.fetch_max(index as usize + 1, Ordering::AcqRel);
     if let Some(old) = old {
         // SAFETY: the record was freed since, which happens only when no connection uses the arena.
-        unsafe { retired::retire(old) };
+        unsafe { retired::retire(held, old) };
     }
 }
 
@@ -88,8 +89,8 @@ impl Mapping {
     }
 
     /// This one is, a private descriptor. The first that comes is kept, and said; others are
-    /// closed. The caller holds the lock.
-    pub(super) fn bring(&self, there: RawFd) -> RawFd {
+    /// closed.
+    pub(super) fn bring(&self, _held: &ArenasGuard, there: RawFd) -> RawFd {
         if let Some(kept) = self.there() {
             sys::close_private(there);
             return kept;
@@ -122,15 +123,14 @@ impl Mapping {
         (base != 0).then_some((base, length))
     }
 
-    /// What is mapped is not to be found any more, nor is the way to the peer, which is closed. The
-    /// caller holds the lock.
-    pub(super) fn take(&self) -> Option<Arena> {
+    /// What is mapped is not to be found any more, nor is the way to the peer, which is closed.
+    pub(super) fn take(&self, _held: &ArenasGuard) -> Option<Arena> {
         let base = self.base.swap(0, Ordering::AcqRel);
         let there = self.there.swap(0, Ordering::AcqRel);
         if there > 0 {
             sys::close_private(there - 1);
         }
-        // SAFETY: as in arena(); under the lock nobody else takes it.
+        // SAFETY: as in arena(); with the guard nobody else takes it.
         unsafe { Arena::from_parts(base, self.windows.load(Ordering::Relaxed), [0; 2]) }
     }
 
@@ -147,6 +147,7 @@ impl Mapping {
 
 #[cfg(test)]
 mod tests {
+    use super::super::arenas_lock;
     use super::*;
 
     /// A thread that looks while another one maps arena after arena under one record: it never
@@ -168,10 +169,11 @@ mod tests {
                 }
             }
         });
+        let held = arenas_lock::lock();
         for generation in 1..=300_000 {
             // As put(), after the record was given to another arena.
             RECORD.store(generation, Ordering::Release);
-            let _ = m.take().map(Arena::into_parts);
+            let _ = m.take(&held).map(Arena::into_parts);
             m.windows.store(1, Ordering::Relaxed);
             m.generation.store(generation, Ordering::Release);
             m.base.store(address(generation), Ordering::Release);

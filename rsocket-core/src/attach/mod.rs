@@ -4,6 +4,7 @@
 //! Must not know which step of a pairing comes next ([`crate::pairing`]), nor relays.
 
 pub mod arenas;
+pub(crate) mod arenas_lock;
 #[cfg(test)]
 mod arenas_tests;
 pub mod broken;

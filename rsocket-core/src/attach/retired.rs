@@ -5,8 +5,7 @@
 //! once, but its addresses stay for a while: what is read there is zero, as in a window that nobody
 //! has used, and what is written nobody sees.
 //!
-//! Must not know which arenas are in use. Entry points: [`retire`], [`let_go`], both under the lock
-//! of [`super::arenas`].
+//! Must not know which arenas are in use. Entry points: [`retire`], [`let_go`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -15,6 +14,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use super::arenas_lock::ArenasGuard;
 use crate::device::shm::arena::Arena;
 use crate::sys;
 
@@ -24,7 +24,7 @@ const LATEST: u64 = 1_000_000_000;
 /// How many wait at a time; one more, and the oldest waits no longer.
 const PLACES: usize = 64;
 
-/// One that waits. Relaxed, all of it: only holders of the lock get here.
+/// One that waits. Relaxed, all of it: only holders of the guard get here.
 struct Place {
     /// Its address; 0 where the place is free.
     base: AtomicUsize,
@@ -46,10 +46,10 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// # Safety
 /// No connection uses the arena, or will: who still looks there does so for a moment only, and does
 /// not mind what he finds.
-pub(super) unsafe fn retire(arena: Arena) {
+pub(super) unsafe fn retire(held: &ArenasGuard, arena: Arena) {
     let turn = NEXT.fetch_add(1, Ordering::Relaxed) as usize % PLACES;
     let Some(place) = WAITING.get(turn) else { return };
-    free(place);
+    free(held, place);
     if !arena.hollow() {
         // SAFETY: the caller's promise, as well as can be: there is no memory for a better one.
         unsafe { arena.unmap() };
@@ -63,19 +63,19 @@ pub(super) unsafe fn retire(arena: Arena) {
 }
 
 /// Gives back the addresses of those that have waited for long enough.
-pub(super) fn let_go() {
+pub(super) fn let_go(held: &ArenasGuard) {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return;
     }
     let now = sys::now_ns();
     for place in &WAITING {
         if now.saturating_sub(place.since.load(Ordering::Relaxed)) > LATEST {
-            free(place);
+            free(held, place);
         }
     }
 }
 
-fn free(place: &Place) {
+fn free(_held: &ArenasGuard, place: &Place) {
     let base = place.base.swap(0, Ordering::Relaxed);
     let windows = place.windows.load(Ordering::Relaxed);
     // SAFETY: the parts are those of an arena that retire() was given, which is hollow and nobody
@@ -89,7 +89,7 @@ fn free(place: &Place) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{arenas, marks};
+    use super::super::{arenas_lock, marks};
     use super::*;
 
     /// Whether anything is mapped at that address.
@@ -104,33 +104,33 @@ mod tests {
 
     #[test]
     fn who_is_late_finds_nothing_and_the_addresses_go_in_the_end() {
-        let _held = arenas::lock();
+        let held = arenas_lock::lock();
         let (arena, _) = Arena::create(16).unwrap();
         let direction = arena.window(3).unwrap().direction(0);
         marks::acknowledge(&direction);
         assert!(marks::acknowledged(&direction));
         let base = arena.into_parts();
         // SAFETY: the parts were just taken, and no connection uses the arena.
-        unsafe { retire(Arena::from_parts(base.0, base.1, base.2).unwrap()) };
-        let_go();
+        unsafe { retire(&held, Arena::from_parts(base.0, base.1, base.2).unwrap()) };
+        let_go(&held);
         assert!(!marks::acknowledged(&direction), "as if nobody had used it");
         marks::acknowledge(&direction);
         let place = WAITING.iter().find(|p| p.base.load(Ordering::Relaxed) == base.0).unwrap();
         place.since.store(0, Ordering::Relaxed);
         assert!(in_use(base.0));
-        let_go();
+        let_go(&held);
         assert!(!in_use(base.0));
     }
 
     #[test]
     fn the_oldest_of_many_waits_no_longer() {
-        let _held = arenas::lock();
+        let held = arenas_lock::lock();
         let bases: Vec<usize> = (0..=PLACES)
             .map(|_| {
                 let (arena, _) = Arena::create(1).unwrap();
                 let parts = arena.into_parts();
                 // SAFETY: as above.
-                unsafe { retire(Arena::from_parts(parts.0, parts.1, parts.2).unwrap()) };
+                unsafe { retire(&held, Arena::from_parts(parts.0, parts.1, parts.2).unwrap()) };
                 parts.0
             })
             .collect();

@@ -11,22 +11,23 @@
 
 use core::sync::atomic::Ordering;
 
-use super::arenas::{LOCK, close_descriptor, each_own, keep_for_relatives};
+use super::arenas::{close_descriptor, each_own, keep_for_relatives};
+use super::arenas_lock::{self, ArenasGuard};
 use super::{loan, vault};
 use crate::conn::arena_record::ArenaRecord;
 use crate::sys;
 
 /// Closes what can be spared; how many there were.
 pub fn give_way() -> usize {
-    let Some(_held) = LOCK.hold() else { return 0 };
+    let Some(held) = arenas_lock::alone() else { return 0 };
     let mut closed = 0;
-    if !loan::any() {
-        each_own(|_, r| closed += usize::from(spared(r)));
+    if !loan::any(&held) {
+        each_own(|_, r| closed += usize::from(spared(&held, r)));
     }
     closed
 }
 
-fn spared(r: &ArenaRecord) -> bool {
+fn spared(held: &ArenasGuard, r: &ArenaRecord) -> bool {
     let fd = r.fd.load(Ordering::Relaxed);
     if fd < 0 || !sys::is_below_limit(fd) {
         return false;
@@ -38,6 +39,6 @@ fn spared(r: &ArenaRecord) -> bool {
             return false;
         }
     }
-    close_descriptor(r);
+    close_descriptor(held, r);
     true
 }
