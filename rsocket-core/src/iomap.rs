@@ -9,7 +9,7 @@ use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::placement::table::{self, Entry, Map, Place};
-use crate::placement::{arrive, next_generation, thread};
+use crate::placement::{arrive, thread};
 use crate::socket::call::Call;
 use crate::socket::{send, wait};
 use crate::sync::living;
@@ -68,7 +68,7 @@ pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<
         } else {
             let most = ends.incoming.offered().unwrap_or(0);
             let index = maps.free_index().filter(|i| *i < most).ok_or(Errno::NOMEM)?;
-            Some(Entry { index, generation: next_generation(s) })
+            Some(Entry { index, generation: maps.next_generation(s) })
         };
         maps.list.push(Map { at: at.expose_provenance(), len: bytes, offset, entry });
         // The flag and the mapping before the peer hears of it.
@@ -118,7 +118,7 @@ pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Errno> {
             // What was sent before is in place before the mapping goes. A peer that broke a rule is
             // found by whoever looks next.
             let _ = arrive::all(s, &ends, maps);
-            maps.hide(found, &ends, || next_generation(s));
+            maps.hide(found, &ends, s);
             // Its writer may wait for the room that there is now, or for what will never come.
             ends.wake_writer();
         }

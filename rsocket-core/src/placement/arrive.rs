@@ -1,8 +1,8 @@
 //! Putting into place what the peer has written, over shared memory.
 //!
 //! Runs in the process whose memory it is, under the lock of the connection's [`Place`], and copies
-//! only what lies in a mapping. Entry points: [`Placer`] for whoever receives, [`all`] under the
-//! lock.
+//! only what lies in a mapping. Entry points: [`Placer`] for whoever receives, [`all`] for who has
+//! the connection's [`Maps`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -74,13 +74,12 @@ impl<'a> Placer<'a> {
 }
 
 /// Puts into place all that was there when it began, and perhaps more; whether there was anything.
-/// The caller holds the place's lock.
 ///
 /// # Errors
 /// The peer wrote a piece that is none, or beyond the end of a mapping. The place it says is not
 /// written.
 pub(crate) fn all(s: &Slot, ends: &Ends, maps: &Maps) -> Result<bool, Nonsense> {
-    // Relaxed: changed under the lock that our caller holds.
+    // Relaxed: changed by who has the connection's `maps` alone, and so is under the place's lock.
     let began = s.placement.taken.load(Ordering::Relaxed);
     let (mut taken, mut bytes, mut pieces) = (began, 0, 0);
     // What was there when we began is no more than the ring holds; a sender that goes on must not
@@ -112,9 +111,9 @@ fn land(ends: &Ends, taken: u64, header: &Header, map: &Map) -> Result<(), Nonse
     while done < len {
         let (from, n) = ends.incoming.stretch(taken, done, len - done);
         // SAFETY: `stretch` vouches for the source. The destination lies inside the mapping
-        // (checked above, with a header that was read once), which stays until it was taken back
-        // (placement::map) under the lock that our caller holds. The program may look at the bytes
-        // as they come; that is what it mapped them for.
+        // (checked above, with a header that was read once). Its memory stays until the mapping was
+        // taken out of the list (iomap::map), which needs the list that `map` is borrowed from. The
+        // program may look at the bytes as they come; that is what it mapped them for.
         unsafe {
             if done + n < len {
                 core::ptr::copy_nonoverlapping(from, to.add(done), n);

@@ -43,12 +43,6 @@ use table::Place;
 /// The offset by which a program leaves the choice to us.
 pub const ANY: i64 = -1;
 
-pub(crate) fn next_generation(s: &Slot) -> u32 {
-    // Relaxed: under the place's lock. Even, and never 0 before it wraps, which nobody remembers by
-    // then.
-    s.placement.generation.fetch_add(2, Ordering::Relaxed).wrapping_add(2)
-}
-
 /// This process closes its last descriptor of the connection: its memory is its own again.
 pub fn closing(id: SlotId, s: &Slot) {
     let Some(place) = Place::of(id) else { return };
@@ -58,13 +52,12 @@ pub fn closing(id: SlotId, s: &Slot) {
         {
             let _ = arrive::all(s, &ends, maps);
             for i in 0..maps.list.len() {
-                maps.hide(i, &ends, || next_generation(s));
+                maps.hide(i, &ends, s);
             }
             ends.wake_writer();
         }
         maps.list.clear();
-        thread::forget(id);
-        place.leave(id);
+        thread::forget(id, maps);
     });
     if s.has(flag::RELAYED) {
         relay::placement::withdraw_all(s);

@@ -18,7 +18,7 @@ use rustix::mm::{Advice, madvise};
 use super::ANY;
 use crate::attach::link::Ends;
 use crate::conn::family::MAX_SLOTS;
-use crate::conn::slot::SlotId;
+use crate::conn::slot::{Slot, SlotId};
 use crate::errno::Errno;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
@@ -42,8 +42,9 @@ pub(crate) struct Map {
     pub(crate) entry: Option<Entry>,
 }
 
-/// What a connection's owner has mapped.
-#[derive(Debug, Default)]
+/// What a connection's owner has mapped. Made here alone and reached by [`Place::with`] alone: who
+/// has a reference is under the place's lock.
+#[derive(Debug)]
 pub(crate) struct Maps {
     pub(crate) list: Vec<Map>,
     /// The connection is this process's to look after.
@@ -51,6 +52,10 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
+    const fn none() -> Self {
+        Self { list: Vec::new(), held: false }
+    }
+
     /// The offset at which `len` bytes at `at` are to be mapped, if they can be.
     pub(crate) fn choose(&self, at: *mut u8, len: u32, wanted: i64) -> Result<u64, Errno> {
         let taken = |offset: u64, end: u64| {
@@ -80,10 +85,17 @@ impl Maps {
         (0..).find(|i| self.list.iter().all(|m| m.entry.is_none_or(|e| e.index != *i)))
     }
 
+    /// That of the next entry for the peer.
+    pub(crate) fn next_generation(&self, s: &Slot) -> u32 {
+        // Relaxed: the lock orders it. Even, and never 0 before it wraps, which nobody remembers by
+        // then.
+        s.placement.generation.fetch_add(2, Ordering::Relaxed).wrapping_add(2)
+    }
+
     /// The peer sees this mapping no more.
-    pub(crate) fn hide(&self, which: usize, ends: &Ends, generation: impl FnOnce() -> u32) {
+    pub(crate) fn hide(&self, which: usize, ends: &Ends, s: &Slot) {
         if let Some(entry) = self.list.get(which).and_then(|m| m.entry) {
-            ends.incoming.show_map(entry.index, generation(), 0, 0);
+            ends.incoming.show_map(entry.index, self.next_generation(s), 0, 0);
         }
     }
 }
@@ -166,7 +178,7 @@ impl Place {
             let new = Box::into_raw(Box::new(Self {
                 lock: OwnedLock::new(),
                 waiting: AtomicU32::new(0),
-                maps: UnsafeCell::default(),
+                maps: UnsafeCell::new(Maps::none()),
             }));
             HIGH.fetch_max(id.raw() as usize + 1, Ordering::AcqRel);
             let stored = TABLE.get(id.raw() as usize).map(|entry| {
@@ -187,12 +199,6 @@ impl Place {
         });
         place.with(|maps| maps.held = true);
         place
-    }
-
-    /// The connection is over for this process. The caller holds the lock, by [`Self::with`].
-    pub(crate) fn leave(&self, _id: SlotId) {
-        // SAFETY: the caller's lock.
-        unsafe { (*self.maps.get()).held = false };
     }
 
     /// As [`Self::with`], for a thread that would otherwise take the lock again and again, and keep
@@ -243,7 +249,7 @@ mod tests {
     #[test]
     fn offsets_are_given_once() {
         let at = core::ptr::without_provenance_mut(0x7000_0000);
-        let mut maps = Maps::default();
+        let mut maps = Maps::none();
         assert_eq!(maps.choose(at, 10, 0), Ok(0));
         assert_eq!(maps.choose(at, 10, ANY), Ok(0x7000_0000));
         assert_eq!(maps.choose(at, 10, -2), Err(Errno::INVAL));

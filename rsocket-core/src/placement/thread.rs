@@ -11,7 +11,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::arrive;
-use super::table::Place;
+use super::table::{Maps, Place};
 use crate::attach::{broken, link};
 use crate::config::policy;
 use crate::conn::family;
@@ -72,8 +72,9 @@ pub(crate) fn watch(id: SlotId) {
     }
 }
 
-/// The connection has ended. The caller holds its place's lock.
-pub(crate) fn forget(id: SlotId) {
+/// The connection, whose `maps` these are, is over for this process.
+pub(crate) fn forget(id: SlotId, maps: &mut Maps) {
+    maps.held = false;
     WATCHED.with(|list| list.retain(|other| *other != id));
 }
 
@@ -175,8 +176,7 @@ fn look(id: SlotId, bell: Option<BellRef>) -> Found {
             Ok(true) => here.wake_writer(),
             Ok(false) => return false,
             Err(Nonsense) => {
-                maps.held = false;
-                forget(id);
+                forget(id, maps);
                 broken::break_connection(s, family::descriptor(id), Reason::BadPlacement);
             }
         }
