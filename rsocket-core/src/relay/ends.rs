@@ -17,15 +17,16 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::cell::Cell;
+use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{OwnedFd, RawFd};
 
 use rustix::net::{Shutdown, shutdown};
 
 use super::loopback;
 use crate::errno::Errno;
-use crate::sync::lock::{OwnedLock, Taken};
-use crate::sync::thread::tid;
+use crate::sync::lock::{Holding, OwnedLock};
 use crate::sys;
 
 /// One bit for each descriptor number that is an end. Relaxed: changed under [`LOCK`], read by a
@@ -40,8 +41,11 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 /// under it no other lock is taken, and the kernel alone is called.
 static LOCK: OwnedLock = OwnedLock::new();
 
-/// [`LOCK`] is held by [`fork_prepare`]. Relaxed: changed by whoever holds it.
-static FORKING: AtomicBool = AtomicBool::new(false);
+thread_local! {
+    /// [`LOCK`], from [`fork_prepare`] to [`fork_parent`]. Without a destructor: a thread that ends
+    /// in between has died, and the lock is taken over.
+    static FORKING: Cell<Option<ManuallyDrop<Holding<'static>>>> = const { Cell::new(None) };
+}
 
 fn unforked<R>(f: impl FnOnce() -> R) -> R {
     let _held = LOCK.hold();
@@ -103,22 +107,23 @@ pub fn reset(fd: RawFd) {
 /// [`fork_parent`].
 pub fn fork_prepare() {
     // Not in a handler that interrupted the section: the lock is the section's, in the child too.
-    if !matches!(LOCK.lock(tid()), Taken::Own) {
-        FORKING.store(true, Ordering::Relaxed);
+    if let Some(held) = LOCK.hold() {
+        let _ = FORKING.try_with(|kept| kept.set(Some(ManuallyDrop::new(held))));
     }
 }
 
 /// `pthread_atfork`, in the parent; also when the fork failed.
 pub fn fork_parent() {
-    if LOCK.owner() == tid() && FORKING.swap(false, Ordering::Relaxed) {
-        LOCK.unlock(tid());
+    if let Ok(Some(held)) = FORKING.try_with(Cell::take) {
+        drop(ManuallyDrop::into_inner(held));
     }
 }
 
 /// `pthread_atfork`, in the child: its copies are closed, and nothing is said to anybody. The
 /// connections are the parent's.
 pub fn fork_child() {
-    FORKING.store(false, Ordering::Relaxed);
+    // The parent's: it is not given back here.
+    let _ = FORKING.try_with(Cell::take);
     LOCK.reset();
     for (index, word) in HELD.iter().enumerate().take(USED.load(Ordering::Relaxed)) {
         let mut bits = word.swap(0, Ordering::Relaxed);
