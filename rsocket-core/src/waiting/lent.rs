@@ -27,7 +27,7 @@ use crate::conn::family;
 use crate::conn::listener::Listener;
 use crate::conn::slot::{Slot, SlotId};
 use crate::device::shm::bell::{self, BellRef};
-use crate::sync::lock::OwnedLock;
+use crate::sync::lock::{Holding, OwnedLock};
 use crate::sync::thread::{self, tid};
 use crate::sys::settle::Settle;
 use crate::sys::{self, small_file};
@@ -41,8 +41,8 @@ const LOANS: usize = 16;
 /// In [`Call::who`]: no loan is for this call, which was found to be elsewhere.
 const STRUCK: u64 = 1 << 31;
 
-/// A call. Relaxed throughout: entries come and go under [`LOCK`], and what a call has borrowed is
-/// its thread's own business while it lives.
+/// A call. Relaxed throughout: entries come and go by [`LentGuard`], and what a call has borrowed
+/// is its thread's own business while it lives.
 struct Call {
     /// Slot, or 0 for a wait on several, above thread. 0 is free.
     who: AtomicU64,
@@ -74,10 +74,14 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 static CLOSING: Listener<fn(SlotId, RawFd)> = Listener::nobody();
 static LOCK: OwnedLock = OwnedLock::new();
 
+/// The entries and the loans, whose lock this thread holds.
+struct LentGuard {
+    _held: Holding<'static>,
+}
+
 /// `None` from a signal handler that interrupted a holder of the lock.
-fn locked<R>(f: impl FnOnce() -> R) -> Option<R> {
-    let _held = LOCK.hold()?;
-    Some(f())
+fn locked<R>(f: impl FnOnce(&LentGuard) -> R) -> Option<R> {
+    Some(f(&LentGuard { _held: LOCK.hold()? }))
 }
 
 fn word(id: SlotId, low: u32) -> u64 {
@@ -168,8 +172,8 @@ impl Entered {
     }
 }
 
-/// `None` if there is no room. The caller holds the lock.
-fn enter(who: u64, frame: usize) -> Option<Entered> {
+/// `None` if there is no room.
+fn enter(_held: &LentGuard, who: u64, frame: usize) -> Option<Entered> {
     let place = SLEEPERS.iter().position(|c| c.who.load(Ordering::Relaxed) == 0)?;
     let call = SLEEPERS.get(place)?;
     call.frame.store(frame, Ordering::Relaxed);
@@ -190,7 +194,7 @@ fn enters(who: u64, frame: usize) -> Option<Entered> {
         return None;
     }
     clear_away(frame);
-    locked(|| enter(who, frame)).flatten()
+    locked(|held| enter(held, who, frame)).flatten()
 }
 
 /// Ends what this thread has left by a jump: it is at `frame` now.
@@ -222,7 +226,7 @@ fn signal_stack() -> core::ops::Range<usize> {
 fn leave(find: impl FnOnce() -> Option<&'static Call>) -> bool {
     // No handler comes between, which might jump away; here and below.
     thread::enter();
-    let left = locked(|| {
+    let left = locked(|held| {
         let call = find()?;
         let id = call.slot();
         let slot = id.and_then(family::slot);
@@ -240,7 +244,7 @@ fn leave(find: impl FnOnce() -> Option<&'static Call>) -> bool {
         let lent = id.filter(|id| call.shares(*id));
         call.who.store(0, Ordering::Relaxed);
         let last = lent.filter(|id| !calls().iter().any(|c| c.shares(*id)));
-        Some(last.and_then(|id| Some((id, take_back(id)?))))
+        Some(last.and_then(|id| Some((id, take_back(held, id)?))))
     });
     thread::leave();
     let Some(Some(loan)) = left else { return false };
@@ -358,7 +362,7 @@ extern "C" fn thread_ends(_: *mut core::ffi::c_void) {
 }
 
 /// What was lent of the slot, which is so no more.
-fn take_back(id: SlotId) -> Option<RawFd> {
+fn take_back(_held: &LentGuard, id: SlotId) -> Option<RawFd> {
     let loan =
         LENT.iter().find(|w| is_of(w.load(Ordering::Relaxed), id))?.swap(0, Ordering::Relaxed);
     COUNT.fetch_sub(1, Ordering::Relaxed);
@@ -398,7 +402,7 @@ pub(crate) fn lend(id: SlotId, fd: RawFd, closing: fn(SlotId, RawFd)) -> bool {
     let last = family::descriptors(id) <= 1;
     // Its pins are in the way of the slot's next connection.
     clear_away(core::ptr::from_ref(&fd).addr());
-    let lent = locked(|| {
+    let lent = locked(|_| {
         let me = tid();
         if LENT.iter().any(|w| is_of(w.load(Ordering::Relaxed), id)) {
             return false;
@@ -544,7 +548,7 @@ mod tests {
         assert_eq!(next.call().unwrap().bell.load(Ordering::Relaxed), 0);
         clear_away(usize::MAX);
         assert_eq!(entered(), 0);
-        assert_eq!(take_back(id), None);
+        assert_eq!(locked(|held| take_back(held, id)), Some(None));
     }
 
     #[test]
