@@ -269,7 +269,8 @@ fn begin(
     let (recv, send) = channel::fresh(beyond)?;
     s.window.store(window, Ordering::Relaxed);
     s.side.store(side, Ordering::Relaxed);
-    // SAFETY: the connection has no window yet, so that nobody else looks at its states.
+    // SAFETY: the connection has no window yet, so that nobody else looks at its states, and the
+    // guard says that nobody else gives it one.
     let mut receiving = unsafe { s.receive.alone() };
     receiving.set(recv);
     // SAFETY: as above.

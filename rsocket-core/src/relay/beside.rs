@@ -23,6 +23,7 @@ use super::setup::{BUFFER, shape};
 use super::{interfaces, service, serving, silent, table};
 use crate::attach::witness::Proof;
 use crate::conn::family;
+use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::sync::stack;
@@ -44,7 +45,7 @@ pub fn is_closed(theirs: &SocketAddr) -> bool {
 /// there is no RDMA here after all, or no memory.
 pub fn ask(
     id: SlotId,
-    s: &Slot,
+    s: &PairingGuard<'_>,
     names: [SocketAddr; 2],
     proof: Proof,
     expected: Proof,
@@ -57,7 +58,7 @@ pub fn ask(
 
 fn ask_now(
     id: SlotId,
-    s: &Slot,
+    s: &PairingGuard<'_>,
     names: [SocketAddr; 2],
     proof: Proof,
     expected: Proof,

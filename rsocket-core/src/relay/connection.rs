@@ -1,8 +1,8 @@
 //! One relayed connection, and its life once it stands: running, and its end. How it comes to stand
 //! is [`super::setup`].
 //!
-//! Whoever calls holds the relay's lock ([`super::table::Relay`]). Must not know threads or who
-//! calls. Entry point: [`Connection::run`].
+//! It is borrowed from its place under the lock ([`super::table::Relay`]). Must not know threads
+//! or who calls. Entry point: [`Connection::run`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::SocketAddr;

@@ -179,8 +179,7 @@ fn needed(c: &Connection) -> bool {
         || family::shared(id)
 }
 
-/// The service thread has looked at the relay: whether it goes on to hear of its device. The caller
-/// has the relay's lock.
+/// The service thread has looked at the relay: whether it goes on to hear of its device.
 pub fn as_needed(relay: &Relay, c: &mut Connection) -> bool {
     let heard = relay.heard.swap(0, Ordering::Relaxed) != 0;
     // As in Hearing::settle.

@@ -1,8 +1,9 @@
 //! The keep-alive of a running connection: what [`super::watch`] says, carried out on its device,
 //! by the rules that the program has set on its socket.
 //!
-//! Whoever calls holds the relay's lock. Entry points: [`Connection::heartbeat`], by the clock, and
-//! [`Connection::new_rules`], when the program may have changed them.
+//! Works on a borrowed [`Connection`], and so under the relay's lock. Entry points:
+//! [`Connection::heartbeat`], by the clock, and [`Connection::new_rules`], when the program may
+//! have changed them.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;

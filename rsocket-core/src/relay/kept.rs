@@ -21,8 +21,7 @@ use crate::attach::link;
 use crate::conn::family;
 use crate::conn::slot::Slot;
 
-/// Whether what a call has left may stay where it is. The caller has the relay's lock; if not, it
-/// lets the relay run.
+/// Whether what a call has left may stay where it is; if not, the caller lets the relay run.
 pub(super) fn may_stay(relay: &Relay, c: &Connection) -> bool {
     relay.keeps.store(1, Ordering::Relaxed);
     // Pairs with the one in relay::arm, behind the bell of whoever sleeps, and with that in out(),
@@ -33,10 +32,10 @@ pub(super) fn may_stay(relay: &Relay, c: &Connection) -> bool {
     })
 }
 
-/// None has stayed: all were taken, or the relay has run. The caller has the relay's lock. Release:
-/// whoever finds no mark, and the lock taken, finds in the window what has gone there.
+/// None has stayed: all were taken, or the relay has run, whose connection this is. Release: who
+/// finds no mark, and the lock taken, finds in the window what has gone there.
 #[inline]
-pub(super) fn none(relay: &Relay) {
+pub(super) fn none(relay: &Relay, _: &Connection) {
     if relay.keeps_any() {
         relay.keeps.store(0, Ordering::Release);
     }

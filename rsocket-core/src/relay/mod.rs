@@ -85,12 +85,12 @@ pub fn pump(s: &Slot) -> bool {
     }
 }
 
-/// Moves what can be moved, for a thread of the program that holds the relay's lock; false when it
-/// is over, which is for the service thread to see to. What cannot be sent now is left to whoever
+/// Moves what can be moved, for a thread of the program that works on the relay; false when it is
+/// over, which is for the service thread to see to. What cannot be sent now is left to whoever
 /// hears of the device.
 fn run(relay: &table::Relay, c: &mut connection::Connection) -> bool {
     let ran = c.run();
-    kept::none(relay);
+    kept::none(relay, c);
     note(relay, ran.moved);
     if ran.alive && c.backlog() {
         hearing::again(relay, c);
@@ -182,7 +182,7 @@ pub fn arm(s: &Slot) -> bool {
             c.arm();
         }
         let ran = c.run();
-        kept::none(relay);
+        kept::none(relay, c);
         Some(ran.alive)
     });
     if ran.flatten() == Some(false) {

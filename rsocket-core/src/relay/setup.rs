@@ -1,8 +1,8 @@
 //! How a relayed connection comes to stand: resolving, asking, answering, knocking.
 //!
 //! Does what the connection manager's events ask for, up to the moment when bytes may flow; makes
-//! the pump that moves them, and must not drive it. The caller holds the relay's lock. Entry
-//! points:
+//! the pump that moves them, and must not drive it. Works on a borrowed [`Connection`], and so
+//! under the relay's lock, or on one that no relay has yet. Entry points:
 //! [`Connection::dial`], [`Connection::court`], [`Connection::bound`], [`Connection::answer`],
 //! [`Connection::answer_beside`], [`Connection::on_event`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -25,6 +25,7 @@ use crate::attach::arenas::Claim;
 use crate::attach::remote;
 use crate::attach::witness::Proof;
 use crate::config::sizes::Size;
+use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Name, Slot, SlotId, flag};
 use crate::conn::{family, invitation};
 use crate::device::rdma::{CmId, Event, Kind, PairParams, RdmaPair};
@@ -71,7 +72,7 @@ impl Connection {
     pub fn court(
         key: u64,
         id: CmId,
-        (slot, s): (SlotId, &Slot),
+        (slot, s): (SlotId, &PairingGuard<'_>),
         to: SocketAddr,
         shape: Shape,
         (claim, port): (Claim, Port),
@@ -87,7 +88,7 @@ impl Connection {
     }
 
     /// Begins to resolve the address of [`Self::court`]; apart from it, since it may fail and then
-    /// tells the connection, whose lock the caller of `court` holds.
+    /// tells the connection, whose lock [`Self::court`] was shown.
     pub fn begin(&mut self) {
         if let Stage::Resolving { tries: 0, to } = self.stage {
             self.stage = Stage::Resolving { tries: 1, to };

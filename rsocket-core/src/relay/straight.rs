@@ -6,15 +6,14 @@
 //! buffers, and what the device has brought is copied into them: a copy less in each direction, and
 //! none of the window's words.
 //!
-//! Nothing overtakes anything: the caller holds the lock of the connection's direction, so that
-//! nobody else of the program's side is at it, and here the relay's lock is held, so that nobody
-//! moves bytes between window and device; then an empty window stays empty. What does not fit stays
-//! where it is ([`super::kept`]), or goes into the window by the caller, or by [`Pump::run`] here.
+//! Nothing overtakes anything: the guard of the connection's direction says that nobody else of the
+//! program's side is at it, and here the relay's lock is held, so that nobody moves bytes between
+//! window and device; then an empty window stays empty. What does not fit stays where it is
+//! ([`super::kept`]), or goes into the window by the caller, or by [`Pump::run`] here.
 //!
 //! Not beside a TCP connection, where both ends count what passes the window. Must not know
-//! sockets' modes and locks. Entry points: [`send`], [`receive`]; [`is_too_soon`] before the first
-//! look of a call, [`give_way`] for one that has found nothing; [`waits_for_room`] for one that may
-//! sleep.
+//! sockets' modes. Entry points: [`send`], [`receive`]; [`is_too_soon`] before the first look of a
+//! call, [`give_way`] for one that has found nothing; [`waits_for_room`] for one that may sleep.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -25,6 +24,7 @@ use core::sync::atomic::Ordering;
 
 use super::pump::{Pump, ROUNDS};
 use super::{FEW, kept, note, service};
+use crate::attach::guard::{RecvGuard, SendGuard};
 use crate::conn::slot::Slot;
 use crate::device::rdma::RdmaPair;
 use crate::device::shm::copy;
@@ -50,16 +50,15 @@ pub(super) struct Looked {
     pub(super) left: bool,
 }
 
-/// Posts bytes of the program's while the device takes them; how many. To be called under the send
-/// lock; never waits.
-pub fn send(s: &Slot, from: &mut Cursor<'_>) -> usize {
-    posted(s, |pump| pump.send_straight(from, false))
+/// Posts bytes of the program's while the device takes them; how many. Never waits.
+pub(crate) fn send(guard: &SendGuard<'_>, from: &mut Cursor<'_>) -> usize {
+    posted(guard.s, |pump| pump.send_straight(from, false))
 }
 
 /// The same; all of them or none.
 #[inline]
-pub fn send_whole(s: &Slot, from: &[libc::iovec]) -> usize {
-    posted(s, |pump| pump.send_whole(from))
+pub(crate) fn send_whole(guard: &SendGuard<'_>, from: &[libc::iovec]) -> usize {
+    posted(guard.s, |pump| pump.send_whole(from))
 }
 
 #[inline(always)]
@@ -113,10 +112,15 @@ pub fn waited_in_vain(s: &Slot) {
 }
 
 /// Looks at the device, and copies what it has brought into the program's buffers, if the window is
-/// still `empty`; how many bytes. To be called under the receive lock; waits as [`super::pump`].
+/// still `empty`; how many bytes. Waits as [`super::pump`].
 /// With 0 the window may have something by now.
 #[inline(always)]
-pub fn receive(s: &Slot, to: &mut Cursor<'_>, empty: impl Fn() -> bool) -> usize {
+pub(crate) fn receive(
+    guard: &RecvGuard<'_>,
+    to: &mut Cursor<'_>,
+    empty: impl Fn() -> bool,
+) -> usize {
+    let s = guard.s;
     let Some(relay) = super::of(s) else { return 0 };
     let before = to.done();
     let alive = relay.in_turn(|slot| {
@@ -126,7 +130,7 @@ pub fn receive(s: &Slot, to: &mut Cursor<'_>, empty: impl Fn() -> bool) -> usize
             None => Looked::default(),
         };
         if looked.done && !looked.left {
-            kept::none(relay);
+            kept::none(relay, c);
         }
         if looked.done && (!looked.left || kept::may_stay(relay, c)) {
             note(relay, looked.moved);

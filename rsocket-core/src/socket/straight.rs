@@ -59,7 +59,7 @@ pub(super) fn may_receive(s: &Slot, flags: i32) -> bool {
 pub(super) fn send(s: &Slot, from: &mut Cursor<'_>) {
     if common(s) && from.left() > 0 {
         let born = s.generation.load(Ordering::Acquire);
-        sent(s, born, || relay::straight::send(s, from));
+        sent(s, born, |guard| relay::straight::send(guard, from));
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) fn send_on(call: &Call<'_>, from: &mut Cursor<'_>, patience: &mut Pat
         let Some(hearing) = Hearing::begin(id, s) else { return };
         relay::arm(s);
         let before = from.done();
-        sent(s, patience.born(), || relay::straight::send(s, from));
+        sent(s, patience.born(), |guard| relay::straight::send(guard, from));
         patience.moved(from.done() > 0);
         if from.done() > before {
             quiet = 0;
@@ -150,18 +150,19 @@ pub(super) fn send_at_once(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     }
     let all = short::few(from)?;
     let born = s.generation.load(Ordering::Acquire);
-    (sent(s, born, || relay::straight::send_whole(s, from)) == all).then_some(all)
+    (sent(s, born, |guard| relay::straight::send_whole(guard, from)) == all).then_some(all)
 }
 
 /// Lets `post` send, under the send lock, if the connection is the one that was `born` then; how
 /// many bytes it sent.
 #[inline]
-fn sent(s: &Slot, born: u32, post: impl FnOnce() -> usize) -> usize {
+fn sent(s: &Slot, born: u32, post: impl FnOnce(&SendGuard<'_>) -> usize) -> usize {
     let Some(ends) = link::ends(s) else { return 0 };
-    let Some(_guard) = SendGuard::take(s, &ends) else { return 0 };
+    let Some(guard) = SendGuard::take(s, &ends) else { return 0 };
     // Asked now that nobody else changes it.
     let own = s.generation.load(Ordering::Acquire) == born;
-    let n = if own && common(s) && !marks::receiver_closed(&ends.outgoing) { post() } else { 0 };
+    let goes = own && common(s) && !marks::receiver_closed(&ends.outgoing);
+    let n = if goes { post(&guard) } else { 0 };
     if n > 0 {
         tally::sent_shm(s, live::record(s), n);
     }
@@ -178,7 +179,8 @@ pub(super) fn receive(guard: &RecvGuard<'_>, to: &mut Cursor<'_>) -> usize {
 fn brought(guard: &RecvGuard<'_>, to: &mut Cursor<'_>) -> usize {
     let s = guard.s;
     let position = guard.view().data_position;
-    let n = relay::straight::receive(s, to, || guard.ends.incoming.poll_data(position).is_none());
+    let n =
+        relay::straight::receive(guard, to, || guard.ends.incoming.poll_data(position).is_none());
     if n > 0 {
         tally::received_shm(s, live::record(s), n);
     }
