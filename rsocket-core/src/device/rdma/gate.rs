@@ -9,14 +9,15 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
+use core::cell::Cell;
 use core::ffi::c_int;
+use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::{CmError, Missing};
 use crate::errno::Errno;
-use crate::sync::lock::{Holding, OwnedLock, Taken};
-use crate::sync::thread;
+use crate::sync::lock::{Holding, OwnedLock};
 use crate::sys;
 use crate::sys::settle::Settle;
 
@@ -63,14 +64,17 @@ pub(super) struct Inside {
     _uncancelled: Uncancelled,
 }
 
+/// Nobody dies inside: a broken lock is that of a child that was made without the steps below.
+fn breaks() {
+    BROKEN.store(true, Ordering::Relaxed);
+}
+
 /// Goes in, waiting for whoever is inside: for as long as its system call takes.
 ///
 /// # Errors
 /// `EAGAIN` in a signal handler that interrupted this thread inside; [`Missing::Forked`].
 pub(super) fn enter() -> Result<Inside, CmError> {
     let uncancelled = uncancelled();
-    // Nobody dies inside: a broken lock is that of a child that was made without the steps below.
-    let breaks = || BROKEN.store(true, Ordering::Relaxed);
     let held = GATE.hold_or(breaks).ok_or(CmError::Os(Errno::AGAIN))?;
     let inside = Inside { _held: held, _uncancelled: uncancelled };
     if BROKEN.load(Ordering::Relaxed) {
@@ -79,33 +83,33 @@ pub(super) fn enter() -> Result<Inside, CmError> {
     Ok(inside)
 }
 
-/// The gate is held by [`fork_prepare`]. Relaxed: changed by whoever holds the gate.
-static FORKING: AtomicBool = AtomicBool::new(false);
+thread_local! {
+    /// The gate, from [`fork_prepare`] to [`fork_parent`]. Without a destructor: a thread that ends
+    /// in between has died inside.
+    static FORKING: Cell<Option<ManuallyDrop<Holding<'static>>>> = const { Cell::new(None) };
+}
 
 /// `pthread_atfork`, before: waits until no other thread is inside.
 pub fn fork_prepare() {
-    match GATE.lock(thread::tid()) {
-        Taken::Clean => FORKING.store(true, Ordering::Relaxed),
-        // In a handler that interrupted the section: the lock is the section's, in the child too.
-        Taken::Own => {}
-        Taken::Broken => {
-            BROKEN.store(true, Ordering::Relaxed);
-            FORKING.store(true, Ordering::Relaxed);
-        }
+    // Not in a handler that interrupted the section: the lock is the section's, in the child too.
+    if let Some(held) = GATE.hold_or(breaks) {
+        let _ = FORKING.try_with(|kept| kept.set(Some(ManuallyDrop::new(held))));
     }
 }
 
 /// `pthread_atfork`, in the parent; also when the fork failed.
 pub fn fork_parent() {
-    if GATE.owner() == thread::tid() && FORKING.swap(false, Ordering::Relaxed) {
-        GATE.unlock(thread::tid());
+    if let Ok(Some(held)) = FORKING.try_with(Cell::take) {
+        drop(ManuallyDrop::into_inner(held));
     }
 }
 
 /// `pthread_atfork`, in the child: the parent's descriptors are closed here, so that its
-/// connections end when it does, and RDMA starts afresh. To be called after [`thread::forked`].
+/// connections end when it does, and RDMA starts afresh. To be called after
+/// [`crate::sync::thread::forked`].
 pub fn fork_child() {
-    FORKING.settle(false);
+    // The parent's: it is not given back here.
+    let _ = FORKING.try_with(Cell::take);
     GATE.reset();
     for place in &KEPT {
         let fd = place.load(Ordering::Relaxed);
