@@ -400,24 +400,15 @@ pub(crate) fn sweep(held: &ArenasGuard, family: &'static Family) {
     retired::let_go(held);
     let mut kept = 0;
     for i in mapping::indices() {
-        let Some(r) = record(family, i) else { continue };
-        let idle = r.state.load(Ordering::Acquire) == READY
-            && own(r, i)
-            // Acquire, and first: pairs with the release in settled().
-            && r.promised.iter().all(|w| w.load(Ordering::Acquire) == 0)
-            && r.live.load(Ordering::Acquire) == 0;
-        if !idle || !mapped(r, i) {
-            continue;
-        }
-        let pid = r.peer_pid.load(Ordering::Relaxed);
+        let Some(idle) = record(family, i).and_then(|r| Idle::of(held, r, i)) else { continue };
+        let pid = idle.r.peer_pid.load(Ordering::Relaxed);
+        let has_no_number = pid == 0 && idle.r.there.load(Ordering::Relaxed) != 0;
         // One that no number names here is not asked each time.
-        if kept < KEPT
-            && (pid == 0 && r.there.load(Ordering::Relaxed) != 0 || lived_lately(held, pid))
-        {
+        if kept < KEPT && (has_no_number || lived_lately(held, pid)) {
             kept += 1;
             continue;
         }
-        drop_record(held, r, i);
+        idle.free();
     }
 }
 
@@ -444,24 +435,43 @@ fn lived_lately(_held: &ArenasGuard, pid: u32) -> bool {
     lives
 }
 
-fn drop_record(held: &ArenasGuard, r: &ArenaRecord, index: u32) {
-    if r.state.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        return;
+/// An arena of this process that no connection uses, or is about to. So it stays while the guard
+/// lives: users come in place of a promise, and promises with the guard.
+struct Idle<'a> {
+    r: &'static ArenaRecord,
+    index: u32,
+    held: &'a ArenasGuard,
+}
+
+impl<'a> Idle<'a> {
+    fn of(held: &'a ArenasGuard, r: &'static ArenaRecord, index: u32) -> Option<Self> {
+        let idle = r.state.load(Ordering::Acquire) == READY
+            && own(r, index)
+            // Acquire, and first: pairs with the release in settled().
+            && r.promised.iter().all(|w| w.load(Ordering::Acquire) == 0)
+            && r.live.load(Ordering::Acquire) == 0
+            && mapped(r, index);
+        idle.then_some(Self { r, index, held })
     }
-    leave_vault(r);
-    close_descriptor(held, r);
-    r.rung.iter().for_each(|b| bell::hang_up(b.swap(0, Ordering::Relaxed)));
-    if let Some(m) = mapping(index)
-        && let Some(arena) = m.take(held)
-    {
-        m.set_own(false);
-        // SAFETY: no connection uses it, or is about to: live is 0, and nothing is promised. Only
-        // the owner, who we are, adds to either: promises with a guard, of which `held` is the only
-        // one, and users in place of a promise.
-        unsafe { retired::retire(held, arena) };
+
+    fn free(self) {
+        let Self { r, index, held } = self;
+        if r.state.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return;
+        }
+        leave_vault(r);
+        close_descriptor(held, r);
+        r.rung.iter().for_each(|b| bell::hang_up(b.swap(0, Ordering::Relaxed)));
+        if let Some(m) = mapping(index)
+            && let Some(arena) = m.take(held)
+        {
+            m.set_own(false);
+            // SAFETY: no connection uses it, or is about to: see the type.
+            unsafe { retired::retire(held, arena) };
+        }
+        r.generation.fetch_add(1, Ordering::AcqRel);
+        r.state.store(FREE, Ordering::Release);
     }
-    r.generation.fetch_add(1, Ordering::AcqRel);
-    r.state.store(FREE, Ordering::Release);
 }
 
 /// Closes the descriptor, if it is still there; the mapping stays.
