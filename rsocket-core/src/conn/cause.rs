@@ -123,11 +123,7 @@ pub fn at_the_end(s: &Slot, overdue: bool) {
             noted
         }
         // Where there is no TCP to stay on, it has not been on it.
-        _ if noted.is_some()
-            || s.has(flag::STRICT | flag::RSOCKET | flag::UNTRACKED | flag::DATAGRAM) =>
-        {
-            None
-        }
+        _ if noted.is_some() || s.has(flag::STRICT | flag::RSOCKET | flag::DATAGRAM) => None,
         Phase::Young if s.tries.load(Ordering::Relaxed) > 0 && !s.has(flag::CONNECTING) => {
             Some(Reason::NoOffer)
         }

@@ -28,8 +28,6 @@ pub const ENDED: u32 = 1 << 9;
 /// The cut is known, and TCP still has bytes before it: a reader that waits need not look at the
 /// window.
 pub const TCP_AHEAD: u32 = 1 << 10;
-/// Never tracked: the kernel's own business in every way.
-pub const UNTRACKED: u32 = 1 << 11;
 /// An rsocket from the start: strict, and bytes that come by TCP are a stranger's.
 pub const RSOCKET: u32 = 1 << 12;
 /// A connection attempt runs or has ended, and the program has not asked yet how it went: until
@@ -84,7 +82,6 @@ pub const WAITED: u32 = 1 << 31;
 
 /// None of these is set in the middle of a life on shared memory.
 pub const UNCOMMON: u32 = BROKEN
-    | UNTRACKED
     | UNDECIDED
     | RELAYED
     | PENDING
@@ -116,7 +113,6 @@ pub(super) const ALL: &[u32] = &[
     TAIL_SENT,
     ENDED,
     TCP_AHEAD,
-    UNTRACKED,
     RSOCKET,
     CONNECT_NEWS,
     RELAYED,

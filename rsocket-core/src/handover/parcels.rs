@@ -48,7 +48,7 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
     let (Some(s), Some((_, table)), Some(cookie)) = (family::slot(id), table(), cookie(fd)) else {
         return false;
     };
-    if s.has(flag::RSOCKET | flag::BROKEN | flag::UNTRACKED | flag::SANDBOXED_HOLDER) {
+    if s.has(flag::RSOCKET | flag::BROKEN | flag::SANDBOXED_HOLDER) {
         return false;
     }
     // What stands beside TCP has to go back there.

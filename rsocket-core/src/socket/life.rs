@@ -395,7 +395,7 @@ pub fn before_exec() {
 #[must_use]
 pub fn heritable(id: SlotId, fd: RawFd) -> bool {
     let Some(s) = family::slot(id) else { return false };
-    if s.has(flag::RSOCKET | flag::BROKEN | flag::UNTRACKED) {
+    if s.has(flag::RSOCKET | flag::BROKEN) {
         return false;
     }
     // A relay ends with the program whose it is.

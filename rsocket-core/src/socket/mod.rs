@@ -141,8 +141,6 @@ pub fn enter_receive(id: SlotId, fd: RawFd) -> Route {
             return Route::Kernel;
         }
         s.inside_receive.fetch_sub(1, Ordering::SeqCst);
-    } else if s.has(flag::UNTRACKED) {
-        return Route::Kernel;
     }
     Route::Device
 }
@@ -151,9 +149,6 @@ pub fn enter_receive(id: SlotId, fd: RawFd) -> Route {
 #[inline]
 pub fn leave_receive(id: SlotId, _fd: RawFd, result: isize) {
     let Some(s) = slot(id) else { return };
-    if s.has(flag::UNTRACKED) {
-        return;
-    }
     s.inside_receive.fetch_sub(1, Ordering::SeqCst);
     if let Ok(n @ 1..) = usize::try_from(result) {
         tally::received_tcp(s, n);
@@ -184,8 +179,6 @@ pub fn enter_send(id: SlotId, fd: RawFd) -> Route {
             return Route::Kernel;
         }
         s.inside_send.fetch_sub(1, Ordering::SeqCst);
-    } else if s.has(flag::UNTRACKED) {
-        return Route::Kernel;
     }
     Route::Device
 }
@@ -202,9 +195,6 @@ pub fn send_tail(id: SlotId, fd: RawFd, flags: i32) -> Result<(), Errno> {
 #[inline]
 pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
     let Some(s) = slot(id) else { return };
-    if s.has(flag::UNTRACKED) {
-        return;
-    }
     s.inside_send.fetch_sub(1, Ordering::SeqCst);
     if let Ok(n @ 1..) = usize::try_from(result) {
         tally::sent_tcp(s, n);

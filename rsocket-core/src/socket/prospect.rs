@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::conn::machine::{Phase, SendMode};
-use crate::conn::slot::{SlotId, flag};
+use crate::conn::slot::SlotId;
 
 /// How far a connection whose sends the kernel carries out is from leaving TCP, for a call that has
 /// much to send: the ends meet only between calls.
@@ -20,7 +20,7 @@ pub enum Prospect {
 /// See [`Prospect`].
 #[must_use]
 pub fn prospect(id: SlotId) -> Prospect {
-    match super::slot(id).filter(|s| s.send_mode().is_kernel() && !s.has(flag::UNTRACKED)) {
+    match super::slot(id).filter(|s| s.send_mode().is_kernel()) {
         None => Prospect::None,
         Some(s) => match s.phase() {
             Phase::Refused | Phase::Unconnected => Prospect::None,

@@ -38,5 +38,5 @@ pub fn refused(id: SlotId, fd: RawFd) -> Errno {
 /// Whether TCP is excluded for this connection, which then stays where it is.
 #[must_use]
 pub fn is_refused(id: SlotId) -> bool {
-    slot(id).is_some_and(|s| s.has(flag::STRICT) && !s.has(flag::UNTRACKED))
+    slot(id).is_some_and(|s| s.has(flag::STRICT))
 }
