@@ -85,7 +85,8 @@ pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recog
         Some(own)
             if seen == Some(*proof)
                 && permit::permitted(s).is_ok()
-                && !permit::relative_in_sandbox(id, s) =>
+                && !permit::relative_in_sandbox(id, s)
+                && !s.has(flag::TRAVELS) =>
         {
             Recognised::Here(id, own)
         }

@@ -83,8 +83,8 @@ fn hold_still(s: &Slot) -> bool {
     let still = match s.phase() {
         Phase::Young | Phase::Unconnected => !link::has_window(&s),
         // Where TCP is excluded no stranger could do anything with it, nor where RDMA's manager has
-        // connected it.
-        Phase::Paired => s.has(flag::STRICT | flag::RELAYED),
+        // connected it. It may have met its peer beside TCP since the caller looked.
+        Phase::Paired => s.has(flag::STRICT | flag::RELAYED) && !s.has(flag::BESIDE),
         _ => false,
     };
     if still {

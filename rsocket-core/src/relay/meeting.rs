@@ -50,7 +50,8 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
 #[must_use]
 pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
     let Some(held) = PairingGuard::take(s) else { return false };
-    let next = s.phase().after(PhaseEvent::Met);
+    // While a copy of its descriptor travels it stays on TCP, as before every other step.
+    let next = s.phase().after(PhaseEvent::Met).filter(|_| !s.has(flag::TRAVELS));
     let started =
         next.is_some() && link::start(id, &held, record, window, 0, Beyond::Relay).is_ok();
     if let (Some(next), true) = (next, started) {
