@@ -152,7 +152,8 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     if let Some(held) = PairingGuard::try_take(s) {
         let fd = fd.unwrap_or_else(|| family::descriptor(id));
         let done = match s.phase() {
-            _ if fd < 0 => Ok(()),
+            // In fork mode it may leave TCP another way, which is decided under the same lock.
+            _ if fd < 0 || s.has(flag::UNDECIDED) => Ok(()),
             Phase::Young => begin(id, &held, fd),
             Phase::Offered => greet(id, &held, fd),
             Phase::Greeted => answer(id, &held, fd, None),

@@ -121,6 +121,17 @@ fn strangers() -> u64 {
     stats::snapshot().get(Counter::Strangers)
 }
 
+/// Upstream's fork mode decides first how the connection's bytes travel.
+#[test]
+fn an_undecided_end_takes_no_step() {
+    let _alone = alone();
+    let (client, server) = ends(0);
+    client.slot.set(flag::UNDECIDED);
+    assert_eq!([client.step(), client.step()], [Phase::Young; 2]);
+    client.slot.clear(flag::UNDECIDED);
+    attach(&client, &server);
+}
+
 /// He comes first, with words that might be right or are rubbish; also where there is TCP to stay
 /// on.
 #[test]
