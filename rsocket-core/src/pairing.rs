@@ -436,9 +436,9 @@ pub fn restart(s: &Slot) -> bool {
     let fresh = !link::has_window(&s) && !s.has(flag::WINDOW_DONE);
     if fresh {
         close_pairing_fd(&s);
-        let attempt =
-            flag::CONNECTING | flag::STRICT | flag::PEER_FIN | flag::PEER_GONE | flag::CONNECT_NEWS;
-        s.flags.fetch_and(!attempt, Ordering::AcqRel);
+        s.clear(
+            flag::CONNECTING | flag::STRICT | flag::PEER_FIN | flag::PEER_GONE | flag::CONNECT_NEWS,
+        );
         s.tries.store(0, Ordering::Relaxed);
         s.set_backs.store(0, Ordering::Relaxed);
         retry::now(&s);

@@ -148,7 +148,7 @@ fn back_to_tcp(s: &Slot) -> bool {
         stats::fell_back(Reason::PeerRefused);
         s.reason.store(Reason::PeerRefused as u32, Ordering::Relaxed);
         s.relay.store(0, Ordering::Release);
-        s.flags.fetch_and(!(flag::RELAYED | flag::BESIDE), Ordering::AcqRel);
+        s.clear(flag::RELAYED | flag::BESIDE);
     }
     stays
 }

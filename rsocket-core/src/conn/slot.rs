@@ -60,7 +60,7 @@ pub struct Slot {
     send_mode: AtomicU32,
     phase: AtomicU32,
     /// Bits of [`flag`].
-    pub flags: AtomicU32,
+    flags: AtomicU32,
     /// Changes when the slot is given to another connection.
     pub generation: AtomicU32,
     /// Changes whenever what the kernel must be asked for changes.
@@ -323,9 +323,9 @@ impl Slot {
         self.flags.load(Ordering::Relaxed) & these == set
     }
 
-    /// Sets `bit` of [`flag`].
-    pub fn set(&self, bit: u32) {
-        self.flags.fetch_or(bit, Ordering::AcqRel);
+    /// Sets these bits of [`flag`] in one step.
+    pub fn set(&self, bits: u32) {
+        self.flags.fetch_or(bits, Ordering::AcqRel);
     }
 
     /// A wait for the socket was seen.
@@ -341,9 +341,17 @@ impl Slot {
         self.flags.fetch_or(bit, Ordering::AcqRel) & bit == 0
     }
 
-    /// Clears `bit` of [`flag`]; whether it was set.
-    pub fn clear(&self, bit: u32) -> bool {
-        self.flags.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+    /// Clears these bits of [`flag`] in one step; whether any was set.
+    pub fn clear(&self, bits: u32) -> bool {
+        self.flags.fetch_and(!bits, Ordering::AcqRel) & bits != 0
+    }
+
+    /// Clears `from` of [`flag`] and sets `to` in one step: nobody sees both, or neither.
+    pub fn turn(&self, from: u32, to: u32) {
+        // AcqRel: as a change of one bit. Relaxed: a word that has changed meanwhile is read anew.
+        let _ = self
+            .flags
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |flags| Some(flags & !from | to));
     }
 
     /// Makes the slot a fresh one for a new descriptor. The caller has it to itself.

@@ -297,14 +297,13 @@ fn disconnect(s: &Slot, fd: RawFd) {
     if link::has_window(s) {
         link::release(s);
     }
-    s.flags.fetch_and(
-        !(flag::RELAYED
+    s.clear(
+        flag::RELAYED
             | flag::PENDING
             | flag::UNREACHED
             | flag::WINDOW_DONE
             | flag::PEER_FIN
-            | flag::PEER_GONE),
-        Ordering::AcqRel,
+            | flag::PEER_GONE,
     );
     connection::leave_window(s);
     loopback::untie(fd);
@@ -347,9 +346,9 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
             return Err(undo(e));
         }
     };
-    // Nothing is ready before the connection stands; only then may anybody see that it is relayed.
-    s.set(flag::PENDING | flag::CONNECTING);
-    if let Err(e) = connection::enter_new(id, s, (claim.record, claim.window), flag::CONNECTING) {
+    // In one step: whoever sees that it is relayed sees too that nothing is ready yet.
+    let flags = flag::PENDING | flag::CONNECTING;
+    if let Err(e) = connection::enter_new(id, s, (claim.record, claim.window), flags) {
         port.close();
         ends::close(end);
         disconnect(s, fd);

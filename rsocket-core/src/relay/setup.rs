@@ -385,7 +385,7 @@ impl Connection {
         if let Some(peer) = self.id.peer_address() {
             theirs.set(Some(called(peer)));
         }
-        s.flags.fetch_and(!flag::PENDING, Ordering::AcqRel);
+        s.clear(flag::PENDING);
         stats::add(Counter::AttachedRdma, 1);
         crate::live::enter(id, s, family::descriptor(id));
         crate::log_info!("connected over RDMA");
@@ -524,8 +524,7 @@ impl Connection {
         }
         if let Some((id, s)) = self.program() {
             s.pending_error.store(e.0, Ordering::Release);
-            s.set(flag::UNREACHED);
-            s.flags.fetch_and(!flag::PENDING, Ordering::AcqRel);
+            s.turn(flag::PENDING, flag::UNREACHED);
             self.news = Some(id);
         }
         Stage::Over

@@ -39,7 +39,7 @@ fn a_slot_that_is_anothers_is_not_looked_at() {
     let s = family::slot(id).unwrap();
     let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     s.generation.fetch_add(1, Ordering::AcqRel);
-    s.set(flag::UNREACHED);
+    s.set(flag::RELAYED | flag::UNREACHED);
     s.pending_error.store(libc::ETIMEDOUT, Ordering::Release);
     assert_eq!(reached(id, s, fd.as_raw_fd(), &mut patience, true), Err(Errno::BADF));
     assert!(s.has(flag::UNREACHED));
@@ -69,8 +69,7 @@ fn the_answer_is_found_before_the_call_is_over() {
             "it is lent to the thread that sleeps"
         );
         s.pending_error.store(libc::EHOSTUNREACH, Ordering::Release);
-        s.set(flag::UNREACHED);
-        s.clear(flag::PENDING);
+        s.turn(flag::PENDING, flag::UNREACHED);
         link::ends(s).unwrap().wake_own();
         connects.join().unwrap()
     });
