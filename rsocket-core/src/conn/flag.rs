@@ -1,84 +1,132 @@
 //! What is true of a connection, one bit each, as all the processes that hold it see it.
 //!
-//! Bits of [`super::slot::Slot::flags`]. They say what has happened or what may not happen any
-//! more; where bytes travel is said by the modes ([`crate::conn::machine`]). Knows nothing of who
-//! asks.
+//! The bits of a slot's flag word, made from one table that says of each how long it stays, and
+//! which others it needs or cannot stand beside. They say what has happened or what may not happen
+//! any more; where bytes travel is said by the modes ([`crate::conn::machine`]). A debug build
+//! judges every change by the table. Knows nothing of who asks. Entry points: the bits themselves;
+//! [`TABLE`], [`objection`].
 #![forbid(unsafe_code)]
 
-/// This end called connect.
-pub const CONNECTING: u32 = 1 << 0;
-/// Policy excludes TCP: no byte of the program's travels on it.
-pub const STRICT: u32 = 1 << 1;
-/// shutdown for reading was called here.
-pub const READ_SHUT: u32 = 1 << 2;
-/// shutdown for writing was called here.
-pub const WRITE_SHUT: u32 = 1 << 3;
-/// An inconsistency was found after the switch: everything answers ECONNRESET.
-pub const BROKEN: u32 = 1 << 4;
-/// The peer is known to have closed for good (orphaned or gone).
-pub const PEER_GONE: u32 = 1 << 5;
-/// The window was given up or was never there.
-pub const WINDOW_DONE: u32 = 1 << 6;
-/// The peer's FIN was seen (by a wait; reading decides for itself).
-pub const PEER_FIN: u32 = 1 << 7;
-/// Nothing is left to be sent by TCP of what the peer had not read of the window.
-pub const TAIL_SENT: u32 = 1 << 8;
-/// The window's last word was read: the stream is over, whether or not the FIN is here yet.
-pub const ENDED: u32 = 1 << 9;
-/// The cut is known, and TCP still has bytes before it: a reader that waits need not look at the
-/// window.
-pub const TCP_AHEAD: u32 = 1 << 10;
-/// An rsocket from the start: strict, and bytes that come by TCP are a stranger's.
-pub const RSOCKET: u32 = 1 << 12;
-/// A connection attempt runs or has ended, and the program has not asked yet how it went: until
-/// then a socket whose TCP connection stands is writable. Where TCP is excluded, until it attaches,
-/// if that is sooner.
-pub const CONNECT_NEWS: u32 = 1 << 13;
-/// Beyond the window is a relay, not a peer process: [`crate::relay`].
-pub const RELAYED: u32 = 1 << 14;
-/// The relay is still connecting: nothing is ready.
-pub const PENDING: u32 = 1 << 15;
-/// The relay could not connect; [`crate::conn::slot::Slot::pending_error`] says why.
-pub const UNREACHED: u32 = 1 << 16;
-/// Listens by way of a relay.
-pub const RELAY_LISTENS: u32 = 1 << 17;
-/// The relay stands beside a TCP connection to the same peer.
-pub const BESIDE: u32 = 1 << 18;
-/// The relay's connection broke: what arrived can be read, then nothing.
-pub const LOST: u32 = 1 << 19;
-/// Beside a relay TCP has brought FIN and all before it, and the relay has still to say whether
-/// that is the end.
-pub const FIN_FIRST: u32 = 1 << 20;
-/// A datagram socket: of the rest only the shut bits and the peer's name mean anything
-/// ([`crate::datagram`]).
-pub const DATAGRAM: u32 = 1 << 30;
+/// How long a flag stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// The slot has it from its first moment on, or never.
+    Born,
+    /// Something sets it, and it stays to the end.
+    Once,
+    /// It is set and cleared, as often as that may be.
+    ComesAndGoes,
+}
 
-/// Memory of this side's is mapped, or was: what the peer puts into the ring must be placed before
-/// what it sends after it is received.
-pub const MAPPED: u32 = 1 << 24;
-/// A direct write found no room: the connection is writable only when there is some again.
-pub const PLACES_FULL: u32 = 1 << 25;
-/// A holder has entered a sandbox, and makes the kernel's calls only.
-pub const SANDBOXED_HOLDER: u32 = 1 << 26;
-/// The last holder has closed: set once, by the one that ends the connection for all of them.
-pub const OVER: u32 = 1 << 27;
-/// Fork mode: it is not known yet whether the connection stays on TCP ([`crate::fork_safe`]).
-pub const UNDECIDED: u32 = 1 << 21;
-/// A listener to which peers may come by RDMA beside TCP.
-pub const HEARD_BESIDE: u32 = 1 << 22;
+/// One flag, and what the table says of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// As the code calls it.
+    pub name: &'static str,
+    /// Its bit.
+    pub bit: u32,
+    /// How long it stays.
+    pub life: Life,
+    /// What it says.
+    pub meaning: &'static str,
+    /// Those that stand whenever it does.
+    pub implies: u32,
+    /// Those that never stand beside it. Written at one of the two.
+    pub excludes: u32,
+}
 
-/// The kernel notes when bytes arrive, for those who ask ([`crate::socket::stamps`]).
-pub const STAMPED: u32 = 1 << 23;
+macro_rules! flags {
+    ($($(#[doc = $meaning:literal])+ $name:ident = $place:literal, $life:ident
+        $(, implies $($implied:ident)|+)? $(, excludes $($excluded:ident)|+)?;)+) => {
+        $($(#[doc = $meaning])+ pub const $name: u32 = 1 << $place;)+
+        /// Every flag, in the order of the bits.
+        pub const TABLE: &[Row] = &[$(Row {
+            name: stringify!($name),
+            bit: $name,
+            life: Life::$life,
+            meaning: concat!($($meaning),+),
+            implies: 0 $($(| $implied)+)?,
+            excludes: 0 $($(| $excluded)+)?,
+        }),+];
+        const ALL: u32 = 0 $(| $name)+;
+    };
+}
 
-/// Copies of its descriptor are on their way in messages, or a stranger has one: it must not leave
-/// TCP.
-pub const TRAVELS: u32 = 1 << 28;
-/// There is memory for the large bank of the direction that we send in, or it is not asked about.
-pub const LARGE_OPEN: u32 = 1 << 29;
+flags! {
+    /// This end called connect.
+    CONNECTING = 0, ComesAndGoes;
+    /// Policy excludes TCP: no byte of the program's travels on it.
+    STRICT = 1, ComesAndGoes;
+    /// shutdown for reading was called here.
+    READ_SHUT = 2, Once;
+    /// shutdown for writing was called here.
+    WRITE_SHUT = 3, Once;
+    /// An inconsistency was found after the switch: everything answers ECONNRESET.
+    BROKEN = 4, Once;
+    /// The peer is known to have closed for good (orphaned or gone).
+    PEER_GONE = 5, ComesAndGoes;
+    /// The window was given up or was never there.
+    WINDOW_DONE = 6, ComesAndGoes;
+    /// The peer's FIN was seen (by a wait; reading decides for itself).
+    PEER_FIN = 7, ComesAndGoes;
+    /// Nothing is left to be sent by TCP of what the peer had not read of the window.
+    TAIL_SENT = 8, Once;
+    /// The window's last word was read: the stream is over, whether or not the FIN is here yet.
+    ENDED = 9, Once;
+    /// The cut is known, and TCP still has bytes before it: a reader that waits need not look at
+    /// the window.
+    TCP_AHEAD = 10, Once;
+    /// An rsocket from the start: strict, and bytes that come by TCP are a stranger's.
+    RSOCKET = 12, Born;
+    /// The program has not asked yet how its connect went: until it does, or the end attaches, a
+    /// socket that TCP has connected is writable.
+    CONNECT_NEWS = 13, ComesAndGoes;
+    /// Beyond the window is a relay, not a peer process: [`crate::relay`].
+    RELAYED = 14, ComesAndGoes;
+    /// The relay is still connecting: nothing is ready.
+    PENDING = 15, ComesAndGoes, implies RELAYED, excludes UNREACHED | BESIDE;
+    /// The relay could not connect; [`crate::conn::slot::Slot::pending_error`] says why.
+    UNREACHED = 16, ComesAndGoes, implies RELAYED, excludes BESIDE;
+    /// Listens by way of a relay.
+    RELAY_LISTENS = 17, Once, excludes RELAYED;
+    /// The relay stands beside a TCP connection to the same peer.
+    BESIDE = 18, ComesAndGoes, implies RELAYED;
+    /// The relay's connection broke: what arrived can be read, then nothing.
+    LOST = 19, Once, implies BESIDE;
+    /// Beside a relay TCP has brought FIN and all before it, and the relay has still to say whether
+    /// that is the end.
+    FIN_FIRST = 20, Once;
+    /// Fork mode: it is not known yet whether the connection stays on TCP ([`crate::fork_safe`]).
+    UNDECIDED = 21, ComesAndGoes, excludes RSOCKET | STRICT | BESIDE;
+    /// A listener to which peers may come by RDMA beside TCP.
+    HEARD_BESIDE = 22, Once;
+    /// The kernel notes when bytes arrive, for those who ask ([`crate::socket::stamps`]).
+    STAMPED = 23, ComesAndGoes;
+    /// Memory of this side's is mapped, or was: what the ring has is placed before what the peer
+    /// sent behind it is received.
+    MAPPED = 24, Once;
+    /// A direct write found no room: the connection is writable only when there is some again.
+    PLACES_FULL = 25, ComesAndGoes;
+    /// A holder has entered a sandbox, and makes the kernel's calls only.
+    SANDBOXED_HOLDER = 26, ComesAndGoes;
+    // Taken back where the slot was another connection's by then (family::left_by_the_dead).
+    /// The last holder has closed: whoever sets this ends the connection for all of them.
+    OVER = 27, ComesAndGoes;
+    /// Copies of its descriptor are on their way in messages, or a stranger has one: it must not
+    /// leave TCP.
+    TRAVELS = 28, ComesAndGoes, excludes RSOCKET | BESIDE;
+    /// There is memory for the large bank of the direction that we send in, or it is not asked
+    /// about.
+    LARGE_OPEN = 29, Once;
+    /// A datagram socket ([`crate::datagram`]).
+    DATAGRAM = 30, Born, implies RSOCKET | STRICT, excludes STREAMS;
+    // A process that waits by system calls of its own would sleep for ever.
+    /// A call of the library's has waited for it, or may: what becomes ready on a device is heard.
+    WAITED = 31, Once;
+}
 
-/// A call of the library's has waited for it, or may: what becomes ready on a device is heard. A
-/// process that waits by system calls of its own would sleep for ever.
-pub const WAITED: u32 = 1 << 31;
+/// What only a stream can have.
+const STREAMS: u32 = ALL & !(DATAGRAM | RSOCKET | STRICT | READ_SHUT | WRITE_SHUT | WAITED | OVER);
 
 /// None of these is set in the middle of a life on shared memory.
 pub const UNCOMMON: u32 = BROKEN
@@ -97,37 +145,52 @@ pub const UNCOMMON: u32 = BROKEN
     | DATAGRAM
     | OVER;
 
+impl Row {
+    /// Whether the flag, if it is one of `flags`, has what it needs and nothing that it excludes.
+    #[must_use]
+    pub const fn stands_among(&self, flags: u32) -> bool {
+        flags & self.bit == 0 || flags & self.implies == self.implies && flags & self.excludes == 0
+    }
+
+    /// Whether the flag has nothing against this change, of itself or of others.
+    const fn allows(&self, old: u32, new: u32) -> bool {
+        let (came, went) = (new & !old, old & !new);
+        if went & self.bit != 0 {
+            return matches!(self.life, Life::ComesAndGoes);
+        }
+        if came & self.bit != 0 {
+            return !matches!(self.life, Life::Born) && self.stands_among(new);
+        }
+        // It stands already: only what the change brings or takes is judged.
+        new & self.bit == 0 || self.excludes & came == 0 && self.implies & went == 0
+    }
+}
+
+/// The flag that may not change so, or that forbids it; `None` for a legal change. `old` is what
+/// stood at that moment: what other threads set meanwhile they answer for themselves.
+#[must_use]
+pub fn objection(old: u32, new: u32) -> Option<&'static Row> {
+    TABLE.iter().find(|row| !row.allows(old, new))
+}
+
+/// In debug builds: a change that the table does not have is a mistake of ours.
+#[inline(always)]
+pub(super) fn judge(old: u32, new: u32) {
+    debug_assert!(
+        objection(old, new).is_none(),
+        "flags {old:#x} may not become {new:#x}: {:?}",
+        objection(old, new)
+    );
+}
+
+/// In debug builds: the same of the flags with which a slot begins.
+#[inline(always)]
+pub(super) fn judge_birth(flags: u32) {
+    debug_assert!(
+        TABLE.iter().all(|row| row.stands_among(flags)),
+        "no slot begins with flags {flags:#x}"
+    );
+}
+
 #[cfg(test)]
-pub(super) const ALL: &[u32] = &[
-    MAPPED,
-    PLACES_FULL,
-    LARGE_OPEN,
-    CONNECTING,
-    STRICT,
-    READ_SHUT,
-    WRITE_SHUT,
-    BROKEN,
-    PEER_GONE,
-    WINDOW_DONE,
-    PEER_FIN,
-    TAIL_SENT,
-    ENDED,
-    TCP_AHEAD,
-    RSOCKET,
-    CONNECT_NEWS,
-    RELAYED,
-    PENDING,
-    UNREACHED,
-    RELAY_LISTENS,
-    BESIDE,
-    LOST,
-    FIN_FIRST,
-    DATAGRAM,
-    SANDBOXED_HOLDER,
-    OVER,
-    TRAVELS,
-    UNDECIDED,
-    HEARD_BESIDE,
-    STAMPED,
-    WAITED,
-];
+mod tests;

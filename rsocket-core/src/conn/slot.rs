@@ -325,7 +325,8 @@ impl Slot {
 
     /// Sets these bits of [`flag`] in one step.
     pub fn set(&self, bits: u32) {
-        self.flags.fetch_or(bits, Ordering::AcqRel);
+        let old = self.flags.fetch_or(bits, Ordering::AcqRel);
+        flag::judge(old, old | bits);
     }
 
     /// A wait for the socket was seen.
@@ -338,20 +339,28 @@ impl Slot {
 
     /// Sets `bit` of [`flag`]; whether it was not set before.
     pub fn set_first(&self, bit: u32) -> bool {
-        self.flags.fetch_or(bit, Ordering::AcqRel) & bit == 0
+        let old = self.flags.fetch_or(bit, Ordering::AcqRel);
+        flag::judge(old, old | bit);
+        old & bit == 0
     }
 
     /// Clears these bits of [`flag`] in one step; whether any was set.
     pub fn clear(&self, bits: u32) -> bool {
-        self.flags.fetch_and(!bits, Ordering::AcqRel) & bits != 0
+        let old = self.flags.fetch_and(!bits, Ordering::AcqRel);
+        flag::judge(old, old & !bits);
+        old & bits != 0
     }
 
     /// Clears `from` of [`flag`] and sets `to` in one step: nobody sees both, or neither.
     pub fn turn(&self, from: u32, to: u32) {
         // AcqRel: as a change of one bit. Relaxed: a word that has changed meanwhile is read anew.
-        let _ = self
+        let turned = |flags: u32| flags & !from | to;
+        let done = self
             .flags
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |flags| Some(flags & !from | to));
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |flags| Some(turned(flags)));
+        if let Ok(old) = done {
+            flag::judge(old, turned(old));
+        }
     }
 
     /// Makes the slot a fresh one for a new descriptor. The caller has it to itself.
@@ -362,6 +371,7 @@ impl Slot {
         self.set_receive_mode(ReceiveMode::Kernel);
         self.set_send_mode(SendMode::Kernel);
         self.set_phase(Phase::Unconnected);
+        flag::judge_birth(flags);
         self.flags.store(flags, Ordering::Relaxed);
         for word in [
             &self.inside_receive,
@@ -438,19 +448,5 @@ pub(crate) fn show_changes(changed: fn(&Slot)) {
 fn changed(s: &Slot) {
     if let Some(f) = CHANGED.get() {
         f(s);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_flag_has_a_bit_of_its_own() {
-        assert_eq!(
-            flag::ALL.iter().fold(0, |all, bit| all | bit).count_ones() as usize,
-            flag::ALL.len()
-        );
-        assert!(flag::ALL.iter().all(|bit| bit.is_power_of_two()));
     }
 }

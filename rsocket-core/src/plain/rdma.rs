@@ -347,8 +347,8 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
         }
     };
     // In one step: whoever sees that it is relayed sees too that nothing is ready yet.
-    let flags = flag::PENDING | flag::CONNECTING;
-    if let Err(e) = connection::enter_new(id, s, (claim.record, claim.window), flags) {
+    let place = (claim.record, claim.window);
+    if let Err(e) = connection::enter_new(id, s, place, flag::PENDING | flag::CONNECTING) {
         port.close();
         ends::close(end);
         disconnect(s, fd);

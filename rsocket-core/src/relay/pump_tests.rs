@@ -61,7 +61,12 @@ impl End {
 }
 
 pub(crate) fn program() -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
-    let (fd, tie, id) = tied();
+    program_born(0)
+}
+
+/// As [`program`], of a slot that begins with these flags.
+pub(crate) fn program_born(flags: u32) -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
+    let (fd, tie, id) = tied_born(flags);
     let (claim, port) = connection::window().unwrap();
     connection::enter_new(id, family::slot(id).unwrap(), (claim.record, claim.window), 0).unwrap();
     (fd, tie, id, port)
@@ -69,11 +74,15 @@ pub(crate) fn program() -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
 
 /// A program's socket that has no window yet, and our end of it.
 pub(crate) fn tied() -> (OwnedFd, OwnedFd, SlotId) {
+    tied_born(0)
+}
+
+fn tied_born(flags: u32) -> (OwnedFd, OwnedFd, SlotId) {
     use rustix::net::{AddressFamily, SocketType, socket};
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::io::ioctl_fionbio(&fd, true).unwrap();
     let tie = loopback::tie(fd.as_raw_fd()).unwrap();
-    let id = family::take(0, fd.as_raw_fd()).unwrap();
+    let id = family::take(flags, fd.as_raw_fd()).unwrap();
     (fd, tie, id)
 }
 

@@ -16,7 +16,7 @@ use crate::conn::{family, pending};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::plain;
-use crate::relay::pump_tests::program;
+use crate::relay::pump_tests::{program, program_born};
 use crate::sys::vectors::Cursor;
 use crate::waiting::patience::Patience;
 
@@ -102,9 +102,8 @@ fn a_reset_is_said_before_a_broken_pipe() {
         (0, true, [reset, Ok(1)]),
         (0, false, [Ok(1), Ok(1)]),
     ] {
-        let (fd, _tie, id, port) = program();
+        let (fd, _tie, id, port) = program_born(kind);
         let s = family::slot(id).unwrap();
-        s.set(kind);
         let mut byte = 0_u8;
         let list = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
         let send = || send::send(id, s, fd.as_raw_fd(), &list, libc::MSG_DONTWAIT);
