@@ -2,11 +2,13 @@
 //! nothing here has heard of hooks.
 //!
 //! Below it stand [`wire`] (bytes and types) and [`proto`] (the protocol as a machine without I/O),
-//! a crate of their own. From the bottom up: [`device`] (memory that a peer can write, and how it
-//! is told), [`attach`] (how a TCP connection comes to have a device beside it, and goes back),
-//! [`relay`] (what is beyond a window when it is not a peer process), [`socket`] (what a socket
-//! is), [`readiness`] (poll, select and epoll over sockets of both kinds), [`plain`] (how sockets
-//! meet that are rsockets from the start), [`datagram`] (sockets for datagrams).
+//! a crate of their own, and rsocket-host: [`sys`] (system calls), [`host`] (what the kernel says),
+//! the calling thread, [`environment`] (the variables), [`log`]. From the bottom up: [`device`]
+//! (memory that a peer can write, and how it is told), [`attach`] (how a TCP connection comes to
+//! have a device beside it, and goes back), [`relay`] (what is beyond a window when it is not a
+//! peer process), [`socket`] (what a socket is), [`readiness`] (poll, select and epoll over sockets
+//! of both kinds), [`plain`] (how sockets meet that are rsockets from the start), [`datagram`]
+//! (sockets for datagrams).
 //!
 //! Between [`relay`] and [`socket`] stand [`pairing`] (the steps by which two ends meet),
 //! [`handover`] (back to TCP), [`waiting`] (spinning, sleeping, deadlines) and [`placement`]; above
@@ -15,8 +17,8 @@
 //! [`fork_safe`] is upstream's fork mode, in which a TCP connection becomes one over RDMA before
 //! its first byte.
 //!
-//! Beside them: [`config`], [`environment`] (the variables), [`libdir`] (`$LIB`), [`stats`],
-//! [`live`] (what `rsstat` shows), [`tap`] (packets for Wireshark), [`log`].
+//! Beside them: [`config`], [`libdir`] (`$LIB`), [`stats`], [`live`] (what `rsstat` shows), [`tap`]
+//! (packets for Wireshark).
 //!
 //! Shared by the libraries that export C functions, and used by nothing else in here:
 //! [`descriptors`] (what each number stands for), [`edge`] (return values and `errno`), [`process`]
@@ -28,7 +30,6 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-pub mod address;
 pub mod attach;
 pub mod config;
 pub mod conn;
@@ -36,22 +37,17 @@ pub mod datagram;
 pub mod descriptors;
 pub mod device;
 pub mod edge;
-pub mod environment;
-pub mod errno;
 pub mod fork_safe;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod handover;
 pub mod headroom;
-pub mod host;
 pub mod iomap;
 pub mod libdir;
 pub mod live;
-pub mod log;
 pub mod pairing;
 pub mod placement;
 pub mod plain;
-pub mod probe;
 pub mod process;
 pub mod readiness;
 pub mod reason;
@@ -61,9 +57,10 @@ pub mod socket;
 pub mod stats;
 pub mod succession;
 pub mod sync;
-pub mod sys;
 pub mod tap;
 pub mod waiting;
 
+pub use rsocket_host::{address, environment, errno, facts as host, log, probe, sys};
+pub use rsocket_host::{log_at, log_debug, log_info, log_warn};
 pub use rsocket_wire as wire;
 pub use rsocket_wire::proto;

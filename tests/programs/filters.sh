@@ -136,7 +136,7 @@ EARLY=" getpid gettid munlock "
 OTHER=" pidfd_open fchmodat "
 tested=0
 # shellcheck disable=SC2013
-for call in ${CALLS:-$(grep -o 'SYS_[a-z0-9_]*' "$ROOT/rsocket-core/src/host/trial/calls.rs" | sed 's/SYS_//' | sort -u)}; do
+for call in ${CALLS:-$(grep -o 'SYS_[a-z0-9_]*' "$ROOT/rsocket-host/src/facts/trial/calls.rs" | sed 's/SYS_//' | sort -u)}; do
   [[ $EARLY$OTHER == *" $call "* ]] && continue
   for action in ${ACTIONS:-kill 1}; do
     FILTER=("$T/filtered" "$action" "$call" --)

@@ -1,7 +1,7 @@
 //! How much of a program's stack a hook may take. A thread may have been given 16 KiB
 //! (`PTHREAD_STACK_MIN`), of which libc has taken its part before the program begins: no function
 //! that a hook reaches has a frame above 1 KiB, and no chain of calls among them is long. What
-//! needs more runs on a stack of the library's own (`rsocket-core/src/sync/stack.rs`), which is
+//! needs more runs on a stack of the library's own (`rsocket-host/src/stack.rs`), which is
 //! called by a pointer that this test does not follow.
 //!
 //! It reads the machine code of the library as it is released: every call, jump and address of a
@@ -17,13 +17,13 @@ const MOST: usize = 1024 + 8;
 /// Parts of names of functions that are reached in no thread of a program's, or stand where the
 /// kernel would take as much.
 const EXCUSED: [(&str, &str); 7] = [
-    ("sync::stack::run", "begins on a stack of the library's own"),
+    ("host::stack::run", "begins on a stack of the library's own"),
     ("relay::serving::", "the service thread, which has a stack of its own making"),
     ("std::", "threads of the library's own, and what follows a panic"),
     ("core::panicking", "what follows a panic"),
     ("gimli", "what follows a panic"),
     ("datagram::", "datagram rsockets, which only librsocket makes"),
-    ("sync::signals::run", "calls a handler in the kernel's stead, whose frame for it is as large"),
+    ("host::signals::run", "calls a handler in the kernel's stead, whose frame for it is as large"),
 ];
 
 struct Function {

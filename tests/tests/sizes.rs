@@ -15,9 +15,10 @@ const PARAMETERS: usize = 5;
 /// Lines of a file, its unit tests included.
 const FILE: usize = 600;
 
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 8] = [
     "rsocket-wire",
     "rsocket-stats",
+    "rsocket-host",
     "rsocket-core",
     "rsocket-capi",
     "rspreload",

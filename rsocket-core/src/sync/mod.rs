@@ -10,11 +10,8 @@
 pub mod atom;
 pub mod backoff;
 pub mod guarded;
-pub mod living;
 pub mod lock;
-pub mod on_word;
-mod own;
-pub mod signals;
 pub mod spin;
-pub mod stack;
-pub mod thread;
+
+pub use rsocket_host::sys::on_word;
+pub use rsocket_host::{living, signals, stack, thread};

@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use super::events::Events;
 use crate::errno::Errno;
-use crate::host::events::Events;
 use crate::sys::{self, sandbox};
 
 fn result(n: libc::c_long) -> Result<usize, Errno> {
@@ -275,7 +275,7 @@ fn get<T>(fd: RawFd, level: i32, option: i32, value: &mut T) -> Option<()> {
 
 /// What the kernel says about one descriptor now.
 #[allow(clippy::unnecessary_cast, reason = "rustix over libc, as under Miri, has signed flags")]
-pub(crate) fn poll_now(fd: RawFd, ask: Events) -> Events {
+pub fn poll_now(fd: RawFd, ask: Events) -> Events {
     let fd = sys::borrow(fd);
     let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut one = [PollFd::new(&fd, PollFlags::from_bits_retain(ask.bits() as _))];

@@ -73,7 +73,7 @@ unsafe fn syscall(nr: usize, a: [usize; 5]) -> isize {
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("the kernel's calling convention on this architecture is missing in host/raw.rs");
+compile_error!("the kernel's calling convention on this architecture is missing in facts/raw.rs");
 
 /// Turns the kernel's answer into a count or an error number.
 fn check(result: isize) -> Result<usize, Errno> {
@@ -85,13 +85,13 @@ fn check(result: isize) -> Result<usize, Errno> {
 /// # Safety
 /// The implementor promises that all bit patterns are valid and that there is no padding that
 /// matters.
-pub(crate) unsafe trait Plain: Copy {}
+pub unsafe trait Plain: Copy {}
 // SAFETY: an integer.
 unsafe impl Plain for i32 {}
 
 /// Reads a socket option. Bytes that the kernel does not fill stay 0 (an older kernel has a shorter
 /// answer); the length that it did fill comes back beside the value.
-pub(crate) fn getsockopt<T: Plain>(fd: RawFd, level: i32, name: i32) -> Result<(T, usize), Errno> {
+pub fn getsockopt<T: Plain>(fd: RawFd, level: i32, name: i32) -> Result<(T, usize), Errno> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut len = size_of::<T>() as libc::socklen_t;
     let args = [
@@ -109,7 +109,7 @@ pub(crate) fn getsockopt<T: Plain>(fd: RawFd, level: i32, name: i32) -> Result<(
 }
 
 /// Sets a socket option whose value is one `int`.
-pub(crate) fn setsockopt_int(fd: RawFd, level: i32, option: i32, value: i32) -> Result<(), Errno> {
+pub fn setsockopt_int(fd: RawFd, level: i32, option: i32, value: i32) -> Result<(), Errno> {
     let args = [
         fd as usize,
         level as usize,
@@ -122,7 +122,7 @@ pub(crate) fn setsockopt_int(fd: RawFd, level: i32, option: i32, value: i32) -> 
 }
 
 /// An ioctl that answers with one `int`, such as `SIOCINQ`.
-pub(crate) fn ioctl_int(fd: RawFd, request: u32) -> Result<i32, Errno> {
+pub fn ioctl_int(fd: RawFd, request: u32) -> Result<i32, Errno> {
     let mut value = 0i32;
     let args = [fd as usize, request as usize, (&raw mut value) as usize, 0, 0];
     // SAFETY: the callers, all in this module's parent, name requests that write one int.
@@ -131,7 +131,7 @@ pub(crate) fn ioctl_int(fd: RawFd, request: u32) -> Result<i32, Errno> {
 }
 
 /// Sixty-four bits from the kernel's random number generator, without waiting for it.
-pub(crate) fn random() -> Result<u64, Errno> {
+pub fn random() -> Result<u64, Errno> {
     let mut bytes = [0u8; 8];
     // GRND_NONBLOCK: very early in a machine's life the pool is not ready; then there is no
     // attaching yet.
@@ -148,7 +148,7 @@ pub(crate) fn random() -> Result<u64, Errno> {
 ///
 /// # Errors
 /// As recvmsg(2); `EAGAIN` also where the queue is empty.
-pub(crate) fn peek_with_note(fd: RawFd, level: i32, kind: i32) -> Result<Option<i32>, Errno> {
+pub fn peek_with_note(fd: RawFd, level: i32, kind: i32) -> Result<Option<i32>, Errno> {
     // A header, an int, and padding.
     #[repr(C)]
     struct Note {

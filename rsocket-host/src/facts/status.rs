@@ -11,7 +11,7 @@ use core::fmt::Write;
 
 use rustix::io::Errno;
 
-use crate::sync::stack;
+use crate::stack;
 use crate::sys::small_file::{field, try_read_file};
 use crate::sys::text::Text;
 

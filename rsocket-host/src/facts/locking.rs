@@ -11,7 +11,7 @@ use core::ffi::c_int;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
 
-use crate::sync::stack;
+use crate::stack;
 use crate::sys;
 
 /// What is not to be filled: calls its argument with the address and length of each range.

@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::errno::Errno;
-use crate::sync::stack;
+use crate::stack;
 use crate::sys::text::Text;
 use crate::sys::{self, sandbox};
 
@@ -123,7 +123,7 @@ pub fn close() {
 }
 
 /// Opens a file for appending; `%p` in its name stands for the process id, `%%` for `%`.
-pub(crate) fn open_append(pattern: &[u8]) -> Result<OwnedFd, Errno> {
+pub fn open_append(pattern: &[u8]) -> Result<OwnedFd, Errno> {
     stack::on_own(|| open_named(pattern))
 }
 

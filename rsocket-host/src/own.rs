@@ -76,7 +76,7 @@ mod found {
 
     /// Lets `f` use the calling thread's.
     #[inline(always)]
-    pub(in crate::sync) fn with<R>(f: impl FnOnce(&Own) -> R) -> R {
+    pub(crate) fn with<R>(f: impl FnOnce(&Own) -> R) -> R {
         let own: *const Own;
         // SAFETY: the first word at the thread pointer is its own address (the x86-64 supplement of
         // the ABI), and the linker has put the variable's distance from it into the table that is
@@ -119,7 +119,7 @@ mod found {
     /// Lets `f` use the calling thread's. Never panics: a variable without a destructor lives as
     /// long as its thread.
     #[inline]
-    pub(in crate::sync) fn with<R>(f: impl FnOnce(&Own) -> R) -> R {
+    pub(crate) fn with<R>(f: impl FnOnce(&Own) -> R) -> R {
         OWN.with(f)
     }
 }

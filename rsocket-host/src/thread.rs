@@ -89,14 +89,16 @@ pub fn held() -> u32 {
 // and the word before the count. The compiler is the only thing that could reorder the two on one
 // thread.
 
+/// This thread is about to take a lock, which counts among [`held`].
 #[inline(always)]
-pub(super) fn held_add() {
+pub fn held_add() {
     own::with(|t| t.held.set(t.held.get().wrapping_add(1)));
     compiler_fence(SeqCst);
 }
 
+/// It has given that back, or has not got it.
 #[inline(always)]
-pub(super) fn held_sub() {
+pub fn held_sub() {
     compiler_fence(SeqCst);
     own::with(|t| {
         t.held.set(t.held.get().saturating_sub(1));
@@ -107,14 +109,14 @@ pub(super) fn held_sub() {
 /// This thread is about to take a lock that is not an `OwnedLock`. Called before the word can
 /// change.
 #[inline]
-pub(crate) fn enter() {
+pub fn enter() {
     own::with(|t| t.entered.set(t.entered.get().wrapping_add(1)));
     compiler_fence(SeqCst);
 }
 
 /// It has given that back, or has not got it.
 #[inline]
-pub(crate) fn leave() {
+pub fn leave() {
     compiler_fence(SeqCst);
     own::with(|t| {
         t.entered.set(t.entered.get().saturating_sub(1));
@@ -124,7 +126,7 @@ pub(crate) fn leave() {
 
 /// Whether this thread is between [`enter`] and [`leave`].
 #[inline]
-pub(crate) fn entered() -> bool {
+pub fn entered() -> bool {
     own::with(|t| t.entered.get()) != 0
 }
 

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::CWD;
 
-use crate::sync::stack;
+use crate::stack;
 use crate::sys::sandbox::entered;
 use crate::sys::small_file::{field, number, open, read_file};
 use crate::sys::{self, discard};

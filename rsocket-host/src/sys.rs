@@ -14,10 +14,11 @@
 mod above;
 pub mod background;
 pub mod errand;
+pub mod on_word;
 pub mod sandbox;
 pub mod settle;
-pub(crate) mod small_file;
-pub(crate) mod text;
+pub mod small_file;
+pub mod text;
 pub mod unlocked;
 pub mod vectors;
 
@@ -94,7 +95,7 @@ pub fn used_up() {
 /// The number from which on the program nears its limit, while one of ours has been put below it.
 static CROWDED_FROM: AtomicI32 = AtomicI32::new(i32::MAX);
 
-/// See [`crate::headroom::is_crowded`]. Relaxed: a number that orders nothing.
+/// See `headroom::is_crowded` of rsocket-core. Relaxed: a number that orders nothing.
 #[inline]
 #[must_use]
 pub fn crowded_from() -> RawFd {

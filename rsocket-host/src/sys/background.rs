@@ -7,7 +7,7 @@ use crate::sys;
 pub(crate) const STACK: usize = 128 * 1024;
 
 /// Starts a thread with all signals blocked: they are the program's.
-pub(crate) fn start(name: &str, run: fn()) -> bool {
+pub fn start(name: &str, run: fn()) -> bool {
     // SAFETY: both sets are locals, for which zeroes are a value; the old mask is put back below.
     let before = unsafe {
         let (mut all, mut before) = (core::mem::zeroed::<libc::sigset_t>(), core::mem::zeroed());

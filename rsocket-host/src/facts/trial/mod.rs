@@ -136,7 +136,7 @@ pub(super) fn has_passed(seccomp: Seccomp, more: bool) -> bool {
 }
 
 /// As [`has_passed`], without finding out.
-pub(crate) fn is_known_to_pass() -> bool {
+pub fn is_known_to_pass() -> bool {
     VERDICT.load(Ordering::Relaxed) & KIND == PASSED
 }
 
@@ -189,7 +189,7 @@ pub fn directory_kills() -> bool {
 
 /// Whether it is known that a report at the end of the process could be deadly.
 #[must_use]
-pub(crate) fn forbids_reports() -> bool {
+pub fn forbids_reports() -> bool {
     let verdict = VERDICT.load(Ordering::Relaxed);
     let name = CALLS.get(verdict as u32 as usize).map_or("", |call| call.name);
     verdict & KIND == FORBIDDEN && matches!(name, "openat" | "write" | "close")

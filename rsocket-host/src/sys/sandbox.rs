@@ -1,7 +1,7 @@
 //! Whether a hook saw this process enter a sandbox, or prepare for it (`life-of-a-connection §3`).
 //!
 //! Two facts, which every room asks before a system call of its own; who finds out more is
-//! [`crate::host::filter`]. Makes no system call. Entry points: [`inside`], [`entered`],
+//! [`crate::facts::filter`]. Makes no system call. Entry points: [`inside`], [`entered`],
 //! [`entering_sandbox`], [`inside_from_now_on`].
 #![forbid(unsafe_code)]
 

@@ -5,19 +5,22 @@
 use core::fmt::{self, Write};
 
 /// Text of limited length, on the stack. What does not fit is left out.
-pub(crate) struct Text<const N: usize> {
+pub struct Text<const N: usize> {
     bytes: [u8; N],
     len: usize,
     /// Something did not fit.
-    pub(crate) cut: bool,
+    pub cut: bool,
 }
 
 impl<const N: usize> Text<N> {
-    pub(crate) const fn new() -> Self {
+    /// None yet.
+    #[must_use]
+    pub const fn new() -> Self {
         Self { bytes: [0; N], len: 0, cut: false }
     }
 
-    pub(crate) fn push(&mut self, more: &[u8]) {
+    /// Adds as much as there is room for.
+    pub fn push(&mut self, more: &[u8]) {
         let room = self.bytes.get_mut(self.len..).unwrap_or(&mut []);
         let n = more.len().min(room.len());
         for (to, from) in room.iter_mut().zip(more) {
@@ -27,7 +30,9 @@ impl<const N: usize> Text<N> {
         self.cut |= n < more.len();
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    /// What there is.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or(&[])
     }
 
@@ -35,6 +40,12 @@ impl<const N: usize> Text<N> {
     pub(crate) fn replace_end(&mut self, end: &[u8]) {
         self.len = self.len.saturating_sub(end.len());
         self.push(end);
+    }
+}
+
+impl<const N: usize> Default for Text<N> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

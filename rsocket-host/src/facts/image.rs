@@ -97,7 +97,7 @@ const LIBCS: [&[u8]; 7] =
 
 /// Whether the program moves bytes through libc, as far as its file tells. `None`: it is not what
 /// it should be.
-pub(crate) fn goes_through_libc(file: &OwnedFd) -> Option<bool> {
+pub fn goes_through_libc(file: &OwnedFd) -> Option<bool> {
     let image = Image::of(file)?;
     Some(image.imports_a_mover()? && !image.has_calls_of_its_own()?)
 }
@@ -217,7 +217,7 @@ impl<'a> Image<'a> {
 }
 
 /// Calls `f` with room for a piece of a file. `None`, and no call, where there is no memory.
-pub(crate) fn with_piece(f: impl FnOnce(&mut [u8])) -> Option<()> {
+pub fn with_piece(f: impl FnOnce(&mut [u8])) -> Option<()> {
     let rw = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice.
     let memory =
@@ -231,7 +231,8 @@ pub(crate) fn with_piece(f: impl FnOnce(&mut [u8])) -> Option<()> {
 
 /// Whose instructions are looked at.
 #[derive(Clone, Copy)]
-pub(crate) enum Owner {
+pub enum Owner {
+    /// All that may wait.
     Program,
     /// A library has system calls for a purpose of its own (OpenMP's futexes), and functions that
     /// make any call that the program asks for, or nobody does. So it waits where the number says
@@ -241,7 +242,7 @@ pub(crate) enum Owner {
 
 /// Whether the instructions that stand in the file from there on wait for sockets, as far as they
 /// can be read.
-pub(crate) fn waits(file: &OwnedFd, from: u64, bytes: u64, owner: Owner, piece: &mut [u8]) -> bool {
+pub fn waits(file: &OwnedFd, from: u64, bytes: u64, owner: Owner, piece: &mut [u8]) -> bool {
     let program = matches!(owner, Owner::Program);
     let bytes = bytes.min(if program { ALL } else { TEXT });
     let is_one = |number| is_wait(number) || program && takes_over(number);

@@ -146,8 +146,8 @@ fn join<'a>(buffer: &'a mut [u8; PATH], parts: &[&[u8]]) -> Option<&'a CStr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::thread::tid;
     use crate::sys::pid;
+    use crate::thread::tid;
 
     fn child() -> std::process::Child {
         std::process::Command::new("sleep").arg("100").spawn().unwrap()

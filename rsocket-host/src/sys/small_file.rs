@@ -18,7 +18,7 @@ pub(crate) fn open(dir: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
 }
 
 /// The beginning of a small file, as much as the buffer takes.
-pub(crate) fn read_file<'a>(path: &CStr, buf: &'a mut [u8]) -> Option<&'a [u8]> {
+pub fn read_file<'a>(path: &CStr, buf: &'a mut [u8]) -> Option<&'a [u8]> {
     try_read_file(path, buf).ok()
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn number(text: &[u8]) -> Option<u64> {
 }
 
 /// As many bytes of a file as `into` has, from there on; `None` where it has fewer.
-pub(crate) fn read_exactly(file: impl std::os::fd::AsFd, at: u64, into: &mut [u8]) -> Option<()> {
+pub fn read_exactly(file: impl std::os::fd::AsFd, at: u64, into: &mut [u8]) -> Option<()> {
     let wanted = into.len();
     (rustix::io::pread(file, into, at).ok()? == wanted).then_some(())
 }

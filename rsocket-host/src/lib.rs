@@ -1,0 +1,27 @@
+//! The library's own system calls, what it knows of the calling thread, and what the kernel says
+//! of the process and its host. Nothing here has heard of connections, devices or hooks.
+//!
+//! From the bottom up: [`errno`], [`environment`] (the variables), [`address`] (`sockaddr`),
+//! [`sys`] (system calls, and descriptors of the library's own), [`thread`] (who the caller is, and
+//! the sections in which signals wait) with [`signals`], [`stack`] (a stack of the library's own)
+//! and [`living`] (whether a thread or process still lives), [`log`], [`probe`] (whether memory is
+//! there), [`facts`].
+
+// A panic in here kills somebody else's program.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
+pub mod address;
+pub mod environment;
+pub mod errno;
+pub mod facts;
+pub mod living;
+pub mod log;
+mod own;
+pub mod probe;
+pub mod signals;
+pub mod stack;
+pub mod sys;
+pub mod thread;
