@@ -56,7 +56,6 @@ pub mod rules;
 pub mod socket;
 pub mod stats;
 pub mod succession;
-pub mod sync;
 pub mod tap;
 pub mod waiting;
 
@@ -64,3 +63,10 @@ pub use rsocket_host::{address, environment, errno, facts as host, log, probe, s
 pub use rsocket_host::{log_at, log_debug, log_info, log_warn};
 pub use rsocket_wire as wire;
 pub use rsocket_wire::proto;
+
+/// What lies below every room: the calling thread, and what threads and processes share.
+pub mod sync {
+    pub use rsocket_host::sys::on_word;
+    pub use rsocket_host::{living, signals, stack, thread};
+    pub use rsocket_sync::{atom, backoff, guarded, lock, spin};
+}

@@ -265,7 +265,7 @@ fn every_profile_unwinds() {
 /// call us.
 #[test]
 fn no_thread_local_of_its_own_has_a_destructor() {
-    for package in ["rspreload", "rsocket-capi", "rsocket-core", "rsocket-host"] {
+    for package in ["rspreload", "rsocket-capi", "rsocket-core", "rsocket-host", "rsocket-sync"] {
         for file in sources(&workspace().join(package).join("src")) {
             let text = std::fs::read_to_string(&file).expect("a source is text");
             let mut inside = 0;

@@ -15,10 +15,11 @@ const PARAMETERS: usize = 5;
 /// Lines of a file, its unit tests included.
 const FILE: usize = 600;
 
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "rsocket-wire",
     "rsocket-stats",
     "rsocket-host",
+    "rsocket-sync",
     "rsocket-core",
     "rsocket-capi",
     "rspreload",

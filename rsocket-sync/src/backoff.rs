@@ -27,10 +27,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::thread;
-use crate::sys;
+use rsocket_host::{sys, thread};
 
-/// A millisecond in ticks of [`crate::sys::ticks`], about.
+/// A millisecond in ticks of [`rsocket_host::sys::ticks`], about.
 const MS: u64 = 3_000_000;
 
 /// What is late: longer than a wake-up takes on a machine with work to do (measured: up to 0.2 ms),
@@ -128,7 +127,7 @@ const CPUS: usize = 64;
 
 static ALL: [Backoff; CPUS] = [const { Backoff::new() }; CPUS];
 
-/// What this process knows of the CPU with this [number](super::thread::cpu).
+/// What this process knows of the CPU with this [number](rsocket_host::thread::cpu).
 #[must_use]
 #[inline]
 pub fn of(cpu: u32) -> &'static Backoff {

@@ -19,8 +19,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use rsocket_host::{living, thread};
+
 use super::atom::Word32;
-use super::{living, thread};
 
 /// Somebody may sleep on the word.
 const CONTENDED: u32 = 1 << 31;

@@ -6,9 +6,9 @@
 //! keep; it knows neither what is waited for nor what sleeping is.
 #![forbid(unsafe_code)]
 
+use rsocket_host::{sys, thread};
+
 use super::backoff::{self, Backoff};
-use super::thread;
-use crate::sys;
 
 /// Where the cap ends up after failures.
 pub const LEAST_NS: u32 = 2_000;

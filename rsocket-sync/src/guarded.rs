@@ -7,8 +7,9 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
+use rsocket_host::thread::tid;
+
 use super::lock::{OwnedLock, Taken};
-use super::thread::tid;
 
 /// A state that processes share: two copies and the number of the valid one.
 #[repr(C, align(64))]

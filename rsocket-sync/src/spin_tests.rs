@@ -4,8 +4,8 @@
 use core::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use super::super::backoff::{Backoff, LATE as LATE_TICKS};
 use super::*;
+use crate::backoff::{Backoff, LATE as LATE_TICKS};
 
 /// Ticks in a nanosecond.
 const TICKS: u64 = 3;

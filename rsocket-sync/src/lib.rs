@@ -1,0 +1,19 @@
+//! Atomics, locks and spinning. What lies here knows nothing of sockets, directions or descriptors.
+//!
+//! The algorithms (the lock here, the sleeper's handshake of rsocket-core's `shm::park`) are
+//! written over the traits of [`atom`], so that the model tests run the very same code over a
+//! scheduler's atomics. Entry points: [`lock::OwnedLock`], [`guarded::Guarded`],
+//! [`spin::Adaptive`], [`backoff::of`]. After a fork the child calls
+//! [`rsocket_host::thread::forked`] before it takes any lock.
+#![cfg_attr(not(test), no_std)]
+// A panic in here kills somebody else's program.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
+pub mod atom;
+pub mod backoff;
+pub mod guarded;
+pub mod lock;
+pub mod spin;
