@@ -105,7 +105,7 @@ impl Backoff {
 
     /// So much was lost to others.
     #[cold]
-    pub fn back_off(&self, lost: u64, now: u64) {
+    pub(crate) fn back_off(&self, lost: u64, now: u64) {
         let until = self.until.load(Relaxed);
         if until > now && until - now <= LONGEST {
             // Another thread has seen the same.
@@ -136,7 +136,7 @@ pub fn of(cpu: u32) -> &'static Backoff {
 }
 
 /// Gives the CPU to whoever else wants it, unless that is known to take long.
-pub fn yield_now() {
+pub(crate) fn yield_now() {
     let (here, began) = (of(thread::cpu()), sys::ticks());
     if !here.holds(|| began) {
         thread::yield_now();

@@ -182,7 +182,7 @@ impl<'a, T: Copy> Held<'a, T> {
 
     /// As [`Self::draft`], to the end of the lock's time.
     #[inline(always)]
-    pub fn into_draft(self) -> Draft<'a, T> {
+    fn into_draft(self) -> Draft<'a, T> {
         self.0.apart();
         let i = self.0.current();
         // SAFETY: nobody else touches the copies; the indices are 0 and 1.

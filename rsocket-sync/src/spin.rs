@@ -11,7 +11,7 @@ use rsocket_host::{sys, thread};
 use super::backoff::{self, Backoff};
 
 /// Where the cap ends up after failures.
-pub const LEAST_NS: u32 = 2_000;
+const LEAST_NS: u32 = 2_000;
 
 /// What it is at most before anything is known. Where spinning has paid it is the whole of what is
 /// configured, which should be longer than a wake-up takes: two ends that both sleep do not come

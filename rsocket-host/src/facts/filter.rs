@@ -64,7 +64,7 @@ pub fn may_be_deadly(seccomp: Seccomp) -> bool {
 /// if it may say something else by now, unless a hook has spoken: then reading could already be
 /// deadly. To be called once before the program can have changed its root directory to one without
 /// `/proc`; what was found then counts there.
-pub fn find_out() -> u8 {
+fn find_out() -> u8 {
     // Relaxed: the byte stands for itself, and two first readers store the same.
     let known = STATUS.load(Ordering::Relaxed);
     if entered() || known & KNOWN != 0 && (known & FILTERED != 0 || known & NO_NEW_PRIVS == 0) {

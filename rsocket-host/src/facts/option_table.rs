@@ -227,7 +227,7 @@ const LEVELS: [(i32, &[Row]); 4] = [
 pub const COUNT: usize = SOCKET.len() + TCP.len() + IP.len() + IPV6.len();
 
 /// What every other option is called.
-pub const OTHER: &str = "other";
+const OTHER: &str = "other";
 
 fn rows() -> impl Iterator<Item = (i32, &'static Row)> {
     LEVELS.into_iter().flat_map(|(level, rows)| rows.iter().map(move |row| (level, row)))

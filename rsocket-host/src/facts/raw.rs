@@ -122,7 +122,7 @@ pub fn setsockopt_int(fd: RawFd, level: i32, option: i32, value: i32) -> Result<
 }
 
 /// An ioctl that answers with one `int`, such as `SIOCINQ`.
-pub fn ioctl_int(fd: RawFd, request: u32) -> Result<i32, Errno> {
+pub(super) fn ioctl_int(fd: RawFd, request: u32) -> Result<i32, Errno> {
     let mut value = 0i32;
     let args = [fd as usize, request as usize, (&raw mut value) as usize, 0, 0];
     // SAFETY: the callers, all in this module's parent, name requests that write one int.
@@ -148,7 +148,7 @@ pub fn random() -> Result<u64, Errno> {
 ///
 /// # Errors
 /// As recvmsg(2); `EAGAIN` also where the queue is empty.
-pub fn peek_with_note(fd: RawFd, level: i32, kind: i32) -> Result<Option<i32>, Errno> {
+pub(super) fn peek_with_note(fd: RawFd, level: i32, kind: i32) -> Result<Option<i32>, Errno> {
     // A header, an int, and padding.
     #[repr(C)]
     struct Note {

@@ -111,7 +111,7 @@ impl Tuple {
 }
 
 /// Family, scope and end of one address.
-pub fn end(addr: &SocketAddrAny) -> Option<(u8, u32, End)> {
+fn end(addr: &SocketAddrAny) -> Option<(u8, u32, End)> {
     let four = |ip: [u8; 4], port| {
         let mut addr = [0; 16];
         for (to, from) in addr.iter_mut().zip(ip) {

@@ -136,7 +136,7 @@ pub(super) fn has_passed(seccomp: Seccomp, more: bool) -> bool {
 }
 
 /// As [`has_passed`], without finding out.
-pub fn is_known_to_pass() -> bool {
+pub(super) fn is_known_to_pass() -> bool {
     VERDICT.load(Ordering::Relaxed) & KIND == PASSED
 }
 
