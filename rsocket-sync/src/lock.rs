@@ -19,6 +19,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use rsocket_host::sys::on_word;
 use rsocket_host::{living, thread};
 
 use super::atom::Word32;
@@ -215,8 +216,7 @@ fn free<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O) {
 pub struct Kernel;
 
 /// How long a taker sleeps before it looks whether the holder lives.
-const PATIENCE: rustix::thread::futex::Timespec =
-    rustix::thread::futex::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+const PATIENCE_NS: u32 = 10_000_000;
 
 impl Os<AtomicU32> for Kernel {
     #[inline]
@@ -248,17 +248,13 @@ impl Os<AtomicU32> for Kernel {
             thread::held_sub();
             thread::held_add();
         }
-        // Not PRIVATE: takers in other processes sleep on the same page.
-        let flags = rustix::thread::futex::Flags::empty();
-        let answer = rustix::thread::futex::wait(word, flags, expected, Some(&PATIENCE));
-        // EINTR and EAGAIN mean: look again. Anything unexpected counts as time, so that a dead
-        // holder is still found where futexes are refused.
-        !matches!(answer, Ok(()) | Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN))
+        // A refusal counts as time, so that a dead holder is still found in a sandbox.
+        on_word::sleep_at_lock(word, expected, PATIENCE_NS)
     }
 
     #[cold]
     fn wake(&self, word: &AtomicU32) {
-        let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
+        on_word::wake_one(word);
     }
 
     fn alive(&self, tid: u32) -> bool {

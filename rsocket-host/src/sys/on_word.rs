@@ -2,10 +2,13 @@
 //!
 //! The sleeper has put a value into the word that is not 0 in its low half, and sleeps while it is
 //! there. Who takes it out wakes it. Both are system calls that a sandbox need not allow: the
-//! callers know that. Must not know what the word means. Entry points: [`sleep`], [`wake`].
+//! callers know that. Must not know what the word means. Entry points: [`sleep`], [`wake`]; for
+//! locks [`sleep_at_lock`], [`wake_one`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use rustix::thread::futex;
 
 use crate::errno::Errno;
 use crate::sys;
@@ -73,6 +76,23 @@ pub fn wake<W>(word: &W) {
     // SAFETY: the kernel looks who sleeps at this address, and reads nothing there.
     unsafe { libc::syscall(libc::SYS_futex, low_half(word), libc::FUTEX_WAKE, i32::MAX) };
     sys::set_errno(errno);
+}
+
+/// Sleeps while the word of a lock is `expected`, for so many nanoseconds (below a second) at most.
+/// True when it was the time that ended it, or when the kernel refuses. No cancellation point: the
+/// taker is in the midst of taking a lock.
+#[must_use]
+pub fn sleep_at_lock(word: &AtomicU32, expected: u32, ns: u32) -> bool {
+    let time = futex::Timespec { tv_sec: 0, tv_nsec: ns.into() };
+    // Not PRIVATE: takers in other processes sleep on the same page.
+    let answer = futex::wait(word, futex::Flags::empty(), expected, Some(&time));
+    // EINTR and EAGAIN mean: look again.
+    !matches!(answer, Ok(()) | Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN))
+}
+
+/// Wakes one of those who sleep at the lock. It keeps `errno`.
+pub fn wake_one(word: &AtomicU32) {
+    let _ = futex::wake(word, futex::Flags::empty(), 1);
 }
 
 #[cfg(test)]
