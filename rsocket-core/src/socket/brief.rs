@@ -39,7 +39,7 @@ use crate::waiting::{sleep, spinning};
 const LONGEST: u32 = 4_000_000;
 
 /// What is brief, in nanoseconds. A peer that takes longer does not gain by what is left out.
-const BRIEF: u64 = 500_000;
+const BRIEF: u64 = 4_000_000;
 
 /// Whether the next sleep for data may be on the word alone: all that the kernel would be asked for
 /// is known, this process alone has the connection, over shared memory, and the peer wakes who
