@@ -16,4 +16,5 @@ pub mod atom;
 pub mod backoff;
 pub mod guarded;
 pub mod lock;
+pub mod saturation;
 pub mod spin;

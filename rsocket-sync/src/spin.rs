@@ -9,6 +9,7 @@
 use rsocket_host::{sys, thread};
 
 use super::backoff::{self, Backoff};
+use super::saturation::{self, Saturation};
 
 /// Where the cap ends up after failures.
 const LEAST_NS: u32 = 2_000;
@@ -52,6 +53,10 @@ pub const CHEAP_LOOKS: u32 = 32;
 /// The same, where a look asks a device's queue.
 pub const DEAR_LOOKS: u32 = 4;
 
+/// What a spin lasts at most where every CPU has other work: less than a sleep and a wake-up take
+/// of the CPU's time, and enough for a peer that is about to answer.
+const SATURATED_NS: u32 = 5_000;
+
 /// How often the only CPU is given away before the thread sleeps. The first in turn may be somebody
 /// else, or we ourselves: the scheduler runs no peer that had more of the CPU than we, and a few
 /// turns in vain make up for that. Whoever sleeps instead leaves the debt to the peer, which then
@@ -92,6 +97,9 @@ trait Machine {
     fn now_ns(&self) -> u64;
     fn ticks(&self) -> u64;
     fn backoff(&self, cpu: u32) -> &Backoff;
+    fn saturation(&self) -> &Saturation;
+    /// Whether more threads wait for a CPU just now than have one.
+    fn is_saturated(&self) -> bool;
 }
 
 /// This one.
@@ -116,6 +124,13 @@ impl Machine for Real {
     #[inline]
     fn backoff(&self, cpu: u32) -> &Backoff {
         backoff::of(cpu)
+    }
+    #[inline]
+    fn saturation(&self) -> &Saturation {
+        saturation::machine()
+    }
+    fn is_saturated(&self) -> bool {
+        saturation::asked()
     }
 }
 
@@ -177,7 +192,7 @@ impl Adaptive {
     /// Spins until `ready` says so, for at most `cap_ns` (0: one look and no more), with so many
     /// `looks` for each reading of the clock. `peer_cpu` is where the peer last said it runs
     /// ([`thread::cpu`] there; 0 when unknown). Where others want the CPU ([`super::backoff`])
-    /// there is one look.
+    /// there is one look; where they want all CPUs ([`super::saturation`]) a spin is brief.
     pub fn spin(
         &mut self,
         cap_ns: u32,
@@ -202,7 +217,11 @@ impl Adaptive {
         peer_cpu: impl Fn() -> u32,
         mut ready: impl FnMut() -> bool,
     ) -> Spun {
-        let limit = u64::from(self.limit(cap_ns));
+        let saturated = machine.saturation().holds(|| machine.ticks());
+        let limit = u64::from(self.limit_where(saturated, cap_ns));
+        if limit == 0 {
+            return self.in_vain(machine, saturated, cap_ns);
+        }
         let (mut start, mut seen) = (0, 0);
         loop {
             let cpu = machine.cpu();
@@ -230,11 +249,31 @@ impl Adaptive {
             } else if backoff.was_late(seen, ticks) {
                 return Spun::Wanted;
             } else if now.wrapping_sub(start) >= limit {
-                self.failed(cap_ns);
-                return Spun::TimeOut;
+                return self.in_vain(machine, saturated, cap_ns);
             }
             seen = ticks;
         }
+    }
+
+    /// What the next spin may last, in nanoseconds. On a saturated machine the shortest ones are
+    /// none at all.
+    fn limit_where(self, saturated: bool, cap_ns: u32) -> u32 {
+        match self.0 {
+            1..=SHORT if saturated => 0,
+            _ if saturated => self.limit(cap_ns).min(SATURATED_NS),
+            _ => self.limit(cap_ns),
+        }
+    }
+
+    /// A spin is over, or was left out, and nothing has come. On a saturated machine the next ones
+    /// are short ones at once.
+    fn in_vain<M: Machine>(&mut self, machine: &M, saturated: bool, cap_ns: u32) -> Spun {
+        self.failed(cap_ns);
+        if saturated && self.0 != TRIAL {
+            self.0 = self.0.min(SHORT);
+        }
+        machine.saturation().in_vain(machine.ticks(), || machine.is_saturated());
+        Spun::TimeOut
     }
 
     /// In place of a spin where there is one CPU for this thread and all that could make `ready`

@@ -19,6 +19,9 @@ const TURN: u64 = 2_000;
 struct Simulated {
     now: Cell<u64>,
     backoff: Backoff,
+    saturation: Saturation,
+    /// What the kernel would say.
+    saturated: Cell<bool>,
     /// Nanoseconds that the next yields take; [`TURN`] when there is none left.
     yields: RefCell<VecDeque<u64>>,
     /// How many there were.
@@ -56,6 +59,12 @@ impl Machine for Simulated {
     }
     fn backoff(&self, _: u32) -> &Backoff {
         &self.backoff
+    }
+    fn saturation(&self) -> &Saturation {
+        &self.saturation
+    }
+    fn is_saturated(&self) -> bool {
+        self.saturated.get()
     }
 }
 
@@ -213,4 +222,58 @@ fn gives_way_no_more_where_others_have_the_cpu_each_time() {
 #[test]
 fn what_counts_as_late_is_no_wake_up_and_any_slice() {
     assert!((100_000..=700_000).contains(&(LATE_TICKS / TICKS)));
+}
+
+/// How long so many waits in vain spin in all, in nanoseconds, one of them each millisecond.
+fn in_vain(a: &mut Adaptive, m: &Simulated, waits: u32) -> u64 {
+    let mut spun = 0;
+    for _ in 0..waits {
+        let began = m.now.get();
+        assert_eq!(spin(a, m, || false), Spun::TimeOut);
+        spun += m.now.get() - began;
+        m.pass(1_000_000);
+    }
+    spun
+}
+
+#[test]
+fn on_a_saturated_machine_spins_in_vain_cost_little() {
+    let (mut a, m) = (Adaptive::new(), Simulated::new());
+    let idle = in_vain(&mut a, &m, 1000);
+    m.saturated.set(true);
+    in_vain(&mut a, &m, 10);
+    assert!(m.saturation.holds(|| m.ticks()));
+    let saturated = in_vain(&mut a, &m, 1000);
+    assert!(saturated * 5 < idle, "{saturated} {idle}");
+    // What comes soon is found all the same, and then a longer spin is tried once.
+    while a.to_raw() != u32::MAX {
+        let mut looks = 0;
+        spin(&mut a, &m, || {
+            looks += 1;
+            looks > CHEAP_LOOKS * 2
+        });
+    }
+    let first = in_vain(&mut a, &m, 1);
+    assert!(first > 5_000 && first < u64::from(SATURATED_NS) * 2, "{first}");
+    assert!(in_vain(&mut a, &m, 10) < 1_000);
+    // The others are gone.
+    m.saturated.set(false);
+    m.pass(1_000_000_000);
+    assert!(in_vain(&mut a, &m, 1000) > idle * 9 / 10);
+}
+
+#[test]
+fn a_moment_with_other_work_changes_nothing() {
+    let (mut a, m) = (Adaptive::new(), Simulated::new());
+    let (mut b, other) = (Adaptive::new(), Simulated::new());
+    for round in 0..1000_u32 {
+        m.saturated.set(round % 3 == 0);
+        assert_eq!(in_vain(&mut a, &m, 2), in_vain(&mut b, &other, 2));
+        m.pass(2_000_000);
+        other.pass(2_000_000);
+        m.saturated.set(false);
+        assert_eq!(in_vain(&mut a, &m, 2), in_vain(&mut b, &other, 2));
+        m.pass(2_000_000);
+        other.pass(2_000_000);
+    }
 }

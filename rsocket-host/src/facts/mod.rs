@@ -14,6 +14,7 @@ pub mod locking;
 pub mod memory;
 pub mod option_table;
 pub mod raw;
+pub mod runnable;
 mod status;
 pub mod tcp_state;
 pub mod trial;
