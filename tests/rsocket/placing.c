@@ -1,6 +1,8 @@
 // Direct placement: riomap, riounmap, riowrite.
 #include "placing.h"
 
+#include <dirent.h>
+
 static unsigned next(unsigned *seed) { return *seed = *seed * 1664525u + 1013904223u, *seed >> 8; }
 
 // ---- what is sent after a direct write is received after it is in place
@@ -338,6 +340,31 @@ static void stopped_server(int l) {
   verify(in, N, 6, 0);
   get_eof(fd);
 }
+static int is_stopped(pid_t process, const char *thread) {
+  char name[300], text[512] = "";
+  snprintf(name, sizeof name, "/proc/%d/task/%s/stat", (int)process, thread);
+  FILE *f = fopen(name, "r");
+  if (!f) return 1;
+  size_t n = fread(text, 1, sizeof text - 1, f);
+  fclose(f);
+  char *end = n ? strrchr(text, ')') : NULL;
+  return end && end[1] == ' ' && end[2] == 'T';
+}
+// The thread that takes the signal may wait for a processor on a busy machine, and the others run meanwhile.
+static void stop(pid_t process) {
+  EQ(kill(process, SIGSTOP), 0);
+  char name[64];
+  snprintf(name, sizeof name, "/proc/%d/task", (int)process);
+  for (int all = 0; !all;) {
+    DIR *d = opendir(name);
+    CHECK(d);
+    all = 1;
+    for (struct dirent *e; (e = readdir(d));)
+      if (e->d_name[0] != '.') all &= is_stopped(process, e->d_name);
+    closedir(d);
+    if (!all) usleep(1000);
+  }
+}
 static void stopped_client(int none) {
   enum { N = 4 << 20 };
   unsigned char *out = malloc(N);
@@ -346,7 +373,7 @@ static void stopped_client(int none) {
   int fd = dial_with(1, 0);
   get(fd, &peer, sizeof peer);
   fill(out, N, 6, 0);
-  EQ(kill(peer, SIGSTOP), 0);
+  stop(peer);
   size_t done = 0;
   while (done < N) {
     ssize_t n = (ssize_t)riowrite(fd, out + done, N - done, done, MSG_DONTWAIT);
@@ -355,7 +382,6 @@ static void stopped_client(int none) {
       continue;
     }
     CHECK(n == -1 && errno == EAGAIN);
-    // A peer with threads on other processors runs for a moment after kill has come back.
     if (ready(fd, POLLOUT, 50) == 0) break;
   }
   // A device places without the receiver's help.
