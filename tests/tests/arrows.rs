@@ -52,7 +52,7 @@ const CORE: [&str; 27] = [
     // What a connection needs to get its device, and what is beyond that.
     "attach",
     "headroom",
-    "relay",
+    "bridge",
     "fork_safe",
     // Its ways to the device and back to TCP.
     "pairing",

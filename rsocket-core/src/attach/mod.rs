@@ -1,7 +1,7 @@
 //! What a TCP connection needs to have a device beside it: the memory that both ends map, words in
 //! it, proofs of who is at the other end, and residual bytes on the way back.
 //!
-//! Must not know which step of a pairing comes next ([`crate::pairing`]), nor relays.
+//! Must not know which step of a pairing comes next ([`crate::pairing`]), nor bridges.
 
 pub mod arenas;
 pub(crate) mod arenas_lock;

@@ -17,11 +17,11 @@ use super::pipe::{Pipe, take_messages};
 use crate::attach::guard::RecvGuard;
 use crate::attach::link::Ends;
 use crate::attach::marks;
+use crate::bridge::loopback;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::Slot;
 use crate::errno::Errno;
 use crate::host::{counters, kernel};
-use crate::relay::loopback;
 use crate::sys;
 
 /// What goes at a time by way of memory of ours.

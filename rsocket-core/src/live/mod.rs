@@ -178,7 +178,7 @@ pub fn enter(id: SlotId, s: &Slot, fd: RawFd) {
     let Some(index) = free_record() else { return };
     let Some(r) = nth(index) else { return };
     let via = match () {
-        () if s.has(flag::RELAYED) => Via::Rdma,
+        () if s.has(flag::BRIDGED) => Via::Rdma,
         () if s.has_window() => Via::Shm,
         () => Via::Tcp,
     };

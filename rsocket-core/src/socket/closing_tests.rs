@@ -11,12 +11,12 @@ use super::taking::Got;
 use super::{attempt, life, ready, send};
 use crate::attach::guard::{RecvGuard, SendGuard};
 use crate::attach::{link, marks, remote};
+use crate::bridge::pump_tests::{program, program_born};
 use crate::conn::slot::flag;
 use crate::conn::{family, pending};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::plain;
-use crate::relay::pump_tests::{program, program_born};
 use crate::sys::vectors::Cursor;
 use crate::waiting::patience::Patience;
 
@@ -141,7 +141,7 @@ fn a_look_asks_the_kernel_as_soon_as_the_peer_has_closed() {
     let (fd, _tie, id, port) = program();
     let s = family::slot(id).unwrap();
     let asked = || ready::look(id, s, fd.as_raw_fd()).ask;
-    s.clear(flag::RELAYED);
+    s.clear(flag::BRIDGED);
     assert!(asked().is_empty());
     port.close();
     assert!(asked().contains(Events::IN | Events::OUT));
