@@ -7,7 +7,7 @@
 //! (memory that a peer can write, and how it is told), [`attach`] (how a TCP connection comes to
 //! have a device beside it, and goes back), [`bridge`] (what is beyond a window when it is not a
 //! peer process), [`socket`] (what a socket is), [`readiness`] (poll, select and epoll over sockets
-//! of both kinds), [`plain`] (how sockets meet that are rsockets from the start), [`datagram`]
+//! of both kinds), [`native`] (how sockets meet that are rsockets from the start), [`datagram`]
 //! (sockets for datagrams).
 //!
 //! Between [`bridge`] and [`socket`] stand [`pairing`] (the steps by which two ends meet),
@@ -46,9 +46,9 @@ pub mod headroom;
 pub mod iomap;
 pub mod libdir;
 pub mod live;
+pub mod native;
 pub mod pairing;
 pub mod placement;
-pub mod plain;
 pub mod process;
 pub mod readiness;
 pub mod reason;
