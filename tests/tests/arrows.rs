@@ -68,7 +68,7 @@ const CORE: [&str; 27] = [
     "native",
     // For the libraries that export C functions.
     "descriptors",
-    "succession",
+    "exec_handover",
     "process",
     "fuzzing",
 ];
