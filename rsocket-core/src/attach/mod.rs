@@ -23,6 +23,7 @@ pub mod said;
 pub mod trust;
 
 pub(crate) mod evidence;
+pub mod fd_stash;
 pub(crate) mod held;
 pub mod link;
 mod loan;
@@ -39,7 +40,6 @@ mod search;
 pub mod spare;
 pub(crate) mod switch;
 pub(crate) mod unread;
-pub mod vault;
 pub(crate) mod visitors;
 pub mod waiters;
 pub mod witness;

@@ -18,7 +18,7 @@ use std::os::fd::RawFd;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::attach::{arenas, broken, link, reach, vault};
+use crate::attach::{arenas, broken, fd_stash, link, reach};
 use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId};
@@ -49,7 +49,7 @@ struct Head {
     pid: u32,
     family: i32,
     entry: u32,
-    vault: [i32; 2],
+    fd_stash: [i32; 2],
     count: u32,
     home: i32,
 }
@@ -65,7 +65,7 @@ impl Head {
             pid: sys::pid(),
             family,
             entry,
-            vault: vault::ends(),
+            fd_stash: fd_stash::ends(),
             count,
             home: home::descriptor(),
         }
@@ -105,7 +105,7 @@ impl Will {
     pub fn undo(self) {
         sys::close_private(self.list);
         sys::keep_across_exec(self.family, false);
-        vault::keep_across_exec(false);
+        fd_stash::keep_across_exec(false);
         home::keep_across_exec(false);
         arenas::keep_across_exec(false);
         socket::exec_failed();
@@ -156,7 +156,7 @@ pub unsafe fn prepare(environment: *const *const c_char) -> Result<Will, &'stati
     for fd in [list, family] {
         sys::keep_across_exec(fd, true);
     }
-    vault::keep_across_exec(true);
+    fd_stash::keep_across_exec(true);
     home::keep_across_exec(true);
     arenas::keep_across_exec(true);
     socket::pass_on(&|id| listed(list, id));
@@ -316,7 +316,7 @@ pub fn inherit() -> bool {
     };
     sys::inherit_private(list);
     sys::inherit_private(head.family);
-    vault::inherit(head.vault);
+    fd_stash::inherit(head.fd_stash);
     home::inherit(head.home);
     let known = head == Head::new(head.family, head.entry, head.count)
         && family::inherit(head.family, head.entry)

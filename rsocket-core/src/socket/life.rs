@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 
 use super::{inq, stamps, verdict};
 use crate::attach::guard::RecvGuard;
-use crate::attach::{arenas, hello, link, own_waits, phase, reach, residual, unread, vault};
+use crate::attach::{arenas, fd_stash, hello, link, own_waits, phase, reach, residual, unread};
 use crate::config::policy;
 use crate::conn::cause;
 use crate::conn::family::{self, Left};
@@ -301,7 +301,7 @@ fn unread_at_close(s: &Slot) -> bool {
 pub fn fork_prepare() {
     pairing::fork_prepare();
     heirs::fork_prepare();
-    vault::open();
+    fd_stash::open();
     arenas::fork_prepare();
     family::fork_prepare();
     bridge::fork_prepare();
