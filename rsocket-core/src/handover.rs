@@ -7,6 +7,6 @@
 pub mod awaited;
 pub mod back;
 pub mod detach;
-pub mod parcels;
+pub mod fds_in_flight;
 pub mod pipe;
 pub(crate) mod stand_in;
