@@ -29,7 +29,7 @@ use crate::config::policy;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::conn::{cause, family, waited};
+use crate::conn::{cause, fork_group, waited};
 use crate::errno::Errno;
 use crate::host::tuple::Tuple;
 use crate::host::{kernel, raw, trial};
@@ -150,7 +150,7 @@ fn step(id: SlotId, s: &Slot, fd: Option<RawFd>) {
 fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     let errno = sys::errno();
     if let Some(held) = PairingGuard::try_take(s) {
-        let fd = fd.unwrap_or_else(|| family::descriptor(id));
+        let fd = fd.unwrap_or_else(|| fork_group::descriptor(id));
         let done = match s.phase() {
             // In fork mode it may leave TCP another way, which is decided under the same lock.
             _ if fd < 0 || s.has(flag::UNDECIDED) => Ok(()),

@@ -15,7 +15,7 @@ use super::{guard, link, marks, permit, phase, retry};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::conn::{family, pending};
+use crate::conn::{fork_group, pending};
 use crate::reason::Reason;
 use crate::{live, stats, sys};
 
@@ -25,13 +25,13 @@ const ASK_TRIES: u32 = 8;
 /// This process listens over RDMA no more: its connections that wait to be asked say anew where,
 /// with their next step. Blocks only for another thread's step in progress.
 pub fn ask_anew() {
-    family::each_used(|id, s| {
+    fork_group::each_used(|id, s| {
         let waits = || {
             s.asked_at_port.load(Ordering::Relaxed) != 0
                 && s.bridge_pid.load(Ordering::Relaxed) == sys::pid()
                 && s.phase() == Phase::Young
         };
-        if !waits() || !family::held_here(id) {
+        if !waits() || !fork_group::held_here(id) {
             return;
         }
         let Some(_held) = PairingGuard::take(s) else { return };
@@ -61,7 +61,7 @@ pub enum Recognised {
 #[must_use]
 pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recognised {
     let mut found = None;
-    family::each_used(|id, s| {
+    fork_group::each_used(|id, s| {
         // Acquire: pairs with the release in begin().
         let asked = s.asked_at_port.load(Ordering::Acquire) != 0;
         let [own, peer] = &s.names;
@@ -74,7 +74,7 @@ pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recog
         }
     });
     let Some((id, s)) = found else { return Recognised::Nobody };
-    if s.bridge_pid.load(Ordering::Relaxed) != sys::pid() || !family::held_here(id) {
+    if s.bridge_pid.load(Ordering::Relaxed) != sys::pid() || !fork_group::held_here(id) {
         let port = s.asked_at_port.load(Ordering::Relaxed);
         return u16::try_from(port).map_or(Recognised::Nobody, Recognised::Elsewhere);
     }

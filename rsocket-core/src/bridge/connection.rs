@@ -22,7 +22,7 @@ use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
-use crate::conn::{family, invitation, pending};
+use crate::conn::{fork_group, invitation, pending};
 use crate::device::QueuePair;
 use crate::device::rdma::{CmId, RdmaPair};
 use crate::device::shm::channel;
@@ -238,7 +238,7 @@ impl Connection {
     /// The program's socket, while it is still the one that asked.
     pub(super) fn program(&self) -> Option<(SlotId, &'static Slot)> {
         let (id, generation) = self.slot?;
-        let s = family::slot(id)?;
+        let s = fork_group::slot(id)?;
         (s.generation.load(Ordering::Acquire) == generation).then_some((id, s))
     }
 

@@ -12,7 +12,7 @@ use super::pump::{PeerEnd, Pump, prepare};
 use super::pump_tests::byte;
 use super::{connection, meeting};
 use crate::attach::{link, marks, remote};
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::QueuePair;
@@ -41,7 +41,7 @@ impl Host {
     }
 
     fn slot(&self) -> &'static Slot {
-        family::slot(self.id).unwrap()
+        fork_group::slot(self.id).unwrap()
     }
 
     /// The two have met: it has its side of the window.
@@ -143,8 +143,8 @@ fn strangers() -> Hosts {
     let host = |stream: std::net::TcpStream, pair, own, other, flags| {
         stream.set_nonblocking(true).unwrap();
         let fd = OwnedFd::from(stream);
-        let id = family::take(flags, fd.as_raw_fd()).unwrap();
-        family::slot(id).unwrap().set_phase(Phase::Young);
+        let id = fork_group::take(flags, fd.as_raw_fd()).unwrap();
+        fork_group::slot(id).unwrap().set_phase(Phase::Young);
         let (claim, port) = connection::window().unwrap();
         let pump = Pump::new(port, pair, &own, &heard(other)).unwrap().beside_tcp();
         Host { fd: Some(fd), id, pump, claim: (claim.record, claim.window) }
