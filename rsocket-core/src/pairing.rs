@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 
 use crate::attach::meet::names::Name;
 use crate::attach::meet::{absent, offers, place};
-use crate::attach::permit::{permitted, relative_in_sandbox};
+use crate::attach::permit::{permitted, sibling_in_sandbox};
 use crate::attach::phase::{
     OPEN_OFFERS, close_pairing_fd, elsewhere, enter, give_up, hold, is_here, lapse,
     lapse_if_orphaned, required_by_now,
@@ -253,7 +253,7 @@ fn begin(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
         put_off(s);
         return Ok(());
     }
-    if relative_in_sandbox(id, s) || s.has(flag::TRAVELS) {
+    if sibling_in_sandbox(id, s) || s.has(flag::TRAVELS) {
         put_off(s);
         return Ok(());
     }
@@ -331,7 +331,7 @@ fn absent_key(tuple: &Tuple) -> u64 {
 
 fn offer(s: &PairingGuard<'_>, tuple: &Tuple) -> Result<(), Reason> {
     offer_by(s, || {
-        // A stranger, or a relative that held the connection and is still ending.
+        // A stranger, or a sibling that held the connection and is still ending.
         let reason = |e| {
             if e == Errno(libc::EADDRINUSE) { Reason::NameTaken } else { refused("an offer")(e) }
         };
