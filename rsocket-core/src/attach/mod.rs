@@ -24,12 +24,12 @@ pub mod trust;
 
 pub(crate) mod evidence;
 pub mod fd_stash;
+pub mod handover_state;
 pub(crate) mod held;
 pub mod link;
 mod loan;
 pub(crate) mod mail;
 mod mapping;
-pub mod marks;
 pub mod meet;
 pub mod proof;
 pub mod proving;

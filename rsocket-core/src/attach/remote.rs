@@ -11,7 +11,7 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 
 use super::witness::{Proof, Who};
-use super::{guard, link, marks, permit, phase, retry};
+use super::{guard, handover_state, link, permit, phase, retry};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -130,7 +130,7 @@ pub fn lost(s: &Slot, committed: bool) {
 fn back_to_tcp(s: &Slot) -> bool {
     let Some(ends) = link::ends(s) else { return false };
     let Some(guard) = guard::SendGuard::take(s, &ends) else { return false };
-    let stays = marks::cut(&ends.outgoing).is_none();
+    let stays = handover_state::cut(&ends.outgoing).is_none();
     if stays {
         s.set_send_mode(SendMode::Returned);
     }

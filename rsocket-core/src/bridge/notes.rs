@@ -1,8 +1,8 @@
 //! What two bridges of ours tell each other beside the protocol.
 //!
-//! Where they stand beside a TCP connection, its marks (`attach::marks`): a window's marks are
-//! words that both its ends read; between hosts the two bridges carry them. And what has become of
-//! mappings (`placement`). They travel as CTRL words with values that upstream ignores
+//! Where they stand beside a TCP connection, its marks (`attach::handover_state`): a window's marks
+//! are words that both its ends read; between hosts the two bridges carry them. And what has become
+//! of mappings (`placement`). They travel as CTRL words with values that upstream ignores
 //! (`wire-protocol §4.1`), in order with the data, and only where both ends have said that they are
 //! ours. Must not know when a mark is due. Entry points: [`Note::words`], [`Reader`].
 #![forbid(unsafe_code)]

@@ -18,7 +18,7 @@ use super::outgoing::Outgoing;
 use super::port::{Broken, Port};
 use super::told::Beside;
 use super::watch::Seen;
-use crate::attach::marks;
+use crate::attach::handover_state;
 use crate::device::shm::copy;
 use crate::device::{Completion, HALF, PostError, QueuePair};
 use crate::proto::control::Mode;
@@ -457,7 +457,7 @@ impl<Q: QueuePair> Pump<Q> {
         let mut ramp = Ramp::FLAT;
         loop {
             // Before the lane: what was written before the program closed is in the lane by then.
-            let closed = self.gone || marks::sender_closed(&self.port.ends().incoming);
+            let closed = self.gone || handover_state::sender_closed(&self.port.ends().incoming);
             let next = self.port.outgoing()?;
             if !self.before_data(&mut moved)? {
                 break;
@@ -524,7 +524,7 @@ impl<Q: QueuePair> Pump<Q> {
 
     /// Whether the program has closed, or has shut both directions.
     fn takes_nothing(&self) -> bool {
-        marks::receiver_closed(&self.port.ends().outgoing)
+        handover_state::receiver_closed(&self.port.ends().outgoing)
     }
 
     /// Posts what is not data.

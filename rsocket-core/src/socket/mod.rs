@@ -11,7 +11,7 @@
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
-use crate::attach::{link, marks, reach};
+use crate::attach::{handover_state, link, reach};
 use crate::bridge::{self, meeting};
 use crate::config::policy;
 use crate::conn::listeners::{error_taken, starved};
@@ -469,7 +469,7 @@ pub fn has_shut(id: SlotId) {
     // Pairs with the one in attach::switch: either it finds both flags, or we find the window.
     fence(Ordering::SeqCst);
     if let Some(ends) = link::ends(s) {
-        marks::stop_reading(&ends.incoming);
+        handover_state::stop_reading(&ends.incoming);
         bridge::carry_back(s, &ends);
     }
 }

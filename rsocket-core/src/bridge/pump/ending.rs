@@ -7,7 +7,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::{PeerEnd, Pump};
-use crate::attach::marks;
+use crate::attach::handover_state;
 use crate::device::QueuePair;
 use crate::proto::state::{Event, State};
 
@@ -69,7 +69,7 @@ impl<Q: QueuePair> Pump<Q> {
     /// Whether the program has closed, as far as its end or its side of the window says.
     #[must_use]
     pub fn closed(&self) -> bool {
-        self.gone || self.closing || marks::sender_closed(&self.port.ends().incoming)
+        self.gone || self.closing || handover_state::sender_closed(&self.port.ends().incoming)
     }
 
     /// Whether anything of the program's is not posted yet.
