@@ -48,7 +48,7 @@ const CORE: [&str; 27] = [
     "conn",
     // Who watches connections.
     "tap",
-    "live",
+    "live_segment",
     // What a connection needs to get its device, and what is beyond that.
     "attach",
     "headroom",
