@@ -59,7 +59,7 @@ const CORE: [&str; 27] = [
     "handover",
     // What a socket is.
     "waiting",
-    "placement",
+    "direct_placement",
     "datagram",
     "socket",
     // What programs do with several, or by other calls than those of sockets.
