@@ -24,6 +24,7 @@ pub mod trust;
 
 pub(crate) mod evidence;
 pub mod fd_stash;
+pub mod fingerprint;
 pub mod handover_state;
 pub(crate) mod held;
 pub mod link;
@@ -42,4 +43,3 @@ pub(crate) mod switch;
 pub(crate) mod unread;
 pub(crate) mod visitors;
 pub mod waiters;
-pub mod witness;

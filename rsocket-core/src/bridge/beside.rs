@@ -21,7 +21,7 @@ use super::connection::{self, Connection, Courtship, Options, Shape};
 use super::request::{Open, Request};
 use super::setup::{BUFFER, shape};
 use super::{interfaces, service, serving, silent, table};
-use crate::attach::witness::Proof;
+use crate::attach::fingerprint::Proof;
 use crate::conn::fork_group;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};

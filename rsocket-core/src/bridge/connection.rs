@@ -16,7 +16,7 @@ use super::request::{Open, Request};
 use super::watch::Watch;
 use super::{ends, guests, service};
 use crate::attach::arenas::{self, Claim};
-use crate::attach::witness::Proof;
+use crate::attach::fingerprint::Proof;
 use crate::attach::{link, remote};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
