@@ -22,8 +22,8 @@ use crate::attach::phase::{
 use crate::attach::rendezvous::Offer;
 use crate::attach::retry::{self, later, may_pass, put_off};
 use crate::attach::{
-    broken, evidence, evidence::Peer, held, link, own_waits, proving, reach, switch, trust,
-    visitors,
+    broken, connect_requests, evidence, evidence::Peer, held, link, own_waits, proving, reach,
+    switch, trust,
 };
 use crate::config::policy;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
@@ -383,7 +383,7 @@ fn greet(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
         return lapse_if_orphaned(s);
     }
     let offer = Offer { fd: s.pairing.fd() };
-    if let Some((channel, seen)) = visitors::admit(&offer, (s, fd))? {
+    if let Some((channel, seen)) = connect_requests::admit(&offer, (s, fd))? {
         close_pairing_fd(s);
         hold(s, channel.fd);
         s.tries.store(0, Ordering::Relaxed);

@@ -22,6 +22,7 @@ pub mod room;
 pub mod said;
 pub mod trust;
 
+pub(crate) mod connect_requests;
 pub(crate) mod evidence;
 pub mod fd_stash;
 pub mod fingerprint;
@@ -41,5 +42,4 @@ mod search;
 pub mod spare;
 pub(crate) mod switch;
 pub(crate) mod unread;
-pub(crate) mod visitors;
 pub mod waiters;

@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use crate::attach::arenas::{self, Peer};
+use crate::attach::connect_requests::{Seen, behind, seen};
 use crate::attach::evidence::{self, Next};
 use crate::attach::hello::{self, Id, Knock, Welcome};
 use crate::attach::link;
@@ -25,7 +26,6 @@ use crate::attach::proving::{self, FirstWord, State};
 use crate::attach::rendezvous::{self, Channel};
 use crate::attach::retry::{self, later};
 use crate::attach::trust::{self, Owner};
-use crate::attach::visitors::{Seen, behind, seen};
 use crate::conn::machine::{Phase, PhaseEvent};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
