@@ -20,6 +20,7 @@ use crate::sync::thread;
 use crate::sys;
 
 pub mod beside;
+pub mod bypass;
 pub mod connection;
 pub mod dial;
 pub mod direct_placement;
@@ -45,7 +46,6 @@ pub mod service;
 pub mod serving;
 mod setup;
 pub mod silent;
-pub mod straight;
 pub mod table;
 mod telling;
 pub mod told;
@@ -323,6 +323,8 @@ pub fn forked() {
 }
 
 #[cfg(test)]
+mod bypass_tests;
+#[cfg(test)]
 mod direct_placement_tests;
 #[cfg(test)]
 mod faults_tests;
@@ -338,7 +340,5 @@ mod kept_tests;
 mod overtaken_tests;
 #[cfg(test)]
 pub(crate) mod pump_tests;
-#[cfg(test)]
-mod straight_tests;
 #[cfg(test)]
 mod under_tests;
