@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::connection::{self, Connection};
 use super::pump_tests::tied;
 use super::table::{self, Bridge};
-use super::{arm, hearing, kept};
+use super::{arm, deferred, hearing};
 use crate::attach::{link, waiters};
 use crate::conn::fork_group;
 use crate::conn::slot::Slot;
@@ -78,11 +78,11 @@ fn who_looks_for_what_was_left_waits_for_his_turn() {
 fn before_others_hold_connections_nothing_is_left() {
     let bridges = [placed(), placed()];
     leave_some(bridges[0]);
-    kept::out();
+    deferred::out();
     assert!(!bridges.iter().any(|bridge| keeps(bridge)));
     leave_some(bridges[1]);
     let s = related(bridges[1]);
-    kept::out_of(s);
+    deferred::out_of(s);
     assert!(!keeps(bridges[1]));
     bridges.iter().for_each(|bridge| drop(bridge.clear(|_| true)));
 }
@@ -95,7 +95,8 @@ fn nothing_stays_where_anybody_waits() {
     connection::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
     let bridge = placed();
     let stays = || {
-        let answer = bridge.with(|place| kept::may_stay(bridge, place.as_mut().unwrap())).unwrap();
+        let answer =
+            bridge.with(|place| deferred::may_stay(bridge, place.as_mut().unwrap())).unwrap();
         assert!(keeps(bridge), "the mark is there before the look");
         answer
     };
