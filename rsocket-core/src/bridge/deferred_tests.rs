@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::connection::{self, Connection};
 use super::pump_tests::tied;
 use super::table::{self, Bridge};
-use super::{arm, deferred, hearing};
+use super::{arm, cq_ownership, deferred};
 use crate::attach::{link, waiters};
 use crate::conn::fork_group;
 use crate::conn::slot::Slot;
@@ -107,7 +107,7 @@ fn nothing_stays_where_anybody_waits() {
     assert!(stays());
     let ends = link::ends(s).unwrap();
     assert!(ends.incoming.data_waiters().enlist(7));
-    assert!(hearing::others(&ends, 0) && !stays());
+    assert!(cq_ownership::others(&ends, 0) && !stays());
     waiters::disarm(s, 7);
     assert!(stays());
     // A process beyond the table.
