@@ -12,9 +12,9 @@
 mod ending;
 
 use super::mappings::Placements;
-use super::notes::Reader;
 use super::opening::Opening;
 use super::outgoing::Outgoing;
+use super::peer_control::Reader;
 use super::port::{Broken, Port};
 use super::told::Beside;
 use super::watch::Seen;
