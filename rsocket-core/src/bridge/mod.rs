@@ -19,7 +19,6 @@ use crate::stats::{self, Counter};
 use crate::sync::thread;
 use crate::sys;
 
-pub mod beside;
 pub mod bypass;
 pub mod connection;
 pub mod cq_ownership;
@@ -47,6 +46,7 @@ pub mod serving;
 mod setup;
 pub mod silent;
 pub mod table;
+pub mod tcp_anchored;
 mod telling;
 pub mod told;
 mod under;
