@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use super::{awaited, stand_in};
 use crate::attach::broken::{break_connection, cut_off, cut_short};
 use crate::attach::link::{self, Ends};
-use crate::attach::residual::{give_tail_away, give_way, serve_return};
+use crate::attach::residual::{give_residual_away, give_way, serve_return};
 use crate::attach::{gone, guard, handover_state, phase, said, switch, unread};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -50,7 +50,7 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     let first = s.phase() == Phase::Paired;
     if !first && !has_more_to_return(s, scope) {
         // Already back; but the peer may have asked for its unread bytes since.
-        give_tail_away(id, s, fd, reason);
+        give_residual_away(id, s, fd, reason);
         return;
     }
     let Some(ends) = link::ends(s) else { return };
@@ -69,7 +69,7 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
         Scope::Stranger => return_incoming(s, fd, &ends, reason),
     };
     s.set_phase(Phase::Refused);
-    give_tail_away(id, s, fd, reason);
+    give_residual_away(id, s, fd, reason);
     ends.wake_reader();
     ends.wake_writer();
     // Other threads and siblings sleep until the window has something for them: from here on it is
