@@ -76,12 +76,12 @@ impl Ends {
         self.window.announce(self.peer ^ 1)
     }
 
-    /// Rings the peer's threads that wait for our bytes.
+    /// Wakes the peer's threads that wait for our bytes.
     #[inline]
     pub fn wake_reader(&self) {
         self.outgoing
             .data_waiters()
-            .wake_with(Some(self.peer_announce()), |id| self.ring(id, self.peer_announce()));
+            .wake_with(Some(self.peer_announce()), |id| self.wake(id, self.peer_announce()));
     }
 
     /// The same, right after the lock was given back under which they were sent.
@@ -89,36 +89,36 @@ impl Ends {
     pub fn wake_reader_unlocked(&self) {
         self.outgoing
             .data_waiters()
-            .wake_unlocked(Some(self.peer_announce()), |id| self.ring(id, self.peer_announce()));
+            .wake_unlocked(Some(self.peer_announce()), |id| self.wake(id, self.peer_announce()));
     }
 
-    /// Rings the threads of this side that wait for bytes, as the peer does after it has sent some.
+    /// Wakes the threads of this side that wait for bytes, as the peer does after it has sent some.
     pub fn wake_own_readers(&self) {
         self.incoming.data_waiters().wake(Some(self.own_announce()));
     }
 
-    /// Rings the peer's threads that wait for room.
+    /// Wakes the peer's threads that wait for room.
     #[inline]
     pub fn wake_writer(&self) {
         self.incoming
             .room_waiters()
-            .wake_with(Some(self.peer_announce()), |id| self.ring(id, self.peer_announce()));
+            .wake_with(Some(self.peer_announce()), |id| self.wake(id, self.peer_announce()));
     }
 
-    /// Rings this side's own sleepers, for news that is not in the window.
+    /// Wakes this side's own sleepers, for news that is not in the window.
     #[cold]
     pub(crate) fn wake_own(&self) {
         let own = self.own_announce();
-        self.incoming.data_waiters().wake_with(Some(own), |id| self.ring(id, own));
-        self.outgoing.room_waiters().wake_with(Some(own), |id| self.ring(id, own));
+        self.incoming.data_waiters().wake_with(Some(own), |id| self.wake(id, own));
+        self.outgoing.room_waiters().wake_with(Some(own), |id| self.wake(id, own));
     }
 
     #[cold]
-    fn ring(&self, id: u64, ready: Announce<'_>) {
+    fn wake(&self, id: u64, ready: Announce<'_>) {
         stats::add(Counter::WakeupsRung, 1);
         match mapping::mapping(self.record).and_then(mapping::Mapping::there) {
-            None => park::ring(id, Some(ready)),
-            Some(there) => park::ring_there(id, there, ready),
+            None => park::wake(id, Some(ready)),
+            Some(there) => park::wake_there(id, there, ready),
         }
         note_waker(self.record, id);
     }
@@ -414,7 +414,7 @@ fn join(s: &Slot, index: u32) -> Option<Ends> {
 pub type Meant<'a> = &'a dyn Fn(u64, Events) -> bool;
 
 /// Whether an epoll set's waker is still in all the words that it was put into for these
-/// directions: nobody has rung it since.
+/// directions: nobody has woken it since.
 fn is_armed(s: &Slot, armed: Events, waker: u64) -> bool {
     let word = waker | MARK_READY;
     let stands = |sleepers: Sleepers<'_>| (0..layout::SLEEPERS).any(|i| sleepers.armed(i, word));
@@ -436,7 +436,7 @@ pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {
         let Some(arena) = arenas::arena(r, i) else { continue };
         let side = r.side.load(Ordering::Relaxed);
         let ready = arena.ready(side);
-        park::hear(&ready.rung);
+        park::hear(&ready.woken);
         let words = (arena.windows() as usize).div_ceil(64);
         for (n, word) in ready.bits.iter().enumerate().take(words) {
             take_bits(r, n, word, f);
@@ -454,7 +454,7 @@ pub fn has_many_bits() -> bool {
     mapping::indices().len() > FEW_ARENAS
 }
 
-/// This process's wakers have to be rung again from here on: for who drained one and does not
+/// This process's wakers have to be woken again from here on: for who drained one and does not
 /// collect at once.
 pub fn hear() {
     let Some(group) = fork_group::get() else { return };
@@ -462,7 +462,7 @@ pub fn hear() {
         if let Some(r) = record(group, i)
             && let Some(arena) = arenas::arena(r, i)
         {
-            park::hear(&arena.ready(r.side.load(Ordering::Relaxed)).rung);
+            park::hear(&arena.ready(r.side.load(Ordering::Relaxed)).woken);
         }
     }
 }
@@ -479,7 +479,7 @@ pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
         }
         let Some(arena) = arenas::arena(r, i) else { continue };
         let ready = arena.ready(1);
-        park::hear(&ready.rung);
+        park::hear(&ready.woken);
         for (n, word) in ready.bits.iter().enumerate() {
             // Acquire: pairs with the release in Sleepers::wake.
             let mut bits = word.swap(0, Ordering::Acquire);

@@ -8,7 +8,7 @@ use crate::device::shm::layout::SLEEPERS;
 use crate::device::shm::park::MARK_READY;
 
 /// Takes `waker` out again; in how many places it still was. One that it was taken from has been
-/// rung, or is about to be.
+/// woken, or is about to be.
 pub fn disarm(s: &Slot, waker: u64) -> usize {
     let Some(ends) = link::ends(s) else { return 0 };
     let mut found = 0;
