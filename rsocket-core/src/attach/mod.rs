@@ -1,5 +1,5 @@
 //! What a TCP connection needs to have a device beside it: the memory that both ends map, words in
-//! it, proofs of who is at the other end, and residual bytes on the way back.
+//! it, proofs of who is at the other end, and residual bytes on the fallback.
 //!
 //! Must not know which step of a pairing comes next ([`crate::pairing`]), nor bridges.
 
