@@ -328,8 +328,8 @@ fn record_of(s: &Slot) -> Option<(u32, &'static ArenaRecord)> {
     Some((index, record(fork_group::get()?, index)?))
 }
 
-/// Connecting side: the welcome could not be sent. Nobody else knows of the window, which is as if
-/// never used.
+/// Connecting side: the hello-ack could not be sent. Nobody else knows of the window, which is as
+/// if never used.
 pub fn abandon(s: &PairingGuard<'_>) {
     if let Some((_, r)) = record_of(s) {
         let w = s.window.load(Ordering::Relaxed);

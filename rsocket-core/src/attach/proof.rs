@@ -1,6 +1,6 @@
 //! What an end says to prove that it has the other end of the connection, where the kernel cannot
-//! be asked: a message of its own, or behind a [`Knock`](super::hello::Knock) or
-//! [`Welcome`](super::hello::Welcome).
+//! be asked: a message of its own, or behind a [`Hello`](super::hello::Hello) or
+//! [`HelloAck`](super::hello::HelloAck).
 //!
 //! Fixed size, as those. Must not know how anything is proved ([`super::meet::pake`]). Entry
 //! points: [`Proof::new`], [`Proof::parse`], [`split`].
@@ -13,7 +13,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::hello::{HelloError, Knock, LAYOUT_VERSION, check_head};
+use super::hello::{Hello, HelloError, LAYOUT_VERSION, check_head};
 use super::meet::pake::{Element, Tag};
 use super::meet::who::Who;
 use super::rendezvous::Channel;
@@ -88,8 +88,8 @@ pub fn split(bytes: &[u8], head: usize) -> Result<(&[u8], Option<Proof>), HelloE
 pub(super) fn begins(channel: &Channel) -> Option<u32> {
     let mut bytes = [0; 256];
     let len = channel.glance(&mut bytes);
-    let (knock, proof) = split(bytes.get(..len)?, size_of::<Knock>()).ok()?;
-    proof.and(Knock::parse(knock).ok()).map(|knock| knock.hint)
+    let (knock, proof) = split(bytes.get(..len)?, size_of::<Hello>()).ok()?;
+    proof.and(Hello::parse(knock).ok()).map(|knock| knock.hint)
 }
 
 /// A message and a proof behind it.

@@ -117,7 +117,7 @@ pub fn at_the_end(s: &Slot, overdue: bool) {
     let noted =
         Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).filter(|r| *r != Reason::TooYoung);
     let reason = match s.phase() {
-        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked
+        Phase::Young | Phase::Offered | Phase::Greeted | Phase::HelloSent
             if noted.is_some() && !overdue =>
         {
             noted
@@ -129,7 +129,7 @@ pub fn at_the_end(s: &Slot, overdue: bool) {
         }
         Phase::Young => Some(Reason::TooYoung),
         Phase::Offered => Some(Reason::OfferLapsed),
-        Phase::Greeted | Phase::Knocked => Some(Reason::ShutDownEarly),
+        Phase::Greeted | Phase::HelloSent => Some(Reason::ShutDownEarly),
         Phase::Paired if never_left(s) => Some(Reason::ShutDownEarly),
         _ => None,
     };
