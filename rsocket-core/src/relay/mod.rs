@@ -13,6 +13,7 @@
 use core::sync::atomic::{Ordering, fence};
 
 use crate::attach::link::Ends;
+use crate::conn::pending;
 use crate::conn::slot::{Slot, flag};
 use crate::errno::Errno;
 use crate::stats::{self, Counter};
@@ -207,19 +208,22 @@ pub fn carry_back(s: &Slot, ends: &Ends) {
     }
 }
 
-/// What a data call finds on a connection whose relay has not connected: nothing yet, or why not,
-/// once; after that `then`.
-///
-/// # Errors
-/// Why the peer could not be reached; then `then`.
-pub fn not_connected(s: &Slot, then: Errno) -> Result<(), Errno> {
+/// What a data call finds on a connection whose relay has not connected.
+pub enum Unconnected {
+    /// It may still connect.
+    Pending,
+    /// The peer was not reached, for this reason, which is said once.
+    Failed(Errno),
+    /// The reason was said before.
+    Over,
+}
+
+/// What a data call finds on a connection whose relay has not connected.
+pub fn not_connected(s: &Slot) -> Unconnected {
     if s.has(flag::PENDING) {
-        return Ok(());
+        return Unconnected::Pending;
     }
-    match s.pending_error.swap(0, Ordering::AcqRel) {
-        0 => Err(then),
-        e => Err(Errno(e)),
-    }
+    pending::check(s).map_or_else(Unconnected::Failed, |()| Unconnected::Over)
 }
 
 /// How long [`drain`] waits without anything happening, before the end and before exec, and in all;

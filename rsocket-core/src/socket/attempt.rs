@@ -28,6 +28,7 @@ use crate::host::kernel::{self, Ending};
 use crate::host::{counters, tcp_state as state};
 use crate::placement::{Placed, Placer};
 use crate::reason::Reason;
+use crate::relay::Unconnected;
 use crate::stats::{self, Counter};
 use crate::sys::sandbox;
 use crate::sys::vectors::Cursor;
@@ -46,7 +47,11 @@ pub(super) fn attempt(
         return Err(Errno::CONNRESET);
     }
     if s.has(flag::PENDING | flag::UNREACHED) {
-        return relay::not_connected(s, Errno(0)).map_or_else(end_if_zero, |()| Ok(Got::Nothing));
+        return match relay::not_connected(s) {
+            Unconnected::Pending => Ok(Got::Nothing),
+            Unconnected::Failed(e) => Err(e),
+            Unconnected::Over => Ok(Got::End),
+        };
     }
     if !fork_safe::settle(id, s, fd, fork_safe::Use::Receive) {
         return Ok(Got::Nothing);
@@ -142,11 +147,6 @@ fn unlock_and_tell(guard: RecvGuard<'_>, moved: bool) {
             relay::carry_back(s, ends);
         }
     });
-}
-
-/// No error is the end of the stream.
-fn end_if_zero(e: Errno) -> Result<Got, Errno> {
-    if e == Errno(0) { Ok(Got::End) } else { Err(e) }
 }
 
 #[cold]

@@ -27,6 +27,7 @@ use crate::host::{counters, kernel};
 use crate::live::{self, tally};
 use crate::placement::depart;
 use crate::reason::Reason;
+use crate::relay::Unconnected;
 use crate::stats::{self, Counter};
 use crate::sys::vectors::Cursor;
 use crate::waiting::patience::Patience;
@@ -136,7 +137,11 @@ pub(super) fn attempt(
         return Err(closed(s, fd));
     }
     if s.has(flag::PENDING | flag::UNREACHED) {
-        return relay::not_connected(s, Errno::PIPE);
+        return match relay::not_connected(s) {
+            Unconnected::Pending => Ok(()),
+            Unconnected::Failed(e) => Err(e),
+            Unconnected::Over => Err(Errno::PIPE),
+        };
     }
     if !fork_safe::settle(id, s, fd, fork_safe::Use::Send) {
         return Ok(());
