@@ -3,7 +3,9 @@
 //! side.
 
 fn main() {
-    let layout = concat!(env!("CARGO_MANIFEST_DIR"), "/../rsocket-core/data-path.ld");
+    // Asked when it runs: one that was built for another checkout may serve this one, too.
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo says where the crate is");
+    let layout = format!("{here}/../rsocket-core/data-path.ld");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={layout}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,librsocket.so");

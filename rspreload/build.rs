@@ -1,7 +1,9 @@
 //! How librspreload.so is linked: with what a byte passes side by side.
 
 fn main() {
-    let layout = concat!(env!("CARGO_MANIFEST_DIR"), "/../rsocket-core/data-path.ld");
+    // Asked when it runs: one that was built for another checkout may serve this one, too.
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo says where the crate is");
+    let layout = format!("{here}/../rsocket-core/data-path.ld");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={layout}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-T,{layout}");
