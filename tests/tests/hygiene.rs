@@ -141,12 +141,33 @@ fn it_leaves_syscall_alone() {
     }
 }
 
+/// The symbols of the library for programs that stand in that section.
+fn symbols_in(section: &str) -> Vec<String> {
+    let text = output(Command::new("objdump").arg("-t").arg(rs_tests::build_preload_library(true)));
+    let section = format!(" {section}\t");
+    text.lines().filter(|l| l.contains(&section)).map(str::to_owned).collect()
+}
+
+/// Fails unless each of these names is among those symbols.
+fn assert_named(symbols: &[String], names: &[&str]) {
+    for name in names {
+        assert!(symbols.iter().any(|l| l.contains(name)), "{name} is not among {symbols:?}");
+    }
+}
+
+/// How many bytes they have in all.
+fn size_of_all(symbols: &[String]) -> usize {
+    let size = |line: &String| {
+        line.split_whitespace().rev().nth(1).and_then(|n| usize::from_str_radix(n, 16).ok())
+    };
+    symbols.iter().filter_map(size).sum()
+}
+
 /// What a byte passes stands side by side, whichever linker made the library
 /// (`rsocket-core/data-path.ld`): the patterns there name functions that may be renamed.
 #[test]
 fn the_data_path_is_in_one_place() {
-    let text = output(Command::new("objdump").arg("-t").arg(rs_tests::build_preload_library(true)));
-    let inside: Vec<_> = text.lines().filter(|l| l.contains(" .text.data_path")).collect();
+    let inside = symbols_in(".text.data_path");
     let names = [
         "hooks4send",
         "hooks4recv",
@@ -162,18 +183,25 @@ fn the_data_path_is_in_one_place() {
         "7in_turn",
         "12post_at_once",
     ];
-    for name in &names {
-        assert!(inside.iter().any(|l| l.contains(name)), "{name} is not among {inside:?}");
-    }
-    let tables: Vec<_> = text.lines().filter(|l| l.contains(" .bss.data_path")).collect();
-    for name in ["6FAMILY", "8WATCHERS", "5STATS", "6CHUNKS", "8MAPPINGS"] {
-        assert!(tables.iter().any(|l| l.contains(name)), "{name} is not among {tables:?}");
-    }
-    let size = |line: &&str| {
-        line.split_whitespace().rev().nth(1).and_then(|n| usize::from_str_radix(n, 16).ok())
-    };
-    let all: usize = inside.iter().filter_map(size).sum();
+    assert_named(&inside, &names);
+    let tables = symbols_in(".bss.data_path");
+    assert_named(&tables, &["6FAMILY", "8WATCHERS", "5STATS", "6CHUNKS", "8MAPPINGS"]);
+    let all = size_of_all(&inside);
     assert!((16 << 10..64 << 10).contains(&all), "{all} bytes");
+}
+
+/// So does what each connection and each child of a server passes once, and the words that a child
+/// writes: large tables stand behind them.
+#[test]
+fn what_a_child_passes_is_in_one_place() {
+    let inside = symbols_in(".text.life_path");
+    let names = ["7process5child", "4life7closing", "8handlers", "8Registry", "6family", "living"];
+    assert_named(&inside, &names);
+    let all = size_of_all(&inside);
+    assert!((32 << 10..192 << 10).contains(&all), "{all} bytes");
+    assert_named(&symbols_in(".bss.tables"), &["descriptors5TABLE", "8REGISTRY", "10DESCRIPTOR"]);
+    let words = size_of_all(&symbols_in(".bss"));
+    assert!(words < 64 << 10, "{words} bytes of small variables: is a table among them?");
 }
 
 /// A missing dependency of a preload library kills every program that is started, the shell
