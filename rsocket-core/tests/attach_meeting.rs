@@ -5,7 +5,8 @@ use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rsocket_core::attach::hello::{Id, Knock, MESSAGE_MAX, Welcome, forked, process_id};
+use rsocket_core::attach::hello::{Knock, MESSAGE_MAX, Welcome};
+use rsocket_core::attach::identity::{Id, forked, process_id};
 use rsocket_core::attach::rendezvous::{
     Channel, MAX_FDS, Offer, ReceiveError, Received, knock, name,
 };

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{OwnedFd, RawFd};
 
 use super::arenas_lock::{self, ArenasGuard, lock};
-use super::hello::Id;
+use super::identity::Id;
 use super::loan::{self, Loan};
 use super::mapping::{self, Mapping, mapping};
 use super::retired;

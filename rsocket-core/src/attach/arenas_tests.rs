@@ -2,7 +2,7 @@
 
 use super::arenas::*;
 use super::arenas_lock::lock;
-use super::hello::Id;
+use super::identity::Id;
 use crate::conn::family::{self, Family};
 
 /// No process has this id.

@@ -4,7 +4,7 @@
 //!
 //! What a message says is a claim; the receiver compares it with what the kernel says
 //! ([`super::trust`]). Must not know sockets. Entry points: [`Knock::new`], [`Knock::parse`],
-//! [`Welcome::new`], [`Welcome::parse`], [`process_id`].
+//! [`Welcome::new`], [`Welcome::parse`].
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -12,16 +12,10 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::identity::Id;
 use crate::conn::dialled::{HINT, HINTS, hint};
-use crate::errno::Errno;
-use crate::host::raw;
-use crate::sys;
-use crate::sys::settle::Settle;
 
 /// The version of everything that two processes share: these messages, the arena, its windows. To
 /// be raised with any change to any of them; two versions that differ stay on TCP.
@@ -29,29 +23,6 @@ pub const LAYOUT_VERSION: u16 = 6;
 
 const KNOCK: u32 = u32::from_be_bytes(*b"rsKn");
 const WELCOME: u32 = u32::from_be_bytes(*b"rsWe");
-
-/// The name of a process, or of an arena: random bits. Not a pid: processes of two pid namespaces
-/// may share a network namespace, and pids come back.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
-#[repr(transparent)]
-pub struct Id(pub [u64; 2]);
-
-impl Id {
-    /// A new one. Neither half is 0.
-    ///
-    /// # Errors
-    /// `EAGAIN` when the kernel has no random bits yet.
-    pub fn random() -> Result<Self, Errno> {
-        Ok(Self([nonzero()?, nonzero()?]))
-    }
-}
-
-/// Random bits, but not the one value that stands for "none".
-fn nonzero() -> Result<u64, Errno> {
-    Ok(raw::random()?.max(1))
-}
 
 /// The accepting side's message: who it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -253,67 +224,6 @@ impl Welcome {
     pub fn bytes(&self) -> &[u8] {
         self.as_bytes()
     }
-}
-
-/// The two halves of this process's id; 0 is "not yet drawn". Each half is drawn once, by whoever
-/// comes first, so that all readers see the same pair.
-struct Halves([AtomicU64; 2]);
-
-/// Where the halves live: a page that the kernel empties in every forked child, also where the fork
-/// went past libc (raw `clone`). A `vfork` child shares it with its parent, as it shares everything
-/// else.
-static PAGE: AtomicPtr<Halves> = AtomicPtr::new(ptr::null_mut());
-/// Instead of the page where the kernel cannot do that; then [`forked`] has to be called.
-static SPARE: Halves = Halves([const { AtomicU64::new(0) }; 2]);
-
-fn halves() -> &'static Halves {
-    // Acquire: pairs with the AcqRel exchange below. (The kernel made the page's zeros; there is
-    // nothing else to see, but the pointer is followed.)
-    let known = PAGE.load(Ordering::Acquire);
-    if !known.is_null() {
-        // SAFETY: only such a page or SPARE is ever stored: aligned, zero or drawn, never unmapped.
-        return unsafe { &*known };
-    }
-    let mine = sys::emptied_in_copies().map(<*mut _>::cast::<Halves>);
-    let new = mine.unwrap_or((&raw const SPARE).cast_mut());
-    match PAGE.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: as above; atomics are only ever reached through shared references.
-        Ok(_) => unsafe { &*new },
-        Err(theirs) => {
-            if let Some(page) = mine {
-                // SAFETY: the page lost the race, so nobody has seen it.
-                let _ = unsafe { rustix::mm::munmap(page.cast(), sys::PAGE_SIZE) };
-            }
-            // SAFETY: as above.
-            unsafe { &*theirs }
-        }
-    }
-}
-
-/// This process's name for its peers: 128 random bits, others in every forked child.
-///
-/// # Errors
-/// `EAGAIN` when the kernel has no random bits yet.
-pub fn process_id() -> Result<Id, Errno> {
-    let mut id = Id::default();
-    for (half, out) in halves().0.iter().zip(&mut id.0) {
-        // Relaxed everywhere: a half is one word and stands for nothing but itself.
-        *out = match half.load(Ordering::Relaxed) {
-            0 => {
-                let new = nonzero()?;
-                half.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed)
-                    .err()
-                    .unwrap_or(new)
-            }
-            drawn => drawn,
-        };
-    }
-    Ok(id)
-}
-
-/// In a forked child, before anything else of ours: the parent's name is not ours.
-pub fn forked() {
-    halves().0.iter().for_each(|half| half.settle(0));
 }
 
 #[cfg(test)]

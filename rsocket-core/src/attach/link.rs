@@ -10,7 +10,7 @@ use super::arenas::{
     self, Claim, keep_for_relatives, map_found, mapped, mine, note_bell, record, sweep,
 };
 use super::arenas_lock;
-use super::hello::Id;
+use super::identity::{Id, process_id};
 use super::mapping;
 use crate::config::sizes::Size;
 use crate::conn::arena_record::{ArenaRecord, GUEST};
@@ -471,7 +471,7 @@ pub fn hear() {
 /// of each.
 pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
     let Some(family) = family::get() else { return };
-    let own = super::hello::process_id().map_or([0; 2], |id| id.0);
+    let own = process_id().map_or([0; 2], |id| id.0);
     for i in mapping::indices() {
         let Some(r) = record(family, i) else { continue };
         if !mine(r, i, 0, Id(own)) {

@@ -11,6 +11,7 @@ pub mod broken;
 pub mod gone;
 pub mod guard;
 pub mod hello;
+pub mod identity;
 pub mod io_uring;
 pub mod own_waits;
 pub mod permit;

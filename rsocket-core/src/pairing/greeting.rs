@@ -12,7 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use crate::attach::arenas::{self, Peer};
 use crate::attach::evidence::{self, Next};
-use crate::attach::hello::{self, Id, Knock, Welcome};
+use crate::attach::hello::{Knock, Welcome};
+use crate::attach::identity::{Id, process_id};
 use crate::attach::link;
 use crate::attach::mail::{Mail, open_mail};
 use crate::attach::meet::offers::{self, Called};
@@ -157,7 +158,7 @@ impl First {
 
 /// Who we are: process and socket.
 fn introduction(fd: RawFd) -> Result<(Id, (u32, u64)), Reason> {
-    let process = hello::process_id().map_err(refused("random bits"))?;
+    let process = process_id().map_err(refused("random bits"))?;
     Ok((process, trust::own_identity(fd).map_err(refused("the socket's identity"))?))
 }
 

@@ -548,7 +548,7 @@ pub struct Options {
 
 /// A window whose both sides are in this process.
 pub(crate) fn window() -> Result<(Claim, Port), Errno> {
-    let own = crate::attach::hello::process_id().map_err(|_| Errno(libc::ENOMEM))?;
+    let own = crate::attach::identity::process_id().map_err(|_| Errno(libc::ENOMEM))?;
     let claim = arenas::claim(&arenas::Peer { id: own, pid: sys::pid(), inode: 0 })
         .map_err(|_| Errno(libc::ENOMEM))?;
     let port = Port::new(&claim).map_err(|_| Errno(libc::ENOMEM))?;

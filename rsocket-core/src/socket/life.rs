@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 
 use super::{inq, stamps, verdict};
 use crate::attach::guard::RecvGuard;
-use crate::attach::{arenas, hello, link, own_waits, phase, reach, residual, unread, vault};
+use crate::attach::{arenas, identity, link, own_waits, phase, reach, residual, unread, vault};
 use crate::config::policy;
 use crate::conn::cause;
 use crate::conn::family::{self, Left};
@@ -320,7 +320,7 @@ pub fn fork_child() {
     sys::forked();
     family::fork_child();
     pairing::fork_child();
-    hello::forked();
+    identity::forked();
     arenas::fork_child();
     bell::forked();
     placement::forked();
