@@ -3,7 +3,8 @@
 //!
 //! Below it stand [`wire`] (bytes and types) and [`proto`] (the protocol as a machine without I/O),
 //! a crate of their own, and rsocket-host: [`sys`] (system calls), [`host`] (what the kernel says),
-//! the calling thread, [`environment`] (the variables), [`log`]. From the bottom up: [`device`]
+//! the calling thread, [`environment`] (the variables), [`log`], [`seqpacket`] (messages with
+//! descriptors). From the bottom up: [`device`]
 //! (memory that a peer can write, and how it is told), [`attach`] (how a TCP connection comes to
 //! have a device beside it, and goes back), [`relay`] (what is beyond a window when it is not a
 //! peer process), [`socket`] (what a socket is), [`readiness`] (poll, select and epoll over sockets
@@ -59,7 +60,7 @@ pub mod succession;
 pub mod tap;
 pub mod waiting;
 
-pub use rsocket_host::{address, environment, errno, facts as host, log, probe, sys};
+pub use rsocket_host::{address, environment, errno, facts as host, log, probe, seqpacket, sys};
 pub use rsocket_host::{log_at, log_debug, log_info, log_warn};
 pub use rsocket_wire as wire;
 pub use rsocket_wire::proto;

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rsocket_core::attach::link;
-use rsocket_core::attach::rendezvous::{self, Channel, Offer};
+use rsocket_core::attach::rendezvous::{self, Offer};
 use rsocket_core::conn::arena_record;
 use rsocket_core::conn::family;
 use rsocket_core::conn::machine::{Phase, ReceiveMode};
@@ -22,6 +22,7 @@ use rsocket_core::host::counters;
 use rsocket_core::host::events::Events;
 use rsocket_core::host::tuple::Tuple;
 use rsocket_core::reason::Reason;
+use rsocket_core::seqpacket::Channel;
 use rsocket_core::socket::{ready, receive, send};
 use rsocket_core::stats::{self, Counter};
 use rsocket_core::{attach::marks, pairing};

@@ -7,12 +7,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rsocket_core::attach::hello::{Knock, MESSAGE_MAX, Welcome};
 use rsocket_core::attach::identity::{Id, forked, process_id};
-use rsocket_core::attach::rendezvous::{
-    Channel, MAX_FDS, Offer, ReceiveError, Received, knock, name,
-};
+use rsocket_core::attach::rendezvous::{Offer, knock, name};
 use rsocket_core::attach::trust::{self, own_identity};
 use rsocket_core::errno::Errno;
 use rsocket_core::host::tuple::Tuple;
+use rsocket_core::seqpacket::{Channel, MAX_FDS, ReceiveError, Received};
 use rsocket_core::sys;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 

@@ -5,7 +5,7 @@
 //! [`sys`] (system calls, and descriptors of the library's own), [`thread`] (who the caller is, and
 //! the sections in which signals wait) with [`signals`], [`stack`] (a stack of the library's own)
 //! and [`living`] (whether a thread or process still lives), [`log`], [`probe`] (whether memory is
-//! there), [`facts`].
+//! there), [`facts`], [`seqpacket`] (a UNIX socket whose messages carry descriptors).
 
 // A panic in here kills somebody else's program.
 #![cfg_attr(
@@ -21,6 +21,7 @@ pub mod living;
 pub mod log;
 mod own;
 pub mod probe;
+pub mod seqpacket;
 pub mod signals;
 pub mod stack;
 pub mod sys;

@@ -15,7 +15,7 @@ use rs_tests::workspace;
 const ROOMS: [(&str, &[&str]); 3] =
     [("rsocket-host", &HOST), ("rsocket-sync", &SYNC), ("rsocket-core", &CORE)];
 
-const HOST: [&str; 12] = [
+const HOST: [&str; 13] = [
     "errno",
     "environment",
     "address",
@@ -30,6 +30,7 @@ const HOST: [&str; 12] = [
     "log",
     "probe",
     "facts",
+    "seqpacket",
 ];
 
 const SYNC: [&str; 5] = ["atom", "backoff", "spin", "lock", "guarded"];

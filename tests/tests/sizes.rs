@@ -34,7 +34,7 @@ const LONG: &[&str] = &[
     "pairing::begin",
     "pump::forward",
     "pump::poll",
-    "rendezvous::receive_once",
+    "seqpacket::receive_once",
     "serving::look",
     "serving::on_request",
     "setup::on_event",

@@ -21,7 +21,7 @@ use super::meet::pake::Side;
 use super::meet::{offers, place};
 use super::proof::Proof;
 use super::proving::{self, FirstWord, Secret, State};
-use super::rendezvous::{self, Channel};
+use super::rendezvous;
 use super::trust::{self, Owner};
 use crate::config::policy;
 use crate::conn::dialled::Bounds;
@@ -31,6 +31,7 @@ use crate::conn::slot::{Slot, flag};
 use crate::host::trial;
 use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_asked};
+use crate::seqpacket::Channel;
 use crate::sys;
 
 /// Where the other end of a connection is.

@@ -6,17 +6,17 @@
 
 use std::os::fd::OwnedFd;
 
-use super::rendezvous::{self, Channel, ReceiveError};
 use super::retry::later;
 use crate::conn::slot::Slot;
 use crate::reason::Reason;
+use crate::seqpacket::{Channel, MAX_FDS, ReceiveError};
 use crate::sys;
 
 /// One message.
 pub(crate) struct Mail {
     bytes: [u8; 256],
     len: usize,
-    fds: [Option<OwnedFd>; rendezvous::MAX_FDS],
+    fds: [Option<OwnedFd>; MAX_FDS],
 }
 
 impl Mail {

@@ -16,11 +16,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::hello::{HelloError, Knock, LAYOUT_VERSION, check_head};
 use super::meet::pake::{Element, Tag};
 use super::meet::who::Who;
-use super::rendezvous::Channel;
 
 const PROOF: u32 = u32::from_be_bytes(*b"rsPf");
 /// It has a tag.
 const TAGGED: u16 = 1;
+use crate::seqpacket::Channel;
 
 /// The message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

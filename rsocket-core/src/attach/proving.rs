@@ -31,9 +31,9 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use super::meet::pake::{self, Run, Side, Tag, Tags};
 use super::meet::who::{self, Who};
 use super::proof::Proof;
-use super::rendezvous::Channel;
 use crate::host::raw;
 use crate::reason::{Reason, refused};
+use crate::seqpacket::Channel;
 use crate::sys;
 
 /// Wrong guesses that a process bears.

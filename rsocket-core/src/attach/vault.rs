@@ -15,10 +15,10 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
-use super::rendezvous::{Channel, MAX_FDS};
 use crate::conn::family;
 use crate::device::shm::arena::Arena;
 use crate::host::raw;
+use crate::seqpacket::{Channel, MAX_FDS};
 use crate::sys;
 
 /// The two private descriptors, each plus one, in one word, so that a forking thread sees both or

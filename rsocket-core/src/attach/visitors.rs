@@ -14,12 +14,13 @@
 use std::os::fd::RawFd;
 
 use super::meet::offers;
-use super::rendezvous::{Channel, Offer};
+use super::rendezvous::Offer;
 use super::trust::{self, Owner};
 use super::{evidence, proof, proving};
 use crate::conn::slot::Slot;
 use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_asked, refused};
+use crate::seqpacket::Channel;
 use crate::stats::{self, Counter};
 
 /// How many are looked at in one step: one who knocks again and again must not keep us here.

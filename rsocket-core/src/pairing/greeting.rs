@@ -23,7 +23,7 @@ use crate::attach::phase::{
 };
 use crate::attach::proof::{self, Joined, Proof};
 use crate::attach::proving::{self, FirstWord, State};
-use crate::attach::rendezvous::{self, Channel};
+use crate::attach::rendezvous;
 use crate::attach::retry::{self, later};
 use crate::attach::trust::{self, Owner};
 use crate::attach::visitors::{Seen, behind, seen};
@@ -36,6 +36,7 @@ use crate::device::shm::home;
 use crate::errno::Errno;
 use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_there, refused};
+use crate::seqpacket::Channel;
 use crate::stats::{self, Counter};
 use crate::sys;
 

@@ -11,12 +11,12 @@ use std::os::fd::RawFd;
 
 use super::greeting::finish;
 use crate::attach::phase::{elsewhere, lapse};
-use crate::attach::rendezvous::Channel;
 use crate::attach::{held, retry};
 use crate::conn::family;
 use crate::conn::machine::Phase;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
+use crate::seqpacket::Channel;
 use crate::sync::stack;
 use crate::sys;
 

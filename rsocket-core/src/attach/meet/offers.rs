@@ -290,8 +290,9 @@ pub fn reap_if_forgotten(name: &Name) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::rendezvous::{Channel, Offer};
+    use crate::attach::rendezvous::Offer;
     use crate::conn::dialled::Bounds;
+    use crate::seqpacket::Channel;
 
     /// A directory of this test program's, which is the place to meet for all of it.
     fn place() -> std::path::PathBuf {

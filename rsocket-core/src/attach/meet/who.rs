@@ -18,8 +18,8 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use rustix::process::PidfdFlags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::attach::rendezvous::Channel;
 use crate::host::raw;
+use crate::seqpacket::Channel;
 use crate::sys;
 
 /// An option of unix(7) that libc has no name for (Linux 6.5).
