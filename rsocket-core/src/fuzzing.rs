@@ -13,7 +13,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::attach::link::{self, Ends};
+use crate::channel::link::{self, Ends};
 use crate::conn::family;
 use crate::conn::slot::{SlotId, flag};
 use crate::device::shm::layout::{self, DIRECTION_LEN, HEAD_LEN};

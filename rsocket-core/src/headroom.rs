@@ -8,7 +8,7 @@
 
 use std::os::fd::RawFd;
 
-use crate::attach::spare;
+use crate::channel::spare;
 use crate::device::shm::bell;
 use crate::sys;
 

@@ -113,7 +113,7 @@ pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Errno> {
         let found = maps.list.iter().position(|m| m.at == at.addr() && m.len as usize == len);
         let found = found.ok_or(Errno::INVAL)?;
         if !s.has(flag::RELAYED)
-            && let Some(ends) = crate::attach::link::ends(s)
+            && let Some(ends) = crate::channel::link::ends(s)
         {
             // What was sent before is in place before the mapping goes. A peer that broke a rule is
             // found by whoever looks next.

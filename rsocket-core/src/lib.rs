@@ -4,12 +4,11 @@
 //! Below it stand [`wire`] (bytes and types) and [`proto`] (the protocol as a machine without I/O),
 //! a crate of their own, and rsocket-host: [`sys`] (system calls), [`host`] (what the kernel says),
 //! the calling thread, [`environment`] (the variables), [`log`], [`seqpacket`] (messages with
-//! descriptors). From the bottom up: [`device`]
-//! (memory that a peer can write, and how it is told), [`attach`] (how a TCP connection comes to
-//! have a device beside it, and goes back), [`relay`] (what is beyond a window when it is not a
-//! peer process), [`socket`] (what a socket is), [`readiness`] (poll, select and epoll over sockets
-//! of both kinds), [`plain`] (how sockets meet that are rsockets from the start), [`datagram`]
-//! (sockets for datagrams).
+//! descriptors). From the bottom up: [`device`] (memory that a peer can write, and how it is told),
+//! [`channel`] (what a connection has of that memory), [`attach`] (how two ends of a TCP connection
+//! find each other), [`relay`] (what is beyond a window when it is not a peer process), [`socket`]
+//! (what a socket is), [`readiness`] (poll, select and epoll over sockets of both kinds), [`plain`]
+//! (how sockets meet that are rsockets from the start), [`datagram`] (sockets for datagrams).
 //!
 //! Between [`relay`] and [`socket`] stand [`pairing`] (the steps by which two ends meet),
 //! [`handover`] (back to TCP), [`waiting`] (spinning, sleeping, deadlines) and [`placement`]; above
@@ -32,6 +31,7 @@
 )]
 
 pub mod attach;
+pub mod channel;
 pub mod config;
 pub mod conn;
 pub mod datagram;

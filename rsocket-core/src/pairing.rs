@@ -21,10 +21,8 @@ use crate::attach::phase::{
 };
 use crate::attach::rendezvous::Offer;
 use crate::attach::retry::{self, later, may_pass, put_off};
-use crate::attach::{
-    broken, evidence, evidence::Peer, held, link, own_waits, proving, reach, switch, trust,
-    visitors,
-};
+use crate::attach::{evidence, evidence::Peer, held, own_waits, proving, reach, trust, visitors};
+use crate::channel::{broken, link, switch};
 use crate::config::policy;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;

@@ -9,8 +9,8 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rsocket_core::attach::link;
 use rsocket_core::attach::rendezvous::{self, Offer};
+use rsocket_core::channel::link;
 use rsocket_core::conn::arena_record;
 use rsocket_core::conn::family;
 use rsocket_core::conn::machine::{Phase, ReceiveMode};
@@ -25,7 +25,7 @@ use rsocket_core::reason::Reason;
 use rsocket_core::seqpacket::Channel;
 use rsocket_core::socket::{ready, receive, send};
 use rsocket_core::stats::{self, Counter};
-use rsocket_core::{attach::marks, pairing};
+use rsocket_core::{channel::marks, pairing};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// One test at a time: some change what the whole process may do.

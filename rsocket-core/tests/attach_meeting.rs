@@ -6,9 +6,9 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rsocket_core::attach::hello::{Knock, MESSAGE_MAX, Welcome};
-use rsocket_core::attach::identity::{Id, forked, process_id};
 use rsocket_core::attach::rendezvous::{Offer, knock, name};
 use rsocket_core::attach::trust::{self, own_identity};
+use rsocket_core::channel::identity::{Id, forked, process_id};
 use rsocket_core::errno::Errno;
 use rsocket_core::host::tuple::Tuple;
 use rsocket_core::seqpacket::{Channel, MAX_FDS, ReceiveError, Received};

@@ -15,7 +15,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::os::fd::OwnedFd;
 
-use rsocket_core::attach::link;
+use rsocket_core::channel::link;
 use rsocket_core::descriptors::Entry;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket;

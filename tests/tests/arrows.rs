@@ -35,7 +35,7 @@ const HOST: [&str; 13] = [
 
 const SYNC: [&str; 5] = ["atom", "backoff", "spin", "lock", "guarded"];
 
-const CORE: [&str; 27] = [
+const CORE: [&str; 28] = [
     "edge",
     "libdir",
     // What is counted, and why.
@@ -50,7 +50,9 @@ const CORE: [&str; 27] = [
     // Who watches connections.
     "tap",
     "live",
-    // What a connection needs to get its device, and what is beyond that.
+    // Its part of that memory.
+    "channel",
+    // How two ends find each other, and what is beyond the channel.
     "attach",
     "headroom",
     "relay",

@@ -18,11 +18,11 @@ use std::os::fd::RawFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::meet::pake::Side;
-use super::meet::{offers, place};
 use super::proof::Proof;
-use super::proving::{self, FirstWord, Secret, State};
 use super::rendezvous;
-use super::trust::{self, Owner};
+use super::{meet::offers, meet::place};
+use super::{proving, proving::FirstWord, proving::Secret, proving::State};
+use super::{trust, trust::Owner};
 use crate::config::policy;
 use crate::conn::dialled::Bounds;
 use crate::conn::offsets;

@@ -14,7 +14,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::identity::Id;
+use crate::channel::identity::Id;
 use crate::conn::dialled::{HINT, HINTS, hint};
 
 /// The version of everything that two processes share: these messages, the arena, its windows. To

@@ -2,7 +2,8 @@
 //!
 //! Must not know how two ends meet. Entry point: [`permitted`].
 
-use super::{io_uring, link, reach};
+use super::{io_uring, reach};
+use crate::channel::link;
 use crate::config::policy;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{cause, family};

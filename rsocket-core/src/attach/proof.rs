@@ -13,9 +13,9 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::hello::{HelloError, Knock, LAYOUT_VERSION, check_head};
-use super::meet::pake::{Element, Tag};
 use super::meet::who::Who;
+use super::{hello::HelloError, hello::Knock, hello::LAYOUT_VERSION, hello::check_head};
+use super::{meet::pake::Element, meet::pake::Tag};
 
 const PROOF: u32 = u32::from_be_bytes(*b"rsPf");
 /// It has a tag.

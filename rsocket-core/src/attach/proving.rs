@@ -28,9 +28,9 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use super::meet::pake::{self, Run, Side, Tag, Tags};
-use super::meet::who::{self, Who};
 use super::proof::Proof;
+use super::{meet::pake, meet::pake::Run, meet::pake::Side, meet::pake::Tag, meet::pake::Tags};
+use super::{meet::who, meet::who::Who};
 use crate::host::raw;
 use crate::reason::{Reason, refused};
 use crate::seqpacket::Channel;

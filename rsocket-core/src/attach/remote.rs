@@ -10,8 +10,9 @@
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 
-use super::witness::{Proof, Who};
-use super::{guard, link, marks, permit, phase, retry};
+use super::{permit, phase, retry};
+use super::{witness::Proof, witness::Who};
+use crate::channel::{guard, link, marks};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};

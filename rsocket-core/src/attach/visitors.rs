@@ -15,8 +15,8 @@ use std::os::fd::RawFd;
 
 use super::meet::offers;
 use super::rendezvous::Offer;
-use super::trust::{self, Owner};
 use super::{evidence, proof, proving};
+use super::{trust, trust::Owner};
 use crate::conn::slot::Slot;
 use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_asked, refused};

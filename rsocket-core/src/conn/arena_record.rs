@@ -1,7 +1,7 @@
 //! What the processes of a fork group know of an arena, so that one that did not map it can find
 //! out how to.
 //!
-//! Must not know where it is mapped, nor how a window is given away (`attach::arenas`). Entry
+//! Must not know where it is mapped, nor how a window is given away (`channel::arenas`). Entry
 //! point: [`ArenaRecord`].
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,7 @@ pub struct ArenaRecord {
     /// Connections that use it.
     pub(crate) live: AtomicU32,
     /// Windows that are promised to a connection which does not use them yet (`claim` and `open` in
-    /// attach::arenas), a bit for each: until `settled` no other thread may take the arena for
+    /// channel::arenas), a bit for each: until `settled` no other thread may take the arena for
     /// idle. Changed by the owner; set under its lock.
     pub(crate) promised: [AtomicU64; MOST_WINDOWS / 64],
     /// Nonzero: the vault has a copy of its descriptor.
@@ -46,7 +46,7 @@ pub struct ArenaRecord {
     /// Nonzero: the peer is in another network namespace, and is woken by a socket of that. The
     /// owner's number of it, plus one.
     pub(crate) there: AtomicI32,
-    /// What tells the peer process beside its pid (`attach::arenas::Peer`).
+    /// What tells the peer process beside its pid (`channel::arenas::Peer`).
     pub(crate) peer_inode: AtomicU64,
 }
 
@@ -54,8 +54,8 @@ impl ArenaRecord {
     /// The window is nobody's on this side.
     pub(crate) fn free(&self, window: u32) {
         if let Some(w) = self.slot_of.get(window as usize) {
-            // Release: pairs with the acquire of whoever takes it next: `begin` in attach::link and
-            // `free_window` in attach::arenas.
+            // Release: pairs with the acquire of whoever takes it next: `begin` in channel::link
+            // and `free_window` in channel::arenas.
             w.store(0, Ordering::Release);
         }
     }
@@ -67,8 +67,8 @@ impl ArenaRecord {
     }
 }
 
-/// In `slot_of`: the window is kept for a connection that has no slot yet (`keep` in attach::link).
-/// No slot has this number.
+/// In `slot_of`: the window is kept for a connection that has no slot yet (`keep` in
+/// channel::link). No slot has this number.
 pub(crate) const GUEST: u32 = u32::MAX;
 
 /// How many of the peer's bells a record remembers: one for each of its threads that sleep at a

@@ -43,7 +43,7 @@ pub struct Family {
     used: AtomicU32,
     /// Held while slots of the dead are taken back.
     sweeping: OwnedLock,
-    /// Held by whoever looks into the vault ([`crate::attach::vault`]).
+    /// Held by whoever looks into the vault ([`crate::channel::vault`]).
     pub vault: OwnedLock,
     /// pid of each process entry; 0 is free.
     processes: [AtomicU32; ENTRIES],

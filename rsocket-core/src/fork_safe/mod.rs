@@ -20,7 +20,8 @@ use core::sync::atomic::{Ordering, fence};
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use crate::attach::{broken, link, reach};
+use crate::attach::reach;
+use crate::channel::{broken, link};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::pairing_lock::PairingGuard;

@@ -9,11 +9,13 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::gone;
 use super::{awaited, stand_in};
-use crate::attach::broken::{break_connection, cut_off, cut_short};
-use crate::attach::link::{self, Ends};
-use crate::attach::residual::{give_tail_away, give_way, serve_return};
-use crate::attach::{gone, guard, marks, phase, said, switch, unread};
+use crate::attach::phase;
+use crate::channel::broken::{break_connection, cut_off, cut_short};
+use crate::channel::link::{self, Ends};
+use crate::channel::residual::{give_tail_away, give_way, serve_return};
+use crate::channel::{guard, marks, said, switch, unread};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{cause, family};

@@ -23,7 +23,8 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::back;
-use crate::attach::{link, phase};
+use crate::attach::phase;
+use crate::channel::link;
 use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
 use crate::conn::pairing_lock::PairingGuard;

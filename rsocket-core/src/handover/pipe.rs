@@ -6,8 +6,8 @@
 
 use std::os::fd::RawFd;
 
-use crate::attach::guard::RecvGuard;
-use crate::attach::room::follow_up;
+use crate::channel::guard::RecvGuard;
+use crate::channel::room::follow_up;
 use crate::errno::Errno;
 use crate::sys;
 

@@ -14,9 +14,9 @@ use rustix::io::FdFlags;
 use rustix::net::sockopt;
 
 use super::pipe::{Pipe, take_messages};
-use crate::attach::guard::RecvGuard;
-use crate::attach::link::Ends;
-use crate::attach::marks;
+use crate::channel::guard::RecvGuard;
+use crate::channel::link::Ends;
+use crate::channel::marks;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::Slot;
 use crate::errno::Errno;

@@ -10,11 +10,8 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
-use crate::attach::arenas::{self, Peer};
 use crate::attach::evidence::{self, Next};
 use crate::attach::hello::{Knock, Welcome};
-use crate::attach::identity::{Id, process_id};
-use crate::attach::link;
 use crate::attach::mail::{Mail, open_mail};
 use crate::attach::meet::offers::{self, Called};
 use crate::attach::meet::{listing, who};
@@ -27,6 +24,9 @@ use crate::attach::rendezvous;
 use crate::attach::retry::{self, later};
 use crate::attach::trust::{self, Owner};
 use crate::attach::visitors::{Seen, behind, seen};
+use crate::channel::arenas::{self, Peer};
+use crate::channel::identity::{Id, process_id};
+use crate::channel::link;
 use crate::conn::machine::{Phase, PhaseEvent};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};

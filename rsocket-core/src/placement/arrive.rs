@@ -14,8 +14,8 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use super::table::{Entry, Map, Maps, Place};
-use crate::attach::broken;
-use crate::attach::link::Ends;
+use crate::channel::broken;
+use crate::channel::link::Ends;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout::PLACES;
 use crate::device::shm::places::{Header, Nonsense};

@@ -7,9 +7,9 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use crate::attach::broken;
-use crate::attach::guard::SendGuard;
-use crate::attach::link::Ends;
+use crate::channel::broken;
+use crate::channel::guard::SendGuard;
+use crate::channel::link::Ends;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::layout::PLACES;
 use crate::device::shm::places::Header;

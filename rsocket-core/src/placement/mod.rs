@@ -26,7 +26,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::attach::link::Ends;
+use crate::channel::link::Ends;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::{relay, sys};
 
@@ -48,7 +48,7 @@ pub fn closing(id: SlotId, s: &Slot) {
     let Some(place) = Place::of(id) else { return };
     place.with(|maps| {
         if !s.has(flag::RELAYED)
-            && let Some(ends) = crate::attach::link::ends(s)
+            && let Some(ends) = crate::channel::link::ends(s)
         {
             let _ = arrive::all(s, &ends, maps);
             for i in 0..maps.list.len() {

@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use rustix::mm::{Advice, madvise};
 
 use super::ANY;
-use crate::attach::link::Ends;
+use crate::channel::link::Ends;
 use crate::conn::family::MAX_SLOTS;
 use crate::conn::slot::{Slot, SlotId};
 use crate::errno::Errno;

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::{ANY, closing};
-use crate::attach::link::Ends;
+use crate::channel::link::Ends;
 use crate::conn::family;
 use crate::conn::slot::{SlotId, flag};
 use crate::device::shm::places::Header;

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::arrive;
 use super::table::{Maps, Place};
-use crate::attach::{broken, link};
+use crate::channel::{broken, link};
 use crate::config::policy;
 use crate::conn::family;
 use crate::conn::slot::SlotId;

@@ -14,7 +14,8 @@ use rustix::net::{AddressFamily, sockopt};
 
 use super::kernel;
 use crate::address::SockAddr;
-use crate::attach::{link, reach};
+use crate::attach::reach;
+use crate::channel::link;
 use crate::config::sizes::Size;
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};

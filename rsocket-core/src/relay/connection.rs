@@ -15,9 +15,10 @@ use super::pump::{PeerEnd, Pump};
 use super::request::{Open, Request};
 use super::watch::Watch;
 use super::{ends, guests, service};
-use crate::attach::arenas::{self, Claim};
+use crate::attach::remote;
 use crate::attach::witness::Proof;
-use crate::attach::{link, remote};
+use crate::channel::arenas::{self, Claim};
+use crate::channel::link;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -548,7 +549,7 @@ pub struct Options {
 
 /// A window whose both sides are in this process.
 pub(crate) fn window() -> Result<(Claim, Port), Errno> {
-    let own = crate::attach::identity::process_id().map_err(|_| Errno(libc::ENOMEM))?;
+    let own = crate::channel::identity::process_id().map_err(|_| Errno(libc::ENOMEM))?;
     let claim = arenas::claim(&arenas::Peer { id: own, pid: sys::pid(), inode: 0 })
         .map_err(|_| Errno(libc::ENOMEM))?;
     let port = Port::new(&claim).map_err(|_| Errno(libc::ENOMEM))?;

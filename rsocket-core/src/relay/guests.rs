@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 
 use rustix::net::sockopt;
 
-use crate::attach::link;
+use crate::channel::link;
 use crate::conn::family::{self, Family};
 use crate::conn::guest::Place;
 use crate::sync::living;

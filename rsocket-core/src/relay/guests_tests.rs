@@ -10,7 +10,7 @@ use super::guests::{self, Guest};
 use super::port::Port;
 use super::pump_tests::tied;
 use super::{connection, loopback};
-use crate::attach::link;
+use crate::channel::link;
 use crate::conn::family;
 use crate::sys;
 

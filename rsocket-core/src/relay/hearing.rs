@@ -16,7 +16,7 @@ use std::os::fd::RawFd;
 
 use super::table::Relay;
 use super::{connection::Connection, news, service};
-use crate::attach::link::{self, Ends};
+use crate::channel::link::{self, Ends};
 use crate::conn::family;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell;

@@ -17,7 +17,7 @@ use core::sync::atomic::{Ordering, fence};
 use super::connection::Connection;
 use super::hearing::others;
 use super::table::{self, Relay};
-use crate::attach::link;
+use crate::channel::link;
 use crate::conn::family;
 use crate::conn::slot::Slot;
 

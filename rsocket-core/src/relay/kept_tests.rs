@@ -10,7 +10,7 @@ use super::connection::{self, Connection};
 use super::pump_tests::tied;
 use super::table::{self, Relay};
 use super::{arm, hearing, kept};
-use crate::attach::{link, waiters};
+use crate::channel::{link, waiters};
 use crate::conn::family;
 use crate::conn::slot::Slot;
 

@@ -5,8 +5,8 @@
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
-use crate::attach::guard::SendGuard;
-use crate::attach::{link, marks, residual};
+use crate::channel::guard::SendGuard;
+use crate::channel::{link, marks, residual};
 use crate::conn::family;
 use crate::conn::machine::{PhaseEvent, SendMode};
 use crate::conn::pairing_lock::PairingGuard;

@@ -17,7 +17,7 @@ use super::{
     setup,
 };
 use super::{ends, news, service, table};
-use crate::attach::link;
+use crate::channel::link;
 use crate::conn::family;
 use crate::conn::invitation::{self, Invitation};
 use crate::conn::slot::{Name, Slot, SlotId};

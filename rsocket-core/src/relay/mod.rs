@@ -12,7 +12,7 @@
 
 use core::sync::atomic::{Ordering, fence};
 
-use crate::attach::link::Ends;
+use crate::channel::link::Ends;
 use crate::conn::pending;
 use crate::conn::slot::{Slot, flag};
 use crate::errno::Errno;

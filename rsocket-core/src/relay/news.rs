@@ -4,7 +4,7 @@
 
 use super::connection::Connection;
 use super::table::Relay;
-use crate::attach::link;
+use crate::channel::link;
 use crate::conn::{family, slot::SlotId};
 
 /// Something changed that is not in the window: whoever waits looks again.

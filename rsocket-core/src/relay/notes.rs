@@ -1,6 +1,6 @@
 //! What two relays of ours tell each other beside the protocol.
 //!
-//! Where they stand beside a TCP connection, its marks (`attach::marks`): a window's marks are
+//! Where they stand beside a TCP connection, its marks (`channel::marks`): a window's marks are
 //! words that both its ends read; between hosts the two relays carry them. And what has become of
 //! mappings (`placement`). They travel as CTRL words with values that upstream ignores
 //! (`wire-protocol §4.1`), in order with the data, and only where both ends have said that they are

@@ -11,9 +11,9 @@
 
 use super::outgoing::Outgoing;
 use super::under::Under;
-use crate::attach::arenas::Claim;
-use crate::attach::link::{self, Ends};
-use crate::attach::marks;
+use crate::channel::arenas::Claim;
+use crate::channel::link::{self, Ends};
+use crate::channel::marks;
 pub use crate::device::shm::channel::Broken;
 use crate::device::shm::channel::{
     self, Beyond, Next, Receiver, RecvState, Refused, SendState, Sender,

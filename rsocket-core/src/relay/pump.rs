@@ -18,7 +18,7 @@ use super::outgoing::Outgoing;
 use super::port::{Broken, Port};
 use super::told::Beside;
 use super::watch::Seen;
-use crate::attach::marks;
+use crate::channel::marks;
 use crate::device::shm::copy;
 use crate::device::{Completion, HALF, PostError, QueuePair};
 use crate::proto::control::Mode;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::pump::{PeerEnd, Pump, prepare};
 use super::{connection, loopback};
-use crate::attach::{link, marks};
+use crate::channel::{link, marks};
 use crate::conn::family;
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::{SlotId, flag};

@@ -24,7 +24,7 @@ use core::sync::atomic::Ordering;
 
 use super::pump::{Pump, ROUNDS};
 use super::{FEW, kept, note, service};
-use crate::attach::guard::{RecvGuard, SendGuard};
+use crate::channel::guard::{RecvGuard, SendGuard};
 use crate::conn::slot::Slot;
 use crate::device::rdma::RdmaPair;
 use crate::device::shm::copy;

@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 
 use super::pump_tests::{End, byte, ends, settle};
-use crate::attach::link;
+use crate::channel::link;
 use crate::conn::family;
 use crate::device::sim::Weather;
 use crate::errno::Errno;

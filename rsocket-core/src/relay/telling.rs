@@ -8,7 +8,7 @@
 
 use super::notes::{Note, Read};
 use super::pump::Pump;
-use crate::attach::marks;
+use crate::channel::marks;
 use crate::device::{PostError, QueuePair};
 use crate::wire::word::Word;
 

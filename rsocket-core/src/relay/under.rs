@@ -12,7 +12,7 @@
 use std::os::fd::RawFd;
 
 use super::outgoing::Outgoing;
-use crate::attach::marks;
+use crate::channel::marks;
 use crate::device::shm::channel::{Beyond, Broken, SendState, banks};
 use crate::device::shm::direction::Direction;
 use crate::errno::Errno;

@@ -5,9 +5,9 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use crate::attach::gone;
 use crate::conn::slot::{Slot, flag};
 use crate::errno::Errno;
+use crate::handover::gone;
 use crate::host::events::Events;
 use crate::waiting::patience::Patience;
 use crate::{fork_safe, sys};

@@ -5,7 +5,7 @@
 //! only when a relay has said what it means: a cut (then the bytes behind it come first), an end in
 //! the lane or an end mark without a cut (then the sender has never left TCP), or that the
 //! connection is lost. Every sender says one of these whatever its mode
-//! ([`crate::relay::meeting::say_shutdown`], [`crate::attach::switch::stay`], the farewell of its
+//! ([`crate::relay::meeting::say_shutdown`], [`crate::channel::switch::stay`], the farewell of its
 //! relay), and one that ends without a word breaks the pair of the relays. Must not know locks or
 //! sleeping. Entry points: [`fin_is_the_end`], [`heard`], [`ready`].
 #![forbid(unsafe_code)]
@@ -13,9 +13,9 @@
 
 use std::os::fd::RawFd;
 
-use crate::attach::link::{self, Ends};
-use crate::attach::marks;
-use crate::attach::unread::end_is_next;
+use crate::channel::link::{self, Ends};
+use crate::channel::marks;
+use crate::channel::unread::end_is_next;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
 use crate::host::counters;

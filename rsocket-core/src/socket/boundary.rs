@@ -9,9 +9,9 @@
 use std::os::fd::RawFd;
 
 use super::taking::{Got, copying, from_kernel, take_messages};
-use crate::attach::guard::RecvGuard;
-use crate::attach::link::Ends;
-use crate::attach::marks;
+use crate::channel::guard::RecvGuard;
+use crate::channel::link::Ends;
+use crate::channel::marks;
 use crate::conn::pending;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::RecvState;

@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use super::{asking, ready};
-use crate::attach::{link, marks, waiters};
+use crate::channel::{link, marks, waiters};
 use crate::conn::family;
 use crate::conn::known::Fact;
 use crate::conn::machine::Phase;

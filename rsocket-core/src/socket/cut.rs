@@ -9,9 +9,9 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use crate::attach::guard::RecvGuard;
-use crate::attach::link::Ends;
-use crate::attach::marks;
+use crate::channel::guard::RecvGuard;
+use crate::channel::link::Ends;
+use crate::channel::marks;
 use crate::conn::machine::{ReceiveEvent, ReceiveMode};
 use crate::conn::slot::{Slot, flag};
 use crate::errno::Errno;

@@ -10,8 +10,8 @@ use std::os::fd::RawFd;
 
 use super::call::Call;
 use super::{reader, wait};
-use crate::attach::guard::SendGuard;
-use crate::attach::{link, marks, room};
+use crate::channel::guard::SendGuard;
+use crate::channel::{link, marks, room};
 use crate::conn::machine::SendMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Refused;

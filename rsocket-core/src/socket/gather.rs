@@ -10,9 +10,9 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::cut::{all_here, bytes_ahead};
-use crate::attach::guard::RecvGuard;
-use crate::attach::unread::{in_window, no_more_fits};
-use crate::attach::{link, marks};
+use crate::channel::guard::RecvGuard;
+use crate::channel::unread::{in_window, no_more_fits};
+use crate::channel::{link, marks};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
 use crate::host::kernel;

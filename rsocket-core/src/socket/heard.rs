@@ -10,7 +10,7 @@
 use std::os::fd::RawFd;
 
 use super::{asking, reader};
-use crate::attach::link;
+use crate::channel::link;
 use crate::conn::family;
 use crate::conn::listeners::error_taken;
 use crate::conn::slot::{Slot, SlotId, flag};

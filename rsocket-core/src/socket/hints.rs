@@ -6,8 +6,8 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::attach::link::{self, Ends};
-use crate::attach::{marks, unread};
+use crate::channel::link::{self, Ends};
+use crate::channel::{marks, unread};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::progress::Progress;
 use crate::conn::slot::{Slot, flag};

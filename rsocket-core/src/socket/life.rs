@@ -5,8 +5,9 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::{inq, stamps, verdict};
-use crate::attach::guard::RecvGuard;
-use crate::attach::{arenas, identity, link, own_waits, phase, reach, residual, unread, vault};
+use crate::attach::{own_waits, phase, reach};
+use crate::channel::guard::RecvGuard;
+use crate::channel::{arenas, identity, link, residual, unread, vault};
 use crate::config::policy;
 use crate::conn::cause;
 use crate::conn::family::{self, Left};

@@ -11,7 +11,8 @@
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
-use crate::attach::{link, marks, reach};
+use crate::attach::reach;
+use crate::channel::{link, marks};
 use crate::config::policy;
 use crate::conn::listeners::{error_taken, starved};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
@@ -74,7 +75,7 @@ pub mod wait;
 mod waits;
 mod watch;
 
-pub use crate::attach::link::Meant;
+pub use crate::channel::link::Meant;
 pub use crate::conn::listeners::set_listeners;
 pub use crate::conn::slot::SlotId;
 pub use crate::conn::watchers::{tapped, watching};
@@ -135,7 +136,7 @@ pub fn enter_receive(id: SlotId, fd: RawFd) -> Route {
     let Some(s) = slot(id) else { return Route::Kernel };
     if s.receive_mode().is_kernel() && !s.has(flag::STRICT | flag::UNDECIDED) {
         pairing::advance(id, s, fd);
-        // SeqCst: pairs with attach::switch, which sets Asked and then reads the counter.
+        // SeqCst: pairs with channel::switch, which sets Asked and then reads the counter.
         s.inside_receive.fetch_add(1, Ordering::SeqCst);
         if s.receive_mode_fenced().is_kernel() {
             return Route::Kernel;
@@ -466,7 +467,7 @@ fn was_reset(s: &Slot, fd: RawFd) -> bool {
 /// reset, and not before.
 pub fn has_shut(id: SlotId) {
     let Some(s) = slot(id).filter(|s| s.takes_nothing()) else { return };
-    // Pairs with the one in attach::switch: either it finds both flags, or we find the window.
+    // Pairs with the one in channel::switch: either it finds both flags, or we find the window.
     fence(Ordering::SeqCst);
     if let Some(ends) = link::ends(s) {
         marks::stop_reading(&ends.incoming);

@@ -15,10 +15,10 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::hints;
-use crate::attach::gone::peer_gone;
-use crate::attach::link;
+use crate::channel::link;
 use crate::conn::machine::SendMode;
 use crate::conn::slot::{Slot, flag};
+use crate::handover::gone::peer_gone;
 use crate::host::events::Events;
 use crate::host::kernel;
 use crate::sys;

@@ -10,10 +10,10 @@ use std::os::fd::RawFd;
 
 use super::hints::{data_waiting, progress, room_waiting};
 use super::{asking, beside, cut, reader, rest, returned, verdict};
-use crate::attach::link::{self, Ends};
-use crate::attach::unread::{end_is_ahead, end_is_next};
-use crate::attach::waiters::disarm;
-use crate::attach::{marks, residual};
+use crate::channel::link::{self, Ends};
+use crate::channel::unread::{end_is_ahead, end_is_next};
+use crate::channel::waiters::disarm;
+use crate::channel::{marks, residual};
 use crate::conn::look::Look;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pending;

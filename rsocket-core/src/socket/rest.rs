@@ -12,8 +12,8 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::cut;
-use crate::attach::link::{self, Ends};
-use crate::attach::{marks, unread};
+use crate::channel::link::{self, Ends};
+use crate::channel::{marks, unread};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
 use crate::host::events::Events;

@@ -6,9 +6,9 @@
 
 use std::os::fd::RawFd;
 
-use crate::attach::link::Ends;
-use crate::attach::room::follow_up;
-use crate::attach::{guard::RecvGuard, marks, said};
+use crate::channel::link::Ends;
+use crate::channel::room::follow_up;
+use crate::channel::{guard::RecvGuard, marks, said};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId};
 use crate::host::kernel;

@@ -9,10 +9,10 @@ use std::os::fd::RawFd;
 
 use super::call::Call;
 use super::{reader, straight, verdict, wait};
-use crate::attach::guard::SendGuard;
-use crate::attach::link::{self, Ends};
-use crate::attach::switch::stay;
-use crate::attach::{broken, marks, residual, room, said};
+use crate::channel::guard::SendGuard;
+use crate::channel::link::{self, Ends};
+use crate::channel::switch::stay;
+use crate::channel::{broken, marks, residual, room, said};
 use crate::conn::machine::{SendEvent, SendMode};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};

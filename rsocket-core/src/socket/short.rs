@@ -10,8 +10,8 @@
 use core::sync::atomic::Ordering;
 
 use super::reader;
-use crate::attach::guard::{RecvGuard, SendGuard};
-use crate::attach::{link, marks, room};
+use crate::channel::guard::{RecvGuard, SendGuard};
+use crate::channel::{link, marks, room};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::receiver::First;

@@ -13,9 +13,9 @@ use std::os::fd::RawFd;
 
 use super::call::Call;
 use super::{asking, short, wait};
-use crate::attach::guard::{RecvGuard, SendGuard};
-use crate::attach::link::{self, Ends};
-use crate::attach::marks;
+use crate::channel::guard::{RecvGuard, SendGuard};
+use crate::channel::link::{self, Ends};
+use crate::channel::marks;
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout;

@@ -11,8 +11,8 @@
 
 use core::sync::atomic::AtomicU32;
 
-use crate::attach::link::{self, Ends};
-use crate::attach::marks;
+use crate::channel::link::{self, Ends};
+use crate::channel::marks;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, flag};
 

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use proptest::prelude::*;
 
 use super::send;
-use crate::attach::link;
+use crate::channel::link;
 use crate::conn::family;
 use crate::conn::slot::flag;
 use crate::device::shm::channel::banks::locate;

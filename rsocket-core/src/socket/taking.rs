@@ -4,8 +4,8 @@
 
 use std::os::fd::RawFd;
 
-use crate::attach::broken;
-use crate::attach::link::Ends;
+use crate::channel::broken;
+use crate::channel::link::Ends;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::Taking;
 use crate::device::shm::copy::CopyHint;

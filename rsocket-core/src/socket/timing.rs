@@ -5,7 +5,7 @@
 
 use std::os::fd::RawFd;
 
-use crate::attach::link::tell_relay;
+use crate::channel::link::tell_relay;
 use crate::conn::family;
 use crate::conn::slot::SlotId;
 

@@ -5,13 +5,13 @@
 use std::os::fd::RawFd;
 
 use super::cut::all_here;
-use crate::attach::guard::RecvGuard;
-use crate::attach::link;
-use crate::attach::unread::in_window;
+use crate::channel::guard::RecvGuard;
+use crate::channel::link;
+use crate::channel::unread::in_window;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
-use crate::{attach::marks, pairing, relay};
+use crate::{channel::marks, pairing, relay};
 
 /// Bytes that could be received now: TCP's before the cut, plus the window's.
 #[must_use]

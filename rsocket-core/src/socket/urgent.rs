@@ -7,7 +7,7 @@
 use std::os::fd::RawFd;
 
 use super::send_patiently;
-use crate::attach::{guard::RecvGuard, link, unread};
+use crate::channel::{guard::RecvGuard, link, unread};
 use crate::conn::family::slot;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{SlotId, flag};

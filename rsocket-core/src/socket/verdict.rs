@@ -22,7 +22,7 @@ use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::host::kernel;
 use crate::host::tuple::Tuple;
-use crate::{attach::link, pairing, sys};
+use crate::{channel::link, pairing, sys};
 
 /// How long each stage of a wait is, in milliseconds.
 const PATIENCE_MS: u32 = (policy::STRICT_PATIENCE_NS / 1_000_000) as u32;

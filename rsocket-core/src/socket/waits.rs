@@ -10,7 +10,7 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::{hints, reader, ready, soon};
-use crate::attach::{link, link::Meant, waiters};
+use crate::channel::{link, link::Meant, waiters};
 use crate::config::policy;
 use crate::conn::family::{self, slot};
 use crate::conn::look::Look;

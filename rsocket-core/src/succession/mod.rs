@@ -18,7 +18,8 @@ use std::os::fd::RawFd;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::attach::{arenas, broken, link, reach, vault};
+use crate::attach::reach;
+use crate::channel::{arenas, broken, link, vault};
 use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId};

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::io::Write;
 use std::os::fd::RawFd;
 
-use crate::attach::waiters;
+use crate::channel::waiters;
 use crate::conn::family;
 use crate::conn::listener::Listener;
 use crate::conn::slot::{Slot, SlotId};

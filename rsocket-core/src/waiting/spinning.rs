@@ -6,8 +6,8 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::patience::polling;
-use crate::attach::link::{self, Ends};
-use crate::attach::marks;
+use crate::channel::link::{self, Ends};
+use crate::channel::marks;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::live::layout::record;
 use crate::stats::{self, Counter};

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-use rsocket_core::attach::{guard, marks};
+use rsocket_core::channel::{guard, marks};
 use rsocket_core::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use rsocket_core::conn::slot::{Slot, flag};
 use rsocket_core::device::shm::channel::banks::{self, entry};

@@ -2,7 +2,7 @@
 //!
 //! Must not know how that is done (`rsocket_core::host::locking`). Its hook is its entry point.
 
-use rsocket_core::attach::arenas;
+use rsocket_core::channel::arenas;
 use rsocket_core::conn::family;
 
 use crate::edge::keeping_errno;

@@ -7,7 +7,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::{PeerEnd, Pump};
-use crate::attach::marks;
+use crate::channel::marks;
 use crate::device::QueuePair;
 use crate::proto::state::{Event, State};
 

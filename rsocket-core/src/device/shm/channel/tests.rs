@@ -73,7 +73,7 @@ impl Ends {
         assert!(!unsafe { message.fill(bytes.as_ptr(), 1, CopyHint::Ordinary) }, "it is full");
         let end = message.in_steps(|step| if dies == Some(step) { Err(step) } else { Ok(()) });
         let lives = end.is_ok();
-        // As attach::guard has it.
+        // As channel::guard has it.
         let mut held = self.send.hold();
         let told = !lives && d.data_published(held.view().data_position);
         if told {

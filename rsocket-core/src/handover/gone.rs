@@ -4,7 +4,8 @@
 
 use std::os::fd::RawFd;
 
-use super::{link, marks, trust, unread};
+use crate::attach::trust;
+use crate::channel::{link, marks, unread};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::progress::Progress;
 use crate::conn::slot::{Slot, flag};
