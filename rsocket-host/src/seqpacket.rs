@@ -165,25 +165,7 @@ impl Channel {
             Err(rustix::io::Errno::CONNRESET) => return Err(ReceiveError::Closed),
             Err(e) => return Err(ReceiveError::System(e.into())),
         };
-        let mut nfds = 0;
-        let mut surplus = false;
-        for part in control.drain() {
-            let RecvAncillaryMessage::ScmRights(list) = part else { continue };
-            for fd in list {
-                match fds.get_mut(nfds) {
-                    Some(place) => {
-                        if let Some(old) = place.replace(fd) {
-                            discard(old);
-                        }
-                        nfds += 1;
-                    }
-                    None => {
-                        surplus = true;
-                        discard(fd);
-                    }
-                }
-            }
-        }
+        let (nfds, surplus) = unpack(&mut control, fds);
         let bad = if got.flags.contains(ReturnFlags::CTRUNC) || surplus {
             ReceiveError::ControlTruncated
         } else if got.flags.contains(ReturnFlags::TRUNC) {
@@ -215,6 +197,33 @@ impl Channel {
     pub fn close(self) {
         sys::close_private(self.fd);
     }
+}
+
+/// Puts the descriptors that came with a message to the front of `fds`: how many, and whether there
+/// were more, which are closed.
+fn unpack(
+    control: &mut RecvAncillaryBuffer<'_>,
+    fds: &mut [Option<OwnedFd>; MAX_FDS],
+) -> (usize, bool) {
+    let (mut nfds, mut surplus) = (0, false);
+    for part in control.drain() {
+        let RecvAncillaryMessage::ScmRights(list) = part else { continue };
+        for fd in list {
+            match fds.get_mut(nfds) {
+                Some(place) => {
+                    if let Some(old) = place.replace(fd) {
+                        discard(old);
+                    }
+                    nfds += 1;
+                }
+                None => {
+                    surplus = true;
+                    discard(fd);
+                }
+            }
+        }
+    }
+    (nfds, surplus)
 }
 
 #[cfg(test)]

@@ -34,7 +34,6 @@ const LONG: &[&str] = &[
     "pairing::begin",
     "pump::forward",
     "pump::poll",
-    "seqpacket::receive_once",
     "serving::look",
     "serving::on_request",
     "setup::on_event",
