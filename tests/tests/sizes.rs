@@ -29,7 +29,6 @@ const CRATES: [&str; 9] = [
 
 /// Functions above [`SCREEN`].
 const LONG: &[&str] = &[
-    "arenas::adopt",
     "link::begin",
     "pairing::begin",
     "pump::forward",

@@ -236,16 +236,9 @@ fn adopt(
     side: u32,
     peer: &Peer,
 ) -> Result<u32, Reason> {
-    let free = || {
-        (0..MAX_ARENAS as u32).find(|&i| {
-            record(family, i).is_some_and(|r| {
-                r.state.compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            })
-        })
-    };
-    let found = free().or_else(|| {
+    let found = take_record(family).or_else(|| {
         free_orphans();
-        free()
+        take_record(family)
     });
     let private = sys::make_private(fd).map_err(refused("the arena's descriptor"));
     let (Some(index), Ok(fd)) = (found, private) else {
@@ -261,6 +254,26 @@ fn adopt(
     // Release: pairs with the acquire in used_records; a record is looked at only when it is READY,
     // which it becomes later.
     family.arenas_used.fetch_max(index + 1, Ordering::Release);
+    write_record(r, (&arena, fd), side, peer);
+    map_here(held, r, index, arena);
+    set_own(index, true);
+    // Release: pairs with the acquire in mine().
+    r.state.store(READY, Ordering::Release);
+    Ok(index)
+}
+
+/// Marks a free record as busy.
+fn take_record(family: &'static Family) -> Option<u32> {
+    (0..MAX_ARENAS as u32).find(|&i| {
+        record(family, i).is_some_and(|r| {
+            r.state.compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
+    })
+}
+
+/// What a record says of an arena of this process's that no connection uses yet. It is BUSY, so
+/// that nobody looks at it.
+fn write_record(r: &ArenaRecord, (arena, fd): (&Arena, RawFd), side: u32, peer: &Peer) {
     r.side.store(side, Ordering::Relaxed);
     r.windows.store(arena.windows(), Ordering::Relaxed);
     store_pair(&r.id, arena.id());
@@ -274,11 +287,6 @@ fn adopt(
     r.there.store(0, Ordering::Relaxed);
     r.promised.iter().chain(&r.taken).for_each(|w| w.store(0, Ordering::Relaxed));
     r.slot_of.iter().for_each(|w| w.store(0, Ordering::Relaxed));
-    map_here(held, r, index, arena);
-    set_own(index, true);
-    // Release: pairs with the acquire in mine().
-    r.state.store(READY, Ordering::Release);
-    Ok(index)
 }
 
 fn store_pair(words: &[AtomicU64; 2], [a, b]: [u64; 2]) {
