@@ -37,7 +37,6 @@ const LONG: &[&str] = &[
     "serving::on_request",
     "setup::on_event",
     "slot::reset",
-    "state::step",
 ];
 /// Functions above [`PARAMETERS`].
 const MANY: &[&str] = &["link::begin", "link::start", "setup::court", "setup::dial"];

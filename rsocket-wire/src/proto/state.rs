@@ -149,6 +149,24 @@ impl State {
     #[must_use]
     pub const fn step(self, event: Event) -> Step {
         use Event as E;
+        match event {
+            E::Bind | E::Listen | E::Connect | E::Accept => self.begin(event),
+            E::ConnectFailed | E::PeerGone | E::Failed if self.opening() => {
+                Step::Go(Self::ConnectError, None)
+            }
+            E::AddressResolved | E::RouteResolved | E::Established | E::ConnectFailed => {
+                self.open(event)
+            }
+            E::ShutRead | E::ShutWrite | E::ShutBoth => self.shut(event),
+            E::GotShutdown | E::GotDisconnect | E::DisconnectSent | E::PeerGone | E::Failed => {
+                self.end(event)
+            }
+        }
+    }
+
+    /// The program names, offers or asks.
+    const fn begin(self, event: Event) -> Step {
+        use Event as E;
         use Step::{Go, Refuse, Stay};
         match (self, event) {
             (Self::Init, E::Bind) => Go(Self::Bound, None),
@@ -159,17 +177,27 @@ impl State {
             // Connecting what is connected is a success that does nothing (`§11`).
             (Self::Open | Self::ReadOnly | Self::WriteOnly, E::Connect) => Stay,
             (Self::Init, E::Accept) => Go(Self::Accepting, None),
-            (_, E::Bind | E::Listen | E::Connect | E::Accept) => Refuse,
+            _ => Refuse,
+        }
+    }
 
+    /// The connection comes one step nearer to standing.
+    const fn open(self, event: Event) -> Step {
+        use Event as E;
+        use Step::{Go, Stay};
+        match (self, event) {
             (Self::ResolvingAddress, E::AddressResolved) => Go(Self::ResolvingRoute, None),
             (Self::ResolvingRoute, E::RouteResolved) => Go(Self::Connecting, None),
             (Self::Connecting | Self::Accepting, E::Established) => Go(Self::Open, None),
-            (_, E::ConnectFailed | E::PeerGone | E::Failed) if self.opening() => {
-                Go(Self::ConnectError, None)
-            }
-            (_, E::AddressResolved | E::RouteResolved | E::Established | E::ConnectFailed) => Stay,
+            _ => Stay,
+        }
+    }
 
-            // `§6.1`
+    /// The program shuts a direction, or both (`wire-protocol §6.1`).
+    const fn shut(self, event: Event) -> Step {
+        use Event as E;
+        use Step::{Go, Refuse, Stay};
+        match (self, event) {
             (Self::Open, E::ShutWrite) => Go(Self::ReadOnly, Some(Word::SHUTDOWN)),
             (Self::Open, E::ShutRead) => Go(Self::WriteOnly, None),
             (Self::WriteOnly, E::ShutWrite | E::ShutBoth) => {
@@ -180,13 +208,16 @@ impl State {
             }
             (Self::Open, E::ShutBoth) => Go(Self::Closing, Some(Word::DISCONNECT)),
             (Self::WriteOnly, E::ShutRead) | (Self::ReadOnly, E::ShutWrite) => Stay,
-            (
-                Self::Closing | Self::Disconnected | Self::Error,
-                E::ShutRead | E::ShutWrite | E::ShutBoth,
-            ) => Stay,
-            (_, E::ShutRead | E::ShutWrite | E::ShutBoth) => Refuse,
+            (Self::Closing | Self::Disconnected | Self::Error, _) => Stay,
+            _ => Refuse,
+        }
+    }
 
-            // `§6.2`
+    /// The peer ends a direction, or the connection is over (`wire-protocol §6.2`).
+    const fn end(self, event: Event) -> Step {
+        use Event as E;
+        use Step::{Go, Stay};
+        match (self, event) {
             (Self::Open, E::GotShutdown) => Go(Self::WriteOnly, None),
             (Self::WriteOnly, E::GotShutdown) => Stay,
             (Self::ReadOnly | Self::Closing, E::GotShutdown) => Go(Self::Disconnected, None),
@@ -197,12 +228,9 @@ impl State {
             ) => Go(Self::Disconnected, None),
             (Self::Open | Self::ReadOnly | Self::WriteOnly, E::Failed) => Go(Self::Error, None),
             // The peer's queue pair is gone as soon as it has our word, or we have its: not an
-            // error (`§6.2`).
+            // error.
             (Self::Closing, E::Failed) => Go(Self::Disconnected, None),
-            (
-                _,
-                E::GotShutdown | E::GotDisconnect | E::DisconnectSent | E::PeerGone | E::Failed,
-            ) => Stay,
+            _ => Stay,
         }
     }
 }
