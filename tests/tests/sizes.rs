@@ -36,7 +36,6 @@ const LONG: &[&str] = &[
     "serving::look",
     "serving::on_request",
     "setup::on_event",
-    "slot::reset",
 ];
 /// Functions above [`PARAMETERS`].
 const MANY: &[&str] = &["link::begin", "link::start", "setup::court", "setup::dial"];

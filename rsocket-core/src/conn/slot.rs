@@ -373,6 +373,14 @@ impl Slot {
         self.set_phase(Phase::Unconnected);
         flag::judge_birth(flags);
         self.flags.store(flags, Ordering::Relaxed);
+        self.forget_words();
+        self.forget_parts();
+        self.receive.free();
+        self.send.free();
+    }
+
+    /// What the last connection has left in single words: 0 is "nothing yet" in each.
+    fn forget_words(&self) {
         for word in [
             &self.inside_receive,
             &self.inside_send,
@@ -399,10 +407,6 @@ impl Slot {
         ] {
             word.store(0, Ordering::Relaxed);
         }
-        self.known.change();
-        self.sizes.copy_from(policy::sizes());
-        self.timers.reset();
-        self.pace.reset();
         self.waiting_since.store(0, Ordering::Relaxed);
         self.reason.store(0, Ordering::Relaxed);
         self.cause.store(0, Ordering::Relaxed);
@@ -414,18 +418,24 @@ impl Slot {
         self.tells_inq.store(0, Ordering::Relaxed);
         self.unwaiting.store(0, Ordering::Relaxed);
         self.asked_at_port.store(0, Ordering::Relaxed);
+        self.arena.store(0, Ordering::Relaxed);
+        self.unread_hint.store(0, Ordering::Relaxed);
+        self.next_bytes.store(0, Ordering::Relaxed);
+        self.room_hint.store(0, Ordering::Relaxed);
+    }
+
+    /// What it has left in parts that know how to begin anew.
+    fn forget_parts(&self) {
+        self.known.change();
+        self.sizes.copy_from(policy::sizes());
+        self.timers.reset();
+        self.pace.reset();
         self.witness.iter().for_each(Prefix::reset);
         self.names.iter().for_each(|name| name.set(None));
         self.placement.reset();
         self.migration.reset();
         self.handshake.reset();
-        self.arena.store(0, Ordering::Relaxed);
-        self.unread_hint.store(0, Ordering::Relaxed);
-        self.next_bytes.store(0, Ordering::Relaxed);
-        self.room_hint.store(0, Ordering::Relaxed);
         self.pairing.reset();
-        self.receive.free();
-        self.send.free();
     }
 }
 
