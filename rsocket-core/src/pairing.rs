@@ -234,24 +234,7 @@ pub fn ended(s: &Slot) {
 }
 
 fn begin(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
-    match permitted(s) {
-        // It will be asked again whether the filter allows it.
-        Err(Reason::Sandboxed) if !sandbox::entered() && !trial::is_settled(policy::seccomp()) => {
-            s.reason.store(Reason::Sandboxed as u32, Ordering::Relaxed);
-            put_off(s);
-            return Ok(());
-        }
-        other => other?,
-    }
-    if own_waits::concern(s) {
-        return Err(Reason::UnseenWait);
-    }
-    if is_unseen(s, fd) {
-        s.reason.store(Reason::UnseenWait as u32, Ordering::Relaxed);
-        put_off(s);
-        return Ok(());
-    }
-    if relative_in_sandbox(id, s) || s.has(flag::TRAVELS) {
+    if is_too_early(id, s, fd)? {
         put_off(s);
         return Ok(());
     }
@@ -288,6 +271,27 @@ fn begin(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
     }
     let owner = if let Peer::Here(owner) = peer { Some(owner) } else { None };
     knock((s, fd), &tuple, owner, owner.is_none() || !own)
+}
+
+/// Whether something is in the way, in this process or its family, that may pass; what stays there
+/// is an error.
+fn is_too_early(id: SlotId, s: &Slot, fd: RawFd) -> Result<bool, Reason> {
+    match permitted(s) {
+        // It will be asked again whether the filter allows it.
+        Err(Reason::Sandboxed) if !sandbox::entered() && !trial::is_settled(policy::seccomp()) => {
+            s.reason.store(Reason::Sandboxed as u32, Ordering::Relaxed);
+            return Ok(true);
+        }
+        other => other?,
+    }
+    if own_waits::concern(s) {
+        return Err(Reason::UnseenWait);
+    }
+    if is_unseen(s, fd) {
+        s.reason.store(Reason::UnseenWait as u32, Ordering::Relaxed);
+        return Ok(true);
+    }
+    Ok(relative_in_sandbox(id, s) || s.has(flag::TRAVELS))
 }
 
 /// Looks for an offer in the directory before another host is thought of, where there is RDMA.

@@ -30,7 +30,6 @@ const CRATES: [&str; 9] = [
 /// Functions above [`SCREEN`].
 const LONG: &[&str] = &[
     "link::begin",
-    "pairing::begin",
     "pump::forward",
     "pump::poll",
     "serving::look",
