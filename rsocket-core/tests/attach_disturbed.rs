@@ -314,7 +314,7 @@ fn a_window_is_free_here_before_the_peer_may_use_it() {
                     std::hint::spin_loop();
                 }
                 let slot = PairingGuard::take(next.slot).expect("nobody pairs");
-                link::start(next.id, &slot, record, window, 1, Beyond::Peer)
+                link::start(next.id, &slot, (record, window), 1, Beyond::Peer)
             });
             link::release(server.slot);
             assert_eq!(started.join().expect("a thread"), Ok(()));

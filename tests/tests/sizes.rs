@@ -29,7 +29,6 @@ const CRATES: [&str; 9] = [
 
 /// Functions above [`SCREEN`].
 const LONG: &[&str] = &[
-    "link::begin",
     "pump::forward",
     "pump::poll",
     "serving::look",
@@ -37,7 +36,7 @@ const LONG: &[&str] = &[
     "setup::on_event",
 ];
 /// Functions above [`PARAMETERS`].
-const MANY: &[&str] = &["link::begin", "link::start", "setup::court", "setup::dial"];
+const MANY: &[&str] = &["setup::court", "setup::dial"];
 /// Files above [`FILE`].
 const LONG_FILES: &[&str] = &[];
 

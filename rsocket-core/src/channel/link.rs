@@ -203,7 +203,7 @@ pub(crate) fn keep((index, window): (u32, u32)) -> bool {
     let Some(w) = r.slot_of.get(window as usize) else { return false };
     // Its user before its mark: as in begin().
     r.live.fetch_add(1, Ordering::AcqRel);
-    // Release: pairs with the acquire in begin() and in free_window().
+    // Release: pairs with the acquire in was_kept() and in free_window().
     let kept = w.compare_exchange(0, GUEST, Ordering::Release, Ordering::Relaxed).is_ok();
     if !kept {
         r.live.fetch_sub(1, Ordering::AcqRel);
@@ -233,13 +233,12 @@ pub(crate) fn nobody_comes((index, window): (u32, u32)) {
 pub fn start(
     id: SlotId,
     s: &PairingGuard<'_>,
-    index: u32,
-    window: u32,
+    (index, window): (u32, u32),
     side: u32,
     beyond: Beyond,
 ) -> Result<(), Reason> {
     let r = family::get().and_then(|f| record(f, index)).ok_or(Reason::ResourceError)?;
-    let result = begin(id, s, (r, index), window, side, beyond);
+    let result = begin(id, s, (r, index, window), side, beyond);
     if result.is_ok() && !s.has(flag::RSOCKET) {
         s.clear(flag::CONNECT_NEWS);
     }
@@ -250,22 +249,11 @@ pub fn start(
 fn begin(
     id: SlotId,
     s: &PairingGuard<'_>,
-    (r, index): (&'static ArenaRecord, u32),
-    window: u32,
+    (r, index, window): (&'static ArenaRecord, u32, u32),
     side: u32,
     beyond: Beyond,
 ) -> Result<(), Reason> {
-    // Acquire: pairs with the release in leave(), keep() and nobody_comes().
-    let user = r.slot_of.get(window as usize).map(|w| w.load(Ordering::Acquire));
-    let kept = beyond == Beyond::Relay && user == Some(GUEST);
-    if window >= r.windows.load(Ordering::Relaxed) || !(kept || user == Some(0)) {
-        crate::log_info!(
-            "window {} of {} is in use, or there is none",
-            window,
-            r.windows.load(Ordering::Relaxed)
-        );
-        return Err(Reason::ArenaRefused);
-    }
+    let kept = was_kept(r, window, beyond)?;
     let (recv, send) = channel::fresh(beyond)?;
     s.window.store(window, Ordering::Relaxed);
     s.side.store(side, Ordering::Relaxed);
@@ -300,6 +288,22 @@ fn begin(
     }
     s.arena.store(index + 1, Ordering::Release);
     Ok(())
+}
+
+/// Whether the window was kept for the connection ([`keep`]); else it is free.
+///
+/// # Errors
+/// When the window does not exist or is somebody's.
+fn was_kept(r: &ArenaRecord, window: u32, beyond: Beyond) -> Result<bool, Reason> {
+    // Acquire: pairs with the release in leave(), keep() and nobody_comes().
+    let user = r.slot_of.get(window as usize).map(|w| w.load(Ordering::Acquire));
+    let kept = beyond == Beyond::Relay && user == Some(GUEST);
+    let windows = r.windows.load(Ordering::Relaxed);
+    if window < windows && (kept || user == Some(0)) {
+        return Ok(kept);
+    }
+    crate::log_info!("window {} of {} is in use, or there is none", window, windows);
+    Err(Reason::ArenaRefused)
 }
 
 /// The connection may come to relatives that did not have it so far.

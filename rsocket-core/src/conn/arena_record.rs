@@ -54,7 +54,7 @@ impl ArenaRecord {
     /// The window is nobody's on this side.
     pub(crate) fn free(&self, window: u32) {
         if let Some(w) = self.slot_of.get(window as usize) {
-            // Release: pairs with the acquire of whoever takes it next: `begin` in channel::link
+            // Release: pairs with the acquire of whoever takes it next: `was_kept` in channel::link
             // and `free_window` in channel::arenas.
             w.store(0, Ordering::Release);
         }

@@ -440,7 +440,7 @@ fn answer_over(
     let (process, identity) = introduction(fd)?;
     let claim = arenas::claim(&peer(channel, knock.process)).inspect_err(|_| reached.give_up())?;
     reached.note(claim.record, knock.bell);
-    link::start(id, s, claim.record, claim.window, 0, Beyond::Peer)?;
+    link::start(id, s, (claim.record, claim.window), 0, Beyond::Peer)?;
     let (bell, event) = bell::front::offered();
     let in_directory = evidence::is_in_directory(channel);
     let welcome = Welcome::new(process, claim.id, claim.window, identity, true)
@@ -517,7 +517,7 @@ fn finish_over(
         arenas::open(&peer(channel, welcome.process), welcome.arena, arena, welcome.window)
             .inspect_err(|_| reached.give_up())?;
     reached.note(record, welcome.bell);
-    link::start(id, s, record, welcome.window, 1, Beyond::Peer)?;
+    link::start(id, s, (record, welcome.window), 1, Beyond::Peer)?;
     close_pairing_fd(s);
     enter(s, PhaseEvent::WelcomeRead)?;
     stats::add(Counter::WelcomesTaken, 1);

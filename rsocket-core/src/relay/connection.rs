@@ -565,7 +565,7 @@ pub(crate) fn enter(
     flags: u32,
 ) -> Result<(), Errno> {
     s.set(flags | flag::RELAYED);
-    link::start(id, s, record, window, 0, channel::Beyond::Relay)
+    link::start(id, s, (record, window), 0, channel::Beyond::Relay)
         .map_err(|_| Errno(libc::ENOMEM))?;
     s.set_phase(Phase::Paired);
     s.set_receive_mode(ReceiveMode::Device);

@@ -53,7 +53,7 @@ pub fn met(id: SlotId, s: &Slot, relay: u32, record: u32, window: u32) -> bool {
     // While a copy of its descriptor travels it stays on TCP, as before every other step.
     let next = s.phase().after(PhaseEvent::Met).filter(|_| !s.has(flag::TRAVELS));
     let started =
-        next.is_some() && link::start(id, &held, record, window, 0, Beyond::Relay).is_ok();
+        next.is_some() && link::start(id, &held, (record, window), 0, Beyond::Relay).is_ok();
     if let (Some(next), true) = (next, started) {
         s.relay_pid.store(sys::pid(), Ordering::Relaxed);
         s.relay.store(relay + 1, Ordering::Release);
