@@ -32,7 +32,6 @@ const LONG: &[&str] = &[
     "pump::forward",
     "pump::poll",
     "serving::look",
-    "serving::on_request",
     "setup::on_event",
 ];
 /// Functions above [`PARAMETERS`].

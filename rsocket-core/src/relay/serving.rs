@@ -18,6 +18,7 @@ use super::connection::{Connection, Door};
 use super::table::{self, Relay};
 use super::{hearing, migrate, request};
 use crate::attach::remote::{self, Recognised};
+use crate::attach::witness::Proof;
 use crate::channel::link;
 use crate::conn::slot::SlotId;
 use crate::device::rdma::{CmError, CmId, Event, EventChannel, Kind};
@@ -328,21 +329,9 @@ impl Service {
             Door::Migrants => return refuse(&id, &[]),
             Door::Program(_) => None,
             Door::Both(_) if Request::parse(private.bytes()).is_none() => None,
-            Door::Connections | Door::Both(_) => match recognise(&id, private.bytes()) {
-                Recognised::Here(slot, proof) => Some((slot, proof)),
-                Recognised::Elsewhere(port) => {
-                    crate::log_debug!(
-                        "asked over RDMA for a relative's connection, which listens at port {}",
-                        port
-                    );
-                    return refuse(&id, &request::elsewhere(port));
-                }
-                Recognised::Nobody => {
-                    crate::log_debug!(
-                        "asked over RDMA for a connection that is not here, or not to be attached"
-                    );
-                    return refuse(&id, &[]);
-                }
+            Door::Connections | Door::Both(_) => match recognise_or_refuse(&id, private.bytes()) {
+                None => return,
+                found => found,
             },
         };
         let Some(relay) = table::take() else { return refuse(&id, &[]) };
@@ -458,6 +447,27 @@ fn time_until(due: u64) -> rustix::event::Timespec {
 /// Refuses a request. Whoever asked may be gone by now.
 fn refuse(id: &CmId, why: &[u8]) {
     let _ = id.reject(why);
+}
+
+/// The connection of this process that one of ours asks for. If it is not here, he is told so.
+fn recognise_or_refuse(id: &CmId, private: &[u8]) -> Option<(SlotId, Proof)> {
+    match recognise(id, private) {
+        Recognised::Here(slot, proof) => return Some((slot, proof)),
+        Recognised::Elsewhere(port) => {
+            crate::log_debug!(
+                "asked over RDMA for a relative's connection, which listens at port {}",
+                port
+            );
+            refuse(id, &request::elsewhere(port));
+        }
+        Recognised::Nobody => {
+            crate::log_debug!(
+                "asked over RDMA for a connection that is not here, or not to be attached"
+            );
+            refuse(id, &[]);
+        }
+    }
+    None
 }
 
 /// Which TCP connection one of ours asks for.
