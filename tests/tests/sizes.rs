@@ -31,7 +31,6 @@ const CRATES: [&str; 9] = [
 const LONG: &[&str] = &[
     "pump::forward",
     "pump::poll",
-    "serving::look",
     "setup::on_event",
 ];
 /// Functions above [`PARAMETERS`].

@@ -358,46 +358,18 @@ impl Service {
     /// Runs a relay, and sees to it that it is looked at when there is news.
     fn look(&self, key: u64, hot: &mut Hot) {
         let Some(relay) = Relay::of_key(key) else { return };
-        let bell = self.bell.id() | MARK_READY;
         let over = with_news(relay, |slot| {
             let Some(c) = slot else { return false };
             c.take_event();
             relay.armed.store(0, Ordering::Relaxed);
             // Pairs with the fence in relay::arm.
             fence(Ordering::SeqCst);
-            let polls = sys::ticks().wrapping_sub(relay.polled_at.load(Ordering::Relaxed)) < HOT;
-            let recently = polls || relay.spinners.load(Ordering::Relaxed) > 0;
-            let mut again = recently.then(|| sys::now_ns().saturating_add(LOOK_AGAIN_NS));
-            let last = turns(|| {
-                let ran = c.run();
-                if !ran.alive {
-                    return Turn::Over;
-                }
-                if !c.running() {
-                    return Turn::Stands;
-                }
-                if let Some(at) = c.new_rules() {
-                    self.heartbeat.fetch_min(at, Ordering::Relaxed);
-                }
-                c.enlist(bell);
-                let needed = hearing::as_needed(relay, c);
-                if !needed {
-                    again = None;
-                } else if !recently {
-                    c.arm();
-                    relay.armed.store(1, Ordering::Relaxed);
-                }
-                // Once more after arming: what came before it rings nobody (device rule 10, park).
-                match c.run() {
-                    ran if !ran.alive => Turn::Over,
-                    ran if ran.moved => Turn::News,
-                    _ => Turn::Quiet,
-                }
-            });
+            let mut left = LeftAlone::now(relay);
+            let last = turns(|| self.turn(relay, c, &mut left));
             let again = match last {
                 Turn::Over => return true,
                 Turn::Stands => c.due(),
-                Turn::Quiet => again.into_iter().chain(c.due()).min(),
+                Turn::Quiet => left.until.into_iter().chain(c.due()).min(),
                 Turn::News => Some(0),
             };
             again.map(|due| hot.insert(key, due));
@@ -409,6 +381,50 @@ impl Service {
         {
             connection.drop_all();
         }
+    }
+
+    /// Runs a relay, arms it unless it is left alone, and runs it once more.
+    fn turn(&self, relay: &Relay, c: &mut Connection, left: &mut LeftAlone) -> Turn {
+        let ran = c.run();
+        if !ran.alive {
+            return Turn::Over;
+        }
+        if !c.running() {
+            return Turn::Stands;
+        }
+        if let Some(at) = c.new_rules() {
+            self.heartbeat.fetch_min(at, Ordering::Relaxed);
+        }
+        c.enlist(self.bell.id() | MARK_READY);
+        let needed = hearing::as_needed(relay, c);
+        if !needed {
+            left.until = None;
+        } else if !left.to_the_program {
+            c.arm();
+            relay.armed.store(1, Ordering::Relaxed);
+        }
+        // Once more after arming: what came before it rings nobody (device rule 10, park).
+        match c.run() {
+            ran if !ran.alive => Turn::Over,
+            ran if ran.moved => Turn::News,
+            _ => Turn::Quiet,
+        }
+    }
+}
+
+/// A relay that a thread of the program polls is left to it, and looked at without news.
+struct LeftAlone {
+    to_the_program: bool,
+    /// When it is looked at again, in nanoseconds.
+    until: Option<u64>,
+}
+
+impl LeftAlone {
+    fn now(relay: &Relay) -> Self {
+        let polled = sys::ticks().wrapping_sub(relay.polled_at.load(Ordering::Relaxed)) < HOT;
+        let to_the_program = polled || relay.spinners.load(Ordering::Relaxed) > 0;
+        let until = to_the_program.then(|| sys::now_ns().saturating_add(LOOK_AGAIN_NS));
+        Self { to_the_program, until }
     }
 }
 
