@@ -31,7 +31,6 @@ const CRATES: [&str; 9] = [
 const LONG: &[&str] = &[
     "pump::forward",
     "pump::poll",
-    "setup::on_event",
 ];
 /// Functions above [`PARAMETERS`].
 const MANY: &[&str] = &["setup::court", "setup::dial"];

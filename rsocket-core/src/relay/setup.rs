@@ -250,24 +250,10 @@ impl Connection {
             (Stage::Connecting(dialled), Kind::Established { private }) => {
                 self.established(*dialled, private.bytes())
             }
-            (Stage::Connecting(dialled), Kind::Rejected { private, .. })
-                if self.may_ask_at(private.bytes()).is_some() =>
-            {
-                let at = self.may_ask_at(private.bytes()).unwrap_or_default();
-                self.redirect(*dialled, at)
+            (Stage::Connecting(dialled), Kind::Rejected { private, status }) => {
+                self.refused(dialled, private.bytes(), *status)
             }
-            (stage @ Stage::Connecting(_), Kind::Rejected { status, .. }) => {
-                self.learn(*status == NOBODY_LISTENS);
-                self.unreached(stage, Errno(libc::ECONNREFUSED))
-            }
-            (Stage::Accepting { mut pump, to }, Kind::Established { .. }) => {
-                pump.begin(true);
-                match to {
-                    To::Program(door) => self.knock(pump, &door),
-                    To::Connection => self.meet(pump),
-                    To::Migrant => self.invite(pump),
-                }
-            }
+            (Stage::Accepting { pump, to }, Kind::Established { .. }) => self.accepted(pump, to),
             (Stage::Inviting { mut pump, door }, Kind::Disconnected) => {
                 // What it has sent is here already, for the program to find.
                 pump.pair().peer_gone();
@@ -294,6 +280,25 @@ impl Connection {
                 None => stage,
             },
         };
+    }
+
+    /// The peer knows of the answer.
+    fn accepted(&mut self, mut pump: Box<Pump<RdmaPair>>, to: To) -> Stage {
+        pump.begin(true);
+        match to {
+            To::Program(door) => self.knock(pump, &door),
+            To::Connection => self.meet(pump),
+            To::Migrant => self.invite(pump),
+        }
+    }
+
+    /// The peer does not want this connection, or says where to ask instead.
+    fn refused(&mut self, dialled: Box<Dialled>, private: &[u8], status: i32) -> Stage {
+        if let Some(at) = self.may_ask_at(private) {
+            return self.redirect(*dialled, at);
+        }
+        self.learn(status == NOBODY_LISTENS);
+        self.unreached(Stage::Connecting(dialled), Errno(libc::ECONNREFUSED))
     }
 
     fn again(&mut self, tries: u32, to: SocketAddr, errno: Errno) -> Stage {
