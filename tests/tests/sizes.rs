@@ -28,12 +28,9 @@ const CRATES: [&str; 9] = [
 ];
 
 /// Functions above [`SCREEN`].
-const LONG: &[&str] = &[
-    "pump::forward",
-    "pump::poll",
-];
+const LONG: &[&str] = &["pump::forward", "pump::poll"];
 /// Functions above [`PARAMETERS`].
-const MANY: &[&str] = &["setup::court", "setup::dial"];
+const MANY: &[&str] = &[];
 /// Files above [`FILE`].
 const LONG_FILES: &[&str] = &[];
 

@@ -24,6 +24,7 @@ use crate::device::rdma::CmId;
 use crate::errno::Errno;
 use crate::relay::connection::{self, Connection, Options, Shape};
 use crate::relay::guests::{self, Guest};
+use crate::relay::setup::Caller;
 use crate::relay::table::{self, Relay};
 use crate::relay::{self, ends, loopback, news, service, serving, silent};
 use crate::socket::call::Call;
@@ -329,10 +330,7 @@ fn identifier(bound: Option<Connection>, relay: &Relay, fd: RawFd) -> Result<CmI
 fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
     serving::start()?;
     let bound = relay::of(s).filter(|_| s.names.first().is_some_and(|n| n.get().is_some()));
-    let relay = match bound {
-        Some(relay) => relay,
-        None => table::take().ok_or(Errno(libc::ENOBUFS))?,
-    };
+    let relay = bound.or_else(table::take).ok_or(Errno(libc::ENOBUFS))?;
     let undo = |e: Errno| {
         if bound.is_none() {
             relay.give_back();
@@ -361,8 +359,9 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
     let begun = news::with_news(relay, |place| match identifier(place.take(), relay, fd) {
         Ok(cm) => {
             s.sizes.queues_have(MIN_QUEUE);
-            *place =
-                Some(Connection::dial(relay.key(), cm, (id, s), *to, shape(s), (claim, port, end)));
+            let (key, shape) = (relay.key(), shape(s));
+            let caller = Caller { key, id: cm, to: *to, shape, window: (claim, port) };
+            *place = Some(Connection::dial(caller, (id, s), end));
             Ok(())
         }
         Err(e) => {

@@ -19,7 +19,7 @@ use std::os::fd::RawFd;
 
 use super::connection::{self, Connection, Courtship, Options, Shape};
 use super::request::{Open, Request};
-use super::setup::{BUFFER, shape};
+use super::setup::{BUFFER, Caller, shape};
 use super::{interfaces, service, serving, silent, table};
 use crate::attach::witness::Proof;
 use crate::conn::family;
@@ -88,15 +88,9 @@ fn ask_now(
     let until = sys::now_ns().saturating_add(ANSWER_NS);
     let courtship = Courtship { request, expected, redirected: false, until, _open: open };
     relay.with(|place| {
-        *place = Some(Connection::court(
-            relay.key(),
-            cm,
-            (id, s),
-            theirs,
-            shape(s),
-            (claim, port),
-            courtship,
-        ));
+        let (key, shape) = (relay.key(), shape(s));
+        let caller = Caller { key, id: cm, to: theirs, shape, window: (claim, port) };
+        *place = Some(Connection::court(caller, (id, s), courtship));
     });
     // The service thread begins, which has no lock of the connection's: should it fail at once, the
     // connection is told.

@@ -45,7 +45,7 @@ pub mod pump;
 pub mod request;
 pub mod service;
 pub mod serving;
-mod setup;
+pub(crate) mod setup;
 pub mod silent;
 pub mod straight;
 pub mod table;

@@ -45,23 +45,28 @@ const RESOLVE_TRIES: u32 = 3;
 /// The connection manager's reason for a refusal: nobody listens there.
 const NOBODY_LISTENS: i32 = 8;
 
+/// What an end that connects begins with.
+pub struct Caller {
+    /// The relay's key.
+    pub key: u64,
+    /// The connection manager's handle.
+    pub id: CmId,
+    /// Where it connects to.
+    pub to: SocketAddr,
+    /// Sizes of its queues and buffers.
+    pub shape: Shape,
+    /// The window that the connection gets, and the relay's side of it.
+    pub window: (Claim, Port),
+}
+
 impl Connection {
     /// Begins to connect; whatever becomes of it, the program hears in its slot, which has its side
     /// of the window and is marked as pending.
-    pub fn dial(
-        key: u64,
-        id: CmId,
-        (slot, s): (SlotId, &Slot),
-        to: SocketAddr,
-        shape: Shape,
-        (claim, port, end): (Claim, Port, RawFd),
-    ) -> Self {
-        let mut new = Self::new(key, id, Stage::Resolving { tries: 1, to }, shape);
-        new.slot = Some((slot, s.generation.load(Ordering::Acquire)));
-        new.claim = (claim.record, claim.window);
-        new.port = Some(port);
+    pub fn dial(caller: Caller, slot: (SlotId, &Slot), end: RawFd) -> Self {
+        let to = caller.to;
+        let mut new = Self::of_caller(caller, slot, 1);
         new.end = end;
-        service::watch(&service::Watch::end(key, end));
+        service::watch(&service::Watch::end(new.key, end));
         if let Err(e) = new.id.resolve_address(None, &to, RESOLVE_MS) {
             new.stage = new.unreached(Stage::Over, e.into());
         }
@@ -70,20 +75,23 @@ impl Connection {
 
     /// Asks the other end of a TCP connection, on another host, for RDMA beside it.
     pub fn court(
-        key: u64,
-        id: CmId,
+        caller: Caller,
         (slot, s): (SlotId, &PairingGuard<'_>),
-        to: SocketAddr,
-        shape: Shape,
-        (claim, port): (Claim, Port),
         courtship: Courtship,
     ) -> Self {
-        let mut new = Self::new(key, id, Stage::Resolving { tries: 0, to }, shape);
+        let mut new = Self::of_caller(caller, (slot, s), 0);
+        new.courtship = Some(courtship);
+        new.beside = true;
+        new
+    }
+
+    /// So often the address was asked for.
+    fn of_caller(caller: Caller, (slot, s): (SlotId, &Slot), tries: u32) -> Self {
+        let Caller { key, id, to, shape, window: (claim, port) } = caller;
+        let mut new = Self::new(key, id, Stage::Resolving { tries, to }, shape);
         new.slot = Some((slot, s.generation.load(Ordering::Acquire)));
         new.claim = (claim.record, claim.window);
         new.port = Some(port);
-        new.courtship = Some(courtship);
-        new.beside = true;
         new
     }
 
