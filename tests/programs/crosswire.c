@@ -101,7 +101,10 @@ static void *asks(void *p) {
   (void)p;
   for (int k; (k = atomic_fetch_sub(&left, 1)) > 0;) {
     int fd = socket(at.sin6_family, SOCK_STREAM, 0);
-    if (fd < 0 || connect(fd, (void *)&at, at_size)) die("connect");
+    if (fd < 0) die("socket");
+    // All ports that there are may be in use for a moment.
+    while (connect(fd, (void *)&at, at_size))
+      if (errno != EADDRNOTAVAIL || usleep(1000)) die("connect");
     memset(same, 'x', SIZE);
     for (int i = 0; i <= ROUNDS; i++) {
       if (i == ROUNDS)

@@ -6,11 +6,11 @@
 . "$(dirname "$0")/common.sh"
 . "$HERE/topology.sh"
 . "$HERE/topology_rows.sh"
-. "$HERE/topology_crosswire.sh"
 # Whether they meet is asked here, not how fast: namespaces.sh has the bound on bytes.
-CASES=(plain no_shm read_only hidepid clock lost_syn lost_among_many late_syn no_timestamps
-  no_offset cookies sidecar mapped)
+CASES=(plain no_shm read_only hidepid clock lost_syn late_syn no_timestamps no_offset cookies
+  sidecar mapped)
 SECS=2 MODE=tcp
+need iptables
 need_rows
 make_data
 [ -f "$LIB" ] || build_lib
@@ -64,30 +64,13 @@ NFT
   check "lost SYNs: some were" "none" eval \
     'in_router nft list table ip loss | grep -q "counter packets [1-9]"'
 }
-# Whoever takes a timestamp for that of the first SYN may not take another's for it.
-lost_among_many() {
-  local count=2000
-  build_crosswire
-  more_ports
-  in_router nft -f - <<'NFT' || { fail lost_among_many "no such rules here"; return; }
-table ip loss {
-  chain syns { type filter hook forward priority 0;
-    tcp flags & (syn|ack) == syn numgen inc mod 10 0 counter drop;
-  }
-}
-NFT
-  MODE=eager
-  victims "lost among many" $count
-  check "lost among many: $(have_attached) of $count attached; $(why)" "too few" \
-    test "$(have_attached)" -ge $((count / 2))
-  MODE=default
-}
 late_syn() {
-  if ! nsenter -t "${INIT[R]}" -n tc qdisc add dev pA root netem delay 3ms 2ms 2>/dev/null; then
-    say "SKIP $NAME late_syn: no netem here"
+  if ! late_syns 20 1000000; then
+    say "SKIP $NAME late_syn: no queue of packets here"
     return
   fi
   talk "late SYNs" both && attached "late SYNs" 80
+  on_time_again
 }
 no_timestamps() {
   setting A net.ipv4.tcp_timestamps=0

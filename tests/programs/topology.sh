@@ -131,6 +131,18 @@ network() {
 setting() { nsenter -t "${INIT[$1]}" -n sysctl -qw "${@:2}"; }
 in_router() { nsenter -t "${INIT[R]}" -n "$@"; }
 
+# late_syns MOST ONE_IN : the router keeps each SYN for up to MOST milliseconds, and one in so many
+# for 1.5 seconds, when the kernel has sent another one. False where it cannot. on_time_again ends
+# that; WORK/late says how many there were.
+late_syns() {
+  local rule=(-p tcp --syn -j NFQUEUE --queue-num 33 --queue-bypass)
+  in_router iptables -A FORWARD "${rule[@]}" 2>/dev/null || return 1
+  start LATE nsenter -t "${INIT[R]}" -n "$PYTHON" "$HERE/late_syns.py" 33 "$@" >"$WORK/late" 2>&1
+  until_true eval 'test -s "$WORK/late" || ! alive "$LATE"'
+  grep -q there "$WORK/late"
+}
+on_time_again() { finish LATE TERM; }
+
 # Address translation: 10.78.9.N stands for 10.78.1.N.
 translations() {
   local n p

@@ -13,6 +13,11 @@ build_crosswire() {
 more_ports() {
   setting B net.ipv4.ip_local_port_range="10000 65000" net.ipv4.tcp_max_tw_buckets=64
 }
+# few_ports COUNT : so many to connect from at B, each of them free again as soon as the connection
+# is closed, at that end at least.
+few_ports() {
+  setting B net.ipv4.ip_local_port_range="20000 $((19999 + $1))" net.ipv4.tcp_max_tw_buckets=0
+}
 
 # alike WHAT COUNT [THREADS] : so many connections by the `path` that was asked for last, 64 at a
 # time if not told otherwise; how many milliseconds, in TOOK. A listens at LISTENS, if that is set.
@@ -38,6 +43,24 @@ alike() {
 victims() {
   path both A 4 8080
   alike "$@"
+}
+# attached_at END : how many connections of the last victims have attached there; outcome END : what
+# became of all of them.
+attached_at() { stat_sum attached.shm "$STATS/$1"; }
+outcome() {
+  awk '
+    $1 == "attached.shm" { attached += $2 }
+    $1 == "attach.strangers" { strangers += $2 }
+    !sub(/^on_tcp[.]/, "") { next }
+    $1 == "no_evidence" { ambiguous += $2; next }
+    $1 ~ /^(nobody_met|offer_lapsed|no_offer)$/ { lapsed += $2; next }
+    $1 == "no_handshake" { unknown += $2; next }
+    $2 { others = others sprintf(", %s %d", $1, $2) }
+    END {
+      printf "%d attached, %d ambiguous, %d lapsed, %d handshakes not known%s; ",
+        attached, ambiguous, lapsed, unknown, others
+      printf "%d strangers sent away\n", strangers
+    }' "$STATS/$1"/*
 }
 # have_attached : of how many connections both ends did, by what the last victims counted.
 have_attached() {
