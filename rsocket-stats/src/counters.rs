@@ -127,6 +127,10 @@ counters! {
     /// Times that the kernel was asked who has the other end of a connection (a netlink socket
     /// each).
     LookUps "attach.look_ups",
+    /// Names in the directory to meet in that were looked at.
+    MeetNames "attach.names",
+    /// Those of them that were called at.
+    MeetCalls "attach.calls",
     /// Slots of libraries loaded with `RTLD_DEEPBIND` that were pointed at our hooks.
     DeepbindRebound "deepbind.rebound",
     /// Such slots, or whole libraries, that could not be.

@@ -7,7 +7,7 @@
 //! each word is whole, a record is as of about now.
 
 /// Raised with every change of what stands where, of the counters or of the reasons.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// "rsockets" as bytes.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"rsockets");
 /// Bytes before the first record.

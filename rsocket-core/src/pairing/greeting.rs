@@ -90,6 +90,7 @@ pub(crate) fn knock_there(s: &PairingGuard<'_>, fd: RawFd, tuple: &Tuple) -> Res
         Ok(first) => first,
         Err(reason) => return unproved(s, reason, None),
     };
+    stats::add(Counter::MeetCalls, 1);
     let channel = match offers::call(&name) {
         Called::Here(fd) => Channel { fd },
         Called::Nobody => {

@@ -20,15 +20,48 @@ use super::names::Name;
 use super::place;
 use crate::errno::Errno;
 use crate::host::raw;
+use crate::stats::{self, Counter};
 use crate::sys;
 
 /// Names that one look goes through.
 const MOST: u32 = 2048;
-/// So long the process does not look again, for each name that it has looked at beyond some: it
-/// spends less than a tenth of its time here.
+/// So many names are no crowd.
 const FREE: u32 = 256;
+/// So long the process does not look again, for each name beyond those: it spends less than a tenth
+/// of its time here.
 const REST_NS: u64 = 2_500;
-static NEXT_LOOK: AtomicU64 = AtomicU64::new(0);
+/// In a crowd one thread looks at a time; if it is not done by then, another one may.
+const LONGEST_NS: u64 = 10_000_000;
+static PACE: Pace = Pace { next: AtomicU64::new(0) };
+
+/// How much a process looks at.
+struct Pace {
+    /// When the next look may begin; 0 where there was no crowd. Relaxed: a word that stands for
+    /// itself.
+    next: AtomicU64,
+}
+
+impl Pace {
+    /// Whether a look may begin at this time.
+    fn begins(&self, now: u64) -> bool {
+        let next = self.next.load(Ordering::Relaxed);
+        if next == 0 {
+            return true;
+        }
+        let until = now.saturating_add(LONGEST_NS);
+        now >= next
+            && self.next.compare_exchange(next, until, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// It has ended at this time, and went through so many names.
+    fn ended(&self, now: u64, names: u32) {
+        let next = match names.checked_sub(FREE) {
+            None | Some(0) => 0,
+            Some(many) => now.saturating_add(u64::from(many) * REST_NS),
+        };
+        self.next.store(next, Ordering::Relaxed);
+    }
+}
 
 /// Digests of a name and of the timestamp for which it was the wrong one, and when that was. It is
 /// tried again after a while: whoever is behind it may have been too slow to know. Relaxed: words
@@ -74,8 +107,7 @@ fn is_refused(name: &Name, stamp: u32) -> bool {
 /// # Errors
 /// The kernel's: the directory is not ours to read, or is no more.
 pub fn look(stamp: u32, port: u16, others: bool) -> Result<Option<Looked>, Errno> {
-    let now = sys::now_ns();
-    if now < NEXT_LOOK.load(Ordering::Relaxed) {
+    if !PACE.begins(sys::now_ns()) {
         return Ok(None);
     }
     let place = place::directory().ok_or(Errno::INVAL)?;
@@ -84,15 +116,14 @@ pub fn look(stamp: u32, port: u16, others: bool) -> Result<Option<Looked>, Errno
     let mut choice = Choice::new(stamp, port, others);
     let seen = each_name(&directory, raw::random()?, |name, chance| choice.weigh(name, chance));
     sys::discard(directory);
-    if let Some(many) = seen.checked_sub(FREE) {
-        NEXT_LOOK.store(now.saturating_add(u64::from(many) * REST_NS), Ordering::Relaxed);
-    }
+    PACE.ended(sys::now_ns(), seen);
+    stats::add(Counter::MeetNames, u64::from(seen));
     Ok(Some(choice.looked))
 }
 
 /// Calls `f` with each name of our kind, and a number that is another one each time.
 fn each_name(directory: &OwnedFd, seed: u64, mut f: impl FnMut(Name, u64)) -> u32 {
-    let mut space = [MaybeUninit::uninit(); 2048];
+    let mut space = [MaybeUninit::uninit(); 16 << 10];
     let mut entries = RawDir::new(directory.as_fd(), &mut space);
     let (mut seen, mut chance) = (0, seed);
     while seen < MOST
@@ -172,6 +203,37 @@ mod tests {
             choice.weigh(*n, chance >> 33);
         }
         choice.looked
+    }
+
+    /// Names that 64 threads go through in a second, each of which looks as soon as it may; a look
+    /// takes so long.
+    fn gone_through(names: u32, takes: u64) -> u64 {
+        let pace = Pace { next: AtomicU64::new(0) };
+        let mut ends = [0_u64; 64];
+        let mut seen = 0;
+        for now in (0..1_000_000_000).step_by(20_000) {
+            for end in &mut ends {
+                if *end != 0 && *end <= now {
+                    pace.ended(*end, names);
+                    (*end, seen) = (0, seen + u64::from(names));
+                }
+                if *end == 0 && pace.begins(now) {
+                    *end = now + takes;
+                }
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn a_crowd_costs_little() {
+        // All of them have begun before there was known to be one.
+        let first = 64 * u64::from(MOST);
+        let most = 1_000_000_000 / REST_NS * 9 / 8;
+        assert!(gone_through(MOST, 500_000) <= first + most);
+        assert!(gone_through(MOST, 9_000_000) <= first + most);
+        // Few names are looked at as often as anybody wants.
+        assert!(gone_through(FREE, 500_000) > 64 * 1900 * u64::from(FREE));
     }
 
     #[test]
