@@ -20,13 +20,14 @@ few_ports() {
 }
 
 # alike WHAT COUNT [THREADS] : so many connections by the `path` that was asked for last, 64 at a
-# time if not told otherwise; how many milliseconds, in TOOK. A listens at LISTENS, if that is set.
+# time if not told otherwise; how many milliseconds, in TOOK. A listens at LISTENS, if that is set,
+# and at port SERVED, 8080 without it.
 alike() {
-  local out began ENTER count=$2
+  local out began ENTER count=$2 port=${SERVED:-8080}
   rm -rf "${STATS:?}"/* "$WORK/port" "$WORK/in"
   mkfifo "$WORK/in"
   exec 7<>"$WORK/in"
-  serve crosswire_pid A 8080 env ADDRESS="${LISTENS:-$OWN}" PORT=8080 \
+  serve crosswire_pid A "$port" env ADDRESS="${LISTENS:-$OWN}" PORT="$port" \
     sh -c 'exec "$1" serve "$2" <"$3"' victim "$work/crosswire" "$WORK/port" "$WORK/in"
   began=$(date +%s%N)
   preloaded "$FROM"
@@ -41,8 +42,29 @@ alike() {
 }
 # victims WHAT COUNT : of B, by translated addresses.
 victims() {
-  path both A 4 8080
+  path both A 4 "${SERVED:-8080}"
   alike "$@"
+}
+# beside WHAT COUNT COMMAND... : while it runs, as many connections over TCP have the same
+# neighbours; how many milliseconds these took, in TCP_TOOK.
+beside() {
+  local what=$1 count=$2 tcp own=$WORK/beside
+  rm -rf "$own" && mkdir -m 1777 "$own"
+  shift 2
+  (
+    # What was started and made before is not its own to end.
+    RS_PIDS=() RS_TMP=()
+    trap 'cleanup' EXIT
+    WORK=$own STATS=$own SERVED=8081 MODE=tcp
+    victims "$what" "$count"
+    echo "$TOOK" >"$own/took"
+    exit $BAD
+  ) &
+  tcp=$!
+  watch $tcp
+  "$@"
+  wait $tcp || BAD=1
+  TCP_TOOK=$(cat "$own/took" 2>/dev/null || echo 0)
 }
 # attached_at END : how many connections of the last victims have attached there; outcome END : what
 # became of all of them.
