@@ -41,7 +41,9 @@ use greeting::{answer, finish, knock, knock_there};
 
 /// How many may be open at a time: each is a descriptor.
 const MAX_OFFERS: u32 = 64;
-/// Looks for a counterpart before an offer lapses.
+/// Looks for a counterpart before people are shown that none has come.
+const TRIES_SHOWN: u32 = 20;
+/// The same before an offer lapses.
 const OFFER_TRIES: u32 = 200;
 /// The same in the directory, where most counterparts that do not come at once are on other hosts.
 const TRIES_THERE: u32 = 32;
@@ -170,8 +172,9 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
             Err(reason) => give_up(&held, reason),
         }
         let phase = s.phase();
-        if fd >= 0 && matches!(phase, Phase::Paired | Phase::Refused) {
+        if fd >= 0 && (matches!(phase, Phase::Paired | Phase::Refused) || cause::is_in_vain(s)) {
             live::enter(id, s, fd);
+            live::name_pair(s, link::common(s));
         }
         drop(held);
         match phase {
@@ -349,11 +352,17 @@ fn offer_there(s: &PairingGuard<'_>, fd: RawFd, tuple: &Tuple) -> Result<(), Rea
         return Ok(());
     }
     let bounds = evidence::bounds(s, fd).ok_or(Reason::NoHandshake)?;
+    let noted = s.reason.load(Ordering::Relaxed);
     offer_by(s, || {
         let random = raw::random().map_err(refused("random bits"))?;
         let name = Name::new(bounds, tuple.local.port, random);
         offers::open(&name).map(|fd| Offer { fd }).map_err(not_there)
-    })
+    })?;
+    // What is shown until somebody comes.
+    if noted == Reason::NobodyMet as u32 && s.phase() == Phase::Offered {
+        s.reason.store(noted, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 fn offer_by(
@@ -402,6 +411,11 @@ fn greet(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
     let tries = later(s);
     if tries >= TRIES_THERE && offers::is_one(offer.fd) && !s.has(flag::STRICT) {
         return nobody_came(s, fd);
+    }
+    if tries == TRIES_SHOWN && !s.has(flag::STRICT) {
+        let there = offers::is_one(offer.fd);
+        let reason = if there { Reason::NobodyMet } else { Reason::OfferLapsed };
+        s.reason.store(reason as u32, Ordering::Relaxed);
     }
     let late = tries >= OFFER_TRIES || required_by_now(s);
     if !late || s.has(flag::STRICT) { Ok(()) } else { Err(Reason::OfferLapsed) }

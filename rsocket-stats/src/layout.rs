@@ -7,7 +7,7 @@
 //! each word is whole, a record is as of about now.
 
 /// Raised with every change of what stands where, of the counters or of the reasons.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 /// "rsockets" as bytes.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"rsockets");
 /// Bytes before the first record.
@@ -98,6 +98,9 @@ pub mod record {
     pub const ROOM: usize = 28;
     /// Spins that ended in a sleep.
     pub const SPINS_FAILED: usize = 29;
+    /// What both ends of a connection over shared memory have in common, and no other two at the
+    /// same time; 0 where nothing is.
+    pub const COMMON: usize = 30;
     /// The next free record, while this one is free.
     pub const NEXT: usize = 31;
 }
@@ -110,7 +113,7 @@ pub enum Condition {
     Switching = 0,
     /// A direction has left TCP, and the other one does with its next call.
     Attached = 1,
-    /// On TCP, and stays there.
+    /// On TCP, and stays there, or until the other end comes.
     Tcp = 2,
     /// Back on TCP.
     Returned = 3,

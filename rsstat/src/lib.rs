@@ -72,7 +72,8 @@ fn show(arguments: &Arguments) -> io::Result<()> {
 
 fn picture(arguments: &Arguments) -> String {
     let (alive, dead) = files::all();
-    let chosen = if arguments.dead { dead } else { alive };
+    let mut chosen = if arguments.dead { dead } else { alive };
+    view::join(&mut chosen);
     let chosen: Vec<Process> = filter::select(arguments, chosen);
     if arguments.json {
         let mut text = serde_json::to_string_pretty(&chosen).unwrap_or_default();

@@ -84,8 +84,13 @@ fn row(p: &Process, c: &Connection) -> [String; 11] {
 
 fn second_line(c: &Connection) -> String {
     let [small, large] = c.credits;
+    let address = |a: Option<SocketAddr>| a.map_or("-".to_owned(), |a| a.to_string());
+    let other = c.other_end.as_ref().map_or(String::new(), |e| {
+        let (local, peer) = (address(e.local), address(e.peer));
+        format!("  other end {} {} {local} {peer}", e.pid, e.program)
+    });
     format!(
-        "fd {}  messages {} out, {} in  by tcp {} out, {} in  credits {small}+{large}  room {}  unread {}  sleeps {}",
+        "fd {}  messages {} out, {} in  by tcp {} out, {} in  credits {small}+{large}  room {}  unread {}  sleeps {}{other}",
         c.fd.map_or("-".to_owned(), |fd| fd.to_string()),
         c.sent.messages,
         c.received.messages,

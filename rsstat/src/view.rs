@@ -133,6 +133,44 @@ pub struct Connection {
     pub spins_failed: u64,
     /// Nanoseconds since it was entered.
     pub age_ns: u64,
+    /// The other end, if it is shown to us as well.
+    pub other_end: Option<OtherEnd>,
+    #[serde(skip)]
+    /// What both ends have in common; 0 where nothing is.
+    pub common: u64,
+}
+
+/// The other end of a connection, as it sees itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct OtherEnd {
+    /// Its process.
+    pub pid: u32,
+    /// That one's name.
+    pub program: String,
+    /// Its own address.
+    pub local: Option<SocketAddr>,
+    /// Ours, as it is seen there.
+    pub peer: Option<SocketAddr>,
+}
+
+/// Finds the other ends of connections among those of all processes. Where more than two say that
+/// they belong together, none does.
+pub fn join(processes: &mut [Process]) {
+    let mut ends: BTreeMap<u64, Vec<(usize, usize)>> = BTreeMap::new();
+    for (i, p) in processes.iter().enumerate() {
+        for (k, c) in p.connections.iter().enumerate().filter(|(_, c)| c.common != 0) {
+            ends.entry(c.common).or_default().push((i, k));
+        }
+    }
+    for pair in ends.values() {
+        let [one, other] = pair[..] else { continue };
+        for ((i, k), (at, of)) in [(one, other), (other, one)] {
+            let (p, c) = (&processes[at], &processes[at].connections[of]);
+            let end =
+                OtherEnd { pid: p.pid, program: p.program.clone(), local: c.local, peer: c.peer };
+            processes[i].connections[k].other_end = Some(end);
+        }
+    }
 }
 
 /// Understands a file that belongs to `uid`, at `now` nanoseconds since the host was booted.
@@ -238,6 +276,8 @@ fn connection(r: &[u64; RECORD_WORDS], now: u64) -> Connection {
         spins_paid: r[record::SPINS_PAID],
         spins_failed: r[record::SPINS_FAILED],
         age_ns: now.saturating_sub(r[record::MADE_SINCE_BOOT]),
+        other_end: None,
+        common: r[record::COMMON],
     }
 }
 
@@ -316,6 +356,25 @@ pub(super) mod tests {
         let c = &p.connections[0];
         assert_eq!((c.state, c.reason, c.by_peer), (State::Returned, Some("odd_option"), true));
         assert_eq!(c.option.as_deref(), Some("SO_PEEK_OFF"));
+    }
+
+    #[test]
+    fn two_ends_of_one_connection() {
+        let end = |pid: u64, common: u64| {
+            let mut words = sample();
+            words[head::PID] = pid;
+            words[HEAD_BYTES / 8 + RECORD_WORDS + record::COMMON] = common;
+            understand(&words, 0, 3_000).unwrap()
+        };
+        let found = |ends: &[(u64, u64)]| -> Vec<Option<u32>> {
+            let mut all: Vec<_> = ends.iter().map(|(pid, common)| end(*pid, *common)).collect();
+            join(&mut all);
+            all.iter().map(|p| p.connections[0].other_end.as_ref().map(|e| e.pid)).collect()
+        };
+        assert_eq!(found(&[(1, 7), (2, 8), (3, 7)]), [Some(3), None, Some(1)]);
+        assert_eq!(found(&[(1, 0), (2, 0)]), [None, None]);
+        assert_eq!(found(&[(1, 7), (2, 7), (3, 7)]), [None, None, None]);
+        assert_eq!(found(&[(4, 7), (4, 7)]), [Some(4), Some(4)], "a process with itself");
     }
 
     #[test]

@@ -14,7 +14,10 @@ said=$("$RSSTAT" -e)
 check "two lines for two ends" "$said" test "$(grep -c ' attached *shm ' <<<"$said")" = 2
 check "the client's ends" "$said" grep -Eq "^ *$client .* 127.0.0.1:[0-9]+ +127.0.0.1:$port +attached" <<<"$said"
 check "credits and room" "$said" grep -Eq 'credits [1-9][0-9]*\+[1-9][0-9]* +room [1-9]' <<<"$said"
+check "each names the other end" "$said" grep -Eq "  other end $server python[^ ]* 127.0.0.1:$port 127.0.0.1:[0-9]+\$" <<<"$said"
+check "and is named" "$said" grep -Eq "  other end $client python[^ ]* 127.0.0.1:[0-9]+ 127.0.0.1:$port\$" <<<"$said"
 json=$("$RSSTAT" --json -p "$client")
+check "in JSON as well" "$json" test "$(field 'j[0]["connections"][0]["other_end"]["pid"]' <<<"$json")" = "$server"
 check "bytes, all of them" "$json" test "$(field 'j[0]["connections"][0]["sent"]["bytes"] + j[0]["connections"][0]["sent_tcp"]["bytes"]' <<<"$json")" = 900000
 check "mostly over shared memory" "$json" test "$(field 'j[0]["connections"][0]["received"]["bytes"] > 800000' <<<"$json")" = True
 check "the attach is counted" "$json" test "$(field 'j[0]["counters"]["attached.shm"]' <<<"$json")" = 1
@@ -41,6 +44,21 @@ converse client "$RSRUN" -t tcp
 said=$("$RSSTAT")
 check "on TCP, with the reason" "$said" grep -Eq 'tcp +tcp \(policy_tcp\)' <<<"$said"
 check "and the sum" "$said" grep -Eq '^on TCP: 1 × policy_tcp: ' <<<"$said"
+leave "$client"
+stop "$server"
+
+# Nobody takes the offer up, or makes one: it is not known yet that the connection stays on TCP.
+serve server
+converse client "${P[@]}"
+said=$("$RSSTAT" -e)
+check "an offer that nobody takes" "$said" grep -Eq ' tcp +tcp \(offer_lapsed\)' <<<"$said"
+check "has no other end" "$said" hasnt "$said" "other end"
+leave "$client"
+stop "$server"
+serve server "${P[@]}"
+converse client
+said=$("$RSSTAT")
+check "an offer that nobody makes" "$said" grep -Eq ' tcp +tcp \(no_offer\)' <<<"$said"
 leave "$client"
 stop "$server"
 

@@ -332,6 +332,17 @@ fn record_of(s: &Slot) -> Option<(u32, &'static ArenaRecord)> {
     Some((index, record(family::get()?, index)?))
 }
 
+/// What both ends of the connection have in common, and no other two at the same time: of the
+/// arena's name, which it does not tell, and the window. 0 without one.
+#[must_use]
+pub fn common(s: &Slot) -> u64 {
+    record_of(s).map_or(0, |(_, r)| {
+        let [a, b] = arenas::load_pair(&r.id);
+        let mixed = (a ^ b.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ u64::from(s.window.load(Ordering::Relaxed))
+    })
+}
+
 /// Connecting side: the welcome could not be sent. Nobody else knows of the window, which is as if
 /// never used.
 pub fn abandon(s: &PairingGuard<'_>) {

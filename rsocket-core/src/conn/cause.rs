@@ -21,6 +21,8 @@ use rsocket_stats::layout::Condition;
 pub(crate) const DETAIL: u32 = 0xff;
 /// The other end was first.
 pub(crate) const BY_PEER: u32 = 1 << 8;
+/// Looks of an end that accepted, which may come before the other one offers.
+pub const LOOKS_BEFORE_SHOWN: u32 = 4;
 /// The end of a connection that never attached was counted.
 const ENDED: u32 = 1 << 9;
 
@@ -88,7 +90,7 @@ fn of_modes(receives: ReceiveMode, sends: SendMode, phase: Phase) -> Condition {
         Condition::Returned
     } else if receives == ReceiveMode::Device || sends == SendMode::Device {
         Condition::Attached
-    } else if phase == Phase::Refused {
+    } else if matches!(phase, Phase::Refused | Phase::Young | Phase::Offered) {
         Condition::Tcp
     } else {
         Condition::Switching
@@ -104,6 +106,15 @@ pub fn detail_name(s: &Slot) -> Option<&'static str> {
         Reason::Sandboxed => trial::name(number),
         _ => option_table::name(number),
     })
+}
+
+/// Whether the other end has been looked for in vain for some time.
+#[must_use]
+pub fn is_in_vain(s: &Slot) -> bool {
+    let for_long = s.has(flag::CONNECTING) || s.tries.load(Ordering::Relaxed) >= LOOKS_BEFORE_SHOWN;
+    let nobody = matches!(noted(s), Reason::NoOffer | Reason::OfferLapsed | Reason::NobodyMet);
+    let on_tcp = !s.has(flag::STRICT) && matches!(s.phase(), Phase::Young | Phase::Offered);
+    for_long && nobody && on_tcp
 }
 
 /// The reason, or [`Reason::TooYoung`] where there is none yet.
@@ -157,6 +168,8 @@ mod tests {
     fn what_became_of_it() {
         use {Condition as C, ReceiveMode as R, SendMode as S};
         assert_eq!(of_modes(R::Kernel, S::Kernel, Phase::Refused), C::Tcp);
+        assert_eq!(of_modes(R::Kernel, S::Kernel, Phase::Offered), C::Tcp);
+        assert_eq!(of_modes(R::Kernel, S::Kernel, Phase::Knocked), C::Switching);
         assert_eq!(of_modes(R::Asked, S::Kernel, Phase::Paired), C::Switching);
         assert_eq!(of_modes(R::Device, S::Kernel, Phase::Paired), C::Attached);
         assert_eq!(of_modes(R::Kernel, S::Device, Phase::Paired), C::Attached);

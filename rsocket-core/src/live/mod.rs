@@ -164,11 +164,30 @@ pub(crate) fn count(s: &Slot, number: usize) {
     }
 }
 
-/// The connection has attached, or stays on TCP for good: from now on it is shown. To be called
-/// where a system call more does not matter.
+/// What both ends of the connection have in common, and no other two at the same time.
+pub fn name_pair(s: &Slot, common: u64) {
+    if let Some(r) = record(s) {
+        r.set(word::COMMON, common);
+    }
+}
+
+fn via(s: &Slot) -> u64 {
+    let via = match () {
+        () if s.has(flag::RELAYED) => Via::Rdma,
+        () if s.has_window() => Via::Shm,
+        () => Via::Tcp,
+    };
+    u64::from(via as u32) << 32
+}
+
+/// The connection has attached, or stays on TCP, for good or until its other end comes: from now on
+/// it is shown. To be called where a system call more does not matter.
 #[cold]
 pub fn enter(id: SlotId, s: &Slot, fd: RawFd) {
-    if record(s).is_some() {
+    if let Some(r) = record(s) {
+        if Via::from_raw((r.count(word::FD) >> 32) as u32) == Via::Tcp {
+            r.set(word::FD, via(s) | r.count(word::FD));
+        }
         return changed(s);
     }
     // A file that cannot be opened costs an error; where a filter kills, it would cost the process.
@@ -177,17 +196,12 @@ pub fn enter(id: SlotId, s: &Slot, fd: RawFd) {
     }
     let Some(index) = free_record() else { return };
     let Some(r) = nth(index) else { return };
-    let via = match () {
-        () if s.has(flag::RELAYED) => Via::Rdma,
-        () if s.has_window() => Via::Shm,
-        () => Via::Tcp,
-    };
     for number in (0..RECORD_WORDS).filter(|n| *n != word::NEXT) {
         r.set(number, 0);
     }
     let names = s.names.each_ref().map(|name| name.get());
     name(r, names, if fd < 0 { None } else { Tuple::of(fd) });
-    r.set(word::FD, u64::from(via as u32) << 32 | u64::from(fd as u32));
+    r.set(word::FD, via(s) | u64::from(fd as u32));
     r.set(word::MADE_SINCE_BOOT, since_boot());
     let before = [s.tcp_in.now(), s.tcp_out.now()];
     for (i, n) in before.into_iter().flat_map(|(bytes, messages)| [bytes, messages]).enumerate() {

@@ -27,6 +27,7 @@ use crate::attach::visitors::{Seen, behind, seen};
 use crate::channel::arenas::{self, Peer};
 use crate::channel::identity::{Id, process_id};
 use crate::channel::link;
+use crate::conn::cause;
 use crate::conn::machine::{Phase, PhaseEvent};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -115,7 +116,7 @@ fn nobody_there(s: &PairingGuard<'_>) -> Result<(), Reason> {
 
 fn nobody(s: &Slot, reason: Reason, late: bool) -> Result<(), Reason> {
     let strict = s.has(flag::STRICT);
-    if strict {
+    if strict || s.tries.load(Ordering::Relaxed) >= cause::LOOKS_BEFORE_SHOWN {
         s.reason.store(reason as u32, Ordering::Relaxed);
     }
     if (late || required_by_now(s)) && !strict { Err(reason) } else { Ok(()) }

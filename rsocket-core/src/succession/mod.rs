@@ -367,6 +367,7 @@ pub fn show() {
             && matches!(s.phase(), Phase::Paired | Phase::Refused)
         {
             live::enter(id, s, fd);
+            live::name_pair(s, link::common(s));
         }
     }
 }
