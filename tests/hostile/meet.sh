@@ -70,7 +70,7 @@ works() {
   check "$1: $((names / count)) names looked at for a connection" "$names, $most may be" \
     test "$names" -le $most
   check "$1: $((calls * 10 / count)) calls for ten connections" "$calls" \
-    test "$calls" -gt 0 -a "$calls" -le $((24 * count))
+    test "$calls" -le $((24 * count))
 }
 
 topology all || { say "SKIP $NAME: no namespaces here"; exit 0; }
