@@ -27,7 +27,7 @@ use crate::sys;
 use crate::wire::iomap::Iomap;
 use crate::wire::private_data::PrivateData;
 use crate::wire::sge::{Endian, Sge};
-use crate::wire::word::Message;
+use crate::wire::word::{Message, Word};
 
 /// Completions that are taken from the device at a time.
 const BATCH: usize = 8;
@@ -301,21 +301,7 @@ impl<Q: QueuePair> Pump<Q> {
                 }
                 Completion::Word(word) => {
                     words += 1;
-                    self.opening = None;
-                    if self.heard(word) {
-                        continue;
-                    }
-                    let taken = self.stream.on_word(word).and_then(|()| match word.message() {
-                        Ok(Message::Sgl(_)) => self.entry(),
-                        Ok(Message::Iomap(index)) => {
-                            self.learn(index);
-                            Ok(())
-                        }
-                        _ => Ok(()),
-                    });
-                    if taken.is_err() {
-                        self.hang_up();
-                    }
+                    self.on_word(word);
                 }
             }
         }
@@ -325,6 +311,26 @@ impl<Q: QueuePair> Pump<Q> {
             let _ = self.pair.post_receives(words);
         }
         (count > 0, count == BATCH)
+    }
+
+    /// The peer has said this.
+    #[inline]
+    fn on_word(&mut self, word: Word) {
+        self.opening = None;
+        if self.heard(word) {
+            return;
+        }
+        let taken = self.stream.on_word(word).and_then(|()| match word.message() {
+            Ok(Message::Sgl(_)) => self.entry(),
+            Ok(Message::Iomap(index)) => {
+                self.learn(index);
+                Ok(())
+            }
+            _ => Ok(()),
+        });
+        if taken.is_err() {
+            self.hang_up();
+        }
     }
 
     /// Takes all the news that the device has, posting nothing meanwhile; whether there were any. A

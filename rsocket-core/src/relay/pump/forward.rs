@@ -29,36 +29,11 @@ impl<Q: QueuePair> Pump<Q> {
             }
             match next {
                 Outgoing::Bytes { at, len } => {
-                    if !self.stream.state().writable() {
-                        // Nobody takes it any more.
-                        self.port.consumed(len)?;
-                        moved = true;
-                        continue;
-                    }
-                    // Short messages that had to wait go together: the peer sees a stream.
-                    let len = len + self.port.behind(GATHERED.saturating_sub(len));
-                    let most = len.min(self.pair.staging_room());
-                    if most == 0 || !self.cut_told() {
+                    // SAFETY: the port has shown them in this turn. What was posted before them since
+                    // came from the ring of direct writes, so that none of them was consumed.
+                    if !unsafe { self.post_bytes(at, len, &mut ramp)? } {
                         break;
                     }
-                    let Some(post) = self.stream.next_data(&mut ramp, most) else { break };
-                    let n = post.target.len;
-                    // SAFETY: the port promises `len` readable bytes in a row at `at`, and n is at
-                    // most len. The window's other side may write there meanwhile: it only spoils
-                    // its own stream.
-                    let fill = |to: &mut [u8]| unsafe {
-                        copy::near(to.as_mut_ptr(), at, to.len().min(n as usize));
-                    };
-                    match self.pair.post_filled(post.target, Some(post.word), post.token, fill) {
-                        Ok(()) => {
-                            self.outstanding += 1;
-                            self.carried.0 += u64::from(n);
-                        }
-                        // Its end will be polled.
-                        Err(PostError::Ended) => {}
-                        Err(PostError::Full | PostError::Unsupported) => return Err(Broken),
-                    }
-                    self.port.consumed(n)?;
                     moved = true;
                 }
                 Outgoing::End => {
@@ -76,6 +51,49 @@ impl<Q: QueuePair> Pump<Q> {
             }
         }
         Ok(moved)
+    }
+
+    /// Posts the bytes that the port has next, or what of them there is room for; false for none.
+    ///
+    /// # Safety
+    /// The port has shown `len` bytes at `at` ([`Outgoing::Bytes`]), and nothing was consumed since.
+    #[inline]
+    unsafe fn post_bytes(
+        &mut self,
+        at: *const u8,
+        len: u32,
+        ramp: &mut Ramp,
+    ) -> Result<bool, Broken> {
+        if !self.stream.state().writable() {
+            // Nobody takes it any more.
+            self.port.consumed(len)?;
+            return Ok(true);
+        }
+        // Short messages that had to wait go together: the peer sees a stream.
+        let len = len + self.port.behind(GATHERED.saturating_sub(len));
+        let most = len.min(self.pair.staging_room());
+        if most == 0 || !self.cut_told() {
+            return Ok(false);
+        }
+        let Some(post) = self.stream.next_data(ramp, most) else { return Ok(false) };
+        let n = post.target.len;
+        // SAFETY: the port promises that the bytes that it has shown, as our caller says, and those
+        // behind them are readable in a row from `at` on, and n is at most `len`. The window's
+        // other side may write there meanwhile: it only spoils its own stream.
+        let fill = |to: &mut [u8]| unsafe {
+            copy::near(to.as_mut_ptr(), at, to.len().min(n as usize));
+        };
+        match self.pair.post_filled(post.target, Some(post.word), post.token, fill) {
+            Ok(()) => {
+                self.outstanding += 1;
+                self.carried.0 += u64::from(n);
+            }
+            // Its end will be polled.
+            Err(PostError::Ended) => {}
+            Err(PostError::Full | PostError::Unsupported) => return Err(Broken),
+        }
+        self.port.consumed(n)?;
+        Ok(true)
     }
 
     /// The program sends no more, or has closed.
