@@ -196,7 +196,7 @@ fn the_data_path_is_in_one_place() {
 #[test]
 fn what_a_child_passes_is_in_one_place() {
     let inside = symbols_in(".text.life_path");
-    let names = ["7process5child", "4life7closing", "8handlers", "8Registry", "6family", "living"];
+    let names = ["7process5child", "4life7closing", "8handlers", "8registry", "6family", "living"];
     assert_named(&inside, &names);
     let all = size_of_all(&inside);
     assert!((32 << 10..192 << 10).contains(&all), "{all} bytes");

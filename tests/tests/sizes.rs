@@ -28,7 +28,7 @@ const CRATES: [&str; 9] = [
 ];
 
 /// Functions above [`SCREEN`].
-const LONG: &[&str] = &["pump::forward", "pump::poll"];
+const LONG: &[&str] = &[];
 /// Functions above [`PARAMETERS`].
 const MANY: &[&str] = &[];
 /// Files above [`FILE`].

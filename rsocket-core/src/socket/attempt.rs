@@ -47,11 +47,7 @@ pub(super) fn attempt(
         return Err(Errno::CONNRESET);
     }
     if s.has(flag::PENDING | flag::UNREACHED) {
-        return match relay::not_connected(s) {
-            Unconnected::Pending => Ok(Got::Nothing),
-            Unconnected::Failed(e) => Err(e),
-            Unconnected::Over => Ok(Got::End),
-        };
+        return unconnected(s);
     }
     if !fork_safe::settle(id, s, fd, fork_safe::Use::Receive) {
         return Ok(Got::Nothing);
@@ -87,6 +83,16 @@ pub(super) fn attempt(
         unlock_and_tell(guard, moved);
     }
     got
+}
+
+/// What a receive finds on a connection that does not stand.
+#[cold]
+fn unconnected(s: &Slot) -> Result<Got, Errno> {
+    match relay::not_connected(s) {
+        Unconnected::Pending => Ok(Got::Nothing),
+        Unconnected::Failed(e) => Err(e),
+        Unconnected::Over => Ok(Got::End),
+    }
 }
 
 /// TCP has this direction, which takes no lock.

@@ -137,11 +137,7 @@ pub(super) fn attempt(
         return Err(closed(s, fd));
     }
     if s.has(flag::PENDING | flag::UNREACHED) {
-        return match relay::not_connected(s) {
-            Unconnected::Pending => Ok(()),
-            Unconnected::Failed(e) => Err(e),
-            Unconnected::Over => Err(Errno::PIPE),
-        };
+        return unconnected(s);
     }
     if !fork_safe::settle(id, s, fd, fork_safe::Use::Send) {
         return Ok(());
@@ -175,6 +171,16 @@ pub(super) fn attempt(
     let news = from.done() > before || on_device && s.send_mode() != SendMode::Device;
     unlock_and_tell(guard, news);
     r
+}
+
+/// What a send finds on a connection that does not stand.
+#[cold]
+fn unconnected(s: &Slot) -> Result<(), Errno> {
+    match relay::not_connected(s) {
+        Unconnected::Pending => Ok(()),
+        Unconnected::Failed(e) => Err(e),
+        Unconnected::Over => Err(Errno::PIPE),
+    }
 }
 
 /// There are no ends of a window. One that was `windowless` before may get it yet; otherwise TCP
