@@ -18,7 +18,7 @@ use crate::conn::family;
 use crate::conn::slot::{SlotId, flag};
 use crate::device::shm::layout::{self, DIRECTION_LEN, HEAD_LEN};
 use crate::errno::Errno;
-use crate::relay::{connection, loopback};
+use crate::relay::{loopback, own_window};
 use crate::socket;
 
 /// Bytes of a window: what the peer can write.
@@ -49,9 +49,9 @@ impl Victim {
         rustix::io::ioctl_fionbio(&fd, true).unwrap();
         let tie = loopback::tie(fd.as_raw_fd()).unwrap();
         let id = family::take(0, fd.as_raw_fd()).unwrap();
-        let (claim, port) = connection::window().unwrap();
+        let (claim, port) = own_window::window().unwrap();
         let s = family::slot(id).unwrap();
-        connection::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
+        own_window::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
         // Nothing carries its bytes on: the other side is a peer's.
         s.clear(flag::RELAYED);
         let ends = link::ends(s).unwrap();

@@ -30,7 +30,7 @@ use crate::conn::timers::Rules;
 use crate::host::events::Events;
 use crate::host::{counters, kernel};
 use crate::reason::Reason;
-use crate::relay::{connection, dial, loopback};
+use crate::relay::{dial, loopback, own_window};
 use crate::stats::{self, Counter};
 use crate::sys;
 
@@ -377,7 +377,7 @@ fn tie(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     let entered = reached.and_then(|own| {
         s.relay_pid.store(m.pid.load(Ordering::Relaxed), Ordering::Relaxed);
         s.relay.store(m.relay.load(Ordering::Relaxed), Ordering::Release);
-        connection::enter(id, s, window, 0)?;
+        own_window::enter(id, s, window, 0)?;
         // Release, inside: the relay lets in who comes from there.
         m.tied.set(Some(own));
         Ok(())

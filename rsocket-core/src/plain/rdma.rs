@@ -22,8 +22,9 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
 use crate::device::rdma::CmId;
 use crate::errno::Errno;
-use crate::relay::connection::{self, Connection, Options, Shape};
+use crate::relay::connection::{Connection, Options, Shape};
 use crate::relay::guests::{self, Guest};
+use crate::relay::own_window;
 use crate::relay::setup::Caller;
 use crate::relay::table::{self, Relay};
 use crate::relay::{self, ends, loopback, news, service, serving, silent};
@@ -307,7 +308,7 @@ fn disconnect(s: &Slot, fd: RawFd) {
             | flag::PEER_FIN
             | flag::PEER_GONE,
     );
-    connection::leave_window(s);
+    own_window::leave_window(s);
     loopback::untie(fd);
 }
 
@@ -337,7 +338,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
         }
         e
     };
-    let (claim, port) = connection::window().map_err(undo)?;
+    let (claim, port) = own_window::window().map_err(undo)?;
     let end = match ends::made(|| loopback::tie(fd)) {
         Ok(end) => end,
         Err(e) => {
@@ -347,7 +348,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
     };
     // In one step: whoever sees that it is relayed sees too that nothing is ready yet.
     let place = (claim.record, claim.window);
-    if let Err(e) = connection::enter_new(id, s, place, flag::PENDING | flag::CONNECTING) {
+    if let Err(e) = own_window::enter_new(id, s, place, flag::PENDING | flag::CONNECTING) {
         port.close();
         ends::close(end);
         disconnect(s, fd);
@@ -403,7 +404,7 @@ fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<S
     }
     s.relay_pid.store(guest.pid, Ordering::Relaxed);
     s.relay.store(guest.relay + 1, Ordering::Release);
-    if connection::enter_new(id, s, (guest.record, guest.window), 0).is_err() {
+    if own_window::enter_new(id, s, (guest.record, guest.window), 0).is_err() {
         family::give_back(id);
         return None;
     }

@@ -17,7 +17,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::connection::{self, Connection, Courtship, Options, Shape};
+use super::connection::{Connection, Courtship, Options, Shape};
+use super::own_window;
 use super::request::{Open, Request};
 use super::setup::{BUFFER, Caller, shape};
 use super::{interfaces, service, serving, silent, table};
@@ -70,7 +71,7 @@ fn ask_now(
     let open = Open::one().ok_or(Errno::AGAIN)?;
     serving::start()?;
     let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
-    let begun = connection::window().and_then(|(claim, port)| match service::new_id(relay.key()) {
+    let begun = own_window::window().and_then(|(claim, port)| match service::new_id(relay.key()) {
         Ok(cm) => Ok((cm, claim, port)),
         Err(e) => {
             port.close();

@@ -6,8 +6,8 @@
 use core::net::SocketAddr;
 
 use super::{
-    connection::{self, Connection, Stage},
-    setup,
+    connection::{Connection, Stage},
+    own_window, setup,
 };
 use super::{service, serving, table};
 use crate::conn::pairing_lock::PairingGuard;
@@ -32,7 +32,7 @@ fn dial_now(id: SlotId, s: &PairingGuard<'_>) -> Result<(), Errno> {
     let theirs = s.names.get(1).and_then(Name::get).ok_or(Errno::NOTCONN)?;
     serving::start()?;
     let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
-    let made = connection::window().and_then(|(claim, port)| match service::new_id(relay.key()) {
+    let made = own_window::window().and_then(|(claim, port)| match service::new_id(relay.key()) {
         Ok(cm) => Ok((cm, claim, port)),
         Err(e) => {
             port.close();

@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, SocketType};
 use super::guests::{self, Guest};
 use super::port::Port;
 use super::pump_tests::tied;
-use super::{connection, loopback};
+use super::{loopback, own_window};
 use crate::channel::link;
 use crate::conn::family;
 use crate::sys;
@@ -41,7 +41,7 @@ fn take_at(from: &SocketAddr, door: &SocketAddr) -> Option<Guest> {
 }
 
 fn waiting_at(from: &SocketAddr, door: &SocketAddr) -> (Guest, Port) {
-    let (claim, port) = connection::window().unwrap();
+    let (claim, port) = own_window::window().unwrap();
     let guest = Guest {
         record: claim.record,
         window: claim.window,
@@ -59,7 +59,7 @@ fn window(guest: &Guest) -> (u32, u32) {
 
 /// Twenty windows that are free: the arena of a process's first connections has sixteen.
 fn next_windows() -> Vec<(u32, u32)> {
-    let taken: Vec<_> = (0..20).map(|_| connection::window().unwrap()).collect();
+    let taken: Vec<_> = (0..20).map(|_| own_window::window().unwrap()).collect();
     let windows = taken.iter().map(|(claim, _)| (claim.record, claim.window)).collect();
     taken.into_iter().for_each(|(_, port)| port.close());
     windows
@@ -85,7 +85,7 @@ fn who_has_closed_before_it_was_accepted_keeps_its_window() {
     assert!(!next_windows().contains(&window(&guest)), "it is another's before it was accepted");
     assert_eq!(take(&from(1)), Some(guest));
     assert!(!next_windows().contains(&window(&guest)), "between its place and its slot");
-    connection::enter_new(id, family::slot(id).unwrap(), (guest.record, guest.window), 0).unwrap();
+    own_window::enter_new(id, family::slot(id).unwrap(), (guest.record, guest.window), 0).unwrap();
     let mut bytes = [0; 10];
     let v = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }];
     let received = crate::socket::receive(id, fd.as_raw_fd(), &v, libc::MSG_DONTWAIT);
@@ -161,7 +161,7 @@ fn who_was_taken_by_a_process_that_is_killed_is_given_up() {
     let (guest, first) = waiting(&from(5));
     let (seated, second) = waiting(&from(6));
     guests::seized_by(&from(5), other.0.id());
-    connection::enter_new(id, family::slot(id).unwrap(), (seated.record, seated.window), 0)
+    own_window::enter_new(id, family::slot(id).unwrap(), (seated.record, seated.window), 0)
         .unwrap();
     guests::seized_by(&from(6), other.0.id());
     assert_eq!(take(&from(5)), None, "somebody has it");

@@ -5,15 +5,15 @@ use core::sync::atomic::Ordering;
 
 use super::hearing::{self, Hearing};
 use super::pump_tests::tied;
-use super::{connection, table};
+use super::{own_window, table};
 use crate::conn::family;
 
 #[test]
 fn who_settles_after_the_relays_end_changes_nothing_of_the_next() {
     let (_fd, _tie, id) = tied();
-    let (claim, port) = connection::window().unwrap();
+    let (claim, port) = own_window::window().unwrap();
     let s = family::slot(id).unwrap();
-    connection::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
+    own_window::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
     let relay = table::take().unwrap();
     let hearing = Hearing::of(relay, 0);
     relay.give_back();

@@ -6,7 +6,8 @@ use core::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use super::connection::{self, Connection};
+use super::connection::Connection;
+use super::own_window;
 use super::pump_tests::tied;
 use super::table::{self, Relay};
 use super::{arm, hearing, kept};
@@ -91,8 +92,8 @@ fn before_others_hold_connections_nothing_is_left() {
 fn nothing_stays_where_anybody_waits() {
     let (_fd, _tie, id) = tied();
     let s = family::slot(id).unwrap();
-    let (claim, port) = connection::window().unwrap();
-    connection::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
+    let (claim, port) = own_window::window().unwrap();
+    own_window::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
     let relay = placed();
     let stays = || {
         let answer = relay.with(|place| kept::may_stay(relay, place.as_mut().unwrap())).unwrap();

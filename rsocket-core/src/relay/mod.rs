@@ -39,6 +39,7 @@ pub mod news;
 pub mod notes;
 pub mod opening;
 pub mod outgoing;
+pub(crate) mod own_window;
 pub mod placement;
 pub mod port;
 pub mod pump;

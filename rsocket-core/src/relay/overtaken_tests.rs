@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::pump::{PeerEnd, Pump, prepare};
 use super::pump_tests::byte;
-use super::{connection, meeting};
+use super::{meeting, own_window};
 use crate::attach::remote;
 use crate::channel::{link, marks};
 use crate::conn::family;
@@ -146,7 +146,7 @@ fn strangers() -> Hosts {
         let fd = OwnedFd::from(stream);
         let id = family::take(flags, fd.as_raw_fd()).unwrap();
         family::slot(id).unwrap().set_phase(Phase::Young);
-        let (claim, port) = connection::window().unwrap();
+        let (claim, port) = own_window::window().unwrap();
         let pump = Pump::new(port, pair, &own, &heard(other)).unwrap().beside_tcp();
         Host { fd: Some(fd), id, pump, claim: (claim.record, claim.window) }
     };

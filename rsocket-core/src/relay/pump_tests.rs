@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 
 use super::pump::{PeerEnd, Pump, prepare};
-use super::{connection, loopback};
+use super::{loopback, own_window};
 use crate::channel::{link, marks};
 use crate::conn::family;
 use crate::conn::machine::{ReceiveMode, SendMode};
@@ -67,8 +67,8 @@ pub(crate) fn program() -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
 /// As [`program`], of a slot that begins with these flags.
 pub(crate) fn program_born(flags: u32) -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
     let (fd, tie, id) = tied_born(flags);
-    let (claim, port) = connection::window().unwrap();
-    connection::enter_new(id, family::slot(id).unwrap(), (claim.record, claim.window), 0).unwrap();
+    let (claim, port) = own_window::window().unwrap();
+    own_window::enter_new(id, family::slot(id).unwrap(), (claim.record, claim.window), 0).unwrap();
     (fd, tie, id, port)
 }
 

@@ -11,11 +11,10 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::connection::{
-    Connection, Courtship, Dialled, Door, Granted, Options, Shape, Stage, To, window,
-};
+use super::connection::{Connection, Courtship, Dialled, Door, Granted, Options, Shape, Stage, To};
 use super::guests::{self, Guest};
 use super::loopback::Near;
+use super::own_window::window;
 use super::port::Port;
 use super::pump::{self, Pump};
 use super::watch::Watch;
