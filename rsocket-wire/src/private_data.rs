@@ -23,8 +23,9 @@ const FLAG_BIG_ENDIAN: u8 = 0x01;
 /// The sender's target table is followed by an iomap table.
 const FLAG_IOMAP: u8 = 0x02;
 /// The sender understands the notes of rsocket-core's `relay::notes`. One of the bits that upstream
-/// leaves alone (`wire-protocol §2.2`).
-const FLAG_NOTES: u8 = 0x04;
+/// leaves alone (`wire-protocol §2.2`). Each set of notes has a bit of its own: two ends that know
+/// different ones keep to the protocol alone. 0x04 stood for all but `Closed`.
+const FLAG_NOTES: u8 = 0x08;
 
 /// What one side tells the other about itself. The request and the reply look the same.
 #[doc(alias = "rs_conn_data")]
@@ -247,7 +248,7 @@ mod tests {
         assert_eq!(PrivateData { iomap: Some(1), ..defaults() }.to_bytes()[7], 1);
         assert_eq!(PrivateData { credits: 16, ..defaults() }.to_bytes()[2..4], [0, 0x10]);
         assert_eq!(PrivateData { endian: Endian::Big, ..defaults() }.to_bytes()[1], 3);
-        assert_eq!(PrivateData { notes: true, ..defaults() }.to_bytes()[1], 6);
+        assert_eq!(PrivateData { notes: true, ..defaults() }.to_bytes()[1], 0x0a);
     }
 
     #[test]

@@ -241,6 +241,14 @@ static void epipe_client(int fd) {
   FAILS(writev(fd, &v, 1), EPIPE);
   EQ(pipes, 3);
 }
+// Written while the end is still on its way: whoever waits then is told of the reset all the same.
+static void at_once_client(int fd) {
+  signal(SIGPIPE, SIG_IGN);
+  hear('c');
+  EQ(write(fd, "x", 1), 1);
+  CHECK(ready(fd, 0, patience(2000)) != 0);
+  FAILS(write(fd, "x", 1), EPIPE);
+}
 static void sigpipe_kills_client(int fd) {
   hear('c');
   pid_t p = fork();
@@ -419,6 +427,7 @@ const test_case CASES[] = {
     {"close_with_unread_data", unread_server, unread_client, 0},
     {"close_with_some_unread", unread_part_server, unread_big_client, 0},
     {"epipe_and_signal", gone_server, epipe_client, TOUCH},
+    {"written_at_once", gone_server, at_once_client, TOUCH},
     {"sigpipe_kills", gone_server, sigpipe_kills_client, TOUCH},
     {"write_after_shutdown", shut_wr_server, shut_wr_client, 0},
     {"blocked_writer_is_told", blocked_writer_server, blocked_writer_client, 0},

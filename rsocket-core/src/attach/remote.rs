@@ -17,6 +17,7 @@ use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{family, pending};
+use crate::errno::Errno;
 use crate::reason::Reason;
 use crate::{live, stats, sys};
 
@@ -121,9 +122,16 @@ pub fn failed(id: SlotId, s: &Slot, reason: Reason, again: bool) {
 /// (`life-of-a-connection §1`).
 pub fn lost(s: &Slot, committed: bool) {
     if committed || !back_to_tcp(s) {
-        pending::note_reset(s);
+        pending::note_reset(s, Errno::CONNRESET);
         s.set(flag::LOST);
     }
+}
+
+/// The peer has closed, and takes nothing of what was sent last. Over TCP a reset behind its FIN
+/// says so, of which the error is `EPIPE`.
+pub fn unheard(s: &Slot) {
+    pending::note_reset(s, Errno::PIPE);
+    s.set(flag::LOST);
 }
 
 /// Both directions are TCP's for good; false when one has left it. (Should the program acknowledge

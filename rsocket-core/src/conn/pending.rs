@@ -41,16 +41,12 @@ pub fn note(s: &Slot, e: Errno) {
     }
 }
 
-/// Before a connection that broke is marked as such: the next call says that it was reset, which
-/// none may take for a peer that has closed. What is known better stays.
-pub fn note_reset(s: &Slot) {
+/// Before a connection that broke is marked as such: the next call says `e`, that it was reset
+/// (`ECONNRESET`, and behind the peer's end `EPIPE`), which none may take for a peer that has
+/// closed. What is known better stays.
+pub fn note_reset(s: &Slot, e: Errno) {
     // Release: pairs with `take`, behind the mark that the caller makes.
-    let _ = s.pending_error.compare_exchange(
-        0,
-        Errno::CONNRESET.0,
-        Ordering::Release,
-        Ordering::Relaxed,
-    );
+    let _ = s.pending_error.compare_exchange(0, e.0, Ordering::Release, Ordering::Relaxed);
 }
 
 /// The error that is still to be said, which is said now; else `heard`, which is what the kernel or

@@ -393,29 +393,11 @@ impl Connection {
 
     /// Nothing more is to be carried: the window, the pair and the program's socket end.
     fn finish(&mut self, peer: PeerEnd) {
-        let mut pair = None;
+        let (mut pair, mut unheard) = (None, false);
         if let Stage::Running { pump } = core::mem::replace(&mut self.stage, Stage::Over) {
-            if let Some(violation) = pump.violation() {
-                crate::log_warn!(
-                    "a peer broke the protocol ({:?}): its connection is reset",
-                    violation
-                );
-            }
             service::forgotten(self.claim);
-            if peer == PeerEnd::Broken && self.watch.asked() {
-                // The question was what failed, or would have next.
-                self.say_timed_out();
-            } else if peer == PeerEnd::Broken && !self.beside {
-                // Its next call may find the window closed before the kernel says anything.
-                self.holder().inspect(|(_, s)| pending::note_reset(s));
-            }
-            if self.beside
-                && peer == PeerEnd::Broken
-                && let Some((id, s)) = self.program()
-            {
-                remote::lost(s, pump.committed());
-                self.news = Some(id);
-            }
+            unheard = pump.unheard();
+            self.tell_end(&pump, peer);
             pair = Some(Pump::close(*pump));
         }
         // One whose peer has closed waits on: its bytes are in the window.
@@ -424,7 +406,7 @@ impl Connection {
         }
         if self.end >= 0 {
             // The window is closed before FIN or RST says that it is worth a look.
-            if peer == PeerEnd::Broken {
+            if peer == PeerEnd::Broken || unheard {
                 ends::reset(self.end)
             } else {
                 ends::close(self.end)
@@ -433,6 +415,35 @@ impl Connection {
         }
         // Taking it down is long work for the kernel: the program has been told by now.
         drop(pair);
+    }
+
+    /// What the program is told before its window ends.
+    fn tell_end(&mut self, pump: &Pump<RdmaPair>, peer: PeerEnd) {
+        if let Some(violation) = pump.violation() {
+            crate::log_warn!(
+                "a peer broke the protocol ({:?}): its connection is reset",
+                violation
+            );
+        }
+        let broken = peer == PeerEnd::Broken;
+        if broken && self.watch.asked() {
+            // The question was what failed, or would have next.
+            self.say_timed_out();
+        } else if broken && !self.beside {
+            // Its next call may find the window closed before the kernel says anything.
+            self.holder().inspect(|(_, s)| pending::note_reset(s, Errno::CONNRESET));
+        }
+        if self.beside
+            && (broken || pump.unheard())
+            && let Some((id, s)) = self.program()
+        {
+            if broken {
+                remote::lost(s, pump.committed());
+            } else {
+                remote::unheard(s);
+            }
+            self.news = Some(id);
+        }
     }
 
     /// If it was not accepted yet, it will not be.

@@ -346,3 +346,5 @@ pub(crate) mod pump_tests;
 mod straight_tests;
 #[cfg(test)]
 mod under_tests;
+#[cfg(test)]
+mod unheard_tests;

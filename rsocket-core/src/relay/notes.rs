@@ -2,9 +2,10 @@
 //!
 //! Where they stand beside a TCP connection, its marks (`channel::marks`): a window's marks are
 //! words that both its ends read; between hosts the two relays carry them. And what has become of
-//! mappings (`placement`). They travel as CTRL words with values that upstream ignores
-//! (`wire-protocol §4.1`), in order with the data, and only where both ends have said that they are
-//! ours. Must not know when a mark is due. Entry points: [`Note::words`], [`Reader`].
+//! mappings (`placement`), and what a program had taken when it closed. They travel as CTRL words
+//! with values that upstream ignores (`wire-protocol §4.1`), in order with the data, and only where
+//! both ends have said that they are ours. Must not know when a mark is due. Entry points:
+//! [`Note::words`], [`Reader`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -28,6 +29,9 @@ pub enum Note {
     /// The answer to [`Self::Unmapped`]: nothing that was written to the mapping is on its way any
     /// more.
     Forgotten(u16),
+    /// The program takes nothing any more, and has taken so many messages, modulo 2^16. Before the
+    /// DISCONNECT that says the rest.
+    Closed(u16),
 }
 
 /// Set in the value of every word of ours, beyond all that upstream gives a meaning.
@@ -41,6 +45,7 @@ const CUT: u32 = 1;
 const END: u32 = 2;
 const UNMAPPED: u32 = 3;
 const FORGOTTEN: u32 = 4;
+const CLOSED: u32 = 5;
 
 /// The opcode of CTRL words, in place.
 const CTRL: u32 = 7 << 29;
@@ -54,6 +59,7 @@ impl Note {
             Self::End(n) => (END, n, 4),
             Self::Unmapped(n) => (UNMAPPED, n.into(), 1),
             Self::Forgotten(n) => (FORGOTTEN, n.into(), 1),
+            Self::Closed(n) => (CLOSED, n.into(), 1),
         };
         (0..parts).map(move |part| {
             let bits = (value >> (part * BITS)) as u32 & 0xffff;
@@ -107,6 +113,7 @@ impl Reader {
             END => Read::Note(Note::End(value)),
             UNMAPPED => Read::Note(Note::Unmapped(value as u16)),
             FORGOTTEN => Read::Note(Note::Forgotten(value as u16)),
+            CLOSED => Read::Note(Note::Closed(value as u16)),
             _ => Read::Nonsense,
         }
     }
@@ -120,7 +127,12 @@ mod tests {
     fn notes_come_back() {
         let mut reader = Reader::default();
         let long = Note::Cut(0x1234_5678_9abc_def0);
-        let short = [Note::Acknowledged, Note::Unmapped(1023), Note::Forgotten(u16::MAX)];
+        let short = [
+            Note::Acknowledged,
+            Note::Unmapped(1023),
+            Note::Forgotten(u16::MAX),
+            Note::Closed(40_000),
+        ];
         for note in short.into_iter().chain([Note::Cut(0), Note::End(u64::MAX), long]) {
             let mut seen = Vec::new();
             for word in note.words() {

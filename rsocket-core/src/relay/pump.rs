@@ -13,6 +13,8 @@ mod ending;
 mod forward;
 
 use super::mappings::Placements;
+#[cfg(doc)]
+use super::notes::Note;
 use super::notes::Reader;
 use super::opening::Opening;
 use super::port::{Broken, Port};
@@ -69,6 +71,12 @@ pub struct Pump<Q> {
     hung_up: bool,
     /// The pair has ended.
     ended: bool,
+    /// The peer was told what the program had taken when it closed ([`Note::Closed`]).
+    said_taken: bool,
+    /// The same of the peer's program, once that has closed.
+    pub(super) taken: Option<u16>,
+    /// Bytes of the program's were dropped, or a post of them failed, since the peer had closed.
+    dropped: bool,
     /// Messages that were posted and not reported yet.
     pub(super) outstanding: u32,
     /// What the device reported in all, and how much of it were words of the peer's and posts
@@ -154,6 +162,9 @@ impl<Q: QueuePair> Pump<Q> {
                 gone: false,
                 hung_up: false,
                 ended: false,
+                said_taken: false,
+                taken: None,
+                dropped: false,
                 outstanding: 0,
                 reports: 0,
                 vain_at: None,
@@ -291,8 +302,9 @@ impl<Q: QueuePair> Pump<Q> {
                     self.acknowledged += u64::from(!Stream::is_keep_alive(token));
                     self.stream.on_sent(token);
                 }
-                Completion::Failed { .. } => {
+                Completion::Failed { token } => {
                     self.outstanding = self.outstanding.saturating_sub(1);
+                    self.dropped |= Stream::is_data(token);
                     self.stream.on_failed();
                 }
                 Completion::Ended => {

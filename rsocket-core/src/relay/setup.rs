@@ -548,8 +548,8 @@ fn make_pair(id: &CmId, shape: Shape) -> Result<(RdmaPair, StreamParams), Errno>
         // One for what the stream does not count (`opening`).
         send_queue: shape.send_queue.saturating_add(1),
         receive_queue: shape.receive_queue,
-        // For words that cost no credit: a few of the protocol's, and two of our notes
-        // (`placement`) each way.
+        // For words that cost no credit: a few of the protocol's, two of our notes (`placement`)
+        // each way, and one before the last word.
         spare_receives: 16,
         inline: shape.inline,
         staging: shape.send_buffer,

@@ -20,6 +20,7 @@ impl<Q: QueuePair> Pump<Q> {
             (Read::Foreign, _) => return false,
             (Read::Part, _) => {}
             (Read::Note(note @ (Note::Unmapped(_) | Note::Forgotten(_))), _) => self.noted(note),
+            (Read::Note(Note::Closed(n)), _) => self.taken = Some(n),
             (Read::Note(Note::Acknowledged), Some(_)) => {
                 marks::acknowledge(&self.port.ends().incoming)
             }

@@ -110,7 +110,7 @@ fn a_reset_is_said_before_a_broken_pipe() {
         let send = || send::send(id, s, fd.as_raw_fd(), &list, libc::MSG_DONTWAIT);
         assert_eq!(send(), Ok(1));
         if broken {
-            pending::note_reset(s);
+            pending::note_reset(s, Errno::CONNRESET);
         }
         port.close();
         assert_eq!([send(), send()], said);

@@ -382,6 +382,12 @@ impl RecvHalf {
     pub const fn total(&self) -> u64 {
         self.total
     }
+
+    /// Messages read to their end, modulo 2^16.
+    #[must_use]
+    pub const fn messages(&self) -> u16 {
+        self.consumed
+    }
 }
 
 /// The number after `index`, round and round below `count`.

@@ -287,6 +287,12 @@ impl SendHalf {
     pub const fn total(&self) -> u64 {
         self.total
     }
+
+    /// Messages sent that cost a credit, modulo 2^16.
+    #[must_use]
+    pub const fn messages(&self) -> u16 {
+        self.sent
+    }
 }
 
 #[cfg(test)]

@@ -323,6 +323,12 @@ impl Stream {
         reported == token(Word::KEEPALIVE, 1)
     }
 
+    /// Whether a post that was reported, or has failed, carried bytes of the stream.
+    #[must_use]
+    pub fn is_data(reported: u64) -> bool {
+        matches!(Word(reported as u32).message(), Ok(Message::Data(_)))
+    }
+
     /// A part of our buffer as an entry of the peer's table, and where that is.
     fn entry(&self, index: u32, region: Region) -> (Payload, Sge) {
         let addr = self.buffer.addr.wrapping_add(u64::from(region.offset));
@@ -386,6 +392,13 @@ impl Stream {
     #[must_use]
     pub const fn totals(&self) -> (u64, u64) {
         (self.send.total(), self.recv.total())
+    }
+
+    /// Messages sent that cost a credit, and messages read to their end, each modulo 2^16: what one
+    /// end has sent and the other has not read is less, since it costs credits.
+    #[must_use]
+    pub const fn messages(&self) -> (u16, u16) {
+        (self.send.messages(), self.recv.messages())
     }
 
     /// Messages that may still be sent.

@@ -60,6 +60,18 @@ impl<Q: QueuePair> Pump<Q> {
         done && (self.closing || self.end_delivered) && sent
     }
 
+    /// Whether the peer has closed, and something that the program sent was not taken: data for a
+    /// socket that is closed are answered by a reset (tcp(7)). An older peer, or upstream's, does
+    /// not say what it has taken; then that is known only of what has not left. A direction that
+    /// went back to TCP goes on there.
+    #[must_use]
+    pub fn unheard(&self) -> bool {
+        let ends = self.port.ends();
+        let returned = marks::is_decided(&ends.incoming) || marks::is_decided(&ends.outgoing);
+        let left = self.taken.is_some_and(|taken| taken != self.stream.messages().0);
+        self.peer == PeerEnd::Closed && !returned && (self.dropped || left)
+    }
+
     /// Whether anything of the program's, its farewell included, is not yet the peer's.
     #[must_use]
     pub fn under_way(&self) -> bool {

@@ -9,6 +9,7 @@ use crate::device::shm::copy;
 use crate::device::{PostError, QueuePair};
 use crate::proto::ramp::Ramp;
 use crate::proto::state::Event;
+use crate::relay::notes::Note;
 use crate::relay::outgoing::Outgoing;
 use crate::relay::port::Broken;
 
@@ -29,8 +30,8 @@ impl<Q: QueuePair> Pump<Q> {
             }
             match next {
                 Outgoing::Bytes { at, len } => {
-                    // SAFETY: the port has shown them in this turn. What was posted before them since
-                    // came from the ring of direct writes, so that none of them was consumed.
+                    // SAFETY: the port has shown them in this turn. What was posted before them
+                    // since came from the ring of direct writes, so that none was consumed.
                     if !unsafe { self.post_bytes(at, len, &mut ramp)? } {
                         break;
                     }
@@ -56,7 +57,8 @@ impl<Q: QueuePair> Pump<Q> {
     /// Posts the bytes that the port has next, or what of them there is room for; false for none.
     ///
     /// # Safety
-    /// The port has shown `len` bytes at `at` ([`Outgoing::Bytes`]), and nothing was consumed since.
+    /// The port has shown `len` bytes at `at` ([`Outgoing::Bytes`]), and nothing was consumed
+    /// since.
     #[inline]
     unsafe fn post_bytes(
         &mut self,
@@ -66,6 +68,7 @@ impl<Q: QueuePair> Pump<Q> {
     ) -> Result<bool, Broken> {
         if !self.stream.state().writable() {
             // Nobody takes it any more.
+            self.dropped = true;
             self.port.consumed(len)?;
             return Ok(true);
         }
@@ -89,7 +92,7 @@ impl<Q: QueuePair> Pump<Q> {
                 self.carried.0 += u64::from(n);
             }
             // Its end will be polled.
-            Err(PostError::Ended) => {}
+            Err(PostError::Ended) => self.dropped = true,
             Err(PostError::Full | PostError::Unsupported) => return Err(Broken),
         }
         self.port.consumed(n)?;
@@ -101,8 +104,29 @@ impl<Q: QueuePair> Pump<Q> {
         let before = self.stream.state();
         self.closing |= closed;
         let both = closed || self.takes_nothing();
+        if both && !self.tell_taken() {
+            return false;
+        }
         self.stream.on_event(if both { Event::ShutBoth } else { Event::ShutWrite });
         before != self.stream.state()
+    }
+
+    /// Tells a peer of ours what the program has taken, before the word that it takes no more: from
+    /// that one alone the peer cannot know whether what it sent last was read. Whether that is
+    /// done, as far as it can be.
+    fn tell_taken(&mut self) -> bool {
+        if self.said_taken || self.reader.is_none() || !self.stream.state().connected() {
+            return true;
+        }
+        // A note of several words is never parted.
+        let between = self.beside.as_ref().is_some_and(|beside| !beside.unsaid.is_empty());
+        let note = Note::Closed(self.stream.messages().1);
+        let Some(word) = note.words().next().filter(|_| !between) else { return false };
+        // Else when there is a slot for it.
+        let Some(post) = self.stream.say(word) else { return false };
+        self.said_taken = true;
+        self.post(&post);
+        true
     }
 
     /// Whether the program has closed, or has shut both directions.
