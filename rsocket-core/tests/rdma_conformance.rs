@@ -1,7 +1,8 @@
 //! The RDMA device keeps the device contract, on a machine that has such a device: `scripts/vm`
 //! makes one.
 //!
-//! `RSOCKET_TEST_RDMA=ADDRESS cargo test -p rsocket-core --test rdma_conformance -- --ignored --test-threads 1`
+//! `RSOCKET_TEST_RDMA=ADDRESS cargo test -p rsocket-core --test rdma_conformance -- --ignored
+//! --test-threads 1`
 #![cfg(not(shuttle))]
 #![allow(missing_docs)]
 

@@ -292,9 +292,9 @@ impl<S: Source> Registry<S> {
     }
 
     /// Everything that can be had without sleeping. The ready bits are collected first, but where
-    /// the call `waits` and they were a moment ago. When a spin comes next (`may_spin`) and there is
-    /// something to spin over, the kernel is asked on its time basis only: the sleep after the spin
-    /// asks it anyway. `None` from inside.
+    /// the call `waits` and they were a moment ago. When a spin comes next (`may_spin`) and there
+    /// is something to spin over, the kernel is asked on its time basis only: the sleep after the
+    /// spin asks it anyway. `None` from inside.
     fn sweep(
         &'static self,
         set: &'static Set<S>,
