@@ -36,7 +36,7 @@ enum Rule {
     Kept(Size),
     /// The kernel socket's: our calls look it up there, or it concerns what the kernel does.
     Kernels,
-    /// As [`Self::Kernels`], and a relay must know it.
+    /// As [`Self::Kernels`], and a bridge must know it.
     Timer,
     /// The kernel socket's, and a queue pair's while it connects.
     WhileConnecting,

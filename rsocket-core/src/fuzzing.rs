@@ -13,12 +13,12 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use crate::bridge::{loopback, own_window};
 use crate::channel::link::{self, Ends};
 use crate::conn::family;
 use crate::conn::slot::{SlotId, flag};
 use crate::device::shm::layout::{self, DIRECTION_LEN, HEAD_LEN};
 use crate::errno::Errno;
-use crate::relay::{loopback, own_window};
 use crate::socket;
 
 /// Bytes of a window: what the peer can write.
@@ -29,7 +29,7 @@ pub struct Victim {
     fd: OwnedFd,
     tie: Option<OwnedFd>,
     id: SlotId,
-    port: Option<crate::relay::port::Port>,
+    port: Option<crate::bridge::port::Port>,
     ends: Ends,
     base: *mut u8,
 }
@@ -53,7 +53,7 @@ impl Victim {
         let s = family::slot(id).unwrap();
         own_window::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
         // Nothing carries its bytes on: the other side is a peer's.
-        s.clear(flag::RELAYED);
+        s.clear(flag::BRIDGED);
         let ends = link::ends(s).unwrap();
         let [a, b] = [&ends.incoming, &ends.outgoing]
             .map(|d| d.payload(0, 1).unwrap().wrapping_sub(HEAD_LEN));

@@ -14,7 +14,7 @@ use crate::socket::call::Call;
 use crate::socket::{send, wait};
 use crate::sync::living;
 use crate::sys::vectors::Cursor;
-use crate::{relay, sys};
+use crate::{bridge, sys};
 
 /// Memory of the program's.
 #[derive(Clone, Copy, Debug)]
@@ -61,9 +61,9 @@ pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<
         let offset = maps.choose(at, bytes, offset)?;
         let entry = if !writable {
             None
-        } else if s.has(flag::RELAYED) {
+        } else if s.has(flag::BRIDGED) {
             // SAFETY: the caller's promise, and withdraw follows.
-            let index = unsafe { relay::placement::expose(s, at, bytes, offset) }?;
+            let index = unsafe { bridge::placement::expose(s, at, bytes, offset) }?;
             Some(Entry { index, generation: 0 })
         } else {
             let most = ends.incoming.offered().unwrap_or(0);
@@ -73,13 +73,13 @@ pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<
         maps.list.push(Map { at: at.expose_provenance(), len: bytes, offset, entry });
         // The flag and the mapping before the peer hears of it.
         s.set(flag::MAPPED);
-        if let Some(entry) = entry.filter(|_| !s.has(flag::RELAYED)) {
+        if let Some(entry) = entry.filter(|_| !s.has(flag::BRIDGED)) {
             ends.incoming.show_map(entry.index, entry.generation, offset, bytes);
         }
         Ok(offset)
     });
     let offset = mapped.unwrap_or(Err(Errno::AGAIN))?;
-    if writable && !s.has(flag::RELAYED) {
+    if writable && !s.has(flag::BRIDGED) {
         thread::watch(id);
     }
     Ok(offset.cast_signed())
@@ -112,7 +112,7 @@ pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Errno> {
     let removed = place.with(|maps| {
         let found = maps.list.iter().position(|m| m.at == at.addr() && m.len as usize == len);
         let found = found.ok_or(Errno::INVAL)?;
-        if !s.has(flag::RELAYED)
+        if !s.has(flag::BRIDGED)
             && let Some(ends) = crate::channel::link::ends(s)
         {
             // What was sent before is in place before the mapping goes. A peer that broke a rule is
@@ -125,10 +125,10 @@ pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Errno> {
         Ok(maps.list.remove(found).entry)
     });
     let entry = removed.unwrap_or(Err(Errno::AGAIN))?;
-    if s.has(flag::RELAYED)
+    if s.has(flag::BRIDGED)
         && let Some(entry) = entry
     {
-        relay::placement::withdraw(s, entry.index);
+        bridge::placement::withdraw(s, entry.index);
     }
     Ok(())
 }

@@ -6,11 +6,11 @@
 //! the calling thread, [`environment`] (the variables), [`log`], [`seqpacket`] (messages with
 //! descriptors). From the bottom up: [`device`] (memory that a peer can write, and how it is told),
 //! [`channel`] (what a connection has of that memory), [`attach`] (how two ends of a TCP connection
-//! find each other), [`relay`] (what is beyond a window when it is not a peer process), [`socket`]
+//! find each other), [`bridge`] (what is beyond a window when it is not a peer process), [`socket`]
 //! (what a socket is), [`readiness`] (poll, select and epoll over sockets of both kinds), [`plain`]
 //! (how sockets meet that are rsockets from the start), [`datagram`] (sockets for datagrams).
 //!
-//! Between [`relay`] and [`socket`] stand [`pairing`] (the steps by which two ends meet),
+//! Between [`bridge`] and [`socket`] stand [`pairing`] (the steps by which two ends meet),
 //! [`handover`] (back to TCP), [`waiting`] (spinning, sleeping, deadlines) and [`placement`]; above
 //! them [`iomap`], the calls of direct placement.
 //!
@@ -31,6 +31,7 @@
 )]
 
 pub mod attach;
+pub mod bridge;
 pub mod channel;
 pub mod config;
 pub mod conn;
@@ -52,7 +53,6 @@ pub mod plain;
 pub mod process;
 pub mod readiness;
 pub mod reason;
-pub mod relay;
 pub mod rules;
 pub mod socket;
 pub mod stats;

@@ -178,7 +178,7 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
         }
         drop(held);
         match phase {
-            // What stands beside a relay was not paired here, so that no descriptor is needed.
+            // What stands beside a bridge was not paired here, so that no descriptor is needed.
             Phase::Paired => switch::slowly(id, s, -1),
             // Whoever waited for it to attach has waited in vain.
             Phase::Refused if s.has(flag::STRICT) => {

@@ -15,7 +15,7 @@ use crate::host::trial;
 use crate::live::tally;
 use crate::sync::{stack, thread};
 use crate::sys::{errand, sandbox};
-use crate::{datagram, descriptors, live, readiness, relay, socket, stats};
+use crate::{bridge, datagram, descriptors, live, readiness, socket, stats};
 
 /// Registers the steps around `fork`. To be called once, when the library is loaded; it must never
 /// be unloaded after that.
@@ -31,7 +31,7 @@ pub fn leaving() {
         socket::leaving();
         socket::ending();
         datagram::leaving();
-        relay::drain(true);
+        bridge::drain(true);
         report();
         live::ended();
     } else if sandbox::inside() {
@@ -49,7 +49,7 @@ pub fn vanishing() {
         offers::withdraw_all();
         socket::ending();
         socket::leaving();
-        relay::drain(true);
+        bridge::drain(true);
         report();
         live::ended();
     }
@@ -91,7 +91,7 @@ unsafe extern "C" fn prepare() {
         socket::fork_prepare();
         readiness::epoll::fork_prepare();
         rdma::fork_prepare();
-        relay::ends::fork_prepare();
+        bridge::ends::fork_prepare();
         prepared(true);
     }
 }
@@ -99,7 +99,7 @@ unsafe extern "C" fn prepare() {
 /// Also after a fork that failed.
 unsafe extern "C" fn parent() {
     if prepared(false) {
-        relay::ends::fork_parent();
+        bridge::ends::fork_parent();
         rdma::fork_parent();
         readiness::epoll::fork_parent();
         socket::fork_parent();
@@ -114,7 +114,7 @@ unsafe extern "C" fn child() {
     if prepared(false) {
         errand::forked();
         rdma::fork_child();
-        relay::forked();
+        bridge::forked();
         datagram::forked();
         socket::fork_child();
         readiness::epoll::forked();

@@ -143,7 +143,7 @@ pub enum Via {
     Tcp = 0,
     /// Shared memory.
     Shm = 1,
-    /// A relay to an RDMA device.
+    /// A bridge to an RDMA device.
     Rdma = 2,
 }
 

@@ -55,7 +55,7 @@ const CORE: [&str; 28] = [
     // How two ends find each other, and what is beyond the channel.
     "attach",
     "headroom",
-    "relay",
+    "bridge",
     "fork_safe",
     // Its ways to the device and back to TCP.
     "pairing",

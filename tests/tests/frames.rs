@@ -18,7 +18,7 @@ const MOST: usize = 1024 + 8;
 /// kernel would take as much.
 const EXCUSED: [(&str, &str); 7] = [
     ("host::stack::run", "begins on a stack of the library's own"),
-    ("relay::serving::", "the service thread, which has a stack of its own making"),
+    ("bridge::serving::", "the service thread, which has a stack of its own making"),
     ("std::", "threads of the library's own, and what follows a panic"),
     ("core::panicking", "what follows a panic"),
     ("gimli", "what follows a panic"),

@@ -136,7 +136,7 @@ python_between "gap_7_3_four_zeros_of_an_ordinary_server" tcp 3 plain zeros name
 full python_between "gap_7_1_parent_and_child_in_turns: TCP" tcp 3 plain turns plain turns-reader
 by_rdma() { echo "env LD_PRELOAD=$LIB RSOCKET_TRANSPORT=rdma RSOCKET_STATS=$tmp/stats/%p"; }
 
-# Sockets that are made with flags: Python's all are. (Its children end without saying what they moved; the parent's relays do.)
+# Sockets that are made with flags: Python's all are. (Its children end without saying what they moved; the parent's bridges do.)
 port=$((port + 1))
 name="gap_7_6_made_with_flags: forking.py serves, upstream asks"
 # shellcheck disable=SC2046

@@ -2,7 +2,7 @@
 //! visitors, and whether the process may attach at all.
 //!
 //! Must not know which step of a pairing comes next ([`crate::pairing`]), what is in a channel, nor
-//! relays.
+//! bridges.
 
 pub mod hello;
 pub mod io_uring;

@@ -458,8 +458,8 @@ mod tests {
         let _alone = alone();
         let e = ends();
         let first = begin(&e.a, &secret(A, 5)).unwrap();
-        let relayed = Proof::new(Who::new(first.who.process + 1, 0, 1), first.element, None);
-        assert_eq!(answer(&e.c, &secret(C, 5), &relayed), Err(Reason::NoEvidence));
+        let bridged = Proof::new(Who::new(first.who.process + 1, 0, 1), first.element, None);
+        assert_eq!(answer(&e.c, &secret(C, 5), &bridged), Err(Reason::NoEvidence));
         assert_eq!(state(&e.c), State::Nothing);
         // Nor is he believed who says that he is who he is, and passes on what another one said.
         let other = Who::new(0, first.who.namespace, first.who.pid);

@@ -1,9 +1,9 @@
 //! Attaching to a peer on another host: what of it is the connection's own business. How the two
-//! ends reach each other is the relay's ([`crate::relay::beside`]).
+//! ends reach each other is the bridge's ([`crate::bridge::beside`]).
 //!
 //! The end that connected asks, in the background, at the port number of its TCP connection; the
 //! end that accepted answers if it knows the connection and has seen the same bytes of it
-//! ([`super::witness`]). Until both have a window with their relays everything goes by TCP; then
+//! ([`super::witness`]). Until both have a window with their bridges everything goes by TCP; then
 //! each direction switches as it does on one host. The first step is [`crate::pairing::abroad`]'s.
 //! Entry points: [`recognise`], [`failed`], [`lost`].
 
@@ -30,7 +30,7 @@ pub fn ask_anew() {
     family::each_used(|id, s| {
         let waits = || {
             s.asked_at_port.load(Ordering::Relaxed) != 0
-                && s.relay_pid.load(Ordering::Relaxed) == sys::pid()
+                && s.bridge_pid.load(Ordering::Relaxed) == sys::pid()
                 && s.phase() == Phase::Young
         };
         if !waits() || !family::held_here(id) {
@@ -76,7 +76,7 @@ pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recog
         }
     });
     let Some((id, s)) = found else { return Recognised::Nobody };
-    if s.relay_pid.load(Ordering::Relaxed) != sys::pid() || !family::held_here(id) {
+    if s.bridge_pid.load(Ordering::Relaxed) != sys::pid() || !family::held_here(id) {
         let port = s.asked_at_port.load(Ordering::Relaxed);
         return u16::try_from(port).map_or(Recognised::Nobody, Recognised::Elsewhere);
     }
@@ -135,7 +135,7 @@ pub fn unheard(s: &Slot) {
 }
 
 /// Both directions are TCP's for good; false when one has left it. (Should the program acknowledge
-/// at this moment, its relay, which is gone, tells nobody.)
+/// at this moment, its bridge, which is gone, tells nobody.)
 fn back_to_tcp(s: &Slot) -> bool {
     let Some(ends) = link::ends(s) else { return false };
     let Some(guard) = guard::SendGuard::take(s, &ends) else { return false };
@@ -156,8 +156,8 @@ fn back_to_tcp(s: &Slot) -> bool {
     if stays {
         stats::fell_back(Reason::PeerRefused);
         s.reason.store(Reason::PeerRefused as u32, Ordering::Relaxed);
-        s.relay.store(0, Ordering::Release);
-        s.clear(flag::RELAYED | flag::BESIDE);
+        s.bridge.store(0, Ordering::Release);
+        s.clear(flag::BRIDGED | flag::BESIDE);
     }
     stays
 }

@@ -128,7 +128,7 @@ impl Ends {
 #[inline]
 #[must_use]
 pub fn beyond(s: &Slot) -> Beyond {
-    if s.has(flag::RELAYED) { Beyond::Relay } else { Beyond::Peer }
+    if s.has(flag::BRIDGED) { Beyond::Bridge } else { Beyond::Peer }
 }
 
 /// Whether the connection has a window at all.
@@ -172,7 +172,7 @@ fn view_of(arena: &Arena, record: u32, window: u32, side: u32) -> Option<Ends> {
     })
 }
 
-/// The accepting side of a claimed window whose both sides are in this process ([`crate::relay`]).
+/// The accepting side of a claimed window whose both sides are in this process ([`crate::bridge`]).
 /// The arena stays until [`let_go`].
 pub(crate) fn hold(claim: &Claim) -> Option<Ends> {
     let r = record(family::get()?, claim.record)?;
@@ -297,7 +297,7 @@ fn begin(
 fn was_kept(r: &ArenaRecord, window: u32, beyond: Beyond) -> Result<bool, Reason> {
     // Acquire: pairs with the release in leave(), keep() and nobody_comes().
     let user = r.slot_of.get(window as usize).map(|w| w.load(Ordering::Acquire));
-    let kept = beyond == Beyond::Relay && user == Some(GUEST);
+    let kept = beyond == Beyond::Bridge && user == Some(GUEST);
     let windows = r.windows.load(Ordering::Relaxed);
     if window < windows && (kept || user == Some(0)) {
         return Ok(kept);
@@ -550,9 +550,9 @@ pub fn outlasts_exec(s: &Slot) -> bool {
                 || living::process(r.peer_pid.load(Ordering::Relaxed)))
 }
 
-/// The relay, in whatever process, looks at the connection and finds the rules changed.
-pub(crate) fn tell_relay(s: &Slot) {
-    if s.has(flag::RELAYED)
+/// The bridge, in whatever process, looks at the connection and finds the rules changed.
+pub(crate) fn tell_bridge(s: &Slot) {
+    if s.has(flag::BRIDGED)
         && let Some(ends) = ends(s)
     {
         ends.wake_reader();

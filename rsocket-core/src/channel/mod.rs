@@ -3,7 +3,7 @@
 //! where bytes travel, and residual bytes.
 //!
 //! Must not know how two ends find each other ([`crate::attach`]), what a call of the program's
-//! does, nor relays. Entry points: [`arenas`], then [`link`]; [`guard`], [`marks`].
+//! does, nor bridges. Entry points: [`arenas`], then [`link`]; [`guard`], [`marks`].
 
 pub mod arenas;
 pub(crate) mod arenas_lock;

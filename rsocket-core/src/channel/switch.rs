@@ -98,7 +98,7 @@ fn now(s: PairingGuard<'_>, id: SlotId, fd: RawFd) -> bool {
 }
 
 /// Between hosts: whether the program may know by now that TCP has come to its end. From the
-/// acknowledgement on FIN means nothing until a relay has said what it means; a program that was
+/// acknowledgement on FIN means nothing until a bridge has said what it means; a program that was
 /// told by it that there is an end to read must find that. A sender that was not told before it
 /// sent FIN has left nothing on the device.
 fn may_have_heard_fin(s: &Slot, fd: RawFd) -> bool {

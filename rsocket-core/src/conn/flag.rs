@@ -81,20 +81,20 @@ flags! {
     /// The program has not asked yet how its connect went: until it does, or the end attaches, a
     /// socket that TCP has connected is writable.
     CONNECT_NEWS = 13, ComesAndGoes;
-    /// Beyond the window is a relay, not a peer process: [`crate::relay`].
-    RELAYED = 14, ComesAndGoes;
-    /// The relay is still connecting: nothing is ready.
-    PENDING = 15, ComesAndGoes, implies RELAYED, excludes UNREACHED | BESIDE;
-    /// The relay could not connect; [`crate::conn::slot::Slot::pending_error`] says why.
-    UNREACHED = 16, ComesAndGoes, implies RELAYED, excludes BESIDE;
-    /// Listens by way of a relay.
-    RELAY_LISTENS = 17, Once, excludes RELAYED;
-    /// The relay stands beside a TCP connection to the same peer.
-    BESIDE = 18, ComesAndGoes, implies RELAYED;
-    /// The relay's connection broke: what arrived can be read, then nothing.
+    /// Beyond the window is a bridge, not a peer process: [`crate::bridge`].
+    BRIDGED = 14, ComesAndGoes;
+    /// The bridge is still connecting: nothing is ready.
+    PENDING = 15, ComesAndGoes, implies BRIDGED, excludes UNREACHED | BESIDE;
+    /// The bridge could not connect; [`crate::conn::slot::Slot::pending_error`] says why.
+    UNREACHED = 16, ComesAndGoes, implies BRIDGED, excludes BESIDE;
+    /// Listens by way of a bridge.
+    BRIDGE_LISTENS = 17, Once, excludes BRIDGED;
+    /// The bridge stands beside a TCP connection to the same peer.
+    BESIDE = 18, ComesAndGoes, implies BRIDGED;
+    /// The bridge's connection broke: what arrived can be read, then nothing.
     LOST = 19, Once, implies BESIDE;
-    /// Beside a relay TCP has brought FIN and all before it, and the relay has still to say whether
-    /// that is the end.
+    /// Beside a bridge TCP has brought FIN and all before it, and the bridge has still to say
+    /// whether that is the end.
     FIN_FIRST = 20, Once;
     /// Fork mode: it is not known yet whether the connection stays on TCP ([`crate::fork_safe`]).
     UNDECIDED = 21, ComesAndGoes, excludes RSOCKET | STRICT | BESIDE;
@@ -131,7 +131,7 @@ const STREAMS: u32 = ALL & !(DATAGRAM | RSOCKET | STRICT | READ_SHUT | WRITE_SHU
 /// None of these is set in the middle of a life on shared memory.
 pub const UNCOMMON: u32 = BROKEN
     | UNDECIDED
-    | RELAYED
+    | BRIDGED
     | PENDING
     | UNREACHED
     | LOST

@@ -36,7 +36,7 @@ numbered! {
         Dialling = 7,
         /// The connection over RDMA stands; the program's descriptor is still TCP's.
         Stands = 8,
-        /// The program's descriptor is being tied to the relay.
+        /// The program's descriptor is being tied to the bridge.
         Tying = 9,
     }
 }

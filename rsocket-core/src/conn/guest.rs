@@ -1,7 +1,7 @@
-//! A place for a connection that a relay has established and no program has accepted yet, in the
+//! A place for a connection that a bridge has established and no program has accepted yet, in the
 //! memory of the fork group.
 //!
-//! Must not know who is at it ([`crate::relay::guests`]). Entry point: [`Place`].
+//! Must not know who is at it ([`crate::bridge::guests`]). Entry point: [`Place`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::AtomicU32;
@@ -18,7 +18,7 @@ pub struct Place {
     /// One more than the number of the window's record; 0: no window is kept.
     pub(crate) record: AtomicU32,
     pub(crate) window: AtomicU32,
-    pub(crate) relay: AtomicU32,
+    pub(crate) bridge: AtomicU32,
     pub(crate) pid: AtomicU32,
     _pad: AtomicU32,
     /// Where it knocks from, and at which address.

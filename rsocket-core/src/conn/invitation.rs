@@ -1,4 +1,4 @@
-//! Fork mode as state: what a relay and the holders of a descriptor tell each other about a
+//! Fork mode as state: what a bridge and the holders of a descriptor tell each other about a
 //! connection that migrates.
 //!
 //! Must not know who takes the steps ([`crate::fork_safe`]), nor queue pairs. Entry points:
@@ -12,7 +12,7 @@ use super::fork_mode::{Happening, State};
 use super::slot::{Slot, SlotId, flag};
 use crate::sys;
 
-/// What the relay offers to the holder of the descriptor.
+/// What the bridge offers to the holder of the descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Invitation {
     /// Where it waits for the descriptor.
@@ -20,7 +20,7 @@ pub struct Invitation {
     /// Its window.
     pub window: (u32, u32),
     /// Its number in its process.
-    pub relay: u32,
+    pub bridge: u32,
 }
 
 /// Whether a connection that came to this address may still greet its peer, or has.
@@ -51,7 +51,7 @@ pub(crate) fn move_on(s: &Slot, from: State, what: Happening) -> bool {
 
 /// It is decided.
 pub(crate) fn over(s: &Slot) {
-    if !s.has(flag::RELAYED) {
+    if !s.has(flag::BRIDGED) {
         // The kernel knows the names of a TCP connection.
         s.names.iter().for_each(|name| name.set(None));
     }
@@ -68,7 +68,7 @@ pub(crate) fn same_way(o: &Slot, [ours, theirs]: &[SocketAddr; 2]) -> bool {
         && peer.get().is_some_and(|p| p.ip().to_canonical() == theirs.ip().to_canonical())
 }
 
-/// Whether the relay that stands is still wanted.
+/// Whether the bridge that stands is still wanted.
 #[must_use]
 pub fn is_wanted(s: &Slot) -> bool {
     matches!(s.migration.state(), State::Stands | State::Tying) || tied(s).is_some()
@@ -104,7 +104,7 @@ pub fn stands(s: &Slot, invitation: &Invitation) -> bool {
     let (record, window) = invitation.window;
     m.record.store(record, Ordering::Relaxed);
     m.window.store(window, Ordering::Relaxed);
-    m.relay.store(invitation.relay + 1, Ordering::Relaxed);
+    m.bridge.store(invitation.bridge + 1, Ordering::Relaxed);
     m.pid.store(sys::pid(), Ordering::Relaxed);
     m.tied.set(None);
     m.door.set(Some(invitation.door));
@@ -113,7 +113,7 @@ pub fn stands(s: &Slot, invitation: &Invitation) -> bool {
     m.shift(from, Happening::Established).is_some()
 }
 
-/// From where the program's descriptor came to the relay's door, once it has.
+/// From where the program's descriptor came to the bridge's door, once it has.
 #[must_use]
 pub fn tied(s: &Slot) -> Option<SocketAddr> {
     s.migration.tied.get()

@@ -72,7 +72,7 @@ states! {
         Refuse = 7,
         /// The connecting side asks a peer on another host for RDMA.
         Dialled = 8,
-        /// The two ends have met over RDMA, and each has a window with its relay.
+        /// The two ends have met over RDMA, and each has a window with its bridge.
         Met = 9,
     }
 }

@@ -15,9 +15,9 @@ use crate::sys;
 pub struct Migration {
     /// A [`State`].
     state: AtomicU32,
-    /// The relay's number in its process, plus one.
-    pub(crate) relay: AtomicU32,
-    /// The relay's process.
+    /// The bridge's number in its process, plus one.
+    pub(crate) bridge: AtomicU32,
+    /// The bridge's process.
     pub(crate) pid: AtomicU32,
     /// Its window.
     pub(crate) record: AtomicU32,
@@ -25,7 +25,7 @@ pub struct Migration {
     _pad: AtomicU32,
     /// Monotonic nanoseconds since when this state lasts.
     pub(crate) since: AtomicU64,
-    /// Where the relay waits for the program's descriptor, and from where that comes.
+    /// Where the bridge waits for the program's descriptor, and from where that comes.
     pub(crate) door: Name,
     pub(crate) tied: Name,
 }

@@ -35,7 +35,7 @@ pub fn note(s: &Slot, e: Errno) {
     if ends_connection(e) {
         // Release: pairs with `take`. The flag after it: it keeps later calls off the short way.
         s.pending_error.store(e.0, Ordering::Release);
-        if !s.has(flag::RELAYED) {
+        if !s.has(flag::BRIDGED) {
             s.set(flag::PEER_GONE);
         }
     }
@@ -75,12 +75,12 @@ pub fn check(s: &Slot) -> Result<(), Errno> {
     }
 }
 
-/// Whether there is one that the kernel has given away. What a relay knows is said with the flag
+/// Whether there is one that the kernel has given away. What a bridge knows is said with the flag
 /// that it sets behind it, when all that had come is in the window.
 #[inline]
 #[must_use]
 pub fn is_kernels(s: &Slot) -> bool {
-    exists(s) && !s.has(flag::RELAYED)
+    exists(s) && !s.has(flag::BRIDGED)
 }
 
 /// Whether there is one.

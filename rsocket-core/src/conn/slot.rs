@@ -103,16 +103,16 @@ pub struct Slot {
     pub side: AtomicU32,
     /// What an rsocket is to be made with.
     pub sizes: Sizes,
-    /// How long a silent peer is waited for, as far as a relay must know.
+    /// How long a silent peer is waited for, as far as a bridge must know.
     pub timers: Timers,
     /// How long a strict connection has waited to attach ([`crate::socket::verdict`]).
     pub waiting_since: AtomicU64,
     /// The processes of the family that hold it.
     pub holders: crate::conn::holders::Holders,
-    /// The relay's number in its process, plus one; 0 for none.
-    pub relay: AtomicU32,
-    /// The process that the relay is in.
-    pub relay_pid: AtomicU32,
+    /// The bridge's number in its process, plus one; 0 for none.
+    pub bridge: AtomicU32,
+    /// The process that the bridge is in.
+    pub bridge_pid: AtomicU32,
     /// Calls that found nothing before any wait was seen ([`crate::socket::looking`]).
     pub looks: AtomicU32,
     /// When the first of them was, in nanoseconds.
@@ -126,7 +126,7 @@ pub struct Slot {
     /// The first bytes that were sent and received over TCP, for an end on another host to know us
     /// by.
     pub witness: [Prefix; 2],
-    /// Where this end, in process `relay_pid`, can be asked over RDMA: a port; 0 for nowhere.
+    /// Where this end, in process `bridge_pid`, can be asked over RDMA: a port; 0 for nowhere.
     pub asked_at_port: AtomicU32,
     /// What is known of the handshake ([`crate::attach::meet`]).
     pub handshake: Handshake,
@@ -410,8 +410,8 @@ impl Slot {
         self.waiting_since.store(0, Ordering::Relaxed);
         self.reason.store(0, Ordering::Relaxed);
         self.cause.store(0, Ordering::Relaxed);
-        self.relay.store(0, Ordering::Relaxed);
-        self.relay_pid.store(0, Ordering::Relaxed);
+        self.bridge.store(0, Ordering::Relaxed);
+        self.bridge_pid.store(0, Ordering::Relaxed);
         self.pending_error.store(0, Ordering::Relaxed);
         self.looks.store(0, Ordering::Relaxed);
         self.looks_began.store(0, Ordering::Relaxed);

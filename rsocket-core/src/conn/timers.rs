@@ -2,8 +2,8 @@
 //! numbers, and `TCP_USER_TIMEOUT`.
 //!
 //! The options are the kernel socket's; over RDMA its TCP connection does not lead to the peer, so
-//! that a relay must know them. They are copied into the slot where the program sets them, and
-//! where a socket gets them from its listener. Must not know what a relay does with them. Entry
+//! that a bridge must know them. They are copied into the slot where the program sets them, and
+//! where a socket gets them from its listener. Must not know what a bridge does with them. Entry
 //! points: [`concerns`], [`Timers::learn`], [`Timers::rules`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -26,7 +26,7 @@ const OPTIONS: [(i32, i32); 5] = [
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
 
-/// The options' values, in memory that processes may share. Relaxed throughout: a relay that looks
+/// The options' values, in memory that processes may share. Relaxed throughout: a bridge that looks
 /// in between two stores goes by a mixture for one look.
 #[derive(Debug, Default)]
 #[repr(C)]

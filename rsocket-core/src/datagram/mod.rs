@@ -48,11 +48,11 @@ use endpoint::State;
 use fabric::Fabric;
 use rustix::net::{AddressFamily, sockopt};
 
+use crate::bridge::native;
 use crate::conn::family::{self, MAX_SLOTS};
 use crate::conn::slot::{SlotId, flag};
 use crate::errno::Errno;
 use crate::host::events::Events;
-use crate::relay::native;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
 use crate::sys::settle::Settle;

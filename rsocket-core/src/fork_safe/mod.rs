@@ -4,15 +4,15 @@
 //!
 //! The end that accepted greets ([`greeting`]) on TCP, and the end that connected comes by RDMA's
 //! own manager to the same address and port; both then close TCP. Here the program's descriptor
-//! stays the same socket: it is dissolved, and tied to the relay instead, as that of any connection
-//! over RDMA ([`crate::plain::rdma`]), so that duplicates, relatives by fork and epoll sets need
-//! not be told. Until it is known what the peer is, no call goes to the kernel: each looks
-//! ([`settle`]) and waits here. Doubt is TCP, to which nothing was added.
+//! stays the same socket: it is dissolved, and tied to the bridge instead, as that of any
+//! connection over RDMA ([`crate::plain::rdma`]), so that duplicates, relatives by fork and epoll
+//! sets need not be told. Until it is known what the peer is, no call goes to the kernel: each
+//! looks ([`settle`]) and waits here. Doubt is TCP, to which nothing was added.
 //!
-//! Steps are taken by the holders of the descriptor, under the pairing lock; the relay may be
-//! another process's ([`crate::relay::migrate`]), and moves the state where it alone knows. Whoever
-//! moves it compares first. Must not know queue pairs. Entry points: [`accepted`], [`connected`],
-//! [`settle`]; for the relay [`crate::conn::invitation`].
+//! Steps are taken by the holders of the descriptor, under the pairing lock; the bridge may be
+//! another process's ([`crate::bridge::migrate`]), and moves the state where it alone knows.
+//! Whoever moves it compares first. Must not know queue pairs. Entry points: [`accepted`],
+//! [`connected`], [`settle`]; for the bridge [`crate::conn::invitation`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::SocketAddr;
@@ -21,6 +21,7 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use crate::attach::reach;
+use crate::bridge::{dial, loopback, own_window};
 use crate::channel::{broken, link};
 use crate::config::policy;
 use crate::conn::family;
@@ -30,7 +31,6 @@ use crate::conn::timers::Rules;
 use crate::host::events::Events;
 use crate::host::{counters, kernel};
 use crate::reason::Reason;
-use crate::relay::{dial, loopback, own_window};
 use crate::stats::{self, Counter};
 use crate::sys;
 
@@ -364,7 +364,7 @@ fn leave_tcp(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     s.migration.shift(State::Stands, Happening::LeavesTcp).is_some() && tie(id, s, fd)
 }
 
-/// Makes the program's socket the other end of the relay. Whoever held it keeps the same socket.
+/// Makes the program's socket the other end of the bridge. Whoever held it keeps the same socket.
 fn tie(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     let m = &s.migration;
     loopback::untie(fd);
@@ -375,10 +375,10 @@ fn tie(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     let reached =
         m.door.get().ok_or(crate::errno::Errno::INVAL).and_then(|door| loopback::reach(fd, &door));
     let entered = reached.and_then(|own| {
-        s.relay_pid.store(m.pid.load(Ordering::Relaxed), Ordering::Relaxed);
-        s.relay.store(m.relay.load(Ordering::Relaxed), Ordering::Release);
+        s.bridge_pid.store(m.pid.load(Ordering::Relaxed), Ordering::Relaxed);
+        s.bridge.store(m.bridge.load(Ordering::Relaxed), Ordering::Release);
         own_window::enter(id, s, window, 0)?;
-        // Release, inside: the relay lets in who comes from there.
+        // Release, inside: the bridge lets in who comes from there.
         m.tied.set(Some(own));
         Ok(())
     });
@@ -387,7 +387,7 @@ fn tie(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
             crate::live::enter(id, s, fd);
             s.timers.learn(fd);
             if s.timers.rules() != Rules::default() {
-                link::tell_relay(s);
+                link::tell_bridge(s);
             }
             stats::add(Counter::ForkSafeMigrated, 1);
             crate::log_info!("fork mode: left TCP for RDMA");

@@ -40,9 +40,9 @@ pub enum Scope {
 
 /// Goes back to TCP as far as `scope` says, or never leaves it.
 pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
-    if s.has(flag::RELAYED) {
+    if s.has(flag::BRIDGED) {
         if s.has(flag::BESIDE) {
-            leave_relay(s, fd, reason);
+            leave_bridge(s, fd, reason);
         } else {
             leave_window(id, s, fd, reason, scope);
         }
@@ -112,15 +112,15 @@ fn has_more_to_return(s: &Slot, scope: Scope) -> bool {
 }
 
 /// Between hosts the way back is the sender's alone: our bytes go by TCP from here on. What the
-/// peer sends stays on the device, where this process can still read it; a stranger to the relay
+/// peer sends stays on the device, where this process can still read it; a stranger to the bridge
 /// could not, and gets a reset.
-fn leave_relay(s: &Slot, fd: RawFd, reason: Reason) {
+fn leave_bridge(s: &Slot, fd: RawFd, reason: Reason) {
     let Some(ends) = link::ends(s) else { return };
     if s.send_mode() != SendMode::Returned {
         cause::count(s, reason);
         stats::add(Counter::Detached, 1);
         return_outgoing(s, fd, &ends);
-        crate::relay::carry_out(s, &ends);
+        crate::bridge::carry_out(s, &ends);
     }
     if matches!(reason, Reason::Executed | Reason::PassedAway)
         && s.receive_mode() != ReceiveMode::Kernel
@@ -129,7 +129,7 @@ fn leave_relay(s: &Slot, fd: RawFd, reason: Reason) {
     }
 }
 
-/// Without a TCP connection to the peer there is still the loopback connection to the relay, which
+/// Without a TCP connection to the peer there is still the loopback connection to the bridge, which
 /// carries on what the program sends by it, and brings what comes to a reader who has only the
 /// kernel. Otherwise what is received stays on the device.
 fn leave_window(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
@@ -142,10 +142,10 @@ fn leave_window(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
         return_outgoing(s, fd, &ends);
     }
     let awaited = if receives { return_incoming(s, fd, &ends, reason) } else { None };
-    crate::relay::carry_out(s, &ends);
-    crate::relay::carry_back(s, &ends);
+    crate::bridge::carry_out(s, &ends);
+    crate::bridge::carry_back(s, &ends);
     // From here on threads of the program's sleep in the kernel.
-    crate::relay::hearing::by_service(s);
+    crate::bridge::hearing::by_service(s);
     ends.wake_own();
     crate::conn::listeners::mode_changed(id);
     if let Some(all) = awaited
@@ -208,7 +208,7 @@ fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Option<u
         Back::Nothing => None,
         Back::Bytes(n) => {
             // A loopback connection has carried nothing before.
-            let cut = if s.has(flag::RELAYED) { Some(0) } else { marks::cut(&ends.incoming) };
+            let cut = if s.has(flag::BRIDGED) { Some(0) } else { marks::cut(&ends.incoming) };
             cut.map(|cut| cut.saturating_add(n as u64))
         }
         Back::Lost => {

@@ -15,7 +15,7 @@ use crate::host::tuple;
 /// still keeps is an orphan: no inode.
 pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
     if s.has(flag::BESIDE) && !s.has(flag::LOST) {
-        // Its relay says so in the window, behind all that is still on its way.
+        // Its bridge says so in the window, behind all that is still on its way.
         return link::ends(s).is_some_and(|e| marks::receiver_closed(&e.outgoing));
     }
     if revents & (libc::POLLHUP | libc::POLLERR) != 0 {

@@ -14,6 +14,7 @@ use rustix::io::FdFlags;
 use rustix::net::sockopt;
 
 use super::pipe::{Pipe, take_messages};
+use crate::bridge::loopback;
 use crate::channel::guard::RecvGuard;
 use crate::channel::link::Ends;
 use crate::channel::marks;
@@ -21,7 +22,6 @@ use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::Slot;
 use crate::errno::Errno;
 use crate::host::{counters, kernel};
-use crate::relay::loopback;
 use crate::sys;
 
 /// What goes at a time by way of memory of ours.

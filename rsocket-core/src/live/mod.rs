@@ -173,7 +173,7 @@ pub fn name_pair(s: &Slot, common: u64) {
 
 fn via(s: &Slot) -> u64 {
     let via = match () {
-        () if s.has(flag::RELAYED) => Via::Rdma,
+        () if s.has(flag::BRIDGED) => Via::Rdma,
         () if s.has_window() => Via::Shm,
         () => Via::Tcp,
     };

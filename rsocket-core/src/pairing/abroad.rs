@@ -1,7 +1,7 @@
 //! The first step of a pairing with a peer on another host.
 //!
-//! How the two ends reach each other is the relay's ([`crate::relay::beside`]); what becomes of it
-//! the connection is told ([`crate::attach::remote`]). Entry point: [`begin`].
+//! How the two ends reach each other is the bridge's ([`crate::bridge::beside`]); what becomes of
+//! it the connection is told ([`crate::attach::remote`]). Entry point: [`begin`].
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::sync::atomic::Ordering;
@@ -10,13 +10,13 @@ use crate::attach::reach::possible;
 use crate::attach::remote::later;
 use crate::attach::retry;
 use crate::attach::witness::{Proof, Who};
+use crate::bridge::beside;
 use crate::conn::machine::PhaseEvent;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{SlotId, flag};
 use crate::errno::Errno;
 use crate::host::tuple::{End, Tuple};
 use crate::reason::Reason;
-use crate::relay::beside;
 use crate::sys;
 
 /// The ends of a connection as addresses: ours and the peer's.
@@ -63,7 +63,7 @@ pub(crate) fn begin(id: SlotId, s: &PairingGuard<'_>, tuple: &Tuple) -> Result<(
     }
     match beside::be_asked(&ours) {
         Ok(port) => {
-            s.relay_pid.store(sys::pid(), Ordering::Relaxed);
+            s.bridge_pid.store(sys::pid(), Ordering::Relaxed);
             // Release: pairs with the acquire in recognise(): names and witnesses are there.
             s.asked_at_port.store(u32::from(port), Ordering::Release);
             // The peer is the one to go on.

@@ -45,7 +45,7 @@ impl<'a> Placer<'a> {
     /// `None` where nothing of this process's is mapped, or the device places by itself.
     #[inline]
     pub(crate) fn of(id: SlotId, s: &'a Slot, fd: RawFd) -> Option<Self> {
-        if !s.has(flag::MAPPED) || s.has(flag::RELAYED) {
+        if !s.has(flag::MAPPED) || s.has(flag::BRIDGED) {
             return None;
         }
         Place::of(id).map(|place| Self { place, s, fd })

@@ -6,8 +6,8 @@
 //! after they are in place.
 //!
 //! - *Over RDMA* the buffer is registered with the device, its address and key go to the peer
-//!   (`wire-protocol §8`), and the peer's device writes there. The relay does all that
-//!   ([`crate::relay::placement`]).
+//!   (`wire-protocol §8`), and the peer's device writes there. The bridge does all that
+//!   ([`crate::bridge::placement`]).
 //! - *Over shared memory* the buffer is memory of this process alone. The bytes lie in a ring of
 //!   the window until this process puts them into place, after it has checked that they are meant
 //!   for a mapping and lie inside it ([`arrive`]): a thread of the program before it takes up what
@@ -16,7 +16,7 @@
 //!   that hardened hosts do not give, and `riounmap` could not promise that no write is under way.
 //!
 //! A direct write takes the same way at its sender's end whatever carries it ([`depart`]): into the
-//! ring of the window, whose other side is the peer process or the relay. What the peer has mapped
+//! ring of the window, whose other side is the peer process or the bridge. What the peer has mapped
 //! stands in the window too.
 //!
 //! A mapping belongs to the process that made it, and so does all placing on that connection:
@@ -28,7 +28,7 @@ use core::sync::atomic::Ordering;
 
 use crate::channel::link::Ends;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::{relay, sys};
+use crate::{bridge, sys};
 
 pub(crate) mod arrive;
 pub(crate) mod depart;
@@ -47,7 +47,7 @@ pub const ANY: i64 = -1;
 pub fn closing(id: SlotId, s: &Slot) {
     let Some(place) = Place::of(id) else { return };
     place.with(|maps| {
-        if !s.has(flag::RELAYED)
+        if !s.has(flag::BRIDGED)
             && let Some(ends) = crate::channel::link::ends(s)
         {
             let _ = arrive::all(s, &ends, maps);
@@ -59,8 +59,8 @@ pub fn closing(id: SlotId, s: &Slot) {
         maps.list.clear();
         thread::forget(id, maps);
     });
-    if s.has(flag::RELAYED) {
-        relay::placement::withdraw_all(s);
+    if s.has(flag::BRIDGED) {
+        bridge::placement::withdraw_all(s);
     }
     if s.placement.owner.load(Ordering::Acquire) == sys::pid() {
         s.placement.owner.store(0, Ordering::Release);

@@ -3,7 +3,8 @@
 //! A connection's place here is never given back to the allocator, so that any thread may look at
 //! it at any time; what is in it changes under its lock, which is held while bytes are put into
 //! place: once it was taken, nothing is written into a mapping that is not in the list. It may be
-//! taken under the receive lock, never the other way round, and is held while the relay's is taken.
+//! taken under the receive lock, never the other way round, and is held while the bridge's is
+//! taken.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,

@@ -5,17 +5,17 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::{ANY, closing};
+use crate::bridge::port::Port;
+use crate::bridge::pump_tests::program;
 use crate::channel::link::Ends;
 use crate::conn::family;
 use crate::conn::slot::{SlotId, flag};
 use crate::device::shm::places::Header;
 use crate::errno::Errno;
 use crate::iomap::{Memory, map, unmap};
-use crate::relay::port::Port;
-use crate::relay::pump_tests::program;
 use crate::socket;
 
-/// A connection whose peer is no relay, as far as it knows.
+/// A connection whose peer is no bridge, as far as it knows.
 struct Victim {
     fd: OwnedFd,
     _tie: OwnedFd,
@@ -27,7 +27,7 @@ struct Victim {
 impl Victim {
     fn new() -> Self {
         let (fd, tie, id, port) = program();
-        family::slot(id).unwrap().clear(flag::RELAYED);
+        family::slot(id).unwrap().clear(flag::BRIDGED);
         port.ends().outgoing.offer(4);
         Self { fd, _tie: tie, id, port, put: 0 }
     }

@@ -6,13 +6,13 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use crate::bridge::table;
 use crate::conn::family;
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::host::{kernel, tcp_state as state};
 use crate::live::tally;
-use crate::relay::table;
 
 /// As much of `struct tcp_info` as any program has asked for yet.
 pub const TCP_INFO_BYTES: usize = 256;
@@ -71,12 +71,12 @@ pub fn segment(id: SlotId) -> Option<u32> {
 }
 
 fn path(s: &Slot) -> Option<u32> {
-    if !s.has(flag::RELAYED) {
+    if !s.has(flag::BRIDGED) {
         return None;
     }
-    let relay = s.relay.load(Ordering::Acquire).checked_sub(1).and_then(table::find)?;
+    let bridge = s.bridge.load(Ordering::Acquire).checked_sub(1).and_then(table::find)?;
     let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
-    relay.with(|c| c.as_mut().filter(|c| c.window() == own)?.segment()).flatten()
+    bridge.with(|c| c.as_mut().filter(|c| c.window() == own)?.segment()).flatten()
 }
 
 fn put(info: &mut [u8], at: usize, bytes: &[u8]) {

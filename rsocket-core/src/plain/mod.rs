@@ -18,12 +18,12 @@ pub(crate) mod service;
 use std::os::fd::RawFd;
 
 use crate::address::SockAddr;
+use crate::bridge::native;
 use crate::config::sizes::Size;
 use crate::conn::family;
 use crate::conn::machine::Phase;
 use crate::conn::slot::{SlotId, flag};
 use crate::errno::Errno;
-use crate::relay::native;
 use crate::{datagram, socket};
 
 /// Whether the socket's connection is made, or to be made, over RDMA: the one place where the way

@@ -1,9 +1,9 @@
 //! Peers that RDMA's own connection manager brings together, as upstream does it
 //! (`wire-protocol §2`): no TCP connection to the peer exists.
 //!
-//! The program's descriptor is a kernel TCP socket all the same; its other end is a relay of this
-//! process ([`crate::relay`]), on the loopback interface. What the kernel knows of addresses is the
-//! relay's business; the program is told those of the connection manager.
+//! The program's descriptor is a kernel TCP socket all the same; its other end is a bridge of this
+//! process ([`crate::bridge`]), on the loopback interface. What the kernel knows of addresses is
+//! the bridge's business; the program is told those of the connection manager.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,6 +15,12 @@ use rustix::net::{AddressFamily, sockopt};
 use super::kernel;
 use crate::address::SockAddr;
 use crate::attach::reach;
+use crate::bridge::connection::{Connection, Options, Shape};
+use crate::bridge::guests::{self, Guest};
+use crate::bridge::own_window;
+use crate::bridge::setup::Caller;
+use crate::bridge::table::{self, Bridge};
+use crate::bridge::{self, ends, loopback, news, service, serving, silent};
 use crate::channel::link;
 use crate::config::sizes::Size;
 use crate::conn::family;
@@ -22,12 +28,6 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
 use crate::device::rdma::CmId;
 use crate::errno::Errno;
-use crate::relay::connection::{Connection, Options, Shape};
-use crate::relay::guests::{self, Guest};
-use crate::relay::own_window;
-use crate::relay::setup::Caller;
-use crate::relay::table::{self, Relay};
-use crate::relay::{self, ends, loopback, news, service, serving, silent};
 use crate::socket::call::Call;
 use crate::socket::{life, wait};
 use crate::stats::{self, Counter};
@@ -69,7 +69,7 @@ fn wildcard(fd: RawFd) -> Result<SocketAddr, Errno> {
 pub fn bind(id: SlotId, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
     let s = slot(id)?;
     let [ours, _] = &s.names;
-    if ours.get().is_some() || s.has(flag::RELAYED | flag::RELAY_LISTENS) {
+    if ours.get().is_some() || s.has(flag::BRIDGED | flag::BRIDGE_LISTENS) {
         return Err(Errno::INVAL);
     }
     if wildcard(fd)?.is_ipv6() != name.is_ipv6() {
@@ -83,17 +83,17 @@ pub fn bind(id: SlotId, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
 
 fn bind_now(s: &Slot, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
     serving::start()?;
-    let relay = table::take().ok_or(Errno(libc::ENOBUFS))?;
-    match Connection::bound(relay.key(), name, options(fd), shape(s)) {
+    let bridge = table::take().ok_or(Errno(libc::ENOBUFS))?;
+    match Connection::bound(bridge.key(), name, options(fd), shape(s)) {
         Ok(connection) => {
             let [ours, _] = &s.names;
             ours.set(connection.local_address().or(Some(*name)));
-            relay.with(|c| *c = Some(connection));
-            belong(s, relay);
+            bridge.with(|c| *c = Some(connection));
+            belong(s, bridge);
             Ok(())
         }
         Err(e) => {
-            relay.give_back();
+            bridge.give_back();
             // The kernel's connection manager says so of a port that a socket of the other family
             // has.
             let taken =
@@ -103,9 +103,9 @@ fn bind_now(s: &Slot, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
     }
 }
 
-fn belong(s: &Slot, relay: &Relay) {
-    s.relay_pid.store(sys::pid(), Ordering::Relaxed);
-    s.relay.store(relay.index + 1, Ordering::Release);
+fn belong(s: &Slot, bridge: &Bridge) {
+    s.bridge_pid.store(sys::pid(), Ordering::Relaxed);
+    s.bridge.store(bridge.index + 1, Ordering::Release);
 }
 
 fn shape(s: &Slot) -> Shape {
@@ -124,9 +124,10 @@ fn shape(s: &Slot) -> Shape {
 /// The sizes of a socket that has a name already have changed: they hold for what it accepts, or
 /// connects to, from now on.
 pub(super) fn resized(s: &Slot) {
-    if let Some(relay) = relay::of(s).filter(|_| s.relay_pid.load(Ordering::Relaxed) == sys::pid())
+    if let Some(bridge) =
+        bridge::of(s).filter(|_| s.bridge_pid.load(Ordering::Relaxed) == sys::pid())
     {
-        relay.with(|c| c.iter_mut().for_each(|c| c.reshape(shape(s))));
+        bridge.with(|c| c.iter_mut().for_each(|c| c.reshape(shape(s))));
     }
 }
 
@@ -136,24 +137,24 @@ pub(super) fn resized(s: &Slot) {
 /// As listen(2); `ENODEV` where there is no RDMA.
 pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
     let s = slot(id)?;
-    if s.has(flag::RELAYED) {
+    if s.has(flag::BRIDGED) {
         return Err(Errno::INVAL);
     }
-    if s.has(flag::RELAY_LISTENS) {
+    if s.has(flag::BRIDGE_LISTENS) {
         return Ok(rustix::net::listen(sys::borrow(fd), backlog)?);
     }
     let [ours, _] = &s.names;
     if ours.get().is_none() {
         bind(id, fd, &wildcard(fd)?)?;
     }
-    let relay = relay::of(s).ok_or(Errno(libc::EADDRINUSE))?;
+    let bridge = bridge::of(s).ok_or(Errno(libc::EADDRINUSE))?;
     let door = loopback::listen_near(fd, backlog)?;
-    let listening = relay.with(|c| match c {
+    let listening = bridge.with(|c| match c {
         Some(c) => c.listen(door, backlog),
         None => Err(Errno::INVAL),
     });
     listening.unwrap_or(Err(Errno::AGAIN))?;
-    s.set(flag::RELAY_LISTENS);
+    s.set(flag::BRIDGE_LISTENS);
     Ok(())
 }
 
@@ -194,10 +195,10 @@ pub fn connect_instead(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Err
 
 fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) -> Result<(), Errno> {
     let s = slot(id)?;
-    if s.has(flag::RELAY_LISTENS) {
+    if s.has(flag::BRIDGE_LISTENS) {
         return Err(Errno(libc::EISCONN));
     }
-    if s.has(flag::RELAYED) {
+    if s.has(flag::BRIDGED) {
         if s.has(flag::PENDING) {
             return Err(Errno(libc::EALREADY));
         }
@@ -281,7 +282,7 @@ fn answered(s: &Slot, fd: RawFd, waited: Result<(), Errno>, gives_up: bool) -> R
 /// Nobody waits for the attempt any more.
 fn give_up(s: &Slot, fd: RawFd) {
     stack::on_own(|| {
-        if let Some(connection) = relay::of(s).and_then(|relay| relay.clear(|c| c.carries(s))) {
+        if let Some(connection) = bridge::of(s).and_then(|bridge| bridge.clear(|c| c.carries(s))) {
             connection.drop_all();
         }
     });
@@ -290,7 +291,7 @@ fn give_up(s: &Slot, fd: RawFd) {
 
 /// The attempt is over: the socket is as if it had never been connected.
 fn begin_anew(s: &Slot, fd: RawFd) {
-    s.relay.store(0, Ordering::Release);
+    s.bridge.store(0, Ordering::Release);
     s.names.iter().for_each(|name| name.set(None));
     disconnect(s, fd);
 }
@@ -301,7 +302,7 @@ fn disconnect(s: &Slot, fd: RawFd) {
         link::release(s);
     }
     s.clear(
-        flag::RELAYED
+        flag::BRIDGED
             | flag::PENDING
             | flag::UNREACHED
             | flag::WINDOW_DONE
@@ -313,10 +314,10 @@ fn disconnect(s: &Slot, fd: RawFd) {
 }
 
 /// The manager's name for the connection: that of a bound socket, or a new one.
-fn identifier(bound: Option<Connection>, relay: &Relay, fd: RawFd) -> Result<CmId, Errno> {
+fn identifier(bound: Option<Connection>, bridge: &Bridge, fd: RawFd) -> Result<CmId, Errno> {
     let cm = match bound {
         Some(bound) => bound.into_id()?,
-        None => service::new_id(relay.key())?,
+        None => service::new_id(bridge.key())?,
     };
     let tos = options(fd).type_of_service;
     if tos != 0
@@ -330,11 +331,11 @@ fn identifier(bound: Option<Connection>, relay: &Relay, fd: RawFd) -> Result<CmI
 /// Begins to connect. If that fails, the socket is as before; but a name that it had may be lost.
 fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
     serving::start()?;
-    let bound = relay::of(s).filter(|_| s.names.first().is_some_and(|n| n.get().is_some()));
-    let relay = bound.or_else(table::take).ok_or(Errno(libc::ENOBUFS))?;
+    let bound = bridge::of(s).filter(|_| s.names.first().is_some_and(|n| n.get().is_some()));
+    let bridge = bound.or_else(table::take).ok_or(Errno(libc::ENOBUFS))?;
     let undo = |e: Errno| {
         if bound.is_none() {
-            relay.give_back();
+            bridge.give_back();
         }
         e
     };
@@ -346,7 +347,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
             return Err(undo(e));
         }
     };
-    // In one step: whoever sees that it is relayed sees too that nothing is ready yet.
+    // In one step: whoever sees that it is bridged sees too that nothing is ready yet.
     let place = (claim.record, claim.window);
     if let Err(e) = own_window::enter_new(id, s, place, flag::PENDING | flag::CONNECTING) {
         port.close();
@@ -356,11 +357,11 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
     }
     s.names.get(1).iter().for_each(|name| name.set(Some(*to)));
     s.timers.learn(fd);
-    belong(s, relay);
-    let begun = news::with_news(relay, |place| match identifier(place.take(), relay, fd) {
+    belong(s, bridge);
+    let begun = news::with_news(bridge, |place| match identifier(place.take(), bridge, fd) {
         Ok(cm) => {
             s.sizes.queues_have(MIN_QUEUE);
-            let (key, shape) = (relay.key(), shape(s));
+            let (key, shape) = (bridge.key(), shape(s));
             let caller = Caller { key, id: cm, to: *to, shape, window: (claim, port) };
             *place = Some(Connection::dial(caller, (id, s), end));
             Ok(())
@@ -372,7 +373,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
         }
     });
     begun.unwrap_or(Err(Errno::AGAIN)).inspect_err(|_| {
-        relay.give_back();
+        bridge.give_back();
         begin_anew(s, fd);
     })
 }
@@ -402,8 +403,8 @@ fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<S
     for (name, known) in s.names.iter().zip(names) {
         name.set(known);
     }
-    s.relay_pid.store(guest.pid, Ordering::Relaxed);
-    s.relay.store(guest.relay + 1, Ordering::Release);
+    s.bridge_pid.store(guest.pid, Ordering::Relaxed);
+    s.bridge.store(guest.bridge + 1, Ordering::Release);
     if own_window::enter_new(id, s, (guest.record, guest.window), 0).is_err() {
         family::give_back(id);
         return None;
@@ -413,7 +414,7 @@ fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<S
     crate::socket::low_water(id, fd);
     s.timers.learn(fd);
     if s.timers.rules() != Rules::default() {
-        link::tell_relay(s);
+        link::tell_bridge(s);
     }
     stats::add(Counter::Connections, 1);
     let [_, peer] = names;
@@ -476,7 +477,7 @@ pub fn error(id: SlotId, fd: RawFd) -> Option<i32> {
     if s.pending_error.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    // Both say that the connection broke; the relay knows why.
+    // Both say that the connection broke; the bridge knows why.
     let _ = crate::host::kernel::take_error(fd);
     Some(s.pending_error.swap(0, Ordering::AcqRel))
 }

@@ -70,7 +70,7 @@ fn listens(fd: RawFd) -> bool {
 #[must_use]
 pub fn came(fd: RawFd, peeked: bool) -> Came {
     if listens(fd) {
-        // A relative's, to which relays knock ([`super::passing_listener`]), or as good as a new
+        // A relative's, to which bridges knock ([`super::passing_listener`]), or as good as a new
         // one.
         let known = parcels::receive(fd, peeked);
         return known.or_else(|| listener(fd)).map_or(Came::Stranger, Came::Listener);

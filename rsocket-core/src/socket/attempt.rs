@@ -15,6 +15,7 @@ use super::returned::follow;
 use super::straight::{self, quiet};
 use super::taking::{Got, copying, from_kernel, take_messages};
 use super::{asking, beside, hints, verdict};
+use crate::bridge::Unconnected;
 use crate::channel::guard::RecvGuard;
 use crate::channel::link::{self, Ends};
 use crate::channel::room::follow_up;
@@ -28,12 +29,11 @@ use crate::host::kernel::{self, Ending};
 use crate::host::{counters, tcp_state as state};
 use crate::placement::{Placed, Placer};
 use crate::reason::Reason;
-use crate::relay::Unconnected;
 use crate::stats::{self, Counter};
 use crate::sys::sandbox;
 use crate::sys::vectors::Cursor;
 use crate::waiting::patience::Patience;
-use crate::{fork_safe, pairing, relay};
+use crate::{bridge, fork_safe, pairing};
 
 /// One attempt, under the receive lock.
 pub(super) fn attempt(
@@ -57,11 +57,11 @@ pub(super) fn attempt(
         return on_tcp(call, to);
     }
     let Some(ends) = link::ends(s) else { return windowless(call, patience) };
-    if s.has(flag::RELAYED) && !hints::data_waiting(s, &ends) {
+    if s.has(flag::BRIDGED) && !hints::data_waiting(s, &ends) {
         if straight::may_receive(s, flags) {
-            relay::straight::give_way(s);
+            bridge::straight::give_way(s);
         } else {
-            relay::look(s);
+            bridge::look(s);
         }
     }
     let Some(mut guard) = RecvGuard::take(s, &ends) else {
@@ -88,7 +88,7 @@ pub(super) fn attempt(
 /// What a receive finds on a connection that does not stand.
 #[cold]
 fn unconnected(s: &Slot) -> Result<Got, Errno> {
-    match relay::not_connected(s) {
+    match bridge::not_connected(s) {
         Unconnected::Pending => Ok(Got::Nothing),
         Unconnected::Failed(e) => Err(e),
         Unconnected::Over => Ok(Got::End),
@@ -128,7 +128,7 @@ fn switching(
     call: &Call<'_>,
     to: &mut Cursor<'_>,
 ) -> Result<Got, Errno> {
-    // Asked before the words are looked at: what the relay brought before it broke is there then.
+    // Asked before the words are looked at: what the bridge brought before it broke is there then.
     let lost = call.s.has(flag::LOST);
     match up_to_the_cut(guard, call, to) {
         // Where TCP was left, or whether, nobody will say any more.
@@ -150,7 +150,7 @@ fn unlock_and_tell(guard: RecvGuard<'_>, moved: bool) {
             ends.wake_own_readers();
         }
         if s.wake_due.swap(0, Ordering::Relaxed) != 0 {
-            relay::carry_back(s, ends);
+            bridge::carry_back(s, ends);
         }
     });
 }
@@ -382,7 +382,7 @@ fn placer<'a>(call: &Call<'a>, ends: &'a Ends) -> Option<(Placer<'a>, &'a Ends)>
 /// next call, which may be one that only the kernel does.
 #[cold]
 fn fails_later(s: &Slot, fd: RawFd) -> bool {
-    !s.has(flag::RELAYED | flag::ENDED) && asking::is_kernel_due(s) && has_failed(fd)
+    !s.has(flag::BRIDGED | flag::ENDED) && asking::is_kernel_due(s) && has_failed(fd)
 }
 
 enum Silence {
@@ -405,18 +405,18 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
         return Ok(Silence::Left);
     }
     if s.has(flag::LOST) {
-        // Looked at before the lane: what the relay put in came before.
+        // Looked at before the lane: what the bridge put in came before.
         let more = ends.incoming.poll_data(at.data_position).is_some();
         return if more { Ok(Silence::LookAgain) } else { Err(pending::take(s, Errno::CONNRESET)) };
     }
-    if !s.has(flag::RELAYED) && s.has(flag::ENDED) || pending::is_kernels(s) {
+    if !s.has(flag::BRIDGED) && s.has(flag::ENDED) || pending::is_kernels(s) {
         return Ok(Silence::LookAgain);
     }
     if !asking::kernel_due(s) {
         return Ok(Silence::Nothing);
     }
     match kernel::ending(fd) {
-        // TCP's word may overtake the device's: the end of the stream is what the relay says, and
+        // TCP's word may overtake the device's: the end of the stream is what the bridge says, and
         // bytes beyond the cut are those of a sender whose way back is still to be heard of.
         Ending::Fin if s.has(flag::BESIDE) => {
             if !s.has(flag::FIN_FIRST) {
@@ -436,7 +436,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
             Ok(Silence::LookAgain)
         }
         Ending::Failed(e) => {
-            if !s.has(flag::RELAYED) && counters::tcp_state(fd) == Ok(state::CLOSE) {
+            if !s.has(flag::BRIDGED) && counters::tcp_state(fd) == Ok(state::CLOSE) {
                 s.set(flag::ENDED);
             }
             Err(pending::take(s, e))

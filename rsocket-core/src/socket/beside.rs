@@ -1,12 +1,12 @@
-//! What TCP's FIN means where a relay stands beside it, that is, between hosts.
+//! What TCP's FIN means where a bridge stands beside it, that is, between hosts.
 //!
-//! FIN overtakes what the relays carry: bytes, their end, and the word by which a sender says where
-//! it has left TCP. A receiver that has acknowledged that its direction may leave TCP believes FIN
-//! only when a relay has said what it means: a cut (then the bytes behind it come first), an end in
-//! the lane or an end mark without a cut (then the sender has never left TCP), or that the
-//! connection is lost. Every sender says one of these whatever its mode
-//! ([`crate::relay::meeting::say_shutdown`], [`crate::channel::switch::stay`], the farewell of its
-//! relay), and one that ends without a word breaks the pair of the relays. Must not know locks or
+//! FIN overtakes what the bridges carry: bytes, their end, and the word by which a sender says
+//! where it has left TCP. A receiver that has acknowledged that its direction may leave TCP
+//! believes FIN only when a bridge has said what it means: a cut (then the bytes behind it come
+//! first), an end in the lane or an end mark without a cut (then the sender has never left TCP), or
+//! that the connection is lost. Every sender says one of these whatever its mode
+//! ([`crate::bridge::meeting::say_shutdown`], [`crate::channel::switch::stay`], the farewell of its
+//! bridge), and one that ends without a word breaks the pair of the bridges. Must not know locks or
 //! sleeping. Entry points: [`fin_is_the_end`], [`heard`], [`ready`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -22,9 +22,9 @@ use crate::host::counters;
 use crate::host::events::Events;
 
 /// Before the switch: whether FIN, which was seen on TCP with nothing before it, is the end of the
-/// stream. Between hosts it overtakes what the relays carry. A sender that was told that it may
-/// leave TCP may have done so, and its FIN means nothing until its relay has said where; or that it
-/// has not, by an end in the lane without a cut, or by an end mark without one.
+/// stream. Between hosts it overtakes what the bridges carry. A sender that was told that it may
+/// leave TCP may have done so, and its FIN means nothing until its bridge has said where; or that
+/// it has not, by an end in the lane without a cut, or by an end mark without one.
 pub(super) fn fin_is_the_end(s: &Slot, ends: &Ends) -> bool {
     // The mode after FIN was seen: a sender that was not told before it sent FIN has cut nothing.
     if !s.has(flag::BESIDE)
@@ -39,7 +39,7 @@ pub(super) fn fin_is_the_end(s: &Slot, ends: &Ends) -> bool {
 }
 
 /// FIN overtakes what is still on its way by the device, the word that there is such a thing
-/// included; the relay says when that is over. Room is TCP's to tell while we send by it. `None`:
+/// included; the bridge says when that is over. Room is TCP's to tell while we send by it. `None`:
 /// what the kernel said is true as it is.
 pub(super) fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Option<Events> {
     match s.receive_mode() {
@@ -52,7 +52,7 @@ pub(super) fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Option<Events> {
             }
             let fin = kernel.intersects(Events::RDHUP | Events::HUP);
             if fin {
-                // Whoever waits for edges hears it from `ready` when the relay has said that it is
+                // Whoever waits for edges hears it from `ready` when the bridge has said that it is
                 // true.
                 s.set(flag::PEER_FIN);
             }
@@ -85,9 +85,9 @@ pub(super) fn ready(s: &Slot, ends: &Ends) -> Events {
     if turn { Events::IN } else { Events::empty() }
 }
 
-/// Whether TCP, beside a relay, has said the last that it will say to a reader: FIN, which would
-/// end every sleep at once until the relay has said what it means. A relay that breaks rings too.
-pub(super) fn relay_says(s: &Slot) -> bool {
+/// Whether TCP, beside a bridge, has said the last that it will say to a reader: FIN, which would
+/// end every sleep at once until the bridge has said what it means. A bridge that breaks rings too.
+pub(super) fn bridge_says(s: &Slot) -> bool {
     s.has(flag::BESIDE)
         && s.has(flag::FIN_FIRST)
         && !s.has(flag::LOST)

@@ -10,6 +10,7 @@ use super::send::Into;
 use super::taking::Got;
 use super::{attempt, life, ready, send};
 use crate::attach::remote;
+use crate::bridge::pump_tests::{program, program_born};
 use crate::channel::guard::{RecvGuard, SendGuard};
 use crate::channel::{link, marks};
 use crate::conn::slot::flag;
@@ -17,7 +18,6 @@ use crate::conn::{family, pending};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::plain;
-use crate::relay::pump_tests::{program, program_born};
 use crate::sys::vectors::Cursor;
 use crate::waiting::patience::Patience;
 
@@ -142,7 +142,7 @@ fn a_look_asks_the_kernel_as_soon_as_the_peer_has_closed() {
     let (fd, _tie, id, port) = program();
     let s = family::slot(id).unwrap();
     let asked = || ready::look(id, s, fd.as_raw_fd()).ask;
-    s.clear(flag::RELAYED);
+    s.clear(flag::BRIDGED);
     assert!(asked().is_empty());
     port.close();
     assert!(asked().contains(Events::IN | Events::OUT));

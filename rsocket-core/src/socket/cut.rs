@@ -77,7 +77,7 @@ pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     !s.has(flag::TCP_AHEAD)
 }
 
-/// Beside a relay TCP has given all that it will: once the cut is known the device is next, and
+/// Beside a bridge TCP has given all that it will: once the cut is known the device is next, and
 /// only what it has brought is something to read.
 pub(crate) fn pass_the_cut(s: &Slot, fd: RawFd, ends: &Ends) {
     let Some(n) = marks::cut(&ends.incoming) else { return };

@@ -18,7 +18,7 @@ use crate::device::shm::channel::Refused;
 use crate::device::shm::channel::sender::PIECE;
 use crate::errno::Errno;
 use crate::waiting::patience::Patience;
-use crate::{relay, sys};
+use crate::{bridge, sys};
 
 /// What a call came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,7 +108,7 @@ fn attempt(s: &Slot, file: RawFd, at: u64, length: usize) -> Step {
     };
     drop(guard);
     if let Step::Sent(_) = step {
-        relay::carry_out(s, &ends);
+        bridge::carry_out(s, &ends);
     }
     step
 }

@@ -20,7 +20,7 @@ use crate::pairing::{self, heirs};
 use crate::reason::Reason;
 use crate::sync::{living, stack, thread};
 use crate::waiting::lent;
-use crate::{fork_safe, placement, relay, sys};
+use crate::{bridge, fork_safe, placement, sys};
 
 /// What a new socket of this library is.
 pub(crate) fn kind() -> u32 {
@@ -115,7 +115,7 @@ pub fn without_tcp(id: SlotId, fd: RawFd) -> bool {
     if s.has(flag::UNDECIDED) {
         fork_safe::insist(id, s, fd);
     }
-    policy::strict() || s.has(flag::RSOCKET) || s.has(flag::RELAYED) && !s.has(flag::BESIDE)
+    policy::strict() || s.has(flag::RSOCKET) || s.has(flag::BRIDGED) && !s.has(flag::BESIDE)
 }
 
 /// After connect(2): a connection, now or as soon as the kernel says so.
@@ -233,7 +233,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     crate::log_debug!("connection closed by its last holder");
     pairing::ended(s);
     crate::tap::over(id, s);
-    relay::native::closing(id, s, fd);
+    bridge::native::closing(id, s, fd);
     let window = take_leave(id, s, fd);
     pairing::forget(s);
     fork_safe::forget(s);
@@ -266,14 +266,14 @@ fn take_leave(id: SlotId, s: &Slot, fd: RawFd) -> Option<link::Parted> {
             // reset drops what was not sent.
             kernel::push(fd);
             kernel::reset_on_close(fd);
-            relay::reset(s, false);
-        } else if s.has(flag::RELAYED)
+            bridge::reset(s, false);
+        } else if s.has(flag::BRIDGED)
             && let Some(seconds) = kernel::linger(fd)
         {
             // In shared memory what was sent is the peer's already, and a reset is the kernel's.
             match seconds {
-                0 => relay::reset(s, true),
-                _ => relay::linger(s, seconds.unsigned_abs()),
+                0 => bridge::reset(s, true),
+                _ => bridge::linger(s, seconds.unsigned_abs()),
             }
         }
         return link::part(s);
@@ -294,7 +294,7 @@ fn unread_at_close(s: &Slot) -> bool {
         return false;
     }
     let Some(ends) = link::ends(s) else { return false };
-    relay::kept::out_of(s);
+    bridge::kept::out_of(s);
     RecvGuard::take(s, &ends).is_some_and(|guard| unread::in_window(guard.view(), &ends) > 0)
 }
 
@@ -305,14 +305,14 @@ pub fn fork_prepare() {
     vault::open();
     arenas::fork_prepare();
     family::fork_prepare();
-    relay::fork_prepare();
+    bridge::fork_prepare();
 }
 
 /// pthread_atfork, in the parent.
 pub fn fork_parent() {
     family::fork_parent();
     pairing::fork_parent();
-    relay::shared();
+    bridge::shared();
 }
 
 /// pthread_atfork, in the child: what was the parent's alone is forgotten.
@@ -386,7 +386,7 @@ fn give_up_pairings() {
 /// Before exec in a process of its own.
 pub fn before_exec() {
     give_up_pairings();
-    relay::drain(false);
+    bridge::drain(false);
     crate::live::ending(true);
     family::leave_all(|_| false);
 }
@@ -399,11 +399,11 @@ pub fn heritable(id: SlotId, fd: RawFd) -> bool {
     if s.has(flag::RSOCKET | flag::BROKEN) {
         return false;
     }
-    // A relay ends with the program whose it is.
-    let relay = s.relay.load(Ordering::Acquire) != 0
-        || s.has(flag::RELAYED | flag::RELAY_LISTENS | flag::PENDING);
-    let pid = s.relay_pid.load(Ordering::Relaxed);
-    if relay && (pid == sys::pid() || !living::process(pid)) || !link::outlasts_exec(s) {
+    // A bridge ends with the program whose it is.
+    let bridge = s.bridge.load(Ordering::Acquire) != 0
+        || s.has(flag::BRIDGED | flag::BRIDGE_LISTENS | flag::PENDING);
+    let pid = s.bridge_pid.load(Ordering::Relaxed);
+    if bridge && (pid == sys::pid() || !living::process(pid)) || !link::outlasts_exec(s) {
         return false;
     }
     heirs::before_exec(id, s, fd);
@@ -413,7 +413,7 @@ pub fn heritable(id: SlotId, fd: RawFd) -> bool {
 /// Before `exec`: what `kept` says yes to is passed on to the new program, the rest given up.
 pub fn pass_on(kept: &dyn Fn(SlotId) -> bool) {
     give_up_pairings();
-    relay::drain(false);
+    bridge::drain(false);
     crate::live::ending(true);
     family::leave_all(kept);
 }

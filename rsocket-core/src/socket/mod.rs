@@ -12,6 +12,7 @@ use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
 use crate::attach::reach;
+use crate::bridge::{self, meeting};
 use crate::channel::{link, marks};
 use crate::config::policy;
 use crate::conn::listeners::{error_taken, starved};
@@ -23,7 +24,6 @@ use crate::handover::parcels;
 use crate::host::{counters, kernel, tcp_state};
 use crate::live::tally;
 use crate::reason::Reason;
-use crate::relay::{self, meeting};
 use crate::waiting::patience;
 use crate::{fork_safe, pairing, sys, tap};
 
@@ -126,7 +126,7 @@ pub fn on_device(id: SlotId) -> bool {
 /// Whether it has a window in memory that it shares with the peer itself.
 #[must_use]
 pub fn on_shared_memory(id: SlotId) -> bool {
-    slot(id).is_some_and(|s| link::has_window(s) && !s.has(flag::RELAYED | flag::BROKEN))
+    slot(id).is_some_and(|s| link::has_window(s) && !s.has(flag::BRIDGED | flag::BROKEN))
 }
 
 /// Before a call that receives. `Kernel`: let libc do it and call [`leave_receive`] after it.
@@ -208,7 +208,7 @@ pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
 pub fn waits_on_listener(id: SlotId, fd: RawFd) {
     if reach::possible() {
         let errno = sys::errno();
-        relay::beside::wait_for_peers(id, fd);
+        bridge::beside::wait_for_peers(id, fd);
         sys::set_errno(errno);
     }
 }
@@ -426,15 +426,15 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
     if s.has(flag::UNDECIDED) {
         fork_safe::insist(id, s, fd);
     }
-    // First, so that a relay that is told of the other direction knows.
+    // First, so that a bridge that is told of the other direction knows.
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
         // Behind FIN an error is news for senders alone ([`boundary::own_end`]).
-        if link::has_window(s) && !s.has(flag::RELAYED) && counters::fin_received(fd) == Ok(true) {
+        if link::has_window(s) && !s.has(flag::BRIDGED) && counters::fin_received(fd) == Ok(true) {
             s.set(flag::ENDED);
         }
         s.set(flag::READ_SHUT);
         asking::ask_kernel_next(s);
-        // Who waits for a relay's word does not listen to TCP, nor does who sleeps briefly.
+        // Who waits for a bridge's word does not listen to TCP, nor does who sleeps briefly.
         if (s.has(flag::BESIDE) || s.known.held(known::Fact::SleepsBriefly))
             && let Some(ends) = link::ends(s)
         {
@@ -448,7 +448,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
         s.set(flag::WRITE_SHUT);
         // Between hosts it is said after the flag is set, so that nobody leaves TCP behind the
         // word. Pairs with the fence in remote::met: either it finds the flag, or we find the
-        // relay.
+        // bridge.
         fence(Ordering::SeqCst);
         if s.has(flag::BESIDE) {
             meeting::say_shutdown(id, s, fd);
@@ -459,7 +459,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
 /// Whether the kernel will refuse a shutdown, since the TCP connection was reset: then the peer is
 /// told of no end.
 fn was_reset(s: &Slot, fd: RawFd) -> bool {
-    !s.has(flag::RELAYED) && link::has_window(s) && counters::tcp_state(fd) == Ok(tcp_state::CLOSE)
+    !s.has(flag::BRIDGED) && link::has_window(s) && counters::tcp_state(fd) == Ok(tcp_state::CLOSE)
 }
 
 /// After the real shutdown: once both directions are shut nobody takes what still comes, and who
@@ -471,7 +471,7 @@ pub fn has_shut(id: SlotId) {
     fence(Ordering::SeqCst);
     if let Some(ends) = link::ends(s) {
         marks::stop_reading(&ends.incoming);
-        relay::carry_back(s, &ends);
+        bridge::carry_back(s, &ends);
     }
 }
 
@@ -496,7 +496,7 @@ pub fn unsent(id: SlotId, fd: RawFd) -> Option<usize> {
 /// of us.
 pub fn passing(id: SlotId, fd: RawFd) {
     if parcels::send_off(id, fd) {
-        relay::shared();
+        bridge::shared();
     } else {
         give_away(id, fd, Reason::PassedAway);
     }
@@ -505,7 +505,7 @@ pub fn passing(id: SlotId, fd: RawFd) {
 /// As [`passing`], of a socket that listens: one that waits for peers by RDMA's manager can be
 /// accepted from by relatives who know which it is, and any other by everybody.
 pub fn passing_listener(id: SlotId, fd: RawFd) {
-    if relay::native::listens(id) {
+    if bridge::native::listens(id) {
         let _ = parcels::send_off(id, fd);
     }
 }

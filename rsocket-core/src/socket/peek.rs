@@ -11,12 +11,12 @@ use super::call::Call;
 use super::taking::Got;
 use super::unread::unread;
 use super::{gather, hints, ready, wait};
+use crate::bridge;
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::host::kernel::{self, Ending};
-use crate::relay;
 use crate::sys::vectors::{Cursor, Rest};
 use crate::waiting::patience::{self, Patience};
 
@@ -64,7 +64,7 @@ fn until_enough(
             Err(e) => return Err(e),
             Ok(Got::End) => return Ok(cursor.done()),
             Ok(Got::Nothing) if s.is_settled() => wait::more(&call, seen, patience)?,
-            Ok(Got::Nothing) => wait::readable(&call, patience, |_| relay::bring(s))?,
+            Ok(Got::Nothing) => wait::readable(&call, patience, |_| bridge::bring(s))?,
             Ok(Got::Bytes(_)) => {
                 gather::behind_the_window(s, call.fd, to, &mut cursor, flags);
                 let done = cursor.done();
@@ -106,7 +106,7 @@ fn until_there(mut call: Call<'_>, patience: &mut Patience) -> Result<usize, Err
             Ending::Failed(e) => return Err(e),
             Ending::Open => {}
         }
-        match wait::readable(&call, patience, |_| relay::bring(s)) {
+        match wait::readable(&call, patience, |_| bridge::bring(s)) {
             // The kernel waits once, and has received nothing then, whatever has ended the wait.
             Err(Errno::AGAIN | Errno::INTR) if may_wait(s, fd, flags) => return Ok(0),
             waited => waited?,
@@ -123,7 +123,7 @@ fn may_wait(s: &Slot, fd: RawFd, flags: i32) -> bool {
 /// There are bytes, an end or an error to be had: bytes first, and an error before an end, unless
 /// it is for senders alone ([`super::boundary::own_end`]).
 fn no_error(id: SlotId, s: &Slot, fd: RawFd) -> Result<usize, Errno> {
-    if s.has(flag::RELAYED | flag::ENDED) || unread(id, s, fd).is_some_and(|n| n > 0) {
+    if s.has(flag::BRIDGED | flag::ENDED) || unread(id, s, fd).is_some_and(|n| n > 0) {
         return Ok(0);
     }
     kernel::receivers_error(fd).map_or(Ok(0), Err)

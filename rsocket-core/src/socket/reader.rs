@@ -4,7 +4,7 @@
 //! nothing there: the kernel closes its socket for it, and all that TCP shows is FIN, as of a peer
 //! that sends no more and goes on reading. So a sender looks at TCP now and then, whether it finds
 //! room or waits for some, and after FIN asks the kernel whether anybody holds the other end. Of a
-//! peer beyond a relay the relay tells.
+//! peer beyond a bridge the bridge tells.
 //!
 //! Must not know who sends or waits. Entry points: [`check`], [`heard_fin`], [`patience`].
 #![forbid(unsafe_code)]
@@ -49,7 +49,7 @@ pub(super) fn check(s: &Slot, fd: RawFd) -> bool {
     if s.has(flag::PEER_GONE) {
         return true;
     }
-    if fd < 0 || s.has(flag::RELAYED) || !s.sends_by(SendMode::Device) || !is_due(s) {
+    if fd < 0 || s.has(flag::BRIDGED) || !s.sends_by(SendMode::Device) || !is_due(s) {
         return false;
     }
     s.reader_asked_at.store(sys::ticks(), Ordering::Relaxed);
@@ -73,6 +73,6 @@ pub(super) fn is_full(s: &Slot) -> bool {
 /// How soon whoever waits for room must look again, since a half-closed peer that dies rings
 /// nobody.
 pub(super) fn patience(s: &Slot) -> Option<Duration> {
-    let half_closed = s.has(flag::PEER_FIN) && !s.has(flag::PEER_GONE | flag::RELAYED);
+    let half_closed = s.has(flag::PEER_FIN) && !s.has(flag::PEER_GONE | flag::BRIDGED);
     (half_closed && s.sends_by(SendMode::Device) && is_full(s)).then_some(LOOK_AGAIN)
 }

@@ -22,7 +22,7 @@ use crate::device::shm::park::MARK_READY;
 use crate::host::events::Events;
 use crate::waiting::spinning;
 use crate::wire::word::{Message, Word};
-use crate::{fork_safe, pairing, relay};
+use crate::{bridge, fork_safe, pairing};
 
 /// Whether nothing but the sender's mark was found, which may have come behind a look's beginning:
 /// then the receiver follows now, and the kernel knows whether there is something to read.
@@ -97,7 +97,7 @@ pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
     common(s).unwrap_or_else(|| look_closely(id, s, fd, true))
 }
 
-/// As [`look`], right after the relay, if there is one, has brought what there is.
+/// As [`look`], right after the bridge, if there is one, has brought what there is.
 pub(super) fn look_again(id: SlotId, s: &Slot, fd: RawFd) -> Look {
     common(s).unwrap_or_else(|| look_closely(id, s, fd, false))
 }
@@ -123,7 +123,7 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
         ReceiveMode::Acknowledged => look.add(before_the_cut(s, fd, ends.as_ref())),
         ReceiveMode::Kernel | ReceiveMode::Asked | ReceiveMode::Returned => look.ask |= Events::IN,
     }
-    if s.has(flag::PEER_FIN) && !s.has(flag::RELAYED) && !look.ready.contains(Events::RDHUP) {
+    if s.has(flag::PEER_FIN) && !s.has(flag::BRIDGED) && !look.ready.contains(Events::RDHUP) {
         // TCP has said it before the device does, if that ever does: a killed peer says nothing
         // there.
         look.ask |= Events::RDHUP;
@@ -147,7 +147,7 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
 }
 
 /// The look at a connection whose directions do not count: it is broken, not one yet, or no more.
-/// A relay brings what there is, if it is to `bring`.
+/// A bridge brings what there is, if it is to `bring`.
 fn decided(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Option<Look> {
     let all = Events::IN | Events::OUT | Events::ERR | Events::HUP;
     let says = |ready| Some(Look { ready, ask: Events::empty() });
@@ -157,7 +157,7 @@ fn decided(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Option<Look> {
     if !fork_safe::settle(id, s, fd, fork_safe::Use::Look) {
         return Some(Look { ready: Events::empty(), ask: fork_safe::ask(s) });
     }
-    if s.has(flag::RELAYED) {
+    if s.has(flag::BRIDGED) {
         if s.has(flag::PENDING) {
             return says(Events::empty());
         }
@@ -165,7 +165,7 @@ fn decided(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Option<Look> {
             return says(all);
         }
         if bring {
-            relay::pump(s);
+            bridge::pump(s);
         }
     }
     if s.has(flag::LOST) { says(all | Events::RDHUP) } else { None }
@@ -196,7 +196,7 @@ fn received(id: SlotId, s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
         look.ready |= Events::IN;
     }
     look.ready |= shut_here(s);
-    // Both directions have ended. A relay's FIN, by which the kernel would know, comes a moment
+    // Both directions have ended. A bridge's FIN, by which the kernel would know, comes a moment
     // later.
     if s.has(flag::WRITE_SHUT) {
         if s.has(flag::ENDED) || ends.is_some_and(|e| end_is_ahead(s, e)) {
@@ -211,8 +211,8 @@ fn received(id: SlotId, s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
 /// What there is to receive while TCP has the next bytes and the window those behind them.
 fn before_the_cut(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
     let mut look = Look::default();
-    let relay_says = s.has(flag::FIN_FIRST) && ends.is_some();
-    if !relay_says {
+    let bridge_says = s.has(flag::FIN_FIRST) && ends.is_some();
+    if !bridge_says {
         // Before the cut the kernel knows, even if the window has its first bytes already.
         look.ask |= Events::IN;
     }
@@ -236,17 +236,17 @@ fn sendable(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
         look.ready |= Events::OUT;
     }
     let closed = || ends.is_some_and(|e| marks::receiver_closed(&e.outgoing));
-    if !s.has(flag::RELAYED) && (s.has(flag::PEER_GONE) || closed()) {
+    if !s.has(flag::BRIDGED) && (s.has(flag::PEER_GONE) || closed()) {
         // What is sent now brings a reset, which must be seen beside all that is ready.
         look.ask |= Events::IN | Events::OUT;
     }
     look
 }
 
-/// What this side's own shutdown says, which nobody need ask the kernel about. (A relay's end may
+/// What this side's own shutdown says, which nobody need ask the kernel about. (A bridge's end may
 /// still have news.)
 fn shut_here(s: &Slot) -> Events {
-    if !s.has(flag::READ_SHUT) || s.has(flag::RELAYED) {
+    if !s.has(flag::READ_SHUT) || s.has(flag::BRIDGED) {
         Events::empty()
     } else if s.has(flag::WRITE_SHUT) {
         Events::RDHUP | Events::HUP
@@ -307,7 +307,7 @@ pub fn arm(id: SlotId, s: &Slot, interest: Events, bell: u64, mark: bool) -> Arm
         armed = Armed::Crowded;
     }
     // Behind the bells: who takes the device's event away arms again for those whose bells it sees.
-    let brought = s.has(flag::RELAYED) && relay::arm(s);
+    let brought = s.has(flag::BRIDGED) && bridge::arm(s);
     // Arming a bell ends with the fence that pairs with the one in wake(): either the peer sees the
     // bell, or we see what it published before it looked.
     let look = if brought { look_again(id, s, -1) } else { look(id, s, -1) };
@@ -335,8 +335,8 @@ pub fn arm_edge(s: &Slot, seen: u64, bell: u64, mark: bool) -> bool {
     spinning::say_cpu(&ends);
     let armed = ends.incoming.data_waiters().enlist(if mark { bell | MARK_READY } else { bell });
     // As in arm().
-    if s.has(flag::RELAYED) {
-        relay::arm(s);
+    if s.has(flag::BRIDGED) {
+        bridge::arm(s);
     }
     if !armed || progress(s).received != seen {
         disarm(s, bell);

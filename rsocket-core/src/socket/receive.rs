@@ -100,7 +100,7 @@ fn until_enough(
 
 /// The stream seems to have ended, and nothing was received before.
 fn ended(s: &Slot, patience: &Patience) -> Result<usize, Errno> {
-    // An earlier call had bytes to report when it took the kernel's error. What a relay has to say
+    // An earlier call had bytes to report when it took the kernel's error. What a bridge has to say
     // comes behind an end that its peer has sent.
     if pending::is_kernels(s) {
         pending::check(s)?;

@@ -26,7 +26,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 fn is_divided(s: &Slot, ends: &Ends) -> bool {
     // Relaxed: as in ready::data_waiting.
     s.low_water.load(Ordering::Relaxed) > 1
-        && !s.has(flag::RELAYED)
+        && !s.has(flag::BRIDGED)
         && s.receive_mode() == ReceiveMode::Device
         && marks::end(&ends.incoming).is_some()
 }
@@ -36,7 +36,7 @@ fn is_divided(s: &Slot, ends: &Ends) -> bool {
 fn is_ahead(s: &Slot, ends: &Ends) -> bool {
     // Relaxed: as in ready::data_waiting.
     s.low_water.load(Ordering::Relaxed) > 1
-        && !s.has(flag::RELAYED)
+        && !s.has(flag::BRIDGED)
         && s.receive_mode() == ReceiveMode::Acknowledged
         && marks::cut(&ends.incoming).is_some()
 }

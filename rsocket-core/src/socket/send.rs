@@ -9,6 +9,7 @@ use std::os::fd::RawFd;
 
 use super::call::Call;
 use super::{reader, straight, verdict, wait};
+use crate::bridge::Unconnected;
 use crate::channel::guard::SendGuard;
 use crate::channel::link::{self, Ends};
 use crate::channel::switch::stay;
@@ -27,11 +28,10 @@ use crate::host::{counters, kernel};
 use crate::live::{self, tally};
 use crate::placement::depart;
 use crate::reason::Reason;
-use crate::relay::Unconnected;
 use crate::stats::{self, Counter};
 use crate::sys::vectors::Cursor;
 use crate::waiting::patience::Patience;
-use crate::{fork_safe, pairing, relay};
+use crate::{bridge, fork_safe, pairing};
 
 /// Where bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,7 +176,7 @@ pub(super) fn attempt(
 /// What a send finds on a connection that does not stand.
 #[cold]
 fn unconnected(s: &Slot) -> Result<(), Errno> {
-    match relay::not_connected(s) {
+    match bridge::not_connected(s) {
         Unconnected::Pending => Ok(()),
         Unconnected::Failed(e) => Err(e),
         Unconnected::Over => Err(Errno::PIPE),
@@ -210,21 +210,21 @@ fn unlock_and_tell(guard: SendGuard<'_>, news: bool) {
     let (s, ends) = (guard.s, guard.ends);
     guard.unlock_then(|| {
         if news {
-            relay::carry_out(s, ends);
+            bridge::carry_out(s, ends);
         }
     });
-    if !news && s.has(flag::RELAYED) {
-        relay::look(s);
+    if !news && s.has(flag::BRIDGED) {
+        bridge::look(s);
     }
 }
 
-/// Before the first long message: two megabytes, or before a relay half of one, are about to become
-/// memory. Where a cgroup has no room for them the connection goes back to TCP, whose buffers the
-/// kernel can keep small; one that has no TCP is served all the same.
+/// Before the first long message: two megabytes, or before a bridge half of one, are about to
+/// become memory. Where a cgroup has no room for them the connection goes back to TCP, whose
+/// buffers the kernel can keep small; one that has no TCP is served all the same.
 #[cold]
 pub(super) fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     match memory::memory_left() {
-        Left::Nothing if !s.has(flag::STRICT | flag::RSOCKET | flag::RELAYED) => {
+        Left::Nothing if !s.has(flag::STRICT | flag::RSOCKET | flag::BRIDGED) => {
             return detach::refuse(id, s, fd, Reason::MemoryLimit, Scope::Both);
         }
         // Now, so that whoever looks next sees what is left.
@@ -382,8 +382,8 @@ fn pour(fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Why nothing can be sent any more: what the relay or the kernel knows, once; after that, that the
-/// pipe is broken.
+/// Why nothing can be sent any more: what the bridge or the kernel knows, once; after that, that
+/// the pipe is broken.
 #[cold]
 fn closed(s: &Slot, fd: RawFd) -> Errno {
     // The kernel's first: both say the same, and it is said once.
@@ -435,7 +435,7 @@ fn into_device(
     if let Into::Mapping(offset) = into {
         return depart::into_ring(guard, fd, from, offset);
     }
-    let bulk = if s.has(flag::RELAYED) { CopyHint::Near } else { hint(from.left()) };
+    let bulk = if s.has(flag::BRIDGED) { CopyHint::Near } else { hint(from.left()) };
     let shown = live::record(s);
     let mut sender = guard.sender();
     loop {

@@ -14,6 +14,7 @@ use super::call::Call;
 use super::file::{Step, fill};
 use super::send::{Into, open_large};
 use super::{Route, boundary, reader, send, wait};
+use crate::bridge;
 use crate::channel::guard::{RecvGuard, SendGuard};
 use crate::channel::{link, marks};
 use crate::conn::machine::{ReceiveMode, SendMode};
@@ -21,7 +22,6 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{family, pending};
 use crate::errno::Errno;
 use crate::handover::pipe::{Pipe, take_messages};
-use crate::relay;
 use crate::sys::vectors::Cursor;
 use crate::waiting::patience::Patience;
 
@@ -114,7 +114,7 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
     // As in receive::attempt.
     guard.unlock_then(|| {
         if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
-            relay::carry_back(s, &ends);
+            bridge::carry_back(s, &ends);
         }
     });
     moved
@@ -154,7 +154,7 @@ pub fn from_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Opt
 #[must_use]
 pub fn goes_by_kernel(id: SlotId) -> bool {
     let Some(s) = family::slot(id).filter(|s| s.has(flag::STRICT)) else { return false };
-    if s.has(flag::RSOCKET | flag::RELAYED) {
+    if s.has(flag::RSOCKET | flag::BRIDGED) {
         return false;
     }
     let Some(ends) = link::ends(s) else { return false };
@@ -236,7 +236,7 @@ fn prepare(call: &Call<'_>) -> bool {
 /// Whether bytes may be put into the channel with no more questions.
 fn sends(s: &Slot) -> bool {
     let received =
-        flag::RELAYED | flag::ENDED | flag::READ_SHUT | flag::FIN_FIRST | flag::CONNECT_NEWS;
+        flag::BRIDGED | flag::ENDED | flag::READ_SHUT | flag::FIN_FIRST | flag::CONNECT_NEWS;
     !s.has(flag::UNCOMMON & !received)
         && s.has(flag::LARGE_OPEN)
         && s.send_mode() == SendMode::Device
@@ -255,7 +255,7 @@ fn message(s: &Slot, pipe: Pipe, length: usize, refusal: &mut Option<Errno>) -> 
     };
     drop(guard);
     if let Step::Sent(_) = step {
-        relay::carry_out(s, &ends);
+        bridge::carry_out(s, &ends);
     }
     step
 }

@@ -1,5 +1,5 @@
-//! Sending and receiving past the window, where a relay of this process is beyond it
-//! ([`crate::relay::straight`]).
+//! Sending and receiving past the window, where a bridge of this process is beyond it
+//! ([`crate::bridge::straight`]).
 //!
 //! Here is what the socket layer has to say to that: the connection is in the middle of its life,
 //! the lock of the direction is held, and the window has nothing that comes first. Whatever is
@@ -13,6 +13,8 @@ use std::os::fd::RawFd;
 
 use super::call::Call;
 use super::{asking, short, wait};
+use crate::bridge;
+use crate::bridge::hearing::Hearing;
 use crate::channel::guard::{RecvGuard, SendGuard};
 use crate::channel::link::{self, Ends};
 use crate::channel::marks;
@@ -22,8 +24,6 @@ use crate::device::shm::layout;
 use crate::errno::Errno;
 use crate::live::layout::record;
 use crate::live::{self, tally};
-use crate::relay;
-use crate::relay::hearing::Hearing;
 use crate::stats::{self, Counter};
 use crate::sync::thread;
 use crate::sys::vectors::Cursor;
@@ -31,7 +31,7 @@ use crate::waiting::patience::Patience;
 use crate::waiting::{lent, sleep};
 
 /// With any of these set the bytes go by the window, or nowhere.
-const OTHERWISE: u32 = flag::UNCOMMON & !flag::RELAYED | flag::BESIDE;
+const OTHERWISE: u32 = flag::UNCOMMON & !flag::BRIDGED | flag::BESIDE;
 
 /// How long a sender sleeps before it looks again, in nanoseconds.
 const NAP_NS: u64 = 5_000_000;
@@ -40,16 +40,16 @@ const NAP_NS: u64 = 5_000_000;
 /// once, and then the window is filled as TCP's buffers would be.
 const SOON: u32 = 4;
 
-/// Whether the connection is in the middle of its life over a relay.
+/// Whether the connection is in the middle of its life over a bridge.
 #[inline]
 fn common(s: &Slot) -> bool {
-    s.has_just(flag::RELAYED, flag::RELAYED | OTHERWISE) && s.is_settled()
+    s.has_just(flag::BRIDGED, flag::BRIDGED | OTHERWISE) && s.is_settled()
 }
 
 /// Whether what a receive with these flags wants may come straight from the device.
 #[inline]
 pub(super) fn may_receive(s: &Slot, flags: i32) -> bool {
-    s.has_just(flag::RELAYED, flag::RELAYED | OTHERWISE | flag::MAPPED)
+    s.has_just(flag::BRIDGED, flag::BRIDGED | OTHERWISE | flag::MAPPED)
         && s.is_settled()
         && flags & (libc::MSG_PEEK | libc::MSG_TRUNC) == 0
         && s.low_water.load(Ordering::Relaxed) <= 1
@@ -59,7 +59,7 @@ pub(super) fn may_receive(s: &Slot, flags: i32) -> bool {
 pub(super) fn send(s: &Slot, from: &mut Cursor<'_>) {
     if common(s) && from.left() > 0 {
         let born = s.generation.load(Ordering::Acquire);
-        sent(s, born, |guard| relay::straight::send(guard, from));
+        sent(s, born, |guard| bridge::straight::send(guard, from));
     }
 }
 
@@ -79,18 +79,18 @@ pub(super) fn send_on(call: &Call<'_>, from: &mut Cursor<'_>, patience: &mut Pat
     let mut quiet = 0;
     while from.left() > 0 && common(s) && patience.waits(s).is_ok() {
         let Some(hearing) = Hearing::begin(id, s) else { return };
-        relay::arm(s);
+        bridge::arm(s);
         let before = from.done();
-        sent(s, patience.born(), |guard| relay::straight::send(guard, from));
+        sent(s, patience.born(), |guard| bridge::straight::send(guard, from));
         patience.moved(from.done() > 0);
         if from.done() > before {
             quiet = 0;
             continue;
         }
         if quiet >= SOON {
-            relay::straight::waited_in_vain(s);
+            bridge::straight::waited_in_vain(s);
         }
-        if !relay::straight::waits_for_room(s) {
+        if !bridge::straight::waits_for_room(s) {
             return;
         }
         match nap(id, s, fd, hearing, patience) {
@@ -118,7 +118,7 @@ fn nap(
     let call = patience.entered();
     let bell = lent::borrow_bell(call);
     // A thread that receives may take the event, and with it the room that came.
-    let waits = bell.is_none_or(|b| hearing.naps(b.id())) && !relay::straight::has_room(s);
+    let waits = bell.is_none_or(|b| hearing.naps(b.id())) && !bridge::straight::has_room(s);
     let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut fds = [heard(hearing.fd), heard(bell.map_or(-1, |b| b.fd()))];
     let slept = if waits {
@@ -150,7 +150,7 @@ pub(super) fn send_at_once(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     }
     let all = short::few(from)?;
     let born = s.generation.load(Ordering::Acquire);
-    (sent(s, born, |guard| relay::straight::send_whole(guard, from)) == all).then_some(all)
+    (sent(s, born, |guard| bridge::straight::send_whole(guard, from)) == all).then_some(all)
 }
 
 /// Lets `post` send, under the send lock, if the connection is the one that was `born` then; how
@@ -180,7 +180,7 @@ fn brought(guard: &RecvGuard<'_>, to: &mut Cursor<'_>) -> usize {
     let s = guard.s;
     let position = guard.view().data_position;
     let n =
-        relay::straight::receive(guard, to, || guard.ends.incoming.poll_data(position).is_none());
+        bridge::straight::receive(guard, to, || guard.ends.incoming.poll_data(position).is_none());
     if n > 0 {
         tally::received_shm(s, live::record(s), n);
     }
@@ -211,16 +211,16 @@ pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: b
 
 fn past_the_window(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: bool) -> Looked {
     let gives_way = new && wait::gives_way(s, flags);
-    if gives_way && relay::straight::is_too_soon(s) {
+    if gives_way && bridge::straight::is_too_soon(s) {
         return Looked::Nothing;
     }
-    relay::straight::give_way(s);
+    bridge::straight::give_way(s);
     let Some(ends) = link::ends(s) else { return Looked::Otherwise };
     let Some(guard) = RecvGuard::take(s, &ends) else { return Looked::Otherwise };
     let looked = look(&guard, to, flags, born);
     drop(guard);
     if gives_way && looked != Looked::Otherwise {
-        relay::straight::looked_at_once(s, looked != Looked::Nothing);
+        bridge::straight::looked_at_once(s, looked != Looked::Nothing);
     }
     match looked {
         // The kernel may know of an end. A call that may sleep hears of it then.
@@ -250,10 +250,10 @@ fn look(guard: &RecvGuard<'_>, to: &mut Cursor<'_>, flags: i32, born: u32) -> Lo
 /// bytes are not for it.
 #[inline]
 pub(super) fn take(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32, born: u32) -> bool {
-    s.has(flag::RELAYED) && take_from_relay(s, ends, to, flags, born)
+    s.has(flag::BRIDGED) && take_from_bridge(s, ends, to, flags, born)
 }
 
-fn take_from_relay(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32, born: u32) -> bool {
+fn take_from_bridge(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32, born: u32) -> bool {
     let mut looked = Looked::Otherwise;
     if may_receive(s, flags)
         && let Some(guard) = RecvGuard::take(s, ends)
@@ -261,7 +261,7 @@ fn take_from_relay(s: &Slot, ends: &Ends, to: &mut Cursor<'_>, flags: i32, born:
         looked = look(&guard, to, flags, born);
     }
     if looked == Looked::Otherwise {
-        relay::pump(s);
+        bridge::pump(s);
     }
     matches!(looked, Looked::Bytes(_))
 }

@@ -51,7 +51,7 @@ impl Word {
 /// The channel of a connection without TCP that has just attached over shared memory.
 fn attached(s: &Slot) -> Option<Ends> {
     let waits = s.has(flag::STRICT)
-        && !s.has(flag::RELAYED | flag::PENDING | flag::RSOCKET)
+        && !s.has(flag::BRIDGED | flag::PENDING | flag::RSOCKET)
         && s.phase() == Phase::Paired;
     if waits { link::ends(s) } else { None }
 }

@@ -7,12 +7,12 @@ use std::os::fd::AsRawFd;
 use proptest::prelude::*;
 
 use super::send;
+use crate::bridge::outgoing::Outgoing;
+use crate::bridge::pump_tests::program;
 use crate::channel::link;
 use crate::conn::family;
 use crate::conn::slot::flag;
 use crate::device::shm::channel::banks::locate;
-use crate::relay::outgoing::Outgoing;
-use crate::relay::pump_tests::program;
 
 /// Byte `at` of the stream.
 fn byte(at: u64) -> u8 {
@@ -22,7 +22,7 @@ fn byte(at: u64) -> u8 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn what_a_relay_has_not_taken_is_found(
+    fn what_a_bridge_has_not_taken_is_found(
         steps in prop::collection::vec((1_usize..200_000, 0_u32..300_000, any::<bool>()), 20..60)
     ) {
         let (fd, _tie, id, mut port) = program();

@@ -73,7 +73,7 @@ fn only_the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
 
 /// How what is taken is copied; `None` where it is thrown away.
 pub(super) fn copying(s: &Slot, flags: i32) -> Option<CopyHint> {
-    let hint = if s.has(flag::RELAYED) { CopyHint::Near } else { CopyHint::Ordinary };
+    let hint = if s.has(flag::BRIDGED) { CopyHint::Near } else { CopyHint::Ordinary };
     (flags & libc::MSG_TRUNC == 0).then_some(hint)
 }
 

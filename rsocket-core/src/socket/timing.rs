@@ -1,11 +1,11 @@
-//! Options of [`timers`](crate::conn::timers) were set: the slot learns them, and a relay hears.
+//! Options of [`timers`](crate::conn::timers) were set: the slot learns them, and a bridge hears.
 //!
 //! Must not know what they mean. Entry point: [`changed`].
 #![forbid(unsafe_code)]
 
 use std::os::fd::RawFd;
 
-use crate::channel::link::tell_relay;
+use crate::channel::link::tell_bridge;
 use crate::conn::family;
 use crate::conn::slot::SlotId;
 
@@ -13,7 +13,7 @@ use crate::conn::slot::SlotId;
 pub fn changed(id: SlotId, fd: RawFd) {
     let Some(s) = family::slot(id) else { return };
     s.timers.learn(fd);
-    tell_relay(s);
+    tell_bridge(s);
 }
 
 /// A call of ours may have changed one of the facts that the slot keeps, and is over.

@@ -11,7 +11,7 @@ use crate::channel::unread::in_window;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
-use crate::{channel::marks, pairing, relay};
+use crate::{bridge, channel::marks, pairing};
 
 /// Bytes that could be received now: TCP's before the cut, plus the window's.
 #[must_use]
@@ -35,9 +35,9 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     if !follows {
         return in_tcp();
     }
-    if s.has(flag::RELAYED) {
+    if s.has(flag::BRIDGED) {
         // A program may do nothing else than to ask this, until there is as much as it wants.
-        relay::look(s);
+        bridge::look(s);
     }
     let Some(guard) = RecvGuard::take(s, &ends) else { return Some(0) };
     let total = in_window(guard.view(), &ends);

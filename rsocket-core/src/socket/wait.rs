@@ -11,6 +11,7 @@ use std::os::fd::RawFd;
 use super::asking::after_sleep;
 use super::call::Call;
 use super::{beside, brief, gather, hints, reader, ready, soon, switching, verdict};
+use crate::bridge::hearing::Hearing;
 use crate::channel::link::{self, Ends};
 use crate::channel::{marks, waiters};
 use crate::config::policy;
@@ -22,7 +23,6 @@ use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::host::kernel;
 use crate::live::layout::record;
-use crate::relay::hearing::Hearing;
 use crate::stats::{self, Counter};
 use crate::sync::spin::Adaptive;
 use crate::sync::thread;
@@ -30,7 +30,7 @@ use crate::waiting::lent;
 use crate::waiting::patience::{Patience, polling};
 use crate::waiting::sleep::nap;
 use crate::waiting::spinning::{Spin, spin, spin_on};
-use crate::{fork_safe, live, pairing, relay, sys};
+use crate::{bridge, fork_safe, live, pairing, sys};
 
 /// How long a thread sleeps that nobody will ring, in nanoseconds.
 const CROWDED_NS: u64 = 2_000_000;
@@ -115,7 +115,7 @@ pub(crate) fn writable(call: &Call<'_>, patience: &mut Patience) -> Result<(), E
     let Call { s, fd, flags, .. } = *call;
     let ends = connected(s).filter(|_| s.send_mode() == SendMode::Device);
     let probe =
-        || ends.as_ref().is_some_and(|ends| relay::bring(s) || hints::room_waiting(s, ends));
+        || ends.as_ref().is_some_and(|ends| bridge::bring(s) || hints::room_waiting(s, ends));
     let asked_later = blocked(s, flags);
     if !asked_later {
         blocks(s, fd, flags)?;
@@ -140,7 +140,7 @@ pub(crate) fn writable(call: &Call<'_>, patience: &mut Patience) -> Result<(), E
     sleep(call, &Aim { interest: Events::OUT, seen: None, learnt: &s.send_spin }, patience)
 }
 
-/// The window, unless its relay is still connecting: then it has room, and nobody may use it yet.
+/// The window, unless its bridge is still connecting: then it has room, and nobody may use it yet.
 fn connected(s: &Slot) -> Option<Ends> {
     link::ends(s).filter(|_| !s.has(flag::PENDING))
 }
@@ -170,7 +170,7 @@ fn blocked(s: &Slot, flags: i32) -> bool {
     flags & libc::MSG_DONTWAIT == 0 && s.known.held(Fact::Blocks)
 }
 
-/// Whether a call that receives over a relay gives the only CPU away before it sleeps, and found
+/// Whether a call that receives over a bridge gives the only CPU away before it sleeps, and found
 /// then what it waited for lately. (It looks at least once before it is told to sleep, or that it
 /// may not.)
 pub(super) fn gives_way(s: &Slot, flags: i32) -> bool {
@@ -290,7 +290,7 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, patience: &mut Patience) -> Result<(), 
         }
         Some((b, ready::Armed::Armed)) => match hearing {
             Some(hearing) => hearing.settle(id, s, b.id()),
-            None => relay::hearing::by_service(s),
+            None => bridge::hearing::by_service(s),
         },
         // No bell, or no place for one: look again soon.
         Some((_, ready::Armed::Crowded)) | None => plan.at_most(lonely(s).unwrap_or(CROWDED_NS)),
@@ -350,8 +350,8 @@ fn arm(call: &Call<'_>, aim: &Aim<'_>, epoch: u32, bell: BellRef) -> ready::Arme
 fn hear(s: &Slot, aim: &Aim<'_>, bell: BellRef, rang: bool) {
     let places = if aim.interest.contains(Events::OUT) && aim.seen.is_none() { 2 } else { 1 };
     let taken = places - waiters::disarm(s, bell.id()).min(places);
-    // A relay's events make others ring as well.
-    let due = if s.has(flag::RELAYED) { u32::MAX } else { taken.max(1) as u32 };
+    // A bridge's events make others ring as well.
+    let due = if s.has(flag::BRIDGED) { u32::MAX } else { taken.max(1) as u32 };
     if (taken != 0 || rang) && bell.take(due) {
         stats::add(Counter::BellsHeard, 1);
         live::count(s, record::WOKEN);
@@ -386,7 +386,7 @@ fn asked(s: &Slot, fd: RawFd, interest: Events, ask: Events, half_closed: bool) 
             events |= libc::POLLRDHUP;
         }
     }
-    let deaf = interest == Events::IN && beside::relay_says(s) || fork_safe::is_deaf(s);
+    let deaf = interest == Events::IN && beside::bridge_says(s) || fork_safe::is_deaf(s);
     libc::pollfd { fd: if deaf { -1 } else { fd }, events, revents: 0 }
 }
 
@@ -412,7 +412,7 @@ pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Errno> {
             return Err(Errno::NOTCONN);
         }
         if let Some(ends) = link::ends(s) {
-            if s.has(flag::RELAYED) || ends.incoming.offered().is_some() {
+            if s.has(flag::BRIDGED) || ends.incoming.offered().is_some() {
                 return Ok(ends);
             }
             // The window is ours already; the peer maps it, if it is still there.

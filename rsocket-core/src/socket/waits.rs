@@ -20,7 +20,7 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
 use crate::host::events::Events;
 use crate::waiting::spinning;
-use crate::{datagram, relay};
+use crate::{bridge, datagram};
 
 /// Looks what is ready; see [`Look`].
 #[must_use]
@@ -58,7 +58,7 @@ pub fn arm(id: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
     }
     slot(id).is_none_or(|s| match ready::arm(id, s, interest, bell, mark_ready) {
         ready::Armed::Armed => {
-            relay::hearing::by_service(s);
+            bridge::hearing::by_service(s);
             true
         }
         ready::Armed::Ready => false,
@@ -81,7 +81,7 @@ pub fn arm_edge(id: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool {
     slot(id).is_none_or(|s| {
         let armed = ready::arm_edge(s, seen, bell, mark_ready);
         if armed {
-            relay::hearing::by_service(s);
+            bridge::hearing::by_service(s);
         }
         armed
     })
@@ -161,9 +161,9 @@ pub fn progress(id: SlotId) -> Progress {
         return datagram::ready::progress(id);
     }
     let Some(s) = slot(id) else { return Progress::default() };
-    // What the look that follows would have the relay bring belongs to this, or it would be news
+    // What the look that follows would have the bridge bring belongs to this, or it would be news
     // once more.
-    relay::bring(s);
+    bridge::bring(s);
     hints::progress(s)
 }
 

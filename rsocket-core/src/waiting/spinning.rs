@@ -13,7 +13,7 @@ use crate::live::layout::record;
 use crate::stats::{self, Counter};
 use crate::sync::spin::{self, Adaptive, Spun};
 use crate::sync::thread;
-use crate::{live, relay, sys};
+use crate::{bridge, live, sys};
 
 /// What a spin goes by.
 pub(crate) struct Spin<'a> {
@@ -24,10 +24,10 @@ pub(crate) struct Spin<'a> {
     pub cap: u32,
 }
 
-/// What comes before a sleep: [`spin`], where that is said to a relay, since meanwhile the device's
-/// events are this thread's; or, where there is one CPU and so nothing changes while we look, that
-/// is given to the device's threads and the peer. Not where the last sleeps were too long for it:
-/// whoever has looked in vain looks again when it has armed its bell.
+/// What comes before a sleep: [`spin`], where that is said to a bridge, since meanwhile the
+/// device's events are this thread's; or, where there is one CPU and so nothing changes while we
+/// look, that is given to the device's threads and the peer. Not where the last sleeps were too
+/// long for it: whoever has looked in vain looks again when it has armed its bell.
 pub(crate) fn spin_on(
     s: &Slot,
     by: &Spin<'_>,
@@ -42,7 +42,7 @@ pub(crate) fn spin_on(
         say_cpu(ends);
         return false;
     }
-    if !s.has(flag::RELAYED) {
+    if !s.has(flag::BRIDGED) {
         return spin(Some(s), by, peer_cpu, probe);
     }
     let now = sys::ticks();
@@ -54,9 +54,9 @@ pub(crate) fn spin_on(
         count_spin(Some(s), if paid { Spun::Ready } else { Spun::TimeOut });
         return paid;
     }
-    relay::spinning(s, true);
+    bridge::spinning(s, true);
     let spun = spin(Some(s), by, peer_cpu, probe);
-    relay::spinning(s, false);
+    bridge::spinning(s, false);
     spun
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn spin(
     // Relaxed: what one thread learnt is a hint to the others.
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
     let looks =
-        if s.is_some_and(|s| s.has(flag::RELAYED)) { spin::DEAR_LOOKS } else { spin::CHEAP_LOOKS };
+        if s.is_some_and(|s| s.has(flag::BRIDGED)) { spin::DEAR_LOOKS } else { spin::CHEAP_LOOKS };
     let spun = adaptive.spin(cap, looks, peer_cpu, probe);
     learnt.store(adaptive.to_raw(), Ordering::Relaxed);
     count_spin(s, spun);

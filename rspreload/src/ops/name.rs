@@ -8,11 +8,11 @@ use core::ffi::c_int;
 
 use libc::{sockaddr, socklen_t};
 use rsocket_core::address::SockAddr;
+use rsocket_core::bridge::native;
 use rsocket_core::config::policy;
 use rsocket_core::conn::slot::SlotId;
 use rsocket_core::errno::Errno;
 use rsocket_core::reason::Reason;
-use rsocket_core::relay::native;
 use rsocket_core::sys::sandbox;
 use rsocket_core::{plain, socket, sys};
 
@@ -80,7 +80,7 @@ fn answer(result: Result<(), Errno>) -> c_int {
     result.map_or_else(fail, |()| 0)
 }
 
-/// What a listener whose connections come by RDMA has given: the connection behind the relay that
+/// What a listener whose connections come by RDMA has given: the connection behind the bridge that
 /// knocked. A stranger is sent away, and the caller accepts again.
 ///
 /// # Safety
@@ -101,7 +101,7 @@ unsafe fn guest(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> bo
 }
 
 /// The listener's slot, if what it gives comes by RDMA.
-fn by_relay(fd: c_int) -> Option<SlotId> {
+fn by_bridge(fd: c_int) -> Option<SlotId> {
     match shadow::entry(fd) {
         Entry::Listener(slot) if native::listens(slot) => Some(slot),
         _ => None,
@@ -255,7 +255,7 @@ pub(crate) unsafe fn accept(
     length: *mut socklen_t,
     real: impl Fn() -> c_int,
 ) -> c_int {
-    if by_relay(fd).is_some() {
+    if by_bridge(fd).is_some() {
         // SAFETY: the caller's promise.
         return unsafe { accept_guest(address, length, real) };
     }

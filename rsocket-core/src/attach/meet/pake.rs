@@ -173,8 +173,8 @@ mod tests {
         assert!(differ(run([7, 8], HERE, [1, 2], right())), "another number");
         assert!(differ(run([7, 7], [b"here", b"there"], [1, 2], right())), "another place");
         // Whoever stands in between is seen at both ends.
-        let relayed = [[who(1), who(3)], [who(2), who(3)]];
-        assert!(differ(run([7, 7], HERE, [1, 2], relayed)));
+        let bridged = [[who(1), who(3)], [who(2), who(3)]];
+        assert!(differ(run([7, 7], HERE, [1, 2], bridged)));
         let other_space = Who::new(2, 2, 2);
         assert!(differ(run([7, 7], HERE, [1, 2], [[who(1), other_space], [who(2), who(1)]])));
     }

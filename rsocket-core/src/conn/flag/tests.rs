@@ -142,7 +142,7 @@ fn a_change_is_legal_when_its_result_is_sound_and_nothing_goes_that_stays() {
 /// What a connection is, or is about to be: one of these, whatever else is true of it.
 #[test]
 fn a_connection_is_one_thing_at_a_time() {
-    let kinds = RELAYED | PENDING | UNREACHED | RELAY_LISTENS | BESIDE | LOST | DATAGRAM;
+    let kinds = BRIDGED | PENDING | UNREACHED | BRIDGE_LISTENS | BESIDE | LOST | DATAGRAM;
     let mut found = BTreeSet::new();
     for birth in births() {
         for group in groups() {
@@ -151,12 +151,12 @@ fn a_connection_is_one_thing_at_a_time() {
     }
     let expected = [
         0, // TCP, or shared memory
-        RELAYED,
-        RELAYED | PENDING,
-        RELAYED | UNREACHED,
-        RELAYED | BESIDE,
-        RELAYED | BESIDE | LOST,
-        RELAY_LISTENS,
+        BRIDGED,
+        BRIDGED | PENDING,
+        BRIDGED | UNREACHED,
+        BRIDGED | BESIDE,
+        BRIDGED | BESIDE | LOST,
+        BRIDGE_LISTENS,
         DATAGRAM,
     ];
     assert_eq!(found, BTreeSet::from(expected));
@@ -166,11 +166,11 @@ fn a_connection_is_one_thing_at_a_time() {
 #[test]
 fn changes_of_two_threads_are_each_judged_on_what_stood() {
     // Two that exclude each other: whichever comes second is the mistake.
-    assert!(objection(0, UNREACHED | RELAYED).is_none());
-    assert!(objection(RELAYED | UNREACHED, RELAYED | UNREACHED | PENDING).is_some());
+    assert!(objection(0, UNREACHED | BRIDGED).is_none());
+    assert!(objection(BRIDGED | UNREACHED, BRIDGED | UNREACHED | PENDING).is_some());
     // What does not concern the change is not blamed on it.
     assert!(objection(PENDING, PENDING | WAITED).is_none());
     // In two steps there is a moment at which both stand, or neither.
-    assert!(objection(RELAYED | PENDING, RELAYED | PENDING | UNREACHED).is_some());
-    assert!(objection(RELAYED | PENDING, RELAYED | UNREACHED).is_none());
+    assert!(objection(BRIDGED | PENDING, BRIDGED | PENDING | UNREACHED).is_some());
+    assert!(objection(BRIDGED | PENDING, BRIDGED | UNREACHED).is_none());
 }

@@ -22,7 +22,7 @@ pub enum CopyHint {
     Ordinary,
     /// Bytes flow one way: several messages without an answer.
     Bulk,
-    /// To or from a relay, which runs on this CPU right before or after.
+    /// To or from a bridge, which runs on this CPU right before or after.
     Near,
 }
 

@@ -47,9 +47,9 @@ pub const SMALL: usize = 4096;
 /// Bytes of a segment in the large bank: as much as the kernel would take of a writer whose reader
 /// is busy.
 pub const LARGE: usize = 512 * 1024;
-/// The same, where a relay is at the other end: what a busy reader leaves waits in the protocol's
+/// The same, where a bridge is at the other end: what a busy reader leaves waits in the protocol's
 /// own buffers as well, and what is copied twice on its way should be in the cache the second time.
-pub const LARGE_OF_RELAY: usize = 128 * 1024;
+pub const LARGE_OF_BRIDGE: usize = 128 * 1024;
 /// Where the large bank starts in the receive buffer.
 pub const LARGE_ZONE: usize = SEGMENTS * SMALL;
 /// Bytes of the receive buffer.

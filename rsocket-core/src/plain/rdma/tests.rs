@@ -5,13 +5,13 @@
 use std::os::fd::AsRawFd;
 
 use super::*;
-use crate::relay::pump_tests::{program, tied};
+use crate::bridge::pump_tests::{program, tied};
 use crate::socket;
 use crate::waiting::patience::Patience;
 
-/// The relay's place may be another connection's.
+/// The bridge's place may be another connection's.
 #[test]
-fn who_gives_up_takes_its_own_relay_only() {
+fn who_gives_up_takes_its_own_bridge_only() {
     for own in [true, false] {
         let (fd, _tie, id, port) = program();
         let s = family::slot(id).unwrap();
@@ -19,13 +19,13 @@ fn who_gives_up_takes_its_own_relay_only() {
             s.arena.load(Ordering::Relaxed) - 1,
             s.window.load(Ordering::Relaxed) + u32::from(!own),
         );
-        let relay = table::take().unwrap();
-        relay.with(|place| *place = Some(Connection::lifeless(relay.key(), window, false)));
-        s.relay.store(relay.index + 1, Ordering::Release);
+        let bridge = table::take().unwrap();
+        bridge.with(|place| *place = Some(Connection::lifeless(bridge.key(), window, false)));
+        s.bridge.store(bridge.index + 1, Ordering::Release);
         give_up(s, fd.as_raw_fd());
-        assert_eq!(relay.clear(|_| true).is_none(), own);
+        assert_eq!(bridge.clear(|_| true).is_none(), own);
         assert!(
-            !link::has_window(s) && s.relay.load(Ordering::Relaxed) == 0,
+            !link::has_window(s) && s.bridge.load(Ordering::Relaxed) == 0,
             "as if never connected"
         );
         port.close();
@@ -39,7 +39,7 @@ fn a_slot_that_is_anothers_is_not_looked_at() {
     let s = family::slot(id).unwrap();
     let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     s.generation.fetch_add(1, Ordering::AcqRel);
-    s.set(flag::RELAYED | flag::UNREACHED);
+    s.set(flag::BRIDGED | flag::UNREACHED);
     s.pending_error.store(libc::ETIMEDOUT, Ordering::Release);
     assert_eq!(reached(id, s, fd.as_raw_fd(), &mut patience, true), Err(Errno::BADF));
     assert!(s.has(flag::UNREACHED));

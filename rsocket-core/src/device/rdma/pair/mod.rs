@@ -18,7 +18,7 @@
 //! `post` makes work requests, `report` reads completions. Must not know what the words mean. Entry
 //! point: [`CmId::create_pair`](super::CmId::create_pair). Exactly one thread at a time uses a
 //! pair, and cannot be cancelled while it does: a device's library may make system calls that are
-//! cancellation points (`relay::table::Relay`).
+//! cancellation points (`bridge::table::Bridge`).
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::{c_int, c_void};

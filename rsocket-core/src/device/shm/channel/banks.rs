@@ -26,8 +26,8 @@ const KEY: u32 = 1;
 pub enum Beyond {
     /// The peer itself, on this host.
     Peer,
-    /// A relay ([`crate::relay`]).
-    Relay,
+    /// A bridge ([`crate::bridge`]).
+    Bridge,
 }
 
 impl Beyond {
@@ -36,7 +36,7 @@ impl Beyond {
     pub const fn banks(self) -> [RecvParams; 2] {
         let large = match self {
             Self::Peer => layout::LARGE,
-            Self::Relay => layout::LARGE_OF_RELAY,
+            Self::Bridge => layout::LARGE_OF_BRIDGE,
         };
         [bank(layout::SMALL_CREDITS, layout::SMALL), bank(layout::LARGE_CREDITS, large)]
     }

@@ -1,0 +1,207 @@
+//! Who hears of the device's news while a connection is slept on: the service thread, or the
+//! sleeper itself.
+//!
+//! A thread that sleeps on this one connection, in a blocking call, waits for the device's events
+//! itself, and the service thread is left asleep: no thread stands between the program and the
+//! device then either. Whoever else waits (an epoll set, poll, another process of the family) is
+//! rung by the service thread, which hears again from then on. While nobody waits, and nothing is
+//! to be sent, nobody need hear: the next call looks at the device.
+//!
+//! Must not know what the news are. Entry points: [`Hearing::begin`] and, for everybody else,
+//! [`by_service`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::{Ordering, fence};
+use std::os::fd::RawFd;
+
+use super::table::Bridge;
+use super::{connection::Connection, news, service};
+use crate::channel::link::{self, Ends};
+use crate::conn::family;
+use crate::conn::slot::{Slot, SlotId, flag};
+use crate::device::shm::bell;
+use crate::device::shm::park::MARK_READY;
+
+/// A thread's sleep in which it hears of the device's news.
+#[derive(Clone, Copy)]
+pub struct Hearing {
+    bridge: &'static Bridge,
+    key: u64,
+    /// Readable when there is news.
+    pub fd: RawFd,
+}
+
+/// Whether anybody of the program's side has a bell in the window, but for the one with this id.
+pub(super) fn others(ends: &Ends, bell: u64) -> bool {
+    [ends.incoming.data_waiters(), ends.outgoing.room_waiters()]
+        .iter()
+        .any(|sleepers| sleepers.any_but(|word| word & !MARK_READY == bell))
+}
+
+impl Hearing {
+    /// For tests: of a bridge that need not have a connection.
+    #[cfg(test)]
+    pub(super) fn of(bridge: &'static Bridge, fd: RawFd) -> Self {
+        Self { bridge, key: bridge.key(), fd }
+    }
+
+    /// Before a thread arms its bell to sleep on the connection. `None`: the service thread is to
+    /// hear.
+    #[must_use]
+    pub fn begin(id: SlotId, s: &Slot) -> Option<Self> {
+        if !s.has(flag::BRIDGED) || !s.is_settled() || family::shared(id) {
+            return None;
+        }
+        let bridge = super::of(s)?;
+        let own =
+            (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
+        let fd = bridge
+            .with(|slot| slot.as_mut().filter(|c| c.window() == own)?.event_fd())
+            .flatten()?;
+        Some(Self { bridge, key: bridge.key(), fd })
+    }
+
+    /// After the thread's bell is in the window, and the device is armed: the service thread does
+    /// not hear any more, unless somebody else waits.
+    pub fn settle(&self, id: SlotId, s: &Slot, bell: u64) {
+        if self.bridge.heard.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let Some(ends) = link::ends(s) else { return };
+        self.bridge.with(|slot| {
+            // One that has ended keeps its key for a while; the number may be another device's
+            // channel by now.
+            let still = slot.as_mut().and_then(|c| c.event_fd()) == Some(self.fd);
+            if !still
+                || self.bridge.key() != self.key
+                || self.bridge.heard.swap(0, Ordering::Relaxed) == 0
+            {
+                return;
+            }
+            // Pairs with the fence of whoever puts a bell into the window and then looks at `heard`
+            // (by_service), or makes relatives (bridge::shared): either they see that nobody hears,
+            // or we see them.
+            fence(Ordering::SeqCst);
+            if others(&ends, bell) || family::shared(id) {
+                self.bridge.heard.store(1, Ordering::Relaxed);
+            } else {
+                service::hears(self.key, self.fd, false);
+            }
+        });
+    }
+
+    /// The thread goes to sleep with no bell in the window, for room alone: whoever takes the event
+    /// away before it rings this one. Whatever comes after the look that follows is heard, then;
+    /// false if the event is taken away already. Where another thread's bell is there, this one has
+    /// to look again soon.
+    #[must_use]
+    pub fn naps(&self, bell: u64) -> bool {
+        // Relaxed: the fence orders it.
+        let _ = self.bridge.napper.compare_exchange(0, bell, Ordering::Relaxed, Ordering::Relaxed);
+        // Pairs with the fence of whoever takes the mark of arming away and then looks for a bell
+        // (taken): one sees the other.
+        fence(Ordering::SeqCst);
+        self.bridge.armed.load(Ordering::Relaxed) != 0
+    }
+
+    /// It has slept, or was about to. Whether its bell was still there; if not, it has been rung,
+    /// or is about to be.
+    pub fn woke(&self, bell: u64) -> bool {
+        // Relaxed: nothing is published by leaving.
+        self.bridge.napper.compare_exchange(bell, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// The thread has slept, and its bell is out of the window: takes the event. The news
+    /// themselves are taken here if `now`, or if others wait, who hear of the next; else by the
+    /// look with which the thread goes on.
+    pub fn heard(&self, s: &Slot, now: bool) {
+        let ends = link::ends(s);
+        let alive = news::with_news(self.bridge, |slot| {
+            let c = slot.as_mut().filter(|_| self.bridge.key() == self.key)?;
+            c.take_event();
+            self.bridge.armed.store(0, Ordering::Relaxed);
+            // Pairs with the fence in bridge::arm, as in Service::look.
+            fence(Ordering::SeqCst);
+            if !now && ends.as_ref().is_some_and(|ends| !others(ends, 0)) {
+                return Some(true);
+            }
+            let mut ran = c.run();
+            if ran.alive && ends.as_ref().is_some_and(|ends| others(ends, 0)) {
+                c.arm();
+                self.bridge.armed.store(1, Ordering::Relaxed);
+                // Once more (device rule 10). What this brings about makes another event.
+                ran = c.run();
+            }
+            Some(ran.alive)
+        });
+        taken(self.bridge);
+        if alive.flatten() == Some(false) {
+            service::nudge();
+        }
+    }
+}
+
+/// An event was taken away, and what it was about may have been as well: who waits for that alone
+/// looks for itself. To be called with the bridge's lock given back, since that look needs it.
+#[inline]
+pub(super) fn taken(bridge: &Bridge) {
+    // Relaxed: ordered by the fence after `armed` was cleared, see Hearing::naps.
+    if bridge.napper.load(Ordering::Relaxed) != 0 {
+        bell::ring(bridge.napper.swap(0, Ordering::Relaxed));
+    }
+}
+
+/// Somebody waits for the connection who is rung by the service thread: it hears from now on. To be
+/// called after the bell was put into the window.
+#[inline]
+pub fn by_service(s: &Slot) {
+    if !s.has(flag::BRIDGED) {
+        return;
+    }
+    if let Some(bridge) = super::of(s) {
+        // Relaxed: the fence of arming came before.
+        if bridge.heard.load(Ordering::Relaxed) == 0 {
+            bridge.with(|slot| slot.iter_mut().for_each(|c| again(bridge, c)));
+        }
+    }
+}
+
+/// Whether the service thread must hear of this connection's device: something waits to be sent,
+/// the peer was asked whether it is there, somebody is to be rung, or nobody knows who could be. A
+/// connection that is leaving TCP is moved along by the device's news alone, and so is one that has
+/// gone back to the kernel.
+fn needed(c: &Connection) -> bool {
+    let Some((id, s)) = c.program() else { return true };
+    c.backlog()
+        || c.asks()
+        || s.has(flag::PENDING | flag::UNDECIDED)
+        || !s.is_settled()
+        || link::ends(s).is_none_or(|ends| others(&ends, 0))
+        || family::shared(id)
+}
+
+/// The service thread has looked at the bridge: whether it goes on to hear of its device.
+pub fn as_needed(bridge: &Bridge, c: &mut Connection) -> bool {
+    let heard = bridge.heard.swap(0, Ordering::Relaxed) != 0;
+    // As in Hearing::settle.
+    fence(Ordering::SeqCst);
+    if needed(c) {
+        bridge.heard.store(u32::from(heard), Ordering::Relaxed);
+        again(bridge, c);
+        return true;
+    }
+    if heard && let Some(fd) = c.event_fd() {
+        service::hears(bridge.key(), fd, false);
+    }
+    false
+}
+
+/// As [`by_service`], by somebody who works on the bridge.
+pub fn again(bridge: &Bridge, c: &mut Connection) {
+    if bridge.heard.load(Ordering::Relaxed) == 0
+        && let Some(fd) = c.event_fd()
+    {
+        bridge.heard.store(1, Ordering::Relaxed);
+        service::hears(bridge.key(), fd, true);
+    }
+}

@@ -1,0 +1,44 @@
+//! Who hears of the device's news, where the bridge has ended or its event was taken.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::Ordering;
+
+use super::hearing::{self, Hearing};
+use super::pump_tests::tied;
+use super::{own_window, table};
+use crate::conn::family;
+
+#[test]
+fn who_settles_after_the_bridges_end_changes_nothing_of_the_next() {
+    let (_fd, _tie, id) = tied();
+    let (claim, port) = own_window::window().unwrap();
+    let s = family::slot(id).unwrap();
+    own_window::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
+    let bridge = table::take().unwrap();
+    let hearing = Hearing::of(bridge, 0);
+    bridge.give_back();
+    // Whoever has the place now is heard for.
+    bridge.heard.store(1, Ordering::Relaxed);
+    hearing.settle(id, s, 0);
+    assert_eq!(bridge.heard.load(Ordering::Relaxed), 1);
+    port.close();
+}
+
+#[test]
+fn who_waits_for_the_device_alone_is_rung_by_who_takes_its_event() {
+    let bridge = table::take().unwrap();
+    let hearing = Hearing::of(bridge, 0);
+    let napper = || bridge.napper.load(Ordering::Relaxed);
+    bridge.armed.store(1, Ordering::Relaxed);
+    assert!(hearing.naps(7));
+    assert!(hearing.naps(9), "there is one place, and the other looks again soon");
+    hearing.woke(9);
+    assert_eq!(napper(), 7);
+    hearing::taken(bridge);
+    assert_eq!(napper(), 0, "it was rung");
+    bridge.armed.store(0, Ordering::Relaxed);
+    assert!(!hearing.naps(7), "the event is taken already");
+    hearing.woke(7);
+    assert_eq!(napper(), 0);
+    bridge.give_back();
+}

@@ -1,0 +1,66 @@
+//! Bytes that stay in the device's memory although the window has room for them.
+//!
+//! A receiving call that has taken what its buffers hold leaves the rest where the device has put
+//! it: most likely the next call takes that as well, and it need not be copied into the window
+//! first. No event tells of such bytes, and nobody but calls of this process finds them. So they
+//! stay only while nobody of the program's side has a bell in the window, and no other process
+//! holds the connection; and until they are taken the bridge bears a mark, for which everybody who
+//! looks waits his turn, and everybody who is about to sleep lets the bridge run.
+//!
+//! Must not know what the bytes are. Entry points: [`may_stay`]; [`out`] before others can hold
+//! connections, [`out_of`] for one that is about to be asked what is unread.
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::sync::atomic::{Ordering, fence};
+
+use super::connection::Connection;
+use super::hearing::others;
+use super::table::{self, Bridge};
+use crate::channel::link;
+use crate::conn::family;
+use crate::conn::slot::Slot;
+
+/// Whether what a call has left may stay where it is; if not, the caller lets the bridge run.
+pub(super) fn may_stay(bridge: &Bridge, c: &Connection) -> bool {
+    bridge.keeps.store(1, Ordering::Relaxed);
+    // Pairs with the one in bridge::arm, behind the bell of whoever sleeps, and with that in out(),
+    // behind the new holder: either they see the mark, or we see them.
+    fence(Ordering::SeqCst);
+    c.program().is_some_and(|(id, s)| {
+        link::ends(s).is_some_and(|ends| !others(&ends, 0)) && !family::shared(id)
+    })
+}
+
+/// None has stayed: all were taken, or the bridge has run, whose connection this is. Release: who
+/// finds no mark, and the lock taken, finds in the window what has gone there.
+#[inline]
+pub(super) fn none(bridge: &Bridge, _: &Connection) {
+    if bridge.keeps_any() {
+        bridge.keeps.store(0, Ordering::Release);
+    }
+}
+
+/// Others hold connections of this process from now on, or may: what has stayed goes into their
+/// windows.
+pub(super) fn out() {
+    // Pairs with the one in may_stay().
+    fence(Ordering::SeqCst);
+    table::all().for_each(out_of_bridge);
+}
+
+/// The same of one connection.
+pub fn out_of(s: &Slot) {
+    if let Some(bridge) = super::of(s) {
+        out_of_bridge(bridge);
+    }
+}
+
+fn out_of_bridge(bridge: &Bridge) {
+    if bridge.keeps_any() {
+        let ran = bridge.with(|slot| slot.as_mut().map(|c| super::run(bridge, c)));
+        if ran.flatten() == Some(false) {
+            super::service::nudge();
+        }
+    }
+}

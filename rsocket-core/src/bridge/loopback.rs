@@ -1,0 +1,315 @@
+//! The kernel's part of a bridged connection: a TCP connection on the loopback interface between
+//! the program's socket and one of ours, over which no byte travels but what goes past the library
+//! ([`super::under`]).
+//!
+//! It gives the program what only the kernel can give: a descriptor that is connected, FIN and RST,
+//! the accept queue, the last close. Must not know bridges or queue pairs. Entry points: [`tie`],
+//! [`Near::open`], [`DoorWay::open`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::net::{
+    AddressFamily, Shutdown, SocketFlags, SocketType, accept_with, bind, connect, getpeername,
+    getsockname, listen, shutdown, socket_with, sockopt,
+};
+
+use crate::errno::Errno;
+use crate::sys;
+
+const OURS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+
+/// The loopback addresses that a socket of this family can use, best first. An IPv6 socket may be
+/// able to use either.
+fn loopbacks(family: AddressFamily) -> impl Iterator<Item = SocketAddr> {
+    let four = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+    let six = SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::LOCALHOST, 0, 0, 0));
+    let mapped = SocketAddr::V6(SocketAddrV6::new(Ipv4Addr::LOCALHOST.to_ipv6_mapped(), 0, 0, 0));
+    let (first, second) =
+        if family == AddressFamily::INET6 { (six, Some(mapped)) } else { (four, None) };
+    core::iter::once(first).chain(second)
+}
+
+/// The family of a socket.
+fn family(fd: BorrowedFd<'_>) -> Result<AddressFamily, Errno> {
+    Ok(sockopt::socket_domain(fd)?)
+}
+
+fn own_address(fd: impl AsFd) -> Result<SocketAddr, Errno> {
+    SocketAddr::try_from(getsockname(fd)?).map_err(|_| Errno::INVAL)
+}
+
+/// Connects the program's socket `fd` to a new one of ours, on the loopback interface, without
+/// blocking for longer than that takes in the kernel. Gives our end, non-blocking and
+/// close-on-exec.
+///
+/// # Errors
+/// What the kernel says: no loopback interface, no descriptors, a socket that is connected already.
+pub fn tie(fd: RawFd) -> Result<OwnedFd, Errno> {
+    let program = sys::borrow(fd);
+    let mut last = Errno::INVAL;
+    for at in loopbacks(family(program)?) {
+        match tie_at(program, at) {
+            Ok(ours) => return Ok(ours),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+fn tie_at(program: BorrowedFd<'_>, at: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let listener = socket_with(family, SocketType::STREAM, OURS, None)?;
+    bind(&listener, &at)?;
+    listen(&listener, 1)?;
+    let door = own_address(&listener)?;
+    match connect(program, &door) {
+        // On the loopback interface the handshake is over when connect returns, even where it says
+        // that it is still going on.
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let own = own_address(program)?;
+    // A stranger of this host may have been faster: only the program's socket is let in.
+    for _ in 0..64 {
+        match accept_with(&listener, OURS) {
+            Ok(ours) if peer(&ours) == Some(own) => return Ok(ours),
+            Ok(stranger) => sys::discard(stranger),
+            Err(rustix::io::Errno::AGAIN) => wait_readable(&listener),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Err(Errno::TIMEDOUT)
+}
+
+fn wait_readable(fd: &OwnedFd) {
+    let mut polled = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN)];
+    let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    let _ = rustix::event::poll(&mut polled, Some(&limit));
+}
+
+fn peer(fd: &OwnedFd) -> Option<SocketAddr> {
+    SocketAddr::try_from(getpeername(fd).ok()??).ok()
+}
+
+/// Makes the program's unconnected socket listen where only this host can reach it; the address.
+///
+/// # Errors
+/// What the kernel says.
+pub fn listen_near(fd: RawFd, backlog: i32) -> Result<SocketAddr, Errno> {
+    let program = sys::borrow(fd);
+    let mut last = Errno::INVAL;
+    for at in loopbacks(family(program)?) {
+        match bind(program, &at) {
+            Ok(()) => {
+                listen(program, backlog)?;
+                return own_address(program);
+            }
+            Err(e) => last = e.into(),
+        }
+    }
+    Err(last)
+}
+
+/// A socket of ours that is about to knock at a listening socket of the program's. Its address is
+/// known before it knocks, so that whoever accepts it can be told who it is.
+pub struct Near {
+    fd: OwnedFd,
+    /// Its own address.
+    pub address: SocketAddr,
+}
+
+impl Near {
+    /// One that can reach `door`, an address of this host.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn open(door: &SocketAddr) -> Result<Self, Errno> {
+        let family = if door.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let fd = socket_with(family, SocketType::STREAM, OURS, None)?;
+        let own: SocketAddr = match door.ip() {
+            ip if ip.is_unspecified() => return Err(Errno::INVAL),
+            ip => SocketAddr::new(ip, 0),
+        };
+        bind(&fd, &own)?;
+        let address = own_address(&fd)?;
+        Ok(Self { fd, address })
+    }
+
+    /// Knocks; gives the socket.
+    ///
+    /// # Errors
+    /// Nobody listens there any more, or its accept queue is full.
+    pub fn knock(self, door: &SocketAddr) -> Result<OwnedFd, Errno> {
+        match connect(&self.fd, door) {
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(self.fd),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// Whether a reset is what the kernel says when our end is closed, by whatever.
+pub fn resets_at_close(fd: RawFd, so: bool) {
+    let _ = sockopt::set_socket_linger(sys::borrow(fd), so.then_some(core::time::Duration::ZERO));
+}
+
+/// The peer sends no more: the program's socket sees FIN.
+pub fn say_fin(fd: RawFd) {
+    resets_at_close(fd, false);
+    let _ = shutdown(sys::borrow(fd), Shutdown::Write);
+}
+
+/// Dissolves a loopback connection by a reset. A program's socket can be connected anew then.
+pub fn untie(fd: RawFd) {
+    let unspecified =
+        libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+    // SAFETY: the kernel reads the family of a valid sockaddr.
+    unsafe {
+        libc::syscall(libc::SYS_connect, fd, &raw const unspecified, size_of::<libc::sockaddr>())
+    };
+}
+
+/// Where a bridge waits for a socket of the program's, which may be another process's.
+pub struct DoorWay {
+    listener: OwnedFd,
+    /// Where it is.
+    pub at: SocketAddr,
+    /// Came, and has not said who it is.
+    waiting: Option<OwnedFd>,
+}
+
+impl DoorWay {
+    /// One that a socket of either family can reach, if `six` says which.
+    ///
+    /// # Errors
+    /// What the kernel says: no loopback interface, no descriptors.
+    pub fn open(six: bool) -> Result<Self, Errno> {
+        let mut last = Errno::INVAL;
+        for at in loopbacks(if six { AddressFamily::INET6 } else { AddressFamily::INET }) {
+            match Self::open_at(at) {
+                Ok(door) => return Ok(door),
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+
+    fn open_at(at: SocketAddr) -> Result<Self, Errno> {
+        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let listener = socket_with(family, SocketType::STREAM, OURS, None)?;
+        bind(&listener, &at)?;
+        listen(&listener, 4)?;
+        let at = own_address(&listener)?;
+        Ok(Self { listener, at, waiting: None })
+    }
+
+    /// What the service thread hears of.
+    pub fn fd(&self) -> RawFd {
+        std::os::fd::AsRawFd::as_raw_fd(&self.listener)
+    }
+
+    /// Whoever came from `expected`, if somebody did. Strangers are sent away, once it is known who
+    /// is none.
+    pub fn let_in(&mut self, expected: Option<SocketAddr>) -> Option<OwnedFd> {
+        loop {
+            if self.waiting.is_none() {
+                self.waiting = Some(accept_with(&self.listener, OURS).ok()?);
+            }
+            let expected = expected?;
+            let came = self.waiting.take()?;
+            if peer(&came) == Some(expected) {
+                return Some(came);
+            }
+            sys::discard(came);
+        }
+    }
+
+    /// Closes it.
+    pub fn close(self) {
+        self.waiting.into_iter().for_each(sys::discard);
+        sys::discard(self.listener);
+    }
+}
+
+/// Connects the program's socket, which is not connected, to a bridge's door; its own address then.
+///
+/// # Errors
+/// What the kernel says: nobody is there any more.
+pub fn reach(fd: RawFd, door: &SocketAddr) -> Result<SocketAddr, Errno> {
+    let program = sys::borrow(fd);
+    match connect(program, door) {
+        // As in tie_at.
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => own_address(program),
+        Err(e) => Err(e.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(family: AddressFamily) -> OwnedFd {
+        socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    #[test]
+    fn a_program_is_tied_to_us_in_both_families() {
+        for family in [AddressFamily::INET, AddressFamily::INET6] {
+            let program = tcp(family);
+            let Ok(ours) = tie(std::os::fd::AsRawFd::as_raw_fd(&program)) else {
+                assert_eq!(family, AddressFamily::INET6, "IPv4 loopback is everywhere");
+                continue;
+            };
+            assert_eq!(peer(&ours), Some(own_address(&program).unwrap()));
+            say_fin(std::os::fd::AsRawFd::as_raw_fd(&ours));
+            let mut byte = [0];
+            assert_eq!(rustix::io::read(&program, &mut byte), Ok(0));
+        }
+    }
+
+    #[test]
+    fn a_connected_socket_comes_to_a_door() {
+        for flags in [SocketFlags::CLOEXEC, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK] {
+            // Both ends of a TCP connection, one of which the peer has reset.
+            let listener = tcp(AddressFamily::INET);
+            let at = listen_near(std::os::fd::AsRawFd::as_raw_fd(&listener), 5).unwrap();
+            let far = tcp(AddressFamily::INET);
+            connect(&far, &at).unwrap();
+            let program = accept_with(&listener, flags).unwrap();
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&program);
+            rustix::io::write(&program, b"unread").unwrap();
+            drop(far);
+            let mut door = DoorWay::open(false).unwrap();
+            let stranger = tcp(AddressFamily::INET);
+            connect(&stranger, &door.at).unwrap();
+            assert!(door.let_in(None).is_none());
+            untie(fd);
+            let _ = crate::host::kernel::take_error(fd);
+            let own = reach(fd, &door.at).unwrap();
+            let ours = door.let_in(Some(own)).unwrap();
+            assert_eq!(crate::host::kernel::take_error(fd), None);
+            let mut byte = [0];
+            assert_eq!(crate::host::kernel::ending(fd), crate::host::kernel::Ending::Open);
+            drop(program);
+            assert_eq!(rustix::io::read(&ours, &mut byte), Ok(0), "the last close is heard of");
+            door.close();
+        }
+    }
+
+    #[test]
+    fn who_knocks_is_known_before() {
+        let listener = tcp(AddressFamily::INET);
+        let door = listen_near(std::os::fd::AsRawFd::as_raw_fd(&listener), 5).unwrap();
+        let near = Near::open(&door).unwrap();
+        let address = near.address;
+        let ours = near.knock(&door).unwrap();
+        let accepted = accept_with(&listener, SocketFlags::CLOEXEC).unwrap();
+        assert_eq!(peer(&accepted), Some(address));
+        drop(ours);
+    }
+}

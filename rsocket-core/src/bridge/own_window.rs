@@ -1,0 +1,54 @@
+//! Windows whose both sides are in this process: the program's, and its bridge's.
+//!
+//! Must not know what a bridge does with its side. Entry points: [`window`], [`enter`],
+//! [`leave_window`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use super::port::Port;
+use crate::channel::arenas::{self, Claim};
+use crate::channel::link;
+use crate::conn::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::pairing_lock::PairingGuard;
+use crate::conn::slot::{Slot, SlotId, flag};
+use crate::device::shm::channel;
+use crate::errno::Errno;
+use crate::sys;
+
+/// A window whose both sides are in this process.
+pub(crate) fn window() -> Result<(Claim, Port), Errno> {
+    let own = crate::channel::identity::process_id().map_err(|_| Errno(libc::ENOMEM))?;
+    let claim = arenas::claim(&arenas::Peer { id: own, pid: sys::pid(), inode: 0 })
+        .map_err(|_| Errno(libc::ENOMEM))?;
+    let port = Port::new(&claim).map_err(|_| Errno(libc::ENOMEM))?;
+    Ok((claim, port))
+}
+
+/// Gives a connection of the program's its side of the window: from now on all its bytes go that
+/// way.
+pub(crate) fn enter(
+    id: SlotId,
+    s: &PairingGuard<'_>,
+    (record, window): (u32, u32),
+    flags: u32,
+) -> Result<(), Errno> {
+    s.set(flags | flag::BRIDGED);
+    link::start(id, s, (record, window), 0, channel::Beyond::Bridge)
+        .map_err(|_| Errno(libc::ENOMEM))?;
+    s.set_phase(Phase::Paired);
+    s.set_receive_mode(ReceiveMode::Device);
+    s.set_send_mode(SendMode::Device);
+    crate::conn::listeners::mode_changed(id);
+    Ok(())
+}
+
+/// As [`enter`], of a connection of which no pairing is under way.
+pub(crate) fn enter_new(id: SlotId, s: &Slot, window: (u32, u32), flags: u32) -> Result<(), Errno> {
+    enter(id, &PairingGuard::take(s).ok_or(Errno::AGAIN)?, window, flags)
+}
+
+/// A connection of the program's has lost its window: it is as before [`enter`].
+pub(crate) fn leave_window(s: &Slot) {
+    s.set_phase(Phase::Unconnected);
+    s.set_receive_mode(ReceiveMode::Kernel);
+    s.set_send_mode(SendMode::Kernel);
+}

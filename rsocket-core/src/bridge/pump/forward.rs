@@ -1,0 +1,136 @@
+//! What a pump carries from the window to the device, and how it says that nothing follows.
+//!
+//! Must not know what comes back. Entry point: [`Pump::forward`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use super::Pump;
+use crate::bridge::notes::Note;
+use crate::bridge::outgoing::Outgoing;
+use crate::bridge::port::Broken;
+use crate::channel::marks;
+use crate::device::shm::copy;
+use crate::device::{PostError, QueuePair};
+use crate::proto::ramp::Ramp;
+use crate::proto::state::Event;
+
+/// Bytes of messages of the program's that go to the device as one, at most.
+const GATHERED: u32 = 65_536;
+
+impl<Q: QueuePair> Pump<Q> {
+    /// From the window to the device.
+    pub(super) fn forward(&mut self) -> Result<bool, Broken> {
+        let mut moved = false;
+        let mut ramp = Ramp::FLAT;
+        loop {
+            // Before the lane: what was written before the program closed is in the lane by then.
+            let closed = self.gone || marks::sender_closed(&self.port.ends().incoming);
+            let next = self.port.outgoing()?;
+            if !self.before_data(&mut moved)? {
+                break;
+            }
+            match next {
+                Outgoing::Bytes { at, len } => {
+                    // SAFETY: the port has shown them in this turn. What was posted before them
+                    // since came from the ring of direct writes, so that none was consumed.
+                    if !unsafe { self.post_bytes(at, len, &mut ramp)? } {
+                        break;
+                    }
+                    moved = true;
+                }
+                Outgoing::End => {
+                    moved |= self.shut(closed);
+                    break;
+                }
+                Outgoing::Nothing => {
+                    // A direction that went back to TCP ends there, and says nothing here.
+                    let closed = self.gone || closed && !self.port.goes_on_under();
+                    if closed || self.went_back() && self.takes_nothing() {
+                        moved |= self.shut(closed);
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Posts the bytes that the port has next, or what of them there is room for; false for none.
+    ///
+    /// # Safety
+    /// The port has shown `len` bytes at `at` ([`Outgoing::Bytes`]), and nothing was consumed
+    /// since.
+    #[inline]
+    unsafe fn post_bytes(
+        &mut self,
+        at: *const u8,
+        len: u32,
+        ramp: &mut Ramp,
+    ) -> Result<bool, Broken> {
+        if !self.stream.state().writable() {
+            // Nobody takes it any more.
+            self.dropped = true;
+            self.port.consumed(len)?;
+            return Ok(true);
+        }
+        // Short messages that had to wait go together: the peer sees a stream.
+        let len = len + self.port.behind(GATHERED.saturating_sub(len));
+        let most = len.min(self.pair.staging_room());
+        if most == 0 || !self.cut_told() {
+            return Ok(false);
+        }
+        let Some(post) = self.stream.next_data(ramp, most) else { return Ok(false) };
+        let n = post.target.len;
+        // SAFETY: the port promises that the bytes that it has shown, as our caller says, and those
+        // behind them are readable in a row from `at` on, and n is at most `len`. The window's
+        // other side may write there meanwhile: it only spoils its own stream.
+        let fill = |to: &mut [u8]| unsafe {
+            copy::near(to.as_mut_ptr(), at, to.len().min(n as usize));
+        };
+        match self.pair.post_filled(post.target, Some(post.word), post.token, fill) {
+            Ok(()) => {
+                self.outstanding += 1;
+                self.carried.0 += u64::from(n);
+            }
+            // Its end will be polled.
+            Err(PostError::Ended) => self.dropped = true,
+            Err(PostError::Full | PostError::Unsupported) => return Err(Broken),
+        }
+        self.port.consumed(n)?;
+        Ok(true)
+    }
+
+    /// The program sends no more, or has closed.
+    fn shut(&mut self, closed: bool) -> bool {
+        let before = self.stream.state();
+        self.closing |= closed;
+        let both = closed || self.takes_nothing();
+        if both && !self.tell_taken() {
+            return false;
+        }
+        self.stream.on_event(if both { Event::ShutBoth } else { Event::ShutWrite });
+        before != self.stream.state()
+    }
+
+    /// Tells a peer of ours what the program has taken, before the word that it takes no more: from
+    /// that one alone the peer cannot know whether what it sent last was read. Whether that is
+    /// done, as far as it can be.
+    fn tell_taken(&mut self) -> bool {
+        if self.said_taken || self.reader.is_none() || !self.stream.state().connected() {
+            return true;
+        }
+        // A note of several words is never parted.
+        let between = self.beside.as_ref().is_some_and(|beside| !beside.unsaid.is_empty());
+        let note = Note::Closed(self.stream.messages().1);
+        let Some(word) = note.words().next().filter(|_| !between) else { return false };
+        // Else when there is a slot for it.
+        let Some(post) = self.stream.say(word) else { return false };
+        self.said_taken = true;
+        self.post(&post);
+        true
+    }
+
+    /// Whether the program has closed, or has shut both directions.
+    fn takes_nothing(&self) -> bool {
+        marks::receiver_closed(&self.port.ends().outgoing)
+    }
+}

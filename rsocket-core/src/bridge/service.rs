@@ -1,0 +1,171 @@
+//! What the service thread shares with those who call it: what it hears of, and how it is woken.
+//!
+//! Must not know what a bridge does, nor what the thread does ([`super::serving`]). Entry points:
+//! [`new_id`], [`watch`], [`nudge`].
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::os::fd::{AsFd, RawFd};
+
+use rustix::event::epoll;
+
+use crate::device::rdma::{CmId, EventChannel, Kind};
+use crate::device::shm::bell::BellRef;
+use crate::errno::Errno;
+use crate::sync::lock::OwnedLock;
+use crate::sys;
+
+pub(super) mod known;
+
+pub(super) use known::Known;
+pub use known::{belongs, forgotten, listener, listens, listens_for};
+
+/// Low bits of an epoll token; the rest is a bridge's key.
+pub(super) const WHAT: u64 = 3 << 62;
+
+pub(super) const COMPLETIONS: u64 = 1 << 62;
+
+pub(super) const END: u64 = 2 << 62;
+
+pub(super) const MANAGER: u64 = 3 << 62;
+
+pub(super) const BELL: u64 = (3 << 62) | 1;
+
+pub(super) const NUDGE: u64 = (3 << 62) | 2;
+
+/// What the thread and those who call it share.
+pub(super) struct Service {
+    pub(super) channel: EventChannel,
+    pub(super) epoll: RawFd,
+    pub(super) nudge: RawFd,
+    pub(super) bell: BellRef,
+    pub(super) lock: OwnedLock,
+    /// When the next round of heartbeats is due, on the clock of [`sys::now_ns`]; `u64::MAX` while
+    /// nothing stands. Relaxed: the thread that sleeps by it is woken by whatever makes it earlier,
+    /// or makes it so itself.
+    pub(super) heartbeat: AtomicU64,
+    /// What is looked up. Touched under `lock`.
+    pub(super) known: UnsafeCell<Known>,
+}
+
+// SAFETY: `known` is only touched under `lock`; the channel is read by the service thread alone,
+// and making identifiers on it is thread-safe in librdmacm; the rest is plain numbers.
+unsafe impl Sync for Service {}
+
+// SAFETY: as above.
+unsafe impl Send for Service {}
+
+pub(super) static SERVICE: AtomicPtr<Service> = AtomicPtr::new(core::ptr::null_mut());
+
+pub(super) static STARTING: OwnedLock = OwnedLock::new();
+
+pub(super) fn running() -> Option<&'static Service> {
+    // Acquire: pairs with the release in start().
+    // SAFETY: once stored it is never freed.
+    unsafe { SERVICE.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether the thread was started in this process.
+#[must_use]
+pub fn started() -> bool {
+    running().is_some()
+}
+
+/// Something that the thread is to hear of.
+pub struct Watch {
+    pub(super) fd: RawFd,
+    pub(super) token: u64,
+    pub(super) events: epoll::EventFlags,
+}
+
+impl Watch {
+    /// The completions of a bridge's pair.
+    pub fn completions(key: u64, fd: Option<RawFd>) -> Self {
+        Self {
+            fd: fd.unwrap_or(-1),
+            token: COMPLETIONS | key & !WHAT,
+            events: epoll::EventFlags::IN,
+        }
+    }
+
+    /// Somebody comes to a bridge's door.
+    pub fn door(key: u64, fd: RawFd) -> Self {
+        Self { fd, token: COMPLETIONS | key & !WHAT, events: epoll::EventFlags::IN }
+    }
+
+    /// The kernel's news of the program's socket.
+    pub fn end(key: u64, fd: RawFd) -> Self {
+        // Bytes come there only from a program that has gone back to the kernel.
+        let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        Self { fd, token: END | key & !WHAT, events }
+    }
+}
+
+/// Adds something to hear of. It goes when its descriptor is closed.
+pub fn watch(watch: &Watch) {
+    if let Some(service) = running()
+        && watch.fd >= 0
+    {
+        let _ = service.add(watch.fd, watch.token, watch.events);
+    }
+}
+
+/// Whether the thread hears of that bridge's completions from now on. The caller has the bridge's
+/// lock.
+pub(super) fn hears(key: u64, fd: RawFd, so: bool) {
+    if let Some(service) = running() {
+        // Out of the set, not in it without events: the kernel's device code wakes whoever watches
+        // its descriptor without saying of what, and a thread is woken for that to find that it
+        // asked for nothing.
+        if so {
+            watch(&Watch::completions(key, Some(fd)));
+        } else {
+            let _ = epoll::delete(sys::borrow(service.epoll), sys::borrow(fd));
+        }
+    }
+}
+
+/// An identifier of the connection manager, whose events name `key`.
+///
+/// # Errors
+/// What the connection manager says.
+pub fn new_id(key: u64) -> Result<CmId, Errno> {
+    let service = running().ok_or(Errno(libc::ENODEV))?;
+    CmId::new(&service.channel, key).map_err(Errno::from)
+}
+
+/// The thread looks after a connection that it has just begun to run, at that time or earlier.
+pub(super) fn heartbeat_at(at: u64) {
+    if let Some(service) = running() {
+        service.heartbeat.fetch_min(at, Ordering::Relaxed);
+    }
+}
+
+/// The thread looks at all bridges soon: one of them is over, or wants to be run.
+pub fn nudge() {
+    if let Some(service) = running() {
+        let _ = rustix::io::write(sys::borrow(service.nudge), &1u64.to_ne_bytes());
+    }
+}
+
+impl Service {
+    pub(super) fn add(
+        &self,
+        fd: RawFd,
+        token: u64,
+        events: epoll::EventFlags,
+    ) -> Result<(), Errno> {
+        let data = epoll::EventData::new_u64(token);
+        Ok(epoll::add(sys::borrow(self.epoll), sys::borrow(fd).as_fd(), data, events)?)
+    }
+}
+
+/// What the program is told when an event means that there will be no connection.
+pub fn failure(kind: &Kind) -> Option<Errno> {
+    match kind {
+        Kind::Rejected { .. } => Some(Errno(libc::ECONNREFUSED)),
+        Kind::Failed { errno } => Some(*errno),
+        Kind::Disconnected | Kind::DeviceRemoved => Some(Errno::CONNRESET),
+        _ => None,
+    }
+}

@@ -1,0 +1,179 @@
+//! What goes by the loopback connection under a window, where no byte travels otherwise: what a
+//! program sends that has gone back to the kernel, and what is sent to a reader who has only the
+//! kernel.
+//!
+//! The marks say from which byte on ([`marks`]), as between two processes: the program's end mark,
+//! behind which its bytes come from the kernel; and how many of the window's bytes the program had
+//! read when it asked for the rest by the kernel. Each direction is one stream that way, and ends
+//! where the loopback connection does. Must not know queue pairs. Entry point: [`Under`], for
+//! [`super::port`] only.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::os::fd::RawFd;
+
+use super::outgoing::Outgoing;
+use crate::channel::marks;
+use crate::device::shm::channel::{Beyond, Broken, SendState, banks};
+use crate::device::shm::direction::Direction;
+use crate::errno::Errno;
+use crate::host::kernel;
+use crate::sys;
+
+/// Bytes that are taken from the kernel at a time.
+const CHUNK: usize = 16 * 1024;
+
+/// Our end of the loopback connection, and what is on its way over it.
+pub(super) struct Under {
+    end: RawFd,
+    /// What the program has sent so, and how much of it was taken on: nothing before the first
+    /// byte.
+    sent: Vec<u8>,
+    taken: usize,
+    /// The program sends no more.
+    ended: bool,
+    /// How many bytes of the window's and the kernel's the program was given, once it has asked for
+    /// them by the kernel.
+    given: Option<u64>,
+    /// The kernel takes no more just now.
+    full: bool,
+}
+
+impl Default for Under {
+    fn default() -> Self {
+        Self::of(-1)
+    }
+}
+
+impl Under {
+    /// Over this end; -1 where the window has no such connection.
+    pub(super) fn of(end: RawFd) -> Self {
+        // Reserved now, since a bridge runs in the program's calls, too.
+        let sent = Vec::with_capacity(if end < 0 { 0 } else { CHUNK });
+        Self { end, sent, taken: 0, ended: false, given: None, full: false }
+    }
+
+    /// Whether the program's direction has left the window, all of which was taken: `total` bytes.
+    fn is_next(&self, incoming: &Direction, total: u64) -> bool {
+        self.end >= 0 && marks::end(incoming) == Some(total)
+    }
+
+    pub(super) fn goes_on(&self, incoming: &Direction, total: u64) -> bool {
+        !self.ended && self.is_next(incoming, total)
+    }
+
+    /// Whether bytes were shown that [`Self::consumed`] has not had.
+    pub(super) fn carries(&self) -> bool {
+        self.taken < self.sent.len()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// What comes behind the window's last byte.
+    #[cold]
+    fn behind(&mut self) -> Outgoing {
+        if !self.carries() {
+            self.sent.resize(CHUNK, 0);
+            let to = [libc::iovec { iov_base: self.sent.as_mut_ptr().cast(), iov_len: CHUNK }];
+            let came = kernel::receive(self.end, &to, CHUNK, libc::MSG_DONTWAIT);
+            self.taken = 0;
+            self.sent.truncate(came.unwrap_or(0));
+            // A reset is the service thread's to hear of.
+            self.ended |= came == Ok(0);
+        }
+        match self.sent.get(self.taken..) {
+            _ if self.ended => Outgoing::End,
+            Some(left) if !left.is_empty() => {
+                Outgoing::Bytes { at: left.as_ptr(), len: left.len() as u32 }
+            }
+            _ => Outgoing::Nothing,
+        }
+    }
+
+    pub(super) fn outgoing(&mut self, incoming: &Direction, total: u64) -> Outgoing {
+        if self.is_next(incoming, total) { self.behind() } else { Outgoing::Nothing }
+    }
+
+    pub(super) fn consumed(&mut self, n: u32) {
+        self.taken = self.taken.saturating_add(n as usize).min(self.sent.len());
+    }
+
+    /// Whether there is anything to take on, were it the end alone.
+    #[cold]
+    pub(super) fn has_outgoing(&self, incoming: &Direction, total: u64) -> bool {
+        self.carries() || self.goes_on(incoming, total) && self.has_news()
+    }
+
+    fn has_news(&self) -> bool {
+        let mut one =
+            [libc::pollfd { fd: self.end, events: libc::POLLIN | libc::POLLRDHUP, revents: 0 }];
+        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let looked = sys::wait(&mut one, Some(&at_once), core::ptr::null()).is_ok();
+        let [one] = one;
+        looked && one.revents & libc::POLLIN != 0 && one.revents & libc::POLLERR == 0
+    }
+
+    /// Whether what comes for the program goes to the kernel.
+    #[inline]
+    pub(super) fn delivers(&self) -> bool {
+        self.given.is_some()
+    }
+
+    /// Gives the kernel what the program has not read in the window, if it asked for that; `state`
+    /// is the sender's. False: the kernel takes no more now.
+    #[inline]
+    pub(super) fn hand_back(
+        &mut self,
+        state: &SendState,
+        outgoing: &Direction,
+    ) -> Result<bool, Broken> {
+        if self.end < 0 || !marks::is_decided(outgoing) {
+            Ok(true)
+        } else {
+            self.give(state, outgoing)
+        }
+    }
+
+    #[cold]
+    fn give(&mut self, state: &SendState, outgoing: &Direction) -> Result<bool, Broken> {
+        let Some(wanted) = marks::return_wanted(outgoing) else { return Ok(true) };
+        let mut at = *self.given.get_or_insert(wanted);
+        if at > state.total() {
+            return Err(Broken);
+        }
+        while at < state.total() {
+            let (offset, len) = banks::locate(state, outgoing, at, Beyond::Bridge).ok_or(Broken)?;
+            let from = outgoing.payload(offset, len as usize).ok_or(Broken)?;
+            // SAFETY: the direction has that many bytes there. Its other side may write there
+            // meanwhile: it only spoils what it reads.
+            let n = unsafe { self.deliver(from, len) };
+            if n == 0 {
+                return Ok(false);
+            }
+            at += u64::from(n);
+            self.given = Some(at);
+        }
+        Ok(true)
+    }
+
+    /// Gives the kernel up to `len` bytes; how many it took. What nobody can read any more is gone,
+    /// as bytes for a socket that was closed are.
+    ///
+    /// # Safety
+    /// `from` is readable for `len` bytes.
+    pub(super) unsafe fn deliver(&mut self, from: *const u8, len: u32) -> u32 {
+        let bytes = [libc::iovec { iov_base: from.cast_mut().cast(), iov_len: len as usize }];
+        let given = kernel::send(self.end, &bytes, libc::MSG_DONTWAIT);
+        self.full = given == Err(Errno::AGAIN);
+        match given {
+            Ok(n) => n as u32,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(_) => len,
+        }
+    }
+}
