@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_void};
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use rsocket_core::edge::{count, iovecs, length, nowhere, one, sent};
 use rsocket_core::errno::Errno;
-use rsocket_core::{plain, socket};
+use rsocket_core::{native, socket};
 
 use crate::{datagram, table};
 
@@ -20,7 +20,7 @@ fn receive(fd: c_int, to: &[iovec], flags: c_int) -> Result<usize, Errno> {
     if rsocket_core::datagram::is(slot) {
         return datagram::receive(slot, fd, to, flags);
     }
-    plain::before_data(slot)?;
+    native::before_data(slot)?;
     if flags & libc::MSG_OOB != 0 {
         return Err(Errno::OPNOTSUPP);
     }
@@ -40,7 +40,7 @@ fn send(fd: c_int, from: &[iovec], flags: c_int) -> Result<usize, Errno> {
     if rsocket_core::datagram::is(slot) {
         return datagram::send(slot, fd, from, flags);
     }
-    plain::before_data(slot)?;
+    native::before_data(slot)?;
     if flags & libc::MSG_OOB != 0 {
         return Err(Errno::OPNOTSUPP);
     }
@@ -116,7 +116,7 @@ unsafe fn say_peer(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) {
     if address.is_null() || length.is_null() {
         return;
     }
-    match table::rsocket(fd).and_then(|slot| plain::peer_name(slot, fd)) {
+    match table::rsocket(fd).and_then(|slot| native::peer_name(slot, fd)) {
         // SAFETY: the caller's promise.
         Ok(peer) => unsafe { peer.write(address, length) },
         // SAFETY: as above, and not null.

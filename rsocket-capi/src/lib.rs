@@ -2,7 +2,7 @@
 //! datagrams.
 //!
 //! An rsocket is a kernel TCP socket with a slot of `rsocket_core::socket`, and never uses TCP for
-//! data. How two of them meet is `rsocket_core::plain`; a datagram rsocket is a UDP socket with a
+//! data. How two of them meet is `rsocket_core::native`; a datagram rsocket is a UDP socket with a
 //! slot, and `rsocket_core::datagram`; moving bytes and waiting are the same code that the preload
 //! library runs. So the modules here only translate: a descriptor to a slot ([`table`]), C's
 //! arguments and results (`rsocket_core::edge`), options to who knows them.

@@ -9,7 +9,7 @@ use rsocket_core::conn::slot::SlotId;
 use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::edge::done;
 use rsocket_core::errno::Errno;
-use rsocket_core::{plain, socket};
+use rsocket_core::{native, socket};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::{datagram, epoll, init, table};
@@ -62,7 +62,7 @@ fn ready_for_datagrams(fd: c_int, slot: SlotId, datagrams: bool) -> Result<(), E
 
 fn listen(fd: c_int, backlog: c_int) -> Result<(), Errno> {
     let slot = table::rsocket(fd)?;
-    plain::listen(slot, fd, backlog)?;
+    native::listen(slot, fd, backlog)?;
     descriptors::put(fd, Entry::Listener(slot));
     Ok(())
 }
@@ -74,7 +74,7 @@ fn accept(fd: c_int) -> Result<(c_int, SockAddr), Errno> {
         Entry::Connection(_) => return Err(Errno::INVAL),
         _ => return Err(Errno::BADF),
     };
-    let (slot, new, peer) = plain::accept(listener, fd, 0)?;
+    let (slot, new, peer) = native::accept(listener, fd, 0)?;
     match table::enter(new, slot) {
         Ok(()) => Ok((new, peer)),
         Err(e) => {
@@ -126,7 +126,7 @@ call! {
     }
 
     fn rbind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
-        done(table::rsocket(fd).and_then(|slot| plain::bind(slot, fd, &SockAddr::read(address, length)?)))
+        done(table::rsocket(fd).and_then(|slot| native::bind(slot, fd, &SockAddr::read(address, length)?)))
     }
 
     fn rlisten(fd: c_int, backlog: c_int) -> c_int {
@@ -147,13 +147,13 @@ call! {
         if let Some(slot) = datagram::behind(fd) {
             return done(datagram::connect(slot, fd, address, length));
         }
-        done(table::rsocket(fd).and_then(|slot| plain::connect(slot, fd, &SockAddr::read(address, length)?)))
+        done(table::rsocket(fd).and_then(|slot| native::connect(slot, fd, &SockAddr::read(address, length)?)))
     }
 
     /// What was accepted before is in the peer's memory already, so that there is nothing to wait
     /// for.
     fn rshutdown(fd: c_int, how: c_int) -> c_int {
-        done(table::rsocket(fd).and_then(|slot| plain::shutdown(slot, fd, how)))
+        done(table::rsocket(fd).and_then(|slot| native::shutdown(slot, fd, how)))
     }
 
     /// As `rshutdown`: what was accepted is the peer's.
@@ -162,10 +162,10 @@ call! {
     }
 
     fn rgetpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-        give(table::rsocket(fd).and_then(|slot| plain::peer_name(slot, fd)), address, length)
+        give(table::rsocket(fd).and_then(|slot| native::peer_name(slot, fd)), address, length)
     }
 
     fn rgetsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-        give(table::rsocket(fd).and_then(|slot| plain::local_name(slot, fd)), address, length)
+        give(table::rsocket(fd).and_then(|slot| native::local_name(slot, fd)), address, length)
     }
 }

@@ -14,7 +14,7 @@ use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::edge::{done, fail, nowhere};
 use rsocket_core::errno::Errno;
 use rsocket_core::socket::options::harmless;
-use rsocket_core::{plain, socket, sys};
+use rsocket_core::{native, socket, sys};
 
 use crate::{datagram, epoll, table};
 use rsocket_core::socket::timing;
@@ -155,11 +155,11 @@ unsafe fn set(
             if asked < 0 && level == SOL_RDMA {
                 return Err(Errno::INVAL);
             }
-            return plain::set_size(slot, size, asked.cast_unsigned());
+            return native::set_size(slot, size, asked.cast_unsigned());
         }
         Rule::Asked | Rule::Error | Rule::Info => return Err(Errno(libc::ENOPROTOOPT)),
-        Rule::WithoutRdma if plain::by_rdma(slot) => return Err(Errno::OPNOTSUPP),
-        Rule::WhileConnecting if plain::by_rdma(slot) && plain::begun(slot) => {
+        Rule::WithoutRdma if native::by_rdma(slot) => return Err(Errno::OPNOTSUPP),
+        Rule::WhileConnecting if native::by_rdma(slot) && native::begun(slot) => {
             return Err(Errno::INVAL);
         }
         _ => {}
@@ -218,15 +218,15 @@ unsafe fn get(
     let rule = if datagrams { datagram_rule(level, name, false) } else { rule(level, name) };
     let integer = |n: u32| c_int::try_from(n).unwrap_or(c_int::MAX).to_ne_bytes();
     let own = match rule.ok_or(Errno::OPNOTSUPP)? {
-        Rule::Error => Some(plain::error(slot, fd)?.to_ne_bytes()),
-        Rule::Kept(size) => Some(integer(plain::size(slot, size))),
-        Rule::Segment => plain::info::segment(slot).map(integer),
+        Rule::Error => Some(native::error(slot, fd)?.to_ne_bytes()),
+        Rule::Kept(size) => Some(integer(native::size(slot, size))),
+        Rule::Segment => native::info::segment(slot).map(integer),
         Rule::Info => {
-            let (info, len) = plain::info::tcp_info(slot, fd)?;
+            let (info, len) = native::info::tcp_info(slot, fd)?;
             // SAFETY: the caller's promise.
             return unsafe { give(info.get(..len).unwrap_or(&info), value, length) };
         }
-        Rule::WithoutRdma if plain::by_rdma(slot) => return Err(Errno::OPNOTSUPP),
+        Rule::WithoutRdma if native::by_rdma(slot) => return Err(Errno::OPNOTSUPP),
         _ => None,
     };
     if let Some(own) = own {

@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use rsocket_core::conn::slot::SlotId;
 use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::errno::Errno;
-use rsocket_core::plain;
+use rsocket_core::native;
 
 /// An rsocket of any kind.
 ///
@@ -26,7 +26,7 @@ pub(crate) fn rsocket(fd: c_int) -> Result<SlotId, Errno> {
 #[inline]
 pub(crate) fn connection(fd: c_int) -> Result<SlotId, Errno> {
     let slot = rsocket(fd)?;
-    plain::before_data(slot)?;
+    native::before_data(slot)?;
     Ok(slot)
 }
 

@@ -7,8 +7,9 @@
 //! descriptors). From the bottom up: [`device`] (memory that a peer can write, and how it is told),
 //! [`channel`] (what a connection has of that memory), [`attach`] (how two ends of a TCP connection
 //! find each other), [`bridge`] (what is beyond a window when it is not a peer process), [`socket`]
-//! (what a socket is), [`readiness`] (poll, select and epoll over sockets of both kinds), [`plain`]
-//! (how sockets meet that are rsockets from the start), [`datagram`] (sockets for datagrams).
+//! (what a socket is), [`readiness`] (poll, select and epoll over sockets of both kinds),
+//! [`native`] (how sockets meet that are rsockets from the start), [`datagram`] (sockets for
+//! datagrams).
 //!
 //! Between [`bridge`] and [`socket`] stand [`pairing`] (the steps by which two ends meet),
 //! [`handover`] (back to TCP), [`waiting`] (spinning, sleeping, deadlines) and [`placement`]; above
@@ -47,9 +48,9 @@ pub mod headroom;
 pub mod iomap;
 pub mod libdir;
 pub mod live;
+pub mod native;
 pub mod pairing;
 pub mod placement;
-pub mod plain;
 pub mod process;
 pub mod readiness;
 pub mod reason;

@@ -68,7 +68,7 @@ const CORE: [&str; 28] = [
     // What programs do with several, or by other calls than those of sockets.
     "iomap",
     "readiness",
-    "plain",
+    "native",
     // For the libraries that export C functions.
     "descriptors",
     "succession",

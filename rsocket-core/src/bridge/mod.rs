@@ -8,7 +8,7 @@
 //! ([`service`]) when none is.
 //!
 //! Must not know hooks. Entry points: for the socket layer [`pump`], [`look`], [`probe`], [`arm`],
-//! [`carry_out`], [`carry_back`], [`not_connected`]; for connection set-up [`crate::plain`].
+//! [`carry_out`], [`carry_back`], [`not_connected`]; for connection set-up [`crate::native`].
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -34,7 +34,7 @@ pub mod loopback;
 pub mod mappings;
 pub mod meeting;
 pub mod migrate;
-pub mod native;
+pub mod native_rdma;
 pub mod news;
 pub mod notes;
 pub mod opening;

@@ -168,7 +168,7 @@ pub fn fork_safe() -> bool {
 /// Whether connections are RDMA's from the start, by its own connection manager, as upstream's are:
 /// no TCP.
 #[inline]
-pub fn plain_rdma() -> bool {
+pub fn native_rdma() -> bool {
     rdma_allowed() && strict() && !shm_allowed()
 }
 

@@ -48,7 +48,7 @@ use endpoint::State;
 use fabric::Fabric;
 use rustix::net::{AddressFamily, sockopt};
 
-use crate::bridge::native;
+use crate::bridge::native_rdma;
 use crate::conn::family::{self, MAX_SLOTS};
 use crate::conn::slot::{SlotId, flag};
 use crate::errno::Errno;
@@ -135,7 +135,8 @@ fn present(id: SlotId, fd: RawFd, place: &mut Option<Box<State>>) -> Result<&mut
         let fd = if fd >= 0 { fd } else { family::descriptor(id) };
         let six = sockopt::socket_domain(sys::borrow(fd))? == AddressFamily::INET6;
         let own = sys::private_copy(sys::borrow(fd))?;
-        let fabric = if native::wanted() { Fabric::new(service::pair).map(Some) } else { Ok(None) };
+        let fabric =
+            if native_rdma::wanted() { Fabric::new(service::pair).map(Some) } else { Ok(None) };
         let fabric = fabric.inspect_err(|_| sys::close_private(own))?;
         *place = Some(Box::new(State::new(id, generation, own, six, fabric)));
         // Relaxed: read in a child of a fork, and at the end, by threads that come after.

@@ -17,7 +17,7 @@ use crate::conn::slot::flag;
 use crate::conn::{family, pending};
 use crate::errno::Errno;
 use crate::host::events::Events;
-use crate::plain;
+use crate::native;
 use crate::sys::vectors::Cursor;
 use crate::waiting::patience::Patience;
 
@@ -131,7 +131,7 @@ fn a_loss_is_said_before_a_broken_pipe() {
     remote::lost(s, true);
     assert_eq!((send(), send()), (Err(Errno::CONNRESET), Err(Errno::PIPE)));
     remote::lost(s, true);
-    assert_eq!(plain::rdma::error(id, fd.as_raw_fd()), Some(libc::ECONNRESET));
+    assert_eq!(native::rdma::error(id, fd.as_raw_fd()), Some(libc::ECONNRESET));
     assert_eq!(send(), Err(Errno::PIPE));
 }
 

@@ -233,7 +233,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     crate::log_debug!("connection closed by its last holder");
     pairing::ended(s);
     crate::tap::over(id, s);
-    bridge::native::closing(id, s, fd);
+    bridge::native_rdma::closing(id, s, fd);
     let window = take_leave(id, s, fd);
     pairing::forget(s);
     fork_safe::forget(s);

@@ -505,7 +505,7 @@ pub fn passing(id: SlotId, fd: RawFd) {
 /// As [`passing`], of a socket that listens: one that waits for peers by RDMA's manager can be
 /// accepted from by relatives who know which it is, and any other by everybody.
 pub fn passing_listener(id: SlotId, fd: RawFd) {
-    if bridge::native::listens(id) {
+    if bridge::native_rdma::listens(id) {
         let _ = parcels::send_off(id, fd);
     }
 }

@@ -13,7 +13,7 @@ use crate::real;
 
 /// Whether TCP's first packet may not carry the program's bytes.
 pub(crate) fn no_early_bytes() -> bool {
-    policy::strict() || policy::fork_safe() || policy::plain_rdma()
+    policy::strict() || policy::fork_safe() || policy::native_rdma()
 }
 
 /// Before connect(2): a first packet that waits for bytes would wait for ever where they go another

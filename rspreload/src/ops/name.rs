@@ -2,19 +2,19 @@
 //! of both.
 //!
 //! Where policy wants connections over RDMA from the start, RDMA's connection manager does all of
-//! it ([`plain::rdma`]); else the kernel.
+//! it ([`native::rdma`]); else the kernel.
 
 use core::ffi::c_int;
 
 use libc::{sockaddr, socklen_t};
 use rsocket_core::address::SockAddr;
-use rsocket_core::bridge::native;
+use rsocket_core::bridge::native_rdma;
 use rsocket_core::config::policy;
 use rsocket_core::conn::slot::SlotId;
 use rsocket_core::errno::Errno;
 use rsocket_core::reason::Reason;
 use rsocket_core::sys::sandbox;
-use rsocket_core::{plain, socket, sys};
+use rsocket_core::{native, socket, sys};
 
 use super::first_packet;
 use crate::edge::{fail, keeping_errno};
@@ -44,7 +44,7 @@ unsafe fn accepted(
             && !sandbox::inside()
             && shadow::mine()
         {
-            let guest = if socket::witnessing() { plain::rdma::accepted(fd) } else { None };
+            let guest = if socket::witnessing() { native::rdma::accepted(fd) } else { None };
             if let Some((new, peer)) = guest {
                 shadow::put(fd, Entry::Connection(new));
                 if let Some(peer) = peer {
@@ -87,7 +87,7 @@ fn answer(result: Result<(), Errno>) -> c_int {
 /// As `accept(2)`.
 unsafe fn guest(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> bool {
     shadow::fresh(fd);
-    let Some((slot, peer)) = plain::rdma::accepted(fd) else {
+    let Some((slot, peer)) = native::rdma::accepted(fd) else {
         // SAFETY: the number came from the kernel just now, and nobody else has it.
         unsafe { real::close(fd) };
         return false;
@@ -103,7 +103,7 @@ unsafe fn guest(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> bo
 /// The listener's slot, if what it gives comes by RDMA.
 fn by_bridge(fd: c_int) -> Option<SlotId> {
     match shadow::entry(fd) {
-        Entry::Listener(slot) if native::listens(slot) => Some(slot),
+        Entry::Listener(slot) if native_rdma::listens(slot) => Some(slot),
         _ => None,
     }
 }
@@ -124,7 +124,7 @@ fn no_more(fd: c_int, r: c_int) -> c_int {
 fn named(fd: c_int) -> Option<[Option<core::net::SocketAddr>; 2]> {
     match shadow::entry(fd) {
         Entry::Connection(slot) | Entry::Listener(slot) => {
-            Some(plain::rdma::names(slot)).filter(|names| names.iter().any(Option::is_some))
+            Some(native::rdma::names(slot)).filter(|names| names.iter().any(Option::is_some))
         }
         _ => None,
     }
@@ -153,10 +153,10 @@ pub(crate) unsafe fn bind(
     address: *const sockaddr,
     length: socklen_t,
 ) -> c_int {
-    if policy::plain_rdma() {
+    if policy::native_rdma() {
         // SAFETY: the caller's promise.
         let name = unsafe { SockAddr::read(address, length) };
-        return answer(name.and_then(|name| plain::rdma::bind(slot, fd, &name.0)));
+        return answer(name.and_then(|name| native::rdma::bind(slot, fd, &name.0)));
     }
     // SAFETY: as above.
     unsafe { real::bind(fd, address, length) }
@@ -207,11 +207,11 @@ pub(crate) unsafe fn getpeername(
 
 /// `listen`.
 pub(crate) fn listen(fd: c_int, backlog: c_int) -> c_int {
-    if policy::plain_rdma()
+    if policy::native_rdma()
         && let Entry::Connection(slot) | Entry::Listener(slot) = shadow::entry(fd)
         && shadow::mine()
     {
-        let r = answer(plain::rdma::listen(slot, fd, backlog));
+        let r = answer(native::rdma::listen(slot, fd, backlog));
         if r == 0 {
             shadow::put(fd, Entry::Listener(slot));
         }
@@ -308,8 +308,8 @@ pub(crate) unsafe fn connect(
         socket::give_away(slot, fd, Reason::OddUse);
         return real();
     }
-    if policy::plain_rdma() {
-        return answer(named().and_then(|to| plain::rdma::connect(slot, fd, &to.0)));
+    if policy::native_rdma() {
+        return answer(named().and_then(|to| native::rdma::connect(slot, fd, &to.0)));
     }
     first_packet::connect_first(fd);
     socket::connecting(slot, fd);
@@ -318,7 +318,7 @@ pub(crate) unsafe fn connect(
     if r != 0
         && sys::errno() == libc::ECONNREFUSED
         && let Ok(to) = named()
-        && keeping_errno(|| plain::rdma::connect_instead(slot, fd, &to.0)).is_ok()
+        && keeping_errno(|| native::rdma::connect_instead(slot, fd, &to.0)).is_ok()
     {
         return 0;
     }

@@ -15,7 +15,7 @@ use rsocket_core::socket::options::{
     Before, changes_sending, harmless, refuse_for, would_change_nothing,
 };
 use rsocket_core::socket::{heard, inq, stamps, urgent};
-use rsocket_core::{plain, socket, sys};
+use rsocket_core::{native, socket, sys};
 
 use super::dup::alias;
 use super::exec::meant_for_next;
@@ -322,7 +322,7 @@ unsafe fn answered_here(
         }
     }
     if option == (libc::SOL_SOCKET, libc::SO_ERROR)
-        && let Some(error) = plain::rdma::error(slot, fd).or_else(|| unattached(slot, fd))
+        && let Some(error) = native::rdma::error(slot, fd).or_else(|| unattached(slot, fd))
         && !value.is_null()
         && !length.is_null()
     {

@@ -1,6 +1,6 @@
 //! Whether connections of this process are native: over RDMA from the start.
 //!
-//! Must not know how they are made ([`crate::plain`]). Entry point: [`wanted`].
+//! Must not know how they are made ([`crate::native`]). Entry point: [`wanted`].
 
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::os::fd::RawFd;
@@ -16,7 +16,7 @@ use crate::{bridge, sys};
 /// wherever there is a device.
 #[must_use]
 pub fn wanted() -> bool {
-    policy::plain_rdma() || policy::are_rsockets() && policy::rdma_allowed() && device_here()
+    policy::native_rdma() || policy::are_rsockets() && policy::rdma_allowed() && device_here()
 }
 
 /// Whether this host has RDMA that this process can use. Asked once.

@@ -18,7 +18,7 @@ pub(crate) mod service;
 use std::os::fd::RawFd;
 
 use crate::address::SockAddr;
-use crate::bridge::native;
+use crate::bridge::native_rdma;
 use crate::config::sizes::Size;
 use crate::conn::family;
 use crate::conn::machine::Phase;
@@ -29,7 +29,7 @@ use crate::{datagram, socket};
 /// Whether the socket's connection is made, or to be made, over RDMA: the one place where the way
 /// is chosen, asked first by every call below. The same for all sockets of the process.
 fn over_rdma(_id: SlotId) -> bool {
-    native::wanted()
+    native_rdma::wanted()
 }
 
 /// Gives the socket a name.
