@@ -40,6 +40,7 @@ pub mod datagram;
 pub mod descriptors;
 pub mod device;
 pub mod edge;
+pub mod exec_handover;
 pub mod fork_safe;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -57,7 +58,6 @@ pub mod reason;
 pub mod rules;
 pub mod socket;
 pub mod stats;
-pub mod succession;
 pub mod tap;
 pub mod waiting;
 

@@ -8,7 +8,7 @@
 //! configuration is read with the first TCP socket, or if the last program left some
 //! ([`crate::policy`]), or if there are statistics to be written.
 
-use rsocket_core::{environment, process, readiness, socket, succession, sys};
+use rsocket_core::{environment, exec_handover, process, readiness, socket, sys};
 
 use crate::ops::{standard, streams};
 use crate::{adopted, handlers, policy, real, shadow};
@@ -41,11 +41,11 @@ extern "C" fn enter() {
     // A preloaded library is never unloaded.
     process::watch_forks();
     handlers::begin(policy::disabled());
-    if succession::announced() {
+    if exec_handover::announced() {
         // The settings first: what cannot be taken over is logged.
         let enabled = policy::enabled();
-        if succession::inherit() && enabled {
-            succession::show();
+        if exec_handover::inherit() && enabled {
+            exec_handover::show();
             (0..=2).filter(|fd| shadow::connection(*fd).is_some()).for_each(standard::stands);
         }
     }

@@ -71,7 +71,7 @@ const CORE: [&str; 28] = [
     "native",
     // For the libraries that export C functions.
     "descriptors",
-    "succession",
+    "exec_handover",
     "process",
     "fuzzing",
 ];

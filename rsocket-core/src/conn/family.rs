@@ -2,10 +2,10 @@
 //!
 //! Mapped shared when the first TCP socket appears, and inherited from then on; by the file behind
 //! it (nobody else can open it) the next program of the process finds it again after `exec`
-//! ([`crate::succession`]). Every process of the family has an entry with its pid, and every slot
-//! one bit for each of them ([`crate::conn::holders`]), so that "who still holds this connection"
-//! survives deaths that nobody announced. All of it may only ever err towards "somebody still holds
-//! it", which costs a slot, never a byte.
+//! ([`crate::exec_handover`]). Every process of the family has an entry with its pid, and every
+//! slot one bit for each of them ([`crate::conn::holders`]), so that "who still holds this
+//! connection" survives deaths that nobody announced. All of it may only ever err towards "somebody
+//! still holds it", which costs a slot, never a byte.
 
 mod fork;
 

@@ -1,16 +1,16 @@
 //! Where another program takes over: `exec`, and what starts programs without coming back here.
 //!
 //! A program that will have this library goes on with everything that it inherits
-//! (`rsocket_core::succession`); for any other, what it is meant to use goes back to TCP first.
+//! (`rsocket_core::exec_handover`); for any other, what it is meant to use goes back to TCP first.
 
 use core::ffi::{c_char, c_int};
 
 use rsocket_core::conn::family;
+use rsocket_core::exec_handover::target::{Program, Verdict, judge};
+use rsocket_core::exec_handover::{self, Will};
 use rsocket_core::host::trial;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket;
-use rsocket_core::succession::target::{Program, Verdict, judge};
-use rsocket_core::succession::{self, Will};
 use rsocket_core::sync::thread;
 use rsocket_core::sys::sandbox;
 
@@ -99,17 +99,17 @@ pub(crate) unsafe fn exec(
     let will: Option<Will> = keeping_errno(|| {
         if verdict == Verdict::With {
             // SAFETY: as above.
-            match unsafe { succession::prepare(environment) } {
+            match unsafe { exec_handover::prepare(environment) } {
                 Ok(will) => return Some(will),
                 // A child that has closed all that it has, ours too, leaves nothing behind.
-                Err(_) if !succession::leaves_anything() => {}
+                Err(_) if !exec_handover::leaves_anything() => {}
                 Err(missing) => rsocket_core::log_warn!(
                     "nothing can be passed on to the next program, for want of {missing}: \
                      its connections go back to TCP"
                 ),
             }
         }
-        succession::give_back(verdict == Verdict::With);
+        exec_handover::give_back(verdict == Verdict::With);
         socket::before_exec();
         None
     });
