@@ -283,7 +283,7 @@ fn write_record(r: &ArenaRecord, (arena, fd): (&Arena, RawFd), side: u32, peer: 
     r.peer_pid.store(peer.pid, Ordering::Relaxed);
     r.peer_inode.store(peer.inode, Ordering::Relaxed);
     r.live.store(0, Ordering::Relaxed);
-    r.in_vault.store(0, Ordering::Relaxed);
+    r.in_fd_stash.store(0, Ordering::Relaxed);
     r.there.store(0, Ordering::Relaxed);
     r.promised.iter().chain(&r.taken).for_each(|w| w.store(0, Ordering::Relaxed));
     r.slot_of.iter().for_each(|w| w.store(0, Ordering::Relaxed));
@@ -355,11 +355,11 @@ pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32
 /// Puts the arena where every relative finds it. What does not fit is found as long as its owner or
 /// the peer lives.
 pub(crate) fn keep_for_relatives(r: &ArenaRecord) {
-    if r.in_vault.load(Ordering::Relaxed) == 0 {
+    if r.in_fd_stash.load(Ordering::Relaxed) == 0 {
         free_orphans();
         let there = r.there.load(Ordering::Relaxed).wrapping_sub(1);
-        if super::vault::deposit(load_pair(&r.id), r.fd.load(Ordering::Relaxed), there) {
-            r.in_vault.store(1, Ordering::Relaxed);
+        if super::fd_stash::deposit(load_pair(&r.id), r.fd.load(Ordering::Relaxed), there) {
+            r.in_fd_stash.store(1, Ordering::Relaxed);
         }
     }
 }
@@ -388,7 +388,7 @@ fn free_orphans() {
         if orphan
             && r.state.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
-            leave_vault(r);
+            leave_fd_stash(r);
             r.rung.iter().for_each(|b| b.store(0, Ordering::Relaxed));
             r.generation.fetch_add(1, Ordering::AcqRel);
             r.state.store(FREE, Ordering::Release);
@@ -396,9 +396,9 @@ fn free_orphans() {
     }
 }
 
-fn leave_vault(r: &ArenaRecord) {
-    if r.in_vault.swap(0, Ordering::Relaxed) != 0 {
-        super::vault::withdraw(load_pair(&r.id));
+fn leave_fd_stash(r: &ArenaRecord) {
+    if r.in_fd_stash.swap(0, Ordering::Relaxed) != 0 {
+        super::fd_stash::withdraw(load_pair(&r.id));
     }
 }
 
@@ -467,7 +467,7 @@ impl<'a> Idle<'a> {
         if r.state.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return;
         }
-        leave_vault(r);
+        leave_fd_stash(r);
         close_descriptor(held, r);
         r.rung.iter().for_each(|b| bell::hang_up(b.swap(0, Ordering::Relaxed)));
         if let Some(m) = mapping(index)
@@ -494,8 +494,8 @@ pub(crate) fn close_descriptor(_held: &ArenasGuard, r: &ArenaRecord) {
 pub(crate) fn map_found(r: &ArenaRecord, index: u32) -> bool {
     let generation = r.generation.load(Ordering::Acquire);
     let id = load_pair(&r.id);
-    let stored = super::vault::find(id);
-    // The way to wake a peer that is elsewhere is in the vault alone.
+    let stored = super::fd_stash::find(id);
+    // The way to wake a peer that is elsewhere is in the fd stash alone.
     let is_far = r.there.load(Ordering::Relaxed) != 0;
     let found = stored.or_else(|| {
         let of = |pid: &AtomicU32| super::search::arena_of(pid.load(Ordering::Relaxed), id);

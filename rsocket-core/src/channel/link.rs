@@ -414,7 +414,7 @@ pub fn release(s: &Slot) {
 }
 
 /// A holder that did not map the connection's arena finds it through whoever did: the relative that
-/// attached, or, if that one has ended, the vault or the peer (`life-of-a-connection §6`).
+/// attached, or, if that one has ended, the fd stash or the peer (`life-of-a-connection §6`).
 #[cold]
 fn join(s: &Slot, index: u32) -> Option<Ends> {
     let r = record(family::get()?, index)?;
@@ -542,7 +542,7 @@ pub fn outlasts_exec(s: &Slot) -> bool {
         return sys::is_private(r.fd.load(Ordering::Relaxed));
     }
     let owner = r.owner.load(Ordering::Relaxed);
-    r.in_vault.load(Ordering::Relaxed) != 0
+    r.in_fd_stash.load(Ordering::Relaxed) != 0
         // Else whoever has it open is asked for it. One that had to close it says so, but for the
         // peer.
         || r.fd.load(Ordering::Relaxed) >= 0

@@ -10,6 +10,7 @@ pub(crate) mod arenas_lock;
 #[cfg(test)]
 mod arenas_tests;
 pub mod broken;
+pub mod fd_stash;
 pub mod guard;
 pub mod identity;
 pub mod link;
@@ -24,5 +25,4 @@ mod search;
 pub mod spare;
 pub(crate) mod switch;
 pub(crate) mod unread;
-pub mod vault;
 pub mod waiters;

@@ -4,7 +4,7 @@
 //! An arena stays mapped without its descriptor. What is lost is that peers and relatives who do
 //! not have it yet are shown it: no further connection gets a window in it, and before `exec` its
 //! connections go back to TCP (`link::outlasts_exec`). So one that relatives might look for is put
-//! into the vault first. Must not know when descriptors are needed. Entry point:
+//! into the fd stash first. Must not know when descriptors are needed. Entry point:
 //! [`give_way`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering;
 
 use super::arenas::{close_descriptor, each_own, keep_for_relatives};
 use super::arenas_lock::{self, ArenasGuard};
-use super::{loan, vault};
+use super::{fd_stash, loan};
 use crate::conn::arena_record::ArenaRecord;
 use crate::sys;
 
@@ -32,10 +32,10 @@ fn spared(held: &ArenasGuard, r: &ArenaRecord) -> bool {
     if fd < 0 || !sys::is_below_limit(fd) {
         return false;
     }
-    let has_relatives = vault::ends() != [-1, -1];
+    let has_relatives = fd_stash::ends() != [-1, -1];
     if has_relatives && r.live.load(Ordering::Relaxed) != 0 {
         keep_for_relatives(r);
-        if r.in_vault.load(Ordering::Relaxed) == 0 {
+        if r.in_fd_stash.load(Ordering::Relaxed) == 0 {
             return false;
         }
     }

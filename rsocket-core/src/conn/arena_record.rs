@@ -34,8 +34,8 @@ pub struct ArenaRecord {
     /// channel::arenas), a bit for each: until `settled` no other thread may take the arena for
     /// idle. Changed by the owner; set under its lock.
     pub(crate) promised: [AtomicU64; MOST_WINDOWS / 64],
-    /// Nonzero: the vault has a copy of its descriptor.
-    pub(crate) in_vault: AtomicU32,
+    /// Nonzero: the fd stash has a copy of its descriptor.
+    pub(crate) in_fd_stash: AtomicU32,
     /// Windows given to connections and not known to be free again (side 0 only).
     pub(crate) taken: [AtomicU64; MOST_WINDOWS / 64],
     /// The connection that has each window on this side; 0 is none, [`GUEST`] one that is still to

@@ -43,8 +43,8 @@ pub struct Family {
     used: AtomicU32,
     /// Held while slots of the dead are taken back.
     sweeping: OwnedLock,
-    /// Held by whoever looks into the vault ([`crate::channel::vault`]).
-    pub vault: OwnedLock,
+    /// Held by whoever looks into the fd stash ([`crate::channel::fd_stash`]).
+    pub fd_stash: OwnedLock,
     /// pid of each process entry; 0 is free.
     processes: [AtomicU32; ENTRIES],
     /// Records of [`Self::arenas`] that were ever used. The others are not looked at: a page of

@@ -19,7 +19,7 @@ use std::os::fd::RawFd;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::attach::reach;
-use crate::channel::{arenas, broken, link, vault};
+use crate::channel::{arenas, broken, fd_stash, link};
 use crate::conn::family::{self, Family};
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId};
@@ -50,7 +50,7 @@ struct Head {
     pid: u32,
     family: i32,
     entry: u32,
-    vault: [i32; 2],
+    fd_stash: [i32; 2],
     count: u32,
     home: i32,
 }
@@ -66,7 +66,7 @@ impl Head {
             pid: sys::pid(),
             family,
             entry,
-            vault: vault::ends(),
+            fd_stash: fd_stash::ends(),
             count,
             home: home::descriptor(),
         }
@@ -106,7 +106,7 @@ impl Will {
     pub fn undo(self) {
         sys::close_private(self.list);
         sys::keep_across_exec(self.family, false);
-        vault::keep_across_exec(false);
+        fd_stash::keep_across_exec(false);
         home::keep_across_exec(false);
         arenas::keep_across_exec(false);
         socket::exec_failed();
@@ -157,7 +157,7 @@ pub unsafe fn prepare(environment: *const *const c_char) -> Result<Will, &'stati
     for fd in [list, family] {
         sys::keep_across_exec(fd, true);
     }
-    vault::keep_across_exec(true);
+    fd_stash::keep_across_exec(true);
     home::keep_across_exec(true);
     arenas::keep_across_exec(true);
     socket::pass_on(&|id| listed(list, id));
@@ -317,7 +317,7 @@ pub fn inherit() -> bool {
     };
     sys::inherit_private(list);
     sys::inherit_private(head.family);
-    vault::inherit(head.vault);
+    fd_stash::inherit(head.fd_stash);
     home::inherit(head.home);
     let known = head == Head::new(head.family, head.entry, head.count)
         && family::inherit(head.family, head.entry)

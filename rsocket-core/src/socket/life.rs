@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use super::{inq, stamps, verdict};
 use crate::attach::{own_waits, phase, reach};
 use crate::channel::guard::RecvGuard;
-use crate::channel::{arenas, identity, link, residual, unread, vault};
+use crate::channel::{arenas, fd_stash, identity, link, residual, unread};
 use crate::config::policy;
 use crate::conn::cause;
 use crate::conn::family::{self, Left};
@@ -302,7 +302,7 @@ fn unread_at_close(s: &Slot) -> bool {
 pub fn fork_prepare() {
     pairing::fork_prepare();
     heirs::fork_prepare();
-    vault::open();
+    fd_stash::open();
     arenas::fork_prepare();
     family::fork_prepare();
     bridge::fork_prepare();

@@ -41,7 +41,7 @@ pub fn ends() -> [RawFd; 2] {
     [(word >> 32) as i32 - 1, word as u32 as i32 - 1]
 }
 
-/// Before a fork: from now on there is a vault.
+/// Before a fork: from now on there is a fd stash.
 pub fn open() {
     if ENDS.load(Ordering::Relaxed) != 0 {
         return;
@@ -135,19 +135,19 @@ fn take_first() {
     fds.into_iter().flatten().for_each(sys::discard);
 }
 
-/// Runs with the vault to itself; not in a signal handler that interrupted that. A holder that died
-/// inside has left nothing worse than a message that is there twice.
+/// Runs with the fd stash to itself; not in a signal handler that interrupted that. A holder that
+/// died inside has left nothing worse than a message that is there twice.
 fn alone<R>(f: impl FnOnce() -> Option<R>) -> Option<R> {
     let family = family::get()?;
     if ENDS.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    let _held = family.vault.hold()?;
+    let _held = family.fd_stash.hold()?;
     f()
 }
 
 /// Puts a copy of an arena's descriptor in, and of the socket by which its peer is woken, if that
-/// is not -1. False if there is no vault, or no room.
+/// is not -1. False if there is no fd stash, or no room.
 pub fn deposit(id: Name, fd: RawFd, there: RawFd) -> bool {
     alone(|| put(id, fd, there).then_some(())).is_some()
 }
@@ -203,8 +203,8 @@ mod tests {
 
     #[test]
     fn what_is_looked_for_stays() {
-        // The family and the vault are this process's; other tests of this program have arenas of
-        // other names.
+        // The family and the fd stash are this process's; other tests of this program have arenas
+        // of other names.
         assert!(family::get_or_map().is_some());
         open();
         let made: Vec<_> = (0..3).filter_map(|_| Arena::create(1).ok()).collect();
