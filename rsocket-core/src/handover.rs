@@ -7,7 +7,7 @@
 pub mod awaited;
 pub mod back;
 pub mod detach;
+pub mod fds_in_flight;
 pub mod gone;
-pub mod parcels;
 pub mod pipe;
 pub(crate) mod stand_in;

@@ -19,7 +19,7 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::QueuePair;
 use crate::device::sim::{self, SimPair, Weather, World};
 use crate::errno::Errno;
-use crate::handover::{back, parcels};
+use crate::handover::{back, fds_in_flight};
 use crate::host::events::Events;
 use crate::readiness::epoll;
 use crate::reason::Reason;
@@ -454,9 +454,9 @@ fn a_peer_that_never_met_us_leaves_tcp_as_it_was() {
 fn nobody_is_met_while_a_copy_of_the_descriptor_travels() {
     let (_world, _a, b) = strangers();
     let met = || meeting::met(b.id, b.slot(), NO_BRIDGE, b.claim.0, b.claim.1);
-    assert!(parcels::send_off(b.id, b.raw()));
+    assert!(fds_in_flight::send_off(b.id, b.raw()));
     assert!(!met() && !link::has_window(b.slot()) && !b.slot().has(flag::BESIDE));
-    parcels::take_back(b.id);
+    fds_in_flight::take_back(b.id);
     assert!(met());
 }
 

@@ -20,7 +20,7 @@ use crate::conn::arena_record::{ArenaRecord, GUEST, MAX_ARENAS};
 use crate::conn::guest::{GUESTS, Place};
 use crate::conn::holders::{BEYOND, ENTRIES, ON_THE_WAY, Seen};
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::conn::{listeners, parcels};
+use crate::conn::{fds_in_flight, listeners};
 use crate::host::filter;
 use crate::sync::living;
 use crate::sync::lock::OwnedLock;
@@ -53,7 +53,7 @@ pub struct Family {
     /// Arenas, for relatives that must join one.
     pub arenas: [ArenaRecord; MAX_ARENAS],
     /// Descriptors on their way to relatives.
-    pub parcels: parcels::Table,
+    pub fds_in_flight: fds_in_flight::Table,
     /// Places of [`Self::guests`] that were ever used, as of the arenas.
     pub guests_used: AtomicU32,
     /// Connections over RDMA that wait to be accepted.
@@ -491,7 +491,7 @@ pub fn may_be_shared(id: SlotId) -> bool {
 
 /// Whether copies of the slot's descriptor are on their way.
 fn on_the_way(family: &Family, s: &Slot) -> bool {
-    id_of(family, s).is_some_and(|id| family.parcels.holds(id))
+    id_of(family, s).is_some_and(|id| family.fds_in_flight.holds(id))
 }
 
 fn id_of(family: &Family, s: &Slot) -> Option<SlotId> {

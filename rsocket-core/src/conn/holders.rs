@@ -17,7 +17,7 @@ pub(crate) const ENTRIES: usize = WORDS * 64;
 /// What stands for a process that found no entry.
 pub(crate) const BEYOND: usize = ENTRIES;
 /// The entry of copies of a descriptor that are on their way in messages
-/// ([`crate::handover::parcels`]).
+/// ([`crate::handover::fds_in_flight`]).
 pub(crate) const ON_THE_WAY: usize = ENTRIES - 1;
 
 /// The holders of one connection. All zeroes: nobody.

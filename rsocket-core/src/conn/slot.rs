@@ -131,7 +131,7 @@ pub struct Slot {
     /// What is known of the handshake ([`crate::attach::meet`]).
     pub handshake: Handshake,
     /// The kernel's name for the socket, from the first time that its descriptor was sent in a
-    /// message; 0 before ([`crate::handover::parcels`]).
+    /// message; 0 before ([`crate::handover::fds_in_flight`]).
     pub cookie: AtomicU64,
     /// Which record of which process shows it ([`crate::live`]): process above record plus one; 0
     /// for none.

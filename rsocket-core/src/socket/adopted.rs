@@ -16,13 +16,13 @@ use super::{inq, life, low_water, options, stamps};
 use crate::attach::{phase, reach};
 use crate::conn::slot::SlotId;
 use crate::conn::{cause, family};
-use crate::handover::parcels;
+use crate::handover::fds_in_flight;
 use crate::host::kernel;
 use crate::reason::Reason;
 use crate::sync::stack;
 use crate::{stats, sys};
 
-/// What a TCP socket is that came in a message; see [`parcels::receive`].
+/// What a TCP socket is that came in a message; see [`fds_in_flight::receive`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Came {
     /// A socket that listens, whoever sent it: as if made here.
@@ -72,10 +72,10 @@ pub fn came(fd: RawFd, peeked: bool) -> Came {
     if listens(fd) {
         // A relative's, to which bridges knock ([`super::passing_listener`]), or as good as a new
         // one.
-        let known = parcels::receive(fd, peeked);
+        let known = fds_in_flight::receive(fd, peeked);
         return known.or_else(|| listener(fd)).map_or(Came::Stranger, Came::Listener);
     }
-    let Some(id) = parcels::receive(fd, peeked) else {
+    let Some(id) = fds_in_flight::receive(fd, peeked) else {
         if !peeked && is_connected(fd) {
             left_to_kernel();
         }

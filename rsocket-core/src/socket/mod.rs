@@ -20,7 +20,7 @@ use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::Slot;
 use crate::conn::{family, flag, known, pending};
 use crate::errno::Errno;
-use crate::handover::parcels;
+use crate::handover::fds_in_flight;
 use crate::host::{counters, kernel, tcp_state};
 use crate::live::tally;
 use crate::reason::Reason;
@@ -495,7 +495,7 @@ pub fn unsent(id: SlotId, fd: RawFd) -> Option<usize> {
 /// relative could go on with it as it is, it goes back to TCP first: the receiver may know nothing
 /// of us.
 pub fn passing(id: SlotId, fd: RawFd) {
-    if parcels::send_off(id, fd) {
+    if fds_in_flight::send_off(id, fd) {
         bridge::shared();
     } else {
         give_away(id, fd, Reason::PassedAway);
@@ -506,13 +506,13 @@ pub fn passing(id: SlotId, fd: RawFd) {
 /// accepted from by relatives who know which it is, and any other by everybody.
 pub fn passing_listener(id: SlotId, fd: RawFd) {
     if bridge::native_rdma::listens(id) {
-        let _ = parcels::send_off(id, fd);
+        let _ = fds_in_flight::send_off(id, fd);
     }
 }
 
 /// The message was not sent.
 pub fn not_passed(id: SlotId) {
-    parcels::take_back(id);
+    fds_in_flight::take_back(id);
 }
 
 /// Back to TCP, since this process will not be able to do anything more about the connection: a

@@ -1,7 +1,7 @@
 //! Descriptors that travel in messages (`SCM_RIGHTS`), out and in: what the hooks on `sendmsg` and
 //! `recvmsg` do about them.
 //!
-//! Must not know who may go on with what (`rsocket_core::handover::parcels`). Entry points:
+//! Must not know who may go on with what (`rsocket_core::handover::fds_in_flight`). Entry points:
 //! [`before_passing`], [`not_passed`], [`came`].
 
 use core::ffi::c_int;

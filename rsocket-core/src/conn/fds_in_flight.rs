@@ -1,6 +1,6 @@
 //! The descriptors of a fork group that are on their way in messages (`SCM_RIGHTS`), as a table.
 //!
-//! Must not know who sends and receives them ([`crate::handover::parcels`]). Entry point:
+//! Must not know who sends and receives them ([`crate::handover::fds_in_flight`]). Entry point:
 //! [`Table`].
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ pub(crate) const PLACES: usize = 64;
 /// A connection of which copies are on their way. Changed under the table's lock; read without it
 /// only by [`Table::holds`]. All zero is free.
 #[repr(C)]
-pub struct Parcel {
+pub struct FdInFlight {
     /// The kernel's name for the socket.
     pub(crate) cookie: AtomicU64,
     /// Which connection.
@@ -33,24 +33,24 @@ pub struct Table {
     /// Nonzero once anything was ever sent: before, nothing that comes is a relative's.
     pub(crate) used: AtomicU32,
     /// The places.
-    pub(crate) parcels: [Parcel; PLACES],
+    pub(crate) fds_in_flight: [FdInFlight; PLACES],
 }
 
 impl Table {
     /// Whether copies of the slot's descriptor are on their way, as far as is remembered. Acquire:
     /// pairs with the release of who puts it there.
     pub fn holds(&self, slot: SlotId) -> bool {
-        self.parcels.iter().any(|p| {
+        self.fds_in_flight.iter().any(|p| {
             p.copies.load(Ordering::Acquire) != 0 && p.slot.load(Ordering::Relaxed) == slot.raw()
         })
     }
 
     /// The place of the slot, if it has one.
-    pub(crate) fn of(&self, slot: SlotId) -> Option<&Parcel> {
-        let here = |p: &&Parcel| {
+    pub(crate) fn of(&self, slot: SlotId) -> Option<&FdInFlight> {
+        let here = |p: &&FdInFlight| {
             p.copies.load(Ordering::Relaxed) != 0 && p.slot.load(Ordering::Relaxed) == slot.raw()
         };
-        self.parcels.iter().find(here)
+        self.fds_in_flight.iter().find(here)
     }
 
     /// False in a signal handler that interrupted a holder of the lock.

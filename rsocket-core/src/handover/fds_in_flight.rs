@@ -14,7 +14,7 @@
 //! is not found out.)
 //!
 //! The table is in the family's memory, and short: what has waited longest makes room, and stays on
-//! TCP for good. A slot with a parcel counts as held, though its sender may have closed it
+//! TCP for good. A slot with an fd in flight counts as held, though its sender may have closed it
 //! ([`family::others_alive`]).
 //!
 //! Must not know hooks. Entry points: [`send_off`], [`take_back`], [`receive`].
@@ -26,9 +26,9 @@ use super::back;
 use crate::attach::phase;
 use crate::channel::link;
 use crate::conn::family::{self, Family};
+use crate::conn::fds_in_flight::{FdInFlight, PLACES, Table};
 use crate::conn::machine::Phase;
 use crate::conn::pairing_lock::PairingGuard;
-use crate::conn::parcels::{PLACES, Parcel, Table};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::pairing::heirs;
 use crate::reason::Reason;
@@ -39,7 +39,7 @@ fn cookie(fd: RawFd) -> Option<u64> {
 }
 
 fn table() -> Option<(&'static Family, &'static Table)> {
-    family::get().map(|f| (f, &f.parcels))
+    family::get().map(|f| (f, &f.fds_in_flight))
 }
 
 /// Before a message is sent that has the connection's descriptor in it. False if nobody could go on
@@ -105,8 +105,8 @@ fn put(t: &Table, cookie: u64, id: SlotId) -> Option<SlotId> {
         }
         return None;
     }
-    let free = || t.parcels.iter().find(|p| p.copies.load(Ordering::Relaxed) == 0);
-    let oldest = || t.parcels.get(t.next.fetch_add(1, Ordering::Relaxed) as usize % PLACES);
+    let free = || t.fds_in_flight.iter().find(|p| p.copies.load(Ordering::Relaxed) == 0);
+    let oldest = || t.fds_in_flight.get(t.next.fetch_add(1, Ordering::Relaxed) as usize % PLACES);
     let p = free().or_else(oldest)?;
     let before =
         if p.copies.swap(0, Ordering::AcqRel) == 0 { 0 } else { p.slot.load(Ordering::Relaxed) };
@@ -123,9 +123,9 @@ pub fn take_back(id: SlotId) {
 }
 
 /// One copy less on its way.
-fn arrived(p: &Parcel, s: &Slot) {
+fn arrived(p: &FdInFlight, s: &Slot) {
     if p.copies.load(Ordering::Relaxed) == 1 {
-        // First, so that whoever finds no parcel may attach.
+        // First, so that whoever finds no fd in flight may attach.
         s.clear(flag::TRAVELS);
     }
     p.copies.fetch_sub(1, Ordering::Release);
@@ -142,10 +142,10 @@ pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
     }
     let cookie = cookie(fd)?;
     let take = |t: &Table| {
-        let on_its_way = |p: &&Parcel| {
+        let on_its_way = |p: &&FdInFlight| {
             p.copies.load(Ordering::Relaxed) != 0 && p.cookie.load(Ordering::Relaxed) == cookie
         };
-        let p = t.parcels.iter().find(on_its_way)?;
+        let p = t.fds_in_flight.iter().find(on_its_way)?;
         let id = SlotId::from_raw(p.slot.load(Ordering::Relaxed))?;
         let s = family::slot(id)?;
         // Held here before it is not on its way any more.
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn another_connection_in_the_same_slot_is_another_parcel() {
+    fn another_connection_in_the_same_slot_is_another_fd_in_flight() {
         let t = empty();
         assert_eq!(put(&t, 1, slot(5)), None);
         assert_eq!(put(&t, 2, slot(5)), None);
