@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::bridge::{loopback, own_window};
 use crate::channel::link::{self, Ends};
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::{SlotId, flag};
 use crate::device::shm::layout::{self, DIRECTION_LEN, HEAD_LEN};
 use crate::errno::Errno;
@@ -48,9 +48,9 @@ impl Victim {
         let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         rustix::io::ioctl_fionbio(&fd, true).unwrap();
         let tie = loopback::tie(fd.as_raw_fd()).unwrap();
-        let id = family::take(0, fd.as_raw_fd()).unwrap();
+        let id = fork_group::take(0, fd.as_raw_fd()).unwrap();
         let (claim, port) = own_window::window().unwrap();
-        let s = family::slot(id).unwrap();
+        let s = fork_group::slot(id).unwrap();
         own_window::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
         // Nothing carries its bytes on: the other side is a peer's.
         s.clear(flag::BRIDGED);

@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::placement::table::{self, Entry, Map, Place};
@@ -46,7 +46,7 @@ pub struct Memory {
 /// back; with `writable` it may change at any time until then.
 pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<i64, Errno> {
     let Memory { at, len, writable } = memory;
-    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
     let bytes = u32::try_from(len).ok().filter(|n| *n > 0).ok_or(Errno::INVAL)?;
     if !Cursor::plausible(&[libc::iovec { iov_base: at.cast(), iov_len: len }]) {
         return Err(Errno(libc::EFAULT));
@@ -107,7 +107,7 @@ pub(super) fn own(s: &Slot) -> Result<(), Errno> {
 /// # Errors
 /// `EINVAL` when there is none.
 pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Errno> {
-    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
     let place = Place::of(id).ok_or(Errno::INVAL)?;
     let removed = place.with(|maps| {
         let found = maps.list.iter().position(|m| m.at == at.addr() && m.len as usize == len);
@@ -145,7 +145,7 @@ pub fn write(
     offset: i64,
     flags: i32,
 ) -> Result<usize, Errno> {
-    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
     let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
     let call = Call { id, s, fd, flags };
     let sent = send::transfer(&call, from, send::Into::Mapping(offset));

@@ -27,7 +27,7 @@ use crate::config::policy;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::conn::{cause, family, waited};
+use crate::conn::{cause, fork_group, waited};
 use crate::errno::Errno;
 use crate::host::tuple::Tuple;
 use crate::host::{kernel, raw, trial};
@@ -150,7 +150,7 @@ fn step(id: SlotId, s: &Slot, fd: Option<RawFd>) {
 fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     let errno = sys::errno();
     if let Some(held) = PairingGuard::try_take(s) {
-        let fd = fd.unwrap_or_else(|| family::descriptor(id));
+        let fd = fd.unwrap_or_else(|| fork_group::descriptor(id));
         let done = match s.phase() {
             // In fork mode it may leave TCP another way, which is decided under the same lock.
             _ if fd < 0 || s.has(flag::UNDECIDED) => Ok(()),
@@ -276,8 +276,8 @@ fn begin(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
     knock((s, fd), &tuple, owner, owner.is_none() || !own)
 }
 
-/// Whether something is in the way, in this process or its family, that may pass; what stays there
-/// is an error.
+/// Whether something is in the way, in this process or its fork group, that may pass; what stays
+/// there is an error.
 fn is_too_early(id: SlotId, s: &Slot, fd: RawFd) -> Result<bool, Reason> {
     match permitted(s) {
         // It will be asked again whether the filter allows it.

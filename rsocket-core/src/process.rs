@@ -8,7 +8,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use crate::attach::meet::offers;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::device::rdma;
 use crate::environment::variable;
 use crate::host::trial;
@@ -119,8 +119,8 @@ unsafe extern "C" fn child() {
         socket::fork_child();
         readiness::epoll::forked();
     } else if !sandbox::inside() {
-        // The program before this one may have left a family, and no socket.
-        family::fork_child();
+        // The program before this one may have left a fork group, and no socket.
+        fork_group::fork_child();
     }
     trial::has_forked();
 }

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rsocket_core::attach::rendezvous::{self, Offer};
 use rsocket_core::channel::link;
 use rsocket_core::conn::arena_record;
-use rsocket_core::conn::family;
+use rsocket_core::conn::fork_group;
 use rsocket_core::conn::machine::{Phase, ReceiveMode};
 use rsocket_core::conn::pairing_lock::PairingGuard;
 use rsocket_core::conn::slot::{Slot, SlotId, flag};
@@ -43,8 +43,8 @@ struct End {
 
 impl End {
     fn new(stream: TcpStream, flags: u32) -> Self {
-        let id = family::take(flags, stream.as_raw_fd()).expect("a slot");
-        let slot = family::slot(id).expect("a slot");
+        let id = fork_group::take(flags, stream.as_raw_fd()).expect("a slot");
+        let slot = fork_group::slot(id).expect("a slot");
         slot.set_phase(Phase::Young);
         Self { stream, id, slot }
     }

@@ -50,7 +50,7 @@ pub mod head {
 
 /// Numbers of words in a record.
 pub mod record {
-    /// The connection's number in its process family in the low half, a generation above it; 0 is
+    /// The connection's number in its fork group in the low half, a generation above it; 0 is
     /// no connection.
     pub const KEY: usize = 0;
     /// Descriptor that the connection had when it was entered, in the low half; [`super::Via`]

@@ -186,7 +186,7 @@ fn the_data_path_is_in_one_place() {
     ];
     assert_named(&inside, &names);
     let tables = symbols_in(".bss.data_path");
-    assert_named(&tables, &["6FAMILY", "8WATCHERS", "5STATS", "6CHUNKS", "8MAPPINGS"]);
+    assert_named(&tables, &["10FORK_GROUP", "8WATCHERS", "5STATS", "6CHUNKS", "8MAPPINGS"]);
     let all = size_of_all(&inside);
     assert!((16 << 10..64 << 10).contains(&all), "{all} bytes");
 }
@@ -196,7 +196,8 @@ fn the_data_path_is_in_one_place() {
 #[test]
 fn what_a_child_passes_is_in_one_place() {
     let inside = symbols_in(".text.life_path");
-    let names = ["7process5child", "4life7closing", "8handlers", "8registry", "6family", "living"];
+    let names =
+        ["7process5child", "4life7closing", "8handlers", "8registry", "10fork_group", "living"];
     assert_named(&inside, &names);
     let all = size_of_all(&inside);
     assert!((32 << 10..192 << 10).contains(&all), "{all} bytes");

@@ -17,7 +17,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use super::reach;
 use crate::config::policy;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::image::{self, Owner};
 use crate::sync::stack;
@@ -73,7 +73,7 @@ pub(crate) fn concern(s: &Slot) -> bool {
 
 /// Before a connection can come. Whoever gives it to a child that it forks pays for the look once.
 pub(crate) fn listens(id: SlotId) {
-    if family::slot(id).is_some_and(|s| !s.has(flag::STRICT | flag::RSOCKET))
+    if fork_group::slot(id).is_some_and(|s| !s.has(flag::STRICT | flag::RSOCKET))
         && (policy::shm_allowed() || reach::possible())
         && !policy::sandboxed()
     {

@@ -6,7 +6,7 @@ use super::{io_uring, reach};
 use crate::channel::link;
 use crate::config::policy;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::conn::{cause, family};
+use crate::conn::{cause, fork_group};
 use crate::host::{memory, trial};
 use crate::reason::Reason;
 use crate::sys::{self, sandbox};
@@ -43,5 +43,5 @@ pub(crate) fn permitted(s: &Slot) -> Result<(), Reason> {
 /// Whether a relative holds the connection that has entered a sandbox, where it makes no calls but
 /// the kernel's: as long as it lives the connection stays on TCP.
 pub(crate) fn relative_in_sandbox(id: SlotId, s: &Slot) -> bool {
-    s.has(flag::SANDBOXED_HOLDER) && (family::shared(id) || !s.clear(flag::SANDBOXED_HOLDER))
+    s.has(flag::SANDBOXED_HOLDER) && (fork_group::shared(id) || !s.clear(flag::SANDBOXED_HOLDER))
 }

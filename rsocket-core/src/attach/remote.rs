@@ -16,7 +16,7 @@ use crate::channel::{guard, link, marks};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::conn::{family, pending};
+use crate::conn::{fork_group, pending};
 use crate::errno::Errno;
 use crate::reason::Reason;
 use crate::{live, stats, sys};
@@ -27,13 +27,13 @@ const ASK_TRIES: u32 = 8;
 /// This process listens over RDMA no more: its connections that wait to be asked say anew where,
 /// with their next step. Blocks only for another thread's step in progress.
 pub fn ask_anew() {
-    family::each_used(|id, s| {
+    fork_group::each_used(|id, s| {
         let waits = || {
             s.asked_at_port.load(Ordering::Relaxed) != 0
                 && s.bridge_pid.load(Ordering::Relaxed) == sys::pid()
                 && s.phase() == Phase::Young
         };
-        if !waits() || !family::held_here(id) {
+        if !waits() || !fork_group::held_here(id) {
             return;
         }
         let Some(_held) = PairingGuard::take(s) else { return };
@@ -63,7 +63,7 @@ pub enum Recognised {
 #[must_use]
 pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recognised {
     let mut found = None;
-    family::each_used(|id, s| {
+    fork_group::each_used(|id, s| {
         // Acquire: pairs with the release in begin().
         let asked = s.asked_at_port.load(Ordering::Acquire) != 0;
         let [own, peer] = &s.names;
@@ -76,7 +76,7 @@ pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recog
         }
     });
     let Some((id, s)) = found else { return Recognised::Nobody };
-    if s.bridge_pid.load(Ordering::Relaxed) != sys::pid() || !family::held_here(id) {
+    if s.bridge_pid.load(Ordering::Relaxed) != sys::pid() || !fork_group::held_here(id) {
         let port = s.asked_at_port.load(Ordering::Relaxed);
         return u16::try_from(port).map_or(Recognised::Nobody, Recognised::Elsewhere);
     }

@@ -23,7 +23,7 @@ use super::request::{Open, Request};
 use super::setup::{BUFFER, Caller, shape};
 use super::{interfaces, service, serving, silent, table};
 use crate::attach::witness::Proof;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
@@ -138,7 +138,7 @@ const LOOK_AGAIN_NS: u64 = 5_000_000_000;
 /// among them. Listens on every address of the socket's that has a device; where another process of
 /// the host does so already, looks again later.
 pub fn wait_for_peers(id: SlotId, fd: RawFd) {
-    let Some(s) = family::slot(id) else { return };
+    let Some(s) = fork_group::slot(id) else { return };
     let now = sys::now_ns();
     if now < s.asked_at.load(Ordering::Relaxed) || s.has(flag::BRIDGE_LISTENS) {
         return;

@@ -20,7 +20,7 @@ use crate::attach::witness::Proof;
 use crate::channel::arenas::Claim;
 use crate::conn::slot::{Slot, SlotId};
 use crate::conn::timers::Rules;
-use crate::conn::{family, invitation, pending};
+use crate::conn::{fork_group, invitation, pending};
 use crate::device::QueuePair;
 use crate::device::rdma::{CmId, RdmaPair};
 use crate::errno::Errno;
@@ -235,7 +235,7 @@ impl Connection {
     /// The program's socket, while it is still the one that asked.
     pub(super) fn program(&self) -> Option<(SlotId, &'static Slot)> {
         let (id, generation) = self.slot?;
-        let s = family::slot(id)?;
+        let s = fork_group::slot(id)?;
         (s.generation.load(Ordering::Acquire) == generation).then_some((id, s))
     }
 

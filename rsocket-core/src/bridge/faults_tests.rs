@@ -11,7 +11,7 @@ use std::cell::RefCell;
 
 use super::pump::PeerEnd;
 use super::pump_tests::{End, byte, ends, settle};
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::device::sim::{Weather, World};
 use crate::errno::Errno;
 use crate::proto::control::Mode;
@@ -246,7 +246,7 @@ fn an_end_that_has_come_is_read_before_what_broke_behind_it() {
         socket::shutdown(b.id, b.fd.as_raw_fd(), libc::SHUT_WR);
         settle(&world, &mut a, &mut b);
         world.borrow_mut().unplug(b.pump.pair().side());
-        let s = family::slot(a.id).unwrap();
+        let s = fork_group::slot(a.id).unwrap();
         // Release: as the service thread does where a heartbeat is not answered.
         s.pending_error.store(Errno::TIMEDOUT.0, Ordering::Release);
         assert_eq!(a.receive(500).unwrap(), bytes[..500]);

@@ -1,10 +1,11 @@
 //! Connections that a bridge has established and that no program has accepted yet.
 //!
 //! The bridge knocks at the program's listening socket from an address of this host; whoever
-//! accepts it, in whatever process of the family, finds here which connection that is. Its window
-//! is kept for it as long as it is here, whatever becomes of the bridge, and longer: a place says
-//! who is at it until what was in it is somebody else's, so that what a killed process leaves half
-//! done is given up by the next guest. Must not know bridges. Entry points: [`enter`], [`take`].
+//! accepts it, in whatever process of the fork group, finds here which connection that is. Its
+//! window is kept for it as long as it is here, whatever becomes of the bridge, and longer: a place
+//! says who is at it until what was in it is somebody else's, so that what a killed process leaves
+//! half done is given up by the next guest. Must not know bridges. Entry points: [`enter`],
+//! [`take`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -15,7 +16,7 @@ use std::os::fd::RawFd;
 use rustix::net::sockopt;
 
 use crate::channel::link;
-use crate::conn::family::{self, Family};
+use crate::conn::fork_group::{self, ForkGroup};
 use crate::conn::guest::Place;
 use crate::sync::living;
 use crate::sys;
@@ -41,11 +42,11 @@ pub struct Guest {
 
 /// Those that were ever used.
 fn places() -> &'static [Place] {
-    let used = |f: &'static Family| {
+    let used = |f: &'static ForkGroup| {
         // Acquire: pairs with the release in enter().
         f.guests.get(..f.guests_used.load(Ordering::Acquire) as usize)
     };
-    family::get().and_then(used).unwrap_or(&[])
+    fork_group::get().and_then(used).unwrap_or(&[])
 }
 
 impl Place {
@@ -108,7 +109,7 @@ impl Place {
 /// Enters a connection that will knock from `from` at `door`. False when there is no place.
 #[must_use]
 pub fn enter(from: &SocketAddr, door: &SocketAddr, guest: &Guest) -> bool {
-    let Some(family) = family::get_or_map() else { return false };
+    let Some(group) = fork_group::get_or_map() else { return false };
     // Whoever knocked there from this address before is gone, or the kernel would not have given it
     // away again.
     knocked(from).filter(|p| p.is_at(door)).for_each(Place::free);
@@ -116,12 +117,12 @@ pub fn enter(from: &SocketAddr, door: &SocketAddr, guest: &Guest) -> bool {
     // a process now dead.
     places().iter().for_each(Place::sweep);
     let free = |p: &Place| p.seize(FREE) || reclaimed(p);
-    let Some((index, place)) = family.guests.iter().enumerate().find(|(_, p)| free(p)) else {
+    let Some((index, place)) = group.guests.iter().enumerate().find(|(_, p)| free(p)) else {
         return false;
     };
     // Release: pairs with the acquire in places(); a place is looked at only when it is READY,
     // which it becomes later.
-    family.guests_used.fetch_max(index as u32 + 1, Ordering::Release);
+    group.guests_used.fetch_max(index as u32 + 1, Ordering::Release);
     // Before it is kept: see sweep().
     place.window.store(guest.window, Ordering::Relaxed);
     place.record.store(guest.record + 1, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use super::port::Port;
 use super::pump_tests::tied;
 use super::{loopback, own_window};
 use crate::channel::link;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::sys;
 
 /// An address that nobody else of these tests knocks from.
@@ -85,7 +85,8 @@ fn who_has_closed_before_it_was_accepted_keeps_its_window() {
     assert!(!next_windows().contains(&window(&guest)), "it is another's before it was accepted");
     assert_eq!(take(&from(1)), Some(guest));
     assert!(!next_windows().contains(&window(&guest)), "between its place and its slot");
-    own_window::enter_new(id, family::slot(id).unwrap(), (guest.record, guest.window), 0).unwrap();
+    own_window::enter_new(id, fork_group::slot(id).unwrap(), (guest.record, guest.window), 0)
+        .unwrap();
     let mut bytes = [0; 10];
     let v = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }];
     let received = crate::socket::receive(id, fd.as_raw_fd(), &v, libc::MSG_DONTWAIT);
@@ -161,7 +162,7 @@ fn who_was_taken_by_a_process_that_is_killed_is_given_up() {
     let (guest, first) = waiting(&from(5));
     let (seated, second) = waiting(&from(6));
     guests::seized_by(&from(5), other.0.id());
-    own_window::enter_new(id, family::slot(id).unwrap(), (seated.record, seated.window), 0)
+    own_window::enter_new(id, fork_group::slot(id).unwrap(), (seated.record, seated.window), 0)
         .unwrap();
     guests::seized_by(&from(6), other.0.id());
     assert_eq!(take(&from(5)), None, "somebody has it");

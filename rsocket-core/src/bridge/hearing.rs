@@ -3,9 +3,9 @@
 //!
 //! A thread that sleeps on this one connection, in a blocking call, waits for the device's events
 //! itself, and the service thread is left asleep: no thread stands between the program and the
-//! device then either. Whoever else waits (an epoll set, poll, another process of the family) is
-//! rung by the service thread, which hears again from then on. While nobody waits, and nothing is
-//! to be sent, nobody need hear: the next call looks at the device.
+//! device then either. Whoever else waits (an epoll set, poll, another process of the fork group)
+//! is rung by the service thread, which hears again from then on. While nobody waits, and nothing
+//! is to be sent, nobody need hear: the next call looks at the device.
 //!
 //! Must not know what the news are. Entry points: [`Hearing::begin`] and, for everybody else,
 //! [`by_service`].
@@ -17,7 +17,7 @@ use std::os::fd::RawFd;
 use super::table::Bridge;
 use super::{connection::Connection, news, service};
 use crate::channel::link::{self, Ends};
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell;
 use crate::device::shm::park::MARK_READY;
@@ -49,7 +49,7 @@ impl Hearing {
     /// hear.
     #[must_use]
     pub fn begin(id: SlotId, s: &Slot) -> Option<Self> {
-        if !s.has(flag::BRIDGED) || !s.is_settled() || family::shared(id) {
+        if !s.has(flag::BRIDGED) || !s.is_settled() || fork_group::shared(id) {
             return None;
         }
         let bridge = super::of(s)?;
@@ -82,7 +82,7 @@ impl Hearing {
             // (by_service), or makes relatives (bridge::shared): either they see that nobody hears,
             // or we see them.
             fence(Ordering::SeqCst);
-            if others(&ends, bell) || family::shared(id) {
+            if others(&ends, bell) || fork_group::shared(id) {
                 self.bridge.heard.store(1, Ordering::Relaxed);
             } else {
                 service::hears(self.key, self.fd, false);
@@ -177,7 +177,7 @@ fn needed(c: &Connection) -> bool {
         || s.has(flag::PENDING | flag::UNDECIDED)
         || !s.is_settled()
         || link::ends(s).is_none_or(|ends| others(&ends, 0))
-        || family::shared(id)
+        || fork_group::shared(id)
 }
 
 /// The service thread has looked at the bridge: whether it goes on to hear of its device.

@@ -6,13 +6,13 @@ use core::sync::atomic::Ordering;
 use super::hearing::{self, Hearing};
 use super::pump_tests::tied;
 use super::{own_window, table};
-use crate::conn::family;
+use crate::conn::fork_group;
 
 #[test]
 fn who_settles_after_the_bridges_end_changes_nothing_of_the_next() {
     let (_fd, _tie, id) = tied();
     let (claim, port) = own_window::window().unwrap();
-    let s = family::slot(id).unwrap();
+    let s = fork_group::slot(id).unwrap();
     own_window::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
     let bridge = table::take().unwrap();
     let hearing = Hearing::of(bridge, 0);

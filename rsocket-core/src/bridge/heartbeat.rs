@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 use super::connection::{Connection, Stage};
 use super::watch::Step;
 use crate::attach::trust;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId};
 use crate::conn::timers::Rules;
 use crate::device::QueuePair;
@@ -21,14 +21,14 @@ use crate::proto::control::Mode;
 use crate::sys;
 
 impl Connection {
-    /// The program's socket, in whatever process of the family it was accepted.
+    /// The program's socket, in whatever process of the fork group it was accepted.
     pub(super) fn holder(&mut self) -> Option<(SlotId, &'static Slot)> {
         if let Some(known) = self.program() {
             return Some(known);
         }
         let ((record, window), bridge, me) = (self.claim, self.key as u32, sys::pid());
         let mut found = None;
-        family::each_used(|id, s| {
+        fork_group::each_used(|id, s| {
             // Acquire: pairs with the release in link::start(); a slot that was given back has no
             // arena.
             if s.arena.load(Ordering::Acquire) == record + 1

@@ -18,7 +18,7 @@ use super::connection::Connection;
 use super::hearing::others;
 use super::table::{self, Bridge};
 use crate::channel::link;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::Slot;
 
 /// Whether what a call has left may stay where it is; if not, the caller lets the bridge run.
@@ -28,7 +28,7 @@ pub(super) fn may_stay(bridge: &Bridge, c: &Connection) -> bool {
     // behind the new holder: either they see the mark, or we see them.
     fence(Ordering::SeqCst);
     c.program().is_some_and(|(id, s)| {
-        link::ends(s).is_some_and(|ends| !others(&ends, 0)) && !family::shared(id)
+        link::ends(s).is_some_and(|ends| !others(&ends, 0)) && !fork_group::shared(id)
     })
 }
 

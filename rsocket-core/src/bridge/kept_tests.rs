@@ -12,7 +12,7 @@ use super::pump_tests::tied;
 use super::table::{self, Bridge};
 use super::{arm, hearing, kept};
 use crate::channel::{link, waiters};
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::Slot;
 
 /// A place with a connection that has a name only.
@@ -32,7 +32,7 @@ fn leave_some(bridge: &Bridge) {
 
 fn related(bridge: &Bridge) -> &'static Slot {
     let (_fd, _tie, id) = tied();
-    let s = family::slot(id).unwrap();
+    let s = fork_group::slot(id).unwrap();
     s.bridge.store(bridge.index + 1, Ordering::Release);
     s
 }
@@ -91,7 +91,7 @@ fn before_others_hold_connections_nothing_is_left() {
 #[test]
 fn nothing_stays_where_anybody_waits() {
     let (_fd, _tie, id) = tied();
-    let s = family::slot(id).unwrap();
+    let s = fork_group::slot(id).unwrap();
     let (claim, port) = own_window::window().unwrap();
     own_window::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
     let bridge = placed();
@@ -112,7 +112,7 @@ fn nothing_stays_where_anybody_waits() {
     assert!(stays());
     // A process beyond the table.
     s.holders.add(usize::MAX);
-    assert!(family::shared(id) && !stays());
+    assert!(fork_group::shared(id) && !stays());
     assert!(s.holders.remove(usize::MAX) && stays());
     bridge.clear(|_| true);
     port.close();

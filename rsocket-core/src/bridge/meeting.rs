@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 
 use crate::channel::guard::SendGuard;
 use crate::channel::{link, marks, residual};
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::machine::{PhaseEvent, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -57,7 +57,7 @@ pub fn met(id: SlotId, s: &Slot, bridge: u32, record: u32, window: u32) -> bool 
     if let (Some(next), true) = (next, started) {
         s.bridge_pid.store(sys::pid(), Ordering::Relaxed);
         s.bridge.store(bridge + 1, Ordering::Release);
-        s.timers.learn(family::descriptor(id));
+        s.timers.learn(fork_group::descriptor(id));
         s.set(flag::BRIDGED | flag::BESIDE);
         s.set_phase(next);
         stats::add(Counter::AttachedRdma, 1);
@@ -70,7 +70,7 @@ pub fn met(id: SlotId, s: &Slot, bridge: u32, record: u32, window: u32) -> bool 
     // found here.
     fence(Ordering::SeqCst);
     if started && s.has(flag::WRITE_SHUT) {
-        say_shutdown(id, s, family::descriptor(id));
+        say_shutdown(id, s, fork_group::descriptor(id));
     }
     started
 }

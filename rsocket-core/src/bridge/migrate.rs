@@ -3,7 +3,7 @@
 //!
 //! It is made by RDMA's own manager, as upstream makes it, and then stands until a holder of the
 //! TCP connection brings the program's socket to its door; from then on it is a bridge like any
-//! other. The holder may be another process of the family than this one, which is the one that
+//! other. The holder may be another process of the fork group than this one, which is the one that
 //! listens. Must not know what decides that a connection migrates. Entry points:
 //! [`awaited`], [`answer`], [`Connection::invite`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -18,7 +18,7 @@ use super::{
 };
 use super::{ends, news, service, table};
 use crate::channel::link;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::invitation::{self, Invitation};
 use crate::conn::slot::{Name, Slot, SlotId};
 use crate::device::rdma::{CmId, RdmaPair};
@@ -29,8 +29,8 @@ use crate::sys;
 /// How long it may take to be established, and then to be wanted, in nanoseconds.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
-/// The connection of this family's that has greeted whoever asks here, if there is one. It is this
-/// request's now.
+/// The connection of this fork group's that has greeted whoever asks here, if there is one. It is
+/// this request's now.
 pub(super) fn awaited(request: &CmId) -> Option<SlotId> {
     let (ours, theirs) = (request.local_address()?, request.peer_address()?);
     invitation::expected(&ours, &theirs.ip())
@@ -39,7 +39,7 @@ pub(super) fn awaited(request: &CmId) -> Option<SlotId> {
 /// Grants the request of a peer that was greeted. If that cannot be, it is rejected, and the
 /// connection is told.
 pub(super) fn answer(slot: SlotId, id: CmId, request: &[u8]) {
-    let Some(s) = family::slot(slot) else { return };
+    let Some(s) = fork_group::slot(slot) else { return };
     let granted = table::take().ok_or(Errno(libc::ENOBUFS)).and_then(|bridge| {
         grant(bridge.key(), id, request, (slot, s))
             .map(|connection| {

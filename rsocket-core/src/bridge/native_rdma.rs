@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 
 use super::{guests, serving};
 use crate::config::policy;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::rdma;
 use crate::{bridge, sys};
@@ -45,7 +45,7 @@ fn device_here() -> bool {
 /// Whether what the listener gives comes from bridges.
 #[must_use]
 pub fn listens(id: SlotId) -> bool {
-    family::slot(id).is_some_and(|s| s.has(flag::BRIDGE_LISTENS))
+    fork_group::slot(id).is_some_and(|s| s.has(flag::BRIDGE_LISTENS))
 }
 
 /// The last descriptor of a socket that has a name or listens here is about to be closed.

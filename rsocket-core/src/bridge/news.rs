@@ -5,11 +5,11 @@
 use super::connection::Connection;
 use super::table::Bridge;
 use crate::channel::link;
-use crate::conn::{family, slot::SlotId};
+use crate::conn::{fork_group, slot::SlotId};
 
 /// Something changed that is not in the window: whoever waits looks again.
 pub(super) fn news(id: SlotId) {
-    let Some(s) = family::slot(id) else { return };
+    let Some(s) = fork_group::slot(id) else { return };
     s.next_epoch();
     crate::conn::listeners::mode_changed(id);
     if let Some(ends) = link::ends(s) {

@@ -13,7 +13,7 @@ use super::pump_tests::byte;
 use super::{meeting, own_window};
 use crate::attach::remote;
 use crate::channel::{link, marks};
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::QueuePair;
@@ -42,7 +42,7 @@ impl Host {
     }
 
     fn slot(&self) -> &'static Slot {
-        family::slot(self.id).unwrap()
+        fork_group::slot(self.id).unwrap()
     }
 
     /// The two have met: it has its side of the window.
@@ -144,8 +144,8 @@ fn strangers() -> Hosts {
     let host = |stream: std::net::TcpStream, pair, own, other, flags| {
         stream.set_nonblocking(true).unwrap();
         let fd = OwnedFd::from(stream);
-        let id = family::take(flags, fd.as_raw_fd()).unwrap();
-        family::slot(id).unwrap().set_phase(Phase::Young);
+        let id = fork_group::take(flags, fd.as_raw_fd()).unwrap();
+        fork_group::slot(id).unwrap().set_phase(Phase::Young);
         let (claim, port) = own_window::window().unwrap();
         let pump = Pump::new(port, pair, &own, &heard(other)).unwrap().beside_tcp();
         Host { fd: Some(fd), id, pump, claim: (claim.record, claim.window) }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use super::pump::{PeerEnd, Pump, prepare};
 use super::{loopback, own_window};
 use crate::channel::{link, marks};
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::{SlotId, flag};
 use crate::device::QueuePair;
@@ -68,7 +68,8 @@ pub(crate) fn program() -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
 pub(crate) fn program_born(flags: u32) -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
     let (fd, tie, id) = tied_born(flags);
     let (claim, port) = own_window::window().unwrap();
-    own_window::enter_new(id, family::slot(id).unwrap(), (claim.record, claim.window), 0).unwrap();
+    own_window::enter_new(id, fork_group::slot(id).unwrap(), (claim.record, claim.window), 0)
+        .unwrap();
     (fd, tie, id, port)
 }
 
@@ -82,7 +83,7 @@ fn tied_born(flags: u32) -> (OwnedFd, OwnedFd, SlotId) {
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::io::ioctl_fionbio(&fd, true).unwrap();
     let tie = loopback::tie(fd.as_raw_fd()).unwrap();
-    let id = family::take(flags, fd.as_raw_fd()).unwrap();
+    let id = fork_group::take(flags, fd.as_raw_fd()).unwrap();
     (fd, tie, id)
 }
 
@@ -151,7 +152,7 @@ fn who_has_read_the_end_of_a_closed_peer_knows_that_it_takes_nothing() {
             world.borrow_mut().step();
         }
         assert_eq!(got, b"last");
-        let ends = link::ends(family::slot(b.id).unwrap()).unwrap();
+        let ends = link::ends(fork_group::slot(b.id).unwrap()).unwrap();
         assert_eq!(marks::receiver_closed(&ends.outgoing), closes);
     }
 }
@@ -297,7 +298,7 @@ fn upstream_has_receives_left_for_what_is_not_data() {
 #[test]
 fn tcp_beside_says_when_it_has_room_and_no_more() {
     let (_fd, _tie, id, port) = program();
-    let s = family::slot(id).unwrap();
+    let s = fork_group::slot(id).unwrap();
     s.set(flag::BESIDE);
     s.set_send_mode(SendMode::Returned);
     let said = Events::OUT | Events::IN | Events::RDHUP;
@@ -311,7 +312,7 @@ fn tcp_beside_says_when_it_has_room_and_no_more() {
 fn who_has_heard_fin_does_not_let_the_sender_leave_tcp_any_more() {
     for fin in [true, false] {
         let (fd, tie, id, port) = program();
-        let s = family::slot(id).unwrap();
+        let s = fork_group::slot(id).unwrap();
         s.set(flag::BESIDE);
         s.set_receive_mode(ReceiveMode::Asked);
         if fin {
@@ -337,8 +338,9 @@ fn both_ends_of_a_stream_are_a_hang_up_at_once() {
     socket::shutdown(a.id, a.fd.as_raw_fd(), libc::SHUT_WR);
     settle(&world, &mut a, &mut b);
     assert_eq!(b.receive(1).unwrap(), b"");
-    let look =
-        |end: &End| ready::look(end.id, family::slot(end.id).unwrap(), end.fd.as_raw_fd()).ready;
+    let look = |end: &End| {
+        ready::look(end.id, fork_group::slot(end.id).unwrap(), end.fd.as_raw_fd()).ready
+    };
     assert!(!look(&b).contains(Events::HUP));
     b.close();
     settle(&world, &mut a, &mut b);

@@ -26,7 +26,7 @@ use crate::channel::arenas::Claim;
 use crate::config::sizes::Size;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Name, Slot, SlotId, flag};
-use crate::conn::{family, invitation};
+use crate::conn::{fork_group, invitation};
 use crate::device::rdma::{CmId, Event, Kind, PairParams, RdmaPair};
 use crate::errno::Errno;
 use crate::proto::control::Mode;
@@ -205,7 +205,7 @@ impl Connection {
         (slot, proof): (SlotId, Proof),
         shape: Shape,
     ) -> Result<Self, Errno> {
-        let s = family::slot(slot).ok_or(Errno::BADF)?;
+        let s = fork_group::slot(slot).ok_or(Errno::BADF)?;
         let generation = s.generation.load(Ordering::Acquire);
         match Self::prepare_answer(&id, request, shape) {
             Ok(Granted { pump, own, claim }) => {
@@ -399,7 +399,7 @@ impl Connection {
         }
         s.clear(flag::PENDING);
         stats::add(Counter::AttachedRdma, 1);
-        crate::live::enter(id, s, family::descriptor(id));
+        crate::live::enter(id, s, fork_group::descriptor(id));
         crate::log_info!("connected over RDMA");
         self.news = Some(id);
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::pump_tests::{End, byte, ends, settle};
 use crate::channel::link;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::device::sim::Weather;
 use crate::errno::Errno;
 use crate::proto::control::Mode;
@@ -30,7 +30,7 @@ fn send_straight(end: &mut End, bytes: &mut [u8], whole: bool) -> usize {
 /// As a receiving call does that is inside the bridge: `None` where the window has something that
 /// comes first. What it leaves may stay in the device's memory, or goes into the window.
 fn receive_straight(end: &mut End, most: usize, may_stay: bool) -> Option<Vec<u8>> {
-    let s = family::slot(end.id).unwrap();
+    let s = fork_group::slot(end.id).unwrap();
     if hints::data_waiting(s, &link::ends(s).unwrap()) {
         return None;
     }

@@ -12,7 +12,7 @@ use super::loopback;
 use super::pump::PeerEnd;
 use super::pump_tests::{End, byte, ends, settle};
 use crate::channel::marks;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::device::sim::{Weather, World};
 use crate::handover::back;
@@ -51,7 +51,7 @@ fn what_is_sent_by_the_kernel_comes_behind_what_waits_in_the_window() {
     let (world, mut a, mut b) = tied_ends();
     assert_eq!(a.send(&stream(0, 1000)), 1000);
     back::refuse_sending(a.id, a.fd.as_raw_fd(), Reason::OddUse);
-    assert_eq!(family::slot(a.id).unwrap().send_mode(), SendMode::Returned);
+    assert_eq!(fork_group::slot(a.id).unwrap().send_mode(), SendMode::Returned);
     assert_eq!(send(&a.fd, &stream(1000, 1010), SendFlags::NOSIGNAL), Ok(10));
     assert_eq!(receive_all(&world, &mut a, &mut b), stream(0, 1010));
     // More than the bridge takes at a time, and than the peer's buffer holds.
@@ -101,7 +101,7 @@ fn who_has_only_the_kernel_reads_on_where_the_window_was_left() {
     settle(&world, &mut a, &mut b);
     assert_eq!(a.receive(1000).unwrap(), stream(0, 1000));
     back::give_away(a.id, a.fd.as_raw_fd(), Reason::OddUse);
-    assert_eq!(family::slot(a.id).unwrap().receive_mode(), ReceiveMode::Returned);
+    assert_eq!(fork_group::slot(a.id).unwrap().receive_mode(), ReceiveMode::Returned);
     let (mut sent, mut got) = (5000, stream(0, 1000));
     let mut buffer = vec![0; 65_536];
     // Much more than the kernel's buffers hold.
@@ -133,7 +133,7 @@ fn who_has_only_the_kernel_reads_on_where_the_window_was_left() {
 #[test]
 fn a_mark_ahead_of_the_stream_is_refused() {
     let (world, mut a, mut b) = tied_ends();
-    let s = family::slot(a.id).unwrap();
+    let s = fork_group::slot(a.id).unwrap();
     assert!(marks::want_return(&crate::channel::link::ends(s).unwrap().incoming, 7));
     settle(&world, &mut a, &mut b);
     assert_eq!(a.pump.peer(), PeerEnd::Broken);

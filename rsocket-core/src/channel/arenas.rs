@@ -1,8 +1,8 @@
 //! The memory that this process shares with peer processes: arenas, and which of their windows are
 //! given away.
 //!
-//! An [`ArenaRecord`] lives in the family's shared memory, so that a relative that did not map an
-//! arena itself can find out how to; where an arena is mapped is each process's own business
+//! An [`ArenaRecord`] lives in the fork group's shared memory, so that a relative that did not map
+//! an arena itself can find out how to; where an arena is mapped is each process's own business
 //! ([`super::mapping`]). Windows are reused between the same two processes, because faulting in
 //! fresh memory costs more than everything else about an attach.
 //!
@@ -18,7 +18,7 @@ use super::loan::{self, Loan};
 use super::mapping::{self, Mapping, mapping};
 use super::retired;
 use crate::conn::arena_record::{ArenaRecord, MAX_ARENAS, MOST_WINDOWS};
-use crate::conn::family::{self, Family};
+use crate::conn::fork_group::{self, ForkGroup};
 use crate::device::shm::arena::{Arena, OpenError};
 use crate::device::shm::bell::{self, Rang, far};
 use crate::reason::{Reason, refused};
@@ -36,7 +36,7 @@ const READY: u32 = 2;
 /// A bell of the peer's that has been found: forgotten when the peer has ended. The way to one for
 /// which there is no place stays until another bell needs that ([`bell::try_ring`] keeps so many).
 pub(crate) fn note_bell(index: u32, id: u64) {
-    let Some(r) = family::get().and_then(|f| record(f, index)) else { return };
+    let Some(r) = fork_group::get().and_then(|f| record(f, index)) else { return };
     // Relaxed: each word stands for itself; one that is lost is one that is not remembered.
     if r.rung.iter().any(|b| b.load(Ordering::Relaxed) == id) {
         return;
@@ -50,7 +50,7 @@ pub(crate) fn note_bell(index: u32, id: u64) {
 /// private descriptor, by which it is woken from now on.
 pub(crate) fn note_there(index: u32, socket: RawFd) {
     let held = lock();
-    let r = family::get().and_then(|f| record(f, index));
+    let r = fork_group::get().and_then(|f| record(f, index));
     match (r, mapping(index)) {
         (Some(r), Some(m)) => {
             r.there.store(m.bring(&held, socket).wrapping_add(1), Ordering::Relaxed);
@@ -75,13 +75,15 @@ fn rung(r: &ArenaRecord) -> impl Iterator<Item = u64> {
 }
 
 #[inline]
-pub(crate) fn record(family: &'static Family, index: u32) -> Option<&'static ArenaRecord> {
-    family.arenas.get(index as usize)
+pub(crate) fn record(group: &'static ForkGroup, index: u32) -> Option<&'static ArenaRecord> {
+    group.arenas.get(index as usize)
 }
 
-pub(crate) fn used_records(family: &'static Family) -> impl Iterator<Item = &'static ArenaRecord> {
+pub(crate) fn used_records(
+    group: &'static ForkGroup,
+) -> impl Iterator<Item = &'static ArenaRecord> {
     // Acquire: pairs with the release in adopt.
-    family.arenas.iter().take(family.arenas_used.load(Ordering::Acquire) as usize)
+    group.arenas.iter().take(group.arenas_used.load(Ordering::Acquire) as usize)
 }
 
 /// A window for a new connection.
@@ -122,14 +124,14 @@ impl Peer {
 /// # Errors
 /// Why there is none.
 pub fn claim(peer: &Peer) -> Result<Claim, Reason> {
-    let family = family::get().ok_or(Reason::ResourceError)?;
+    let group = fork_group::get().ok_or(Reason::ResourceError)?;
     let held = lock();
-    claim_existing(&held, family, peer).map_or_else(|| claim_new(&held, family, peer), Ok)
+    claim_existing(&held, group, peer).map_or_else(|| claim_new(&held, group, peer), Ok)
 }
 
-fn claim_existing(held: &ArenasGuard, family: &'static Family, peer: &Peer) -> Option<Claim> {
+fn claim_existing(held: &ArenasGuard, group: &'static ForkGroup, peer: &Peer) -> Option<Claim> {
     mapping::indices().find_map(|i| {
-        let r = record(family, i)?;
+        let r = record(group, i)?;
         // Without a descriptor it cannot be shown to the peer, which may have forgotten it.
         if !mine(r, i, 0, peer.id)
             || !peer.is_of(r)
@@ -212,10 +214,10 @@ pub(crate) fn settled(r: &ArenaRecord, window: u32) {
     }
 }
 
-fn claim_new(held: &ArenasGuard, family: &'static Family, peer: &Peer) -> Result<Claim, Reason> {
-    sweep(held, family);
+fn claim_new(held: &ArenasGuard, group: &'static ForkGroup, peer: &Peer) -> Result<Claim, Reason> {
+    sweep(held, group);
     let before = mapping::indices()
-        .filter(|&i| record(family, i).is_some_and(|r| mine(r, i, 0, peer.id)))
+        .filter(|&i| record(group, i).is_some_and(|r| mine(r, i, 0, peer.id)))
         .count();
     let windows = match before {
         0 => 16,
@@ -224,25 +226,25 @@ fn claim_new(held: &ArenasGuard, family: &'static Family, peer: &Peer) -> Result
     };
     let (arena, fd) = Arena::create(windows).map_err(refused("a new arena"))?;
     stats::add(Counter::ArenasMade, 1);
-    let index = adopt(held, family, (arena, fd), 0, peer)?;
-    Ok(claimed(held, record(family, index).ok_or(Reason::ResourceError)?, index, 0))
+    let index = adopt(held, group, (arena, fd), 0, peer)?;
+    Ok(claimed(held, record(group, index).ok_or(Reason::ResourceError)?, index, 0))
 }
 
 /// Enters a mapped arena into a free record.
 fn adopt(
     held: &ArenasGuard,
-    family: &'static Family,
+    group: &'static ForkGroup,
     (arena, fd): (Arena, OwnedFd),
     side: u32,
     peer: &Peer,
 ) -> Result<u32, Reason> {
-    let found = take_record(family).or_else(|| {
+    let found = take_record(group).or_else(|| {
         free_orphans();
-        take_record(family)
+        take_record(group)
     });
     let private = sys::make_private(fd).map_err(refused("the arena's descriptor"));
     let (Some(index), Ok(fd)) = (found, private) else {
-        match found.and_then(|i| record(family, i)) {
+        match found.and_then(|i| record(group, i)) {
             Some(r) => r.state.store(FREE, Ordering::Release),
             None => crate::log_info!("all {} arenas are in use", MAX_ARENAS),
         }
@@ -250,10 +252,10 @@ fn adopt(
         unsafe { arena.unmap() };
         return Err(Reason::ResourceError);
     };
-    let r = record(family, index).ok_or(Reason::ResourceError)?;
+    let r = record(group, index).ok_or(Reason::ResourceError)?;
     // Release: pairs with the acquire in used_records; a record is looked at only when it is READY,
     // which it becomes later.
-    family.arenas_used.fetch_max(index + 1, Ordering::Release);
+    group.arenas_used.fetch_max(index + 1, Ordering::Release);
     write_record(r, (&arena, fd), side, peer);
     map_here(held, r, index, arena);
     set_own(index, true);
@@ -263,9 +265,9 @@ fn adopt(
 }
 
 /// Marks a free record as busy.
-fn take_record(family: &'static Family) -> Option<u32> {
+fn take_record(group: &'static ForkGroup) -> Option<u32> {
     (0..MAX_ARENAS as u32).find(|&i| {
-        record(family, i).is_some_and(|r| {
+        record(group, i).is_some_and(|r| {
             r.state.compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         })
     })
@@ -316,10 +318,10 @@ fn map_here(held: &ArenasGuard, r: &ArenaRecord, index: u32, arena: Arena) {
 /// # Errors
 /// Why the arena is not to be used.
 pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32, Reason> {
-    let family = family::get().ok_or(Reason::ResourceError)?;
+    let group = fork_group::get().ok_or(Reason::ResourceError)?;
     let held = lock();
     let known = mapping::indices().find(|&i| {
-        record(family, i).is_some_and(|r| {
+        record(group, i).is_some_and(|r| {
             mine(r, i, 1, peer.id) && peer.is_of(r) && mapped(r, i) && load_pair(&r.id) == id.0
         })
     });
@@ -327,10 +329,10 @@ pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32
         (Some(i), _) => Ok(i),
         (None, None) => Err(Reason::ArenaRefused),
         (None, Some(fd)) => {
-            sweep(&held, family);
+            sweep(&held, group);
             match Arena::open(&fd) {
                 Ok(arena) if arena.id() == id.0 && arena.windows() as usize <= MOST_WINDOWS => {
-                    adopt(&held, family, (arena, fd), 1, peer)
+                    adopt(&held, group, (arena, fd), 1, peer)
                 }
                 Ok(arena) => {
                     crate::log_info!("the arena that came is not the one that was announced");
@@ -346,7 +348,7 @@ pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32
             }
         }
     };
-    if let Ok(r) = index.and_then(|i| record(family, i).ok_or(Reason::ResourceError)) {
+    if let Ok(r) = index.and_then(|i| record(group, i).ok_or(Reason::ResourceError)) {
         promise(&held, r, window);
     }
     index
@@ -379,9 +381,9 @@ pub fn fork_prepare() {
 /// Frees the records of processes that ended without freeing them, once no connection uses the
 /// arena.
 fn free_orphans() {
-    let Some(family) = family::get() else { return };
-    family::sweep(family);
-    for r in used_records(family) {
+    let Some(group) = fork_group::get() else { return };
+    fork_group::sweep(group);
+    for r in used_records(group) {
         let orphan = r.state.load(Ordering::Acquire) == READY
             && r.live.load(Ordering::Acquire) == 0
             && !living::process(r.owner.load(Ordering::Relaxed));
@@ -404,11 +406,11 @@ fn leave_fd_stash(r: &ArenaRecord) {
 
 /// Frees arenas that no connection uses: all of them whose peer has ended, and of the others the
 /// oldest beyond a few.
-pub(crate) fn sweep(held: &ArenasGuard, family: &'static Family) {
+pub(crate) fn sweep(held: &ArenasGuard, group: &'static ForkGroup) {
     retired::let_go(held);
     let mut kept = 0;
     for i in mapping::indices() {
-        let Some(idle) = record(family, i).and_then(|r| Idle::of(held, r, i)) else { continue };
+        let Some(idle) = record(group, i).and_then(|r| Idle::of(held, r, i)) else { continue };
         let pid = idle.r.peer_pid.load(Ordering::Relaxed);
         let has_no_number = pid == 0 && idle.r.there.load(Ordering::Relaxed) != 0;
         // One that no number names here is not asked each time.
@@ -522,8 +524,8 @@ pub(crate) fn map_found(r: &ArenaRecord, index: u32) -> bool {
 }
 
 pub(crate) fn each_own(mut f: impl FnMut(u32, &'static ArenaRecord)) {
-    let Some(family) = family::get() else { return };
-    for (i, r) in used_records(family).enumerate() {
+    let Some(group) = fork_group::get() else { return };
+    for (i, r) in used_records(group).enumerate() {
         if r.state.load(Ordering::Acquire) == READY && own(r, i as u32) {
             f(i as u32, r);
         }
@@ -555,12 +557,12 @@ pub fn keep_across_exec(keep: bool) {
 /// then it is nobody's, and found as a relative's is. So is one of another process that had this
 /// number.
 pub fn inherit() {
-    let Some(family) = family::get() else { return };
+    let Some(group) = fork_group::get() else { return };
     let held = lock();
     let left = |r: &&ArenaRecord| {
         r.state.load(Ordering::Acquire) == READY && r.owner.load(Ordering::Relaxed) == sys::pid()
     };
-    for (i, r) in used_records(family).enumerate().filter(|(_, r)| left(r)) {
+    for (i, r) in used_records(group).enumerate().filter(|(_, r)| left(r)) {
         let fd = r.fd.load(Ordering::Relaxed);
         let there = r.there.load(Ordering::Relaxed).wrapping_sub(1);
         let is_there = there < 0 || far::is_way(sys::borrow(there));

@@ -1,9 +1,9 @@
-//! Arenas that are idle, promised or a relative's, in the family's memory.
+//! Arenas that are idle, promised or a relative's, in the fork group's memory.
 
 use super::arenas::*;
 use super::arenas_lock::lock;
 use super::identity::Id;
-use crate::conn::family::{self, Family};
+use crate::conn::fork_group::{self, ForkGroup};
 
 /// No process has this id.
 const NOBODY: u32 = 0x7fff_fff0;
@@ -12,23 +12,23 @@ fn peer(name: u64) -> Peer {
     Peer { id: Id([name, name + 1]), pid: NOBODY, inode: 0 }
 }
 
-fn swept(family: &'static Family) {
-    sweep(&lock(), family);
+fn swept(group: &'static ForkGroup) {
+    sweep(&lock(), group);
 }
 
 #[test]
 fn what_is_promised_is_not_swept_away() {
-    // Any socket makes the family.
+    // Any socket makes the fork group.
     let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    assert!(family::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
-    let family = family::get().unwrap();
+    assert!(fork_group::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
+    let group = fork_group::get().unwrap();
     // Its peer has gone already: nothing else keeps it.
     let claim = claim(&peer(0x1234)).unwrap();
-    let r = record(family, claim.record).unwrap();
-    swept(family);
+    let r = record(group, claim.record).unwrap();
+    swept(group);
     assert!(mapped(r, claim.record), "between the claim and its use");
     settled(r, claim.window);
-    swept(family);
+    swept(group);
     assert!(!mapped(r, claim.record), "nobody wanted it");
 }
 
@@ -36,16 +36,16 @@ fn what_is_promised_is_not_swept_away() {
 #[test]
 fn a_relatives_arena_is_not_ours_by_its_number() {
     let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    assert!(family::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
-    let family = family::get().unwrap();
+    assert!(fork_group::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
+    let group = fork_group::get().unwrap();
     let claim = claim(&peer(0x8765)).unwrap();
-    let r = record(family, claim.record).unwrap();
+    let r = record(group, claim.record).unwrap();
     set_own(claim.record, false);
     settled(r, claim.window);
-    swept(family);
+    swept(group);
     assert!(mapped(r, claim.record) && !own(r, claim.record), "left to others");
     set_own(claim.record, true);
-    swept(family);
+    swept(group);
     assert!(!mapped(r, claim.record));
 }
 
@@ -53,8 +53,8 @@ fn a_relatives_arena_is_not_ours_by_its_number() {
 #[test]
 fn a_name_alone_opens_nothing() {
     let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    assert!(family::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
-    let family = family::get().unwrap();
+    assert!(fork_group::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
+    let group = fork_group::get().unwrap();
     let first = claim(&peer(0x9999)).unwrap();
     let same = claim(&peer(0x9999)).unwrap();
     let others = [
@@ -66,7 +66,7 @@ fn a_name_alone_opens_nothing() {
     assert_eq!(first.record, same.record);
     assert!(others.iter().all(|other| other.record != first.record && other.id != first.id));
     for claim in [first, same].iter().chain(&others) {
-        settled(record(family, claim.record).unwrap(), claim.window);
+        settled(record(group, claim.record).unwrap(), claim.window);
     }
-    swept(family);
+    swept(group);
 }

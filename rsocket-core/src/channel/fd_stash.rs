@@ -1,4 +1,4 @@
-//! Where a family keeps the arenas of connections that several of its processes hold.
+//! Where a fork group keeps the arenas of connections that several of its processes hold.
 //!
 //! A holder that did not map a connection's arena finds it in whoever did; but that process may
 //! have ended, and the peer that mapped it too, while the connection goes on between relatives of
@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::device::shm::arena::Arena;
 use crate::host::raw;
 use crate::seqpacket::{Channel, MAX_FDS};
@@ -138,11 +138,11 @@ fn take_first() {
 /// Runs with the fd stash to itself; not in a signal handler that interrupted that. A holder that
 /// died inside has left nothing worse than a message that is there twice.
 fn alone<R>(f: impl FnOnce() -> Option<R>) -> Option<R> {
-    let family = family::get()?;
+    let group = fork_group::get()?;
     if ENDS.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    let _held = family.fd_stash.hold()?;
+    let _held = group.fd_stash.hold()?;
     f()
 }
 
@@ -203,9 +203,9 @@ mod tests {
 
     #[test]
     fn what_is_looked_for_stays() {
-        // The family and the fd stash are this process's; other tests of this program have arenas
-        // of other names.
-        assert!(family::get_or_map().is_some());
+        // The fork group and the fd stash are this process's; other tests of this program have
+        // arenas of other names.
+        assert!(fork_group::get_or_map().is_some());
         open();
         let made: Vec<_> = (0..3).filter_map(|_| Arena::create(1).ok()).collect();
         assert_eq!(made.len(), 3);

@@ -14,7 +14,7 @@ use super::identity::{Id, process_id};
 use super::mapping;
 use crate::config::sizes::Size;
 use crate::conn::arena_record::{ArenaRecord, GUEST};
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::arena::{Arena, Window};
@@ -144,7 +144,7 @@ pub fn has_window(s: &Slot) -> bool {
 pub fn ends(s: &Slot) -> Option<Ends> {
     // Acquire: pairs with the release in start(), so that window and side are there.
     let index = s.arena.load(Ordering::Acquire).checked_sub(1)?;
-    let r = record(family::get()?, index)?;
+    let r = record(fork_group::get()?, index)?;
     match arenas::arena(r, index) {
         Some(arena) => view(s, &arena),
         None => join(s, index),
@@ -175,7 +175,7 @@ fn view_of(arena: &Arena, record: u32, window: u32, side: u32) -> Option<Ends> {
 /// The accepting side of a claimed window whose both sides are in this process ([`crate::bridge`]).
 /// The arena stays until [`let_go`].
 pub(crate) fn hold(claim: &Claim) -> Option<Ends> {
-    let r = record(family::get()?, claim.record)?;
+    let r = record(fork_group::get()?, claim.record)?;
     let ends = arenas::arena(r, claim.record)
         .and_then(|arena| view_of(&arena, claim.record, claim.window, 1));
     if ends.is_some() {
@@ -190,16 +190,16 @@ pub(crate) fn let_go(ends: &Ends) {
     super::marks::close(&ends.incoming, &ends.outgoing);
     ends.wake_reader();
     ends.wake_writer();
-    if let Some(r) = family::get().and_then(|f| record(f, ends.record)) {
+    if let Some(r) = fork_group::get().and_then(|f| record(f, ends.record)) {
         r.live.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// The other side of such a window is kept for a connection of the program's that is still to come,
-/// from whatever process of the family, by [`start`]: until then, or until [`nobody_comes`], the
-/// window is nobody else's, even when this side is done.
+/// from whatever process of the fork group, by [`start`]: until then, or until [`nobody_comes`],
+/// the window is nobody else's, even when this side is done.
 pub(crate) fn keep((index, window): (u32, u32)) -> bool {
-    let Some(r) = family::get().and_then(|f| record(f, index)) else { return false };
+    let Some(r) = fork_group::get().and_then(|f| record(f, index)) else { return false };
     let Some(w) = r.slot_of.get(window as usize) else { return false };
     // Its user before its mark: as in begin().
     r.live.fetch_add(1, Ordering::AcqRel);
@@ -214,7 +214,7 @@ pub(crate) fn keep((index, window): (u32, u32)) -> bool {
 /// The connection for which the window was kept will not have it. Nothing happens if it has it
 /// already.
 pub(crate) fn nobody_comes((index, window): (u32, u32)) {
-    let Some(r) = family::get().and_then(|f| record(f, index)) else { return };
+    let Some(r) = fork_group::get().and_then(|f| record(f, index)) else { return };
     // Release: pairs with the acquire in free_window().
     let kept =
         |w: &AtomicU32| w.compare_exchange(GUEST, 0, Ordering::Release, Ordering::Relaxed).is_ok();
@@ -237,7 +237,7 @@ pub fn start(
     side: u32,
     beyond: Beyond,
 ) -> Result<(), Reason> {
-    let r = family::get().and_then(|f| record(f, index)).ok_or(Reason::ResourceError)?;
+    let r = fork_group::get().and_then(|f| record(f, index)).ok_or(Reason::ResourceError)?;
     let result = begin(id, s, (r, index, window), side, beyond);
     if result.is_ok() && !s.has(flag::RSOCKET) {
         s.clear(flag::CONNECT_NEWS);
@@ -283,7 +283,7 @@ fn begin(
         w.store(id.raw(), Ordering::Release);
     }
     // Relatives may outlive this process, and its peer.
-    if family::shared(id) {
+    if fork_group::shared(id) {
         keep_for_relatives(r);
     }
     s.arena.store(index + 1, Ordering::Release);
@@ -329,7 +329,7 @@ pub fn is_far(s: &Slot) -> bool {
 
 fn record_of(s: &Slot) -> Option<(u32, &'static ArenaRecord)> {
     let index = s.arena.load(Ordering::Acquire).checked_sub(1)?;
-    Some((index, record(family::get()?, index)?))
+    Some((index, record(fork_group::get()?, index)?))
 }
 
 /// What both ends of the connection have in common, and no other two at the same time: of the
@@ -389,8 +389,8 @@ impl Parted {
             self.record.free(self.window);
         }
         self.record.live.fetch_sub(1, Ordering::AcqRel);
-        if let Some(family) = family::get() {
-            sweep(&arenas_lock::lock(), family);
+        if let Some(group) = fork_group::get() {
+            sweep(&arenas_lock::lock(), group);
         }
     }
 }
@@ -417,7 +417,7 @@ pub fn release(s: &Slot) {
 /// attached, or, if that one has ended, the fd stash or the peer (`life-of-a-connection §6`).
 #[cold]
 fn join(s: &Slot, index: u32) -> Option<Ends> {
-    let r = record(family::get()?, index)?;
+    let r = record(fork_group::get()?, index)?;
     if !map_found(r, index) {
         return None;
     }
@@ -442,9 +442,9 @@ fn is_armed(s: &Slot, armed: Events, bell: u64) -> bool {
 /// Tells of the ready bits that peers set for connections which this process holds, and whom each
 /// is for.
 pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {
-    let Some(family) = family::get() else { return };
+    let Some(group) = fork_group::get() else { return };
     for i in mapping::indices() {
-        let Some(r) = record(family, i) else { continue };
+        let Some(r) = record(group, i) else { continue };
         if r.live.load(Ordering::Relaxed) == 0 {
             continue;
         }
@@ -472,9 +472,9 @@ pub fn has_many_bits() -> bool {
 /// This process's bells have to be rung again from here on: for who drained one and does not
 /// collect at once.
 pub fn hear() {
-    let Some(family) = family::get() else { return };
+    let Some(group) = fork_group::get() else { return };
     for i in mapping::indices() {
-        if let Some(r) = record(family, i)
+        if let Some(r) = record(group, i)
             && let Some(arena) = arenas::arena(r, i)
         {
             park::hear(&arena.ready(r.side.load(Ordering::Relaxed)).rung);
@@ -485,10 +485,10 @@ pub fn hear() {
 /// Takes the ready bits of the far sides that are in this process too ([`hold`]): record and window
 /// of each.
 pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
-    let Some(family) = family::get() else { return };
+    let Some(group) = fork_group::get() else { return };
     let own = process_id().map_or([0; 2], |id| id.0);
     for i in mapping::indices() {
-        let Some(r) = record(family, i) else { continue };
+        let Some(r) = record(group, i) else { continue };
         if !mine(r, i, 0, Id(own)) {
             continue;
         }
@@ -520,13 +520,13 @@ fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(Slot
         let Some(id) = SlotId::from_raw(slot) else { continue };
         // A relative's connection keeps its bit: the relative looks too. So does one that is still
         // to come.
-        if family::held_here(id) {
+        if fork_group::held_here(id) {
             f(id, &|bell, armed| {
-                if family::slot(id).is_some_and(|s| is_armed(s, armed, bell)) {
+                if fork_group::slot(id).is_some_and(|s| is_armed(s, armed, bell)) {
                     return false;
                 }
                 // Acquire: pairs with the release in Sleepers::wake.
-                let keep = if family::shared(id) { u64::MAX } else { !bit };
+                let keep = if fork_group::shared(id) { u64::MAX } else { !bit };
                 word.fetch_and(keep, Ordering::Acquire) & bit != 0
             });
         }
@@ -568,10 +568,11 @@ mod tests {
     #[test]
     fn a_ready_bit_stays_until_it_is_taken() {
         let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let id = family::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).unwrap();
+        let id = fork_group::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).unwrap();
         // A record that no arena of this process gets to.
-        let r = record(family::get().unwrap(), crate::conn::arena_record::MAX_ARENAS as u32 - 1)
-            .unwrap();
+        let r =
+            record(fork_group::get().unwrap(), crate::conn::arena_record::MAX_ARENAS as u32 - 1)
+                .unwrap();
         r.slot_of.get(70).unwrap().store(id.raw(), Ordering::Relaxed);
         let word = AtomicU64::new(1 << 6 | 1 << 7);
         let mut found = vec![];

@@ -1,4 +1,4 @@
-//! Where this process has the arenas of its family mapped: each process's own business.
+//! Where this process has the arenas of its fork group mapped: each process's own business.
 //!
 //! Read without a lock, by every call on a connection, while another thread may be mapping another
 //! arena in place of one that is no more; changed by a holder of the [`ArenasGuard`]. What was

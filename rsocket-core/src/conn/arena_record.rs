@@ -7,13 +7,13 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-/// Arenas that a family can have at one time.
+/// Arenas that a fork group can have at one time.
 pub const MAX_ARENAS: usize = 2048;
 
 /// Windows of the largest arena that is made here.
 pub(crate) const MOST_WINDOWS: usize = 256;
 
-/// What a family knows about one arena. All zeroes is a free record.
+/// What a fork group knows about one arena. All zeroes is a free record.
 #[repr(C)]
 pub struct ArenaRecord {
     pub(crate) state: AtomicU32,

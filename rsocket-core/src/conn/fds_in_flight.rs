@@ -24,7 +24,7 @@ pub struct FdInFlight {
     pub(crate) copies: AtomicU32,
 }
 
-/// All of them, in the family's memory.
+/// All of them, in the fork group's memory.
 #[repr(C)]
 pub struct Table {
     lock: OwnedLock,

@@ -109,7 +109,7 @@ flags! {
     PLACES_FULL = 25, ComesAndGoes;
     /// A holder has entered a sandbox, and makes the kernel's calls only.
     SANDBOXED_HOLDER = 26, ComesAndGoes;
-    // Taken back where the slot was another connection's by then (family::left_by_the_dead).
+    // Taken back where the slot was another connection's by then (fork_group::left_by_the_dead).
     /// The last holder has closed: whoever sets this ends the connection for all of them.
     OVER = 27, ComesAndGoes;
     /// Copies of its descriptor are on their way in messages, or a stranger has one: it must not

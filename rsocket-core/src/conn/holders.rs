@@ -1,18 +1,18 @@
-//! Which processes of a family hold a connection: one bit for each that has an entry in the
-//! family's table, and a number for those that found none.
+//! Which processes of a fork group hold a connection: one bit for each that has an entry in the
+//! fork group's table, and a number for those that found none.
 //!
 //! A bit may be that of a dead process, which nobody cleared: whoever asks looks at the process
 //! too. Those beyond the table cannot be looked at, so one of them that is killed is counted until
 //! the slot is used anew. Both cost a slot, never a byte.
 //!
-//! Must not know what the processes are, nor who of them lives ([`crate::conn::family`]).
+//! Must not know what the processes are, nor who of them lives ([`crate::conn::fork_group`]).
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Words of bits.
 const WORDS: usize = 4;
-/// Processes of a family that are told apart, counted with [`ON_THE_WAY`].
+/// Processes of a fork group that are told apart, counted with [`ON_THE_WAY`].
 pub(crate) const ENTRIES: usize = WORDS * 64;
 /// What stands for a process that found no entry.
 pub(crate) const BEYOND: usize = ENTRIES;

@@ -7,7 +7,7 @@
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::Ordering;
 
-use super::family;
+use super::fork_group;
 use super::fork_mode::{Happening, State};
 use super::slot::{Slot, SlotId, flag};
 use crate::sys;
@@ -27,12 +27,12 @@ pub struct Invitation {
 #[must_use]
 pub fn any_accepted_at(at: &SocketAddr) -> bool {
     let mut found = false;
-    family::each_used(|id, s| {
+    fork_group::each_used(|id, s| {
         let [own, _] = &s.names;
         found |= s.has(flag::UNDECIDED)
             && !s.has(flag::CONNECTING)
             && own.get().is_some_and(|own| same(&own, at))
-            && family::is_held(id);
+            && fork_group::is_held(id);
     });
     found
 }
@@ -80,8 +80,8 @@ pub fn is_wanted(s: &Slot) -> bool {
 pub fn expected(ours: &SocketAddr, theirs: &IpAddr) -> Option<SlotId> {
     let ends = [*ours, SocketAddr::new(*theirs, 0)];
     let mut newest: Option<(u64, SlotId, &'static Slot)> = None;
-    family::each_used(|id, s| {
-        if s.migration.state() == State::Greeted && same_way(s, &ends) && family::is_held(id) {
+    fork_group::each_used(|id, s| {
+        if s.migration.state() == State::Greeted && same_way(s, &ends) && fork_group::is_held(id) {
             let since = s.migration.since.load(Ordering::Relaxed);
             if newest.as_ref().is_none_or(|(other, ..)| since > *other) {
                 newest = Some((since, id, s));

@@ -7,9 +7,9 @@
 pub mod arena_record;
 pub mod cause;
 pub mod dialled;
-pub mod family;
 pub mod fds_in_flight;
 pub mod flag;
+pub mod fork_group;
 pub mod fork_mode;
 pub mod guest;
 pub mod handshake;

@@ -95,7 +95,7 @@ pub struct Slot {
     pub reason: AtomicU32,
     /// What more is known of it ([`crate::conn::cause`]).
     pub cause: AtomicU32,
-    /// Which arena record of the family, plus one; 0 for none.
+    /// Which arena record of the fork group, plus one; 0 for none.
     pub arena: AtomicU32,
     /// Which window in it.
     pub window: AtomicU32,
@@ -107,7 +107,7 @@ pub struct Slot {
     pub timers: Timers,
     /// How long a strict connection has waited to attach ([`crate::socket::verdict`]).
     pub waiting_since: AtomicU64,
-    /// The processes of the family that hold it.
+    /// The processes of the fork group that hold it.
     pub holders: crate::conn::holders::Holders,
     /// The bridge's number in its process, plus one; 0 for none.
     pub bridge: AtomicU32,

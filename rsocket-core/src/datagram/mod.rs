@@ -49,7 +49,7 @@ use fabric::Fabric;
 use rustix::net::{AddressFamily, sockopt};
 
 use crate::bridge::native_rdma;
-use crate::conn::family::{self, MAX_SLOTS};
+use crate::conn::fork_group::{self, MAX_SLOTS};
 use crate::conn::slot::{SlotId, flag};
 use crate::errno::Errno;
 use crate::host::events::Events;
@@ -90,7 +90,7 @@ fn endpoint(id: SlotId) -> Result<&'static Endpoint, Errno> {
 #[inline]
 #[must_use]
 pub fn is(id: SlotId) -> bool {
-    family::slot(id).is_some_and(|s| s.has(flag::DATAGRAM))
+    fork_group::slot(id).is_some_and(|s| s.has(flag::DATAGRAM))
 }
 
 /// What this process has of the socket, made now if it has nothing yet: a child of a fork has not.
@@ -125,14 +125,14 @@ fn news(state: &mut State) -> Vec<u64> {
 /// The state of the socket that the slot has now.
 fn present(id: SlotId, fd: RawFd, place: &mut Option<Box<State>>) -> Result<&mut State, Errno> {
     // A thread that was on its way in when another closed the socket finds nothing to be made.
-    let s = family::slot(id).filter(|_| family::held_here(id)).ok_or(Errno::BADF)?;
+    let s = fork_group::slot(id).filter(|_| fork_group::held_here(id)).ok_or(Errno::BADF)?;
     let generation = s.generation.load(Ordering::Acquire);
     if place.as_ref().is_some_and(|state| state.generation != generation) {
         // Its last descriptor was closed where nobody saw it.
         discard(place);
     }
     if place.is_none() {
-        let fd = if fd >= 0 { fd } else { family::descriptor(id) };
+        let fd = if fd >= 0 { fd } else { fork_group::descriptor(id) };
         let six = sockopt::socket_domain(sys::borrow(fd))? == AddressFamily::INET6;
         let own = sys::private_copy(sys::borrow(fd))?;
         let fabric =

@@ -10,7 +10,7 @@ use rustix::net::Shutdown;
 use super::peers::Peers;
 use super::{ready, udp};
 use crate::address::SockAddr;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::{SlotId, flag};
 use crate::errno::Errno;
 use crate::host::kernel;
@@ -30,7 +30,7 @@ pub fn bind(fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
 /// # Errors
 /// As connect(2).
 pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
-    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
     rustix::net::connect(sys::borrow(fd), &to.0)?;
     // The kernel's spelling: it knows which address of this host an unspecified one means.
     let peer = rustix::net::getpeername(sys::borrow(fd)).ok().flatten();
@@ -46,7 +46,7 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
 /// # Errors
 /// As connect(2).
 pub fn disconnect(id: SlotId, fd: RawFd) -> Result<(), Errno> {
-    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
     rustix::net::connect_unspec(sys::borrow(fd))?;
     let [_, place] = &s.names;
     place.set(None);
@@ -70,7 +70,7 @@ pub fn error(id: SlotId, fd: RawFd) -> i32 {
 /// # Errors
 /// As shutdown(2): `ENOTCONN` for a socket that is not connected.
 pub fn shutdown(id: SlotId, fd: RawFd, how: i32) -> Result<(), Errno> {
-    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
     let (way, flags) = match how {
         libc::SHUT_RD => (Shutdown::Read, flag::READ_SHUT),
         libc::SHUT_WR => (Shutdown::Write, flag::WRITE_SHUT),

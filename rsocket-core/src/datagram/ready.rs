@@ -15,7 +15,7 @@ use std::os::fd::RawFd;
 use super::endpoint::State;
 use super::{hint, service, waiters, with};
 use crate::config::policy;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::look::Look;
 use crate::conn::progress::Progress;
 use crate::conn::slot::{SlotId, flag};
@@ -50,7 +50,7 @@ impl State {
 
 /// What is ready, and what only the kernel can say.
 pub(crate) fn look(id: SlotId, fd: RawFd) -> Look {
-    let shut = family::slot(id).is_some_and(|s| s.has(flag::READ_SHUT));
+    let shut = fork_group::slot(id).is_some_and(|s| s.has(flag::READ_SHUT));
     let found = with(id, fd, |state| (state.ready(shut), state.stuffed));
     let (ready, stuffed) = match found {
         Ok((ready, stuffed)) => (hint(id, Some(ready)), stuffed),
@@ -140,7 +140,7 @@ pub(crate) fn progress(id: SlotId) -> Progress {
 
 /// How soon a poller must look by itself.
 pub(crate) fn patience(id: SlotId) -> Option<Duration> {
-    let rings = family::shared(id) && with(id, -1, |state| state.has_rings()) == Ok(true);
+    let rings = fork_group::shared(id) && with(id, -1, |state| state.has_rings()) == Ok(true);
     rings.then_some(SHARED)
 }
 
@@ -148,7 +148,7 @@ pub(crate) fn patience(id: SlotId) -> Option<Duration> {
 pub(super) fn changed(id: SlotId) {
     let bells = with(id, -1, |state| core::mem::take(&mut state.waiters));
     waiters::ring(id, &bells.unwrap_or_default());
-    if let Some(s) = family::slot(id) {
+    if let Some(s) = fork_group::slot(id) {
         s.next_epoch();
     }
 }

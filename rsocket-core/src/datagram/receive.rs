@@ -8,7 +8,7 @@ use super::endpoint::{Front, State};
 use super::{ready, with};
 use crate::address::SockAddr;
 use crate::config::policy;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell;
 use crate::device::shm::copy::{CopyHint, out_of_window};
@@ -40,7 +40,7 @@ pub struct Received {
 /// # Errors
 /// As recvfrom(2).
 pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<Received, Errno> {
-    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
     if !Cursor::plausible(to) {
         return Err(Errno(libc::EFAULT));
     }
@@ -131,7 +131,7 @@ fn sleep(id: SlotId, s: &Slot, fd: RawFd, patience: &mut Patience) -> Result<(),
     });
     let slept = match armed {
         Ok(Some((device, rings))) => {
-            if rings && family::shared(id) || bell.is_none() {
+            if rings && fork_group::shared(id) || bell.is_none() {
                 left = Some(left.map_or(SHARED_NS, |ns| ns.min(SHARED_NS)));
             }
             let fds = [fd, device, bell.map_or(-1, |b| b.fd())];

@@ -8,7 +8,7 @@ use super::endpoint::{State, header};
 use super::peers::{Beat, Peer, Way};
 use super::{MOST_V4, MOST_V6, service, udp, with};
 use crate::address::SockAddr;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::rdma::NotSent;
 use crate::device::shm::mailbox::Put;
@@ -93,7 +93,7 @@ pub fn send(
     from: &[libc::iovec],
     flags: i32,
 ) -> Result<usize, Errno> {
-    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
     if !Cursor::plausible(from) {
         return Err(Errno(libc::EFAULT));
     }

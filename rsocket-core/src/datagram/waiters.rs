@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::conn::family::MAX_SLOTS;
+use crate::conn::fork_group::MAX_SLOTS;
 use crate::conn::slot::SlotId;
 use crate::device::shm::bell;
 use crate::device::shm::park::{BELL, MARK_READY};

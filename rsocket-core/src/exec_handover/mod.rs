@@ -1,11 +1,11 @@
 //! What a program leaves to the next one in its process: connections across `exec`.
 //!
 //! The next program has the same descriptors and the same process id, and when it has this library
-//! too (see [`target`]) it needs nothing but the family's memory, the arenas, and to be told which
-//! descriptor is which connection. The first two are memfds that stay open; the third is a list in
-//! a file of its own, whose number an environment variable says. So nothing moves, no byte can be
-//! lost, and the peer notices nothing (`life-of-a-connection §5`). The next program maps all that
-//! in its constructor and removes the variable.
+//! too (see [`target`]) it needs nothing but the fork group's memory, the arenas, and to be told
+//! which descriptor is which connection. The first two are memfds that stay open; the third is a
+//! list in a file of its own, whose number an environment variable says. So nothing moves, no byte
+//! can be lost, and the peer notices nothing (`life-of-a-connection §5`). The next program maps all
+//! that in its constructor and removes the variable.
 //!
 //! Must not know hooks. Entry points: [`prepare`] before `exec` and [`Will::undo`] if it failed;
 //! [`inherit`], then [`show`].
@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::attach::reach;
 use crate::channel::{arenas, broken, fd_stash, link};
-use crate::conn::family::{self, Family};
+use crate::conn::fork_group::{self, ForkGroup};
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId};
 use crate::descriptors::{self, Entry};
@@ -35,7 +35,8 @@ use crate::{live, socket, sys};
 pub const VARIABLE: &CStr = c"RSOCKET_HEIR";
 const ASSIGNED: &[u8] = b"RSOCKET_HEIR=";
 const MAGIC: u64 = u64::from_le_bytes(*b"rs-heirs");
-/// To be raised with any change of what is in the family's memory that does not change its size.
+/// To be raised with any change of what is in the fork group's memory that does not change its
+/// size.
 const VERSION: u32 = 7;
 
 /// The head of the list.
@@ -43,12 +44,12 @@ const VERSION: u32 = 7;
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Clone, Copy)]
 struct Head {
     magic: u64,
-    family_size: u64,
+    group_size: u64,
     slot_size: u32,
     version: u32,
     layout: u32,
     pid: u32,
-    family: i32,
+    group: i32,
     entry: u32,
     fd_stash: [i32; 2],
     count: u32,
@@ -56,15 +57,15 @@ struct Head {
 }
 
 impl Head {
-    fn new(family: RawFd, entry: u32, count: u32) -> Self {
+    fn new(group: RawFd, entry: u32, count: u32) -> Self {
         Self {
             magic: MAGIC,
-            family_size: size_of::<Family>() as u64,
+            group_size: size_of::<ForkGroup>() as u64,
             slot_size: size_of::<Slot>() as u32,
             version: VERSION,
             layout: layout::VERSION,
             pid: sys::pid(),
-            family,
+            group,
             entry,
             fd_stash: fd_stash::ends(),
             count,
@@ -90,7 +91,7 @@ const LISTENER: u32 = 2;
 #[derive(Clone, Copy)]
 pub struct Will {
     list: RawFd,
-    family: RawFd,
+    group: RawFd,
     environment: *mut *const c_char,
     bytes: usize,
 }
@@ -105,7 +106,7 @@ impl Will {
     /// After an `exec` that failed: everything is as it was.
     pub fn undo(self) {
         sys::close_private(self.list);
-        sys::keep_across_exec(self.family, false);
+        sys::keep_across_exec(self.group, false);
         fd_stash::keep_across_exec(false);
         home::keep_across_exec(false);
         arenas::keep_across_exec(false);
@@ -141,12 +142,12 @@ pub fn leaves_anything() -> bool {
 /// # Safety
 /// `environment` is null or a list of C strings that ends with a null pointer.
 pub unsafe fn prepare(environment: *const *const c_char) -> Result<Will, &'static str> {
-    let (family, entry) = family::bequest().ok_or("the family's file")?;
+    let (group, entry) = fork_group::bequest().ok_or("the family's file")?;
     let list = rustix::fs::memfd_create("rsockets-heirs", rustix::fs::MemfdFlags::CLOEXEC);
     let list = list.ok().and_then(|f| sys::make_private(f).ok()).ok_or("a file for the list")?;
     // SAFETY: the caller's promise.
     let extended = unsafe { extended(environment, list) };
-    let count = extended.and_then(|_| write_list(list, family, entry));
+    let count = extended.and_then(|_| write_list(list, group, entry));
     let (Some((environment, bytes)), Some(_)) = (extended, count) else {
         sys::close_private(list);
         let Some((environment, bytes)) = extended else { return Err("memory for the environment") };
@@ -154,18 +155,18 @@ pub unsafe fn prepare(environment: *const *const c_char) -> Result<Will, &'stati
         let _ = unsafe { rustix::mm::munmap(environment.cast(), bytes) };
         return Err("room in the list");
     };
-    for fd in [list, family] {
+    for fd in [list, group] {
         sys::keep_across_exec(fd, true);
     }
     fd_stash::keep_across_exec(true);
     home::keep_across_exec(true);
     arenas::keep_across_exec(true);
     socket::pass_on(&|id| listed(list, id));
-    Ok(Will { list, family, environment, bytes })
+    Ok(Will { list, group, environment, bytes })
 }
 
 /// Writes down every descriptor that the next program inherits; how many there are.
-fn write_list(list: RawFd, family: RawFd, entry: u32) -> Option<u32> {
+fn write_list(list: RawFd, group: RawFd, entry: u32) -> Option<u32> {
     let mut count = 0u32;
     for fd in 0..descriptors::end() {
         let (slot, kind) = match descriptors::entry(fd) {
@@ -189,7 +190,7 @@ fn write_list(list: RawFd, family: RawFd, entry: u32) -> Option<u32> {
         write_at(list, place(count), item.as_bytes())?;
         count += 1;
     }
-    write_at(list, 0, Head::new(family, entry, count).as_bytes())?;
+    write_at(list, 0, Head::new(group, entry, count).as_bytes())?;
     Some(count)
 }
 
@@ -289,7 +290,7 @@ pub fn give_back(all: bool) {
 /// What stands on 0 to 2, or belongs to nobody else, is meant for the new program; anything else it
 /// merely holds open, while a relative goes on with it.
 fn give_back_one(slot: SlotId, fd: RawFd) {
-    if fd <= 2 || socket::on_device(slot) && !family::shared(slot) {
+    if fd <= 2 || socket::on_device(slot) && !fork_group::shared(slot) {
         back::give_away(slot, fd, Reason::Executed);
     }
 }
@@ -316,17 +317,17 @@ pub fn inherit() -> bool {
         return false;
     };
     sys::inherit_private(list);
-    sys::inherit_private(head.family);
+    sys::inherit_private(head.group);
     fd_stash::inherit(head.fd_stash);
     home::inherit(head.home);
-    let known = head == Head::new(head.family, head.entry, head.count)
-        && family::inherit(head.family, head.entry)
+    let known = head == Head::new(head.group, head.entry, head.count)
+        && fork_group::inherit(head.group, head.entry)
         && descriptors::claim();
     if known {
         arenas::inherit();
         heirs::after_exec();
-        let inherited =
-            items(list, head.count).filter_map(|item| family::slot(SlotId::from_raw(item.slot)?));
+        let inherited = items(list, head.count)
+            .filter_map(|item| fork_group::slot(SlotId::from_raw(item.slot)?));
         inherited.for_each(live::forget_last_program);
     }
     for item in items(list, head.count) {
@@ -338,7 +339,7 @@ pub fn inherit() -> bool {
 
 fn take_over(item: &Item, known: bool) {
     let Some(id) = SlotId::from_raw(item.slot) else { return };
-    if !known || !family::inherit_descriptor(id, item.fd) {
+    if !known || !fork_group::inherit_descriptor(id, item.fd) {
         if item.kind == ON_DEVICE {
             // Another build of the library, for one: what was on the device is out of reach.
             crate::log_warn!("connection reset: what the last program left of it is out of reach");
@@ -349,7 +350,7 @@ fn take_over(item: &Item, known: bool) {
     }
     let entry = if item.kind == LISTENER { Entry::Listener(id) } else { Entry::Connection(id) };
     descriptors::put(item.fd, entry);
-    if let Some(s) = family::slot(id)
+    if let Some(s) = fork_group::slot(id)
         && link::has_window(s)
         && link::ends(s).is_none()
     {
@@ -363,7 +364,7 @@ pub fn show() {
     reach::find_out();
     for fd in 0..descriptors::end() {
         if let Entry::Connection(id) = descriptors::entry(fd)
-            && let Some(s) = family::slot(id)
+            && let Some(s) = fork_group::slot(id)
             && matches!(s.phase(), Phase::Paired | Phase::Refused)
         {
             live::enter(id, s, fd);

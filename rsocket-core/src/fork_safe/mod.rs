@@ -24,7 +24,7 @@ use crate::attach::reach;
 use crate::bridge::{dial, loopback, own_window};
 use crate::channel::{broken, link};
 use crate::config::policy;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
@@ -297,7 +297,7 @@ fn greet(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
 /// Whether another connection between the same two hosts, at the same port, is about to migrate.
 fn rival(id: SlotId, ends: [SocketAddr; 2]) -> bool {
     let mut found = false;
-    family::each_used(|other, o| {
+    fork_group::each_used(|other, o| {
         let m = &o.migration;
         let busy = match m.state() {
             State::Claiming | State::Requested => true,
@@ -305,7 +305,7 @@ fn rival(id: SlotId, ends: [SocketAddr; 2]) -> bool {
             State::Greeted => m.waited() < EXPECT_NS,
             _ => false,
         };
-        found |= busy && other != id && same_way(o, &ends) && family::is_held(other);
+        found |= busy && other != id && same_way(o, &ends) && fork_group::is_held(other);
     });
     found
 }

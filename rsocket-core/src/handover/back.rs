@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 
 use super::detach::{self, Scope};
 use crate::conn::slot::SlotId;
-use crate::conn::{family, flag};
+use crate::conn::{flag, fork_group};
 use crate::reason::Reason;
 use crate::{fork_safe, sys};
 
@@ -30,7 +30,7 @@ pub fn give_away(id: SlotId, fd: RawFd, reason: Reason) {
 }
 
 fn go_back(id: SlotId, fd: RawFd, reason: Reason, scope: Scope) {
-    if let Some(s) = family::slot(id) {
+    if let Some(s) = fork_group::slot(id) {
         let errno = sys::errno();
         if s.has(flag::UNDECIDED) {
             fork_safe::insist(id, s, fd);

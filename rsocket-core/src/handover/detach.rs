@@ -18,7 +18,7 @@ use crate::channel::residual::{give_tail_away, give_way, serve_return};
 use crate::channel::{guard, marks, said, switch, unread};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::conn::{cause, family};
+use crate::conn::{cause, fork_group};
 use crate::device::shm::channel::RecvState;
 use crate::errno::Errno;
 use crate::host::{counters, kernel};
@@ -91,9 +91,9 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
 /// The peer that is to send by TCP may be this process, which makes no other call while it waits
 /// for itself.
 fn serve_own_returns() {
-    family::each_local(|id, s| {
+    fork_group::each_local(|id, s| {
         if let Some(ends) = link::ends(s) {
-            serve_return(id, s, family::descriptor(id), &ends);
+            serve_return(id, s, fork_group::descriptor(id), &ends);
         }
     });
 }

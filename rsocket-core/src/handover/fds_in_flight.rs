@@ -13,9 +13,9 @@
 //! connection goes back to TCP. (One that takes an announced copy and passes that on to a relative
 //! is not found out.)
 //!
-//! The table is in the family's memory, and short: what has waited longest makes room, and stays on
-//! TCP for good. A slot with an fd in flight counts as held, though its sender may have closed it
-//! ([`family::others_alive`]).
+//! The table is in the fork group's memory, and short: what has waited longest makes room, and
+//! stays on TCP for good. A slot with an fd in flight counts as held, though its sender may have
+//! closed it ([`fork_group::others_alive`]).
 //!
 //! Must not know hooks. Entry points: [`send_off`], [`take_back`], [`receive`].
 
@@ -25,8 +25,8 @@ use std::os::fd::RawFd;
 use super::back;
 use crate::attach::phase;
 use crate::channel::link;
-use crate::conn::family::{self, Family};
 use crate::conn::fds_in_flight::{FdInFlight, PLACES, Table};
+use crate::conn::fork_group::{self, ForkGroup};
 use crate::conn::machine::Phase;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -38,15 +38,16 @@ fn cookie(fd: RawFd) -> Option<u64> {
     rustix::net::sockopt::socket_cookie(sys::borrow(fd)).ok()
 }
 
-fn table() -> Option<(&'static Family, &'static Table)> {
-    family::get().map(|f| (f, &f.fds_in_flight))
+fn table() -> Option<(&'static ForkGroup, &'static Table)> {
+    fork_group::get().map(|f| (f, &f.fds_in_flight))
 }
 
 /// Before a message is sent that has the connection's descriptor in it. False if nobody could go on
 /// with it but the kernel: then it has to go back to TCP for good.
 #[must_use]
 pub fn send_off(id: SlotId, fd: RawFd) -> bool {
-    let (Some(s), Some((_, table)), Some(cookie)) = (family::slot(id), table(), cookie(fd)) else {
+    let (Some(s), Some((_, table)), Some(cookie)) = (fork_group::slot(id), table(), cookie(fd))
+    else {
         return false;
     };
     if s.has(flag::RSOCKET | flag::BROKEN | flag::SANDBOXED_HOLDER) {
@@ -66,10 +67,10 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
     // Relaxed: whoever receives it has it from a message that is sent later.
     table.used.store(1, Ordering::Relaxed);
     let displaced = table.locked(|t| put(t, cookie, id));
-    family::set_on_the_way(s);
+    fork_group::set_on_the_way(s);
     link::share(s);
     if let Some(Some(other)) = displaced
-        && let Some(s) = family::slot(other)
+        && let Some(s) = fork_group::slot(other)
     {
         // Whoever has it, nobody knows of it any more.
         phase::refuse(s, Reason::PassedAway);
@@ -118,7 +119,7 @@ fn put(t: &Table, cookie: u64, id: SlotId) -> Option<SlotId> {
 
 /// The message was not sent after all.
 pub fn take_back(id: SlotId) {
-    let (Some(s), Some((_, table))) = (family::slot(id), table()) else { return };
+    let (Some(s), Some((_, table))) = (fork_group::slot(id), table()) else { return };
     table.locked(|t| t.of(id).map(|p| arrived(p, s)));
 }
 
@@ -147,9 +148,9 @@ pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
         };
         let p = t.fds_in_flight.iter().find(on_its_way)?;
         let id = SlotId::from_raw(p.slot.load(Ordering::Relaxed))?;
-        let s = family::slot(id)?;
+        let s = fork_group::slot(id)?;
         // Held here before it is not on its way any more.
-        family::join(id, fd);
+        fork_group::join(id, fd);
         if !peeked {
             arrived(p, s);
         }
@@ -157,7 +158,7 @@ pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
     };
     table.locked(take).flatten().or_else(|| {
         let id = slot_of(cookie)?;
-        family::join(id, fd);
+        fork_group::join(id, fd);
         back::give_away(id, fd, Reason::PassedAway);
         Some(id)
     })
@@ -166,13 +167,13 @@ pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
 /// The connection with this cookie, if a relative has sent it before and somebody has it still.
 fn slot_of(cookie: u64) -> Option<SlotId> {
     let mut found = None;
-    family::each_used(|id, s| {
+    fork_group::each_used(|id, s| {
         // Acquire: pairs with the release in send_off().
         if s.cookie.load(Ordering::Acquire) == cookie {
             found = Some(id);
         }
     });
-    found.filter(|id| family::is_held(*id))
+    found.filter(|id| fork_group::is_held(*id))
 }
 
 #[cfg(test)]
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
 
     fn empty() -> Box<Table> {
-        // SAFETY: all zero is a free table, as in the family's fresh memory.
+        // SAFETY: all zero is a free table, as in the fork group's fresh memory.
         Box::new(unsafe { core::mem::zeroed() })
     }
 

@@ -4,7 +4,7 @@
 //! A count is a plain load and store under the lock that the data path holds anyway; two threads in
 //! TCP calls at the same moment may lose a count, never a byte.
 
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::{Slot, flag};
 use crate::conn::tally::Tally;
 use crate::live::{self, Record, layout::record};
@@ -70,5 +70,5 @@ pub fn flush(s: &Slot) {
 
 /// Adds what all connections of this process moved.
 pub fn flush_all() {
-    family::each_local(|_, s| flush(s));
+    fork_group::each_local(|_, s| flush(s));
 }

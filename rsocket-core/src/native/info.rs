@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crate::bridge::table;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
@@ -38,7 +38,7 @@ const BYTES_SENT: usize = 200;
 pub fn tcp_info(id: SlotId, fd: RawFd) -> Result<([u8; TCP_INFO_BYTES], usize), Errno> {
     let mut info = [0; TCP_INFO_BYTES];
     let len = kernel::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
-    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
     if s.phase() == Phase::Unconnected && !s.has(flag::PENDING | flag::UNREACHED) {
         return Ok((info, len));
     }
@@ -67,7 +67,7 @@ pub fn tcp_info(id: SlotId, fd: RawFd) -> Result<([u8; TCP_INFO_BYTES], usize), 
 /// be asked.
 #[must_use]
 pub fn segment(id: SlotId) -> Option<u32> {
-    path(family::slot(id)?)
+    path(fork_group::slot(id)?)
 }
 
 fn path(s: &Slot) -> Option<u32> {

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketTyp
 
 use super::service;
 use crate::address::SockAddr;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::SlotId;
 use crate::errno::Errno;
 use crate::host::kernel;
@@ -81,7 +81,7 @@ pub(super) fn accept(
             close(new);
             return Err(Errno::NOMEM);
         };
-        if let Some(s) = family::slot(id) {
+        if let Some(s) = fork_group::slot(id) {
             // The peer, which may be waiting to send, hears of us at once.
             pairing::advance(id, s, new);
         }

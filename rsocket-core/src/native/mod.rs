@@ -20,7 +20,7 @@ use std::os::fd::RawFd;
 use crate::address::SockAddr;
 use crate::bridge::native_rdma;
 use crate::config::sizes::Size;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::machine::Phase;
 use crate::conn::slot::{SlotId, flag};
 use crate::errno::Errno;
@@ -77,7 +77,7 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
     take_notice(id);
     let result = kernel::connect(id, fd, to);
     if result == Err(Errno(libc::EINPROGRESS))
-        && let Some(s) = family::slot(id)
+        && let Some(s) = fork_group::slot(id)
     {
         s.set(flag::CONNECT_NEWS);
         s.next_epoch();
@@ -146,7 +146,7 @@ pub fn error(id: SlotId, fd: RawFd) -> Result<i32, Errno> {
 /// `ENOTCONN` for a socket that was never connected, or whose attempt failed.
 #[inline]
 pub fn before_data(id: SlotId) -> Result<(), Errno> {
-    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
     if s.has(flag::CONNECT_NEWS) {
         take_notice(id);
     }
@@ -156,7 +156,7 @@ pub fn before_data(id: SlotId) -> Result<(), Errno> {
 /// The program asks how its attempt to connect went. From here on only what can be sent makes it
 /// writable.
 fn take_notice(id: SlotId) -> bool {
-    let Some(s) = family::slot(id) else { return false };
+    let Some(s) = fork_group::slot(id) else { return false };
     let was = s.clear(flag::CONNECT_NEWS);
     if was {
         s.next_epoch();
@@ -191,13 +191,14 @@ pub fn by_rdma(id: SlotId) -> bool {
 /// Whether the connection has begun: what it is made with is fixed.
 #[must_use]
 pub fn begun(id: SlotId) -> bool {
-    family::slot(id).is_some_and(|s| s.phase() != Phase::Unconnected || s.has(flag::CONNECT_NEWS))
+    fork_group::slot(id)
+        .is_some_and(|s| s.phase() != Phase::Unconnected || s.has(flag::CONNECT_NEWS))
 }
 
 /// What a queue pair for the socket is, or is to be, made with.
 #[must_use]
 pub fn size(id: SlotId, which: Size) -> u32 {
-    family::slot(id).map_or(0, |s| s.sizes.get(which))
+    fork_group::slot(id).map_or(0, |s| s.sizes.get(which))
 }
 
 /// Sets it. The sizes of queues must be known before there is a connection; a listener's are those
@@ -206,7 +207,7 @@ pub fn size(id: SlotId, which: Size) -> u32 {
 /// # Errors
 /// `EINVAL` once the connection has begun.
 pub fn set_size(id: SlotId, which: Size, value: u32) -> Result<(), Errno> {
-    let s = family::slot(id).ok_or(Errno::BADF)?;
+    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
     let begun = begun(id);
     match which {
         // As upstream: a buffer that exists stays as it is, and nobody is told.

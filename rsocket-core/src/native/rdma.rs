@@ -23,7 +23,7 @@ use crate::bridge::table::{self, Bridge};
 use crate::bridge::{self, ends, loopback, news, service, serving, silent};
 use crate::channel::link;
 use crate::config::sizes::Size;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
 use crate::device::rdma::CmId;
@@ -42,7 +42,7 @@ const MIN_QUEUE: u16 = 16;
 const MIN_BUFFER: u32 = 4096;
 
 fn slot(id: SlotId) -> Result<&'static Slot, Errno> {
-    family::slot(id).ok_or(Errno::BADF)
+    fork_group::slot(id).ok_or(Errno::BADF)
 }
 
 fn options(fd: RawFd) -> Options {
@@ -396,8 +396,8 @@ pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
 
 /// Gives the connection its slot, and its side of the window.
 fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
-    let id = family::take(life::kind(), fd)?;
-    let s = family::slot(id)?;
+    let id = fork_group::take(life::kind(), fd)?;
+    let s = fork_group::slot(id)?;
     // The manager calls both by the peer's family.
     let names = guest.names.map(|known| known.map(|name| SockAddr(name).as_beside(from).0));
     for (name, known) in s.names.iter().zip(names) {
@@ -406,7 +406,7 @@ fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<S
     s.bridge_pid.store(guest.pid, Ordering::Relaxed);
     s.bridge.store(guest.bridge + 1, Ordering::Release);
     if own_window::enter_new(id, s, (guest.record, guest.window), 0).is_err() {
-        family::give_back(id);
+        fork_group::give_back(id);
         return None;
     }
     crate::live::enter(id, s, fd);
@@ -435,7 +435,7 @@ pub(super) fn accept(
         let (new, from) = kernel::next(fd, flags, &mut patience)?;
         match accepted(new) {
             Some((id, peer)) => {
-                if let (Some(s), Some(l)) = (family::slot(id), family::slot(listener)) {
+                if let (Some(s), Some(l)) = (fork_group::slot(id), fork_group::slot(listener)) {
                     s.sizes.copy_from(&l.sizes);
                     s.sizes.queues_have(MIN_QUEUE);
                 }
@@ -467,7 +467,7 @@ pub(super) fn peer_name(id: SlotId) -> Result<SockAddr, Errno> {
 /// The pending error (`SO_ERROR`), which is cleared; `None` when the kernel is to be asked.
 #[must_use]
 pub fn error(id: SlotId, fd: RawFd) -> Option<i32> {
-    let s = family::slot(id)?;
+    let s = fork_group::slot(id)?;
     if s.has(flag::PENDING) {
         return Some(0);
     }
@@ -485,7 +485,7 @@ pub fn error(id: SlotId, fd: RawFd) -> Option<i32> {
 /// The socket's own name and its peer's, where the kernel does not know them.
 #[must_use]
 pub fn names(id: SlotId) -> [Option<SocketAddr>; 2] {
-    let Some(s) = family::slot(id) else { return [None; 2] };
+    let Some(s) = fork_group::slot(id) else { return [None; 2] };
     let [ours, theirs] = &s.names;
     [ours.get(), theirs.get().filter(|_| !s.has(flag::PENDING | flag::UNREACHED))]
 }

@@ -1,5 +1,5 @@
-//! A pairing that is not finished, and whoever goes on with it: another process of the family, or
-//! the next program.
+//! A pairing that is not finished, and whoever goes on with it: another process of the fork group,
+//! or the next program.
 //!
 //! What the phase holds open is one program's, of one process. Whoever gives that up finishes the
 //! pairing, if the peer has done its part, or sees to it that it can begin again. Must not know how
@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use super::greeting::finish;
 use crate::attach::phase::{elsewhere, lapse};
 use crate::attach::{held, retry};
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::machine::Phase;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -31,7 +31,7 @@ pub fn before_exec(id: SlotId, s: &Slot, fd: RawFd) {
 /// After `exec`, in a process that has one thread: what the last program held open of pairings is
 /// closed, though its threads may have begun one after [`before_exec`].
 pub fn after_exec() {
-    family::each_used(|_, s| {
+    fork_group::each_used(|_, s| {
         if s.pairing.pid() == sys::pid() {
             s.pairing.was_closed();
         }
@@ -55,10 +55,10 @@ pub fn fork_prepare() {
     }
     let errno = sys::errno();
     stack::on_own(|| {
-        family::each_local(|id, s| {
+        fork_group::each_local(|id, s| {
             let alone = s.phase() == Phase::Offered && !s.has(flag::RSOCKET);
             if is_unfinished(s) && (alone || !s.has(flag::STRICT)) {
-                conclude(id, s, family::descriptor(id));
+                conclude(id, s, fork_group::descriptor(id));
             }
         });
     });

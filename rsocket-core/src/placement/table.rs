@@ -18,7 +18,7 @@ use rustix::mm::{Advice, madvise};
 
 use super::ANY;
 use crate::channel::link::Ends;
-use crate::conn::family::MAX_SLOTS;
+use crate::conn::fork_group::MAX_SLOTS;
 use crate::conn::slot::{Slot, SlotId};
 use crate::errno::Errno;
 use crate::sync::lock::OwnedLock;

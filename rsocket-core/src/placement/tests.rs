@@ -8,7 +8,7 @@ use super::{ANY, closing};
 use crate::bridge::port::Port;
 use crate::bridge::pump_tests::program;
 use crate::channel::link::Ends;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::{SlotId, flag};
 use crate::device::shm::places::Header;
 use crate::errno::Errno;
@@ -27,7 +27,7 @@ struct Victim {
 impl Victim {
     fn new() -> Self {
         let (fd, tie, id, port) = program();
-        family::slot(id).unwrap().clear(flag::BRIDGED);
+        fork_group::slot(id).unwrap().clear(flag::BRIDGED);
         port.ends().outgoing.offer(4);
         Self { fd, _tie: tie, id, port, put: 0 }
     }
@@ -98,7 +98,7 @@ fn only_what_is_mapped_is_written() {
         let spot = victim.ends().outgoing.find_map(0).unwrap();
         victim.put(Header { index: spot.index, generation: spot.generation, ..header }, count);
         assert_eq!(victim.verdict(), Err(Errno::CONNRESET), "{header:?}");
-        closing(victim.id, family::slot(victim.id).unwrap());
+        closing(victim.id, fork_group::slot(victim.id).unwrap());
         assert!(memory.iter().all(|b| *b == 0), "{header:?}");
     }
     // Pieces for what is not there, or not any more, are dropped.
@@ -115,7 +115,7 @@ fn only_what_is_mapped_is_written() {
     honest.put(right, 20);
     assert_eq!(honest.receive(), Err(Errno::AGAIN));
     assert!(honest_memory.iter().enumerate().all(|(i, b)| *b == u8::from((10..30).contains(&i))));
-    closing(honest.id, family::slot(honest.id).unwrap());
+    closing(honest.id, fork_group::slot(honest.id).unwrap());
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn what_was_taken_back_is_not_written() {
     victim.put(Header { index: spot.index, generation: spot.generation, ..stale }, 50);
     assert_eq!(victim.receive(), Err(Errno::AGAIN));
     assert_eq!(memory[..51], [&[1; 50][..], &[0]].concat());
-    closing(victim.id, family::slot(victim.id).unwrap());
+    closing(victim.id, fork_group::slot(victim.id).unwrap());
 }
 
 #[test]
@@ -154,6 +154,6 @@ fn it_happens_while_the_program_computes() {
     while last.load(core::sync::atomic::Ordering::Acquire) == 0 {
         std::thread::yield_now();
     }
-    closing(victim.id, family::slot(victim.id).unwrap());
+    closing(victim.id, fork_group::slot(victim.id).unwrap());
     assert_eq!(memory, vec![1; 100]);
 }

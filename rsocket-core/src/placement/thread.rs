@@ -14,7 +14,7 @@ use super::arrive;
 use super::table::{Maps, Place};
 use crate::channel::{broken, link};
 use crate::config::policy;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::SlotId;
 use crate::device::shm::bell::{self, BellRef};
 use crate::device::shm::places::Nonsense;
@@ -160,7 +160,7 @@ enum Found {
 
 /// Puts into place what is there, after the bell was put into the window, if there is one.
 fn look(id: SlotId, bell: Option<BellRef>) -> Found {
-    let Some((place, s)) = Place::of(id).zip(family::slot(id)) else { return Found::Nothing };
+    let Some((place, s)) = Place::of(id).zip(fork_group::slot(id)) else { return Found::Nothing };
     let mut found = Found::Nothing;
     let looked = place.with_leisure(|maps| {
         // The window stays while the connection is held, which `closing` ends under the same lock.
@@ -177,7 +177,7 @@ fn look(id: SlotId, bell: Option<BellRef>) -> Found {
             Ok(false) => return false,
             Err(Nonsense) => {
                 forget(id, maps);
-                broken::break_connection(s, family::descriptor(id), Reason::BadPlacement);
+                broken::break_connection(s, fork_group::descriptor(id), Reason::BadPlacement);
             }
         }
         true

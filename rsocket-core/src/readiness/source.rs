@@ -17,7 +17,7 @@ pub use crate::host::events::Events;
 pub use crate::socket::Meant;
 
 use crate::config::policy;
-use crate::conn::family;
+use crate::conn::fork_group;
 pub use crate::conn::look::Look;
 pub use crate::conn::progress::Progress;
 use crate::device::shm::bell::{self, BellRef};
@@ -223,7 +223,7 @@ impl Source for Sockets {
         socket::may_be_taken(slot)
     }
     fn another_name(&self, slot: SlotId, closing: RawFd) -> Option<RawFd> {
-        family::another_name(slot, closing)
+        fork_group::another_name(slot, closing)
     }
     fn enter_wait(&self, slot: SlotId) -> bool {
         socket::enter_wait(slot)

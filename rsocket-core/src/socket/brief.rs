@@ -19,7 +19,7 @@ use std::os::fd::RawFd;
 
 use super::{asking, ready};
 use crate::channel::{link, marks, waiters};
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::known::Fact;
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -52,7 +52,7 @@ fn expected(id: SlotId, s: &Slot, patience: &Patience) -> bool {
         && s.is_settled()
         && s.phase() == Phase::Paired
         && patience.has_all_time(s)
-        && !family::may_be_shared(id)
+        && !fork_group::may_be_shared(id)
         && super::attaching().is_none()
         && !sandbox::entered()
 }

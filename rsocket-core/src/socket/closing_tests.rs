@@ -14,7 +14,7 @@ use crate::bridge::pump_tests::{program, program_born};
 use crate::channel::guard::{RecvGuard, SendGuard};
 use crate::channel::{link, marks};
 use crate::conn::slot::flag;
-use crate::conn::{family, pending};
+use crate::conn::{fork_group, pending};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::native;
@@ -35,7 +35,7 @@ fn a_window_is_free_when_nobody_is_inside() {
     for sending in [true, false] {
         let (fd, _tie, id, _port) = program();
         let number = fd.as_raw_fd();
-        let s = family::slot(id).unwrap();
+        let s = fork_group::slot(id).unwrap();
         let ends = link::ends(s).unwrap();
         let closed =
             || (marks::sender_closed(&ends.outgoing), marks::receiver_closed(&ends.incoming));
@@ -69,7 +69,7 @@ fn a_window_is_free_when_nobody_is_inside() {
 fn a_call_that_was_awake_at_the_close_fails() {
     let (fd, _tie, id, _port) = program();
     let number = fd.as_raw_fd();
-    let s = family::slot(id).unwrap();
+    let s = fork_group::slot(id).unwrap();
     let mut receiving = Patience::new(s, libc::SO_RCVTIMEO);
     let mut sending = Patience::new(s, libc::SO_SNDTIMEO);
     let mut byte = 0_u8;
@@ -104,7 +104,7 @@ fn a_reset_is_said_before_a_broken_pipe() {
         (0, false, [Ok(1), Ok(1)]),
     ] {
         let (fd, _tie, id, port) = program_born(kind);
-        let s = family::slot(id).unwrap();
+        let s = fork_group::slot(id).unwrap();
         let mut byte = 0_u8;
         let list = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
         let send = || send::send(id, s, fd.as_raw_fd(), &list, libc::MSG_DONTWAIT);
@@ -122,7 +122,7 @@ fn a_reset_is_said_before_a_broken_pipe() {
 #[test]
 fn a_loss_is_said_before_a_broken_pipe() {
     let (fd, _tie, id, _port) = program();
-    let s = family::slot(id).unwrap();
+    let s = fork_group::slot(id).unwrap();
     s.set(flag::BESIDE);
     let mut byte = 0_u8;
     let list = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
@@ -140,7 +140,7 @@ fn a_loss_is_said_before_a_broken_pipe() {
 #[test]
 fn a_look_asks_the_kernel_as_soon_as_the_peer_has_closed() {
     let (fd, _tie, id, port) = program();
-    let s = family::slot(id).unwrap();
+    let s = fork_group::slot(id).unwrap();
     let asked = || ready::look(id, s, fd.as_raw_fd()).ask;
     s.clear(flag::BRIDGED);
     assert!(asked().is_empty());

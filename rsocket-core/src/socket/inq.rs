@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::ready;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId};
 use crate::host::events::Events;
 use crate::host::{counters, kernel};
@@ -23,7 +23,7 @@ pub fn concerns(level: i32, name: i32) -> bool {
 
 /// The program has set it on a connection or a listener: the kernel's word is what counts.
 pub fn changed(id: SlotId, fd: RawFd) {
-    if let Some(s) = family::slot(id) {
+    if let Some(s) = fork_group::slot(id) {
         let on = kernel::integer(fd, libc::IPPROTO_TCP, libc::TCP_INQ).is_some_and(|on| on != 0);
         // Relaxed: a call that runs meanwhile may go by either, as with the kernel.
         s.tells_inq.store(on.into(), Ordering::Relaxed);
@@ -39,7 +39,7 @@ pub(super) fn inherit(s: &Slot, listener: &Slot) {
 #[inline]
 #[must_use]
 pub fn is_told(id: SlotId) -> bool {
-    family::slot(id).is_some_and(|s| s.tells_inq.load(Ordering::Relaxed) != 0)
+    fork_group::slot(id).is_some_and(|s| s.tells_inq.load(Ordering::Relaxed) != 0)
 }
 
 /// What the control message of a message that TCP gave has to say, or `None` where the kernel
@@ -75,5 +75,5 @@ fn has_end(id: SlotId, fd: RawFd) -> bool {
         super::look(id, fd).ask.contains(Events::IN)
             && kernel::poll_now(fd, Events::RDHUP).contains(Events::RDHUP)
     };
-    family::slot(id).is_some_and(ready::is_over) || kernels()
+    fork_group::slot(id).is_some_and(ready::is_over) || kernels()
 }

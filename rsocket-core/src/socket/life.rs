@@ -10,7 +10,7 @@ use crate::channel::guard::RecvGuard;
 use crate::channel::{arenas, fd_stash, identity, link, residual, unread};
 use crate::config::policy;
 use crate::conn::cause;
-use crate::conn::family::{self, Left};
+use crate::conn::fork_group::{self, Left};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell;
@@ -30,18 +30,18 @@ pub(crate) fn kind() -> u32 {
 /// socket(2) made a TCP socket.
 #[must_use]
 pub fn created(fd: RawFd) -> Option<SlotId> {
-    family::take(kind(), fd)
+    fork_group::take(kind(), fd)
 }
 
 /// socket(2) made a UDP socket, for datagrams.
 #[must_use]
 pub fn created_datagram(fd: RawFd) -> Option<SlotId> {
-    family::take(flag::RSOCKET | flag::STRICT | flag::DATAGRAM, fd)
+    fork_group::take(flag::RSOCKET | flag::STRICT | flag::DATAGRAM, fd)
 }
 
 /// Before the real listen.
 pub fn about_to_listen(id: SlotId, fd: RawFd) {
-    if let Some(s) = family::slot(id) {
+    if let Some(s) = fork_group::slot(id) {
         s.handshake.listens(fd);
     }
 }
@@ -50,12 +50,12 @@ pub fn about_to_listen(id: SlotId, fd: RawFd) {
 /// say 1, and the program has never set it and is to be told 0.
 #[must_use]
 pub fn option_asked(id: SlotId, fd: RawFd, level: i32, name: i32) -> bool {
-    family::slot(id).is_some_and(|s| s.handshake.asked(fd, level, name))
+    fork_group::slot(id).is_some_and(|s| s.handshake.asked(fd, level, name))
 }
 
 /// The program has set an option of a connection or a listener.
 pub fn option_was_set(id: SlotId, fd: RawFd, level: i32, name: i32) {
-    if let Some(s) = family::slot(id) {
+    if let Some(s) = fork_group::slot(id) {
         s.handshake.was_set(fd, level, name);
     }
 }
@@ -94,12 +94,12 @@ fn established(id: SlotId, s: &Slot, flags: u32) {
 /// Whether the socket has not been connected yet, as far as is known.
 #[must_use]
 pub fn is_new(id: SlotId) -> bool {
-    family::slot(id).is_some_and(|s| s.phase() == Phase::Unconnected)
+    fork_group::slot(id).is_some_and(|s| s.phase() == Phase::Unconnected)
 }
 
 /// Before the real connect.
 pub fn connecting(id: SlotId, _fd: RawFd) {
-    if let Some(s) = family::slot(id) {
+    if let Some(s) = fork_group::slot(id) {
         s.set(flag::CONNECTING);
         // Else it says how an attempt goes that an earlier call has begun.
         if s.phase() == Phase::Unconnected {
@@ -111,7 +111,7 @@ pub fn connecting(id: SlotId, _fd: RawFd) {
 /// Whether the connection has no TCP that it could stay on or go back to.
 #[must_use]
 pub fn without_tcp(id: SlotId, fd: RawFd) -> bool {
-    let Some(s) = family::slot(id) else { return false };
+    let Some(s) = fork_group::slot(id) else { return false };
     if s.has(flag::UNDECIDED) {
         fork_safe::insist(id, s, fd);
     }
@@ -120,7 +120,7 @@ pub fn without_tcp(id: SlotId, fd: RawFd) -> bool {
 
 /// After connect(2): a connection, now or as soon as the kernel says so.
 pub fn connected(id: SlotId, fd: RawFd, result: i32, errno: i32) {
-    let Some(s) = family::slot(id) else { return };
+    let Some(s) = fork_group::slot(id) else { return };
     if result == 0 || errno == libc::EISCONN {
         verdict::noticed(s, fd);
     } else if errno == libc::EINPROGRESS && policy::strict() {
@@ -141,7 +141,7 @@ pub fn connected(id: SlotId, fd: RawFd, result: i32, errno: i32) {
 
 /// The attempt that a non-blocking connect began has failed, and the program was told.
 pub fn connect_failed(id: SlotId) {
-    if let Some(s) = family::slot(id) {
+    if let Some(s) = fork_group::slot(id) {
         failed(id, s);
     }
 }
@@ -160,9 +160,9 @@ fn failed(id: SlotId, s: &Slot) {
 /// accept(2) gave `fd`.
 #[must_use]
 pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
-    let id = family::take(kind(), fd)?;
-    let s = family::slot(id)?;
-    if let Some(l) = family::slot(listener) {
+    let id = fork_group::take(kind(), fd)?;
+    let s = fork_group::slot(id)?;
+    if let Some(l) = fork_group::slot(listener) {
         s.sizes.copy_from(&l.sizes);
         // The kernel's socket has the mark that the listener had when its peer connected.
         if l.low_water.load(Ordering::Relaxed) != 0 {
@@ -172,14 +172,14 @@ pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
         s.unwaiting.store(l.unwaiting.load(Ordering::Relaxed), Ordering::Relaxed);
         if l.handshake.is_wanted() {
             // For those that come after this one.
-            l.handshake.listens(family::descriptor(listener));
+            l.handshake.listens(fork_group::descriptor(listener));
         }
         s.handshake.accepted(&l.handshake);
         inq::inherit(s, l);
         stamps::inherit(s, l);
     }
     established(id, s, 0);
-    if let Some(l) = family::slot(listener) {
+    if let Some(l) = fork_group::slot(listener) {
         fork_safe::accepted(s, fd, l);
         // An option that only TCP can honour is the new socket's, too.
         if l.phase() == Phase::Refused
@@ -194,16 +194,16 @@ pub fn accepted(fd: RawFd, listener: SlotId) -> Option<SlotId> {
 
 /// One more descriptor for the connection.
 pub fn duplicated(id: SlotId) {
-    family::add_descriptor(id);
+    fork_group::add_descriptor(id);
 }
 
 /// Before the real close of one descriptor.
 pub fn closing(id: SlotId, fd: RawFd) {
-    let Some(s) = family::slot(id) else { return };
+    let Some(s) = fork_group::slot(id) else { return };
     if lent::lend(id, fd, closing) {
         return;
     }
-    let left = family::drop_descriptor(id, fd);
+    let left = fork_group::drop_descriptor(id, fd);
     if left != Left::Here {
         placement::closing(id, s);
         if s.has(flag::DATAGRAM) {
@@ -253,7 +253,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
         || s.inside_send.load(Ordering::Acquire) != 0
         || s.inside_wait.load(Ordering::Acquire) != 0;
     if !busy {
-        family::give_back(id);
+        fork_group::give_back(id);
     }
 }
 
@@ -304,13 +304,13 @@ pub fn fork_prepare() {
     heirs::fork_prepare();
     fd_stash::open();
     arenas::fork_prepare();
-    family::fork_prepare();
+    fork_group::fork_prepare();
     bridge::fork_prepare();
 }
 
 /// pthread_atfork, in the parent.
 pub fn fork_parent() {
-    family::fork_parent();
+    fork_group::fork_parent();
     pairing::fork_parent();
     bridge::shared();
 }
@@ -319,7 +319,7 @@ pub fn fork_parent() {
 pub fn fork_child() {
     thread::forked();
     sys::forked();
-    family::fork_child();
+    fork_group::fork_child();
     pairing::fork_child();
     identity::forked();
     arenas::fork_child();
@@ -334,25 +334,25 @@ pub fn fork_child() {
 
 /// fork(2) failed.
 pub fn fork_failed() {
-    family::fork_failed();
+    fork_group::fork_failed();
 }
 
 /// At exit: what peers asked for by TCP is sent while there is somebody to send it.
 pub fn leaving() {
-    family::each_local(|id, s| {
-        if !family::shared(id) {
+    fork_group::each_local(|id, s| {
+        if !fork_group::shared(id) {
             pairing::ended(s);
         }
         if link::has_window(s) && !s.has(flag::TAIL_SENT) {
-            let fd = family::descriptor(id);
+            let fd = fork_group::descriptor(id);
             // Relatives go on with what is left.
-            if family::shared(id) {
+            if fork_group::shared(id) {
                 residual::finish_tail(id, s, fd);
             } else {
                 residual::tail_or_reset(id, s, fd);
             }
-        } else if verdict::is_cut_short(s) && !family::shared(id) {
-            kernel::reset_on_close(family::descriptor(id));
+        } else if verdict::is_cut_short(s) && !fork_group::shared(id) {
+            kernel::reset_on_close(fork_group::descriptor(id));
         }
     });
 }
@@ -372,13 +372,13 @@ fn give_up_pairings() {
     if !policy::strict() {
         return;
     }
-    family::each_local(|id, s| {
+    fork_group::each_local(|id, s| {
         if s.has(flag::STRICT)
             && phase::is_here(s)
             && matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked)
-            && family::shared(id)
+            && fork_group::shared(id)
         {
-            heirs::hand_over(id, s, family::descriptor(id));
+            heirs::hand_over(id, s, fork_group::descriptor(id));
         }
     });
 }
@@ -388,14 +388,14 @@ pub fn before_exec() {
     give_up_pairings();
     bridge::drain(false);
     crate::live::ending(true);
-    family::leave_all(|_| false);
+    fork_group::leave_all(|_| false);
 }
 
 /// Before `exec` of a program with this library: whether it could go on with what `fd` stands for.
 /// If so, a pairing that only this program could finish has begun again.
 #[must_use]
 pub fn heritable(id: SlotId, fd: RawFd) -> bool {
-    let Some(s) = family::slot(id) else { return false };
+    let Some(s) = fork_group::slot(id) else { return false };
     if s.has(flag::RSOCKET | flag::BROKEN) {
         return false;
     }
@@ -415,11 +415,11 @@ pub fn pass_on(kept: &dyn Fn(SlotId) -> bool) {
     give_up_pairings();
     bridge::drain(false);
     crate::live::ending(true);
-    family::leave_all(kept);
+    fork_group::leave_all(kept);
 }
 
 /// exec failed.
 pub fn exec_failed() {
-    family::rejoin_all();
+    fork_group::rejoin_all();
     crate::live::ending(false);
 }

@@ -18,7 +18,7 @@ use crate::config::policy;
 use crate::conn::listeners::{error_taken, starved};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::Slot;
-use crate::conn::{family, flag, known, pending};
+use crate::conn::{flag, fork_group, known, pending};
 use crate::errno::Errno;
 use crate::handover::fds_in_flight;
 use crate::host::{counters, kernel, tcp_state};
@@ -38,9 +38,9 @@ pub mod call;
 mod closing_tests;
 mod cut;
 mod evidence;
-#[cfg(test)]
-mod family_tests;
 pub mod file;
+#[cfg(test)]
+mod fork_group_tests;
 mod gather;
 pub mod heard;
 pub mod hints;
@@ -109,7 +109,7 @@ pub enum Route {
 
 #[inline]
 pub(crate) fn slot(id: SlotId) -> Option<&'static Slot> {
-    family::slot(id)
+    fork_group::slot(id)
 }
 
 /// Whether any direction is not plain TCP any more, or the connection may not use TCP at all.
@@ -522,7 +522,7 @@ pub fn not_passed(id: SlotId) {
 #[must_use]
 pub fn refuse_for_good(id: SlotId, fd: RawFd, reason: Reason) -> bool {
     let Some(s) = slot(id) else { return true };
-    if s.phase() == Phase::Young && !s.has(flag::STRICT) && family::shared(id) {
+    if s.phase() == Phase::Young && !s.has(flag::STRICT) && fork_group::shared(id) {
         // Relatives go on, and may attach it once this process has ended.
         s.set(flag::SANDBOXED_HOLDER);
         if s.phase() == Phase::Young

@@ -8,7 +8,7 @@
 use std::os::fd::RawFd;
 
 use crate::conn::slot::SlotId;
-use crate::conn::{cause, family};
+use crate::conn::{cause, fork_group};
 use crate::host::kernel;
 use crate::host::option_table::{self, Kind};
 use crate::reason::Reason;
@@ -103,7 +103,7 @@ fn may_borrow(fd: RawFd) -> bool {
 
 /// An option is, or is about to be, set that only TCP can honour: as [`super::refuse`].
 pub fn refuse_for(id: SlotId, fd: RawFd, level: i32, name: i32) {
-    if let Some(s) = family::slot(id) {
+    if let Some(s) = fork_group::slot(id) {
         cause::of_option(s, level, name);
         super::refuse(id, fd, Reason::OddOption);
     }

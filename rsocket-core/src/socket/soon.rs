@@ -8,7 +8,7 @@ use core::time::Duration;
 use super::rest;
 use crate::attach::retry;
 use crate::config::policy;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::{fork_safe, pairing};
@@ -29,7 +29,7 @@ pub(super) fn attaching_beside(watched: Option<SlotId>) -> Option<Duration> {
         return None;
     }
     let mut soonest: Option<Duration> = None;
-    family::each_local(|id, s| {
+    fork_group::each_local(|id, s| {
         if patience(id, s).is_some() {
             pairing::advance_unasked(id, s);
             let is_watched = watched == Some(id) && pairing::awaited(s) >= 0;

@@ -19,7 +19,7 @@ use crate::channel::guard::{RecvGuard, SendGuard};
 use crate::channel::{link, marks};
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::conn::{family, pending};
+use crate::conn::{fork_group, pending};
 use crate::errno::Errno;
 use crate::handover::pipe::{Pipe, take_messages};
 use crate::sys::vectors::Cursor;
@@ -43,7 +43,7 @@ pub fn to_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Optio
         if let Err(e) = pipe.ready(libc::POLLOUT, pipe.waits && moved == 0) {
             break Err(e);
         }
-        let Some(s) = family::slot(id) else { break Err(Errno::BADF) };
+        let Some(s) = fork_group::slot(id) else { break Err(Errno::BADF) };
         match out_of_channel(s, pipe, length - moved) {
             0 => {}
             n => {
@@ -74,7 +74,7 @@ pub fn to_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Optio
 
 /// The connection ended after a part had been moved, which is reported: the next call says how.
 fn note(id: SlotId, e: Errno) {
-    if let Some(s) = family::slot(id) {
+    if let Some(s) = fork_group::slot(id) {
         pending::note(s, e);
     }
 }
@@ -126,7 +126,7 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
 /// # Errors
 /// As splice(2); `EPIPE` without a signal, which is the caller's to raise.
 pub fn from_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Option<usize>, Errno> {
-    let Some(s) = family::slot(id).filter(|_| !super::tapped()) else { return Ok(None) };
+    let Some(s) = fork_group::slot(id).filter(|_| !super::tapped()) else { return Ok(None) };
     s.pace.sent();
     let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     let mut moved = 0;
@@ -153,7 +153,7 @@ pub fn from_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Opt
 /// reads any more and TCP is to say so.
 #[must_use]
 pub fn goes_by_kernel(id: SlotId) -> bool {
-    let Some(s) = family::slot(id).filter(|s| s.has(flag::STRICT)) else { return false };
+    let Some(s) = fork_group::slot(id).filter(|s| s.has(flag::STRICT)) else { return false };
     if s.has(flag::RSOCKET | flag::BRIDGED) {
         return false;
     }

@@ -8,7 +8,7 @@
 use std::os::fd::RawFd;
 
 use super::options;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::kernel;
 
@@ -24,7 +24,7 @@ pub fn concerns(level: i32, name: i32) -> bool {
 
 /// The program has set one of them on a connection or a listener.
 pub fn changed(id: SlotId, fd: RawFd) {
-    let Some(s) = family::slot(id) else { return };
+    let Some(s) = fork_group::slot(id) else { return };
     // Each of them switches the others off; the kernel's word is what counts.
     if OPTIONS
         .iter()
@@ -45,7 +45,7 @@ pub(super) fn inherit(s: &Slot, listener: &Slot) {
 
 /// The program is about to receive, and has room for control messages.
 pub fn wanted(id: SlotId, fd: RawFd) {
-    if family::slot(id).is_some_and(|s| s.has(flag::STAMPED)) {
+    if fork_group::slot(id).is_some_and(|s| s.has(flag::STAMPED)) {
         let is_on =
             |name: &&i32| kernel::integer(fd, libc::SOL_SOCKET, **name).is_some_and(|on| on != 0);
         let name = OPTIONS.iter().find(is_on).copied().unwrap_or(libc::SO_TIMESTAMP);

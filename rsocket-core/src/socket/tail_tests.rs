@@ -10,7 +10,7 @@ use super::send;
 use crate::bridge::outgoing::Outgoing;
 use crate::bridge::pump_tests::program;
 use crate::channel::link;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::slot::flag;
 use crate::device::shm::channel::banks::locate;
 
@@ -26,7 +26,7 @@ proptest! {
         steps in prop::collection::vec((1_usize..200_000, 0_u32..300_000, any::<bool>()), 20..60)
     ) {
         let (fd, _tie, id, mut port) = program();
-        let s = family::slot(id).unwrap();
+        let s = fork_group::slot(id).unwrap();
         s.set(flag::LARGE_OPEN);
         let ends = link::ends(s).unwrap();
         let (mut sent, mut taken) = (0_u64, 0_u64);

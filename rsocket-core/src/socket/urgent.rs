@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 
 use super::send_patiently;
 use crate::channel::{guard::RecvGuard, link, unread};
-use crate::conn::family::slot;
+use crate::conn::fork_group::slot;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{SlotId, flag};
 use crate::errno::Errno;

@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 use super::soon;
 use crate::attach::trust;
 use crate::config::policy;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::machine::{Phase, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::waited::{OVERDUE, Stage, Waited, is_overdue};
@@ -146,9 +146,10 @@ fn next(s: &Slot, fd: RawFd, stage: Stage) -> Option<Stage> {
 fn accepts_itself(tuple: &Tuple) -> bool {
     let mut own = false;
     if !sys::has_threads() {
-        family::each_local(|id, _| {
-            own =
-                own || listens_at(family::descriptor(id), tuple.remote.port) && !family::shared(id);
+        fork_group::each_local(|id, _| {
+            own = own
+                || listens_at(fork_group::descriptor(id), tuple.remote.port)
+                    && !fork_group::shared(id);
         });
     }
     own
@@ -198,7 +199,7 @@ fn is_quiet(fd: RawFd) -> bool {
 /// the kernel is to be asked.
 #[must_use]
 pub fn unattached(id: SlotId, fd: RawFd) -> Option<Errno> {
-    let s = family::slot(id)?;
+    let s = fork_group::slot(id)?;
     noticed(s, fd);
     let waits = s.has(flag::STRICT)
         && !s.has(flag::RSOCKET)

@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use super::{hints, reader, ready, soon};
 use crate::channel::{link, link::Meant, waiters};
 use crate::config::policy;
-use crate::conn::family::{self, slot};
+use crate::conn::fork_group::{self, slot};
 use crate::conn::look::Look;
 use crate::conn::machine::Phase;
 use crate::conn::progress::Progress;
@@ -147,8 +147,8 @@ pub fn may_be_taken(id: SlotId) -> bool {
     // What may need no question comes first, and none is asked where one could be deadly: there
     // nothing attaches, and relatives attach nothing that such a process holds. Who holds it comes
     // before what it is by now: a relative that holds it no more has done what it did.
-    let asks = family::may_be_shared(id) && !policy::sandboxed();
-    let others = slot(id).filter(|_| asks && family::shared(id));
+    let asks = fork_group::may_be_shared(id) && !policy::sandboxed();
+    let others = slot(id).filter(|_| asks && fork_group::shared(id));
     others.is_some_and(|s| {
         !s.has(flag::DATAGRAM) && !matches!(s.phase(), Phase::Unconnected | Phase::Refused)
     })

@@ -5,7 +5,7 @@
 //! done, if somebody watches ([`crate::conn::watchers`]).
 
 use crate::attach::reach;
-use crate::conn::family::slot;
+use crate::conn::fork_group::slot;
 use crate::conn::prefix::SEEN;
 use crate::conn::slot::SlotId;
 use crate::conn::watchers::tapped;

@@ -20,7 +20,7 @@ use std::os::fd::RawFd;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::conn::family::{self, MAX_SLOTS};
+use crate::conn::fork_group::{self, MAX_SLOTS};
 use crate::conn::slot::{Name, Slot, SlotId, flag};
 use crate::log::open_append;
 use crate::sys::{self, sandbox};
@@ -177,7 +177,7 @@ fn begin(stream: &Stream, id: SlotId, s: &Slot) {
     if stream.generation.swap(generation, Ordering::Relaxed) == generation {
         return;
     }
-    let fd = family::descriptor(id);
+    let fd = fork_group::descriptor(id);
     let nobody = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     let known = s.names.each_ref().map(|name| name.get());
     let [ours, theirs] = match known {

@@ -23,7 +23,7 @@ use std::io::Write;
 use std::os::fd::RawFd;
 
 use crate::channel::waiters;
-use crate::conn::family;
+use crate::conn::fork_group;
 use crate::conn::listener::Listener;
 use crate::conn::slot::{Slot, SlotId};
 use crate::device::shm::bell::{self, BellRef};
@@ -229,7 +229,7 @@ fn leave(find: impl FnOnce() -> Option<&'static Call>) -> bool {
     let left = locked(|held| {
         let call = find()?;
         let id = call.slot();
-        let slot = id.and_then(family::slot);
+        let slot = id.and_then(fork_group::slot);
         if let Some(s) = slot {
             call.unpin(s);
         }
@@ -237,7 +237,7 @@ fn leave(find: impl FnOnce() -> Option<&'static Call>) -> bool {
             match slot {
                 Some(s) => disarm(s, bell),
                 // Nobody knows any more which ones it waited on.
-                None => family::each_local(|_, s| disarm(s, bell)),
+                None => fork_group::each_local(|_, s| disarm(s, bell)),
             }
             bell::give_back(bell);
         }
@@ -399,7 +399,7 @@ pub(crate) fn lend(id: SlotId, fd: RawFd, closing: fn(SlotId, RawFd)) -> bool {
     }
     CLOSING.install(closing);
     // One of several: it lives on, but the number by which they go on may be another file's.
-    let last = family::descriptors(id) <= 1;
+    let last = fork_group::descriptors(id) <= 1;
     // Its pins are in the way of the slot's next connection.
     clear_away(core::ptr::from_ref(&fd).addr());
     let lent = locked(|_| {
@@ -416,7 +416,7 @@ pub(crate) fn lend(id: SlotId, fd: RawFd, closing: fn(SlotId, RawFd)) -> bool {
                 // sleep or out of it, it finds the connection ended, and its pin was for nothing.)
                 false => {
                     call.who.fetch_or(STRUCK, Ordering::Relaxed);
-                    if let Some(s) = family::slot(id) {
+                    if let Some(s) = fork_group::slot(id) {
                         call.unpin(s);
                     }
                 }
@@ -432,8 +432,8 @@ pub(crate) fn lend(id: SlotId, fd: RawFd, closing: fn(SlotId, RawFd)) -> bool {
         };
         loan.store(word(id, copy as u32), Ordering::Relaxed);
         COUNT.fetch_add(1, Ordering::Relaxed);
-        if last || family::descriptor(id) == fd {
-            family::moved_to(id, copy);
+        if last || fork_group::descriptor(id) == fd {
+            fork_group::moved_to(id, copy);
         }
         true
     })
@@ -579,8 +579,8 @@ mod tests {
     #[test]
     fn pins_are_taken_away_once() {
         let (end, _) = std::os::unix::net::UnixStream::pair().unwrap();
-        let id = family::take(0, std::os::fd::AsRawFd::as_raw_fd(&end)).unwrap();
-        let s = family::slot(id).unwrap();
+        let id = fork_group::take(0, std::os::fd::AsRawFd::as_raw_fd(&end)).unwrap();
+        let s = fork_group::slot(id).unwrap();
         let pins = || s.pins.load(Ordering::Relaxed);
         let left = asleep(id, 1000);
         pin(left, s, 8);

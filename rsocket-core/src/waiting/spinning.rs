@@ -111,7 +111,7 @@ pub(crate) fn say_cpu(ends: &Ends) {
 /// peer of the first of them.
 pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
     static LEARNT: AtomicU32 = AtomicU32::new(0);
-    let slot = slots.first().and_then(|id| crate::conn::family::slot(*id));
+    let slot = slots.first().and_then(|id| crate::conn::fork_group::slot(*id));
     let Some(first) = slot.and_then(link::ends) else {
         return probe();
     };

@@ -5,7 +5,7 @@
 
 use core::ffi::{c_char, c_int};
 
-use rsocket_core::conn::family;
+use rsocket_core::conn::fork_group;
 use rsocket_core::exec_handover::target::{Program, Verdict, judge};
 use rsocket_core::exec_handover::{self, Will};
 use rsocket_core::host::trial;
@@ -80,9 +80,9 @@ pub(crate) unsafe fn exec(
     environment: Strings,
     real: impl FnOnce(Option<Strings>) -> c_int,
 ) -> c_int {
-    // One that never had a socket may have inherited the family: what comes to the next program in
-    // a message is no stranger's.
-    if !shadow::any() && family::get().is_none() || sandbox::inside() {
+    // One that never had a socket may have inherited the fork group: what comes to the next program
+    // in a message is no stranger's.
+    if !shadow::any() && fork_group::get().is_none() || sandbox::inside() {
         return real(None);
     }
     if !shadow::mine() {

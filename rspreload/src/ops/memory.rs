@@ -3,18 +3,18 @@
 //! Must not know how that is done (`rsocket_core::host::locking`). Its hook is its entry point.
 
 use rsocket_core::channel::arenas;
-use rsocket_core::conn::family;
+use rsocket_core::conn::fork_group;
 
 use crate::edge::keeping_errno;
 
-/// What of our memory is large and sparse: what the kernel gave the library zeroed, the family, the
-/// arenas.
+/// What of our memory is large and sparse: what the kernel gave the library zeroed, the fork group,
+/// the arenas.
 pub(crate) fn of_the_library(f: &mut dyn FnMut(usize, usize)) {
     keeping_errno(|| {
         if let Some((at, length)) = zeroed() {
             f(at, length);
         }
-        if let Some((at, length)) = family::range() {
+        if let Some((at, length)) = fork_group::range() {
             f(at, length);
         }
         arenas::each_mapping(f);

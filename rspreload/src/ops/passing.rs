@@ -7,7 +7,7 @@
 use core::ffi::c_int;
 
 use libc::msghdr;
-use rsocket_core::conn::family;
+use rsocket_core::conn::fork_group;
 use rsocket_core::socket;
 use rsocket_core::socket::adopted::{self, Came};
 use rsocket_core::sys::sandbox;
@@ -105,7 +105,7 @@ fn one_came(fd: c_int, peeked: bool) {
     // A process that has nothing to do with TCP, nor had its relatives, may be in a sandbox of its
     // own making, where our system calls are fatal: there it is asked only where no hook has seen
     // one.
-    let alone = family::get().is_none();
+    let alone = fork_group::get().is_none();
     if sandbox::inside() || alone && (peeked || sandbox::entered()) {
         return;
     }

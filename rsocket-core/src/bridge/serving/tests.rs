@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use super::*;
 use crate::bridge::hearing::Hearing;
 use crate::bridge::pump_tests::tied;
-use crate::conn::family;
+use crate::conn::fork_group;
 
 /// A service without a thread.
 fn service() -> &'static Service {
@@ -35,7 +35,7 @@ fn the_thread_hears_of_an_end_that_others_find() {
     let service = service();
     SERVICE.store(core::ptr::from_ref(service).cast_mut(), Ordering::Release);
     let (_fd, _tie, id) = tied();
-    let s = family::slot(id).unwrap();
+    let s = fork_group::slot(id).unwrap();
     let bridge = placed(false);
     s.bridge.store(bridge.index + 1, Ordering::Release);
     let hearing = Hearing::of(bridge, -1);

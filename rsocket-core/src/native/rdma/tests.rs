@@ -14,7 +14,7 @@ use crate::waiting::patience::Patience;
 fn who_gives_up_takes_its_own_bridge_only() {
     for own in [true, false] {
         let (fd, _tie, id, port) = program();
-        let s = family::slot(id).unwrap();
+        let s = fork_group::slot(id).unwrap();
         let window = (
             s.arena.load(Ordering::Relaxed) - 1,
             s.window.load(Ordering::Relaxed) + u32::from(!own),
@@ -36,7 +36,7 @@ fn who_gives_up_takes_its_own_bridge_only() {
 #[test]
 fn a_slot_that_is_anothers_is_not_looked_at() {
     let (fd, _tie, id) = tied();
-    let s = family::slot(id).unwrap();
+    let s = fork_group::slot(id).unwrap();
     let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
     s.generation.fetch_add(1, Ordering::AcqRel);
     s.set(flag::BRIDGED | flag::UNREACHED);
@@ -52,7 +52,7 @@ fn the_answer_is_found_before_the_call_is_over() {
     let (fd, _tie, id, port) = program();
     let number = fd.as_raw_fd();
     rustix::io::ioctl_fionbio(&fd, false).unwrap();
-    let s = family::slot(id).unwrap();
+    let s = fork_group::slot(id).unwrap();
     let generation = s.generation.load(Ordering::Acquire);
     s.set(flag::PENDING | flag::CONNECTING);
     let told = std::thread::scope(|scope| {

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::conn::family::{
+use crate::conn::fork_group::{
     CHILD, EXPECTED, MAX_SLOTS, ME, each_local, forget_bit, free_entry, get, me, take_entry,
 };
 use crate::conn::holders::BEYOND;
@@ -16,8 +16,8 @@ use crate::sys::pid;
 /// Before fork: the child is entered as a holder of everything that this process holds, so that it
 /// can never find a slot freed under it.
 pub fn fork_prepare() {
-    let Some(family) = get() else { return };
-    let child = take_entry(family, EXPECTED);
+    let Some(group) = get() else { return };
+    let child = take_entry(group, EXPECTED);
     CHILD.set(child as u32 + 1);
     each_local(|_, s| s.holders.add(child));
 }
@@ -28,25 +28,25 @@ pub fn fork_parent() {}
 
 /// After a fork that failed.
 pub fn fork_failed() {
-    let (Some(family), child) = (get(), CHILD.take()) else { return };
+    let (Some(group), child) = (get(), CHILD.take()) else { return };
     let Some(entry) = (child as usize).checked_sub(1) else { return };
     if entry == BEYOND {
         each_local(|_, s| {
             s.holders.remove(BEYOND);
         });
     } else {
-        forget_bit(family, entry);
-        free_entry(family, entry);
+        forget_bit(group, entry);
+        free_entry(group, entry);
     }
 }
 
 /// In the child after fork: takes over the entry that the parent made. Where it made none, since it
 /// has no socket, the child takes one when it needs it.
 pub fn fork_child() {
-    let Some(family) = get() else { return };
+    let Some(group) = get() else { return };
     let child = CHILD.take();
     ME.store(child, Ordering::Relaxed);
-    if let Some(e) = (child as usize).checked_sub(1).and_then(|i| family.processes.get(i)) {
+    if let Some(e) = (child as usize).checked_sub(1).and_then(|i| group.processes.get(i)) {
         e.store(pid(), Ordering::Release);
     }
 }
@@ -56,8 +56,8 @@ pub fn fork_child() {
 ///
 /// What `kept` says yes to is passed on to that program, which goes on as a holder.
 pub fn leave_all(kept: impl Fn(SlotId) -> bool) {
-    let Some(family) = get() else { return };
-    let mine = me(family);
+    let Some(group) = get() else { return };
+    let mine = me(group);
     each_local(|id, s| {
         if !kept(id) && s.holders.remove(mine) {
             mark_left(id, true);
@@ -67,8 +67,8 @@ pub fn leave_all(kept: impl Fn(SlotId) -> bool) {
 
 /// After an exec that failed.
 pub fn rejoin_all() {
-    let Some(family) = get() else { return };
-    let mine = me(family);
+    let Some(group) = get() else { return };
+    let mine = me(group);
     each_local(|id, s| {
         if mark_left(id, false) {
             s.holders.add(mine);

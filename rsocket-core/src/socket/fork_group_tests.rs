@@ -3,30 +3,30 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::conn::family::{self, Left};
+use crate::conn::fork_group::{self, Left};
 
 #[test]
 fn a_sweep_takes_nothing_from_the_living() {
     static OVER: AtomicBool = AtomicBool::new(false);
-    let family = family::get_or_map().unwrap();
+    let group = fork_group::get_or_map().unwrap();
     let sweeper = std::thread::spawn(move || {
         while !OVER.load(Ordering::Relaxed) {
-            family::sweep(family);
+            fork_group::sweep(group);
         }
     });
     let until = std::time::Instant::now() + std::time::Duration::from_secs(2);
     let mut lost = 0;
     while std::time::Instant::now() < until {
-        let id = family::take(0, -1).unwrap();
-        let other = family::take(0, -1).unwrap();
+        let id = fork_group::take(0, -1).unwrap();
+        let other = fork_group::take(0, -1).unwrap();
         assert_ne!(id, other);
         for id in [id, other] {
-            let born = family::slot(id).unwrap().generation.load(Ordering::Acquire);
-            match family::drop_descriptor(id, -1) {
+            let born = fork_group::slot(id).unwrap().generation.load(Ordering::Acquire);
+            match fork_group::drop_descriptor(id, -1) {
                 Left::Nobody
-                    if family::slot(id).unwrap().generation.load(Ordering::Acquire) == born =>
+                    if fork_group::slot(id).unwrap().generation.load(Ordering::Acquire) == born =>
                 {
-                    family::give_back(id);
+                    fork_group::give_back(id);
                 }
                 _ => lost += 1,
             }

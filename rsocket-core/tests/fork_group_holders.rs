@@ -5,13 +5,13 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Mutex;
 
-use rsocket_core::conn::family::{self, Left};
+use rsocket_core::conn::fork_group::{self, Left};
 use rsocket_core::conn::slot::SlotId;
 use rsocket_core::sync::thread;
 
 const CONNECTIONS: usize = 20_000;
 
-/// Tests of one process share its family: a child of the one would be a holder of the other's
+/// Tests of one process share its fork group: a child of the one would be a holder of the other's
 /// connection.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -50,7 +50,7 @@ fn leave_all(shared: &Shared, me: usize, all: &[SlotId]) {
                 std::thread::yield_now();
             }
         }
-        if family::drop_descriptor(*id, -1) == Left::Nobody {
+        if fork_group::drop_descriptor(*id, -1) == Left::Nobody {
             shared.last[i].fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -60,20 +60,20 @@ fn leave_all(shared: &Shared, me: usize, all: &[SlotId]) {
 fn of_relatives_that_leave_together_one_is_the_last() {
     let _alone = ALONE.lock().expect("alone");
     let shared = shared();
-    let all: Vec<SlotId> = (0..CONNECTIONS).filter_map(|_| family::take(0, -1)).collect();
+    let all: Vec<SlotId> = (0..CONNECTIONS).filter_map(|_| fork_group::take(0, -1)).collect();
     assert_eq!(all.len(), CONNECTIONS);
-    family::fork_prepare();
+    fork_group::fork_prepare();
     // SAFETY: the child only touches atomics and memory that is there, and ends by _exit.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         thread::forked();
-        family::fork_child();
+        fork_group::fork_child();
         leave_all(shared, 1, &all);
         // SAFETY: no memory is passed.
         unsafe { libc::_exit(0) };
     }
     assert!(pid > 0);
-    family::fork_parent();
+    fork_group::fork_parent();
     leave_all(shared, 0, &all);
     // SAFETY: a child of ours, and no memory is passed.
     unsafe { libc::waitpid(pid, core::ptr::null_mut(), 0) };
@@ -85,16 +85,16 @@ fn of_relatives_that_leave_together_one_is_the_last() {
 #[test]
 fn duplicates_and_closes_of_threads_are_all_counted() {
     let _alone = ALONE.lock().expect("alone");
-    let id = family::take(0, -1).expect("a slot");
+    let id = fork_group::take(0, -1).expect("a slot");
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 for _ in 0..200_000 {
-                    family::add_descriptor(id);
-                    assert_eq!(family::drop_descriptor(id, -1), Left::Here);
+                    fork_group::add_descriptor(id);
+                    assert_eq!(fork_group::drop_descriptor(id, -1), Left::Here);
                 }
             });
         }
     });
-    assert_eq!(family::drop_descriptor(id, -1), Left::Nobody);
+    assert_eq!(fork_group::drop_descriptor(id, -1), Left::Nobody);
 }

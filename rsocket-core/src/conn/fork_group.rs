@@ -2,7 +2,7 @@
 //!
 //! Mapped shared when the first TCP socket appears, and inherited from then on; by the file behind
 //! it (nobody else can open it) the next program of the process finds it again after `exec`
-//! ([`crate::exec_handover`]). Every process of the family has an entry with its pid, and every
+//! ([`crate::exec_handover`]). Every process of the group has an entry with its pid, and every
 //! slot one bit for each of them ([`crate::conn::holders`]), so that "who still holds this
 //! connection" survives deaths that nobody announced. All of it may only ever err towards "somebody
 //! still holds it", which costs a slot, never a byte.
@@ -28,7 +28,7 @@ use crate::sys;
 
 pub use fork::{fork_child, fork_failed, fork_parent, fork_prepare, leave_all, rejoin_all};
 
-/// Connections that a family can have at one time; further ones are plain TCP.
+/// Connections that a group can have at one time; further ones are plain TCP.
 pub const MAX_SLOTS: usize = 32768;
 const _: () = assert!(MAX_SLOTS < GUEST as usize);
 /// Value of a process entry that was taken for a child which has not written its pid yet.
@@ -36,7 +36,7 @@ const EXPECTED: u32 = u32::MAX;
 
 /// The shared memory.
 #[repr(C)]
-pub struct Family {
+pub struct ForkGroup {
     /// Free list: slot number in the low half, a counter against reuse in the high half.
     free: AtomicU64,
     /// Slots that were ever used.
@@ -61,8 +61,8 @@ pub struct Family {
     slots: [Slot; MAX_SLOTS],
 }
 
-static FAMILY: OnceNonZeroUsize = OnceNonZeroUsize::new();
-/// The private descriptor of the file behind it, once that is settled: before the family is mapped.
+static FORK_GROUP: OnceNonZeroUsize = OnceNonZeroUsize::new();
+/// The private descriptor of the file behind it, once that is settled: before the group is mapped.
 static FILE: AtomicI32 = AtomicI32::new(UNSETTLED);
 const UNSETTLED: i32 = -1;
 /// There is no such file.
@@ -104,18 +104,18 @@ pub(crate) fn another_name(id: SlotId, closing: RawFd) -> Option<RawFd> {
     if descriptors(id) > 1 { listeners::number_of(id, closing) } else { None }
 }
 
-/// The family's memory, if a TCP socket was ever seen.
+/// The group's memory, if a TCP socket was ever seen.
 #[inline]
-pub fn get() -> Option<&'static Family> {
-    let p = FAMILY.get()?.get() as *const Family;
+pub fn get() -> Option<&'static ForkGroup> {
+    let p = FORK_GROUP.get()?.get() as *const ForkGroup;
     // SAFETY: once set, the address is a mapping of size_of::<Family>() bytes that is never
     // unmapped; it began as zeroes, which is its valid start, and is only reached through atomics
     // and locked cells.
     Some(unsafe { &*p })
 }
 
-/// The family's memory, mapped now if need be. `None` when there is no room for it.
-pub fn get_or_map() -> Option<&'static Family> {
+/// The group's memory, mapped now if need be. `None` when there is no room for it.
+pub fn get_or_map() -> Option<&'static ForkGroup> {
     if let Some(f) = get() {
         return Some(f);
     }
@@ -123,17 +123,17 @@ pub fn get_or_map() -> Option<&'static Family> {
     // (`hazards H2`). It is the same file that they map, so a child that is forked meanwhile has
     // the right one, whichever of them it has.
     let mine = map(settled_file().map(sys::borrow))?;
-    if FAMILY.get_or_init(|| mine) != mine {
+    if FORK_GROUP.get_or_init(|| mine) != mine {
         // SAFETY: our own mapping, which nobody saw.
-        let _ = unsafe { rustix::mm::munmap(mine.get() as *mut _, size_of::<Family>()) };
+        let _ = unsafe { rustix::mm::munmap(mine.get() as *mut _, size_of::<ForkGroup>()) };
     }
     get()
 }
 
-/// The address and length of the family's memory, if it is mapped.
+/// The address and length of the group's memory, if it is mapped.
 #[must_use]
 pub fn range() -> Option<(usize, usize)> {
-    FAMILY.get().map(|at| (at.get(), size_of::<Family>()))
+    FORK_GROUP.get().map(|at| (at.get(), size_of::<ForkGroup>()))
 }
 
 /// The file that all threads map, if there is one.
@@ -155,15 +155,15 @@ fn settled_file() -> Option<RawFd> {
     (file >= 0).then_some(file)
 }
 
-/// An empty file of the right size, in memory. Without one the family is as good, but ends with
+/// An empty file of the right size, in memory. Without one the group is as good, but ends with
 /// `exec`.
 fn new_file() -> Option<OwnedFd> {
     let deadly = filter::may_be_deadly(policy::seccomp());
-    if deadly || !sys::file_may_reach(size_of::<Family>() as u64) {
+    if deadly || !sys::file_may_reach(size_of::<ForkGroup>() as u64) {
         return None;
     }
     let file = rustix::fs::memfd_create("rsockets-family", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
-    match rustix::fs::ftruncate(&file, size_of::<Family>() as u64) {
+    match rustix::fs::ftruncate(&file, size_of::<ForkGroup>() as u64) {
         Ok(()) => Some(file),
         Err(_) => {
             sys::discard(file);
@@ -176,11 +176,11 @@ fn map(file: Option<impl std::os::fd::AsFd>) -> Option<NonZeroUsize> {
     use rustix::mm::MapFlags;
     let file = file.as_ref().map(std::os::fd::AsFd::as_fd);
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-    let at = sys::unlocked::map(file, size_of::<Family>(), flags).ok()?;
+    let at = sys::unlocked::map(file, size_of::<ForkGroup>(), flags).ok()?;
     NonZeroUsize::new(at.as_ptr().expose_provenance())
 }
 
-/// What the next program of this process needs to find the family again: the file, and this
+/// What the next program of this process needs to find the group again: the file, and this
 /// process's entry. `None` if there is no such file, or something has closed it.
 pub fn bequest() -> Option<(RawFd, u32)> {
     let file = FILE.load(Ordering::Acquire);
@@ -188,24 +188,24 @@ pub fn bequest() -> Option<(RawFd, u32)> {
     Some((file, me(get()?) as u32))
 }
 
-/// Whether the descriptor is a family's, of a library like this one.
+/// Whether the descriptor is a group's, of a library like this one.
 fn is_ours(file: RawFd) -> bool {
     file >= 0
         && rustix::fs::fstat(sys::borrow(file))
-            .is_ok_and(|s| s.st_size as u64 == size_of::<Family>() as u64)
+            .is_ok_and(|s| s.st_size as u64 == size_of::<ForkGroup>() as u64)
 }
 
-/// After `exec`: maps the family that the last program of this process left, and takes its entry
-/// over. False if the file is something else, or there is a family already.
+/// After `exec`: maps the group that the last program of this process left, and takes its entry
+/// over. False if the file is something else, or there is a group already.
 pub fn inherit(file: RawFd, entry: u32) -> bool {
-    if FAMILY.get().is_some() || !is_ours(file) {
+    if FORK_GROUP.get().is_some() || !is_ours(file) {
         return false;
     }
     if FILE.compare_exchange(UNSETTLED, file, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return false;
     }
-    let Some(family) = get_or_map() else { return false };
-    let known = family.processes.get(entry as usize);
+    let Some(group) = get_or_map() else { return false };
+    let known = group.processes.get(entry as usize);
     if entry as usize != BEYOND && known.is_none_or(|e| e.load(Ordering::Acquire) != pid()) {
         return false;
     }
@@ -216,8 +216,8 @@ pub fn inherit(file: RawFd, entry: u32) -> bool {
 /// After `exec`: a descriptor that the last program of this process had for the slot. False if it
 /// had none.
 pub fn inherit_descriptor(id: SlotId, fd: RawFd) -> bool {
-    let (Some(family), Some(s)) = (get(), slot(id)) else { return false };
-    let mine = me(family);
+    let (Some(group), Some(s)) = (get(), slot(id)) else { return false };
+    let mine = me(group);
     let held = s.holders.has(mine);
     if held {
         add_descriptor(id);
@@ -238,46 +238,46 @@ pub fn slot(id: SlotId) -> Option<&'static Slot> {
 use crate::sys::pid;
 
 /// This process's entry, taken on first use.
-fn me(family: &Family) -> usize {
+fn me(group: &ForkGroup) -> usize {
     let known = ME.load(Ordering::Relaxed);
     if known != 0 {
         return known as usize - 1;
     }
-    let mine = take_entry(family, pid());
+    let mine = take_entry(group, pid());
     match ME.compare_exchange(0, mine as u32 + 1, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => mine,
         Err(other) => {
-            free_entry(family, mine);
+            free_entry(group, mine);
             other as usize - 1
         }
     }
 }
 
-fn take_entry(family: &Family, value: u32) -> usize {
+fn take_entry(group: &ForkGroup, value: u32) -> usize {
     for round in 0..2 {
-        for (i, entry) in family.processes.iter().enumerate().take(ON_THE_WAY) {
+        for (i, entry) in group.processes.iter().enumerate().take(ON_THE_WAY) {
             if entry.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                forget_bit(family, i);
+                forget_bit(group, i);
                 return i;
             }
         }
         if round == 0 {
-            reap(family);
+            reap(group);
         }
     }
     BEYOND
 }
 
-fn free_entry(family: &Family, i: usize) {
-    if let Some(e) = family.processes.get(i) {
+fn free_entry(group: &ForkGroup, i: usize) {
+    if let Some(e) = group.processes.get(i) {
         e.store(0, Ordering::Release);
     }
 }
 
 /// Clears what a former owner of the entry left behind.
-fn forget_bit(family: &Family, i: usize) {
-    let used = family.used.load(Ordering::Acquire) as usize;
-    for s in family.slots.iter().take(used + 1) {
+fn forget_bit(group: &ForkGroup, i: usize) {
+    let used = group.used.load(Ordering::Acquire) as usize;
+    for s in group.slots.iter().take(used + 1) {
         if s.holders.has(i) {
             s.holders.remove(i);
         }
@@ -285,8 +285,8 @@ fn forget_bit(family: &Family, i: usize) {
 }
 
 /// Frees the entries of processes that have ended.
-fn reap(family: &Family) {
-    for e in &family.processes {
+fn reap(group: &ForkGroup) {
+    for e in &group.processes {
         let pid = e.load(Ordering::Acquire);
         if pid != 0 && pid != EXPECTED && !living::process(pid) {
             let _ = e.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -295,13 +295,13 @@ fn reap(family: &Family) {
 }
 
 /// Takes back the slots whose holders have all ended without closing.
-pub(crate) fn sweep(family: &'static Family) {
-    let Some(_held) = family.sweeping.try_hold() else { return };
-    let used = family.used.load(Ordering::Acquire).min(MAX_SLOTS as u32 - 1);
+pub(crate) fn sweep(group: &'static ForkGroup) {
+    let Some(_held) = group.sweeping.try_hold() else { return };
+    let used = group.used.load(Ordering::Acquire).min(MAX_SLOTS as u32 - 1);
     for id in (1..=used).filter_map(SlotId::from_raw) {
         let Some(s) = slot(id) else { continue };
-        if left_by_the_dead(family, id, s) {
-            leave_window(family, s);
+        if left_by_the_dead(group, id, s) {
+            leave_window(group, s);
             s.generation.fetch_add(1, Ordering::AcqRel);
             s.holders.clear();
             give_back(id);
@@ -310,28 +310,28 @@ pub(crate) fn sweep(family: &'static Family) {
 }
 
 /// Takes the connection of the dead out of its arena's record, without touching the window.
-fn leave_window(family: &Family, s: &Slot) {
+fn leave_window(group: &ForkGroup, s: &Slot) {
     let Some(index) = s.arena.load(Ordering::Acquire).checked_sub(1) else { return };
     s.set(flag::WINDOW_DONE);
     let window = s.window.load(Ordering::Relaxed);
     // Before the window has one user less: who is killed in between leaves a user too many.
     s.arena.store(0, Ordering::Release);
-    if let Some(record) = family.arenas.get(index as usize) {
+    if let Some(record) = group.arenas.get(index as usize) {
         record.leave(window);
     }
 }
 
 /// Whether all holders of the slot have ended without closing it. Said once of each connection.
-fn left_by_the_dead(family: &Family, id: SlotId, s: &Slot) -> bool {
+fn left_by_the_dead(group: &ForkGroup, id: SlotId, s: &Slot) -> bool {
     // Acquire: pairs with the bump in Slot::reset, which comes before the flags are those of the
     // next connection.
     let born = s.generation.load(Ordering::Acquire);
-    let mine = me(family);
+    let mine = me(group);
     // Our own bit is no dead process's: a thread has just taken the slot, or is about to close its
     // last descriptor. He may have bits of the dead beside his.
     let is_ours = held_here(id) || mine != BEYOND && s.holders.has(mine);
     let of_the_dead =
-        || s.holders.see().entries().any(|entry| entry != mine) && !others_alive(family, s);
+        || s.holders.see().entries().any(|entry| entry != mine) && !others_alive(group, s);
     if is_ours || !of_the_dead() || !s.set_first(flag::OVER) {
         return false;
     }
@@ -348,23 +348,23 @@ const SWEEP_EVERY: u32 = 1024;
 
 /// Takes a free slot for a new descriptor of this process.
 pub fn take(flags: u32, fd: i32) -> Option<SlotId> {
-    let family = get_or_map()?;
-    let mine = me(family);
-    let id = pop_free(family).or_else(|| {
-        if family.used.load(Ordering::Relaxed) % SWEEP_EVERY == SWEEP_EVERY - 1 {
-            sweep(family);
-            if let Some(id) = pop_free(family) {
+    let group = get_or_map()?;
+    let mine = me(group);
+    let id = pop_free(group).or_else(|| {
+        if group.used.load(Ordering::Relaxed) % SWEEP_EVERY == SWEEP_EVERY - 1 {
+            sweep(group);
+            if let Some(id) = pop_free(group) {
                 return Some(id);
             }
         }
-        let next = family.used.fetch_add(1, Ordering::AcqRel) + 1;
+        let next = group.used.fetch_add(1, Ordering::AcqRel) + 1;
         if next as usize >= MAX_SLOTS {
-            family.used.fetch_sub(1, Ordering::AcqRel);
+            group.used.fetch_sub(1, Ordering::AcqRel);
             return None;
         }
         SlotId::from_raw(next)
     })?;
-    let s = family.slots.get(id.raw() as usize)?;
+    let s = group.slots.get(id.raw() as usize)?;
     s.reset(flags);
     s.holders.clear();
     // Before the bit: a sweep of another thread believes a bit of this process's only with a
@@ -375,14 +375,14 @@ pub fn take(flags: u32, fd: i32) -> Option<SlotId> {
     Some(id)
 }
 
-fn pop_free(family: &Family) -> Option<SlotId> {
+fn pop_free(group: &ForkGroup) -> Option<SlotId> {
     loop {
         // Acquire: pairs with the release in give_back, so that next_free is what was pushed.
-        let head = family.free.load(Ordering::Acquire);
+        let head = group.free.load(Ordering::Acquire);
         let id = SlotId::from_raw(head as u32)?;
-        let next = family.slots.get(id.raw() as usize)?.next_free.load(Ordering::Relaxed);
+        let next = group.slots.get(id.raw() as usize)?.next_free.load(Ordering::Relaxed);
         let new = (head >> 32).wrapping_add(1) << 32 | u64::from(next);
-        if family.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        if group.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
             return Some(id);
         }
@@ -391,14 +391,14 @@ fn pop_free(family: &Family) -> Option<SlotId> {
 
 /// Returns a slot that nobody holds.
 pub fn give_back(id: SlotId) {
-    let Some(family) = get() else { return };
-    let Some(s) = family.slots.get(id.raw() as usize) else { return };
+    let Some(group) = get() else { return };
+    let Some(s) = group.slots.get(id.raw() as usize) else { return };
     loop {
-        let head = family.free.load(Ordering::Relaxed);
+        let head = group.free.load(Ordering::Relaxed);
         s.next_free.store(head as u32, Ordering::Relaxed);
         let new = (head >> 32).wrapping_add(1) << 32 | u64::from(id.raw());
         // Release: pairs with the acquire in pop_free.
-        if family.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        if group.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
             return;
         }
@@ -452,8 +452,8 @@ pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
         Ok(1) => {}
         _ => return Left::Here,
     }
-    let (Some(family), Some(s)) = (get(), slot(id)) else { return Left::Here };
-    let mine = me(family);
+    let (Some(group), Some(s)) = (get(), slot(id)) else { return Left::Here };
+    let mine = me(group);
     let held = s.holders.remove(mine);
     // Another thread may have received the descriptor in a message meanwhile (join). Either it sets
     // the bit after this, or it has counted before; beyond the table it adds what it has to.
@@ -465,7 +465,7 @@ pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
     }
     // Several may leave at a time, and each find that nobody is left: the first to say so is the
     // last holder.
-    if held && !others_alive(family, s) && s.set_first(flag::OVER) {
+    if held && !others_alive(group, s) && s.set_first(flag::OVER) {
         s.holders.clear();
         Left::Nobody
     } else {
@@ -476,27 +476,27 @@ pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
 /// Whether a process other than this one holds the slot.
 #[must_use]
 pub fn shared(id: SlotId) -> bool {
-    let (Some(family), Some(s)) = (get(), slot(id)) else { return false };
-    others_alive(family, s)
+    let (Some(group), Some(s)) = (get(), slot(id)) else { return false };
+    others_alive(group, s)
 }
 
 /// Whether it may be so: the dead count as well, until somebody asks the kernel. Makes no system
 /// call.
 #[must_use]
 pub fn may_be_shared(id: SlotId) -> bool {
-    let (Some(family), Some(s)) = (get(), slot(id)) else { return false };
-    let (mine, seen) = (me(family), s.holders.see());
+    let (Some(group), Some(s)) = (get(), slot(id)) else { return false };
+    let (mine, seen) = (me(group), s.holders.see());
     seen.beyond() > 0 || seen.entries().any(|entry| entry != mine)
 }
 
 /// Whether copies of the slot's descriptor are on their way.
-fn on_the_way(family: &Family, s: &Slot) -> bool {
-    id_of(family, s).is_some_and(|id| family.fds_in_flight.holds(id))
+fn on_the_way(group: &ForkGroup, s: &Slot) -> bool {
+    id_of(group, s).is_some_and(|id| group.fds_in_flight.holds(id))
 }
 
-fn id_of(family: &Family, s: &Slot) -> Option<SlotId> {
-    let index = core::ptr::from_ref(s).addr().wrapping_sub(family.slots.as_ptr().addr())
-        / size_of::<Slot>();
+fn id_of(group: &ForkGroup, s: &Slot) -> Option<SlotId> {
+    let index =
+        core::ptr::from_ref(s).addr().wrapping_sub(group.slots.as_ptr().addr()) / size_of::<Slot>();
     SlotId::from_raw(index as u32)
 }
 
@@ -508,8 +508,8 @@ pub fn set_on_the_way(s: &Slot) {
 
 /// A descriptor of a relative's slot has come to this process.
 pub fn join(id: SlotId, fd: RawFd) {
-    let (Some(family), Some(s)) = (get(), slot(id)) else { return };
-    let mine = me(family);
+    let (Some(group), Some(s)) = (get(), slot(id)) else { return };
+    let mine = me(group);
     // In this order: see drop_descriptor().
     if add_descriptor(id) || mine != BEYOND {
         s.holders.add(mine);
@@ -532,10 +532,10 @@ pub fn is_held(id: SlotId) -> bool {
 /// A holder that hands on to another one (a child, a process that receives the descriptor) sets the
 /// other's bit before it clears its own; so whoever looks at one word after the other may see
 /// neither. But then the words have changed since.
-fn others_alive(family: &Family, s: &Slot) -> bool {
+fn others_alive(group: &ForkGroup, s: &Slot) -> bool {
     let mut seen = s.holders.see();
     loop {
-        if any_alive(family, s, seen) {
+        if any_alive(group, s, seen) {
             return true;
         }
         let now = s.holders.see();
@@ -549,13 +549,13 @@ fn others_alive(family: &Family, s: &Slot) -> bool {
 /// The same of one moment. Bits of the dead stay until their entry is used again ([`forget_bit`]):
 /// whoever cleared one here might clear that of a process to which the entry has been given
 /// meanwhile.
-fn any_alive(family: &Family, s: &Slot, seen: Seen) -> bool {
-    let mine = me(family);
-    let here = mine == BEYOND && id_of(family, s).is_some_and(held_here);
+fn any_alive(group: &ForkGroup, s: &Slot, seen: Seen) -> bool {
+    let mine = me(group);
+    let here = mine == BEYOND && id_of(group, s).is_some_and(held_here);
     seen.beyond() > u32::from(here)
         || seen.entries().any(|entry| match entry {
-            ON_THE_WAY => on_the_way(family, s),
-            _ => entry != mine && family.processes.get(entry).is_some_and(alive),
+            ON_THE_WAY => on_the_way(group, s),
+            _ => entry != mine && group.processes.get(entry).is_some_and(alive),
         })
 }
 
@@ -574,8 +574,8 @@ fn alive(entry: &AtomicU32) -> bool {
 
 /// Calls `f` for every slot of which this process has a descriptor.
 pub fn each_local(mut f: impl FnMut(SlotId, &'static Slot)) {
-    let Some(family) = get() else { return };
-    let used = family.used.load(Ordering::Acquire);
+    let Some(group) = get() else { return };
+    let used = group.used.load(Ordering::Acquire);
     for raw in 1..=used {
         if let Some(id) = SlotId::from_raw(raw)
             && held_here(id)
@@ -586,7 +586,7 @@ pub fn each_local(mut f: impl FnMut(SlotId, &'static Slot)) {
     }
 }
 
-/// Calls `f` for every slot that was ever used in the family; what is in a free one is out of date.
+/// Calls `f` for every slot that was ever used in the group; what is in a free one is out of date.
 pub fn each_used(mut f: impl FnMut(SlotId, &'static Slot)) {
     let used = get().map_or(0, |f| f.used.load(Ordering::Acquire));
     for raw in 1..=used {
