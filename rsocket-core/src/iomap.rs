@@ -39,7 +39,7 @@ pub struct Memory {
 /// cannot be written; `EEXIST` where another mapping of the connection has some of these offsets;
 /// `ENOMEM` when the peer remembers no more mappings (`RDMA_IOMAPSIZE` at its end), or no more
 /// memory can be pinned; `ENOTCONN`, `ETIMEDOUT` without a connection; `EOPNOTSUPP` when the
-/// mappings of the connection are a relative's.
+/// mappings of the connection are a sibling's.
 ///
 /// # Safety
 /// The memory stays mapped in the process until [`unmap`] or [`crate::placement::closing`] takes it

@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 
 use crate::attach::meet::names::Name;
 use crate::attach::meet::{absent, offers, place};
-use crate::attach::permit::{permitted, relative_in_sandbox};
+use crate::attach::permit::{permitted, sibling_in_sandbox};
 use crate::attach::phase::{
     OPEN_OFFERS, close_pairing_fd, elsewhere, enter, give_up, hold, is_here, lapse,
     lapse_if_orphaned, required_by_now,
@@ -294,7 +294,7 @@ fn is_too_early(id: SlotId, s: &Slot, fd: RawFd) -> Result<bool, Reason> {
         s.reason.store(Reason::UnseenWait as u32, Ordering::Relaxed);
         return Ok(true);
     }
-    Ok(relative_in_sandbox(id, s) || s.has(flag::TRAVELS))
+    Ok(sibling_in_sandbox(id, s) || s.has(flag::TRAVELS))
 }
 
 /// Looks for an offer in the directory before another host is thought of, where there is RDMA.
@@ -336,7 +336,7 @@ fn absent_key(tuple: &Tuple) -> u64 {
 
 fn offer(s: &PairingGuard<'_>, tuple: &Tuple) -> Result<(), Reason> {
     offer_by(s, || {
-        // A stranger, or a relative that held the connection and is still ending.
+        // A stranger, or a sibling that held the connection and is still ending.
         let reason = |e| {
             if e == Errno(libc::EADDRINUSE) { Reason::NameTaken } else { refused("an offer")(e) }
         };

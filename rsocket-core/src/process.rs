@@ -42,7 +42,7 @@ pub fn leaving() {
 }
 
 /// At `_exit`, which no handler of `exit` sees: what the program has sent goes all the same, also
-/// where the peer wants it by TCP, what relatives go on with is handed over, and the report is
+/// where the peer wants it by TCP, what siblings go on with is handed over, and the report is
 /// written. It takes nothing that a signal handler may not have, since it may be inside one.
 pub fn vanishing() {
     if descriptors::any() && !sandbox::inside() && descriptors::mine() {

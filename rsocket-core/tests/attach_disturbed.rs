@@ -183,7 +183,7 @@ fn strangers_crowd_the_door() {
     crowd.into_iter().for_each(Channel::close);
 }
 
-/// A relative that held the connection and is still ending, or a stranger for a while.
+/// A sibling that held the connection and is still ending, or a stranger for a while.
 #[test]
 fn the_name_is_taken_for_a_while() {
     let _alone = alone();

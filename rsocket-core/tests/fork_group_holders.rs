@@ -1,4 +1,4 @@
-//! A connection has one last holder, whoever leaves with it: forked relatives that close at the
+//! A connection has one last holder, whoever leaves with it: fork siblings that close at the
 //! same moment, threads that close while others duplicate.
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -57,7 +57,7 @@ fn leave_all(shared: &Shared, me: usize, all: &[SlotId]) {
 }
 
 #[test]
-fn of_relatives_that_leave_together_one_is_the_last() {
+fn of_siblings_that_leave_together_one_is_the_last() {
     let _alone = ALONE.lock().expect("alone");
     let shared = shared();
     let all: Vec<SlotId> = (0..CONNECTIONS).filter_map(|_| fork_group::take(0, -1)).collect();

@@ -425,7 +425,7 @@ fn a_child_leaves_its_parents_bells_alone() {
     }
 }
 
-/// Shared between relatives, as a slot is.
+/// Shared between siblings, as a slot is.
 struct Shared {
     lock: OwnedLock,
     inside: AtomicU32,

@@ -1,7 +1,7 @@
 //! The first bytes of a connection that a process in a sandbox reads and writes.
 //!
 //! A process that enters a sandbox leaves its connections to the kernel and forgets them; its
-//! relatives may attach one of them when it has ended (sshd after the log-in). Between hosts the
+//! siblings may attach one of them when it has ended (sshd after the log-in). Between hosts the
 //! two ends then know each other by the first bytes that they have seen
 //! ([`rsocket_core::socket::witnessed`]), of which the sandboxed process has moved some. So there
 //! the next definitions of `read` and `write` are replaced by these, which look at what was moved:

@@ -53,7 +53,7 @@ pub enum Recognised {
     /// A connection of this process, whose peer has proved that it is at the other end; and our own
     /// proof.
     Here(SlotId, Proof),
-    /// A connection of a relative of this process, which is to be asked at this port.
+    /// A connection of a sibling of this process, which is to be asked at this port.
     Elsewhere(u16),
     /// Nobody, or nobody who would attach, or the proof is none.
     Nobody,
@@ -87,7 +87,7 @@ pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recog
         Some(own)
             if seen == Some(*proof)
                 && permit::permitted(s).is_ok()
-                && !permit::relative_in_sandbox(id, s)
+                && !permit::sibling_in_sandbox(id, s)
                 && !s.has(flag::TRAVELS) =>
         {
             Recognised::Here(id, own)

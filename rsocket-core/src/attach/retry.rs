@@ -81,7 +81,7 @@ pub(crate) fn looks_anew(s: &Slot) -> bool {
 /// as long as a peer is.
 pub(crate) fn may_pass(s: &Slot, reason: Reason) -> bool {
     match reason {
-        // Whoever held the other end of the channel has ended, or given it up to a relative. (Had
+        // Whoever held the other end of the channel has ended, or given it up to a sibling. (Had
         // the peer closed, TCP would say so.)
         Reason::OfferLapsed => true,
         // The welcome has been taken: nobody would answer another knock.

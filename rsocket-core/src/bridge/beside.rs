@@ -5,7 +5,7 @@
 //! private data is rsockets' own 40 bytes and then 16 of ours, which upstream ignores
 //! (`wire-protocol §2.2`): who asks, for which connection, and a proof. Every process that waits to
 //! be asked listens at a port of its own, and the first of a host at the TCP port too; asked for a
-//! relative's connection it says where that one listens. Must not know what attaching means. Entry
+//! sibling's connection it says where that one listens. Must not know what attaching means. Entry
 //! points: [`ask`], [`be_asked`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(

@@ -79,7 +79,7 @@ impl Hearing {
                 return;
             }
             // Pairs with the fence of whoever puts a bell into the window and then looks at `heard`
-            // (by_service), or makes relatives (bridge::shared): either they see that nobody hears,
+            // (by_service), or makes siblings (bridge::shared): either they see that nobody hears,
             // or we see them.
             fence(Ordering::SeqCst);
             if others(&ends, bell) || fork_group::shared(id) {

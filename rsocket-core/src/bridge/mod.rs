@@ -305,7 +305,7 @@ fn short_sleep() {
     let _ = sys::wait(&mut [], Some(&limit), core::ptr::null());
 }
 
-/// Relatives may wait for this process's connections from now on, whom the service thread rings,
+/// Siblings may wait for this process's connections from now on, whom the service thread rings,
 /// and read them.
 pub fn shared() {
     kept::out();

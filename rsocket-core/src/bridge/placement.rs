@@ -314,7 +314,7 @@ fn note_word(note: Note) -> Option<Word> {
 /// Maps memory of the program's on a bridged connection; the mapping's number.
 ///
 /// # Errors
-/// As errno: [`Refused`], and `EOPNOTSUPP` when the bridge is a relative's.
+/// As errno: [`Refused`], and `EOPNOTSUPP` when the bridge is a sibling's.
 ///
 /// # Safety
 /// The memory stays mapped in the process until [`withdraw`] or [`withdraw_all`].

@@ -427,14 +427,14 @@ impl Connection {
         if closed { silent::refused(&at) } else { silent::answered(&at) }
     }
 
-    /// The port at which a refusal says that the connection's relatives can be asked, the first
+    /// The port at which a refusal says that the connection's siblings can be asked, the first
     /// time.
     fn may_ask_at(&self, refusal: &[u8]) -> Option<u16> {
         self.courtship.as_ref().filter(|c| !c.redirected)?;
         request::ask_there(refusal)
     }
 
-    /// Asks at another port of the same host: the connection is a relative's of whoever answered.
+    /// Asks at another port of the same host: the connection is a sibling's of whoever answered.
     fn redirect(&mut self, dialled: Dialled, at: u16) -> Stage {
         if let Some(courtship) = &mut self.courtship {
             courtship.redirected = true;

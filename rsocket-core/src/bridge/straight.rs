@@ -1,6 +1,6 @@
 //! Bytes that go straight between a program's buffers and a queue pair, past the window.
 //!
-//! The window is for threads that are not here, or not awake: the service thread, relatives,
+//! The window is for threads that are not here, or not awake: the service thread, siblings,
 //! whoever polls. A thread of the bridge's own process that is inside a call needs it only for what
 //! cannot go on now. While the window is empty, what such a thread sends is posted from its own
 //! buffers, and what the device has brought is copied into them: a copy less in each direction, and

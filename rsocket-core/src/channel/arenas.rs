@@ -1,7 +1,7 @@
 //! The memory that this process shares with peer processes: arenas, and which of their windows are
 //! given away.
 //!
-//! An [`ArenaRecord`] lives in the fork group's shared memory, so that a relative that did not map
+//! An [`ArenaRecord`] lives in the fork group's shared memory, so that a sibling that did not map
 //! an arena itself can find out how to; where an arena is mapped is each process's own business
 //! ([`super::mapping`]). Windows are reused between the same two processes, because faulting in
 //! fresh memory costs more than everything else about an attach.
@@ -354,9 +354,9 @@ pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32
     index
 }
 
-/// Puts the arena where every relative finds it. What does not fit is found as long as its owner or
+/// Puts the arena where every sibling finds it. What does not fit is found as long as its owner or
 /// the peer lives.
-pub(crate) fn keep_for_relatives(r: &ArenaRecord) {
+pub(crate) fn keep_for_siblings(r: &ArenaRecord) {
     if r.in_fd_stash.load(Ordering::Relaxed) == 0 {
         free_orphans();
         let there = r.there.load(Ordering::Relaxed).wrapping_sub(1);
@@ -366,14 +366,14 @@ pub(crate) fn keep_for_relatives(r: &ArenaRecord) {
     }
 }
 
-/// Before a fork: the arenas of this process that have connections, for relatives to come, which
+/// Before a fork: the arenas of this process that have connections, for siblings to come, which
 /// may become other programs and lose their mappings.
 pub fn fork_prepare() {
     // Not in a signal handler that interrupted a change of the arenas.
     let Some(_held) = arenas_lock::alone() else { return };
     each_own(|_, r| {
         if r.live.load(Ordering::Relaxed) != 0 {
-            keep_for_relatives(r);
+            keep_for_siblings(r);
         }
     });
 }
@@ -554,7 +554,7 @@ pub fn keep_across_exec(keep: bool) {
 
 /// After `exec`: maps the arenas that the last program of this process had. One that another thread
 /// made when `exec` had begun is not open any more, and its number is another file's, or will be:
-/// then it is nobody's, and found as a relative's is. So is one of another process that had this
+/// then it is nobody's, and found as a sibling's is. So is one of another process that had this
 /// number.
 pub fn inherit() {
     let Some(group) = fork_group::get() else { return };

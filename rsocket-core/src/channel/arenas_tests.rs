@@ -1,4 +1,4 @@
-//! Arenas that are idle, promised or a relative's, in the fork group's memory.
+//! Arenas that are idle, promised or a sibling's, in the fork group's memory.
 
 use super::arenas::*;
 use super::arenas_lock::lock;
@@ -34,7 +34,7 @@ fn what_is_promised_is_not_swept_away() {
 
 /// A process that ended may have had our number.
 #[test]
-fn a_relatives_arena_is_not_ours_by_its_number() {
+fn a_siblings_arena_is_not_ours_by_its_number() {
     let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     assert!(fork_group::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
     let group = fork_group::get().unwrap();

@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::arenas::{
-    self, Claim, keep_for_relatives, map_found, mapped, mine, note_bell, record, sweep,
+    self, Claim, keep_for_siblings, map_found, mapped, mine, note_bell, record, sweep,
 };
 use super::arenas_lock;
 use super::identity::{Id, process_id};
@@ -282,9 +282,9 @@ fn begin(
         // Release: pairs with the acquire in collect_ready.
         w.store(id.raw(), Ordering::Release);
     }
-    // Relatives may outlive this process, and its peer.
+    // Siblings may outlive this process, and its peer.
     if fork_group::shared(id) {
-        keep_for_relatives(r);
+        keep_for_siblings(r);
     }
     s.arena.store(index + 1, Ordering::Release);
     Ok(())
@@ -306,12 +306,12 @@ fn was_kept(r: &ArenaRecord, window: u32, beyond: Beyond) -> Result<bool, Reason
     Err(Reason::ArenaRefused)
 }
 
-/// The connection may come to relatives that did not have it so far.
+/// The connection may come to siblings that did not have it so far.
 pub fn share(s: &Slot) {
     if let Some((i, r)) = record_of(s)
         && arenas::own(r, i)
     {
-        keep_for_relatives(r);
+        keep_for_siblings(r);
     }
 }
 
@@ -413,7 +413,7 @@ pub fn release(s: &Slot) {
     }
 }
 
-/// A holder that did not map the connection's arena finds it through whoever did: the relative that
+/// A holder that did not map the connection's arena finds it through whoever did: the sibling that
 /// attached, or, if that one has ended, the fd stash or the peer (`life-of-a-connection §6`).
 #[cold]
 fn join(s: &Slot, index: u32) -> Option<Ends> {
@@ -507,7 +507,7 @@ pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
 }
 
 /// A bit says that bells were taken out of the window's words, not whose. It is for whoever does
-/// not find its bell there any more; and stays while relatives hold the connection too, whose bells
+/// not find its bell there any more; and stays while siblings hold the connection too, whose bells
 /// may have been there beside ours.
 fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(SlotId, Meant<'_>)) {
     // Relaxed first look: the bit that a bell announced is visible after the bell was drained.
@@ -518,7 +518,7 @@ fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(Slot
         let window = n * 64 + bit.trailing_zeros() as usize;
         let slot = r.slot_of.get(window).map_or(0, |w| w.load(Ordering::Acquire));
         let Some(id) = SlotId::from_raw(slot) else { continue };
-        // A relative's connection keeps its bit: the relative looks too. So does one that is still
+        // A sibling's connection keeps its bit: the sibling looks too. So does one that is still
         // to come.
         if fork_group::held_here(id) {
             f(id, &|bell, armed| {
@@ -533,7 +533,7 @@ fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(Slot
     }
 }
 
-/// Whether the next program of this process, and relatives to come, can get at the connection's
+/// Whether the next program of this process, and siblings to come, can get at the connection's
 /// window.
 #[must_use]
 pub fn outlasts_exec(s: &Slot) -> bool {

@@ -29,7 +29,7 @@ pub(super) struct Mapping {
     windows: AtomicU32,
     /// Which of the arenas that its record has been for, one after the other.
     generation: AtomicU32,
-    /// 1 if this very process has made the arena, or opened it for its peer; a relative has another
+    /// 1 if this very process has made the arena, or opened it for its peer; a sibling has another
     /// of them. Its owner's number alone does not tell: numbers of processes are used again.
     own: AtomicU32,
     /// A socket of the peer's network namespace, a private descriptor of this process, plus one, if

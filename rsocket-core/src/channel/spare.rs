@@ -1,9 +1,9 @@
 //! Arenas' descriptors that can be spared: where they stand below the program's limit, and it has
 //! none left, they are closed.
 //!
-//! An arena stays mapped without its descriptor. What is lost is that peers and relatives who do
+//! An arena stays mapped without its descriptor. What is lost is that peers and siblings who do
 //! not have it yet are shown it: no further connection gets a window in it, and before `exec` its
-//! connections go back to TCP (`link::outlasts_exec`). So one that relatives might look for is put
+//! connections go back to TCP (`link::outlasts_exec`). So one that siblings might look for is put
 //! into the fd stash first. Must not know when descriptors are needed. Entry point:
 //! [`give_way`].
 #![forbid(unsafe_code)]
@@ -11,7 +11,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::arenas::{close_descriptor, each_own, keep_for_relatives};
+use super::arenas::{close_descriptor, each_own, keep_for_siblings};
 use super::arenas_lock::{self, ArenasGuard};
 use super::{fd_stash, loan};
 use crate::conn::arena_record::ArenaRecord;
@@ -32,9 +32,9 @@ fn spared(held: &ArenasGuard, r: &ArenaRecord) -> bool {
     if fd < 0 || !sys::is_below_limit(fd) {
         return false;
     }
-    let has_relatives = fd_stash::ends() != [-1, -1];
-    if has_relatives && r.live.load(Ordering::Relaxed) != 0 {
-        keep_for_relatives(r);
+    let has_siblings = fd_stash::ends() != [-1, -1];
+    if has_siblings && r.live.load(Ordering::Relaxed) != 0 {
+        keep_for_siblings(r);
         if r.in_fd_stash.load(Ordering::Relaxed) == 0 {
             return false;
         }

@@ -30,7 +30,7 @@ pub struct Table {
     lock: OwnedLock,
     /// The place that is used next.
     pub(crate) next: AtomicU32,
-    /// Nonzero once anything was ever sent: before, nothing that comes is a relative's.
+    /// Nonzero once anything was ever sent: before, nothing that comes is a sibling's.
     pub(crate) used: AtomicU32,
     /// The places.
     pub(crate) fds_in_flight: [FdInFlight; PLACES],

@@ -1,4 +1,4 @@
-//! The memory that a process shares with its relatives by fork: all slots, and who holds them.
+//! The memory that a process shares with its fork siblings: all slots, and who holds them.
 //!
 //! Mapped shared when the first TCP socket appears, and inherited from then on; by the file behind
 //! it (nobody else can open it) the next program of the process finds it again after `exec`
@@ -50,9 +50,9 @@ pub struct ForkGroup {
     /// Records of [`Self::arenas`] that were ever used. The others are not looked at: a page of
     /// this memory becomes real by the first look.
     pub arenas_used: AtomicU32,
-    /// Arenas, for relatives that must join one.
+    /// Arenas, for siblings that must join one.
     pub arenas: [ArenaRecord; MAX_ARENAS],
-    /// Descriptors on their way to relatives.
+    /// Descriptors on their way to siblings.
     pub fds_in_flight: fds_in_flight::Table,
     /// Places of [`Self::guests`] that were ever used, as of the arenas.
     pub guests_used: AtomicU32,
@@ -506,7 +506,7 @@ pub fn set_on_the_way(s: &Slot) {
     s.holders.add(ON_THE_WAY);
 }
 
-/// A descriptor of a relative's slot has come to this process.
+/// A descriptor of a sibling's slot has come to this process.
 pub fn join(id: SlotId, fd: RawFd) {
     let (Some(group), Some(s)) = (get(), slot(id)) else { return };
     let mine = me(group);

@@ -1,4 +1,4 @@
-//! What a connection, or a listener, remembers of the handshake, in memory that relatives share.
+//! What a connection, or a listener, remembers of the handshake, in memory that siblings share.
 //!
 //! The kernel keeps the SYN of a connection if its listener was told to (`TCP_SAVE_SYN`), and gives
 //! it away once. A program may use the same option: then it is the program's alone, and nothing is

@@ -5,7 +5,7 @@
 
 use core::num::NonZeroU32;
 
-/// The number of a connection among those of this process and its relatives by fork.
+/// The number of a connection among those of this process and its fork siblings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(transparent)]
 pub struct SlotId(NonZeroU32);

@@ -46,7 +46,7 @@ impl Pairing {
     }
 
     /// After `exec`, of a descriptor of the last program: it was closed. Needs no lock, since
-    /// relatives touch it only where the process has ended.
+    /// siblings touch it only where the process has ended.
     pub(crate) fn was_closed(&self) {
         self.fd.store(-1, Ordering::Relaxed);
     }

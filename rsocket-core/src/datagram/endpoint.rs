@@ -286,7 +286,7 @@ impl State {
             || self.rings.iter().any(|ring| ring.incoming.stirs())
     }
 
-    /// Whether a thread that sleeps on UDP alone may have to look by itself: relatives by fork may
+    /// Whether a thread that sleeps on UDP alone may have to look by itself: fork siblings may
     /// take the packet that was to wake it.
     pub(super) fn has_rings(&self) -> bool {
         !self.rings.is_empty()

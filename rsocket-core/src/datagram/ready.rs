@@ -24,7 +24,7 @@ use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 
-/// How soon a poller looks by itself whose wake-up a relative by fork may take.
+/// How soon a poller looks by itself whose wake-up a fork sibling may take.
 const SHARED: Duration = Duration::from_millis(20);
 
 impl State {

@@ -20,7 +20,7 @@ use crate::sys::vectors::Cursor;
 use crate::waiting::patience::Patience;
 use crate::waiting::{sleep, spinning};
 
-/// The longest sleep of a thread whose wake-up a relative by fork may take, or that has no bell, in
+/// The longest sleep of a thread whose wake-up a fork sibling may take, or that has no bell, in
 /// nanoseconds.
 const SHARED_NS: u64 = 20_000_000;
 

@@ -97,7 +97,7 @@ fn a_receiver_that_leaves_is_met_anew() {
     let [(mut a, at_a), (b, at_b)] = met();
     let socket = b.fd;
     drop(b);
-    // Another process, or a relative, with the same UDP socket.
+    // Another process, or a sibling, with the same UDP socket.
     let mut b = State::new(SlotId::from_raw(2).unwrap(), 0, socket, false, None);
     for round in 0..4_u8 {
         send(&mut a, &at_b, &[round]);

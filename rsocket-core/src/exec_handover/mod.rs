@@ -288,7 +288,7 @@ pub fn give_back(all: bool) {
 }
 
 /// What stands on 0 to 2, or belongs to nobody else, is meant for the new program; anything else it
-/// merely holds open, while a relative goes on with it.
+/// merely holds open, while a sibling goes on with it.
 fn give_back_one(slot: SlotId, fd: RawFd) {
     if fd <= 2 || socket::on_device(slot) && !fork_group::shared(slot) {
         back::give_away(slot, fd, Reason::Executed);

@@ -5,7 +5,7 @@
 //! The end that accepted greets ([`greeting`]) on TCP, and the end that connected comes by RDMA's
 //! own manager to the same address and port; both then close TCP. Here the program's descriptor
 //! stays the same socket: it is dissolved, and tied to the bridge instead, as that of any
-//! connection over RDMA ([`crate::native::rdma`]), so that duplicates, relatives by fork and epoll
+//! connection over RDMA ([`crate::native::rdma`]), so that duplicates, fork siblings and epoll
 //! sets need not be told. Until it is known what the peer is, no call goes to the kernel: each
 //! looks ([`settle`]) and waits here. Doubt is TCP, to which nothing was added.
 //!

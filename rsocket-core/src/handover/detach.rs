@@ -74,7 +74,7 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     give_tail_away(id, s, fd, reason);
     ends.wake_reader();
     ends.wake_writer();
-    // Other threads and relatives sleep until the window has something for them: from here on it is
+    // Other threads and siblings sleep until the window has something for them: from here on it is
     // TCP that has.
     ends.wake_own();
     crate::conn::listeners::mode_changed(id);

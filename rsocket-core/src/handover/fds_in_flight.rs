@@ -1,16 +1,16 @@
-//! Descriptors on their way to a relative in a message (`SCM_RIGHTS`).
+//! Descriptors on their way to a sibling in a message (`SCM_RIGHTS`).
 //!
-//! Who receives a descriptor nobody can know who sends it: a relative that has this library, or a
+//! Who receives a descriptor nobody can know who sends it: a sibling that has this library, or a
 //! stranger that makes the kernel's calls alone. So while a copy is on its way, and after a
 //! stranger took it, the connection must not leave TCP; one that had left it goes back first
-//! ([`crate::handover::detach`]). A relative that receives it finds it here by the socket's cookie,
+//! ([`crate::handover::detach`]). A sibling that receives it finds it here by the socket's cookie,
 //! is a holder of the same slot from then on, and the connection may attach when all copies have
-//! come to relatives.
+//! come to siblings.
 //!
 //! Not every copy is announced: a stranger may pass one on, and then more come than are on their
 //! way. So a slot remembers the cookie from the first time that it was sent, and whoever receives
 //! an unannounced copy finds the slot by that; a stranger may have another one, so that the
-//! connection goes back to TCP. (One that takes an announced copy and passes that on to a relative
+//! connection goes back to TCP. (One that takes an announced copy and passes that on to a sibling
 //! is not found out.)
 //!
 //! The table is in the fork group's memory, and short: what has waited longest makes room, and
@@ -132,7 +132,7 @@ fn arrived(p: &FdInFlight, s: &Slot) {
     p.copies.fetch_sub(1, Ordering::Release);
 }
 
-/// A message had the descriptor of a TCP connection in it: which connection that is, if a relative
+/// A message had the descriptor of a TCP connection in it: which connection that is, if a sibling
 /// sent it. This process holds it from now on. `peeked`: the message is still there, and may be
 /// received once more.
 #[must_use]
@@ -164,7 +164,7 @@ pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
     })
 }
 
-/// The connection with this cookie, if a relative has sent it before and somebody has it still.
+/// The connection with this cookie, if a sibling has sent it before and somebody has it still.
 fn slot_of(cookie: u64) -> Option<SlotId> {
     let mut found = None;
     fork_group::each_used(|id, s| {

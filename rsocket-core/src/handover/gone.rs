@@ -34,7 +34,7 @@ pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
         // The kernel does not say it here (`setns`). Then a peer whose process lives is believed to
         // read on.
         Err(trust::ELSEWHERE) => left_silently(s, revents) || !link::peer_lives(s),
-        // Nor does it ever (no AF_NETLINK): a relative of the process that attached may read on
+        // Nor does it ever (no AF_NETLINK): a sibling of the process that attached may read on
         // when that has ended.
         Err(_) => left_silently(s, revents),
     }

@@ -38,7 +38,7 @@ pub fn after_exec() {
     });
 }
 
-/// This process gives the connection up, and relatives go on with it: what it alone has of an
+/// This process gives the connection up, and siblings go on with it: what it alone has of an
 /// unfinished pairing is finished, if the peer has done its part, and begins again if not. `fd` is
 /// still open. Blocks as [`crate::pairing::forget`].
 pub fn hand_over(id: SlotId, s: &Slot, fd: RawFd) {

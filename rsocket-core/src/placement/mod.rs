@@ -20,7 +20,7 @@
 //! stands in the window too.
 //!
 //! A mapping belongs to the process that made it, and so does all placing on that connection:
-//! memory is not a relative's. Must not know C. The calls are [`crate::iomap`]'s. Entry
+//! memory is not a sibling's. Must not know C. The calls are [`crate::iomap`]'s. Entry
 //! points: [`Placer`], [`closing`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

@@ -98,7 +98,7 @@ pub trait Source: Sync + 'static {
     fn settled(&self, slot: SlotId) -> bool;
     /// While this is some duration a waiter must look again after it at the latest.
     fn patience(&self, slot: SlotId) -> Option<Duration>;
-    /// A relative holds the socket, which is TCP's alone, and may take it to a device: of that no
+    /// A sibling holds the socket, which is TCP's alone, and may take it to a device: of that no
     /// set of this process is told.
     fn may_be_taken(&self, _slot: SlotId) -> bool {
         false

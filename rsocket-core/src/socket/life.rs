@@ -345,7 +345,7 @@ pub fn leaving() {
         }
         if link::has_window(s) && !s.has(flag::TAIL_SENT) {
             let fd = fork_group::descriptor(id);
-            // Relatives go on with what is left.
+            // Siblings go on with what is left.
             if fork_group::shared(id) {
                 residual::finish_tail(id, s, fd);
             } else {
@@ -365,7 +365,7 @@ pub fn ending() {
     }
 }
 
-/// Unfinished pairings of connections with which relatives go on, where there is no TCP to stay on:
+/// Unfinished pairings of connections with which siblings go on, where there is no TCP to stay on:
 /// the peer may have sent its welcome to this process, and would believe for good that somebody has
 /// read it.
 fn give_up_pairings() {

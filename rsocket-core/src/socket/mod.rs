@@ -492,7 +492,7 @@ pub fn unsent(id: SlotId, fd: RawFd) -> Option<usize> {
 }
 
 /// A message is about to carry the connection's descriptor away, over whatever socket. Unless a
-/// relative could go on with it as it is, it goes back to TCP first: the receiver may know nothing
+/// sibling could go on with it as it is, it goes back to TCP first: the receiver may know nothing
 /// of us.
 pub fn passing(id: SlotId, fd: RawFd) {
     if fds_in_flight::send_off(id, fd) {
@@ -503,7 +503,7 @@ pub fn passing(id: SlotId, fd: RawFd) {
 }
 
 /// As [`passing`], of a socket that listens: one that waits for peers by RDMA's manager can be
-/// accepted from by relatives who know which it is, and any other by everybody.
+/// accepted from by siblings who know which it is, and any other by everybody.
 pub fn passing_listener(id: SlotId, fd: RawFd) {
     if bridge::native_rdma::listens(id) {
         let _ = fds_in_flight::send_off(id, fd);
@@ -523,7 +523,7 @@ pub fn not_passed(id: SlotId) {
 pub fn refuse_for_good(id: SlotId, fd: RawFd, reason: Reason) -> bool {
     let Some(s) = slot(id) else { return true };
     if s.phase() == Phase::Young && !s.has(flag::STRICT) && fork_group::shared(id) {
-        // Relatives go on, and may attach it once this process has ended.
+        // Siblings go on, and may attach it once this process has ended.
         s.set(flag::SANDBOXED_HOLDER);
         if s.phase() == Phase::Young
             && s.receive_mode() == ReceiveMode::Kernel

@@ -140,13 +140,13 @@ pub fn patience(id: SlotId) -> Option<Duration> {
     slot(id).and_then(|s| soon::patience(id, s).or_else(|| reader::patience(s)))
 }
 
-/// Whether a relative may take a connection out of TCP, as all calls on it may, without anybody in
+/// Whether a sibling may take a connection out of TCP, as all calls on it may, without anybody in
 /// this process hearing of it.
 #[must_use]
 pub fn may_be_taken(id: SlotId) -> bool {
     // What may need no question comes first, and none is asked where one could be deadly: there
-    // nothing attaches, and relatives attach nothing that such a process holds. Who holds it comes
-    // before what it is by now: a relative that holds it no more has done what it did.
+    // nothing attaches, and siblings attach nothing that such a process holds. Who holds it comes
+    // before what it is by now: a sibling that holds it no more has done what it did.
     let asks = fork_group::may_be_shared(id) && !policy::sandboxed();
     let others = slot(id).filter(|_| asks && fork_group::shared(id));
     others.is_some_and(|s| {

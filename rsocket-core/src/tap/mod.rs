@@ -34,7 +34,7 @@ const PIECES: usize = 16;
 static FD: AtomicI32 = AtomicI32::new(-1);
 static STREAMS: AtomicPtr<[Stream; MAX_SLOTS]> = AtomicPtr::new(core::ptr::null_mut());
 
-/// How far a connection has come. Relatives by fork share it, as they share the connection.
+/// How far a connection has come. Fork siblings share it, as they share the connection.
 #[repr(C)]
 struct Stream {
     /// Bytes in each direction: what we sent, what we received.

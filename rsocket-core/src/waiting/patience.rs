@@ -98,7 +98,7 @@ impl Patience {
                 Fact::WaitsForRoom
             };
             let mut limit = None;
-            // In a sandbox the kernel is not asked, which is no answer for relatives that are in
+            // In a sandbox the kernel is not asked, which is no answer for siblings that are in
             // none.
             if !sandbox::inside() {
                 s.known.holds(fact, s.has(flag::RSOCKET), || {

@@ -31,7 +31,7 @@ pub struct State {
     pub full: bool,
     pub room: u64,
     pub patience: Option<Duration>,
-    /// A relative holds the socket too.
+    /// A sibling holds the socket too.
     pub related: bool,
     /// The next look finds that the switch is complete.
     pub settle_at_look: bool,

@@ -2,7 +2,7 @@
 //!
 //! Knows how many messages may still be sent and where in the peer their bytes go; must not know
 //! how they get there. Entry point: [`SendHalf`]. The state is plain integers, so that it can live
-//! in memory shared by forked relatives and be published as one copy.
+//! in memory shared by fork siblings and be published as one copy.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(

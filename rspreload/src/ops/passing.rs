@@ -47,7 +47,7 @@ unsafe fn each_passed(message: *const msghdr, mut f: impl FnMut(c_int)) {
     }
 }
 
-/// A message is about to be sent: a connection in it goes on with a relative that has this library,
+/// A message is about to be sent: a connection in it goes on with a sibling that has this library,
 /// or back to TCP.
 ///
 /// # Safety
@@ -102,7 +102,7 @@ pub(crate) unsafe fn came(message: *const msghdr, flags: c_int) {
 
 fn one_came(fd: c_int, peeked: bool) {
     shadow::fresh(fd);
-    // A process that has nothing to do with TCP, nor had its relatives, may be in a sandbox of its
+    // A process that has nothing to do with TCP, nor had its siblings, may be in a sandbox of its
     // own making, where our system calls are fatal: there it is asked only where no hook has seen
     // one.
     let alone = fork_group::get().is_none();

@@ -15,7 +15,7 @@
 //!   arm the same word again and then be erased by the waker's belated clearing.
 //!
 //! A waker that is killed between taking a word and ringing leaves its sleeper asleep; the kernel's
-//! FIN or reset on the TCP connection wakes it, unless a forked relative keeps that open: such
+//! FIN or reset on the TCP connection wakes it, unless a fork sibling keeps that open: such
 //! sleeps need a bound.
 //!
 //! This module knows nothing of what is published, and is generic over its atomics for the models.

@@ -35,8 +35,8 @@ mod news;
 mod outliving;
 mod peek;
 mod registry;
-mod relatives;
 mod set;
+mod siblings;
 mod wait;
 
 use core::sync::atomic::{AtomicBool, Ordering};

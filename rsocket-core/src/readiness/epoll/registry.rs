@@ -38,8 +38,8 @@ pub(crate) struct Set<S: Source> {
     pub(super) unwaited: AtomicBool,
     /// Copied by a fork and not used here since ([`super::fork`]).
     pub(crate) dormant: AtomicBool,
-    /// Members may be a relative's as well, and when they were last looked at
-    /// ([`super::relatives`]), in nanoseconds.
+    /// Members may be a sibling's as well, and when they were last looked at
+    /// ([`super::siblings`]), in nanoseconds.
     pub(super) related: AtomicBool,
     pub(super) looked_at: AtomicU64,
     pub(super) later: [AtomicU64; LATER],
@@ -359,7 +359,7 @@ impl<S: Source> Registry<S> {
     ) {
         let ring = self.enter(set, |state| {
             // A bit says that an armed word was taken. Where this process has armed none it was a
-            // relative's, who finds the bit where it is.
+            // sibling's, who finds the bit where it is.
             let armed = state.armed(slot);
             let bell = state.bell_id().filter(|bell| !armed.is_empty() && meant(*bell, armed))?;
             state.rung(&self.source, slot);

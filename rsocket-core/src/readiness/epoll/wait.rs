@@ -188,7 +188,7 @@ impl<S: Source> Registry<S> {
         self.wait_special(set, call, deadline)
     }
 
-    /// The kernel's call, interrupted by looks for what relatives have done, of which one has just
+    /// The kernel's call, interrupted by looks for what siblings have done, of which one has just
     /// been.
     fn sleep_in_parts(
         &'static self,

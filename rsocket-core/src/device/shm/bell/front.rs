@@ -3,7 +3,7 @@
 //! To write to an eventfd costs a fraction of what a datagram costs. So one bell has an eventfd
 //! beside its socket, peers get it with the messages by which two ends meet
 //! ([`crate::attach::hello`]), and the first epoll set that needs a bell takes this one. Whoever
-//! has not got the eventfd, or has dropped it (relatives that attached before, the next program
+//! has not got the eventfd, or has dropped it (siblings that attached before, the next program
 //! after an `exec`), rings by the socket: the set listens to both.
 //!
 //! Nobody reads the eventfd before a sleep: it stands in the set edge-triggered, where each write

@@ -1,5 +1,5 @@
 //! What the two ends of a channel remember of its protocol, as plain integers: they live in memory
-//! that forked relatives share, and are published as one copy ([`crate::sync::guarded`]).
+//! that fork siblings share, and are published as one copy ([`crate::sync::guarded`]).
 //!
 //! Must not know where the channel is, nor whose. Entry point: [`fresh`].
 #![forbid(unsafe_code)]

@@ -1,9 +1,9 @@
-//! Sets whose sockets are a relative's too. It may take one out of TCP, and tells only the sets of
+//! Sets whose sockets are a sibling's too. It may take one out of TCP, and tells only the sets of
 //! its own process ([`super::mode_changed`]). So while a set has such members that are the
 //! kernel's, its waits look at them now and then, and sleep no longer than until the next look.
 //!
-//! A thread that sleeps while another one forks is not told that there is a relative: it looks
-//! after its next wait began. Must not know who the relatives are. Entry points:
+//! A thread that sleeps while another one forks is not told that there is a sibling: it looks
+//! after its next wait began. Must not know who the siblings are. Entry points:
 //! [`Registry::looks_for_taken`] before each sleep, [`Registry::related`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -19,15 +19,15 @@ use crate::sys;
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl<S: Source> Registry<S> {
-    /// There may be relatives that hold members of this set, from now on. Relaxed, here and below:
+    /// There may be siblings that hold members of this set, from now on. Relaxed, here and below:
     /// whoever waits has added the member himself, or forked, or was told by whoever did.
     pub(super) fn related(&self, set: &Set<S>) {
         set.related.store(true, Ordering::Relaxed);
         set.looked_at.store(0, Ordering::Relaxed);
     }
 
-    /// Looks, if it is time to, whether a relative has taken a member out of TCP, which is special
-    /// then. How long a sleep may last at most; `None` where there are no relatives.
+    /// Looks, if it is time to, whether a sibling has taken a member out of TCP, which is special
+    /// then. How long a sleep may last at most; `None` where there are no siblings.
     #[inline]
     pub(super) fn looks_for_taken(&'static self, set: &'static Set<S>) -> Option<Duration> {
         if set.related.load(Ordering::Relaxed) { self.look_for_taken(set) } else { None }
@@ -49,7 +49,7 @@ impl<S: Source> Registry<S> {
                 else {
                     continue;
                 };
-                // In this order: a relative that is seen no more has done what it did. One is
+                // In this order: a sibling that is seen no more has done what it did. One is
                 // enough: whether a process lives is the kernel's to say, and there may be
                 // thousands of members.
                 related = related || self.source.may_be_taken(slot);

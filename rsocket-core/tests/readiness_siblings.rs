@@ -1,4 +1,4 @@
-//! epoll sets whose sockets are a relative's too, which takes one out of TCP: nobody tells the set.
+//! epoll sets whose sockets are a sibling's too, which takes one out of TCP: nobody tells the set.
 #![allow(clippy::unwrap_used)]
 
 mod readiness_support;
@@ -34,7 +34,7 @@ fn hears(ep: &Ep) {
     assert!(began.elapsed() < PATIENCE / 4, "{:?}", began.elapsed());
 }
 
-/// The same of a set that sleeps when a relative takes the socket out of TCP.
+/// The same of a set that sleeps when a sibling takes the socket out of TCP.
 fn hears_asleep(ep: &Ep, c: &Conn) {
     std::thread::scope(|scope| {
         scope.spawn(|| hears(ep));
@@ -45,7 +45,7 @@ fn hears_asleep(ep: &Ep, c: &Conn) {
 }
 
 #[test]
-fn a_set_that_sleeps_hears_of_what_a_relative_did() {
+fn a_set_that_sleeps_hears_of_what_a_sibling_did() {
     let _one = alone();
     let (ep, c) = shared();
     hears_asleep(&ep, &c);
@@ -62,7 +62,7 @@ fn and_so_does_one_with_members_on_device() {
     hears_asleep(&ep, &c);
 }
 
-/// Taken while nobody slept, by a relative that is gone since.
+/// Taken while nobody slept, by a sibling that is gone since.
 #[test]
 fn who_comes_later_hears_of_it_too() {
     let _one = alone();
@@ -84,7 +84,7 @@ fn what_comes_by_tcp_is_heard_at_once() {
 
 /// A set sleeps as long as it is told to, and is left alone once nobody else holds its sockets.
 #[test]
-fn it_sleeps_quietly_when_the_relatives_are_gone() {
+fn it_sleeps_quietly_when_the_siblings_are_gone() {
     let _one = alone();
     let (ep, c) = shared();
     let sleeps = |time| {
