@@ -23,7 +23,7 @@
 //! # Fork
 //!
 //! A child has its parent's rsockets and may use them, in turns or instead of it; the connection
-//! ends when the last holder has closed it or ended. `exec` loses them: the new program finds a TCP
+//! ends when the last owner has closed it or ended. `exec` loses them: the new program finds a TCP
 //! socket that is good for nothing but to be closed, so open them with `SOCK_CLOEXEC`.
 //!
 //! # Threads and signals

@@ -111,9 +111,9 @@ fn nothing_stays_where_anybody_waits() {
     waiters::disarm(s, 7);
     assert!(stays());
     // A process beyond the table.
-    s.holders.add(usize::MAX);
+    s.owners.add(usize::MAX);
     assert!(fork_group::shared(id) && !stays());
-    assert!(s.holders.remove(usize::MAX) && stays());
+    assert!(s.owners.remove(usize::MAX) && stays());
     bridge.clear(|_| true);
     port.close();
 }

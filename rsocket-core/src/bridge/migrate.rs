@@ -1,9 +1,9 @@
 //! Bridges of fork mode: a connection over RDMA that takes the place of a TCP connection
 //! ([`crate::fork_safe`]).
 //!
-//! It is made by RDMA's own manager, as upstream makes it, and then stands until a holder of the
+//! It is made by RDMA's own manager, as upstream makes it, and then stands until an owner of the
 //! TCP connection brings the program's socket to its door; from then on it is a bridge like any
-//! other. The holder may be another process of the fork group than this one, which is the one that
+//! other. The owner may be another process of the fork group than this one, which is the one that
 //! listens. Must not know what decides that a connection migrates. Entry points:
 //! [`awaited`], [`answer`], [`Connection::invite`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -86,7 +86,7 @@ impl Connection {
         self.deadline = Some(sys::now_ns().saturating_add(PATIENCE_NS));
     }
 
-    /// Established: a holder of the TCP connection is to bring the program's socket.
+    /// Established: an owner of the TCP connection is to bring the program's socket.
     pub(super) fn invite(&mut self, pump: Box<Pump<RdmaPair>>) -> Stage {
         let six = |s: &Slot| s.names.first().and_then(Name::get).is_some_and(|a| a.is_ipv6());
         let opened = self.program().and_then(|(_, s)| DoorWay::open(six(s)).ok());

@@ -316,7 +316,7 @@ pub fn shared() {
     }
 }
 
-/// Before a fork, when the child is a holder of this process's connections.
+/// Before a fork, when the child is an owner of this process's connections.
 pub fn fork_prepare() {
     kept::out();
 }

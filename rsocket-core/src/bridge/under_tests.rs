@@ -78,7 +78,7 @@ fn the_end_comes_behind_what_was_sent_by_the_kernel() {
         back::refuse_sending(a.id, a.fd.as_raw_fd(), Reason::OddUse);
         send(&a.fd, &stream(100, 110), SendFlags::NOSIGNAL).unwrap();
         if closes {
-            // The last holder that knows of the window: others may send on.
+            // The last owner that knows of the window: others may send on.
             socket::closing(a.id, a.fd.as_raw_fd());
             settle(&world, &mut a, &mut b);
             send(&a.fd, &stream(110, 120), SendFlags::NOSIGNAL).unwrap();

@@ -1,6 +1,6 @@
 //! Where a fork group keeps the arenas of connections that several of its processes hold.
 //!
-//! A holder that did not map a connection's arena finds it in whoever did; but that process may
+//! An owner that did not map a connection's arena finds it in whoever did; but that process may
 //! have ended, and the peer that mapped it too, while the connection goes on between siblings of
 //! both. So before a process forks for the first time it makes a socket pair that all its
 //! descendants inherit, and whoever attaches a connection that is shared puts the arena's

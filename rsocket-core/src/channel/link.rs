@@ -413,7 +413,7 @@ pub fn release(s: &Slot) {
     }
 }
 
-/// A holder that did not map the connection's arena finds it through whoever did: the sibling that
+/// An owner that did not map the connection's arena finds it through whoever did: the sibling that
 /// attached, or, if that one has ended, the fd stash or the peer (`life-of-a-connection §6`).
 #[cold]
 fn join(s: &Slot, index: u32) -> Option<Ends> {

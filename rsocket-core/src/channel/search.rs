@@ -1,6 +1,6 @@
 //! Finding an arena that another process has open, by the arena's name.
 //!
-//! For holders of a connection that a sibling attached: the sibling may have ended since, and
+//! For owners of a connection that a sibling attached: the sibling may have ended since, and
 //! nobody else can hand over the descriptor. What is found is checked like an arena that a peer
 //! sent.
 

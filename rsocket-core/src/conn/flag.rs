@@ -107,10 +107,10 @@ flags! {
     MAPPED = 24, Once;
     /// A direct write found no room: the connection is writable only when there is some again.
     PLACES_FULL = 25, ComesAndGoes;
-    /// A holder has entered a sandbox, and makes the kernel's calls only.
-    SANDBOXED_HOLDER = 26, ComesAndGoes;
+    /// An owner has entered a sandbox, and makes the kernel's calls only.
+    SANDBOXED_OWNER = 26, ComesAndGoes;
     // Taken back where the slot was another connection's by then (fork_group::left_by_the_dead).
-    /// The last holder has closed: whoever sets this ends the connection for all of them.
+    /// The last owner has closed: whoever sets this ends the connection for all of them.
     OVER = 27, ComesAndGoes;
     /// Copies of its descriptor are on their way in messages, or a stranger has one: it must not
     /// leave TCP.

@@ -3,7 +3,7 @@
 //! Mapped shared when the first TCP socket appears, and inherited from then on; by the file behind
 //! it (nobody else can open it) the next program of the process finds it again after `exec`
 //! ([`crate::exec_handover`]). Every process of the group has an entry with its pid, and every
-//! slot one bit for each of them ([`crate::conn::holders`]), so that "who still holds this
+//! slot one bit for each of them ([`crate::conn::owners`]), so that "who still holds this
 //! connection" survives deaths that nobody announced. All of it may only ever err towards "somebody
 //! still holds it", which costs a slot, never a byte.
 
@@ -18,7 +18,7 @@ use once_cell::race::OnceNonZeroUsize;
 use crate::config::policy;
 use crate::conn::arena_record::{ArenaRecord, GUEST, MAX_ARENAS};
 use crate::conn::guest::{GUESTS, Place};
-use crate::conn::holders::{BEYOND, ENTRIES, ON_THE_WAY, Seen};
+use crate::conn::owners::{BEYOND, ENTRIES, ON_THE_WAY, Seen};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{fds_in_flight, listeners};
 use crate::host::filter;
@@ -218,7 +218,7 @@ pub fn inherit(file: RawFd, entry: u32) -> bool {
 pub fn inherit_descriptor(id: SlotId, fd: RawFd) -> bool {
     let (Some(group), Some(s)) = (get(), slot(id)) else { return false };
     let mine = me(group);
-    let held = s.holders.has(mine);
+    let held = s.owners.has(mine);
     if held {
         add_descriptor(id);
         if let Some(d) = DESCRIPTOR.get(id.raw() as usize) {
@@ -278,8 +278,8 @@ fn free_entry(group: &ForkGroup, i: usize) {
 fn forget_bit(group: &ForkGroup, i: usize) {
     let used = group.used.load(Ordering::Acquire) as usize;
     for s in group.slots.iter().take(used + 1) {
-        if s.holders.has(i) {
-            s.holders.remove(i);
+        if s.owners.has(i) {
+            s.owners.remove(i);
         }
     }
 }
@@ -303,7 +303,7 @@ pub(crate) fn sweep(group: &'static ForkGroup) {
         if left_by_the_dead(group, id, s) {
             leave_window(group, s);
             s.generation.fetch_add(1, Ordering::AcqRel);
-            s.holders.clear();
+            s.owners.clear();
             give_back(id);
         }
     }
@@ -321,7 +321,7 @@ fn leave_window(group: &ForkGroup, s: &Slot) {
     }
 }
 
-/// Whether all holders of the slot have ended without closing it. Said once of each connection.
+/// Whether all owners of the slot have ended without closing it. Said once of each connection.
 fn left_by_the_dead(group: &ForkGroup, id: SlotId, s: &Slot) -> bool {
     // Acquire: pairs with the bump in Slot::reset, which comes before the flags are those of the
     // next connection.
@@ -329,9 +329,9 @@ fn left_by_the_dead(group: &ForkGroup, id: SlotId, s: &Slot) -> bool {
     let mine = me(group);
     // Our own bit is no dead process's: a thread has just taken the slot, or is about to close its
     // last descriptor. He may have bits of the dead beside his.
-    let is_ours = held_here(id) || mine != BEYOND && s.holders.has(mine);
+    let is_ours = held_here(id) || mine != BEYOND && s.owners.has(mine);
     let of_the_dead =
-        || s.holders.see().entries().any(|entry| entry != mine) && !others_alive(group, s);
+        || s.owners.see().entries().any(|entry| entry != mine) && !others_alive(group, s);
     if is_ours || !of_the_dead() || !s.set_first(flag::OVER) {
         return false;
     }
@@ -366,11 +366,11 @@ pub fn take(flags: u32, fd: i32) -> Option<SlotId> {
     })?;
     let s = group.slots.get(id.raw() as usize)?;
     s.reset(flags);
-    s.holders.clear();
+    s.owners.clear();
     // Before the bit: a sweep of another thread believes a bit of this process's only with a
     // descriptor beside it.
     LOCAL.get(id.raw() as usize)?.store(1, Ordering::SeqCst);
-    s.holders.add(mine);
+    s.owners.add(mine);
     DESCRIPTOR.get(id.raw() as usize)?.store((fd + 1) as u32, Ordering::Relaxed);
     Some(id)
 }
@@ -454,19 +454,19 @@ pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
     }
     let (Some(group), Some(s)) = (get(), slot(id)) else { return Left::Here };
     let mine = me(group);
-    let held = s.holders.remove(mine);
+    let held = s.owners.remove(mine);
     // Another thread may have received the descriptor in a message meanwhile (join). Either it sets
     // the bit after this, or it has counted before; beyond the table it adds what it has to.
     if held_here(id) {
         if mine != BEYOND {
-            s.holders.add(mine);
+            s.owners.add(mine);
         }
         return Left::Here;
     }
     // Several may leave at a time, and each find that nobody is left: the first to say so is the
-    // last holder.
+    // last owner.
     if held && !others_alive(group, s) && s.set_first(flag::OVER) {
-        s.holders.clear();
+        s.owners.clear();
         Left::Nobody
     } else {
         Left::Elsewhere
@@ -485,7 +485,7 @@ pub fn shared(id: SlotId) -> bool {
 #[must_use]
 pub fn may_be_shared(id: SlotId) -> bool {
     let (Some(group), Some(s)) = (get(), slot(id)) else { return false };
-    let (mine, seen) = (me(group), s.holders.see());
+    let (mine, seen) = (me(group), s.owners.see());
     seen.beyond() > 0 || seen.entries().any(|entry| entry != mine)
 }
 
@@ -503,7 +503,7 @@ fn id_of(group: &ForkGroup, s: &Slot) -> Option<SlotId> {
 /// Copies of the slot's descriptor are on their way: it is held until they have come, or are
 /// forgotten.
 pub fn set_on_the_way(s: &Slot) {
-    s.holders.add(ON_THE_WAY);
+    s.owners.add(ON_THE_WAY);
 }
 
 /// A descriptor of a sibling's slot has come to this process.
@@ -512,7 +512,7 @@ pub fn join(id: SlotId, fd: RawFd) {
     let mine = me(group);
     // In this order: see drop_descriptor().
     if add_descriptor(id) || mine != BEYOND {
-        s.holders.add(mine);
+        s.owners.add(mine);
     }
     if descriptor(id) < 0
         && let Some(d) = DESCRIPTOR.get(id.raw() as usize)
@@ -529,16 +529,16 @@ pub fn is_held(id: SlotId) -> bool {
 
 /// Whether a process other than this one holds the slot, or a message on its way.
 ///
-/// A holder that hands on to another one (a child, a process that receives the descriptor) sets the
+/// An owner that hands on to another one (a child, a process that receives the descriptor) sets the
 /// other's bit before it clears its own; so whoever looks at one word after the other may see
 /// neither. But then the words have changed since.
 fn others_alive(group: &ForkGroup, s: &Slot) -> bool {
-    let mut seen = s.holders.see();
+    let mut seen = s.owners.see();
     loop {
         if any_alive(group, s, seen) {
             return true;
         }
-        let now = s.holders.see();
+        let now = s.owners.see();
         if now == seen {
             return false;
         }

@@ -1,4 +1,4 @@
-//! Fork mode as state: what a bridge and the holders of a descriptor tell each other about a
+//! Fork mode as state: what a bridge and the owners of a descriptor tell each other about a
 //! connection that migrates.
 //!
 //! Must not know who takes the steps ([`crate::fork_safe`]), nor queue pairs. Entry points:
@@ -12,7 +12,7 @@ use super::fork_mode::{Happening, State};
 use super::slot::{Slot, SlotId, flag};
 use crate::sys;
 
-/// What the bridge offers to the holder of the descriptor.
+/// What the bridge offers to the owner of the descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Invitation {
     /// Where it waits for the descriptor.

@@ -122,7 +122,7 @@ states! {
     ReceiveEvent {
         /// The connection is paired.
         Paired = 0,
-        /// No thread of any holder is inside the kernel on it.
+        /// No thread of any owner is inside the kernel on it.
         KernelEmpty = 1,
         /// All bytes before the cut were taken from TCP.
         CutReached = 2,
@@ -172,7 +172,7 @@ states! {
     SendEvent {
         /// The receiver acknowledged the direction.
         Acknowledged = 0,
-        /// No thread of any holder is inside the kernel on it, and the cut was fixed and published.
+        /// No thread of any owner is inside the kernel on it, and the cut was fixed and published.
         CutPublished = 1,
         /// This side or the peer wants to go back.
         Return = 2,

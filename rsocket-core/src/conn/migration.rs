@@ -1,4 +1,4 @@
-//! Upstream's fork mode, as far as a connection's holders share it.
+//! Upstream's fork mode, as far as a connection's owners share it.
 //!
 //! Must not know how a connection gets on ([`crate::fork_safe`]). Entry point: [`Migration`].
 #![forbid(unsafe_code)]
@@ -9,7 +9,7 @@ use super::fork_mode::{Happening, State};
 use super::name::Name;
 use crate::sys;
 
-/// What a connection of fork mode has, in memory that its holders share. All zeroes: it is none.
+/// What a connection of fork mode has, in memory that its owners share. All zeroes: it is none.
 #[repr(C)]
 #[derive(Default)]
 pub struct Migration {

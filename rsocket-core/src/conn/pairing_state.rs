@@ -1,4 +1,4 @@
-//! What a connection's holders share of its pairing: its lock, and what it holds open unfinished.
+//! What a connection's owners share of its pairing: its lock, and what it holds open unfinished.
 //!
 //! Only with [`Held`] the descriptor changes; without it, it can be read, and may be closed a
 //! moment later. Must not know the connection ([`super::pairing_lock`]). Entry point: [`Pairing`].

@@ -27,7 +27,7 @@ use crate::conn::timers::Timers;
 use crate::device::shm::channel::{RecvState, SendState};
 use crate::sync::guarded::Guarded;
 
-/// What a connection's holders know about direct placement ([`crate::placement`]).
+/// What a connection's owners know about direct placement ([`crate::placement`]).
 #[repr(C)]
 #[derive(Default)]
 pub struct Placement {
@@ -65,11 +65,11 @@ pub struct Slot {
     pub generation: AtomicU32,
     /// Changes whenever what the kernel must be asked for changes.
     pub mode_epoch: AtomicU32,
-    /// Threads inside the kernel to receive, of all holders.
+    /// Threads inside the kernel to receive, of all owners.
     pub inside_receive: AtomicU32,
-    /// Threads inside the kernel to send, of all holders.
+    /// Threads inside the kernel to send, of all owners.
     pub inside_send: AtomicU32,
-    /// Threads waiting in the kernel for readiness, of all holders.
+    /// Threads waiting in the kernel for readiness, of all owners.
     pub inside_wait: AtomicU32,
     /// Threads of ours that sleep on the connection; the slot is not reused before they left.
     pub pins: AtomicU32,
@@ -108,7 +108,7 @@ pub struct Slot {
     /// How long a strict connection has waited to attach ([`crate::socket::verdict`]).
     pub waiting_since: AtomicU64,
     /// The processes of the fork group that hold it.
-    pub holders: crate::conn::holders::Holders,
+    pub owners: crate::conn::owners::Owners,
     /// The bridge's number in its process, plus one; 0 for none.
     pub bridge: AtomicU32,
     /// The process that the bridge is in.

@@ -9,7 +9,7 @@
 //! sets need not be told. Until it is known what the peer is, no call goes to the kernel: each
 //! looks ([`settle`]) and waits here. Doubt is TCP, to which nothing was added.
 //!
-//! Steps are taken by the holders of the descriptor, under the pairing lock; the bridge may be
+//! Steps are taken by the owners of the descriptor, under the pairing lock; the bridge may be
 //! another process's ([`crate::bridge::migrate`]), and moves the state where it alone knows.
 //! Whoever moves it compares first. Must not know queue pairs. Entry points: [`accepted`],
 //! [`connected`], [`settle`]; for the bridge [`crate::conn::invitation`].

@@ -4,7 +4,7 @@
 //! stranger that makes the kernel's calls alone. So while a copy is on its way, and after a
 //! stranger took it, the connection must not leave TCP; one that had left it goes back first
 //! ([`crate::handover::detach`]). A sibling that receives it finds it here by the socket's cookie,
-//! is a holder of the same slot from then on, and the connection may attach when all copies have
+//! is an owner of the same slot from then on, and the connection may attach when all copies have
 //! come to siblings.
 //!
 //! Not every copy is announced: a stranger may pass one on, and then more come than are on their
@@ -50,7 +50,7 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
     else {
         return false;
     };
-    if s.has(flag::RSOCKET | flag::BROKEN | flag::SANDBOXED_HOLDER) {
+    if s.has(flag::RSOCKET | flag::BROKEN | flag::SANDBOXED_OWNER) {
         return false;
     }
     // What stands beside TCP has to go back there.

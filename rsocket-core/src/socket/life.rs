@@ -228,9 +228,9 @@ pub fn closing(id: SlotId, fd: RawFd) {
     }
 }
 
-/// The last holder closes.
+/// The last owner closes.
 fn end(id: SlotId, s: &Slot, fd: RawFd) {
-    crate::log_debug!("connection closed by its last holder");
+    crate::log_debug!("connection closed by its last owner");
     pairing::ended(s);
     crate::tap::over(id, s);
     bridge::native_rdma::closing(id, s, fd);
@@ -298,7 +298,7 @@ fn unread_at_close(s: &Slot) -> bool {
     RecvGuard::take(s, &ends).is_some_and(|guard| unread::in_window(guard.view(), &ends) > 0)
 }
 
-/// pthread_atfork, before: the child is entered as a holder.
+/// pthread_atfork, before: the child is entered as an owner.
 pub fn fork_prepare() {
     pairing::fork_prepare();
     heirs::fork_prepare();

@@ -524,7 +524,7 @@ pub fn refuse_for_good(id: SlotId, fd: RawFd, reason: Reason) -> bool {
     let Some(s) = slot(id) else { return true };
     if s.phase() == Phase::Young && !s.has(flag::STRICT) && fork_group::shared(id) {
         // Siblings go on, and may attach it once this process has ended.
-        s.set(flag::SANDBOXED_HOLDER);
+        s.set(flag::SANDBOXED_OWNER);
         if s.phase() == Phase::Young
             && s.receive_mode() == ReceiveMode::Kernel
             && s.send_mode() == SendMode::Kernel

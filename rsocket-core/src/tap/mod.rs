@@ -125,7 +125,7 @@ pub fn moved(id: SlotId, s: &Slot, received: bool, list: &[libc::iovec], n: usiz
     sys::set_errno(errno);
 }
 
-/// The last holder closes the connection.
+/// The last owner closes the connection.
 #[cold]
 pub fn over(id: SlotId, s: &Slot) {
     let known = stream(id)

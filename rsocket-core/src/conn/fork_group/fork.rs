@@ -1,4 +1,4 @@
-//! What a fork, and an exec, make of the holders: the child is one before it is born, and a program
+//! What a fork, and an exec, make of the owners: the child is one before it is born, and a program
 //! that another takes the place of is none while that is tried.
 //!
 //! Must not know what else is to be done then ([`crate::process`], [`crate::socket::life`]). Entry
@@ -9,17 +9,17 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::conn::fork_group::{
     CHILD, EXPECTED, MAX_SLOTS, ME, each_local, forget_bit, free_entry, get, me, take_entry,
 };
-use crate::conn::holders::BEYOND;
+use crate::conn::owners::BEYOND;
 use crate::conn::slot::SlotId;
 use crate::sys::pid;
 
-/// Before fork: the child is entered as a holder of everything that this process holds, so that it
+/// Before fork: the child is entered as an owner of everything that this process holds, so that it
 /// can never find a slot freed under it.
 pub fn fork_prepare() {
     let Some(group) = get() else { return };
     let child = take_entry(group, EXPECTED);
     CHILD.set(child as u32 + 1);
-    each_local(|_, s| s.holders.add(child));
+    each_local(|_, s| s.owners.add(child));
 }
 
 /// In the parent after fork: the child's entry is the child's. If fork failed nobody takes it over,
@@ -32,7 +32,7 @@ pub fn fork_failed() {
     let Some(entry) = (child as usize).checked_sub(1) else { return };
     if entry == BEYOND {
         each_local(|_, s| {
-            s.holders.remove(BEYOND);
+            s.owners.remove(BEYOND);
         });
     } else {
         forget_bit(group, entry);
@@ -51,15 +51,15 @@ pub fn fork_child() {
     }
 }
 
-/// Before exec, in a process that is to become another program: it stops being a holder as far as
+/// Before exec, in a process that is to become another program: it stops being an owner as far as
 /// we can tell. The kernel keeps what is inherited open; the peer's FIN stays right.
 ///
-/// What `kept` says yes to is passed on to that program, which goes on as a holder.
+/// What `kept` says yes to is passed on to that program, which goes on as an owner.
 pub fn leave_all(kept: impl Fn(SlotId) -> bool) {
     let Some(group) = get() else { return };
     let mine = me(group);
     each_local(|id, s| {
-        if !kept(id) && s.holders.remove(mine) {
+        if !kept(id) && s.owners.remove(mine) {
             mark_left(id, true);
         }
     });
@@ -71,7 +71,7 @@ pub fn rejoin_all() {
     let mine = me(group);
     each_local(|id, s| {
         if mark_left(id, false) {
-            s.holders.add(mine);
+            s.owners.add(mine);
         }
     });
 }

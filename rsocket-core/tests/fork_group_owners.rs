@@ -1,4 +1,4 @@
-//! A connection has one last holder, whoever leaves with it: fork siblings that close at the
+//! A connection has one last owner, whoever leaves with it: fork siblings that close at the
 //! same moment, threads that close while others duplicate.
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -20,7 +20,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 struct Shared {
     /// How far each of the two has come.
     at: [AtomicU32; 2],
-    /// How many took themselves for the last holder.
+    /// How many took themselves for the last owner.
     last: [AtomicU32; CONNECTIONS],
 }
 

@@ -20,31 +20,31 @@ pub(crate) const BEYOND: usize = ENTRIES;
 /// ([`crate::handover::fds_in_flight`]).
 pub(crate) const ON_THE_WAY: usize = ENTRIES - 1;
 
-/// The holders of one connection. All zeroes: nobody.
+/// The owners of one connection. All zeroes: nobody.
 ///
-/// All that decides who is the last holder is sequentially consistent: whoever hands on adds the
+/// All that decides who is the last owner is sequentially consistent: whoever hands on adds the
 /// other before it removes itself, and whoever is removed reads the rest after that.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Holders {
+pub struct Owners {
     bits: [AtomicU64; WORDS],
     /// Processes beyond the table.
     beyond: AtomicU32,
 }
 
-/// The holders at one moment.
+/// The owners at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
     bits: [u64; WORDS],
     beyond: u32,
 }
 
-impl Holders {
+impl Owners {
     fn word(&self, entry: usize) -> Option<&AtomicU64> {
         self.bits.get(entry / 64)
     }
 
-    /// One more holder. To be said once only of a process beyond the table.
+    /// One more owner. To be said once only of a process beyond the table.
     pub fn add(&self, entry: usize) {
         match self.word(entry) {
             Some(word) => drop(word.fetch_or(1 << (entry % 64), Ordering::SeqCst)),
@@ -122,8 +122,8 @@ impl Seen {
 mod tests {
     use super::*;
 
-    fn nobody() -> Holders {
-        Holders { bits: [const { AtomicU64::new(0) }; WORDS], beyond: AtomicU32::new(0) }
+    fn nobody() -> Owners {
+        Owners { bits: [const { AtomicU64::new(0) }; WORDS], beyond: AtomicU32::new(0) }
     }
 
     #[test]
