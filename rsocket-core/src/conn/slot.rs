@@ -14,11 +14,11 @@ use crate::config::policy;
 use crate::config::sizes::Sizes;
 pub use crate::conn::flag;
 pub use crate::conn::id::SlotId;
-use crate::conn::known::Known;
 use crate::conn::listener::{Function, Listener};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::migration::Migration;
 pub use crate::conn::name::Name;
+use crate::conn::option_cache::OptionCache;
 use crate::conn::pace::Pace;
 use crate::conn::pairing_state::Pairing;
 use crate::conn::prefix::Prefix;
@@ -165,7 +165,7 @@ pub struct Slot {
     /// What spinning for data taught ([`crate::sync::spin::Adaptive`]).
     pub receive_spin: AtomicU32,
     /// What the kernel said of the descriptor.
-    pub known: Known,
+    pub option_cache: OptionCache,
     /// How soon to look for more data.
     pub pace: Pace,
     /// What spinning for room taught.
@@ -426,7 +426,7 @@ impl Slot {
 
     /// What it has left in parts that know how to begin anew.
     fn forget_parts(&self) {
-        self.known.change();
+        self.option_cache.change();
         self.sizes.copy_from(policy::sizes());
         self.timers.reset();
         self.pace.reset();

@@ -20,8 +20,8 @@ use std::os::fd::RawFd;
 use super::{asking, ready};
 use crate::channel::{link, marks, waiters};
 use crate::conn::fork_group;
-use crate::conn::known::Fact;
 use crate::conn::machine::Phase;
+use crate::conn::option_cache::Fact;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::park;
 use crate::errno::Errno;
@@ -46,8 +46,8 @@ const BRIEF: u64 = 4_000_000;
 /// sleeps so.
 #[inline]
 fn expected(id: SlotId, s: &Slot, patience: &Patience) -> bool {
-    s.known.all_held(&[Fact::SleepsBriefly, Fact::Blocks, Fact::WaitsForData])
-        && !s.known.held(Fact::NotWoken)
+    s.option_cache.all_held(&[Fact::SleepsBriefly, Fact::Blocks, Fact::WaitsForData])
+        && !s.option_cache.held(Fact::NotWoken)
         && !s.has(flag::UNCOMMON | flag::BESIDE | flag::PEER_FIN | flag::TRAVELS)
         && s.is_settled()
         && s.phase() == Phase::Paired
@@ -60,7 +60,7 @@ fn expected(id: SlotId, s: &Slot, patience: &Patience) -> bool {
 /// A sleep for data is over, which has lasted so many nanoseconds; `rung` by the peer alone.
 #[inline]
 pub(super) fn over(s: &Slot, ns: u64, rung: bool) {
-    s.known.keep(Fact::SleepsBriefly, rung && ns < BRIEF);
+    s.option_cache.keep(Fact::SleepsBriefly, rung && ns < BRIEF);
 }
 
 /// A sleep has lasted so many nanoseconds: how long the next spin may be.
@@ -134,7 +134,7 @@ fn on(
     let ns = sys::now_ns().saturating_sub(began);
     let taken = waiters::disarm(s, me) == 0;
     if slept == Ok(Woken::TimeOut) && taken {
-        s.known.keep(Fact::NotWoken, true);
+        s.option_cache.keep(Fact::NotWoken, true);
     }
     if taken {
         stats::add(Counter::BellsHeard, 1);

@@ -18,7 +18,7 @@ use crate::config::policy;
 use crate::conn::listeners::{error_taken, starved};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::Slot;
-use crate::conn::{flag, fork_group, known, pending};
+use crate::conn::{flag, fork_group, option_cache, pending};
 use crate::errno::Errno;
 use crate::handover::fds_in_flight;
 use crate::host::{counters, kernel, tcp_state};
@@ -435,7 +435,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
         s.set(flag::READ_SHUT);
         asking::ask_kernel_next(s);
         // Who waits for a bridge's word does not listen to TCP, nor does who sleeps briefly.
-        if (s.has(flag::BESIDE) || s.known.held(known::Fact::SleepsBriefly))
+        if (s.has(flag::BESIDE) || s.option_cache.held(option_cache::Fact::SleepsBriefly))
             && let Some(ends) = link::ends(s)
         {
             ends.wake_own_readers();

@@ -19,6 +19,6 @@ pub fn changed(id: SlotId, fd: RawFd) {
 /// A call of ours may have changed one of the facts that the slot keeps, and is over.
 pub fn facts_changed(id: SlotId) {
     if let Some(s) = fork_group::slot(id) {
-        s.known.change();
+        s.option_cache.change();
     }
 }

@@ -15,8 +15,8 @@ use crate::bridge::hearing::Hearing;
 use crate::channel::link::{self, Ends};
 use crate::channel::{marks, waiters};
 use crate::config::policy;
-use crate::conn::known::Fact;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
+use crate::conn::option_cache::Fact;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell::BellRef;
 use crate::errno::Errno;
@@ -153,7 +153,8 @@ pub(super) fn blocks(s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
     if flags & libc::MSG_DONTWAIT != 0 {
         return Err(not_now(s));
     }
-    let blocks = s.known.holds(Fact::Blocks, s.has(flag::RSOCKET), || !kernel::nonblocking(fd));
+    let blocks =
+        s.option_cache.holds(Fact::Blocks, s.has(flag::RSOCKET), || !kernel::nonblocking(fd));
     if blocks { Ok(()) } else { Err(not_now(s)) }
 }
 
@@ -167,7 +168,7 @@ fn not_now(s: &Slot) -> Errno {
 /// Whether the last call could sleep, so that this one asks only before it does. Whoever has
 /// changed that since gets his `EAGAIN` a spin later, once.
 fn blocked(s: &Slot, flags: i32) -> bool {
-    flags & libc::MSG_DONTWAIT == 0 && s.known.held(Fact::Blocks)
+    flags & libc::MSG_DONTWAIT == 0 && s.option_cache.held(Fact::Blocks)
 }
 
 /// Whether a call that receives over a bridge gives the only CPU away before it sleeps, and found

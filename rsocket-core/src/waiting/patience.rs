@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 
 use super::lent::{self, Entered};
 use crate::config::policy;
-use crate::conn::known::Fact;
+use crate::conn::option_cache::Fact;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::host::kernel;
@@ -101,7 +101,7 @@ impl Patience {
             // In a sandbox the kernel is not asked, which is no answer for siblings that are in
             // none.
             if !sandbox::inside() {
-                s.known.holds(fact, s.has(flag::RSOCKET), || {
+                s.option_cache.holds(fact, s.has(flag::RSOCKET), || {
                     limit = kernel::timeout(fd, self.option);
                     limit.is_none()
                 });

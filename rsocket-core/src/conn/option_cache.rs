@@ -6,8 +6,8 @@
 //! descriptor of an rsocket means something to the calls of this library alone, which say when they
 //! have changed something: there an answer holds until then.
 //!
-//! Must not know how the kernel is asked. Entry points: [`Known::holds`] and [`Known::held`],
-//! [`Known::change`].
+//! Must not know how the kernel is asked. Entry points: [`OptionCache::holds`] and
+//! [`OptionCache::held`], [`OptionCache::change`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -33,9 +33,9 @@ const FACTS: u32 = 31;
 
 /// Facts that held when the kernel was last asked. Zero: it was not.
 #[derive(Default)]
-pub struct Known(AtomicU32);
+pub struct OptionCache(AtomicU32);
 
-impl Known {
+impl OptionCache {
     /// Whether the fact held when the kernel was last asked.
     #[inline]
     pub fn held(&self, fact: Fact) -> bool {
@@ -96,53 +96,53 @@ mod tests {
 
     #[test]
     fn an_answer_that_lasts_is_asked_for_once() {
-        let known = Known::default();
+        let cache = OptionCache::default();
         let mut asked = 0;
         for lasting in [true, false] {
             for _ in 0..3 {
-                assert!(known.holds(Fact::Blocks, lasting, || {
+                assert!(cache.holds(Fact::Blocks, lasting, || {
                     asked += 1;
                     true
                 }));
             }
         }
         assert_eq!(asked, 1 + 3);
-        assert!(known.held(Fact::Blocks) && !known.held(Fact::WaitsForData));
+        assert!(cache.held(Fact::Blocks) && !cache.held(Fact::WaitsForData));
     }
 
     #[test]
     fn what_does_not_hold_is_asked_for_each_time() {
-        let known = Known::default();
-        assert!(known.holds(Fact::WaitsForRoom, true, || true));
-        assert!(!known.holds(Fact::WaitsForRoom, false, || false));
-        assert!(!known.held(Fact::WaitsForRoom));
-        assert!(known.holds(Fact::WaitsForRoom, true, || true), "it was not asked");
+        let cache = OptionCache::default();
+        assert!(cache.holds(Fact::WaitsForRoom, true, || true));
+        assert!(!cache.holds(Fact::WaitsForRoom, false, || false));
+        assert!(!cache.held(Fact::WaitsForRoom));
+        assert!(cache.holds(Fact::WaitsForRoom, true, || true), "it was not asked");
     }
 
     #[test]
     fn several_are_forgotten_together() {
-        let known = Known::default();
+        let cache = OptionCache::default();
         let both = [Fact::Blocks, Fact::SleepsBriefly];
-        assert!(known.holds(Fact::Blocks, false, || true) && !known.all_held(&both));
-        known.keep(Fact::SleepsBriefly, true);
-        assert!(known.all_held(&both));
-        known.keep(Fact::SleepsBriefly, false);
-        assert!(!known.all_held(&both) && known.held(Fact::Blocks));
-        known.keep(Fact::SleepsBriefly, true);
-        known.change();
-        assert!(!known.all_held(&[Fact::SleepsBriefly]) && !known.held(Fact::Blocks));
+        assert!(cache.holds(Fact::Blocks, false, || true) && !cache.all_held(&both));
+        cache.keep(Fact::SleepsBriefly, true);
+        assert!(cache.all_held(&both));
+        cache.keep(Fact::SleepsBriefly, false);
+        assert!(!cache.all_held(&both) && cache.held(Fact::Blocks));
+        cache.keep(Fact::SleepsBriefly, true);
+        cache.change();
+        assert!(!cache.all_held(&[Fact::SleepsBriefly]) && !cache.held(Fact::Blocks));
     }
 
     #[test]
     fn an_answer_from_before_a_change_is_not_kept() {
-        let known = Known::default();
-        assert!(known.holds(Fact::WaitsForData, true, || true));
-        known.change();
-        assert!(!known.holds(Fact::WaitsForData, true, || false));
-        let answered_late = known.holds(Fact::Blocks, true, || {
-            known.change();
+        let cache = OptionCache::default();
+        assert!(cache.holds(Fact::WaitsForData, true, || true));
+        cache.change();
+        assert!(!cache.holds(Fact::WaitsForData, true, || false));
+        let answered_late = cache.holds(Fact::Blocks, true, || {
+            cache.change();
             true
         });
-        assert!(answered_late && !known.held(Fact::Blocks));
+        assert!(answered_late && !cache.held(Fact::Blocks));
     }
 }
