@@ -1,10 +1,10 @@
 //! What a call does that waits: how long it may, how it spins and sleeps, and what becomes of it
 //! when its descriptor is closed meanwhile.
 //!
-//! Must not know what is waited for. Entry points: [`patience::Patience`], one for each call;
-//! [`spinning`], [`sleep`].
+//! Must not know what is waited for. Entry points: [`call_deadline::CallDeadline`], one for each
+//! call; [`spinning`], [`sleep`].
 
+pub mod call_deadline;
 pub(crate) mod lent;
-pub mod patience;
 pub mod sleep;
 pub mod spinning;

@@ -476,7 +476,7 @@ fn spins_and_patience() {
     // A socket that may not use TCP: its waiter looks again by itself.
     let d = Conn::new();
     state(d.slot, |s| {
-        s.patience = Some(5 * MS);
+        s.recheck_after = Some(5 * MS);
         s.hide = Events::IN | Events::OUT;
         s.mode = Mode::Between(Events::empty());
         s.full = true;
@@ -506,7 +506,7 @@ fn after_fin_who_waits_for_room_alone_looks_again() {
         ep.add(c.fd(), OUT | how, 1);
         assert_eq!(ep.now(), []);
         c.there.as_ref().unwrap().shutdown(Shutdown::Write).unwrap();
-        state(c.slot, |s| s.patience = Some(5 * MS));
+        state(c.slot, |s| s.recheck_after = Some(5 * MS));
         let before = cpu();
         assert_eq!(ep.soon(), [], "a half-closed peer may still read");
         assert!(cpu() - before < 50 * MS);

@@ -89,8 +89,8 @@ fn bits_that_are_many_are_found_all_the_same() {
         assert_eq!(ep.wait(64, None), [(IN, 100)]);
         busy.consume(1);
         c.deliver(1);
-        let patience = if round % 2 == 0 { None } else { Some(Duration::ZERO) };
-        assert_eq!(ep.wait(64, patience), [(IN, i)], "round {round}");
+        let recheck_after = if round % 2 == 0 { None } else { Some(Duration::ZERO) };
+        assert_eq!(ep.wait(64, recheck_after), [(IN, i)], "round {round}");
         c.consume(1);
     }
     BITS_SERVE.store(0, SeqCst);

@@ -402,7 +402,7 @@ fn patience_bounds_the_sleep() {
     let _one = alone();
     let c = Conn::new();
     state(c.slot, |s| {
-        s.patience = Some(3 * MS);
+        s.recheck_after = Some(3 * MS);
         s.mode = Mode::Between(Events::empty());
     });
     std::thread::scope(|s| {

@@ -139,7 +139,7 @@ pub(crate) fn progress(id: SlotId) -> Progress {
 }
 
 /// How soon a poller must look by itself.
-pub(crate) fn patience(id: SlotId) -> Option<Duration> {
+pub(crate) fn recheck_after(id: SlotId) -> Option<Duration> {
     let rings = fork_group::shared(id) && with(id, -1, |state| state.has_rings()) == Ok(true);
     rings.then_some(SHARED)
 }

@@ -17,7 +17,7 @@ use crate::host::kernel;
 use crate::stats::{self, Counter, Transport};
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 use crate::sys::vectors::Cursor;
-use crate::waiting::patience::Patience;
+use crate::waiting::call_deadline::CallDeadline;
 use crate::waiting::{sleep, spinning};
 
 /// The longest sleep of a thread whose wake-up a fork sibling may take, or that has no bell, in
@@ -44,7 +44,7 @@ pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<
     if !Cursor::plausible(to) {
         return Err(Errno(libc::EFAULT));
     }
-    let mut patience = Patience::new(s, libc::SO_RCVTIMEO);
+    let mut deadline = CallDeadline::new(s, libc::SO_RCVTIMEO);
     loop {
         if let Some(received) =
             with(id, fd, |state| state.receive(to, flags & libc::MSG_PEEK != 0))??
@@ -58,7 +58,7 @@ pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<
             return Err(Errno::AGAIN);
         }
         if !spun(id, s, fd) {
-            sleep(id, s, fd, &mut patience)?;
+            sleep(id, s, fd, &mut deadline)?;
         }
     }
 }
@@ -117,8 +117,8 @@ fn spun(id: SlotId, s: &Slot, fd: RawFd) -> bool {
 }
 
 /// Sleeps until something may have come.
-fn sleep(id: SlotId, s: &Slot, fd: RawFd, patience: &mut Patience) -> Result<(), Errno> {
-    let mut left = patience.left(s, fd)?;
+fn sleep(id: SlotId, s: &Slot, fd: RawFd, deadline: &mut CallDeadline) -> Result<(), Errno> {
+    let mut left = deadline.left(s, fd)?;
     let bell = bell::borrow();
     let armed = with(id, fd, |state| {
         let device = state.before_sleep(bell.map(|b| b.id()));
@@ -137,7 +137,7 @@ fn sleep(id: SlotId, s: &Slot, fd: RawFd, patience: &mut Patience) -> Result<(),
             let fds = [fd, device, bell.map_or(-1, |b| b.fd())];
             let mut fds = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
             stats::add(Counter::Sleeps, 1);
-            sleep::sleep_on(s, &mut fds, left, patience)
+            sleep::sleep_on(s, &mut fds, left, deadline)
         }
         other => other.map(|_| ()),
     };

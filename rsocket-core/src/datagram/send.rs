@@ -18,7 +18,7 @@ use crate::stats::{self, Counter, Transport};
 use crate::sync::thread;
 use crate::sys;
 use crate::sys::vectors::Cursor;
-use crate::waiting::patience::Patience;
+use crate::waiting::call_deadline::CallDeadline;
 use crate::waiting::sleep;
 use crate::wire::datagram::{UdHeader, UdpOp};
 
@@ -113,14 +113,14 @@ pub fn send(
         return Err(Errno(libc::EMSGSIZE));
     }
     let mut packet = Packet::gathered(from, len);
-    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
+    let mut deadline = CallDeadline::new(s, libc::SO_SNDTIMEO);
     loop {
         match with(id, fd, |state| state.send(&to, &mut packet))?? {
             Outcome::Sent => return Ok(len),
             Outcome::Wait(_) if flags & libc::MSG_DONTWAIT != 0 || kernel::nonblocking(fd) => {
                 return Err(Errno::AGAIN);
             }
-            Outcome::Wait(room) => sleep(s, fd, &room, &mut patience)?,
+            Outcome::Wait(room) => sleep(s, fd, &room, &mut deadline)?,
         }
     }
 }
@@ -139,13 +139,13 @@ fn named(six: bool, to: &SockAddr) -> Result<SocketAddr, Errno> {
 }
 
 /// Waits for room.
-fn sleep(s: &Slot, fd: RawFd, room: &Room, patience: &mut Patience) -> Result<(), Errno> {
-    let left = patience.left(s, fd)?;
+fn sleep(s: &Slot, fd: RawFd, room: &Room, deadline: &mut CallDeadline) -> Result<(), Errno> {
+    let left = deadline.left(s, fd)?;
     let (fd, events) = match room {
         Room::Kernel => (fd, libc::POLLOUT),
         Room::Device(events) => (*events, libc::POLLIN),
     };
-    sleep::sleep_on(s, &mut [libc::pollfd { fd, events, revents: 0 }], left, patience)
+    sleep::sleep_on(s, &mut [libc::pollfd { fd, events, revents: 0 }], left, deadline)
 }
 
 impl State {

@@ -184,7 +184,7 @@ pub fn is_deaf(s: &Slot) -> bool {
 
 /// How soon a waiter must look again, since nobody rings.
 #[must_use]
-pub fn patience(s: &Slot) -> Option<Duration> {
+pub fn recheck_after(s: &Slot) -> Option<Duration> {
     let waited = s.migration.waited();
     let ns = match s.migration.state() {
         State::Over | State::Connected => return None,

@@ -68,9 +68,9 @@ pub(super) fn accept(
     fd: RawFd,
     flags: i32,
 ) -> Result<(SlotId, RawFd, SockAddr), Errno> {
-    let mut patience = Patience::Unknown;
+    let mut deadline = AcceptDeadline::Unknown;
     loop {
-        let (new, peer) = next(fd, flags, &mut patience)?;
+        let (new, peer) = next(fd, flags, &mut deadline)?;
         if !of_this_host(&peer).unwrap_or(false) {
             crate::log_info!("a connection from another host was reset: no RDMA device");
             kernel::reset_on_close(new);
@@ -94,10 +94,10 @@ pub(super) fn accept(
 pub(super) fn next(
     fd: RawFd,
     flags: i32,
-    patience: &mut Patience,
+    deadline: &mut AcceptDeadline,
 ) -> Result<(RawFd, SockAddr), Errno> {
     if !kernel::nonblocking(fd) {
-        somebody(fd, patience)?;
+        somebody(fd, deadline)?;
     }
     take(fd, flags)
 }
@@ -122,7 +122,7 @@ pub(super) fn close(fd: RawFd) {
 }
 
 /// How long one accept may wait in all.
-pub(super) enum Patience {
+pub(super) enum AcceptDeadline {
     Unknown,
     Endless,
     Until(u64),
@@ -130,17 +130,19 @@ pub(super) enum Patience {
 
 /// Waits until a connection can be taken, and goes on with the pairings of the process meanwhile.
 /// (Should another thread take it first, the kernel's own accept waits for the next.)
-fn somebody(fd: RawFd, patience: &mut Patience) -> Result<(), Errno> {
-    if matches!(patience, Patience::Unknown) {
-        *patience = match kernel::timeout(fd, libc::SO_RCVTIMEO) {
-            Some(ns) => Patience::Until(sys::now_ns().saturating_add(ns)),
-            None => Patience::Endless,
+fn somebody(fd: RawFd, deadline: &mut AcceptDeadline) -> Result<(), Errno> {
+    if matches!(deadline, AcceptDeadline::Unknown) {
+        *deadline = match kernel::timeout(fd, libc::SO_RCVTIMEO) {
+            Some(ns) => AcceptDeadline::Until(sys::now_ns().saturating_add(ns)),
+            None => AcceptDeadline::Endless,
         };
     }
     let seen = signals::seen();
     loop {
-        let left = match patience {
-            Patience::Until(end) => Some(Duration::from_nanos(end.saturating_sub(sys::now_ns()))),
+        let left = match deadline {
+            AcceptDeadline::Until(end) => {
+                Some(Duration::from_nanos(end.saturating_sub(sys::now_ns())))
+            }
             _ => None,
         };
         let mut one = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];

@@ -33,7 +33,7 @@ use crate::socket::{life, wait};
 use crate::stats::{self, Counter};
 use crate::sync::stack;
 use crate::sys;
-use crate::waiting::patience::Patience;
+use crate::waiting::call_deadline::CallDeadline;
 
 /// The smallest queue: control messages alone take four places, twice that over iWARP
 /// (`wire-protocol §5.5`).
@@ -221,11 +221,11 @@ fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) ->
     if crate::host::kernel::nonblocking(fd) {
         return Err(Errno(libc::EINPROGRESS));
     }
-    let mut patience = match limit {
-        Some(ns) => Patience::until(s, sys::now_ns().saturating_add(ns)),
-        None => Patience::new(s, libc::SO_SNDTIMEO),
+    let mut deadline = match limit {
+        Some(ns) => CallDeadline::until(s, sys::now_ns().saturating_add(ns)),
+        None => CallDeadline::new(s, libc::SO_SNDTIMEO),
     };
-    reached(id, s, fd, &mut patience, limit.is_some())
+    reached(id, s, fd, &mut deadline, limit.is_some())
 }
 
 /// Waits until it is known whether the peer was reached; the call is over then.
@@ -233,15 +233,15 @@ fn reached(
     id: SlotId,
     s: &Slot,
     fd: RawFd,
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
     gives_up: bool,
 ) -> Result<(), Errno> {
-    let (fd, waited) = until_answered(id, s, fd, patience);
+    let (fd, waited) = until_answered(id, s, fd, deadline);
     // Not of a slot that may be another connection's by now; and before the call is over, after
     // which it may be.
     let connected =
-        if patience.gone(s) { Err(Errno::BADF) } else { answered(s, fd, waited, gives_up) };
-    patience.over();
+        if deadline.gone(s) { Err(Errno::BADF) } else { answered(s, fd, waited, gives_up) };
+    deadline.over();
     connected
 }
 
@@ -251,12 +251,12 @@ fn until_answered(
     id: SlotId,
     s: &Slot,
     mut fd: RawFd,
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
 ) -> (RawFd, Result<(), Errno>) {
     let mut waited = Ok(());
     while s.has(flag::PENDING) && waited.is_ok() {
-        waited = wait::writable(&Call { id, s, fd, flags: 0 }, patience);
-        fd = patience.descriptor(fd);
+        waited = wait::writable(&Call { id, s, fd, flags: 0 }, deadline);
+        fd = deadline.descriptor(fd);
     }
     (fd, waited)
 }
@@ -430,9 +430,9 @@ pub(super) fn accept(
     fd: RawFd,
     flags: i32,
 ) -> Result<(SlotId, RawFd, SockAddr), Errno> {
-    let mut patience = kernel::Patience::Unknown;
+    let mut deadline = kernel::AcceptDeadline::Unknown;
     loop {
-        let (new, from) = kernel::next(fd, flags, &mut patience)?;
+        let (new, from) = kernel::next(fd, flags, &mut deadline)?;
         match accepted(new) {
             Some((id, peer)) => {
                 if let (Some(s), Some(l)) = (fork_group::slot(id), fork_group::slot(listener)) {

@@ -195,7 +195,7 @@ struct Wait<'a, S: Source> {
     /// One for each entry that is [`asked`](Entry::asked) about, then one for the bell, if there is
     /// one, and what else there is to sleep on.
     kernel: &'a mut [pollfd],
-    patience: Option<Duration>,
+    recheck_after: Option<Duration>,
     /// What handlers had run when the wait began.
     seen: Seen,
 }
@@ -219,7 +219,7 @@ pub(crate) fn wait<S: Source>(
         find,
         entries,
         kernel: kernel.slice(),
-        patience: None,
+        recheck_after: None,
         seen: signals::seen(),
     };
     let result = wait.run(timeout, mask);
@@ -314,13 +314,13 @@ impl<S: Source> Wait<'_, S> {
     fn at_most(&self, nap: Option<Duration>) -> Option<Duration> {
         let ours = self.entries.iter().any(|e| e.special || e.set);
         let limit = self.source.wake_up_interval().filter(|_| ours);
-        sooner(sooner(nap, limit), self.patience)
+        sooner(sooner(nap, limit), self.recheck_after)
     }
 
     /// What the devices say; the count of entries that have what they accept.
     fn look(&mut self) -> usize {
         let mut count = 0;
-        self.patience = self.source.attaching();
+        self.recheck_after = self.source.attaching();
         for e in &mut *self.entries {
             e.revents = 0;
             if e.fd < 0 {
@@ -328,10 +328,10 @@ impl<S: Source> Wait<'_, S> {
             }
             e.slot = (self.find)(e.fd);
             e.epoch = e.slot.map_or(0, |slot| self.source.mode_epoch(slot));
-            let patience = e.slot.and_then(|slot| self.source.patience(slot));
-            self.patience = sooner(self.patience, patience);
+            let recheck_after = e.slot.and_then(|slot| self.source.recheck_after(slot));
+            self.recheck_after = sooner(self.recheck_after, recheck_after);
             e.special =
-                patience.is_some() || e.slot.is_some_and(|slot| self.source.on_device(slot));
+                recheck_after.is_some() || e.slot.is_some_and(|slot| self.source.on_device(slot));
             e.set = e.slot.is_none() && self.sets.polled(e.fd);
             let mut ready = Events::empty();
             if let (true, Some(slot)) = (e.special, e.slot) {

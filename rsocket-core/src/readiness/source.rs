@@ -97,7 +97,7 @@ pub trait Source: Sync + 'static {
     /// Both directions are wholly on the device: `ask` stays empty until a way back.
     fn settled(&self, slot: SlotId) -> bool;
     /// While this is some duration a waiter must look again after it at the latest.
-    fn patience(&self, slot: SlotId) -> Option<Duration>;
+    fn recheck_after(&self, slot: SlotId) -> Option<Duration>;
     /// A sibling holds the socket, which is TCP's alone, and may take it to a device: of that no
     /// set of this process is told.
     fn may_be_taken(&self, _slot: SlotId) -> bool {
@@ -173,7 +173,7 @@ pub trait Source: Sync + 'static {
 
     /// The kernel alone cannot answer for this socket.
     fn special(&self, slot: SlotId) -> bool {
-        self.on_device(slot) || self.patience(slot).is_some()
+        self.on_device(slot) || self.recheck_after(slot).is_some()
     }
 }
 
@@ -216,8 +216,8 @@ impl Source for Sockets {
     fn settled(&self, slot: SlotId) -> bool {
         socket::settled(slot)
     }
-    fn patience(&self, slot: SlotId) -> Option<Duration> {
-        socket::patience(slot)
+    fn recheck_after(&self, slot: SlotId) -> Option<Duration> {
+        socket::recheck_after(slot)
     }
     fn may_be_taken(&self, slot: SlotId) -> bool {
         socket::may_be_taken(slot)

@@ -9,7 +9,7 @@ use crate::conn::slot::{Slot, flag};
 use crate::errno::Errno;
 use crate::handover::gone;
 use crate::host::events::Events;
-use crate::waiting::patience::Patience;
+use crate::waiting::call_deadline::CallDeadline;
 use crate::{fork_safe, sys};
 
 /// How often, at most, the kernel is asked whether a connection has ended while nothing arrives, in
@@ -50,10 +50,10 @@ pub(super) fn after_sleep(
     fd: RawFd,
     interest: Events,
     slept: Result<i16, Errno>,
-    patience: &Patience,
+    deadline: &CallDeadline,
 ) -> Result<(), Errno> {
     match slept {
-        Err(Errno::INTR) if patience.goes_on() => patience.still(s),
+        Err(Errno::INTR) if deadline.goes_on() => deadline.still(s),
         Err(e) => Err(e),
         Ok(revents) => {
             if revents & libc::POLLNVAL != 0 {

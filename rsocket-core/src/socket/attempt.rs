@@ -32,17 +32,17 @@ use crate::reason::Reason;
 use crate::stats::{self, Counter};
 use crate::sys::sandbox;
 use crate::sys::vectors::Cursor;
-use crate::waiting::patience::Patience;
+use crate::waiting::call_deadline::CallDeadline;
 use crate::{bridge, fork_safe, pairing};
 
 /// One attempt, under the receive lock.
 pub(super) fn attempt(
     call: &Call<'_>,
     to: &mut Cursor<'_>,
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
 ) -> Result<Got, Errno> {
     let Call { id, s, fd, flags } = *call;
-    patience.may_go_on(s)?;
+    deadline.may_go_on(s)?;
     if s.has(flag::BROKEN) {
         return Err(Errno::CONNRESET);
     }
@@ -56,7 +56,7 @@ pub(super) fn attempt(
     if s.receive_mode().is_kernel() {
         return on_tcp(call, to);
     }
-    let Some(ends) = link::ends(s) else { return windowless(call, patience) };
+    let Some(ends) = link::ends(s) else { return windowless(call, deadline) };
     if s.has(flag::BRIDGED) && !hints::data_waiting(s, &ends) {
         if straight::may_receive(s, flags) {
             bridge::straight::give_way(s);
@@ -65,17 +65,17 @@ pub(super) fn attempt(
         }
     }
     let Some(mut guard) = RecvGuard::take(s, &ends) else {
-        return patience.may_go_on(s).and(Err(Errno::AGAIN));
+        return deadline.may_go_on(s).and(Err(Errno::AGAIN));
     };
     let before = s.receive_mode();
     let got = match before {
-        _ if patience.cut_short() => Err(Errno::INTR),
+        _ if deadline.cut_short() => Err(Errno::INTR),
         ReceiveMode::Asked | ReceiveMode::Acknowledged => switching(&mut guard, call, to),
         ReceiveMode::Device => after_the_cut(&mut guard, call, to),
         ReceiveMode::Kernel | ReceiveMode::Returned => by_kernel(s, fd, to, flags),
     };
     if flags & libc::MSG_WAITALL != 0 {
-        patience.begin();
+        deadline.begin();
     }
     let moved = before != s.receive_mode();
     // Both change under the lock.
@@ -112,12 +112,12 @@ fn on_tcp(call: &Call<'_>, to: &mut Cursor<'_>) -> Result<Got, Errno> {
 
 /// A direction that is not TCP's has no window: one that may not use TCP waits for it, another one
 /// was closed just now, or is broken.
-fn windowless(call: &Call<'_>, patience: &Patience) -> Result<Got, Errno> {
+fn windowless(call: &Call<'_>, deadline: &CallDeadline) -> Result<Got, Errno> {
     let s = call.s;
     if s.has(flag::STRICT) && !link::has_window(s) {
         return Ok(Got::Nothing);
     }
-    patience.may_go_on(s)?;
+    deadline.may_go_on(s)?;
     broken::break_connection(s, call.fd, Reason::ResourceError);
     Err(Errno::CONNRESET)
 }

@@ -32,7 +32,7 @@ use crate::sync::on_word::{self, Woken};
 use crate::sync::spin::Adaptive;
 use crate::sync::thread;
 use crate::sys::{self, sandbox};
-use crate::waiting::patience::{self, Patience};
+use crate::waiting::call_deadline::{self, CallDeadline};
 use crate::waiting::{sleep, spinning};
 
 /// How long such a sleep lasts at most, in nanoseconds: a tick or two of the scheduler.
@@ -45,13 +45,13 @@ const BRIEF: u64 = 4_000_000;
 /// is known, this process alone has the connection, over shared memory, and the peer wakes who
 /// sleeps so.
 #[inline]
-fn expected(id: SlotId, s: &Slot, patience: &Patience) -> bool {
+fn expected(id: SlotId, s: &Slot, deadline: &CallDeadline) -> bool {
     s.option_cache.all_held(&[Fact::SleepsBriefly, Fact::Blocks, Fact::WaitsForData])
         && !s.option_cache.held(Fact::NotWoken)
         && !s.has(flag::UNCOMMON | flag::BESIDE | flag::PEER_FIN | flag::TRAVELS)
         && s.is_settled()
         && s.phase() == Phase::Paired
-        && patience.has_all_time(s)
+        && deadline.has_all_time(s)
         && !fork_group::may_be_shared(id)
         && super::attaching().is_none()
         && !sandbox::entered()
@@ -67,7 +67,7 @@ pub(super) fn over(s: &Slot, ns: u64, rung: bool) {
 pub(super) fn learn(learnt: &AtomicU32, ns: u64) {
     // Relaxed: what one thread learnt is a hint to the others.
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
-    adaptive.slept(ns, patience::polling());
+    adaptive.slept(ns, call_deadline::polling());
     learnt.store(adaptive.to_raw(), Ordering::Relaxed);
 }
 
@@ -79,17 +79,17 @@ pub(super) fn sleep(
     id: SlotId,
     s: &Slot,
     fd: RawFd,
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
     learnt: &AtomicU32,
 ) -> Option<Result<(), Errno>> {
-    if fd < 0 || !expected(id, s, patience) {
+    if fd < 0 || !expected(id, s, deadline) {
         return None;
     }
     // Acquire: pairs with the changes of the modes.
     let epoch = s.mode_epoch.load(Ordering::Acquire);
     let ends = link::ends(s)?;
     spinning::say_cpu(&ends);
-    patience.sleeps(id);
+    deadline.sleeps(id);
     let me = park::on_word(thread::tid());
     let waiters = ends.incoming.data_waiters();
     let word = waiters.word(waiters.arm(me)?)?;
@@ -106,8 +106,8 @@ pub(super) fn sleep(
         waiters::disarm(s, me);
         return Some(Ok(()));
     }
-    match on(s, word, me, patience, learnt) {
-        Err(e) => Some(asking::after_sleep(s, fd, Events::IN, Err(e), patience)),
+    match on(s, word, me, deadline, learnt) {
+        Err(e) => Some(asking::after_sleep(s, fd, Events::IN, Err(e), deadline)),
         Ok(()) => Some(Ok(())),
     }
 }
@@ -117,10 +117,10 @@ fn on(
     s: &Slot,
     word: &AtomicU64,
     me: u64,
-    patience: &Patience,
+    deadline: &CallDeadline,
     learnt: &AtomicU32,
 ) -> Result<(), Errno> {
-    if patience.broken() {
+    if deadline.broken() {
         // While we were looking and spinning.
         waiters::disarm(s, me);
         return Err(Errno::INTR);
@@ -130,7 +130,7 @@ fn on(
     stats::add(Counter::BriefSleeps, 1);
     live::count(s, record::SLEEPS);
     let slept =
-        sleep::asleep_at(s, on_word::place(word), patience, || on_word::sleep(word, me, LONGEST));
+        sleep::asleep_at(s, on_word::place(word), deadline, || on_word::sleep(word, me, LONGEST));
     let ns = sys::now_ns().saturating_sub(began);
     let taken = waiters::disarm(s, me) == 0;
     if slept == Ok(Woken::TimeOut) && taken {

@@ -1,7 +1,7 @@
 //! One call on a connection: what each of its steps has to know of it.
 //!
-//! Must not know what is moved, nor how long the call may wait ([`super::patience`]). Entry point:
-//! [`Call`].
+//! Must not know what is moved, nor how long the call may wait ([`super::call_deadline`]). Entry
+//! point: [`Call`].
 #![forbid(unsafe_code)]
 
 use std::os::fd::RawFd;

@@ -19,7 +19,7 @@ use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::native;
 use crate::sys::vectors::Cursor;
-use crate::waiting::patience::Patience;
+use crate::waiting::call_deadline::CallDeadline;
 
 /// Until the closing thread waits for the lock.
 fn until_closing(s: &super::Slot) {
@@ -70,8 +70,8 @@ fn a_call_that_was_awake_at_the_close_fails() {
     let (fd, _tie, id, _port) = program();
     let number = fd.as_raw_fd();
     let s = fork_group::slot(id).unwrap();
-    let mut receiving = Patience::new(s, libc::SO_RCVTIMEO);
-    let mut sending = Patience::new(s, libc::SO_SNDTIMEO);
+    let mut receiving = CallDeadline::new(s, libc::SO_RCVTIMEO);
+    let mut sending = CallDeadline::new(s, libc::SO_SNDTIMEO);
     let mut byte = 0_u8;
     let list = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
     let mut tries = || {

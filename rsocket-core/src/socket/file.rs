@@ -17,7 +17,7 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Refused;
 use crate::device::shm::channel::sender::PIECE;
 use crate::errno::Errno;
-use crate::waiting::patience::Patience;
+use crate::waiting::call_deadline::CallDeadline;
 use crate::{bridge, sys};
 
 /// What a call came to.
@@ -60,7 +60,7 @@ pub struct Part {
 pub fn send(id: SlotId, s: &Slot, fd: RawFd, part: Part) -> Result<Sent, Errno> {
     let Part { file, at, length } = part;
     let mut call = Call { id, s, fd, flags: 0 };
-    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
+    let mut deadline = CallDeadline::new(s, libc::SO_SNDTIMEO);
     let mut sent = 0;
     let result = loop {
         if sent == length {
@@ -76,16 +76,16 @@ pub fn send(id: SlotId, s: &Slot, fd: RawFd, part: Part) -> Result<Sent, Errno> 
             Step::Ordinary => break Ok(Sent::Next(sent)),
             Step::Full => {}
         }
-        patience.moved(sent > 0);
-        let waited = wait::writable(&call, &mut patience);
-        call.fd = patience.descriptor(call.fd);
+        deadline.moved(sent > 0);
+        let waited = wait::writable(&call, &mut deadline);
+        call.fd = deadline.descriptor(call.fd);
         match waited {
             Ok(()) => {}
             Err(_) if sent > 0 => break Ok(Sent::All(sent)),
             Err(e) => break Err(e),
         }
     };
-    patience.over();
+    deadline.over();
     result
 }
 

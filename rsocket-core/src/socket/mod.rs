@@ -24,7 +24,7 @@ use crate::handover::fds_in_flight;
 use crate::host::{counters, kernel, tcp_state};
 use crate::live::tally;
 use crate::reason::Reason;
-use crate::waiting::patience;
+use crate::waiting::call_deadline;
 use crate::{fork_safe, pairing, sys, tap};
 
 pub mod adopted;
@@ -91,7 +91,7 @@ pub use life::{
 pub use verdict::unattached;
 pub use waits::{
     arm, arm_edge, arrived, bits_serve, collect_ready, disarm, foresee, hear, heard, is_over, look,
-    may_be_taken, mode_epoch, patience, progress, settled, spin,
+    may_be_taken, mode_epoch, progress, recheck_after, settled, spin,
 };
 pub use watch::{unwitnessed, witnessed, witnessing};
 
@@ -402,7 +402,7 @@ pub fn low_water(id: SlotId, fd: RawFd) {
 /// where calls wait for ever.
 pub fn timeout_set(id: SlotId, option: i32, seconds: i64) {
     let Some(s) = slot(id) else { return };
-    let bit = patience::unwaiting(option);
+    let bit = call_deadline::unwaiting(option);
     // Relaxed: a call that runs meanwhile may go by either, as with the kernel.
     if seconds < 0 {
         s.unwaiting.fetch_or(bit, Ordering::Relaxed);

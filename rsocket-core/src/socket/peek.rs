@@ -18,7 +18,7 @@ use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::host::kernel::{self, Ending};
 use crate::sys::vectors::{Cursor, Rest};
-use crate::waiting::patience::{self, Patience};
+use crate::waiting::call_deadline::{self, CallDeadline};
 
 /// Peeks as recv(2) would, into buffers of at least one byte.
 ///
@@ -31,22 +31,22 @@ pub(super) fn peek(
     to: &[libc::iovec],
     flags: i32,
 ) -> Result<usize, Errno> {
-    let mut patience = Patience::new(s, libc::SO_RCVTIMEO);
-    let got = until_enough(Call { id, s, fd, flags }, to, &mut patience);
-    patience.over();
+    let mut deadline = CallDeadline::new(s, libc::SO_RCVTIMEO);
+    let got = until_enough(Call { id, s, fd, flags }, to, &mut deadline);
+    deadline.over();
     got
 }
 
 fn until_enough(
     mut call: Call<'_>,
     to: &[libc::iovec],
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
 ) -> Result<usize, Errno> {
     let Call { s, flags, .. } = call;
     let mut had = 0;
     let mut last = false;
     loop {
-        call.fd = patience.descriptor(call.fd);
+        call.fd = deadline.descriptor(call.fd);
         let seen = hints::progress(s).received;
         let mut cursor = Cursor::new(to);
         let room = cursor.left();
@@ -54,7 +54,7 @@ fn until_enough(
             0 => room.min(s.low_water.load(Ordering::Relaxed) as usize),
             _ => room,
         };
-        match attempt(&call, &mut cursor, patience) {
+        match attempt(&call, &mut cursor, deadline) {
             // Nothing was taken: what the last look found is still here, and the error is the next
             // call's.
             Err(e) if had > 0 => {
@@ -63,8 +63,8 @@ fn until_enough(
             }
             Err(e) => return Err(e),
             Ok(Got::End) => return Ok(cursor.done()),
-            Ok(Got::Nothing) if s.is_settled() => wait::more(&call, seen, patience)?,
-            Ok(Got::Nothing) => wait::readable(&call, patience, |_| bridge::bring(s))?,
+            Ok(Got::Nothing) if s.is_settled() => wait::more(&call, seen, deadline)?,
+            Ok(Got::Nothing) => wait::readable(&call, deadline, |_| bridge::bring(s))?,
             Ok(Got::Bytes(_)) => {
                 gather::behind_the_window(s, call.fd, to, &mut cursor, flags);
                 let done = cursor.done();
@@ -72,10 +72,10 @@ fn until_enough(
                     return Ok(done);
                 }
                 had = done;
-                patience.moved(true);
+                deadline.moved(true);
                 // What came before that may have come behind the look.
                 last = gather::is_over(s, call.fd);
-                if !last && wait::more(&call, seen, patience).is_err() {
+                if !last && wait::more(&call, seen, deadline).is_err() {
                     return Ok(done);
                 }
             }
@@ -85,15 +85,15 @@ fn until_enough(
 
 /// A receive of no bytes waits for some all the same, as TCP's does.
 pub(super) fn nothing_wanted(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<usize, Errno> {
-    let mut patience = Patience::new(s, libc::SO_RCVTIMEO);
-    let got = until_there(Call { id, s, fd, flags }, &mut patience);
-    patience.over();
+    let mut deadline = CallDeadline::new(s, libc::SO_RCVTIMEO);
+    let got = until_there(Call { id, s, fd, flags }, &mut deadline);
+    deadline.over();
     got
 }
 
-fn until_there(mut call: Call<'_>, patience: &mut Patience) -> Result<usize, Errno> {
+fn until_there(mut call: Call<'_>, deadline: &mut CallDeadline) -> Result<usize, Errno> {
     loop {
-        call.fd = patience.descriptor(call.fd);
+        call.fd = deadline.descriptor(call.fd);
         let Call { id, s, fd, flags } = call;
         let look = ready::look(id, s, fd);
         pending::check(s)?;
@@ -106,7 +106,7 @@ fn until_there(mut call: Call<'_>, patience: &mut Patience) -> Result<usize, Err
             Ending::Failed(e) => return Err(e),
             Ending::Open => {}
         }
-        match wait::readable(&call, patience, |_| bridge::bring(s)) {
+        match wait::readable(&call, deadline, |_| bridge::bring(s)) {
             // The kernel waits once, and has received nothing then, whatever has ended the wait.
             Err(Errno::AGAIN | Errno::INTR) if may_wait(s, fd, flags) => return Ok(0),
             waited => waited?,
@@ -117,7 +117,7 @@ fn until_there(mut call: Call<'_>, patience: &mut Patience) -> Result<usize, Err
 /// Whether the call sleeps at all (a negative `SO_RCVTIMEO` says that it does not).
 fn may_wait(s: &Slot, fd: RawFd, flags: i32) -> bool {
     wait::blocks(s, fd, flags).is_ok()
-        && s.unwaiting.load(Ordering::Relaxed) & patience::unwaiting(libc::SO_RCVTIMEO) == 0
+        && s.unwaiting.load(Ordering::Relaxed) & call_deadline::unwaiting(libc::SO_RCVTIMEO) == 0
 }
 
 /// There are bytes, an end or an error to be had: bytes first, and an error before an end, unless

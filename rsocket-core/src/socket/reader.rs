@@ -6,7 +6,7 @@
 //! room or waits for some, and after FIN asks the kernel whether anybody holds the other end. Of a
 //! peer beyond a bridge the bridge tells.
 //!
-//! Must not know who sends or waits. Entry points: [`check`], [`heard_fin`], [`patience`].
+//! Must not know who sends or waits. Entry points: [`check`], [`heard_fin`], [`recheck_after`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -72,7 +72,7 @@ pub(super) fn is_full(s: &Slot) -> bool {
 
 /// How soon whoever waits for room must look again, since a half-closed peer that dies rings
 /// nobody.
-pub(super) fn patience(s: &Slot) -> Option<Duration> {
+pub(super) fn recheck_after(s: &Slot) -> Option<Duration> {
     let half_closed = s.has(flag::PEER_FIN) && !s.has(flag::PEER_GONE | flag::BRIDGED);
     (half_closed && s.sends_by(SendMode::Device) && is_full(s)).then_some(LOOK_AGAIN)
 }

@@ -18,7 +18,7 @@ use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::sys::vectors::Cursor;
-use crate::waiting::patience::Patience;
+use crate::waiting::call_deadline::CallDeadline;
 
 /// Receives as recv(2) would: `flags` are `MSG_*`, blocking follows the descriptor's own flags.
 ///
@@ -42,9 +42,9 @@ pub fn receive(
     if flags & libc::MSG_PEEK != 0 {
         return peek(id, s, fd, to, flags);
     }
-    let mut patience = Patience::new(s, libc::SO_RCVTIMEO);
-    let got = until_enough(Call { id, s, fd, flags }, &mut cursor, &mut patience);
-    patience.over();
+    let mut deadline = CallDeadline::new(s, libc::SO_RCVTIMEO);
+    let got = until_enough(Call { id, s, fd, flags }, &mut cursor, &mut deadline);
+    deadline.over();
     got
 }
 
@@ -52,7 +52,7 @@ pub fn receive(
 fn until_enough(
     mut call: Call<'_>,
     cursor: &mut Cursor<'_>,
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
 ) -> Result<usize, Errno> {
     let s = call.s;
     let enough = s.low_water.load(Ordering::Relaxed) as usize;
@@ -62,16 +62,16 @@ fn until_enough(
         // Whether it is enough, this call decides: readiness goes by the low-water mark alone,
         // however little is asked for, or missing.
         let seen = if enough > 1 { hints::progress(s).received } else { 0 };
-        match look(&call, cursor, patience, mem::take(&mut new)) {
+        match look(&call, cursor, deadline, mem::take(&mut new)) {
             Ok(Got::Bytes(_)) if cursor.left() == 0 || !all && cursor.done() >= enough => {
                 return Ok(cursor.done());
             }
             Ok(Got::Bytes(_)) => {}
-            Ok(Got::End) if cursor.done() == 0 => return ended(s, patience),
+            Ok(Got::End) if cursor.done() == 0 => return ended(s, deadline),
             Ok(Got::End) => return Ok(cursor.done()),
             Ok(Got::Nothing) => {
-                let waited = wait_for_more(&call, cursor, (enough > 1).then_some(seen), patience);
-                call.fd = patience.descriptor(call.fd);
+                let waited = wait_for_more(&call, cursor, (enough > 1).then_some(seen), deadline);
+                call.fd = deadline.descriptor(call.fd);
                 let done = cursor.done();
                 match waited {
                     // What came while it waited.
@@ -93,13 +93,13 @@ fn until_enough(
                 pending::note(s, e);
                 return Ok(cursor.done());
             }
-            Err(e) => return Err(patience.why(s, call.fd, e)),
+            Err(e) => return Err(deadline.why(s, call.fd, e)),
         }
     }
 }
 
 /// The stream seems to have ended, and nothing was received before.
-fn ended(s: &Slot, patience: &Patience) -> Result<usize, Errno> {
+fn ended(s: &Slot, deadline: &CallDeadline) -> Result<usize, Errno> {
     // An earlier call had bytes to report when it took the kernel's error. What a bridge has to say
     // comes behind an end that its peer has sent.
     if pending::is_kernels(s) {
@@ -110,7 +110,7 @@ fn ended(s: &Slot, patience: &Patience) -> Result<usize, Errno> {
     if s.has(flag::BROKEN) {
         return Err(Errno::CONNRESET);
     }
-    if patience.gone(s) { Err(Errno::BADF) } else { Ok(0) }
+    if deadline.gone(s) { Err(Errno::BADF) } else { Ok(0) }
 }
 
 /// One look, of a call that is `new` or has waited: past the window first, then an attempt.
@@ -118,14 +118,14 @@ fn ended(s: &Slot, patience: &Patience) -> Result<usize, Errno> {
 fn look(
     call: &Call<'_>,
     cursor: &mut Cursor<'_>,
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
     new: bool,
 ) -> Result<Got, Errno> {
-    match straight::first(call.s, cursor, call.flags, patience.born(), new) {
+    match straight::first(call.s, cursor, call.flags, deadline.born(), new) {
         Looked::Bytes(n) => Ok(Got::Bytes(n)),
         // Nor would an attempt find anything: it begins with the same look.
         Looked::Nothing if cursor.done() == 0 => Ok(Got::Nothing),
-        _ => attempt(call, cursor, patience),
+        _ => attempt(call, cursor, deadline),
     }
 }
 
@@ -136,13 +136,13 @@ fn wait_for_more(
     call: &Call<'_>,
     cursor: &mut Cursor<'_>,
     seen: Option<u64>,
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
 ) -> Result<(), Errno> {
     let s = call.s;
-    patience.moved(cursor.done() > 0);
+    deadline.moved(cursor.done() > 0);
     if let Some(seen) = seen.filter(|_| s.is_settled()) {
-        return wait::more(call, seen, patience);
+        return wait::more(call, seen, deadline);
     }
-    let born = patience.born();
-    wait::readable(call, patience, |ends| straight::take(s, ends, cursor, call.flags, born))
+    let born = deadline.born();
+    wait::readable(call, deadline, |ends| straight::take(s, ends, cursor, call.flags, born))
 }

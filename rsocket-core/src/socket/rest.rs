@@ -3,7 +3,7 @@
 //!
 //! Only the sum of both says whether the socket is readable, and nobody is told when it is enough:
 //! the kernel knows of its own bytes alone. So a look adds up, and whoever waits looks again soon.
-//! Must not know who waits. Entry points: [`is_awaited`], [`is_enough`], [`patience`].
+//! Must not know who waits. Entry points: [`is_awaited`], [`is_enough`], [`recheck_after`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -73,7 +73,7 @@ pub(super) fn is_awaited(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> bool {
 }
 
 /// How soon whoever waits must look again, where nobody will ring.
-pub(super) fn patience(s: &Slot) -> Option<Duration> {
+pub(super) fn recheck_after(s: &Slot) -> Option<Duration> {
     // Relaxed: as above. First, since most connections want any byte.
     let may_be = s.low_water.load(Ordering::Relaxed) > 1;
     let divided = || link::ends(s).is_some_and(|ends| is_divided(s, &ends) || is_ahead(s, &ends));

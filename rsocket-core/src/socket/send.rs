@@ -30,7 +30,7 @@ use crate::placement::depart;
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
 use crate::sys::vectors::Cursor;
-use crate::waiting::patience::Patience;
+use crate::waiting::call_deadline::CallDeadline;
 use crate::{bridge, fork_safe, pairing};
 
 /// Where bytes go.
@@ -72,17 +72,17 @@ pub fn transfer(call: &Call<'_>, from: &[libc::iovec], into: Into) -> Result<usi
             return Ok(cursor.done());
         }
     }
-    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
+    let mut deadline = CallDeadline::new(s, libc::SO_SNDTIMEO);
     if into == Into::Stream {
-        straight::send_on(call, &mut cursor, &mut patience);
+        straight::send_on(call, &mut cursor, &mut deadline);
     }
     let sent = if cursor.done() > 0 && cursor.left() == 0 {
         Ok(cursor.done())
     } else {
-        let fd = patience.descriptor(call.fd);
-        until_sent(Call { fd, ..*call }, &mut cursor, into, &mut patience)
+        let fd = deadline.descriptor(call.fd);
+        until_sent(Call { fd, ..*call }, &mut cursor, into, &mut deadline)
     };
-    patience.over();
+    deadline.over();
     sent
 }
 
@@ -90,9 +90,9 @@ pub fn transfer(call: &Call<'_>, from: &[libc::iovec], into: Into) -> Result<usi
 /// first, as with the kernel.
 #[cold]
 fn before_bytes(call: &Call<'_>) -> Errno {
-    let mut patience = Patience::new(call.s, libc::SO_SNDTIMEO);
-    let sent = until_sent(*call, &mut Cursor::new(&[]), Into::Stream, &mut patience);
-    patience.over();
+    let mut deadline = CallDeadline::new(call.s, libc::SO_SNDTIMEO);
+    let sent = until_sent(*call, &mut Cursor::new(&[]), Into::Stream, &mut deadline);
+    deadline.over();
     sent.err().unwrap_or(Errno(libc::EFAULT))
 }
 
@@ -101,21 +101,21 @@ fn until_sent(
     mut call: Call<'_>,
     cursor: &mut Cursor<'_>,
     into: Into,
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
 ) -> Result<usize, Errno> {
     loop {
-        match attempt(&call, cursor, into, patience) {
+        match attempt(&call, cursor, into, deadline) {
             Ok(()) if cursor.left() == 0 => return Ok(cursor.done()),
             Ok(()) => {}
             Err(e) if cursor.done() > 0 => {
                 pending::note(call.s, e);
                 return Ok(cursor.done());
             }
-            Err(e) => return Err(patience.why(call.s, call.fd, e)),
+            Err(e) => return Err(deadline.why(call.s, call.fd, e)),
         }
-        patience.moved(cursor.done() > 0);
-        let waited = wait::writable(&call, patience);
-        call.fd = patience.descriptor(call.fd);
+        deadline.moved(cursor.done() > 0);
+        let waited = wait::writable(&call, deadline);
+        call.fd = deadline.descriptor(call.fd);
         match waited {
             Ok(()) => {}
             Err(_) if cursor.done() > 0 => return Ok(cursor.done()),
@@ -129,10 +129,10 @@ pub(super) fn attempt(
     call: &Call<'_>,
     from: &mut Cursor<'_>,
     into: Into,
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
 ) -> Result<(), Errno> {
     let Call { id, s, fd, flags } = *call;
-    patience.may_go_on(s)?;
+    deadline.may_go_on(s)?;
     if s.has(flag::BROKEN) {
         return Err(closed(s, fd));
     }
@@ -148,24 +148,24 @@ pub(super) fn attempt(
     }
     // Asked first: another thread may be giving the connection its window now.
     let windowless = !link::has_window(s);
-    let Some(ends) = link::ends(s) else { return without_ends(call, from, windowless, patience) };
+    let Some(ends) = link::ends(s) else { return without_ends(call, from, windowless, deadline) };
     if from.left() > layout::SMALL && !s.has(flag::LARGE_OPEN) && s.send_mode() == SendMode::Device
     {
         open_large(id, s, fd, &ends);
     }
     reader::check(s, fd);
     let Some(mut guard) = SendGuard::take(s, &ends) else {
-        return patience.may_go_on(s).and(Err(Errno::AGAIN));
+        return deadline.may_go_on(s).and(Err(Errno::AGAIN));
     };
     let before = from.done();
     let on_device = s.send_mode() == SendMode::Device;
-    let r = if patience.cut_short() {
+    let r = if deadline.cut_short() {
         Err(Errno::INTR)
     } else {
         attempt_locked(&mut guard, fd, from, flags, into)
     };
     if from.left() > 0 {
-        patience.begin();
+        deadline.begin();
     }
     // The second: a receiver that sleeps must hear that TCP has the rest.
     let news = from.done() > before || on_device && s.send_mode() != SendMode::Device;
@@ -189,7 +189,7 @@ fn without_ends(
     call: &Call<'_>,
     from: &mut Cursor<'_>,
     windowless: bool,
-    patience: &Patience,
+    deadline: &CallDeadline,
 ) -> Result<(), Errno> {
     let Call { s, fd, flags, .. } = *call;
     if s.has(flag::STRICT) && windowless {
@@ -198,7 +198,7 @@ fn without_ends(
     if s.send_mode().is_kernel() {
         return into_kernel(s, fd, from, flags);
     }
-    patience.may_go_on(s)?;
+    deadline.may_go_on(s)?;
     broken::break_connection(s, fd, Reason::ResourceError);
     Err(Errno::CONNRESET)
 }
@@ -291,16 +291,16 @@ pub fn tail(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
     if pending::is_kernels(s) {
         pending::check(s)?;
     }
-    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
+    let mut deadline = CallDeadline::new(s, libc::SO_SNDTIMEO);
     let mut result = Ok(());
     while result.is_ok() && tail_is_due(s) {
-        result = attempt(&call, &mut Cursor::new(&[]), Into::Stream, &mut patience);
+        result = attempt(&call, &mut Cursor::new(&[]), Into::Stream, &mut deadline);
         if result.is_ok() && tail_is_due(s) {
-            result = wait::writable(&call, &mut patience);
-            call.fd = patience.descriptor(call.fd);
+            result = wait::writable(&call, &mut deadline);
+            call.fd = deadline.descriptor(call.fd);
         }
     }
-    patience.over();
+    deadline.over();
     result
 }
 

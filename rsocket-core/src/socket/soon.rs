@@ -1,7 +1,7 @@
 //! How soon a waiter must look again because nobody will ring; and where TCP is excluded, the
 //! pairings that it goes on with meanwhile.
 //!
-//! Must not know how it waits. Entry points: [`patience`], [`attaching`].
+//! Must not know how it waits. Entry points: [`recheck_after`], [`attaching`].
 
 use core::time::Duration;
 
@@ -30,11 +30,11 @@ pub(super) fn attaching_beside(watched: Option<SlotId>) -> Option<Duration> {
     }
     let mut soonest: Option<Duration> = None;
     fork_group::each_local(|id, s| {
-        if patience(id, s).is_some() {
+        if recheck_after(id, s).is_some() {
             pairing::advance_unasked(id, s);
             let is_watched = watched == Some(id) && pairing::awaited(s) >= 0;
             let least = if is_watched { WATCHED } else { Duration::ZERO };
-            if let Some(d) = patience(id, s).map(|d| d.max(least)) {
+            if let Some(d) = recheck_after(id, s).map(|d| d.max(least)) {
                 soonest = Some(soonest.map_or(d, |x| x.min(d)));
             }
         }
@@ -48,18 +48,18 @@ const SOONEST_NS: u64 = 20_000;
 /// How soon a waiter must look again because nobody will ring: while a strict connection attaches,
 /// and where two carriers have what is waited for.
 #[must_use]
-pub fn patience(_id: SlotId, s: &Slot) -> Option<Duration> {
+pub fn recheck_after(_id: SlotId, s: &Slot) -> Option<Duration> {
     if s.has(flag::UNDECIDED) {
-        return fork_safe::patience(s);
+        return fork_safe::recheck_after(s);
     }
     if !s.has(flag::STRICT) {
-        return rest::patience(s);
+        return rest::recheck_after(s);
     }
     match s.phase() {
         Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
             Some(Duration::from_nanos(retry::due_in(s).max(SOONEST_NS)))
         }
         // From here on the peer rings.
-        _ => rest::patience(s),
+        _ => rest::recheck_after(s),
     }
 }

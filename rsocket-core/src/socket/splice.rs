@@ -23,7 +23,7 @@ use crate::conn::{fork_group, pending};
 use crate::errno::Errno;
 use crate::handover::pipe::{Pipe, take_messages};
 use crate::sys::vectors::Cursor;
-use crate::waiting::patience::Patience;
+use crate::waiting::call_deadline::CallDeadline;
 
 /// As much of the stream as goes by way of memory of ours, where the channel is not all there is: a
 /// free place of a pipe takes it whole.
@@ -128,11 +128,11 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
 pub fn from_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Option<usize>, Errno> {
     let Some(s) = fork_group::slot(id).filter(|_| !super::tapped()) else { return Ok(None) };
     s.pace.sent();
-    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
+    let mut deadline = CallDeadline::new(s, libc::SO_SNDTIMEO);
     let mut moved = 0;
     let call = Call { id, s, fd, flags: 0 };
-    let result = into_channel(call, pipe, length, &mut moved, &mut patience);
-    patience.over();
+    let result = into_channel(call, pipe, length, &mut moved, &mut deadline);
+    deadline.over();
     if moved < length && result != Err(Stop::Kernel) {
         crate::conn::listeners::starved(id);
     }
@@ -181,7 +181,7 @@ fn into_channel(
     pipe: Pipe,
     length: usize,
     moved: &mut usize,
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
 ) -> Result<(), Stop> {
     let s = call.s;
     let mut advanced = false;
@@ -194,20 +194,20 @@ fn into_channel(
                 advanced = false;
             }
             Step::End => return Ok(()),
-            Step::Full => call.fd = room(&call, patience)?,
+            Step::Full => call.fd = room(&call, deadline)?,
             Step::Ordinary => match refusal {
                 Some(Errno::AGAIN) if *moved > 0 => return Ok(()),
                 Some(Errno::AGAIN) => pipe.ready(libc::POLLIN, pipe.waits)?,
                 Some(e) => return Err(e.into()),
                 None if advanced => return Err(Stop::Kernel),
                 None => {
-                    send::attempt(&call, &mut Cursor::new(&[]), Into::Stream, patience)?;
+                    send::attempt(&call, &mut Cursor::new(&[]), Into::Stream, deadline)?;
                     match s.send_mode() {
                         SendMode::Device => advanced = prepare(&call),
                         _ if !s.has(flag::STRICT) || link::has_window(s) => {
                             return Err(Stop::Kernel);
                         }
-                        _ => call.fd = room(&call, patience)?,
+                        _ => call.fd = room(&call, deadline)?,
                     }
                 }
             },
@@ -217,9 +217,9 @@ fn into_channel(
 }
 
 /// Waits until there may be room to send.
-fn room(call: &Call<'_>, patience: &mut Patience) -> Result<RawFd, Errno> {
-    wait::writable(call, patience)?;
-    Ok(patience.descriptor(call.fd))
+fn room(call: &Call<'_>, deadline: &mut CallDeadline) -> Result<RawFd, Errno> {
+    wait::writable(call, deadline)?;
+    Ok(deadline.descriptor(call.fd))
 }
 
 /// Before the first long message. Always true: what can be done ahead of a message has been done.

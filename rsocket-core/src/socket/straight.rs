@@ -27,7 +27,7 @@ use crate::live::{self, tally};
 use crate::stats::{self, Counter};
 use crate::sync::thread;
 use crate::sys::vectors::Cursor;
-use crate::waiting::patience::Patience;
+use crate::waiting::call_deadline::CallDeadline;
 use crate::waiting::{lent, sleep};
 
 /// With any of these set the bytes go by the window, or nowhere.
@@ -67,22 +67,22 @@ pub(super) fn send(s: &Slot, from: &mut Cursor<'_>) {
 /// waits for the device, as long as it has some soon. What ran ahead by the window would be copied
 /// once more, and whoever takes it from there waits for this CPU. The rest is for the ordinary way,
 /// as are all errors: what ends a wait here ends it there.
-pub(super) fn send_on(call: &Call<'_>, from: &mut Cursor<'_>, patience: &mut Patience) {
+pub(super) fn send_on(call: &Call<'_>, from: &mut Cursor<'_>, deadline: &mut CallDeadline) {
     let Call { id, s, fd, flags } = *call;
     if from.left() <= layout::SMALL || !thread::has_one_cpu() || !common(s) {
         return;
     }
-    patience.moved(from.done() > 0);
+    deadline.moved(from.done() > 0);
     if wait::blocks(s, fd, flags).is_err() {
         return;
     }
     let mut quiet = 0;
-    while from.left() > 0 && common(s) && patience.waits(s).is_ok() {
+    while from.left() > 0 && common(s) && deadline.waits(s).is_ok() {
         let Some(hearing) = Hearing::begin(id, s) else { return };
         bridge::arm(s);
         let before = from.done();
-        sent(s, patience.born(), |guard| bridge::straight::send(guard, from));
-        patience.moved(from.done() > 0);
+        sent(s, deadline.born(), |guard| bridge::straight::send(guard, from));
+        deadline.moved(from.done() > 0);
         if from.done() > before {
             quiet = 0;
             continue;
@@ -93,7 +93,7 @@ pub(super) fn send_on(call: &Call<'_>, from: &mut Cursor<'_>, patience: &mut Pat
         if !bridge::straight::waits_for_room(s) {
             return;
         }
-        match nap(id, s, fd, hearing, patience) {
+        match nap(id, s, fd, hearing, deadline) {
             Ok(true) => quiet = 0,
             Ok(false) => quiet += 1,
             Err(_) => return,
@@ -110,12 +110,12 @@ fn nap(
     s: &Slot,
     fd: RawFd,
     hearing: Hearing,
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
 ) -> Result<bool, Errno> {
-    let limit = patience.left(s, fd)?.unwrap_or(u64::MAX).min(NAP_NS);
+    let limit = deadline.left(s, fd)?.unwrap_or(u64::MAX).min(NAP_NS);
     hearing.settle(id, s, 0);
-    patience.sleeps(id);
-    let call = patience.entered();
+    deadline.sleeps(id);
+    let call = deadline.entered();
     let bell = lent::borrow_bell(call);
     // A thread that receives may take the event, and with it the room that came.
     let waits = bell.is_none_or(|b| hearing.naps(b.id())) && !bridge::straight::has_room(s);
@@ -124,7 +124,7 @@ fn nap(
     let slept = if waits {
         stats::add(Counter::Sleeps, 1);
         live::count(s, record::SLEEPS);
-        sleep::sleep_on(s, &mut fds, Some(limit), patience)
+        sleep::sleep_on(s, &mut fds, Some(limit), deadline)
     } else {
         Ok(())
     };

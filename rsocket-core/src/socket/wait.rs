@@ -26,8 +26,8 @@ use crate::live::layout::record;
 use crate::stats::{self, Counter};
 use crate::sync::spin::Adaptive;
 use crate::sync::thread;
+use crate::waiting::call_deadline::{CallDeadline, polling};
 use crate::waiting::lent;
-use crate::waiting::patience::{Patience, polling};
 use crate::waiting::sleep::nap;
 use crate::waiting::spinning::{Spin, spin, spin_on};
 use crate::{bridge, fork_safe, live, pairing, sys};
@@ -50,30 +50,30 @@ pub(super) const SHORT_SPIN_NS: u32 = 50_000;
 #[inline]
 pub(crate) fn readable(
     call: &Call<'_>,
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
     take: impl FnMut(&Ends) -> bool,
 ) -> Result<(), Errno> {
     let asked_later = blocked(call.s, call.flags);
     if !asked_later {
         blocks(call.s, call.fd, call.flags)?;
     }
-    until_readable(call, patience, take, asked_later)
+    until_readable(call, deadline, take, asked_later)
 }
 
 fn until_readable(
     call: &Call<'_>,
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
     mut take: impl FnMut(&Ends) -> bool,
     asked_later: bool,
 ) -> Result<(), Errno> {
     let Call { id, s, fd, flags } = *call;
     let ends = connected(s).filter(|_| s.receive_mode() == ReceiveMode::Device);
     let probe = || ends.as_ref().is_some_and(|ends| take(ends) || hints::data_waiting(s, ends));
-    patience.waits(s)?;
+    deadline.waits(s)?;
     if let Some(ends) = &ends
         && spin_on(
             s,
-            &Spin { learnt: &s.receive_spin, ends, cap: patience.spin(s, fd)? },
+            &Spin { learnt: &s.receive_spin, ends, cap: deadline.spin(s, fd)? },
             || marks::sender_cpu(&ends.incoming),
             probe,
         )
@@ -85,13 +85,13 @@ fn until_readable(
     }
     if asked_later {
         if ends.is_some()
-            && let Some(slept) = brief::sleep(id, s, fd, patience, &s.receive_spin)
+            && let Some(slept) = brief::sleep(id, s, fd, deadline, &s.receive_spin)
         {
             return slept;
         }
         blocks(s, fd, flags)?;
     }
-    sleep(call, &Aim { interest: Events::IN, seen: None, learnt: &s.receive_spin }, patience)
+    sleep(call, &Aim { interest: Events::IN, seen: None, learnt: &s.receive_spin }, deadline)
 }
 
 /// Waits until something came that was not there when [`hints::progress`] said that it had `seen`
@@ -99,19 +99,19 @@ fn until_readable(
 ///
 /// # Errors
 /// As [`readable`].
-pub(crate) fn more(call: &Call<'_>, seen: u64, patience: &mut Patience) -> Result<(), Errno> {
+pub(crate) fn more(call: &Call<'_>, seen: u64, deadline: &mut CallDeadline) -> Result<(), Errno> {
     let s = call.s;
     blocks(s, call.fd, call.flags)?;
-    patience.waits(s)?;
+    deadline.waits(s)?;
     let aim = Aim { interest: Events::IN, seen: Some(seen), learnt: &s.receive_spin };
-    sleep(call, &aim, patience)
+    sleep(call, &aim, deadline)
 }
 
 /// Waits until sending may get something away.
 ///
 /// # Errors
 /// As [`readable`].
-pub(crate) fn writable(call: &Call<'_>, patience: &mut Patience) -> Result<(), Errno> {
+pub(crate) fn writable(call: &Call<'_>, deadline: &mut CallDeadline) -> Result<(), Errno> {
     let Call { s, fd, flags, .. } = *call;
     let ends = connected(s).filter(|_| s.send_mode() == SendMode::Device);
     let probe =
@@ -120,11 +120,11 @@ pub(crate) fn writable(call: &Call<'_>, patience: &mut Patience) -> Result<(), E
     if !asked_later {
         blocks(s, fd, flags)?;
     }
-    patience.waits(s)?;
+    deadline.waits(s)?;
     if let Some(ends) = &ends
         && spin_on(
             s,
-            &Spin { learnt: &s.send_spin, ends, cap: patience.spin(s, fd)? },
+            &Spin { learnt: &s.send_spin, ends, cap: deadline.spin(s, fd)? },
             || marks::receiver_cpu(&ends.outgoing),
             probe,
         )
@@ -137,7 +137,7 @@ pub(crate) fn writable(call: &Call<'_>, patience: &mut Patience) -> Result<(), E
     if asked_later {
         blocks(s, fd, flags)?;
     }
-    sleep(call, &Aim { interest: Events::OUT, seen: None, learnt: &s.send_spin }, patience)
+    sleep(call, &Aim { interest: Events::OUT, seen: None, learnt: &s.send_spin }, deadline)
 }
 
 /// The window, unless its bridge is still connecting: then it has room, and nobody may use it yet.
@@ -221,10 +221,10 @@ impl Plan {
     fn make(
         call: &Call<'_>,
         aim: &Aim<'_>,
-        patience: &mut Patience,
+        deadline: &mut CallDeadline,
     ) -> Result<Option<Self>, Errno> {
         let Call { id, s, fd, .. } = *call;
-        let left = patience.left(s, fd)?;
+        let left = deadline.left(s, fd)?;
         let attaching = soon::attaching_beside(Some(id));
         // Acquire: pairs with the changes of the modes.
         let epoch = s.mode_epoch.load(Ordering::Acquire);
@@ -246,9 +246,9 @@ impl Plan {
     }
 
     /// What the kernel is asked about the TCP socket.
-    fn tcp(&self, call: &Call<'_>, aim: &Aim<'_>, patience: &Patience) -> libc::pollfd {
+    fn tcp(&self, call: &Call<'_>, aim: &Aim<'_>, deadline: &CallDeadline) -> libc::pollfd {
         let mut tcp = asked(call.s, call.fd, aim.interest, self.ask, self.half_closed);
-        tcp.events |= ended_by_urgent(aim.interest, self.ask, patience);
+        tcp.events |= ended_by_urgent(aim.interest, self.ask, deadline);
         if self.apart && aim.seen.is_some() {
             tcp.events &= !libc::POLLIN;
         }
@@ -261,27 +261,27 @@ impl Plan {
         call: &Call<'_>,
         aim: &Aim<'_>,
         others: [RawFd; 2],
-        patience: &Patience,
+        deadline: &CallDeadline,
     ) -> Result<[i16; 3], Errno> {
-        if patience.broken() {
+        if deadline.broken() {
             // While we were looking and spinning.
             return Err(Errno::INTR);
         }
         let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let [bell, device] = others.map(heard);
-        let mut fds = [self.tcp(call, aim, patience), bell, device];
-        nap(call.s, &mut fds, self.left, patience).map(|()| fds.map(|f| f.revents))
+        let mut fds = [self.tcp(call, aim, deadline), bell, device];
+        nap(call.s, &mut fds, self.left, deadline).map(|()| fds.map(|f| f.revents))
     }
 }
 
 /// One sleep in the kernel, armed and re-checked.
-fn sleep(call: &Call<'_>, aim: &Aim<'_>, patience: &mut Patience) -> Result<(), Errno> {
+fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<(), Errno> {
     let Call { id, s, fd, .. } = *call;
-    let Some(mut plan) = Plan::make(call, aim, patience)? else { return Ok(()) };
+    let Some(mut plan) = Plan::make(call, aim, deadline)? else { return Ok(()) };
     if fd >= 0 {
-        patience.sleeps(id);
+        deadline.sleeps(id);
     }
-    let entered = patience.entered();
+    let entered = deadline.entered();
     let bell = lent::borrow_bell(entered);
     let hearing = bell.and_then(|_| Hearing::begin(id, s));
     match bell.map(|b| (b, arm(call, aim, plan.epoch, b))) {
@@ -301,7 +301,7 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, patience: &mut Patience) -> Result<(), 
     live::count(s, record::SLEEPS);
     let device = hearing.map_or_else(|| pairing::awaited(s), |h| h.fd);
     let others = [bell.map_or(-1, |b| b.fd()), device];
-    let slept = plan.carry_out(call, aim, others, patience);
+    let slept = plan.carry_out(call, aim, others, deadline);
     let ns = sys::now_ns().saturating_sub(began);
     if let Some(b) = bell {
         hear(s, aim, b, !matches!(slept, Ok([_, 0, _])));
@@ -319,11 +319,11 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, patience: &mut Patience) -> Result<(), 
         brief::over(s, ns, matches!(slept, Ok([0, rung, 0]) if rung != 0));
     }
     brief::learn(aim.learnt, ns);
-    if patience.descriptor(fd) != fd && slept != Err(Errno::INTR) {
+    if deadline.descriptor(fd) != fd && slept != Err(Errno::INTR) {
         // The number that was slept on means nothing any more.
         return Ok(());
     }
-    after_sleep(s, fd, aim.interest, slept.map(|[tcp, ..]| tcp), patience)
+    after_sleep(s, fd, aim.interest, slept.map(|[tcp, ..]| tcp), deadline)
 }
 
 /// Puts a bell where who ends the sleep finds it, and looks once more.
@@ -363,15 +363,15 @@ fn hear(s: &Slot, aim: &Aim<'_>, bell: BellRef, rang: bool) {
 /// TCP's was waited for here, and may attach before its first byte comes.
 fn lonely(s: &Slot) -> Option<u64> {
     if s.has(flag::UNDECIDED) {
-        return fork_safe::patience(s).map(|d| d.as_nanos() as u64);
+        return fork_safe::recheck_after(s).map(|d| d.as_nanos() as u64);
     }
     (s.migration.was_begun() && !s.has(flag::STRICT) && !link::has_window(s)).then_some(LONELY_NS)
 }
 
 /// An urgent byte ends a call that has taken some bytes before it, and alone is nothing to read.
-fn ended_by_urgent(interest: Events, ask: Events, patience: &Patience) -> i16 {
+fn ended_by_urgent(interest: Events, ask: Events, deadline: &CallDeadline) -> i16 {
     let reads = interest == Events::IN && ask.contains(Events::IN);
-    if reads && patience.has_moved() { libc::POLLPRI } else { 0 }
+    if reads && deadline.has_moved() { libc::POLLPRI } else { 0 }
 }
 
 /// What the kernel is asked about the TCP socket.

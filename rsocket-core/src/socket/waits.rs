@@ -62,7 +62,7 @@ pub fn arm(id: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
             true
         }
         ready::Armed::Ready => false,
-        // Without a window nobody could ring: then it is the kernel that will speak, or patience.
+        // Without a window nobody could ring: then it is the kernel that will speak, or a time-out.
         ready::Armed::Crowded if !link::has_window(s) => true,
         ready::Armed::Crowded => {
             waiters::disarm(s, bell);
@@ -133,11 +133,11 @@ pub fn mode_epoch(id: SlotId) -> u32 {
 /// How soon a waiter must look again: while a connection that may not use TCP attaches, or because
 /// nobody rings where a half-closed peer dies.
 #[must_use]
-pub fn patience(id: SlotId) -> Option<Duration> {
+pub fn recheck_after(id: SlotId) -> Option<Duration> {
     if datagram::is(id) {
-        return datagram::ready::patience(id);
+        return datagram::ready::recheck_after(id);
     }
-    slot(id).and_then(|s| soon::patience(id, s).or_else(|| reader::patience(s)))
+    slot(id).and_then(|s| soon::recheck_after(id, s).or_else(|| reader::recheck_after(s)))
 }
 
 /// Whether a sibling may take a connection out of TCP, as all calls on it may, without anybody in

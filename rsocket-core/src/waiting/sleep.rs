@@ -4,8 +4,8 @@
 
 use core::sync::atomic::Ordering;
 
+use super::call_deadline::CallDeadline;
 use super::lent;
-use super::patience::Patience;
 use crate::conn::slot::Slot;
 use crate::errno::Errno;
 use crate::sys;
@@ -16,14 +16,14 @@ pub(crate) fn nap(
     s: &Slot,
     fds: &mut [libc::pollfd],
     left: Option<u64>,
-    patience: &Patience,
+    deadline: &CallDeadline,
 ) -> Result<(), Errno> {
     let time = left.map(|ns| libc::timespec {
         tv_sec: (ns / 1_000_000_000) as i64,
         tv_nsec: (ns % 1_000_000_000) as i64,
     });
     let at = fds.as_ptr().addr();
-    asleep_at(s, at, patience, || sys::wait(fds, time.as_ref(), core::ptr::null()).map(|_| ()))
+    asleep_at(s, at, deadline, || sys::wait(fds, time.as_ref(), core::ptr::null()).map(|_| ()))
 }
 
 /// Sleeps by `sleep`, a system call with the memory at `at`. As [`nap`], nothing with a destructor
@@ -31,11 +31,11 @@ pub(crate) fn nap(
 pub(crate) fn asleep_at<T>(
     s: &Slot,
     at: usize,
-    patience: &Patience,
+    deadline: &CallDeadline,
     sleep: impl FnOnce() -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     let generation = s.generation.load(Ordering::Acquire);
-    let call = patience.entered();
+    let call = deadline.entered();
     lent::pin(call, s, at);
     let result = sleep();
     lent::unpin(call, s);
@@ -50,11 +50,11 @@ pub(crate) fn sleep_on(
     s: &Slot,
     fds: &mut [libc::pollfd],
     left: Option<u64>,
-    patience: &mut Patience,
+    deadline: &mut CallDeadline,
 ) -> Result<(), Errno> {
-    patience.waits(s)?;
-    match nap(s, fds, left, patience) {
-        Err(Errno::INTR) if patience.goes_on() => patience.still(s),
+    deadline.waits(s)?;
+    match nap(s, fds, left, deadline) {
+        Err(Errno::INTR) if deadline.goes_on() => deadline.still(s),
         Err(e) => Err(e),
         Ok(()) if fds.iter().any(|f| f.revents & libc::POLLNVAL != 0) => Err(Errno::BADF),
         Ok(()) => Ok(()),

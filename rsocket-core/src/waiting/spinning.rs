@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::patience::polling;
+use super::call_deadline::polling;
 use crate::channel::link::{self, Ends};
 use crate::channel::marks;
 use crate::conn::slot::{Slot, SlotId, flag};

@@ -30,7 +30,7 @@ pub struct State {
     pub consumed: u64,
     pub full: bool,
     pub room: u64,
-    pub patience: Option<Duration>,
+    pub recheck_after: Option<Duration>,
     /// A sibling holds the socket too.
     pub related: bool,
     /// The next look finds that the switch is complete.
@@ -56,7 +56,7 @@ static STATES: [Mutex<State>; SLOTS] = [const {
         consumed: 0,
         full: false,
         room: 0,
-        patience: None,
+        recheck_after: None,
         related: false,
         settle_at_look: false,
         look_takes: Duration::ZERO,
@@ -244,8 +244,8 @@ impl Source for Fake {
     fn settled(&self, slot: SlotId) -> bool {
         state(slot, |s| s.mode == Mode::Settled)
     }
-    fn patience(&self, slot: SlotId) -> Option<Duration> {
-        state(slot, |s| s.patience)
+    fn recheck_after(&self, slot: SlotId) -> Option<Duration> {
+        state(slot, |s| s.recheck_after)
     }
     fn another_name(&self, slot: SlotId, closing: RawFd) -> Option<RawFd> {
         (0..2048).find(|fd| *fd != closing && BY_FD[*fd as usize].load(SeqCst) == slot.raw())

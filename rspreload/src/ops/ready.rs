@@ -103,7 +103,10 @@ fn survey(fds: impl Iterator<Item = c_int> + Clone, sleeps: bool, counted: &mut 
         fds.clone().for_each(about_to_wait);
     }
     let ours = fds.filter_map(|fd| shadow::connection(fd).map(|slot| (fd, slot)));
-    if ours.clone().any(|(_, slot)| socket::on_device(slot) || socket::patience(slot).is_some()) {
+    if ours
+        .clone()
+        .any(|(_, slot)| socket::on_device(slot) || socket::recheck_after(slot).is_some())
+    {
         return Set::Device;
     }
     if !sleeps {

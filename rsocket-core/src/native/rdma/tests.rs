@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use super::*;
 use crate::bridge::pump_tests::{program, tied};
 use crate::socket;
-use crate::waiting::patience::Patience;
+use crate::waiting::call_deadline::CallDeadline;
 
 /// The bridge's place may be another connection's.
 #[test]
@@ -37,11 +37,11 @@ fn who_gives_up_takes_its_own_bridge_only() {
 fn a_slot_that_is_anothers_is_not_looked_at() {
     let (fd, _tie, id) = tied();
     let s = fork_group::slot(id).unwrap();
-    let mut patience = Patience::new(s, libc::SO_SNDTIMEO);
+    let mut deadline = CallDeadline::new(s, libc::SO_SNDTIMEO);
     s.generation.fetch_add(1, Ordering::AcqRel);
     s.set(flag::BRIDGED | flag::UNREACHED);
     s.pending_error.store(libc::ETIMEDOUT, Ordering::Release);
-    assert_eq!(reached(id, s, fd.as_raw_fd(), &mut patience, true), Err(Errno::BADF));
+    assert_eq!(reached(id, s, fd.as_raw_fd(), &mut deadline, true), Err(Errno::BADF));
     assert!(s.has(flag::UNREACHED));
     assert_eq!(s.pending_error.load(Ordering::Relaxed), libc::ETIMEDOUT);
 }
@@ -56,8 +56,8 @@ fn the_answer_is_found_before_the_call_is_over() {
     let generation = s.generation.load(Ordering::Acquire);
     s.set(flag::PENDING | flag::CONNECTING);
     let told = std::thread::scope(|scope| {
-        let connects =
-            scope.spawn(|| reached(id, s, number, &mut Patience::new(s, libc::SO_SNDTIMEO), false));
+        let connects = scope
+            .spawn(|| reached(id, s, number, &mut CallDeadline::new(s, libc::SO_SNDTIMEO), false));
         while s.pins.load(Ordering::Acquire) == 0 {
             std::thread::yield_now();
         }

@@ -99,8 +99,8 @@ impl Member {
         }
     }
 
-    /// Remembers what it showed; whether it can have patience. Only what is not settled can, and
-    /// what has no room in a window that nobody may read any more.
+    /// Remembers what it showed; whether it has to be looked at again. Only what is not settled
+    /// can, and what has no room in a window that nobody may read any more.
     #[inline(always)]
     fn take_note(&mut self, verdict: &Verdict) -> bool {
         self.note_end(verdict);
@@ -182,7 +182,7 @@ impl<S: Source> State<S> {
 
     fn be_patient(&mut self, source: &S, index: u32) {
         let Some(slot) = self.get(index).map(|m| m.slot) else { return };
-        if source.patience(slot).is_some() && !self.patient.contains(&index) {
+        if source.recheck_after(slot).is_some() && !self.patient.contains(&index) {
             self.patient.push(index);
         }
     }

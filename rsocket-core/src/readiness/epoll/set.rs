@@ -194,7 +194,7 @@ pub(crate) struct State<S: Source> {
     pub(crate) queue: VecDeque<u32>,
     pub(crate) warm: Vec<u32>,
     pub(crate) warm_turn: usize,
-    /// Members with patience.
+    /// Members that have to be looked at again.
     pub(crate) patient: Vec<u32>,
     /// Counts gatherings: in one of them a member is reported once.
     pub(crate) call: u32,

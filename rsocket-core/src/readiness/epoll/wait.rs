@@ -349,7 +349,7 @@ impl<S: Source> Registry<S> {
             let mut patient = core::mem::take(&mut state.patient);
             patient.retain(|index| {
                 let member = state.get(*index).filter(|m| m.present);
-                let time = member.and_then(|m| self.source.patience(m.slot));
+                let time = member.and_then(|m| self.source.recheck_after(m.slot));
                 nap = sooner(nap, time);
                 if time.is_none() && member.is_some() {
                     // It got on since it was judged, and no bell says so.

@@ -2,7 +2,7 @@
 //! of its descriptor.
 //!
 //! signal(7) says which handlers end which calls; which of them ran, `sync::signals` knows. Must
-//! not know what is waited for. Entry point: [`Patience`], one for each call.
+//! not know what is waited for. Entry point: [`CallDeadline`], one for each call.
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
@@ -17,7 +17,7 @@ use crate::sync::signals::{self, Seen, Since};
 use crate::sys::{self, sandbox};
 
 /// How long one call may wait, in all its sleeps together.
-pub struct Patience {
+pub struct CallDeadline {
     option: i32,
     /// Monotonic nanoseconds; 0 before the first sleep, `u64::MAX` for ever.
     deadline: u64,
@@ -36,7 +36,7 @@ pub(crate) fn unwaiting(option: i32) -> u32 {
     if option == libc::SO_RCVTIMEO { 1 } else { 2 }
 }
 
-impl Patience {
+impl CallDeadline {
     /// `option` is `SO_RCVTIMEO` or `SO_SNDTIMEO`.
     #[must_use]
     #[inline]
