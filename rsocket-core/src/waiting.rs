@@ -5,6 +5,6 @@
 //! call; [`spinning`], [`sleep`].
 
 pub mod call_deadline;
-pub(crate) mod lent;
+pub(crate) mod close_while_blocked;
 pub mod sleep;
 pub mod spinning;

@@ -19,7 +19,7 @@ use crate::live::tally;
 use crate::pairing::{self, heirs};
 use crate::reason::Reason;
 use crate::sync::{living, stack, thread};
-use crate::waiting::lent;
+use crate::waiting::close_while_blocked;
 use crate::{bridge, fork_safe, placement, sys};
 
 /// What a new socket of this library is.
@@ -200,7 +200,7 @@ pub fn duplicated(id: SlotId) {
 /// Before the real close of one descriptor.
 pub fn closing(id: SlotId, fd: RawFd) {
     let Some(s) = fork_group::slot(id) else { return };
-    if lent::lend(id, fd, closing) {
+    if close_while_blocked::lend(id, fd, closing) {
         return;
     }
     let left = fork_group::drop_descriptor(id, fd);
@@ -329,7 +329,7 @@ pub fn fork_child() {
     crate::stats::forked();
     crate::log::forked();
     crate::tap::forked();
-    lent::fork_child();
+    close_while_blocked::fork_child();
 }
 
 /// fork(2) failed.

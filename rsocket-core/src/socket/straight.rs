@@ -28,7 +28,7 @@ use crate::stats::{self, Counter};
 use crate::sync::thread;
 use crate::sys::vectors::Cursor;
 use crate::waiting::call_deadline::CallDeadline;
-use crate::waiting::{lent, sleep};
+use crate::waiting::{close_while_blocked, sleep};
 
 /// With any of these set the bytes go by the window, or nowhere.
 const OTHERWISE: u32 = flag::UNCOMMON & !flag::BRIDGED | flag::BESIDE;
@@ -116,7 +116,7 @@ fn nap(
     hearing.settle(id, s, 0);
     deadline.sleeps(id);
     let call = deadline.entered();
-    let bell = lent::borrow_bell(call);
+    let bell = close_while_blocked::borrow_bell(call);
     // A thread that receives may take the event, and with it the room that came.
     let waits = bell.is_none_or(|b| hearing.naps(b.id())) && !bridge::straight::has_room(s);
     let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -132,7 +132,7 @@ fn nap(
         if !hearing.woke(b.id()) || fds.iter().skip(1).any(|bell| bell.revents != 0) {
             b.drain();
         }
-        lent::give_back_bell(call, b);
+        close_while_blocked::give_back_bell(call, b);
     }
     slept?;
     let [device, rung] = fds.map(|f| f.revents != 0);

@@ -27,7 +27,7 @@ use crate::stats::{self, Counter};
 use crate::sync::spin::Adaptive;
 use crate::sync::thread;
 use crate::waiting::call_deadline::{CallDeadline, polling};
-use crate::waiting::lent;
+use crate::waiting::close_while_blocked;
 use crate::waiting::sleep::nap;
 use crate::waiting::spinning::{Spin, spin, spin_on};
 use crate::{bridge, fork_safe, live, pairing, sys};
@@ -282,11 +282,11 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<
         deadline.sleeps(id);
     }
     let entered = deadline.entered();
-    let bell = lent::borrow_bell(entered);
+    let bell = close_while_blocked::borrow_bell(entered);
     let hearing = bell.and_then(|_| Hearing::begin(id, s));
     match bell.map(|b| (b, arm(call, aim, plan.epoch, b))) {
         Some((b, ready::Armed::Ready)) => {
-            lent::give_back_bell(entered, b);
+            close_while_blocked::give_back_bell(entered, b);
             return Ok(());
         }
         Some((b, ready::Armed::Armed)) => match hearing {
@@ -305,7 +305,7 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<
     let ns = sys::now_ns().saturating_sub(began);
     if let Some(b) = bell {
         hear(s, aim, b, !matches!(slept, Ok([_, 0, _])));
-        lent::give_back_bell(entered, b);
+        close_while_blocked::give_back_bell(entered, b);
     }
     if let Ok([_, _, device]) = slept
         && device != 0

@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::lent::{self, Entered};
+use super::close_while_blocked::{self, Entered};
 use crate::config::policy;
 use crate::conn::option_cache::Fact;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -27,7 +27,7 @@ pub struct CallDeadline {
     generation: u32,
     /// The call has moved bytes already: an interruption ends it, whatever its handler's flags say.
     moved: bool,
-    /// The call has slept on this connection, and [`lent`] knows of it.
+    /// The call has slept on this connection, and [`close_while_blocked`] knows of it.
     slept: Option<Entered>,
 }
 
@@ -62,11 +62,11 @@ impl CallDeadline {
     #[cold]
     pub(crate) fn sleeps(&mut self, id: SlotId) {
         if self.entered().is_none() {
-            self.slept = lent::asleep(id, core::ptr::from_ref(self).addr());
+            self.slept = close_while_blocked::asleep(id, core::ptr::from_ref(self).addr());
         }
     }
 
-    /// What [`lent`] knows the call by, if it does.
+    /// What [`close_while_blocked`] knows the call by, if it does.
     pub(crate) fn entered(&self) -> Option<Entered> {
         self.slept.filter(|call| call.stands())
     }

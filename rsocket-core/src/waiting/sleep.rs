@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering;
 
 use super::call_deadline::CallDeadline;
-use super::lent;
+use super::close_while_blocked;
 use crate::conn::slot::Slot;
 use crate::errno::Errno;
 use crate::sys;
@@ -36,9 +36,9 @@ pub(crate) fn asleep_at<T>(
 ) -> Result<T, Errno> {
     let generation = s.generation.load(Ordering::Acquire);
     let call = deadline.entered();
-    lent::pin(call, s, at);
+    close_while_blocked::pin(call, s, at);
     let result = sleep();
-    lent::unpin(call, s);
+    close_while_blocked::unpin(call, s);
     if !matches!(result, Err(Errno::INTR)) && s.generation.load(Ordering::Acquire) != generation {
         return Err(Errno::BADF);
     }

@@ -41,7 +41,7 @@ const LOANS: usize = 16;
 /// In [`Call::who`]: no loan is for this call, which was found to be elsewhere.
 const STRUCK: u64 = 1 << 31;
 
-/// A call. Relaxed throughout: entries come and go by [`LentGuard`], and what a call has borrowed
+/// A call. Relaxed throughout: entries come and go by [`CallsGuard`], and what a call has borrowed
 /// is its thread's own business while it lives.
 struct Call {
     /// Slot, or 0 for a wait on several, above thread. 0 is free.
@@ -75,13 +75,13 @@ static CLOSING: Listener<fn(SlotId, RawFd)> = Listener::nobody();
 static LOCK: OwnedLock = OwnedLock::new();
 
 /// The entries and the loans, whose lock this thread holds.
-struct LentGuard {
+struct CallsGuard {
     _held: Holding<'static>,
 }
 
 /// `None` from a signal handler that interrupted a holder of the lock.
-fn locked<R>(f: impl FnOnce(&LentGuard) -> R) -> Option<R> {
-    Some(f(&LentGuard { _held: LOCK.hold()? }))
+fn locked<R>(f: impl FnOnce(&CallsGuard) -> R) -> Option<R> {
+    Some(f(&CallsGuard { _held: LOCK.hold()? }))
 }
 
 fn word(id: SlotId, low: u32) -> u64 {
@@ -173,7 +173,7 @@ impl Entered {
 }
 
 /// `None` if there is no room.
-fn enter(_held: &LentGuard, who: u64, frame: usize) -> Option<Entered> {
+fn enter(_held: &CallsGuard, who: u64, frame: usize) -> Option<Entered> {
     let place = SLEEPERS.iter().position(|c| c.who.load(Ordering::Relaxed) == 0)?;
     let call = SLEEPERS.get(place)?;
     call.frame.store(frame, Ordering::Relaxed);
@@ -362,7 +362,7 @@ extern "C" fn thread_ends(_: *mut core::ffi::c_void) {
 }
 
 /// What was lent of the slot, which is so no more.
-fn take_back(_held: &LentGuard, id: SlotId) -> Option<RawFd> {
+fn take_back(_held: &CallsGuard, id: SlotId) -> Option<RawFd> {
     let loan =
         LENT.iter().find(|w| is_of(w.load(Ordering::Relaxed), id))?.swap(0, Ordering::Relaxed);
     COUNT.fetch_sub(1, Ordering::Relaxed);
