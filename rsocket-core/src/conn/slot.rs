@@ -19,8 +19,8 @@ use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::migration::Migration;
 pub use crate::conn::name::Name;
 use crate::conn::option_cache::OptionCache;
-use crate::conn::pace::Pace;
 use crate::conn::pairing_state::Pairing;
+use crate::conn::poll_backoff::PollBackoff;
 use crate::conn::prefix::Prefix;
 use crate::conn::tally::Tally;
 use crate::conn::timers::Timers;
@@ -167,7 +167,7 @@ pub struct Slot {
     /// What the kernel said of the descriptor.
     pub option_cache: OptionCache,
     /// How soon to look for more data.
-    pub pace: Pace,
+    pub poll_backoff: PollBackoff,
     /// What spinning for room taught.
     pub send_spin: AtomicU32,
     /// Received over shared memory.
@@ -429,7 +429,7 @@ impl Slot {
         self.option_cache.change();
         self.sizes.copy_from(policy::sizes());
         self.timers.reset();
-        self.pace.reset();
+        self.poll_backoff.reset();
         self.witness.iter().for_each(Prefix::reset);
         self.names.iter().for_each(|name| name.set(None));
         self.placement.reset();

@@ -320,7 +320,7 @@ pub fn send_patiently(
     flags: i32,
 ) -> Result<usize, Errno> {
     let s = slot(id).ok_or(Errno::BADF)?;
-    s.pace.sent();
+    s.poll_backoff.sent();
     let sent = send::send(id, s, fd, from, flags);
     if tapped()
         && let Ok(n) = sent
@@ -343,7 +343,7 @@ pub fn send_file(
     length: usize,
 ) -> Result<file::Sent, Errno> {
     let Some(s) = slot(id).filter(|_| !tapped()) else { return Ok(file::Sent::Next(0)) };
-    s.pace.sent();
+    s.poll_backoff.sent();
     let sent = file::send(id, s, fd, file::Part { file: from, at, length });
     if matches!(sent, Err(Errno::AGAIN)) || matches!(sent, Ok(file::Sent::All(n)) if n < length) {
         starved(id);

@@ -76,7 +76,7 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     }
     // Whatever a handler does that came meanwhile: what was published is rung for.
     guard.unlock_then(|| ends.wake_reader_unlocked());
-    s.pace.sent();
+    s.poll_backoff.sent();
     Some(len)
 }
 
@@ -131,7 +131,7 @@ pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize>
     }
     let buffer = only(to)?;
     let ends = link::ends(s)?;
-    s.pace.before();
+    s.poll_backoff.before();
     let mut guard = RecvGuard::take(s, &ends)?;
     let got = if receives(s) { from_window(&mut guard, buffer) } else { None };
     guard.unlock_then(|| {
@@ -182,7 +182,7 @@ fn from_window(guard: &mut RecvGuard<'_>, buffer: &libc::iovec) -> Option<usize>
     if done == 0 {
         return None;
     }
-    s.pace.after(taking.commit().data_position.wrapping_sub(first));
+    s.poll_backoff.after(taking.commit().data_position.wrapping_sub(first));
     room::follows(guard, done);
     Some(done)
 }

@@ -127,7 +127,7 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
 /// As splice(2); `EPIPE` without a signal, which is the caller's to raise.
 pub fn from_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Option<usize>, Errno> {
     let Some(s) = fork_group::slot(id).filter(|_| !super::tapped()) else { return Ok(None) };
-    s.pace.sent();
+    s.poll_backoff.sent();
     let mut deadline = CallDeadline::new(s, libc::SO_SNDTIMEO);
     let mut moved = 0;
     let call = Call { id, s, fd, flags: 0 };

@@ -32,16 +32,16 @@ const FREE: u32 = 256;
 const REST_NS: u64 = 2_500;
 /// In a crowd one thread looks at a time; if it is not done by then, another one may.
 const LONGEST_NS: u64 = 10_000_000;
-static PACE: Pace = Pace { next: AtomicU64::new(0) };
+static PACE: PollBackoff = PollBackoff { next: AtomicU64::new(0) };
 
 /// How much a process looks at.
-struct Pace {
+struct PollBackoff {
     /// When the next look may begin; 0 where there was no crowd. Relaxed: a word that stands for
     /// itself.
     next: AtomicU64,
 }
 
-impl Pace {
+impl PollBackoff {
     /// Whether a look may begin at this time.
     fn begins(&self, now: u64) -> bool {
         let next = self.next.load(Ordering::Relaxed);
@@ -208,7 +208,7 @@ mod tests {
     /// Names that 64 threads go through in a second, each of which looks as soon as it may; a look
     /// takes so long.
     fn gone_through(names: u32, takes: u64) -> u64 {
-        let pace = Pace { next: AtomicU64::new(0) };
+        let pace = PollBackoff { next: AtomicU64::new(0) };
         let mut ends = [0_u64; 64];
         let mut seen = 0;
         for now in (0..1_000_000_000).step_by(20_000) {

@@ -6,8 +6,8 @@
 //! better leave the sender alone until then: it finds several messages at each look, and both ends
 //! get more done. As long as that is so.
 //!
-//! Must not know what is received. Entry points: [`Pace::before`] and [`Pace::after`] each receive,
-//! [`Pace::sent`].
+//! Must not know what is received. Entry points: [`PollBackoff::before`] and [`PollBackoff::after`]
+//! each receive, [`PollBackoff::sent`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -29,7 +29,7 @@ const WAITS: u32 = u32::MAX;
 /// up.
 #[repr(C)]
 #[derive(Default)]
-pub struct Pace {
+pub struct PollBackoff {
     /// Receives since the last send, or [`WAITS`].
     receives: AtomicU32,
     /// How many of them are needed; 0 is [`ONE_WAY`].
@@ -37,7 +37,7 @@ pub struct Pace {
     looked_at: AtomicU64,
 }
 
-impl Pace {
+impl PollBackoff {
     /// Something is sent.
     #[inline]
     pub fn sent(&self) {
@@ -104,10 +104,10 @@ mod tests {
     use super::*;
 
     /// Receives until they wait; how many it took.
-    fn until_it_waits(pace: &Pace) -> u32 {
+    fn until_it_waits(backoff: &PollBackoff) -> u32 {
         let mut n = 0;
-        while pace.receives.load(Relaxed) != WAITS {
-            pace.after(1);
+        while backoff.receives.load(Relaxed) != WAITS {
+            backoff.after(1);
             n += 1;
         }
         n
@@ -115,30 +115,30 @@ mod tests {
 
     #[test]
     fn waits_where_nothing_is_sent_and_as_long_as_much_comes() {
-        let pace = Pace::default();
+        let backoff = PollBackoff::default();
         for _ in 0..ONE_WAY {
-            pace.after(1);
+            backoff.after(1);
         }
-        pace.sent();
-        assert_eq!(until_it_waits(&pace), ONE_WAY + 1);
+        backoff.sent();
+        assert_eq!(until_it_waits(&backoff), ONE_WAY + 1);
         for _ in 0..3 {
-            let looked_at = pace.looked_at.load(Relaxed);
-            pace.before();
+            let looked_at = backoff.looked_at.load(Relaxed);
+            backoff.before();
             assert!(sys::ticks().wrapping_sub(looked_at) >= PAUSE);
-            pace.after(WORTH);
+            backoff.after(WORTH);
         }
-        pace.after(WORTH - 1);
-        assert_eq!(until_it_waits(&pace), 2 * ONE_WAY + 1, "it was not worth it");
-        pace.after(WORTH);
-        pace.after(1);
-        assert_eq!(until_it_waits(&pace), 2 * ONE_WAY + 1, "it was worth it before it was not");
+        backoff.after(WORTH - 1);
+        assert_eq!(until_it_waits(&backoff), 2 * ONE_WAY + 1, "it was not worth it");
+        backoff.after(WORTH);
+        backoff.after(1);
+        assert_eq!(until_it_waits(&backoff), 2 * ONE_WAY + 1, "it was worth it before it was not");
         for _ in 0..20 {
-            pace.after(1);
-            until_it_waits(&pace);
+            backoff.after(1);
+            until_it_waits(&backoff);
         }
-        pace.after(1);
-        assert_eq!(until_it_waits(&pace), SELDOM_TRIED + 1);
-        pace.sent();
-        assert_eq!(pace.receives.load(Relaxed), 0, "it does not wait after a send");
+        backoff.after(1);
+        assert_eq!(until_it_waits(&backoff), SELDOM_TRIED + 1);
+        backoff.sent();
+        assert_eq!(backoff.receives.load(Relaxed), 0, "it does not wait after a send");
     }
 }
