@@ -20,7 +20,6 @@ use crate::stats::{self, Counter};
 use crate::sync::thread;
 use crate::sys;
 
-mod answers;
 pub mod beside;
 pub mod connection;
 pub mod dial;
@@ -54,6 +53,7 @@ mod telling;
 pub mod told;
 mod under;
 pub mod watch;
+mod yield_predictor;
 
 /// The connection's bridge, if it is in this process. Its place may be another connection's by now:
 /// whoever holds its lock knows ([`Connection::carries`](connection::Connection::carries)).

@@ -72,7 +72,7 @@ fn posted(s: &Slot, post: impl FnOnce(&mut Pump<RdmaPair>) -> usize) -> usize {
         let sent = post(c.pump_mut()?);
         if sent > 0 {
             note(bridge, true);
-            bridge.answers.sent();
+            bridge.yield_predictor.sent();
         }
         Some(sent)
     });
@@ -143,21 +143,21 @@ pub(crate) fn receive(
     }
     let received = to.done() - before;
     if received > 0 {
-        bridge.answers.received();
+        bridge.yield_predictor.received();
     }
     received
 }
 
 /// Before the first look of a call that is about to give the only CPU away: whether it may do so
-/// before it looks ([`super::answers`]).
+/// before it looks ([`super::yield_predictor`]).
 pub fn is_too_soon(s: &Slot) -> bool {
-    super::of(s).is_some_and(|bridge| bridge.answers.too_soon())
+    super::of(s).is_some_and(|bridge| bridge.yield_predictor.too_soon())
 }
 
 /// What that look has brought, where it was taken.
 pub fn looked_at_once(s: &Slot, found: bool) {
     if let Some(bridge) = super::of(s) {
-        bridge.answers.looked(found);
+        bridge.yield_predictor.looked(found);
     }
 }
 

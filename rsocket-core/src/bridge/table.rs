@@ -9,8 +9,8 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::answers::Answers;
 use super::connection::Connection;
+use super::yield_predictor::YieldPredictor;
 use crate::sync::lock::{Holding, OwnedLock};
 use crate::sys;
 use crate::sys::settle::Settle;
@@ -30,7 +30,7 @@ pub struct Bridge {
     /// Looks in vain since something moved.
     pub vain: AtomicU32,
     /// How soon its program finds answers.
-    pub answers: Answers,
+    pub yield_predictor: YieldPredictor,
     /// Threads of the program that spin on it.
     pub spinners: AtomicU32,
     /// Nonzero while the device's next event is awaited, by whoever hears of it.
@@ -84,7 +84,7 @@ pub fn take() -> Option<&'static Bridge> {
     found.generation.fetch_add(1, Ordering::AcqRel);
     found.polled_at.store(0, Ordering::Relaxed);
     found.vain.store(0, Ordering::Relaxed);
-    found.answers.forget();
+    found.yield_predictor.forget();
     found.spinners.store(0, Ordering::Relaxed);
     found.armed.store(0, Ordering::Relaxed);
     found.keeps.store(0, Ordering::Relaxed);
@@ -105,7 +105,7 @@ fn make() -> Option<&'static Bridge> {
         generation: AtomicU32::new(0),
         polled_at: AtomicU64::new(0),
         vain: AtomicU32::new(0),
-        answers: Answers::new(),
+        yield_predictor: YieldPredictor::new(),
         spinners: AtomicU32::new(0),
         armed: AtomicU32::new(0),
         keeps: AtomicU32::new(0),

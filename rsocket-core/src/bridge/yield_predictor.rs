@@ -3,7 +3,7 @@
 //! Who answers needs the CPU for it, so that a look at the device before that is mostly in vain.
 //! Mostly: some answers were there before the question, and some are made by the device. So this is
 //! learnt, and tried again now and then. All of it is a hint; must not know what is sent. Entry
-//! points: [`Answers::too_soon`] before the look, [`Answers::looked`] after it.
+//! points: [`YieldPredictor::too_soon`] before the look, [`YieldPredictor::looked`] after it.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -13,7 +13,7 @@ const PASSED: u32 = 16;
 
 /// What the looks of one connection have shown.
 #[derive(Default)]
-pub struct Answers {
+pub struct YieldPredictor {
     /// Nonzero since something was sent, until something was received.
     asked: AtomicU32,
     /// How many answers more are not looked for at once.
@@ -21,7 +21,7 @@ pub struct Answers {
 }
 
 // Relaxed, all of them: numbers of their own, which threads may mix up.
-impl Answers {
+impl YieldPredictor {
     /// Nothing known yet.
     #[must_use]
     pub const fn new() -> Self {
@@ -75,21 +75,21 @@ mod tests {
 
     /// A call that receives, where the answer is there `at_once` or after the CPU was given away;
     /// whether it looked before.
-    fn receive(answers: &Answers, at_once: bool) -> bool {
-        let looks = !answers.too_soon();
+    fn receive(predictor: &YieldPredictor, at_once: bool) -> bool {
+        let looks = !predictor.too_soon();
         if looks {
-            answers.looked(at_once);
+            predictor.looked(at_once);
         }
-        answers.received();
+        predictor.received();
         looks
     }
 
     #[test]
     fn answers_that_take_the_cpu_are_seldom_looked_for_at_once() {
-        let answers = Answers::new();
+        let predictor = YieldPredictor::new();
         let looks = |at_once| {
-            answers.sent();
-            receive(&answers, at_once)
+            predictor.sent();
+            receive(&predictor, at_once)
         };
         assert!(looks(false), "nothing is known");
         assert_eq!((0..17 * 10).filter(|_| looks(false)).count(), 10);
@@ -99,19 +99,19 @@ mod tests {
         assert!((0..100).all(|_| looks(true)));
         // And again they do not.
         assert!(looks(false) && !looks(false));
-        answers.forget();
+        predictor.forget();
         assert!(looks(false));
     }
 
     #[test]
     fn what_nobody_asked_for_is_looked_for() {
-        let answers = Answers::new();
-        assert!((0..100).all(|_| receive(&answers, false)));
-        answers.sent();
-        assert!(receive(&answers, false));
+        let predictor = YieldPredictor::new();
+        assert!((0..100).all(|_| receive(&predictor, false)));
+        predictor.sent();
+        assert!(receive(&predictor, false));
         // The rest of the answer, and what comes unasked.
-        assert!((0..100).all(|_| receive(&answers, false)));
-        answers.sent();
-        assert!(!receive(&answers, false));
+        assert!((0..100).all(|_| receive(&predictor, false)));
+        predictor.sent();
+        assert!(!receive(&predictor, false));
     }
 }
