@@ -25,7 +25,7 @@ use rsocket_core::reason::Reason;
 use rsocket_core::seqpacket::Channel;
 use rsocket_core::socket::{ready, receive, send};
 use rsocket_core::stats::{self, Counter};
-use rsocket_core::{channel::marks, pairing};
+use rsocket_core::{channel::handover_state, pairing};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// One test at a time: some change what the whole process may do.
@@ -310,7 +310,7 @@ fn a_window_is_free_here_before_the_peer_may_use_it() {
         let (_other, next) = ends(flag::STRICT);
         std::thread::scope(|scope| {
             let started = scope.spawn(|| {
-                while !marks::sender_closed(&outgoing) {
+                while !handover_state::sender_closed(&outgoing) {
                     std::hint::spin_loop();
                 }
                 let slot = PairingGuard::take(next.slot).expect("nobody pairs");
@@ -342,7 +342,7 @@ fn a_reset_before_the_switch_is_no_inconsistency() {
     attach(&client, &server);
     assert_eq!(server.slot.receive_mode(), ReceiveMode::Acknowledged);
     let n = counters::put(client.stream.as_raw_fd(), true).expect("a count");
-    marks::publish_cut(&link::ends(client.slot).expect("a window").outgoing, n);
+    handover_state::publish_cut(&link::ends(client.slot).expect("a window").outgoing, n);
     rsocket_core::host::kernel::disconnect(client.stream.as_raw_fd());
     assert!(server.stream.take_error().expect("SO_ERROR").is_some());
     let mut all = 0;

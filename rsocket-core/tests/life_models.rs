@@ -2,7 +2,7 @@
 //! side, holders that die at every step, and ways back that race with the program's calls. Run with
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p rsocket-core --release --test life_models`.
 //!
-//! What runs here is the library's: the tables of `machine`, the words of `channel::marks`
+//! What runs here is the library's: the tables of `machine`, the words of `channel::handover_state`
 //! on a real `Direction`, the slots with their modes, counters and published states, both halves of
 //! the protocol, the lock, and the repairs of `channel::guard`. TCP is a queue with the kernel's
 //! two counters. The order of steps is copied from the functions named in the comments, with a

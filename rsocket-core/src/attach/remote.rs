@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 
 use super::{permit, phase, retry};
 use super::{witness::Proof, witness::Who};
-use crate::channel::{guard, link, marks};
+use crate::channel::{guard, handover_state, link};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -139,7 +139,7 @@ pub fn unheard(s: &Slot) {
 fn back_to_tcp(s: &Slot) -> bool {
     let Some(ends) = link::ends(s) else { return false };
     let Some(guard) = guard::SendGuard::take(s, &ends) else { return false };
-    let stays = marks::cut(&ends.outgoing).is_none();
+    let stays = handover_state::cut(&ends.outgoing).is_none();
     if stays {
         s.set_send_mode(SendMode::Returned);
     }

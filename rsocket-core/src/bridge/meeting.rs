@@ -6,7 +6,7 @@ use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
 use crate::channel::guard::SendGuard;
-use crate::channel::{link, marks, residual};
+use crate::channel::{handover_state, link, residual};
 use crate::conn::fork_group;
 use crate::conn::machine::{PhaseEvent, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
@@ -23,7 +23,7 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
     let Some(ends) = link::ends(s) else { return };
     if s.has(flag::BRIDGED) && s.has(flag::READ_SHUT) {
         // Before the word: the bridge says both to the peer as one (`wire-protocol §6.1`).
-        marks::stop_reading(&ends.incoming);
+        handover_state::stop_reading(&ends.incoming);
     }
     let Some(mut guard) = SendGuard::take(s, &ends) else { return };
     let mode = s.send_mode();
@@ -36,7 +36,7 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
             // Pairs with the fence in return_incoming: a receiver that asks for its bytes by TCP
             // sees the word above, or we see that it asked, while TCP can still carry them.
             fence(Ordering::SeqCst);
-            if marks::is_asked_back(&ends.outgoing) {
+            if handover_state::is_asked_back(&ends.outgoing) {
                 let _ = residual::give_way(&guard, fd);
             }
         }

@@ -12,7 +12,7 @@ use super::pump::{PeerEnd, Pump, prepare};
 use super::pump_tests::byte;
 use super::{meeting, own_window};
 use crate::attach::remote;
-use crate::channel::{link, marks};
+use crate::channel::{handover_state, link};
 use crate::conn::fork_group;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -227,8 +227,8 @@ fn the_cut_alone_is_nothing_to_read() {
         assert!(b.polled().is_empty());
         // The first that the bridges bring is the word of the cut, and what is behind it takes its
         // time.
-        let cut = marks::cut(&link::ends(a.slot()).unwrap().outgoing).unwrap();
-        marks::publish_cut(&link::ends(b.slot()).unwrap().incoming, cut);
+        let cut = handover_state::cut(&link::ends(a.slot()).unwrap().outgoing).unwrap();
+        handover_state::publish_cut(&link::ends(b.slot()).unwrap().incoming, cut);
         assert!(b.polled().is_empty());
         assert_eq!(b.receive(), Err(Errno::AGAIN));
         assert!(b.polled().is_empty());

@@ -12,8 +12,8 @@
 use super::outgoing::Outgoing;
 use super::under::Under;
 use crate::channel::arenas::Claim;
+use crate::channel::handover_state;
 use crate::channel::link::{self, Ends};
-use crate::channel::marks;
 pub use crate::device::shm::channel::Broken;
 use crate::device::shm::channel::{
     self, Beyond, Next, Receiver, RecvState, Refused, SendState, Sender,
@@ -252,7 +252,7 @@ impl Port {
 
     /// Says that the peer takes no more: the program's next send fails.
     pub fn refuse(&self) {
-        marks::stop_reading(&self.ends.incoming);
+        handover_state::stop_reading(&self.ends.incoming);
     }
 
     /// Says that the peer sends no more, behind all that was delivered.
@@ -285,7 +285,7 @@ impl Port {
             || self.ends.incoming.places_waiting(self.taken)
             || self.recv.view().ended == 0
                 && self.ends.incoming.poll_data(self.recv.view().data_position).is_some()
-            || marks::is_decided(&self.ends.incoming)
+            || handover_state::is_decided(&self.ends.incoming)
                 && self.under.has_outgoing(&self.ends.incoming, self.recv.view().total())
     }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::pump::{PeerEnd, Pump, prepare};
 use super::{loopback, own_window};
-use crate::channel::{link, marks};
+use crate::channel::{handover_state, link};
 use crate::conn::fork_group;
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::{SlotId, flag};
@@ -153,7 +153,7 @@ fn who_has_read_the_end_of_a_closed_peer_knows_that_it_takes_nothing() {
         }
         assert_eq!(got, b"last");
         let ends = link::ends(fork_group::slot(b.id).unwrap()).unwrap();
-        assert_eq!(marks::receiver_closed(&ends.outgoing), closes);
+        assert_eq!(handover_state::receiver_closed(&ends.outgoing), closes);
     }
 }
 

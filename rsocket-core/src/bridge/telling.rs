@@ -8,7 +8,7 @@
 
 use super::notes::{Note, Read};
 use super::pump::Pump;
-use crate::channel::marks;
+use crate::channel::handover_state;
 use crate::device::{PostError, QueuePair};
 use crate::wire::word::Word;
 
@@ -22,10 +22,10 @@ impl<Q: QueuePair> Pump<Q> {
             (Read::Note(note @ (Note::Unmapped(_) | Note::Forgotten(_))), _) => self.noted(note),
             (Read::Note(Note::Closed(n)), _) => self.taken = Some(n),
             (Read::Note(Note::Acknowledged), Some(_)) => {
-                marks::acknowledge(&self.port.ends().incoming)
+                handover_state::acknowledge(&self.port.ends().incoming)
             }
             (Read::Note(Note::Cut(n)), Some(_)) => {
-                marks::publish_cut(&self.port.ends().outgoing, n)
+                handover_state::publish_cut(&self.port.ends().outgoing, n)
             }
             (Read::Note(Note::End(n)), Some(beside)) => {
                 beside.end = Some(n);
@@ -45,18 +45,18 @@ impl<Q: QueuePair> Pump<Q> {
         let ends = self.port.ends();
         // Not before the peer's bridge has spoken: until then its program may never have heard of
         // it, and whatever becomes of the two bridges the connection can stay with TCP.
-        if !beside.acknowledged && self.words > 0 && marks::acknowledged(&ends.outgoing) {
+        if !beside.acknowledged && self.words > 0 && handover_state::acknowledged(&ends.outgoing) {
             beside.acknowledged = true;
             beside.unsaid.extend(Note::Acknowledged.words());
         }
         if !beside.cut
-            && let Some(n) = marks::cut(&ends.incoming)
+            && let Some(n) = handover_state::cut(&ends.incoming)
         {
             beside.cut = true;
             beside.unsaid.extend(Note::Cut(n).words());
         }
         if !beside.ended
-            && let Some(n) = marks::end(&ends.incoming)
+            && let Some(n) = handover_state::end(&ends.incoming)
             && n == self.carried.0
         {
             beside.ended = true;
@@ -65,7 +65,7 @@ impl<Q: QueuePair> Pump<Q> {
         // The peer's end is the program's to see once all before it is there.
         if beside.end == Some(self.carried.1) {
             beside.end = None;
-            let _ = marks::publish_end(&ends.outgoing, self.carried.1);
+            let _ = handover_state::publish_end(&ends.outgoing, self.carried.1);
             ends.wake_reader();
         }
         let mut any = false;

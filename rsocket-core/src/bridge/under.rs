@@ -2,17 +2,17 @@
 //! program sends that has gone back to the kernel, and what is sent to a reader who has only the
 //! kernel.
 //!
-//! The marks say from which byte on ([`marks`]), as between two processes: the program's end mark,
-//! behind which its bytes come from the kernel; and how many of the window's bytes the program had
-//! read when it asked for the rest by the kernel. Each direction is one stream that way, and ends
-//! where the loopback connection does. Must not know queue pairs. Entry point: [`Under`], for
-//! [`super::port`] only.
+//! The marks say from which byte on ([`handover_state`]), as between two processes: the program's
+//! end mark, behind which its bytes come from the kernel; and how many of the window's bytes the
+//! program had read when it asked for the rest by the kernel. Each direction is one stream that
+//! way, and ends where the loopback connection does. Must not know queue pairs. Entry point:
+//! [`Under`], for [`super::port`] only.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;
 
 use super::outgoing::Outgoing;
-use crate::channel::marks;
+use crate::channel::handover_state;
 use crate::device::shm::channel::{Beyond, Broken, SendState, banks};
 use crate::device::shm::direction::Direction;
 use crate::errno::Errno;
@@ -54,7 +54,7 @@ impl Under {
 
     /// Whether the program's direction has left the window, all of which was taken: `total` bytes.
     fn is_next(&self, incoming: &Direction, total: u64) -> bool {
-        self.end >= 0 && marks::end(incoming) == Some(total)
+        self.end >= 0 && handover_state::end(incoming) == Some(total)
     }
 
     pub(super) fn goes_on(&self, incoming: &Direction, total: u64) -> bool {
@@ -132,7 +132,7 @@ impl Under {
         state: &SendState,
         outgoing: &Direction,
     ) -> Result<bool, Broken> {
-        if self.end < 0 || !marks::is_decided(outgoing) {
+        if self.end < 0 || !handover_state::is_decided(outgoing) {
             Ok(true)
         } else {
             self.give(state, outgoing)
@@ -141,7 +141,7 @@ impl Under {
 
     #[cold]
     fn give(&mut self, state: &SendState, outgoing: &Direction) -> Result<bool, Broken> {
-        let Some(wanted) = marks::return_wanted(outgoing) else { return Ok(true) };
+        let Some(wanted) = handover_state::return_wanted(outgoing) else { return Ok(true) };
         let mut at = *self.given.get_or_insert(wanted);
         if at > state.total() {
             return Err(Broken);

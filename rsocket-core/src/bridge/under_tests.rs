@@ -11,7 +11,7 @@ use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use super::loopback;
 use super::pump::PeerEnd;
 use super::pump_tests::{End, byte, ends, settle};
-use crate::channel::marks;
+use crate::channel::handover_state;
 use crate::conn::fork_group;
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::device::sim::{Weather, World};
@@ -134,7 +134,7 @@ fn who_has_only_the_kernel_reads_on_where_the_window_was_left() {
 fn a_mark_ahead_of_the_stream_is_refused() {
     let (world, mut a, mut b) = tied_ends();
     let s = fork_group::slot(a.id).unwrap();
-    assert!(marks::want_return(&crate::channel::link::ends(s).unwrap().incoming, 7));
+    assert!(handover_state::want_return(&crate::channel::link::ends(s).unwrap().incoming, 7));
     settle(&world, &mut a, &mut b);
     assert_eq!(a.pump.peer(), PeerEnd::Broken);
 }

@@ -178,8 +178,8 @@ fn free_window(r: &ArenaRecord, index: u32) -> Option<u32> {
         let ours = r.slot_of.get(w as usize).is_some_and(|s| s.load(Ordering::Acquire) == 0);
         ours && arena.window(w).is_some_and(|w| {
             // The accepting side reads direction 0 and writes direction 1.
-            super::marks::receiver_closed(&w.direction(0))
-                && super::marks::sender_closed(&w.direction(1))
+            super::handover_state::receiver_closed(&w.direction(0))
+                && super::handover_state::sender_closed(&w.direction(1))
         })
     })
 }

@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::{link, marks};
+use super::{handover_state, link};
 use crate::config::policy;
 use crate::conn::cause;
 use crate::conn::machine::{ReceiveMode, SendMode};
@@ -36,7 +36,7 @@ fn mark_broken(s: &Slot, reason: Reason) {
 
 fn tell_broken(s: &Slot) {
     if let Some(ends) = link::ends(s) {
-        marks::close(&ends.incoming, &ends.outgoing);
+        handover_state::close(&ends.incoming, &ends.outgoing);
         ends.wake_writer();
         ends.wake_reader();
     }

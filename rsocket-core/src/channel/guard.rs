@@ -5,8 +5,8 @@
 //! has told the peer, so the state rolls forward; one that dies before the first has told nobody,
 //! so the old state stands (`life-of-a-connection §6`).
 
+use super::handover_state;
 use super::link::{self, Ends};
-use super::marks;
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::Slot;
 use crate::device::shm::channel::{Receiver, RecvState, SendState, Sender};
@@ -110,7 +110,7 @@ pub fn repair_receive(s: &Slot, held: &mut Held<'_, RecvState>, incoming: &Direc
         held.roll_forward();
     }
     if matches!(s.receive_mode(), ReceiveMode::Device | ReceiveMode::Acknowledged)
-        && marks::return_wanted(incoming).is_some()
+        && handover_state::return_wanted(incoming).is_some()
     {
         s.set_receive_mode(ReceiveMode::Returned);
     }
@@ -122,10 +122,10 @@ pub fn repair_send(s: &Slot, held: &mut Held<'_, SendState>, outgoing: &Directio
         held.roll_forward();
     }
     // A mark that was published is followed by its mode.
-    if s.send_mode() == SendMode::Asked && marks::cut(outgoing).is_some() {
+    if s.send_mode() == SendMode::Asked && handover_state::cut(outgoing).is_some() {
         s.set_send_mode(SendMode::Device);
     }
-    if s.send_mode() != SendMode::Returned && marks::end(outgoing).is_some() {
+    if s.send_mode() != SendMode::Returned && handover_state::end(outgoing).is_some() {
         s.set_send_mode(SendMode::Returned);
     }
 }

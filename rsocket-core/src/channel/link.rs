@@ -187,7 +187,7 @@ pub(crate) fn hold(claim: &Claim) -> Option<Ends> {
 
 /// The accepting side of such a window is done: once the other one is too, it is free again.
 pub(crate) fn let_go(ends: &Ends) {
-    super::marks::close(&ends.incoming, &ends.outgoing);
+    super::handover_state::close(&ends.incoming, &ends.outgoing);
     ends.wake_reader();
     ends.wake_writer();
     if let Some(r) = fork_group::get().and_then(|f| record(f, ends.record)) {
@@ -381,7 +381,7 @@ impl Parted {
             self.record.free(self.window);
         }
         if let Some(ends) = &self.ends {
-            super::marks::close(&ends.incoming, &ends.outgoing);
+            super::handover_state::close(&ends.incoming, &ends.outgoing);
             ends.wake_reader();
             ends.wake_writer();
         }

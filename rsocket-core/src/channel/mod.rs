@@ -3,7 +3,7 @@
 //! where bytes travel, and residual bytes.
 //!
 //! Must not know how two ends find each other ([`crate::attach`]), what a call of the program's
-//! does, nor bridges. Entry points: [`arenas`], then [`link`]; [`guard`], [`marks`].
+//! does, nor bridges. Entry points: [`arenas`], then [`link`]; [`guard`], [`handover_state`].
 
 pub mod arenas;
 pub(crate) mod arenas_lock;
@@ -12,11 +12,11 @@ mod arenas_tests;
 pub mod broken;
 pub mod fd_stash;
 pub mod guard;
+pub mod handover_state;
 pub mod identity;
 pub mod link;
 mod loan;
 mod mapping;
-pub mod marks;
 pub mod residual;
 mod retired;
 pub mod room;

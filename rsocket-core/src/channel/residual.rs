@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 
 use super::broken::{break_connection, cut_off};
 use super::link::{self, Ends};
-use super::{guard, marks, said};
+use super::{guard, handover_state, said};
 use crate::conn::machine::SendMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::banks::locate;
@@ -25,8 +25,8 @@ pub(crate) fn give_way(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Er
     let (s, ends) = (guard.s, guard.ends);
     let total = guard.view().total();
     // Refused when the peer has said how many bytes it read, which the tail goes by.
-    let _ =
-        marks::return_wanted(&ends.outgoing).is_some() || marks::publish_end(&ends.outgoing, total);
+    let _ = handover_state::return_wanted(&ends.outgoing).is_some()
+        || handover_state::publish_end(&ends.outgoing, total);
     said::heard(s, ends);
     s.set_send_mode(SendMode::Returned);
     send_tail(guard, fd)
@@ -42,7 +42,7 @@ pub(crate) fn send_tail(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), E
     if s.has(flag::TAIL_SENT) {
         return Ok(());
     }
-    let Some(taken) = marks::return_wanted(&ends.outgoing) else { return Ok(()) };
+    let Some(taken) = handover_state::return_wanted(&ends.outgoing) else { return Ok(()) };
     let state = *guard.view();
     let total = state.total();
     if taken > total {
@@ -57,11 +57,11 @@ pub(crate) fn send_tail(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), E
     // How far the tail has been sent is what TCP took since it began: the kernel's own counter,
     // which a holder that comes after our death finds right.
     let connecting = s.has(flag::CONNECTING);
-    let base = match marks::tail_base(&ends.outgoing) {
+    let base = match handover_state::tail_base(&ends.outgoing) {
         Some(base) => base,
         None => {
             let base = counters::put(fd, connecting)?;
-            marks::begin_tail(&ends.outgoing, base);
+            handover_state::begin_tail(&ends.outgoing, base);
             base
         }
     };
@@ -108,8 +108,10 @@ pub fn finish_tail(id: SlotId, s: &Slot, fd: RawFd) -> bool {
         return true;
     }
     let Some(ends) = link::ends(s) else { return true };
-    let done =
-        || marks::return_wanted(&ends.outgoing).is_none() || s.has(flag::TAIL_SENT | flag::BROKEN);
+    let done = || {
+        handover_state::return_wanted(&ends.outgoing).is_none()
+            || s.has(flag::TAIL_SENT | flag::BROKEN)
+    };
     for _ in 0..20 {
         if done() {
             return true;
@@ -127,7 +129,7 @@ pub fn finish_tail(id: SlotId, s: &Slot, fd: RawFd) -> bool {
 /// The peer asked for its bytes by TCP and nobody here is sending: does it now. Called by whoever
 /// was woken.
 pub fn serve_return(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
-    if !marks::is_asked_back(&ends.outgoing) {
+    if !handover_state::is_asked_back(&ends.outgoing) {
         return;
     }
     let Some(guard) = guard::SendGuard::take(s, ends) else { return };

@@ -89,7 +89,7 @@ fn free(_held: &ArenasGuard, place: &Place) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{arenas_lock, marks};
+    use super::super::{arenas_lock, handover_state};
     use super::*;
 
     /// Whether anything is mapped at that address.
@@ -107,14 +107,14 @@ mod tests {
         let held = arenas_lock::lock();
         let (arena, _) = Arena::create(16).unwrap();
         let direction = arena.window(3).unwrap().direction(0);
-        marks::acknowledge(&direction);
-        assert!(marks::acknowledged(&direction));
+        handover_state::acknowledge(&direction);
+        assert!(handover_state::acknowledged(&direction));
         let base = arena.into_parts();
         // SAFETY: the parts were just taken, and no connection uses the arena.
         unsafe { retire(&held, Arena::from_parts(base.0, base.1, base.2).unwrap()) };
         let_go(&held);
-        assert!(!marks::acknowledged(&direction), "as if nobody had used it");
-        marks::acknowledge(&direction);
+        assert!(!handover_state::acknowledged(&direction), "as if nobody had used it");
+        handover_state::acknowledge(&direction);
         let place = WAITING.iter().find(|p| p.base.load(Ordering::Relaxed) == base.0).unwrap();
         place.since.store(0, Ordering::Relaxed);
         assert!(in_use(base.0));

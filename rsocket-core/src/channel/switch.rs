@@ -8,7 +8,7 @@ use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
 
 use super::guard::SendGuard;
-use super::{link, marks};
+use super::{handover_state, link};
 use crate::conn::listeners;
 use crate::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
@@ -71,16 +71,16 @@ fn now(s: PairingGuard<'_>, id: SlotId, fd: RawFd) -> bool {
         // Pairs with the one in socket::has_shut. Before the peer may send what nobody will take.
         fence(Ordering::SeqCst);
         if s.takes_nothing() {
-            marks::stop_reading(&ends.incoming);
+            handover_state::stop_reading(&ends.incoming);
         }
-        marks::acknowledge(&ends.incoming);
+        handover_state::acknowledge(&ends.incoming);
         changed = true;
         acknowledged = Some(ends);
     }
     if s.send_mode() == SendMode::Kernel
         && !s.has(flag::WRITE_SHUT)
         && let Some(ends) = link::ends(&s)
-        && marks::acknowledged(&ends.outgoing)
+        && handover_state::acknowledged(&ends.outgoing)
         && let Some(mode) = s.send_mode().after(SendEvent::Acknowledged)
     {
         changed |= s.shift_send_mode(SendMode::Kernel, mode);
@@ -111,8 +111,8 @@ fn may_have_heard_fin(s: &Slot, fd: RawFd) -> bool {
 /// The caller sets the mode after it.
 pub(crate) fn stay(guard: &SendGuard<'_>) {
     let outgoing = &guard.ends.outgoing;
-    if guard.s.has(flag::BESIDE) && marks::cut(outgoing).is_none() {
+    if guard.s.has(flag::BESIDE) && handover_state::cut(outgoing).is_none() {
         // A receiver on another host never asks for its bytes by TCP.
-        let _ = marks::publish_end(outgoing, 0);
+        let _ = handover_state::publish_end(outgoing, 0);
     }
 }

@@ -6,8 +6,8 @@
 use core::sync::atomic::Ordering;
 
 use super::guard::RecvGuard;
+use super::handover_state;
 use super::link::Ends;
-use super::marks;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::progress::{BEHIND, OVER};
 use crate::conn::slot::{Slot, flag};
@@ -29,7 +29,7 @@ pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {
     // What follows the end comes by TCP, with which it cannot be waited for together. What is
     // before the cut counts as well, and the kernel knows of that.
     let follows =
-        || s.receive_mode() == ReceiveMode::Device && marks::end(&ends.incoming).is_some();
+        || s.receive_mode() == ReceiveMode::Device && handover_state::end(&ends.incoming).is_some();
     let all = no_more_fits(state, ends) || follows();
     drop(guard);
     enough || all
@@ -134,7 +134,8 @@ pub(crate) fn received(s: &Slot, ends: &Ends) -> u64 {
     let ahead = ends.incoming.data_ready(position, u32::MAX);
     // A sender that goes back sends by TCP at once: behind unread bytes, where nobody asks the
     // kernel yet.
-    let back = marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device;
+    let back =
+        handover_state::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device;
     let behind = if back { BEHIND } else { 0 };
     let over = s.has(flag::ENDED) || ahead > 0 && is_end(position.wrapping_add(ahead - 1), ends);
     let over = if over { OVER } else { 0 };

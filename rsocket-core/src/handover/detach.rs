@@ -15,7 +15,7 @@ use crate::attach::phase;
 use crate::channel::broken::{break_connection, cut_off, cut_short};
 use crate::channel::link::{self, Ends};
 use crate::channel::residual::{give_tail_away, give_way, serve_return};
-use crate::channel::{guard, marks, said, switch, unread};
+use crate::channel::{guard, handover_state, said, switch, unread};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{cause, fork_group};
@@ -105,7 +105,8 @@ fn has_more_to_return(s: &Slot, scope: Scope) -> bool {
     match scope {
         Scope::Sending => false,
         Scope::Both => {
-            receives() && link::ends(s).is_some_and(|ends| marks::is_undecided(&ends.incoming))
+            receives()
+                && link::ends(s).is_some_and(|ends| handover_state::is_undecided(&ends.incoming))
         }
         Scope::Stranger => receives() && link::has_window(s),
     }
@@ -161,7 +162,7 @@ fn return_outgoing(s: &Slot, fd: RawFd, ends: &Ends) {
     let Some(guard) = guard::SendGuard::take(s, ends) else { return };
     match s.send_mode() {
         SendMode::Device => {
-            if marks::publish_end(&ends.outgoing, guard.view().total()) {
+            if handover_state::publish_end(&ends.outgoing, guard.view().total()) {
                 s.set_send_mode(SendMode::Returned);
             } else {
                 // The peer has asked for the same, with unread bytes: those go first.
@@ -181,7 +182,7 @@ fn return_outgoing(s: &Slot, fd: RawFd, ends: &Ends) {
 fn end_incoming(s: &Slot, ends: &Ends, scope: Scope) {
     let Some(_guard) = guard::RecvGuard::take(s, ends) else { return };
     if !stays_in_kernel(s) && scope == Scope::Both {
-        marks::want_end(&ends.incoming);
+        handover_state::want_end(&ends.incoming);
     }
 }
 
@@ -208,7 +209,8 @@ fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Option<u
         Back::Nothing => None,
         Back::Bytes(n) => {
             // A loopback connection has carried nothing before.
-            let cut = if s.has(flag::BRIDGED) { Some(0) } else { marks::cut(&ends.incoming) };
+            let cut =
+                if s.has(flag::BRIDGED) { Some(0) } else { handover_state::cut(&ends.incoming) };
             cut.map(|cut| cut.saturating_add(n as u64))
         }
         Back::Lost => {
@@ -238,7 +240,7 @@ fn ask_back(guard: &mut guard::RecvGuard<'_>, fd: RawFd, reason: Reason) -> Back
     let unread = unread::in_window(&state, ends);
     // The sender has shut down, or is gone: its FIN ends what TCP can carry.
     let fin = || matches!(counters::fin_received(fd), Ok(true) | Err(Errno::NOTCONN));
-    let returned = marks::end(&ends.incoming).is_some();
+    let returned = handover_state::end(&ends.incoming).is_some();
     if unread > 0 && (fin() || !returned && over(&state, ends)) {
         if may_stand_in(s, fd, reason) && stand_in::replace(guard, fd, unread) {
             // What was unread has been taken.
@@ -247,7 +249,7 @@ fn ask_back(guard: &mut guard::RecvGuard<'_>, fd: RawFd, reason: Reason) -> Back
             return Back::Lost;
         }
     }
-    if marks::want_return(&ends.incoming, state.total()) {
+    if handover_state::want_return(&ends.incoming, state.total()) {
         s.set_receive_mode(ReceiveMode::Returned);
         kernel::acknowledge_at_once(fd);
         // Pairs with the fence in say_shutdown.
@@ -260,7 +262,7 @@ fn ask_back(guard: &mut guard::RecvGuard<'_>, fd: RawFd, reason: Reason) -> Back
         };
     }
     // The peer has gone back itself; then its end mark stands, and we read up to it.
-    if marks::end(&ends.incoming) == Some(state.total()) {
+    if handover_state::end(&ends.incoming) == Some(state.total()) {
         s.set_receive_mode(ReceiveMode::Returned);
         kernel::acknowledge_at_once(fd);
         return Back::Nothing;

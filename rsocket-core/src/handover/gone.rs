@@ -5,7 +5,7 @@
 use std::os::fd::RawFd;
 
 use crate::attach::trust;
-use crate::channel::{link, marks, unread};
+use crate::channel::{handover_state, link, unread};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::progress::Progress;
 use crate::conn::slot::{Slot, flag};
@@ -16,12 +16,12 @@ use crate::host::tuple;
 pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
     if s.has(flag::BESIDE) && !s.has(flag::LOST) {
         // Its bridge says so in the window, behind all that is still on its way.
-        return link::ends(s).is_some_and(|e| marks::receiver_closed(&e.outgoing));
+        return link::ends(s).is_some_and(|e| handover_state::receiver_closed(&e.outgoing));
     }
     if revents & (libc::POLLHUP | libc::POLLERR) != 0 {
         return true;
     }
-    if link::ends(s).is_some_and(|e| marks::receiver_closed(&e.outgoing)) {
+    if link::ends(s).is_some_and(|e| handover_state::receiver_closed(&e.outgoing)) {
         return true;
     }
     if link::is_far(s) {

@@ -16,8 +16,8 @@ use rustix::net::sockopt;
 use super::pipe::{Pipe, take_messages};
 use crate::bridge::loopback;
 use crate::channel::guard::RecvGuard;
+use crate::channel::handover_state;
 use crate::channel::link::Ends;
-use crate::channel::marks;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::Slot;
 use crate::errno::Errno;
@@ -38,7 +38,7 @@ pub(crate) fn replace(guard: &mut RecvGuard<'_>, fd: RawFd, unread: usize) -> bo
         return false;
     }
     // What the peer sent by TCP behind the channel.
-    if marks::end(&ends.incoming).is_some() && !kernels(fd, &writer, u64::MAX) {
+    if handover_state::end(&ends.incoming).is_some() && !kernels(fd, &writer, u64::MAX) {
         return false;
     }
     // Its end, before anybody reads.
@@ -54,7 +54,7 @@ fn before_the_channel(s: &Slot, fd: RawFd, ends: &Ends) -> Option<u64> {
     if s.receive_mode() != ReceiveMode::Acknowledged {
         return Some(0);
     }
-    let cut = marks::cut(&ends.incoming)?;
+    let cut = handover_state::cut(&ends.incoming)?;
     match counters::taken(fd) {
         Ok(taken) => Some(cut.saturating_sub(taken.bytes)),
         // Both directions have ended, or it was reset.

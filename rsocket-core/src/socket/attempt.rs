@@ -19,7 +19,7 @@ use crate::bridge::Unconnected;
 use crate::channel::guard::RecvGuard;
 use crate::channel::link::{self, Ends};
 use crate::channel::room::follow_up;
-use crate::channel::{broken, marks};
+use crate::channel::{broken, handover_state};
 use crate::conn::machine::{ReceiveEvent, ReceiveMode};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, flag};
@@ -182,7 +182,7 @@ fn before_the_cut(
     let ending = if waiting == 0 { kernel::ending(fd) } else { Ending::Bytes };
     // At an urgent byte nothing seems to wait. Its sender leaves TCP no more.
     let stays = waiting == 0 && counters::at_mark(fd)?;
-    if marks::cut(&ends.incoming).is_some() {
+    if handover_state::cut(&ends.incoming).is_some() {
         return up_to_the_cut(guard, call, to);
     }
     match ending {
@@ -211,7 +211,9 @@ fn up_to_the_cut(
 ) -> Result<Got, Errno> {
     let (s, ends, Call { fd, flags, .. }) = (guard.s, guard.ends, *call);
     // Acquire: pairs with the sender's release of the cut; all of its bytes before N are in TCP.
-    let Some(n) = marks::cut(&ends.incoming) else { return before_the_cut(guard, call, to) };
+    let Some(n) = handover_state::cut(&ends.incoming) else {
+        return before_the_cut(guard, call, to);
+    };
     let before = to.done();
     if let Some(got) = tcps_share(guard, call, to, n)? {
         return Ok(got);
@@ -396,7 +398,7 @@ enum Silence {
 /// The device has nothing. Has the connection ended, or the sender gone back to TCP?
 fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Silence, Errno> {
     // Acquire inside: pairs with the sender's release of its end mark, after its last message.
-    if let Some(end) = marks::end(&ends.incoming)
+    if let Some(end) = handover_state::end(&ends.incoming)
         && ends.incoming.poll_data(at.data_position).is_none()
     {
         if end != at.total() {
@@ -428,7 +430,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
         Ending::Open => Ok(Silence::Nothing),
         Ending::Fin => Ok(Silence::LookAgain),
         // Bytes beyond the cut: only right when the sender has gone back, which it says first.
-        Ending::Bytes if marks::end(&ends.incoming).is_some() => Ok(Silence::Nothing),
+        Ending::Bytes if handover_state::end(&ends.incoming).is_some() => Ok(Silence::Nothing),
         Ending::Bytes => Err(broken(s, fd, "TCP has bytes behind the switch")),
         Ending::Failed(e) if ends.incoming.poll_data(at.data_position).is_some() => {
             // What came before the reset is read first; the kernel says the error only once.

@@ -13,8 +13,8 @@
 
 use std::os::fd::RawFd;
 
+use crate::channel::handover_state;
 use crate::channel::link::{self, Ends};
-use crate::channel::marks;
 use crate::channel::unread::end_is_next;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
@@ -34,8 +34,8 @@ pub(super) fn fin_is_the_end(s: &Slot, ends: &Ends) -> bool {
         return true;
     }
     // The words before the cut: it was published before them.
-    let said = end_is_next(s, ends) || marks::end(&ends.incoming).is_some();
-    said && marks::cut(&ends.incoming).is_none()
+    let said = end_is_next(s, ends) || handover_state::end(&ends.incoming).is_some();
+    said && handover_state::cut(&ends.incoming).is_none()
 }
 
 /// FIN overtakes what is still on its way by the device, the word that there is such a thing
@@ -81,7 +81,7 @@ pub(super) fn ready(s: &Slot, ends: &Ends) -> Events {
     }
     // TCP has given all that it will: with the cut known it is the window's turn, which whoever has
     // the descriptor finds out (`receive::pass_the_cut`).
-    let turn = s.has(flag::FIN_FIRST) && marks::cut(&ends.incoming).is_some();
+    let turn = s.has(flag::FIN_FIRST) && handover_state::cut(&ends.incoming).is_some();
     if turn { Events::IN } else { Events::empty() }
 }
 

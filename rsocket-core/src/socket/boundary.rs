@@ -10,8 +10,8 @@ use std::os::fd::RawFd;
 
 use super::taking::{Got, copying, from_kernel, take_messages};
 use crate::channel::guard::RecvGuard;
+use crate::channel::handover_state;
 use crate::channel::link::Ends;
-use crate::channel::marks;
 use crate::conn::pending;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::RecvState;
@@ -22,7 +22,7 @@ use crate::sys::vectors::Cursor;
 
 /// Whether the sender has gone back to TCP, and the window has no more than `state` has taken.
 pub(super) fn is_over(state: &RecvState, ends: &Ends) -> bool {
-    marks::end(&ends.incoming) == Some(state.total())
+    handover_state::end(&ends.incoming) == Some(state.total())
         && ends.incoming.poll_data(state.data_position).is_none()
 }
 

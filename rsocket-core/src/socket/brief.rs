@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use super::{asking, ready};
-use crate::channel::{link, marks, waiters};
+use crate::channel::{handover_state, link, waiters};
 use crate::conn::fork_group;
 use crate::conn::machine::Phase;
 use crate::conn::option_cache::Fact;
@@ -96,7 +96,7 @@ pub(super) fn sleep(
     // Whoever closes says so before it rings, and TCP's FIN comes after both: what ends this wait
     // is heard by a whole sleep alone. The fence of arm() comes before this look, and the peer's
     // before it rings: either it is seen here, or the word is taken.
-    if marks::sender_closed(&ends.incoming) {
+    if handover_state::sender_closed(&ends.incoming) {
         waiters::disarm(s, me);
         return None;
     }

@@ -12,7 +12,7 @@ use super::{attempt, life, ready, send};
 use crate::attach::remote;
 use crate::bridge::pump_tests::{program, program_born};
 use crate::channel::guard::{RecvGuard, SendGuard};
-use crate::channel::{link, marks};
+use crate::channel::{handover_state, link};
 use crate::conn::slot::flag;
 use crate::conn::{fork_group, pending};
 use crate::errno::Errno;
@@ -37,8 +37,12 @@ fn a_window_is_free_when_nobody_is_inside() {
         let number = fd.as_raw_fd();
         let s = fork_group::slot(id).unwrap();
         let ends = link::ends(s).unwrap();
-        let closed =
-            || (marks::sender_closed(&ends.outgoing), marks::receiver_closed(&ends.incoming));
+        let closed = || {
+            (
+                handover_state::sender_closed(&ends.outgoing),
+                handover_state::receiver_closed(&ends.incoming),
+            )
+        };
         let sends = sending.then(|| SendGuard::take(s, &ends).unwrap());
         let receives = (!sending).then(|| RecvGuard::take(s, &ends).unwrap());
         if !sending {

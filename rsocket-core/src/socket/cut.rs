@@ -10,8 +10,8 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crate::channel::guard::RecvGuard;
+use crate::channel::handover_state;
 use crate::channel::link::Ends;
-use crate::channel::marks;
 use crate::conn::machine::{ReceiveEvent, ReceiveMode};
 use crate::conn::slot::{Slot, flag};
 use crate::errno::Errno;
@@ -28,7 +28,7 @@ pub(super) fn bytes_ahead(fd: RawFd, ends: &Ends, n: u64) -> Result<Option<usize
     }
     // A sender of urgent bytes goes back first. Its mark is looked at after the queue: before it is
     // set none of them was in there.
-    if taken.is_ok() && marks::end(&ends.incoming).is_some() {
+    if taken.is_ok() && handover_state::end(&ends.incoming).is_some() {
         taken = counters::taken_exactly(fd);
     }
     match taken {
@@ -56,7 +56,7 @@ pub(super) fn all_here(fd: RawFd, n: u64) -> bool {
 /// all been read. Without a descriptor the answer is what was found last, and yes if nobody has
 /// looked.
 pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
-    let Some(n) = marks::cut(&ends.incoming) else { return false };
+    let Some(n) = handover_state::cut(&ends.incoming) else { return false };
     // A low-water mark counts both together ([`super::rest::is_enough`]); if the window alone has
     // as much, so have both, as soon as TCP has its part.
     if s.low_water.load(Ordering::Relaxed) > 1 && fd >= 0 {
@@ -80,7 +80,7 @@ pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
 /// Beside a bridge TCP has given all that it will: once the cut is known the device is next, and
 /// only what it has brought is something to read.
 pub(crate) fn pass_the_cut(s: &Slot, fd: RawFd, ends: &Ends) {
-    let Some(n) = marks::cut(&ends.incoming) else { return };
+    let Some(n) = handover_state::cut(&ends.incoming) else { return };
     let Some(guard) = RecvGuard::take(s, ends) else { return };
     let next = match s.receive_mode() {
         mode @ ReceiveMode::Acknowledged if bytes_ahead(fd, ends, n) == Ok(Some(0)) => {

@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use super::call::Call;
 use super::{reader, wait};
 use crate::channel::guard::SendGuard;
-use crate::channel::{link, marks, room};
+use crate::channel::{handover_state, link, room};
 use crate::conn::machine::SendMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Refused;
@@ -99,7 +99,8 @@ fn common(s: &Slot) -> bool {
 fn attempt(s: &Slot, file: RawFd, at: u64, length: usize) -> Step {
     let Some(ends) = link::ends(s).filter(|_| common(s)) else { return Step::Ordinary };
     let Some(mut guard) = SendGuard::take(s, &ends) else { return Step::Ordinary };
-    let over = marks::is_asked_back(&ends.outgoing) || marks::receiver_closed(&ends.outgoing);
+    let over = handover_state::is_asked_back(&ends.outgoing)
+        || handover_state::receiver_closed(&ends.outgoing);
     // Asked again, now that nobody else changes it.
     let step = if over || !common(s) {
         Step::Ordinary

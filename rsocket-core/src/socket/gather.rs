@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use super::cut::{all_here, bytes_ahead};
 use crate::channel::guard::RecvGuard;
 use crate::channel::unread::{in_window, no_more_fits};
-use crate::channel::{link, marks};
+use crate::channel::{handover_state, link};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
 use crate::host::kernel;
@@ -38,7 +38,8 @@ pub(super) fn behind_the_window(
     if s.receive_mode() != ReceiveMode::Acknowledged || cursor.left() == 0 || sandbox::inside() {
         return;
     }
-    let Some(ends) = link::ends(s).filter(|ends| marks::end(&ends.incoming).is_some()) else {
+    let Some(ends) = link::ends(s).filter(|ends| handover_state::end(&ends.incoming).is_some())
+    else {
         return;
     };
     let Some(guard) = RecvGuard::take(s, &ends) else { return };
@@ -51,10 +52,10 @@ pub(super) fn behind_the_window(
 /// How many bytes TCP has before the cut, if they and the window's last ones are the `found`.
 fn ahead_of_all(guard: &RecvGuard<'_>, fd: RawFd, found: usize) -> Option<usize> {
     let (s, ends, state) = (guard.s, guard.ends, guard.view());
-    let cut =
-        marks::cut(&ends.incoming).filter(|_| s.receive_mode() == ReceiveMode::Acknowledged)?;
+    let cut = handover_state::cut(&ends.incoming)
+        .filter(|_| s.receive_mode() == ReceiveMode::Acknowledged)?;
     let here = in_window(state, ends);
-    let all = marks::end(&ends.incoming) == Some(state.total().wrapping_add(here as u64));
+    let all = handover_state::end(&ends.incoming) == Some(state.total().wrapping_add(here as u64));
     let ahead = bytes_ahead(fd, ends, cut).ok()??;
     (all && ahead.checked_add(here) == Some(found)).then_some(ahead)
 }
@@ -96,7 +97,7 @@ pub(super) fn is_over(s: &Slot, fd: RawFd) -> bool {
         drop(guard);
         let tcp_has_its_part = || {
             mode == ReceiveMode::Device
-                || marks::cut(&ends.incoming).is_some_and(|n| all_here(fd, n))
+                || handover_state::cut(&ends.incoming).is_some_and(|n| all_here(fd, n))
         };
         if full && tcp_has_its_part() {
             return true;
@@ -124,7 +125,7 @@ pub(super) fn nap(s: &Slot, peeks: bool) -> Option<u64> {
     }
     let kernels = match s.receive_mode() {
         ReceiveMode::Device => {
-            link::ends(s).is_some_and(|ends| marks::end(&ends.incoming).is_some())
+            link::ends(s).is_some_and(|ends| handover_state::end(&ends.incoming).is_some())
         }
         // Where TCP is not used, what is waited for is the window.
         ReceiveMode::Kernel => !s.has(flag::STRICT),

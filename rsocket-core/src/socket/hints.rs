@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::channel::link::{self, Ends};
-use crate::channel::{marks, unread};
+use crate::channel::{handover_state, unread};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::progress::Progress;
 use crate::conn::slot::{Slot, flag};
@@ -26,21 +26,21 @@ pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
 /// Whether the sender has gone back to TCP, and the receiver has not followed yet.
 #[inline]
 pub(super) fn went_back(s: &Slot, ends: &Ends) -> bool {
-    marks::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device
+    handover_state::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device
 }
 
 /// Whether the sender has room, or news that may mean room.
 #[inline]
 pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
-    if s.has(flag::PLACES_FULL) && !marks::receiver_closed(&ends.outgoing) {
+    if s.has(flag::PLACES_FULL) && !handover_state::receiver_closed(&ends.outgoing) {
         return crate::placement::room_again(s, ends);
     }
     // Acquire: pairs with the release in room::show_room.
     let hint = s.room_hint.load(Ordering::Acquire);
     hint as u32 != 0
         || ends.outgoing.poll_control((hint >> 32) as u32).is_some()
-        || marks::receiver_closed(&ends.outgoing)
-        || marks::is_asked_back(&ends.outgoing)
+        || handover_state::receiver_closed(&ends.outgoing)
+        || handover_state::is_asked_back(&ends.outgoing)
 }
 
 /// How far the two directions have come: messages that were published for us, read or not, and how

@@ -13,7 +13,7 @@ use std::os::fd::RawFd;
 
 use crate::attach::reach;
 use crate::bridge::{self, meeting};
-use crate::channel::{link, marks};
+use crate::channel::{handover_state, link};
 use crate::config::policy;
 use crate::conn::listeners::{error_taken, starved};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
@@ -470,7 +470,7 @@ pub fn has_shut(id: SlotId) {
     // Pairs with the one in channel::switch: either it finds both flags, or we find the window.
     fence(Ordering::SeqCst);
     if let Some(ends) = link::ends(s) {
-        marks::stop_reading(&ends.incoming);
+        handover_state::stop_reading(&ends.incoming);
         bridge::carry_back(s, &ends);
     }
 }

@@ -13,7 +13,7 @@ use super::{asking, beside, cut, reader, rest, returned, verdict};
 use crate::channel::link::{self, Ends};
 use crate::channel::unread::{end_is_ahead, end_is_next};
 use crate::channel::waiters::disarm;
-use crate::channel::{marks, residual};
+use crate::channel::{handover_state, residual};
 use crate::conn::look::Look;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pending;
@@ -28,7 +28,7 @@ use crate::{bridge, fork_safe, pairing};
 /// then the receiver follows now, and the kernel knows whether there is something to read.
 #[inline]
 fn only_the_mark(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) -> bool {
-    if fd < 0 || marks::end(&ends.incoming).is_none() {
+    if fd < 0 || handover_state::end(&ends.incoming).is_none() {
         return false;
     }
     returned::follow_back(id, s, fd, ends);
@@ -64,9 +64,9 @@ fn common(s: &Slot) -> Option<Look> {
         ends.incoming.fetch_payload(s.next_bytes.load(Ordering::Relaxed));
         ready |= Events::IN;
     }
-    let over = marks::end(&ends.incoming).is_some()
-        || marks::is_asked_back(&ends.outgoing)
-        || marks::receiver_closed(&ends.outgoing);
+    let over = handover_state::end(&ends.incoming).is_some()
+        || handover_state::is_asked_back(&ends.outgoing)
+        || handover_state::receiver_closed(&ends.outgoing);
     if over || s.low_water.load(Ordering::Relaxed) > 1 {
         return None;
     }
@@ -173,10 +173,10 @@ fn decided(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Option<Look> {
 
 /// The steps of a handover that are due on this side, and need nobody who sends or receives.
 fn hand_over(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
-    if marks::is_asked_back(&ends.outgoing) {
+    if handover_state::is_asked_back(&ends.outgoing) {
         residual::serve_return(id, s, fd, ends);
     }
-    if marks::end(&ends.incoming).is_some() {
+    if handover_state::end(&ends.incoming).is_some() {
         returned::follow_back(id, s, fd, ends);
     }
     if s.has(flag::FIN_FIRST) && s.receive_mode() == ReceiveMode::Acknowledged {
@@ -235,7 +235,7 @@ fn sendable(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
     if room || s.has(flag::PEER_GONE) || over() {
         look.ready |= Events::OUT;
     }
-    let closed = || ends.is_some_and(|e| marks::receiver_closed(&e.outgoing));
+    let closed = || ends.is_some_and(|e| handover_state::receiver_closed(&e.outgoing));
     if !s.has(flag::BRIDGED) && (s.has(flag::PEER_GONE) || closed()) {
         // What is sent now brings a reset, which must be seen beside all that is ready.
         look.ask |= Events::IN | Events::OUT;
@@ -348,5 +348,5 @@ pub fn arm_edge(s: &Slot, seen: u64, bell: u64, mark: bool) -> bool {
 /// How much of the stream TCP had carried when it went to the device, in the terms of
 /// [`counters::arrived`].
 pub fn cut(s: &Slot) -> u64 {
-    link::ends(s).and_then(|ends| marks::cut(&ends.incoming)).unwrap_or(0)
+    link::ends(s).and_then(|ends| handover_state::cut(&ends.incoming)).unwrap_or(0)
 }

@@ -13,7 +13,7 @@ use std::os::fd::RawFd;
 
 use super::cut;
 use crate::channel::link::{self, Ends};
-use crate::channel::{marks, unread};
+use crate::channel::{handover_state, unread};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
 use crate::host::events::Events;
@@ -28,7 +28,7 @@ fn is_divided(s: &Slot, ends: &Ends) -> bool {
     s.low_water.load(Ordering::Relaxed) > 1
         && !s.has(flag::BRIDGED)
         && s.receive_mode() == ReceiveMode::Device
-        && marks::end(&ends.incoming).is_some()
+        && handover_state::end(&ends.incoming).is_some()
 }
 
 /// Whether the sender has left TCP where the program has unread bytes, and it wants more at once
@@ -38,7 +38,7 @@ fn is_ahead(s: &Slot, ends: &Ends) -> bool {
     s.low_water.load(Ordering::Relaxed) > 1
         && !s.has(flag::BRIDGED)
         && s.receive_mode() == ReceiveMode::Acknowledged
-        && marks::cut(&ends.incoming).is_some()
+        && handover_state::cut(&ends.incoming).is_some()
 }
 
 /// Before the switch: whether TCP's bytes and the window's, which follow them, are together as many
@@ -47,7 +47,7 @@ pub(super) fn is_enough(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     if fd < 0 || !is_ahead(s, ends) {
         return false;
     }
-    if !marks::cut(&ends.incoming).is_some_and(|n| cut::all_here(fd, n)) {
+    if !handover_state::cut(&ends.incoming).is_some_and(|n| cut::all_here(fd, n)) {
         return false;
     }
     let Some(here) = unread::in_window_now(s, ends) else { return false };

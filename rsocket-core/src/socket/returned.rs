@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 
 use crate::channel::link::Ends;
 use crate::channel::room::follow_up;
-use crate::channel::{guard::RecvGuard, marks, said};
+use crate::channel::{guard::RecvGuard, handover_state, said};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId};
 use crate::host::kernel;
@@ -18,16 +18,19 @@ use crate::host::kernel;
 pub(crate) fn follow_back(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     let on_device = || s.receive_mode() == ReceiveMode::Device;
     // The end before the cut, which is published first.
-    let stays =
-        || s.receive_mode() == ReceiveMode::Acknowledged && marks::cut(&ends.incoming).is_none();
+    let stays = || {
+        s.receive_mode() == ReceiveMode::Acknowledged
+            && handover_state::cut(&ends.incoming).is_none()
+    };
     if !(on_device() || stays()) {
         return;
     }
     let Some(mut guard) = RecvGuard::take(s, ends) else { return };
     let state = guard.view();
     let empty = state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
-    let done =
-        empty && marks::end(&ends.incoming) == Some(state.total()) && (on_device() || stays());
+    let done = empty
+        && handover_state::end(&ends.incoming) == Some(state.total())
+        && (on_device() || stays());
     if done {
         follow(&mut guard, fd);
     }

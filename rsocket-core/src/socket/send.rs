@@ -13,7 +13,7 @@ use crate::bridge::Unconnected;
 use crate::channel::guard::SendGuard;
 use crate::channel::link::{self, Ends};
 use crate::channel::switch::stay;
-use crate::channel::{broken, marks, residual, room, said};
+use crate::channel::{broken, handover_state, residual, room, said};
 use crate::conn::machine::{SendEvent, SendMode};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -248,8 +248,9 @@ fn attempt_locked(
     match s.send_mode() {
         SendMode::Device => {
             // First: whoever goes back and then closes has said before what was not read.
-            let gone = s.has(flag::PEER_GONE) || marks::receiver_closed(&guard.ends.outgoing);
-            if marks::is_asked_back(&guard.ends.outgoing) {
+            let gone =
+                s.has(flag::PEER_GONE) || handover_state::receiver_closed(&guard.ends.outgoing);
+            if handover_state::is_asked_back(&guard.ends.outgoing) {
                 return after_tail(residual::give_way(guard, fd), s, fd, from, flags);
             }
             into_device(guard, fd, from, into, gone)
@@ -278,7 +279,7 @@ fn after_tail(
 /// What the peer had not read when it went back must be sent before anything else is.
 pub(super) fn tail_is_due(s: &Slot) -> bool {
     !s.has(flag::TAIL_SENT)
-        && link::ends(s).is_some_and(|e| marks::return_wanted(&e.outgoing).is_some())
+        && link::ends(s).is_some_and(|e| handover_state::return_wanted(&e.outgoing).is_some())
 }
 
 /// Before a call that only the kernel can do: sends what the peer had not read, and waits as
@@ -323,7 +324,7 @@ pub(crate) fn cut(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
     if s.inside_send.load(Ordering::SeqCst) != 0 || s.has(flag::WRITE_SHUT) {
         return Ok(());
     }
-    if marks::is_asked_back(&ends.outgoing) {
+    if handover_state::is_asked_back(&ends.outgoing) {
         return residual::give_way(guard, fd);
     }
     match counters::put(fd, s.has(flag::CONNECTING)) {
@@ -331,7 +332,7 @@ pub(crate) fn cut(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
             if let Some(mode) = s.send_mode().after(SendEvent::CutPublished) {
                 // The cut first: whoever finds it without its mode, after our death, sets the mode
                 // (guard::repair_send).
-                marks::publish_cut(&ends.outgoing, n);
+                handover_state::publish_cut(&ends.outgoing, n);
                 s.set_send_mode(mode);
                 stats::add(Counter::SwitchedSending, 1);
             }

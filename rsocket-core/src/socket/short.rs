@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 
 use super::reader;
 use crate::channel::guard::{RecvGuard, SendGuard};
-use crate::channel::{link, marks, room};
+use crate::channel::{handover_state, link, room};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::receiver::First;
@@ -84,7 +84,9 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
 #[inline(always)]
 fn into_window(guard: &mut SendGuard<'_>, from: &[libc::iovec], total: usize) -> bool {
     let (s, ends) = (guard.s, guard.ends);
-    if marks::is_asked_back(&ends.outgoing) || marks::receiver_closed(&ends.outgoing) {
+    if handover_state::is_asked_back(&ends.outgoing)
+        || handover_state::receiver_closed(&ends.outgoing)
+    {
         return false;
     }
     let mut sender = guard.sender();
@@ -163,7 +165,7 @@ fn from_window(guard: &mut RecvGuard<'_>, buffer: &libc::iovec) -> Option<usize>
             let Some(word) = next.take().or_else(arrived) else {
                 // Behind the last byte of a sender that has gone back, the same call goes on with
                 // TCP's.
-                if marks::is_decided(&ends.incoming) {
+                if handover_state::is_decided(&ends.incoming) {
                     return None;
                 }
                 break;

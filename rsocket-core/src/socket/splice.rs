@@ -16,7 +16,7 @@ use super::send::{Into, open_large};
 use super::{Route, boundary, reader, send, wait};
 use crate::bridge;
 use crate::channel::guard::{RecvGuard, SendGuard};
-use crate::channel::{link, marks};
+use crate::channel::{handover_state, link};
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{fork_group, pending};
@@ -159,7 +159,7 @@ pub fn goes_by_kernel(id: SlotId) -> bool {
     }
     let Some(ends) = link::ends(s) else { return false };
     let back = s.send_mode() == SendMode::Returned && !send::tail_is_due(s);
-    back || marks::receiver_closed(&ends.outgoing)
+    back || handover_state::receiver_closed(&ends.outgoing)
 }
 
 /// Why no more is moved.
@@ -246,7 +246,8 @@ fn sends(s: &Slot) -> bool {
 fn message(s: &Slot, pipe: Pipe, length: usize, refusal: &mut Option<Errno>) -> Step {
     let Some(ends) = link::ends(s).filter(|_| sends(s)) else { return Step::Ordinary };
     let Some(mut guard) = SendGuard::take(s, &ends) else { return Step::Ordinary };
-    let over = marks::is_asked_back(&ends.outgoing) || marks::receiver_closed(&ends.outgoing);
+    let over = handover_state::is_asked_back(&ends.outgoing)
+        || handover_state::receiver_closed(&ends.outgoing);
     // Asked again, now that nobody else changes it.
     let step = if over || !sends(s) {
         Step::Ordinary

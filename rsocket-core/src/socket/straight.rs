@@ -16,8 +16,8 @@ use super::{asking, short, wait};
 use crate::bridge;
 use crate::bridge::hearing::Hearing;
 use crate::channel::guard::{RecvGuard, SendGuard};
+use crate::channel::handover_state;
 use crate::channel::link::{self, Ends};
-use crate::channel::marks;
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout;
@@ -161,7 +161,7 @@ fn sent(s: &Slot, born: u32, post: impl FnOnce(&SendGuard<'_>) -> usize) -> usiz
     let Some(guard) = SendGuard::take(s, &ends) else { return 0 };
     // Asked now that nobody else changes it.
     let own = s.generation.load(Ordering::Acquire) == born;
-    let goes = own && common(s) && !marks::receiver_closed(&ends.outgoing);
+    let goes = own && common(s) && !handover_state::receiver_closed(&ends.outgoing);
     let n = if goes { post(&guard) } else { 0 };
     if n > 0 {
         tally::sent_shm(s, live::record(s), n);
@@ -278,7 +278,7 @@ pub(super) fn quiet(guard: &RecvGuard<'_>) -> bool {
         && s.unread_hint.load(Ordering::Relaxed) == state.hint()
         && state.readable() == 0
         && ends.incoming.poll_data(state.data_position).is_none()
-        && marks::end(&ends.incoming).is_none()
+        && handover_state::end(&ends.incoming).is_none()
         && !s.has(flag::LOST | flag::READ_SHUT | flag::MAPPED | flag::ENDED)
         && !pending::is_kernels(s)
 }

@@ -11,8 +11,8 @@
 
 use core::sync::atomic::AtomicU32;
 
+use crate::channel::handover_state;
 use crate::channel::link::{self, Ends};
-use crate::channel::marks;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, flag};
 
@@ -60,8 +60,8 @@ fn attached(s: &Slot) -> Option<Ends> {
 pub(super) fn sender(s: &Slot) -> Option<Word> {
     let ends = attached(s).filter(|_| s.send_mode() == SendMode::Kernel)?;
     let (cpu, has_come) = (
-        |ends: &Ends| marks::receiver_cpu(&ends.outgoing),
-        |ends: &Ends| marks::acknowledged(&ends.outgoing),
+        |ends: &Ends| handover_state::receiver_cpu(&ends.outgoing),
+        |ends: &Ends| handover_state::acknowledged(&ends.outgoing),
     );
     Word { ends, learnt: &SENDING, cpu, has_come }.if_new()
 }
@@ -71,8 +71,8 @@ pub(super) fn receiver(s: &Slot) -> Option<Word> {
     let waits = matches!(s.receive_mode(), ReceiveMode::Asked | ReceiveMode::Acknowledged);
     let ends = attached(s).filter(|_| waits)?;
     let (cpu, has_come) = (
-        |ends: &Ends| marks::sender_cpu(&ends.incoming),
-        |ends: &Ends| marks::cut(&ends.incoming).is_some(),
+        |ends: &Ends| handover_state::sender_cpu(&ends.incoming),
+        |ends: &Ends| handover_state::cut(&ends.incoming).is_some(),
     );
     Word { ends, learnt: &RECEIVING, cpu, has_come }.if_new()
 }

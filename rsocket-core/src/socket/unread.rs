@@ -11,7 +11,7 @@ use crate::channel::unread::in_window;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
-use crate::{bridge, channel::marks, pairing};
+use crate::{bridge, channel::handover_state, pairing};
 
 /// Bytes that could be received now: TCP's before the cut, plus the window's.
 #[must_use]
@@ -29,7 +29,7 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     let here = |n| all_here(fd, n);
     let follows = match mode {
         ReceiveMode::Device => true,
-        ReceiveMode::Acknowledged => marks::cut(&ends.incoming).is_some_and(here),
+        ReceiveMode::Acknowledged => handover_state::cut(&ends.incoming).is_some_and(here),
         _ => false,
     };
     if !follows {
@@ -44,6 +44,6 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     drop(guard);
     // A sender that has gone back to TCP: what follows the window's bytes is in the kernel already.
     // Otherwise the kernel, which some programs would have us ask after each receive, has none.
-    let kernels = mode != ReceiveMode::Device || marks::end(&ends.incoming).is_some();
+    let kernels = mode != ReceiveMode::Device || handover_state::end(&ends.incoming).is_some();
     Some(total + if kernels { in_tcp()? } else { 0 })
 }

@@ -13,7 +13,7 @@ use super::call::Call;
 use super::{beside, brief, gather, hints, reader, ready, soon, switching, verdict};
 use crate::bridge::hearing::Hearing;
 use crate::channel::link::{self, Ends};
-use crate::channel::{marks, waiters};
+use crate::channel::{handover_state, waiters};
 use crate::config::policy;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::option_cache::Fact;
@@ -74,7 +74,7 @@ fn until_readable(
         && spin_on(
             s,
             &Spin { learnt: &s.receive_spin, ends, cap: deadline.spin(s, fd)? },
-            || marks::sender_cpu(&ends.incoming),
+            || handover_state::sender_cpu(&ends.incoming),
             probe,
         )
     {
@@ -125,7 +125,7 @@ pub(crate) fn writable(call: &Call<'_>, deadline: &mut CallDeadline) -> Result<(
         && spin_on(
             s,
             &Spin { learnt: &s.send_spin, ends, cap: deadline.spin(s, fd)? },
-            || marks::receiver_cpu(&ends.outgoing),
+            || handover_state::receiver_cpu(&ends.outgoing),
             probe,
         )
     {

@@ -6,8 +6,8 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::call_deadline::polling;
+use crate::channel::handover_state;
 use crate::channel::link::{self, Ends};
-use crate::channel::marks;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::live::layout::record;
 use crate::stats::{self, Counter};
@@ -104,7 +104,7 @@ pub(crate) fn count_spin(s: Option<&Slot>, spun: Spun) {
 
 /// Says on which CPU this side waits, so that the other does not spin against it.
 pub(crate) fn say_cpu(ends: &Ends) {
-    marks::say_cpu(&ends.incoming, &ends.outgoing, thread::cpu());
+    handover_state::say_cpu(&ends.incoming, &ends.outgoing, thread::cpu());
 }
 
 /// Spins for a waiter on several connections: with what their process learnt, and not against the
@@ -118,5 +118,5 @@ pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> boo
     // Shown with a connection only if it is the one that was waited for.
     let alone = slot.filter(|_| slots.len() == 1);
     let by = Spin { learnt: &LEARNT, ends: &first, cap: polling() };
-    spin(alone, &by, || marks::sender_cpu(&first.incoming), probe)
+    spin(alone, &by, || handover_state::sender_cpu(&first.incoming), probe)
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-use rsocket_core::channel::{guard, marks};
+use rsocket_core::channel::{guard, handover_state};
 use rsocket_core::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use rsocket_core::conn::slot::{Slot, flag};
 use rsocket_core::device::shm::channel::banks::{self, entry};
@@ -154,8 +154,8 @@ impl World {
     /// The same after the switch, with nothing on TCP before it.
     pub fn paired_on_device(banks: &[RecvParams; 2]) -> Arc<Self> {
         let world = Self::new(banks);
-        marks::acknowledge(&world.lane);
-        marks::publish_cut(&world.lane, 0);
+        handover_state::acknowledge(&world.lane);
+        handover_state::publish_cut(&world.lane, 0);
         world.from.set_send_mode(SendMode::Device);
         world.to.set_receive_mode(ReceiveMode::Device);
         world
@@ -184,7 +184,7 @@ impl World {
 
     /// The sender's end mark stands: the receiver reads the window to its end first.
     pub fn sender_left_first(&self) -> bool {
-        marks::end(&self.lane).is_some()
+        handover_state::end(&self.lane).is_some()
     }
 }
 

@@ -37,7 +37,7 @@ impl Me<'_> {
             self.step()?;
             if s.shift_receive_mode(ReceiveMode::Asked, mode) {
                 self.step()?;
-                marks::acknowledge(&w.lane);
+                handover_state::acknowledge(&w.lane);
             }
         }
         self.step()?;
@@ -145,7 +145,7 @@ impl Me<'_> {
 
     pub(super) fn up_to_the_cut(&self, want: usize) -> Lived<Answer> {
         let (w, s) = (self.world, self.world.to);
-        let cut = marks::cut(&w.lane);
+        let cut = handover_state::cut(&w.lane);
         self.step()?;
         let Some(n) = cut else {
             return self.before_the_cut(want);
@@ -173,7 +173,7 @@ impl Me<'_> {
         let w = self.world;
         let (waiting, fin) = w.tcp(|t| (t.queue.len(), t.fin));
         self.step()?;
-        if marks::cut(&w.lane).is_some() {
+        if handover_state::cut(&w.lane).is_some() {
             return self.up_to_the_cut(want);
         }
         match waiting {
@@ -195,7 +195,7 @@ impl Me<'_> {
         let mut bytes = self.take_messages(&mut taking, want)?;
         if bytes.is_empty() {
             // As `after_silence`.
-            let end = marks::end(&w.lane);
+            let end = handover_state::end(&w.lane);
             self.step()?;
             if let Some(end) = end
                 && taking.arrived().is_none()
@@ -212,7 +212,7 @@ impl Me<'_> {
             let (waiting, fin) = w.tcp(|t| (!t.queue.is_empty(), t.fin));
             self.step()?;
             if waiting {
-                if marks::end(&w.lane).is_none() {
+                if handover_state::end(&w.lane).is_none() {
                     return Ok(self.broken("bytes beyond the cut"));
                 }
             } else if fin {
@@ -254,7 +254,7 @@ impl Me<'_> {
         s.unread_hint.load(Ordering::Relaxed) == state.hint()
             && state.readable() == 0
             && w.lane.poll_data(state.data_position).is_none()
-            && marks::end(&w.lane).is_none()
+            && handover_state::end(&w.lane).is_none()
     }
 
     /// As what follows in `receive::from_device`. A receiver that dies before the commit has not
@@ -285,10 +285,10 @@ impl Me<'_> {
         match s.receive_mode() {
             ReceiveMode::Device => {
                 let total = self.receiving().view().total();
-                let end = marks::end(&w.lane);
+                let end = handover_state::end(&w.lane);
                 self.step()?;
-                if end.is_none() && marks::want_return(&w.lane, total)
-                    || marks::end(&w.lane) == Some(total)
+                if end.is_none() && handover_state::want_return(&w.lane, total)
+                    || handover_state::end(&w.lane) == Some(total)
                 {
                     self.step()?;
                     s.set_receive_mode(ReceiveMode::Returned);
@@ -297,7 +297,9 @@ impl Me<'_> {
                 // up a connection that another program is to go on with.)
             }
             ReceiveMode::Acknowledged => {
-                if marks::want_return(&w.lane, 0) || marks::end(&w.lane) == Some(0) {
+                if handover_state::want_return(&w.lane, 0)
+                    || handover_state::end(&w.lane) == Some(0)
+                {
                     self.step()?;
                     s.set_receive_mode(ReceiveMode::Returned);
                 }

@@ -14,7 +14,7 @@ impl Me<'_> {
         }
         if s.phase() == Phase::Paired
             && s.send_mode() == SendMode::Kernel
-            && marks::acknowledged(&w.lane)
+            && handover_state::acknowledged(&w.lane)
             && let Some(mode) = s.send_mode().after(SendEvent::Acknowledged)
         {
             self.step()?;
@@ -26,7 +26,8 @@ impl Me<'_> {
     }
 
     pub(super) fn tail_is_due(&self) -> bool {
-        !self.world.from.has(flag::TAIL_SENT) && marks::return_wanted(&self.world.lane).is_some()
+        !self.world.from.has(flag::TAIL_SENT)
+            && handover_state::return_wanted(&self.world.lane).is_some()
     }
 
     /// As `socket::enter_send`: true when libc is to do the call.
@@ -116,7 +117,7 @@ impl Me<'_> {
             self.cut()?;
         }
         match s.send_mode() {
-            SendMode::Device if marks::return_wanted(&self.world.lane).is_none() => {
+            SendMode::Device if handover_state::return_wanted(&self.world.lane).is_none() => {
                 self.into_device(bytes)
             }
             SendMode::Device => {
@@ -137,7 +138,7 @@ impl Me<'_> {
         if s.inside_send.load(SeqCst) != 0 {
             return Ok(());
         }
-        if marks::return_wanted(&w.lane).is_some() {
+        if handover_state::return_wanted(&w.lane).is_some() {
             s.set_send_mode(SendMode::Returned);
             return Ok(());
         }
@@ -145,7 +146,7 @@ impl Me<'_> {
         let n = w.tcp(|t| t.put);
         self.step()?;
         if let Some(mode) = s.send_mode().after(SendEvent::CutPublished) {
-            marks::publish_cut(&w.lane, n);
+            handover_state::publish_cut(&w.lane, n);
             self.step()?;
             s.set_send_mode(mode);
         }
@@ -198,14 +199,14 @@ impl Me<'_> {
         if s.has(flag::TAIL_SENT) {
             return Ok(());
         }
-        let Some(taken) = marks::return_wanted(&w.lane) else { return Ok(()) };
+        let Some(taken) = handover_state::return_wanted(&w.lane) else { return Ok(()) };
         let state = *self.sending().view();
-        let base = match marks::tail_base(&w.lane) {
+        let base = match handover_state::tail_base(&w.lane) {
             Some(base) => base,
             None => {
                 let base = w.tcp(|t| t.put);
                 self.step()?;
-                marks::begin_tail(&w.lane, base);
+                handover_state::begin_tail(&w.lane, base);
                 base
             }
         };
@@ -232,7 +233,7 @@ impl Me<'_> {
     /// As `residual::serve_return`.
     pub(super) fn serve_return(&self) -> Lived<()> {
         let s = self.world.from;
-        if marks::return_wanted(&self.world.lane).is_none() {
+        if handover_state::return_wanted(&self.world.lane).is_none() {
             return Ok(());
         }
         self.take_send()?;
@@ -253,7 +254,7 @@ impl Me<'_> {
             SendMode::Device => {
                 let total = self.sending().view().total();
                 self.step()?;
-                if marks::publish_end(&w.lane, total) {
+                if handover_state::publish_end(&w.lane, total) {
                     self.step()?;
                     s.set_send_mode(SendMode::Returned);
                 } else {

@@ -7,7 +7,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::{PeerEnd, Pump};
-use crate::channel::marks;
+use crate::channel::handover_state;
 use crate::device::QueuePair;
 use crate::proto::state::{Event, State};
 
@@ -67,7 +67,8 @@ impl<Q: QueuePair> Pump<Q> {
     #[must_use]
     pub fn unheard(&self) -> bool {
         let ends = self.port.ends();
-        let returned = marks::is_decided(&ends.incoming) || marks::is_decided(&ends.outgoing);
+        let returned = handover_state::is_decided(&ends.incoming)
+            || handover_state::is_decided(&ends.outgoing);
         let left = self.taken.is_some_and(|taken| taken != self.stream.messages().0);
         self.peer == PeerEnd::Closed && !returned && (self.dropped || left)
     }
@@ -81,7 +82,7 @@ impl<Q: QueuePair> Pump<Q> {
     /// Whether the program has closed, as far as its end or its side of the window says.
     #[must_use]
     pub fn closed(&self) -> bool {
-        self.gone || self.closing || marks::sender_closed(&self.port.ends().incoming)
+        self.gone || self.closing || handover_state::sender_closed(&self.port.ends().incoming)
     }
 
     /// Whether anything of the program's is not posted yet.

@@ -7,7 +7,7 @@ use super::Pump;
 use crate::bridge::notes::Note;
 use crate::bridge::outgoing::Outgoing;
 use crate::bridge::port::Broken;
-use crate::channel::marks;
+use crate::channel::handover_state;
 use crate::device::shm::copy;
 use crate::device::{PostError, QueuePair};
 use crate::proto::ramp::Ramp;
@@ -23,7 +23,7 @@ impl<Q: QueuePair> Pump<Q> {
         let mut ramp = Ramp::FLAT;
         loop {
             // Before the lane: what was written before the program closed is in the lane by then.
-            let closed = self.gone || marks::sender_closed(&self.port.ends().incoming);
+            let closed = self.gone || handover_state::sender_closed(&self.port.ends().incoming);
             let next = self.port.outgoing()?;
             if !self.before_data(&mut moved)? {
                 break;
@@ -131,6 +131,6 @@ impl<Q: QueuePair> Pump<Q> {
 
     /// Whether the program has closed, or has shut both directions.
     fn takes_nothing(&self) -> bool {
-        marks::receiver_closed(&self.port.ends().outgoing)
+        handover_state::receiver_closed(&self.port.ends().outgoing)
     }
 }
