@@ -45,11 +45,11 @@ compile_error!("variadic hooks are sound on 64-bit Linux ABIs only: see hook.rs"
 #[macro_use]
 mod hook;
 mod adopted;
+mod first_bytes_tap;
 mod handlers;
 mod hooks;
 mod init;
 mod ops;
-mod overheard;
 mod policy;
 mod real;
 mod rebind;

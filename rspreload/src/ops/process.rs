@@ -15,7 +15,7 @@ use rsocket_core::{process, readiness, socket, sys};
 
 use crate::edge::keeping_errno;
 use crate::shadow::{self, Entry};
-use crate::{overheard, real};
+use crate::{first_bytes_tap, real};
 
 /// Everything goes back to TCP, and what then is the kernel's alone is forgotten.
 #[cold]
@@ -26,7 +26,7 @@ pub(crate) fn leave_to_kernel(reason: Reason) {
         {
             shadow::forget(fd);
             if reason == Reason::Sandboxed {
-                overheard::begin(fd, slot);
+                first_bytes_tap::begin(fd, slot);
             }
         }
     }
