@@ -12,7 +12,7 @@ use crate::conn::fork_group;
 use crate::device::rdma;
 use crate::environment::variable;
 use crate::host::trial;
-use crate::live::tally;
+use crate::live::conn_counters;
 use crate::sync::{stack, thread};
 use crate::sys::{errand, sandbox};
 use crate::{bridge, datagram, descriptors, live, readiness, socket, stats};
@@ -67,7 +67,7 @@ pub fn report() {
         && variable(c"RSOCKET_STATS").is_some()
         && REPORTED.swap(own, Ordering::Relaxed) != own
     {
-        tally::flush_all();
+        conn_counters::flush_all();
         stack::on_own(|| stats::report_at_exit(variable));
     }
 }

@@ -11,7 +11,7 @@ use super::guard::RecvGuard;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::SendState;
 use crate::device::shm::layout::SEGMENTS;
-use crate::live::{self, Record, tally};
+use crate::live::{self, Record, conn_counters};
 use crate::proto::SendHalf;
 
 /// Updates after which a sleeping sender is woken: half of a bank's segments.
@@ -31,7 +31,7 @@ pub(crate) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
     let (s, ends) = (guard.s, guard.ends);
     let shown = live::record(s);
     if n > 0 {
-        tally::received_shm(s, shown, n);
+        conn_counters::received_shm(s, shown, n);
     }
     if guard.view().owes() {
         guard.receiver().give_back();
@@ -61,7 +61,7 @@ pub(crate) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
 /// A message of `n` bytes was sent, and the state is that of after it.
 pub(crate) fn sent(s: &Slot, state: &SendState, n: usize) {
     let shown = live::record(s);
-    tally::sent_shm(s, shown, n);
+    conn_counters::sent_shm(s, shown, n);
     show_room(s, shown, state);
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn sent(s: &Slot, state: &SendState, n: usize) {
 #[inline(always)]
 pub(crate) fn sent_short(s: &Slot, state: &SendState, n: usize) {
     let shown = live::record(s);
-    tally::sent_shm(s, shown, n);
+    conn_counters::sent_shm(s, shown, n);
     s.room_hint.store(state.hint(), Ordering::Release);
     if let Some(r) = shown {
         let [small, _] = &state.banks;

@@ -6,6 +6,7 @@
 
 pub mod arena_record;
 pub mod cause;
+pub mod conn_counters;
 pub mod dialled;
 pub mod fds_in_flight;
 pub mod flag;
@@ -32,7 +33,6 @@ pub mod prefix;
 pub mod progress;
 pub mod saved;
 pub mod slot;
-pub mod tally;
 pub mod timers;
 pub mod waited;
 pub mod watchers;

@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use super::handshake::Handshake;
 use crate::config::policy;
 use crate::config::sizes::Sizes;
+use crate::conn::conn_counters::ConnCounters;
 pub use crate::conn::flag;
 pub use crate::conn::id::SlotId;
 use crate::conn::listener::{Function, Listener};
@@ -22,7 +23,6 @@ use crate::conn::option_cache::OptionCache;
 use crate::conn::pairing_state::Pairing;
 use crate::conn::poll_backoff::PollBackoff;
 use crate::conn::prefix::Prefix;
-use crate::conn::tally::Tally;
 use crate::conn::timers::Timers;
 use crate::device::shm::channel::{RecvState, SendState};
 use crate::sync::guarded::Guarded;
@@ -139,9 +139,9 @@ pub struct Slot {
     /// Our address and the peer's, where they are not the kernel socket's own.
     pub names: [Name; 2],
     /// Received over TCP.
-    pub tcp_in: Tally,
+    pub tcp_in: ConnCounters,
     /// Sent over TCP.
-    pub tcp_out: Tally,
+    pub tcp_out: ConnCounters,
     /// Next free slot, while this one is free.
     pub next_free: AtomicU32,
 
@@ -171,7 +171,7 @@ pub struct Slot {
     /// What spinning for room taught.
     pub send_spin: AtomicU32,
     /// Received over shared memory.
-    pub shm_in: Tally,
+    pub shm_in: ConnCounters,
     /// The receiving direction.
     pub receive: Guarded<RecvState>,
 
@@ -183,7 +183,7 @@ pub struct Slot {
     /// Time stamp counter when the kernel was last asked whether the peer still reads.
     pub reader_asked_at: AtomicU64,
     /// Sent over shared memory.
-    pub shm_out: Tally,
+    pub shm_out: ConnCounters,
     /// The sending direction.
     pub send: Guarded<SendState>,
 }

@@ -12,8 +12,8 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
+pub mod conn_counters;
 mod file;
-pub mod tally;
 
 pub use rsocket_stats::layout;
 

@@ -12,7 +12,7 @@ use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::host::{kernel, tcp_state as state};
-use crate::live::tally;
+use crate::live::conn_counters;
 
 /// As much of `struct tcp_info` as any program has asked for yet.
 pub const TCP_INFO_BYTES: usize = 256;
@@ -57,7 +57,7 @@ pub fn tcp_info(id: SlotId, fd: RawFd) -> Result<([u8; TCP_INFO_BYTES], usize), 
             put(&mut info, at, &segment.to_ne_bytes());
         }
     }
-    let [sent, received] = tally::beyond(s);
+    let [sent, received] = conn_counters::beyond(s);
     put(&mut info, BYTES_SENT, &sent.to_ne_bytes());
     put(&mut info, BYTES_RECEIVED, &received.to_ne_bytes());
     Ok((info, len))

@@ -15,7 +15,7 @@ use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell;
 use crate::host::kernel;
-use crate::live::tally;
+use crate::live::conn_counters;
 use crate::pairing::{self, heirs};
 use crate::reason::Reason;
 use crate::sync::{living, stack, thread};
@@ -246,7 +246,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     if let Some(window) = window {
         window.close();
     }
-    tally::flush(s);
+    conn_counters::flush(s);
     crate::live::leave(s);
     let busy = s.pins.load(Ordering::Acquire) != 0
         || s.inside_receive.load(Ordering::Acquire) != 0

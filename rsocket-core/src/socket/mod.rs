@@ -22,7 +22,7 @@ use crate::conn::{flag, fork_group, option_cache, pending};
 use crate::errno::Errno;
 use crate::handover::fds_in_flight;
 use crate::host::{counters, kernel, tcp_state};
-use crate::live::tally;
+use crate::live::conn_counters;
 use crate::reason::Reason;
 use crate::waiting::call_deadline;
 use crate::{fork_safe, pairing, sys, tap};
@@ -152,7 +152,7 @@ pub fn leave_receive(id: SlotId, _fd: RawFd, result: isize) {
     let Some(s) = slot(id) else { return };
     s.inside_receive.fetch_sub(1, Ordering::SeqCst);
     if let Ok(n @ 1..) = usize::try_from(result) {
-        tally::received_tcp(s, n);
+        conn_counters::received_tcp(s, n);
         evidence::count(s, n, !s.has(flag::CONNECTING));
         if !s.has(flag::WAITED) {
             looking::found(s);
@@ -198,7 +198,7 @@ pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
     let Some(s) = slot(id) else { return };
     s.inside_send.fetch_sub(1, Ordering::SeqCst);
     if let Ok(n @ 1..) = usize::try_from(result) {
-        tally::sent_tcp(s, n);
+        conn_counters::sent_tcp(s, n);
         evidence::count(s, n, s.has(flag::CONNECTING));
     }
 }

@@ -25,7 +25,7 @@ use crate::errno::Errno;
 use crate::handover::detach::{self, Scope};
 use crate::host::memory::{self, Left};
 use crate::host::{counters, kernel};
-use crate::live::{self, tally};
+use crate::live::{self, conn_counters};
 use crate::placement::depart;
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
@@ -359,7 +359,7 @@ fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result
     let before = from.done();
     let r = pour(fd, from, flags & kept);
     if from.done() > before {
-        tally::sent_tcp(s, from.done() - before);
+        conn_counters::sent_tcp(s, from.done() - before);
     }
     r.map_err(|e| first_said(s, e))
 }
@@ -442,7 +442,7 @@ fn into_device(
     loop {
         let full = sender.make_room(from.left()).map_err(|_| Refused::Broken);
         match full.and_then(|()| message(&mut sender, from, bulk)) {
-            Ok(n) => tally::sent_shm(s, shown, n),
+            Ok(n) => conn_counters::sent_shm(s, shown, n),
             Err(Refused::Full) => {
                 room::no_room(s);
                 break;

@@ -12,7 +12,7 @@ use crate::device::shm::copy::CopyHint;
 use crate::errno::Errno;
 use crate::host::counters;
 use crate::host::kernel::{self, Ending};
-use crate::live::tally;
+use crate::live::conn_counters;
 use crate::placement::{Placed, Placer};
 use crate::reason::Reason;
 use crate::sys::vectors::Cursor;
@@ -48,7 +48,7 @@ pub(super) fn from_kernel(
         Ok(0) => Ok(Got::End),
         Ok(n) => {
             to.advance(n);
-            tally::received_tcp(s, n);
+            conn_counters::received_tcp(s, n);
             Ok(Got::Bytes(n))
         }
         Err(Errno::AGAIN) => Ok(Got::Nothing),

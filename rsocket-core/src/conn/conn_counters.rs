@@ -1,6 +1,6 @@
 //! Bytes and messages that a connection has moved, where no record shows it.
 //!
-//! Must not know what is counted ([`crate::live::tally`]). Entry point: [`Tally`].
+//! Must not know what is counted ([`crate::live::conn_counters`]). Entry point: [`ConnCounters`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -8,12 +8,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Bytes and messages of one direction over one transport.
 #[repr(C)]
 #[derive(Default)]
-pub struct Tally {
+pub struct ConnCounters {
     bytes: AtomicU64,
     messages: AtomicU64,
 }
 
-impl Tally {
+impl ConnCounters {
     /// One message more.
     #[inline]
     pub(crate) fn add(&self, n: usize) {

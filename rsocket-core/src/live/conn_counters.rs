@@ -4,15 +4,15 @@
 //! A count is a plain load and store under the lock that the data path holds anyway; two threads in
 //! TCP calls at the same moment may lose a count, never a byte.
 
+use crate::conn::conn_counters::ConnCounters;
 use crate::conn::fork_group;
 use crate::conn::slot::{Slot, flag};
-use crate::conn::tally::Tally;
 use crate::live::{self, Record, layout::record};
 use crate::stats::{self, Transport};
 
 /// Counts in the connection's record, where others may read it, or, without one, in its slot.
 #[inline]
-fn add(shown: Option<&Record>, number: usize, without: &Tally, n: usize) {
+fn add(shown: Option<&Record>, number: usize, without: &ConnCounters, n: usize) {
     match shown {
         Some(r) => {
             r.add(number, n as u64);
