@@ -18,8 +18,8 @@
 //! [`fork_safe`] is upstream's fork mode, in which a TCP connection becomes one over RDMA before
 //! its first byte.
 //!
-//! Beside them: [`config`], [`libdir`] (`$LIB`), [`stats`], [`live`] (what `rsstat` shows), [`tap`]
-//! (packets for Wireshark).
+//! Beside them: [`config`], [`libdir`] (`$LIB`), [`stats`], [`live_segment`] (what `rsstat` shows),
+//! [`tap`] (packets for Wireshark).
 //!
 //! Shared by the libraries that export C functions, and used by nothing else in here:
 //! [`descriptors`] (what each number stands for), [`edge`] (return values and `errno`), [`process`]
@@ -48,7 +48,7 @@ pub mod handover;
 pub mod headroom;
 pub mod iomap;
 pub mod libdir;
-pub mod live;
+pub mod live_segment;
 pub mod native;
 pub mod pairing;
 pub mod placement;

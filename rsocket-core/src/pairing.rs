@@ -36,7 +36,7 @@ use crate::stats::{self, Counter};
 use crate::sync::stack;
 use crate::sys::sandbox;
 use crate::sys::settle::Settle;
-use crate::{live, sys};
+use crate::{live_segment, sys};
 use greeting::{answer, finish, knock, knock_there};
 
 /// How many may be open at a time: each is a descriptor.
@@ -173,8 +173,8 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
         }
         let phase = s.phase();
         if fd >= 0 && (matches!(phase, Phase::Paired | Phase::Refused) || cause::is_in_vain(s)) {
-            live::enter(id, s, fd);
-            live::name_pair(s, link::common(s));
+            live_segment::enter(id, s, fd);
+            live_segment::name_pair(s, link::common(s));
         }
         drop(held);
         match phase {

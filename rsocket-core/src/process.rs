@@ -12,10 +12,10 @@ use crate::conn::fork_group;
 use crate::device::rdma;
 use crate::environment::variable;
 use crate::host::trial;
-use crate::live::conn_counters;
+use crate::live_segment::conn_counters;
 use crate::sync::{stack, thread};
 use crate::sys::{errand, sandbox};
-use crate::{bridge, datagram, descriptors, live, readiness, socket, stats};
+use crate::{bridge, datagram, descriptors, live_segment, readiness, socket, stats};
 
 /// Registers the steps around `fork`. To be called once, when the library is loaded; it must never
 /// be unloaded after that.
@@ -33,9 +33,9 @@ pub fn leaving() {
         datagram::leaving();
         bridge::drain(true);
         report();
-        live::ended();
+        live_segment::ended();
     } else if sandbox::inside() {
-        live::ending(true);
+        live_segment::ending(true);
     } else if socket::adopted::any_left() {
         stack::on_own(|| stats::report_at_exit(variable));
     }
@@ -51,7 +51,7 @@ pub fn vanishing() {
         socket::leaving();
         bridge::drain(true);
         report();
-        live::ended();
+        live_segment::ended();
     }
 }
 

@@ -49,7 +49,7 @@ const CORE: [&str; 28] = [
     "conn",
     // Who watches connections.
     "tap",
-    "live",
+    "live_segment",
     // Its part of that memory.
     "channel",
     // How two ends find each other, and what is beyond the channel.

@@ -19,7 +19,7 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{fork_group, pending};
 use crate::errno::Errno;
 use crate::reason::Reason;
-use crate::{live, stats, sys};
+use crate::{live_segment, stats, sys};
 
 /// Times that a peer is asked before the connection stays on TCP.
 const ASK_TRIES: u32 = 8;
@@ -112,7 +112,7 @@ pub fn failed(id: SlotId, s: &Slot, reason: Reason, again: bool) {
             _ => phase::give_up(&s, reason),
         }
         if s.phase() == Phase::Refused {
-            live::enter(id, &s, -1);
+            live_segment::enter(id, &s, -1);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Beyond;
 use crate::stats::{self, Counter};
-use crate::{bridge, live, sys};
+use crate::{bridge, live_segment, sys};
 
 /// Says in the data lane that this direction is over. On one host a lane that has no place for it
 /// is no harm: the FIN that follows says the same. Between hosts FIN alone says nothing to a
@@ -61,7 +61,7 @@ pub fn met(id: SlotId, s: &Slot, bridge: u32, record: u32, window: u32) -> bool 
         s.set(flag::BRIDGED | flag::BESIDE);
         s.set_phase(next);
         stats::add(Counter::AttachedRdma, 1);
-        live::enter(id, s, -1);
+        live_segment::enter(id, s, -1);
         let side = if s.has(flag::CONNECTING) { "connecting" } else { "accepting" };
         crate::log_info!("attached over RDMA ({} side)", side);
     }

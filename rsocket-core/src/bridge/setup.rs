@@ -399,7 +399,7 @@ impl Connection {
         }
         s.clear(flag::PENDING);
         stats::add(Counter::AttachedRdma, 1);
-        crate::live::enter(id, s, fork_group::descriptor(id));
+        crate::live_segment::enter(id, s, fork_group::descriptor(id));
         crate::log_info!("connected over RDMA");
         self.news = Some(id);
     }

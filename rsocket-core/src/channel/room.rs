@@ -11,7 +11,7 @@ use super::guard::RecvGuard;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::SendState;
 use crate::device::shm::layout::SEGMENTS;
-use crate::live::{self, Record, conn_counters};
+use crate::live_segment::{self, Record, conn_counters};
 use crate::proto::SendHalf;
 
 /// Updates after which a sleeping sender is woken: half of a bank's segments.
@@ -29,7 +29,7 @@ pub(crate) fn follow_up(guard: &mut RecvGuard<'_>, n: usize) {
 #[inline(always)]
 pub(crate) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
     let (s, ends) = (guard.s, guard.ends);
-    let shown = live::record(s);
+    let shown = live_segment::record(s);
     if n > 0 {
         conn_counters::received_shm(s, shown, n);
     }
@@ -60,7 +60,7 @@ pub(crate) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
 
 /// A message of `n` bytes was sent, and the state is that of after it.
 pub(crate) fn sent(s: &Slot, state: &SendState, n: usize) {
-    let shown = live::record(s);
+    let shown = live_segment::record(s);
     conn_counters::sent_shm(s, shown, n);
     show_room(s, shown, state);
 }
@@ -68,7 +68,7 @@ pub(crate) fn sent(s: &Slot, state: &SendState, n: usize) {
 /// As [`sent`], of a message in the small bank: the large one is as it was.
 #[inline(always)]
 pub(crate) fn sent_short(s: &Slot, state: &SendState, n: usize) {
-    let shown = live::record(s);
+    let shown = live_segment::record(s);
     conn_counters::sent_shm(s, shown, n);
     s.room_hint.store(state.hint(), Ordering::Release);
     if let Some(r) = shown {

@@ -1,6 +1,7 @@
 //! Bytes and messages that a connection has moved, where no record shows it.
 //!
-//! Must not know what is counted ([`crate::live::conn_counters`]). Entry point: [`ConnCounters`].
+//! Must not know what is counted ([`crate::live_segment::conn_counters`]). Entry point:
+//! [`ConnCounters`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU64, Ordering};

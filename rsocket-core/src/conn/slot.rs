@@ -133,8 +133,8 @@ pub struct Slot {
     /// The kernel's name for the socket, from the first time that its descriptor was sent in a
     /// message; 0 before ([`crate::handover::fds_in_flight`]).
     pub cookie: AtomicU64,
-    /// Which record of which process shows it ([`crate::live`]): process above record plus one; 0
-    /// for none.
+    /// Which record of which process shows it ([`crate::live_segment`]): process above record plus
+    /// one; 0 for none.
     pub record: AtomicU64,
     /// Our address and the peer's, where they are not the kernel socket's own.
     pub names: [Name; 2],

@@ -29,7 +29,7 @@ use crate::handover::back;
 use crate::host::kernel;
 use crate::pairing::heirs;
 use crate::reason::Reason;
-use crate::{live, socket, sys};
+use crate::{live_segment, socket, sys};
 
 /// Says the number of the list's descriptor.
 pub const VARIABLE: &CStr = c"RSOCKET_HEIR";
@@ -328,7 +328,7 @@ pub fn inherit() -> bool {
         heirs::after_exec();
         let inherited = items(list, head.count)
             .filter_map(|item| fork_group::slot(SlotId::from_raw(item.slot)?));
-        inherited.for_each(live::forget_last_program);
+        inherited.for_each(live_segment::forget_last_program);
     }
     for item in items(list, head.count) {
         take_over(&item, known);
@@ -367,8 +367,8 @@ pub fn show() {
             && let Some(s) = fork_group::slot(id)
             && matches!(s.phase(), Phase::Paired | Phase::Refused)
         {
-            live::enter(id, s, fd);
-            live::name_pair(s, link::common(s));
+            live_segment::enter(id, s, fd);
+            live_segment::name_pair(s, link::common(s));
         }
     }
 }

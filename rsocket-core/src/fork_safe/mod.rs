@@ -384,7 +384,7 @@ fn tie(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     });
     match entered {
         Ok(()) => {
-            crate::live::enter(id, s, fd);
+            crate::live_segment::enter(id, s, fd);
             s.timers.learn(fd);
             if s.timers.rules() != Rules::default() {
                 link::tell_bridge(s);

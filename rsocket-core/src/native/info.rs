@@ -12,7 +12,7 @@ use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
 use crate::host::{kernel, tcp_state as state};
-use crate::live::conn_counters;
+use crate::live_segment::conn_counters;
 
 /// As much of `struct tcp_info` as any program has asked for yet.
 pub const TCP_INFO_BYTES: usize = 256;

@@ -409,7 +409,7 @@ fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<S
         fork_group::give_back(id);
         return None;
     }
-    crate::live::enter(id, s, fd);
+    crate::live_segment::enter(id, s, fd);
     // The kernel gave it what its listener has.
     crate::socket::low_water(id, fd);
     s.timers.learn(fd);

@@ -14,7 +14,7 @@ use crate::conn::slot::{Slot, flag};
 use crate::device::shm::layout::PLACES;
 use crate::device::shm::places::Header;
 use crate::errno::Errno;
-use crate::live::conn_counters;
+use crate::live_segment::conn_counters;
 use crate::reason::Reason;
 use crate::sys::vectors::Cursor;
 
@@ -72,7 +72,7 @@ pub(crate) fn into_ring(
         s.placement.put.store(put, Ordering::Relaxed);
         ends.outgoing.publish_put(put);
         from.advance(len);
-        conn_counters::sent_shm(s, crate::live::record(s), len);
+        conn_counters::sent_shm(s, crate::live_segment::record(s), len);
         if s.has(flag::PLACES_FULL) {
             s.clear(flag::PLACES_FULL);
         }

@@ -26,7 +26,7 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::park;
 use crate::errno::Errno;
 use crate::host::events::Events;
-use crate::live::{self, layout::record};
+use crate::live_segment::{self, layout::record};
 use crate::stats::{self, Counter};
 use crate::sync::on_word::{self, Woken};
 use crate::sync::spin::Adaptive;
@@ -128,7 +128,7 @@ fn on(
     let began = sys::now_ns();
     stats::add(Counter::Sleeps, 1);
     stats::add(Counter::BriefSleeps, 1);
-    live::count(s, record::SLEEPS);
+    live_segment::count(s, record::SLEEPS);
     let slept =
         sleep::asleep_at(s, on_word::place(word), deadline, || on_word::sleep(word, me, LONGEST));
     let ns = sys::now_ns().saturating_sub(began);
@@ -138,7 +138,7 @@ fn on(
     }
     if taken {
         stats::add(Counter::BellsHeard, 1);
-        live::count(s, record::WOKEN);
+        live_segment::count(s, record::WOKEN);
     }
     over(s, ns, taken);
     learn(learnt, ns);

@@ -15,7 +15,7 @@ use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell;
 use crate::host::kernel;
-use crate::live::conn_counters;
+use crate::live_segment::conn_counters;
 use crate::pairing::{self, heirs};
 use crate::reason::Reason;
 use crate::sync::{living, stack, thread};
@@ -247,7 +247,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
         window.close();
     }
     conn_counters::flush(s);
-    crate::live::leave(s);
+    crate::live_segment::leave(s);
     let busy = s.pins.load(Ordering::Acquire) != 0
         || s.inside_receive.load(Ordering::Acquire) != 0
         || s.inside_send.load(Ordering::Acquire) != 0
@@ -325,7 +325,7 @@ pub fn fork_child() {
     arenas::fork_child();
     bell::forked();
     placement::forked();
-    crate::live::forked();
+    crate::live_segment::forked();
     crate::stats::forked();
     crate::log::forked();
     crate::tap::forked();
@@ -387,7 +387,7 @@ fn give_up_pairings() {
 pub fn before_exec() {
     give_up_pairings();
     bridge::drain(false);
-    crate::live::ending(true);
+    crate::live_segment::ending(true);
     fork_group::leave_all(|_| false);
 }
 
@@ -414,12 +414,12 @@ pub fn heritable(id: SlotId, fd: RawFd) -> bool {
 pub fn pass_on(kept: &dyn Fn(SlotId) -> bool) {
     give_up_pairings();
     bridge::drain(false);
-    crate::live::ending(true);
+    crate::live_segment::ending(true);
     fork_group::leave_all(kept);
 }
 
 /// exec failed.
 pub fn exec_failed() {
     fork_group::rejoin_all();
-    crate::live::ending(false);
+    crate::live_segment::ending(false);
 }

@@ -22,7 +22,7 @@ use crate::conn::{flag, fork_group, option_cache, pending};
 use crate::errno::Errno;
 use crate::handover::fds_in_flight;
 use crate::host::{counters, kernel, tcp_state};
-use crate::live::conn_counters;
+use crate::live_segment::conn_counters;
 use crate::reason::Reason;
 use crate::waiting::call_deadline;
 use crate::{fork_safe, pairing, sys, tap};

@@ -25,7 +25,7 @@ use crate::errno::Errno;
 use crate::handover::detach::{self, Scope};
 use crate::host::memory::{self, Left};
 use crate::host::{counters, kernel};
-use crate::live::{self, conn_counters};
+use crate::live_segment::{self, conn_counters};
 use crate::placement::depart;
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
@@ -437,7 +437,7 @@ fn into_device(
         return depart::into_ring(guard, fd, from, offset);
     }
     let bulk = if s.has(flag::BRIDGED) { CopyHint::Near } else { hint(from.left()) };
-    let shown = live::record(s);
+    let shown = live_segment::record(s);
     let mut sender = guard.sender();
     loop {
         let full = sender.make_room(from.left()).map_err(|_| Refused::Broken);

@@ -22,8 +22,8 @@ use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout;
 use crate::errno::Errno;
-use crate::live::layout::record;
-use crate::live::{self, conn_counters};
+use crate::live_segment::layout::record;
+use crate::live_segment::{self, conn_counters};
 use crate::stats::{self, Counter};
 use crate::sync::thread;
 use crate::sys::vectors::Cursor;
@@ -123,7 +123,7 @@ fn nap(
     let mut fds = [heard(hearing.fd), heard(bell.map_or(-1, |b| b.fd()))];
     let slept = if waits {
         stats::add(Counter::Sleeps, 1);
-        live::count(s, record::SLEEPS);
+        live_segment::count(s, record::SLEEPS);
         sleep::sleep_on(s, &mut fds, Some(limit), deadline)
     } else {
         Ok(())
@@ -164,7 +164,7 @@ fn sent(s: &Slot, born: u32, post: impl FnOnce(&SendGuard<'_>) -> usize) -> usiz
     let goes = own && common(s) && !handover_state::receiver_closed(&ends.outgoing);
     let n = if goes { post(&guard) } else { 0 };
     if n > 0 {
-        conn_counters::sent_shm(s, live::record(s), n);
+        conn_counters::sent_shm(s, live_segment::record(s), n);
     }
     n
 }
@@ -182,7 +182,7 @@ fn brought(guard: &RecvGuard<'_>, to: &mut Cursor<'_>) -> usize {
     let n =
         bridge::straight::receive(guard, to, || guard.ends.incoming.poll_data(position).is_none());
     if n > 0 {
-        conn_counters::received_shm(s, live::record(s), n);
+        conn_counters::received_shm(s, live_segment::record(s), n);
     }
     n
 }

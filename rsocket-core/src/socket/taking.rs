@@ -12,7 +12,7 @@ use crate::device::shm::copy::CopyHint;
 use crate::errno::Errno;
 use crate::host::counters;
 use crate::host::kernel::{self, Ending};
-use crate::live::conn_counters;
+use crate::live_segment::conn_counters;
 use crate::placement::{Placed, Placer};
 use crate::reason::Reason;
 use crate::sys::vectors::Cursor;

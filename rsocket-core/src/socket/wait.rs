@@ -22,7 +22,7 @@ use crate::device::shm::bell::BellRef;
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::host::kernel;
-use crate::live::layout::record;
+use crate::live_segment::layout::record;
 use crate::stats::{self, Counter};
 use crate::sync::spin::Adaptive;
 use crate::sync::thread;
@@ -30,7 +30,7 @@ use crate::waiting::call_deadline::{CallDeadline, polling};
 use crate::waiting::close_while_blocked;
 use crate::waiting::sleep::nap;
 use crate::waiting::spinning::{Spin, spin, spin_on};
-use crate::{bridge, fork_safe, live, pairing, sys};
+use crate::{bridge, fork_safe, live_segment, pairing, sys};
 
 /// How long a thread sleeps that nobody will ring, in nanoseconds.
 const CROWDED_NS: u64 = 2_000_000;
@@ -298,7 +298,7 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<
     }
     let began = sys::now_ns();
     stats::add(Counter::Sleeps, 1);
-    live::count(s, record::SLEEPS);
+    live_segment::count(s, record::SLEEPS);
     let device = hearing.map_or_else(|| pairing::awaited(s), |h| h.fd);
     let others = [bell.map_or(-1, |b| b.fd()), device];
     let slept = plan.carry_out(call, aim, others, deadline);
@@ -355,7 +355,7 @@ fn hear(s: &Slot, aim: &Aim<'_>, bell: BellRef, rang: bool) {
     let due = if s.has(flag::BRIDGED) { u32::MAX } else { taken.max(1) as u32 };
     if (taken != 0 || rang) && bell.take(due) {
         stats::add(Counter::BellsHeard, 1);
-        live::count(s, record::WOKEN);
+        live_segment::count(s, record::WOKEN);
     }
 }
 

@@ -9,11 +9,11 @@ use super::call_deadline::polling;
 use crate::channel::handover_state;
 use crate::channel::link::{self, Ends};
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::live::layout::record;
+use crate::live_segment::layout::record;
 use crate::stats::{self, Counter};
 use crate::sync::spin::{self, Adaptive, Spun};
 use crate::sync::thread;
-use crate::{bridge, live, sys};
+use crate::{bridge, live_segment, sys};
 
 /// What a spin goes by.
 pub(crate) struct Spin<'a> {
@@ -98,7 +98,7 @@ pub(crate) fn count_spin(s: Option<&Slot>, spun: Spun) {
         1,
     );
     if let Some(s) = s {
-        live::count(s, if paid { record::SPINS_PAID } else { record::SPINS_FAILED });
+        live_segment::count(s, if paid { record::SPINS_PAID } else { record::SPINS_FAILED });
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::conn::conn_counters::ConnCounters;
 use crate::conn::fork_group;
 use crate::conn::slot::{Slot, flag};
-use crate::live::{self, Record, layout::record};
+use crate::live_segment::{self, Record, layout::record};
 use crate::stats::{self, Transport};
 
 /// Counts in the connection's record, where others may read it, or, without one, in its slot.
@@ -25,13 +25,13 @@ fn add(shown: Option<&Record>, number: usize, without: &ConnCounters, n: usize) 
 /// What libc or we received from TCP.
 #[inline]
 pub fn received_tcp(s: &Slot, n: usize) {
-    add(live::record(s), record::TCP_IN, &s.tcp_in, n);
+    add(live_segment::record(s), record::TCP_IN, &s.tcp_in, n);
 }
 
 /// What libc or we sent into TCP.
 #[inline]
 pub fn sent_tcp(s: &Slot, n: usize) {
-    add(live::record(s), record::TCP_OUT, &s.tcp_out, n);
+    add(live_segment::record(s), record::TCP_OUT, &s.tcp_out, n);
 }
 
 /// What was read out of the window, by a caller that has looked for the record already.
@@ -49,7 +49,7 @@ pub fn sent_shm(s: &Slot, shown: Option<&Record>, n: usize) {
 /// Bytes that went out and came in beyond the window, as far as they were counted and not added up
 /// yet.
 pub fn beyond(s: &Slot) -> [u64; 2] {
-    let shown = |number| live::record(s).map_or(0, |r| r.count(number));
+    let shown = |number| live_segment::record(s).map_or(0, |r| r.count(number));
     [shown(record::DEVICE_OUT) + s.shm_out.now().0, shown(record::DEVICE_IN) + s.shm_in.now().0]
 }
 
@@ -60,7 +60,8 @@ pub fn flush(s: &Slot) {
         (Transport::Tcp, record::TCP_IN, s.tcp_in.take(), record::TCP_OUT, s.tcp_out.take()),
         (beyond, record::DEVICE_IN, s.shm_in.take(), record::DEVICE_OUT, s.shm_out.take()),
     ];
-    let shown = |number| live::record(s).map_or((0, 0), |r| (r.take(number), r.take(number + 1)));
+    let shown =
+        |number| live_segment::record(s).map_or((0, 0), |r| (r.take(number), r.take(number + 1)));
     for (transport, number_in, slot_in, number_out, slot_out) in kept {
         let (shown_in, shown_out) = (shown(number_in), shown(number_out));
         stats::received(transport, slot_in.0 + shown_in.0, slot_in.1 + shown_in.1);
