@@ -24,7 +24,7 @@ use crate::conn::fork_group::{self, ForkGroup};
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId};
 use crate::descriptors::{self, Entry};
-use crate::device::shm::{home, layout};
+use crate::device::shm::{layout, netns};
 use crate::handover::back;
 use crate::host::kernel;
 use crate::pairing::heirs;
@@ -69,7 +69,7 @@ impl Head {
             entry,
             fd_stash: fd_stash::ends(),
             count,
-            home: home::descriptor(),
+            home: netns::descriptor(),
         }
     }
 }
@@ -108,7 +108,7 @@ impl Will {
         sys::close_private(self.list);
         sys::keep_across_exec(self.group, false);
         fd_stash::keep_across_exec(false);
-        home::keep_across_exec(false);
+        netns::keep_across_exec(false);
         arenas::keep_across_exec(false);
         socket::exec_failed();
         // SAFETY: our own mapping, of which exec has kept nothing.
@@ -159,7 +159,7 @@ pub unsafe fn prepare(environment: *const *const c_char) -> Result<Will, &'stati
         sys::keep_across_exec(fd, true);
     }
     fd_stash::keep_across_exec(true);
-    home::keep_across_exec(true);
+    netns::keep_across_exec(true);
     arenas::keep_across_exec(true);
     socket::pass_on(&|id| listed(list, id));
     Ok(Will { list, group, environment, bytes })
@@ -319,7 +319,7 @@ pub fn inherit() -> bool {
     sys::inherit_private(list);
     sys::inherit_private(head.group);
     fd_stash::inherit(head.fd_stash);
-    home::inherit(head.home);
+    netns::inherit(head.home);
     let known = head == Head::new(head.group, head.entry, head.count)
         && fork_group::inherit(head.group, head.entry)
         && descriptors::claim();

@@ -33,7 +33,7 @@ use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::bell::{self, Rang, far};
 use crate::device::shm::channel::Beyond;
-use crate::device::shm::home;
+use crate::device::shm::netns;
 use crate::errno::Errno;
 use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_there, refused};
@@ -205,7 +205,7 @@ fn say_who(
 
 /// With a socket of this namespace, by which a peer of another one rings our bells.
 fn by_envoy<R>(say: impl FnOnce(BorrowedFd<'_>) -> Result<R, Reason>) -> Result<R, Reason> {
-    let envoy = home::envoy().map_err(refused("a way to wake us"))?;
+    let envoy = netns::envoy().map_err(refused("a way to wake us"))?;
     let said = say(envoy.as_fd());
     sys::discard(envoy);
     said
@@ -354,8 +354,8 @@ fn has_said(s: &Slot) -> Result<(), Reason> {
 
 /// The process's threads can wake the peer, and be found by it, wherever they go.
 fn at_home(fd: RawFd) -> Result<(), Reason> {
-    home::settle(fd).map_err(|e| {
-        if e == home::ELSEWHERE { Reason::PeerElsewhere } else { Reason::ResourceError }
+    netns::settle(fd).map_err(|e| {
+        if e == netns::ELSEWHERE { Reason::PeerElsewhere } else { Reason::ResourceError }
     })
 }
 

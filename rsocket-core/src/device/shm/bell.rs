@@ -28,7 +28,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use rustix::io::Errno as KernelErrno;
 use rustix::net::SocketAddrUnix;
 
-use super::home;
+use super::netns;
 use super::sleeper_word::BELL;
 use crate::errno::Errno;
 use crate::sys;
@@ -311,8 +311,8 @@ fn address(id: u64) -> Result<SocketAddrUnix, KernelErrno> {
 
 /// A new bound socket, at a private number.
 fn socket() -> Result<(RawFd, u64), Errno> {
-    let socket = home::datagram_socket()?;
-    if let Err(e) = home::settle(socket.as_raw_fd()) {
+    let socket = netns::datagram_socket()?;
+    if let Err(e) = netns::settle(socket.as_raw_fd()) {
         ways::close(socket);
         return Err(e);
     }
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(try_ring(bell.id()), Rang::Yes);
         assert!(bell.drain());
         // The number is another socket's.
-        let another = home::datagram_socket().unwrap();
+        let another = netns::datagram_socket().unwrap();
         sys::close_private(
             way_to(bell.id()).unwrap().fd.swap(another.as_raw_fd(), Ordering::Relaxed),
         );

@@ -5,7 +5,7 @@
 //! [`arena::Window`]s, one for each connection; a window is two [`direction::Direction`]s, each for
 //! the bytes that flow one way. [`layout`] says where everything lies, [`copy`] how bytes get in
 //! and out, [`places`] how they get into memory of the receiver's own choice, [`park`] and [`bell`]
-//! how a side that sleeps is woken, from wherever a thread may be ([`home`]). [`queue_pair`] makes
+//! how a side that sleeps is woken, from wherever a thread may be ([`netns`]). [`queue_pair`] makes
 //! of a window what the contract of [`super`] asks for. Nothing here knows sockets, the protocol's
 //! state, or who may connect to whom; [`mailbox`] is a ring of datagrams from one socket to
 //! another, in a memfd of its own; and whatever the peer can write is read once and checked by
@@ -16,9 +16,9 @@ pub mod bell;
 pub mod channel;
 pub mod copy;
 pub mod direction;
-pub mod home;
 pub mod layout;
 pub mod mailbox;
+pub mod netns;
 pub mod park;
 pub mod places;
 pub mod queue_pair;

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 
-use super::super::home;
+use super::super::netns;
 use super::super::sleeper_word::BELL;
 use super::address;
 use super::ways::{RING, Rang, answer, close, send_by};
@@ -25,7 +25,7 @@ use crate::sys;
 pub fn accept(socket: OwnedFd) -> Option<OwnedFd> {
     let is_one = is_way(&socket);
     let theirs = sys::network_namespace(socket.as_raw_fd());
-    let ours = home::socket().and_then(sys::network_namespace);
+    let ours = netns::socket().and_then(sys::network_namespace);
     if is_one && (theirs.is_none() || theirs != ours) {
         return Some(socket);
     }
@@ -53,7 +53,7 @@ pub fn ring(id: u64, there: RawFd) -> Rang {
 }
 
 /// As [`super::try_ring`], of a bell that may be of another network namespace, of which `there` is
-/// a socket ([`home::envoy`]).
+/// a socket ([`netns::envoy`]).
 pub fn try_ring(id: u64, there: RawFd) -> Rang {
     match ring(id, there) {
         Rang::Yes => Rang::Yes,
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn by_a_socket_of_the_bells_namespace() {
         let bell = borrow().unwrap();
-        let there = home::envoy().unwrap();
+        let there = netns::envoy().unwrap();
         assert_eq!((ring(bell.id(), there.as_raw_fd()), bell.drain()), (Rang::Yes, true));
         let rang = try_ring(bell.id(), there.as_raw_fd());
         assert_eq!((rang, bell.drain()), (Rang::Yes, true));
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn what_is_no_way() {
         // One of our own namespace is not needed.
-        assert!(accept(home::envoy().unwrap()).is_none());
+        assert!(accept(netns::envoy().unwrap()).is_none());
         let file = rustix::fs::memfd_create(c"x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         assert!(accept(file).is_none());
         let tcp = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();

@@ -12,7 +12,7 @@ use crossbeam_utils::CachePadded;
 use rustix::io::Errno as KernelErrno;
 use rustix::net::SendFlags;
 
-use super::super::home;
+use super::super::netns;
 use super::super::sleeper_word::BELL;
 use super::{address, front};
 use crate::stats::{self, Counter};
@@ -128,9 +128,9 @@ pub fn try_ring(id: u64) -> Rang {
         return Rang::Gone;
     }
     match by_socket(id, send) {
-        Rang::Gone => ring_from_home(id),
+        Rang::Gone => ring_from_netns(id),
         // There is no descriptor for a way to it.
-        Rang::Failed if home::socket().is_some() => ring_from_home(id),
+        Rang::Failed if netns::socket().is_some() => ring_from_netns(id),
         rang => rang,
     }
 }
@@ -323,14 +323,14 @@ fn once(id: u64, say: Say) -> Rang {
 }
 
 /// The name may be one of another network namespace than that of the calling thread.
-fn ring_from_home(id: u64) -> Rang {
-    let (Some(home), Ok(address)) = (home::socket(), address(id)) else { return Rang::Gone };
+fn ring_from_netns(id: u64) -> Rang {
+    let (Some(home), Ok(address)) = (netns::socket(), address(id)) else { return Rang::Gone };
     answer(send_by(|| rustix::net::sendto(sys::borrow(home), RING, SendFlags::NOSIGNAL, &address)))
 }
 
 fn connected(id: u64) -> Result<OwnedFd, Rang> {
     let address = address(id).map_err(|_| Rang::Failed)?;
-    let socket = home::datagram_socket().map_err(|_| Rang::Failed)?;
+    let socket = netns::datagram_socket().map_err(|_| Rang::Failed)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => Ok(socket),
         Err(e) => {
