@@ -7,9 +7,9 @@ use std::os::fd::RawFd;
 
 use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
+use crate::direct_placement::table::{self, Entry, Map, Place};
+use crate::direct_placement::{arrive, thread};
 use crate::errno::Errno;
-use crate::placement::table::{self, Entry, Map, Place};
-use crate::placement::{arrive, thread};
 use crate::socket::call::Call;
 use crate::socket::{send, wait};
 use crate::sync::living;
@@ -28,8 +28,8 @@ pub struct Memory {
     pub writable: bool,
 }
 
-/// Maps the memory at `offset` ([`ANY`](crate::placement::ANY): at one of our choice), and says
-/// where.
+/// Maps the memory at `offset` ([`ANY`](crate::direct_placement::ANY): at one of our choice), and
+/// says where.
 ///
 /// Waits for a connection that is still attaching, whatever the descriptor's flags say: a few
 /// milliseconds, five seconds at most where the peer has accepted it.
@@ -42,8 +42,8 @@ pub struct Memory {
 /// mappings of the connection are a sibling's.
 ///
 /// # Safety
-/// The memory stays mapped in the process until [`unmap`] or [`crate::placement::closing`] takes it
-/// back; with `writable` it may change at any time until then.
+/// The memory stays mapped in the process until [`unmap`] or [`crate::direct_placement::closing`]
+/// takes it back; with `writable` it may change at any time until then.
 pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<i64, Errno> {
     let Memory { at, len, writable } = memory;
     let s = fork_group::slot(id).ok_or(Errno::BADF)?;
@@ -63,7 +63,7 @@ pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<
             None
         } else if s.has(flag::BRIDGED) {
             // SAFETY: the caller's promise, and withdraw follows.
-            let index = unsafe { bridge::placement::expose(s, at, bytes, offset) }?;
+            let index = unsafe { bridge::direct_placement::expose(s, at, bytes, offset) }?;
             Some(Entry { index, generation: 0 })
         } else {
             let most = ends.incoming.offered().unwrap_or(0);
@@ -128,7 +128,7 @@ pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Errno> {
     if s.has(flag::BRIDGED)
         && let Some(entry) = entry
     {
-        bridge::placement::withdraw(s, entry.index);
+        bridge::direct_placement::withdraw(s, entry.index);
     }
     Ok(())
 }

@@ -12,8 +12,8 @@
 //! datagrams).
 //!
 //! Between [`bridge`] and [`socket`] stand [`pairing`] (the steps by which two ends meet),
-//! [`handover`] (back to TCP), [`waiting`] (spinning, sleeping, deadlines) and [`placement`]; above
-//! them [`iomap`], the calls of direct placement.
+//! [`handover`] (back to TCP), [`waiting`] (spinning, sleeping, deadlines) and
+//! [`direct_placement`]; above them [`iomap`], the calls of direct placement.
 //!
 //! [`fork_safe`] is upstream's fork mode, in which a TCP connection becomes one over RDMA before
 //! its first byte.
@@ -39,6 +39,7 @@ pub mod conn;
 pub mod datagram;
 pub mod descriptors;
 pub mod device;
+pub mod direct_placement;
 pub mod edge;
 pub mod exec_handover;
 pub mod fork_safe;
@@ -51,7 +52,6 @@ pub mod libdir;
 pub mod live_segment;
 pub mod native;
 pub mod pairing;
-pub mod placement;
 pub mod process;
 pub mod readiness;
 pub mod reason;

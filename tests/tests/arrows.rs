@@ -62,7 +62,7 @@ const CORE: [&str; 28] = [
     "handover",
     // What a socket is.
     "waiting",
-    "placement",
+    "direct_placement",
     "datagram",
     "socket",
     // What programs do with several, or by other calls than those of sockets.

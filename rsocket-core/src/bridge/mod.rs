@@ -23,6 +23,7 @@ use crate::sys;
 pub mod beside;
 pub mod connection;
 pub mod dial;
+pub mod direct_placement;
 pub mod ends;
 pub mod guests;
 pub mod hearing;
@@ -39,7 +40,6 @@ pub mod notes;
 pub mod opening;
 pub mod outgoing;
 pub(crate) mod own_window;
-pub mod placement;
 pub mod port;
 pub mod pump;
 pub mod request;
@@ -328,6 +328,8 @@ pub fn forked() {
 }
 
 #[cfg(test)]
+mod direct_placement_tests;
+#[cfg(test)]
 mod faults_tests;
 #[cfg(test)]
 mod flood_tests;
@@ -339,8 +341,6 @@ mod hearing_tests;
 mod kept_tests;
 #[cfg(test)]
 mod overtaken_tests;
-#[cfg(test)]
-mod placement_tests;
 #[cfg(test)]
 pub(crate) mod pump_tests;
 #[cfg(test)]

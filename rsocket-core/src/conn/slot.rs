@@ -27,7 +27,7 @@ use crate::conn::timers::Timers;
 use crate::device::shm::channel::{RecvState, SendState};
 use crate::sync::guarded::Guarded;
 
-/// What a connection's owners know about direct placement ([`crate::placement`]).
+/// What a connection's owners know about direct placement ([`crate::direct_placement`]).
 #[repr(C)]
 #[derive(Default)]
 pub struct Placement {

@@ -33,7 +33,7 @@ pub(super) fn went_back(s: &Slot, ends: &Ends) -> bool {
 #[inline]
 pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
     if s.has(flag::PLACES_FULL) && !handover_state::receiver_closed(&ends.outgoing) {
-        return crate::placement::room_again(s, ends);
+        return crate::direct_placement::room_again(s, ends);
     }
     // Acquire: pairs with the release in room::show_room.
     let hint = s.room_hint.load(Ordering::Acquire);

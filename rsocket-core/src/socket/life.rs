@@ -20,7 +20,7 @@ use crate::pairing::{self, heirs};
 use crate::reason::Reason;
 use crate::sync::{living, stack, thread};
 use crate::waiting::close_while_blocked;
-use crate::{bridge, fork_safe, placement, sys};
+use crate::{bridge, direct_placement, fork_safe, sys};
 
 /// What a new socket of this library is.
 pub(crate) fn kind() -> u32 {
@@ -205,7 +205,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
     }
     let left = fork_group::drop_descriptor(id, fd);
     if left != Left::Here {
-        placement::closing(id, s);
+        direct_placement::closing(id, s);
         if s.has(flag::DATAGRAM) {
             crate::datagram::closed(id);
         }
@@ -324,7 +324,7 @@ pub fn fork_child() {
     identity::forked();
     arenas::fork_child();
     bell::forked();
-    placement::forked();
+    direct_placement::forked();
     crate::live_segment::forked();
     crate::stats::forked();
     crate::log::forked();

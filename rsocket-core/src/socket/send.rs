@@ -21,12 +21,12 @@ use crate::device::shm::channel::sender::PIECE;
 use crate::device::shm::channel::{LARGE, Refused, Sender};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
+use crate::direct_placement::depart;
 use crate::errno::Errno;
 use crate::handover::detach::{self, Scope};
 use crate::host::memory::{self, Left};
 use crate::host::{counters, kernel};
 use crate::live_segment::{self, conn_counters};
-use crate::placement::depart;
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
 use crate::sys::vectors::Cursor;
@@ -38,7 +38,7 @@ use crate::{bridge, fork_safe, pairing};
 pub enum Into {
     /// To the end of the stream.
     Stream,
-    /// To the peer's mapping at this offset ([`crate::placement`]).
+    /// To the peer's mapping at this offset ([`crate::direct_placement`]).
     Mapping(u64),
 }
 

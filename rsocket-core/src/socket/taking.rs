@@ -9,11 +9,11 @@ use crate::channel::link::Ends;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::Taking;
 use crate::device::shm::copy::CopyHint;
+use crate::direct_placement::{Placed, Placer};
 use crate::errno::Errno;
 use crate::host::counters;
 use crate::host::kernel::{self, Ending};
 use crate::live_segment::conn_counters;
-use crate::placement::{Placed, Placer};
 use crate::reason::Reason;
 use crate::sys::vectors::Cursor;
 

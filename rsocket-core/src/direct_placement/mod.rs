@@ -7,7 +7,7 @@
 //!
 //! - *Over RDMA* the buffer is registered with the device, its address and key go to the peer
 //!   (`wire-protocol §8`), and the peer's device writes there. The bridge does all that
-//!   ([`crate::bridge::placement`]).
+//!   ([`crate::bridge::direct_placement`]).
 //! - *Over shared memory* the buffer is memory of this process alone. The bytes lie in a ring of
 //!   the window until this process puts them into place, after it has checked that they are meant
 //!   for a mapping and lie inside it ([`arrive`]): a thread of the program before it takes up what
@@ -60,7 +60,7 @@ pub fn closing(id: SlotId, s: &Slot) {
         thread::forget(id, maps);
     });
     if s.has(flag::BRIDGED) {
-        bridge::placement::withdraw_all(s);
+        bridge::direct_placement::withdraw_all(s);
     }
     if s.placement.owner.load(Ordering::Acquire) == sys::pid() {
         s.placement.owner.store(0, Ordering::Release);

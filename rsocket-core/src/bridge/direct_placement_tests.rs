@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 
 use proptest::prelude::*;
 
-use super::placement::Refused;
+use super::direct_placement::Refused;
 use super::pump::PeerEnd;
 use super::pump_tests::{End, IOMAPS, ends, ends_with, settle};
 use crate::device::QueuePair;
