@@ -3,10 +3,10 @@
 //! A process that enters a sandbox leaves its connections to the kernel and forgets them; its
 //! siblings may attach one of them when it has ended (sshd after the log-in). Between hosts the
 //! two ends then know each other by the first bytes that they have seen
-//! ([`rsocket_core::socket::witnessed`]), of which the sandboxed process has moved some. So there
-//! the next definitions of `read` and `write` are replaced by these, which look at what was moved:
-//! in memory, without a system call. Bytes that go by other calls are missing, which makes the ends
-//! strangers, and the connection TCP's.
+//! ([`rsocket_core::socket::fingerprint_bytes`]), of which the sandboxed process has moved some. So
+//! there the next definitions of `read` and `write` are replaced by these, which look at what was
+//! moved: in memory, without a system call. Bytes that go by other calls are missing, which makes
+//! the ends strangers, and the connection TCP's.
 //!
 //! Must not know sandboxes. Entry point: [`begin`].
 
@@ -51,7 +51,7 @@ fn saw(fd: c_int, received: bool, at: *const c_void, r: ssize_t) {
         && let Ok(n @ 1..) = usize::try_from(r)
         && let Some(slot) = SlotId::from_raw(SLOT.load(Relaxed))
     {
-        socket::witnessed(slot, received, &one(at.cast(), n), n);
+        socket::fingerprint_bytes(slot, received, &one(at.cast(), n), n);
     }
 }
 

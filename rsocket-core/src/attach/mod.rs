@@ -14,6 +14,7 @@ pub mod rendezvous;
 pub mod trust;
 
 pub(crate) mod evidence;
+pub mod fingerprint;
 pub(crate) mod held;
 pub(crate) mod mail;
 pub mod meet;
@@ -22,4 +23,3 @@ pub mod proving;
 pub mod remote;
 pub mod retry;
 pub(crate) mod visitors;
-pub mod witness;

@@ -33,7 +33,7 @@ pub fn find_out() {
         || rustix::fs::access("/dev/infiniband/rdma_cm", rustix::fs::Access::WRITE_OK).is_ok();
     let yes = policy::rdma_allowed() && !policy::strict() && manager();
     if yes {
-        watchers::watch(watchers::WITNESS);
+        watchers::watch(watchers::FINGERPRINT);
     }
     // Relaxed: every thread would find the same.
     POSSIBLE.store(if yes { YES } else { NO }, Ordering::Relaxed);

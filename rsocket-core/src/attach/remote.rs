@@ -3,15 +3,15 @@
 //!
 //! The end that connected asks, in the background, at the port number of its TCP connection; the
 //! end that accepted answers if it knows the connection and has seen the same bytes of it
-//! ([`super::witness`]). Until both have a window with their bridges everything goes by TCP; then
-//! each direction switches as it does on one host. The first step is [`crate::pairing::abroad`]'s.
-//! Entry points: [`recognise`], [`failed`], [`lost`].
+//! ([`super::fingerprint`]). Until both have a window with their bridges everything goes by TCP;
+//! then each direction switches as it does on one host. The first step is
+//! [`crate::pairing::abroad`]'s. Entry points: [`recognise`], [`failed`], [`lost`].
 
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 
+use super::{fingerprint::Proof, fingerprint::Who};
 use super::{permit, phase, retry};
-use super::{witness::Proof, witness::Who};
 use crate::channel::{guard, handover_state, link};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
@@ -80,7 +80,7 @@ pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recog
         let port = s.asked_at_port.load(Ordering::Relaxed);
         return u16::try_from(port).map_or(Recognised::Nobody, Recognised::Elsewhere);
     }
-    let [sent, received] = &s.witness;
+    let [sent, received] = &s.fingerprint;
     let seen = Proof::of(Who::Asks, proof.seen, received, sent);
     let own = Proof::of(Who::Answers, proof.seen, received, sent);
     match own {

@@ -22,7 +22,7 @@ use super::own_window;
 use super::request::{Open, Request};
 use super::setup::{BUFFER, Caller, shape};
 use super::{interfaces, service, serving, silent, table};
-use crate::attach::witness::Proof;
+use crate::attach::fingerprint::Proof;
 use crate::conn::fork_group;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};

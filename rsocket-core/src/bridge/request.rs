@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::attach::witness::Proof;
+use crate::attach::fingerprint::Proof;
 use crate::sys::settle::Settle;
 use crate::wire::private_data::PrivateData;
 

@@ -1,6 +1,6 @@
 //! The first bytes of a direction, as this end has seen them on TCP.
 //!
-//! Must not know what they are for ([`crate::attach::witness`]). Entry point: [`Prefix`].
+//! Must not know what they are for ([`crate::attach::fingerprint`]). Entry point: [`Prefix`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

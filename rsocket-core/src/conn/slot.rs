@@ -125,7 +125,7 @@ pub struct Slot {
     pub pending_error: AtomicI32,
     /// The first bytes that were sent and received over TCP, for an end on another host to know us
     /// by.
-    pub witness: [Prefix; 2],
+    pub fingerprint: [Prefix; 2],
     /// Where this end, in process `bridge_pid`, can be asked over RDMA: a port; 0 for nowhere.
     pub asked_at_port: AtomicU32,
     /// What is known of the handshake ([`crate::attach::meet`]).
@@ -430,7 +430,7 @@ impl Slot {
         self.sizes.copy_from(policy::sizes());
         self.timers.reset();
         self.poll_backoff.reset();
-        self.witness.iter().for_each(Prefix::reset);
+        self.fingerprint.iter().for_each(Prefix::reset);
         self.names.iter().for_each(|name| name.set(None));
         self.placement.reset();
         self.migration.reset();

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 static WATCHERS: AtomicU8 = AtomicU8::new(0);
 
 /// A peer on another host may have to know us by the first bytes.
-pub(crate) const WITNESS: u8 = 1;
+pub(crate) const FINGERPRINT: u8 = 1;
 
 /// The packet tap.
 pub(crate) const TAP: u8 = 2;
@@ -19,7 +19,8 @@ pub(crate) fn watch(who: u8) {
     WATCHERS.fetch_or(who, Ordering::Relaxed);
 }
 
-/// Whether bytes that libc's calls moved over TCP are to be shown to [`crate::socket::witnessed`].
+/// Whether bytes that libc's calls moved over TCP are to be shown to
+/// [`crate::socket::fingerprint_bytes`].
 #[inline]
 #[must_use]
 pub fn watching() -> bool {

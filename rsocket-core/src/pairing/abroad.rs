@@ -6,10 +6,10 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::sync::atomic::Ordering;
 
+use crate::attach::fingerprint::{Proof, Who};
 use crate::attach::reach::possible;
 use crate::attach::remote::later;
 use crate::attach::retry;
-use crate::attach::witness::{Proof, Who};
 use crate::bridge::beside;
 use crate::conn::machine::PhaseEvent;
 use crate::conn::pairing_lock::PairingGuard;
@@ -48,7 +48,7 @@ pub(crate) fn begin(id: SlotId, s: &PairingGuard<'_>, tuple: &Tuple) -> Result<(
             retry::put_off(s);
             return Ok(());
         }
-        let [sent, received] = &s.witness;
+        let [sent, received] = &s.fingerprint;
         let Some(proof) = Proof::most(Who::Asks, sent, received) else { return later(s) };
         let expected =
             Proof::of(Who::Answers, proof.seen, sent, received).ok_or(Reason::Inconsistent)?;
@@ -64,7 +64,7 @@ pub(crate) fn begin(id: SlotId, s: &PairingGuard<'_>, tuple: &Tuple) -> Result<(
     match beside::be_asked(&ours) {
         Ok(port) => {
             s.bridge_pid.store(sys::pid(), Ordering::Relaxed);
-            // Release: pairs with the acquire in recognise(): names and witnesses are there.
+            // Release: pairs with the acquire in recognise(): names and fingerprints are there.
             s.asked_at_port.store(u32::from(port), Ordering::Release);
             // The peer is the one to go on.
             s.next_step.store(u64::MAX, Ordering::Relaxed);

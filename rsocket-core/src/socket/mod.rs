@@ -93,7 +93,7 @@ pub use waits::{
     arm, arm_edge, arrived, bits_serve, collect_ready, disarm, foresee, hear, heard, is_over, look,
     may_be_taken, mode_epoch, progress, recheck_after, settled, spin,
 };
-pub use watch::{unwitnessed, witnessed, witnessing};
+pub use watch::{fingerprint_bytes, fingerprints, forget_fingerprint};
 
 pub use crate::conn::look::Look;
 pub use soon::attaching;

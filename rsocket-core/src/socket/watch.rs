@@ -1,8 +1,8 @@
 //! Who wants to see the bytes of the program's calls: the packet tap, and ends on other hosts that
 //! must know a connection by its first bytes.
 //!
-//! Must not know what they do with them. Entry point: [`witnessed`], after a call that libc has
-//! done, if somebody watches ([`crate::conn::watchers`]).
+//! Must not know what they do with them. Entry point: [`fingerprint_bytes`], after a call that libc
+//! has done, if somebody watches ([`crate::conn::watchers`]).
 
 use crate::attach::reach;
 use crate::conn::fork_group::slot;
@@ -14,19 +14,19 @@ use crate::tap;
 /// Whether peers on other hosts may come by RDMA.
 #[inline]
 #[must_use]
-pub fn witnessing() -> bool {
+pub fn fingerprints() -> bool {
     reach::possible()
 }
 
 /// libc's call has moved the first `n` bytes of this list over TCP: to the peer, or (`received`)
 /// from it.
 #[cold]
-pub fn witnessed(id: SlotId, received: bool, list: &[libc::iovec], n: usize) {
+pub fn fingerprint_bytes(id: SlotId, received: bool, list: &[libc::iovec], n: usize) {
     let Some(s) = slot(id) else { return };
     if tapped() {
         tap::moved(id, s, received, list, n);
     }
-    let Some(prefix) = s.witness.get(usize::from(received)) else { return };
+    let Some(prefix) = s.fingerprint.get(usize::from(received)) else { return };
     let mut left = n;
     for v in list {
         if left == 0 || !prefix.wants() {
@@ -41,8 +41,8 @@ pub fn witnessed(id: SlotId, received: bool, list: &[libc::iovec], n: usize) {
 }
 
 /// libc's call has moved bytes over TCP that nobody saw.
-pub fn unwitnessed(id: SlotId, received: bool) {
-    if let Some(prefix) = slot(id).and_then(|s| s.witness.get(usize::from(received))) {
+pub fn forget_fingerprint(id: SlotId, received: bool) {
+    if let Some(prefix) = slot(id).and_then(|s| s.fingerprint.get(usize::from(received))) {
         prefix.freeze();
     }
 }

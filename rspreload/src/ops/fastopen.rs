@@ -70,7 +70,7 @@ pub(crate) fn transmit(
     if socket::watching()
         && let Ok(n @ 1..) = usize::try_from(r)
     {
-        socket::witnessed(slot, false, from, n);
+        socket::fingerprint_bytes(slot, false, from, n);
     }
     r
 }

@@ -28,7 +28,7 @@ pub(crate) unsafe fn saw_each(
     result: c_int,
     flags: c_int,
 ) {
-    socket::unwitnessed(slot, received);
+    socket::forget_fingerprint(slot, received);
     if !socket::tapped() || flags & (libc::MSG_PEEK | libc::MSG_TRUNC) != 0 {
         return;
     }
@@ -39,7 +39,7 @@ pub(crate) unsafe fn saw_each(
             (iovecs((*entry).msg_hdr.msg_iov, (*entry).msg_hdr.msg_iovlen), (*entry).msg_len)
         };
         if let Some(pieces) = pieces {
-            socket::witnessed(slot, received, pieces, n as usize);
+            socket::fingerprint_bytes(slot, received, pieces, n as usize);
         }
     }
 }

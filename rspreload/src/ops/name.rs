@@ -44,7 +44,7 @@ unsafe fn accepted(
             && !sandbox::inside()
             && shadow::mine()
         {
-            let guest = if socket::witnessing() { native::rdma::accepted(fd) } else { None };
+            let guest = if socket::fingerprints() { native::rdma::accepted(fd) } else { None };
             if let Some((new, peer)) = guest {
                 shadow::put(fd, Entry::Connection(new));
                 if let Some(peer) = peer {
@@ -66,7 +66,7 @@ unsafe fn accepted(
 /// The program is about to wait for connections.
 #[inline]
 pub(crate) fn about_to_wait(fd: c_int) {
-    if socket::witnessing()
+    if socket::fingerprints()
         && let Entry::Listener(slot) = shadow::entry(fd)
         && !sandbox::inside()
         && shadow::mine()

@@ -45,7 +45,7 @@ pub(crate) unsafe fn read(
             Route::Kernel => {
                 let r = real();
                 socket::leave_receive(slot, fd, r);
-                socket::unwitnessed(slot, true);
+                socket::forget_fingerprint(slot, true);
                 r
             }
             // What the kernel says of most of them.

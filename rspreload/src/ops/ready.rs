@@ -99,7 +99,7 @@ fn survey(fds: impl Iterator<Item = c_int> + Clone, sleeps: bool, counted: &mut 
     if sleeps && socket::attaching().is_some() {
         return Set::Device;
     }
-    if sleeps && socket::witnessing() {
+    if sleeps && socket::fingerprints() {
         fds.clone().for_each(about_to_wait);
     }
     let ours = fds.filter_map(|fd| shadow::connection(fd).map(|slot| (fd, slot)));

@@ -41,7 +41,7 @@ fn saw(slot: SlotId, to: &[iovec], flags: c_int, r: ssize_t) {
         && flags & (libc::MSG_PEEK | libc::MSG_TRUNC) == 0
         && let Ok(n @ 1..) = usize::try_from(r)
     {
-        socket::witnessed(slot, true, to, n);
+        socket::fingerprint_bytes(slot, true, to, n);
     }
 }
 

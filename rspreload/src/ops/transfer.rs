@@ -38,7 +38,7 @@ fn show_pieces(slot: SlotId, file: c_int, start: u64, length: usize) {
         let Some(room) = piece.get_mut(..(length - shown).min(PIECE)) else { break };
         let got = rustix::io::pread(sys::borrow(file), room, start.saturating_add(shown as u64));
         let Ok(n @ 1..) = got.map(|(bytes, _)| bytes.len()) else { break };
-        socket::witnessed(slot, false, &one(piece.as_ptr().cast(), n), n);
+        socket::fingerprint_bytes(slot, false, &one(piece.as_ptr().cast(), n), n);
         shown += n;
     }
 }
@@ -117,7 +117,7 @@ unsafe fn by_kernel(
     let start = if socket::tapped() { start() } else { None };
     let r = real();
     socket::leave_send(slot, to, r);
-    socket::unwitnessed(slot, false);
+    socket::forget_fingerprint(slot, false);
     if let (Some(start), Ok(n)) = (start, usize::try_from(r)) {
         show_file(slot, from, start, n);
     }
@@ -186,7 +186,7 @@ fn splice_out(
         if socket::enter_receive(slot, fd) == Route::Kernel {
             let r = real();
             socket::leave_receive(slot, fd, r);
-            socket::unwitnessed(slot, true);
+            socket::forget_fingerprint(slot, true);
             return r;
         }
         let Some(pipe) = pipe else { return real() };
@@ -221,7 +221,7 @@ fn splice_in(
     }
     let r = real();
     socket::leave_send(slot, fd, r);
-    socket::unwitnessed(slot, false);
+    socket::forget_fingerprint(slot, false);
     r
 }
 
