@@ -21,7 +21,9 @@ use crate::attach::phase::{
 };
 use crate::attach::rendezvous::Offer;
 use crate::attach::retry::{self, later, may_pass, put_off};
-use crate::attach::{evidence, evidence::Peer, held, own_waits, proving, reach, trust, visitors};
+use crate::attach::{
+    connect_requests, evidence, evidence::Peer, held, own_waits, proving, reach, trust,
+};
 use crate::channel::{broken, link, switch};
 use crate::config::policy;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
@@ -394,7 +396,7 @@ fn greet(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
         return lapse_if_orphaned(s);
     }
     let offer = Offer { fd: s.pairing.fd() };
-    if let Some((channel, seen)) = visitors::admit(&offer, (s, fd))? {
+    if let Some((channel, seen)) = connect_requests::admit(&offer, (s, fd))? {
         close_pairing_fd(s);
         hold(s, channel.fd);
         s.tries.store(0, Ordering::Relaxed);

@@ -13,6 +13,7 @@ pub mod reach;
 pub mod rendezvous;
 pub mod trust;
 
+pub(crate) mod connect_requests;
 pub(crate) mod evidence;
 pub mod fingerprint;
 pub(crate) mod held;
@@ -22,4 +23,3 @@ pub mod proof;
 pub mod proving;
 pub mod remote;
 pub mod retry;
-pub(crate) mod visitors;

@@ -10,6 +10,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
+use crate::attach::connect_requests::{Seen, behind, seen};
 use crate::attach::evidence::{self, Next};
 use crate::attach::hello::{Knock, Welcome};
 use crate::attach::mail::{Mail, open_mail};
@@ -23,7 +24,6 @@ use crate::attach::proving::{self, FirstWord, State};
 use crate::attach::rendezvous;
 use crate::attach::retry::{self, later};
 use crate::attach::trust::{self, Owner};
-use crate::attach::visitors::{Seen, behind, seen};
 use crate::channel::arenas::{self, Peer};
 use crate::channel::identity::{Id, process_id};
 use crate::channel::link;
