@@ -292,7 +292,7 @@ impl Bridge {
         self.taken();
     }
 
-    /// `straight::send_on` with its `nap`, which ends by itself in the library: a thread that waits
+    /// `bypass::send_on` with its `nap`, which ends by itself in the library: a thread that waits
     /// for the room that comes with the device's news. Without `bell` nobody can ring it.
     fn send(&self, bell: bool) {
         let has_room = || {

@@ -21,6 +21,7 @@ use crate::sync::thread;
 use crate::sys;
 
 pub mod beside;
+pub mod bypass;
 pub mod connection;
 pub mod dial;
 pub mod direct_placement;
@@ -47,7 +48,6 @@ pub mod service;
 pub mod serving;
 pub(crate) mod setup;
 pub mod silent;
-pub mod straight;
 pub mod table;
 mod telling;
 pub mod told;
@@ -328,6 +328,8 @@ pub fn forked() {
 }
 
 #[cfg(test)]
+mod bypass_tests;
+#[cfg(test)]
 mod direct_placement_tests;
 #[cfg(test)]
 mod faults_tests;
@@ -343,8 +345,6 @@ mod kept_tests;
 mod overtaken_tests;
 #[cfg(test)]
 pub(crate) mod pump_tests;
-#[cfg(test)]
-mod straight_tests;
 #[cfg(test)]
 mod under_tests;
 #[cfg(test)]

@@ -9,10 +9,10 @@ use std::os::fd::RawFd;
 use super::boundary::{
     behind_the_end, by_kernel, has_failed, is_over, own_end, peek_behind_the_cut, the_end,
 };
+use super::bypass::{self, quiet};
 use super::call::Call;
 use super::cut::bytes_ahead;
 use super::returned::follow;
-use super::straight::{self, quiet};
 use super::taking::{Got, copying, from_kernel, take_messages};
 use super::{asking, beside, hints, verdict};
 use crate::bridge::Unconnected;
@@ -58,8 +58,8 @@ pub(super) fn attempt(
     }
     let Some(ends) = link::ends(s) else { return windowless(call, deadline) };
     if s.has(flag::BRIDGED) && !hints::data_waiting(s, &ends) {
-        if straight::may_receive(s, flags) {
-            bridge::straight::give_way(s);
+        if bypass::may_receive(s, flags) {
+            bridge::bypass::give_way(s);
         } else {
             bridge::look(s);
         }
@@ -292,8 +292,8 @@ fn at_a_glance(guard: &RecvGuard<'_>, call: &Call<'_>, to: &mut Cursor<'_>) -> O
     // A call that may sleep need not ask the kernel: the sleep is on TCP's descriptor too. What was
     // heard there is asked for at once.
     let mut quiet_now = quiet(guard);
-    if quiet_now && straight::may_receive(s, flags) {
-        match straight::receive(guard, to) {
+    if quiet_now && bypass::may_receive(s, flags) {
+        match bypass::receive(guard, to) {
             0 => quiet_now = quiet(guard),
             n => return Some(Got::Bytes(n)),
         }

@@ -33,6 +33,7 @@ pub mod attempt;
 mod beside;
 mod boundary;
 mod brief;
+mod bypass;
 pub mod call;
 #[cfg(test)]
 mod closing_tests;
@@ -62,7 +63,6 @@ mod short;
 pub mod soon;
 pub mod splice;
 pub mod stamps;
-mod straight;
 mod switching;
 #[cfg(test)]
 mod tail_tests;
@@ -258,7 +258,7 @@ pub fn send_at_once(id: SlotId, from: &[libc::iovec]) -> Option<usize> {
         return None;
     }
     let s = slot(id)?;
-    short::send(s, from).or_else(|| straight::send_at_once(s, from))
+    short::send(s, from).or_else(|| bypass::send_at_once(s, from))
 }
 
 /// Receives as recv(2) would. Blocks as the descriptor's flags say.

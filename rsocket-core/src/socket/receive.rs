@@ -9,11 +9,11 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::attempt::attempt;
+use super::bypass::Looked;
 use super::call::Call;
 use super::peek::{nothing_wanted, peek};
-use super::straight::Looked;
 use super::taking::Got;
-use super::{asking, hints, straight, wait};
+use super::{asking, bypass, hints, wait};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::errno::Errno;
@@ -121,7 +121,7 @@ fn look(
     deadline: &mut CallDeadline,
     new: bool,
 ) -> Result<Got, Errno> {
-    match straight::first(call.s, cursor, call.flags, deadline.born(), new) {
+    match bypass::first(call.s, cursor, call.flags, deadline.born(), new) {
         Looked::Bytes(n) => Ok(Got::Bytes(n)),
         // Nor would an attempt find anything: it begins with the same look.
         Looked::Nothing if cursor.done() == 0 => Ok(Got::Nothing),
@@ -144,5 +144,5 @@ fn wait_for_more(
         return wait::more(call, seen, deadline);
     }
     let born = deadline.born();
-    wait::readable(call, deadline, |ends| straight::take(s, ends, cursor, call.flags, born))
+    wait::readable(call, deadline, |ends| bypass::take(s, ends, cursor, call.flags, born))
 }

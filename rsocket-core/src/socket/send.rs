@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::call::Call;
-use super::{reader, straight, verdict, wait};
+use super::{bypass, reader, verdict, wait};
 use crate::bridge::Unconnected;
 use crate::channel::guard::SendGuard;
 use crate::channel::link::{self, Ends};
@@ -67,14 +67,14 @@ pub fn transfer(call: &Call<'_>, from: &[libc::iovec], into: Into) -> Result<usi
         return Err(before_bytes(call));
     }
     if into == Into::Stream {
-        straight::send(s, &mut cursor);
+        bypass::send(s, &mut cursor);
         if cursor.done() > 0 && cursor.left() == 0 {
             return Ok(cursor.done());
         }
     }
     let mut deadline = CallDeadline::new(s, libc::SO_SNDTIMEO);
     if into == Into::Stream {
-        straight::send_on(call, &mut cursor, &mut deadline);
+        bypass::send_on(call, &mut cursor, &mut deadline);
     }
     let sent = if cursor.done() > 0 && cursor.left() == 0 {
         Ok(cursor.done())

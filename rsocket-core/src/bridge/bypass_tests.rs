@@ -18,18 +18,18 @@ fn vector(bytes: &mut [u8]) -> [libc::iovec; 1] {
 }
 
 /// As a sending call does that is inside the bridge.
-fn send_straight(end: &mut End, bytes: &mut [u8], whole: bool) -> usize {
+fn send_bypassing(end: &mut End, bytes: &mut [u8], whole: bool) -> usize {
     let v = vector(bytes);
     if whole {
         end.pump.send_whole(&v)
     } else {
-        end.pump.send_straight(&mut Cursor::new(&v), false)
+        end.pump.send_bypassing(&mut Cursor::new(&v), false)
     }
 }
 
 /// As a receiving call does that is inside the bridge: `None` where the window has something that
 /// comes first. What it leaves may stay in the device's memory, or goes into the window.
-fn receive_straight(end: &mut End, most: usize, may_stay: bool) -> Option<Vec<u8>> {
+fn receive_bypassing(end: &mut End, most: usize, may_stay: bool) -> Option<Vec<u8>> {
     let s = fork_group::slot(end.id).unwrap();
     if hints::data_waiting(s, &link::ends(s).unwrap()) {
         return None;
@@ -37,7 +37,7 @@ fn receive_straight(end: &mut End, most: usize, may_stay: bool) -> Option<Vec<u8
     let mut bytes = vec![0; most];
     let v = vector(&mut bytes);
     let mut cursor = Cursor::new(&v);
-    let looked = end.pump.receive_straight(&mut cursor);
+    let looked = end.pump.receive_bypassing(&mut cursor);
     if !looked.done || looked.left && !may_stay {
         end.pump.run();
     }
@@ -92,7 +92,7 @@ fn carry(mode: Mode, queue: u16, buffer: u32, steps: &[Step]) -> (usize, usize) 
             Step::Send(n) => sent += a.send(&(sent..sent + n).map(byte).collect::<Vec<_>>()),
             Step::SendStraight(n, whole) => {
                 let mut bytes: Vec<u8> = (sent..sent + n).map(byte).collect();
-                let took = send_straight(&mut a, &mut bytes, whole);
+                let took = send_bypassing(&mut a, &mut bytes, whole);
                 assert!(!whole || took == 0 || took == n, "{took} of {n}");
                 sent += took;
                 past_out += took;
@@ -102,7 +102,7 @@ fn carry(mode: Mode, queue: u16, buffer: u32, steps: &[Step]) -> (usize, usize) 
             }
             Step::ReceiveStraight(most, may_stay) => {
                 past_in +=
-                    check(&receive_straight(&mut b, most, may_stay).unwrap_or_default(), &mut got);
+                    check(&receive_bypassing(&mut b, most, may_stay).unwrap_or_default(), &mut got);
             }
             Step::Device(n) => (0..n).for_each(|_| _ = world.borrow_mut().step()),
             Step::Pump(true) => _ = a.pump.run(),
@@ -151,24 +151,24 @@ fn a_chat_never_touches_the_window() {
 #[test]
 fn the_rest_of_a_message_waits_for_the_next_call() {
     let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
-    assert_eq!(send_straight(&mut a, &mut b"0123456789".to_vec(), true), 10);
+    assert_eq!(send_bypassing(&mut a, &mut b"0123456789".to_vec(), true), 10);
     while world.borrow_mut().step() {}
-    assert_eq!(receive_straight(&mut b, 4, true).unwrap(), b"0123");
+    assert_eq!(receive_bypassing(&mut b, 4, true).unwrap(), b"0123");
     assert_eq!(b.receive(100), Err(Errno::AGAIN), "nothing is in the window");
-    assert_eq!(receive_straight(&mut b, 4, true).unwrap(), b"4567");
+    assert_eq!(receive_bypassing(&mut b, 4, true).unwrap(), b"4567");
     b.pump.run();
-    assert_eq!(receive_straight(&mut b, 4, true), None, "the window comes first");
+    assert_eq!(receive_bypassing(&mut b, 4, true), None, "the window comes first");
     assert_eq!(b.receive(100).unwrap(), b"89");
-    assert_eq!(receive_straight(&mut b, 4, true).unwrap(), b"");
+    assert_eq!(receive_bypassing(&mut b, 4, true).unwrap(), b"");
 }
 
 /// It came before its sender was given up, and is read before that is said.
 #[test]
 fn the_rest_of_a_message_outlives_its_sender() {
     let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
-    assert_eq!(send_straight(&mut a, &mut b"0123456789".to_vec(), true), 10);
+    assert_eq!(send_bypassing(&mut a, &mut b"0123456789".to_vec(), true), 10);
     while world.borrow_mut().step() {}
-    assert_eq!(receive_straight(&mut b, 4, true).unwrap(), b"0123");
+    assert_eq!(receive_bypassing(&mut b, 4, true).unwrap(), b"0123");
     b.pump.give_up();
     assert_eq!(b.receive(100).unwrap(), b"456789");
 }
@@ -178,12 +178,12 @@ fn the_rest_of_a_message_outlives_its_sender() {
 fn the_rest_of_a_message_is_in_the_window() {
     let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
     let mut text = *b"0123456789";
-    assert_eq!(send_straight(&mut a, &mut text, true), 10);
+    assert_eq!(send_bypassing(&mut a, &mut text, true), 10);
     while world.borrow_mut().step() {}
-    assert_eq!(receive_straight(&mut b, 4, false).unwrap(), b"0123");
-    assert_eq!(receive_straight(&mut b, 4, false), None, "the window comes first");
+    assert_eq!(receive_bypassing(&mut b, 4, false).unwrap(), b"0123");
+    assert_eq!(receive_bypassing(&mut b, 4, false), None, "the window comes first");
     assert_eq!(b.receive(100).unwrap(), b"456789");
-    assert_eq!(receive_straight(&mut b, 4, false).unwrap(), b"");
+    assert_eq!(receive_bypassing(&mut b, 4, false).unwrap(), b"");
 }
 
 /// Nothing goes past bytes that wait in the window, nor past the end of the stream.
@@ -191,13 +191,13 @@ fn the_rest_of_a_message_is_in_the_window() {
 fn what_waits_in_the_window_goes_first() {
     let (_world, mut a, _b) = ends(Weather::default(), 384, 131_072);
     assert_eq!(a.send(b"first"), 5);
-    assert_eq!(send_straight(&mut a, &mut b"second".to_vec(), false), 0);
+    assert_eq!(send_bypassing(&mut a, &mut b"second".to_vec(), false), 0);
     a.pump.run();
-    assert_eq!(send_straight(&mut a, &mut b"second".to_vec(), false), 6);
+    assert_eq!(send_bypassing(&mut a, &mut b"second".to_vec(), false), 6);
     crate::socket::shutdown(a.id, std::os::fd::AsRawFd::as_raw_fd(&a.fd), libc::SHUT_WR);
-    assert_eq!(send_straight(&mut a, &mut b"third".to_vec(), false), 0);
+    assert_eq!(send_bypassing(&mut a, &mut b"third".to_vec(), false), 0);
     a.pump.run();
-    assert_eq!(send_straight(&mut a, &mut b"third".to_vec(), false), 0);
+    assert_eq!(send_bypassing(&mut a, &mut b"third".to_vec(), false), 0);
 }
 
 /// A sender that has waited in vain uses the window, until the device has said something.
@@ -206,7 +206,7 @@ fn a_sender_waits_for_room_while_the_device_has_news() {
     let (world, mut a, mut b) = ends(Weather::default(), 16, 4096);
     let mut bytes = vec![7; 100_000];
     assert!(a.pump.waits_for_room());
-    let took = send_straight(&mut a, &mut bytes, false);
+    let took = send_bypassing(&mut a, &mut bytes, false);
     assert!(took > 0 && took < bytes.len(), "{took}");
     assert!(a.pump.waits_for_room());
     a.pump.waited_in_vain();
@@ -215,5 +215,5 @@ fn a_sender_waits_for_room_while_the_device_has_news() {
     assert!(!a.pump.waits_for_room(), "the device has told nothing");
     settle(&world, &mut a, &mut b);
     assert!(a.pump.waits_for_room());
-    assert!(send_straight(&mut a, &mut bytes, false) > 0);
+    assert!(send_bypassing(&mut a, &mut bytes, false) > 0);
 }

@@ -1,5 +1,5 @@
 //! Sending and receiving past the window, where a bridge of this process is beyond it
-//! ([`crate::bridge::straight`]).
+//! ([`crate::bridge::bypass`]).
 //!
 //! Here is what the socket layer has to say to that: the connection is in the middle of its life,
 //! the lock of the direction is held, and the window has nothing that comes first. Whatever is
@@ -59,7 +59,7 @@ pub(super) fn may_receive(s: &Slot, flags: i32) -> bool {
 pub(super) fn send(s: &Slot, from: &mut Cursor<'_>) {
     if common(s) && from.left() > 0 {
         let born = s.generation.load(Ordering::Acquire);
-        sent(s, born, |guard| bridge::straight::send(guard, from));
+        sent(s, born, |guard| bridge::bypass::send(guard, from));
     }
 }
 
@@ -81,16 +81,16 @@ pub(super) fn send_on(call: &Call<'_>, from: &mut Cursor<'_>, deadline: &mut Cal
         let Some(hearing) = Hearing::begin(id, s) else { return };
         bridge::arm(s);
         let before = from.done();
-        sent(s, deadline.born(), |guard| bridge::straight::send(guard, from));
+        sent(s, deadline.born(), |guard| bridge::bypass::send(guard, from));
         deadline.moved(from.done() > 0);
         if from.done() > before {
             quiet = 0;
             continue;
         }
         if quiet >= SOON {
-            bridge::straight::waited_in_vain(s);
+            bridge::bypass::waited_in_vain(s);
         }
-        if !bridge::straight::waits_for_room(s) {
+        if !bridge::bypass::waits_for_room(s) {
             return;
         }
         match nap(id, s, fd, hearing, deadline) {
@@ -118,7 +118,7 @@ fn nap(
     let call = deadline.entered();
     let bell = close_while_blocked::borrow_bell(call);
     // A thread that receives may take the event, and with it the room that came.
-    let waits = bell.is_none_or(|b| hearing.naps(b.id())) && !bridge::straight::has_room(s);
+    let waits = bell.is_none_or(|b| hearing.naps(b.id())) && !bridge::bypass::has_room(s);
     let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut fds = [heard(hearing.fd), heard(bell.map_or(-1, |b| b.fd()))];
     let slept = if waits {
@@ -150,7 +150,7 @@ pub(super) fn send_at_once(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     }
     let all = short::few(from)?;
     let born = s.generation.load(Ordering::Acquire);
-    (sent(s, born, |guard| bridge::straight::send_whole(guard, from)) == all).then_some(all)
+    (sent(s, born, |guard| bridge::bypass::send_whole(guard, from)) == all).then_some(all)
 }
 
 /// Lets `post` send, under the send lock, if the connection is the one that was `born` then; how
@@ -180,7 +180,7 @@ fn brought(guard: &RecvGuard<'_>, to: &mut Cursor<'_>) -> usize {
     let s = guard.s;
     let position = guard.view().data_position;
     let n =
-        bridge::straight::receive(guard, to, || guard.ends.incoming.poll_data(position).is_none());
+        bridge::bypass::receive(guard, to, || guard.ends.incoming.poll_data(position).is_none());
     if n > 0 {
         conn_counters::received_shm(s, live_segment::record(s), n);
     }
@@ -211,16 +211,16 @@ pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: b
 
 fn past_the_window(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: bool) -> Looked {
     let gives_way = new && wait::gives_way(s, flags);
-    if gives_way && bridge::straight::is_too_soon(s) {
+    if gives_way && bridge::bypass::is_too_soon(s) {
         return Looked::Nothing;
     }
-    bridge::straight::give_way(s);
+    bridge::bypass::give_way(s);
     let Some(ends) = link::ends(s) else { return Looked::Otherwise };
     let Some(guard) = RecvGuard::take(s, &ends) else { return Looked::Otherwise };
     let looked = look(&guard, to, flags, born);
     drop(guard);
     if gives_way && looked != Looked::Otherwise {
-        bridge::straight::looked_at_once(s, looked != Looked::Nothing);
+        bridge::bypass::looked_at_once(s, looked != Looked::Nothing);
     }
     match looked {
         // The kernel may know of an end. A call that may sleep hears of it then.

@@ -52,7 +52,7 @@ pub(super) struct Looked {
 
 /// Posts bytes of the program's while the device takes them; how many. Never waits.
 pub(crate) fn send(guard: &SendGuard<'_>, from: &mut Cursor<'_>) -> usize {
-    posted(guard.s, |pump| pump.send_straight(from, false))
+    posted(guard.s, |pump| pump.send_bypassing(from, false))
 }
 
 /// The same; all of them or none.
@@ -126,7 +126,7 @@ pub(crate) fn receive(
     let alive = bridge.in_turn(|slot| {
         let c = slot.as_mut().filter(|c| c.carries(s) && c.running())?;
         let looked = match c.pump_mut().filter(|_| empty()) {
-            Some(pump) => pump.receive_straight(to),
+            Some(pump) => pump.receive_bypassing(to),
             None => Looked::default(),
         };
         if looked.done && !looked.left {
@@ -207,7 +207,7 @@ impl<Q: QueuePair> Pump<Q> {
     pub(super) fn send_whole(&mut self, from: &[libc::iovec]) -> usize {
         match from {
             [short] if short.iov_len <= self.pair.most_at_once() as usize => self.send_short(short),
-            _ => self.send_straight(&mut Cursor::new(from), true),
+            _ => self.send_bypassing(&mut Cursor::new(from), true),
         }
     }
 
@@ -242,7 +242,7 @@ impl<Q: QueuePair> Pump<Q> {
     }
 
     /// See [`send`]; with `whole` all or none.
-    pub(super) fn send_straight(&mut self, from: &mut Cursor<'_>, whole: bool) -> usize {
+    pub(super) fn send_bypassing(&mut self, from: &mut Cursor<'_>, whole: bool) -> usize {
         let room = |pump: &Self| pump.stream.room().min(pump.pair.staging_room());
         if !self.clear_to_send() || whole && from.left() > room(self) as usize {
             return 0;
@@ -282,7 +282,7 @@ impl<Q: QueuePair> Pump<Q> {
     }
 
     /// See [`receive`]. The window is empty.
-    pub(super) fn receive_straight(&mut self, to: &mut Cursor<'_>) -> Looked {
+    pub(super) fn receive_bypassing(&mut self, to: &mut Cursor<'_>) -> Looked {
         if self.beside.is_some() || self.opening.is_some() || self.has_ended_delivering() {
             return Looked::default();
         }
