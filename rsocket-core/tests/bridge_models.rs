@@ -223,7 +223,7 @@ impl Bridge {
         }
     }
 
-    /// `kept::any`.
+    /// `deferred::any`.
     fn kept(&self) -> bool {
         self.heeded && self.keeps.load(SeqCst) != 0
     }
@@ -241,7 +241,7 @@ impl Bridge {
     }
 
     /// A call with room for one, when two have come: from the window, or past it, and then the
-    /// other stays if it may (`kept::may_stay`).
+    /// other stays if it may (`deferred::may_stay`).
     fn take_one(&self) {
         let _lock = self.lock.lock().unwrap();
         if self.delivered.load(SeqCst) > 0 {

@@ -9,7 +9,7 @@
 //! Nothing overtakes anything: the guard of the connection's direction says that nobody else of the
 //! program's side is at it, and here the bridge's lock is held, so that nobody moves bytes between
 //! window and device; then an empty window stays empty. What does not fit stays where it is
-//! ([`super::kept`]), or goes into the window by the caller, or by [`Pump::run`] here.
+//! ([`super::deferred`]), or goes into the window by the caller, or by [`Pump::run`] here.
 //!
 //! Not beside a TCP connection, where both ends count what passes the window. Must not know
 //! sockets' modes. Entry points: [`send`], [`receive`]; [`is_too_soon`] before the first look of a
@@ -23,7 +23,7 @@
 use core::sync::atomic::Ordering;
 
 use super::pump::{Pump, ROUNDS};
-use super::{FEW, kept, note, service};
+use super::{FEW, deferred, note, service};
 use crate::channel::guard::{RecvGuard, SendGuard};
 use crate::conn::slot::Slot;
 use crate::device::rdma::RdmaPair;
@@ -130,9 +130,9 @@ pub(crate) fn receive(
             None => Looked::default(),
         };
         if looked.done && !looked.left {
-            kept::none(bridge, c);
+            deferred::none(bridge, c);
         }
-        if looked.done && (!looked.left || kept::may_stay(bridge, c)) {
+        if looked.done && (!looked.left || deferred::may_stay(bridge, c)) {
             note(bridge, looked.moved);
             return Some(true);
         }

@@ -23,6 +23,7 @@ use crate::sys;
 pub mod beside;
 pub mod bypass;
 pub mod connection;
+pub mod deferred;
 pub mod dial;
 pub mod direct_placement;
 pub mod ends;
@@ -30,7 +31,6 @@ pub mod guests;
 pub mod hearing;
 mod heartbeat;
 pub mod interfaces;
-pub mod kept;
 pub mod loopback;
 pub mod mappings;
 pub mod meeting;
@@ -66,7 +66,7 @@ pub fn of(s: &Slot) -> Option<&'static table::Bridge> {
 
 /// Lets the connection's bridge run, if it is in this process and nobody else runs it at the
 /// moment; whether it ran. Waits for nobody, or for whoever is at bytes that have stayed in the
-/// device's memory ([`kept`]).
+/// device's memory ([`deferred`]).
 #[inline]
 pub fn pump(s: &Slot) -> bool {
     let Some(bridge) = of(s) else {
@@ -92,7 +92,7 @@ pub fn pump(s: &Slot) -> bool {
 /// hears of the device.
 fn run(bridge: &table::Bridge, c: &mut connection::Connection) -> bool {
     let ran = c.run();
-    kept::none(bridge, c);
+    deferred::none(bridge, c);
     note(bridge, ran.moved);
     if ran.alive && c.backlog() {
         hearing::again(bridge, c);
@@ -172,7 +172,7 @@ pub fn arm(s: &Slot) -> bool {
     bridge.vain.store(0, Ordering::Relaxed);
     // Pairs with the fence of whoever takes the mark away (Service::look, Hearing::heard) and then
     // reads the time and the bells: either we see that it is gone, or he sees that nobody polls and
-    // that our bell is there, and arms. And with the one in kept::may_stay().
+    // that our bell is there, and arms. And with the one in deferred::may_stay().
     fence(Ordering::SeqCst);
     if bridge.armed.load(Ordering::Relaxed) != 0 && !bridge.keeps_any() {
         return false;
@@ -184,7 +184,7 @@ pub fn arm(s: &Slot) -> bool {
             c.arm();
         }
         let ran = c.run();
-        kept::none(bridge, c);
+        deferred::none(bridge, c);
         Some(ran.alive)
     });
     if ran.flatten() == Some(false) {
@@ -308,7 +308,7 @@ fn short_sleep() {
 /// Siblings may wait for this process's connections from now on, whom the service thread rings,
 /// and read them.
 pub fn shared() {
-    kept::out();
+    deferred::out();
     // Pairs with the one in Hearing::settle.
     fence(Ordering::SeqCst);
     if table::all().any(|bridge| bridge.heard.load(Ordering::Relaxed) == 0) {
@@ -318,7 +318,7 @@ pub fn shared() {
 
 /// Before a fork, when the child is an owner of this process's connections.
 pub fn fork_prepare() {
-    kept::out();
+    deferred::out();
 }
 
 /// In the child of a fork: all bridges are the parent's.
@@ -330,6 +330,8 @@ pub fn forked() {
 #[cfg(test)]
 mod bypass_tests;
 #[cfg(test)]
+mod deferred_tests;
+#[cfg(test)]
 mod direct_placement_tests;
 #[cfg(test)]
 mod faults_tests;
@@ -339,8 +341,6 @@ mod flood_tests;
 mod guests_tests;
 #[cfg(test)]
 mod hearing_tests;
-#[cfg(test)]
-mod kept_tests;
 #[cfg(test)]
 mod overtaken_tests;
 #[cfg(test)]

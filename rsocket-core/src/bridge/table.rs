@@ -39,7 +39,7 @@ pub struct Bridge {
     /// ([`super::hearing::Hearing::naps`]); 0: nobody does.
     pub napper: AtomicU64,
     /// Nonzero while the program's bytes may be in the device's memory, and nowhere else
-    /// ([`super::kept`]). Changed under the lock.
+    /// ([`super::deferred`]). Changed under the lock.
     pub keeps: AtomicU32,
     /// Nonzero while the service thread hears of the device's events ([`super::hearing`]). Changed
     /// under the lock.
@@ -138,9 +138,9 @@ pub fn forked() {
 }
 
 impl Bridge {
-    /// Whether bytes of the program's may have stayed in the device's memory ([`super::kept`]).
+    /// Whether bytes of the program's may have stayed in the device's memory ([`super::deferred`]).
     /// Whoever could lose them by a stale answer has a fence before it, or has seen what the call
-    /// did that left them. Acquire: pairs with the release in `kept::none`.
+    /// did that left them. Acquire: pairs with the release in `deferred::none`.
     #[inline]
     pub(super) fn keeps_any(&self) -> bool {
         self.keeps.load(Ordering::Acquire) != 0

@@ -294,7 +294,7 @@ fn unread_at_close(s: &Slot) -> bool {
         return false;
     }
     let Some(ends) = link::ends(s) else { return false };
-    bridge::kept::out_of(s);
+    bridge::deferred::out_of(s);
     RecvGuard::take(s, &ends).is_some_and(|guard| unread::in_window(guard.view(), &ends) > 0)
 }
 

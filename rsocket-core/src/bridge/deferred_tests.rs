@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::own_window;
 use super::pump_tests::tied;
 use super::table::{self, Bridge};
-use super::{arm, hearing, kept};
+use super::{arm, deferred, hearing};
 use crate::channel::{link, waiters};
 use crate::conn::fork_group;
 use crate::conn::slot::Slot;
@@ -79,11 +79,11 @@ fn who_looks_for_what_was_left_waits_for_his_turn() {
 fn before_others_hold_connections_nothing_is_left() {
     let bridges = [placed(), placed()];
     leave_some(bridges[0]);
-    kept::out();
+    deferred::out();
     assert!(!bridges.iter().any(|bridge| keeps(bridge)));
     leave_some(bridges[1]);
     let s = related(bridges[1]);
-    kept::out_of(s);
+    deferred::out_of(s);
     assert!(!keeps(bridges[1]));
     bridges.iter().for_each(|bridge| drop(bridge.clear(|_| true)));
 }
@@ -96,7 +96,8 @@ fn nothing_stays_where_anybody_waits() {
     own_window::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
     let bridge = placed();
     let stays = || {
-        let answer = bridge.with(|place| kept::may_stay(bridge, place.as_mut().unwrap())).unwrap();
+        let answer =
+            bridge.with(|place| deferred::may_stay(bridge, place.as_mut().unwrap())).unwrap();
         assert!(keeps(bridge), "the mark is there before the look");
         answer
     };
