@@ -1,5 +1,5 @@
 //! A model test of who hears of a device's news while threads go to sleep on a bridged connection
-//! (`bridge::arm`, `bridge::hearing`, `Service::look`): the library's own sleeper words, and a
+//! (`bridge::arm`, `bridge::cq_ownership`, `Service::look`): the library's own sleeper words, and a
 //! completion queue that raises one event for each arming. Run as `shm_models`, which says what
 //! such models prove.
 #![cfg(shuttle)]
@@ -149,7 +149,7 @@ impl Bridge {
         self.kernel(|k| k.watched = so);
     }
 
-    /// `hearing::again`.
+    /// `cq_ownership::again`.
     fn again(&self) {
         if self.heard.load(SeqCst) == 0 {
             self.heard.store(1, SeqCst);
@@ -157,7 +157,7 @@ impl Bridge {
         }
     }
 
-    /// `hearing::as_needed`.
+    /// `cq_ownership::as_needed`.
     fn as_needed(&self) -> bool {
         let heard = self.heard.swap(0, SeqCst) != 0;
         fence(SeqCst);
@@ -172,7 +172,7 @@ impl Bridge {
         false
     }
 
-    /// `hearing::taken`.
+    /// `cq_ownership::taken`.
     fn taken(&self) {
         if self.napper.load(SeqCst) != 0 && self.napper.swap(0, SeqCst) != 0 {
             self.kernel(|k| k.napper_rung = true);
@@ -257,7 +257,7 @@ impl Bridge {
         }
     }
 
-    /// `Hearing::settle`.
+    /// `CqOwnership::settle`.
     fn settle(&self, bell: u64) {
         if self.heard.load(SeqCst) == 0 {
             return;
@@ -274,7 +274,7 @@ impl Bridge {
         }
     }
 
-    /// `Hearing::heard`, for a thread that looks itself when it goes on, or wants it done now.
+    /// `CqOwnership::heard`, for a thread that looks itself when it goes on, or wants it done now.
     fn hear(&self, now: bool) {
         let lock = self.lock.lock().unwrap();
         self.take_event();
@@ -349,7 +349,7 @@ impl Bridge {
             if hearing {
                 self.settle(BELL);
             } else if self.heard.load(SeqCst) == 0 {
-                // hearing::by_service
+                // cq_ownership::by_service
                 let _lock = self.lock.lock().unwrap();
                 self.again();
             }

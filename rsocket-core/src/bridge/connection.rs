@@ -453,7 +453,7 @@ impl Connection {
         }
     }
 
-    /// The device's next event is awaited, by whoever hears of it ([`super::hearing`]).
+    /// The device's next event is awaited, by whoever hears of it ([`super::cq_ownership`]).
     pub fn arm(&mut self) {
         if let Stage::Running { pump } = &mut self.stage {
             pump.pair().arm();

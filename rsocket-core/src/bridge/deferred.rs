@@ -15,7 +15,7 @@
 use core::sync::atomic::{Ordering, fence};
 
 use super::connection::Connection;
-use super::hearing::others;
+use super::cq_ownership::others;
 use super::table::{self, Bridge};
 use crate::channel::link;
 use crate::conn::fork_group;

@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::own_window;
 use super::pump_tests::tied;
 use super::table::{self, Bridge};
-use super::{arm, deferred, hearing};
+use super::{arm, cq_ownership, deferred};
 use crate::channel::{link, waiters};
 use crate::conn::fork_group;
 use crate::conn::slot::Slot;
@@ -108,7 +108,7 @@ fn nothing_stays_where_anybody_waits() {
     assert!(stays());
     let ends = link::ends(s).unwrap();
     assert!(ends.incoming.data_waiters().enlist(7));
-    assert!(hearing::others(&ends, 0) && !stays());
+    assert!(cq_ownership::others(&ends, 0) && !stays());
     waiters::disarm(s, 7);
     assert!(stays());
     // A process beyond the table.

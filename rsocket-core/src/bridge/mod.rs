@@ -23,12 +23,12 @@ use crate::sys;
 pub mod beside;
 pub mod bypass;
 pub mod connection;
+pub mod cq_ownership;
 pub mod deferred;
 pub mod dial;
 pub mod direct_placement;
 pub mod ends;
 pub mod guests;
-pub mod hearing;
 mod heartbeat;
 pub mod interfaces;
 pub mod loopback;
@@ -95,7 +95,7 @@ fn run(bridge: &table::Bridge, c: &mut connection::Connection) -> bool {
     deferred::none(bridge, c);
     note(bridge, ran.moved);
     if ran.alive && c.backlog() {
-        hearing::again(bridge, c);
+        cq_ownership::again(bridge, c);
         if bridge.armed.swap(1, Ordering::Relaxed) == 0 {
             c.arm();
             return c.run().alive;
@@ -163,7 +163,7 @@ pub fn bring(s: &Slot) -> bool {
 }
 
 /// Before a thread sleeps on the connection, and after its bell, if it has one, is in the window:
-/// the device says from now on when there is news, to whoever hears ([`hearing`]). Whether the
+/// the device says from now on when there is news, to whoever hears ([`cq_ownership`]). Whether the
 /// bridge has run after that; not where somebody armed it before.
 pub fn arm(s: &Slot) -> bool {
     let Some(bridge) = of(s) else { return false };
@@ -330,6 +330,8 @@ pub fn forked() {
 #[cfg(test)]
 mod bypass_tests;
 #[cfg(test)]
+mod cq_ownership_tests;
+#[cfg(test)]
 mod deferred_tests;
 #[cfg(test)]
 mod direct_placement_tests;
@@ -339,8 +341,6 @@ mod faults_tests;
 mod flood_tests;
 #[cfg(test)]
 mod guests_tests;
-#[cfg(test)]
-mod hearing_tests;
 #[cfg(test)]
 mod overtaken_tests;
 #[cfg(test)]

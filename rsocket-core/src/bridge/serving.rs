@@ -2,9 +2,9 @@
 //!
 //! One thread for a process, made with the first use of RDMA (`life-of-a-connection §8`). It sleeps
 //! in epoll on the connection manager's events, the device's completions (but see
-//! [`super::hearing`]), its bell, and our ends of the loopback connections; it never polls at rest,
-//! but for a slow clock while connections stand, by which it finds out that a host has gone. Must
-//! not know the protocol. Entry points: [`start`], [`with_news`], [`nudge`].
+//! [`super::cq_ownership`]), its bell, and our ends of the loopback connections; it never polls at
+//! rest, but for a slow clock while connections stand, by which it finds out that a host has gone.
+//! Must not know the protocol. Entry points: [`start`], [`with_news`], [`nudge`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::cell::UnsafeCell;
@@ -16,7 +16,7 @@ use rustix::event::epoll;
 
 use super::connection::{Connection, Door};
 use super::table::{self, Bridge};
-use super::{hearing, migrate, request};
+use super::{cq_ownership, migrate, request};
 use crate::attach::fingerprint::Proof;
 use crate::attach::remote::{self, Recognised};
 use crate::channel::link;
@@ -375,7 +375,7 @@ impl Service {
             again.map(|due| hot.insert(key, due));
             false
         });
-        hearing::taken(bridge);
+        cq_ownership::taken(bridge);
         if over == Some(true)
             && let Some(connection) = bridge.clear(|c| c.over())
         {
@@ -396,7 +396,7 @@ impl Service {
             self.heartbeat.fetch_min(at, Ordering::Relaxed);
         }
         c.enlist(self.bell.id() | MARK_READY);
-        let needed = hearing::as_needed(bridge, c);
+        let needed = cq_ownership::as_needed(bridge, c);
         if !needed {
             left.until = None;
         } else if !left.to_the_program {

@@ -36,13 +36,13 @@ pub struct Bridge {
     /// Nonzero while the device's next event is awaited, by whoever hears of it.
     pub armed: AtomicU32,
     /// The bell of a thread that waits for the device's news alone
-    /// ([`super::hearing::Hearing::naps`]); 0: nobody does.
+    /// ([`super::cq_ownership::CqOwnership::naps`]); 0: nobody does.
     pub napper: AtomicU64,
     /// Nonzero while the program's bytes may be in the device's memory, and nowhere else
     /// ([`super::deferred`]). Changed under the lock.
     pub keeps: AtomicU32,
-    /// Nonzero while the service thread hears of the device's events ([`super::hearing`]). Changed
-    /// under the lock.
+    /// Nonzero while the service thread hears of the device's events ([`super::cq_ownership`]).
+    /// Changed under the lock.
     pub heard: AtomicU32,
     used: AtomicU32,
     /// Its number.

@@ -146,7 +146,7 @@ fn leave_window(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     crate::bridge::carry_out(s, &ends);
     crate::bridge::carry_back(s, &ends);
     // From here on threads of the program's sleep in the kernel.
-    crate::bridge::hearing::by_service(s);
+    crate::bridge::cq_ownership::by_service(s);
     ends.wake_own();
     crate::conn::listeners::mode_changed(id);
     if let Some(all) = awaited

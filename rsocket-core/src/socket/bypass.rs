@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 use super::call::Call;
 use super::{asking, short, wait};
 use crate::bridge;
-use crate::bridge::hearing::Hearing;
+use crate::bridge::cq_ownership::CqOwnership;
 use crate::channel::guard::{RecvGuard, SendGuard};
 use crate::channel::handover_state;
 use crate::channel::link::{self, Ends};
@@ -78,7 +78,7 @@ pub(super) fn send_on(call: &Call<'_>, from: &mut Cursor<'_>, deadline: &mut Cal
     }
     let mut quiet = 0;
     while from.left() > 0 && common(s) && deadline.waits(s).is_ok() {
-        let Some(hearing) = Hearing::begin(id, s) else { return };
+        let Some(hearing) = CqOwnership::begin(id, s) else { return };
         bridge::arm(s);
         let before = from.done();
         sent(s, deadline.born(), |guard| bridge::bypass::send(guard, from));
@@ -109,7 +109,7 @@ fn nap(
     id: SlotId,
     s: &Slot,
     fd: RawFd,
-    hearing: Hearing,
+    hearing: CqOwnership,
     deadline: &mut CallDeadline,
 ) -> Result<bool, Errno> {
     let limit = deadline.left(s, fd)?.unwrap_or(u64::MAX).min(NAP_NS);

@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use super::asking::after_sleep;
 use super::call::Call;
 use super::{beside, brief, gather, hints, reader, ready, soon, switching, verdict};
-use crate::bridge::hearing::Hearing;
+use crate::bridge::cq_ownership::CqOwnership;
 use crate::channel::link::{self, Ends};
 use crate::channel::{handover_state, waiters};
 use crate::config::policy;
@@ -283,7 +283,7 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<
     }
     let entered = deadline.entered();
     let bell = close_while_blocked::borrow_bell(entered);
-    let hearing = bell.and_then(|_| Hearing::begin(id, s));
+    let hearing = bell.and_then(|_| CqOwnership::begin(id, s));
     match bell.map(|b| (b, arm(call, aim, plan.epoch, b))) {
         Some((b, ready::Armed::Ready)) => {
             close_while_blocked::give_back_bell(entered, b);
@@ -291,7 +291,7 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<
         }
         Some((b, ready::Armed::Armed)) => match hearing {
             Some(hearing) => hearing.settle(id, s, b.id()),
-            None => bridge::hearing::by_service(s),
+            None => bridge::cq_ownership::by_service(s),
         },
         // No bell, or no place for one: look again soon.
         Some((_, ready::Armed::Crowded)) | None => plan.at_most(lonely(s).unwrap_or(CROWDED_NS)),

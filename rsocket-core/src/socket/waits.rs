@@ -58,7 +58,7 @@ pub fn arm(id: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
     }
     slot(id).is_none_or(|s| match ready::arm(id, s, interest, bell, mark_ready) {
         ready::Armed::Armed => {
-            bridge::hearing::by_service(s);
+            bridge::cq_ownership::by_service(s);
             true
         }
         ready::Armed::Ready => false,
@@ -81,7 +81,7 @@ pub fn arm_edge(id: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool {
     slot(id).is_none_or(|s| {
         let armed = ready::arm_edge(s, seen, bell, mark_ready);
         if armed {
-            bridge::hearing::by_service(s);
+            bridge::cq_ownership::by_service(s);
         }
         armed
     })

@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering;
 
 use super::*;
-use crate::bridge::hearing::Hearing;
+use crate::bridge::cq_ownership::CqOwnership;
 use crate::bridge::pump_tests::tied;
 use crate::conn::fork_group;
 
@@ -38,7 +38,7 @@ fn the_thread_hears_of_an_end_that_others_find() {
     let s = fork_group::slot(id).unwrap();
     let bridge = placed(false);
     s.bridge.store(bridge.index + 1, Ordering::Release);
-    let hearing = Hearing::of(bridge, -1);
+    let hearing = CqOwnership::of(bridge, -1);
     assert!(crate::bridge::arm(s));
     hearing.heard(s, true);
     let too_early = service.was_nudged();

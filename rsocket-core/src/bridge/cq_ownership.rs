@@ -7,7 +7,7 @@
 //! is rung by the service thread, which hears again from then on. While nobody waits, and nothing
 //! is to be sent, nobody need hear: the next call looks at the device.
 //!
-//! Must not know what the news are. Entry points: [`Hearing::begin`] and, for everybody else,
+//! Must not know what the news are. Entry points: [`CqOwnership::begin`] and, for everybody else,
 //! [`by_service`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -24,7 +24,7 @@ use crate::device::shm::park::MARK_READY;
 
 /// A thread's sleep in which it hears of the device's news.
 #[derive(Clone, Copy)]
-pub struct Hearing {
+pub struct CqOwnership {
     bridge: &'static Bridge,
     key: u64,
     /// Readable when there is news.
@@ -38,7 +38,7 @@ pub(super) fn others(ends: &Ends, bell: u64) -> bool {
         .any(|sleepers| sleepers.any_but(|word| word & !MARK_READY == bell))
 }
 
-impl Hearing {
+impl CqOwnership {
     /// For tests: of a bridge that need not have a connection.
     #[cfg(test)]
     pub(super) fn of(bridge: &'static Bridge, fd: RawFd) -> Self {

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::hearing::{self, Hearing};
+use super::cq_ownership::{self, CqOwnership};
 use super::pump_tests::tied;
 use super::{own_window, table};
 use crate::conn::fork_group;
@@ -15,7 +15,7 @@ fn who_settles_after_the_bridges_end_changes_nothing_of_the_next() {
     let s = fork_group::slot(id).unwrap();
     own_window::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
     let bridge = table::take().unwrap();
-    let hearing = Hearing::of(bridge, 0);
+    let hearing = CqOwnership::of(bridge, 0);
     bridge.give_back();
     // Whoever has the place now is heard for.
     bridge.heard.store(1, Ordering::Relaxed);
@@ -27,14 +27,14 @@ fn who_settles_after_the_bridges_end_changes_nothing_of_the_next() {
 #[test]
 fn who_waits_for_the_device_alone_is_rung_by_who_takes_its_event() {
     let bridge = table::take().unwrap();
-    let hearing = Hearing::of(bridge, 0);
+    let hearing = CqOwnership::of(bridge, 0);
     let napper = || bridge.napper.load(Ordering::Relaxed);
     bridge.armed.store(1, Ordering::Relaxed);
     assert!(hearing.naps(7));
     assert!(hearing.naps(9), "there is one place, and the other looks again soon");
     hearing.woke(9);
     assert_eq!(napper(), 7);
-    hearing::taken(bridge);
+    cq_ownership::taken(bridge);
     assert_eq!(napper(), 0, "it was rung");
     bridge.armed.store(0, Ordering::Relaxed);
     assert!(!hearing.naps(7), "the event is taken already");
