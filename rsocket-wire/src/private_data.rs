@@ -22,7 +22,7 @@ pub const VERSION: u8 = 1;
 const FLAG_BIG_ENDIAN: u8 = 0x01;
 /// The sender's target table is followed by an iomap table.
 const FLAG_IOMAP: u8 = 0x02;
-/// The sender understands the notes of rsocket-core's `bridge::notes`. One of the bits that
+/// The sender understands the notes of rsocket-core's `bridge::peer_control`. One of the bits that
 /// upstream leaves alone (`wire-protocol §2.2`). Each set of notes has a bit of its own: two ends
 /// that know different ones keep to the protocol alone. 0x04 stood for all but `Closed`.
 const FLAG_NOTES: u8 = 0x08;

@@ -13,7 +13,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::mappings::{Ours, Theirs};
-use super::notes::Note;
+use super::peer_control::Note;
 use super::port::Broken;
 use super::pump::Pump;
 use super::{pump, service};

@@ -13,10 +13,10 @@ mod ending;
 mod forward;
 
 use super::mappings::Placements;
-#[cfg(doc)]
-use super::notes::Note;
-use super::notes::Reader;
 use super::opening::Opening;
+#[cfg(doc)]
+use super::peer_control::Note;
+use super::peer_control::Reader;
 use super::port::{Broken, Port};
 use super::told::Beside;
 use super::watch::Seen;

@@ -2,11 +2,11 @@
 //! beside theirs: from which byte on a direction goes by RDMA, and at which it goes back.
 //!
 //! What the program's side of the window says is told to the peer's bridge in notes
-//! ([`super::notes`]), and what that one tells is written into the window. Must not know how words
-//! travel. Entry points: [`Pump::heard`], [`Pump::notes`].
+//! ([`super::peer_control`]), and what that one tells is written into the window. Must not know how
+//! words travel. Entry points: [`Pump::heard`], [`Pump::peer_control`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use super::notes::{Note, Read};
+use super::peer_control::{Note, Read};
 use super::pump::Pump;
 use crate::channel::handover_state;
 use crate::device::{PostError, QueuePair};

@@ -4,8 +4,8 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::Pump;
-use crate::bridge::notes::Note;
 use crate::bridge::outgoing::Outgoing;
+use crate::bridge::peer_control::Note;
 use crate::bridge::port::Broken;
 use crate::channel::handover_state;
 use crate::device::shm::copy;
