@@ -1,5 +1,5 @@
 //! Attaching to a peer on another host: what of it is the connection's own business. How the two
-//! ends reach each other is the bridge's ([`crate::bridge::beside`]).
+//! ends reach each other is the bridge's ([`crate::bridge::tcp_anchored`]).
 //!
 //! The end that connected asks, in the background, at the port number of its TCP connection; the
 //! end that accepted answers if it knows the connection and has seen the same bytes of it
@@ -157,7 +157,7 @@ fn back_to_tcp(s: &Slot) -> bool {
         stats::fell_back(Reason::PeerRefused);
         s.reason.store(Reason::PeerRefused as u32, Ordering::Relaxed);
         s.bridge.store(0, Ordering::Release);
-        s.clear(flag::BRIDGED | flag::BESIDE);
+        s.clear(flag::BRIDGED | flag::TCP_ANCHORED);
     }
     stays
 }

@@ -18,7 +18,7 @@ use crate::{bridge, live_segment, sys};
 /// Says in the data lane that this direction is over. On one host a lane that has no place for it
 /// is no harm: the FIN that follows says the same. Between hosts FIN alone says nothing to a
 /// receiver that was ready to leave TCP, so the word is said wherever the direction's bytes went
-/// (`beside::fin_is_the_end`).
+/// (`tcp_anchored::fin_is_the_end`).
 pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
     let Some(ends) = link::ends(s) else { return };
     if s.has(flag::BRIDGED) && s.has(flag::READ_SHUT) {
@@ -28,7 +28,7 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
     let Some(mut guard) = SendGuard::take(s, &ends) else { return };
     let mode = s.send_mode();
     // After a way back the end mark is the last word in the lane, and the rest is TCP's.
-    if mode == SendMode::Device || s.has(flag::BESIDE) && mode != SendMode::Returned {
+    if mode == SendMode::Device || s.has(flag::TCP_ANCHORED) && mode != SendMode::Returned {
         let mut sender = guard.sender();
         let first = sender.shut();
         s.room_hint.store(sender.state().hint(), Ordering::Release);
@@ -58,7 +58,7 @@ pub fn met(id: SlotId, s: &Slot, bridge: u32, record: u32, window: u32) -> bool 
         s.bridge_pid.store(sys::pid(), Ordering::Relaxed);
         s.bridge.store(bridge + 1, Ordering::Release);
         s.timers.learn(fork_group::descriptor(id));
-        s.set(flag::BRIDGED | flag::BESIDE);
+        s.set(flag::BRIDGED | flag::TCP_ANCHORED);
         s.set_phase(next);
         stats::add(Counter::AttachedRdma, 1);
         live_segment::enter(id, s, -1);

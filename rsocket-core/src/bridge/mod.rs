@@ -20,7 +20,6 @@ use crate::stats::{self, Counter};
 use crate::sync::thread;
 use crate::sys;
 
-pub mod beside;
 pub mod bypass;
 pub mod connection;
 pub mod cq_ownership;
@@ -49,6 +48,7 @@ pub mod serving;
 pub(crate) mod setup;
 pub mod silent;
 pub mod table;
+pub mod tcp_anchored;
 mod telling;
 pub mod told;
 mod under;

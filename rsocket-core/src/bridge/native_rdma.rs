@@ -50,7 +50,7 @@ pub fn listens(id: SlotId) -> bool {
 
 /// The last descriptor of a socket that has a name or listens here is about to be closed.
 pub fn closing(id: SlotId, s: &Slot, fd: RawFd) {
-    if s.has(flag::BRIDGE_LISTENS | flag::HEARD_BESIDE) {
+    if s.has(flag::BRIDGE_LISTENS | flag::HEARD_TCP_ANCHORED) {
         guests::unlisten(fd);
     }
     serving::unlisten(id);

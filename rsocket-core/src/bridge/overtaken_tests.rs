@@ -455,7 +455,7 @@ fn nobody_is_met_while_a_copy_of_the_descriptor_travels() {
     let (_world, _a, b) = strangers();
     let met = || meeting::met(b.id, b.slot(), NO_BRIDGE, b.claim.0, b.claim.1);
     assert!(fds_in_flight::send_off(b.id, b.raw()));
-    assert!(!met() && !link::has_window(b.slot()) && !b.slot().has(flag::BESIDE));
+    assert!(!met() && !link::has_window(b.slot()) && !b.slot().has(flag::TCP_ANCHORED));
     fds_in_flight::take_back(b.id);
     assert!(met());
 }

@@ -299,7 +299,7 @@ fn upstream_has_receives_left_for_what_is_not_data() {
 fn tcp_beside_says_when_it_has_room_and_no_more() {
     let (_fd, _tie, id, port) = program();
     let s = fork_group::slot(id).unwrap();
-    s.set(flag::BESIDE);
+    s.set(flag::TCP_ANCHORED);
     s.set_send_mode(SendMode::Returned);
     let said = Events::OUT | Events::IN | Events::RDHUP;
     assert_eq!(ready::heard(s, -1, said), Events::OUT, "what is received comes by the device");
@@ -313,7 +313,7 @@ fn who_has_heard_fin_does_not_let_the_sender_leave_tcp_any_more() {
     for fin in [true, false] {
         let (fd, tie, id, port) = program();
         let s = fork_group::slot(id).unwrap();
-        s.set(flag::BESIDE);
+        s.set(flag::TCP_ANCHORED);
         s.set_receive_mode(ReceiveMode::Asked);
         if fin {
             loopback::say_fin(tie.as_raw_fd());

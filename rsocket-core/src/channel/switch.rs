@@ -104,14 +104,14 @@ fn now(s: PairingGuard<'_>, id: SlotId, fd: RawFd) -> bool {
 fn may_have_heard_fin(s: &Slot, fd: RawFd) -> bool {
     // Without a descriptor nobody can say: the program's next call has one. A socket that is not
     // connected any more had FIN, or a reset.
-    s.has(flag::BESIDE) && (fd < 0 || counters::fin_received(fd).unwrap_or(true))
+    s.has(flag::TCP_ANCHORED) && (fd < 0 || counters::fin_received(fd).unwrap_or(true))
 }
 
 /// This direction never leaves TCP: between hosts the receiver, who waits for a word, must be told.
 /// The caller sets the mode after it.
 pub(crate) fn stay(guard: &SendGuard<'_>) {
     let outgoing = &guard.ends.outgoing;
-    if guard.s.has(flag::BESIDE) && handover_state::cut(outgoing).is_none() {
+    if guard.s.has(flag::TCP_ANCHORED) && handover_state::cut(outgoing).is_none() {
         // A receiver on another host never asks for its bytes by TCP.
         let _ = handover_state::publish_end(outgoing, 0);
     }

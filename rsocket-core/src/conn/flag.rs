@@ -84,22 +84,22 @@ flags! {
     /// Beyond the window is a bridge, not a peer process: [`crate::bridge`].
     BRIDGED = 14, ComesAndGoes;
     /// The bridge is still connecting: nothing is ready.
-    PENDING = 15, ComesAndGoes, implies BRIDGED, excludes UNREACHED | BESIDE;
+    PENDING = 15, ComesAndGoes, implies BRIDGED, excludes UNREACHED | TCP_ANCHORED;
     /// The bridge could not connect; [`crate::conn::slot::Slot::pending_error`] says why.
-    UNREACHED = 16, ComesAndGoes, implies BRIDGED, excludes BESIDE;
+    UNREACHED = 16, ComesAndGoes, implies BRIDGED, excludes TCP_ANCHORED;
     /// Listens by way of a bridge.
     BRIDGE_LISTENS = 17, Once, excludes BRIDGED;
     /// The bridge stands beside a TCP connection to the same peer.
-    BESIDE = 18, ComesAndGoes, implies BRIDGED;
+    TCP_ANCHORED = 18, ComesAndGoes, implies BRIDGED;
     /// The bridge's connection broke: what arrived can be read, then nothing.
-    LOST = 19, Once, implies BESIDE;
+    LOST = 19, Once, implies TCP_ANCHORED;
     /// Beside a bridge TCP has brought FIN and all before it, and the bridge has still to say
     /// whether that is the end.
     FIN_FIRST = 20, Once;
     /// Fork mode: it is not known yet whether the connection stays on TCP ([`crate::fork_safe`]).
-    UNDECIDED = 21, ComesAndGoes, excludes RSOCKET | STRICT | BESIDE;
+    UNDECIDED = 21, ComesAndGoes, excludes RSOCKET | STRICT | TCP_ANCHORED;
     /// A listener to which peers may come by RDMA beside TCP.
-    HEARD_BESIDE = 22, Once;
+    HEARD_TCP_ANCHORED = 22, Once;
     /// The kernel notes when bytes arrive, for those who ask ([`crate::socket::stamps`]).
     STAMPED = 23, ComesAndGoes;
     /// Memory of this side's is mapped, or was: what the ring has is placed before what the peer
@@ -114,7 +114,7 @@ flags! {
     OVER = 27, ComesAndGoes;
     /// Copies of its descriptor are on their way in messages, or a stranger has one: it must not
     /// leave TCP.
-    TRAVELS = 28, ComesAndGoes, excludes RSOCKET | BESIDE;
+    TRAVELS = 28, ComesAndGoes, excludes RSOCKET | TCP_ANCHORED;
     /// There is memory for the large bank of the direction that we send in, or it is not asked
     /// about.
     LARGE_OPEN = 29, Once;

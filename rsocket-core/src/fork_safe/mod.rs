@@ -74,7 +74,7 @@ fn on() -> bool {
 /// accept(2) has given a connection.
 pub fn accepted(s: &Slot, fd: RawFd, listener: &Slot) {
     // Where nobody listens over RDMA, nobody can be told to come.
-    if !on() || !listener.has(flag::HEARD_BESIDE) || s.has(flag::STRICT) {
+    if !on() || !listener.has(flag::HEARD_TCP_ANCHORED) || s.has(flag::STRICT) {
         return;
     }
     if kind(s, fd) == Kind::Stranger {

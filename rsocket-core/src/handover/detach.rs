@@ -41,7 +41,7 @@ pub enum Scope {
 /// Goes back to TCP as far as `scope` says, or never leaves it.
 pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     if s.has(flag::BRIDGED) {
-        if s.has(flag::BESIDE) {
+        if s.has(flag::TCP_ANCHORED) {
             leave_bridge(s, fd, reason);
         } else {
             leave_window(id, s, fd, reason, scope);

@@ -54,7 +54,7 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
         return false;
     }
     // What stands beside TCP has to go back there.
-    if s.has(flag::BRIDGED) && s.has(flag::BESIDE | flag::PENDING) {
+    if s.has(flag::BRIDGED) && s.has(flag::TCP_ANCHORED | flag::PENDING) {
         return false;
     }
     // What this process alone has of an unfinished pairing.
@@ -86,7 +86,7 @@ fn hold_still(s: &Slot) -> bool {
         Phase::Young | Phase::Unconnected => !link::has_window(&s),
         // Where TCP is excluded no stranger could do anything with it, nor where RDMA's manager has
         // connected it. It may have met its peer beside TCP since the caller looked.
-        Phase::Paired => s.has(flag::STRICT | flag::BRIDGED) && !s.has(flag::BESIDE),
+        Phase::Paired => s.has(flag::STRICT | flag::BRIDGED) && !s.has(flag::TCP_ANCHORED),
         _ => false,
     };
     if still {

@@ -14,7 +14,7 @@ use crate::host::tuple;
 /// The peer's FIN was seen. Did it close for good, or only half? A closed socket that the kernel
 /// still keeps is an orphan: no inode.
 pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
-    if s.has(flag::BESIDE) && !s.has(flag::LOST) {
+    if s.has(flag::TCP_ANCHORED) && !s.has(flag::LOST) {
         // Its bridge says so in the window, behind all that is still on its way.
         return link::ends(s).is_some_and(|e| handover_state::receiver_closed(&e.outgoing));
     }

@@ -1,7 +1,7 @@
 //! The first step of a pairing with a peer on another host.
 //!
-//! How the two ends reach each other is the bridge's ([`crate::bridge::beside`]); what becomes of
-//! it the connection is told ([`crate::attach::remote`]). Entry point: [`begin`].
+//! How the two ends reach each other is the bridge's ([`crate::bridge::tcp_anchored`]); what
+//! becomes of it the connection is told ([`crate::attach::remote`]). Entry point: [`begin`].
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use crate::attach::fingerprint::{Proof, Who};
 use crate::attach::reach::possible;
 use crate::attach::remote::later;
 use crate::attach::retry;
-use crate::bridge::beside;
+use crate::bridge::tcp_anchored;
 use crate::conn::machine::PhaseEvent;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{SlotId, flag};
@@ -44,7 +44,7 @@ pub(crate) fn begin(id: SlotId, s: &PairingGuard<'_>, tuple: &Tuple) -> Result<(
         name.set(Some(known));
     }
     if s.has(flag::CONNECTING) {
-        if beside::is_closed(&theirs) {
+        if tcp_anchored::is_closed(&theirs) {
             retry::put_off(s);
             return Ok(());
         }
@@ -53,7 +53,7 @@ pub(crate) fn begin(id: SlotId, s: &PairingGuard<'_>, tuple: &Tuple) -> Result<(
         let expected =
             Proof::of(Who::Answers, proof.seen, sent, received).ok_or(Reason::Inconsistent)?;
         s.set_phase(s.phase().after(PhaseEvent::Dialled).ok_or(Reason::Inconsistent)?);
-        return match beside::ask(id, s, [ours, theirs], proof, expected) {
+        return match tcp_anchored::ask(id, s, [ours, theirs], proof, expected) {
             Err(Errno::AGAIN) => {
                 s.set_phase(s.phase().after(PhaseEvent::Lapsed).ok_or(Reason::Inconsistent)?);
                 later(s)
@@ -61,7 +61,7 @@ pub(crate) fn begin(id: SlotId, s: &PairingGuard<'_>, tuple: &Tuple) -> Result<(
             asked => asked.map_err(|_| Reason::NoRoute),
         };
     }
-    match beside::be_asked(&ours) {
+    match tcp_anchored::be_asked(&ours) {
         Ok(port) => {
             s.bridge_pid.store(sys::pid(), Ordering::Relaxed);
             // Release: pairs with the acquire in recognise(): names and fingerprints are there.

@@ -14,7 +14,7 @@ use super::call::Call;
 use super::cut::bytes_ahead;
 use super::returned::follow;
 use super::taking::{Got, copying, from_kernel, take_messages};
-use super::{asking, beside, hints, verdict};
+use super::{asking, hints, tcp_anchored, verdict};
 use crate::bridge::Unconnected;
 use crate::channel::guard::RecvGuard;
 use crate::channel::link::{self, Ends};
@@ -167,7 +167,8 @@ fn broken(s: &Slot, fd: RawFd, what: &str) -> Errno {
 
 /// No cut was seen. What TCP has is looked at first and the cut after it: on one host a cut is
 /// published before any byte that follows it can come by TCP (from a sender that has gone back
-/// already), and before FIN. Between hosts FIN may be here before the word of the cut ([`beside`]).
+/// already), and before FIN. Between hosts FIN may be here before the word of the cut
+/// ([`tcp_anchored`]).
 fn before_the_cut(
     guard: &mut RecvGuard<'_>,
     call: &Call<'_>,
@@ -189,8 +190,8 @@ fn before_the_cut(
         Ending::Bytes if stays => from_kernel(s, fd, to, usize::MAX, flags),
         Ending::Bytes if waiting > 0 => from_kernel(s, fd, to, waiting, flags),
         Ending::Bytes | Ending::Open => Ok(Got::Nothing),
-        Ending::Fin if beside::fin_is_the_end(s, ends) => {
-            if s.has(flag::BESIDE) && !s.has(flag::READ_SHUT) {
+        Ending::Fin if tcp_anchored::fin_is_the_end(s, ends) => {
+            if s.has(flag::TCP_ANCHORED) && !s.has(flag::READ_SHUT) {
                 s.set(flag::ENDED);
             }
             Ok(Got::End)
@@ -420,13 +421,13 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
     match kernel::ending(fd) {
         // TCP's word may overtake the device's: the end of the stream is what the bridge says, and
         // bytes beyond the cut are those of a sender whose way back is still to be heard of.
-        Ending::Fin if s.has(flag::BESIDE) => {
+        Ending::Fin if s.has(flag::TCP_ANCHORED) => {
             if !s.has(flag::FIN_FIRST) {
                 s.set(flag::FIN_FIRST);
             }
             Ok(Silence::Nothing)
         }
-        Ending::Bytes if s.has(flag::BESIDE) => Ok(Silence::Nothing),
+        Ending::Bytes if s.has(flag::TCP_ANCHORED) => Ok(Silence::Nothing),
         Ending::Open => Ok(Silence::Nothing),
         Ending::Fin => Ok(Silence::LookAgain),
         // Bytes beyond the cut: only right when the sender has gone back, which it says first.

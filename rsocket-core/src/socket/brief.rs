@@ -48,7 +48,7 @@ const BRIEF: u64 = 4_000_000;
 fn expected(id: SlotId, s: &Slot, deadline: &CallDeadline) -> bool {
     s.option_cache.all_held(&[Fact::SleepsBriefly, Fact::Blocks, Fact::WaitsForData])
         && !s.option_cache.held(Fact::NotWoken)
-        && !s.has(flag::UNCOMMON | flag::BESIDE | flag::PEER_FIN | flag::TRAVELS)
+        && !s.has(flag::UNCOMMON | flag::TCP_ANCHORED | flag::PEER_FIN | flag::TRAVELS)
         && s.is_settled()
         && s.phase() == Phase::Paired
         && deadline.has_all_time(s)

@@ -31,7 +31,7 @@ use crate::waiting::call_deadline::CallDeadline;
 use crate::waiting::{close_while_blocked, sleep};
 
 /// With any of these set the bytes go by the window, or nowhere.
-const OTHERWISE: u32 = flag::UNCOMMON & !flag::BRIDGED | flag::BESIDE;
+const OTHERWISE: u32 = flag::UNCOMMON & !flag::BRIDGED | flag::TCP_ANCHORED;
 
 /// How long a sender sleeps before it looks again, in nanoseconds.
 const NAP_NS: u64 = 5_000_000;

@@ -127,7 +127,7 @@ fn a_reset_is_said_before_a_broken_pipe() {
 fn a_loss_is_said_before_a_broken_pipe() {
     let (fd, _tie, id, _port) = program();
     let s = fork_group::slot(id).unwrap();
-    s.set(flag::BESIDE);
+    s.set(flag::TCP_ANCHORED);
     let mut byte = 0_u8;
     let list = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
     let send = || send::send(id, s, fd.as_raw_fd(), &list, libc::MSG_DONTWAIT);

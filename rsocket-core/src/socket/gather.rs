@@ -104,7 +104,7 @@ pub(super) fn is_over(s: &Slot, fd: RawFd) -> bool {
         }
     }
     // Beside TCP its FIN says nothing of what the device still brings.
-    !s.has(flag::BESIDE) && has_ended(fd)
+    !s.has(flag::TCP_ANCHORED) && has_ended(fd)
 }
 
 /// Whether TCP has come to its end, or to an urgent byte, which no call reads past.

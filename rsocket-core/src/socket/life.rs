@@ -115,7 +115,7 @@ pub fn without_tcp(id: SlotId, fd: RawFd) -> bool {
     if s.has(flag::UNDECIDED) {
         fork_safe::insist(id, s, fd);
     }
-    policy::strict() || s.has(flag::RSOCKET) || s.has(flag::BRIDGED) && !s.has(flag::BESIDE)
+    policy::strict() || s.has(flag::RSOCKET) || s.has(flag::BRIDGED) && !s.has(flag::TCP_ANCHORED)
 }
 
 /// After connect(2): a connection, now or as soon as the kernel says so.

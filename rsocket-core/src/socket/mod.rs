@@ -30,7 +30,6 @@ use crate::{fork_safe, pairing, sys, tap};
 pub mod adopted;
 pub mod asking;
 pub mod attempt;
-mod beside;
 mod boundary;
 mod brief;
 mod bypass;
@@ -67,6 +66,7 @@ mod switching;
 #[cfg(test)]
 mod tail_tests;
 pub mod taking;
+mod tcp_anchored;
 pub mod timing;
 pub mod unread;
 pub mod urgent;
@@ -208,7 +208,7 @@ pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
 pub fn waits_on_listener(id: SlotId, fd: RawFd) {
     if reach::possible() {
         let errno = sys::errno();
-        bridge::beside::wait_for_peers(id, fd);
+        bridge::tcp_anchored::wait_for_peers(id, fd);
         sys::set_errno(errno);
     }
 }
@@ -435,14 +435,14 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
         s.set(flag::READ_SHUT);
         asking::ask_kernel_next(s);
         // Who waits for a bridge's word does not listen to TCP, nor does who sleeps briefly.
-        if (s.has(flag::BESIDE) || s.option_cache.held(option_cache::Fact::SleepsBriefly))
+        if (s.has(flag::TCP_ANCHORED) || s.option_cache.held(option_cache::Fact::SleepsBriefly))
             && let Some(ends) = link::ends(s)
         {
             ends.wake_own_readers();
         }
     }
     if (how == libc::SHUT_WR || how == libc::SHUT_RDWR) && !was_reset(s, fd) {
-        if link::has_window(s) && !s.has(flag::BESIDE) {
+        if link::has_window(s) && !s.has(flag::TCP_ANCHORED) {
             meeting::say_shutdown(id, s, fd);
         }
         s.set(flag::WRITE_SHUT);
@@ -450,7 +450,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
         // word. Pairs with the fence in remote::met: either it finds the flag, or we find the
         // bridge.
         fence(Ordering::SeqCst);
-        if s.has(flag::BESIDE) {
+        if s.has(flag::TCP_ANCHORED) {
             meeting::say_shutdown(id, s, fd);
         }
     }

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::hints::{data_waiting, progress, room_waiting};
-use super::{asking, beside, cut, reader, rest, returned, verdict};
+use super::{asking, cut, reader, rest, returned, tcp_anchored, verdict};
 use crate::channel::link::{self, Ends};
 use crate::channel::unread::{end_is_ahead, end_is_next};
 use crate::channel::waiters::disarm;
@@ -221,7 +221,7 @@ fn before_the_cut(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
         look.ready |= Events::IN;
     }
     if let Some(e) = ends {
-        look.ready |= beside::ready(s, e);
+        look.ready |= tcp_anchored::ready(s, e);
     }
     look
 }
@@ -264,9 +264,9 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
     }
     let kernel = if s.has(flag::UNDECIDED) { kernel } else { fork_safe::confirmed(s, fd, kernel) };
     let mut seen = kernel;
-    if s.has(flag::BESIDE)
+    if s.has(flag::TCP_ANCHORED)
         && !s.has(flag::ENDED | flag::LOST)
-        && let Some(seen) = beside::heard(s, fd, kernel)
+        && let Some(seen) = tcp_anchored::heard(s, fd, kernel)
     {
         return seen;
     }

@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 
 use super::asking::after_sleep;
 use super::call::Call;
-use super::{beside, brief, gather, hints, reader, ready, soon, switching, verdict};
+use super::{brief, gather, hints, reader, ready, soon, switching, tcp_anchored, verdict};
 use crate::bridge::cq_ownership::CqOwnership;
 use crate::channel::link::{self, Ends};
 use crate::channel::{handover_state, waiters};
@@ -387,7 +387,7 @@ fn asked(s: &Slot, fd: RawFd, interest: Events, ask: Events, half_closed: bool) 
             events |= libc::POLLRDHUP;
         }
     }
-    let deaf = interest == Events::IN && beside::bridge_says(s) || fork_safe::is_deaf(s);
+    let deaf = interest == Events::IN && tcp_anchored::bridge_says(s) || fork_safe::is_deaf(s);
     libc::pollfd { fd: if deaf { -1 } else { fd }, events, revents: 0 }
 }
 

@@ -142,7 +142,7 @@ fn a_change_is_legal_when_its_result_is_sound_and_nothing_goes_that_stays() {
 /// What a connection is, or is about to be: one of these, whatever else is true of it.
 #[test]
 fn a_connection_is_one_thing_at_a_time() {
-    let kinds = BRIDGED | PENDING | UNREACHED | BRIDGE_LISTENS | BESIDE | LOST | DATAGRAM;
+    let kinds = BRIDGED | PENDING | UNREACHED | BRIDGE_LISTENS | TCP_ANCHORED | LOST | DATAGRAM;
     let mut found = BTreeSet::new();
     for birth in births() {
         for group in groups() {
@@ -154,8 +154,8 @@ fn a_connection_is_one_thing_at_a_time() {
         BRIDGED,
         BRIDGED | PENDING,
         BRIDGED | UNREACHED,
-        BRIDGED | BESIDE,
-        BRIDGED | BESIDE | LOST,
+        BRIDGED | TCP_ANCHORED,
+        BRIDGED | TCP_ANCHORED | LOST,
         BRIDGE_LISTENS,
         DATAGRAM,
     ];

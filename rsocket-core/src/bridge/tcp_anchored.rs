@@ -183,7 +183,7 @@ fn listen_for(id: SlotId, s: &Slot, at: &SocketAddr, door: SocketAddr) -> Result
         Ok(connection) => {
             bridge.with(|place| *place = Some(connection));
             service::listens_for(id, bridge.key(), at);
-            s.set(flag::HEARD_BESIDE);
+            s.set(flag::HEARD_TCP_ANCHORED);
             Ok(())
         }
         Err(e) => {

@@ -27,7 +27,7 @@ use crate::host::events::Events;
 /// it has not, by an end in the lane without a cut, or by an end mark without one.
 pub(super) fn fin_is_the_end(s: &Slot, ends: &Ends) -> bool {
     // The mode after FIN was seen: a sender that was not told before it sent FIN has cut nothing.
-    if !s.has(flag::BESIDE)
+    if !s.has(flag::TCP_ANCHORED)
         || s.has(flag::READ_SHUT | flag::ENDED)
         || s.receive_mode() == ReceiveMode::Asked
     {
@@ -73,7 +73,7 @@ pub(super) fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Option<Events> {
 
 /// Before the switch: what a FIN that was seen and not believed makes ready by now. No system call.
 pub(super) fn ready(s: &Slot, ends: &Ends) -> Events {
-    if !s.has(flag::BESIDE) || !s.has(flag::FIN_FIRST | flag::PEER_FIN) {
+    if !s.has(flag::TCP_ANCHORED) || !s.has(flag::FIN_FIRST | flag::PEER_FIN) {
         return Events::empty();
     }
     if fin_is_the_end(s, ends) {
@@ -88,7 +88,7 @@ pub(super) fn ready(s: &Slot, ends: &Ends) -> Events {
 /// Whether TCP, beside a bridge, has said the last that it will say to a reader: FIN, which would
 /// end every sleep at once until the bridge has said what it means. A bridge that breaks rings too.
 pub(super) fn bridge_says(s: &Slot) -> bool {
-    s.has(flag::BESIDE)
+    s.has(flag::TCP_ANCHORED)
         && s.has(flag::FIN_FIRST)
         && !s.has(flag::LOST)
         && matches!(s.receive_mode(), ReceiveMode::Acknowledged | ReceiveMode::Device)
