@@ -42,7 +42,7 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
         }
     }
     guard.unlock_then(|| bridge::carry_out(s, &ends));
-    residual::tail_or_reset(id, s, fd);
+    residual::residual_or_reset(id, s, fd);
 }
 
 /// The two ends have met: the connection has its side of a window now, and its directions may

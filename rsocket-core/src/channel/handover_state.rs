@@ -103,15 +103,15 @@ pub fn return_wanted(d: &Direction) -> Option<u64> {
     if word & RETURN != 0 { (word & !RETURN).checked_sub(1) } else { None }
 }
 
-/// Sender: how many bytes TCP had taken when the unread tail began to be sent, if it has begun.
-/// Relaxed: only holders of the send lock touch it.
+/// Sender: how many bytes TCP had taken when the unread residual bytes began to be sent, if it has
+/// begun. Relaxed: only holders of the send lock touch it.
 #[must_use]
-pub fn tail_base(d: &Direction) -> Option<u64> {
+pub fn residual_base(d: &Direction) -> Option<u64> {
     d.sender().returned.load(Ordering::Relaxed).checked_sub(1)
 }
 
-/// Sender: the tail begins after `put` bytes of TCP's.
-pub fn begin_tail(d: &Direction, put: u64) {
+/// Sender: the residual bytes begin after `put` bytes of TCP's.
+pub fn begin_residual(d: &Direction, put: u64) {
     d.sender().returned.store(put.wrapping_add(1), Ordering::Relaxed);
 }
 

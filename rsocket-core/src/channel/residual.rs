@@ -1,8 +1,8 @@
 //! Residual bytes: what the peer had not read when it went back to TCP, which is sent there before
 //! anything else is (`life-of-a-connection §5`).
 //!
-//! Must not know why a direction goes back. Entry points: [`give_way`] and [`send_tail`] for who
-//! holds the send lock, [`serve_return`], [`finish_tail`], [`tail_or_reset`].
+//! Must not know why a direction goes back. Entry points: [`give_way`] and [`send_residual`] for
+//! who holds the send lock, [`serve_return`], [`finish_residual`], [`residual_or_reset`].
 
 use std::os::fd::RawFd;
 
@@ -20,16 +20,16 @@ use crate::reason::Reason;
 /// to the mark that is set now.
 ///
 /// # Errors
-/// As [`send_tail`].
+/// As [`send_residual`].
 pub(crate) fn give_way(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
     let (s, ends) = (guard.s, guard.ends);
     let total = guard.view().total();
-    // Refused when the peer has said how many bytes it read, which the tail goes by.
+    // Refused when the peer has said how many bytes it read, which the residual bytes go by.
     let _ = handover_state::return_wanted(&ends.outgoing).is_some()
         || handover_state::publish_end(&ends.outgoing, total);
     said::heard(s, ends);
     s.set_send_mode(SendMode::Returned);
-    send_tail(guard, fd)
+    send_residual(guard, fd)
 }
 
 /// Sends by TCP what the peer said it had not read, as far as TCP takes it now. Nothing of the
@@ -37,9 +37,9 @@ pub(crate) fn give_way(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Er
 ///
 /// # Errors
 /// `EAGAIN` while TCP takes no more; what send(2) says.
-pub(crate) fn send_tail(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
+pub(crate) fn send_residual(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
     let (s, ends) = (guard.s, guard.ends);
-    if s.has(flag::TAIL_SENT) {
+    if s.has(flag::RESIDUAL_SENT) {
         return Ok(());
     }
     let Some(taken) = handover_state::return_wanted(&ends.outgoing) else { return Ok(()) };
@@ -51,17 +51,17 @@ pub(crate) fn send_tail(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), E
     }
     // Asked before the kernel, who does not say any more how much it took once our FIN has gone.
     if taken == total {
-        s.set(flag::TAIL_SENT);
+        s.set(flag::RESIDUAL_SENT);
         return Ok(());
     }
-    // How far the tail has been sent is what TCP took since it began: the kernel's own counter,
-    // which a holder that comes after our death finds right.
+    // How far the residual bytes have been sent is what TCP took since it began: the kernel's own
+    // counter, which a holder that comes after our death finds right.
     let connecting = s.has(flag::CONNECTING);
-    let base = match handover_state::tail_base(&ends.outgoing) {
+    let base = match handover_state::residual_base(&ends.outgoing) {
         Some(base) => base,
         None => {
             let base = counters::put(fd, connecting)?;
-            handover_state::begin_tail(&ends.outgoing, base);
+            handover_state::begin_residual(&ends.outgoing, base);
             base
         }
     };
@@ -69,7 +69,7 @@ pub(crate) fn send_tail(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), E
         let sent = counters::put(fd, connecting)?.saturating_sub(base);
         let at = taken.saturating_add(sent);
         if at >= total {
-            s.set(flag::TAIL_SENT);
+            s.set(flag::RESIDUAL_SENT);
             return Ok(());
         }
         let Some((offset, len)) = locate(&state, &ends.outgoing, at, link::beyond(s)) else {
@@ -85,39 +85,39 @@ pub(crate) fn send_tail(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), E
     }
 }
 
-/// Before others go on with the connection by TCP: they know nothing of a tail, and would send
-/// before it.
-pub(crate) fn give_tail_away(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
-    if !finish_tail(id, s, fd) && matches!(reason, Reason::Executed | Reason::PassedAway) {
+/// Before others go on with the connection by TCP: they know nothing of residual bytes, and would
+/// send before it.
+pub(crate) fn give_residual_away(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
+    if !finish_residual(id, s, fd) && matches!(reason, Reason::Executed | Reason::PassedAway) {
         cut_off(s, fd);
     }
 }
 
-/// Before the direction ends: sends what is left of the tail, or ends the connection with an error
-/// for the peer, that would take an end before it for the end of the stream.
-pub fn tail_or_reset(id: SlotId, s: &Slot, fd: RawFd) {
-    if !finish_tail(id, s, fd) {
+/// Before the direction ends: sends what is left of the residual bytes, or ends the connection with
+/// an error for the peer, that would take an end before it for the end of the stream.
+pub fn residual_or_reset(id: SlotId, s: &Slot, fd: RawFd) {
+    if !finish_residual(id, s, fd) {
         cut_off(s, fd);
     }
 }
 
-/// Sends what is left of the tail, waiting for TCP to take it, but not for ever. False if there is
-/// still some.
-pub fn finish_tail(id: SlotId, s: &Slot, fd: RawFd) -> bool {
+/// Sends what is left of the residual bytes, waiting for TCP to take it, but not for ever. False if
+/// there is still some.
+pub fn finish_residual(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     if !link::has_window(s) {
         return true;
     }
     let Some(ends) = link::ends(s) else { return true };
     let done = || {
         handover_state::return_wanted(&ends.outgoing).is_none()
-            || s.has(flag::TAIL_SENT | flag::BROKEN)
+            || s.has(flag::RESIDUAL_SENT | flag::BROKEN)
     };
     for _ in 0..20 {
         if done() {
             return true;
         }
         serve_return(id, s, fd, &ends);
-        if !s.has(flag::TAIL_SENT) {
+        if !s.has(flag::RESIDUAL_SENT) {
             let mut fds = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
             let time = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
             let _ = crate::sys::wait(&mut fds, Some(&time), core::ptr::null());
@@ -134,7 +134,7 @@ pub fn serve_return(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     }
     let Some(guard) = guard::SendGuard::take(s, ends) else { return };
     let changed = s.send_mode() != SendMode::Returned;
-    let _ = if changed { give_way(&guard, fd) } else { send_tail(&guard, fd) };
+    let _ = if changed { give_way(&guard, fd) } else { send_residual(&guard, fd) };
     guard.unlock_then(|| {
         if changed {
             // The receiver sleeps until the channel has something for it: from here on it is TCP

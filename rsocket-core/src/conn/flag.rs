@@ -70,7 +70,7 @@ flags! {
     /// The peer's FIN was seen (by a wait; reading decides for itself).
     PEER_FIN = 7, ComesAndGoes;
     /// Nothing is left to be sent by TCP of what the peer had not read of the window.
-    TAIL_SENT = 8, Once;
+    RESIDUAL_SENT = 8, Once;
     /// The window's last word was read: the stream is over, whether or not the FIN is here yet.
     ENDED = 9, Once;
     /// The cut is known, and TCP still has bytes before it: a reader that waits need not look at

@@ -18,7 +18,7 @@ use crate::sys;
 const PATIENCE_NS: u64 = 100_000_000;
 /// Between two looks.
 const LOOK_EVERY: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 500_000 };
-/// Of a long tail, no more than this fits into a receive buffer that nobody empties.
+/// Of many residual bytes, no more than this fits into a receive buffer that nobody empties.
 const ENOUGH: u64 = 16 * 1024;
 
 /// Waits, a tenth of a second at most, until TCP has brought `all` bytes of the stream, or as many

@@ -14,7 +14,7 @@ use super::{awaited, stand_in};
 use crate::attach::phase;
 use crate::channel::broken::{break_connection, cut_off, cut_short};
 use crate::channel::link::{self, Ends};
-use crate::channel::residual::{give_tail_away, give_way, serve_return};
+use crate::channel::residual::{give_residual_away, give_way, serve_return};
 use crate::channel::{guard, handover_state, said, switch, unread};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -52,7 +52,7 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     let first = s.phase() == Phase::Paired;
     if !first && !has_more_to_return(s, scope) {
         // Already back; but the peer may have asked for its unread bytes since.
-        give_tail_away(id, s, fd, reason);
+        give_residual_away(id, s, fd, reason);
         return;
     }
     let Some(ends) = link::ends(s) else { return };
@@ -71,7 +71,7 @@ pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
         Scope::Stranger => return_incoming(s, fd, &ends, reason),
     };
     s.set_phase(Phase::Refused);
-    give_tail_away(id, s, fd, reason);
+    give_residual_away(id, s, fd, reason);
     ends.wake_reader();
     ends.wake_writer();
     // Other threads and siblings sleep until the window has something for them: from here on it is

@@ -260,7 +260,7 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
 /// The peer hears of the end, by TCP or by the window, which this side then has no more.
 fn take_leave(id: SlotId, s: &Slot, fd: RawFd) -> Option<link::Parted> {
     if link::has_window(s) {
-        residual::tail_or_reset(id, s, fd);
+        residual::residual_or_reset(id, s, fd);
         if unread_at_close(s) {
             // The kernel resets a connection that is closed with unread bytes, and so do we. A
             // reset drops what was not sent.
@@ -343,13 +343,13 @@ pub fn leaving() {
         if !fork_group::shared(id) {
             pairing::ended(s);
         }
-        if link::has_window(s) && !s.has(flag::TAIL_SENT) {
+        if link::has_window(s) && !s.has(flag::RESIDUAL_SENT) {
             let fd = fork_group::descriptor(id);
             // Siblings go on with what is left.
             if fork_group::shared(id) {
-                residual::finish_tail(id, s, fd);
+                residual::finish_residual(id, s, fd);
             } else {
-                residual::tail_or_reset(id, s, fd);
+                residual::residual_or_reset(id, s, fd);
             }
         } else if verdict::is_cut_short(s) && !fork_group::shared(id) {
             kernel::reset_on_close(fork_group::descriptor(id));

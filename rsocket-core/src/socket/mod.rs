@@ -53,6 +53,8 @@ pub mod prospect;
 pub(crate) mod reader;
 pub mod ready;
 pub mod receive;
+#[cfg(test)]
+mod residual_tests;
 mod rest;
 mod returned;
 pub mod send;
@@ -63,8 +65,6 @@ pub mod soon;
 pub mod splice;
 pub mod stamps;
 mod switching;
-#[cfg(test)]
-mod tail_tests;
 pub mod taking;
 mod tcp_anchored;
 pub mod timing;
@@ -168,7 +168,8 @@ pub fn leave_receive(id: SlotId, _fd: RawFd, result: isize) {
 pub fn enter_send(id: SlotId, fd: RawFd) -> Route {
     let Some(s) = slot(id) else { return Route::Kernel };
     if s.send_mode().is_kernel() && !s.has(flag::STRICT | flag::UNDECIDED) {
-        if s.send_mode() == SendMode::Returned && send::tail_is_due(s) || pending::is_kernels(s) {
+        if s.send_mode() == SendMode::Returned && send::residual_is_due(s) || pending::is_kernels(s)
+        {
             return Route::Device;
         }
         pairing::advance(id, s, fd);
@@ -176,7 +177,7 @@ pub fn enter_send(id: SlotId, fd: RawFd) -> Route {
         s.inside_send.fetch_add(1, Ordering::SeqCst);
         let mode = s.send_mode_fenced();
         // The direction may have been to the device and back since the first look.
-        if mode.is_kernel() && !(mode == SendMode::Returned && send::tail_is_due(s)) {
+        if mode.is_kernel() && !(mode == SendMode::Returned && send::residual_is_due(s)) {
             return Route::Kernel;
         }
         s.inside_send.fetch_sub(1, Ordering::SeqCst);
@@ -184,12 +185,12 @@ pub fn enter_send(id: SlotId, fd: RawFd) -> Route {
     Route::Device
 }
 
-/// Sends what the peer had not read when it went back to TCP; see [`send::tail`].
+/// Sends what the peer had not read when it went back to TCP; see [`send::residual`].
 ///
 /// # Errors
 /// As send(2).
-pub fn send_tail(id: SlotId, fd: RawFd, flags: i32) -> Result<(), Errno> {
-    slot(id).map_or(Ok(()), |s| send::tail(id, s, fd, flags))
+pub fn send_residual(id: SlotId, fd: RawFd, flags: i32) -> Result<(), Errno> {
+    slot(id).map_or(Ok(()), |s| send::residual(id, s, fd, flags))
 }
 
 /// After a sending call that libc did. Preserves `errno`.
@@ -534,7 +535,7 @@ pub fn refuse_for_good(id: SlotId, fd: RawFd, reason: Reason) -> bool {
     }
     give_away(id, fd, reason);
     let kernels = s.receive_mode().is_kernel() && s.send_mode().is_kernel();
-    let owed = link::has_window(s) && send::tail_is_due(s);
+    let owed = link::has_window(s) && send::residual_is_due(s);
     // One that never attached and may not use TCP goes on to say so.
     let never = s.has(flag::STRICT) && !link::has_window(s) && s.phase() != Phase::Unconnected;
     kernels && !owed && !never && !s.has(flag::BROKEN)

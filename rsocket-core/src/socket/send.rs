@@ -251,25 +251,28 @@ fn attempt_locked(
             let gone =
                 s.has(flag::PEER_GONE) || handover_state::receiver_closed(&guard.ends.outgoing);
             if handover_state::is_asked_back(&guard.ends.outgoing) {
-                return after_tail(residual::give_way(guard, fd), s, fd, from, flags);
+                return after_residual(residual::give_way(guard, fd), s, fd, from, flags);
             }
             into_device(guard, fd, from, into, gone)
         }
-        SendMode::Returned => after_tail(residual::send_tail(guard, fd), s, fd, from, flags),
+        SendMode::Returned => {
+            after_residual(residual::send_residual(guard, fd), s, fd, from, flags)
+        }
         SendMode::Kernel | SendMode::Asked if s.has(flag::STRICT) => before_the_device(s, fd),
         SendMode::Kernel | SendMode::Asked => into_kernel(s, fd, from, flags),
     }
 }
 
-/// What follows the tail by TCP, once all of that has gone: before, there is no room for anything.
-fn after_tail(
-    tail: Result<(), Errno>,
+/// What follows the residual bytes by TCP, once all of that has gone: before, there is no room for
+/// anything.
+fn after_residual(
+    residual: Result<(), Errno>,
     s: &Slot,
     fd: RawFd,
     from: &mut Cursor<'_>,
     flags: i32,
 ) -> Result<(), Errno> {
-    match tail {
+    match residual {
         Ok(()) => into_kernel(s, fd, from, flags),
         Err(Errno::AGAIN) => Ok(()),
         Err(e) => Err(e),
@@ -277,8 +280,8 @@ fn after_tail(
 }
 
 /// What the peer had not read when it went back must be sent before anything else is.
-pub(super) fn tail_is_due(s: &Slot) -> bool {
-    !s.has(flag::TAIL_SENT)
+pub(super) fn residual_is_due(s: &Slot) -> bool {
+    !s.has(flag::RESIDUAL_SENT)
         && link::ends(s).is_some_and(|e| handover_state::return_wanted(&e.outgoing).is_some())
 }
 
@@ -287,16 +290,16 @@ pub(super) fn tail_is_due(s: &Slot) -> bool {
 ///
 /// # Errors
 /// As send(2).
-pub fn tail(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
+pub fn residual(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
     let mut call = Call { id, s, fd, flags };
     if pending::is_kernels(s) {
         pending::check(s)?;
     }
     let mut deadline = CallDeadline::new(s, libc::SO_SNDTIMEO);
     let mut result = Ok(());
-    while result.is_ok() && tail_is_due(s) {
+    while result.is_ok() && residual_is_due(s) {
         result = attempt(&call, &mut Cursor::new(&[]), Into::Stream, &mut deadline);
-        if result.is_ok() && tail_is_due(s) {
+        if result.is_ok() && residual_is_due(s) {
             result = wait::writable(&call, &mut deadline);
             call.fd = deadline.descriptor(call.fd);
         }

@@ -158,7 +158,7 @@ pub fn goes_by_kernel(id: SlotId) -> bool {
         return false;
     }
     let Some(ends) = link::ends(s) else { return false };
-    let back = s.send_mode() == SendMode::Returned && !send::tail_is_due(s);
+    let back = s.send_mode() == SendMode::Returned && !send::residual_is_due(s);
     back || handover_state::receiver_closed(&ends.outgoing)
 }
 

@@ -25,8 +25,8 @@ impl Me<'_> {
         Ok(())
     }
 
-    pub(super) fn tail_is_due(&self) -> bool {
-        !self.world.from.has(flag::TAIL_SENT)
+    pub(super) fn residual_is_due(&self) -> bool {
+        !self.world.from.has(flag::RESIDUAL_SENT)
             && handover_state::return_wanted(&self.world.lane).is_some()
     }
 
@@ -36,7 +36,7 @@ impl Me<'_> {
         if !s.send_mode().is_kernel() {
             return Ok(false);
         }
-        if s.send_mode() == SendMode::Returned && self.tail_is_due() {
+        if s.send_mode() == SendMode::Returned && self.residual_is_due() {
             return Ok(false);
         }
         self.switch_sending()?;
@@ -45,7 +45,7 @@ impl Me<'_> {
         self.step()?;
         let mode = s.send_mode_fenced();
         // The direction may have been to the device and back since the first look.
-        if mode.is_kernel() && !(mode == SendMode::Returned && self.tail_is_due()) {
+        if mode.is_kernel() && !(mode == SendMode::Returned && self.residual_is_due()) {
             return Ok(true);
         }
         s.inside_send.fetch_sub(1, SeqCst);
@@ -125,7 +125,7 @@ impl Me<'_> {
                 Ok(self.into_kernel(bytes))
             }
             SendMode::Returned => {
-                self.send_tail()?;
+                self.send_residual()?;
                 Ok(self.into_kernel(bytes))
             }
             SendMode::Kernel | SendMode::Asked => Ok(self.into_kernel(bytes)),
@@ -190,23 +190,23 @@ impl Me<'_> {
     /// As `residual::give_way`.
     pub(super) fn give_way(&self) -> Lived<()> {
         self.world.from.set_send_mode(SendMode::Returned);
-        self.send_tail()
+        self.send_residual()
     }
 
-    /// As `residual::send_tail`.
-    pub(super) fn send_tail(&self) -> Lived<()> {
+    /// As `residual::send_residual`.
+    pub(super) fn send_residual(&self) -> Lived<()> {
         let (w, s) = (self.world, self.world.from);
-        if s.has(flag::TAIL_SENT) {
+        if s.has(flag::RESIDUAL_SENT) {
             return Ok(());
         }
         let Some(taken) = handover_state::return_wanted(&w.lane) else { return Ok(()) };
         let state = *self.sending().view();
-        let base = match handover_state::tail_base(&w.lane) {
+        let base = match handover_state::residual_base(&w.lane) {
             Some(base) => base,
             None => {
                 let base = w.tcp(|t| t.put);
                 self.step()?;
-                handover_state::begin_tail(&w.lane, base);
+                handover_state::begin_residual(&w.lane, base);
                 base
             }
         };
@@ -214,7 +214,7 @@ impl Me<'_> {
             self.step()?;
             let at = taken + w.tcp(|t| t.put) - base;
             if at >= state.total() {
-                s.set(flag::TAIL_SENT);
+                s.set(flag::RESIDUAL_SENT);
                 return Ok(());
             }
             let (offset, len) = banks::locate(&state, &w.lane, at, Beyond::Peer)
@@ -239,7 +239,7 @@ impl Me<'_> {
         self.take_send()?;
         match s.send_mode() {
             SendMode::Device => self.give_way()?,
-            SendMode::Returned => self.send_tail()?,
+            SendMode::Returned => self.send_residual()?,
             _ => s.set_send_mode(SendMode::Returned),
         }
         self.leave_send()
@@ -279,7 +279,7 @@ impl Me<'_> {
 
     /// As `life::end`: what is owed to the peer is sent, then TCP says FIN.
     pub fn close(&self) -> Lived<()> {
-        if self.world.from.phase() == Phase::Paired || !self.world.from.has(flag::TAIL_SENT) {
+        if self.world.from.phase() == Phase::Paired || !self.world.from.has(flag::RESIDUAL_SENT) {
             self.serve_return()?;
         }
         self.step()?;

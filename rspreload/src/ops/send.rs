@@ -78,7 +78,7 @@ fn back_to_kernel(slot: SlotId, fd: c_int, flags: c_int) -> Result<(), Errno> {
         if socket::enter_send(slot, fd) == Route::Kernel {
             return Ok(());
         }
-        socket::send_tail(slot, fd, flags)?;
+        socket::send_residual(slot, fd, flags)?;
     }
     Err(urgent::refused(slot, fd))
 }

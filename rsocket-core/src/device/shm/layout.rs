@@ -120,7 +120,8 @@ pub struct SenderLine {
     /// has read, plus 1, and the highest bit. Before that the receiver may set the highest bit
     /// alone: the sender is to go first.
     pub end: AtomicU64,
-    /// Bytes that TCP had taken when the receiver's unread tail began to be sent by it, plus 1.
+    /// Bytes that TCP had taken when the receiver's unread residual bytes began to be sent by it,
+    /// plus 1.
     pub returned: AtomicU64,
     /// Nonzero: the sender has no credit or no room left.
     pub starved: AtomicU32,
