@@ -9,7 +9,7 @@
 use std::os::fd::RawFd;
 
 use crate::channel::spare;
-use crate::device::shm::bell;
+use crate::device::shm::waker;
 use crate::sys;
 
 /// Whether a number that the program has got shows that it nears its limit, and there are
@@ -28,7 +28,7 @@ pub fn make_room() -> bool {
         return false;
     }
     sys::watch_for_crowds();
-    bell::give_way() + spare::give_way() != 0
+    waker::give_way() + spare::give_way() != 0
 }
 
 /// The program has no descriptors left; whether it may try again. For a while nothing attaches.

@@ -10,8 +10,8 @@ use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, fence};
 use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
 use shuttle::thread;
 
-/// The bell of the thread that sleeps.
-const BELL: u64 = 1;
+/// The waker of the thread that sleeps.
+const WAKER: u64 = 1;
 
 /// What a thread goes to sleep by: first the one, then the other.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ enum Order {
     EnlistThenArm,
 }
 
-/// What the kernel knows: the completion queue, its descriptor, and the descriptor of the bell.
+/// What the kernel knows: the completion queue, its descriptor, and the descriptor of the waker.
 #[derive(Default)]
 struct Kernel {
     completions: u32,
@@ -99,8 +99,8 @@ impl Bridge {
         Sleepers::new(&self.any, &self.words)
     }
 
-    fn others(&self, bell: u64) -> bool {
-        self.sleepers().any_but(|word| word == bell)
+    fn others(&self, waker: u64) -> bool {
+        self.sleepers().any_but(|word| word == waker)
     }
 
     /// The device has something to say.
@@ -258,7 +258,7 @@ impl Bridge {
     }
 
     /// `CqOwnership::settle`.
-    fn settle(&self, bell: u64) {
+    fn settle(&self, waker: u64) {
         if self.heard.load(SeqCst) == 0 {
             return;
         }
@@ -267,7 +267,7 @@ impl Bridge {
             return;
         }
         fence(SeqCst);
-        if self.others(bell) {
+        if self.others(waker) {
             self.heard.store(1, SeqCst);
         } else {
             self.hears(false);
@@ -293,8 +293,8 @@ impl Bridge {
     }
 
     /// `bypass::send_on` with its `nap`, which ends by itself in the library: a thread that waits
-    /// for the room that comes with the device's news. Without `bell` nobody can ring it.
-    fn send(&self, bell: bool) {
+    /// for the room that comes with the device's news. Without `waker` nobody can ring it.
+    fn send(&self, waker: bool) {
         let has_room = || {
             let _lock = self.lock.lock().unwrap();
             self.room.load(SeqCst) > 0
@@ -305,10 +305,10 @@ impl Bridge {
                 break;
             }
             self.settle(0);
-            self.napper.store(u64::from(bell), SeqCst);
+            self.napper.store(u64::from(waker), SeqCst);
             fence(SeqCst);
             let mut event = false;
-            if (!bell || self.armed.load(SeqCst) != 0) && !has_room() {
+            if (!waker || self.armed.load(SeqCst) != 0) && !has_room() {
                 event = self.sleep(|k| k.napper_rung || k.event).event;
             }
             self.napper.store(0, SeqCst);
@@ -338,23 +338,23 @@ impl Bridge {
             if order == Order::ArmThenEnlist {
                 self.arm_once();
             }
-            let slot = self.sleepers().arm(BELL).unwrap();
+            let slot = self.sleepers().arm(WAKER).unwrap();
             if order == Order::EnlistThenArm {
                 self.arm_once();
             }
             if there() {
-                self.sleepers().disarm(slot, BELL);
+                self.sleepers().disarm(slot, WAKER);
                 break;
             }
             if hearing {
-                self.settle(BELL);
+                self.settle(WAKER);
             } else if self.heard.load(SeqCst) == 0 {
                 // cq_ownership::by_service
                 let _lock = self.lock.lock().unwrap();
                 self.again();
             }
             let event = self.sleep(|k| k.rung || hearing && k.event).event;
-            self.sleepers().disarm(slot, BELL);
+            self.sleepers().disarm(slot, WAKER);
             self.kernel(|k| k.rung = false);
             if hearing && event {
                 self.hear(false);
@@ -377,13 +377,13 @@ fn model(order: Order, hearing: bool) {
 }
 
 /// As [`model`], with a thread that waits for the room of which the report tells.
-fn model_of_two(bell: bool) {
+fn model_of_two(waker: bool) {
     let bridge = Bridge::new(2);
     let (device, service, sender) = (Arc::clone(&bridge), Arc::clone(&bridge), Arc::clone(&bridge));
     let threads = [
         thread::spawn(move || [0, 1].into_iter().for_each(|data| device.completes(data))),
         thread::spawn(move || service.serve()),
-        thread::spawn(move || sender.send(bell)),
+        thread::spawn(move || sender.send(waker)),
     ];
     bridge.receive(Order::EnlistThenArm, true);
     threads.into_iter().for_each(|t| t.join().unwrap());
@@ -443,11 +443,11 @@ fn who_is_rung_by_the_service_thread_is_rung() {
     explore(|| model(Order::EnlistThenArm, false));
 }
 
-/// Why the bell comes first: who takes the event away arms again for those alone whose bells it
+/// Why the waker comes first: who takes the event away arms again for those alone whose wakers it
 /// sees.
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_device_that_is_armed_before_the_bell_is_there_may_be_left_unarmed() {
+fn a_device_that_is_armed_before_the_waker_is_there_may_be_left_unarmed() {
     explore_at_most(RUNS, || model(Order::ArmThenEnlist, true));
 }
 
@@ -456,10 +456,10 @@ fn who_waits_for_room_hears_of_events_that_others_took() {
     explore(|| model_of_two(true));
 }
 
-/// Why it has a bell: a thread that receives takes the event, and the room with it.
+/// Why it has a waker: a thread that receives takes the event, and the room with it.
 #[test]
 #[should_panic(expected = "deadlock")]
-fn without_a_bell_it_sleeps_on() {
+fn without_a_waker_it_sleeps_on() {
     explore_at_most(RUNS, || model_of_two(false));
 }
 

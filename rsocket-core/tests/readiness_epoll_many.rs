@@ -287,7 +287,7 @@ fn nothing_is_lost_under_churn() {
             });
             s.spawn(|| {
                 let mut seed = 7;
-                // Not to the end: a change would find what a bell had lost.
+                // Not to the end: a change would find what a waker had lost.
                 while done.load(SeqCst) < BYTES / 2 {
                     let i = random(&mut seed) % CONNS;
                     let c = &conns[i as usize];

@@ -6,10 +6,10 @@
 use std::time::Instant;
 
 use rsocket_core::device::shm::arena::Arena;
-use rsocket_core::device::shm::bell;
 use rsocket_core::device::shm::copy::CopyHint;
 use rsocket_core::device::shm::direction::Direction;
 use rsocket_core::device::shm::layout::{CREDITS, LARGE, LARGE_ZONE, SEGMENTS, SMALL};
+use rsocket_core::device::shm::waker;
 use rsocket_core::sync::lock::OwnedLock;
 use rsocket_core::sync::spin::{Adaptive, CHEAP_LOOKS, Spun};
 use rsocket_core::sync::thread;
@@ -27,7 +27,7 @@ fn both(cpus: (usize, usize), theirs: impl FnOnce(), mine: impl FnOnce()) -> f64
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         thread::forked();
-        bell::forked();
+        waker::forked();
         pin(cpus.1);
         theirs();
         // SAFETY: ends the child.
@@ -181,17 +181,17 @@ fn blocking(cpus: (usize, usize)) {
     let (there, back) = directions();
     let wait = |d: Direction, i: u32| {
         while d.poll_data(i).is_none() {
-            let Some(bell) = bell::borrow() else { continue };
-            if let Some(slot) = d.data_waiters().arm(bell.id()) {
+            let Some(waker) = waker::borrow() else { continue };
+            if let Some(slot) = d.data_waiters().arm(waker.id()) {
                 if d.poll_data(i).is_none() {
                     let mut fds =
-                        [libc::pollfd { fd: bell.fd(), events: libc::POLLIN, revents: 0 }];
+                        [libc::pollfd { fd: waker.fd(), events: libc::POLLIN, revents: 0 }];
                     let _ = rsocket_core::sys::wait(&mut fds, None, std::ptr::null());
-                    bell.drain();
+                    waker.drain();
                 }
-                d.data_waiters().disarm(slot, bell.id());
+                d.data_waiters().disarm(slot, waker.id());
             }
-            bell::give_back(bell);
+            waker::give_back(waker);
         }
     };
     let seconds = both(
@@ -367,20 +367,20 @@ fn one_thread() {
         std::hint::black_box(rsocket_core::sys::now_ns());
     });
     time("pause", &mut |_| std::hint::spin_loop());
-    let bell = bell::borrow().unwrap();
+    let waker = waker::borrow().unwrap();
     let start = Instant::now();
     for _ in 0..100_000 {
-        bell::ring(bell.id());
-        bell.drain();
+        waker::ring(waker.id());
+        waker.drain();
     }
     println!("one thread, ring and drain: {:.2} us", start.elapsed().as_secs_f64() * 10.0);
     let start = Instant::now();
-    let bells: Vec<_> = (0..500).filter_map(|_| bell::borrow_for_set()).collect();
+    let wakers: Vec<_> = (0..500).filter_map(|_| waker::borrow_for_set()).collect();
     println!(
         "one thread, a new bell: {:.2} us",
-        start.elapsed().as_secs_f64() / bells.len() as f64 * 1e6
+        start.elapsed().as_secs_f64() / wakers.len() as f64 * 1e6
     );
-    bells.into_iter().for_each(bell::forget);
+    wakers.into_iter().for_each(waker::forget);
 }
 
 #[test]

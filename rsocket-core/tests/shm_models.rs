@@ -23,14 +23,14 @@ fn explore(model: fn()) {
     shuttle::check_pct(model, runs, 3);
 }
 
-/// A bell in the model: a count of bytes that can be slept on. A sleeper that nobody rings
+/// A waker in the model: a count of bytes that can be slept on. A sleeper that nobody rings
 /// deadlocks, which the scheduler reports.
-struct Bell {
+struct Waker {
     bytes: Mutex<u32>,
     rung: Condvar,
 }
 
-impl Bell {
+impl Waker {
     fn ring(&self) {
         *self.bytes.lock().unwrap() += 1;
         self.rung.notify_all();
@@ -51,19 +51,19 @@ struct House {
     ready: AtomicU64,
     rung: [AtomicU64; RUNG_WORDS],
     published: AtomicU32,
-    bells: Vec<Bell>,
+    wakers: Vec<Waker>,
 }
 
 impl House {
-    fn new(bells: usize) -> Arc<Self> {
+    fn new(wakers: usize) -> Arc<Self> {
         Arc::new(Self {
             any: AtomicU32::new(0),
             words: std::array::from_fn(|_| AtomicU64::new(0)),
             ready: AtomicU64::new(0),
             rung: std::array::from_fn(|_| AtomicU64::new(0)),
             published: AtomicU32::new(0),
-            bells: (0..bells)
-                .map(|_| Bell { bytes: Mutex::new(0), rung: Condvar::new() })
+            wakers: (0..wakers)
+                .map(|_| Waker { bytes: Mutex::new(0), rung: Condvar::new() })
                 .collect(),
         })
     }
@@ -74,7 +74,7 @@ impl House {
 
     fn publish(&self) {
         self.published.fetch_add(1, SeqCst);
-        let ring = |id: u64| self.bells[id as usize - 1].ring();
+        let ring = |id: u64| self.wakers[id as usize - 1].ring();
         self.sleepers().wake_with(Some(self.announce(1)), ring);
     }
 
@@ -83,12 +83,12 @@ impl House {
     }
 
     /// Waits until that many words have been published, as a blocking receive does.
-    fn wait_for(&self, bell: usize, count: u32) {
-        let id = bell as u64 + 1;
+    fn wait_for(&self, waker: usize, count: u32) {
+        let id = waker as u64 + 1;
         while self.published.load(SeqCst) < count {
             let slot = self.sleepers().arm(id).expect("as many words as sleepers");
             if self.published.load(SeqCst) < count {
-                self.bells[bell].sleep();
+                self.wakers[waker].sleep();
             }
             self.sleepers().disarm(slot, id);
         }
@@ -115,9 +115,9 @@ fn two_senders_and_two_receivers() {
             let house = Arc::clone(&house);
             threads.push(thread::spawn(move || (0..2).for_each(|_| house.publish())));
         }
-        for bell in 0..2 {
+        for waker in 0..2 {
             let house = Arc::clone(&house);
-            threads.push(thread::spawn(move || (1..=4).for_each(|n| house.wait_for(bell, n))));
+            threads.push(thread::spawn(move || (1..=4).for_each(|n| house.wait_for(waker, n))));
         }
         threads.into_iter().for_each(|t| t.join().unwrap());
     });
@@ -134,9 +134,9 @@ fn a_set_sees_its_ready_bit() {
         let mut slot = house.sleepers().arm(id).unwrap();
         let mut seen = house.published.load(SeqCst);
         while seen < 3 {
-            house.bells[0].sleep();
+            house.wakers[0].sleep();
             hear(&house.rung);
-            // The bell may have been rung once for two wake-ups; the bit tells all that came
+            // The waker may have been rung once for two wake-ups; the bit tells all that came
             // before.
             if house.ready.swap(0, SeqCst) == 1 {
                 if !house.sleepers().armed(slot, id) {
@@ -149,8 +149,8 @@ fn a_set_sees_its_ready_bit() {
     });
 }
 
-/// Two windows of one set, a sender for each, one bell: whoever finds it ringing does not ring, and
-/// still each is heard of.
+/// Two windows of one set, a sender for each, one waker: whoever finds it ringing does not ring,
+/// and still each is heard of.
 #[test]
 fn a_set_hears_of_each_window_by_one_ring() {
     explore(|| {
@@ -166,14 +166,14 @@ fn a_set_hears_of_each_window_by_one_ring() {
                     window.published.fetch_add(1, SeqCst);
                     window
                         .sleepers()
-                        .wake_with(Some(house.announce(bit)), |_| house.bells[0].ring());
+                        .wake_with(Some(house.announce(bit)), |_| house.wakers[0].ring());
                 }
             })
         });
         let windows = [&house, &second];
         let mut seen = windows.map(|window| window.published.load(SeqCst));
         while seen != [2, 2] {
-            house.bells[0].sleep();
+            house.wakers[0].sleep();
             hear(&house.rung);
             let bits = house.ready.swap(0, SeqCst);
             for (i, window) in windows.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1) {

@@ -1,4 +1,4 @@
-//! The shared memory, the bells and the lock between real processes.
+//! The shared memory, the wakers and the lock between real processes.
 #![cfg(not(shuttle))]
 #![allow(missing_docs)]
 
@@ -6,13 +6,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rsocket_core::device::shm::arena::{Arena, OpenError};
-use rsocket_core::device::shm::bell::{self, Rang};
 use rsocket_core::device::shm::copy::CopyHint;
 use rsocket_core::device::shm::direction::Direction;
 use rsocket_core::device::shm::layout::{
     BUFFER_LEN, CONTROL_RING, DATA_RING, HEADER_LEN, PAGE, WINDOW_LEN, arena_len,
 };
 use rsocket_core::device::shm::park::Sleepers;
+use rsocket_core::device::shm::waker::{self, Rang};
 use rsocket_core::sync::lock::{OwnedLock, Taken};
 use rsocket_core::sync::thread;
 use rsocket_core::wire::sge::Sge;
@@ -327,23 +327,23 @@ fn copies_of_all_sizes_arrive_before_their_word() {
     assert!(child.collect());
 }
 
-fn sleep_on(bell: &bell::BellRef) -> bool {
-    let mut fds = [libc::pollfd { fd: bell.fd(), events: libc::POLLIN, revents: 0 }];
+fn sleep_on(waker: &waker::WakerRef) -> bool {
+    let mut fds = [libc::pollfd { fd: waker.fd(), events: libc::POLLIN, revents: 0 }];
     let time = libc::timespec { tv_sec: 10, tv_nsec: 0 };
     rsocket_core::sys::wait(&mut fds, Some(&time), std::ptr::null()).unwrap() == 1
 }
 
 /// Waits for a word by the whole handshake: arm, look, sleep, disarm.
-fn wait_by_bell(sleepers: Sleepers<'_>, mut there: impl FnMut() -> bool) {
+fn wait_by_waker(sleepers: Sleepers<'_>, mut there: impl FnMut() -> bool) {
     while !there() {
-        let bell = bell::borrow().unwrap();
-        let slot = sleepers.arm(bell.id()).unwrap();
+        let waker = waker::borrow().unwrap();
+        let slot = sleepers.arm(waker.id()).unwrap();
         if !there() {
-            assert!(sleep_on(&bell), "a lost wake-up");
+            assert!(sleep_on(&waker), "a lost wake-up");
         }
-        bell.drain();
-        sleepers.disarm(slot, bell.id());
-        bell::give_back(bell);
+        waker.drain();
+        sleepers.disarm(slot, waker.id());
+        waker::give_back(waker);
     }
 }
 
@@ -352,11 +352,11 @@ fn sleeping_and_waking_loses_nothing() {
     let (arena, fd) = Arena::create(1).unwrap();
     const N: u32 = 20_000;
     let child = Child::start(|| {
-        bell::forked();
+        waker::forked();
         let window = Arena::open(&fd).unwrap().window(0).unwrap();
         let (there, back) = (window.direction(0), window.direction(1));
         for i in 0..N {
-            wait_by_bell(there.data_waiters(), || there.poll_data(i).is_some());
+            wait_by_waker(there.data_waiters(), || there.poll_data(i).is_some());
             back.publish_data(i, i);
             back.data_waiters().wake(None);
         }
@@ -370,7 +370,7 @@ fn sleeping_and_waking_loses_nothing() {
         }
         there.publish_data(i, i);
         there.data_waiters().wake(None);
-        wait_by_bell(back.data_waiters(), || back.poll_data(i).is_some());
+        wait_by_waker(back.data_waiters(), || back.poll_data(i).is_some());
     }
     assert!(child.collect());
 }
@@ -380,48 +380,48 @@ fn a_killed_sleeper_is_noticed() {
     let (arena, _fd) = Arena::create(1).unwrap();
     let d = arena.window(0).unwrap().direction(0);
     let child = Child::start(|| {
-        bell::forked();
-        let bell = bell::borrow().unwrap();
-        d.data_waiters().arm(bell.id()).unwrap();
+        waker::forked();
+        let waker = waker::borrow().unwrap();
+        d.data_waiters().arm(waker.id()).unwrap();
         d.publish_control(0, 0);
-        sleep_on(&bell);
+        sleep_on(&waker);
     });
     until(|| d.poll_control(0).is_some());
     child.kill();
     drop(child);
     let mut id = 0;
     d.publish_data(0, 0);
-    assert!(d.data_waiters().wake_with(None, |bell| id = bell));
-    assert_eq!(bell::try_ring(id), Rang::Gone);
+    assert!(d.data_waiters().wake_with(None, |waker| id = waker));
+    assert_eq!(waker::try_ring(id), Rang::Gone);
     assert!(!d.data_waiters().wake(None), "its word is free again");
 }
 
 #[test]
-fn a_child_leaves_its_parents_bells_alone() {
+fn a_child_leaves_its_parents_wakers_alone() {
     let (arena, _fd) = Arena::create(1).unwrap();
     let d = arena.window(0).unwrap().direction(0);
-    let (mine, set) = (bell::borrow().unwrap(), bell::borrow_for_set().unwrap());
+    let (mine, set) = (waker::borrow().unwrap(), waker::borrow_for_set().unwrap());
     let child = Child::start(|| {
         let before = (mine.fd(), set.fd());
-        bell::forked();
+        waker::forked();
         assert!(mine.stale() && mine.fd() == -1);
         assert!(!rsocket_core::sys::is_private(before.0));
         assert_eq!(set.fd(), before.1, "a set's bell is the set's business");
-        bell::forget(set);
+        waker::forget(set);
         assert!(set.stale());
-        bell::give_back(mine);
-        let own = bell::borrow().unwrap();
+        waker::give_back(mine);
+        let own = waker::borrow().unwrap();
         assert_ne!(own.id(), mine.id());
-        assert_eq!(bell::try_ring(own.id()), Rang::Yes);
-        assert_eq!(bell::try_ring(mine.id()), Rang::Yes, "the parent's is there still");
-        assert_eq!(bell::try_ring(set.id()), Rang::Yes);
+        assert_eq!(waker::try_ring(own.id()), Rang::Yes);
+        assert_eq!(waker::try_ring(mine.id()), Rang::Yes, "the parent's is there still");
+        assert_eq!(waker::try_ring(set.id()), Rang::Yes);
         d.publish_data(0, 0);
     });
     assert!(child.collect());
     assert!(d.poll_data(0).is_some());
-    for bell in [mine, set] {
-        assert!(!bell.stale() && sleep_on(&bell) && bell.drain());
-        bell::give_back(bell);
+    for waker in [mine, set] {
+        assert!(!waker.stale() && sleep_on(&waker) && waker.drain());
+        waker::give_back(waker);
     }
 }
 
@@ -557,16 +557,16 @@ fn no_descriptor_is_left_open_by_open() {
 }
 
 /// What a vfork child does.
-extern "C" fn ring_in_a_child(bell: *mut core::ffi::c_void) -> libc::c_int {
+extern "C" fn ring_in_a_child(waker: *mut core::ffi::c_void) -> libc::c_int {
     // SAFETY: the test's own, which waits for our end.
-    let bell = unsafe { &*bell.cast::<bell::BellRef>() };
-    libc::c_int::from(thread::as_guest(|| bell::try_ring(bell.id())) != Rang::Yes)
+    let waker = unsafe { &*waker.cast::<waker::WakerRef>() };
+    libc::c_int::from(thread::as_guest(|| waker::try_ring(waker.id())) != Rang::Yes)
 }
 
 /// Its descriptors are gone with it, and their numbers are the next ones' in its parent.
 #[test]
 fn what_a_vfork_child_opens_is_not_its_parents() {
-    let (mut one, other) = (bell::borrow_for_set().unwrap(), bell::borrow_for_set().unwrap());
+    let (mut one, other) = (waker::borrow_for_set().unwrap(), waker::borrow_for_set().unwrap());
     let mut stack = vec![0_u128; 16 << 10];
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     // SAFETY: as vfork, but for the stack, which is ours until the child has ended; so is the
@@ -580,10 +580,10 @@ fn what_a_vfork_child_opens_is_not_its_parents() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     assert!(one.drain());
-    assert_eq!(bell::try_ring(other.id()), Rang::Yes);
+    assert_eq!(waker::try_ring(other.id()), Rang::Yes);
     assert!(other.drain());
-    assert_eq!(bell::try_ring(one.id()), Rang::Yes);
+    assert_eq!(waker::try_ring(one.id()), Rang::Yes);
     assert!(one.drain(), "another bell was rung");
-    bell::forget(one);
-    bell::forget(other);
+    waker::forget(one);
+    waker::forget(other);
 }

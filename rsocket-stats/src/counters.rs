@@ -93,12 +93,12 @@ counters! {
     MessagesSentRdma "messages.sent.rdma",
     /// Messages read from RDMA.
     MessagesReceivedRdma "messages.received.rdma",
-    /// Bells rung for sleepers of peers.
-    BellsRung "wakeups.rung",
+    /// Wakers rung for sleepers of peers.
+    WakeupsRung "wakeups.rung",
     /// Rings by an eventfd that a peer has handed over.
     EventsRung "wakeups.rung.eventfd",
-    /// Sleeps that a bell ended.
-    BellsHeard "wakeups.received",
+    /// Sleeps that a waker ended.
+    WakeupsReceived "wakeups.received",
     /// Sleeps in the kernel.
     Sleeps "sleeps",
     /// Those of them that were on a sleeper word alone.
@@ -291,11 +291,11 @@ mod tests {
     #[test]
     fn counting() {
         let stats = Stats::new();
-        stats.add(Counter::BellsRung, 2);
-        stats.add(Counter::BellsRung, 3);
+        stats.add(Counter::WakeupsRung, 2);
+        stats.add(Counter::WakeupsRung, 3);
         stats.fell_back(Reason::PeerElsewhere);
         let seen = stats.snapshot();
-        assert_eq!((seen.get(Counter::BellsRung), seen.get(Counter::BellsHeard)), (5, 0));
+        assert_eq!((seen.get(Counter::WakeupsRung), seen.get(Counter::WakeupsReceived)), (5, 0));
         assert_eq!((seen.on_tcp(Reason::PeerElsewhere), seen.on_tcp(Reason::Urgent)), (1, 0));
         let mut text = String::new();
         seen.write_to(&mut text).unwrap();

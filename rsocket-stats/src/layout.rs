@@ -85,7 +85,7 @@ pub mod record {
     pub const UNREAD: usize = 20;
     /// Sleeps in the kernel for this connection alone.
     pub const SLEEPS: usize = 21;
-    /// Those that the peer's bell ended.
+    /// Those that the peer's waker ended.
     pub const WOKEN: usize = 22;
     /// Spins that saw something come.
     pub const SPINS_PAID: usize = 23;

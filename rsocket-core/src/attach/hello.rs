@@ -39,10 +39,10 @@ pub struct Knock {
     pub hint: u32,
     /// Cookie of its TCP socket.
     pub cookie: u64,
-    /// Its front bell, or another one, 0 if it has none. Whoever answers makes sure that it may
+    /// Its front waker, or another one, 0 if it has none. Whoever answers makes sure that it may
     /// ring there; that it may ring the one who answers, the sender has found out by knocking. The
-    /// eventfd of the bell comes with the message, if it has one.
-    pub bell: u64,
+    /// eventfd of the waker comes with the message, if it has one.
+    pub waker: u64,
 }
 
 /// The connecting side's answer: who it is, and where in shared memory the connection goes on.
@@ -62,8 +62,8 @@ pub struct Welcome {
     pub inode: u32,
     /// Cookie of the sender's TCP socket.
     pub cookie: u64,
-    /// As [`Knock::bell`]; the eventfd comes behind the arena.
-    pub bell: u64,
+    /// As [`Knock::waker`]; the eventfd comes behind the arena.
+    pub waker: u64,
 }
 
 const _: () = assert!(size_of::<Knock>() == 48 && size_of::<Welcome>() == 64);
@@ -73,7 +73,7 @@ pub const MESSAGE_MAX: usize = 72;
 
 /// The arena's descriptor comes with the message.
 const WITH_ARENA: u16 = 1;
-/// The last descriptor is a socket of the sender's network namespace, by which its bells are rung.
+/// The last descriptor is a socket of the sender's network namespace, by which its wakers are rung.
 const WITH_ENVOY: u16 = 2;
 
 /// Why a message is not understood.
@@ -112,7 +112,7 @@ const fn is_hint(said: u32) -> bool {
 impl Knock {
     /// A message about the TCP socket with this identity ([`super::trust::own_identity`]).
     #[must_use]
-    pub fn new(process: Id, (inode, cookie): (u32, u64), bell: u64) -> Self {
+    pub fn new(process: Id, (inode, cookie): (u32, u64), waker: u64) -> Self {
         Self {
             magic: KNOCK,
             version: LAYOUT_VERSION,
@@ -121,7 +121,7 @@ impl Knock {
             inode,
             hint: 0,
             cookie,
-            bell,
+            waker,
         }
     }
 
@@ -175,13 +175,13 @@ impl Welcome {
     ) -> Self {
         let flags = if with_arena { WITH_ARENA } else { 0 };
         let (magic, version) = (WELCOME, LAYOUT_VERSION);
-        Self { magic, version, flags, process, arena, window, inode, cookie, bell: 0 }
+        Self { magic, version, flags, process, arena, window, inode, cookie, waker: 0 }
     }
 
-    /// Says which bell is the sender's.
+    /// Says which waker is the sender's.
     #[must_use]
-    pub const fn with_bell(self, bell: u64) -> Self {
-        Self { bell, ..self }
+    pub const fn with_waker(self, waker: u64) -> Self {
+        Self { waker, ..self }
     }
 
     /// As [`Knock::with_envoy`].
@@ -238,7 +238,7 @@ mod tests {
     fn messages_survive_the_journey() {
         let knock = Knock::new(id(1), (5, 6), 4);
         assert_eq!(Knock::parse(knock.bytes()), Ok(knock));
-        let welcome = Welcome::new(id(1), id(3), 9, (7, 8), true).with_bell(11);
+        let welcome = Welcome::new(id(1), id(3), 9, (7, 8), true).with_waker(11);
         assert_eq!(Welcome::parse(welcome.bytes()), Ok(welcome));
         assert!(welcome.with_arena() && welcome.bytes().len() <= MESSAGE_MAX);
         assert_eq!((knock.inode, knock.cookie, welcome.inode, welcome.cookie), (5, 6, 7, 8));

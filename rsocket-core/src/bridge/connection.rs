@@ -475,13 +475,13 @@ impl Connection {
         }
     }
 
-    /// Puts the service thread's bell into the window: it hears of what the program puts in or
+    /// Puts the service thread's waker into the window: it hears of what the program puts in or
     /// takes out.
-    pub fn enlist(&mut self, bell: u64) {
+    pub fn enlist(&mut self, waker: u64) {
         if let Stage::Running { pump } = &mut self.stage {
             let ends = pump.port().ends();
-            let _ = ends.incoming.data_waiters().enlist(bell);
-            let _ = ends.outgoing.room_waiters().enlist(bell);
+            let _ = ends.incoming.data_waiters().enlist(waker);
+            let _ = ends.outgoing.room_waiters().enlist(waker);
         }
     }
 

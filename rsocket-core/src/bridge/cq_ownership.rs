@@ -19,8 +19,8 @@ use super::{connection::Connection, news, service};
 use crate::channel::link::{self, Ends};
 use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::shm::bell;
 use crate::device::shm::park::MARK_READY;
+use crate::device::shm::waker;
 
 /// A thread's sleep in which it hears of the device's news.
 #[derive(Clone, Copy)]
@@ -31,11 +31,11 @@ pub struct CqOwnership {
     pub fd: RawFd,
 }
 
-/// Whether anybody of the program's side has a bell in the window, but for the one with this id.
-pub(super) fn others(ends: &Ends, bell: u64) -> bool {
+/// Whether anybody of the program's side has a waker in the window, but for the one with this id.
+pub(super) fn others(ends: &Ends, waker: u64) -> bool {
     [ends.incoming.data_waiters(), ends.outgoing.room_waiters()]
         .iter()
-        .any(|sleepers| sleepers.any_but(|word| word & !MARK_READY == bell))
+        .any(|sleepers| sleepers.any_but(|word| word & !MARK_READY == waker))
 }
 
 impl CqOwnership {
@@ -45,7 +45,7 @@ impl CqOwnership {
         Self { bridge, key: bridge.key(), fd }
     }
 
-    /// Before a thread arms its bell to sleep on the connection. `None`: the service thread is to
+    /// Before a thread arms its waker to sleep on the connection. `None`: the service thread is to
     /// hear.
     #[must_use]
     pub fn begin(id: SlotId, s: &Slot) -> Option<Self> {
@@ -61,9 +61,9 @@ impl CqOwnership {
         Some(Self { bridge, key: bridge.key(), fd })
     }
 
-    /// After the thread's bell is in the window, and the device is armed: the service thread does
+    /// After the thread's waker is in the window, and the device is armed: the service thread does
     /// not hear any more, unless somebody else waits.
-    pub fn settle(&self, id: SlotId, s: &Slot, bell: u64) {
+    pub fn settle(&self, id: SlotId, s: &Slot, waker: u64) {
         if self.bridge.heard.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -78,11 +78,11 @@ impl CqOwnership {
             {
                 return;
             }
-            // Pairs with the fence of whoever puts a bell into the window and then looks at `heard`
-            // (by_service), or makes siblings (bridge::shared): either they see that nobody hears,
-            // or we see them.
+            // Pairs with the fence of whoever puts a waker into the window and then looks at
+            // `heard` (by_service), or makes siblings (bridge::shared): either they see that nobody
+            // hears, or we see them.
             fence(Ordering::SeqCst);
-            if others(&ends, bell) || fork_group::shared(id) {
+            if others(&ends, waker) || fork_group::shared(id) {
                 self.bridge.heard.store(1, Ordering::Relaxed);
             } else {
                 service::hears(self.key, self.fd, false);
@@ -90,28 +90,28 @@ impl CqOwnership {
         });
     }
 
-    /// The thread goes to sleep with no bell in the window, for room alone: whoever takes the event
-    /// away before it rings this one. Whatever comes after the look that follows is heard, then;
-    /// false if the event is taken away already. Where another thread's bell is there, this one has
-    /// to look again soon.
+    /// The thread goes to sleep with no waker in the window, for room alone: whoever takes the
+    /// event away before it rings this one. Whatever comes after the look that follows is heard,
+    /// then; false if the event is taken away already. Where another thread's waker is there, this
+    /// one has to look again soon.
     #[must_use]
-    pub fn naps(&self, bell: u64) -> bool {
+    pub fn naps(&self, waker: u64) -> bool {
         // Relaxed: the fence orders it.
-        let _ = self.bridge.napper.compare_exchange(0, bell, Ordering::Relaxed, Ordering::Relaxed);
-        // Pairs with the fence of whoever takes the mark of arming away and then looks for a bell
+        let _ = self.bridge.napper.compare_exchange(0, waker, Ordering::Relaxed, Ordering::Relaxed);
+        // Pairs with the fence of whoever takes the mark of arming away and then looks for a waker
         // (taken): one sees the other.
         fence(Ordering::SeqCst);
         self.bridge.armed.load(Ordering::Relaxed) != 0
     }
 
-    /// It has slept, or was about to. Whether its bell was still there; if not, it has been rung,
+    /// It has slept, or was about to. Whether its waker was still there; if not, it has been rung,
     /// or is about to be.
-    pub fn woke(&self, bell: u64) -> bool {
+    pub fn woke(&self, waker: u64) -> bool {
         // Relaxed: nothing is published by leaving.
-        self.bridge.napper.compare_exchange(bell, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.bridge.napper.compare_exchange(waker, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// The thread has slept, and its bell is out of the window: takes the event. The news
+    /// The thread has slept, and its waker is out of the window: takes the event. The news
     /// themselves are taken here if `now`, or if others wait, who hear of the next; else by the
     /// look with which the thread goes on.
     pub fn heard(&self, s: &Slot, now: bool) {
@@ -147,12 +147,12 @@ impl CqOwnership {
 pub(super) fn taken(bridge: &Bridge) {
     // Relaxed: ordered by the fence after `armed` was cleared, see Hearing::naps.
     if bridge.napper.load(Ordering::Relaxed) != 0 {
-        bell::ring(bridge.napper.swap(0, Ordering::Relaxed));
+        waker::ring(bridge.napper.swap(0, Ordering::Relaxed));
     }
 }
 
 /// Somebody waits for the connection who is rung by the service thread: it hears from now on. To be
-/// called after the bell was put into the window.
+/// called after the waker was put into the window.
 #[inline]
 pub fn by_service(s: &Slot) {
     if !s.has(flag::BRIDGED) {

@@ -3,7 +3,7 @@
 //! A receiving call that has taken what its buffers hold leaves the rest where the device has put
 //! it: most likely the next call takes that as well, and it need not be copied into the window
 //! first. No event tells of such bytes, and nobody but calls of this process finds them. So they
-//! stay only while nobody of the program's side has a bell in the window, and no other process
+//! stay only while nobody of the program's side has a waker in the window, and no other process
 //! holds the connection; and until they are taken the bridge bears a mark, for which everybody who
 //! looks waits his turn, and everybody who is about to sleep lets the bridge run.
 //!
@@ -24,8 +24,8 @@ use crate::conn::slot::Slot;
 /// Whether what a call has left may stay where it is; if not, the caller lets the bridge run.
 pub(super) fn may_stay(bridge: &Bridge, c: &Connection) -> bool {
     bridge.keeps.store(1, Ordering::Relaxed);
-    // Pairs with the one in bridge::arm, behind the bell of whoever sleeps, and with that in out(),
-    // behind the new holder: either they see the mark, or we see them.
+    // Pairs with the one in bridge::arm, behind the waker of whoever sleeps, and with that in
+    // out(), behind the new holder: either they see the mark, or we see them.
     fence(Ordering::SeqCst);
     c.program().is_some_and(|(id, s)| {
         link::ends(s).is_some_and(|ends| !others(&ends, 0)) && !fork_group::shared(id)

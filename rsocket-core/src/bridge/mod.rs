@@ -162,7 +162,7 @@ pub fn bring(s: &Slot) -> bool {
     false
 }
 
-/// Before a thread sleeps on the connection, and after its bell, if it has one, is in the window:
+/// Before a thread sleeps on the connection, and after its waker, if it has one, is in the window:
 /// the device says from now on when there is news, to whoever hears ([`cq_ownership`]). Whether the
 /// bridge has run after that; not where somebody armed it before.
 pub fn arm(s: &Slot) -> bool {
@@ -171,8 +171,8 @@ pub fn arm(s: &Slot) -> bool {
     bridge.polled_at.store(0, Ordering::Relaxed);
     bridge.vain.store(0, Ordering::Relaxed);
     // Pairs with the fence of whoever takes the mark away (Service::look, Hearing::heard) and then
-    // reads the time and the bells: either we see that it is gone, or he sees that nobody polls and
-    // that our bell is there, and arms. And with the one in deferred::may_stay().
+    // reads the time and the wakers: either we see that it is gone, or he sees that nobody polls
+    // and that our waker is there, and arms. And with the one in deferred::may_stay().
     fence(Ordering::SeqCst);
     if bridge.armed.load(Ordering::Relaxed) != 0 && !bridge.keeps_any() {
         return false;

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, RawFd};
 use rustix::event::epoll;
 
 use crate::device::rdma::{CmId, EventChannel, Kind};
-use crate::device::shm::bell::BellRef;
+use crate::device::shm::waker::WakerRef;
 use crate::errno::Errno;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
@@ -29,7 +29,7 @@ pub(super) const END: u64 = 2 << 62;
 
 pub(super) const MANAGER: u64 = 3 << 62;
 
-pub(super) const BELL: u64 = (3 << 62) | 1;
+pub(super) const WAKER: u64 = (3 << 62) | 1;
 
 pub(super) const NUDGE: u64 = (3 << 62) | 2;
 
@@ -38,7 +38,7 @@ pub(super) struct Service {
     pub(super) channel: EventChannel,
     pub(super) epoll: RawFd,
     pub(super) nudge: RawFd,
-    pub(super) bell: BellRef,
+    pub(super) waker: WakerRef,
     pub(super) lock: OwnedLock,
     /// When the next round of heartbeats is due, on the clock of [`sys::now_ns`]; `u64::MAX` while
     /// nothing stands. Relaxed: the thread that sleeps by it is woken by whatever makes it earlier,

@@ -2,7 +2,7 @@
 //!
 //! One thread for a process, made with the first use of RDMA (`life-of-a-connection §8`). It sleeps
 //! in epoll on the connection manager's events, the device's completions (but see
-//! [`super::cq_ownership`]), its bell, and our ends of the loopback connections; it never polls at
+//! [`super::cq_ownership`]), its waker, and our ends of the loopback connections; it never polls at
 //! rest, but for a slow clock while connections stand, by which it finds out that a host has gone.
 //! Must not know the protocol. Entry points: [`start`], [`with_news`], [`nudge`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -22,8 +22,8 @@ use crate::attach::remote::{self, Recognised};
 use crate::channel::link;
 use crate::conn::slot::SlotId;
 use crate::device::rdma::{CmError, CmId, Event, EventChannel, Kind};
-use crate::device::shm::bell;
 use crate::device::shm::park::MARK_READY;
+use crate::device::shm::waker;
 use crate::errno::Errno;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
@@ -47,7 +47,7 @@ mod tests;
 use super::news::with_news;
 use super::request::Request;
 use super::service::{
-    BELL, END, MANAGER, NUDGE, SERVICE, STARTING, Service, WHAT, nudge, running, started,
+    END, MANAGER, NUDGE, SERVICE, STARTING, Service, WAKER, WHAT, nudge, running, started,
 };
 pub use renewal::outdated;
 
@@ -84,19 +84,19 @@ fn beside_channel(channel: EventChannel) -> Result<Service, Errno> {
     let epoll = sys::make_private(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
     let flags = rustix::event::EventfdFlags::CLOEXEC.union(rustix::event::EventfdFlags::NONBLOCK);
     let nudge = sys::make_private(rustix::event::eventfd(0, flags)?)?;
-    let bell = bell::borrow_for_set().ok_or(Errno(libc::EMFILE))?;
+    let waker = waker::borrow_for_set().ok_or(Errno(libc::EMFILE))?;
     let service = Service {
         channel,
         epoll,
         nudge,
-        bell,
+        waker,
         lock: OwnedLock::new(),
         heartbeat: AtomicU64::new(u64::MAX),
         known: UnsafeCell::default(),
     };
     service.add(service.channel.fd(), MANAGER, epoll::EventFlags::IN)?;
     service.add(nudge, NUDGE, epoll::EventFlags::IN)?;
-    service.add(bell.fd(), BELL, epoll::EventFlags::IN)?;
+    service.add(waker.fd(), WAKER, epoll::EventFlags::IN)?;
     Ok(service)
 }
 
@@ -254,8 +254,8 @@ impl Service {
     fn on_event(&self, token: u64, flags: epoll::EventFlags, hot: &mut Hot) {
         match token {
             MANAGER => self.on_manager(hot),
-            BELL => {
-                self.bell.drain();
+            WAKER => {
+                self.waker.drain();
                 let mut ready = Vec::new();
                 link::collect_far(&mut |record, window| ready.push((record, window)));
                 for window in ready {
@@ -395,7 +395,7 @@ impl Service {
         if let Some(at) = c.new_rules() {
             self.heartbeat.fetch_min(at, Ordering::Relaxed);
         }
-        c.enlist(self.bell.id() | MARK_READY);
+        c.enlist(self.waker.id() | MARK_READY);
         let needed = cq_ownership::as_needed(bridge, c);
         if !needed {
             left.until = None;

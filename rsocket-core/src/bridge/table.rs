@@ -35,7 +35,7 @@ pub struct Bridge {
     pub spinners: AtomicU32,
     /// Nonzero while the device's next event is awaited, by whoever hears of it.
     pub armed: AtomicU32,
-    /// The bell of a thread that waits for the device's news alone
+    /// The waker of a thread that waits for the device's news alone
     /// ([`super::cq_ownership::CqOwnership::naps`]); 0: nobody does.
     pub napper: AtomicU64,
     /// Nonzero while the program's bytes may be in the device's memory, and nowhere else

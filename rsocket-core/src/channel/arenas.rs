@@ -20,7 +20,7 @@ use super::retired;
 use crate::conn::arena_record::{ArenaRecord, MAX_ARENAS, MOST_WINDOWS};
 use crate::conn::fork_group::{self, ForkGroup};
 use crate::device::shm::arena::{Arena, OpenError};
-use crate::device::shm::bell::{self, Rang, far};
+use crate::device::shm::waker::{self, Rang, far};
 use crate::reason::{Reason, refused};
 use crate::stats::{self, Counter};
 use crate::sync::living;
@@ -33,9 +33,10 @@ const FREE: u32 = 0;
 const BUSY: u32 = 1;
 const READY: u32 = 2;
 
-/// A bell of the peer's that has been found: forgotten when the peer has ended. The way to one for
-/// which there is no place stays until another bell needs that ([`bell::try_ring`] keeps so many).
-pub(crate) fn note_bell(index: u32, id: u64) {
+/// A waker of the peer's that has been found: forgotten when the peer has ended. The way to one for
+/// which there is no place stays until another waker needs that ([`waker::try_ring`] keeps so
+/// many).
+pub(crate) fn note_waker(index: u32, id: u64) {
     let Some(r) = fork_group::get().and_then(|f| record(f, index)) else { return };
     // Relaxed: each word stands for itself; one that is lost is one that is not remembered.
     if r.rung.iter().any(|b| b.load(Ordering::Relaxed) == id) {
@@ -60,7 +61,7 @@ pub(crate) fn note_there(index: u32, socket: RawFd) {
 }
 
 /// Whether whoever has the other end of this arena lives, as far as can be known. One that no
-/// number names here is asked by its bells.
+/// number names here is asked by its wakers.
 pub(crate) fn peer_lives(r: &ArenaRecord, index: u32) -> bool {
     let pid = r.peer_pid.load(Ordering::Relaxed);
     let there = mapping(index).and_then(Mapping::there).filter(|_| pid == 0);
@@ -471,7 +472,7 @@ impl<'a> Idle<'a> {
         }
         leave_fd_stash(r);
         close_descriptor(held, r);
-        r.rung.iter().for_each(|b| bell::hang_up(b.swap(0, Ordering::Relaxed)));
+        r.rung.iter().for_each(|b| waker::hang_up(b.swap(0, Ordering::Relaxed)));
         if let Some(m) = mapping(index)
             && let Some(arena) = m.take(held)
         {

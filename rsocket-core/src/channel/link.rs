@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::arenas::{
-    self, Claim, keep_for_siblings, map_found, mapped, mine, note_bell, record, sweep,
+    self, Claim, keep_for_siblings, map_found, mapped, mine, note_waker, record, sweep,
 };
 use super::arenas_lock;
 use super::identity::{Id, process_id};
@@ -115,12 +115,12 @@ impl Ends {
 
     #[cold]
     fn ring(&self, id: u64, ready: Announce<'_>) {
-        stats::add(Counter::BellsRung, 1);
+        stats::add(Counter::WakeupsRung, 1);
         match mapping::mapping(self.record).and_then(mapping::Mapping::there) {
             None => park::ring(id, Some(ready)),
             Some(there) => park::ring_there(id, there, ready),
         }
-        note_bell(self.record, id);
+        note_waker(self.record, id);
     }
 }
 
@@ -424,14 +424,14 @@ fn join(s: &Slot, index: u32) -> Option<Ends> {
     view(s, &arenas::arena(r, index)?)
 }
 
-/// Whether a ready bit is for the epoll set with this bell, which it has armed for these
+/// Whether a ready bit is for the epoll set with this waker, which it has armed for these
 /// directions.
 pub type Meant<'a> = &'a dyn Fn(u64, Events) -> bool;
 
-/// Whether an epoll set's bell is still in all the words that it was put into for these directions:
-/// nobody has rung it since.
-fn is_armed(s: &Slot, armed: Events, bell: u64) -> bool {
-    let word = bell | MARK_READY;
+/// Whether an epoll set's waker is still in all the words that it was put into for these
+/// directions: nobody has rung it since.
+fn is_armed(s: &Slot, armed: Events, waker: u64) -> bool {
+    let word = waker | MARK_READY;
     let stands = |sleepers: Sleepers<'_>| (0..layout::SLEEPERS).any(|i| sleepers.armed(i, word));
     ends(s).is_some_and(|ends| {
         stands(ends.incoming.data_waiters())
@@ -469,7 +469,7 @@ pub fn has_many_bits() -> bool {
     mapping::indices().len() > FEW_ARENAS
 }
 
-/// This process's bells have to be rung again from here on: for who drained one and does not
+/// This process's wakers have to be rung again from here on: for who drained one and does not
 /// collect at once.
 pub fn hear() {
     let Some(group) = fork_group::get() else { return };
@@ -506,11 +506,11 @@ pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
     }
 }
 
-/// A bit says that bells were taken out of the window's words, not whose. It is for whoever does
-/// not find its bell there any more; and stays while siblings hold the connection too, whose bells
-/// may have been there beside ours.
+/// A bit says that wakers were taken out of the window's words, not whose. It is for whoever does
+/// not find its waker there any more; and stays while siblings hold the connection too, whose
+/// wakers may have been there beside ours.
 fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(SlotId, Meant<'_>)) {
-    // Relaxed first look: the bit that a bell announced is visible after the bell was drained.
+    // Relaxed first look: the bit that a waker announced is visible after the waker was drained.
     let mut bits = word.load(Ordering::Relaxed);
     while bits != 0 {
         let bit = bits & bits.wrapping_neg();
@@ -521,8 +521,8 @@ fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(Slot
         // A sibling's connection keeps its bit: the sibling looks too. So does one that is still
         // to come.
         if fork_group::held_here(id) {
-            f(id, &|bell, armed| {
-                if fork_group::slot(id).is_some_and(|s| is_armed(s, armed, bell)) {
+            f(id, &|waker, armed| {
+                if fork_group::slot(id).is_some_and(|s| is_armed(s, armed, waker)) {
                     return false;
                 }
                 // Acquire: pairs with the release in Sleepers::wake.

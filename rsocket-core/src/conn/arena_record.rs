@@ -41,7 +41,7 @@ pub struct ArenaRecord {
     /// The connection that has each window on this side; 0 is none, [`GUEST`] one that is still to
     /// come.
     pub(crate) slot_of: [AtomicU32; MOST_WINDOWS],
-    /// Bells of the peer that were rung, to be forgotten with it.
+    /// Wakers of the peer that were rung, to be forgotten with it.
     pub(crate) rung: [AtomicU64; RUNG],
     /// Nonzero: the peer is in another network namespace, and is woken by a socket of that. The
     /// owner's number of it, plus one.
@@ -71,6 +71,6 @@ impl ArenaRecord {
 /// channel::link). No slot has this number.
 pub(crate) const GUEST: u32 = u32::MAX;
 
-/// How many of the peer's bells a record remembers: one for each of its threads that sleep at a
+/// How many of the peer's wakers a record remembers: one for each of its threads that sleep at a
 /// time.
 const RUNG: usize = 32;

@@ -90,7 +90,7 @@ pub(super) struct State {
     pub(super) arrived: u64,
     /// A packet said that there is something in a ring.
     nudged: bool,
-    /// Bells of sleepers, as they are to be rung: what wakes one of them may be taken by another
+    /// Wakers of sleepers, as they are to be rung: what wakes one of them may be taken by another
     /// thread.
     pub(super) waiters: Vec<u64>,
     /// What had arrived when the first of them looked.
@@ -292,14 +292,14 @@ impl State {
         !self.rings.is_empty()
     }
 
-    /// Before a sleep, with the bell of whoever sleeps; then everything must be looked at once
-    /// more. What to sleep on beside UDP's descriptor and the bell, or -1.
-    pub(super) fn before_sleep(&mut self, bell: Option<u64>) -> RawFd {
+    /// Before a sleep, with the waker of whoever sleeps; then everything must be looked at once
+    /// more. What to sleep on beside UDP's descriptor and the waker, or -1.
+    pub(super) fn before_sleep(&mut self, waker: Option<u64>) -> RawFd {
         if self.waiters.is_empty() {
             self.told = self.arrived;
         }
-        if let Some(bell) = bell.filter(|bell| !self.waiters.contains(bell)) {
-            self.waiters.push(bell);
+        if let Some(waker) = waker.filter(|waker| !self.waiters.contains(waker)) {
+            self.waiters.push(waker);
         }
         self.rings.iter().for_each(|ring| ring.incoming.sleeping());
         mailbox::settle();

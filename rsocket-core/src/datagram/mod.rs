@@ -105,14 +105,14 @@ fn with<R>(id: SlotId, fd: RawFd, f: impl FnOnce(&mut State) -> R) -> Result<R, 
     let place = unsafe { &mut *endpoint.state.get() };
     let result = present(id, fd, place).map(|state| (f(state), news(state)));
     drop(held);
-    let (result, bells) = result?;
-    if !bells.is_empty() {
-        waiters::ring(id, &bells);
+    let (result, wakers) = result?;
+    if !wakers.is_empty() {
+        waiters::ring(id, &wakers);
     }
     Ok(result)
 }
 
-/// The bells of those who sleep, if there is something for them: the packet or event that was to
+/// The wakers of those who sleep, if there is something for them: the packet or event that was to
 /// wake them may have been taken by this thread.
 fn news(state: &mut State) -> Vec<u64> {
     if !state.waiters.is_empty() && state.has_news() {

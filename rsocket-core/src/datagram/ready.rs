@@ -4,7 +4,7 @@
 //! The kernel's UDP socket wakes whoever sleeps on it: a writer of shared memory sends it a packet
 //! when the reader said that it sleeps. So the kernel is always asked for readability, and what it
 //! says is looked into. What comes by a queue pair makes another descriptor readable ([`events`]),
-//! on which a poller sleeps as well; for epoll sets [`super::service`] does, and rings the bells
+//! on which a poller sleeps as well; for epoll sets [`super::service`] does, and rings the wakers
 //! that were left ([`super::waiters`]).
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -19,7 +19,7 @@ use crate::conn::fork_group;
 use crate::conn::look::Look;
 use crate::conn::progress::Progress;
 use crate::conn::slot::{SlotId, flag};
-use crate::device::shm::park::{BELL, MARK_READY};
+use crate::device::shm::park::{MARK_READY, WAKER};
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
@@ -73,30 +73,31 @@ pub(crate) fn heard(id: SlotId, fd: RawFd, kernel: Events) -> Events {
     seen
 }
 
-/// Puts a bell where it will be rung; false when something is ready meanwhile, and then it is
+/// Puts a waker where it will be rung; false when something is ready meanwhile, and then it is
 /// nowhere.
-pub(crate) fn arm(id: SlotId, interest: Events, bell: u64, mark: bool) -> bool {
-    let quiet = enlist(id, bell, mark);
+pub(crate) fn arm(id: SlotId, interest: Events, waker: u64, mark: bool) -> bool {
+    let quiet = enlist(id, waker, mark);
     if quiet && !look(id, -1).ready.intersects(interest) {
         return true;
     }
-    disarm(id, bell);
+    disarm(id, waker);
     false
 }
 
 /// As [`arm`] for what comes after `seen` of [`progress`].
-pub(crate) fn arm_edge(id: SlotId, seen: u64, bell: u64, mark: bool) -> bool {
-    if enlist(id, bell, mark) && progress(id).received == seen {
+pub(crate) fn arm_edge(id: SlotId, seen: u64, waker: u64, mark: bool) -> bool {
+    if enlist(id, waker, mark) && progress(id).received == seen {
         return true;
     }
-    disarm(id, bell);
+    disarm(id, waker);
     false
 }
 
-/// A set's bell is rung by the service thread too; a thread that polls sleeps on [`events`] itself.
-fn enlist(id: SlotId, bell: u64, set: bool) -> bool {
+/// A set's waker is rung by the service thread too; a thread that polls sleeps on [`events`]
+/// itself.
+fn enlist(id: SlotId, waker: u64, set: bool) -> bool {
     let armed = with(id, -1, |state| {
-        let word = if set { bell | MARK_READY } else { bell };
+        let word = if set { waker | MARK_READY } else { waker };
         state.before_sleep(Some(word))
     });
     if let Ok(device) = armed
@@ -124,9 +125,9 @@ pub(crate) fn spin(probe: &mut dyn FnMut() -> bool) -> bool {
     spun.found()
 }
 
-/// Takes the bell out again.
-pub(crate) fn disarm(id: SlotId, bell: u64) {
-    let _ = with(id, -1, |state| state.waiters.retain(|word| word & BELL != bell & BELL));
+/// Takes the waker out again.
+pub(crate) fn disarm(id: SlotId, waker: u64) {
+    let _ = with(id, -1, |state| state.waiters.retain(|word| word & WAKER != waker & WAKER));
 }
 
 /// How much has come; what goes out is never held back for long.
@@ -146,8 +147,8 @@ pub(crate) fn recheck_after(id: SlotId) -> Option<Duration> {
 
 /// Something was done to the socket that may have changed what it is ready for.
 pub(super) fn changed(id: SlotId) {
-    let bells = with(id, -1, |state| core::mem::take(&mut state.waiters));
-    waiters::ring(id, &bells.unwrap_or_default());
+    let wakers = with(id, -1, |state| core::mem::take(&mut state.waiters));
+    waiters::ring(id, &wakers.unwrap_or_default());
     if let Some(s) = fork_group::slot(id) {
         s.next_epoch();
     }

@@ -10,8 +10,8 @@ use crate::address::SockAddr;
 use crate::config::policy;
 use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::shm::bell;
 use crate::device::shm::copy::{CopyHint, out_of_window};
+use crate::device::shm::waker;
 use crate::errno::Errno;
 use crate::host::kernel;
 use crate::stats::{self, Counter, Transport};
@@ -20,7 +20,7 @@ use crate::sys::vectors::Cursor;
 use crate::waiting::call_deadline::CallDeadline;
 use crate::waiting::{sleep, spinning};
 
-/// The longest sleep of a thread whose wake-up a fork sibling may take, or that has no bell, in
+/// The longest sleep of a thread whose wake-up a fork sibling may take, or that has no waker, in
 /// nanoseconds.
 const SHARED_NS: u64 = 20_000_000;
 
@@ -119,32 +119,32 @@ fn spun(id: SlotId, s: &Slot, fd: RawFd) -> bool {
 /// Sleeps until something may have come.
 fn sleep(id: SlotId, s: &Slot, fd: RawFd, deadline: &mut CallDeadline) -> Result<(), Errno> {
     let mut left = deadline.left(s, fd)?;
-    let bell = bell::borrow();
+    let waker = waker::borrow();
     let armed = with(id, fd, |state| {
-        let device = state.before_sleep(bell.map(|b| b.id()));
+        let device = state.before_sleep(waker.map(|b| b.id()));
         state.gather();
         let quiet = state.front().is_none() && state.error.is_none();
-        if let Some(bell) = bell.filter(|_| !quiet) {
-            state.waiters.retain(|waiter| *waiter != bell.id());
+        if let Some(waker) = waker.filter(|_| !quiet) {
+            state.waiters.retain(|waiter| *waiter != waker.id());
         }
         quiet.then_some((device, state.has_rings()))
     });
     let slept = match armed {
         Ok(Some((device, rings))) => {
-            if rings && fork_group::shared(id) || bell.is_none() {
+            if rings && fork_group::shared(id) || waker.is_none() {
                 left = Some(left.map_or(SHARED_NS, |ns| ns.min(SHARED_NS)));
             }
-            let fds = [fd, device, bell.map_or(-1, |b| b.fd())];
+            let fds = [fd, device, waker.map_or(-1, |b| b.fd())];
             let mut fds = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
             stats::add(Counter::Sleeps, 1);
             sleep::sleep_on(s, &mut fds, left, deadline)
         }
         other => other.map(|_| ()),
     };
-    if let Some(bell) = bell {
-        ready::disarm(id, bell.id());
-        bell.drain();
-        bell::give_back(bell);
+    if let Some(waker) = waker {
+        ready::disarm(id, waker.id());
+        waker.drain();
+        waker::give_back(waker);
     }
     slept
 }

@@ -1,4 +1,4 @@
-//! Who waits for a datagram socket: rings the bells that were left there, and knows which sockets
+//! Who waits for a datagram socket: rings the wakers that were left there, and knows which sockets
 //! epoll sets are to hear of.
 //!
 //! Must not know what a socket is ready for. Entry points: [`ring`], [`collect`].
@@ -9,14 +9,14 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::conn::fork_group::MAX_SLOTS;
 use crate::conn::slot::SlotId;
-use crate::device::shm::bell;
-use crate::device::shm::park::{BELL, MARK_READY};
+use crate::device::shm::park::{MARK_READY, WAKER};
+use crate::device::shm::waker;
 
 /// Slots of which an epoll set is to hear.
 static READY: [AtomicU64; MAX_SLOTS / 64] = [const { AtomicU64::new(0) }; MAX_SLOTS / 64];
 static ANY_READY: AtomicBool = AtomicBool::new(false);
 
-/// Tells whoever left a bell here. Called with no lock held.
+/// Tells whoever left a waker here. Called with no lock held.
 pub(super) fn ring(id: SlotId, waiters: &[u64]) {
     for word in waiters {
         if word & MARK_READY != 0
@@ -26,7 +26,7 @@ pub(super) fn ring(id: SlotId, waiters: &[u64]) {
             bits.fetch_or(1 << (id.raw() % 64), Ordering::Release);
             ANY_READY.store(true, Ordering::Release);
         }
-        bell::ring(word & BELL);
+        waker::ring(word & WAKER);
     }
 }
 

@@ -2,7 +2,7 @@
 //! appear by themselves.
 //!
 //! One for a process, made with its first mapping on a connection over shared memory. It sleeps on
-//! a bell that stands in the windows of all such connections; the sender rings it, as it does any
+//! a waker that stands in the windows of all such connections; the sender rings it, as it does any
 //! thread that waits for bytes. After work it looks on for as long as any spinning thread of ours
 //! does, then sleeps. Entry points: [`watch`], [`forget`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -16,8 +16,8 @@ use crate::channel::{broken, link};
 use crate::config::policy;
 use crate::conn::fork_group;
 use crate::conn::slot::SlotId;
-use crate::device::shm::bell::{self, BellRef};
 use crate::device::shm::places::Nonsense;
+use crate::device::shm::waker::{self, WakerRef};
 use crate::reason::Reason;
 use crate::sync::lock::OwnedLock;
 use crate::sync::{backoff, thread};
@@ -40,8 +40,8 @@ unsafe impl Sync for Watched {}
 static WATCHED: Watched = Watched { lock: OwnedLock::new(), list: UnsafeCell::new(Vec::new()) };
 /// The thread runs.
 static RUNS: AtomicBool = AtomicBool::new(false);
-/// Its bell; 0 when it has none.
-static BELL: AtomicU64 = AtomicU64::new(0);
+/// Its waker; 0 when it has none.
+static WAKER: AtomicU64 = AtomicU64::new(0);
 
 impl Watched {
     fn with<R>(&self, f: impl FnOnce(&mut Vec<SlotId>) -> R) -> Option<R> {
@@ -59,10 +59,10 @@ pub(crate) fn watch(id: SlotId) {
         }
     });
     if RUNS.swap(true, Ordering::AcqRel) {
-        // It is to put its bell into one more window, perhaps.
-        let bell = BELL.load(Ordering::Acquire);
-        if bell != 0 {
-            bell::ring(bell);
+        // It is to put its waker into one more window, perhaps.
+        let waker = WAKER.load(Ordering::Acquire);
+        if waker != 0 {
+            waker::ring(waker);
         }
     } else if !start() {
         RUNS.store(false, Ordering::Release);
@@ -87,7 +87,7 @@ pub(crate) fn forked() {
         }
     });
     RUNS.settle(false);
-    BELL.settle(0);
+    WAKER.settle(0);
 }
 
 /// Starts it with all signals blocked: they are the program's.
@@ -112,8 +112,8 @@ fn start() -> bool {
 }
 
 fn run() {
-    let bell = bell::borrow();
-    BELL.store(bell.map_or(0, |b| b.id()), Ordering::Release);
+    let waker = waker::borrow();
+    WAKER.store(waker.map_or(0, |b| b.id()), Ordering::Release);
     let mut list = Vec::new();
     let mut worked_at = sys::now_ns();
     let (mut looked_at, mut cpu) = (u64::MAX, backoff::of(thread::cpu()));
@@ -134,16 +134,16 @@ fn run() {
             continue;
         }
         // Arm, look once more, sleep: what came before the arming rings nobody (park).
-        if let Some(bell) = bell {
-            bell.drain();
+        if let Some(waker) = waker {
+            waker.drain();
             WATCHED.with(|watched| list.clone_from(watched));
         }
-        let found = list.iter().fold(Found::Nothing, |found, id| found.max(look(*id, bell)));
+        let found = list.iter().fold(Found::Nothing, |found, id| found.max(look(*id, waker)));
         if found == Found::Something {
             (worked_at, looked_at) = (sys::now_ns(), u64::MAX);
             continue;
         }
-        sleep(bell, found == Found::Crowded);
+        sleep(waker, found == Found::Crowded);
         // Work and sleep are no measure of anything: the next look is in time.
         (worked_at, looked_at, cpu) = (sys::now_ns(), u64::MAX, backoff::of(thread::cpu()));
     }
@@ -153,21 +153,21 @@ fn run() {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Found {
     Nothing,
-    /// There was no place for the bell.
+    /// There was no place for the waker.
     Crowded,
     Something,
 }
 
-/// Puts into place what is there, after the bell was put into the window, if there is one.
-fn look(id: SlotId, bell: Option<BellRef>) -> Found {
+/// Puts into place what is there, after the waker was put into the window, if there is one.
+fn look(id: SlotId, waker: Option<WakerRef>) -> Found {
     let Some((place, s)) = Place::of(id).zip(fork_group::slot(id)) else { return Found::Nothing };
     let mut found = Found::Nothing;
     let looked = place.with_leisure(|maps| {
         // The window stays while the connection is held, which `closing` ends under the same lock.
         let here = if maps.held { link::ends(s) } else { None };
         let Some(here) = here else { return false };
-        if let Some(bell) = bell
-            && !here.incoming.data_waiters().enlist(bell.id())
+        if let Some(waker) = waker
+            && !here.incoming.data_waiters().enlist(waker.id())
         {
             found = Found::Crowded;
         }
@@ -185,10 +185,10 @@ fn look(id: SlotId, bell: Option<BellRef>) -> Found {
     if looked == Some(true) { Found::Something } else { found }
 }
 
-fn sleep(bell: Option<BellRef>, crowded: bool) {
+fn sleep(waker: Option<WakerRef>, crowded: bool) {
     let limit = libc::timespec { tv_sec: 0, tv_nsec: UNRUNG_NS as i64 };
     let mut fds =
-        [libc::pollfd { fd: bell.map_or(-1, |b| b.fd()), events: libc::POLLIN, revents: 0 }];
-    let limited = (crowded || bell.is_none()).then_some(&limit);
+        [libc::pollfd { fd: waker.map_or(-1, |b| b.fd()), events: libc::POLLIN, revents: 0 }];
+    let limited = (crowded || waker.is_none()).then_some(&limit);
     let _ = sys::wait(&mut fds, limited, core::ptr::null());
 }

@@ -31,9 +31,9 @@ use crate::conn::cause;
 use crate::conn::machine::{Phase, PhaseEvent};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::shm::bell::{self, Rang, far};
 use crate::device::shm::channel::Beyond;
 use crate::device::shm::netns;
+use crate::device::shm::waker::{self, Rang, far};
 use crate::errno::Errno;
 use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_there, refused};
@@ -195,15 +195,15 @@ fn say_who(
     proof: Option<&Proof>,
 ) -> Result<(), Reason> {
     let (process, identity) = introduction(fd)?;
-    let (bell, event) = bell::front::offered();
-    let knock = Knock::new(process, identity, bell).with_stamp(evidence::told(s, fd));
+    let (waker, event) = waker::front::offered();
+    let knock = Knock::new(process, identity, waker).with_stamp(evidence::told(s, fd));
     if evidence::is_in_directory(channel) {
         return by_envoy(|envoy| say(channel, knock.with_envoy(true).bytes(), proof, &[envoy]));
     }
     say(channel, knock.bytes(), proof, event.as_slice())
 }
 
-/// With a socket of this namespace, by which a peer of another one rings our bells.
+/// With a socket of this namespace, by which a peer of another one rings our wakers.
 fn by_envoy<R>(say: impl FnOnce(BorrowedFd<'_>) -> Result<R, Reason>) -> Result<R, Reason> {
     let envoy = netns::envoy().map_err(refused("a way to wake us"))?;
     let said = say(envoy.as_fd());
@@ -218,19 +218,19 @@ struct Reached {
     there: Option<RawFd>,
 }
 
-/// Finds out whether the peer's bell can be rung, by what has come with its message from `at` on: a
-/// socket of its namespace, if it says so, or the bell's eventfd.
-fn reach(bell: u64, has_envoy: bool, mail: &mut Mail, at: usize) -> Result<Reached, Reason> {
+/// Finds out whether the peer's waker can be rung, by what has come with its message from `at` on:
+/// a socket of its namespace, if it says so, or the waker's eventfd.
+fn reach(waker: u64, has_envoy: bool, mail: &mut Mail, at: usize) -> Result<Reached, Reason> {
     let came = mail.take(at);
     if !has_envoy {
-        return Ok(Reached { rang: bell::meet(bell, came), there: None });
+        return Ok(Reached { rang: waker::meet(waker, came), there: None });
     }
     let Some(envoy) = came.and_then(far::accept) else {
-        return Ok(Reached { rang: bell::meet(bell, None), there: None });
+        return Ok(Reached { rang: waker::meet(waker, None), there: None });
     };
     let there = sys::make_private(envoy).map_err(refused("a way to wake the other end"))?;
-    let rang = far::ring(bell, there);
-    if rang == Rang::Yes || bell == 0 {
+    let rang = far::ring(waker, there);
+    if rang == Rang::Yes || waker == 0 {
         return Ok(Reached { rang, there: Some(there) });
     }
     sys::close_private(there);
@@ -239,12 +239,12 @@ fn reach(bell: u64, has_envoy: bool, mail: &mut Mail, at: usize) -> Result<Reach
 
 impl Reached {
     /// The peer is that of this arena.
-    fn note(&self, record: u32, bell: u64) {
+    fn note(&self, record: u32, waker: u64) {
         if let Some(there) = self.there {
             arenas::note_there(record, there);
         }
         if self.rang == Rang::Yes {
-            arenas::note_bell(record, bell);
+            arenas::note_waker(record, waker);
         }
     }
 
@@ -435,18 +435,18 @@ fn answer_over(
         return Ok(());
     };
     // Before anybody could sleep who cannot be woken.
-    let reached = reach(knock.bell, knock.has_envoy(), &mut mail, 0)?;
+    let reached = reach(knock.waker, knock.has_envoy(), &mut mail, 0)?;
     if reached.rang == Rang::Forbidden {
         return Err(Reason::Sandboxed);
     }
     let (process, identity) = introduction(fd)?;
     let claim = arenas::claim(&peer(channel, knock.process)).inspect_err(|_| reached.give_up())?;
-    reached.note(claim.record, knock.bell);
+    reached.note(claim.record, knock.waker);
     link::start(id, s, (claim.record, claim.window), 0, Beyond::Peer)?;
-    let (bell, event) = bell::front::offered();
+    let (waker, event) = waker::front::offered();
     let in_directory = evidence::is_in_directory(channel);
     let welcome = Welcome::new(process, claim.id, claim.window, identity, true)
-        .with_bell(bell)
+        .with_waker(waker)
         .with_envoy(in_directory);
     let arena: BorrowedFd<'_> = sys::borrow(claim.fd);
     let welcome = Joined::new(welcome.bytes(), last.as_ref());
@@ -514,11 +514,11 @@ fn finish_over(
         return doubted(s, channel, reason, None);
     }
     let arena = mail.take(0);
-    let reached = reach(welcome.bell, welcome.has_envoy(), &mut mail, 1)?;
+    let reached = reach(welcome.waker, welcome.has_envoy(), &mut mail, 1)?;
     let record =
         arenas::open(&peer(channel, welcome.process), welcome.arena, arena, welcome.window)
             .inspect_err(|_| reached.give_up())?;
-    reached.note(record, welcome.bell);
+    reached.note(record, welcome.waker);
     link::start(id, s, (record, welcome.window), 1, Beyond::Peer)?;
     close_pairing_fd(s);
     enter(s, PhaseEvent::WelcomeRead)?;

@@ -4,11 +4,11 @@
 //! 1. Look at every socket on device (no system call). Is anything wanted ready, ask the kernel
 //!    about the rest without waiting, and return.
 //! 2. Spin for as long as the sockets find that it pays.
-//! 3. Borrow a bell, put it into the sleeper words of what is wanted, look again, and sleep on the
-//!    kernel's descriptors, the TCP descriptors and the bell together.
+//! 3. Borrow a waker, put it into the sleeper words of what is wanted, look again, and sleep on the
+//!    kernel's descriptors, the TCP descriptors and the waker together.
 //!
 //! Nothing with a destructor is alive across the sleep, which is a cancellation point; what a
-//! thread leaves behind that is cancelled there, or jumps out of it, is noted where the bell comes
+//! thread leaves behind that is cancelled there, or jumps out of it, is noted where the waker comes
 //! from.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -20,13 +20,13 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, PO
 use super::Finder;
 use super::epoll::Registry;
 use super::scratch::Room;
-use super::source::{Bell, Events, SlotId, Source};
+use super::source::{Events, SlotId, Source, Waker};
 use crate::config::policy;
 use crate::errno::Errno;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
 
-/// Sleep at most so long where the kernel's word is unusable (a bell that cannot be had, an event
+/// Sleep at most so long where the kernel's word is unusable (a waker that cannot be had, an event
 /// that is always there and never wanted): rare, and better than a busy loop or a missed event.
 const NAP: Duration = Duration::from_millis(5);
 
@@ -192,8 +192,8 @@ struct Wait<'a, S: Source> {
     sets: &'static Registry<S>,
     find: Finder,
     entries: &'a mut [Entry],
-    /// One for each entry that is [`asked`](Entry::asked) about, then one for the bell, if there is
-    /// one, and what else there is to sleep on.
+    /// One for each entry that is [`asked`](Entry::asked) about, then one for the waker, if there
+    /// is one, and what else there is to sleep on.
     kernel: &'a mut [pollfd],
     recheck_after: Option<Duration>,
     /// What handlers had run when the wait began.
@@ -238,18 +238,18 @@ impl<S: Source> Wait<'_, S> {
         timeout: Option<Duration>,
         mask: *const libc::sigset_t,
     ) -> Result<usize, Errno> {
-        let mut bell = None;
-        let result = self.until_ready(&mut bell, Deadline::after(timeout), mask);
-        if let Some(bell) = bell {
-            self.source.give_back_bell(bell);
+        let mut waker = None;
+        let result = self.until_ready(&mut waker, Deadline::after(timeout), mask);
+        if let Some(waker) = waker {
+            self.source.give_back_waker(waker);
         }
         result
     }
 
-    /// Looks and sleeps in turns; the bell is borrowed before the first sleep.
+    /// Looks and sleeps in turns; the waker is borrowed before the first sleep.
     fn until_ready(
         &mut self,
-        bell: &mut Option<S::Bell>,
+        waker: &mut Option<S::Waker>,
         mut deadline: Deadline,
         mask: *const libc::sigset_t,
     ) -> Result<usize, Errno> {
@@ -269,10 +269,10 @@ impl<S: Source> Wait<'_, S> {
                     continue;
                 }
             }
-            if bell.is_none() {
-                *bell = self.source.borrow_bell(core::ptr::from_ref(self).addr());
+            if waker.is_none() {
+                *waker = self.source.borrow_waker(core::ptr::from_ref(self).addr());
             }
-            let nap = match *bell {
+            let nap = match *waker {
                 Some(b) if self.arm(b) => None,
                 Some(b) if vain < 3 => {
                     self.disarm(b);
@@ -282,7 +282,7 @@ impl<S: Source> Wait<'_, S> {
                 _ => Some(NAP),
             };
             let nap = sooner(nap, self.entries.iter().any(|e| e.deaf).then_some(NAP));
-            match self.sleep(*bell, sooner(deadline.left(), self.at_most(nap)), mask) {
+            match self.sleep(*waker, sooner(deadline.left(), self.at_most(nap)), mask) {
                 Ok(0) if deadline.left().is_none_or(|t| !t.is_zero()) => {}
                 // Time is up. What came in the very last moment is found by a look.
                 Ok(0) if self.look() == 0 => return Ok(0),
@@ -347,11 +347,11 @@ impl<S: Source> Wait<'_, S> {
         count
     }
 
-    /// Writes the kernel's share of the question: how long it is, and where the bell stands.
+    /// Writes the kernel's share of the question: how long it is, and where the waker stands.
     /// Nothing that means nothing is among it: of as many entries as the process may have
     /// descriptors one more would be too many.
-    fn fill(&mut self, bell: Option<RawFd>) -> (usize, usize) {
-        let end = bell.map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
+    fn fill(&mut self, waker: Option<RawFd>) -> (usize, usize) {
+        let end = waker.map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
         let asked = self.entries.iter().filter(|e| e.asked());
         let place = asked.clone().count();
         let entries = asked.map(|e| {
@@ -410,20 +410,20 @@ impl<S: Source> Wait<'_, S> {
     /// Asks the kernel without waiting.
     fn ask_kernel(
         &mut self,
-        bell: Option<S::Bell>,
+        waker: Option<S::Waker>,
         mask: *const libc::sigset_t,
     ) -> Result<usize, Errno> {
-        self.sleep(bell, Some(Duration::ZERO), mask)
+        self.sleep(waker, Some(Duration::ZERO), mask)
     }
 
     /// Sleeps, or only asks when the time is zero. Disarms afterwards.
     fn sleep(
         &mut self,
-        bell: Option<S::Bell>,
+        waker: Option<S::Waker>,
         time: Option<Duration>,
         mask: *const libc::sigset_t,
     ) -> Result<usize, Errno> {
-        let (used, place) = self.fill(bell.map(|b| b.fd()));
+        let (used, place) = self.fill(waker.map(|b| b.fd()));
         let spec = time.map(timespec);
         let waits = time.is_none_or(|t| !t.is_zero());
         let entered = if waits { self.enter() } else { Some(0) };
@@ -438,10 +438,10 @@ impl<S: Source> Wait<'_, S> {
             None => Err(Errno::AGAIN),
         };
         self.leave(entered.unwrap_or(0));
-        if let Some(bell) = bell {
-            self.disarm(bell);
+        if let Some(waker) = waker {
+            self.disarm(waker);
             if self.kernel.get(place).is_some_and(|k| k.revents != 0) {
-                bell.drain();
+                waker.drain();
             }
         }
         match result {
@@ -514,7 +514,7 @@ impl<S: Source> Wait<'_, S> {
     }
 
     /// Arms everything wanted; false when something became ready meanwhile.
-    fn arm(&mut self, bell: S::Bell) -> bool {
+    fn arm(&mut self, waker: S::Waker) -> bool {
         for e in self.entries.iter() {
             let armed = match e.slot {
                 Some(slot) if e.special => {
@@ -526,9 +526,9 @@ impl<S: Source> Wait<'_, S> {
                     let end_only = wanted.contains(Events::RDHUP) && !both.contains(Events::IN);
                     // Spinning, or another thread, may have changed who is to be asked since the
                     // look; whoever did has rung already.
-                    (both.is_empty() || self.source.arm(slot, both, bell.id(), false))
+                    (both.is_empty() || self.source.arm(slot, both, waker.id(), false))
                         && self.source.mode_epoch(slot) == e.epoch
-                        && (!end_only || self.source.arm_edge(slot, seen, bell.id(), false))
+                        && (!end_only || self.source.arm_edge(slot, seen, waker.id(), false))
                 }
                 _ => !e.set || !self.sets.peek(e.fd),
             };
@@ -539,10 +539,10 @@ impl<S: Source> Wait<'_, S> {
         true
     }
 
-    fn disarm(&self, bell: S::Bell) {
+    fn disarm(&self, waker: S::Waker) {
         for e in self.entries.iter().filter(|e| e.special) {
             if let Some(slot) = e.slot {
-                self.source.disarm(slot, bell.id());
+                self.source.disarm(slot, waker.id());
             }
         }
     }

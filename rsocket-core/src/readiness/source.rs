@@ -1,7 +1,7 @@
-//! What the readiness layer asks of a socket, and of the bells on which a sleeper sleeps.
+//! What the readiness layer asks of a socket, and of the wakers on which a sleeper sleeps.
 //!
 //! [`Sockets`] is the real thing: a zero-sized type that delegates to [`crate::socket`] and
-//! [`crate::device::shm::bell`]. The tests put a simulated device in its place. Nothing here knows
+//! [`crate::device::shm::waker`]. The tests put a simulated device in its place. Nothing here knows
 //! which of poll, select and epoll is asking.
 //!
 //! **Locks.** All of these may be called while a set's lock is held. They must therefore not wait
@@ -20,14 +20,14 @@ use crate::config::policy;
 use crate::conn::fork_group;
 pub use crate::conn::look::Look;
 pub use crate::conn::progress::Progress;
-use crate::device::shm::bell::{self, BellRef};
+use crate::device::shm::waker::{self, WakerRef};
 use crate::socket::{self, soon};
 
-/// A bell as this layer sees it: what to poll, and by which number others ring it.
-pub trait Bell: Copy + Send + Sync + 'static {
+/// A waker as this layer sees it: what to poll, and by which number others ring it.
+pub trait Waker: Copy + Send + Sync + 'static {
     /// Readable after a ring.
     fn fd(&self) -> RawFd;
-    /// Readable, too, after some rings; -1 if there is none. Never read but by [`Bell::drain`].
+    /// Readable, too, after some rings; -1 if there is none. Never read but by [`Waker::drain`].
     fn event(&self) -> RawFd {
         -1
     }
@@ -36,14 +36,14 @@ pub trait Bell: Copy + Send + Sync + 'static {
     /// Takes all rings out.
     fn drain(&self);
     /// Makes room for the next ring, after an edge has told of those that are there: enough where
-    /// only edges wake. Each that comes from here on is one; and if it fills the bell, its edge is
+    /// only edges wake. Each that comes from here on is one; and if it fills the waker, its edge is
     /// still to be told.
     fn make_room(&self) {
         self.drain();
     }
 }
 
-impl Bell for BellRef {
+impl Waker for WakerRef {
     fn fd(&self) -> RawFd {
         Self::fd(self)
     }
@@ -64,8 +64,8 @@ impl Bell for BellRef {
 /// Everything that is asked about sockets. See the functions of the same names in
 /// [`crate::socket`].
 pub trait Source: Sync + 'static {
-    /// The bells that go with it.
-    type Bell: Bell;
+    /// The wakers that go with it.
+    type Waker: Waker;
 
     /// What the device says is ready, and what must be asked of the kernel. No system call in the
     /// middle of a life.
@@ -74,25 +74,25 @@ pub trait Source: Sync + 'static {
     fn foresee(&self, _slot: SlotId) {}
     /// Translates what the kernel said about the TCP descriptor into what the program may see.
     fn heard(&self, slot: SlotId, fd: RawFd, kernel: Events) -> Events;
-    /// Puts the bell into the sleeper words of the directions of `interest`, unless it is there
+    /// Puts the waker into the sleeper words of the directions of `interest`, unless it is there
     /// already; false when one of them is ready by level meanwhile, or when there is no free word
-    /// (the caller then sleeps for a short time only). After false the bell is in no word of this
+    /// (the caller then sleeps for a short time only). After false the waker is in no word of this
     /// slot.
-    fn arm(&self, slot: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool;
+    fn arm(&self, slot: SlotId, interest: Events, waker: u64, mark_ready: bool) -> bool;
     /// As [`Source::arm`] for the receiving direction, but unread bytes do not count: false only
     /// when `progress().received` is no longer `seen`.
-    fn arm_edge(&self, slot: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool;
-    /// Takes the bell out of all of the slot's sleeper words.
-    fn disarm(&self, slot: SlotId, bell: u64);
+    fn arm_edge(&self, slot: SlotId, seen: u64, waker: u64, mark_ready: bool) -> bool;
+    /// Takes the waker out of all of the slot's sleeper words.
+    fn disarm(&self, slot: SlotId, waker: u64);
     /// Tells of all ready bits that peers have set for sockets of this process. Whoever has armed a
-    /// bell asks the second argument whether it is meant, before it looks at the socket.
+    /// waker asks the second argument whether it is meant, before it looks at the socket.
     fn collect_ready(&self, f: &mut dyn FnMut(SlotId, Meant<'_>));
     /// For how many ticks a look at all ready bits serves the calls that may wait. 0: the bits are
     /// few, each call looks at them.
     fn bits_serve(&self) -> u64 {
         0
     }
-    /// A set's bell was drained, and nothing is collected: it has to be rung again from here on.
+    /// A set's waker was drained, and nothing is collected: it has to be rung again from here on.
     fn hear(&self) {}
     /// Both directions are wholly on the device: `ask` stays empty until a way back.
     fn settled(&self, slot: SlotId) -> bool;
@@ -125,19 +125,19 @@ pub trait Source: Sync + 'static {
     /// How far the two directions have come, for edge triggering.
     fn progress(&self, slot: SlotId) -> Progress;
 
-    /// A bell for one wait, which stands at `frame` on its thread's stack and may be left by a
+    /// A waker for one wait, which stands at `frame` on its thread's stack and may be left by a
     /// jump.
-    fn borrow_bell(&self, frame: usize) -> Option<Self::Bell>;
+    fn borrow_waker(&self, frame: usize) -> Option<Self::Waker>;
     /// Returns it.
-    fn give_back_bell(&self, bell: Self::Bell);
-    /// A bell for the life of an epoll set.
-    fn borrow_set_bell(&self) -> Option<Self::Bell>;
+    fn give_back_waker(&self, waker: Self::Waker);
+    /// A waker for the life of an epoll set.
+    fn borrow_set_waker(&self) -> Option<Self::Waker>;
     /// Returns it.
-    fn give_back_set_bell(&self, bell: Self::Bell);
-    /// Closes a set's bell without returning it: in a forked child, where it is the parent's.
-    fn forget_bell(&self, bell: Self::Bell);
-    /// Rings a bell of this process, to pass the word on to another thread.
-    fn ring(&self, bell: u64);
+    fn give_back_set_waker(&self, waker: Self::Waker);
+    /// Closes a set's waker without returning it: in a forked child, where it is the parent's.
+    fn forget_waker(&self, waker: Self::Waker);
+    /// Rings a waker of this process, to pass the word on to another thread.
+    fn ring(&self, waker: u64);
 
     /// Before a sleep in the kernel on a socket that is TCP's alone, which it then stays until
     /// [`Source::leave_wait`]. False: it is not.
@@ -161,7 +161,7 @@ pub trait Source: Sync + 'static {
     }
 
     /// A further descriptor that becomes readable when the socket may be ready; to be slept on
-    /// after [`Source::arm`] where the bell is not a set's.
+    /// after [`Source::arm`] where the waker is not a set's.
     fn events(&self, _slot: SlotId) -> Option<RawFd> {
         None
     }
@@ -182,7 +182,7 @@ pub trait Source: Sync + 'static {
 pub struct Sockets;
 
 impl Source for Sockets {
-    type Bell = BellRef;
+    type Waker = WakerRef;
 
     #[inline]
     fn look(&self, slot: SlotId, fd: RawFd) -> Look {
@@ -195,14 +195,14 @@ impl Source for Sockets {
     fn heard(&self, slot: SlotId, fd: RawFd, kernel: Events) -> Events {
         socket::heard(slot, fd, kernel)
     }
-    fn arm(&self, slot: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
-        socket::arm(slot, interest, bell, mark_ready)
+    fn arm(&self, slot: SlotId, interest: Events, waker: u64, mark_ready: bool) -> bool {
+        socket::arm(slot, interest, waker, mark_ready)
     }
-    fn arm_edge(&self, slot: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool {
-        socket::arm_edge(slot, seen, bell, mark_ready)
+    fn arm_edge(&self, slot: SlotId, seen: u64, waker: u64, mark_ready: bool) -> bool {
+        socket::arm_edge(slot, seen, waker, mark_ready)
     }
-    fn disarm(&self, slot: SlotId, bell: u64) {
-        socket::disarm(slot, bell);
+    fn disarm(&self, slot: SlotId, waker: u64) {
+        socket::disarm(slot, waker);
     }
     fn collect_ready(&self, f: &mut dyn FnMut(SlotId, Meant<'_>)) {
         socket::collect_ready(f);
@@ -267,22 +267,22 @@ impl Source for Sockets {
     fn is_over(&self, slot: SlotId) -> bool {
         socket::is_over(slot)
     }
-    fn borrow_bell(&self, frame: usize) -> Option<BellRef> {
-        socket::bell_of_wait(frame)
+    fn borrow_waker(&self, frame: usize) -> Option<WakerRef> {
+        socket::waker_of_wait(frame)
     }
-    fn give_back_bell(&self, bell: BellRef) {
-        socket::give_back_bell_of_wait(bell);
+    fn give_back_waker(&self, waker: WakerRef) {
+        socket::give_back_waker_of_wait(waker);
     }
-    fn borrow_set_bell(&self) -> Option<BellRef> {
-        bell::borrow_for_set()
+    fn borrow_set_waker(&self) -> Option<WakerRef> {
+        waker::borrow_for_set()
     }
-    fn give_back_set_bell(&self, bell: BellRef) {
-        bell::give_back(bell);
+    fn give_back_set_waker(&self, waker: WakerRef) {
+        waker::give_back(waker);
     }
-    fn forget_bell(&self, bell: BellRef) {
-        bell::forget(bell);
+    fn forget_waker(&self, waker: WakerRef) {
+        waker::forget(waker);
     }
-    fn ring(&self, bell: u64) {
-        bell::ring(bell);
+    fn ring(&self, waker: u64) {
+        waker::ring(waker);
     }
 }

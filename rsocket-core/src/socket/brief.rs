@@ -2,10 +2,10 @@
 //! CPU.
 //!
 //! A sleep is dear by what surrounds it: the kernel is asked for `O_NONBLOCK` and `SO_RCVTIMEO`,
-//! polls the TCP socket and a bell, which is a socket, too, and then the bell is read. None of that
-//! changes from one answer to the next. So where the last sleep was brief and nothing was changed
-//! since, the next one is on the sleeper word itself ([`on_word`]), for [`LONGEST`] at most.
-//! Whoever changes something by a call of this library changes the connection's `known`, too.
+//! polls the TCP socket and a waker, which is a socket, too, and then the waker is read. None of
+//! that changes from one answer to the next. So where the last sleep was brief and nothing was
+//! changed since, the next one is on the sleeper word itself ([`on_word`]), for [`LONGEST`] at
+//! most. Whoever changes something by a call of this library changes the connection's `known`, too.
 //! What others change, and what TCP alone says (a peer that was killed), is heard that much later,
 //! once: a whole sleep follows one that was not brief.
 //!
@@ -137,7 +137,7 @@ fn on(
         s.option_cache.keep(Fact::NotWoken, true);
     }
     if taken {
-        stats::add(Counter::BellsHeard, 1);
+        stats::add(Counter::WakeupsReceived, 1);
         live_segment::count(s, record::WOKEN);
     }
     over(s, ns, taken);

@@ -116,11 +116,11 @@ fn nap(
     hearing.settle(id, s, 0);
     deadline.sleeps(id);
     let call = deadline.entered();
-    let bell = close_while_blocked::borrow_bell(call);
+    let waker = close_while_blocked::borrow_waker(call);
     // A thread that receives may take the event, and with it the room that came.
-    let waits = bell.is_none_or(|b| hearing.naps(b.id())) && !bridge::bypass::has_room(s);
+    let waits = waker.is_none_or(|b| hearing.naps(b.id())) && !bridge::bypass::has_room(s);
     let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let mut fds = [heard(hearing.fd), heard(bell.map_or(-1, |b| b.fd()))];
+    let mut fds = [heard(hearing.fd), heard(waker.map_or(-1, |b| b.fd()))];
     let slept = if waits {
         stats::add(Counter::Sleeps, 1);
         live_segment::count(s, record::SLEEPS);
@@ -128,11 +128,11 @@ fn nap(
     } else {
         Ok(())
     };
-    if let Some(b) = bell {
-        if !hearing.woke(b.id()) || fds.iter().skip(1).any(|bell| bell.revents != 0) {
+    if let Some(b) = waker {
+        if !hearing.woke(b.id()) || fds.iter().skip(1).any(|waker| waker.revents != 0) {
             b.drain();
         }
-        close_while_blocked::give_back_bell(call, b);
+        close_while_blocked::give_back_waker(call, b);
     }
     slept?;
     let [device, rung] = fds.map(|f| f.revents != 0);

@@ -13,7 +13,7 @@ use crate::conn::cause;
 use crate::conn::fork_group::{self, Left};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::shm::bell;
+use crate::device::shm::waker;
 use crate::host::kernel;
 use crate::live_segment::conn_counters;
 use crate::pairing::{self, heirs};
@@ -323,7 +323,7 @@ pub fn fork_child() {
     pairing::fork_child();
     identity::forked();
     arenas::fork_child();
-    bell::forked();
+    waker::forked();
     direct_placement::forked();
     crate::live_segment::forked();
     crate::stats::forked();

@@ -81,7 +81,7 @@ pub use crate::conn::slot::SlotId;
 pub use crate::conn::watchers::{tapped, watching};
 pub use crate::handover::back::{give_away, refuse, refuse_sending};
 pub use crate::host::events::Events;
-pub(crate) use crate::waiting::close_while_blocked::{bell_of_wait, give_back_bell_of_wait};
+pub(crate) use crate::waiting::close_while_blocked::{give_back_waker_of_wait, waker_of_wait};
 pub use life::{
     about_to_listen, accepted, before_exec, closing, connect_failed, connected, connecting,
     created, created_datagram, duplicated, ending, exec_failed, fork_child, fork_failed,

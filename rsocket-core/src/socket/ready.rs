@@ -279,7 +279,7 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
         }
         if kernel.intersects(Events::HUP | Events::ERR) {
             s.set(flag::PEER_GONE);
-            // The kernel sets the error of a reset a moment before the rest; a bell may wake us in
+            // The kernel sets the error of a reset a moment before the rest; a waker may wake us in
             // between.
             seen |= Events::OUT | Events::HUP | Events::RDHUP;
         } else if reader::is_full(s) && reader::check(s, fd) {
@@ -292,12 +292,12 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
     seen
 }
 
-/// Puts `bell` into the words that the peer looks at; false when something became ready meanwhile,
+/// Puts `waker` into the words that the peer looks at; false when something became ready meanwhile,
 /// and then nothing is armed.
-pub fn arm(id: SlotId, s: &Slot, interest: Events, bell: u64, mark: bool) -> Armed {
+pub fn arm(id: SlotId, s: &Slot, interest: Events, waker: u64, mark: bool) -> Armed {
     let Some(ends) = link::ends(s) else { return Armed::Crowded };
     spinning::say_cpu(&ends);
-    let word = if mark { bell | MARK_READY } else { bell };
+    let word = if mark { waker | MARK_READY } else { waker };
     let mut armed = Armed::Armed;
     // Data waiters are armed whatever the interest is: a peer that wants to go back rings them.
     if !ends.incoming.data_waiters().enlist(word) {
@@ -306,13 +306,14 @@ pub fn arm(id: SlotId, s: &Slot, interest: Events, bell: u64, mark: bool) -> Arm
     if interest.contains(Events::OUT) && !ends.outgoing.room_waiters().enlist(word) {
         armed = Armed::Crowded;
     }
-    // Behind the bells: who takes the device's event away arms again for those whose bells it sees.
+    // Behind the wakers: who takes the device's event away arms again for those whose wakers it
+    // sees.
     let brought = s.has(flag::BRIDGED) && bridge::arm(s);
-    // Arming a bell ends with the fence that pairs with the one in wake(): either the peer sees the
-    // bell, or we see what it published before it looked.
+    // Arming a waker ends with the fence that pairs with the one in wake(): either the peer sees
+    // the waker, or we see what it published before it looked.
     let look = if brought { look_again(id, s, -1) } else { look(id, s, -1) };
     if look.ready.intersects(interest) {
-        disarm(s, bell);
+        disarm(s, waker);
         return Armed::Ready;
     }
     armed
@@ -330,16 +331,16 @@ pub enum Armed {
 }
 
 /// As [`arm`] for data alone, but only what came after `seen` counts.
-pub fn arm_edge(s: &Slot, seen: u64, bell: u64, mark: bool) -> bool {
+pub fn arm_edge(s: &Slot, seen: u64, waker: u64, mark: bool) -> bool {
     let Some(ends) = link::ends(s) else { return true };
     spinning::say_cpu(&ends);
-    let armed = ends.incoming.data_waiters().enlist(if mark { bell | MARK_READY } else { bell });
+    let armed = ends.incoming.data_waiters().enlist(if mark { waker | MARK_READY } else { waker });
     // As in arm().
     if s.has(flag::BRIDGED) {
         bridge::arm(s);
     }
     if !armed || progress(s).received != seen {
-        disarm(s, bell);
+        disarm(s, waker);
         return false;
     }
     true

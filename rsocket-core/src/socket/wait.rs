@@ -1,5 +1,5 @@
 //! Waiting for a connection that is not plain TCP: spin a little, then sleep in the kernel on the
-//! TCP socket and a bell together.
+//! TCP socket and a waker together.
 //!
 //! No lock is held here and nothing with a destructor is alive across the sleep, which is a
 //! cancellation point. Before sleeping the kernel is asked what it is the authority on:
@@ -18,7 +18,7 @@ use crate::config::policy;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::option_cache::Fact;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::shm::bell::BellRef;
+use crate::device::shm::waker::WakerRef;
 use crate::errno::Errno;
 use crate::host::events::Events;
 use crate::host::kernel;
@@ -255,7 +255,7 @@ impl Plan {
         tcp
     }
 
-    /// Sleeps on the TCP socket, the bell and the device; what each of them has said.
+    /// Sleeps on the TCP socket, the waker and the device; what each of them has said.
     fn carry_out(
         &self,
         call: &Call<'_>,
@@ -268,8 +268,8 @@ impl Plan {
             return Err(Errno::INTR);
         }
         let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let [bell, device] = others.map(heard);
-        let mut fds = [self.tcp(call, aim, deadline), bell, device];
+        let [waker, device] = others.map(heard);
+        let mut fds = [self.tcp(call, aim, deadline), waker, device];
         nap(call.s, &mut fds, self.left, deadline).map(|()| fds.map(|f| f.revents))
     }
 }
@@ -282,30 +282,30 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<
         deadline.sleeps(id);
     }
     let entered = deadline.entered();
-    let bell = close_while_blocked::borrow_bell(entered);
-    let hearing = bell.and_then(|_| CqOwnership::begin(id, s));
-    match bell.map(|b| (b, arm(call, aim, plan.epoch, b))) {
+    let waker = close_while_blocked::borrow_waker(entered);
+    let hearing = waker.and_then(|_| CqOwnership::begin(id, s));
+    match waker.map(|b| (b, arm(call, aim, plan.epoch, b))) {
         Some((b, ready::Armed::Ready)) => {
-            close_while_blocked::give_back_bell(entered, b);
+            close_while_blocked::give_back_waker(entered, b);
             return Ok(());
         }
         Some((b, ready::Armed::Armed)) => match hearing {
             Some(hearing) => hearing.settle(id, s, b.id()),
             None => bridge::cq_ownership::by_service(s),
         },
-        // No bell, or no place for one: look again soon.
+        // No waker, or no place for one: look again soon.
         Some((_, ready::Armed::Crowded)) | None => plan.at_most(lonely(s).unwrap_or(CROWDED_NS)),
     }
     let began = sys::now_ns();
     stats::add(Counter::Sleeps, 1);
     live_segment::count(s, record::SLEEPS);
     let device = hearing.map_or_else(|| pairing::awaited(s), |h| h.fd);
-    let others = [bell.map_or(-1, |b| b.fd()), device];
+    let others = [waker.map_or(-1, |b| b.fd()), device];
     let slept = plan.carry_out(call, aim, others, deadline);
     let ns = sys::now_ns().saturating_sub(began);
-    if let Some(b) = bell {
+    if let Some(b) = waker {
         hear(s, aim, b, !matches!(slept, Ok([_, 0, _])));
-        close_while_blocked::give_back_bell(entered, b);
+        close_while_blocked::give_back_waker(entered, b);
     }
     if let Ok([_, _, device]) = slept
         && device != 0
@@ -326,12 +326,12 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<
     after_sleep(s, fd, aim.interest, slept.map(|[tcp, ..]| tcp), deadline)
 }
 
-/// Puts a bell where who ends the sleep finds it, and looks once more.
-fn arm(call: &Call<'_>, aim: &Aim<'_>, epoch: u32, bell: BellRef) -> ready::Armed {
+/// Puts a waker where who ends the sleep finds it, and looks once more.
+fn arm(call: &Call<'_>, aim: &Aim<'_>, epoch: u32, waker: WakerRef) -> ready::Armed {
     let s = call.s;
     let armed = match aim.seen {
-        None => ready::arm(call.id, s, aim.interest, bell.id(), false),
-        Some(seen) if ready::arm_edge(s, seen, bell.id(), false) => ready::Armed::Armed,
+        None => ready::arm(call.id, s, aim.interest, waker.id(), false),
+        Some(seen) if ready::arm_edge(s, seen, waker.id(), false) => ready::Armed::Armed,
         Some(seen) if hints::progress(s).received == seen => ready::Armed::Crowded,
         Some(_) => ready::Armed::Ready,
     };
@@ -339,22 +339,22 @@ fn arm(call: &Call<'_>, aim: &Aim<'_>, epoch: u32, bell: BellRef) -> ready::Arme
         ready::Armed::Armed if s.mode_epoch.load(Ordering::Acquire) != epoch => {
             // What is to be asked of the kernel is out of date, and who changed it may have rung
             // before we armed.
-            waiters::disarm(s, bell.id());
+            waiters::disarm(s, waker.id());
             ready::Armed::Ready
         }
         armed => armed,
     }
 }
 
-/// Takes a bell out of where [`arm`] has put it. Whoever has taken it out before rings it once,
+/// Takes a waker out of where [`arm`] has put it. Whoever has taken it out before rings it once,
 /// which the sleep has heard if it `rang`.
-fn hear(s: &Slot, aim: &Aim<'_>, bell: BellRef, rang: bool) {
+fn hear(s: &Slot, aim: &Aim<'_>, waker: WakerRef, rang: bool) {
     let places = if aim.interest.contains(Events::OUT) && aim.seen.is_none() { 2 } else { 1 };
-    let taken = places - waiters::disarm(s, bell.id()).min(places);
+    let taken = places - waiters::disarm(s, waker.id()).min(places);
     // A bridge's events make others ring as well.
     let due = if s.has(flag::BRIDGED) { u32::MAX } else { taken.max(1) as u32 };
-    if (taken != 0 || rang) && bell.take(due) {
-        stats::add(Counter::BellsHeard, 1);
+    if (taken != 0 || rang) && waker.take(due) {
+        stats::add(Counter::WakeupsReceived, 1);
         live_segment::count(s, record::WOKEN);
     }
 }

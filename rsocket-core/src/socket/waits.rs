@@ -50,13 +50,13 @@ pub fn heard(id: SlotId, fd: RawFd, kernel: Events) -> Events {
     }
 }
 
-/// Puts a bell into the words that the peer looks at; false when something became ready meanwhile.
+/// Puts a waker into the words that the peer looks at; false when something became ready meanwhile.
 #[must_use]
-pub fn arm(id: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
+pub fn arm(id: SlotId, interest: Events, waker: u64, mark_ready: bool) -> bool {
     if datagram::is(id) {
-        return datagram::ready::arm(id, interest, bell, mark_ready);
+        return datagram::ready::arm(id, interest, waker, mark_ready);
     }
-    slot(id).is_none_or(|s| match ready::arm(id, s, interest, bell, mark_ready) {
+    slot(id).is_none_or(|s| match ready::arm(id, s, interest, waker, mark_ready) {
         ready::Armed::Armed => {
             bridge::cq_ownership::by_service(s);
             true
@@ -65,7 +65,7 @@ pub fn arm(id: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
         // Without a window nobody could ring: then it is the kernel that will speak, or a time-out.
         ready::Armed::Crowded if !link::has_window(s) => true,
         ready::Armed::Crowded => {
-            waiters::disarm(s, bell);
+            waiters::disarm(s, waker);
             false
         }
     })
@@ -74,12 +74,12 @@ pub fn arm(id: SlotId, interest: Events, bell: u64, mark_ready: bool) -> bool {
 /// As [`arm`] for the receiving direction, but what was there already does not count: false only
 /// when [`Progress::received`] is no longer `seen`.
 #[must_use]
-pub fn arm_edge(id: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool {
+pub fn arm_edge(id: SlotId, seen: u64, waker: u64, mark_ready: bool) -> bool {
     if datagram::is(id) {
-        return datagram::ready::arm_edge(id, seen, bell, mark_ready);
+        return datagram::ready::arm_edge(id, seen, waker, mark_ready);
     }
     slot(id).is_none_or(|s| {
-        let armed = ready::arm_edge(s, seen, bell, mark_ready);
+        let armed = ready::arm_edge(s, seen, waker, mark_ready);
         if armed {
             bridge::cq_ownership::by_service(s);
         }
@@ -87,12 +87,12 @@ pub fn arm_edge(id: SlotId, seen: u64, bell: u64, mark_ready: bool) -> bool {
     })
 }
 
-/// Takes the bell out again.
-pub fn disarm(id: SlotId, bell: u64) {
+/// Takes the waker out again.
+pub fn disarm(id: SlotId, waker: u64) {
     if datagram::is(id) {
-        datagram::ready::disarm(id, bell);
+        datagram::ready::disarm(id, waker);
     } else if let Some(s) = slot(id) {
-        waiters::disarm(s, bell);
+        waiters::disarm(s, waker);
     }
 }
 
@@ -113,7 +113,7 @@ pub fn bits_serve() -> u64 {
     if link::has_many_bits() { LATELY } else { 0 }
 }
 
-/// Bells of this process that peers have rung have to be rung again.
+/// Wakers of this process that peers have rung have to be rung again.
 pub fn hear() {
     link::hear();
 }

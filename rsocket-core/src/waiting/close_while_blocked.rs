@@ -7,15 +7,15 @@
 //! call by a jump out of a signal handler, or end in it, an entry counts only while the kernel says
 //! that the thread sleeps with the very memory that it said.
 //!
-//! For the same reason what a sleep has borrowed, a bell and a pin, is noted in its entry; a wait
+//! For the same reason what a sleep has borrowed, a waker and a pin, is noted in its entry; a wait
 //! on any number of descriptors has an entry for that alone. Which calls were left is told by where
 //! they stood on their thread's stack: one that lives is above whatever the thread does next.
 //! Whoever gives something back takes it out of the entry first, so a call that was believed to be
 //! over, and is not, does no harm.
 //!
 //! Must not know what is waited for. Entry points: [`asleep`] and [`Entered::awake`] around a
-//! call's sleeps, [`descriptor`] after each, [`borrow_bell`] and [`pin`] and their opposites in
-//! them, [`bell_of_wait`] for a wait on several, [`lend`] before a descriptor is closed.
+//! call's sleeps, [`descriptor`] after each, [`borrow_waker`] and [`pin`] and their opposites in
+//! them, [`waker_of_wait`] for a wait on several, [`lend`] before a descriptor is closed.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ use crate::channel::waiters;
 use crate::conn::fork_group;
 use crate::conn::listener::Listener;
 use crate::conn::slot::{Slot, SlotId};
-use crate::device::shm::bell::{self, BellRef};
+use crate::device::shm::waker::{self, WakerRef};
 use crate::sync::lock::{Holding, OwnedLock};
 use crate::sync::thread::{self, tid};
 use crate::sys::settle::Settle;
@@ -51,8 +51,8 @@ struct Call {
     /// With what memory it sleeps in the kernel (an array, or a word), with the slot pinned. 0: it
     /// does not.
     at: AtomicUsize,
-    /// The bell that it has borrowed. 0: none.
-    bell: AtomicU64,
+    /// The waker that it has borrowed. 0: none.
+    waker: AtomicU64,
 }
 
 static SLEEPERS: [Call; CALLS] = [const {
@@ -60,7 +60,7 @@ static SLEEPERS: [Call; CALLS] = [const {
         who: AtomicU64::new(0),
         frame: AtomicUsize::new(0),
         at: AtomicUsize::new(0),
-        bell: AtomicU64::new(0),
+        waker: AtomicU64::new(0),
     }
 }; CALLS];
 /// How many of them were ever used, from the first on: most processes need few, and every close
@@ -233,13 +233,13 @@ fn leave(find: impl FnOnce() -> Option<&'static Call>) -> bool {
         if let Some(s) = slot {
             call.unpin(s);
         }
-        if let Some(bell) = bell::find(call.bell.swap(0, Ordering::Relaxed)) {
+        if let Some(waker) = waker::find(call.waker.swap(0, Ordering::Relaxed)) {
             match slot {
-                Some(s) => disarm(s, bell),
+                Some(s) => disarm(s, waker),
                 // Nobody knows any more which ones it waited on.
-                None => fork_group::each_local(|_, s| disarm(s, bell)),
+                None => fork_group::each_local(|_, s| disarm(s, waker)),
             }
-            bell::give_back(bell);
+            waker::give_back(waker);
         }
         let lent = id.filter(|id| call.shares(*id));
         call.who.store(0, Ordering::Relaxed);
@@ -254,50 +254,50 @@ fn leave(find: impl FnOnce() -> Option<&'static Call>) -> bool {
     true
 }
 
-fn disarm(s: &Slot, bell: BellRef) {
-    let _ = waiters::disarm(s, bell.id());
+fn disarm(s: &Slot, waker: WakerRef) {
+    let _ = waiters::disarm(s, waker.id());
 }
 
-/// A bell for one sleep of a call.
-pub(crate) fn borrow_bell(call: Option<Entered>) -> Option<BellRef> {
+/// A waker for one sleep of a call.
+pub(crate) fn borrow_waker(call: Option<Entered>) -> Option<WakerRef> {
     thread::enter();
-    let bell = bell::borrow();
-    if let (Some(call), Some(bell)) = (call.and_then(Entered::call), bell) {
-        call.bell.store(bell.id(), Ordering::Relaxed);
+    let waker = waker::borrow();
+    if let (Some(call), Some(waker)) = (call.and_then(Entered::call), waker) {
+        call.waker.store(waker.id(), Ordering::Relaxed);
     }
     thread::leave();
-    bell
+    waker
 }
 
 /// After the sleep.
-pub(crate) fn give_back_bell(call: Option<Entered>, bell: BellRef) {
+pub(crate) fn give_back_waker(call: Option<Entered>, waker: WakerRef) {
     thread::enter();
-    if call.is_none_or(|c| c.call().is_some_and(|c| c.bell.swap(0, Ordering::Relaxed) != 0)) {
-        bell::give_back(bell);
+    if call.is_none_or(|c| c.call().is_some_and(|c| c.waker.swap(0, Ordering::Relaxed) != 0)) {
+        waker::give_back(waker);
     }
     thread::leave();
 }
 
-/// A bell for a wait on several descriptors, which stands at this place of its thread's stack;
-/// until [`give_back_bell_of_wait`].
-pub(crate) fn bell_of_wait(frame: usize) -> Option<BellRef> {
+/// A waker for a wait on several descriptors, which stands at this place of its thread's stack;
+/// until [`give_back_waker_of_wait`].
+pub(crate) fn waker_of_wait(frame: usize) -> Option<WakerRef> {
     let call = enters(u64::from(tid()), frame);
-    let bell = borrow_bell(call);
-    if let (None, Some(call)) = (bell, call) {
+    let waker = borrow_waker(call);
+    if let (None, Some(call)) = (waker, call) {
         call.awake();
     }
-    bell
+    waker
 }
 
-/// The wait is over, and its bell is in no word any more.
-pub(crate) fn give_back_bell_of_wait(bell: BellRef) {
+/// The wait is over, and its waker is in no word any more.
+pub(crate) fn give_back_waker_of_wait(waker: WakerRef) {
     let me = tid();
     // No other thread has an entry with it.
     let call =
-        calls().iter().find(|c| c.thread() == me && c.bell.load(Ordering::Relaxed) == bell.id());
+        calls().iter().find(|c| c.thread() == me && c.waker.load(Ordering::Relaxed) == waker.id());
     thread::enter();
-    if call.is_none_or(|c| c.bell.swap(0, Ordering::Relaxed) != 0) {
-        bell::give_back(bell);
+    if call.is_none_or(|c| c.waker.swap(0, Ordering::Relaxed) != 0) {
+        waker::give_back(waker);
     }
     thread::leave();
     leave(|| call);
@@ -449,7 +449,7 @@ pub(crate) fn lend(id: SlotId, fd: RawFd, closing: fn(SlotId, RawFd)) -> bool {
 fn wake(id: SlotId) {
     let me = tid();
     for call in calls().iter().filter(|c| c.shares(id) && c.thread() != me) {
-        bell::ring(call.bell.load(Ordering::Relaxed));
+        waker::ring(call.waker.load(Ordering::Relaxed));
     }
 }
 
@@ -476,7 +476,7 @@ pub(crate) fn fork_child() {
     for call in calls() {
         call.who.store(0, Ordering::Relaxed);
         call.at.store(0, Ordering::Relaxed);
-        call.bell.store(0, Ordering::Relaxed);
+        call.waker.store(0, Ordering::Relaxed);
     }
     USED.settle(0);
     for w in &LENT {
@@ -539,35 +539,35 @@ mod tests {
         assert_eq!(entered(), 0);
         // Calls that were left by a jump, with what they had borrowed.
         let left = asleep(id, 1000).unwrap();
-        let bell = borrow_bell(Some(left)).unwrap();
-        assert_eq!(left.call().unwrap().bell.load(Ordering::Relaxed), bell.id());
+        let waker = borrow_waker(Some(left)).unwrap();
+        assert_eq!(left.call().unwrap().waker.load(Ordering::Relaxed), waker.id());
         let other = asleep(id, 500).unwrap();
         assert!(left.stands());
         let next = asleep(id, 1000).unwrap();
         assert!(!other.stands() && entered() == 1);
-        assert_eq!(next.call().unwrap().bell.load(Ordering::Relaxed), 0);
+        assert_eq!(next.call().unwrap().waker.load(Ordering::Relaxed), 0);
         clear_away(usize::MAX);
         assert_eq!(entered(), 0);
         assert_eq!(locked(|held| take_back(held, id)), Some(None));
     }
 
     #[test]
-    fn a_wait_on_several_that_was_left_keeps_no_bell() {
+    fn a_wait_on_several_that_was_left_keeps_no_waker() {
         // On a thread of its own: what other tests leave is not its business.
         std::thread::spawn(|| {
-            let noted = |bell: BellRef| {
-                SLEEPERS.iter().any(|c| c.bell.load(Ordering::Relaxed) == bell.id())
+            let noted = |waker: WakerRef| {
+                SLEEPERS.iter().any(|c| c.waker.load(Ordering::Relaxed) == waker.id())
             };
             let entered = || calls().iter().filter(|c| c.thread() == tid()).count();
-            let left = bell_of_wait(1000).unwrap();
+            let left = waker_of_wait(1000).unwrap();
             assert!(noted(left));
-            let next = bell_of_wait(1000).unwrap();
+            let next = waker_of_wait(1000).unwrap();
             assert!(noted(next) && entered() == 1, "the one that was left is over");
-            give_back_bell_of_wait(next);
+            give_back_waker_of_wait(next);
             assert!(!noted(next) && entered() == 0);
             // One whose entry somebody believed to be over gives nothing back that it has not.
-            let below = bell_of_wait(2000).unwrap();
-            let above = bell_of_wait(1000).unwrap();
+            let below = waker_of_wait(2000).unwrap();
+            let above = waker_of_wait(1000).unwrap();
             assert_eq!(entered(), 2);
             clear_away(usize::MAX);
             assert!(!noted(below) && !noted(above));

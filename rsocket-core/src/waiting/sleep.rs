@@ -45,7 +45,7 @@ pub(crate) fn asleep_at<T>(
     result
 }
 
-/// One sleep on whatever the caller says, for a socket without a bell.
+/// One sleep on whatever the caller says, for a socket without a waker.
 pub(crate) fn sleep_on(
     s: &Slot,
     fds: &mut [libc::pollfd],

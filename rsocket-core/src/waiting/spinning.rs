@@ -27,7 +27,7 @@ pub(crate) struct Spin<'a> {
 /// What comes before a sleep: [`spin`], where that is said to a bridge, since meanwhile the
 /// device's events are this thread's; or, where there is one CPU and so nothing changes while we
 /// look, that is given to the device's threads and the peer. Not where the last sleeps were too
-/// long for it: whoever has looked in vain looks again when it has armed its bell.
+/// long for it: whoever has looked in vain looks again when it has armed its waker.
 pub(crate) fn spin_on(
     s: &Slot,
     by: &Spin<'_>,

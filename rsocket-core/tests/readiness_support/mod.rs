@@ -1,5 +1,5 @@
 //! A simulated device beside real TCP pairs, for the readiness tests: slots are plain structs,
-//! bells are eventfds, and "the peer" is the test itself.
+//! wakers are eventfds, and "the peer" is the test itself.
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used)]
 
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use rsocket_core::readiness::epoll::{Change, Registry, Wait};
-use rsocket_core::readiness::source::{Bell, Events, Look, Meant, Progress, SlotId, Source};
+use rsocket_core::readiness::source::{Events, Look, Meant, Progress, SlotId, Source, Waker};
 
 /// What the simulated socket is just now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,14 +70,14 @@ static STATES: [Mutex<State>; SLOTS] = [const {
 static NEXT: AtomicU32 = AtomicU32::new(1);
 static BY_FD: [AtomicU32; 65536] = [const { AtomicU32::new(0) }; 65536];
 static READY: Mutex<Vec<SlotId>> = Mutex::new(Vec::new());
-static BELLS: [AtomicI32; 4096] = [const { AtomicI32::new(-1) }; 4096];
-static NEXT_BELL: AtomicU32 = AtomicU32::new(1);
-static FREE_BELLS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+static WAKERS: [AtomicI32; 4096] = [const { AtomicI32::new(-1) }; 4096];
+static NEXT_WAKER: AtomicU32 = AtomicU32::new(1);
+static FREE_WAKERS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 pub static LOOKS: AtomicU64 = AtomicU64::new(0);
 pub static RINGS: AtomicU64 = AtomicU64::new(0);
 /// Microseconds that `spin` spins.
 pub static SPIN_US: AtomicU64 = AtomicU64::new(0);
-/// What a peer does as soon as a look at the ready bits has found a set's bell still armed.
+/// What a peer does as soon as a look at the ready bits has found a set's waker still armed.
 pub static MEANWHILE: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 /// For how many ticks a look at all ready bits serves.
 pub static BITS_SERVE: AtomicU64 = AtomicU64::new(0);
@@ -87,11 +87,11 @@ pub static SETS: Registry<Fake> = Registry::new(Fake);
 pub struct Fake;
 
 #[derive(Clone, Copy)]
-pub struct FakeBell(u64);
+pub struct FakeWaker(u64);
 
-impl Bell for FakeBell {
+impl Waker for FakeWaker {
     fn fd(&self) -> RawFd {
-        BELLS[self.0 as usize].load(SeqCst)
+        WAKERS[self.0 as usize].load(SeqCst)
     }
     fn id(&self) -> u64 {
         self.0
@@ -102,20 +102,20 @@ impl Bell for FakeBell {
     }
 }
 
-fn bell() -> FakeBell {
-    if let Some(id) = FREE_BELLS.lock().unwrap().pop() {
-        return FakeBell(id);
+fn waker() -> FakeWaker {
+    if let Some(id) = FREE_WAKERS.lock().unwrap().pop() {
+        return FakeWaker(id);
     }
-    let id = NEXT_BELL.fetch_add(1, SeqCst);
+    let id = NEXT_WAKER.fetch_add(1, SeqCst);
     // SAFETY: no pointers.
     let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-    BELLS[id as usize].store(fd, SeqCst);
-    FakeBell(u64::from(id))
+    WAKERS[id as usize].store(fd, SeqCst);
+    FakeWaker(u64::from(id))
 }
 
 pub fn ring(id: u64) {
     RINGS.fetch_add(1, SeqCst);
-    let fd = BELLS[id as usize].load(SeqCst);
+    let fd = WAKERS[id as usize].load(SeqCst);
     let _ = rustix::io::write(rsocket_core::sys::borrow(fd), &1_u64.to_ne_bytes());
 }
 
@@ -128,9 +128,9 @@ pub fn find(fd: RawFd) -> Option<SlotId> {
 }
 
 impl State {
-    fn disarm(&mut self, bell: u64) {
-        self.sleep_in.retain(|(b, _)| *b != bell);
-        self.sleep_out.retain(|(b, _)| *b != bell);
+    fn disarm(&mut self, waker: u64) {
+        self.sleep_in.retain(|(b, _)| *b != waker);
+        self.sleep_out.retain(|(b, _)| *b != waker);
     }
 
     fn ready(&self) -> Events {
@@ -152,7 +152,7 @@ impl State {
 }
 
 impl Source for Fake {
-    type Bell = FakeBell;
+    type Waker = FakeWaker;
     fn look(&self, slot: SlotId, _: RawFd) -> Look {
         LOOKS.fetch_add(1, SeqCst);
         let turn = state(slot, |s| {
@@ -189,13 +189,13 @@ impl Source for Fake {
             seen - s.hide
         })
     }
-    fn arm(&self, slot: SlotId, interest: Events, bell: u64, mark: bool) -> bool {
+    fn arm(&self, slot: SlotId, interest: Events, waker: u64, mark: bool) -> bool {
         state(slot, |s| {
             if s.ready().intersects(interest) || s.crowded {
-                s.disarm(bell);
+                s.disarm(waker);
                 return false;
             }
-            let word = (bell, mark);
+            let word = (waker, mark);
             // As the real one: the data words whatever the interest, and never twice.
             if !s.sleep_in.contains(&word) {
                 s.sleep_in.push(word);
@@ -206,26 +206,26 @@ impl Source for Fake {
             true
         })
     }
-    fn arm_edge(&self, slot: SlotId, seen: u64, bell: u64, mark: bool) -> bool {
+    fn arm_edge(&self, slot: SlotId, seen: u64, waker: u64, mark: bool) -> bool {
         state(slot, |s| {
             if s.received != seen || s.crowded {
-                s.disarm(bell);
+                s.disarm(waker);
                 return false;
             }
-            if !s.sleep_in.contains(&(bell, mark)) {
-                s.sleep_in.push((bell, mark));
+            if !s.sleep_in.contains(&(waker, mark)) {
+                s.sleep_in.push((waker, mark));
             }
             true
         })
     }
-    fn disarm(&self, slot: SlotId, bell: u64) {
-        state(slot, |s| s.disarm(bell));
+    fn disarm(&self, slot: SlotId, waker: u64) {
+        state(slot, |s| s.disarm(waker));
     }
     fn collect_ready(&self, f: &mut dyn FnMut(SlotId, Meant<'_>)) {
         let all = READY.lock().unwrap().clone();
         for slot in all {
-            f(slot, &|bell, _| {
-                if state(slot, |s| s.sleep_in.contains(&(bell, true))) {
+            f(slot, &|waker, _| {
+                if state(slot, |s| s.sleep_in.contains(&(waker, true))) {
                     if let Some(act) = MEANWHILE.lock().unwrap().take() {
                         act();
                     }
@@ -271,21 +271,21 @@ impl Source for Fake {
     fn progress(&self, slot: SlotId) -> Progress {
         state(slot, |s| Progress { received: s.received, room: s.room })
     }
-    fn borrow_bell(&self, _: usize) -> Option<FakeBell> {
-        Some(bell())
+    fn borrow_waker(&self, _: usize) -> Option<FakeWaker> {
+        Some(waker())
     }
-    fn borrow_set_bell(&self) -> Option<FakeBell> {
-        Some(bell())
+    fn borrow_set_waker(&self) -> Option<FakeWaker> {
+        Some(waker())
     }
-    fn give_back_bell(&self, bell: FakeBell) {
-        FREE_BELLS.lock().unwrap().push(bell.0);
+    fn give_back_waker(&self, waker: FakeWaker) {
+        FREE_WAKERS.lock().unwrap().push(waker.0);
     }
-    fn give_back_set_bell(&self, bell: FakeBell) {
-        FREE_BELLS.lock().unwrap().push(bell.0);
+    fn give_back_set_waker(&self, waker: FakeWaker) {
+        FREE_WAKERS.lock().unwrap().push(waker.0);
     }
-    fn forget_bell(&self, _: FakeBell) {}
-    fn ring(&self, bell: u64) {
-        ring(bell);
+    fn forget_waker(&self, _: FakeWaker) {}
+    fn ring(&self, waker: u64) {
+        ring(waker);
     }
 }
 
@@ -384,7 +384,7 @@ impl Conn {
         self.wake(rings);
     }
 
-    /// The same, by a peer that has found two sets' bells, and is held up when it has rung the one
+    /// The same, by a peer that has found two sets' wakers, and is held up when it has rung the one
     /// at `first`; it goes on as [`MEANWHILE`] says.
     pub fn deliver_in_two_steps(&self, n: u64, first: usize) {
         let (now, later) = state(self.slot, |s| {
@@ -410,13 +410,13 @@ impl Conn {
 }
 
 fn wake(slot: SlotId, rings: Vec<(u64, bool)>) {
-    for (bell, mark) in rings {
+    for (waker, mark) in rings {
         let mut ready = READY.lock().unwrap();
         if mark && !ready.contains(&slot) {
             ready.push(slot);
         }
         drop(ready);
-        ring(bell);
+        ring(waker);
     }
 }
 

@@ -3,8 +3,8 @@
 
 use rsocket_core::device::QueuePair;
 use rsocket_core::device::shm::arena::{Arena, Window};
-use rsocket_core::device::shm::bell;
 use rsocket_core::device::shm::queue_pair::ShmPair;
+use rsocket_core::device::shm::waker;
 use rsocket_core::sync::thread;
 
 /// An arena that is mapped twice, and the next of its windows.
@@ -55,7 +55,7 @@ impl Child {
         match unsafe { libc::fork() } {
             0 => {
                 thread::forked();
-                bell::forked();
+                waker::forked();
                 let ok = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_ok();
                 // SAFETY: ends the child without running the parent's exit handlers.
                 unsafe { libc::_exit(i32::from(!ok)) }

@@ -62,11 +62,11 @@ fn the_thread_hears_of_an_end_that_others_find() {
 #[test]
 fn a_place_that_is_anothers_by_now_is_left_alone() {
     let (service, bridge) = (service(), placed(true));
-    let bell = bell::borrow().unwrap();
+    let waker = waker::borrow().unwrap();
     // Whoever waits for the device alone is rung between the two looks.
-    bridge.napper.store(bell.id(), Ordering::Relaxed);
+    bridge.napper.store(waker.id(), Ordering::Relaxed);
     std::thread::scope(|scope| {
-        bell::while_nobody_rings(bell.id(), || {
+        waker::while_nobody_rings(waker.id(), || {
             scope.spawn(|| service.look(bridge.key(), &mut Hot::new()));
             while bridge.napper.load(Ordering::Relaxed) != 0 {
                 std::thread::yield_now();
@@ -74,7 +74,7 @@ fn a_place_that_is_anothers_by_now_is_left_alone() {
             bridge.with(|place| *place = Some(Connection::lifeless(bridge.key(), (0, 0), false)));
         });
     });
-    bell::give_back(bell);
+    waker::give_back(waker);
     assert!(bridge.clear(|_| true).is_some());
 }
 

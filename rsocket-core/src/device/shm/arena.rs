@@ -165,7 +165,7 @@ impl Arena {
 
     /// One side's ready bitmap: bit `i % 64` of word `i / 64` stands for window `i`. Whoever looks
     /// takes a word by `swap(0, Acquire)`, which pairs with the Release in
-    /// [`super::park::Sleepers::wake`], after it has heard the side's bells
+    /// [`super::park::Sleepers::wake`], after it has heard the side's wakers
     /// ([`super::park::hear`]).
     #[must_use]
     pub fn ready(&self, side: u32) -> &ReadySide {

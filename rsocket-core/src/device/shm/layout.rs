@@ -36,7 +36,7 @@ pub const CREDITS: u32 = DATA_RING - 8;
 /// Entries in the target table.
 pub const TARGETS: usize = 8;
 /// Threads that can sleep on one side of a direction before the next one has to make do without a
-/// bell.
+/// waker.
 pub const SLEEPERS: usize = 4;
 
 /// Segments in each bank of the receive buffer.
@@ -85,7 +85,7 @@ pub const WINDOW_LEN: usize = 2 * DIRECTION_LEN;
 pub const HEADER_LEN: usize = PAGE;
 /// Words of one side's ready bitmap.
 pub const READY_WORDS: usize = MAX_WINDOWS as usize / 64;
-/// Words for notes that a bell of one side is ringing; a bell's id says which is its.
+/// Words for notes that a waker of one side is ringing; a waker's id says which is its.
 pub const RUNG_WORDS: usize = 4;
 
 /// The exact size of an arena with so many windows; `None` when there may not be so many, or none.
@@ -139,7 +139,7 @@ pub struct SenderLine {
 pub struct SleeperLine {
     /// One bit for each word that may be in use.
     pub any: AtomicU32,
-    /// The sleepers' bells.
+    /// The sleepers' wakers.
     pub words: [AtomicU64; SLEEPERS],
 }
 
@@ -221,7 +221,7 @@ pub struct DirectionPage {
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct ReadySide {
-    /// Who has rung which bells of the side's epoll sets that were not heard yet
+    /// Who has rung which wakers of the side's epoll sets that were not heard yet
     /// ([`super::park::Announce`]).
     pub rung: [AtomicU64; RUNG_WORDS],
     /// Windows that have become ready.

@@ -4,15 +4,14 @@
 //! An [`arena::Arena`] is one sealed memfd of one pair of processes; it holds many
 //! [`arena::Window`]s, one for each connection; a window is two [`direction::Direction`]s, each for
 //! the bytes that flow one way. [`layout`] says where everything lies, [`copy`] how bytes get in
-//! and out, [`places`] how they get into memory of the receiver's own choice, [`park`] and [`bell`]
-//! how a side that sleeps is woken, from wherever a thread may be ([`netns`]). [`queue_pair`] makes
-//! of a window what the contract of [`super`] asks for. Nothing here knows sockets, the protocol's
-//! state, or who may connect to whom; [`mailbox`] is a ring of datagrams from one socket to
-//! another, in a memfd of its own; and whatever the peer can write is read once and checked by
-//! whoever uses it.
+//! and out, [`places`] how they get into memory of the receiver's own choice, [`park`] and
+//! [`waker`] how a side that sleeps is woken, from wherever a thread may be ([`netns`]).
+//! [`queue_pair`] makes of a window what the contract of [`super`] asks for. Nothing here knows
+//! sockets, the protocol's state, or who may connect to whom; [`mailbox`] is a ring of datagrams
+//! from one socket to another, in a memfd of its own; and whatever the peer can write is read once
+//! and checked by whoever uses it.
 
 pub mod arena;
-pub mod bell;
 pub mod channel;
 pub mod copy;
 pub mod direction;
@@ -25,3 +24,4 @@ pub mod queue_pair;
 pub(crate) mod random;
 mod sleeper_word;
 mod stores;
+pub mod waker;

@@ -1,11 +1,11 @@
-//! Home: the network namespace in which the bells of this process have their names.
+//! Home: the network namespace in which the wakers of this process have their names.
 //!
 //! The kernel looks for an abstract name where the socket that asks belongs, which is where its
 //! thread was when it was made. A thread may go elsewhere (`setns`, `unshare`), and take
 //! connections along that have attached. So before the first of them does, and before the first
-//! bell is made, the process makes a socket that stays at home, and keeps it: it rings bells
-//! wherever its thread is. No bell is made elsewhere, since nobody would find it, and no connection
-//! of another namespace attaches ([`settle`]).
+//! waker is made, the process makes a socket that stays at home, and keeps it: it rings wakers
+//! wherever its thread is. No waker is made elsewhere, since nobody would find it, and no
+//! connection of another namespace attaches ([`settle`]).
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -49,7 +49,7 @@ pub(super) fn datagram_socket() -> Result<OwnedFd, KernelErrno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
 }
 
-/// A new socket that is at home, for a peer of another network namespace, which rings our bells by
+/// A new socket that is at home, for a peer of another network namespace, which rings our wakers by
 /// it. No other peer has the same one: what whoever has it does to it is its own loss.
 ///
 /// # Errors

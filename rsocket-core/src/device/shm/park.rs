@@ -1,22 +1,23 @@
 //! How a thread goes to sleep on a direction without missing what is published meanwhile.
 //!
-//! A sleeper puts its bell into a sleeper word, says in `any` that it did, fences, looks once more,
-//! and only then sleeps. The other side publishes, fences, looks at `any`, and if somebody is there
-//! takes the words and rings. Of the two fences one comes first; whoever comes second sees what the
-//! other did, so that either the sleeper finds the data or the waker finds the sleeper.
+//! A sleeper puts its waker into a sleeper word, says in `any` that it did, fences, looks once
+//! more, and only then sleeps. The other side publishes, fences, looks at `any`, and if somebody is
+//! there takes the words and rings. Of the two fences one comes first; whoever comes second sees
+//! what the other did, so that either the sleeper finds the data or the waking thread finds the
+//! sleeper.
 //!
-//! - The sleeper's fence is in [`Sleepers::arm`]; its partner is the waker's, in
+//! - The sleeper's fence is in [`Sleepers::arm`]; its partner is the waking thread's, in
 //!   [`Sleepers::wake`]. There are no others.
 //! - `arm` writes the word, then sets its bit in `any` (a read-modify-write, Release). `wake`
 //!   clears `any` by a swap (Acquire) and then takes the words of the bits it got.
 //!   Read-modify-writes continue each other's release sequence, so every bit that the swap returned
 //!   comes with its word.
 //! - `wake` takes a word before it rings it. The other order would let a sleeper that woke early
-//!   arm the same word again and then be erased by the waker's belated clearing.
+//!   arm the same word again and then be erased by the waking thread's belated clearing.
 //!
-//! A waker that is killed between taking a word and ringing leaves its sleeper asleep; the kernel's
-//! FIN or reset on the TCP connection wakes it, unless a fork sibling keeps that open: such
-//! sleeps need a bound.
+//! A waking thread that is killed between taking a word and ringing leaves its sleeper asleep; the
+//! kernel's FIN or reset on the TCP connection wakes it, unless a fork sibling keeps that open:
+//! such sleeps need a bound.
 //!
 //! This module knows nothing of what is published, and is generic over its atomics for the models.
 #![forbid(unsafe_code)]
@@ -25,18 +26,18 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
-use super::bell::Rang;
 use super::layout::{RUNG_WORDS, SLEEPERS};
+use super::waker::Rang;
 use crate::stats::{self, Counter};
 use crate::sync::atom::{Word32, Word64, full_fence, full_fence_after_exchange};
 use crate::sync::on_word;
 use crate::sync::thread::tid;
 use crate::sys;
 
-pub use super::sleeper_word::{BELL, MARK_READY, ON_WORD, on_word};
+pub use super::sleeper_word::{MARK_READY, ON_WORD, WAKER, on_word};
 
 /// How an epoll set is told which window it was rung for: a bit of the ready bitmap of its side,
-/// and whether its bell is ringing already.
+/// and whether its waker is ringing already.
 ///
 /// A set whose thread sleeps is armed in each of its windows. If many of them become ready one
 /// after the other, as when a server answers all its clients at once, one ring says it all: it
@@ -64,7 +65,7 @@ impl<W> Clone for Announce<'_, W> {
 impl<W> Copy for Announce<'_, W> {}
 
 impl<'a, W: Word64> Announce<'a, W> {
-    /// Sets the bit. True when the bell has to be rung for it, false when this thread has rung it,
+    /// Sets the bit. True when the waker has to be rung for it, false when this thread has rung it,
     /// unheard so far.
     fn must_ring(&self, id: u64) -> bool {
         // Release: pairs with the Acquire by which the set takes the bit.
@@ -75,15 +76,15 @@ impl<'a, W: Word64> Announce<'a, W> {
         self.its_word(id).swap(note, Ordering::Release) != note
     }
 
-    /// The bell could not be rung: the next one tries again.
+    /// The waker could not be rung: the next one tries again.
     pub fn take_back(&self, id: u64) {
         // Relaxed: nothing is published by it.
         let _ =
             self.its_word(id).compare_exchange(note(id), 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Two bells may have one word, and two threads one bell: each time they take turns one ring is
-    /// sent for nothing.
+    /// Two wakers may have one word, and two threads one waker: each time they take turns one ring
+    /// is sent for nothing.
     fn its_word(&self, id: u64) -> &'a W {
         let [first, ..] = self.rung;
         // The low bit of an id is always 1.
@@ -91,14 +92,14 @@ impl<'a, W: Word64> Announce<'a, W> {
     }
 }
 
-/// What this thread leaves when it rings the bell `id`: never 0, since the low bit of an id is 1.
+/// What this thread leaves when it rings the waker `id`: never 0, since the low bit of an id is 1.
 fn note(id: u64) -> u64 {
     id ^ u64::from(tid()) << 1
 }
 
-/// From here on the bells of this side have to be rung again. To be called after a bell was drained
-/// and before the ready bits are looked at: whoever did not ring, since it found the bell ringing,
-/// has set its bit before.
+/// From here on the wakers of this side have to be rung again. To be called after a waker was
+/// drained and before the ready bits are looked at: whoever did not ring, since it found the waker
+/// ringing, has set its bit before.
 #[inline]
 pub fn hear<W: Word64>(rung: &[W; RUNG_WORDS]) {
     for word in rung {
@@ -133,7 +134,7 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
         Self { any, words }
     }
 
-    /// Says that the owner of the bell `id` (perhaps with [`MARK_READY`]) is about to sleep. After
+    /// Says that the owner of the waker `id` (perhaps with [`MARK_READY`]) is about to sleep. After
     /// it the caller looks again for what it waits for, and sleeps if that is not there; then it
     /// calls [`Sleepers::disarm`], whatever woke it. `None` when all words are taken: the caller
     /// then sleeps for a short time only, and looks again.
@@ -153,9 +154,9 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
         Some(slot)
     }
 
-    /// Takes the bell `id` out again. False when it is no longer there: it has been rung, or is
-    /// just about to be, so that a byte may still arrive in the bell. The bit in `any` may stay
-    /// behind; that costs the next waker one look.
+    /// Takes the waker `id` out again. False when it is no longer there: it has been rung, or is
+    /// just about to be, so that a byte may still arrive in the waker. The bit in `any` may stay
+    /// behind; that costs the next waking thread one look.
     pub fn disarm(&self, slot: usize, id: u64) -> bool {
         self.words.get(slot).is_some_and(|word| {
             // Relaxed: nothing is published by leaving, and only we put our own id there. Most
@@ -171,7 +172,7 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
         self.words.get(slot)
     }
 
-    /// Whether there is a bell for which `but` does not hold.
+    /// Whether there is a waker for which `but` does not hold.
     #[must_use]
     pub fn any_but(&self, but: impl Fn(u64) -> bool) -> bool {
         self.words.iter().any(|word| {
@@ -194,8 +195,8 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
     /// somebody was rung, or is being rung.
     #[inline(always)]
     pub fn wake_with(&self, ready: Option<Announce<'_, W>>, ring: impl FnMut(u64)) -> bool {
-        // The waker's fence; its partner is the one in `arm`. What the caller published is visible
-        // before the look at `any`.
+        // The waking thread's fence; its partner is the one in `arm`. What the caller published is
+        // visible before the look at `any`.
         full_fence();
         self.wake_fenced(ready, ring)
     }
@@ -237,9 +238,9 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
                 rung = true;
                 continue;
             }
-            let due = id & MARK_READY == 0 || ready.is_none_or(|ready| ready.must_ring(id & BELL));
+            let due = id & MARK_READY == 0 || ready.is_none_or(|ready| ready.must_ring(id & WAKER));
             if due {
-                ring(id & BELL);
+                ring(id & WAKER);
             }
             rung = true;
         }
@@ -255,7 +256,7 @@ impl Sleepers<'_> {
         (0..SLEEPERS).any(|i| self.armed(i, word)) || self.arm(word).is_some()
     }
 
-    /// After publishing: wakes whoever sleeps. See [`Sleepers::wake_with`]; the bells are rung by
+    /// After publishing: wakes whoever sleeps. See [`Sleepers::wake_with`]; the wakers are rung by
     /// [`ring`].
     #[inline(always)]
     pub fn wake(&self, ready: Option<Announce<'_>>) -> bool {
@@ -268,21 +269,21 @@ impl Sleepers<'_> {
 #[cold]
 fn wake_on_word<W>(word: &W) {
     if !sys::is_sandboxed() {
-        stats::add(Counter::BellsRung, 1);
+        stats::add(Counter::WakeupsRung, 1);
         on_word::wake(word);
     }
 }
 
-/// Rings the bell, for which `ready` was announced.
+/// Rings the waker, for which `ready` was announced.
 #[cold]
 pub fn ring(id: u64, ready: Option<Announce<'_>>) {
-    is_heard(super::bell::try_ring(id), id, ready);
+    is_heard(super::waker::try_ring(id), id, ready);
 }
 
-/// As [`ring`], of a bell that may be of the network namespace of which `there` is a socket.
+/// As [`ring`], of a waker that may be of the network namespace of which `there` is a socket.
 #[cold]
 pub fn ring_there(id: u64, there: RawFd, ready: Announce<'_>) {
-    is_heard(super::bell::far::try_ring(id, there), id, Some(ready));
+    is_heard(super::waker::far::try_ring(id, there), id, Some(ready));
 }
 
 fn is_heard(rang: Rang, id: u64, ready: Option<Announce<'_>>) {
@@ -328,7 +329,7 @@ mod tests {
         let notes = [const { AtomicU64::new(0) }; RUNG_WORDS];
         let word = AtomicU64::new(0);
         let ready = |window: u32| Some(Announce { word: &word, bit: 1 << window, rung: &notes });
-        // A thread's bell (9) is rung for itself, whatever rings; 39 shares the word of 7 as a
+        // A thread's waker (9) is rung for itself, whatever rings; 39 shares the word of 7 as a
         // set's.
         let houses: [_; 4] = core::array::from_fn(|_| words());
         let mut rung = vec![];

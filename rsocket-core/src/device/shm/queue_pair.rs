@@ -25,11 +25,11 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
 use super::arena::Window;
-use super::bell::{self, BellRef, Rang};
 use super::copy::CopyHint;
 use super::direction::Direction;
 use super::layout::{BUFFER_LEN, DATA_RING, TARGETS};
 use super::park::Sleepers;
+use super::waker::{self, Rang, WakerRef};
 use crate::device::{Completion, MemoryError, PostError, QueuePair};
 use crate::errno::Errno;
 use crate::proto::control::Mode;
@@ -85,10 +85,11 @@ pub struct ShmPair {
     receives: u32,
     closed: bool,
     ended: bool,
-    bell: BellRef,
-    /// Where the bell hangs: for words and for receives of the peer.
+    waker: WakerRef,
+    /// Where the waker hangs: for words and for receives of the peer.
     armed: [Option<usize>; 2],
-    /// A bell that could not be rung for want of a descriptor; tried again with each call. 0: none.
+    /// A waker that could not be rung for want of a descriptor; tried again with each call. 0:
+    /// none.
     owed: u64,
 }
 
@@ -111,12 +112,12 @@ impl ShmPair {
     /// too, once.
     ///
     /// # Errors
-    /// `EMFILE` when there is no bell to be had; what the kernel says when it has no random bits.
+    /// `EMFILE` when there is no waker to be had; what the kernel says when it has no random bits.
     pub fn open(window: Window, side: u32) -> Result<Self, Errno> {
         let (incoming, outgoing) = directions(window, side);
         let key = super::random::bits()? as u32;
-        let bell = bell::borrow_for_set().ok_or(Errno(libc::EMFILE))?;
-        bell.drain();
+        let waker = waker::borrow_for_set().ok_or(Errno(libc::EMFILE))?;
+        waker.drain();
         Ok(Self {
             side: side & 1,
             incoming,
@@ -133,7 +134,7 @@ impl ShmPair {
             receives: 0,
             closed: false,
             ended: false,
-            bell,
+            waker,
             armed: [None; 2],
             owed: 0,
         })
@@ -145,12 +146,12 @@ impl ShmPair {
         self.side
     }
 
-    /// Closes and gives the bell back.
+    /// Closes and gives the waker back.
     pub fn release(mut self) {
         self.disarm();
         self.close();
         self.pay();
-        bell::give_back(self.bell);
+        waker::give_back(self.waker);
     }
 
     /// The process at `side` of the window is dead: says in its name that it closed, and wakes the
@@ -288,7 +289,7 @@ impl ShmPair {
         sleepers.wake_with(None, |id| ring(id, owed));
     }
 
-    /// Tries again to ring a bell that could not be rung.
+    /// Tries again to ring a waker that could not be rung.
     fn pay(&mut self) {
         let id = core::mem::take(&mut self.owed);
         if id != 0 {
@@ -299,13 +300,13 @@ impl ShmPair {
     /// After a change of our own: gives ourselves the event that is due if we are armed.
     fn nudge(&mut self) {
         if self.armed != [None; 2] && self.look().is_some() {
-            ring(self.bell.id(), &mut self.owed);
+            ring(self.waker.id(), &mut self.owed);
         }
     }
 
     fn disarm(&mut self) {
         let [words, receives] = core::mem::take(&mut self.armed);
-        let id = self.bell.id();
+        let id = self.waker.id();
         if let Some(slot) = words {
             self.incoming.data_waiters().disarm(slot, id);
         }
@@ -315,9 +316,9 @@ impl ShmPair {
     }
 }
 
-/// Rings a bell, or remembers that it has to be rung.
+/// Rings a waker, or remembers that it has to be rung.
 fn ring(id: u64, owed: &mut u64) {
-    if matches!(bell::try_ring(id), Rang::Failed | Rang::Forbidden) {
+    if matches!(waker::try_ring(id), Rang::Failed | Rang::Forbidden) {
         *owed = id;
     }
 }
@@ -429,7 +430,7 @@ impl QueuePair for ShmPair {
         self.pay();
         // Anew each time: of the two, one may have been rung.
         self.disarm();
-        let id = self.bell.id();
+        let id = self.waker.id();
         let (incoming, outgoing) = (self.incoming, self.outgoing);
         self.armed = [incoming.data_waiters().arm(id), outgoing.room_waiters().arm(id)];
         if self.armed.contains(&None) {
@@ -440,7 +441,7 @@ impl QueuePair for ShmPair {
     }
 
     fn take_event(&mut self) -> bool {
-        let came = self.bell.drain();
+        let came = self.waker.drain();
         if came {
             self.disarm();
         }
@@ -448,7 +449,7 @@ impl QueuePair for ShmPair {
     }
 
     fn event_fd(&self) -> Option<c_int> {
-        Some(self.bell.fd()).filter(|fd| *fd >= 0)
+        Some(self.waker.fd()).filter(|fd| *fd >= 0)
     }
 
     fn close(&mut self) {

@@ -252,7 +252,7 @@ impl<S: Source> Registry<S> {
         let (Change { epfd, fd, .. }, slot) = (call.change, call.slot);
         let wish = call.wish()?;
         check_exclusive(wish.events)?;
-        state.need_bell(&self.source);
+        state.need_waker(&self.source);
         let Some(index) = state.insert(fd, slot, wish) else {
             return Err(Errno::NOMEM);
         };

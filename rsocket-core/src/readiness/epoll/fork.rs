@@ -52,10 +52,10 @@ impl<S: Source> Registry<S> {
         if state.fds.is_empty() {
             return;
         }
-        if let Some(bell) = state.bell.take() {
-            self.source.forget_bell(bell);
+        if let Some(waker) = state.waker.take() {
+            self.source.forget_waker(waker);
         }
-        // What is armed is the parent's bell.
+        // What is armed is the parent's waker.
         for member in state.members.iter_mut().flatten() {
             member.armed = Events::empty();
             State::<S>::give_up_place(core::mem::replace(&mut member.place, NOWHERE));
@@ -66,7 +66,7 @@ impl<S: Source> Registry<S> {
         set.dormant.store(true, Ordering::Relaxed);
     }
 
-    /// The process uses a set that it has inherited: with a bell of its own, and after a look at
+    /// The process uses a set that it has inherited: with a waker of its own, and after a look at
     /// what its members have become meanwhile. Before anything else that concerns the kernel's
     /// object.
     pub(crate) fn awaken(&self, set: &Set<S>, state: &mut State<S>) {
@@ -85,7 +85,7 @@ impl<S: Source> Registry<S> {
             if plain {
                 state.refresh(&self.source, index);
             } else {
-                state.need_bell(&self.source);
+                state.need_waker(&self.source);
             }
             if state.get(index).is_some_and(|m| m.live() && !m.warm) {
                 state.enqueue(index);

@@ -8,10 +8,10 @@ use std::os::fd::RawFd;
 use libc::epoll_event;
 
 use super::judge::judge;
-use super::kernel::{self, BELL, EVENT, ONESHOT, SERIAL_BITS};
+use super::kernel::{self, EVENT, ONESHOT, SERIAL_BITS, WAKER};
 use super::set::{State, WARM};
 use crate::errno::Errno;
-use crate::readiness::source::{Bell, Events, Source};
+use crate::readiness::source::{Events, Source, Waker};
 use crate::sys;
 
 /// The kernel is asked by every so many-th wait, and after this many ticks (about 50 µs at 2 to 3
@@ -55,7 +55,7 @@ impl<S: Source> State<S> {
     }
 
     /// One look at everything: the kernel, when it is due or nothing else is found, and what is
-    /// awake. The count of events, and whether the bell rang. See `Registry::sweep` for `lazy`.
+    /// awake. The count of events, and whether the waker rang. See `Registry::sweep` for `lazy`.
     pub(super) fn ask_and_gather(
         &mut self,
         source: &S,
@@ -99,7 +99,7 @@ impl<S: Source> State<S> {
             || sys::ticks().wrapping_sub(self.asked) > TICKS
     }
 
-    /// Asks the kernel without waiting; the count of the program's events, and whether the bell
+    /// Asks the kernel without waiting; the count of the program's events, and whether the waker
     /// rang.
     fn ask_kernel(&mut self, epfd: RawFd, out: Out, limit: usize) -> Result<(usize, bool), Errno> {
         self.asked = sys::ticks();
@@ -110,8 +110,8 @@ impl<S: Source> State<S> {
         loop {
             // SAFETY: the limit is at most `max`, for which the caller of `wait` promised room.
             let n = unsafe { kernel::events_now(epfd, out.at, limit) }?;
-            let (kept, bell) = self.sift(out, n);
-            rang |= bell;
+            let (kept, waker) = self.sift(out, n);
+            rang |= waker;
             // Ours alone may have filled the room, with the program's behind them. It ends: an
             // event under a token is edge-triggered or one-shot, so each comes once.
             if kept > 0 || n < limit || n == 0 {
@@ -131,11 +131,11 @@ impl<S: Source> State<S> {
             if data ^ u64::from(serial) != self.tag {
                 out.set(kept, event);
                 kept += 1;
-            } else if serial == BELL || serial == EVENT {
-                match self.bell {
+            } else if serial == WAKER || serial == EVENT {
+                match self.waker {
                     // Who polls the set must not find it readable for what was heard.
-                    Some(bell) if self.watched => bell.drain(),
-                    Some(bell) if serial == BELL => bell.make_room(),
+                    Some(waker) if self.watched => waker.drain(),
+                    Some(waker) if serial == WAKER => waker.make_room(),
                     _ => {}
                 }
                 rang = true;
@@ -227,7 +227,7 @@ impl<S: Source> State<S> {
         n
     }
 
-    /// Judges one member; reports it, or leaves it to its bell.
+    /// Judges one member; reports it, or leaves it to its waker.
     fn report(&mut self, source: &S, out: Out, n: usize, index: u32) -> usize {
         if self.get(index).is_some_and(|m| m.active == self.call) {
             // It has been reported, and then changed lists.

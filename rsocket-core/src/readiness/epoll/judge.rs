@@ -6,7 +6,7 @@ use super::set::{Entry, Member, State};
 use super::{behind, kernel};
 use crate::errno::Errno;
 use crate::readiness::mixed::{listens_for_end, spelled};
-use crate::readiness::source::{Bell, Events, Progress, Source};
+use crate::readiness::source::{Events, Progress, Source, Waker};
 
 /// A member's readiness at one moment.
 #[derive(Clone, Copy)]
@@ -190,7 +190,7 @@ impl<S: Source> State<S> {
     /// Arms a member that has nothing to report. False when it became ready meanwhile (or cannot be
     /// armed).
     pub(crate) fn park(&mut self, source: &S, index: u32) -> bool {
-        let Some(bell) = self.bell_id() else {
+        let Some(waker) = self.waker_id() else {
             self.blind = true;
             return false;
         };
@@ -211,14 +211,14 @@ impl<S: Source> State<S> {
         }
         level.remove(member.armed);
         if !level.is_empty() {
-            if !source.arm(slot, level, bell, true) {
+            if !source.arm(slot, level, waker, true) {
                 self.unarm(source, slot);
                 return false;
             }
             member.armed |= level;
         }
         if by_edge && !member.armed.contains(Events::IN) {
-            if !source.arm_edge(slot, member.seen.received, bell, true) {
+            if !source.arm_edge(slot, member.seen.received, waker, true) {
                 self.unarm(source, slot);
                 return false;
             }
@@ -284,7 +284,7 @@ impl<S: Source> State<S> {
             // Where there was no window yet nothing was armed in truth.
             self.unarm(source, slot);
         }
-        self.need_bell(source);
+        self.need_waker(source);
         if settled {
             self.set_detector(source, index);
         } else {
@@ -363,45 +363,47 @@ impl<S: Source> State<S> {
         }
     }
 
-    /// Puts the set's bell into the kernel's object, once.
-    pub(crate) fn need_bell(&mut self, source: &S) {
-        if self.bell.is_some() {
+    /// Puts the set's waker into the kernel's object, once.
+    pub(crate) fn need_waker(&mut self, source: &S) {
+        if self.waker.is_some() {
             return;
         }
-        let Some(bell) = source.borrow_set_bell() else {
+        let Some(waker) = source.borrow_set_waker() else {
             self.blind = true;
             return;
         };
         // Its last user may have left a ring behind.
-        bell.drain();
+        waker.drain();
         source.hear();
-        if self.listen(&bell).is_ok() {
-            self.bell = Some(bell);
+        if self.listen(&waker).is_ok() {
+            self.waker = Some(waker);
             self.blind = false;
         } else {
-            source.give_back_set_bell(bell);
+            source.give_back_set_waker(waker);
             self.blind = true;
         }
     }
 
     /// Puts what a ring makes readable into the kernel's object: all of it, or nothing.
-    fn listen(&self, bell: &S::Bell) -> Result<(), Errno> {
+    fn listen(&self, waker: &S::Waker) -> Result<(), Errno> {
         let (set, how) = (self.epfd(), Events::IN.bits() | kernel::EDGE);
-        kernel::add(set, bell.fd(), how, self.tag | u64::from(kernel::BELL))?;
-        if bell.event() < 0 {
+        kernel::add(set, waker.fd(), how, self.tag | u64::from(kernel::WAKER))?;
+        if waker.event() < 0 {
             return Ok(());
         }
-        kernel::add(set, bell.event(), how, self.tag | u64::from(kernel::EVENT)).inspect_err(|_| {
-            let _ = kernel::remove(set, bell.fd());
-        })
+        kernel::add(set, waker.event(), how, self.tag | u64::from(kernel::EVENT)).inspect_err(
+            |_| {
+                let _ = kernel::remove(set, waker.fd());
+            },
+        )
     }
 
     /// Takes it out again.
     pub(super) fn listen_no_more(&mut self) {
-        let Some(bell) = self.bell.take() else { return };
-        let _ = kernel::remove(self.epfd(), bell.fd());
-        if bell.event() >= 0 {
-            let _ = kernel::remove(self.epfd(), bell.event());
+        let Some(waker) = self.waker.take() else { return };
+        let _ = kernel::remove(self.epfd(), waker.fd());
+        if waker.event() >= 0 {
+            let _ = kernel::remove(self.epfd(), waker.event());
         }
     }
 }

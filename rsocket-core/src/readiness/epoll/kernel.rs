@@ -22,8 +22,8 @@ use crate::sys::{self, sandbox};
 
 /// Serials below this bit.
 pub(crate) const SERIAL_BITS: u32 = 24;
-/// The serial of the set's bell.
-pub(crate) const BELL: u32 = 0;
+/// The serial of the set's waker.
+pub(crate) const WAKER: u32 = 0;
 /// The serial of the eventfd beside it.
 pub(crate) const EVENT: u32 = (1 << SERIAL_BITS) - 1;
 
@@ -171,11 +171,11 @@ mod tests {
         let mut fds = vec![];
         // More lines than one piece holds.
         for i in 0..200 {
-            let bell = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC)
+            let waker = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC)
                 .unwrap()
                 .into_raw_fd();
-            add(set, bell, Events::IN.bits() | ONESHOT, i).unwrap();
-            fds.push(bell);
+            add(set, waker, Events::IN.bits() | ONESHOT, i).unwrap();
+            fds.push(waker);
         }
         let mut event = epoll_event { events: 0, u64: 0 };
         for _ in 0..150 {

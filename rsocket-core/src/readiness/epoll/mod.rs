@@ -5,13 +5,13 @@
 //! and which tracked sockets are in it. When a member's socket goes on device ([`mode_changed`]),
 //! its kernel entry is changed, once while both answer and once more when the device answers alone;
 //! it then only listens for the end of the connection and stays so until close. From then on ADD,
-//! MOD and DEL of that member touch the mirror alone. One bell per set stands for all its members
+//! MOD and DEL of that member touch the mirror alone. One waker per set stands for all its members
 //! in the kernel's object, so that nesting, and polling the epoll descriptor, keep working.
 //!
 //! **A wait** looks at what is awake in user space (`wait`), asks the kernel on a time basis and
 //! always before sleeping, and judges every return of the kernel before the program sees it: one
 //! descriptor yields at most one event for each call. What is asleep costs nothing: its peer rings
-//! the bell and sets a bit.
+//! the waker and sets a bit.
 //!
 //! **Locks.** One small lock for each set, never held across a sleep; the registry's lock comes
 //! before a set's, and no two sets' locks are held together except around a fork. [`mode_changed`],

@@ -132,7 +132,7 @@ impl<S: Source> Registry<S> {
             self.mark(set, slot);
             state.refresh(&self.source, index);
         }
-        // In a second round: to refresh a member takes the bell out for all of the slot's.
+        // In a second round: to refresh a member takes the waker out for all of the slot's.
         let mut at = state.first_of(slot);
         while let Some(index) = at {
             at = state.next_of(index);
@@ -237,9 +237,9 @@ impl<S: Source> Registry<S> {
             (member.edge, member.told, member.over) = (true, true, over);
         }
         if (due || !state.park(&self.source, index))
-            && let Some(bell) = state.bell_id()
+            && let Some(waker) = state.waker_id()
         {
-            self.source.ring(bell);
+            self.source.ring(waker);
         }
     }
 }

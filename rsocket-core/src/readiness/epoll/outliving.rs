@@ -4,7 +4,7 @@
 //!
 //! The kernel's entry can be changed only through the number that it was made with, which the
 //! program may give to anything. So the entry moves to a private number, its *place*, which names
-//! the file for the moment of a change and the set's bell otherwise: it keeps no file open.
+//! the file for the moment of a change and the set's waker otherwise: it keeps no file open.
 //!
 //! Where the kernel answers for the member it does all that by itself: the connection stays on TCP.
 //! It must not know what a member reports. Entry points: [`Registry::outlive`] before a close,
@@ -17,7 +17,7 @@ use super::kernel::{self, detector};
 use super::registry::{Registry, Set};
 use super::set::{Entry, NOWHERE, State};
 use crate::errno::Errno;
-use crate::readiness::source::{Bell, SlotId, Source};
+use crate::readiness::source::{SlotId, Source, Waker};
 use crate::sys;
 
 impl<S: Source> State<S> {
@@ -39,10 +39,10 @@ impl<S: Source> State<S> {
         if member.place == NOWHERE {
             return f(member.fd);
         }
-        let Some(bell) = self.bell else { return Err(Errno::BADF) };
+        let Some(waker) = self.waker else { return Err(Errno::BADF) };
         name(member.place, member.fd)?;
         let result = f(member.place);
-        let _ = name(member.place, bell.fd());
+        let _ = name(member.place, waker.fd());
         result
     }
 
@@ -79,7 +79,7 @@ impl<S: Source> Registry<S> {
             return false;
         }
         let Some(other) = self.source.another_name(slot, fd) else { return false };
-        if !present || state.bell.is_none() {
+        if !present || state.waker.is_none() {
             // Under this number the program may add the file again.
             let _ = state.remove(index);
             return false;
@@ -99,10 +99,10 @@ impl<S: Source> Registry<S> {
 
     /// Makes the entry anew under a private number, as that of a member that goes by `other`.
     fn move_entry(&self, state: &mut State<S>, index: u32, other: RawFd) -> Result<(), Errno> {
-        let bell = state.bell.ok_or(Errno::BADF)?;
+        let waker = state.waker.ok_or(Errno::BADF)?;
         if state.get(index).is_some_and(|m| m.place == NOWHERE) {
             state.remove(index)?;
-            let place = sys::private_copy(sys::borrow(bell.fd()))?;
+            let place = sys::private_copy(sys::borrow(waker.fd()))?;
             if let Some(member) = state.get_mut(index) {
                 (member.place, member.fd) = (place, other);
             }

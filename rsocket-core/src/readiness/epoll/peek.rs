@@ -5,7 +5,7 @@
 use std::os::fd::RawFd;
 
 use super::registry::{Registry, Set};
-use crate::readiness::source::{Bell, Source};
+use crate::readiness::source::{Source, Waker};
 
 impl<S: Source> Registry<S> {
     /// The sets in this one are readable if something is ready in them, and not because something
@@ -27,8 +27,8 @@ impl<S: Source> Registry<S> {
         // rung again if it is still there: first the drain, then the look.
         self.enter(set, |state| {
             self.awaken(set, state);
-            if let Some(bell) = state.bell {
-                bell.drain();
+            if let Some(waker) = state.waker {
+                waker.drain();
             }
         });
         self.collect(set);
@@ -53,8 +53,8 @@ impl<S: Source> Registry<S> {
                     ready |= state.tempt(&self.source, index);
                 }
             }
-            if let (true, Some(bell)) = (ready, state.bell_id()) {
-                self.source.ring(bell);
+            if let (true, Some(waker)) = (ready, state.waker_id()) {
+                self.source.ring(waker);
             }
             ready
         })

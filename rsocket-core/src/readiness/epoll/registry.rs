@@ -253,8 +253,8 @@ impl<S: Source> Registry<S> {
                 self.left(set, state, fd, slot);
             }
         }
-        if let Some(bell) = state.bell {
-            self.source.give_back_set_bell(bell);
+        if let Some(waker) = state.waker {
+            self.source.give_back_set_waker(waker);
         }
         let life = state.life.wrapping_add(1);
         *state = State::new();
@@ -335,8 +335,8 @@ impl<S: Source> Registry<S> {
             let (mut taken, mut passed) = (false, false);
             let home = self.home_of_slot.get(slot.raw() as usize);
             self.homes(home, |set| {
-                self.hand_over(own, set, slot, |bell, armed| {
-                    taken = taken || meant(bell, armed);
+                self.hand_over(own, set, slot, |waker, armed| {
+                    taken = taken || meant(waker, armed);
                     passed |= !taken;
                     taken
                 });
@@ -361,16 +361,17 @@ impl<S: Source> Registry<S> {
             // A bit says that an armed word was taken. Where this process has armed none it was a
             // sibling's, who finds the bit where it is.
             let armed = state.armed(slot);
-            let bell = state.bell_id().filter(|bell| !armed.is_empty() && meant(*bell, armed))?;
+            let waker =
+                state.waker_id().filter(|waker| !armed.is_empty() && meant(*waker, armed))?;
             state.rung(&self.source, slot);
-            // A sleeper that was woken by its bell may have looked before this bit was handed over.
-            // The count is read under the lock, under which a sleeper looks after it has counted
-            // itself.
+            // A sleeper that was woken by its waker may have looked before this bit was handed
+            // over. The count is read under the lock, under which a sleeper looks after it has
+            // counted itself.
             let foreign = !core::ptr::eq(set, own);
-            Some(bell).filter(|_| foreign && set.sleepers.load(Ordering::SeqCst) > 0)
+            Some(waker).filter(|_| foreign && set.sleepers.load(Ordering::SeqCst) > 0)
         });
-        if let Some(Some(bell)) = ring {
-            self.source.ring(bell);
+        if let Some(Some(waker)) = ring {
+            self.source.ring(waker);
         }
     }
 

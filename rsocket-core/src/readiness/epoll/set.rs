@@ -3,7 +3,7 @@
 //! **The invariant of the lists.** A member that the program wants events of (present, not
 //! disabled) and whose socket is special is always in at least one of: the *queue* (to be judged by
 //! the next wait), the *warm* list (judged by every wait), or *armed* (the other side rings the
-//! set's bell and sets the socket's ready bit). So nothing that becomes ready is missed, and
+//! set's waker and sets the socket's ready bit). So nothing that becomes ready is missed, and
 //! nothing else is looked at.
 //!
 //! It must not know how a wait is put together, nor which sets exist.
@@ -13,14 +13,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 
 use super::kernel;
-use crate::readiness::source::{Bell, Events, Progress, SlotId, Source};
+use crate::readiness::source::{Events, Progress, SlotId, Source, Waker};
 
 /// No place: the entry is under the member's own number.
 pub(crate) const NOWHERE: RawFd = -1;
 
 /// Members whose sockets are looked at directly by each wait.
 pub(crate) const WARM: usize = 64;
-/// A warm member that is armed and has reported nothing for so many waits is left to its bell.
+/// A warm member that is armed and has reported nothing for so many waits is left to its waker.
 const COOL: u32 = 256;
 
 /// What the kernel's entry of a member is.
@@ -190,7 +190,7 @@ pub(crate) struct State<S: Source> {
     by_serial: BTreeMap<u32, u32>,
     next_serial: u32,
     pub(crate) tag: u64,
-    pub(crate) bell: Option<S::Bell>,
+    pub(crate) waker: Option<S::Waker>,
     pub(crate) queue: VecDeque<u32>,
     pub(crate) warm: Vec<u32>,
     pub(crate) warm_turn: usize,
@@ -210,7 +210,7 @@ pub(crate) struct State<S: Source> {
     pub(crate) watched: bool,
     /// Sets that were put into this one.
     pub(crate) nested: Vec<RawFd>,
-    /// A member could not be armed for want of a bell.
+    /// A member could not be armed for want of a waker.
     pub(crate) blind: bool,
     /// Counts changes of kernel entries, so that a waiter knows what it may have slept through.
     pub(crate) changes: u32,
@@ -238,7 +238,7 @@ impl<S: Source> State<S> {
             by_serial: BTreeMap::new(),
             next_serial: 1,
             tag: 0,
-            bell: None,
+            waker: None,
             queue: VecDeque::new(),
             warm: Vec::new(),
             warm_turn: 0,
@@ -271,8 +271,8 @@ impl<S: Source> State<S> {
         self.fds.first().copied().unwrap_or(-1)
     }
 
-    pub(crate) fn bell_id(&self) -> Option<u64> {
-        self.bell.map(|b| b.id())
+    pub(crate) fn waker_id(&self) -> Option<u64> {
+        self.waker.map(|b| b.id())
     }
 
     pub(crate) fn get(&self, index: u32) -> Option<&Member> {
@@ -411,11 +411,11 @@ impl<S: Source> State<S> {
         }
     }
 
-    /// Takes the bell out of all of the slot's words. It stood there for every member of that slot
+    /// Takes the waker out of all of the slot's words. It stood there for every member of that slot
     /// (a socket can be in a set under several descriptors), so all of them have to be judged anew.
     pub(crate) fn unarm(&mut self, source: &S, slot: SlotId) {
-        if let Some(bell) = self.bell_id() {
-            source.disarm(slot, bell);
+        if let Some(waker) = self.waker_id() {
+            source.disarm(slot, waker);
         }
         let mut at = self.first_of(slot);
         while let Some(index) = at {
@@ -428,7 +428,7 @@ impl<S: Source> State<S> {
         }
     }
 
-    /// The directions into whose words this process has put the set's bell for the slot, and not
+    /// The directions into whose words this process has put the set's waker for the slot, and not
     /// heard of it since.
     pub(crate) fn armed(&self, slot: SlotId) -> Events {
         core::iter::successors(self.first_of(slot), |index| self.next_of(*index))
@@ -438,7 +438,7 @@ impl<S: Source> State<S> {
 
     /// The other side has rung for this slot: whatever was armed may not be armed any more.
     pub(crate) fn rung(&mut self, source: &S, slot: SlotId) {
-        let bell = self.bell_id();
+        let waker = self.waker_id();
         let mut at = self.first_of(slot);
         while let Some(index) = at {
             at = self.next_of(index);
@@ -446,10 +446,10 @@ impl<S: Source> State<S> {
             if member.entry == Entry::Program {
                 continue;
             }
-            if let (true, Some(bell)) = (member.armed == Events::IN | Events::OUT, bell) {
+            if let (true, Some(waker)) = (member.armed == Events::IN | Events::OUT, waker) {
                 // One direction rang; the other's word may still be there, and is put in anew
                 // later.
-                source.disarm(slot, bell);
+                source.disarm(slot, waker);
             }
             member.armed = Events::empty();
             if !member.warm {
@@ -472,7 +472,7 @@ impl<S: Source> State<S> {
         if self.warm.len() < WARM {
             self.warm.push(index);
         } else {
-            // Only one that has gone quiet, and whose bell will speak for it, makes room.
+            // Only one that has gone quiet, and whose waker will speak for it, makes room.
             let quiet = |m: &Member| call.wrapping_sub(m.active) > COOL / 4 && !m.armed.is_empty();
             let Some(place) = self.warm.iter().position(|i| self.get(*i).is_none_or(quiet)) else {
                 return false;
@@ -491,7 +491,7 @@ impl<S: Source> State<S> {
         if let Some(member) = self.get_mut(index) {
             member.warm = false;
         }
-        // Its bell speaks for it from here on.
+        // Its waker speaks for it from here on.
         if !self.park(source, index) {
             self.enqueue(index);
         }

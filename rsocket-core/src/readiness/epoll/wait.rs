@@ -22,7 +22,7 @@ use crate::readiness::source::{Events, SlotId, Source};
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
 
-/// Sleep at most so long when there is no bell to be had, or a member says both "ready" and
+/// Sleep at most so long when there is no waker to be had, or a member says both "ready" and
 /// "nothing".
 const NAP: Duration = Duration::from_millis(5);
 /// The most events that the kernel takes.
@@ -318,7 +318,7 @@ impl<S: Source> Registry<S> {
             Err(e) => return Some(Err(e)),
         };
         if rang {
-            // The bell was the word for whoever sleeps on this set; now it is ours to pass on.
+            // The waker was the word for whoever sleeps on this set; now it is ours to pass on.
             self.collect(set);
             if n == 0 {
                 return Some(Ok(self.enter(set, |state| self.harvest(set, state, call.out, 0))?));
@@ -336,8 +336,8 @@ impl<S: Source> Registry<S> {
             // SeqCst, and before the lists are looked at: whoever adds to them later, under this
             // lock, sees the count and rings.
             set.sleepers.fetch_add(1, Ordering::SeqCst);
-            if state.bell.is_none() {
-                state.need_bell(&self.source);
+            if state.waker.is_none() {
+                state.need_waker(&self.source);
             }
             let mut ready = !state.queue.is_empty();
             for i in 0..state.warm.len() {
@@ -352,7 +352,7 @@ impl<S: Source> Registry<S> {
                 let time = member.and_then(|m| self.source.recheck_after(m.slot));
                 nap = sooner(nap, time);
                 if time.is_none() && member.is_some() {
-                    // It got on since it was judged, and no bell says so.
+                    // It got on since it was judged, and no waker says so.
                     state.enqueue(*index);
                     ready = true;
                 }
@@ -360,7 +360,7 @@ impl<S: Source> Registry<S> {
             });
             state.patient = patient;
             nap = sooner(nap, attaching);
-            if state.bell.is_none() {
+            if state.waker.is_none() {
                 (ready, nap) = (false, sooner(nap, Some(NAP)));
             }
             Sleep { ready, nap, life: state.life, changes: state.changes }
@@ -419,8 +419,8 @@ impl<S: Source> Registry<S> {
                 }
             }
         }
-        if let (true, Some(bell)) = (ring, state.bell_id()) {
-            self.source.ring(bell);
+        if let (true, Some(waker)) = (ring, state.waker_id()) {
+            self.source.ring(waker);
         }
     }
 

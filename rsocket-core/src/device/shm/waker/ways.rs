@@ -1,6 +1,6 @@
-//! The ways to other processes' bells: how they are rung, and the sockets that are kept for it.
+//! The ways to other processes' wakers: how they are rung, and the sockets that are kept for it.
 //!
-//! Must not know who sleeps on a bell. Entry points: [`try_ring`], [`reach`], [`hang_up`],
+//! Must not know who sleeps on a waker. Entry points: [`try_ring`], [`reach`], [`hang_up`],
 //! [`give_way`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -13,14 +13,14 @@ use rustix::io::Errno as KernelErrno;
 use rustix::net::SendFlags;
 
 use super::super::netns;
-use super::super::sleeper_word::BELL;
+use super::super::sleeper_word::WAKER;
 use super::{address, front};
 use crate::stats::{self, Counter};
 use crate::sync::lock::OwnedLock;
 use crate::sync::thread;
 use crate::sys;
 
-/// Connected sockets, and eventfds that peers have handed over, cached by the id of the bell at
+/// Connected sockets, and eventfds that peers have handed over, cached by the id of the waker at
 /// their other end. A shard is chosen by the id, which is random, and changed under its lock. No
 /// lock is held while a way is written to, since whoever is woken may take the processor at once:
 /// its users are counted, and one that has any keeps its descriptor.
@@ -50,7 +50,7 @@ impl Ringer {
     }
 }
 
-/// As many ways as the bells of two servers with a thread or a process for each connection.
+/// As many ways as the wakers of two servers with a thread or a process for each connection.
 pub(super) const SHARDS: usize = 256;
 const WAYS: usize = 8;
 /// So many ways are kept however few descriptors the program may have.
@@ -78,7 +78,7 @@ static USED: [AtomicU64; SHARDS / 64] = [const { AtomicU64::new(0) }; SHARDS / 6
 /// Ways that are kept. Relaxed: it orders nothing.
 static KEPT: AtomicU32 = AtomicU32::new(0);
 
-/// The shard for a bell.
+/// The shard for a waker.
 fn shard(id: u64) -> Option<&'static Shard> {
     // The low bit is always 1: the shard comes from the others.
     let index = (id >> 1) as usize % SHARDS;
@@ -107,7 +107,7 @@ pub(super) const RING: &[u8] = &1_u64.to_ne_bytes();
 pub enum Rang {
     /// The sleeper's poll is ready now (or was already: its queue is full).
     Yes,
-    /// There is no such bell: its owner is gone.
+    /// There is no such waker: its owner is gone.
     Gone,
     /// This process may not ring it: a sandbox (Landlock) or a security module forbids it.
     Forbidden,
@@ -115,7 +115,7 @@ pub enum Rang {
     Failed,
 }
 
-/// Rings the bell `id`, as found in a sleeper word.
+/// Rings the waker `id`, as found in a sleeper word.
 #[cold]
 pub fn ring(id: u64) {
     let _ = try_ring(id);
@@ -123,7 +123,7 @@ pub fn ring(id: u64) {
 
 /// As [`ring`], and says what became of it.
 pub fn try_ring(id: u64) -> Rang {
-    let id = id & BELL;
+    let id = id & WAKER;
     if id == 0 {
         return Rang::Gone;
     }
@@ -135,19 +135,19 @@ pub fn try_ring(id: u64) -> Rang {
     }
 }
 
-/// Finds out whether the bell `id` can be rung, without ringing it. The first ring then finds its
+/// Finds out whether the waker `id` can be rung, without ringing it. The first ring then finds its
 /// socket connected.
 pub fn reach(id: u64) -> Rang {
-    let id = id & BELL;
+    let id = id & WAKER;
     if id == 0 { Rang::Gone } else { by_socket(id, |_| Ok(())) }
 }
 
-/// As [`reach`]; `event` is the eventfd that the bell's owner has handed over, which is the way to
+/// As [`reach`]; `event` is the eventfd that the waker's owner has handed over, which is the way to
 /// it from here on.
 pub fn meet(id: u64, event: Option<OwnedFd>) -> Rang {
     let reached = reach(id);
     if let Some(event) = event {
-        if reached == Rang::Yes { adopt(id & BELL, event) } else { close(event) }
+        if reached == Rang::Yes { adopt(id & WAKER, event) } else { close(event) }
     }
     reached
 }
@@ -165,7 +165,7 @@ fn adopt(id: u64, event: OwnedFd) {
     }
 }
 
-/// What is said by a socket that is connected to a bell.
+/// What is said by a socket that is connected to a waker.
 type Say = fn(BorrowedFd<'_>) -> Result<(), KernelErrno>;
 
 /// By a connected socket, old or new.
@@ -188,9 +188,9 @@ fn locked<R>(shard: &Shard, f: impl FnOnce() -> R) -> Option<R> {
     Some(f())
 }
 
-/// Forgets the way to a bell whose owner has ended.
+/// Forgets the way to a waker whose owner has ended.
 pub fn hang_up(id: u64) {
-    let id = id & BELL;
+    let id = id & WAKER;
     let Some(shard) = shard(id).filter(|_| id != 0) else { return };
     let Some(_held) = shard.lock.hold() else { return };
     // One that is being written to stays until its place is needed.
@@ -200,7 +200,7 @@ pub fn hang_up(id: u64) {
     }
 }
 
-/// For tests: whoever rings that bell meanwhile waits.
+/// For tests: whoever rings that waker meanwhile waits.
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::indexing_slicing)]
 pub(crate) fn while_nobody_rings<R>(id: u64, f: impl FnOnce() -> R) -> R {
@@ -209,7 +209,7 @@ pub(crate) fn while_nobody_rings<R>(id: u64, f: impl FnOnce() -> R) -> R {
 }
 
 impl Shard {
-    /// The way to this bell, which stays until it is given back. Under the lock.
+    /// The way to this waker, which stays until it is given back. Under the lock.
     fn take_way(&self, id: u64) -> Option<&Ringer> {
         // Relaxed, as all else in a shard: its lock orders it.
         let way = self.ways.iter().find(|way| way.id.load(Ordering::Relaxed) == id)?;
@@ -348,7 +348,7 @@ fn send(socket: BorrowedFd<'_>) -> Result<(), KernelErrno> {
 pub(super) fn send_by(once: impl Fn() -> Result<usize, KernelErrno>) -> Result<(), KernelErrno> {
     loop {
         return match once() {
-            // A full queue: the bell has been rung, and nobody has looked yet.
+            // A full queue: the waker has been rung, and nobody has looked yet.
             Ok(_) | Err(KernelErrno::AGAIN | KernelErrno::NOBUFS) => Ok(()),
             Err(KernelErrno::INTR) => continue,
             Err(e) => Err(e),

@@ -1,8 +1,8 @@
-//! The front bell: one of this process's, to which each peer is handed a shorter way.
+//! The front waker: one of this process's, to which each peer is handed a shorter way.
 //!
-//! To write to an eventfd costs a fraction of what a datagram costs. So one bell has an eventfd
+//! To write to an eventfd costs a fraction of what a datagram costs. So one waker has an eventfd
 //! beside its socket, peers get it with the messages by which two ends meet
-//! ([`crate::attach::hello`]), and the first epoll set that needs a bell takes this one. Whoever
+//! ([`crate::attach::hello`]), and the first epoll set that needs a waker takes this one. Whoever
 //! has not got the eventfd, or has dropped it (siblings that attached before, the next program
 //! after an `exec`), rings by the socket: the set listens to both.
 //!
@@ -19,13 +19,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::EventfdFlags;
 
-use super::{Bell, BellRef, SET, SPARE, discard, find, make, put_away};
+use super::{SET, SPARE, Waker, WakerRef, discard, find, make, put_away};
 use crate::sys;
 
 /// Its id; 0 while there is none.
 static FRONT: AtomicU64 = AtomicU64::new(0);
 
-/// There shall be none: the program has few descriptors, and the two of a front bell would be of
+/// There shall be none: the program has few descriptors, and the two of a front waker would be of
 /// these. Relaxed: a thread that does not see it finds the same.
 static SCARCE: AtomicBool = AtomicBool::new(false);
 
@@ -35,18 +35,18 @@ const FEW: i32 = 1024;
 /// What peers are told of it: the id, 0 if there is none, and the eventfd, if there is one.
 #[must_use]
 pub fn offered() -> (u64, Option<BorrowedFd<'static>>) {
-    let Some(bell) = current().or_else(first) else { return (super::some(), None) };
-    let event = bell.event();
-    (bell.id(), (event >= 0).then(|| sys::borrow(event)))
+    let Some(waker) = current().or_else(first) else { return (super::some(), None) };
+    let event = waker.event();
+    (waker.id(), (event >= 0).then(|| sys::borrow(event)))
 }
 
-fn current() -> Option<BellRef> {
+fn current() -> Option<WakerRef> {
     // Acquire: pairs with the Release in `first`, so that the eventfd is seen with the id.
     find(FRONT.load(Ordering::Acquire))
 }
 
 #[cold]
-fn first() -> Option<BellRef> {
+fn first() -> Option<WakerRef> {
     if SCARCE.load(Ordering::Relaxed) {
         return None;
     }
@@ -73,18 +73,18 @@ fn first() -> Option<BellRef> {
     }
 }
 
-/// The front bell for an epoll set, if no other set has it.
-pub(super) fn take() -> Option<BellRef> {
-    let bell = current()?;
+/// The front waker for an epoll set, if no other set has it.
+pub(super) fn take() -> Option<WakerRef> {
+    let waker = current()?;
     // Acquire: pairs with the Release in `put_back`.
     let taken =
-        bell.entry()?.state.compare_exchange(SPARE, SET, Ordering::Acquire, Ordering::Relaxed);
-    taken.is_ok().then_some(bell)
+        waker.entry()?.state.compare_exchange(SPARE, SET, Ordering::Acquire, Ordering::Relaxed);
+    taken.is_ok().then_some(waker)
 }
 
-/// As [`super::give_back`]; false where it is another bell.
-pub(super) fn put_back(bell: &BellRef, entry: &Bell) -> bool {
-    let ours = is(bell.id());
+/// As [`super::give_back`]; false where it is another waker.
+pub(super) fn put_back(waker: &WakerRef, entry: &Waker) -> bool {
+    let ours = is(waker.id());
     if ours {
         // Release: pairs with the Acquire in `take`.
         entry.state.store(SPARE, Ordering::Release);
@@ -96,7 +96,7 @@ fn is(id: u64) -> bool {
     id != 0 && FRONT.load(Ordering::Relaxed) == id
 }
 
-/// The bell `id` is no more.
+/// The waker `id` is no more.
 pub(super) fn gone(id: u64) {
     if is(id) {
         FRONT.store(0, Ordering::Relaxed);
@@ -132,18 +132,18 @@ mod tests {
 
     #[test]
     fn peers_ring_by_what_they_were_handed() {
-        // Other tests borrow bells for sets, too.
-        let (id, event, bell) = loop {
+        // Other tests borrow wakers for sets, too.
+        let (id, event, waker) = loop {
             let (id, event) = offered();
             if SCARCE.load(Ordering::Relaxed) {
                 return assert!(event.is_none(), "of a few descriptors it takes none");
             }
-            if let Some(bell) = take().filter(|bell| bell.id() == id) {
-                break (id, event.unwrap(), bell);
+            if let Some(waker) = take().filter(|waker| waker.id() == id) {
+                break (id, event.unwrap(), waker);
             }
         };
         assert!(sys::is_private(event.as_raw_fd()) && is_event(event));
-        assert_eq!(bell.event(), event.as_raw_fd());
+        assert_eq!(waker.event(), event.as_raw_fd());
         // It is the same one for all, lent to one set at a time.
         assert_eq!((offered().0, take()), (id, None));
         let other = borrow_for_set().unwrap();
@@ -151,28 +151,28 @@ mod tests {
         give_back(other);
 
         assert_eq!(
-            (try_ring(id), readable(bell.fd()), readable(bell.event())),
+            (try_ring(id), readable(waker.fd()), readable(waker.event())),
             (Rang::Yes, true, false)
         );
-        assert!(bell.drain() && !readable(bell.fd()));
+        assert!(waker.drain() && !readable(waker.fd()));
         for _ in 0..3 {
             // Handed over again, as by each connection.
             assert_eq!(meet(id, Some(copy(event))), Rang::Yes);
             assert_eq!(
-                (try_ring(id), readable(bell.fd()), readable(bell.event())),
+                (try_ring(id), readable(waker.fd()), readable(waker.event())),
                 (Rang::Yes, false, true)
             );
-            assert!(bell.drain() && !bell.drain() && !readable(bell.event()));
+            assert!(waker.drain() && !waker.drain() && !readable(waker.event()));
         }
         hang_up(id);
-        assert_eq!((try_ring(id), readable(bell.fd())), (Rang::Yes, true), "by its socket again");
+        assert_eq!((try_ring(id), readable(waker.fd())), (Rang::Yes, true), "by its socket again");
         // What is no eventfd is no way to it.
         let file = rustix::fs::memfd_create(c"x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         assert_eq!(meet(id, Some(file)), Rang::Yes);
-        assert!(bell.drain());
-        assert_eq!((try_ring(id), readable(bell.fd())), (Rang::Yes, true));
+        assert!(waker.drain());
+        assert_eq!((try_ring(id), readable(waker.fd())), (Rang::Yes, true));
 
-        forget(bell);
-        assert!(bell.event() == -1 && offered().0 != id, "the next one is another");
+        forget(waker);
+        assert!(waker.event() == -1 && offered().0 != id, "the next one is another");
     }
 }

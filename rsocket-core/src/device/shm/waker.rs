@@ -1,13 +1,13 @@
-//! Bells: what a sleeper sleeps on beside its TCP socket, and how the other side finds it.
+//! Wakers: what a sleeper sleeps on beside its TCP socket, and how the other side finds it.
 //!
-//! A bell is an abstract datagram socket of the UNIX family with a random name. Its owner polls it;
-//! whoever finds the bell's id in a sleeper word sends one byte. Anybody of the same network
+//! A waker is an abstract datagram socket of the UNIX family with a random name. Its owner polls
+//! it; whoever finds the waker's id in a sleeper word sends one byte. Anybody of the same network
 //! namespace could (the kernel lists the names), so a ring means "look again" and nothing more, and
 //! a full queue is as good as a ring. Nothing is left behind when the owner dies: the name goes
 //! with the socket, and ringing it is refused.
 //!
-//! Bells are kept in a process-wide pool without locks ([`borrow`], [`give_back`]); the sockets for
-//! ringing are cached by id ([`ring`]). All descriptors are private, non-blocking and
+//! Wakers are kept in a process-wide pool without locks ([`borrow`], [`give_back`]); the sockets
+//! for ringing are cached by id ([`ring`]). All descriptors are private, non-blocking and
 //! close-on-exec, and after their making only `read` and `write` touch them, which a sandbox
 //! allows. A handle has no destructor, so that it may be alive across a cancellation point. It must
 //! not know who sleeps or why.
@@ -29,20 +29,20 @@ use rustix::io::Errno as KernelErrno;
 use rustix::net::SocketAddrUnix;
 
 use super::netns;
-use super::sleeper_word::BELL;
+use super::sleeper_word::WAKER;
 use crate::errno::Errno;
 use crate::sys;
 use crate::sys::settle::Settle;
 
-/// The most bells of one process.
-pub const BELLS: usize = 1024;
+/// The most wakers of one process.
+pub const WAKERS: usize = 1024;
 
-/// The most datagrams that one [`BellRef::drain`] takes.
+/// The most datagrams that one [`WakerRef::drain`] takes.
 const MOST_RINGS: u32 = 4096;
 
 /// Nothing here.
 const EMPTY: u32 = 0;
-/// A bell that nobody uses.
+/// A waker that nobody uses.
 const IDLE: u32 = 1;
 /// Lent to a thread for one sleep.
 const THREAD: u32 = 2;
@@ -50,10 +50,10 @@ const THREAD: u32 = 2;
 const SET: u32 = 3;
 /// Being made.
 const MAKING: u32 = 4;
-/// The front bell while no set has it.
+/// The front waker while no set has it.
 const SPARE: u32 = 5;
 
-struct Bell {
+struct Waker {
     state: AtomicU32,
     fd: AtomicI32,
     /// The eventfd beside it, or -1.
@@ -61,7 +61,7 @@ struct Bell {
     id: AtomicU64,
 }
 
-impl Bell {
+impl Waker {
     const fn none() -> Self {
         Self {
             state: AtomicU32::new(EMPTY),
@@ -72,27 +72,27 @@ impl Bell {
     }
 }
 
-static POOL: [Bell; BELLS] = [const { Bell::none() }; BELLS];
+static POOL: [Waker; WAKERS] = [const { Waker::none() }; WAKERS];
 
-/// One bit for each bell in state IDLE. Taking the bit takes the bell.
-static FREE: [AtomicU64; BELLS / 64] = [const { AtomicU64::new(0) }; BELLS / 64];
+/// One bit for each waker in state IDLE. Taking the bit takes the waker.
+static FREE: [AtomicU64; WAKERS / 64] = [const { AtomicU64::new(0) }; WAKERS / 64];
 
-/// A borrowed bell: a plain value, to be given back by hand.
+/// A borrowed waker: a plain value, to be given back by hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BellRef {
+pub struct WakerRef {
     index: u32,
     fd: RawFd,
     id: u64,
 }
 
-impl BellRef {
-    fn entry(&self) -> Option<&'static Bell> {
+impl WakerRef {
+    fn entry(&self) -> Option<&'static Waker> {
         // Relaxed: ids are random and never used twice, so equality alone says that the entry is
         // still ours.
-        POOL.get(self.index as usize).filter(|bell| bell.id.load(Ordering::Relaxed) == self.id)
+        POOL.get(self.index as usize).filter(|waker| waker.id.load(Ordering::Relaxed) == self.id)
     }
 
-    /// What to poll for readability; -1, which `ppoll` skips, when the bell is
+    /// What to poll for readability; -1, which `ppoll` skips, when the waker is
     /// [`stale`](Self::stale).
     #[must_use]
     pub fn fd(&self) -> RawFd {
@@ -109,10 +109,10 @@ impl BellRef {
     /// there is none.
     #[must_use]
     pub fn event(&self) -> RawFd {
-        self.entry().map_or(-1, |bell| bell.event.load(Ordering::Relaxed))
+        self.entry().map_or(-1, |waker| waker.event.load(Ordering::Relaxed))
     }
 
-    /// True after a fork in which the bell was closed here. It can only happen where a signal
+    /// True after a fork in which the waker was closed here. It can only happen where a signal
     /// handler forked during a sleep: the child borrows another one.
     #[must_use]
     pub fn stale(&self) -> bool {
@@ -128,7 +128,7 @@ impl BellRef {
     }
 
     /// As [`drain`](Self::drain) where so many rings are due at most: the read that finds nothing
-    /// more is left out. What others have rung is heard by whoever sleeps with this bell next, and
+    /// more is left out. What others have rung is heard by whoever sleeps with this waker next, and
     /// means nothing.
     pub fn take(&self, due: u32) -> bool {
         if self.stale() {
@@ -136,32 +136,32 @@ impl BellRef {
         }
         let mut byte = [0_u8; 8];
         // The socket is non-blocking; one datagram for each read, until EAGAIN (or anything else)
-        // ends it. The bound is beyond any queue's length: a stranger that floods the bell must not
-        // keep us here.
+        // ends it. The bound is beyond any queue's length: a stranger that floods the waker must
+        // not keep us here.
         let reads = (0..due.min(MOST_RINGS))
             .take_while(|_| rustix::io::read(sys::borrow(self.fd), &mut byte).is_ok());
         reads.count() != 0
     }
 }
 
-/// A bell for one sleep of this thread. `None` when all are taken or none can be made: sleep for
+/// A waker for one sleep of this thread. `None` when all are taken or none can be made: sleep for
 /// short times, then.
 #[must_use]
-pub fn borrow() -> Option<BellRef> {
+pub fn borrow() -> Option<WakerRef> {
     lend(THREAD)
 }
 
-/// A bell for an epoll set, which survives a fork in both processes until it is given back.
+/// A waker for an epoll set, which survives a fork in both processes until it is given back.
 #[must_use]
-pub fn borrow_for_set() -> Option<BellRef> {
+pub fn borrow_for_set() -> Option<WakerRef> {
     front::take().or_else(|| lend(SET))
 }
 
-fn lend(state: u32) -> Option<BellRef> {
+fn lend(state: u32) -> Option<WakerRef> {
     take_idle(state).or_else(|| make(state))
 }
 
-fn take_idle(state: u32) -> Option<BellRef> {
+fn take_idle(state: u32) -> Option<WakerRef> {
     for (i, word) in FREE.iter().enumerate() {
         // Relaxed: only a hint which bit to try.
         let mut bits = word.load(Ordering::Relaxed);
@@ -171,10 +171,10 @@ fn take_idle(state: u32) -> Option<BellRef> {
             let before = word.fetch_and(!(1 << bit), Ordering::Acquire);
             if before >> bit & 1 == 1 {
                 let index = i as u32 * 64 + bit;
-                let bell = POOL.get(index as usize)?;
-                bell.state.store(state, Ordering::Relaxed);
-                let (fd, id) = (bell.fd.load(Ordering::Relaxed), bell.id.load(Ordering::Relaxed));
-                return Some(BellRef { index, fd, id });
+                let waker = POOL.get(index as usize)?;
+                waker.state.store(state, Ordering::Relaxed);
+                let (fd, id) = (waker.fd.load(Ordering::Relaxed), waker.id.load(Ordering::Relaxed));
+                return Some(WakerRef { index, fd, id });
             }
             bits = before & !(1 << bit);
         }
@@ -183,111 +183,111 @@ fn take_idle(state: u32) -> Option<BellRef> {
 }
 
 #[cold]
-fn make(state: u32) -> Option<BellRef> {
-    let (index, bell) = POOL.iter().enumerate().find(|(_, bell)| {
-        bell.state.load(Ordering::Relaxed) == EMPTY
+fn make(state: u32) -> Option<WakerRef> {
+    let (index, waker) = POOL.iter().enumerate().find(|(_, waker)| {
+        waker.state.load(Ordering::Relaxed) == EMPTY
             // Acquire: pairs with the Release in `discard`; the entry is ours from here on.
-            && bell.state.compare_exchange(EMPTY, MAKING, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            && waker.state.compare_exchange(EMPTY, MAKING, Ordering::Acquire, Ordering::Relaxed).is_ok()
     })?;
     match socket() {
         Ok((fd, id)) => {
-            bell.fd.store(fd, Ordering::Relaxed);
-            bell.id.store(id, Ordering::Relaxed);
+            waker.fd.store(fd, Ordering::Relaxed);
+            waker.id.store(id, Ordering::Relaxed);
             // Release: pairs with the Acquire of whoever looks at the state in `forked`.
-            bell.state.store(state, Ordering::Release);
-            Some(BellRef { index: index as u32, fd, id })
+            waker.state.store(state, Ordering::Release);
+            Some(WakerRef { index: index as u32, fd, id })
         }
         Err(_) => {
-            bell.state.store(EMPTY, Ordering::Release);
+            waker.state.store(EMPTY, Ordering::Release);
             None
         }
     }
 }
 
-/// Returns a bell to the pool. A byte that is still on its way may wake the next borrower once for
-/// nothing. A stale bell is ignored.
-pub fn give_back(bell: BellRef) {
-    let Some(entry) = bell.entry() else { return };
+/// Returns a waker to the pool. A byte that is still on its way may wake the next borrower once for
+/// nothing. A stale waker is ignored.
+pub fn give_back(waker: WakerRef) {
+    let Some(entry) = waker.entry() else { return };
     // A set leaves rings behind, which would wake the next borrower's sleeps.
     if entry.state.load(Ordering::Relaxed) == SET {
-        bell.drain();
+        waker.drain();
     }
-    if !front::put_back(&bell, entry) {
-        put_away(&bell, entry);
+    if !front::put_back(&waker, entry) {
+        put_away(&waker, entry);
     }
 }
 
 /// Into the pool.
-fn put_away(bell: &BellRef, entry: &Bell) {
+fn put_away(waker: &WakerRef, entry: &Waker) {
     entry.state.store(IDLE, Ordering::Relaxed);
-    if let Some(word) = FREE.get(bell.index as usize / 64) {
+    if let Some(word) = FREE.get(waker.index as usize / 64) {
         // Release: pairs with the Acquire in `take_idle`.
-        word.fetch_or(1 << (bell.index % 64), Ordering::Release);
+        word.fetch_or(1 << (waker.index % 64), Ordering::Release);
     }
 }
 
-/// The id of some bell of this process, by which others may find out whether they can ring here
+/// The id of some waker of this process, by which others may find out whether they can ring here
 /// ([`reach`]); 0 if there is none.
 #[must_use]
 pub fn some() -> u64 {
-    let Some(bell) = borrow() else { return 0 };
-    give_back(bell);
-    bell.id
+    let Some(waker) = borrow() else { return 0 };
+    give_back(waker);
+    waker.id
 }
 
-/// The bell with this id, if it is one of this process.
-pub(crate) fn find(id: u64) -> Option<BellRef> {
+/// The waker with this id, if it is one of this process.
+pub(crate) fn find(id: u64) -> Option<WakerRef> {
     if id == 0 {
         return None;
     }
-    // Relaxed: as in `BellRef::entry`.
-    let (index, bell) =
+    // Relaxed: as in `WakerRef::entry`.
+    let (index, waker) =
         POOL.iter().enumerate().find(|(_, b)| b.id.load(Ordering::Relaxed) == id)?;
-    Some(BellRef { index: index as u32, fd: bell.fd.load(Ordering::Relaxed), id })
+    Some(WakerRef { index: index as u32, fd: waker.fd.load(Ordering::Relaxed), id })
 }
 
-/// Closes a bell instead of returning it: in the child of a fork for a set that stays the parent's
+/// Closes a waker instead of returning it: in the child of a fork for a set that stays the parent's
 /// alone.
-pub fn forget(bell: BellRef) {
-    if let Some(entry) = bell.entry() {
+pub fn forget(waker: WakerRef) {
+    if let Some(entry) = waker.entry() {
         discard(entry);
     }
 }
 
-fn discard(bell: &Bell) {
-    front::gone(bell.id.swap(0, Ordering::Relaxed));
-    for place in [&bell.fd, &bell.event] {
+fn discard(waker: &Waker) {
+    front::gone(waker.id.swap(0, Ordering::Relaxed));
+    for place in [&waker.fd, &waker.event] {
         let fd = place.swap(-1, Ordering::Relaxed);
         if fd >= 0 {
             sys::close_private(fd);
         }
     }
     // Release: pairs with the Acquire in `make`.
-    bell.state.store(EMPTY, Ordering::Release);
+    waker.state.store(EMPTY, Ordering::Release);
 }
 
-/// In the child of a fork: the parent's bells are not ours to sleep on, since both would drain
+/// In the child of a fork: the parent's wakers are not ours to sleep on, since both would drain
 /// them. Closes all but those of epoll sets (whoever owns those keeps them or calls [`forget`]),
 /// and frees the locks of threads that do not exist here. The child has one thread; it calls this
 /// before any other function here, after [`thread::forked`].
 pub fn forked() {
     FREE.iter().for_each(|word| word.settle(0));
-    for bell in &POOL {
-        match bell.state.load(Ordering::Acquire) {
+    for waker in &POOL {
+        match waker.state.load(Ordering::Acquire) {
             EMPTY | SET => {}
-            _ => discard(bell),
+            _ => discard(waker),
         }
     }
     ways::forked();
 }
 
-/// How many bells exist, and how many of them are lent out.
+/// How many wakers exist, and how many of them are lent out.
 #[must_use]
 pub fn census() -> (usize, usize) {
     let mut all = 0;
     let mut lent = 0;
-    for bell in &POOL {
-        match bell.state.load(Ordering::Relaxed) {
+    for waker in &POOL {
+        match waker.state.load(Ordering::Relaxed) {
             IDLE | SPARE => all += 1,
             THREAD | SET => {
                 all += 1;
@@ -299,7 +299,7 @@ pub fn census() -> (usize, usize) {
     (all, lent)
 }
 
-/// "rsockets/bell/" and 16 digits, in the abstract namespace.
+/// "rsockets/waker/" and 16 digits, in the abstract namespace.
 fn address(id: u64) -> Result<SocketAddrUnix, KernelErrno> {
     let mut name = *b"rsockets/bell/0000000000000000";
     for (i, digit) in name.iter_mut().rev().take(16).enumerate() {
@@ -317,7 +317,7 @@ fn socket() -> Result<(RawFd, u64), Errno> {
         return Err(e);
     }
     // Never 0, which is a free sleeper word.
-    let id = super::random::bits()? as u64 & BELL | 1;
+    let id = super::random::bits()? as u64 & WAKER | 1;
     rustix::net::bind(&socket, &address(id)?)?;
     Ok((sys::make_private(socket)?, id))
 }
@@ -330,9 +330,9 @@ mod tests {
     use super::ways::{RINGERS, Ringer, SHARDS};
     use super::*;
 
-    fn readable(bell: &BellRef, ms: i64) -> bool {
+    fn readable(waker: &WakerRef, ms: i64) -> bool {
         let mut fds = [rustix::event::PollFd::from_borrowed_fd(
-            sys::borrow(bell.fd()),
+            sys::borrow(waker.fd()),
             rustix::event::PollFlags::IN,
         )];
         let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
@@ -341,58 +341,58 @@ mod tests {
 
     #[test]
     fn rings_and_drains() {
-        let bell = borrow().unwrap();
-        assert!(sys::is_private(bell.fd()));
-        assert!(bell.id() != 0 && bell.id() <= BELL);
-        assert!(!readable(&bell, 0));
+        let waker = borrow().unwrap();
+        assert!(sys::is_private(waker.fd()));
+        assert!(waker.id() != 0 && waker.id() <= WAKER);
+        assert!(!readable(&waker, 0));
         for _ in 0..3 {
-            assert_eq!(try_ring(bell.id()), Rang::Yes);
-            assert!(readable(&bell, 100));
-            assert!(bell.drain());
-            assert!(!bell.drain());
+            assert_eq!(try_ring(waker.id()), Rang::Yes);
+            assert!(readable(&waker, 100));
+            assert!(waker.drain());
+            assert!(!waker.drain());
         }
         // Far more rings than a queue holds.
         for _ in 0..2000 {
-            assert_eq!(try_ring(bell.id()), Rang::Yes);
+            assert_eq!(try_ring(waker.id()), Rang::Yes);
         }
-        assert!(bell.drain());
-        give_back(bell);
+        assert!(waker.drain());
+        give_back(waker);
     }
 
     #[test]
     fn what_was_not_due_stays_for_the_next_sleep() {
-        let bell = borrow().unwrap();
+        let waker = borrow().unwrap();
         for _ in 0..3 {
-            assert_eq!(try_ring(bell.id()), Rang::Yes);
+            assert_eq!(try_ring(waker.id()), Rang::Yes);
         }
-        assert!(bell.take(1) && bell.take(2) && !bell.take(1));
-        assert_eq!((find(bell.id()), find(0)), (Some(bell), None));
-        give_back(bell);
+        assert!(waker.take(1) && waker.take(2) && !waker.take(1));
+        assert_eq!((find(waker.id()), find(0)), (Some(waker), None));
+        give_back(waker);
     }
 
     #[test]
-    fn to_reach_a_bell_is_not_to_ring_it() {
-        let bell = borrow().unwrap();
+    fn to_reach_a_waker_is_not_to_ring_it() {
+        let waker = borrow().unwrap();
         assert_eq!(
-            (reach(bell.id()), reach(bell.id()), bell.drain()),
+            (reach(waker.id()), reach(waker.id()), waker.drain()),
             (Rang::Yes, Rang::Yes, false)
         );
-        assert_eq!((try_ring(bell.id()), bell.drain()), (Rang::Yes, true));
-        give_back(bell);
+        assert_eq!((try_ring(waker.id()), waker.drain()), (Rang::Yes, true));
+        give_back(waker);
         assert_eq!((reach(0), reach(some()), reach(77)), (Rang::Gone, Rang::Yes, Rang::Gone));
     }
 
     #[test]
-    fn a_bell_that_is_gone() {
-        let bell = borrow().unwrap();
-        assert_eq!(try_ring(bell.id()), Rang::Yes);
-        forget(bell);
-        assert!(bell.stale());
-        assert_eq!(bell.fd(), -1);
-        assert_eq!(try_ring(bell.id()), Rang::Gone, "the cached socket is refused");
-        assert!(way_to(bell.id()).is_none(), "and forgotten");
-        assert_eq!(try_ring(bell.id()), Rang::Gone, "and so is a new one");
-        give_back(bell);
+    fn a_waker_that_is_gone() {
+        let waker = borrow().unwrap();
+        assert_eq!(try_ring(waker.id()), Rang::Yes);
+        forget(waker);
+        assert!(waker.stale());
+        assert_eq!(waker.fd(), -1);
+        assert_eq!(try_ring(waker.id()), Rang::Gone, "the cached socket is refused");
+        assert!(way_to(waker.id()).is_none(), "and forgotten");
+        assert_eq!(try_ring(waker.id()), Rang::Gone, "and so is a new one");
+        give_back(waker);
     }
 
     /// The way to it, if that is kept.
@@ -403,56 +403,56 @@ mod tests {
 
     #[test]
     fn a_way_to_who_has_ended_is_forgotten() {
-        let bell = borrow_for_set().unwrap();
-        assert_eq!(try_ring(bell.id()), Rang::Yes);
-        assert!(way_to(bell.id()).is_some());
-        hang_up(bell.id());
-        assert!(way_to(bell.id()).is_none());
-        forget(bell);
+        let waker = borrow_for_set().unwrap();
+        assert_eq!(try_ring(waker.id()), Rang::Yes);
+        assert!(way_to(waker.id()).is_some());
+        hang_up(waker.id());
+        assert!(way_to(waker.id()).is_none());
+        forget(waker);
     }
 
     #[test]
     fn a_way_that_somebody_has_closed_is_found_again() {
-        let bell = borrow_for_set().unwrap();
-        assert_eq!(try_ring(bell.id()), Rang::Yes);
-        assert!(bell.drain());
+        let waker = borrow_for_set().unwrap();
+        assert_eq!(try_ring(waker.id()), Rang::Yes);
+        assert!(waker.drain());
         // The number is another socket's.
         let another = netns::datagram_socket().unwrap();
         sys::close_private(
-            way_to(bell.id()).unwrap().fd.swap(another.as_raw_fd(), Ordering::Relaxed),
+            way_to(waker.id()).unwrap().fd.swap(another.as_raw_fd(), Ordering::Relaxed),
         );
-        assert_eq!(try_ring(bell.id()), Rang::Yes);
-        assert!(bell.drain());
+        assert_eq!(try_ring(waker.id()), Rang::Yes);
+        assert!(waker.drain());
         assert!(rustix::io::fcntl_getfd(&another).is_ok(), "which is left alone");
-        forget(bell);
+        forget(waker);
     }
 
     #[test]
-    fn more_bells_than_the_cache_holds() {
+    fn more_wakers_than_the_cache_holds() {
         let few = sys::spare() < 400;
-        let bells: Vec<_> =
+        let wakers: Vec<_> =
             (0..if few { 60 } else { 400 }).map(|_| borrow_for_set().unwrap()).collect();
         let mut kept = Vec::new();
         for round in 0..2 {
-            for bell in &bells {
-                assert_eq!(try_ring(bell.id()), Rang::Yes, "round {round}");
+            for waker in &wakers {
+                assert_eq!(try_ring(waker.id()), Rang::Yes, "round {round}");
             }
-            for bell in &bells {
-                assert!(bell.drain());
+            for waker in &wakers {
+                assert!(waker.drain());
             }
-            let ways = bells.iter().filter_map(|bell| way_to(bell.id()));
+            let ways = wakers.iter().filter_map(|waker| way_to(waker.id()));
             kept.push(ways.map(|way| way.fd.load(Ordering::Relaxed)).collect::<Vec<_>>());
         }
         let [first, second] = kept.as_slice() else { panic!("two rounds") };
         let same = first.iter().filter(|fd| second.contains(fd)).count();
         // Some share a shard with too many others.
         assert!(
-            same > bells.len() * 9 / 10,
+            same > wakers.len() * 9 / 10,
             "the second round makes no sockets: {same} are the same"
         );
-        for bell in &bells {
-            hang_up(bell.id());
+        for waker in &wakers {
+            hang_up(waker.id());
         }
-        bells.into_iter().for_each(forget);
+        wakers.into_iter().for_each(forget);
     }
 }

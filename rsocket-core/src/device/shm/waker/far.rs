@@ -1,9 +1,9 @@
-//! Bells of other network namespaces.
+//! Wakers of other network namespaces.
 //!
 //! The kernel looks for an abstract name where the socket belongs that asks. So a peer hands over a
-//! datagram socket of its own namespace, and its bells are rung by that. It has no name, and is
+//! datagram socket of its own namespace, and its wakers are rung by that. It has no name, and is
 //! connected to nothing; whatever the peer does to it, a ring does not block, and says eight bytes
-//! to whoever has the bell's name there. (A write to an eventfd of a peer's can be made to block,
+//! to whoever has the waker's name there. (A write to an eventfd of a peer's can be made to block,
 //! so that such peers, who may be anybody, are not rung by [`super::front`]'s.) Must not know who
 //! sleeps. Entry points: [`accept`], [`ring`].
 #![forbid(unsafe_code)]
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 
 use super::super::netns;
-use super::super::sleeper_word::BELL;
+use super::super::sleeper_word::WAKER;
 use super::address;
 use super::ways::{RING, Rang, answer, close, send_by};
 use crate::sys;
@@ -33,18 +33,18 @@ pub fn accept(socket: OwnedFd) -> Option<OwnedFd> {
     None
 }
 
-/// Whether it is a socket by which bells can be rung.
+/// Whether it is a socket by which wakers can be rung.
 #[must_use]
 pub fn is_way(fd: impl AsFd) -> bool {
     sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
         && sockopt::socket_type(&fd) == Ok(SocketType::DGRAM)
 }
 
-/// Rings the bell `id` in the namespace of the socket `there`. Does not block.
+/// Rings the waker `id` in the namespace of the socket `there`. Does not block.
 #[must_use]
 pub fn ring(id: u64, there: RawFd) -> Rang {
     let Ok(address) = address(id) else { return Rang::Failed };
-    if id & BELL == 0 {
+    if id & WAKER == 0 {
         return Rang::Gone;
     }
     // Its flags are the peer's to change.
@@ -52,7 +52,7 @@ pub fn ring(id: u64, there: RawFd) -> Rang {
     answer(send_by(|| rustix::net::sendto(sys::borrow(there), RING, flags, &address)))
 }
 
-/// As [`super::try_ring`], of a bell that may be of another network namespace, of which `there` is
+/// As [`super::try_ring`], of a waker that may be of another network namespace, of which `there` is
 /// a socket ([`netns::envoy`]).
 pub fn try_ring(id: u64, there: RawFd) -> Rang {
     match ring(id, there) {
@@ -69,19 +69,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_a_socket_of_the_bells_namespace() {
-        let bell = borrow().unwrap();
+    fn by_a_socket_of_the_wakers_namespace() {
+        let waker = borrow().unwrap();
         let there = netns::envoy().unwrap();
-        assert_eq!((ring(bell.id(), there.as_raw_fd()), bell.drain()), (Rang::Yes, true));
-        let rang = try_ring(bell.id(), there.as_raw_fd());
-        assert_eq!((rang, bell.drain()), (Rang::Yes, true));
-        // Whatever its owner does to it: our own bells are rung all the same, and nobody waits.
+        assert_eq!((ring(waker.id(), there.as_raw_fd()), waker.drain()), (Rang::Yes, true));
+        let rang = try_ring(waker.id(), there.as_raw_fd());
+        assert_eq!((rang, waker.drain()), (Rang::Yes, true));
+        // Whatever its owner does to it: our own wakers are rung all the same, and nobody waits.
         rustix::net::shutdown(&there, rustix::net::Shutdown::Both).unwrap();
-        assert_eq!(ring(bell.id(), there.as_raw_fd()), Rang::Gone);
-        let rang = try_ring(bell.id(), there.as_raw_fd());
-        assert_eq!((rang, bell.drain()), (Rang::Yes, true));
-        let id = bell.id();
-        forget(bell);
+        assert_eq!(ring(waker.id(), there.as_raw_fd()), Rang::Gone);
+        let rang = try_ring(waker.id(), there.as_raw_fd());
+        assert_eq!((rang, waker.drain()), (Rang::Yes, true));
+        let id = waker.id();
+        forget(waker);
         assert_eq!(try_ring(id, there.as_raw_fd()), Rang::Gone);
     }
 
